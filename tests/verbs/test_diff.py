@@ -24,6 +24,16 @@ def test_settings_versions_and_results_that_differ_are_printed(
     assert found["results"] == {"status": ["FINISHED", "KILLED"]}
     assert diff([str(first), str(first)]) == 0
     assert capsys.readouterr().out.split().count("same") == 3
+    for run, source in ((first, "notes"), (second, "other")):
+        (run / "dataset.json").write_text(
+            json.dumps({"name": source, "splits": {"validation": {"text_bytes": 5000}}, "tokenizer_fingerprint": "t"})
+        )
+    assert diff([str(first), str(second)]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    differ = (
+        "The held-out texts differ, and no score of one compares with another's: notes (5,000 held-out bytes), other"
+    )
+    assert differ in told
 
 
 def test_a_folder_of_several_runs_is_refused(tmp_path: Path) -> None:

@@ -82,6 +82,7 @@ class RunFacts:
     skipped_steps: int = 0
     program: str = "python train.py"
     root: str = "runs"  # of all runs, as typed
+    allowed: tuple[str, ...] = ()  # targets of --allow-target
 
 
 def read_run(folder: Path) -> RunFacts:
@@ -93,8 +94,9 @@ def read_run(folder: Path) -> RunFacts:
     forked_at = cast("int", read_json(folder / "fork.json").get("step", 0))
     attempts = read_attempts(folder)
     speed = _mean_speed(points, starts=[forked_at, *(each.first_step for each in attempts if each.first_step)])
-    budget_key, budget = _budget(plan)
     job = _newest_job(folder)
+    budget_key, spent = _budget(plan)
+    budgets = _typed_budgets(job.get("config", {}))
     return RunFacts(
         folder=folder,
         name=str(read_json(folder / "run.json").get("name", folder.name)),
@@ -105,16 +107,16 @@ def read_run(folder: Path) -> RunFacts:
         loss_share=speed.loss_share if speed else 1.0,
         mfu_palm=_mean_mfu(points, speed.tokens_per_second) if speed else None,
         usd=newest(points, "cost/usd"),
-        held_out=_held_out(points, plan, read_json(folder / "dataset.json"), split=_split_measured(job)),
+        held_out=_held_out(points, plan, read_json(folder / "dataset.json"), split=split_measured(job)),
         sample=_last_sample(folder / "samples.jsonl"),
         last=checkpoints[-1] if checkpoints else None,
         best=best_of(checkpoints),
         mlflow_run_id=cast("str | None", status.get("mlflow_run_id")),
         budget_key=budget_key,
-        budget=budget,
+        budget=budgets.pop(budget_key, spent),
         lr=_lr_to_type(job.get("config", {})),
         overrides=tuple(job.get("overrides", ())),
-        other_budgets=_other_budgets(job.get("config", {}), budget_key),
+        other_budgets=budgets,
         time=balance(attempts),
         skipped_steps=int(newest(points, "train/skipped_steps") or 0),
         program=str(job.get("program", RunFacts.program)),
@@ -143,7 +145,8 @@ def command(facts: RunFacts, *replaced: str, sweep: bool = False) -> str:
     """
     keys = tuple(f"{word.partition('=')[0]}." for word in replaced)
     kept = [word for word in facts.overrides if not f"{word.partition('=')[0].lstrip('+~')}.".startswith(keys)]
-    words = [*facts.program.split(), *(["-m"] if sweep else []), *kept]
+    flags = [*(["-m"] if sweep else []), *(word for each in facts.allowed for word in ("--allow-target", each))]
+    words = [*facts.program.split(), *flags, *kept]
     return shlex.join([*words, *(word for word in replaced if not word.endswith("="))])
 
 
@@ -185,7 +188,7 @@ def _mean_mfu(points: list[Point], speed: float) -> float | None:
     return with_mfu[-1]["speed/mfu_palm"] * speed / with_mfu[-1]["speed/tokens_per_second"]
 
 
-def _split_measured(job: dict[str, Any]) -> str:
+def split_measured(job: dict[str, Any]) -> str:
     """Return the run's held-out split."""
     validation: dict[str, Any] = job.get("config", {}).get("callbacks", {}).get("validation") or {}
     return validation.get("split", "validation")
@@ -233,13 +236,13 @@ def _budget(plan: dict[str, Any]) -> tuple[str, float]:
     return f"budget.{key}", float(horizon.get(key, 0))
 
 
-def _other_budgets(config: dict[str, Any], ended_by: str) -> dict[str, float]:
-    """Return the amounts of a run's other budgets by key: the least of all ends a run."""
+def _typed_budgets(config: dict[str, Any]) -> dict[str, float]:
+    """Return the amounts of a run's budgets by key: the least of all ends a run, at the first step past it."""
     budget = config.get("budget")  # anybody's file
     found: dict[str, float] = {}
     for name, amount in budget.items() if isinstance(budget, dict) else ():
         key = f"budget.{name}"
-        if key != ended_by and not str(name).startswith("_") and amount is not None:
+        if not str(name).startswith("_") and amount is not None:
             with contextlib.suppress(ConfigurationError):
                 found[key] = float(parse_quantity(amount, key))
     return found

@@ -11,9 +11,12 @@ from rich.table import Table
 
 from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE, TRAIN_LOSS
 from lmtrain.accounting.quantities import format_quantity
+from lmtrain.report.held_out_text import HeldOutText, held_out_text, scores_notes
+from lmtrain.report.run_facts import split_measured
 from lmtrain.report.run_ledger import read_attempts
 from lmtrain.tracking.atomic_files import read_json
 from lmtrain.tracking.log_tail import LogOffset, read_after
+from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.run_log import Point, newest
 from lmtrain.tracking.settled_status import settled_status
 
@@ -42,6 +45,7 @@ class RunInBrief:
     bits_per_byte: float | None
     seconds: float
     changed_at: float
+    held_out: HeldOutText | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return it as plain values."""
@@ -65,8 +69,17 @@ def in_brief(folder: Path) -> RunInBrief:
         loss=newest(points, TRAIN_LOSS),
         bits_per_byte=newest(points, BITS_PER_BYTE),
         seconds=sum(attempt.wall_seconds for attempt in attempts),
+        held_out=_held_out(folder, points),
         changed_at=(log if log.exists() else folder).stat().st_mtime,
     )
+
+
+def _held_out(folder: Path, points: Sequence[Point]) -> HeldOutText | None:
+    """Return the text of a run's score, None where there is none."""
+    if newest(points, BITS_PER_BYTE) is None:
+        return None
+    attempt = RunFolder(folder).accepted_attempt()
+    return held_out_text(folder, points, split=split_measured(read_json(attempt / "job.json") if attempt else {}))
 
 
 def newest_points(log: Path) -> list[Point]:
@@ -97,6 +110,11 @@ def table_of(runs: Sequence[RunInBrief]) -> Table:
             f"{format_quantity(now - run.changed_at, 'seconds')} ago",
         )
     return table
+
+
+def notes_of(runs: Sequence[RunInBrief]) -> list[str]:
+    """Say which of the runs' scores do not compare."""
+    return scores_notes(run.held_out for run in runs if run.held_out)
 
 
 def lines_of(points: Sequence[Point], num_steps: int | None) -> list[str]:

@@ -3,14 +3,16 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final, TypeVar, cast
 
+from rich.console import Group
 from rich.table import Table
+from rich.text import Text
 
 from lmtrain.composition.command_line.flag_parser import FlagParser
 from lmtrain.errors import EXIT_DONE
 from lmtrain.report.find_runs import find_run
-from lmtrain.report.run_list import in_brief
+from lmtrain.report.run_list import in_brief, notes_of
 from lmtrain.report.show import show
 from lmtrain.storage import foreign_yaml
 from lmtrain.storage.damage import told_as_damage
@@ -21,6 +23,7 @@ from lmtrain.tracking.run_folder import RunFolder
 OF_EVERY_RUN: Final = ("run.name",)
 RESULTS: Final = ("status", "step", "tokens", "loss", "bits_per_byte", "seconds")
 ABSENT: Final = "-"
+Read = TypeVar("Read")
 
 
 def diff(words: list[str], *, program: str = "lmtrain diff") -> int:
@@ -33,8 +36,9 @@ def diff(words: list[str], *, program: str = "lmtrain diff") -> int:
     first, second = (find_run(path) for path in (asked.first, asked.second))
     parts = (("settings", _settings), ("made with", _versions), ("results", _results))
     found = {part: _differences(_read(read, first), _read(read, second)) for part, read in parts}
+    notes = notes_of([_read(in_brief, folder) for folder in (first, second)])
     if asked.json:
-        print(json.dumps(found))
+        print(json.dumps(found | {"notes": notes}))
         return EXIT_DONE
     table = Table("", first.name, second.name, box=None, pad_edge=False, header_style="bold")
     for part, rows in found.items():
@@ -43,7 +47,7 @@ def diff(words: list[str], *, program: str = "lmtrain diff") -> int:
             table.add_row(f"  {name}", *values)
         if not rows:
             table.add_row("  the same")
-    show(table)
+    show(Group(table, *(Text(note, style="dim") for note in notes)))
     return EXIT_DONE
 
 
@@ -53,7 +57,7 @@ def _differences(first: dict[str, str], second: dict[str, str]) -> dict[str, tup
     return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
 
 
-def _read(read: Callable[[Path], dict[str, str]], folder: Path) -> dict[str, str]:
+def _read(read: Callable[[Path], Read], folder: Path) -> Read:
     with told_as_damage(folder, fix="restore it, or name another run"):
         return read(folder)
 

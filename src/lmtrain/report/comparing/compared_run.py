@@ -8,9 +8,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
-from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE, VALIDATION_BYTES
+from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE
 from lmtrain.errors import ConfigurationError, DataError, suggest
 from lmtrain.report.comparable_scores import comparable, left_out_words
+from lmtrain.report.held_out_text import HeldOutText, held_out_text
 from lmtrain.report.run_facts import read_run
 from lmtrain.tracking.atomic_files import read_json
 from lmtrain.tracking.flat_config import flatten
@@ -26,21 +27,6 @@ EXECUTION: Final = (
     "run.", "resume", "logger.", "trainer.", "data.num_workers", "data.cache", "data.folder.root", "engine.",
     "callbacks.checkpoint.", "callbacks.progress.", "callbacks.text_samples.",
 )  # fmt: skip
-
-
-@dataclass(frozen=True, kw_only=True)
-class HeldOutText:
-    """A held-out text: its source, the bytes of its split, the bytes read, the tokenizer of its tokens."""
-
-    source: str
-    split_bytes: int
-    num_bytes: int
-    tokenizer: str
-
-    @property
-    def text(self) -> tuple[str, int]:
-        """Return the text's identity, the same for every tokenizer."""
-        return self.source, self.split_bytes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +93,7 @@ def read_compared_run(folder: Path, *, metric: str = BITS_PER_BYTE) -> ComparedR
         seed=flat.get("seed", ""),
         settings={key: value for key, value in flat.items() if key != "seed" and not key.startswith(EXECUTION)},
         words=tuple(word for word in job.get("overrides", ()) if _tells(word)),
-        held_out=_held_out(points, read_json(folder / "dataset.json"), split=_split(flat)),
+        held_out=held_out_text(folder, points, split=_split(flat)),
         curve=_curve(comparable(points), metric, name=folder.name),
         left_out=left_out_words(points),
         flops_per_token=_number(plan, "flops_per_token", "palm"),
@@ -126,16 +112,6 @@ def _number(plan: dict[str, Any], part: str, key: str) -> Any:
 
 def _split(flat: dict[str, str]) -> str:
     return flat.get("callbacks.validation.split", "validation")
-
-
-def _held_out(points: Sequence[Point], dataset: dict[str, Any], *, split: str) -> HeldOutText:
-    measured = [point.metrics[VALIDATION_BYTES] for point in points if VALIDATION_BYTES in point.metrics]
-    return HeldOutText(
-        source=str(dataset.get("name", "unknown")),
-        split_bytes=int(dataset.get("splits", {}).get(split, {}).get("text_bytes", 0)),
-        num_bytes=int(measured[-1]) if measured else 0,
-        tokenizer=str(dataset.get("tokenizer_fingerprint", "unknown")),
-    )
 
 
 def _curve(points: Sequence[Point], metric: str, *, name: str) -> Curve:

@@ -9,8 +9,9 @@ from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE
 from lmtrain.errors import ConfigurationError, DataError, suggest
 from lmtrain.report.comparable_scores import MUCH_MORE_BYTES
 from lmtrain.report.comparing.choices import Choice, make_choices
-from lmtrain.report.comparing.compared_run import ComparedRun, HeldOutText, read_compared_run
+from lmtrain.report.comparing.compared_run import ComparedRun, read_compared_run
 from lmtrain.report.comparing.spread import Difference, difference
+from lmtrain.report.held_out_text import HeldOutText, scores_notes
 from lmtrain.storage.damage import told_as_damage
 
 
@@ -117,13 +118,9 @@ def check_comparable(runs: Sequence[ComparedRun], *, metric: str) -> None:
             )
         if ours.text != theirs.text:
             raise DataError(
-                f"{first.name} was measured on {_words(ours)}, {run.name} on {_words(theirs)}: different texts, of "
+                f"{first.name} was measured on {ours.words}, {run.name} on {theirs.words}: different texts, of "
                 "which no number compares; compare runs with the same data."
             )
-
-
-def _words(held_out: HeldOutText) -> str:
-    return f"{held_out.source} ({held_out.split_bytes:,} held-out bytes)"
 
 
 def _read(folder: Path, *, metric: str) -> ComparedRun:
@@ -158,13 +155,7 @@ def _reach(choice: Choice, target: float, against: Choice) -> Reach:
 
 def _notes(runs: Sequence[ComparedRun], choices: Sequence[Choice]) -> list[str]:
     notes = [f"{run.name}: {run.left_out}" for run in runs if run.left_out]
-    read = [run.held_out.num_bytes for run in runs]
-    if max(read) > MUCH_MORE_BYTES * min(read):
-        notes.append(
-            f"Between {min(read):,} and {max(read):,} bytes of the held-out text were read: not the same part of it."
-        )
-    if len({run.held_out.tokenizer for run in runs}) > 1:
-        notes.append("The tokenizers differ: bits per byte compare, nats per token would not.")
+    notes += scores_notes(run.held_out for run in runs)
     budgets = [choice.flops for choice in choices]
     if max(budgets) > MUCH_MORE_BYTES * min(budgets):
         notes.append(f"The budgets differ: from {min(budgets):.3g} to {max(budgets):.3g} FLOPs.")

@@ -30,8 +30,8 @@ def page(comparison: Comparison) -> RenderableType:
     """Lay out the comparison."""
     parts: list[RenderableType] = [Rule(Text(_title(comparison), style="bold"), style="dim cyan"), _finals(comparison)]
     parts += [Text(f"\n{verdict}", style="bold") for verdict in [verdict_words(comparison)] if verdict]
+    parts += [Text(f"\n{note}", style="dim") for note in comparison.notes]  # on the numbers above them
     parts += [Text(f"\n{target_words(comparison)}", style="bold"), _reaches(comparison)]
-    parts += [Text(f"\n{note}", style="dim") for note in comparison.notes]
     if comparison.left_out:
         parts.append(Text("\nLeft out", style="bold"))
         parts += [Text(f"  {name}: {reason}", style="red") for name, reason in comparison.left_out.items()]

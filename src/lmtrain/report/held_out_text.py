@@ -1,0 +1,62 @@
+"""The held-out text of a run's scores: which of them compare."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from lmtrain.accounting.observed.metric_names import VALIDATION_BYTES
+from lmtrain.report.comparable_scores import MUCH_MORE_BYTES
+from lmtrain.tracking.atomic_files import read_json
+from lmtrain.tracking.run_log import Point
+
+UNKNOWN: Final = "unknown"
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeldOutText:
+    """A held-out text: its source, the bytes of its split, the bytes read, the tokenizer of its tokens."""
+
+    source: str
+    split_bytes: int
+    num_bytes: int
+    tokenizer: str
+
+    @property
+    def text(self) -> tuple[str, int]:
+        """Return the text's identity, the same for every tokenizer."""
+        return self.source, self.split_bytes
+
+    @property
+    def words(self) -> str:
+        """Name the text."""
+        return f"{self.source} ({self.split_bytes:,} held-out bytes)"
+
+
+def held_out_text(folder: Path, points: Sequence[Point], *, split: str) -> HeldOutText:
+    """Return the text of a run's newest score."""
+    dataset: dict[str, Any] = read_json(folder / "dataset.json")
+    measured = [point.metrics[VALIDATION_BYTES] for point in points if VALIDATION_BYTES in point.metrics]
+    return HeldOutText(
+        source=str(dataset.get("name", UNKNOWN)),
+        split_bytes=int(dataset.get("splits", {}).get(split, {}).get("text_bytes", 0)),
+        num_bytes=int(measured[-1]) if measured else 0,
+        tokenizer=str(dataset.get("tokenizer_fingerprint", UNKNOWN)),
+    )
+
+
+def scores_notes(texts: Iterable[HeldOutText]) -> list[str]:
+    """Say which scores of these texts, all of them known, do not compare; nothing where all do."""
+    known = [text for text in texts if text.source != UNKNOWN]
+    named = {text.text: text.words for text in known}
+    if len(named) > 1:
+        return [f"The held-out texts differ, and no score of one compares with another's: {', '.join(named.values())}."]
+    notes: list[str] = []
+    read = [text.num_bytes for text in known]
+    if read and max(read) > MUCH_MORE_BYTES * min(read):
+        notes.append(
+            f"Between {min(read):,} and {max(read):,} bytes of the held-out text were read: not the same part of it."
+        )
+    if len({text.tokenizer for text in known}) > 1:
+        notes.append("The tokenizers differ: bits per byte compare, nats per token would not.")
+    return notes
