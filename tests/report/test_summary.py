@@ -98,6 +98,12 @@ def test_it_names_the_checkpoint_the_mlflow_run_and_the_next_commands(summary):
         assert f"  {command}\n" in text
 
 
+def test_code_allowed_in_the_command_is_allowed_in_the_next_ones(summary):
+    text = summary(replace(FACTS, allowed=("my_package.", "x.")))
+    assert "python train.py --allow-target my_package. --allow-target x. seed=3 run.name=cat" in text
+    assert "python train.py -m --allow-target my_package. --allow-target x. seed=3 optimizer.lr" in text
+
+
 def test_all_runs_are_seen_under_the_root_of_this_one(summary):
     assert "  lmtrain ui /tmp/mine\n" in summary(replace(FACTS, root="/tmp/mine"))
     assert "  lmtrain ls 'my runs'\n" in summary(replace(FACTS, root="my runs", mlflow_run_id=None))
@@ -148,6 +154,8 @@ def test_skipped_steps_and_averaged_weights_are_told_where_there_were_any(summar
 def test_twice_the_budget_is_twice_of_each_of_several(summary):
     facts = replace(FACTS, budget_key="budget.steps", budget=20, other_budgets={"budget.tokens": 41_000.0})
     assert "budget.steps=40 budget.tokens=82.0K" in " ".join(summary(facts).split())
+    exact = replace(FACTS, budget=1_531_904)
+    assert "budget.tokens=3063808\n" in summary(exact), "3.06M would end it some steps early, 3.07M late"
 
 
 def test_a_run_with_a_checkpoint_is_one_to_talk_to(summary):

@@ -5,6 +5,7 @@ Lines are never wrapped here: paths and commands are copied whole.
 
 import shlex
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Group, RenderableType
@@ -12,7 +13,7 @@ from rich.rule import Rule
 from rich.text import Text
 
 from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE
-from lmtrain.accounting.quantities import format_count, format_quantity
+from lmtrain.accounting.quantities import format_count, format_quantity, parse_quantity
 from lmtrain.report.markup import visible
 from lmtrain.report.profile_page import profile_lines
 from lmtrain.report.run_facts import REPORT_FILE, HeldOutScore, RunFacts, command, read_run
@@ -24,9 +25,12 @@ NUM_KINDS_OF_TIME = 4
 ALL_OF_THEM = 0.97  # the first step's tokens are not timed
 
 
-def print_summary(folder: Path) -> None:
-    """Print the summary of a run's folder, in colour on a terminal."""
-    show(page(read_run(folder)), soft_wrap=True)
+def print_summary(folder: Path, *, allowed: Sequence[str] = ()) -> None:
+    """Print the summary of a run's folder, in colour on a terminal.
+
+    `allowed` are the targets of `--allow-target`, as typed here: a folder's own word for them is no one's here.
+    """
+    show(page(replace(read_run(folder), allowed=tuple(allowed))), soft_wrap=True)
 
 
 def summarize(folder: Path) -> str:
@@ -144,8 +148,10 @@ def _next_commands(facts: RunFacts) -> list[Text]:
 
 
 def _twice(key: str, amount: float) -> str:
-    is_no_count = key in ("budget.hours", "budget.usd", "budget.epochs")
-    return f"{key}={f'{2 * amount:.4g}' if is_no_count else format_quantity(2 * amount)}"
+    if key in ("budget.hours", "budget.usd", "budget.epochs"):
+        return f"{key}={2 * amount:.4g}"
+    short = format_quantity(2 * amount)
+    return f"{key}={short if parse_quantity(short) == 2 * amount else f'{2 * amount:.0f}'}"
 
 
 def _heading(text: str) -> Text:

@@ -103,6 +103,21 @@ def test_every_field_that_differs_is_named_with_both_values(folder):
     assert "run.name" in message
 
 
+def test_of_another_model_the_most_telling_settings_are_named_in_a_few_lines(folder):
+    facts = list_checkpoints(folder)[0]
+    there = {f"model.setting_{number}": number for number in range(40)} | {"model._target_": "x.Llama"}
+    here = {"model.setting_30": 1, "model._target_": "x.Nano", "model.depth": 12}
+    fixed = dict.fromkeys({*there, *here}, "the checkpoint's tensors are others")
+    with pytest.raises(ConfigurationError) as refused:
+        require_same_identity(replace(facts, identity=there), here, fixed=fixed)
+    message = str(refused.value)
+    assert "another run: model._target_=x.Nano, there x.Llama; model.setting_30=1, there 30; " in message
+    assert (
+        "; and 38 more. model.* cannot be allowed: the checkpoint's tensors are others. Put these back, or" in message
+    )
+    assert len(message) < 400 + len(str(facts.path))
+
+
 def test_a_field_that_only_one_side_has_differs(folder):
     facts = list_checkpoints(folder)[0]
     with pytest.raises(ConfigurationError, match=r"model\.qk_norm=True, there not set"):

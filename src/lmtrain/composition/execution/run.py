@@ -178,14 +178,14 @@ def train(job: Job, run: Run, checkpoint: CheckpointFacts | None) -> int:
                 status = Status(status=status_name(code), exit_code=code, step=step, tokens=tokens)
                 handle.finish(status, at_once=at_once, close=lambda: keep_report(folder.path))
     if code == EXIT_DONE:
-        _tell_end(run, folder.path, step)
+        _tell_end(run, job, step)
     return code
 
 
-def _tell_end(run: Run, folder: Path, step: int) -> None:
+def _tell_end(run: Run, job: Job, step: int) -> None:
     if line := run.datamodule.sources_line(step):
         print(line)
-    print_summary(folder)
+    print_summary(job.folder, allowed=job.config.allowed)
 
 
 def keep_report(folder: Path) -> None:

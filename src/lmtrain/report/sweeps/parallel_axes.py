@@ -40,7 +40,10 @@ class TrialLine:
 def parallel_axes(
     trials: Sequence[TrialLine], *, metric: str, order: Sequence[str] = (), space: Mapping[str, str] | None = None
 ) -> Markup:
-    """Draw the trials, the best on top in its own colour, the others the fainter the worse; `order` puts keys first."""
+    """Draw the trials, the others the fainter the worse and below the labels; `order` puts keys first.
+
+    The best is on top of all in its own colour: no label cuts it.
+    """
     found = axes_of([trial.values for trial in trials], space)
     axes = {key: found[key] for key in sorted(found, key=lambda key: [*order, *found].index(key))}
     scores = [trial.score for trial in trials if trial.score is not None]
@@ -50,12 +53,16 @@ def parallel_axes(
     worst_first = sorted(trials, key=lambda trial: (trial.score is not None, -(trial.score or 0.0)))
     height = ROW_PIXELS * (len(axes) + 1)
     drawn = [_rule(row) for row in range(len(axes) + 1)]
-    drawn += [_line(trial, axes, ends, is_best=trial is worst_first[-1]) for trial in worst_first]
-    inside = tag("svg", *drawn, viewBox=f"0 0 {WIDTH} {height}", preserveAspectRatio="none", aria_hidden="true")
+    drawn += [_line(trial, axes, ends) for trial in worst_first[:-1]]
     labels = [label for row, (key, axis) in enumerate(axes.items()) for label in _labels(row, key, axis)]
     labels += _score_labels(len(axes), metric, scores, ends)
     name = f"{len(scores)} trials through {', '.join(axes)} to {metric}"
-    return tag("div", inside, *labels, class_="parallel", role="img", aria_label=name, style=f"height:{height}px")
+    best = [_line(worst_first[-1], axes, ends, is_best=True)]
+    below, above = (
+        tag("svg", *lines, viewBox=f"0 0 {WIDTH} {height}", preserveAspectRatio="none", aria_hidden="true")
+        for lines in (drawn, best)
+    )
+    return tag("div", below, *labels, above, class_="parallel", role="img", aria_label=name, style=f"height:{height}px")
 
 
 def _score_ends(scores: Sequence[float]) -> tuple[float, float]:
@@ -72,7 +79,7 @@ def _rule(row: int) -> Markup:
     return tag("line", x1=0, x2=WIDTH, y1=_y(row), y2=_y(row), stroke="var(--dim)")
 
 
-def _line(trial: TrialLine, axes: Mapping[str, Axis], ends: tuple[float, float], *, is_best: bool) -> Markup:
+def _line(trial: TrialLine, axes: Mapping[str, Axis], ends: tuple[float, float], *, is_best: bool = False) -> Markup:
     """Draw a trial; one without a score is dotted and ends above the last axis."""
     points = [(axis.place(trial.values[key]) * WIDTH, _y(row)) for row, (key, axis) in enumerate(axes.items())
               if key in trial.values]  # fmt: skip

@@ -13,6 +13,7 @@ from lmtrain.storage.hashed_folder import MANIFEST, damage
 
 NOT_SET = "not set"
 OPTIMIZER: Final = "optimizer._target_"
+MOST_TOLD: Final = 5  # differing settings in one message
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,14 +101,26 @@ def require_same_identity(
     differing = [name for name in names if facts.identity.get(name) != identity.get(name)]
     refused = [name for name in differing if name not in allowed or name in fixed]
     if refused:
-        differences = "; ".join(
-            f"{name}={identity.get(name, NOT_SET)}, there {facts.identity.get(name, NOT_SET)}" for name in refused
-        )
+        told = _told(refused, identity, facts.identity)
         raise ConfigurationError(
-            f"Checkpoint {facts.path} belongs to another run: {differences}. {_ways_on(differing, fixed)}, or start a "
-            "new run with another run.name."
+            f"Checkpoint {facts.path} belongs to another run: {told}. {_ways_on(differing, fixed)}, or start a new run "
+            "with another run.name."
         )
     return {name: f"{facts.identity.get(name, NOT_SET)} -> {identity.get(name, NOT_SET)}" for name in differing}
+
+
+def _told(names: Sequence[str], here: Mapping[str, Any], there: Mapping[str, Any]) -> str:
+    """Write both values of each name; of many the most telling ones: the part itself, then settings that both have."""
+    in_order = sorted(names, key=lambda name: (not name.endswith("._target_"), not (name in here and name in there)))
+    shown = [*names] if len(names) <= MOST_TOLD else in_order[: MOST_TOLD - 1]
+    more = f"; and {len(names) - len(shown)} more" if len(shown) < len(names) else ""
+    return "; ".join(f"{name}={here.get(name, NOT_SET)}, there {there.get(name, NOT_SET)}" for name in shown) + more
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Write names, of many their parts: model.* for all of a model's."""
+    parts = dict.fromkeys(f"{name.partition('.')[0]}.*" if "." in name else name for name in names)
+    return ", ".join(names if len(names) <= MOST_TOLD else parts)
 
 
 def _ways_on(differing: Sequence[str], fixed: Mapping[str, str]) -> str:
@@ -117,7 +130,7 @@ def _ways_on(differing: Sequence[str], fixed: Mapping[str, str]) -> str:
     if not fixed:
         return f"Put these back, or go on otherwise with {word}"
     by_reason = {reason: [name for name in differing if fixed.get(name) == reason] for reason in fixed.values()}
-    why = " ".join(f"{', '.join(names)} cannot be allowed: {reason}." for reason, names in by_reason.items())
+    why = " ".join(f"{_listed(names)} cannot be allowed: {reason}." for reason, names in by_reason.items())
     return f"{why} Put these back" + (f" ({word} allows the others)" if can else "")
 
 
