@@ -4,6 +4,7 @@ from dataclasses import replace
 import pytest
 
 from lmtrain.report.run_facts import command, read_run
+from lmtrain.report.run_list import in_brief
 from lmtrain.tracking.run_log import RunLog
 from tests.points import append_point
 
@@ -82,6 +83,12 @@ def test_neither_is_the_first_step_of_a_resume_nor_what_a_killed_attempt_did_beh
         timed = {"speed/tokens_per_second": 100.0, "speed/timed_seconds": seconds}
         append_point(RunLog(tmp_path), step, step * 1000, timed)
     assert read_run(tmp_path).loss_share == 1.0
+
+
+def test_scores_of_an_earlier_checkpoint_posted_later_do_not_set_the_run_back(folder):
+    append_point(RunLog(folder), 200, 2000, {"evaluation/validation/bits_per_byte": 1.4})
+    assert (read_run(folder).step, read_run(folder).tokens) == (300, 3000)
+    assert (in_brief(folder).step, in_brief(folder).tokens) == (300, 3000)
 
 
 def test_held_out_scores_are_the_first_and_the_last(folder):

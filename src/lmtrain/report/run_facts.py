@@ -16,7 +16,7 @@ from lmtrain.report.run_ledger import read_attempts
 from lmtrain.storage import foreign_json
 from lmtrain.tracking.atomic_files import read_json
 from lmtrain.tracking.run_folder import RunFolder
-from lmtrain.tracking.run_log import Point, newest, read_points
+from lmtrain.tracking.run_log import Point, furthest, newest, read_points
 from lmtrain.training.checkpointing.checkpoints import CheckpointFacts, best_of, list_checkpoints
 
 REPORT_FILE = "report.html"  # the whole page, in the run's folder
@@ -90,7 +90,7 @@ def read_run(folder: Path) -> RunFacts:
     points = list(read_points(folder / "metrics.jsonl")) if (folder / "metrics.jsonl").exists() else []
     plan, status = read_json(folder / "plan.json"), read_json(folder / "status.json")
     checkpoints = list_checkpoints(folder / "checkpoints")
-    last = points[-1] if points else Point(0.0, 0, 0, {})
+    last = furthest(points)
     forked_at = cast("int", read_json(folder / "fork.json").get("step", 0))
     attempts = read_attempts(folder)
     speed = _mean_speed(points, starts=[forked_at, *(each.first_step for each in attempts if each.first_step)])

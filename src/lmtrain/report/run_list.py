@@ -17,7 +17,7 @@ from lmtrain.report.run_ledger import read_attempts
 from lmtrain.tracking.atomic_files import read_json
 from lmtrain.tracking.log_tail import LogOffset, read_after
 from lmtrain.tracking.run_folder import RunFolder
-from lmtrain.tracking.run_log import Point, newest
+from lmtrain.tracking.run_log import Point, furthest, newest
 from lmtrain.tracking.settled_status import settled_status
 
 TAIL_BYTES: Final = 1 << 18
@@ -56,7 +56,7 @@ def in_brief(folder: Path) -> RunInBrief:
     """Read a run's folder: the end of its log, its plan, its state and its clock."""
     status, log = settled_status(folder), folder / "metrics.jsonl"
     points = newest_points(log)
-    last = points[-1] if points else Point(0.0, 0, 0, {})
+    last = furthest(points)
     is_running = status is not None and status.status == "RUNNING"
     attempts = read_attempts(folder, is_running=is_running)
     return RunInBrief(

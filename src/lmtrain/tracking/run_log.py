@@ -40,6 +40,11 @@ def newest(points: Sequence[Point], metric: str) -> float | None:
     return next((point.metrics[metric] for point in reversed(points) if metric in point.metrics), None)
 
 
+def furthest(points: Sequence[Point]) -> Point:
+    """Return the last point of the highest step: scores of an earlier checkpoint may come after it."""
+    return max(reversed(points), key=lambda point: point.step, default=Point(0.0, 0, 0, {}))
+
+
 def held_out_bytes(point: Point) -> int | None:
     """Return the bytes of held-out text behind a point's scores, None where it does not tell."""
     found = point.metrics.get(VALIDATION_BYTES)

@@ -7,6 +7,7 @@ from typing import Any, Final
 from lmtrain.report.run_ledger import read_attempts
 from lmtrain.report.run_list import newest_points
 from lmtrain.tracking.atomic_files import read_json
+from lmtrain.tracking.run_log import furthest
 
 LEAST_SECONDS: Final = 5.0  # of steps timed before their pace counts,
 LEAST_SHARE: Final = 0.1  # or this share of the run's steps
@@ -43,10 +44,11 @@ class TrialClock:
         num_steps = int(horizon.get("steps", 0))
         if not timed or not num_steps:
             return TrialTime(spent_seconds=spent)
-        steps, seconds = timed[-1].step - timed[0].step, timed[-1].time - timed[0].time
+        last = furthest(timed)
+        steps, seconds = last.step - timed[0].step, last.time - timed[0].time
         if steps < 1 or (seconds < LEAST_SECONDS and steps < LEAST_SHARE * num_steps):
             return TrialTime(spent_seconds=spent)
-        left = max(0, num_steps - timed[-1].step)
+        left = max(0, num_steps - last.step)
         return TrialTime(spent_seconds=spent, whole_seconds=spent + left * seconds / steps, steps=steps)
 
 
