@@ -18,6 +18,8 @@ class FakeTrial:
     def __init__(self, code: int) -> None:
         self.code, self.looks, self.stopped_by = code, 0, 0
 
+    console = Path("runs/sweep-1/slurm/7/7_0_log.out")
+
     def exit_code(self) -> int | None:
         self.looks += 1
         return EXIT_TERMINATED if self.stopped_by else self.code if self.looks == 2 else None
@@ -52,12 +54,15 @@ def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(side_by_side, "POLL_SECONDS", 0.0)
 
 
-def test_trials_run_at_once_in_slots_of_their_own_and_a_failure_ends_none_of_the_others(tmp_path: Path) -> None:
+def test_trials_run_at_once_in_slots_of_their_own_and_a_failure_ends_none_of_the_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     runner = FakeRunner()
     ends = [*TrialsSideBySide(runner, parallel=2, folder=tmp_path / "sweep-1").ends(jobs(tmp_path))]
     assert [(job.name, code) for job, code in ends] == [("a", 0), ("b", 3), ("c", 0)]
     assert runner.slots == [0, 1, 0]
     assert sorted(path.name for path in (tmp_path / "sweep-1/jobs").iterdir()) == ["a.json", "b.json", "c.json"]
+    assert f"a: started, its console is {FakeTrial.console}\n" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("is_wish", [False, True])

@@ -42,6 +42,10 @@ class Written:
     step: int
     end: int
 
+    @property
+    def console(self) -> Path:
+        return self.folder / "console.log"
+
     def exit_code(self) -> int | None:
         while self.step < self.end and not is_asked_to_stop(self.folder):
             self.step += 2

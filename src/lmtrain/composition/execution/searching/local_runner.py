@@ -21,6 +21,11 @@ MODULE: Final = "lmtrain.composition.execution.searching.trial_process"
 class RunningTrial(Protocol):
     """A started run."""
 
+    @property
+    def console(self) -> Path:
+        """Return the file of its output."""
+        ...
+
     def exit_code(self) -> int | None:
         """Return its exit code, None while it runs."""
         ...
@@ -43,6 +48,7 @@ class LocalTrial:
     """A run's process on this machine."""
 
     process: "subprocess.Popen[bytes]"
+    console: Path
 
     def exit_code(self) -> int | None:
         """Return its exit code, None while it runs."""
@@ -76,8 +82,9 @@ class LocalRunner:
         """Start a saved job; its output goes into a file beside it."""
         command = [sys.executable, "-m", MODULE, "--parent", str(os.getpid()), str(job_path)]
         environment = {**os.environ, **job.handed_over(), **self.environment(slot)}
-        with job_path.with_suffix(".log").open("ab") as log:
-            return LocalTrial(_start(command, environment, log))
+        console = job_path.with_suffix(".log")
+        with console.open("ab") as log:
+            return LocalTrial(_start(command, environment, log), console)
 
     def environment(self, slot: int) -> dict[str, str]:
         """Return the variables for a slot: its GPUs, or its share of the processors' threads."""

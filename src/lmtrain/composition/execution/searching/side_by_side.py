@@ -53,10 +53,11 @@ class TrialsSideBySide:
         path = self._jobs / f"{job.folder.name}.json"
         job.save(path)
         slot = next(each for each in range(self._parallel) if each not in self._running)
-        print(f"{job.name}: started, its console is {path.with_suffix('.log')}", flush=True)
-        self._running[slot] = (job, self._runner.start(job, path, slot=slot))
+        running = self._runner.start(job, path, slot=slot)
+        self._running[slot] = (job, running)
+        print(f"{job.name}: started, its console is {running.console}", flush=True)
         if self._is_stopped:  # a signal came during the start: submitting to SLURM takes a second
-            self._running[slot][1].stop(signal.SIGTERM)
+            running.stop(signal.SIGTERM)
 
     def _ended(self) -> Generator[tuple[Job, int]]:
         for slot, (job, running) in [*self._running.items()]:

@@ -35,6 +35,11 @@ class SlurmTrial:
     _is_stopping: bool = False
     _is_cancelled: bool = False
 
+    @property
+    def console(self) -> Path:
+        """Return the file of its output, once it runs."""
+        return Path(self.job.paths.stdout)
+
     def exit_code(self) -> int | None:
         """Return its exit code, None while it waits or runs; 1 where SLURM ended it without a result."""
         if self.job.paths.result_pickle.exists():
