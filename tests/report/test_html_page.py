@@ -49,6 +49,12 @@ def test_the_page_holds_time_plan_curves_scores_and_settings(folder):
     assert len(labels) == 5, "the loss over tokens, clock and FLOPs, the score, and the bars"
 
 
+def test_each_speed_of_a_page_has_its_clock(folder):
+    append_point(RunLog(folder), 20, 20_000, {"speed/tokens_per_second": 400.0})
+    text = Reader(report_page(folder)).text
+    assert "Tokens/s: 500 while computing, 274 over the whole clock; 400, at the top, of the logged steps" in text
+
+
 def test_the_bar_of_the_time_is_in_the_order_of_its_table(folder):
     text = report_page(folder)
     tags = Reader(text).tags

@@ -58,5 +58,6 @@ def scores_notes(texts: Iterable[HeldOutText]) -> list[str]:
             f"Between {min(read):,} and {max(read):,} bytes of the held-out text were read: not the same part of it."
         )
     if len({text.tokenizer for text in known}) > 1:
-        notes.append("The tokenizers differ: bits per byte compare, nats per token would not.")
+        compares = "nats per token do not compare" if notes else "bits per byte compare, nats per token would not"
+        notes.append(f"The tokenizers differ: {compares}.")
     return notes

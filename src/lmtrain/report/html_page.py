@@ -26,6 +26,7 @@ from lmtrain.training.checkpointing.checkpoints import list_checkpoints
 
 NAMED_VERSIONS: Final = {"python", "lmtrain", "torch", "lightning", "numpy", "tokenizers", "mlflow"}
 MOST_SAMPLES: Final = 8
+TOP_SPEED: Final = "of the logged steps with all that held them up between pauses."
 TOP_MFU: Final = "is of the logged steps with all that held them up between pauses; here it is of computing alone."
 
 
@@ -48,7 +49,7 @@ def report_page(folder: Path, *, texts: Texts | None = None) -> str:
         _header(facts, ledger),
         *curve_sections(folder, points),
         spikes_section(points, texts=texts, run=str(folder)),
-        *([] if ledger is None else [_time(folder, ledger), _plan(ledger, facts.mfu_palm)]),
+        *([] if ledger is None else [_time(folder, ledger, facts.tokens_per_second), _plan(ledger, facts.mfu_palm)]),
         profile_section(folder),
         _held_out(facts.held_out),
         section("Samples of what it writes", *_samples(folder)),
@@ -90,7 +91,7 @@ def _header(facts: RunFacts, ledger: RunLedger | None) -> Markup:
     return tag("header", tag("h1", facts.name), tag("p", status), tiles(shown))
 
 
-def _time(folder: Path, ledger: RunLedger) -> Markup:
+def _time(folder: Path, ledger: RunLedger, speed_of_log: float | None) -> Markup:
     by_attempt = accounts(read_attempts(folder, is_running=ledger.status == "RUNNING"))
     kinds = kinds_of_time(ledger)
     rows: list[tuple[str, str, str]] = [
@@ -100,9 +101,20 @@ def _time(folder: Path, ledger: RunLedger) -> Markup:
     rows.append(("total", format_quantity(ledger.time.wall_seconds, "seconds"), "100.0%"))
     said = [f"{ledger.time.num_attempts} attempts, one bar each, the oldest first."]
     lever = [tag("p", f"Biggest lever: {ledger.biggest_lever}")] if ledger.biggest_lever else []
+    lever = [*_speeds(ledger, speed_of_log), *lever]
     bars = time_bars(by_attempt, kinds=kinds)
     shown = tag("div", *([tag("p", *said)] if len(by_attempt) > 1 else []), bars, class_="bars")
     return section("Where the time went", shown, table(rows, numeric=True), *lever)
+
+
+def _speeds(ledger: RunLedger, of_log: float | None) -> list[Markup]:
+    """Set the speeds of one run beside one another, each with its own clock."""
+    if of_log is None:
+        return []
+    over = ledger.tokens_per_second
+    told = [f"{format_quantity(round(value))} {words}" for value, words in
+            ((over["computing"], "while computing"), (over["clock"], "over the whole clock")) if value]  # fmt: skip
+    return [tag("p", f"Tokens/s: {', '.join(told)}; {format_quantity(round(of_log))}, at the top, {TOP_SPEED}")]
 
 
 def _plan(ledger: RunLedger, mfu_of_log: float | None) -> Markup:
