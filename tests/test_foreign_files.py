@@ -1,12 +1,13 @@
 """Folders, checkpoints and configs from someone else are data: none of them runs code."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 
 from lmtrain.cli import serve
-from lmtrain.errors import EXIT_CONFIGURATION, EXIT_DATA
+from lmtrain.errors import EXIT_CONFIGURATION, EXIT_DATA, EXIT_ENVIRONMENT
 from lmtrain.storage.hashed_folder import write_atomically
 from lmtrain.tokenizers.byte_level import ByteLevelTokenizer
 from tests.tiny import BATCH, DATA, MODEL, QUIET
@@ -191,6 +192,22 @@ def test_a_damaged_run_folder_is_told_in_a_line(
     (run / "metrics.jsonl").write_text('{"time": 1, "step": 1, "tokens": 1, "metrics": []}\n')
     assert serve("show", [str(run)], program="lmtrain") == EXIT_DATA
     assert "metrics.jsonl line 1 is not a point of a run log" in capsys.readouterr().err
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(
+    "name", ["metrics.jsonl", "events/rank0.jsonl", "events/rank0.beat", "samples.jsonl", "status.json"]
+)
+def test_a_pipe_in_a_run_folder_holds_nobody_up(name: str, touched: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = touched.parent / "runs" / "run"
+    (run / "attempts" / "1").mkdir(parents=True)
+    (run / "attempts/1/job.json").write_text('{"config": {}, "overrides": [], "name": "a", "root": ""}')
+    (run / "run.json").write_text('{"run": "x"}')
+    (run / "events").mkdir()
+    os.mkfifo(run / name)
+    for verb in ("show", "ledger", "ls", "compare", "report"):
+        code = serve(verb, [str(run)], program="lmtrain")
+        assert code in (0, EXIT_CONFIGURATION, EXIT_ENVIRONMENT, EXIT_DATA), capsys.readouterr().err
 
 
 def _empty_checkpoint(run: Path) -> None:

@@ -10,7 +10,7 @@ from lmtrain.storage import foreign_json
 
 def event_rows(path: Path) -> Iterator[dict[str, Any]]:
     """Yield the rows of a file of events, those with a name and a moment; nothing without the file."""
-    if not path.exists():
+    if not path.is_file():
         return
     for line in path.read_text(errors="replace").splitlines():
         with contextlib.suppress(ValueError):  # the last line of a killed process

@@ -150,7 +150,7 @@ def _held_out(held_out: HeldOutScore | None) -> Markup:
 def _samples(folder: Path) -> list[Markup]:
     """Return the newest sample, and those before it, the oldest first, folded away."""
     file = folder / "samples.jsonl"
-    rows = [row for line in file.read_bytes().splitlines() if (row := _sample_of(line))] if file.exists() else []
+    rows = [row for line in file.read_bytes().splitlines() if (row := _sample_of(line))] if file.is_file() else []
     earlier = [
         tag("details", tag("summary", f"at step {step:,}"), tag("pre", text)) for step, text in _evenly(rows[:-1])
     ]
@@ -215,4 +215,4 @@ def _details(title: str, text: str) -> Markup:
 
 
 def _text(path: Path) -> str:
-    return path.read_text().strip() if path.exists() else ""
+    return path.read_text().strip() if path.is_file() else ""

@@ -216,7 +216,7 @@ def _held_out(points: list[Point], plan: dict[str, Any], dataset: dict[str, Any]
 
 def _last_sample(path: Path) -> dict[str, Any]:
     """Return the last whole line, nothing where there is none."""
-    for line in reversed(path.read_bytes().splitlines() if path.exists() else []):
+    for line in reversed(path.read_bytes().splitlines() if path.is_file() else []):
         with contextlib.suppress(ValueError):
             if isinstance(sample := foreign_json.parse(line), dict):
                 return sample

@@ -56,14 +56,23 @@ def read_bytes(path: Path, *, max_bytes: int = MAX_BYTES) -> bytes:
         OSError: It cannot be read, or is a pipe, a socket or a device: its end may never come.
         ValueError: There are more than `max_bytes`.
     """
-    mode = path.stat().st_mode
-    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):  # of a folder, opening tells
-        raise OSError(errno.EINVAL, "it is a pipe, a socket or a device", str(path))
+    require_an_end(path)
     with path.open("rb") as file:
         content = file.read(max_bytes + 1)
     if len(content) > max_bytes:
         raise TooMuch(f"it has more than {max_bytes:,} bytes")
     return content
+
+
+def require_an_end(path: Path) -> None:
+    """Refuse what may never end, or never begin.
+
+    Raises:
+        OSError: There is nothing, or a pipe, a socket or a device.
+    """
+    mode = path.stat().st_mode
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):  # of a folder, opening tells
+        raise OSError(errno.EINVAL, "it is a pipe, a socket or a device", str(path))
 
 
 def require_shallow(content: Any, *, max_items: int | None = None) -> None:

@@ -58,4 +58,7 @@ def read_json(path: Path) -> dict[str, object]:
         content: object = foreign_json.parse(CONTROL.sub(rb"\\ufffd", foreign_json.read_bytes(path)))
     except (FileNotFoundError, ValueError):
         return {}
+    except OSError as problem:
+        reason = problem.strerror or problem
+        raise EnvironmentProblem(f"{path} cannot be read: {reason}; restore it, or name another run.") from problem
     return cast("dict[str, object]", content) if isinstance(content, dict) else {}

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from lmtrain.storage import foreign_json
 from lmtrain.tracking.run_log import Point, parse_point
 
 READ_BYTES = 1 << 20
@@ -27,6 +28,7 @@ class PointBatch:
 def read_after(path: Path, place: LogOffset, *, read_bytes: int = READ_BYTES) -> PointBatch:
     """Return the whole lines after place, as many as fit into read_bytes; a new file is read from its start."""
     try:
+        foreign_json.require_an_end(path)
         with path.open("rb") as file:
             found = path.stat()
             is_same = found.st_ino == place.inode and found.st_size >= place.offset

@@ -132,8 +132,14 @@ def read_points(path: Path) -> Iterator[Point]:
     """Yield the points of a metrics.jsonl in order, without a torn last line.
 
     Raises:
-        DataError: A line before the last is not a point.
+        DataError: A line before the last is not a point, or the file is a pipe or a device.
     """
+    try:
+        foreign_json.require_an_end(path)
+    except FileNotFoundError:
+        raise
+    except OSError as problem:
+        raise DataError(f"{path} is no run log: {problem.strerror}; restore it, or name another run.") from problem
     with path.open("rb") as file:
         for number, line in enumerate(file, start=1):
             if not line.endswith(b"\n"):

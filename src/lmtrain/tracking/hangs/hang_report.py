@@ -34,7 +34,7 @@ def read_stack(folder: Path, rank: int, *, since: float) -> str | None:
     """Return a rank's stack written after a moment in unix seconds, None where its process wrote none."""
     path = stack_path(folder, rank)
     try:
-        return path.read_text() if path.stat().st_mtime >= since else None
+        return path.read_text() if path.is_file() and path.stat().st_mtime >= since else None
     except OSError:
         return None
 

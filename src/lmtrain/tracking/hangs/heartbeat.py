@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from lmtrain.storage import foreign_json
 from lmtrain.tracking.timekeeping.clock import unix_seconds
 
 # In the order of a micro-step; a rank in an earlier one is behind.
@@ -111,10 +112,10 @@ def beat_path(folder: Path, rank: int) -> Path:
 def read_beat(folder: Path, rank: int) -> Beat | None:
     """Return a rank's newest beat, None where it has none."""
     try:
-        content = beat_path(folder, rank).read_bytes()
+        content = foreign_json.read_bytes(beat_path(folder, rank))
         number, process, step, micro_steps, code, since, beat_at, host = _RECORD.unpack(content)
         activity = ACTIVITIES[code]
-    except (OSError, struct.error, IndexError):
+    except (OSError, ValueError, struct.error, IndexError):
         return None
     return Beat(
         rank=number, process=process, step=step, micro_steps=micro_steps, activity=activity, since=since,
