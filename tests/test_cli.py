@@ -58,6 +58,16 @@ def test_the_version_is_the_installed_package_s(capsys: pytest.CaptureFixture[st
     assert capsys.readouterr().out == f"lmtrain {importlib.metadata.version('lmtrain')}\n"
 
 
+def test_a_line_of_a_megabyte_is_cut_in_its_middle(capsys: pytest.CaptureFixture[str]) -> None:
+    cli._tell(f"lmtrain: {'x' * 10**6}; the fix.\nand more")
+    told, more, _ = capsys.readouterr().err.split("\n")
+    assert len(told) < 4_100
+    assert told.startswith("lmtrain: xxx")
+    assert told.endswith("x; the fix.")
+    assert " [996,019 characters] " in told
+    assert more == "and more"
+
+
 def test_an_unknown_verb_names_the_nearest_and_the_others(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["trian", "seed=1"]) == 2
     printed = capsys.readouterr()

@@ -10,9 +10,12 @@ import sys
 import traceback
 from collections.abc import Callable, Sequence
 from types import TracebackType
+from typing import Final
 
 from lmtrain.errors import EXIT_CONFIGURATION, EXIT_DONE, EXIT_INTERRUPTED, LMTRAIN_ERRORS, suggest
 from lmtrain.verbs.table import VERBS
+
+LONGEST_LINE: Final = 4_000  # characters of a message
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -88,7 +91,14 @@ def _tell(message: str) -> None:
     from lmtrain.report.markup import visible
     from lmtrain.tracking.redacting.redaction import redact_text
 
-    print(visible(redact_text(message)), file=sys.stderr)
+    print("\n".join(map(_bounded, visible(redact_text(message)).split("\n"))), file=sys.stderr)
+
+
+def _bounded(line: str) -> str:
+    """Leave the middle of a very long line out: a stranger's file may name a tensor with a megabyte."""
+    left_out = len(line) - LONGEST_LINE
+    half = LONGEST_LINE // 2
+    return line if left_out <= 0 else f"{line[:half]} [{left_out:,} characters] {line[-half:]}"
 
 
 def find_verb(verb: str) -> Callable[..., int]:
