@@ -39,5 +39,9 @@ def test_a_killed_try_does_not_fit_and_any_other_failure_is_told(monkeypatch, ca
     assert "batch.micro_batch_sequences=2" in capsys.readouterr().out
     with pytest.raises(EnvironmentProblem, match="ended with exit code 4, not for memory: no data"):
         asked(monkeypatch, 2, failure=TriedRun(exit_code=4, points=(), words="no data"))
+    with pytest.raises(
+        EnvironmentProblem, match=r"0\.10 GB for each rank are less than Python and torch take, 0\.\d+ GB"
+    ):
+        asked(monkeypatch, 2, "cluster.memory_bytes=1e8")
     with pytest.raises(ConfigurationError, match="--steps=1"):
         asked(monkeypatch, 2, "--steps=1")

@@ -30,7 +30,7 @@ def tune_batch(words: list[str], *, program: str) -> int:
 
     Raises:
         ConfigurationError: The config or a flag is wrong.
-        EnvironmentProblem: A try ended for another reason than memory.
+        EnvironmentProblem: A try ended for another reason than memory, or there is none for Python itself.
     """
     parser = FlagParser(prog=f"{program} batch", allow_abbrev=False, add_help=False)
     parser.add_argument("--steps", type=int, default=3)
@@ -53,6 +53,7 @@ def tune_batch(words: list[str], *, program: str) -> int:
     host = None if device.name else planned_setting(config).host
     process_bytes = host.process_bytes if host else 0  # of Python and torch, beside the tensors
     limit = None if device.name else int(held)
+    _require_room(limit, process_bytes)
 
     def attempt(size: int) -> TriedBatch:
         from lmtrain.accounting.training_plan.fit import memory_of
@@ -83,6 +84,14 @@ def largest_that_fits(sizes: list[int], attempt: Any) -> list[TriedBatch]:
             tried[sizes[middle]] = attempt(sizes[middle])
             low, high = (middle + 1, high) if tried[sizes[middle]].fits else (low, middle)
     return [tried[size] for size in sorted(tried)]
+
+
+def _require_room(limit: int | None, process_bytes: int) -> None:
+    if limit is not None and limit <= process_bytes:
+        raise EnvironmentProblem(
+            f"{limit / 1e9:.2f} GB for each rank are less than Python and torch take, {process_bytes / 1e9:.2f} GB: "
+            "not one sequence fits; free memory, or raise cluster.memory_bytes where it is set."
+        )
 
 
 def _judged(run: TriedRun, size: int, *, planned: int, held: int) -> TriedBatch:
