@@ -16,6 +16,8 @@ def test_every_trial_is_a_line_the_best_on_top_and_one_without_a_score_dotted() 
     assert drawn[0]["stroke-dasharray"] == "2 4"
     assert len(drawn[0]["points"].split()) == 2, "no place on the score's axis"
     assert drawn[-1]["stroke"] == BEST_COLOUR
+    names = [name for name, _ in page.tags if name in ("polyline", "span")]
+    assert names[-2:] == ["span", "polyline"], "no label lies on the best one"
     assert drawn[-1]["points"].split()[-1].startswith("0.0,"), "the lowest score is the axis' beginning"
     assert float(drawn[1]["stroke-opacity"]) < float(drawn[2]["stroke-opacity"]), "the worse is fainter"
     assert page.text.index("schedule") < page.text.index("lr (logarithmic)")

@@ -21,6 +21,7 @@ STYLE: Final = """
 .parallel{position:relative;margin:12px 8px;font-size:12px;color:var(--dim)}
 .parallel svg{position:absolute;inset:0;width:100%;height:100%}
 .parallel svg *{vector-effect:non-scaling-stroke}
+.parallel svg:last-child{pointer-events:none}.parallel svg:last-child polyline{pointer-events:stroke}
 .parallel span{position:absolute;line-height:1.2;white-space:nowrap;background:var(--page);padding:0 4px}
 .parallel .key{left:0;font-weight:600;color:var(--ink);max-width:100%;overflow:hidden;text-overflow:ellipsis}
 .parallel .middle{transform:translateX(-50%);overflow:hidden;text-overflow:ellipsis}
