@@ -25,7 +25,8 @@ RESULTS: Final = {"passed": "passed", "failure": "FAILED", "error": "FAILED", "s
 CAMPAIGNS: Final = """
 ## Campaigns
 
-Too long for a test; each is a command of `benchmarks/questions/`, recorded on two cores of a shared machine.
+Too long for a test; each is a command of `benchmarks/questions/`, recorded on two cores of a shared machine on 24 November 2026.
+A checkpoint's manifest names its attempt since; they have not been repeated.
 """
 TAIL: Final = """
 ## Silent corruption
