@@ -38,7 +38,7 @@ def run_of(folder: Path, size: float, tokens: float, *, worse: float = 1.0) -> P
 
 
 def test_a_sweep_gives_its_law_a_prediction_and_a_verdict_on_a_run_kept_out(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     sweep = sweep_of(tmp_path / "sweep", [1e18, 1e19, 1e20], [0.3, 0.6, 1.1, 2.0, 4.0])
     large = run_of(tmp_path / "large", *optimum(REPLICATION, 1e21))
@@ -53,6 +53,10 @@ def test_a_sweep_gives_its_law_a_prediction_and_a_verdict_on_a_run_kept_out(
     assert predicted["warning"] is None
     assert found["held_out"]["predicted"] == pytest.approx(found["held_out"]["point"]["loss"], rel=1e-3)
     assert "large, kept out" in plot.read_text()
+    with monkeypatch.context() as patched:
+        patched.setattr("lmtrain.verbs.scaling.study_of", lambda *_, **__: pytest.fail("it was fitted"))
+        with pytest.raises(ConfigurationError, match="sweep holds 15 runs"):
+            scaling([str(sweep), "--held-out", str(sweep)])
     assert scaling([str(sweep), "--flops", "1e22"]) == 0
     assert "beyond 10 times the band says too little" in capsys.readouterr().out
     small = sweep_of(tmp_path / "small", [1e18, 1e19, 1e20], [0.001, 0.002, 0.003, 0.004])

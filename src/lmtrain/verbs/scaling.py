@@ -7,6 +7,7 @@ from pathlib import Path
 from lmtrain.accounting.quantities import format_quantity, parse_quantity
 from lmtrain.composition.command_line.flag_parser import FlagParser
 from lmtrain.errors import ConfigurationError
+from lmtrain.report.find_runs import find_run
 from lmtrain.report.scaling.law_fit import optimum
 from lmtrain.report.scaling.scaling_chart import scaling_chart
 from lmtrain.report.scaling.scaling_study import (
@@ -25,9 +26,10 @@ def scaling(words: list[str], *, program: str = "lmtrain scaling") -> int:
     arguments = _parser(program).parse_args(words)
     if arguments.plot and not arguments.plot.absolute().parent.is_dir():
         raise ConfigurationError(f"--plot {arguments.plot}: there is no folder {arguments.plot.parent}; create it.")
+    held_out_run = find_run(arguments.held_out) if arguments.held_out else None  # refused before the fits
     study = study_of(arguments.sweep.absolute(), needs_minima=not arguments.law_only)
     predicted = study.predict(_flops(arguments.flops, study))
-    held_out = study.hold_out(arguments.held_out.absolute()) if arguments.held_out else None
+    held_out = study.hold_out(held_out_run) if held_out_run else None
     beside = study_of(arguments.beside.absolute(), needs_minima=not arguments.law_only) if arguments.beside else None
     speedup = _speedup(study, beside) if beside else None
     if arguments.plot:

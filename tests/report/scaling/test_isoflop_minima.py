@@ -27,7 +27,8 @@ def test_the_minima_and_their_law_are_those_of_a_known_surface() -> None:
 
 def test_a_budget_without_a_minimum_within_its_sizes_is_left_out_and_all_such_are_refused() -> None:
     small, few = cells(1e18, [0.1, 0.2, 0.4]), cells(1e19, [0.5, 2.0])
-    fit = isoflop_fit({1e18: small, 1e19: few, 1e20: cells(1e20, [0.3, 1.0, 3.0])})
+    fit = isoflop_fit({1e17: cells(1e17, [1.0]), 1e18: small, 1e19: few, 1e20: cells(1e20, [0.3, 1.0, 3.0])})
+    assert fit.left_out["1e+17"] == "1 size, it needs 3"
     assert fit.law is None
     assert fit.left_out["1e+18"].startswith("the largest model")
     assert fit.left_out["1e+19"] == "2 sizes, it needs 3"

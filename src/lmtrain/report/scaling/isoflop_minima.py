@@ -10,6 +10,7 @@ from typing import Final
 
 import numpy as np
 
+from lmtrain.accounting.quantities import format_count
 from lmtrain.errors import DataError
 from lmtrain.report.scaling.law_fit import LawPoint
 
@@ -77,7 +78,7 @@ def why_no_minimum(points: Sequence[LawPoint]) -> str | None:
     """Tell why the points of one budget have no minimum within their sizes; None where they have one."""
     sizes = _means(points)
     if len(sizes) < LEAST_CELLS:
-        return f"{len(sizes)} sizes, it needs {LEAST_CELLS}"
+        return f"{format_count(len(sizes), 'size')}, it needs {LEAST_CELLS}"
     best = min(sizes, key=lambda size: sizes[size])
     if best == min(sizes):
         return f"the smallest model, {best:.3g} parameters, is the best"
