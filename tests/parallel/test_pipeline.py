@@ -7,8 +7,10 @@ from lmtrain.parallel.pipeline import pipeline, pipeline_facts
 
 
 def test_a_run_refuses_it_and_names_the_nearest_strategy() -> None:
-    with pytest.raises(ConfigurationError, match=r"strategy=pipeline.*strategy=fsdp_tensor"):
+    with pytest.raises(ConfigurationError, match=r"strategy=pipeline .*, 4 stages, 8 ranks.*strategy=fsdp_tensor"):
         pipeline(num_ranks=8, num_stages=4)
+    with pytest.raises(ConfigurationError, match=r", 1 stage, 1 rank\)"):
+        pipeline(num_ranks=1, num_stages=1)
 
 
 def test_facts_are_no_choice_of_a_plan_for_ranks_that_train() -> None:

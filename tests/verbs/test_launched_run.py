@@ -45,6 +45,8 @@ def test_paths_are_looked_at_where_the_nodes_see_them_too() -> None:
         ([*FLEET, "optimizer.lrr=1"], r"Did you mean 'optimizer\.lr=1'"),
         ([*FLEET, "batch.tokens_per_step=1000"], r"batch\.tokens_per_step=1000"),
         ([*FLEET, "strategy=single"], r"strategy=single trains on 1 rank, not 16"),
+        ([*FLEET, "strategy=pipeline", "strategy.num_stages=4"], r"strategy=pipeline .* does not train"),
+        ([*FLEET, "strategy=tensor"], r"strategy\.tensor_size=8 does not divide model\.num_heads=2"),
         (["cluster.num_nodes=2"], r"cluster=local does not say whether the nodes have GPUs"),
         ([*FLEET, "trainer.num_nodes=3"], r"cluster\.num_nodes=2.*nearest valid: cluster\.num_nodes=3"),
         ([*FLEET, "-m", "seed=1,2"], r"starts one run"),

@@ -2,6 +2,7 @@
 
 from lmtrain.accounting.model.model_stages import Pipeline, Schedule
 from lmtrain.accounting.options.strategy import ModelSpread
+from lmtrain.accounting.quantities import format_count
 from lmtrain.errors import ConfigurationError
 from lmtrain.parallel.strategy import Parallelism
 
@@ -14,9 +15,9 @@ def pipeline(*, num_ranks: int, num_stages: int, schedule: Schedule = "1f1b", nu
     """
     del num_chunks
     raise ConfigurationError(
-        f"strategy=pipeline (schedule={schedule}, {num_stages} stages, {num_ranks} ranks) is planned and does not "
-        "train: a schedule owns a whole step, as Lightning's loop does (docs/decisions/0018); nearest valid: "
-        "strategy=fsdp_tensor."
+        f"strategy=pipeline (schedule={schedule}, {format_count(num_stages, 'stage')}, "
+        f"{format_count(num_ranks, 'rank')}) is planned and does not train: a schedule owns a whole step, as "
+        "Lightning's loop does (docs/decisions/0018); nearest valid: strategy=fsdp_tensor."
     )
 
 

@@ -93,9 +93,10 @@ def torchrun(words: list[str], program: str) -> int:
         raise ConfigurationError(f"{program} needs --address=HOST, the first node's name or address, to meet at.")
     node = 0 if len(ranks) == 1 and asked.node_rank is None else asked.node_rank
     if not asked.dry_run and node not in ranks:
+        said = f"{program} needs --node-rank, one" if node is None else f"--node-rank={node} is none"
         raise ConfigurationError(
-            f"--node-rank={node} is none of this run's nodes, 0 to {len(ranks) - 1}; every node takes its own number, "
-            f"and {DRY_RUN} prints the commands of all."
+            f"{said} of this run's nodes, 0 to {len(ranks) - 1}; every node takes its own number, and {DRY_RUN} prints "
+            "the commands of all."
         )
     commands = [
         run.job.torchrun(sys.executable, node_rank=str(rank), address=host or "127.0.0.1", port=port) for rank in ranks

@@ -56,6 +56,7 @@ def launched_run(words: list[str], *, program: str, is_here: bool) -> LaunchedRu
     run_path(root.absolute(), name)
     _require_cluster(config)
     _tell_misfits(words)
+    _require_strategy(config)
     named = words if config.run.name else [*words, f"run.name={name}"]
     job = NodesJob(
         name=name,
@@ -102,6 +103,16 @@ def _require_cluster(config: "RunConfig") -> None:
                 f"{key}={value} but {same}={planned}: the Trainer follows the cluster; nearest valid: {same}={value} "
                 f"without {key}."
             )
+
+
+def _require_strategy(config: "RunConfig") -> None:
+    """Refuse a strategy that the ranks would refuse, after their wait in a queue."""
+    import torch
+
+    from lmtrain.composition.parts.strategy import require_strategy
+
+    with torch.device("meta"):
+        require_strategy(config, config.model.build())
 
 
 def _device(config: "RunConfig") -> str | None:

@@ -58,6 +58,7 @@ def test_a_strategy_that_differs_from_one_process_by_design_is_refused(monkeypat
     apart = replace(config.spread, meets_every_steps=10)
     monkeypatch.setattr(RunConfig, "spread", apart)
     with pytest.raises(
-        ConfigurationError, match=r"strategy=fsdp is not equal to one process by design.* one of strategy=ddp, fsdp"
+        ConfigurationError,
+        match=r"strategy=fsdp is not equal to one process by design.* one of strategy=ddp, fsdp, .*, hsdp, tensor\.",
     ):
         pair_of(config, num_steps=2)

@@ -12,7 +12,7 @@ ASKED = ("optimizer_cpu_offload=true", "cluster=h100_8x", "optimizer=adamw", "da
     ("words", "refusal"),
     [
         (("cluster=cpu",), "has no effect on a CPU: state is in host memory; nearest valid: false"),
-        (("spikes=skip",), "copies weights and state on the device before each step; nearest valid: spikes=none"),
+        (("spikes=skip",), "=true with spikes, which copy weights and state .* nearest valid: spikes=none"),
         (("optimizer.moments=bf16",), "nearest valid: precision.stochastic_rounding=false and optimizer.moments=null"),
         (("precision=bf16_true", "precision.stochastic_rounding=true"), "rounding by chance draws once for all"),
     ],

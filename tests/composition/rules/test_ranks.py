@@ -17,6 +17,12 @@ def test_more_ranks_than_a_strategy_takes_are_refused(words: list[str], message:
         require_ranks(config_of(*words))
 
 
+@pytest.mark.parametrize("seconds", ["0", "-5", "1e9", "inf", "nan"])
+def test_a_wait_without_an_end_is_refused(seconds: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"strategy\.timeout_seconds=.* is not .*; 600 is usual"):
+        require_ranks(config_of("strategy=fsdp", "trainer.devices=2", f"strategy.timeout_seconds={seconds}"))
+
+
 @pytest.mark.parametrize("words", [["strategy=single"], ["strategy=ddp", "trainer.devices=4"]])
 def test_other_numbers_pass(words: list[str]) -> None:
     require_ranks(config_of(*words))

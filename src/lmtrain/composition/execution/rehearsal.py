@@ -19,6 +19,7 @@ from lmtrain.composition.parts.kernels import device_type
 from lmtrain.composition.parts.optimizers import rehearsed_optimizer
 from lmtrain.composition.parts.precision import build_precision
 from lmtrain.composition.parts.schedules import schedules_of
+from lmtrain.composition.parts.strategy import require_strategy
 from lmtrain.composition.planning.disk_guard import require_disk
 from lmtrain.composition.planning.memory_guard import require_memory
 from lmtrain.composition.planning.prepared_tokens import masked_documents, prepared_epoch_tokens
@@ -32,7 +33,6 @@ from lmtrain.composition.stored_runs.job import Job
 from lmtrain.composition.stored_runs.resume import WAYS_TO_GO_ON, read_fork
 from lmtrain.models.base import LanguageModel
 from lmtrain.optim.trained_parameters import trained_parameters
-from lmtrain.parallel.strategy import Parallelism
 from lmtrain.training.checkpointing.checkpoints import read_facts
 from lmtrain.training.hyperparameters import Hyperparameters
 from lmtrain.training.loop.last_step import LastStep
@@ -64,10 +64,7 @@ def rehearse(job: Job, *, is_alone: bool) -> None:
     require_objective(config)
     require_trained_weights(config)
     adapting(config)
-    strategy: Parallelism = config.strategy.build(
-        facts={"num_ranks": config.num_ranks, "compute_dtype": torch.float32}  # the format changes no refusal
-    )
-    strategy.require(model)
+    require_strategy(config, model)
     model = planned_model(config)
     optimizer = rehearsed_optimizer(config, model)
     config.spikes.build()

@@ -4,10 +4,13 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+import torch
+
 from lmtrain.accounting.options.strategy import ModelSpread
 from lmtrain.composition.nodes.facts import require_facts
 from lmtrain.composition.run_config import RunConfig
 from lmtrain.errors import ConfigurationError
+from lmtrain.models.base import LanguageModel
 from lmtrain.parallel.strategy import Parallelism
 
 
@@ -27,3 +30,13 @@ def build_strategy(config: RunConfig, *, facts: Mapping[str, Any]) -> Parallelis
                 f"give its Parallelism spread={word}_facts(), with the same settings."
             )
     return parallelism
+
+
+def require_strategy(config: RunConfig, model: LanguageModel) -> None:
+    """Let the strategy look at its ranks and the model, as a run does before its data.
+
+    Raises:
+        ConfigurationError: It refuses them, or trains on no rank.
+    """
+    place = {"num_ranks": config.num_ranks, "compute_dtype": torch.float32}  # the format changes no refusal
+    build_strategy(config, facts=place).require(model)

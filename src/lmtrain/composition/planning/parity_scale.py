@@ -80,7 +80,7 @@ def require_comparable(config: RunConfig) -> None:
 
 
 def _comparable() -> str:
-    found = words_of(ModelSpread, lambda spread: spread.equals_one_process and spread.most_ranks is None)
+    found = words_of(ModelSpread, lambda spread: spread.equals_one_process and spread.takes_many)
     chosen = words_of(ModelSpread, lambda spread: spread.chooses)
     return one_of([word for word in found if word not in chosen])
 

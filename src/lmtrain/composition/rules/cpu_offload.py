@@ -19,8 +19,8 @@ def require_offload(config: RunConfig, *, on_cpu: bool) -> None:
         return
     if not gives_nothing(config.spikes.target):
         raise ConfigurationError(
-            f"{KEY}=true with spikes={config.spikes.word}, which copies weights and state on the device before each "
-            "step; nearest valid: spikes=none."
+            f"{KEY}=true with {config.spikes.key}, which copy weights and state on the device before each step; "
+            f"nearest valid: {config.spikes.key}=none."
         )
     if config.precision.get("stochastic_rounding") or config.optimizer.get("moments"):
         raise ConfigurationError(

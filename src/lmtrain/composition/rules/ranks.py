@@ -1,18 +1,26 @@
-"""Numbers of ranks outside a strategy's, decided from a config alone."""
+"""Numbers of ranks outside a strategy's, and waits for them, decided from a config alone."""
 
+from typing import Final
+
+from lmtrain.accounting.options.ranges import Range
 from lmtrain.accounting.options.strategy import ModelSpread
 from lmtrain.composition.command_line.group_options import one_of, words_of
 from lmtrain.composition.run_config import RunConfig
 from lmtrain.errors import ConfigurationError
 
+TIMEOUT: Final = Range(low=1.0, high=1e6, usual="600", is_open=False)  # gloo waits for ever for 0 s
+
 
 def require_ranks(config: RunConfig) -> None:
-    """Compare the number of ranks with the strategy's.
+    """Compare the number of ranks with the strategy's, and look at their wait for one another.
 
     Raises:
         ConfigurationError: Naming the strategies for that many, or the nearest number.
     """
     spread, num_ranks = config.spread, config.num_ranks
+    seconds = config.strategy.get("timeout_seconds")
+    if seconds is not None and (problem := TIMEOUT.refusal(seconds)):
+        raise ConfigurationError(f"strategy.timeout_seconds={seconds} is {problem}.")
     spread.require_ranks(num_ranks)
     if spread.most_ranks is not None and num_ranks > spread.most_ranks:
         same = words_of(ModelSpread, lambda other: other.takes_many and other.equals_one_process)
