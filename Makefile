@@ -48,7 +48,7 @@ TOOL = { $(UV) venv --quiet --allow-existing --no-project --python '$(PYTHON)' .
 STARTED := hydra.main, lightning.pytorch, mlflow.store.tracking.sqlalchemy_store, pydantic, pytest, rich.live, tokenizers, \
 	torch._inductor.compile_fx, torch.distributed.checkpoint, torch.distributed.run, torch.distributed.fsdp
 
-.PHONY: help setup train test test-fast test-faults test-benchmarks fuzz checks audit sbom trackio lock clean
+.PHONY: help setup train test test-fast test-faults test-benchmarks fuzz checks audit sbom trackio clients lock clean
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "make %-16s %s\n", $$1, $$2}' Makefile
@@ -98,6 +98,11 @@ sbom: $(STAMP) ## write the packages of the lock as a CycloneDX bill of material
 # It wants pillow below 13, and the lock has 13: beside the environment, found by its test alone.
 trackio: $(STAMP) ## put trackio into .cache/trackio, where its test finds it (not in the lock; needs network)
 	@$(UV) pip install --quiet --python $(BIN)/python --target .cache/trackio trackio==0.43.0
+
+# Half a gigabyte, and no part of a run: an environment of their own, found by the tests of `lmtrain launch` alone.
+clients: $(STAMP) ## put the readers of Kubernetes' and SkyPilot's YAML into .cache/clients for their tests (needs network)
+	@$(UV) venv --quiet --allow-existing --no-project --python '$(PYTHON)' .cache/clients && \
+		$(UV) pip install --quiet --python .cache/clients skypilot==0.14.1 kubernetes-validate==1.37.0
 
 lock: $(filter .uv/%,$(UV)) ## resolve pyproject.toml anew into requirements.lock
 	@env -u UV_FIND_LINKS $(UV) pip compile pyproject.toml --quiet --upgrade --universal --extra dev \

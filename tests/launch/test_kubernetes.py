@@ -1,4 +1,6 @@
 import re
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,6 +10,7 @@ from lmtrain.errors import ConfigurationError
 from lmtrain.launch.kubernetes import objects
 from lmtrain.launch.nodes import NodesJob
 from lmtrain.launch.yaml_text import to_yaml
+from tests.launch import clients
 
 WORDS = ["source.paths=[my notes]", "a=$(HOME)", "b=${oc.env:HOME}", "c=$$(HOME)", 'd=it\'s "x": {#1}', "e=\n- f"]
 
@@ -59,3 +62,16 @@ def test_a_pod_asks_for_its_vendor_s_gpus(device: str | None, limits: dict[str, 
 def test_gpus_of_an_unknown_vendor_are_refused(device: str) -> None:
     with pytest.raises(ConfigurationError, match="NVIDIA or AMD"):
         made(device)
+
+
+@clients.needed
+def test_kubernetes_own_schema_takes_the_objects_and_no_key_beside_it(tmp_path: Path) -> None:
+    service, work = made()
+    right, wrong = tmp_path / "right.yaml", tmp_path / "wrong.yaml"
+    right.write_text(to_yaml(service, work))
+    wrong.write_text(to_yaml({**work, "spec": {**work["spec"], "completionMood": "Indexed"}}))
+    for file, told in ((right, ""), (wrong, "'completionMood' was unexpected")):
+        command = [clients.BIN / "kubernetes-validate", "--strict", "--quiet", file]
+        read = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert (read.returncode == 0) == (file is right)
+        assert told in read.stdout + read.stderr

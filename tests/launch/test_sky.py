@@ -1,3 +1,4 @@
+import json
 import os
 import subprocess
 from pathlib import Path
@@ -11,7 +12,13 @@ from lmtrain.errors import ConfigurationError
 from lmtrain.launch.nodes import NodesJob
 from lmtrain.launch.sky import ACCELERATORS, task
 from lmtrain.launch.yaml_text import to_yaml
+from tests.launch import clients
 
+READS = """
+import json, sys, sky
+print(json.dumps(sky.Task.from_yaml(sys.argv[1]).to_yaml_config()))
+sky.Task.from_yaml(sys.argv[2])
+"""
 WORDS = ["a='b c'", 'source.paths=[my notes,"x\'y"]', "d=${oc.env:HOME} $SKYPILOT_NODE_RANK", "f=\nlast\\ "]
 
 
@@ -43,3 +50,21 @@ def test_a_device_of_another_name_is_refused() -> None:
     for device in ("", "NVIDIA H100 NVL"):
         with pytest.raises(ConfigurationError, match="none of SkyPilot's"):
             made(device)
+
+
+@clients.needed
+@pytest.mark.slow
+def test_skypilot_s_own_reader_takes_the_task_as_it_is_and_no_key_beside_its_schema(tmp_path: Path) -> None:
+    task = made()
+    files = [tmp_path / "task.yaml", tmp_path / "wrong.yaml"]
+    for file, values in zip(files, (task, {**task, "numnodes": 2}), strict=True):
+        file.write_text(to_yaml(values))
+    environment = {**os.environ, "HOME": str(tmp_path), "SKYPILOT_DISABLE_USAGE_COLLECTION": "1"}
+    command = [str(clients.BIN / "python"), "-c", READS, *map(str, files)]
+    read = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
+    found = json.loads(read.stdout)
+    assert found["resources"] == {"accelerators": {"A100-80GB": 8}}
+    assert {key: found[key] for key in ("name", "num_nodes", "workdir", "setup", "run")} == {
+        key: value for key, value in task.items() if key != "resources"
+    }
+    assert "Invalid task YAML: Instead of 'numnodes', did you mean 'num_nodes'?" in read.stderr
