@@ -23,6 +23,7 @@ from tests.parallel.strategy_parity import (
     TRAIL,
     Found,
     along_the_trail,
+    losses_along,
     require_same,
     require_same_end,
     trained,
@@ -57,6 +58,8 @@ ROWS: dict[int, list[tuple[str, dict[str, Any]]]] = {
         ("diloco", EVERY_STEP),
     ],
 }
+OPTIMIZERS = {"adamw": "adamw", "muon": "muon in fp32", "muon_bf16": "muon in bf16"}
+LAST_BITS = "muon in bf16, one process, other last bits"
 OF_WORKERS = "; gradients are each worker's own"
 HEADER = (
     "| strategy | ranks | largest difference of a loss | gradients, weights | reductions of a gradient a step "
@@ -81,20 +84,31 @@ def replace_table(begin: str, lines: list[str]) -> None:
 
 
 def trail_table(folder: Path) -> Iterator[str]:
-    """Give the losses of one run that changes its strategy after each step, beside those of one process."""
-    found: dict[str, list[float]] = {}
-    for optimizer in ("adamw", "muon"):
-        case = {**CASE, "optimizer": optimizer}
-        straight = {**case, "strategy": "single", "micro_batch_sequences": SEQUENCES, "steps": len(TRAIL)}
-        (expected,) = trained(folder, [straight])
-        legs = along_the_trail(folder, case)
-        found[optimizer] = [abs(leg["losses"][n] / expected["losses"][n] - 1) for n, leg in enumerate(legs, start=1)]
-        require_same_end(legs[-1], expected)
-    yield f"| step | goes on as | ranks | {' | '.join(f'difference of the loss, {name}' for name in found)} |"
-    yield f"|{'---|' * (3 + len(found))}"
-    for number, (strategy, _, num_ranks) in enumerate(TRAIL):
-        cells = [f"{values[number]:.0e}" for values in found.values()]
-        yield f"| {number + 1} | `{strategy}` | {num_ranks} | {' | '.join(cells)} |"
+    """Give the losses of one run that changes its strategy after each step, beside those of one process.
+
+    Muon's products in bf16 amplify the last bits of gradients: one process with other last bits stands beside them.
+    """
+    cases = [{**CASE, "optimizer": optimizer} for optimizer in OPTIMIZERS]
+    straight = [{**one, "strategy": "single", "micro_batch_sequences": SEQUENCES, "steps": len(TRAIL)} for one in cases]
+    *expected, shaken = trained(folder, [*straight, {**straight[-1], "last_bits": 1}])
+    runs = along_the_trail(folder, cases)
+    for legs, wanted in zip(runs[:-1], expected[:-1], strict=True):
+        require_same_end(legs[-1], wanted)
+    columns = [
+        *(losses_apart(losses_along(legs), one) for legs, one in zip(runs, expected, strict=True)),
+        losses_apart(shaken["losses"], expected[-1]),
+    ]
+    heads = [*OPTIMIZERS.values(), LAST_BITS]
+    yield f"| step | goes on as | ranks | {' | '.join(heads)} |"
+    yield f"|{'---|' * (3 + len(heads))}"
+    for number, (strategy, _, num_ranks) in enumerate(TRAIL, start=1):
+        cells = [f"{column[number]:.0e}" for column in columns]
+        yield f"| {number} | `{strategy}` | {num_ranks} | {' | '.join(cells)} |"
+
+
+def losses_apart(losses: dict[int, float], expected: Found) -> dict[int, float]:
+    """Return the relative difference of each step's loss."""
+    return {step: abs(loss / expected["losses"][step] - 1) for step, loss in losses.items()}
 
 
 def table(folder: Path) -> Iterator[str]:
@@ -160,7 +174,7 @@ def is_same(found: Found, expected: Found, *, gradients: bool = True) -> bool:
 
 def largest(found: Found, expected: Found) -> float:
     """Return the largest relative difference of a step's loss."""
-    return max(abs(loss / expected["losses"][step] - 1) for step, loss in found["losses"].items())
+    return max(losses_apart(found["losses"], expected).values())
 
 
 def reductions(planned: list[Collective], messages: list[Message]) -> str:

@@ -96,6 +96,7 @@ PRECISION: dict[str, ModelTransform] = {"fp32": unchanged, "fp8": in_fp8, "fp8 i
 OPTIMIZERS["muon_alone"] = partial(
     muon, lr=0.02, embedding_lr=0.03, head_lr=0.004, vector_lr=0.01, iteration_dtype="fp32", share_work=False
 )
+OPTIMIZERS["muon_bf16"] = partial(OPTIMIZERS["muon"], iteration_dtype="bf16")
 LOSSES = {"plain": CrossEntropy(), "chunked": ChunkedCrossEntropy(chunk_tokens=5, z_loss_weight=1e-3)}
 STRATEGIES: dict[str, Callable[..., Any]] = {
     "single": single,
@@ -111,8 +112,9 @@ STRATEGIES: dict[str, Callable[..., Any]] = {
 class Notes(pl.Callback):
     """Keeps the first step's whole gradients, saves where asked, and ends the run."""
 
-    def __init__(self, *, last_step: int, save_to: Path | None, save_at: int) -> None:
+    def __init__(self, *, last_step: int, save_to: Path | None, save_at: int, last_bits: int | None = None) -> None:
         self.last_step, self.save_to, self.save_at = last_step, save_to, save_at
+        self.last_bits = None if last_bits is None else torch.Generator().manual_seed(last_bits)
         self.gradients: dict[str, torch.Tensor] = {}
         self.sent = Sent()
         self.sent_by_step: list[list[Message]] = []
@@ -122,6 +124,9 @@ class Notes(pl.Callback):
     ) -> None:
         if not self.gradients:
             self.gradients = whole(pl_module, {name: one.grad for name, one in model_of(pl_module).named_parameters()})
+        if self.last_bits is not None:
+            for parameter in pl_module.parameters():
+                shake(parameter.grad, self.last_bits)
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
@@ -136,6 +141,14 @@ class Notes(pl.Callback):
 
     def on_save_checkpoint(self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict) -> None:
         checkpoint[FACTS] = {"step": trainer.global_step, "tokens": 0, "identity": {}}
+
+
+def shake(gradient: torch.Tensor | None, generator: torch.Generator) -> None:
+    """Move each number by its last bit, up, down or not at all."""
+    assert gradient is not None
+    bits = gradient.view(torch.int32)
+    moved = bits + torch.randint(-1, 2, bits.shape, generator=generator, dtype=torch.int32)
+    bits.copy_(torch.where(gradient == 0, bits, moved))
 
 
 def model_of(module: pl.LightningModule) -> LanguageModel:
@@ -189,7 +202,12 @@ def train(case: dict[str, Any], folder: Path) -> dict[str, Any]:
             parallelize=parallelism.parallelize,
         ),
     )
-    notes = Notes(last_step=steps, save_to=folder / save_to if save_to else None, save_at=case.get("save_at", 1))
+    notes = Notes(
+        last_step=steps,
+        save_to=folder / save_to if save_to else None,
+        save_at=case.get("save_at", 1),
+        last_bits=case.get("last_bits"),
+    )
     trainer = make_trainer(
         strategy=parallelism.strategy,
         precision="32-true",

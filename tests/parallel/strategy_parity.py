@@ -42,16 +42,24 @@ def trained(folder: Path, cases: Sequence[Mapping[str, Any]], *, num_ranks: int 
     return torch.load(folder / f"found{num_ranks}.pt", weights_only=False)
 
 
-def along_the_trail(folder: Path, case: Mapping[str, Any]) -> list[Found]:
-    """Train one run of a step under each strategy of the trail, each from the last one's checkpoint."""
-    legs: list[Found] = []
+def along_the_trail(folder: Path, cases: Sequence[Mapping[str, Any]]) -> list[list[Found]]:
+    """Train a run of each case, a step under each strategy of the trail and from the last one's checkpoint."""
+    legs: list[list[Found]] = []
     for step, (strategy, settings, num_ranks) in enumerate(TRAIL, start=1):
         sequences = 8 * settings.get("tensor_size", 1) // num_ranks
-        leg = {**case, "strategy": strategy, "settings": settings, "micro_batch_sequences": max(1, sequences // 2)}
-        leg |= {"steps": step, "save_at": step, "save_to": f"leg{step}"}
-        leg |= {"resume": f"leg{step - 1}"} if step > 1 else {}
-        legs += trained(folder, [leg], num_ranks=num_ranks)
-    return legs
+        leg = {"strategy": strategy, "settings": settings, "micro_batch_sequences": max(1, sequences // 2)}
+        leg |= {"steps": step, "save_at": step}
+        each = [
+            {**case, **leg, "save_to": f"leg{step}_{n}"} | ({"resume": f"leg{step - 1}_{n}"} if step > 1 else {})
+            for n, case in enumerate(cases)
+        ]
+        legs.append(trained(folder, each, num_ranks=num_ranks))
+    return [list(runs) for runs in zip(*legs, strict=True)]
+
+
+def losses_along(legs: Sequence[Found]) -> dict[int, float]:
+    """Return the loss of every step of one run's legs."""
+    return {step: loss for leg in legs for step, loss in leg["losses"].items()}
 
 
 def require_same(found: Found, expected: Found) -> None:
