@@ -1,6 +1,8 @@
 import importlib
 import os
 import socket
+import subprocess
+import sys
 from unittest import mock
 
 import pytest
@@ -12,7 +14,22 @@ from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.launch import process_group
 from lmtrain.launch.detect import OuterLauncher
 from lmtrain.launch.process_group import broadcast_outcome, join, require_own_device
+from tests import tiny
 from tests.leave import leave
+
+RESTARTED = """
+import os, time
+from lmtrain.launch.detect import outer_launcher
+from lmtrain.launch.process_group import join
+from tests.leave import leave
+start, rank = os.environ["TORCHELASTIC_RESTART_COUNT"], os.environ["RANK"]
+if (start, rank) == ("1", "1"):
+    time.sleep(3)  # rank 0 finds the address of the rank that is gone
+join(outer_launcher(os.environ), timeout_seconds=8)
+if (start, rank) == ("0", "1"):
+    os._exit(1)
+leave()
+"""
 
 
 def refuse(error):
@@ -104,3 +121,11 @@ def _rank(rank, port, store_file):
         broadcast_outcome(lambda: 1 / 0)
     assert broadcast_outcome(lambda: 1) == 1, "a refusal leaves the ranks in step"
     leave()
+
+
+@pytest.mark.distributed
+def test_ranks_that_torchrun_starts_again_meet_one_another_and_not_those_that_are_gone(tmp_path):
+    agent = ["-m", "torch.distributed.run", "--nproc-per-node=2", "--max-restarts=1", "--no-python"]
+    command = [sys.executable, *agent, sys.executable, "-c", RESTARTED]
+    ended = subprocess.run(command, cwd=tmp_path, env=tiny.environment(), capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr[-2000:]

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from lmtrain.errors import ConfigurationError
+from lmtrain.errors import ConfigurationError, EnvironmentProblem
+from lmtrain.verbs import simulate as verb
 from lmtrain.verbs.simulate import read_words, simulate
 
 WORDS = (
@@ -48,6 +49,9 @@ def test_ranks_and_strategies_make_a_table_and_json_has_the_same(capsys: pytest.
     [
         (["--ranks"], "--ranks has no values; write --ranks 8,64,512"),
         (["--plot=nowhere/fleets.svg"], "there is no folder nowhere"),
+        (["--plot=/tmp"], "--plot=/tmp is no SVG file; nearest valid: --plot=/tmp.svg"),
+        (["--plot=fleets.png"], "nearest valid: --plot=fleets.svg"),
+        (["-m", *WORDS, "strategy=fsdp,hsdp", "--plot=fleets.svg"], "draws the fleets of one config, and a sweep"),
         (["--ranks=8,x"], "--ranks=x is no number of ranks"),
         (["--ranks=12", *WORDS], "--ranks=12 is no whole number of nodes of 8 devices .* nearest valid: --ranks=16"),
         (["--strategies=fsdq", *WORDS], "--strategies=fsdq is none of .*fsdp"),
@@ -67,3 +71,8 @@ def test_the_verbs_own_words_are_taken_out() -> None:
     asked = read_words(["a=1", "--ranks", "8, 64", "--json", "--strategies=fsdp,hsdp", "b=2"])
     assert (asked.overrides, asked.ranks, asked.strategies) == (["a=1", "b=2"], (8, 64), ("fsdp", "hsdp"))
     assert asked.as_json
+
+
+def test_a_plot_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(EnvironmentProblem, match=r"--plot=.* cannot be written: Is a directory\.$"):
+        verb._write(tmp_path, "<svg/>")

@@ -42,7 +42,7 @@ def join(
     backend = "cpu:gloo,cuda:nccl" if device_id else "gloo"
     dist.init_process_group(
         backend,
-        store=_store_of_this_machine(outer.store_file, outer.world_size) if outer.store_file else None,
+        store=_store_of(outer, os.environ, timedelta(seconds=timeout_seconds)),
         rank=outer.rank,
         world_size=outer.world_size,
         timeout=timedelta(seconds=timeout_seconds),
@@ -93,6 +93,22 @@ def _as_torchrun(outer: OuterLauncher, environment: Mapping[str, str]) -> dict[s
     meeting = {"MASTER_ADDR": outer.address, "MASTER_PORT": outer.port}
     known = {name: value for name, value in meeting.items() if value is not None and name not in environment}
     return {name: str(value) for name, value in {**ranks, **known}.items()}
+
+
+def _store_of(outer: OuterLauncher, environment: Mapping[str, str], timeout: timedelta) -> dist.Store | None:
+    """Return the ranks' meeting place; None leaves the choice to torch.
+
+    torchrun's agent keeps its store over restarts, with the addresses of ranks that are gone, and the next ones wait
+    for these (torch 2.13): each start gets names of its own there.
+    """
+    if outer.store_file:
+        return _store_of_this_machine(outer.store_file, outer.world_size)
+    start = environment.get("TORCHELASTIC_RESTART_COUNT", "0")
+    if start == "0" or environment.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
+        return None
+    host, port = environment["MASTER_ADDR"], int(environment["MASTER_PORT"])
+    store = dist.TCPStore(host, port, outer.world_size, is_master=False, timeout=timeout)
+    return dist.PrefixStore(f"start_{start}", store)
 
 
 def _store_of_this_machine(path: Path, num_ranks: int) -> dist.Store:

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from lmtrain.composition.command_line.help import HELP_FLAGS, verb_page
-from lmtrain.errors import EXIT_DONE, EXIT_NO, ConfigurationError
+from lmtrain.errors import EXIT_DONE, EXIT_NO, ConfigurationError, EnvironmentProblem
 
 Value = TypeVar("Value")
+SWEEPS: Final = {"-m", "--multirun"}
 LISTS: Final = ("--ranks", "--strategies", "--plot")
 
 
@@ -29,11 +30,17 @@ def simulate(words: list[str], *, program: str = "lmtrain simulate") -> int:
 
     Raises:
         ConfigurationError: The command line is wrong, or a run of it would be refused.
+        EnvironmentProblem: The plot cannot be written.
     """
     if HELP_FLAGS & set(words):
         print(verb_page("simulate", program=program))
         return EXIT_DONE
     asked = read_words(words)
+    if asked.plot and SWEEPS & set(words):
+        raise ConfigurationError(
+            f"--plot={asked.plot} draws the fleets of one config, and a sweep has several; nearest valid: a command "
+            "for each, or --strategies fsdp,hsdp."
+        )
     from lmtrain.composition.planning.simulated_fleets import simulated_fleets
 
     found = simulated_fleets(asked.overrides, ranks=asked.ranks, strategies=asked.strategies)
@@ -41,7 +48,7 @@ def simulate(words: list[str], *, program: str = "lmtrain simulate") -> int:
         if asked.plot:
             from lmtrain.report.plans.fleet_chart import fleet_chart
 
-            asked.plot.write_text(fleet_chart(each.title, each.rows))
+            _write(asked.plot, fleet_chart(each.title, each.rows))
         if asked.as_json:
             rows = [row.to_json() | {"scaling": row.efficiency(each.bases[row.strategy])} for row in each.rows]
             print(json.dumps({"model": each.title, "chosen": each.chosen, "fleets": rows}))
@@ -93,9 +100,19 @@ def _each(values: str, read: Callable[[str], Value]) -> tuple[Value, ...]:
 def _file(word: str | None) -> Path | None:
     if word is None:
         return None
-    if not Path(word).parent.is_dir():
-        raise ConfigurationError(f"--plot={word}: there is no folder {Path(word).parent} to write to.")
-    return Path(word)
+    path = Path(word)
+    if path.suffix != ".svg":
+        raise ConfigurationError(f"--plot={word} is no SVG file; nearest valid: --plot={path.with_suffix('.svg')}.")
+    if not path.parent.is_dir():
+        raise ConfigurationError(f"--plot={word}: there is no folder {path.parent} to write to.")
+    return path
+
+
+def _write(path: Path, chart: str) -> None:
+    try:
+        path.write_text(chart)
+    except OSError as problem:
+        raise EnvironmentProblem(f"--plot={path} cannot be written: {problem.strerror}.") from problem
 
 
 def _rank(word: str) -> int:
