@@ -73,6 +73,14 @@ def test_what_fits_nowhere_gets_the_most_shards_and_says_so(measured: list[str])
     assert line.startswith("strategy=auto: nothing fits; fsdp_tensor needs")
 
 
+@pytest.mark.parametrize("words", [["optimizer=adafactor"], ["model.num_kv_heads=1", "model.width=16384"]])
+def test_no_strategy_is_chosen_that_refuses_the_run_s_optimizer_or_layers(words: list[str]) -> None:
+    chosen, line = with_strategy(config("cluster=h100_8x", "model=llama_3_8b", *words))
+    assert chosen.strategy.word == ("ddp" if words == ["optimizer=adafactor"] else "fsdp")
+    assert line is not None
+    assert line.startswith("strategy=auto: nothing fits; ")
+
+
 def test_a_strategy_that_fits_one_sequence_at_a_time_comes_before_none() -> None:
     chosen, line = with_strategy(config("cluster=h100_8x", "model=llama_3_8b", "batch.micro_batch_sequences=64"))
     assert chosen.strategy.word == "fsdp"

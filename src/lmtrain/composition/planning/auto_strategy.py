@@ -13,6 +13,7 @@ from lmtrain.composition.planning.fit_setting import fit_setting
 from lmtrain.composition.planning.known_models import model_facts
 from lmtrain.composition.planning.setting import planned_setting
 from lmtrain.composition.planning.tried_words import with_words
+from lmtrain.composition.rules.optimizer import require_settings
 from lmtrain.composition.run_config import RunConfig
 from lmtrain.errors import ConfigurationError
 
@@ -74,17 +75,30 @@ def _tried(config: RunConfig, batch: Batch, device_bytes: int) -> Iterator[Tried
     for word in _words(config):
         try:
             changed = _changed(config, word)
+            _require_parts(changed)
             setting, divided = planned_setting(changed), changed.divided(batch)
             if facts is None or memory_of(fit_setting(setting, facts), divided).static <= device_bytes:
                 facts = model_facts(changed, setting)
                 held = memory_of(fit_setting(setting, facts), divided).total
             else:
                 held = memory_of(fit_setting(setting, facts), divided).static
-        except ConfigurationError:  # a batch, a layer or a part that this one does not take
+        except ConfigurationError:  # a batch, an optimizer, a layer or a part that this one does not take
             continue
         yield Tried(word.partition("=")[2], changed, held)
         if held <= device_bytes:
             return
+
+
+def _require_parts(config: RunConfig) -> None:
+    """Let a strategy look at the run's optimizer, and one that cuts layers at the model too: this needs torch."""
+    require_settings(config)
+    if config.spread.tensor_ranks > 1:
+        import torch
+
+        from lmtrain.composition.parts.strategy import require_strategy
+
+        with torch.device("meta"):
+            require_strategy(config, config.model.build())
 
 
 def _changed(config: RunConfig, word: str) -> RunConfig:
