@@ -96,7 +96,9 @@ PRECISION: dict[str, ModelTransform] = {"fp32": unchanged, "fp8": in_fp8, "fp8 i
 OPTIMIZERS["muon_alone"] = partial(
     muon, lr=0.02, embedding_lr=0.03, head_lr=0.004, vector_lr=0.01, iteration_dtype="fp32", share_work=False
 )
-OPTIMIZERS["muon_bf16"] = partial(OPTIMIZERS["muon"], iteration_dtype="bf16")
+OPTIMIZERS["muon_bf16"] = partial(
+    muon, lr=0.02, embedding_lr=0.03, head_lr=0.004, vector_lr=0.01, row_beta=0.9, iteration_dtype="bf16", eps=1e-4
+)
 LOSSES = {"plain": CrossEntropy(), "chunked": ChunkedCrossEntropy(chunk_tokens=5, z_loss_weight=1e-3)}
 STRATEGIES: dict[str, Callable[..., Any]] = {
     "single": single,
