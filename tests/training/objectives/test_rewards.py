@@ -1,6 +1,9 @@
 import math
+import sys
+from typing import NoReturn
 
 import pytest
+import torch
 
 from lmtrain.errors import ConfigurationError, DataError
 from lmtrain.training.objectives.rewards import (
@@ -16,6 +19,10 @@ from lmtrain.training.objectives.rewards import (
 
 def answer(text: str, expected: str = "12", *, ended: bool = True) -> WrittenAnswer:
     return WrittenAnswer(text=text, question="7 + 5?", expected=expected, ended=ended)
+
+
+def raised(problem: Exception) -> NoReturn:
+    raise problem
 
 
 @pytest.mark.parametrize(
@@ -55,6 +62,13 @@ def test_rewards_are_summed_with_their_weights() -> None:
         (lambda _: 1 / 0, "objective.rewards.mine raised ZeroDivisionError: division by zero on the answer '12' to"),
         (lambda _: math.nan, "objective.rewards.mine gave nan on the answer '12' to '7 [+] 5[?]'; a reward is one"),
         (lambda _: None, "objective.rewards.mine gave None on the answer"),
+        (lambda _: torch.tensor([1.0, 2.0]), r"objective.rewards.mine gave tensor\(\[1., 2.\]\) on the answer"),
+        (
+            lambda _: 10**400,
+            "objective.rewards.mine gave 1000.*000 on the answer .* one finite number, 1e[+]30 at most",
+        ),
+        (lambda _: raised(RuntimeError("two\nlines")), "raised RuntimeError: two lines on the answer"),
+        (lambda _: sys.exit(), "objective.rewards.mine raised SystemExit"),
     ],
 )
 def test_a_reward_that_fails_ends_the_run_in_one_line(reward, message) -> None:

@@ -5,6 +5,7 @@ A reward is a function of one answer to one number; `objective.rewards.NAME._tar
 
 import math
 import re
+import reprlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -13,6 +14,7 @@ from lmtrain.errors import ConfigurationError, DataError
 
 NUMBER: Final = re.compile(r"-?\d[\d,]*(?:\.\d+)?")
 SHOWN_CHARACTERS: Final = 60  # of a text in a message
+LARGEST: Final = 1e30  # their sums and squares are float32
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,17 +82,30 @@ def _given(name: str, reward: Reward, answer: WrittenAnswer) -> float:
     on = f"on the answer {_shown(answer.text)} to {_shown(answer.question)}"
     try:
         value: Any = reward(answer)
-    except Exception as problem:  # a person's code raises anything
-        said = f"{type(problem).__name__}: {problem}"
+    except (Exception, SystemExit) as problem:  # a person's code raises anything
+        said = " ".join(f"{type(problem).__name__}: {problem}".split())
         raise DataError(
             f"objective.rewards.{name} raised {said} {on}; correct it, and the same command goes on."
         ) from problem
-    is_number = isinstance(value, (int, float)) or hasattr(value, "__float__")
-    if not is_number or not math.isfinite(float(value)):
+    number = _number(value)
+    if not abs(number) <= LARGEST:
         raise DataError(
-            f"objective.rewards.{name} gave {value!r} {on}; a reward is one finite number. The same command goes on."
+            f"objective.rewards.{name} gave {_shown_value(value)} {on}; a reward is one finite number, {LARGEST:g} at "
+            "most. Correct it, and the same command goes on."
         )
-    return float(value)
+    return number
+
+
+def _number(value: Any) -> float:
+    """Return a number, a tensor of one too; NaN for anything else."""
+    try:
+        return float(value) if hasattr(value, "__float__") else math.nan
+    except (TypeError, ValueError, RuntimeError, OverflowError):
+        return math.nan
+
+
+def _shown_value(value: Any) -> str:
+    return " ".join(reprlib.repr(value).split())
 
 
 def _last_number(text: str) -> float | None:
