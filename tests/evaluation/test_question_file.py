@@ -17,6 +17,13 @@ def test_the_last_turn_of_each_line_is_the_right_answer(tmp_path):
     assert (second.messages, second.answer, second.kind) == ([USER, RIGHT, USER], "2", "sum")
 
 
+def test_a_text_holds_any_end_of_a_line(tmp_path):
+    path = tmp_path / "asked.jsonl"
+    asked = {"messages": [{**USER, "content": "1\u2028+ 1\x85?"}, RIGHT]}
+    path.write_text(json.dumps(asked, ensure_ascii=False) + "\r\n", newline="")
+    assert read_questions(path)[0].messages == asked["messages"][:1]
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -26,6 +33,8 @@ def test_the_last_turn_of_each_line_is_the_right_answer(tmp_path):
         (json.dumps({"messages": [USER]}), 'has no "messages" of a question and its answer'),
         (json.dumps({"messages": [USER, USER]}), "does not end in an assistant's turn with text"),
         (json.dumps({"messages": [USER, {**RIGHT, "content": " "}]}), "does not end in an assistant's turn with text"),
+        (json.dumps({"messages": [USER, USER, RIGHT]}), "asked.jsonl:1: .* two user turns in a row"),
+        (json.dumps({"messages": [{"role": "bot", "content": "1"}, RIGHT]}), "asked.jsonl:1: "),
     ],
 )
 def test_a_line_without_a_right_answer_is_refused(tmp_path, text, said):

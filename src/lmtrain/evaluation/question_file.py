@@ -6,16 +6,17 @@ from typing import Any
 from lmtrain.errors import DataError
 from lmtrain.evaluation.answer_scores import Question
 from lmtrain.storage import foreign_json
+from lmtrain.tokenizers.conversation import ConversationError, read_conversation
 
 
 def read_questions(path: Path) -> list[Question]:
     """Return the question and answer of each line, `{"messages": [...], "kind": "..."}`; the kind may be left out.
 
     Raises:
-        DataError: There is no such file, or a line does not end in an assistant's turn with text.
+        DataError: There is no such file, or a line is no conversation that ends in an assistant's turn with text.
     """
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8").split("\n")  # a JSON text may hold other ends of lines
     except (OSError, UnicodeDecodeError) as problem:
         raise DataError(
             f"--answers {path} cannot be read as UTF-8 text ({problem}); name a file of JSON lines."
@@ -37,4 +38,8 @@ def _asked(line: str, where: str) -> Question:
     *asked, last = messages
     if last.get("role") != "assistant" or not isinstance(last.get("content"), str) or not last["content"].strip():
         raise DataError(f"{where} does not end in an assistant's turn with text, the right answer.")
+    try:
+        read_conversation(asked, for_answer=True)
+    except ConversationError as problem:
+        raise DataError(f"{where}: {problem}") from problem
     return Question(asked, last["content"], str(content.get("kind", "answers")))

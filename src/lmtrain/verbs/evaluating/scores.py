@@ -33,6 +33,11 @@ from lmtrain.verbs.evaluating.input import EvaluationInput
 
 ANSWER_TOKENS: Final = 100
 CHAT_ANSWER_TOKENS: Final = 256
+SPLITS: Final[tuple[str, ...]] = (
+    "train",
+    "validation",
+    "test",
+)  # of prepared data: a file of such a name has a score of its own
 
 Say = Callable[[str], None]
 Named = tuple[str, dict[str, Any]]
@@ -65,10 +70,19 @@ def _text_scores(asked: argparse.Namespace, loaded: LoadedModel, wanted: Evaluat
         score = score_split(loaded, dataset, split, allowed=asked.allow_target, **sizes)
         say(bits_line(f"{split} split of {dataset.folder}", score.total, score.standard_error))
         yield f"evaluation/{split}/bits_per_byte", {**_bits(score), "data": dataset.manifest.fingerprint}
-    for name, text in wanted.texts:
+    for key, (name, text) in zip(text_keys([name for name, _ in wanted.texts]), wanted.texts, strict=True):
         score = score_text(loaded, text, **sizes)
         say(bits_line(name, score.total, score.standard_error))
-        yield f"evaluation/{Path(name).stem}/bits_per_byte", {**_bits(score), "text": name}
+        yield f"evaluation/{key}/bits_per_byte", {**_bits(score), "text": name}
+
+
+def text_keys(names: Sequence[str]) -> list[str]:
+    """Return a metric's word for each text: its file's name as short as tells it from the others and from a split."""
+    taken: list[str] = list(SPLITS)
+    for path in map(Path, names):
+        forms = (path.stem, path.name, "_".join(path.parts).strip("/_"), f"{path.name}_{len(taken)}")
+        taken.append(next(form for form in forms if form not in taken))
+    return taken[len(SPLITS) :]
 
 
 def _chat_scores(
