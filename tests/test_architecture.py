@@ -49,7 +49,6 @@ TESTED_ELSEWHERE: dict[str, str] = {
     "src/lmtrain/parallel/tensor_groups/layout.py": "tests/parallel/test_tensor.py, on real ranks",
     "src/lmtrain/parallel/tensor_groups/regions.py": "tests/parallel/test_tensor.py, on real ranks",
     "src/lmtrain/verbs/evaluating/input.py": "tests/verbs/test_evaluate.py",
-    "src/lmtrain/verbs/evaluating/scores.py": "tests/verbs/test_evaluate.py",
 }
 
 # What composes a config, checks it, or keeps it as data; everything else takes the typed one.

@@ -1,4 +1,6 @@
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -7,7 +9,7 @@ from lmtrain.composition.command_line.compose import compose_config
 from lmtrain.composition.execution import pipeline_run
 from lmtrain.composition.execution.check_config import check_config
 from lmtrain.composition.execution.pipeline_stages import read_pipeline
-from lmtrain.errors import ConfigurationError
+from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.verbs.evaluate import evaluate
 from lmtrain.verbs.export import export
 from lmtrain.verbs.pipeline import pipeline
@@ -26,7 +28,11 @@ TINY = [f"base.{word}" for word in [*BASE, "source=made_conversations"]] + [
 def test_a_pipeline_goes_from_text_to_a_scored_and_exported_model(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    failing = [""]
+
     def call(words: list[str]) -> int:  # in forks and here, for speed
+        if words[0] == failing[0]:
+            return 3
         if words[0] == "train":
             ended = forked.run(tiny.PROJECT / "train.py", words[1:], folder=tmp_path, environment=tiny.environment())
             assert ended.returncode == 0, ended.stderr
@@ -47,6 +53,15 @@ def test_a_pipeline_goes_from_text_to_a_scored_and_exported_model(
     assert all(stage["seconds"] > 0 for stage in card.values())
     assert ", skipped: unchanged | " in (folder / "card.md").read_text()
     assert (folder / "talker" / "card.html").is_file()
+    first = json.loads((folder / "card.json").read_text())
+    failing[0] = "export"
+    assert pipeline([*TINY, "talker.seed=7"]) == 3
+    failing[0] = ""
+    assert pipeline([*TINY, "talker.seed=7"]) == 0
+    assert json.loads((folder / "card.previous.json").read_text()) == first["scores"], "no card of a stop between"
+    config = (folder / "talker" / "config.yaml").read_text()
+    assert "seed: 7" in config, "trained anew"
+    assert (folder / "talker.before-1").is_dir()
 
 
 @pytest.mark.parametrize("name", ["speedrun", "speedrun_1x"])
@@ -67,6 +82,21 @@ def test_nanochat_s_speedrun_fits_and_takes_its_published_hours_and_a_plan_beyon
     assert base["lacking"] == talker["lacking"] == []
     assert pipeline(["pipeline=speedrun", "--plan", "base.batch.micro_batch_sequences=16"]) == 1
     assert "base: does not fit: 80.7 GB at the peak, 80.0 GB on the device" in capsys.readouterr().out
+
+
+def test_two_pipelines_of_one_name_are_not_run_at_once(tmp_path: Path) -> None:
+    (tmp_path / "p").mkdir()
+    hold = (
+        "import sys\nfrom pathlib import Path\nfrom lmtrain.tracking.file_lock import file_lock\n"
+        "with file_lock(Path(sys.argv[1]), wait_seconds=0, note='7 on here'):\n    print(flush=True)\n    input()"
+    )
+    words = [sys.executable, "-c", hold, str(tmp_path / "p" / ".lock")]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        other.stdout.readline()
+        with pytest.raises(EnvironmentProblem, match="p is already at work in process 7 on here; wait for it, or"):
+            pipeline([f"run.root={tmp_path}", "run.name=p"])
+        other.communicate(b"\n")
 
 
 def test_rewards_are_three_stages_more() -> None:

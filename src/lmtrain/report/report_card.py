@@ -10,6 +10,8 @@ from lmtrain.report.web_page import section, tiles, web_page
 
 HEAD: Final = ("stage", "time", "tokens with loss", "share in steps", "dollars", "kWh", "command")
 NOTE: Final = "Behind ± is the standard error of so many items."
+# On a phone a score and its error stay on one line, and the long names of scores leave room for them.
+STYLE: Final = ".scores td{min-width:8.5rem}.scores th[scope=row]{min-width:7rem;overflow-wrap:anywhere}"
 GUESS: Final = "commonest answer"
 Scores = Mapping[str, Mapping[str, Any]]  # by name: an object with its `score`, and maybe its `standard_error`
 
@@ -135,8 +137,11 @@ class PlannedStage:
     lacking: tuple[str, ...] = ()
 
 
-def plan_text(name: str, stages: Sequence[PlannedStage]) -> str:
-    """Return the plan of a pipeline's training stages as lines, and their sum where all are known."""
+def plan_text(name: str, stages: Sequence[PlannedStage], *, others: Sequence[str] = ()) -> str:
+    """Return the plan of a pipeline's training stages as lines, and their sum where all are known.
+
+    `others` are its stages without a plan.
+    """
     lines = [f"{name}: the stages that train", f"  {'':<16}{'tokens':>10}{'time':>14}{'dollars':>12}{'disk':>10}"]
     lines += [f"  {stage.name:<16}{stage.problem}" if stage.problem else _planned(stage) for stage in stages]
     if all(not stage.problem for stage in stages):
@@ -144,6 +149,7 @@ def plan_text(name: str, stages: Sequence[PlannedStage]) -> str:
     if any(stage.seconds is None and not stage.problem for stage in stages):
         lines.append("  A time needs the device's peak: lmtrain doctor measures it, each.cluster=NAME knows it.")
     lines += [f"  {stage.name}: {line}" for stage in stages for line in stage.lacking]
+    lines.append(f"  Not in it: {', '.join(('preparing the data (2 bytes a token, 4 beyond 65,536 ids)', *others))}.")
     return "\n".join(lines)
 
 
@@ -188,11 +194,12 @@ def card_page(card: Card) -> str:
     parts = [tag("h1", card.name), tiles(card.totals), section("Stages", table(marked, head=head))]
     if card.runs:
         head, *rows = card.score_rows
-        parts.append(section("Scores", table(rows, head=head), tag("p", NOTE)))
+        scores = tag("div", table(rows, head=head), class_="scores")
+        parts.append(section("Scores", scores, tag("p", NOTE)))
     if len(card.sample_rows) > 1:
         head, *rows = card.sample_rows
         parts.append(section("What they say", table(rows, head=head)))
-    return web_page(f"{card.name}: a pipeline of lmtrain", *parts)
+    return web_page(f"{card.name}: a pipeline of lmtrain", *parts, style=STYLE)
 
 
 def _markdown(rows: Sequence[Sequence[str]]) -> list[str]:

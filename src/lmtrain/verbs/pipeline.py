@@ -1,6 +1,8 @@
 """`lmtrain pipeline pipeline=NAME`: stages from text to a model to talk to, with one report card."""
 
 import json
+import os
+import socket
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -13,10 +15,13 @@ from lmtrain.errors import EXIT_DONE, EXIT_NO, LMTRAIN_ERRORS, ConfigurationErro
 from lmtrain.report.report_card import Card, CardStage, PlannedStage, StageAccount, card_page, card_text, plan_text
 from lmtrain.report.run_ledger import read_ledger
 from lmtrain.tracking.atomic_files import read_json, write_json, write_text
+from lmtrain.tracking.file_lock import file_lock
 from lmtrain.tracking.scores import tell_mlflow
 
-CARD: Final = "card"  # .json has the scores of each run, .md and .html all of it
-PREVIOUS: Final = "card.previous"
+CARD: Final = "card"  # .json, once whole: the scores of each run, the stages' ends; .md and .html all of it
+PREVIOUS: Final = "card.previous"  # .json: the scores of the newest whole card with other ends
+LOCK: Final = ".lock"
+WAIT_SECONDS: Final = 3.0  # a killed one needs a moment to be gone
 
 HELP = """usage: {program} [pipeline=NAME] [KEY=VALUE ...] [--plan] [--json]
 
@@ -37,6 +42,7 @@ def pipeline(words: list[str], *, program: str = "lmtrain pipeline") -> int:
 
     Raises:
         ConfigurationError: There is no such pipeline, or a stage is none.
+        EnvironmentProblem: Another process is at it.
     """
     if {"-h", "--help"} & set(words):
         print(HELP.format(program=program))
@@ -46,6 +52,15 @@ def pipeline(words: list[str], *, program: str = "lmtrain pipeline") -> int:
     if "--plan" in words:
         return _plan(read, is_json=is_json)
     require_files(read)
+    read.folder.mkdir(parents=True, exist_ok=True)
+    busy = f"{read.folder} is already at work in process HOLDER; wait for it, or choose another run.name."
+    note = f"{os.getpid()} on {socket.gethostname()}\n"
+    with file_lock(read.folder / LOCK, wait_seconds=WAIT_SECONDS, note=note, refusal=busy):
+        return _run(read, is_json=is_json)
+
+
+def _run(read: CommandPipeline, *, is_json: bool) -> int:
+    """Run the stages, write the card and print it; return the exit code."""
 
     def tell(line: str) -> None:
         print(line, file=sys.stderr if is_json else sys.stdout, flush=True)
@@ -56,7 +71,7 @@ def pipeline(words: list[str], *, program: str = "lmtrain pipeline") -> int:
     if problem := keep_card(read, card):
         print(problem, file=sys.stderr)
     if is_json:
-        print(json.dumps({stage.name: {"seconds": stage.seconds, "scores": stage.scores} for stage in card.stages}))
+        print(json.dumps({stage.name: _facts(stage) for stage in card.stages}))
     else:
         print(f"\n{card_text(card)}\nAs a page: {_near(read.folder / 'card.html')}")
     return code
@@ -65,7 +80,6 @@ def pipeline(words: list[str], *, program: str = "lmtrain pipeline") -> int:
 def card_of(read: CommandPipeline, before: Mapping[str, EndedStage]) -> Card:
     """Return a pipeline's card as far as its stages have ended; `before` are those that had ended earlier."""
     done = done_stages(read)
-    kept: dict[str, Any] = read_json(read.folder / f"{PREVIOUS if done == before else CARD}.json")
     stages = [
         CardStage(
             name=stage.name,
@@ -78,7 +92,18 @@ def card_of(read: CommandPipeline, before: Mapping[str, EndedStage]) -> Card:
         )
         for stage in read.stages
     ]
-    return Card(name=read.name, stages=stages, previous=kept)
+    return Card(name=read.name, stages=stages, previous=_previous(read))
+
+
+def _previous(read: CommandPipeline) -> dict[str, Any]:
+    """Return the scores of the newest whole card before that of now; a stop in the middle leaves no card to compare."""
+    card: dict[str, Any] = read_json(read.folder / f"{CARD}.json")
+    is_older = "scores" in card and card.get("ends") != _ends(read)
+    return card["scores"] if is_older else read_json(read.folder / f"{PREVIOUS}.json")
+
+
+def _ends(read: CommandPipeline) -> dict[str, float]:
+    return {name: stage.ended_at for name, stage in done_stages(read).items()}
 
 
 def keep_card(read: CommandPipeline, card: Card) -> str | None:
@@ -86,15 +111,22 @@ def keep_card(read: CommandPipeline, card: Card) -> str | None:
 
     Return a line where MLflow could not be told.
     """
-    if not all(stage.was_done for stage in card.stages if stage.seconds is not None):
+    if len(ends := _ends(read)) == len(read.stages):
+        scores = {run: card.scores_of(run) for run in card.runs}
         write_json(read.folder / f"{PREVIOUS}.json", card.previous)
-    write_json(read.folder / f"{CARD}.json", {run: card.scores_of(run) for run in card.runs})
+        write_json(read.folder / f"{CARD}.json", {"ends": ends, "scores": scores})
     trained = [stage for stage in card.stages if stage.account is not None]
     folders = [read.folder, *(read.folder / stage.name for stage in trained[-1:])]
     for folder in folders:
         write_text(folder / "card.md", card_text(card))
         write_text(folder / "card.html", card_page(card))
     return tell_mlflow(folders[-1]) if trained else None
+
+
+def _facts(stage: CardStage) -> dict[str, Any]:
+    """Return what the card says of a stage, for a script."""
+    account = {} if stage.account is None else asdict(stage.account)
+    return {"seconds": stage.seconds, "was_done": stage.was_done, **account, "scores": stage.scores}
 
 
 def _account(run: Path) -> StageAccount | None:
@@ -129,7 +161,8 @@ def _plan(read: CommandPipeline, *, is_json: bool) -> int:
                 lacking=() if run.advice.is_possible else tuple(run.advice.lines),
             )
         )
-    print(json.dumps([asdict(row) for row in rows]) if is_json else plan_text(read.name, rows))
+    others = [stage.name for stage in read.stages if stage.verb != TRAIN]
+    print(json.dumps([asdict(row) for row in rows]) if is_json else plan_text(read.name, rows, others=others))
     return EXIT_NO if any(row.problem or row.lacking for row in rows) else EXIT_DONE
 
 

@@ -1,4 +1,5 @@
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,7 +17,7 @@ NAMES = ["base", "base_text", "base_answers", "talker", "talker_answers", "expor
 def faked_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int, list[str]]]:
     """Run stages that leave what their commands would; one of them may fail."""
 
-    def run(*words: str, failing: str = "") -> tuple[int, list[str]]:
+    def run(*words: str, failing: str = "", code: int = 3) -> tuple[int, list[str]]:
         called: list[str] = []
         pipeline = read_pipeline([f"run.root={tmp_path}", "run.name=p", *words])
 
@@ -25,7 +26,7 @@ def faked_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., 
             called.append(stage.name)
             if stage.name != failing:
                 leave(pipeline.output(stage), command)
-            return 3 if stage.name == failing else 0
+            return code if stage.name == failing else 0
 
         monkeypatch.setattr(pipeline_run, "_call", call)
         return run_stages(pipeline, tell=lambda _: None), called
@@ -62,9 +63,30 @@ def test_a_stage_that_fails_ends_it_and_the_same_command_goes_on(run) -> None:
     assert run() == (0, NAMES[3:])
 
 
-def test_stages_behind_one_that_ran_run_again(run) -> None:
+def test_stages_behind_one_that_ran_run_again_and_the_older_run_stands_aside(run, tmp_path: Path) -> None:
     run()
     assert run("talker.seed=7") == (0, NAMES[3:])
+    assert (tmp_path / "p" / "talker.before-1" / "checkpoints").is_dir()
+    shutil.rmtree(tmp_path / "p" / "base")
+    assert run("talker.seed=7", failing="base_text") == (3, NAMES[:2])
+    assert run("talker.seed=7") == (0, NAMES[1:]), "a stop does not hide that the base is another"
+    assert (tmp_path / "p" / "talker.before-2").is_dir()
+
+
+def test_a_refused_command_leaves_the_run_as_it_was_and_an_unfinished_one_goes_on(run, tmp_path: Path, capsys) -> None:
+    run()
+    assert run("talker.seed=x", failing="talker", code=2)[0] == 2
+    assert "talker is as it was." in capsys.readouterr().err
+    assert run() == (0, [])
+    write_status(tmp_path / "p" / "talker", Status("KILLED", 137))
+    assert run("talker.seed=7") == (0, NAMES[3:])
+    assert not (tmp_path / "p" / "talker.before-1").exists()
+
+
+def test_a_moved_pipeline_is_done(run, tmp_path: Path) -> None:
+    run()
+    (tmp_path / "p").rename(tmp_path / "q")
+    assert run("run.name=q") == (0, [])
 
 
 @pytest.mark.faults

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from types import FrameType
 from typing import Any, Final, cast
 
@@ -19,12 +20,14 @@ from lmtrain.composition.execution.pipeline_stages import (
     CommandPipeline,
     PipelineStage,
 )
-from lmtrain.errors import EXIT_DONE
+from lmtrain.composition.execution.start import set_aside
+from lmtrain.errors import EXIT_CONFIGURATION, EXIT_DONE
 from lmtrain.tracking.atomic_files import read_json, write_json
+from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.settled_status import settled_status
 
 STATE: Final = "pipeline.json"
-BEGUN: Final = "begun"  # exports, by the names of their stages
+BEGUN: Final = "begun"  # the cause of each training and export, by the name of its stage
 LMTRAIN: Final = ("-c", "from lmtrain.cli import main; raise SystemExit(main())")
 PASSED_ON: Final = (signal.SIGTERM, signal.SIGUSR1)
 
@@ -40,32 +43,36 @@ class EndedStage:
 
 
 def done_stages(pipeline: CommandPipeline) -> dict[str, EndedStage]:
-    """Return the finished stages by name, as far as their outputs are still there."""
-    done = {name: EndedStage(**row) for name, row in _recorded(pipeline).items()}
-    return {
-        stage.name: done[stage.name]
-        for stage in pipeline.stages
-        if stage.name in done and done[stage.name].key == pipeline.key(stage) and _is_there(pipeline, stage)
-    }
+    """Return the finished stages by name, as far as their outputs are still there, and newer than their base's."""
+    recorded = {name: EndedStage(**row) for name, row in _recorded(pipeline).items()}
+    done: dict[str, EndedStage] = {}
+    for stage in pipeline.stages:
+        found = recorded.get(stage.name)
+        is_same = found is not None and found.key == pipeline.key(stage) and _is_there(pipeline, stage)
+        if (
+            found is not None
+            and is_same
+            and (stage.of is None or (stage.of in done and _is_newer(found, done[stage.of])))
+        ):
+            done[stage.name] = found
+    return done
 
 
 def run_stages(pipeline: CommandPipeline, *, tell: Callable[[str], None]) -> int:
     """Run the missing stages, and those after them; return the first exit code other than 0."""
     pipeline.folder.mkdir(parents=True, exist_ok=True)
-    done, ran = done_stages(pipeline), set[str]()
+    done = done_stages(pipeline)
     for number, stage in enumerate(pipeline.stages, start=1):
         title = f"[{number}/{len(pipeline.stages)}] {stage.name}"
-        if stage.name in done and stage.of not in ran:
+        if stage.name in done and (stage.of is None or _is_newer(done[stage.name], done[stage.of])):
             tell(f"{title}: done in {done[stage.name].seconds:.0f} s, nothing has changed")
             continue
         tell(f"{title}: lmtrain {' '.join(pipeline.command(stage))}")
-        _make_room(pipeline, stage)
         began = time.monotonic()
-        code = _call(pipeline.command(stage))
+        code = _attempt(pipeline, stage, cause=[pipeline.key(stage), done[stage.of].ended_at if stage.of else 0])
         if code != EXIT_DONE:
-            tell(f"{title} ended with exit code {code}; the same command goes on from here.")
+            tell(f"{title} ended with exit code {code}; {_way_on(pipeline, stage, code)}")
             return code
-        ran.add(stage.name)
         done[stage.name] = EndedStage(
             key=pipeline.key(stage),
             seconds=time.monotonic() - began,
@@ -91,6 +98,16 @@ def run_preflight(pipeline: CommandPipeline, *, tell: Callable[[str], None]) -> 
     if code == EXIT_DONE:
         shutil.rmtree(short.folder, ignore_errors=True)
         write_json(kept, {**read_json(kept), PREFLIGHT: short.last_key})
+    return code
+
+
+def _attempt(pipeline: CommandPipeline, stage: PipelineStage, *, cause: list[str | float]) -> int:
+    """Run a stage; an older run of another cause stands aside for it, unless its command is refused."""
+    older, output = _make_room(pipeline, stage, cause=cause), pipeline.output(stage)
+    code = _call(pipeline.command(stage))
+    if older is not None and code == EXIT_CONFIGURATION and not output.exists():
+        shutil.move(older, output)
+        print(f"{output} is as it was.", file=sys.stderr)
     return code
 
 
@@ -120,16 +137,39 @@ def _is_there(pipeline: CommandPipeline, stage: PipelineStage) -> bool:
     return any((output / "evaluation").glob("*.json")) if stage.verb == EVALUATE else (output / "config.json").is_file()
 
 
-def _make_room(pipeline: CommandPipeline, stage: PipelineStage) -> None:
-    """Clear away an export of this pipeline's own, whole or begun before a kill, and note the one about to be made."""
-    if stage.verb != EXPORT:
-        return
+def _is_newer(stage: EndedStage, base: EndedStage) -> bool:
+    return stage.ended_at >= base.ended_at
+
+
+def _way_on(pipeline: CommandPipeline, stage: PipelineStage, code: int) -> str:
+    """Return what to type after a stage's end: a refused command would be refused again."""
+    if code != EXIT_CONFIGURATION:
+        return "the same command goes on from here."
+    anew = "" if stage.verb != TRAIN else f", or move {pipeline.output(stage)} away to begin it anew"
+    return f"correct its words and go on from here{anew}."
+
+
+def _make_room(pipeline: CommandPipeline, stage: PipelineStage, *, cause: list[str | float]) -> Path | None:
+    """Clear away an export of this pipeline's own, set a training of another cause aside, and note the new one.
+
+    An unfinished training goes on with changed words, as `lmtrain train` does, but not from another base.
+    """
+    older = None
+    if stage.verb == EVALUATE:
+        return older
     kept, output = read_json(pipeline.folder / STATE), pipeline.output(stage)
-    begun = cast("list[str]", kept.get(BEGUN, []))
-    if stage.name in (*_recorded(pipeline), *begun):
+    begun = kept.get(BEGUN)
+    causes = cast("dict[str, list[str | float]]", begun) if isinstance(begun, dict) else {}
+    if stage.verb == EXPORT and stage.name in (*_recorded(pipeline), *causes):
         shutil.rmtree(output, ignore_errors=True)
-    if not output.exists():  # a stranger's folder is refused by the export
-        write_json(pipeline.folder / STATE, {**kept, BEGUN: sorted({*begun, stage.name})})
+    before = causes.get(stage.name)
+    if stage.verb == TRAIN and before not in (None, cause):
+        status = settled_status(output)
+        if before[1:] != cause[1:] or (status is not None and status.status == "FINISHED"):
+            older = set_aside(RunFolder(output, root=pipeline.root))
+    if stage.verb == TRAIN or not output.exists():  # a stranger's folder is refused by the export
+        write_json(pipeline.folder / STATE, {**kept, BEGUN: {**causes, stage.name: cause}})
+    return older
 
 
 def _scores(pipeline: CommandPipeline, stage: PipelineStage) -> dict[str, Any]:

@@ -119,9 +119,10 @@ class CommandPipeline:
         return hashlib.sha256("".join(map(self.key, self.stages)).encode()).hexdigest()[:16]
 
     def key(self, stage: PipelineStage) -> str:
-        """Return a hash of all causes of a stage's result: its command, and those of the stages before it."""
+        """Return a hash of all causes of a stage's result, wherever its folder is: its words, and its base's."""
         before = self.key(self.stage(stage.of)) if stage.of else ""
-        return hashlib.sha256(json.dumps([before, self.command(stage)]).encode()).hexdigest()[:16]
+        words = [*(self.words if stage.verb == TRAIN else ()), *stage.words, *self.allowed]
+        return hashlib.sha256(json.dumps([before, stage.verb, words]).encode()).hexdigest()[:16]
 
 
 def read_pipeline(words: Sequence[str]) -> CommandPipeline:
