@@ -74,6 +74,7 @@ MAY_BE_SKIPPED = (
     "needs a CUDA device",
     "no CUDA device",
     "trackio is not in the lock",
+    "no reader of this YAML is in the lock",
     "root ",
     "before torch",
     "torch before",
