@@ -132,6 +132,8 @@ CALLED_CHOICES: Final[Mapping[tuple[str, ...], tuple[tuple[str, ...], Mapping[st
     ("load_best_model_at_end",): (("callbacks.checkpoint.keep_best",), {"": "{}"}),
     ("push_to_hub",): ((PUSH, "callbacks.push.repository"), {"": "OWNER/NAME"}),
 }
+EXPERTS: Final = "experts stay whole on every device: strategy=fsdp or hsdp (docs/decisions/0018)"
+SEQUENCE: Final = "a sequence is cut within tensor groups alone: strategy=tensor or fsdp_tensor (docs/decisions/0019)"
 # Nothing here has their effect, or everything has.
 NO_SETTING: Final[Mapping[str, tuple[str, ...]]] = {
     "a model has no dropout here (adapter.dropout is a LoRA's)": ("dropout", "model.dropout", "hidden_dropout"),
@@ -147,6 +149,8 @@ NO_SETTING: Final[Mapping[str, tuple[str, ...]]] = {
     "steps are logged every run.log_every_steps": ("logging_strategy",),
     "the strategy chooses its backend": ("backend", "ddp_backend"),
     "strategy=ddp, fsdp or hsdp divides the devices": ("data_parallel_shard_degree", "data_parallel_replicate_degree"),
+    EXPERTS: ("expert_parallel_degree", "expert_parallel_size", "expert_model_parallel_size"),
+    SEQUENCE: ("context_parallel_degree", "context_parallel_size", "sequence_parallel_size"),
     "the tokenizer is the model's or the data's own": ("add_eos_token", "add_bos_token"),
 }
 DATA: Final = (
@@ -221,4 +225,11 @@ CALLED_OPTIONS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
         "nanochat": ("nano",),
     },
     "logger": {"tb": ("tensorboard",), "wb": ("wandb",)},
+}
+# Options that others have and nothing here replaces by name, with the reason: by group.
+NO_OPTION: Final[Mapping[str, Mapping[str, str]]] = {
+    "strategy": {
+        **dict.fromkeys(("expert", "experts", "expert_parallel", "ep"), EXPERTS),
+        **dict.fromkeys(("context", "context_parallel", "cp", "ring", "ulysses", "sequence_parallel"), SEQUENCE),
+    },
 }

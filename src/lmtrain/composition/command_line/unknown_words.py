@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from omegaconf import DictConfig, OmegaConf
 
-from lmtrain.composition.command_line.called_elsewhere import CALLED_OPTIONS
+from lmtrain.composition.command_line.called_elsewhere import CALLED_OPTIONS, NO_OPTION
 from lmtrain.composition.command_line.paths import group_folders
 from lmtrain.composition.nodes.source_signatures import setting_names
 from lmtrain.errors import did_you_mean, suggest
@@ -32,7 +32,7 @@ def unknown_option(group: str, option: str, options: Iterable[str]) -> str:
     if word in OFF and not called_so:
         called_so = [name for name in ("none",) if name in known]
     near = did_you_mean([word] if word in known else called_so or made_of_it) or suggest(word, known)
-    no_option = _not_an_option(group, option)
+    no_option = NO_OPTION.get(group, {}).get(word) or _not_an_option(group, option)
     if no_option:
         return f"{group}={option}: {no_option}.{near if group == 'model' else ''}"
     if near:
