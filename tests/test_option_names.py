@@ -25,17 +25,15 @@ ORDINARY = {
 # Words that mean something else in code too. Next to what is known to be an option's name they count all the same.
 OTHER_MEANINGS = {
     *("auto", "none", "momentum"),  # settings and their values
-    "model",  # a key of many dicts
-    "linear",  # a way to stretch rotations
-    "tensor",  # numbers in a shape
+    *("model", "linear", "tensor"),  # a key of many dicts, a way to stretch rotations, numbers in a shape
     *("fp32", "tf32", "fp8", "csv"),  # formats
     *("mlflow", "slurm", "tensorboard", "torch", "trackio", "wandb"),  # the programs
     *("cpu", "local", "memory"),  # kinds of devices, executors, amounts
-    "imported",  # of what comes from a folder
-    "pipeline",  # a verb, and its group
+    *("imported", "pipeline"),  # of what comes from a folder; a verb, and its group
 }
 # Where a name is compared all the same, with the reason. Keep it short.
 ALLOWED = {
+    "src/lmtrain/composition/command_line/called_elsewhere.py": "the table of other programs' names, and ours for each",
     "src/lmtrain/composition/command_line/compose.py": "most commands do without the import of the scaling's rules",
     "src/lmtrain/composition/run_config.py": "its field for the trainer's node is called make_trainer",
     "src/lmtrain/optim/muon.py": "its groups of parameters are of two kinds: muon and adamw",
@@ -50,6 +48,8 @@ ADVISED = (
 )
 # Where a text names one all the same, with the reason.
 NAMING = {
+    "src/lmtrain/composition/command_line/called_elsewhere.py": "the table of other programs' names, and ours for each",
+    "src/lmtrain/report/biggest_lever.py": "the remedy of eager steps, beside its measured share",
     "src/lmtrain/composition/command_line/help.py": "examples of a command line",
     "src/lmtrain/verbs/compare.py": "an example of a command line",
     "src/lmtrain/composition/execution/pipeline_stages.py": "the words of a preflight: any schedule of a few steps",
