@@ -28,13 +28,15 @@ def held(tmp_path):
     process.stdout.close()
 
 
-def test_second_process_is_refused_with_the_holders_note(held):
+def test_second_process_waits_is_told_so_and_is_refused_with_the_holders_note(held):
     path, _ = held
+    told: list[str] = []
     with (
         pytest.raises(EnvironmentProblem, match="taken by holder 7!"),
-        file_lock(path, wait_seconds=0.1, refusal="taken by HOLDER!"),
+        file_lock(path, wait_seconds=0.2, refusal="taken by HOLDER!", waiting=told.append),
     ):
         pass
+    assert told == ["holder 7"], "once"
 
 
 @pytest.mark.faults

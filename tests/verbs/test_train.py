@@ -126,6 +126,17 @@ def test_all_trials_are_checked_before_the_first_trains(jobs: list[Job]) -> None
     assert jobs == []
 
 
+def test_a_grid_s_folder_is_looked_at_before_its_trials_are_rehearsed(
+    jobs: list[Job], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lmtrain.composition.execution.rehearsal.rehearse", lambda *args, **settings: 1 / 0)
+    Path("runs/cat").mkdir(parents=True)
+    Path("runs/cat/sweep.json").write_text('{"version": 99}')
+    with pytest.raises(DataError, match=r"cat/sweep\.json is of another version"):
+        train(["-m", "seed=1,3", "run.name=cat", "logger=none"])
+    assert not jobs
+
+
 @pytest.mark.parametrize("named", [[], ["run.name=cat"]])
 def test_a_run_that_must_go_on_has_begun(jobs: list[Job], named: list[str]) -> None:
     words = [*named, "resume=must", "seed=3"]

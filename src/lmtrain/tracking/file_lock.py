@@ -3,7 +3,7 @@
 import contextlib
 import fcntl
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from pathlib import Path
 
 from lmtrain.errors import EnvironmentProblem
@@ -13,9 +13,12 @@ POLL_SECONDS = 0.05
 
 
 @contextlib.contextmanager
-def file_lock(path: Path, *, wait_seconds: float, note: str = "", refusal: str = "") -> Generator[None]:
+def file_lock(
+    path: Path, *, wait_seconds: float, note: str = "", refusal: str = "", waiting: Callable[[str], None] | None = None
+) -> Generator[None]:
     """Hold the lock file at path while the body runs; note names its holder to others.
 
+    `waiting` is called with the holder's note, once, where the lock is not free at first.
     A record lock: unlike flock it is not inherited by forked loader workers, alive for a moment after a killed run.
 
     Raises:
@@ -29,10 +32,13 @@ def file_lock(path: Path, *, wait_seconds: float, note: str = "", refusal: str =
     with opened as file:
         deadline = time.monotonic() + wait_seconds
         while not _try_lock(file.fileno()):
+            file.seek(0)
+            holder = file.read().strip() or "another process"
             if time.monotonic() >= deadline:
-                file.seek(0)
-                holder = file.read().strip() or "another process"
                 raise EnvironmentProblem((refusal or f"{path} is held by HOLDER.").replace("HOLDER", holder))
+            if waiting:
+                waiting(holder)
+                waiting = None
             time.sleep(POLL_SECONDS)
         file.truncate(0)
         file.write(note)

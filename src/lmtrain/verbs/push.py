@@ -1,7 +1,10 @@
 """`lmtrain push RUN OWNER/NAME`: a run's newest checkpoint, for inference or whole, to the Hugging Face Hub."""
 
 import json
+import os
 import shutil
+import socket
+import sys
 from pathlib import Path
 from typing import Final
 
@@ -33,8 +36,18 @@ def push(words: list[str], *, program: str = "lmtrain push") -> int:
 
     token = require_repository(asked.repository)
     (run / FOLDER).mkdir(exist_ok=True)
-    busy = f"{run} is being pushed by HOLDER; wait for it."
-    with file_lock(run / FOLDER / LOCK, wait_seconds=WAIT_SECONDS, note=asked.repository, refusal=busy):
+
+    def tell(holder: str) -> None:
+        print(f"{run} is being pushed by {holder}; this push waits for its end.", file=sys.stderr, flush=True)
+
+    lock = file_lock(
+        run / FOLDER / LOCK,
+        wait_seconds=WAIT_SECONDS,
+        note=f"process {os.getpid()} on {socket.gethostname()}, to {asked.repository}",
+        refusal=f"{run} is being pushed by HOLDER; wait for it.",
+        waiting=tell,
+    )
+    with lock:
         folder = make_push_folder(asked.run, asked.what, weights=asked.weights, allowed=asked.allow_target)
         message = f"{run.name}: {asked.what}"
         sent = send_folder(folder, asked.repository, token=token, is_public=asked.public, message=message)

@@ -138,7 +138,8 @@ def _search(words: "SearchWords", outer: OuterLauncher | None, *, program: str, 
 def _jobs_of_trials(
     composed: "Sequence[tuple[dict[str, Any], Choices]]", typed: list[list[str]], arguments: Arguments
 ) -> list[Job]:
-    """Check and rehearse all trials of a sweep."""
+    """Check all trials of a sweep, then its folder, then rehearse the trials, a matter of seconds each."""
+    from lmtrain.composition.execution.grid_record import grid_folder, require_grid
     from lmtrain.composition.execution.rehearsal import rehearse
     from lmtrain.composition.execution.sweep import naming_trial
 
@@ -146,7 +147,10 @@ def _jobs_of_trials(
     for number, (config, choices) in enumerate(composed):
         with naming_trial(typed, number):
             jobs.append(make_job(config, typed[number], choices.options["model"], arguments, swept=typed))
-            rehearse(jobs[-1], is_alone=False)
+    require_grid(grid_folder(jobs[0]))
+    for number, job in enumerate(jobs):
+        with naming_trial(typed, number):
+            rehearse(job, is_alone=False)
     return jobs
 
 

@@ -45,6 +45,10 @@ def test_a_grid_is_no_search() -> None:
     [
         ([*SEARCH, "optimizer.lr=interval(1e-3)"], "optimizer.lr=interval(1e-3): missing a required argument: 'end'"),
         ([*SEARCH, "optimizer.lr=interval(1e-3,inf)"], "has no bound"),
+        (
+            [*SEARCH, "optimizer.lr=interval(1e-3,.inf)"],
+            "lr=interval(1e-3,.inf): its end is no finite number, as optimizer.lr=interval(LOW,HIGH)",
+        ),
         ([*SEARCH, "seed=1,2", "sweep.sampler=tp"], "sweep.sampler=tp is none of"),
         ([*SEARCH, "seed=1,2", "sweep.seeds=2"], "both choose seeds"),
         ([*SEARCH, "optimizer=muon,muon"], "has a value twice"),

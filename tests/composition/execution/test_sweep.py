@@ -13,7 +13,7 @@ from lmtrain.composition.execution.sweep import (
     swept_keys,
 )
 from lmtrain.composition.stored_runs.job import Job
-from lmtrain.errors import EXIT_INTERRUPTED, EXIT_TERMINATED, ConfigurationError, DataError
+from lmtrain.errors import EXIT_INTERRUPTED, EXIT_TERMINATED, ConfigurationError, DataError, EnvironmentProblem
 from lmtrain.tracking.no_tracking import NoTracking
 from lmtrain.tracking.stop_request import ask_to_stop
 from tests.configs import config_with
@@ -94,6 +94,11 @@ def test_a_trial_that_cannot_be_is_named_by_its_overrides() -> None:
         naming_trial([["seed=a"], ["seed=b"]], 1),
     ):
         raise ConfigurationError("seed=b is not a number.")
+    with (
+        pytest.raises(EnvironmentProblem, match=r"no GPU\. This is trial 1 of 1 \(trainer.accelerator=cuda\)"),
+        naming_trial([["trainer.accelerator=cuda"]], 0),
+    ):
+        raise EnvironmentProblem("this machine has no GPU.")
 
 
 def test_outcomes_stand_in_columns(capsys: pytest.CaptureFixture[str]) -> None:

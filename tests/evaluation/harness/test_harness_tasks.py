@@ -1,5 +1,8 @@
+from functools import partial
+
 import pytest
 from lm_eval.api.registry import get_model
+from lm_eval.tasks import TaskManager
 
 from lmtrain.errors import ConfigurationError, DataError, EnvironmentProblem
 from lmtrain.evaluation.harness import harness_tasks as module
@@ -23,6 +26,12 @@ def test_metrics_come_with_their_errors_and_filters_and_without_names():
 def test_a_wrong_folder_a_missing_package_and_missing_data_are_told(tmp_path, monkeypatch):
     with pytest.raises(ConfigurationError, match=r"--task-folder .*nowhere is no folder"):
         find_tasks(["a"], folder=tmp_path / "nowhere")
+    own = partial(TaskManager, include_defaults=False)  # the harness's own take seconds to list
+    monkeypatch.setattr("lm_eval.tasks.TaskManager", own)
+    with pytest.raises(ConfigurationError) as refused:
+        find_tasks(["next_chioce"], folder=write_tasks(tmp_path / "listed"))
+    assert "Did you mean 'next_choice'?" in str(refused.value)
+    assert str(refused.value).endswith("listed has next_choice, next_text, next_write.")
     found = find_tasks(["next_choice"], folder=write_tasks(tmp_path / "tasks"))
     (tmp_path / "tasks" / "next.jsonl").unlink()
     with pytest.raises(DataError, match=r"--lm-eval next_choice: .*next\.jsonl"):

@@ -37,6 +37,18 @@ def test_one_seed_another_text_and_an_unfinished_run_have_no_verdict() -> None:
     assert against(stopped, SEEDS, name="b").verdict == "unknown"
 
 
+def test_a_run_of_another_budget_is_told_and_not_kept() -> None:
+    def of_steps(run: ComparedRun, steps: str, tokens: float) -> ComparedRun:
+        return replace(run, settings={"budget.steps": steps}, curve=[(tokens, run.final)])
+
+    seeds = [of_steps(run, "4", 8.0) for run in SEEDS]
+    longer = against(of_steps(run_of(0.5), "6", 12.0), seeds, name="b")
+    assert (longer.verdict, longer.keep, longer.difference) == ("unknown", False, pytest.approx(-0.51))
+    assert longer.reason == ("its budget is another: budget.steps=6, not 4 (12 tokens, not 8); give both the same")
+    assert against(of_steps(run_of(0.5), "2", 8.0), seeds, name="b").keep, "as many tokens in larger batches"
+    assert against(of_steps(run_of(0.5), "4", 16.0), seeds, name="b").keep, "the same words of another choice"
+
+
 def test_a_baseline_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="holds no run"):
         baseline_runs(tmp_path)

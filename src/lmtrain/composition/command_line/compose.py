@@ -35,6 +35,7 @@ from lmtrain.tracking.redacting.secret_values import remember_secrets
 
 SEARCH: Final = "search"  # in hydra.sweeper: the option searches
 SETTINGS: Final = "sweep"
+NO_NUMBER: Final = re.compile(r"mismatch type argument (\w+): \w+ is incompatible with Union\[int, float\]")
 SEVERAL_VALUES: Final = "Ambiguous value for argument"
 
 Task = Callable[[dict[str, Any], "Choices"], None]
@@ -247,7 +248,7 @@ def _translate(problem: Exception, arguments: Arguments, *, config_name: str) ->
     if isinstance(problem, OverrideParseException):
         key, _, value = str(problem.override).partition("=")
         if "while evaluating" in str(problem):  # a function of Hydra's, with other arguments than its own
-            reason = str(problem).splitlines()[1].partition(": ")[2]
+            reason = NO_NUMBER.sub(r"its \1 is no finite number", str(problem).splitlines()[1].partition(": ")[2])
             return ConfigurationError(f"{problem.override}: {reason}, as {key}=interval(LOW,HIGH) or choice(A,B).")
         quoted = shlex.quote(f"{key}={json.dumps(value, ensure_ascii=False)}")
         return ConfigurationError(

@@ -19,6 +19,19 @@ def grid_folder(trial: Job) -> Path:
     return Path(trial.root) / (trial.config.run.name or str(trial.sweep))
 
 
+def require_grid(folder: Path) -> SweepFile | None:
+    """Return what a grid's folder holds, None for nothing yet.
+
+    Raises:
+        ConfigurationError: It is a search.
+        DataError: It is of another version.
+    """
+    found = read_sweep(folder)
+    if found is not None and found.kind != "grid":
+        raise ConfigurationError(f"{folder} is a search; give the grid another run.name.")
+    return found
+
+
 class GridRecord:
     """The trials of a grid in their order, then those of earlier grids of its name; each run's end replaces the file.
 
@@ -82,9 +95,7 @@ class GridRecord:
 
     def _others(self) -> list[SweepTrial]:
         """Return the trials in the folder's file that are not of this grid."""
-        found = read_sweep(self._folder)
-        if found is not None and found.kind != "grid":
-            raise ConfigurationError(f"{self._folder} is a search; give the grid another run.name.")
+        found = require_grid(self._folder)
         mine = {run.folder for record in self._records.values() for run in record.runs}
         return [trial for trial in (found.trials if found else []) if not mine & {run.folder for run in trial.runs}]
 

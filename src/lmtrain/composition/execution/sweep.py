@@ -8,7 +8,14 @@ from typing import Final
 
 from lmtrain.composition.execution.grid_record import GridRecord, grid_folder
 from lmtrain.composition.stored_runs.job import Job
-from lmtrain.errors import EXIT_INTERRUPTED, EXIT_REQUEUE, EXIT_TERMINATED, LMTRAIN_ERRORS, ConfigurationError
+from lmtrain.errors import (
+    EXIT_INTERRUPTED,
+    EXIT_REQUEUE,
+    EXIT_TERMINATED,
+    LMTRAIN_ERRORS,
+    ConfigurationError,
+    EnvironmentProblem,
+)
 from lmtrain.tracking.redacting.redaction import redact_text
 from lmtrain.tracking.status import status_name
 from lmtrain.tracking.stop_request import forget_stop, is_asked_to_stop
@@ -29,9 +36,9 @@ def naming_trial(trials: Sequence[Sequence[str]], number: int) -> Generator[None
     """Name a refusal's trial by its number from 0 and its overrides: before any is started."""
     try:
         yield
-    except ConfigurationError as refusal:
+    except (ConfigurationError, EnvironmentProblem) as refusal:
         where = f"trial {number + 1} of {len(trials)} ({' '.join(trials[number])})"
-        raise ConfigurationError(f"{refusal} This is {where}; no trial was started.") from refusal
+        raise type(refusal)(f"{refusal} This is {where}; no trial was started.") from refusal
 
 
 def one_after_another(trials: Sequence[Job], start: Callable[[Job], int]) -> Generator[tuple[Job, int]]:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 NO_FILTER: Final = "none"
 ERROR: Final = "_stderr"
+MOST_NAMED: Final = 10  # tasks of a folder, in a refusal
 NO_SCORES: Final = ("alias", "name", "sample_len", "sample_count")
 
 
@@ -70,11 +71,14 @@ def find_tasks(
     _be_quiet()
     given = None if folder is None else str(folder)
     manager = TaskManager(include_path=given, include_defaults=False)
+    of_folder = sorted(manager.all_tasks)
     if not set(names) <= set(manager.all_tasks):  # those of the harness itself take seconds to list
         manager = TaskManager(include_path=given)
     if missing := [name for name in names if name not in manager.all_tasks]:
         near = suggest(missing[0], manager.all_tasks)
-        raise ConfigurationError(f"--lm-eval {missing[0]} is no task of lm-eval or of --task-folder.{near}")
+        there = "" if folder is None else f" {folder} has {', '.join(of_folder[:MOST_NAMED]) or 'no task'}"
+        there += f" and {len(of_folder) - MOST_NAMED} more." if len(of_folder) > MOST_NAMED else "." if there else ""
+        raise ConfigurationError(f"--lm-eval {missing[0]} is no task of lm-eval or of --task-folder.{near}{there}")
     return HarnessTasks(names=tuple(names), manager=manager, **settings)
 
 

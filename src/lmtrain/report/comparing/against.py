@@ -8,7 +8,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE
 from lmtrain.errors import ConfigurationError
@@ -17,6 +17,7 @@ from lmtrain.report.comparing.spread import CONFIDENCE, spread, student_quantile
 from lmtrain.report.find_runs import find_runs
 
 Verdict = Literal["better", "worse", "noise", "unknown"]
+BUDGET: Final = "budget."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,8 +69,10 @@ def against(run: ComparedRun, baseline: Sequence[ComparedRun], *, name: str) -> 
     if reason := _why_not(run, baseline[0]):
         return Against(**facts, difference=None, plus_minus=None, verdict="unknown", reason=reason)
     difference = run.final - found.mean
-    if found.standard_deviation is None:
+    reason = _other_budget(run, baseline[0])
+    if reason is None and found.standard_deviation is None:
         reason = "one seed has no noise to tell: give the baseline a second run with another seed"
+    if reason is not None or found.standard_deviation is None:
         return Against(**facts, difference=difference, plus_minus=None, verdict="unknown", reason=reason)
     width = student_quantile(CONFIDENCE, freedom=found.num - 1)
     plus_minus = width * found.standard_deviation * math.sqrt(1 + 1 / found.num)
@@ -84,3 +87,12 @@ def _why_not(run: ComparedRun, other: ComparedRun) -> str | None:
     if (run.held_out.text, run.held_out.num_bytes) != (other.held_out.text, other.held_out.num_bytes):
         return f"its held-out text is another: {run.held_out.num_bytes:,} bytes, not {other.held_out.num_bytes:,}"
     return None
+
+
+def _other_budget(run: ComparedRun, other: ComparedRun) -> str | None:
+    """Tell a run's other budget, None where the words of it are the same, or come to as many tokens."""
+    mine, its = ({key: value for key, value in one.settings.items() if key.startswith(BUDGET)} for one in (run, other))
+    if run.tokens == other.tokens or mine == its:
+        return None
+    change = ", ".join(f"{key}={mine[key]}, not {its.get(key)}" for key in mine if mine[key] != its.get(key))
+    return f"its budget is another: {change} ({run.tokens:,.0f} tokens, not {other.tokens:,.0f}); give both the same"

@@ -41,7 +41,7 @@ def write_ladder(rungs: Sequence[RungSpeed], *, folder: Path, words: Sequence[st
     legend = tag(
         "p",
         joined([square(SPEED), "tokens a second  "]),
-        joined([square(MFU), "MFU (PaLM), of the peak; each beside the largest of its kind"]),
+        joined([square(MFU), "MFU (PaLM), of the peak of its own format; each beside the largest of its kind"]),
     )
     head = ("rung", "", "tokens/s", "MFU", "times the one before", "times the first")
     said = [tag("p", f"{rung.rung}: {rung.problem}") for rung in rungs if rung.problem]

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from lmtrain.evaluation.harness.harness_tasks import HarnessTasks
 
 MADE: Final = "made_conversations"  # a source that keeps questions back
+STDIN: Final = "stdin"  # the name of --text -, in its line and its metric
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +48,7 @@ def read_input(asked: argparse.Namespace) -> EvaluationInput:
         tasks=_core(asked, only),
         chat=_chat(asked, only),
         harness=_harness(asked),
-        texts=tuple((str(path), _text(path)) for path in asked.text),
+        texts=tuple((STDIN if str(path) == "-" else str(path), _text(path)) for path in asked.text),
         asked=tuple(_questions(asked)),
         dataset=None,
     )
