@@ -135,8 +135,10 @@ def test_tags_are_closed_in_the_order_in_which_they_were_opened(folder):
 
 
 def test_a_run_of_which_little_is_known_has_a_page(tmp_path):
-    (tmp_path / "status.json").write_text(json.dumps({"status": "FAILED"}))
-    assert "Where the time went" not in report_page(tmp_path)
+    (tmp_path / "status.json").write_text(json.dumps({"status": "FAILED", "reason": f"Step 3 {ATTACK}"}))
+    page = report_page(tmp_path)
+    assert "Where the time went" not in page
+    assert "<p>Step 3 &lt;script&gt;" in page
 
 
 def test_a_folder_without_a_run_is_refused(tmp_path):

@@ -161,3 +161,11 @@ def test_twice_the_budget_is_twice_of_each_of_several(summary):
 def test_a_run_with_a_checkpoint_is_one_to_talk_to(summary):
     assert "lmtrain chat runs/cat" in summary(FACTS)
     assert "lmtrain chat" not in summary(replace(FACTS, last=None))
+
+
+def test_a_run_that_failed_says_why_and_goes_on_to_its_own_budget(summary):
+    text = summary(replace(FACTS, ended="FAILED", reason="Step 3 has loss nan.", last=None))
+    assert "\nfailed: Step 3 has loss nan.\n" in text
+    assert "# go on, from the start to its budget\n  python train.py seed=3 run.name=cat\n" in text
+    assert "# go on, from its checkpoint to its budget" in summary(replace(FACTS, ended="KILLED"))
+    assert "twice" not in text

@@ -88,7 +88,8 @@ def _header(facts: RunFacts, ledger: RunLedger | None) -> Markup:
         if ledger.kwh is not None:
             shown.append(("kWh at rated power", f"{ledger.kwh:,.3g}"))
     status = "" if ledger is None else f"{ledger.status.lower()} at step {ledger.step:,} of {ledger.num_steps:,}"
-    return tag("header", tag("h1", facts.name), tag("p", status), tiles(shown))
+    why = [] if facts.reason is None else [tag("p", facts.reason)]
+    return tag("header", tag("h1", facts.name), tag("p", status), *why, tiles(shown))
 
 
 def _time(folder: Path, ledger: RunLedger, speed_of_log: float | None) -> Markup:

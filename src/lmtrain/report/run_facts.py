@@ -17,6 +17,7 @@ from lmtrain.storage import foreign_json
 from lmtrain.tracking.atomic_files import read_json
 from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.run_log import Point, furthest, newest, read_points
+from lmtrain.tracking.settled_status import settled_status
 from lmtrain.training.checkpointing.checkpoints import CheckpointFacts, best_of, list_checkpoints
 
 REPORT_FILE = "report.html"  # the whole page, in the run's folder
@@ -83,6 +84,8 @@ class RunFacts:
     program: str = "python train.py"
     root: str = "runs"  # of all runs, as typed
     allowed: tuple[str, ...] = ()  # targets of --allow-target
+    ended: str = "FINISHED"  # its state
+    reason: str | None = None  # of a failure, in its own words
 
 
 def read_run(folder: Path) -> RunFacts:
@@ -121,6 +124,8 @@ def read_run(folder: Path) -> RunFacts:
         skipped_steps=int(newest(points, "train/skipped_steps") or 0),
         program=str(job.get("program", RunFacts.program)),
         root=_root(job.get("config", {})),
+        ended=settled.shown if (settled := settled_status(folder)) else RunFacts.ended,
+        reason=str(reason) if (reason := status.get("reason")) else None,
     )
 
 

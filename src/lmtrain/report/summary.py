@@ -43,6 +43,8 @@ def page(facts: RunFacts) -> RenderableType:
     parts: list[RenderableType] = [Text(""), Rule(Text(facts.name, style="bold"), style="dim cyan"), _took(facts)]
     if facts.time.wall_seconds:
         parts.append(_time(facts))
+    if facts.reason:
+        parts.append(Text(f"{facts.ended.lower()}: {facts.reason}", style="red"))
     if facts.held_out:
         parts += [_heading(_how_measured(facts.held_out)), *_scores(facts.held_out)]
     if profile := profile_lines(facts.folder):
@@ -133,7 +135,10 @@ def _next_commands(facts: RunFacts) -> list[Text]:
     budgets = {facts.budget_key: facts.budget, **facts.other_budgets}
     doubled = [_twice(key, amount) for key, amount in budgets.items()]
     anew = ("run.name=", "resume=")
-    commands = [("train on, to twice the budget", command(facts, f"run.name={facts.name}", "resume=", *doubled))]
+    onward = ("train on, to twice the budget", doubled)
+    if facts.ended not in ("FINISHED", "RUNNING"):
+        onward = (f"go on, from {'its checkpoint' if facts.last else 'the start'} to its budget", [])
+    commands = [(onward[0], command(facts, f"run.name={facts.name}", "resume=", *onward[1]))]
     if facts.last is not None:
         commands.append(("talk to it", shlex.join(["lmtrain", "chat", str(facts.folder)])))
     if facts.lr is not None:

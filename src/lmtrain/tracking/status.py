@@ -19,7 +19,7 @@ StatusName = Literal["RUNNING", "FINISHED", "FAILED", "KILLED"]
 class Status:
     """One state of a run; exit_code is None while it runs, process is the trainer's process id.
 
-    `is_closing`: it has ended, and its process still writes its report.
+    `is_closing`: it has ended, and its process still writes its report. `reason` is a failure's, in its own words.
     """
 
     status: StatusName
@@ -31,6 +31,7 @@ class Status:
     process: int | None = None
     time: float | None = None
     is_closing: bool | None = None
+    reason: str | None = None
 
     @property
     def is_clean_stop(self) -> bool:

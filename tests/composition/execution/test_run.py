@@ -125,17 +125,18 @@ def breaking_off(
 
 
 @pytest.mark.parametrize(
-    ("error", "status", "code"), [(EnvironmentProblem("full"), "FAILED", 3), (KeyError("bug"), "FAILED", 1)]
+    ("error", "reason", "code"), [(EnvironmentProblem("full"), "full", 3), (KeyError("bug"), "KeyError: 'bug'", 1)]
 )
 def test_a_run_that_breaks_off_says_so_in_its_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, status: str, code: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, reason: str, code: int
 ) -> None:
     job, train_it = breaking_off(tmp_path, monkeypatch, error)
     with pytest.raises(type(error)):
         train_it()
     ended = read_status(job.folder)
     assert ended is not None
-    assert (ended.status, ended.exit_code, ended.step, ended.tokens) == (status, code, 7, 448)
+    assert (ended.status, ended.exit_code, ended.step, ended.tokens) == ("FAILED", code, 7, 448)
+    assert ended.reason == reason
 
 
 @pytest.mark.faults

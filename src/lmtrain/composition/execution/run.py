@@ -45,6 +45,7 @@ from lmtrain.report.html_page import write_report
 from lmtrain.report.run_ledger import read_attempts, read_ledger
 from lmtrain.report.summary import print_summary
 from lmtrain.tracking.atomic_files import write_json
+from lmtrain.tracking.redacting.redaction import redact_text
 from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.run_log import RunLog
 from lmtrain.tracking.status import Status, read_status, status_name, write_status
@@ -155,7 +156,7 @@ def train(job: Job, run: Run, checkpoint: CheckpointFacts | None) -> int:
             return EXIT_CODES[stop.number]
     remember_folder(job.config, run.context.dataset.folder)
     handle = job.config.logger.build().start(folder)
-    code, at_once = 1, False
+    code, at_once, reason = 1, False, None
     try:
         code = _fit_in_memory(job, run, checkpoint)
     except StoppedEarly as stop:
@@ -163,7 +164,10 @@ def train(job: Job, run: Run, checkpoint: CheckpointFacts | None) -> int:
         print(stop, file=sys.stderr)
         return code
     except (*LMTRAIN_ERRORS, GoBack) as error:
-        code = error.exit_code
+        code, reason = error.exit_code, redact_text(str(error))
+        raise
+    except Exception as error:
+        reason = redact_text(f"{type(error).__name__}: {error}")
         raise
     finally:
         step = run.trainer.global_step
@@ -175,7 +179,7 @@ def train(job: Job, run: Run, checkpoint: CheckpointFacts | None) -> int:
                 code = EXIT_ENVIRONMENT
                 raise
             finally:
-                status = Status(status=status_name(code), exit_code=code, step=step, tokens=tokens)
+                status = Status(status_name(code), exit_code=code, step=step, tokens=tokens, reason=reason)
                 handle.finish(status, at_once=at_once, close=lambda: keep_report(folder.path))
     if code == EXIT_DONE:
         _tell_end(run, job, step)
