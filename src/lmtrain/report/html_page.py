@@ -15,7 +15,7 @@ from lmtrain.report.loss_spikes import Texts, spikes_section
 from lmtrain.report.markup import Markup, joined, table, tag
 from lmtrain.report.profile_page import profile_section
 from lmtrain.report.run_curves import curve_sections
-from lmtrain.report.run_facts import REPORT_FILE, HeldOutScore, RunFacts, read_run
+from lmtrain.report.run_facts import REPORT_FILE, RESULT, HeldOutScore, RunFacts, read_run
 from lmtrain.report.run_ledger import RunLedger, read_attempts, read_ledger
 from lmtrain.report.web_page import section, tiles, web_page
 from lmtrain.storage import foreign_json
@@ -74,8 +74,10 @@ def known_ledger(folder: Path) -> RunLedger | None:
 
 
 def _header(facts: RunFacts, ledger: RunLedger | None) -> Markup:
-    shown = [] if facts.held_out is None else [("bits per byte, held out", f"{facts.held_out.after:.3f}")]
-    shown += [("steps", f"{facts.step:,}"), ("tokens", format_quantity(ledger.tokens if ledger else facts.tokens))]
+    step = max(facts.step, ledger.step if ledger else 0)  # a killed run's accounts end before its curves
+    tokens = round(ledger.tokens * step / ledger.step) if ledger and ledger.step else facts.tokens
+    shown = [] if facts.held_out is None else [(_score_name(facts.held_out), f"{facts.held_out.after:.3f}")]
+    shown += [("steps", f"{step:,}"), ("tokens", format_quantity(tokens))]
     if facts.tokens_per_second is not None:
         shown.append(("tokens/s", format_quantity(round(facts.tokens_per_second))))
     if facts.mfu_palm is not None:
@@ -87,9 +89,14 @@ def _header(facts: RunFacts, ledger: RunLedger | None) -> Markup:
             shown.append(("cost", f"${ledger.usd:,.2f}"))
         if ledger.kwh is not None:
             shown.append(("kWh at rated power", f"{ledger.kwh:,.3g}"))
-    status = "" if ledger is None else f"{ledger.status.lower()} at step {ledger.step:,} of {ledger.num_steps:,}"
+    status = "" if ledger is None else f"{ledger.status.lower()} at step {step:,} of {ledger.num_steps:,}"
     why = [] if facts.reason is None else [tag("p", facts.reason)]
     return tag("header", tag("h1", facts.name), tag("p", status), *why, tiles(shown))
+
+
+def _score_name(held_out: HeldOutScore) -> str:
+    name = "bits per byte, held out"
+    return name if held_out.after_words == RESULT else f"{name}, {held_out.after_words}"
 
 
 def _time(folder: Path, ledger: RunLedger, speed_of_log: float | None) -> Markup:
@@ -139,9 +146,9 @@ def _held_out(held_out: HeldOutScore | None) -> Markup:
     scores = dict(held_out.references)
     if held_out.before is not None:
         scores[held_out.before_words] = held_out.before
-    scores["after training"] = held_out.after
+    scores[held_out.after_words] = held_out.after
     if held_out.after_averaged is not None:
-        scores["after training, weights averaged"] = held_out.after_averaged
+        scores[f"{held_out.after_words}, weights averaged"] = held_out.after_averaged
     rows = [(name, f"{score:.3f}") for name, score in sorted(scores.items(), key=lambda score: -score[1])]
     part = "all of it" if held_out.is_whole else f"the first {held_out.num_bytes / held_out.whole_bytes:.1%} of it"
     how = f"Bits per byte; the model read {part}, {held_out.num_bytes:,} bytes, in windows of {held_out.context_tokens}"

@@ -21,6 +21,7 @@ from lmtrain.tracking.settled_status import settled_status
 from lmtrain.training.checkpointing.checkpoints import CheckpointFacts, best_of, list_checkpoints
 
 REPORT_FILE = "report.html"  # the whole page, in the run's folder
+RESULT = "after training"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +39,7 @@ class HeldOutScore:
     references: dict[str, float]
     before_num_bytes: int | None = None  # of an extended run: a longer one reads more
     after_averaged: float | None = None  # of the average of the weights
+    after_words: str = RESULT  # or after the step of a run that trained on without a newer score
 
     @property
     def is_whole(self) -> bool:
@@ -110,7 +112,9 @@ def read_run(folder: Path) -> RunFacts:
         loss_share=speed.loss_share if speed else 1.0,
         mfu_palm=_mean_mfu(points, speed.tokens_per_second) if speed else None,
         usd=newest(points, "cost/usd"),
-        held_out=_held_out(points, plan, read_json(folder / "dataset.json"), split=split_measured(job)),
+        held_out=_held_out(
+            points, plan, read_json(folder / "dataset.json"), split=split_measured(job), last_step=last.step
+        ),
         sample=_last_sample(folder / "samples.jsonl"),
         last=checkpoints[-1] if checkpoints else None,
         best=best_of(checkpoints),
@@ -199,16 +203,18 @@ def split_measured(job: dict[str, Any]) -> str:
     return validation.get("split", "validation")
 
 
-def _held_out(points: list[Point], plan: dict[str, Any], dataset: dict[str, Any], *, split: str) -> HeldOutScore | None:
+def _held_out(
+    points: list[Point], plan: dict[str, Any], dataset: dict[str, Any], *, split: str, last_step: int
+) -> HeldOutScore | None:
     measured = [point for point in points if BITS_PER_BYTE in point.metrics]
     if not measured:
         return None
-    last = measured[-1].metrics
+    last, step = measured[-1].metrics, measured[-1].step
     reference = dataset.get("references", {}).get(split, {})
     names = {"gzip -9": "gzip_bits_per_byte", "xz -9e": "xz_bits_per_byte"}
     num_bytes = int(last.get(VALIDATION_BYTES, 0))
     return HeldOutScore(
-        before=measured[0].metrics[BITS_PER_BYTE] if measured[0].step == 0 else None,
+        before=measured[0].metrics[BITS_PER_BYTE] if measured[0].step == 0 < step else None,
         before_num_bytes=int(measured[0].metrics.get(VALIDATION_BYTES, num_bytes)),
         after=last[BITS_PER_BYTE],
         num_bytes=num_bytes,
@@ -216,7 +222,12 @@ def _held_out(points: list[Point], plan: dict[str, Any], dataset: dict[str, Any]
         context_tokens=plan.get("batch", {}).get("context_tokens", 0),
         references={name: reference[key] for name, key in names.items() if reference.get(key)},
         after_averaged=last.get("validation/ema_bits_per_byte"),
+        after_words="before training" if step == 0 else _after(step, last_step=last_step),
     )
+
+
+def _after(step: int, *, last_step: int) -> str:
+    return RESULT if step >= last_step else f"after step {step:,}"
 
 
 def _last_sample(path: Path) -> dict[str, Any]:

@@ -91,13 +91,13 @@ def _scores(held_out: HeldOutScore) -> list[Text]:
     scores = {f"{name}{of_what}": value for name, value in held_out.references.items()}
     if held_out.before is not None:
         scores[held_out.before_words] = held_out.before
-    scores["after training"] = held_out.after
+    scores[held_out.after_words] = held_out.after
     if held_out.after_averaged is not None:
-        scores["after training, weights averaged"] = held_out.after_averaged
+        scores[f"{held_out.after_words}, weights averaged"] = held_out.after_averaged
     worst_first = sorted(scores.items(), key=lambda score: -score[1])
     lines = _aligned([(name, f"{value:.3f}") for name, value in worst_first])
     for line, (name, _) in zip(lines, worst_first, strict=True):
-        line.stylize("bold cyan" if name == "after training" else "dim")
+        line.stylize("bold cyan" if name == held_out.after_words else "dim")
     return lines
 
 
