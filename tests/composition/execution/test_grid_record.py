@@ -57,6 +57,10 @@ def test_a_named_grid_keeps_its_record_in_its_folder_and_a_second_one_adds_its_t
         (1, "run-3"),
         (2, "run-1"),
     ]
+    run_sweep(grid(1, 2), [(grid(1)[0], 143)])
+    stopped = read_sweep(tmp_path / "race")
+    assert stopped is not None
+    assert stopped.reason == "0 of 2 trials have ended, 1 stopped", "the same command goes on with it"
     replace(sweep, kind="search").save(tmp_path / "race")
     with pytest.raises(ConfigurationError, match="is a search"):
         run_sweep(grid(4), [])

@@ -83,8 +83,10 @@ class GridRecord:
 
     def end(self, state: str) -> None:
         """Note the sweep's end."""
-        num_ended = sum(trial.state in ENDED for trial in self._records.values())
-        self._file.state, self._file.reason = state, f"{num_ended} of {len(self._records)} trials have ended"
+        states = [trial.state for trial in self._records.values()]
+        stopped = f", {num} stopped" if (num := states.count("stopped")) else ""  # it goes on by the same command
+        num_ended = sum(state in ENDED for state in states) - num
+        self._file.state, self._file.reason = state, f"{num_ended} of {len(states)} trials have ended{stopped}"
         self._save()
 
     def _save(self) -> None:
