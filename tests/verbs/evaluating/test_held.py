@@ -1,5 +1,8 @@
 import contextlib
+import multiprocessing
 import os
+import subprocess
+import time
 
 import pytest
 
@@ -9,6 +12,7 @@ from lmtrain.tracking.status import Status, write_status
 from lmtrain.verbs.evaluating import held as verb
 from tests.points import append_point
 from tests.tracking.test_held_checkpoints import checkpoint
+from tests.training.test_lifetime import is_running
 
 
 @pytest.fixture
@@ -74,6 +78,31 @@ def test_scores_posted_before_a_kill_are_not_posted_again(monkeypatch, run):
     log.close()
     (run / FOLDER / "step_00000020.claimed").touch()
     assert scored(monkeypatch, run, Scoring(run)) == (0, [20, 40])
+
+
+def test_a_scoring_ends_with_its_killed_process_and_posts_nothing_beside_the_next(monkeypatch, run):
+    started = run / "started"
+
+    def scoring(command, **settings):
+        process = popen(["sleep", "60"], **settings)
+        started.write_text(str(process.pid))
+        return process
+
+    popen = subprocess.Popen
+    monkeypatch.setattr(verb.subprocess, "Popen", scoring)
+    scorer = multiprocessing.get_context("fork").Process(
+        target=verb.evaluate_held, args=(run, []), kwargs={"trainer": None}
+    )
+    scorer.start()
+    until = time.monotonic() + 10.0
+    while not (started.exists() and started.read_text()):
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    scorer.kill()
+    scorer.join()
+    while is_running(int(started.read_text())):
+        assert time.monotonic() < until
+        time.sleep(0.01)
 
 
 def test_one_held_just_before_the_lock_is_free_is_scored_too(monkeypatch, run):

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -17,6 +18,7 @@ from lmtrain.tracking.file_lock import file_lock
 from lmtrain.tracking.held_checkpoints import FOLDER, LOCK, claim, note_start, release, step_of, unclaim, waiting
 from lmtrain.tracking.run_log import read_points
 from lmtrain.tracking.status import read_status
+from lmtrain.training.lifetime import die_with_parent
 
 MOST_TRIES: Final = 2
 POLL_SECONDS: Final = 0.2
@@ -68,6 +70,7 @@ def _score(run: Path, place: Path, words: Sequence[str], *, trainer: int | None)
             stdin=subprocess.DEVNULL,
             stdout=sys.stderr,
             env={**os.environ, **ITS_ENVIRONMENT},
+            preexec_fn=partial(die_with_parent, os.getpid()),  # an orphan would post what the next process posts too
         )
         while process.poll() is None:
             if _was_killed(run, trainer):
