@@ -47,6 +47,9 @@ def test_a_conversation_goes_on_after_mistakes(capsys, tmp_path):
     assert talk.system == "Be kind."
     assert len(talk.messages) == 2
     assert max(map(len, command(talk, "/help").splitlines())) < 80
+    assert converse(talk, read=typed("/temperature hot", "/temperature 0.5"), is_script=True) == 2
+    assert converse(talk, read=typed("/rset", "/exit"), is_script=True) == 2
+    assert converse(talk, read=typed("/temperature 0.5"), is_script=True) == 0
 
 
 def test_an_answer_cannot_command_the_terminal(capsys):

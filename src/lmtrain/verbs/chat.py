@@ -58,7 +58,7 @@ def chat(words: list[str], *, program: str = "lmtrain chat") -> int:
         print("It has no chat tokens: turns are plain words, and it may not answer well.")
     if session.tools is None:
         print(f"Without tools: the {session.format.name} chat format has no calls known here.")
-    return converse(session, read=_read_line)
+    return converse(session, read=_read_line, is_script=not sys.stdin.isatty())
 
 
 def _read_tools(specs: list[str]) -> "dict[str, Tool]":
@@ -69,19 +69,23 @@ def _read_tools(specs: list[str]) -> "dict[str, Tool]":
     return {calculator.__name__: calculator, **dict(map(load_function, specs))}
 
 
-def converse(session: "ChatSession", *, read: Callable[[str], str]) -> int:
-    """Answer each input of `read` until it ends: a turn, or a command beginning with /."""
+def converse(session: "ChatSession", *, read: Callable[[str], str], is_script: bool = False) -> int:
+    """Answer each input of `read` until it ends: a turn, or a command beginning with /.
+
+    Returns the exit code: of a script's first refused input, where there is one; a person has seen it.
+    """
+    code = EXIT_DONE
     while True:
         try:
             text = read_turn(read)
         except EOFError:
             print()
-            return EXIT_DONE
+            return code
         except KeyboardInterrupt:
             print("\n(/exit or Ctrl-D leaves)")
             continue
         if text.strip() in ("/exit", "/quit"):
-            return EXIT_DONE
+            return code
         try:
             if text.startswith("/"):
                 print(command(session, text))
@@ -89,6 +93,8 @@ def converse(session: "ChatSession", *, read: Callable[[str], str]) -> int:
                 _answer(session, text)
         except LMTRAIN_ERRORS as problem:
             print(f"lmtrain: {problem}")
+            if is_script:
+                code = code or problem.exit_code
 
 
 def read_turn(read: Callable[[str], str]) -> str:
