@@ -53,10 +53,11 @@ def train(project: Path, *words: str) -> "subprocess.CompletedProcess[str]":
 
 
 def leaks(folder: Path, done: "subprocess.CompletedProcess[str]") -> list[str]:
-    """Return every file below a folder, and every stream, in which a canary stands."""
+    """Return every file below a folder, and every stream, in which a canary stands, and every path with one."""
     files = [path for path in folder.rglob("*") if path.is_file() and path.name != "notes.txt"]
     assert len(files) > 20
     found = [str(path.relative_to(folder)) for path in files if ALARM.encode() in path.read_bytes().lower()]
+    found += [str(path) for path in folder.rglob("*") if ALARM in str(path.relative_to(folder)).lower()]
     return found + [name for name in ("stdout", "stderr") if ALARM in getattr(done, name).lower()]
 
 

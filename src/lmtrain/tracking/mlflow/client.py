@@ -92,7 +92,15 @@ def open_client(store: Store) -> "MlflowClient":
     from mlflow.tracking import MlflowClient  # seconds of imports: only in a process of its own
 
     with store_lock(store):
-        return MlflowClient(store.tracking_uri)
+        return MlflowClient(_without_folders_in_its_query(store.tracking_uri))
+
+
+def _without_folders_in_its_query(tracking_uri: str) -> str:
+    """Escape the slashes behind "?": MLflow 3 makes folders of them, with a password in their names."""
+    if not tracking_uri.startswith(SQLITE):
+        return tracking_uri
+    file, mark, query = tracking_uri.partition("?")
+    return file + mark + query.replace("/", "%2F")
 
 
 def store_lock(store: Store) -> AbstractContextManager[None]:
