@@ -9,6 +9,7 @@ from lmtrain.callbacks.progress import Progress
 from lmtrain.callbacks.step_log import StepLog
 from lmtrain.callbacks.token_budget import TokenBudget
 from lmtrain.callbacks.validation import Validation
+from lmtrain.training.stopping import StoppedEarly
 from tests.callbacks.tiny_run import AtStep
 
 
@@ -86,20 +87,21 @@ def test_only_the_first_rank_speaks(make_run, capsys):
     assert "step" not in capsys.readouterr().out
 
 
-def test_a_terminal_gets_a_panel_and_its_cursor_back_after_a_crash(make_run, capsys, monkeypatch):
+@pytest.mark.parametrize(("end", "told"), [(KeyError("crash"), "failed"), (StoppedEarly(2), "stopped")])
+def test_a_terminal_gets_a_panel_and_its_cursor_back_after_a_crash(make_run, capsys, monkeypatch, end, told):
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
     monkeypatch.setenv("TERM", "xterm-256color")
     run = make_run(steps=3)
 
     def crash(_):
-        raise KeyError("crash")
+        raise end
 
-    with pytest.raises(KeyError):
+    with pytest.raises(type(end)):
         train(run, AtStep(2, crash))
     printed = capsys.readouterr().out
     assert "╭─" in printed
     assert "of 3" in printed
-    assert "failed" in printed
+    assert told in printed
     assert printed.rindex("\x1b[?25h") > printed.rindex("\x1b[?25l")  # show cursor after hide cursor
 
 

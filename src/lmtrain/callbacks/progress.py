@@ -21,6 +21,7 @@ from lmtrain.tracking.timekeeping.stopwatch import KINDS
 from lmtrain.training.checkpointing.checkpoints import list_checkpoints
 from lmtrain.training.context import RunContext
 from lmtrain.training.loop.steps import is_step_end
+from lmtrain.training.stopping import StoppedEarly
 
 REFRESHES_PER_SECOND: Final = 2
 SILENCE_SECONDS: Final = 15.0  # until a pause is reported again where there is no terminal
@@ -105,7 +106,7 @@ class Progress(pl.Callback):
 
     @override
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
-        self._stop("failed")
+        self._stop("stopped" if isinstance(exception, StoppedEarly) else "failed")
 
     @override
     def state_dict(self) -> dict[str, Any]:
