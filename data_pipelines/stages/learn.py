@@ -50,13 +50,13 @@ def hold_blocks(blocks: Iterator[Block], work: WorkFolder, *, sample_bytes: int,
     wanted = SPAN * sample_bytes if budget is None else min(SPAN * sample_bytes, BYTES_PER_TOKEN * budget)
     left_out: dict[int, LeftOut] = {}
     train_bytes = 0
-    with stage("read", total_bytes=wanted) as progress:
+    with stage("read") as progress:
         while train_bytes < wanted and (block := next(blocks, None)) is not None:
             block.save(work.raw(block.number))
             left_out[block.number] = block.left_out
-            block_bytes = sum(num_bytes(text) for _, text in _train_texts(block))
-            train_bytes += block_bytes
-            progress.advance(documents=len(block.documents), text_bytes=block_bytes)
+            train_bytes += sum(num_bytes(text) for _, text in _train_texts(block))
+            read_bytes = sum(num_bytes(content_of(document)) for document in block.documents)
+            progress.advance(documents=len(block.documents), text_bytes=read_bytes, fraction=train_bytes / wanted)
     return Held(left_out, train_bytes)
 
 

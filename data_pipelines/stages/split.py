@@ -152,12 +152,20 @@ def _split_small(
 ) -> Iterator[tuple[str, Document]]:
     part_characters = max(num_characters // PART_SHARE, MIN_PART_CHARACTERS)
     longest = max(num_characters // LARGEST_SHARE, 2 * MIN_PART_CHARACTERS)
-    whole = chain.from_iterable(cut_if_longer(document, MAX_DOCUMENT_CHARACTERS) for document in documents)
-    pieces = [
-        piece for document in whole for piece in cut_if_longer(document, longest, part_characters=part_characters)
+    pieces_of = [
+        [
+            piece
+            for whole in cut_if_longer(document, MAX_DOCUMENT_CHARACTERS)
+            for piece in cut_if_longer(whole, longest, part_characters=part_characters)
+        ]
+        for document in documents
     ]
-    if len(pieces) > len(documents):
-        parts = f"{len(documents):,} into {len(pieces):,}"
+    pieces = [*chain.from_iterable(pieces_of)]
+    too_long = [
+        len(parts) for document, parts in zip(documents, pieces_of, strict=True) if len(document.text) > longest
+    ]
+    if too_long:
+        parts = f"{len(too_long):,} into {sum(too_long):,}"
         tell(f"  documents of more than a tenth of the text are cut into parts, so that some can be held out: {parts}")
     if len(pieces) < len(held_out.splits):
         msg = f"source gives {num_characters:,} characters in {len(pieces)} documents: too little to hold any out"

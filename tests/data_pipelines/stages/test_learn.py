@@ -37,6 +37,11 @@ def test_no_more_is_held_than_a_sample_takes(work, sample_bytes, budget, wanted)
     assert not list((work.folder / ".work" / "blocks").iterdir())
 
 
+def test_the_line_of_the_reading_counts_the_bytes_of_the_documents_it_counts(work, capsys):
+    hold_blocks(blocks(20), work, sample_bytes=10**6, budget=None)
+    assert "20 documents, 1.0 kB" in capsys.readouterr().err, "0.9 kB of them are to train on"
+
+
 def test_the_whole_of_a_small_corpus_is_learned_from_without_what_is_held_out(work):
     held = hold_blocks(blocks(20), work, sample_bytes=10**6, budget=None)
     assert [name for name, _ in held.texts(work)] == [f"{n}" for n in range(20) if n % 10]

@@ -91,6 +91,13 @@ def test_few_files_are_held_out_in_parts(num_files):
     assert splits["train"][0].id.startswith("0.txt#")
 
 
+def test_documents_that_stay_whole_are_not_told_of_as_cut():
+    splits, told = split([*many(15, "x" * 300), Document("a.txt", "word " * 4000), Document("b.txt", "text " * 3000)])
+    parts = [d.id for part in splits.values() for d in part if "#" in d.id]
+    assert {name.partition("#")[0] for name in parts} == {"a.txt", "b.txt"}
+    assert f": 2 into {len(parts)}" in told[0]
+
+
 def test_one_long_line_is_cut_too():
     splits, _ = split([Document("line.txt", "x" * 10_000)])
     assert all(splits[name] for name in ("train", "validation", "test"))
