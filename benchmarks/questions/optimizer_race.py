@@ -74,10 +74,19 @@ def table(found: dict[str, Any]) -> list[str]:
 def _row(choice: dict[str, Any]) -> str:
     final, beside, reach = choice["final"], choice["difference"], choice["to_reach_target"]
     deviation = "" if final["standard_deviation"] is None else f"{final['standard_deviation']:.4f}"
-    share = "" if reach["of_baseline"] is None else f", {reach['of_baseline']:.0%}"
-    tokens = "never" if reach["tokens"] is None else f"{reach['tokens'] / 1e3:.0f} K{share}"
-    cells = [f"`{choice['choice']}`", str(final["num"]), f"{final['mean']:.4f}", deviation, _beside(beside), tokens]
+    cells = [f"`{choice['choice']}`", str(final["num"]), f"{final['mean']:.4f}", deviation, _beside(beside)]
+    cells.append(_reached(reach))
     return f"| {' | '.join(cells)} | {choice['tokens_per_second'] or 0:,.0f} |"
+
+
+def _reached(reach: dict[str, Any]) -> str:
+    if reach["between"] is None:
+        return "never"
+    if reach["tokens"] is None:
+        before, after = reach["between"]
+        return f"between {before / 1e3:.0f} K and {after / 1e3:.0f} K"
+    share = "" if reach["of_baseline"] is None else f", {reach['of_baseline']:.0%}"
+    return f"{reach['tokens'] / 1e3:.0f} K{share}"
 
 
 def _beside(difference: dict[str, Any] | None) -> str:

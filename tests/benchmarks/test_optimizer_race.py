@@ -50,10 +50,11 @@ def test_the_table_and_the_plot_come_from_the_runs(tmp_path):
     words = ["optimizer=adamw_two_rates", "precision=x"]
     write(tmp_path / "precision/a", lr="adamw_two_rates", p=16, words=words)
     less = ["optimizer=muon_plain", "budget.flops=1"]
-    write(tmp_path / "three_quarters/a", words=less, values=(8.0, 1.5))
+    write(tmp_path / "three_quarters/a", words=less, values=(8.0, 2.1, 1.5))
     page = optimizer_race.report(tmp_path, tmp_path / "result")
     assert "| `optimizer=muon_plain` | 2 | 1.0500 | 0.0707 | -1.0500 ± " in page
-    assert "| `optimizer=muon_plain budget.flops=1` | 1 | 1.5000 |  | -0.5000 | 0 K," in page
+    assert "| `optimizer=muon_plain budget.flops=1` | 1 | 1.5000 |  | -0.5000 | 0 K, 50% |" in page
+    assert "| between 0 K and 0 K |" in page, "it was reached between validations after 100 and 200 tokens"
     assert "![curves of every optimizer and precision](result.svg)" in page
     assert (tmp_path / "result.svg").read_text().count("optimizer=adamw_two_rates") == 2
 

@@ -45,6 +45,12 @@ def held_out_text(folder: Path, points: Sequence[Point], *, split: str) -> HeldO
     )
 
 
+def is_one_part(texts: Iterable[HeldOutText]) -> bool:
+    """Tell whether scores of one text are of one part of it: of as many bytes, but for a hundredth."""
+    read = [text.num_bytes for text in texts]
+    return not read or max(read) <= MUCH_MORE_BYTES * min(read)
+
+
 def scores_notes(texts: Iterable[HeldOutText]) -> list[str]:
     """Say which scores of these texts, all of them known, do not compare; nothing where all do."""
     known = [text for text in texts if text.source != UNKNOWN]
@@ -53,9 +59,10 @@ def scores_notes(texts: Iterable[HeldOutText]) -> list[str]:
         return [f"The held-out texts differ, and no score of one compares with another's: {', '.join(named.values())}."]
     notes: list[str] = []
     read = [text.num_bytes for text in known]
-    if read and max(read) > MUCH_MORE_BYTES * min(read):
+    if not is_one_part(known):
         notes.append(
-            f"Between {min(read):,} and {max(read):,} bytes of the held-out text were read: not the same part of it."
+            f"Between {min(read):,} and {max(read):,} bytes of the held-out text were read: not the same part of it, "
+            "and no score of one part compares with another's."
         )
     if len({text.tokenizer for text in known}) > 1:
         compares = "nats per token do not compare" if notes else "bits per byte compare, nats per token would not"

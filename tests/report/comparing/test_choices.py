@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from lmtrain.report.comparing.choices import make_choices
@@ -36,10 +38,17 @@ def test_settings_typed_alike_are_told_apart_by_their_values_or_else_by_a_name(t
     assert labels == ["a=0 b=0 c=0", "a=1 b=1 c=1"]
 
 
-def test_tokens_to_a_target_lie_on_the_straight_line_between_two_measurements(tmp_path):
+def test_tokens_to_a_target_lie_on_the_straight_line_between_two_measurements_unless_these_are_far_apart(tmp_path):
     (choice,), _ = choices_of(
-        write(tmp_path / "a", seed=1, values=(8.0, 4.0, 2.0)), write(tmp_path / "b", seed=2, values=(8.0, 6.0, 2.0))
+        write(tmp_path / "a", seed=1, values=(8.0, 5.0, 4.0, 1.0)),
+        write(tmp_path / "b", seed=2, values=(8.0, 7.0, 4.0, 3.0)),
     )
-    assert choice.mean_curve == [(0.0, 8.0), (100.0, 5.0), (200.0, 2.0)]
-    assert choice.tokens_to_reach(3.5) == pytest.approx(150.0)
-    assert (choice.tokens_to_reach(9.0), choice.tokens_to_reach(2.0), choice.tokens_to_reach(1.9)) == (0.0, 200.0, None)
+    assert choice.mean_curve == [(0.0, 8.0), (100.0, 6.0), (200.0, 4.0), (300.0, 2.0)]
+    assert choice.tokens_to_reach(3.0) == pytest.approx(250.0)
+    assert (choice.tokens_to_reach(9.0), choice.tokens_to_reach(2.0), choice.tokens_to_reach(1.9)) == (0.0, 300.0, None)
+    # A curve falls steeply first: 7.0 may be reached after 10 tokens, and 5.0 after 110.
+    assert (choice.tokens_to_reach(7.0), choice.reached_between(7.0)) == (None, (0.0, 100.0))
+    assert (choice.tokens_to_reach(5.0), choice.reached_between(5.0)) == (None, (100.0, 200.0))
+    late = replace(choice, runs=tuple(replace(run, curve=run.curve[2:]) for run in choice.runs))
+    assert late.reached_between(5.0) == (0.0, 200.0), "where it was not measured before, nobody knows"
+    assert (choice.reached_between(4.0), choice.reached_between(1.9)) == ((200.0, 200.0), None)

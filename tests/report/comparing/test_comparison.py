@@ -27,7 +27,9 @@ def test_choices_stand_beside_the_best_with_their_noise_and_reach_what_the_worst
 
 def test_a_run_reached_nothing_by_scores_of_other_bytes(tmp_path):
     extended = write(tmp_path / "longer", lr=0.1, values=(8.0, 1.0, 6.0, 3.0), read=(9, 9, 90, 90))
-    found = compare([extended, write(tmp_path / "other", lr=0.2, values=(8.0, 7.0, 4.0, 4.0))], target=4.5)
+    found = compare(
+        [extended, write(tmp_path / "other", lr=0.2, values=(8.0, 7.0, 4.0), held_out={"num_bytes": 90})], target=4.5
+    )
     reached = next(found.reaches[choice.label].tokens for choice in found.choices if choice.runs[0].name == "longer")
     assert reached == pytest.approx(250.0)
     assert "longer: Left out, as they do not compare: scores of other held-out text, 2 of 9 bytes." in found.notes

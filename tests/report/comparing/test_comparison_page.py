@@ -1,6 +1,6 @@
 from lmtrain.report.comparing.comparison import compare
 from lmtrain.report.comparing.comparison_page import text_of
-from tests.report.compared_folder import write
+from tests.report.compared_folder import point, write
 from tests.report.comparing.test_comparison import sweep
 
 
@@ -25,6 +25,41 @@ def test_a_difference_within_its_noise_says_so_and_a_target_may_never_be_reached
     assert "(noise)" in text
     assert "is 0.0500 better than optimizer.lr=0.2, 0.7 deviations, 2 seeds: within noise" in " ".join(text.split())
     assert "never" in text
+
+
+def test_a_target_between_measurements_far_apart_is_said_to_lie_between_them(tmp_path):
+    runs = [write(tmp_path / "a", values=(8.0, 2.0)), write(tmp_path / "b", lr=0.2, values=(8.0, 3.0, 2.5))]
+    text = text_of(compare(runs))
+    assert text.count("between 0 and 100") == 1
+    assert ["optimizer.lr=0.2", "200", "2e+03", "4s"] in [line.split() for line in text.splitlines()]
+
+
+def test_scores_of_other_parts_of_a_text_have_no_difference_no_verdict_and_no_target(tmp_path):
+    whole, part = write(tmp_path / "a"), write(tmp_path / "b", lr=0.2, held_out={"num_bytes": 200}, values=(8, 1, 1))
+    found = compare([whole, part])
+    text = " ".join(text_of(found).split())
+    for shown in (
+        "validation/bits_per_byte, parts of the 1,000 held-out bytes of a book",
+        "optimizer.lr=0.1 1 2.0000 900 200",
+        "optimizer.lr=0.2 1 1.0000 200 200",
+        "no score of one part compares with another's",
+    ):
+        assert shown in text
+    for hidden in ("better", "baseline", "To reach", "difference", "%"):
+        assert hidden not in text
+    for choice in found.to_json()["choices"]:
+        assert (choice["difference"], choice["to_reach_target"]) == (None, None)
+    assert "they do not compare" in found.curves_title
+
+
+def test_training_losses_compare_whatever_part_was_held_out(tmp_path):
+    runs = [write(tmp_path / f"{n}", lr=n, held_out={"num_bytes": n}) for n in (100, 900)]
+    for n, folder in enumerate(runs):
+        with (folder / "metrics.jsonl").open("a") as log:
+            log.writelines(point(step, {"train/loss": 3.0 + n}) for step in (1, 2))
+    text = " ".join(text_of(compare(runs, metric="train/loss")).split())
+    assert "is 1.0000 better" in text
+    assert "part" not in text
 
 
 def test_what_is_left_out_and_what_is_not_known_is_said(tmp_path):

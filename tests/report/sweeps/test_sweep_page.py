@@ -38,6 +38,14 @@ def test_the_page_sets_choices_side_by_side_and_leads_to_every_trial(trials):
     assert len([name for name, _ in page.tags if name == "polygon"]) == 2
 
 
+def test_scores_of_other_parts_of_a_text_have_no_best_and_no_target(trials):
+    write(trials / "part", lr=0.4, values=(8.0, 1.0, 1.0), held_out={"num_bytes": 200}, sweep="sweep-1")
+    text = Reader(sweep_page(trials / "sweep-1")).text
+    assert "optimizer.lr=0.411.0000200200" in text
+    for hidden in ("the best", "better than", "To reach"):
+        assert hidden not in text
+
+
 def test_a_swatch_has_the_colour_of_its_curve(trials):
     tags = Reader(sweep_page(trials / "sweep-1")).tags
     swatches = [each["style"].removeprefix("color:") for _, each in tags if each.get("class") == "swatch"]

@@ -1,15 +1,17 @@
 """Choices: the runs of one config, differing by seed alone, named by the words absent from other choices."""
 
+import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
+from typing import Final
 
 from lmtrain.report.comparing.compared_run import ComparedRun, Curve
 from lmtrain.report.comparing.spread import Spread, spread
 
 MAX_WORDS = 3
+FAR_APART: Final = 1.5  # times the tokens before it: a curve that falls steeply first is no straight line to there
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +37,11 @@ class Choice:
         return self.runs[0].tokens
 
     @property
+    def held_out_bytes(self) -> int:
+        """Return the bytes of held-out text behind a run's last value."""
+        return self.runs[0].held_out.num_bytes
+
+    @property
     def flops(self) -> float:
         """Return the FLOPs of a run, by PaLM's count."""
         return self.tokens * self.runs[0].flops_per_token
@@ -52,14 +59,30 @@ class Choice:
         curves = [dict(run.curve) for run in self.runs]
         return [(tokens, spread([curve[tokens] for curve in curves]).mean) for tokens in steps]
 
-    def tokens_to_reach(self, target: float) -> float | None:
-        """Return the tokens until the mean curve is first as low as target, on straight lines between points."""
-        if self.mean_curve and self.mean_curve[0][1] <= target:
-            return self.mean_curve[0][0]
-        for (before, high), (after, low) in pairwise(self.mean_curve):
-            if low <= target:
-                return before + (high - target) / (high - low) * (after - before)
+    def reached_between(self, target: float) -> tuple[float, float] | None:
+        """Return the tokens of the last point above target and of the first as low; of a point at it twice its own."""
+        before = 0.0
+        for tokens, value in self.mean_curve:
+            if math.isclose(value, target):
+                return tokens, tokens
+            if value <= target:
+                return before, tokens
+            before = tokens
         return None
+
+    def tokens_to_reach(self, target: float) -> float | None:
+        """Return the tokens until the mean curve is first as low as target, on a straight line between two points.
+
+        None: never, or somewhere between two points too far apart for the line.
+        """
+        found, values = self.reached_between(target), dict(self.mean_curve)
+        if found is None or found[1] > FAR_APART * found[0]:
+            return None
+        before, after = found
+        if before == after:
+            return after
+        high, low = values[before], values[after]
+        return before + (high - target) / (high - low) * (after - before) if math.isfinite(high) else None
 
 
 def make_choices(runs: Sequence[ComparedRun]) -> tuple[tuple[Choice, ...], dict[str, str]]:

@@ -11,14 +11,19 @@ from lmtrain.report.comparable_scores import MUCH_MORE_BYTES
 from lmtrain.report.comparing.choices import Choice, make_choices
 from lmtrain.report.comparing.compared_run import ComparedRun, read_compared_run
 from lmtrain.report.comparing.spread import Difference, difference
-from lmtrain.report.held_out_text import HeldOutText, scores_notes
+from lmtrain.report.held_out_text import HeldOutText, is_one_part, scores_notes
 from lmtrain.storage.damage import told_as_damage
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reach:
-    """A choice's expense until its mean curve reached the target; None where it never did."""
+    """A choice's expense until its mean curve reached the target.
 
+    `between` holds the tokens of the measurements around it, None where it never did; where they are far apart, they
+    are all that is known and the rest is None.
+    """
+
+    between: tuple[float, float] | None
     tokens: float | None
     flops: float | None
     seconds: float | None
@@ -27,10 +32,14 @@ class Reach:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """Choices, the best first, each beside the baseline; `left_out` says why a run does not count."""
+    """Choices, the best first, each beside the baseline; `left_out` says why a run does not count.
+
+    Scores of several parts of a text (not `is_one_part`) do not compare: no differences, nothing reached.
+    """
 
     metric: str
     held_out: HeldOutText
+    is_one_part: bool
     choices: tuple[Choice, ...]
     baseline: Choice
     target: float
@@ -39,11 +48,18 @@ class Comparison:
     left_out: dict[str, str]
     notes: tuple[str, ...]
 
+    @property
+    def curves_title(self) -> str:
+        """Name a plot of all curves."""
+        reading = "lower is better" if self.is_one_part else "of other parts of the held-out text: they do not compare"
+        return f"{self.metric} over tokens, {len(self.choices)} choices, {reading}"
+
     def to_json(self) -> dict[str, Any]:
         """Return the comparison as plain numbers."""
         return {
             "metric": self.metric,
             "held_out": asdict(self.held_out),
+            "is_one_part": self.is_one_part,
             "baseline": self.baseline.label,
             "target": self.target,
             "choices": [self._choice(choice) for choice in self.choices],
@@ -52,17 +68,18 @@ class Comparison:
         }
 
     def _choice(self, choice: Choice) -> dict[str, Any]:
-        found = self.differences.get(choice.label)
+        found, reach = self.differences.get(choice.label), self.reaches.get(choice.label)
         return {
             "choice": choice.label,
             "runs": [run.name for run in choice.runs],
             "seeds": [run.seed for run in choice.runs],
+            "held_out_bytes": choice.held_out_bytes,
             "final": asdict(choice.final),
             "difference": None if found is None else found.to_json(),
             "tokens": choice.tokens,
             "flops": choice.flops,
             "tokens_per_second": choice.tokens_per_second,
-            "to_reach_target": asdict(self.reaches[choice.label]),
+            "to_reach_target": None if reach is None else asdict(reach),
             "mean_curve": [list(point) for point in choice.mean_curve],
         }
 
@@ -89,16 +106,19 @@ def compare(
     against = choices[0] if baseline is None else _named(choices, baseline)
     last = choices[-1] if baseline is None else against
     aim = last.final.mean if target is None else target
+    one_part = _of_training(metric) or is_one_part(run.held_out for run in whole)
+    beside = choices if one_part else ()
     return Comparison(
         metric=metric,
         held_out=whole[0].held_out,
+        is_one_part=one_part,
         choices=choices,
         baseline=against,
         target=aim,
-        differences={c.label: difference(c.by_seed, against.by_seed) for c in choices if c is not against},
-        reaches={c.label: _reach(c, aim, against) for c in choices},
+        differences={c.label: difference(c.by_seed, against.by_seed) for c in beside if c is not against},
+        reaches={c.label: _reach(c, aim, against) for c in beside},
         left_out=left_out | repeated,
-        notes=tuple(_notes(whole, choices)),
+        notes=tuple(_notes(whole, choices, metric=metric)),
     )
 
 
@@ -123,6 +143,11 @@ def check_comparable(runs: Sequence[ComparedRun], *, metric: str) -> None:
             )
 
 
+def _of_training(metric: str) -> bool:
+    """Tell whether a metric is of no held-out text."""
+    return metric.startswith("train/")
+
+
 def _read(folder: Path, *, metric: str) -> ComparedRun:
     with told_as_damage(folder, fix="restore it, or leave it out"):
         return read_compared_run(folder, metric=metric)
@@ -141,11 +166,13 @@ def _named(choices: Sequence[Choice], words: str) -> Choice:
 
 
 def _reach(choice: Choice, target: float, against: Choice) -> Reach:
+    between = choice.reached_between(target)
     tokens, baseline = choice.tokens_to_reach(target), against.tokens_to_reach(target)
     if tokens is None:
-        return Reach(tokens=None, flops=None, seconds=None, of_baseline=None)
+        return Reach(between=between, tokens=None, flops=None, seconds=None, of_baseline=None)
     speed = choice.tokens_per_second
     return Reach(
+        between=between,
         tokens=tokens,
         flops=tokens * choice.runs[0].flops_per_token,
         seconds=None if speed is None else tokens / speed,
@@ -153,9 +180,10 @@ def _reach(choice: Choice, target: float, against: Choice) -> Reach:
     )
 
 
-def _notes(runs: Sequence[ComparedRun], choices: Sequence[Choice]) -> list[str]:
+def _notes(runs: Sequence[ComparedRun], choices: Sequence[Choice], *, metric: str) -> list[str]:
     notes = [f"{run.name}: {run.left_out}" for run in runs if run.left_out]
-    notes += scores_notes(run.held_out for run in runs)
+    if not _of_training(metric):
+        notes += scores_notes(run.held_out for run in runs)
     budgets = [choice.flops for choice in choices]
     if max(budgets) > MUCH_MORE_BYTES * min(budgets):
         notes.append(f"The budgets differ: from {min(budgets):.3g} to {max(budgets):.3g} FLOPs.")

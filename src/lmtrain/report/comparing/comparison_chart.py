@@ -33,7 +33,7 @@ def comparison_chart(comparison: Comparison) -> Markup:
     axes = comparison_axes(choices)
     place_x = scale((0.0, axes.most_tokens), LEFT, PLOT_RIGHT)
     place_y = axes.place(bottom=height - BOTTOM, top=TOP)
-    title = f"{comparison.metric} over tokens, {len(choices)} choices, lower is better"
+    title = comparison.curves_title
     drawn = [
         tag("rect", x=0, y=0, width=width, height=height, fill=PAGE),
         *_grid(axes, place_x, place_y, height),

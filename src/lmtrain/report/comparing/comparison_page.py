@@ -31,7 +31,8 @@ def page(comparison: Comparison) -> RenderableType:
     parts: list[RenderableType] = [Rule(Text(_title(comparison), style="bold"), style="dim cyan"), _finals(comparison)]
     parts += [Text(f"\n{verdict}", style="bold") for verdict in [verdict_words(comparison)] if verdict]
     parts += [Text(f"\n{note}", style="dim") for note in comparison.notes]  # on the numbers above them
-    parts += [Text(f"\n{target_words(comparison)}", style="bold"), _reaches(comparison)]
+    if comparison.reaches:
+        parts += [Text(f"\n{target_words(comparison)}", style="bold"), _reaches(comparison)]
     if comparison.left_out:
         parts.append(Text("\nLeft out", style="bold"))
         parts += [Text(f"  {name}: {reason}", style="red") for name, reason in comparison.left_out.items()]
@@ -42,6 +43,8 @@ def _title(comparison: Comparison) -> str:
     held_out = comparison.held_out
     if comparison.metric.startswith("train/"):
         return f"{comparison.metric}, {held_out.source}"
+    if not comparison.is_one_part:
+        return f"{comparison.metric}, parts of the {held_out.split_bytes:,} held-out bytes of {held_out.source}"
     return f"{comparison.metric}, {held_out.num_bytes:,} held-out bytes of {held_out.source}"
 
 
@@ -53,10 +56,10 @@ def _table(*columns: str) -> Table:
 
 
 def _finals(comparison: Comparison) -> Table:
-    table = _table("choice", "seeds", "mean", "deviation", DIFFERENCE, "tokens")
+    table = _table("choice", "seeds", "mean", "deviation", difference_head(comparison), "tokens")
     for choice in comparison.choices:
         deviation = choice.final.standard_deviation
-        style = "bold cyan" if choice is comparison.baseline else ""
+        style = "bold cyan" if comparison.is_one_part and choice is comparison.baseline else ""
         table.add_row(
             Text(choice.label, style=style),
             str(choice.final.num),
@@ -71,12 +74,24 @@ def _finals(comparison: Comparison) -> Table:
 def _difference(comparison: Comparison, choice: Choice) -> Text:
     """Write a difference with its noise; a difference within the noise is dim."""
     found = comparison.differences.get(choice.label)
+    if not comparison.is_one_part:
+        return Text(difference_words(comparison, choice))
     style = "bold cyan" if found is None else "dim" if found.plus_minus is None or found.is_noise else "green"
     return Text(difference_words(comparison, choice), style=style)
 
 
+def difference_head(comparison: Comparison) -> str:
+    """Name the column of `difference_words`."""
+    return DIFFERENCE if comparison.is_one_part else "held-out bytes"
+
+
 def difference_words(comparison: Comparison, choice: Choice) -> str:
-    """Write a choice's difference from the baseline with its noise; a difference within the noise is called so."""
+    """Write a choice's difference from the baseline with its noise; a difference within the noise is called so.
+
+    Where scores do not compare, write the bytes of its own.
+    """
+    if not comparison.is_one_part:
+        return f"{choice.held_out_bytes:,}"
     found = comparison.differences.get(choice.label)
     if found is None:
         return "baseline"
@@ -86,9 +101,12 @@ def difference_words(comparison: Comparison, choice: Choice) -> str:
 
 
 def verdict_words(comparison: Comparison) -> str | None:
-    """Tell the best choice's lead over the next, or over a named baseline, and whether it is noise; None of one."""
+    """Tell the best choice's lead over the next, or over a named baseline, and whether it is noise.
+
+    None: there is one choice, or their scores do not compare.
+    """
     best, *others = comparison.choices
-    if not others:
+    if not others or not comparison.is_one_part:
         return None
     other = others[0] if comparison.baseline is best else comparison.baseline
     found = difference(other.by_seed, best.by_seed)  # over shared seeds, whose best may be another one's
@@ -114,8 +132,11 @@ def _reaches(comparison: Comparison) -> Table:
 
 def reach_words(reach: Reach) -> tuple[str, str, str, str]:
     """Write the tokens, their share of the baseline's, the FLOPs and the time until the target."""
-    if reach.tokens is None or reach.flops is None:
+    if reach.between is None:
         return "never", "", "", ""
+    if reach.tokens is None or reach.flops is None:
+        before, after = (format_quantity(round(tokens)) for tokens in reach.between)
+        return f"between {before} and {after}", "", "", ""
     return (
         format_quantity(round(reach.tokens)),
         "" if reach.of_baseline is None else f"{reach.of_baseline:.0%}",

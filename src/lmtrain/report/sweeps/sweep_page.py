@@ -12,7 +12,7 @@ from lmtrain.report.comparing.comparison import Comparison, compare
 from lmtrain.report.comparing.comparison_axes import band, comparison_axes
 from lmtrain.report.comparing.comparison_chart import ink_of
 from lmtrain.report.comparing.comparison_page import (
-    DIFFERENCE,
+    difference_head,
     difference_words,
     reach_words,
     target_words,
@@ -80,7 +80,7 @@ def _counts(told: SweepFile | None, statuses: Mapping[Path, str]) -> str:
 
 
 def _tiles(found: Comparison | None) -> Markup:
-    if found is None:
+    if found is None or not found.is_one_part:
         return Markup("")
     best = found.choices[0]
     seconds = found.reaches[best.label].seconds
@@ -101,10 +101,9 @@ def _curves(found: Comparison) -> Markup:
         for index, choice in enumerate(found.choices)
         for colour, dash in (ink_of(index),)
     ]
-    name = f"{found.metric} over tokens, {len(found.choices)} choices, lower is better"
     labels = [(value, f"{value:.4g}") for value in axes.labels]
     shown = plot(drawn, across=(0.0, axes.most_tokens), up=axes.place(bottom=HEIGHT, top=0.0), up_labels=labels,
-                 label=name)  # fmt: skip
+                 label=found.curves_title)  # fmt: skip
     note = [tag("p", f"{axes.words.capitalize()}.")] if axes.words else []
     title = "Bits per byte of held-out text, over the tokens trained on"
     return section(title, tag("div", shown, class_="tall"), *note)
@@ -122,12 +121,15 @@ def _finals(found: Comparison) -> Markup:
         )
         for index, choice in enumerate(found.choices)
     ]
-    head = ("choice", "seeds", "mean", "deviation", DIFFERENCE, "tokens")
+    head = ("choice", "seeds", "mean", "deviation", difference_head(found), "tokens")
     verdict = [tag("p", f"{words}.") for words in [verdict_words(found)] if words]
-    return section("Choices, the best first", table(rows, head=head, numeric=True), *verdict)
+    title = "Choices, the best first" if found.is_one_part else "Choices"
+    return section(title, table(rows, head=head, numeric=True), *verdict)
 
 
 def _reaches(found: Comparison) -> Markup:
+    if not found.reaches:
+        return Markup("")
     rows = [(choice.label, *reach_words(found.reaches[choice.label])) for choice in found.choices]
     head = ("choice", "tokens", "of baseline's", "FLOPs", "time")
     return section(target_words(found), table(rows, head=head, numeric=True))
