@@ -1,4 +1,4 @@
-from lmtrain.report.held_out_text import UNKNOWN, HeldOutText, scores_notes
+from lmtrain.report.held_out_text import UNKNOWN, HeldOutText, parts_notes, scores_notes, smaller_parts
 
 
 def text(*, source="notes", split_bytes=5000, num_bytes=5000, tokenizer="t"):
@@ -17,3 +17,14 @@ def test_other_texts_parts_and_tokenizers_are_told():
     part, tokenizers = scores_notes([text(), text(num_bytes=100, tokenizer="u")])
     assert part.startswith("Between 100 and 5,000 bytes")
     assert tokenizers == "The tokenizers differ: nats per token do not compare."
+
+
+def test_each_smaller_part_of_a_text_has_a_number_and_the_largest_none():
+    whole, near, half, small = (text(num_bytes=number) for number in (5000, 4980, 2500, 12))
+    other, unknown = text(source="a book", num_bytes=70), text(source=UNKNOWN, num_bytes=1)
+    found = smaller_parts([small, other, half, whole, unknown, near, text(num_bytes=2499), text(num_bytes=0)])
+    assert found == {half: 1, text(num_bytes=2499): 1, small: 2}
+    first, second = parts_notes(found)
+    assert first.startswith("[1] Measured on 2,500 of the 5,000 held-out bytes of notes: ")
+    assert second.startswith("[2] Measured on 12 of the 5,000 ")
+    assert smaller_parts([half, half]) == {}, "beside no other part there is nothing to tell apart"

@@ -2,10 +2,11 @@ from pathlib import Path
 
 import pytest
 
-from lmtrain.report.run_list import in_brief, lines_of, newest_points, table_of
+from lmtrain.report.run_list import footnotes_of, in_brief, lines_of, newest_points, table_of
 from lmtrain.report.show import plain_text
 from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.status import Status
+from tests.report.compared_folder import write
 from tests.report.runs_on_disk import POINTS, write_run
 
 
@@ -33,6 +34,14 @@ def test_the_newest_run_is_the_last_line(tmp_path: Path) -> None:
     assert [line.split()[:6] for line in lines] == [
         [name, "finished", "2/9", "200", "4.250", "3.5000"] for name in ("early", "late")
     ]
+
+
+def test_a_score_of_a_smaller_part_of_a_text_is_marked(tmp_path: Path) -> None:
+    runs = [in_brief(write(tmp_path / f"{n}", held_out={"num_bytes": n})) for n in (900, 899, 4)]
+    lines = sorted(line.split("2.0000")[0].split()[-1] for line in plain_text(table_of(runs)).splitlines()[1:])
+    assert lines == ["200", "200", "[1]"], "two scores stand behind their tokens, one behind its mark"
+    (note,) = footnotes_of(runs)
+    assert note.startswith("[1] Measured on 4 of the 1,000 held-out bytes of a book")
 
 
 def test_the_points_of_a_step_are_one_line_and_those_for_nobody_none() -> None:

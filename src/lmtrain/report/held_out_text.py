@@ -1,6 +1,6 @@
 """The held-out text of a run's scores: which of them compare."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -49,6 +49,33 @@ def is_one_part(texts: Iterable[HeldOutText]) -> bool:
     """Tell whether scores of one text are of one part of it: of as many bytes, but for a hundredth."""
     read = [text.num_bytes for text in texts]
     return not read or max(read) <= MUCH_MORE_BYTES * min(read)
+
+
+def smaller_parts(texts: Iterable[HeldOutText]) -> dict[HeldOutText, int]:
+    """Number the parts of these texts from 1; what is of a text's largest part read, or unknown, has no number."""
+    known = {text for text in texts if text.source != UNKNOWN and text.num_bytes}
+    numbers: dict[HeldOutText, int] = {}
+    largest: HeldOutText | None = None
+    number, count = 0, 0
+    for text in sorted(known, key=lambda text: (text.text, -text.num_bytes)):
+        if largest is None or largest.text != text.text:
+            largest, number = text, 0
+        elif not is_one_part([largest, text]):
+            largest, count = text, count + 1
+            number = count
+        if number:
+            numbers[text] = number
+    return numbers
+
+
+def parts_notes(parts: Mapping[HeldOutText, int]) -> list[str]:
+    """Say of each numbered part how much of its text it is."""
+    first = {number: text for text, number in reversed([*parts.items()])}
+    return [
+        f"[{number}] Measured on {text.num_bytes:,} of the {text.split_bytes:,} held-out bytes of {text.source}: "
+        "compares with scores of this part alone."
+        for number, text in sorted(first.items())
+    ]
 
 
 def scores_notes(texts: Iterable[HeldOutText]) -> list[str]:

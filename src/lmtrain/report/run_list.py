@@ -11,7 +11,7 @@ from rich.table import Table
 
 from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE, TRAIN_LOSS
 from lmtrain.accounting.quantities import format_quantity
-from lmtrain.report.held_out_text import HeldOutText, held_out_text, scores_notes
+from lmtrain.report.held_out_text import HeldOutText, held_out_text, parts_notes, scores_notes, smaller_parts
 from lmtrain.report.run_facts import split_measured
 from lmtrain.report.run_ledger import read_attempts
 from lmtrain.tracking.atomic_files import read_json
@@ -92,12 +92,13 @@ def newest_points(log: Path) -> list[Point]:
 
 
 def table_of(runs: Sequence[RunInBrief]) -> Table:
-    """Lay runs out, the last changed at the end."""
+    """Lay runs out, the last changed at the end; a score of a smaller part of its text has that part's number."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("run", "state", "step", "tokens", "loss", "bits/byte", "clock", "changed"):
         table.add_column(name, justify="left" if name in ("run", "state") else "right", overflow="fold")
-    now = time.time()
+    now, parts = time.time(), smaller_parts(_texts(runs))
     for run in sorted(runs, key=lambda run: run.changed_at):
+        mark = f"[{parts[run.held_out]}] " if run.held_out in parts else ""
         steps = f"{run.step:,}" + ("" if run.num_steps is None else f"/{run.num_steps:,}")
         table.add_row(
             run.name,
@@ -105,7 +106,7 @@ def table_of(runs: Sequence[RunInBrief]) -> Table:
             steps,
             format_quantity(run.tokens),
             "" if run.loss is None else f"{run.loss:.3f}",
-            "" if run.bits_per_byte is None else f"{run.bits_per_byte:.4f}",
+            "" if run.bits_per_byte is None else f"{mark}{run.bits_per_byte:.4f}",
             format_quantity(run.seconds, "seconds"),
             f"{format_quantity(now - run.changed_at, 'seconds')} ago",
         )
@@ -114,7 +115,16 @@ def table_of(runs: Sequence[RunInBrief]) -> Table:
 
 def notes_of(runs: Sequence[RunInBrief]) -> list[str]:
     """Say which of the runs' scores do not compare."""
-    return scores_notes(run.held_out for run in runs if run.held_out)
+    return scores_notes(_texts(runs))
+
+
+def footnotes_of(runs: Sequence[RunInBrief]) -> list[str]:
+    """Say what the numbers beside the table's scores mean."""
+    return parts_notes(smaller_parts(_texts(runs)))
+
+
+def _texts(runs: Sequence[RunInBrief]) -> list[HeldOutText]:
+    return [run.held_out for run in runs if run.held_out]
 
 
 def lines_of(points: Sequence[Point], num_steps: int | None) -> list[str]:

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from lmtrain.composition.command_line.flag_parser import FlagParser
 from lmtrain.report.find_runs import find_runs
-from lmtrain.report.run_list import RunInBrief, in_brief, notes_of, table_of
+from lmtrain.report.run_list import RunInBrief, footnotes_of, in_brief, notes_of, table_of
 from lmtrain.report.show import show
 from lmtrain.storage.damage import told_as_damage
 
@@ -23,7 +23,8 @@ def ls(words: list[str], *, program: str = "lmtrain ls") -> int:
     if asked.json:
         print(json.dumps([run.to_json() for run in found]))
     else:
-        show(Group(table_of(found), *(Text(note, style="dim") for note in notes_of(found))))
+        notes = [*footnotes_of(found), *notes_of(found)]
+        show(Group(table_of(found), *(Text(note, style="dim") for note in notes)))
     return 0
 
 
