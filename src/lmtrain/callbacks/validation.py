@@ -41,11 +41,7 @@ class Validation(pl.Callback):
         context: RunContext,
     ) -> None:
         super().__init__()
-        if num_passes is not None and every_steps is not None:
-            raise ConfigurationError(
-                f"callbacks.validation.num_passes={num_passes} and every_steps={every_steps} are two answers to one "
-                "question; set one of them to null."
-            )
+        HeldOutPasses(split=split, num_passes=num_passes, every_steps=every_steps)  # refuses both at once
         if num_passes is not None and num_passes < 1:
             raise ConfigurationError(f"callbacks.validation.num_passes={num_passes} is below 1; nearest valid: 1.")
         if max_tokens is not None and max_tokens < 2:

@@ -8,6 +8,18 @@ def test_a_budget_key_alone_replaces_the_default_budget() -> None:
     assert parse_arguments(["budget.steps=20"]).hydra == ["budget.steps=20", "budget=none"]
 
 
+@pytest.mark.parametrize(
+    ("words", "added"),
+    [
+        (["callbacks.validation.every_steps=10"], ["callbacks.validation.num_passes=null"]),
+        (["callbacks.validation.every_steps=null"], []),
+        (["callbacks.validation.every_steps=10", "callbacks.validation.num_passes=4"], []),
+    ],
+)
+def test_an_interval_of_validations_alone_replaces_their_number(words: list[str], added: list[str]) -> None:
+    assert parse_arguments(words).added == added
+
+
 def test_a_chosen_budget_option_is_kept() -> None:
     words = ["budget=tokens_per_parameter", "budget.steps=20"]
     assert parse_arguments(words).hydra == words
@@ -66,5 +78,7 @@ def test_a_short_key_stands_for_its_whole_one():
 
 
 def test_a_folder_of_options_has_one_way_in():
+    with pytest.raises(ConfigurationError, match=r"hydra/sweeper, hydra\.sweeper\.params alone of Hydra's"):
+        parse_arguments(["hydra.output_subdir=x"])
     with pytest.raises(ConfigurationError, match=r"hydra\.searchpath is set by --config-dir FOLDER"):
         parse_arguments(["hydra.searchpath=[/nonexistent]"])

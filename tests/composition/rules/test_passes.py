@@ -15,9 +15,10 @@ STOPPING = "callbacks=[default,early_stopping]"
             [STOPPING, "callbacks.validation.num_passes=null"],
             "set callbacks.validation.num_passes or callbacks.validation.every_steps",
         ),
+        (["callbacks.validation.every_steps=10"], "num_passes=4 and every_steps=10 are two answers to one question"),
     ],
 )
-def test_early_stopping_without_validations_is_refused(words: list[str], message: str) -> None:
+def test_early_stopping_without_validations_and_two_numbers_of_them_are_refused(words: list[str], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         require_passes(config_of(*words))
 

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from lmtrain.errors import ConfigurationError
+
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionFacts:
@@ -57,12 +59,22 @@ class LossFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class HeldOutPasses:
-    """Passes over a held-out split during a run, in number or every so many steps, of so many tokens at most."""
+    """Passes over a held-out split during a run, in number or every so many steps, of so many tokens at most.
+
+    Raises: ConfigurationError under the validation's keys for both at once.
+    """
 
     split: str
     num_passes: int | None = None
     every_steps: int | None = None
     max_tokens: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.num_passes is not None and self.every_steps is not None:
+            raise ConfigurationError(
+                f"callbacks.validation.num_passes={self.num_passes} and every_steps={self.every_steps} are two answers "
+                "to one question; set one of them to null."
+            )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,8 +1,9 @@
 """The command line beyond Hydra's own grammar.
 
-Six things are settled before composing (a composed config is never changed afterwards):
+Seven things are settled before composing (a composed config is never changed afterwards):
 - `budget.steps=20` alone replaces the default budget instead of competing with it;
 - `schedule.warmup_steps=100` (or _tokens) alone replaces the option's warmup_fraction, and so for warmdown;
+- `callbacks.validation.every_steps=10` alone replaces the option's num_passes;
 - under torchrun or SLURM, `trainer.devices` and `trainer.num_nodes` follow the launcher;
 - `init_from=FOLDER` of an imported model brings that folder's own options: its model, its tokenizer;
 - `init_from=RUN` brings the run's model, tokenizer, optimizer and batch;
@@ -29,6 +30,7 @@ ALLOW_TARGET_OPTION: Final[dict[str, Any]] = {
 }
 HYDRA_READ = ("hydra.mode", "hydra/sweeper", "hydra.sweeper.params.")
 MANY_OPTIONS = frozenset({"callbacks", "experiment", "debug"})  # groups of which several options make one config
+VALIDATION: Final = "callbacks.validation"
 SHORT_KEYS: Final = {"data.split": "data.folder.split"}
 NAMED_BY_PEOPLE = (
     "data.sources.",
@@ -86,7 +88,7 @@ def parse_arguments(
     added: list[str] = []
     if budget_group and any(key.startswith("budget.") for key in keys) and "budget" not in keys:
         added.append("budget=none")
-    added += _ramp_overrides(keys)
+    added += [*_ramp_overrides(keys), *_pass_overrides(keys)]
     if world is not None:
         added += _launcher_overrides(keys, *world)
     _refuse_hydra(keys)
@@ -148,9 +150,8 @@ def _refuse_hydra(keys: Iterable[str]) -> None:
         if key == "hydra.searchpath":
             raise ConfigurationError(f"{key} is set by --config-dir FOLDER, for options of your own; use it instead.")
         if key.startswith(("hydra.", "hydra/")) and not key.startswith(HYDRA_READ):
-            raise ConfigurationError(
-                f"{key} has no effect: a run reads {', '.join(HYDRA_READ)} alone of Hydra's own settings."
-            )
+            read = ", ".join(name.rstrip(".") for name in HYDRA_READ)
+            raise ConfigurationError(f"{key} has no effect: a run reads {read} alone of Hydra's own settings.")
 
 
 def _keys(words: list[str]) -> dict[str, str]:
@@ -166,6 +167,12 @@ def _ramp_overrides(given: dict[str, str]) -> list[str]:
         if any(given.get(f"schedule.{ramp}_{unit}", "null") != "null" for unit in ("steps", "tokens"))
         and f"schedule.{ramp}_fraction" not in given
     ]
+
+
+def _pass_overrides(given: dict[str, str]) -> list[str]:
+    """Take the number of validations back where their interval was given."""
+    is_given = given.get(f"{VALIDATION}.every_steps", "null") != "null"
+    return [f"{VALIDATION}.num_passes=null"] if is_given and f"{VALIDATION}.num_passes" not in given else []
 
 
 def _launcher_overrides(given: dict[str, str], num_processes: int, num_nodes: int) -> list[str]:
