@@ -77,6 +77,23 @@ def test_an_unknown_verb_names_the_nearest_and_the_others(capsys: pytest.Capture
 
 
 @pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["finetune", "data=x"], "there is no such command; write `lmtrain train init_from=RUN task=sft`"),
+        (["show"], "lmtrain: lmtrain show lacks RUN; `lmtrain ls` lists the runs."),
+        (["plan", "source=files", "source.paths=[/nonexistent]"], "source.paths: /nonexistent does not exist"),
+    ],
+)
+def test_a_verb_of_other_programs_and_a_missing_place_are_told_in_a_line(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words) in (2, 4)
+    printed = capsys.readouterr()
+    assert said in printed.err
+    assert (printed.out, printed.err.count("\n")) == ("", 1)
+
+
+@pytest.mark.parametrize(
     ("words", "same"),
     [
         (["--help", "optimizer=adamw"], ["train", "--help", "optimizer=adamw"]),

@@ -32,6 +32,8 @@ def test_step_that_does_not_divide_names_the_nearest_that_does():
 def test_nearest_step_is_never_zero():
     with pytest.raises(ConfigurationError, match="nearest valid: 99999, or at most 8 ranks"):
         plan_batches(Batch(context_tokens=1, tokens_per_step=8), num_ranks=99_999)
+    with pytest.raises(ConfigurationError, match=r"nearest valid: 4194304\."):  # no number of ranks divides 4M
+        plan_batches(Batch(context_tokens=8192, tokens_per_step=4_000_000, micro_batch_sequences=1), num_ranks=512)
     with pytest.raises(ConfigurationError, match=r"nearest valid: 512\."):
         plan_batches(Batch(context_tokens=256, tokens_per_step=3), num_ranks=2)
 

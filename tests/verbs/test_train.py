@@ -48,6 +48,13 @@ def test_a_given_name_is_kept_and_trials_that_share_it_get_a_folder_each_below_i
     assert one.name != two.name
 
 
+def test_a_width_typed_alone_is_told_at_a_run_s_start(capsys: pytest.CaptureFixture[str]) -> None:
+    named("model.width=256")
+    assert capsys.readouterr().out.endswith("; model.feed_forward_width=1024 keeps that\n")
+    named("model.width=256", is_trial=True)
+    assert "keeps that" not in capsys.readouterr().out
+
+
 def test_a_wrong_value_is_refused_before_anything_is_made() -> None:
     with pytest.raises(ConfigurationError, match=r"model\.width=x is not a number"):
         named("model.width=x")

@@ -128,7 +128,8 @@ def _nearest(value: int, unit: int) -> int:
 def _does_not_divide(batch: Batch, sequences: int, num_ranks: int, unit: int) -> str:
     nearest = _nearest(batch.tokens_per_step, unit)
     most_ranks = batch.tokens_per_step // (sequences * batch.context_tokens)
-    fewer = f", or at most {format_count(most_ranks, 'rank')}" if 0 < most_ranks < num_ranks else ""
+    is_whole = batch.tokens_per_step % (sequences * batch.context_tokens) == 0  # else no number of ranks divides it
+    fewer = f", or at most {format_count(most_ranks, 'rank')}" if is_whole and 0 < most_ranks < num_ranks else ""
     return (
         f"batch.tokens_per_step={batch.tokens_per_step} is not a multiple of {unit} "
         f"({format_count(sequences, 'sequence')} x {batch.context_tokens} tokens x "

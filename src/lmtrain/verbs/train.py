@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from lmtrain.composition.command_line.arguments import Arguments, parse_arguments
 from lmtrain.composition.command_line.flags import parse_flags
 from lmtrain.composition.command_line.help import HELP_FLAGS, help_page
+from lmtrain.composition.command_line.model_proportions import width_line
 from lmtrain.composition.command_line.paths import conf_folder
 from lmtrain.composition.execution.caches import keep_caches_in
 from lmtrain.composition.stored_runs.job import Job, default_name, short_hash
@@ -228,8 +229,9 @@ def make_job(
 
     checked, chosen = with_strategy(check_config(config, allowed=arguments.allowed_targets))
     outer = outer_launcher(os.environ)
-    if chosen and swept is None and (outer is None or outer.rank == 0):
-        print(chosen, flush=True)
+    for line in (width_line(model, checked.model.values, overrides), chosen):
+        if line and swept is None and (outer is None or outer.rank == 0):
+            print(line, flush=True)
     return Job(
         config=checked,
         overrides=overrides,

@@ -20,6 +20,11 @@ def test_help_lists_shared_keys_with_their_meaning() -> None:
     assert "seed=" in page
 
 
+def test_help_of_a_shared_key_is_its_line() -> None:
+    page = help_page(conf_folder(), program="python train.py", words=["--help", "resume"])
+    assert " ".join(page.split()) == "resume=auto auto | never | must | PATH of a checkpoint or run folder"
+
+
 @pytest.mark.parametrize("verb", sorted(VERB_PAGES))
 def test_a_verb_that_takes_a_run_s_words_explains_its_own(verb: str) -> None:
     page = verb_page(verb, program=f"lmtrain {verb}")

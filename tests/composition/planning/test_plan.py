@@ -16,12 +16,14 @@ WORDS = ["model=llama_3_8b", "cluster=h100_8x", "precision=bf16_mixed", "strateg
 
 def test_a_sweep_plans_each_of_its_configs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("lmtrain.composition.planning.plan.width_line", lambda option, *_: f"of {option}")
     found = planned_runs(["-m", *WORDS, "batch.tokens_per_step=16384,32768"])
     assert [run.plan.batch.tokens_per_step for run in found] == [16_384, 32_768]
     assert {run.title for run in found} == {"llama_3_8b"}
     for run in found:
         assert run.plan.memory is not None
         assert run.to_json()["ok"] is run.advice.is_possible
+        assert run.advice.lines[0] == "of llama_3_8b"
 
 
 def test_the_devices_that_a_plan_advises_are_the_fewest_that_divide_its_step_and_hold_its_shards() -> None:

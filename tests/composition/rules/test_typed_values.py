@@ -1,9 +1,11 @@
 """What is told sooner is what is told anyway, and a right command line is told nothing."""
 
+from pathlib import Path
+
 import pytest
 
-from lmtrain.composition.rules.typed_values import refuse_typed
-from lmtrain.errors import ConfigurationError
+from lmtrain.composition.rules.typed_values import refuse_typed, require_paths_here
+from lmtrain.errors import ConfigurationError, DataError
 from tests.configs import config_of
 
 RIGHT = [
@@ -52,6 +54,15 @@ def test_ranks_are_held_against_the_strategy() -> None:
 
 def test_what_a_person_did_not_type_is_left_to_the_whole_check() -> None:
     refuse_typed(config_of("model.width=-3"), [])
+
+
+def test_a_typed_folder_is_looked_for_on_this_machine_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ["source=files", "source.paths=[nowhere]"]
+    with pytest.raises(DataError, match=r"^source\.paths: nowhere does not exist"):
+        require_paths_here(config_of(*words), words)
+    require_paths_here(config_of(*words), ["source=files"])
+    require_paths_here(config_of(*words, "cluster=h100_8x"), words)
 
 
 @pytest.mark.parametrize("word", RIGHT)

@@ -162,6 +162,12 @@ MODELS: Final = (
     *("initial_checkpoint_dir", "model.name", "model.flavor", "model_path", "model_type"),
 )
 TOKENIZERS: Final = ("tokenizer_name", "tokenizer_name_or_path", "tokenizer_path", "tokenizer_dir", "tokenizer_type")
+# Encodings of tiktoken, and itself, by a name on the hub.
+TIKTOKEN: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("tiktoken", "gpt2_bpe", "r50k_base"), "gpt2"),
+    "cl100k_base": "Xenova/gpt-4",
+    "o200k_base": "Xenova/gpt-4o",
+}
 FOLDERS: Final = ("output_dir", "out_dir", "save_dir", "default_root_dir", "checkpoint.folder", "job.dump_folder")
 # Sizes of a batch in sequences: of a whole step, of one pass of a device, of all passes of a device.
 OF_A_STEP: Final = ("batch_size", "train_batch_size", "global_batch_size", "total_batch_size")
@@ -232,4 +238,13 @@ NO_OPTION: Final[Mapping[str, Mapping[str, str]]] = {
         **dict.fromkeys(("expert", "experts", "expert_parallel", "ep"), EXPERTS),
         **dict.fromkeys(("context", "context_parallel", "cp", "ring", "ulysses", "sequence_parallel"), SEQUENCE),
     },
+}
+TUNED: Final = (
+    "`lmtrain train init_from=RUN task=sft`, and adapter=lora for a few weights alone; RUN may be an imported folder"
+)
+# Verbs of other programs, with the command here.
+CALLED_VERBS: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("finetune", "fine-tune", "fine_tune", "sft", "lora"), TUNED),
+    "pretrain": "`lmtrain train`",
+    "resume": "the same `lmtrain train` command again, which goes on with its run",
 }

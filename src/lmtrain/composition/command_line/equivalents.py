@@ -21,8 +21,11 @@ from lmtrain.composition.command_line.called_elsewhere import (
     OF_A_PASS,
     OF_A_STEP,
     PASSES,
+    TIKTOKEN,
     TOKENIZERS,
 )
+from lmtrain.composition.command_line.help import default_options
+from lmtrain.composition.command_line.model_proportions import FEED_FORWARD, WIDTH, feed_forward_at
 from lmtrain.composition.command_line.paths import conf_folder
 from lmtrain.errors import ConfigurationError
 
@@ -78,7 +81,19 @@ def equivalent(name: str, value: str, words: Sequence[str]) -> Equivalent:
         return Equivalent(_choice(name, value))
     if name in OUR_WORDS:
         return Equivalent(tuple(word.format(value) for word in OUR_WORDS[name]))
+    if OUR_KEY[name] == WIDTH:
+        return Equivalent((f"{WIDTH}={value}", *_feed_forward(value, _values(words))))
     return Equivalent((f"{OUR_KEY[name]}={value}",))
+
+
+def _feed_forward(width: str, typed: Mapping[str, str]) -> list[str]:
+    """Return the word for a feed-forward in the model's proportion, none where one is typed."""
+    is_typed = any(OUR_KEY.get(name, name) == FEED_FORWARD for name in typed)
+    if is_typed or not width.isdigit():
+        return []
+    option = typed.get("model") or default_options(conf_folder() / "train.yaml")["model"]
+    found = feed_forward_at(option, int(width))
+    return [f"{FEED_FORWARD}={found}"] if found else []
 
 
 def _choice(name: str, value: str) -> tuple[str, ...]:
@@ -97,7 +112,9 @@ def _place(name: str, value: str) -> Equivalent:
         return Equivalent((*([f"run.root={parent}"] if parent else []), f"run.name={last or 'NAME'}"))
     if name in TOKENIZERS:
         option, key = ("folder", "path") if is_here else ("huggingface", "name")
-        return Equivalent((f"tokenizer={option}", f"tokenizer.{key}={value}"))
+        return Equivalent(
+            (f"tokenizer={option}", f"tokenizer.{key}={value if is_here else TIKTOKEN.get(value, value)}")
+        )
     if name in MODELS:
         if _is_option("model", value):
             return Equivalent((f"model={value}",))
@@ -142,7 +159,8 @@ def _passes(typed: Mapping[str, str], passes: int, *, context: int, devices: int
     if of_a_pass * devices * passes != whole:
         return Equivalent((f"{MICRO}=SEQUENCES",), f"those of a step, {whole} here, over {passes * devices} passes")
     size = [f"{TOKENS}={whole * context}"] if sequences else []
-    return Equivalent((*size, f"{MICRO}={of_a_pass}"), f"{passes} passes make a step's {whole} sequences")
+    of_old = "" if sequences else "; the step's batch stays as it is"
+    return Equivalent((*size, f"{MICRO}={of_a_pass}"), f"{passes} passes make a step's {whole} sequences{of_old}")
 
 
 def _count(typed: Mapping[str, str], names: Sequence[str]) -> int | None:

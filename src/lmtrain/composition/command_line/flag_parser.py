@@ -57,7 +57,8 @@ class FlagParser(argparse.ArgumentParser):
             return self._unknown(message.removeprefix(UNKNOWN))
         if message.startswith(LACKING):
             names = message.removeprefix(LACKING).split(", ")
-            return f"{self.prog} lacks {' and '.join(map(_of_value, names))}."
+            listed = "; `lmtrain ls` lists the runs" if "run" in names else ""
+            return f"{self.prog} lacks {' and '.join(map(_of_value, names))}{listed}."
         found = OF_FLAG.fullmatch(message)
         if found is None:
             return f"{message[0].upper()}{message[1:]}."

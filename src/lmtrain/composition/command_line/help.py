@@ -206,6 +206,9 @@ def help_page(conf: Path, *, program: str, config: str = "train", words: Sequenc
     topics = [word for word in words if not word.startswith("-")]
     if "keys" in topics:
         return f"Shared keys\n{_shared_page(main)}"
+    rows = _shared_page(main, topics[0]) if topics else ""
+    if rows and not (conf / topics[0]).is_dir():
+        return rows.rstrip()
     if topics:
         group = topics[0].partition("=")[0]
         return topic_page(conf, topics[0], groups=shown, default=defaults.get(group))
@@ -241,9 +244,9 @@ def default_options(main: Path) -> dict[str, str]:
     return {group: option for group, option in named.items() if option}
 
 
-def _shared_page(main: Path) -> str:
-    """List the commented scalars of the entry config with their meaning."""
-    rows = _shared_rows(main)
+def _shared_page(main: Path, topic: str = "") -> str:
+    """List the commented scalars of the entry config with their meaning: all, or a key and those below it."""
+    rows = [row for row in _shared_rows(main) if not topic or f"{row[0]}.".startswith(f"{topic}.")]
     lines = (line for name, value, comment in rows for line in hanging(f"  {name}={value}", comment, columns=36))
     return "".join(f"{line}\n" for line in lines)
 

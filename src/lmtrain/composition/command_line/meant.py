@@ -9,7 +9,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from lmtrain.composition.command_line.equivalents import SWITCHES, Equivalent, equivalent, name_elsewhere, quoted
+from lmtrain.composition.command_line.equivalents import (
+    FALSE,
+    SWITCHES,
+    TRUE,
+    Equivalent,
+    equivalent,
+    name_elsewhere,
+    quoted,
+)
 from lmtrain.composition.command_line.paths import conf_folder, is_key_of_training
 from lmtrain.errors import ConfigurationError
 
@@ -17,6 +25,14 @@ FLAGS_OF_HYDRA: Final = ("run", "hydra")  # refused with a replacement elsewhere
 AMOUNT: Final = re.compile(r"[\d.]+")
 UNIT: Final = re.compile(r"[A-Za-z]{1,4}")
 NO_SPACE: Final = "no space belongs around ="
+GOES_ON: Final = "or nothing: the same command again goes on with its run"
+# A key of ours typed as a switch: the words to type, by its value.
+SWITCHED: Final = {
+    "resume": {
+        **dict.fromkeys(TRUE, Equivalent(("resume=must",), GOES_ON)),
+        **dict.fromkeys(FALSE, Equivalent(("resume=never",), "a new run in place of the one there")),
+    },
+}
 FILES: Final = (".yaml", ".yml", ".py", ".toml", ".json")
 
 
@@ -46,6 +62,7 @@ def refuse_foreign_words(words: Sequence[str], *, flags: frozenset[str]) -> None
             continue
         _refuse_spaces(words, index, last)
         foreign += _called_elsewhere(word, words)
+        _refuse_switch(word)
         last = word
     if foreign:
         raise _refusal(foreign)
@@ -83,11 +100,20 @@ def _with_dashes(word: str, following: Sequence[str], words: Sequence[str], *, k
     is_ours = key not in FLAGS_OF_HYDRA and is_key_of_training(key)
     if f"--{name}" in known or not (is_ours or elsewhere or "." in key):
         return []
+    is_switch = elsewhere in SWITCHES or key in SWITCHED
     takes_next = not equals and following and "=" not in following[0] and not following[0].startswith("-")
-    value = value if equals else following[0] if takes_next else "true" if elsewhere in SWITCHES else "VALUE"
+    value = value if equals else following[0] if takes_next else "true" if is_switch else "VALUE"
     typed = f"{word} {value}" if takes_next else word
-    meant = equivalent(elsewhere, value, words) if elsewhere else Equivalent((f"{key}={value}",))
+    of_ours = SWITCHED.get(key, {}).get(value.lower()) or Equivalent((f"{key}={value}",))
+    meant = equivalent(elsewhere, value, words) if elsewhere else of_ours
     return [_Foreign(typed, key, meant)]
+
+
+def _refuse_switch(word: str) -> None:
+    """Refuse `resume=true`."""
+    key, _, value = word.lstrip("+").partition("=")
+    if meant := SWITCHED.get(key, {}).get(value.lower()):
+        raise MeantWord(word, f"{key} is no switch", f"{' '.join(meant.words)} ({meant.note})")
 
 
 def _refuse_spaces(words: Sequence[str], index: int, last: str) -> None:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from omegaconf import DictConfig, OmegaConf
 
-from lmtrain.composition.command_line.called_elsewhere import CALLED_OPTIONS, NO_OPTION
+from lmtrain.composition.command_line.called_elsewhere import CALLED_OPTIONS, NO_OPTION, TIKTOKEN
 from lmtrain.composition.command_line.paths import group_folders
 from lmtrain.composition.nodes.source_signatures import setting_names
 from lmtrain.errors import did_you_mean, suggest
@@ -20,6 +20,7 @@ HUB: Final = {
     "tokenizer": "; Hugging Face's are tokenizer=huggingface tokenizer.name={}",
     "source": "; data sets of Hugging Face are source=hf_dataset source.name=OWNER/NAME",
 }
+OF_TEXT: Final = ("source", "data")
 OFF: Final = ("false", "null", "none", "0", "off", "no")
 
 
@@ -55,9 +56,9 @@ def number_as_option(problem: str, overrides: Iterable[str], conf: Path) -> str 
 
 def _not_an_option(group: str, option: str) -> str:
     """Say where a path or a name on the hub belongs, "" for another word."""
-    if group == "source" and (option.startswith((".", "~", "/")) or Path(option).exists()):
+    if group in OF_TEXT and (option.startswith((".", "~", "/")) or Path(option).exists()):
         return f"a folder or file of your own is source=files 'source.paths=[{option}]'"
-    if group == "source" and "/" in option:
+    if group in OF_TEXT and "/" in option:
         return (
             f"a folder of your own is source=files 'source.paths=[{option}]', which is not here; a data set of "
             f"Hugging Face is source=hf_dataset source.name={option}"
@@ -65,6 +66,8 @@ def _not_an_option(group: str, option: str) -> str:
     if group == "budget" and (amount := AMOUNT.fullmatch(option)):
         unit = (amount["dollars"] and "usd") or (amount["time"] and "hours") or "tokens"
         return f"an amount is the value of a key; write budget.{unit}={option}"
+    if group == "tokenizer" and option in TIKTOKEN:
+        return f"tiktoken's are on the hub; write tokenizer=huggingface tokenizer.name={TIKTOKEN[option]}"
     if group == "model" and "/" in option:
         return "a name on the hub is no option; weights come by `lmtrain import hf FOLDER OUT`, then init_from=OUT"
     return ""

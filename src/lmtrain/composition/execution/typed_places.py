@@ -4,7 +4,6 @@ The parts that read them look again, with the same messages; here the refusal on
 """
 
 import errno
-import glob
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -15,9 +14,10 @@ from typing import Any, Final
 from lmtrain.accounting.options.precision import PrecisionFacts
 from lmtrain.composition.command_line.unknown_words import node_at
 from lmtrain.composition.nodes.facts import facts_of
+from lmtrain.composition.rules.typed_values import SOURCE_PATHS, require_paths
 from lmtrain.composition.stored_runs.checkpoint_source import require_source
 from lmtrain.composition.stored_runs.resume import WAYS_TO_GO_ON, no_checkpoint
-from lmtrain.errors import ConfigurationError, DataError, EnvironmentProblem, suggest
+from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.tracking.atomic_files import storage_problem
 from lmtrain.tracking.run_folder import run_path
 
@@ -70,14 +70,8 @@ def _prepared_folder(path: Any, _: Mapping[str, Any]) -> None:
     open_dataset(path)
 
 
-def _source_paths(paths: Any, _: Mapping[str, Any], *, key: str = "source.paths") -> None:
-    for path in [paths] if isinstance(paths, str) else paths if isinstance(paths, list) else ():
-        is_elsewhere = "://" in str(path) or glob.has_magic(str(path))
-        if not is_elsewhere and not Path(str(path)).expanduser().exists():
-            near = Path(str(path)).expanduser().parent
-            siblings = [sibling.name for sibling in near.iterdir()] if near.is_dir() else []
-            said = suggest(Path(str(path)).name, siblings)
-            raise DataError(f"{key}: {path} does not exist (looked from {Path.cwd()}).{said}")
+def _source_paths(paths: Any, _: Mapping[str, Any], *, key: str) -> None:
+    require_paths(paths, key=key)
 
 
 def _accelerator(word: Any, _: Mapping[str, Any]) -> None:
@@ -103,8 +97,7 @@ CHECKS: Final[Mapping[str, Callable[[Any, Mapping[str, Any]], None]]] = {
     "resume": _checkpoint,
     "init_from": _initial_weights,
     "data.folder.path": _prepared_folder,
-    "source.paths": _source_paths,
-    "source.validation_paths": partial(_source_paths, key="source.validation_paths"),
+    **{key: partial(_source_paths, key=key) for key in SOURCE_PATHS},
     "trainer.accelerator": _accelerator,
     "precision": _precision,
 }

@@ -14,6 +14,7 @@ from lmtrain.accounting.training_plan.fit import Setting, largest_micro_batch, m
 from lmtrain.accounting.training_plan.plan import Plan
 from lmtrain.composition.command_line.arguments import parse_arguments
 from lmtrain.composition.command_line.group_options import words_of
+from lmtrain.composition.command_line.model_proportions import width_line
 from lmtrain.composition.depth_dial import offered
 from lmtrain.composition.nodes.check import refuse_foreign
 from lmtrain.composition.parts.schedules import require_ramps_fit
@@ -36,7 +37,7 @@ from lmtrain.composition.planning.tried_words import with_words, words_of_device
 from lmtrain.composition.rules.cpu_offload import KEY
 from lmtrain.composition.rules.given import require_given
 from lmtrain.composition.rules.optimizer import rate_line, require_settings
-from lmtrain.composition.rules.typed_values import refuse_typed
+from lmtrain.composition.rules.typed_values import refuse_typed, require_paths_here
 from lmtrain.composition.run_config import RunConfig, read_config
 from lmtrain.errors import ConfigurationError
 from lmtrain.report.plans.plan_advice import Advice, Changes, advice
@@ -74,6 +75,8 @@ def planned_runs(words: list[str]) -> list[PlannedRun]:
         require_given(composed)
         refuse_typed(config, choices.overrides)
         require_settings(config)
+        require_paths_here(config, choices.overrides)
+        width = width_line(choices.options["model"], config.model.values, choices.overrides)
         config, *chosen = with_strategy(config)
         config, *more = with_recompute(config)
         setting = planned_setting(config)
@@ -89,7 +92,7 @@ def planned_runs(words: list[str]) -> list[PlannedRun]:
         fit = fit_setting(setting, facts)
         possible = changes(config, setting, is_tight=planned.fits is False)
         said = advice(planned, fit, possible)
-        said = replace(said, lines=(*filter(None, (rate_line(config), *chosen, *more)), *said.lines))
+        said = replace(said, lines=(*filter(None, (rate_line(config), width, *chosen, *more)), *said.lines))
         found.append(PlannedRun(choices.options["model"], planned, fit, said, config.init_from))
 
     for_each_config(task, arguments, config_name="train")

@@ -3,7 +3,9 @@
 Everything is checked again, and more, before anything is allocated; here the refusal only comes sooner.
 """
 
+import glob
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 from lmtrain.accounting.budgets import limits_of
@@ -17,9 +19,11 @@ from lmtrain.composition.rules.optimizer import require_settings
 from lmtrain.composition.rules.ranks import require_ranks
 from lmtrain.composition.rules.tokenizer_size import require_rows
 from lmtrain.composition.run_config import RunConfig
+from lmtrain.errors import DataError, suggest
 from lmtrain.models.dimensions import REQUIRED, check_layers, check_multiple, check_positive, check_possible
 
 OURS: Final = "lmtrain.models."
+SOURCE_PATHS: Final = ("source.paths", "source.validation_paths")
 
 
 def refuse_typed(config: RunConfig, typed: Sequence[str]) -> None:
@@ -49,6 +53,33 @@ def refuse_typed(config: RunConfig, typed: Sequence[str]) -> None:
         sizes = config.model.get("vocab_size"), config.tokenizer.get("vocab_size")
         if isinstance(sizes[0], int) and isinstance(sizes[1], int):
             require_rows(sizes[0], num_entries=sizes[1])
+
+
+def require_paths_here(config: RunConfig, typed: Sequence[str]) -> None:
+    """Look for typed files and folders of a source, where the cluster names no device: others have their own disks.
+
+    Raises:
+        DataError: Nothing is at one of them.
+    """
+    keys = {word.lstrip("+").partition("=")[0] for word in typed}
+    for key in SOURCE_PATHS if config.cluster.device is None else ():
+        if key in keys:
+            require_paths(node_at(config.values, key), key=key)
+
+
+def require_paths(paths: Any, *, key: str) -> None:
+    """Look at paths of this machine's disks, patterns left out.
+
+    Raises:
+        DataError: Nothing is at one of them.
+    """
+    for path in [paths] if isinstance(paths, str) else paths if isinstance(paths, list) else ():
+        is_elsewhere = "://" in str(path) or glob.has_magic(str(path))
+        if not is_elsewhere and not Path(str(path)).expanduser().exists():
+            near = Path(str(path)).expanduser().parent
+            siblings = [sibling.name for sibling in near.iterdir()] if near.is_dir() else []
+            said = suggest(Path(str(path)).name, siblings)
+            raise DataError(f"{key}: {path} does not exist (looked from {Path.cwd()}).{said}")
 
 
 def _require_division(config: RunConfig) -> None:
