@@ -9,7 +9,7 @@ from lmtrain.callbacks.token_budget import TokenBudget
 from lmtrain.errors import ConfigurationError
 from lmtrain.tracking.hangs.heartbeat import CONNECTION_LOST, Beat, BeatFile, read_beat
 from lmtrain.training.measuring.time_profiler import TimeProfiler
-from tests.callbacks.tiny_run import TinyModel
+from tests.callbacks.tiny_run import AtStep, TinyModel
 
 
 def test_a_run_s_beats_name_its_step_and_activity_and_its_thread_ends_with_it(make_run):
@@ -30,6 +30,20 @@ def test_a_run_s_beats_name_its_step_and_activity_and_its_thread_ends_with_it(ma
     last = read_beat(run.context.folder, 0)
     assert last is not None
     assert (last.step, last.micro_steps) == (3, 3)
+
+
+def test_an_evaluation_that_compiles_is_one_still(make_run):
+    run = make_run(steps=1)
+    seen: list[str] = []
+
+    def compile_in_it(_):
+        events = run.context.events
+        with events.pause("validation"), events.stopwatch.spending("compile"):
+            beat = read_beat(run.context.folder, 0)
+            seen.append(beat.activity if beat else "")
+
+    run.fit(Heartbeat(context=run.context), AtStep(1, compile_in_it), TokenBudget(context=run.context))
+    assert seen == ["evaluation"], "with the time that its hang may take"
 
 
 def test_a_report_sooner_than_two_beats_is_refused(make_run):

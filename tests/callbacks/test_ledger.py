@@ -2,11 +2,13 @@ import json
 import time
 
 import pytest
+from torch._dynamo.callback import callback_handler
 
 from lmtrain.callbacks.ledger import Ledger
 from lmtrain.callbacks.step_log import StepLog
 from lmtrain.callbacks.throughput import Throughput
 from lmtrain.callbacks.token_budget import TokenBudget
+from lmtrain.callbacks.validation import Validation
 from lmtrain.report.run_ledger import read_attempts
 from lmtrain.tracking.run_log import read_points
 from lmtrain.training.measuring.time_profiler import TimeProfiler
@@ -126,6 +128,23 @@ def test_a_slow_first_step_is_compilation(make_run, let_pass):
     )
     assert 40 < spent["compile"] < 70
     assert spent["compute"] < 30
+
+
+def test_compilation_in_a_validation_is_compilation(make_run, let_pass):
+    def compiles_slowly(graph, _):
+        let_pass(100)
+        return graph.forward
+
+    model = TinyModel()
+    model.compile(backend=compiles_slowly)  # without gradients in the validation, with them in the first step
+    run = make_run(steps=4, is_compiled=True)
+    watched = (Validation(every_steps=2, context=run.context), Throughput(every_steps=1, context=run.context))
+    before, *_, last = map(seconds_of, train(run, *watched, module=run.module(model)))
+    assert before["compile"] + before["preempted"] > 95
+    assert last["compile"] + last["preempted"] > 190
+    assert last["evaluation"] < 50
+    assert not callback_handler.start_callbacks
+    assert not callback_handler.end_callbacks
 
 
 @pytest.mark.faults

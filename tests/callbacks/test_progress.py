@@ -134,5 +134,10 @@ def test_a_long_pause_is_told_of_where_there_is_no_terminal(make_run, let_pass, 
             while "saving" not in (line := told.get(timeout=60)):
                 pass
             assert line.startswith("saving a checkpoint… 1min4")
+        with run.context.events.pause("validation"), run.context.events.stopwatch.spending("compile"):
+            let_pass(100)
+            while "validating" not in (line := told.get(timeout=60)):
+                pass
+            assert line.startswith("compiling, then validating… 1min4")
 
     train(run, AtStep(1, wait))

@@ -119,6 +119,8 @@ class Heartbeat(pl.Callback):
             sys.stderr.write(f"rank {beat.rank} on {beat.host} is silent: {beat.told(now=unix_seconds())}\n")
 
     def _follow(self, kind: Kind) -> None:
+        if kind == "compile":  # part of the first step or of an evaluation, with its long allowance
+            return
         is_pausing = self._file is not None and self._file.doing in PAUSES
         if name := ACTIVITY_OF_KIND.get(kind, "between steps" if is_pausing else None):
             self._act(name)

@@ -1,10 +1,12 @@
 """Write down a run's time by kind as it goes: a killed run leaves its account too."""
 
+import contextlib
 from typing import Any
 
 import lightning.pytorch as pl
 from typing_extensions import override
 
+from lmtrain.tracking.timekeeping.compile_time import compile_time_apart
 from lmtrain.tracking.timekeeping.events import ACCOUNTS
 from lmtrain.training.context import RunContext
 from lmtrain.training.loop.step_interval import StepInterval
@@ -16,9 +18,9 @@ class Ledger(pl.Callback):
     """Append the seconds of this process so far, by kind, to its events every `every_steps` steps and at its end.
 
     The time lost to other processes is a kind of its own: set-up's everywhere, on a CPU also all later work's,
-    evaluation included. With them go the tokens with loss of this process. The first rank also logs each kind's share
-    and the goodput (computing's share) of this attempt, and as a worker its sent bytes of deltas. It belongs after the
-    other callbacks, to count their work.
+    evaluation included. An evaluation's compilation counts as compilation. With them go the tokens with loss of this
+    process. The first rank also logs each kind's share and the goodput (computing's share) of this attempt, and as a
+    worker its sent bytes of deltas. It belongs after the other callbacks, to count their work.
     """
 
     def __init__(self, *, every_steps: int, context: RunContext) -> None:
@@ -27,11 +29,15 @@ class Ledger(pl.Callback):
         self._stopwatch = context.events.stopwatch
         self._interval = StepInterval(every_steps, last_step=context.last_step, key="callbacks.ledger.every_steps")
         self._second_step = 0  # of this process
+        self._compiled_before = 0.0  # the first step, in evaluations: seconds
+        self._compile_time_apart = contextlib.ExitStack()
         self._tokens = 0
 
     @override
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         self._context.events.mark(ACCOUNTS)
+        if self._context.plan.is_compiled:
+            self._compile_time_apart.enter_context(compile_time_apart(self._stopwatch))
         self._context.events.flush()  # of a run killed in its first validation, too, the time is known
 
     @override
@@ -41,6 +47,7 @@ class Ledger(pl.Callback):
             preemption.book()  # of set-up, this processor's work before any device
         if pl_module.device.type != "cpu":
             self._context.events.preemption = None
+        self._compiled_before = self._stopwatch.seconds()["compile"]
         self._write(trainer.global_step)
 
     @override
@@ -49,7 +56,9 @@ class Ledger(pl.Callback):
     ) -> None:
         if is_step_end(trainer, batch_idx) and trainer.global_step == self._second_step:
             # The first step compiled and trained: the second one's time was training.
-            self._stopwatch.move(self._stopwatch.seconds()["compute"], source="compile", target="compute")
+            seconds = self._stopwatch.seconds()
+            in_first_step = max(0.0, seconds["compile"] - self._compiled_before)
+            self._stopwatch.move(min(seconds["compute"], in_first_step), source="compile", target="compute")
         if self._interval.is_due(trainer, batch_idx):
             assert isinstance(pl_module, CausalLMModule)
             self._tokens = pl_module.step_metrics.trained_tokens
@@ -71,10 +80,12 @@ class Ledger(pl.Callback):
         assert isinstance(pl_module, CausalLMModule)
         self._tokens = pl_module.step_metrics.trained_tokens
         self._write(trainer.global_step, is_last=True)
+        self._compile_time_apart.close()
 
     @override
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
         self._write(trainer.global_step, is_last=True)
+        self._compile_time_apart.close()
 
     def _write(self, step: int, *, is_last: bool = False) -> dict[str, float]:
         if preemption := self._context.events.preemption:

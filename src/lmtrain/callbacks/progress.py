@@ -137,7 +137,12 @@ class Progress(pl.Callback):
             if (paused_for := self._context.events.paused_for) and silent_seconds >= SILENCE_SECONDS:
                 self._told_at = time.monotonic()
                 since = format_quantity(round(self._told_at - self._context.events.paused_at), "seconds")
-                _tell(f"{LABELS.get(paused_for, paused_for)} {since}")
+                _tell(f"{self._label(paused_for)} {since}")
+
+    def _label(self, paused_for: str) -> str:
+        label = LABELS.get(paused_for, paused_for)
+        is_compiling = self._context.events.stopwatch.kind == "compile" and paused_for != "first_step"
+        return f"compiling, then {label}" if is_compiling else label
 
     def _stop(self, activity: str) -> None:
         self._activity = activity
@@ -179,7 +184,7 @@ class Progress(pl.Callback):
         values = {name: point.metrics[name] for name in SHOWN if (point := latest(name)) is not None}
         return Snapshot(
             name=self._context.folder.name,
-            activity=LABELS.get(paused_for, paused_for) if paused_for else self._activity,
+            activity=self._label(paused_for) if paused_for else self._activity,
             step=self._step,
             num_steps=self._context.last_step.steps,
             tokens_per_step=plan.batch.tokens_per_step,
