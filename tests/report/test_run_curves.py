@@ -51,6 +51,12 @@ def test_every_curve_is_there_with_its_unit(points, tmp_path):
     assert len(labels) == 10
 
 
+def test_labels_of_an_axis_are_told_apart(tmp_path):
+    points = [point(step, memory__peak_bytes=1.41e9 + 5e6 * step, speed__mfu_palm=0.02) for step in (1, 2, 3)]
+    page = Reader("".join(curve_sections(tmp_path, points))).text
+    assert "1.415GB1.417GB1.420GB1.423GB1.425GB" in page, "1.4GB each"
+
+
 def test_scores_of_other_bytes_are_on_no_line_and_are_told(tmp_path):
     scores = [(9.0, 10), (8.5, 10), (6.0, 20), (5.0, 20)]
     points = [

@@ -70,14 +70,17 @@ def parse_whole(value: str | float, key: str) -> int:
     return int(number)
 
 
-def format_quantity(number: float, unit: Unit = "count") -> str:
-    """Write a quantity for people: 20.0M, 2h30min, 80.0GB (1e9 bytes, as a plan counts), $500.00."""
+def format_quantity(number: float, unit: Unit = "count", *, digits: int = 1) -> str:
+    """Write a quantity for people: 20.0M, 2h30min, 80.0GB (1e9 bytes, as a plan counts), $500.00.
+
+    `digits` come after the point of a count and of bytes.
+    """
     if unit in ("bytes", "gib"):
-        return _format_power(number * _SIZE_OF_UNIT[unit], 1000, ("B", "KB", "MB", "GB", "TB", "PB"))
+        return _format_power(number * _SIZE_OF_UNIT[unit], 1000, ("B", "KB", "MB", "GB", "TB", "PB"), digits)
     if unit == "usd":
         return f"${number:,.2f}"
     if unit == "count":
-        return _format_power(number, 1000, ("", "K", "M", "B", "T", "P", "E"))
+        return _format_power(number, 1000, ("", "K", "M", "B", "T", "P", "E"), digits)
     return _format_seconds(number * _SIZE_OF_UNIT[unit])
 
 
@@ -165,14 +168,14 @@ def _not_a_quantity(value: object, unit: Unit, key: str) -> ConfigurationError:
     return ConfigurationError(f"{key}={value} is not {_NOUN[kind]}{sign}; write it as {_EXAMPLES[kind]}.")
 
 
-def _format_power(number: float, base: int, suffixes: tuple[str, ...]) -> str:
+def _format_power(number: float, base: int, suffixes: tuple[str, ...], digits: int) -> str:
     if abs(number) < base:
         return f"{number:g}{suffixes[0]}"
     power = 0
     while abs(number) >= base * (1 - 0.5e-3) and power < len(suffixes) - 1:
         number /= base
         power += 1
-    return f"{number:.1f}{suffixes[power]}"
+    return f"{number:.{digits}f}{suffixes[power]}"
 
 
 def _format_seconds(seconds: float) -> str:

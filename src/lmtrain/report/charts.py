@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Final
+from typing import Final, Protocol
 
 from lmtrain.accounting.quantities import format_count, format_quantity
 from lmtrain.report.markup import Markup, joined, tag
@@ -17,6 +17,7 @@ Place = Callable[[float], float]
 WIDTH: Final = 400
 HEIGHT: Final = 200
 MAX_POINTS: Final = 300
+MOST_DIGITS: Final = 6  # more than usual, on an axis
 BAR_HEIGHT: Final = 26
 COLOURS: Final = {
     "compute": "#2a78d6", "setup": "#eda100", "compile": "#4a3aa7", "data_wait": "#e87ba4",
@@ -46,11 +47,30 @@ class Line:
     band: Points = ()
 
 
+class Show(Protocol):
+    """How a value is written."""
+
+    def __call__(self, value: float, /, *, more: int = 0) -> str:
+        """Write a value with so many more digits than usual."""
+        ...
+
+
+def plain(value: float, /, *, more: int = 0) -> str:
+    """Write a number in four digits."""
+    return f"{value:.{4 + more}g}"
+
+
+def told_apart(values: Sequence[float], show: Show) -> list[str]:
+    """Write values in as many digits as tell them apart."""
+    written = ([show(value, more=more) for value in values] for more in range(MOST_DIGITS))
+    return next((labels for labels in written if len({*labels}) == len(labels)), [show(value) for value in values])
+
+
 def line_chart(
     points: Points,
     *,
     name: str,
-    show: Callable[[float], str] = lambda value: f"{value:.4g}",
+    show: Show = plain,
     show_across: Callable[[float], str] | None = None,
 ) -> Markup:
     """Draw a curve; NaN and infinities are left out, and many values are averaged.
@@ -66,7 +86,7 @@ def line_chart(
     first, (last_place, last) = points[0][0], points[-1]
     at = f"step {last_place:,.0f}" if show_across is None else show_across(last_place)
     label = f"{name}: from {show(values[0])} to {show(last)} at {at}"
-    up_labels = [(value, show(value)) for value in up_ticks]
+    up_labels = [*zip(up_ticks, told_apart(up_ticks, show), strict=True)]
     across_labels = [(place, show_across(place)) for place in ticks(first, last_place)] if show_across else None
     return plot([Line(points=points)], across=(first, last_place), up=scale(up, HEIGHT, 0.0), up_labels=up_labels,
                 across_labels=across_labels, label=label)  # fmt: skip

@@ -4,14 +4,13 @@ import math
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from lmtrain.accounting.observed.metric_names import TRAIN_LOSS, VALIDATION_BYTES
 from lmtrain.accounting.observed.time_accounts import Attempt
 from lmtrain.accounting.quantities import format_flops, format_quantity
-from lmtrain.report.charts import line_chart
+from lmtrain.report.charts import Show, line_chart, plain
 from lmtrain.report.comparable_scores import comparable, left_out_words
 from lmtrain.report.markup import Markup, tag
 from lmtrain.report.run_clock import on_the_clock
@@ -20,19 +19,29 @@ from lmtrain.report.web_page import section
 from lmtrain.tracking.atomic_files import read_json
 from lmtrain.tracking.run_log import Point
 
-Show = Callable[[float], str]
-PLAIN: Final = "{:.4g}".format
-PERCENT: Final = "{:.1%}".format
+
+def _percent(value: float, /, *, more: int = 0) -> str:
+    return f"{value:.{1 + more}%}"
+
+
+def _count(value: float, /, *, more: int = 0) -> str:
+    return format_quantity(value, digits=1 + more)
+
+
+def _bytes(value: float, /, *, more: int = 0) -> str:
+    return format_quantity(value, "bytes", digits=1 + more)
+
+
 # Metric, title with its unit, and the writing of its values.
 OTHERS: Final[tuple[tuple[str, str, Show], ...]] = (
-    ("train/lr", "Learning rate", "{:.3g}".format),
-    ("train/gradient_norm", "Gradient norm", PLAIN),
+    ("train/lr", "Learning rate", plain),
+    ("train/gradient_norm", "Gradient norm", plain),
     ("train/skipped_steps", "Steps skipped as spikes", "{:.0f}".format),
-    ("speed/tokens_per_second", "Speed, tokens per second", format_quantity),
-    ("speed/mfu_palm", "MFU (PaLM), of the peak", PERCENT),
-    ("speed/goodput", "Goodput, computing of the clock", PERCENT),
-    ("memory/peak_bytes", "Most memory so far, bytes", partial(format_quantity, unit="bytes")),
-    ("communication/sent_bytes", "Sent deltas, bytes", partial(format_quantity, unit="bytes")),
+    ("speed/tokens_per_second", "Speed, tokens per second", _count),
+    ("speed/mfu_palm", "MFU (PaLM), of the peak", _percent),
+    ("speed/goodput", "Goodput, computing of the clock", _percent),
+    ("memory/peak_bytes", "Most memory so far, bytes", _bytes),
+    ("communication/sent_bytes", "Sent deltas, bytes", _bytes),
 )
 HELD_OUT: Final = ("validation/", "evaluation/", "core/", "chat/", "lm_eval/", "answers/")
 NO_CURVES: Final = (VALIDATION_BYTES,)
@@ -46,18 +55,18 @@ class Across:
 
     name: str
     places: Sequence[float]
-    show: Show
+    show: Callable[[float], str]
 
 
 def curve_sections(folder: Path, points: Sequence[Point]) -> list[Markup]:
     """Return the sections of a run's curves; those without points are left out."""
     losses = [point for point in points if TRAIN_LOSS in point.metrics]
     against = [_chart([(x, point.metrics[TRAIN_LOSS]) for x, point in zip(across.places, losses, strict=True)],
-                      name=f"Training loss, nats per token, over {across.name}", show=PLAIN, show_across=across.show)
+                      name=f"Training loss, nats per token, over {across.name}", show=plain, show_across=across.show)
                for across in _axes(losses, points, read_json(folder / "plan.json"), read_attempts(folder))]  # fmt: skip
     held_out = sorted({name for point in points for name in point.metrics if name.startswith(HELD_OUT)})
     scored = comparable(points)
-    measured = [_over_tokens(scored, name, _title(name), PLAIN) for name in held_out if name not in NO_CURVES]
+    measured = [_over_tokens(scored, name, _title(name), plain) for name in held_out if name not in NO_CURVES]
     others = [_over_tokens(points, name, title, show) for name, title, show in OTHERS]
     found = {
         "Training loss": against,
@@ -83,7 +92,7 @@ def _axes(
         hours = [seconds / 3600 for seconds in on_the_clock(losses, attempts, began=points[0].time)]
         last = hours[-1]
         unit, factor = ("hours", 1.0) if last >= 1 else ("minutes", 60.0) if last >= 1 / 30 else ("seconds", 3600.0)
-        found.append(Across(name=f"{unit} of the clock", places=[factor * hour for hour in hours], show=PLAIN))
+        found.append(Across(name=f"{unit} of the clock", places=[factor * hour for hour in hours], show=plain))
     flops = _number(plan, "flops_per_token", "palm")
     if flops:
         found.append(Across(name="FLOPs (PaLM)", places=[flops * count for count in tokens], show=format_flops))
@@ -106,7 +115,9 @@ def _over_tokens(points: Sequence[Point], name: str, title: str, show: Show) -> 
     return _chart(curve, name=title, show=show, show_across=format_quantity)
 
 
-def _chart(curve: Sequence[tuple[float, float]], *, name: str, show: Show, show_across: Show) -> Markup:
+def _chart(
+    curve: Sequence[tuple[float, float]], *, name: str, show: Show, show_across: Callable[[float], str]
+) -> Markup:
     chart = line_chart(curve, name=name, show=show, show_across=show_across)
     return tag("div", tag("h3", name), chart) if chart else Markup("")
 
