@@ -4,6 +4,9 @@ import pytest
 
 from lmtrain.errors import ConfigurationError
 from lmtrain.report.html_page import report_page, write_report
+from lmtrain.report.ledger_page import text_of
+from lmtrain.report.run_ledger import read_ledger
+from lmtrain.report.summary import summarize
 from lmtrain.tracking.run_log import RunLog
 from tests.points import append_point
 from tests.report.ledger_folder import write
@@ -53,6 +56,10 @@ def test_each_speed_of_a_page_has_its_clock(folder):
     append_point(RunLog(folder), 20, 20_000, {"speed/tokens_per_second": 400.0})
     text = Reader(report_page(folder)).text
     assert "Tokens/s: 500 while computing, 274 over the whole clock; 400, at the top, of the logged steps" in text
+    assert "time on the clock, of all kinds20s1min13s" in text
+    told = "500 while computing, 400 over whole steps, 274 over the clock"
+    for page in (text_of(read_ledger(folder)), summarize(folder)):
+        assert told in " ".join(page.split())
 
 
 def test_the_bar_of_the_time_is_in_the_order_of_its_table(folder):

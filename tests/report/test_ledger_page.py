@@ -16,7 +16,7 @@ def test_the_difference_from_the_plan_is_explained_to_the_last_percent(tmp_path)
     lines = text_of(read_ledger(write(tmp_path / "a"))).splitlines()
     start = next(index for index, line in enumerate(lines) if line.startswith("plan beside fact"))
     rows = [line.split() for line in lines[start + 1 :]]
-    assert "plan beside fact: 20s planned (at 40% MFU, assumed), 1min13s taken" in " ".join(lines)
+    assert "plan beside fact: 20s planned (at 40% MFU, assumed), 1min13s on the clock" in " ".join(lines)
     shares = {" ".join(row[:-2]): row[-1] for row in rows if row and row[-1].endswith("%")}
     assert shares == {
         "lost": "43.4%",

@@ -66,6 +66,11 @@ def test_where_the_time_went_is_one_line_with_a_way_to_all_of_it(summary):
     shares = "compute 70%, setup 12%, data wait 11%, evaluation 4%"
     assert f"1min40s on the clock: {shares}; all of it: lmtrain ledger runs/cat\n" in text
     assert "on the clock" not in summary(FACTS), "nobody kept accounts"
+    assert "tokens/s: " not in text, "no tokens counted"
+    over = {"computing": 21_885.0, "steps": 12_934.0, "clock": 15_319.0}
+    text = summary(replace(FACTS, speeds=over, time=TimeBalance(seconds=seconds, num_attempts=1)))
+    told = "21.9K while computing, 12.9K over whole steps, 15.3K over the clock"
+    assert f"\ntokens/s: {told}\n" in text
 
 
 def test_the_model_stands_beside_the_compressors_from_worst_to_best(summary):

@@ -131,7 +131,7 @@ def _plan(ledger: RunLedger, mfu_of_log: float | None) -> Markup:
         return Markup("")
     took = [format_quantity(seconds, "seconds") for seconds in (found.planned_seconds, found.seconds)]
     rows = [
-        ("time of the steps done", *took),
+        ("time on the clock, of all kinds", *took),
         ("MFU (PaLM) of computing", f"{found.planned_mfu:.1%}", f"{found.mfu:.1%}"),
     ]
     beside = table(rows, head=("", f"planned ({found.mfu_source})", "fact"), numeric=True)

@@ -9,6 +9,7 @@ from lmtrain.accounting.observed.plan_and_fact import UTILIZATION, PlanAndFact
 from lmtrain.accounting.observed.time_accounts import COMPUTE
 from lmtrain.accounting.quantities import format_count, format_quantity
 from lmtrain.report.run_ledger import RunLedger
+from lmtrain.report.run_speeds import speed_words
 from lmtrain.report.save_pauses import SavePauses
 from lmtrain.report.show import plain_text, show
 from lmtrain.report.slow_ranks import MOST_SHOWN, SlowRanks
@@ -77,12 +78,11 @@ def _facts_table(ledger: RunLedger) -> Table:
     table.add_row("goodput", f"{ledger.time.goodput:.1%} of the clock computed steps that count")
     speed = ledger.tokens_per_second
     if speed["computing"] is not None and speed["clock"] is not None:
-        over = [format_quantity(round(value)) for value in (speed["computing"], speed["clock"])]
-        table.add_row("tokens/s", f"{over[0]} while computing, {over[1]} over the clock")
+        table.add_row("tokens/s", speed_words(speed, lambda value: format_quantity(round(value))))
     for formula in ("palm", "causal"):
-        shares = [ledger.mfu(formula, over) for over in ("computing", "clock")]
-        if shares[0] is not None and shares[1] is not None:
-            table.add_row(f"MFU ({formula})", f"{shares[0]:.1%} while computing, {shares[1]:.1%} over the clock")
+        shares = {over: ledger.mfu(formula, over) for over in speed}
+        if shares["computing"] is not None and shares["clock"] is not None:
+            table.add_row(f"MFU ({formula})", speed_words(shares, "{:.1%}".format))
     devices = format_count(ledger.num_devices, "device")
     if ledger.peak_flops is not None:
         table.add_row("peak", f"{ledger.peak_flops / 1e12:.4g} TFLOP/s x {devices} ({ledger.peak_source})")
@@ -139,7 +139,7 @@ def _plan_beside_fact(found: PlanAndFact) -> list[RenderableType]:
     """State the planned and the actual time of the steps done, and every reason for the difference."""
     planned, took = (format_quantity(seconds, "seconds") for seconds in (found.planned_seconds, found.seconds))
     by = f"at {found.planned_mfu:.0%} MFU, {found.mfu_source}"
-    heading = Text.assemble(("plan beside fact: ", "bold"), f"{planned} planned ({by}), {took} taken")
+    heading = Text.assemble(("plan beside fact: ", "bold"), f"{planned} planned ({by}), {took} on the clock")
     table = Table.grid(padding=(0, 2))
     for justify in ("left", "right", "right"):
         table.add_column(justify=justify)

@@ -2,8 +2,7 @@
 
 import contextlib
 import shlex
-from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -12,7 +11,8 @@ from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE, VALIDATION_B
 from lmtrain.accounting.observed.time_accounts import TimeBalance, balance
 from lmtrain.accounting.quantities import parse_quantity
 from lmtrain.errors import ConfigurationError
-from lmtrain.report.run_ledger import read_attempts
+from lmtrain.report.run_ledger import read_attempts, trained_tokens
+from lmtrain.report.run_speeds import logged_speed, speeds
 from lmtrain.storage import foreign_json
 from lmtrain.tracking.atomic_files import read_json
 from lmtrain.tracking.run_folder import RunFolder
@@ -59,7 +59,7 @@ class RunFacts:
     """A run at its end; None or empty where its folder does not tell.
 
     `seconds` are those of its timed steps, pauses left out; `tokens_per_second` counts tokens with loss, a
-    `loss_share` of all tokens.
+    `loss_share` of all tokens; `speeds` has it beside that of computing and that of the clock.
     """
 
     folder: Path
@@ -82,6 +82,7 @@ class RunFacts:
     overrides: tuple[str, ...]
     other_budgets: Mapping[str, float] = field(default_factory=dict[str, float])
     time: TimeBalance = field(default_factory=TimeBalance)
+    speeds: Mapping[str, float | None] = field(default_factory=dict[str, float | None])
     skipped_steps: int = 0
     program: str = "python train.py"
     root: str = "runs"  # of all runs, as typed
@@ -96,11 +97,11 @@ def read_run(folder: Path) -> RunFacts:
     plan, status = read_json(folder / "plan.json"), read_json(folder / "status.json")
     checkpoints = list_checkpoints(folder / "checkpoints")
     last = furthest(points)
-    forked_at = cast("int", read_json(folder / "fork.json").get("step", 0))
     attempts = read_attempts(folder)
-    speed = _mean_speed(points, starts=[forked_at, *(each.first_step for each in attempts if each.first_step)])
+    speed = logged_speed(folder, points, attempts)
+    spent, of_steps = balance(attempts), speed.tokens_per_second if speed else None
     job = _newest_job(folder)
-    budget_key, spent = _budget(plan)
+    budget_key, planned = _budget(plan)
     budgets = _typed_budgets(job.get("config", {}))
     return RunFacts(
         folder=folder,
@@ -108,9 +109,9 @@ def read_run(folder: Path) -> RunFacts:
         step=last.step,
         tokens=last.tokens,
         seconds=speed.seconds if speed else None,
-        tokens_per_second=speed.tokens_per_second if speed else None,
+        tokens_per_second=of_steps,
         loss_share=speed.loss_share if speed else 1.0,
-        mfu_palm=_mean_mfu(points, speed.tokens_per_second) if speed else None,
+        mfu_palm=_mean_mfu(points, of_steps) if of_steps else None,
         usd=newest(points, "cost/usd"),
         held_out=_held_out(
             points, plan, read_json(folder / "dataset.json"), split=split_measured(job), last_step=last.step
@@ -120,11 +121,12 @@ def read_run(folder: Path) -> RunFacts:
         best=best_of(checkpoints),
         mlflow_run_id=cast("str | None", status.get("mlflow_run_id")),
         budget_key=budget_key,
-        budget=budgets.pop(budget_key, spent),
+        budget=budgets.pop(budget_key, planned),
         lr=_lr_to_type(job.get("config", {})),
         overrides=tuple(job.get("overrides", ())),
         other_budgets=budgets,
-        time=balance(attempts),
+        time=spent,
+        speeds=speeds(trained_tokens(plan, attempts), spent, of_steps=of_steps),
         skipped_steps=int(newest(points, "train/skipped_steps") or 0),
         program=str(job.get("program", RunFacts.program)),
         root=_root(job.get("config", {})),
@@ -157,36 +159,6 @@ def command(facts: RunFacts, *replaced: str, sweep: bool = False) -> str:
     flags = [*(["-m"] if sweep else []), *(word for each in facts.allowed for word in ("--allow-target", each))]
     words = [*facts.program.split(), *flags, *kept]
     return shlex.join([*words, *(word for word in replaced if not word.endswith("="))])
-
-
-@dataclass(frozen=True)
-class _Speed:
-    """Over all timed intervals without pauses: tokens with loss a second, seconds, the share of tokens with loss."""
-
-    tokens_per_second: float
-    seconds: float
-    loss_share: float
-
-
-def _mean_speed(points: list[Point], *, starts: Sequence[int]) -> _Speed | None:
-    """Return a run's speed; the first step after each of its attempts' starts is untimed.
-
-    In points without seconds, of an older version, every token has loss.
-    """
-    counted, tokens, seconds, before = 0.0, 0.0, 0.0, starts[0]
-    known, in_order = set(starts), sorted(starts)
-    for point in points:
-        speed = point.metrics.get("speed/tokens_per_second")
-        if speed and point.step:
-            timed, tokens_per_step = point.metrics.get("speed/timed_seconds"), point.tokens / point.step
-            place = bisect_left(in_order, point.step)
-            since = max([before, *in_order[max(0, place - 1) : place]])  # the last start before it
-            untimed = since in known and timed is not None
-            steps, before = point.step - since, point.step
-            counted += tokens_per_step * (steps - untimed)
-            timed = tokens_per_step * steps / speed if timed is None else timed
-            tokens, seconds = tokens + speed * timed, seconds + timed
-    return _Speed(tokens / seconds, seconds, min(1.0, tokens / counted)) if seconds and counted else None
 
 
 def _mean_mfu(points: list[Point], speed: float) -> float | None:

@@ -1,13 +1,13 @@
 """Where the time, FLOPs and money of a run went, read from its folder: events of the first rank, plan, status."""
 
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 from lmtrain.accounting.observed.plan_and_fact import PlanAndFact, explain
 from lmtrain.accounting.observed.time_accounts import (
-    COMPUTE,
     STEP_KINDS,
     Attempt,
     StopwatchReading,
@@ -19,10 +19,12 @@ from lmtrain.accounting.training_plan.utilization import kwh, usd
 from lmtrain.errors import ConfigurationError, suggest
 from lmtrain.report.biggest_lever import biggest_lever
 from lmtrain.report.event_rows import event_rows
+from lmtrain.report.run_speeds import OVER, logged_speed, speeds
 from lmtrain.report.save_pauses import SavePauses, save_pauses
 from lmtrain.report.sent_bytes import SentBytes, sent_bytes
 from lmtrain.report.slow_ranks import SlowRanks, rank_of, slow_ranks
 from lmtrain.tracking.atomic_files import read_json
+from lmtrain.tracking.run_log import read_points
 from lmtrain.tracking.settled_status import settled_status
 from lmtrain.tracking.timekeeping.events import ACCOUNTS
 from lmtrain.tracking.timekeeping.stopwatch import KINDS
@@ -54,17 +56,15 @@ class RunLedger:
     saves: SavePauses | None = None
     single_device_tokens_per_second: float | None = None
     is_compiled: bool | None = None
+    logged_tokens_per_second: float | None = None  # of whole steps, pauses left out
 
     @property
     def tokens_per_second(self) -> dict[str, float | None]:
-        """Return tokens/s over computing time, and over the whole clock."""
-        return {
-            "computing": _rate(self.tokens, self.time.seconds.get(COMPUTE, 0.0)),
-            "clock": _rate(self.tokens, self.time.wall_seconds),
-        }
+        """Return tokens/s over computing time, over whole steps, and over the whole clock."""
+        return speeds(self.tokens, self.time, of_steps=self.logged_tokens_per_second)
 
     def mfu(self, formula: str, over: str) -> float | None:
-        """Return the utilization by a formula (palm, causal), over computing time or over the clock."""
+        """Return the utilization by a formula (palm, causal), over computing time, steps or the clock."""
         speed = self.tokens_per_second[over]
         return None if speed is None else self.mfu_at(speed, formula)
 
@@ -86,8 +86,8 @@ class RunLedger:
     def scaling_efficiency(self) -> float | None:
         """Return a device's speed in its steps as a share of its speed by itself; None: not measured."""
         seconds = sum(self.time.seconds.get(kind, 0.0) for kind in STEP_KINDS)
-        speed, alone = _rate(self.tokens, seconds), self.single_device_tokens_per_second
-        return None if speed is None or not alone else speed / self.num_devices / alone
+        alone = self.single_device_tokens_per_second
+        return self.tokens / seconds / self.num_devices / alone if seconds and alone else None
 
     @property
     def usd(self) -> float | None:
@@ -150,9 +150,7 @@ class RunLedger:
             "seconds": dict(self.time.seconds),
             "goodput": self.time.goodput,
             "tokens_per_second": self.tokens_per_second,
-            "mfu": {
-                over: {formula: self.mfu(formula, over) for formula in formulas} for over in ("computing", "clock")
-            },
+            "mfu": {over: {formula: self.mfu(formula, over) for formula in formulas} for over in OVER},
             "peak": {"flops": self.peak_flops, "source": self.peak_source, "num_devices": self.num_devices},
             "scaling_efficiency": self.scaling_efficiency,
             "share_of_measured_matmul": self.share_of_roofline,
@@ -190,7 +188,26 @@ def read_ledger(folder: Path) -> RunLedger:
     if not any(row["name"] in (ACCOUNTS, READING) for row in event_rows(folder / "events" / "rank0.jsonl")):
         raise ConfigurationError(f"{folder} has no accounts: the run had no callbacks.ledger, or did not start.")
     ledger = _ledger(folder.name, status.shown, plan, attempts)
-    return replace(ledger, sent=sent_bytes(folder, plan), by_rank=_by_rank(folder), saves=save_pauses(folder))
+    return replace(
+        ledger,
+        sent=sent_bytes(folder, plan),
+        by_rank=_by_rank(folder),
+        saves=save_pauses(folder),
+        logged_tokens_per_second=_logged_speed(folder, attempts),
+    )
+
+
+def trained_tokens(plan: dict[str, Any], attempts: Sequence[Attempt]) -> int:
+    """Return the tokens with loss up to the last attempt's last step, each counted once."""
+    tokens_per_step = plan.get("batch", {}).get("tokens_per_step", 0)
+    step = max((attempt.last_step for attempt in attempts[-1:]), default=0)
+    return round(step * tokens_per_step * trained_share(attempts, tokens_per_step=tokens_per_step))
+
+
+def _logged_speed(folder: Path, attempts: Sequence[Attempt]) -> float | None:
+    log = folder / "metrics.jsonl"
+    found = logged_speed(folder, list(read_points(log)) if log.exists() else [], attempts)
+    return None if found is None else found.tokens_per_second
 
 
 def _ledger(name: str, status: str, plan: dict[str, Any], attempts: list[Attempt]) -> RunLedger:
@@ -202,7 +219,7 @@ def _ledger(name: str, status: str, plan: dict[str, Any], attempts: list[Attempt
         name=name,
         status=status,
         step=step,
-        tokens=round(step * tokens_per_step * share),
+        tokens=trained_tokens(plan, attempts),
         num_steps=plan.get("horizon", {}).get("steps", step),
         num_devices=batch.get("num_ranks", 1),
         time=spent,
@@ -272,7 +289,3 @@ def _attempt(rows: list[dict[str, Any]], *, quiet_seconds: float = 0.0) -> Attem
 def _reading(row: dict[str, Any]) -> StopwatchReading:
     seconds = {kind: row.get(kind, 0.0) for kind in KINDS}
     return StopwatchReading(step=row["step"], time=row["start"], seconds=seconds, tokens=row.get("tokens"))
-
-
-def _rate(amount: float, seconds: float) -> float | None:
-    return amount / seconds if seconds else None

@@ -17,6 +17,7 @@ from lmtrain.accounting.quantities import format_count, format_quantity, parse_q
 from lmtrain.report.markup import visible
 from lmtrain.report.profile_page import profile_lines
 from lmtrain.report.run_facts import REPORT_FILE, HeldOutScore, RunFacts, command, read_run
+from lmtrain.report.run_speeds import speed_words
 from lmtrain.report.show import plain_text, show
 from lmtrain.training.checkpointing.checkpoints import CheckpointFacts
 
@@ -42,7 +43,7 @@ def page(facts: RunFacts) -> RenderableType:
     """Lay out the facts of a run; unknown ones are left out."""
     parts: list[RenderableType] = [Text(""), Rule(Text(facts.name, style="bold"), style="dim cyan"), _took(facts)]
     if facts.time.wall_seconds:
-        parts.append(_time(facts))
+        parts += [_time(facts), *_speeds(facts)]
     if facts.reason:
         parts.append(Text(f"{facts.ended.lower()}: {facts.reason}", style="red"))
     if facts.held_out:
@@ -77,6 +78,12 @@ def _time(facts: RunFacts) -> Text:
     shares = ", ".join(f"{kind.replace('_', ' ')} {facts.time.share(kind):.0%}" for kind in kinds)
     clock = format_quantity(facts.time.wall_seconds, "seconds")
     return Text(f"{clock} on the clock: {shares}; all of it: lmtrain ledger {shlex.quote(str(facts.folder))}")
+
+
+def _speeds(facts: RunFacts) -> list[Text]:
+    """Set the speeds of one run beside one another, each with its own seconds."""
+    told = speed_words(facts.speeds, lambda value: format_quantity(round(value)))
+    return [Text(f"tokens/s: {told}")] if told and facts.tokens_per_second is not None else []
 
 
 def _how_measured(held_out: HeldOutScore) -> str:
