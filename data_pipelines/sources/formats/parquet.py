@@ -22,6 +22,7 @@ from data_pipelines.sources.formats.reading import FileReading
 from data_pipelines.sources.found_file import FoundFile
 from lmtrain.errors import LMTRAIN_ERRORS, DataError
 from lmtrain.storage.bounded_memory import MORE_BYTES, bounded_memory
+from lmtrain.storage.text_sizes import num_characters
 
 ROWS_AT_ONCE = 64
 CHUNK_BYTES = 1 << 20
@@ -122,7 +123,10 @@ def _next_values(batches: Iterator[Any], file: FoundFile, number: int) -> tuple[
     try:
         with bounded_memory():
             batch = next(batches, None)
-            return None if batch is None else (cast("list[Any]", batch.column(0).to_pylist()), int(batch.nbytes))
+            if batch is None:
+                return None
+            values = cast("list[Any]", batch.column(0).to_pylist())
+            return values, max(int(batch.nbytes), num_characters(values))
     except LMTRAIN_ERRORS:
         raise
     except MemoryError as problem:

@@ -12,6 +12,7 @@ from lmtrain.errors import DataError
 from lmtrain.storage import foreign_json
 from lmtrain.storage.bounded_memory import bounded_memory
 from lmtrain.storage.damage import one_line
+from lmtrain.storage.text_sizes import num_characters
 
 SUFFIXES: Final = (".parquet", ".jsonl", ".jsonl.gz")
 MAX_BYTES: Final = 1 << 26  # of a file's rows, without any compression; the largest of these sets have a tenth
@@ -62,10 +63,12 @@ def _table_rows(table: Any, columns: Mapping[str, type]) -> Iterator[Row]:
     wanted = list(columns) if columns.keys() <= set(table.schema_arrow.names) else None  # None: all, for the refusal
     num_rows = num_bytes = 0
     for batch in table.iter_batches(ROWS_AT_ONCE, columns=wanted, use_threads=False):
-        num_rows, num_bytes = num_rows + batch.num_rows, num_bytes + batch.nbytes
+        rows = batch.to_pylist()
+        num_rows += batch.num_rows
+        num_bytes += max(batch.nbytes, num_characters(rows))
         if num_rows > MAX_ROWS or num_bytes > MAX_BYTES:
             raise ValueError(f"it has more than {MAX_ROWS:,} rows, or {MAX_BYTES:,} bytes of them")
-        yield from batch.to_pylist()
+        yield from rows
 
 
 def _unpacked(path: Path) -> bytes:

@@ -114,9 +114,10 @@ def test_memory_does_not_follow_the_size_of_the_file(tmp_path):
     assert peak < 12_000_000  # of 36 MB of text
 
 
-def test_equal_texts_without_end_are_refused_once_they_are_too_many(tmp_path, monkeypatch):
+@pytest.mark.parametrize("as_numbers", [False, True])
+def test_equal_texts_without_end_are_refused_once_they_are_too_many(tmp_path, monkeypatch, as_numbers):
     monkeypatch.setattr(compression, "MOST_CONTENT_BYTES", 1 << 24)
-    write_bomb(tmp_path / "t.parquet", num_rows=1_000_000, text_bytes=100_000)  # 100 GB
+    write_bomb(tmp_path / "t.parquet", num_rows=1_000_000, text_bytes=100_000, as_numbers=as_numbers)  # 100 GB
     file, found = local_file(tmp_path / "t.parquet", name="t.parquet"), []
     with pytest.raises(
         DataError, match=r"t\.parquet holds more than [\d,]+ bytes of this column, in [\d,]+ bytes; write"
