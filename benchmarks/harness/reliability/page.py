@@ -25,8 +25,7 @@ RESULTS: Final = {"passed": "passed", "failure": "FAILED", "error": "FAILED", "s
 CAMPAIGNS: Final = """
 ## Campaigns
 
-Too long for a test; each is a command of `benchmarks/questions/`, recorded on two cores of a shared machine on 24 November 2026.
-A checkpoint's manifest names its attempt since; they have not been repeated.
+Too long for a test; each is a command of `benchmarks/questions/`, recorded on two cores of a shared machine on 26 November 2026.
 """
 TAIL: Final = """
 ## Silent corruption
@@ -103,8 +102,7 @@ def _campaigns(found: Mapping[str, Any]) -> Iterator[str]:
     if mutations := found.get("mutations"):
         yield "\n### Mutations\n"
         yield "`python benchmarks/questions/mutations.py --trials 100000`: one file changed at a time, then the reading code of a"
-        yield "real start. Unchanged content is a manifest with another space, or a file nobody reads. The exceptions of another"
-        yield "kind were all `KeyError` of a tokenizer's file without its size, a line with exit code 4 since.\n"
+        yield "real start. Unchanged content is a manifest with another space, or a file nobody reads.\n"
         yield "| of | trials | refused | refused by an exception of another kind | read, content unchanged | another content loaded |"
         yield "|---|---|---|---|---|---|"
         for kind, one in mutations.items():
