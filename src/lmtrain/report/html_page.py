@@ -21,7 +21,7 @@ from lmtrain.report.web_page import section, tiles, web_page
 from lmtrain.storage import foreign_json
 from lmtrain.tracking.atomic_files import read_json, write_text
 from lmtrain.tracking.run_folder import RunFolder
-from lmtrain.tracking.run_log import read_points
+from lmtrain.tracking.run_log import Point, read_points
 from lmtrain.training.checkpointing.checkpoints import list_checkpoints
 
 NAMED_VERSIONS: Final = {"python", "lmtrain", "torch", "lightning", "numpy", "tokenizers", "mlflow"}
@@ -43,8 +43,8 @@ def write_report(folder: Path, *, texts: Texts | None = None) -> Path:
 
 def report_page(folder: Path, *, texts: Texts | None = None) -> str:
     """Return the page of a run's folder; unknown facts are left out."""
-    ledger, facts = known_ledger(folder), read_run(folder)
     points = list(read_points(folder / "metrics.jsonl")) if (folder / "metrics.jsonl").exists() else []
+    ledger, facts = known_ledger(folder, points), read_run(folder)
     sections = [
         _header(facts, ledger),
         *curve_sections(folder, points),
@@ -59,14 +59,14 @@ def report_page(folder: Path, *, texts: Texts | None = None) -> str:
     return web_page(f"{facts.name}: a run of lmtrain", *sections)
 
 
-def known_ledger(folder: Path) -> RunLedger | None:
-    """Return a run's accounts, None for a run without any.
+def known_ledger(folder: Path, points: Sequence[Point]) -> RunLedger | None:
+    """Return a run's accounts beside its log's points, None for a run without any.
 
     Raises:
         ConfigurationError: The folder holds no run.
     """
     try:
-        return read_ledger(folder)
+        return read_ledger(folder, points=points)
     except ConfigurationError:
         if not (folder / "status.json").exists():
             raise

@@ -100,7 +100,7 @@ def read_run(folder: Path) -> RunFacts:
     attempts = read_attempts(folder)
     speed = logged_speed(folder, points, attempts)
     spent, of_steps = balance(attempts), speed.tokens_per_second if speed else None
-    job = _newest_job(folder)
+    job = newest_job(folder)
     budget_key, planned = _budget(plan)
     budgets = _typed_budgets(job.get("config", {}))
     return RunFacts(
@@ -236,7 +236,7 @@ def _typed_budgets(config: dict[str, Any]) -> dict[str, float]:
     return found
 
 
-def _newest_job(folder: Path) -> dict[str, Any]:
+def newest_job(folder: Path) -> dict[str, Any]:
     """Return the last command line's overrides and their composed config."""
     attempt = RunFolder(folder).accepted_attempt()
     job = read_json(attempt / "job.json") if attempt else {}

@@ -24,7 +24,7 @@ from lmtrain.report.save_pauses import SavePauses, save_pauses
 from lmtrain.report.sent_bytes import SentBytes, sent_bytes
 from lmtrain.report.slow_ranks import SlowRanks, rank_of, slow_ranks
 from lmtrain.tracking.atomic_files import read_json
-from lmtrain.tracking.run_log import read_points
+from lmtrain.tracking.run_log import Point, read_points
 from lmtrain.tracking.settled_status import settled_status
 from lmtrain.tracking.timekeeping.events import ACCOUNTS
 from lmtrain.tracking.timekeeping.stopwatch import KINDS
@@ -172,8 +172,8 @@ class RunLedger:
         }
 
 
-def read_ledger(folder: Path) -> RunLedger:
-    """Read a run's accounts, also while it runs.
+def read_ledger(folder: Path, *, points: Sequence[Point] | None = None) -> RunLedger:
+    """Read a run's accounts, also while it runs; `points` are those of its log, where they have been read.
 
     Raises:
         ConfigurationError: The folder holds no run, or one from before there were accounts.
@@ -193,7 +193,7 @@ def read_ledger(folder: Path) -> RunLedger:
         sent=sent_bytes(folder, plan),
         by_rank=_by_rank(folder),
         saves=save_pauses(folder),
-        logged_tokens_per_second=_logged_speed(folder, attempts),
+        logged_tokens_per_second=_logged_speed(folder, attempts, points),
     )
 
 
@@ -204,9 +204,11 @@ def trained_tokens(plan: dict[str, Any], attempts: Sequence[Attempt]) -> int:
     return round(step * tokens_per_step * trained_share(attempts, tokens_per_step=tokens_per_step))
 
 
-def _logged_speed(folder: Path, attempts: Sequence[Attempt]) -> float | None:
+def _logged_speed(folder: Path, attempts: Sequence[Attempt], points: Sequence[Point] | None) -> float | None:
     log = folder / "metrics.jsonl"
-    found = logged_speed(folder, list(read_points(log)) if log.exists() else [], attempts)
+    if points is None:
+        points = list(read_points(log)) if log.exists() else []
+    found = logged_speed(folder, points, attempts)
     return None if found is None else found.tokens_per_second
 
 

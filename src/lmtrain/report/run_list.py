@@ -12,11 +12,10 @@ from rich.table import Table
 from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE, TRAIN_LOSS
 from lmtrain.accounting.quantities import format_quantity
 from lmtrain.report.held_out_text import HeldOutText, held_out_text, parts_notes, scores_notes, smaller_parts
-from lmtrain.report.run_facts import split_measured
+from lmtrain.report.run_facts import newest_job, split_measured
 from lmtrain.report.run_ledger import read_attempts
 from lmtrain.tracking.atomic_files import read_json
 from lmtrain.tracking.log_tail import LogOffset, read_after
-from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.run_log import Point, furthest, newest
 from lmtrain.tracking.settled_status import settled_status
 
@@ -78,8 +77,7 @@ def _held_out(folder: Path, points: Sequence[Point]) -> HeldOutText | None:
     """Return the text of a run's score, None where there is none."""
     if newest(points, BITS_PER_BYTE) is None:
         return None
-    attempt = RunFolder(folder).accepted_attempt()
-    return held_out_text(folder, points, split=split_measured(read_json(attempt / "job.json") if attempt else {}))
+    return held_out_text(folder, points, split=split_measured(newest_job(folder)))
 
 
 def newest_points(log: Path) -> list[Point]:

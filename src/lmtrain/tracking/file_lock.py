@@ -2,6 +2,8 @@
 
 import contextlib
 import fcntl
+import os
+import socket
 import time
 from collections.abc import Callable, Generator
 from pathlib import Path
@@ -44,6 +46,11 @@ def file_lock(
         file.write(note)
         file.flush()  # through this very file: closing another one on this path would drop the lock
         yield
+
+
+def this_process() -> str:
+    """Name this process, for the note of a lock: its number and its machine."""
+    return f"{os.getpid()} on {socket.gethostname()}"
 
 
 def is_held(path: Path) -> bool:

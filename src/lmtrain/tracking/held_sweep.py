@@ -1,7 +1,5 @@
 """A sweep's folder is one process's at a time; a wish for its stop reaches that process from anywhere."""
 
-import os
-import socket
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,7 +7,7 @@ from typing import Final
 
 from lmtrain.errors import ConfigurationError
 from lmtrain.tracking.atomic_files import storage_problem
-from lmtrain.tracking.file_lock import file_lock, is_held
+from lmtrain.tracking.file_lock import file_lock, is_held, this_process
 from lmtrain.tracking.stop_request import forget_stop
 
 LOCK: Final = ".lock"
@@ -34,7 +32,7 @@ def held_sweep(folder: Path) -> Generator[None]:
         f"{folder} is a sweep under way in process HOLDER; wait for it, stop it (lmtrain stop), or choose another "
         "run.name."
     )
-    note = f"{os.getpid()} on {socket.gethostname()}\n"
+    note = f"{this_process()}\n"
     with file_lock(folder / LOCK, wait_seconds=WAIT_SECONDS, note=note, refusal=refusal):
         forget_stop(folder)
         yield

@@ -9,9 +9,7 @@ The layout:
 """
 
 import contextlib
-import os
 import shutil
-import socket
 import time
 import uuid
 from collections.abc import Generator, Mapping, Sequence
@@ -21,7 +19,7 @@ from lmtrain.accounting.quantities import format_quantity
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.storage.durable import fsync
 from lmtrain.tracking import atomic_files
-from lmtrain.tracking.file_lock import file_lock
+from lmtrain.tracking.file_lock import file_lock, this_process
 from lmtrain.tracking.provenance import describe_environment, describe_git, describe_versions
 from lmtrain.tracking.redacting.redaction import redact_override, redact_text
 from lmtrain.tracking.stop_request import forget_stop
@@ -94,7 +92,7 @@ class RunFolder:
             f"run.name={self.name} is already being trained by process HOLDER; "
             "wait for it, stop it, or choose another name."
         )
-        note = f"{os.getpid()} on {socket.gethostname()}\n"
+        note = f"{this_process()}\n"
         with file_lock(self.path / ".lock", wait_seconds=wait_seconds, note=note, refusal=refusal):
             yield
 

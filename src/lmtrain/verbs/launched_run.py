@@ -49,6 +49,7 @@ def launched_run(words: list[str], *, program: str, is_here: bool) -> LaunchedRu
         raise ConfigurationError(f"{program} starts one run; nearest valid: a command for each value of the sweep.")
     typed = [word for word in choices.overrides if word not in arguments.not_typed]
     config = _checked(values, typed, arguments.allowed_targets, is_here=is_here)
+    from lmtrain.composition.parts.strategy import require_strategy_on_paper
     from lmtrain.verbs.train import run_name
 
     name = run_name(config, typed, choices.options["model"], None)
@@ -56,7 +57,7 @@ def launched_run(words: list[str], *, program: str, is_here: bool) -> LaunchedRu
     run_path(root.absolute(), name)
     _require_cluster(config)
     _tell_misfits(words)
-    _require_strategy(config)
+    require_strategy_on_paper(config)  # the ranks would refuse after their wait in a queue
     named = words if config.run.name else [*words, f"run.name={name}"]
     job = NodesJob(
         name=name,
@@ -103,16 +104,6 @@ def _require_cluster(config: "RunConfig") -> None:
                 f"{key}={value} but {same}={planned}: the Trainer follows the cluster; nearest valid: {same}={value} "
                 f"without {key}."
             )
-
-
-def _require_strategy(config: "RunConfig") -> None:
-    """Refuse a strategy that the ranks would refuse, after their wait in a queue."""
-    import torch
-
-    from lmtrain.composition.parts.strategy import require_strategy
-
-    with torch.device("meta"):
-        require_strategy(config, config.model.build())
 
 
 def _device(config: "RunConfig") -> str | None:

@@ -1,8 +1,6 @@
 """`lmtrain pipeline pipeline=NAME`: stages from text to a model to talk to, with one report card."""
 
 import json
-import os
-import socket
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -15,7 +13,7 @@ from lmtrain.errors import EXIT_DONE, EXIT_NO, LMTRAIN_ERRORS, ConfigurationErro
 from lmtrain.report.report_card import Card, CardStage, PlannedStage, StageAccount, card_page, card_text, plan_text
 from lmtrain.report.run_ledger import read_ledger
 from lmtrain.tracking.atomic_files import read_json, write_json, write_text
-from lmtrain.tracking.file_lock import file_lock
+from lmtrain.tracking.file_lock import file_lock, this_process
 from lmtrain.tracking.scores import tell_mlflow
 
 CARD: Final = "card"  # .json, once whole: the scores of each run, the stages' ends; .md and .html all of it
@@ -54,7 +52,7 @@ def pipeline(words: list[str], *, program: str = "lmtrain pipeline") -> int:
     require_files(read)
     read.folder.mkdir(parents=True, exist_ok=True)
     busy = f"{read.folder} is already at work in process HOLDER; wait for it, or choose another run.name."
-    note = f"{os.getpid()} on {socket.gethostname()}\n"
+    note = f"{this_process()}\n"
     with file_lock(read.folder / LOCK, wait_seconds=WAIT_SECONDS, note=note, refusal=busy):
         return _run(read, is_json=is_json)
 
@@ -92,18 +90,18 @@ def card_of(read: CommandPipeline, before: Mapping[str, EndedStage]) -> Card:
         )
         for stage in read.stages
     ]
-    return Card(name=read.name, stages=stages, previous=_previous(read))
+    return Card(name=read.name, stages=stages, previous=_previous(read, done))
 
 
-def _previous(read: CommandPipeline) -> dict[str, Any]:
+def _previous(read: CommandPipeline, done: Mapping[str, EndedStage]) -> dict[str, Any]:
     """Return the scores of the newest whole card before that of now; a stop in the middle leaves no card to compare."""
     card: dict[str, Any] = read_json(read.folder / f"{CARD}.json")
-    is_older = "scores" in card and card.get("ends") != _ends(read)
+    is_older = "scores" in card and card.get("ends") != _ends(done)
     return card["scores"] if is_older else read_json(read.folder / f"{PREVIOUS}.json")
 
 
-def _ends(read: CommandPipeline) -> dict[str, float]:
-    return {name: stage.ended_at for name, stage in done_stages(read).items()}
+def _ends(done: Mapping[str, EndedStage]) -> dict[str, float]:
+    return {name: stage.ended_at for name, stage in done.items()}
 
 
 def keep_card(read: CommandPipeline, card: Card) -> str | None:
@@ -111,7 +109,7 @@ def keep_card(read: CommandPipeline, card: Card) -> str | None:
 
     Return a line where MLflow could not be told.
     """
-    if len(ends := _ends(read)) == len(read.stages):
+    if len(ends := _ends(done_stages(read))) == len(read.stages):
         scores = {run: card.scores_of(run) for run in card.runs}
         write_json(read.folder / f"{PREVIOUS}.json", card.previous)
         write_json(read.folder / f"{CARD}.json", {"ends": ends, "scores": scores})

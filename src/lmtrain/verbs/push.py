@@ -1,9 +1,7 @@
 """`lmtrain push RUN OWNER/NAME`: a run's newest checkpoint, for inference or whole, to the Hugging Face Hub."""
 
 import json
-import os
 import shutil
-import socket
 import sys
 from pathlib import Path
 from typing import Final
@@ -32,7 +30,7 @@ def push(words: list[str], *, program: str = "lmtrain push") -> int:
         raise ConfigurationError(f"RUN={asked.run} is no folder; nearest valid: runs/NAME.")
     from lmtrain.composition.stored_runs.push_folder import FOLDER, make_push_folder
     from lmtrain.interop.hub_repository import require_repository, send_folder
-    from lmtrain.tracking.file_lock import file_lock
+    from lmtrain.tracking.file_lock import file_lock, this_process
 
     token = require_repository(asked.repository)
     (run / FOLDER).mkdir(exist_ok=True)
@@ -43,7 +41,7 @@ def push(words: list[str], *, program: str = "lmtrain push") -> int:
     lock = file_lock(
         run / FOLDER / LOCK,
         wait_seconds=WAIT_SECONDS,
-        note=f"process {os.getpid()} on {socket.gethostname()}, to {asked.repository}",
+        note=f"process {this_process()}, to {asked.repository}",
         refusal=f"{run} is being pushed by HOLDER; wait for it.",
         waiting=tell,
     )

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
 
+from lmtrain.composition.command_line.flags import MULTIRUN
 from lmtrain.composition.command_line.help import HELP_FLAGS, verb_page
 from lmtrain.errors import EXIT_DONE, EXIT_NO, ConfigurationError, EnvironmentProblem
 
 Value = TypeVar("Value")
-SWEEPS: Final = {"-m", "--multirun"}
 LISTS: Final = ("--ranks", "--strategies", "--plot")
 
 
@@ -36,7 +36,7 @@ def simulate(words: list[str], *, program: str = "lmtrain simulate") -> int:
         print(verb_page("simulate", program=program))
         return EXIT_DONE
     asked = read_words(words)
-    if asked.plot and SWEEPS & set(words):
+    if asked.plot and not MULTIRUN.isdisjoint(words):
         raise ConfigurationError(
             f"--plot={asked.plot} draws the fleets of one config, and a sweep has several; nearest valid: a command "
             "for each, or --strategies fsdp,hsdp."

@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import FrameType
@@ -48,12 +48,9 @@ def done_stages(pipeline: CommandPipeline) -> dict[str, EndedStage]:
     done: dict[str, EndedStage] = {}
     for stage in pipeline.stages:
         found = recorded.get(stage.name)
-        is_same = found is not None and found.key == pipeline.key(stage) and _is_there(pipeline, stage)
-        if (
-            found is not None
-            and is_same
-            and (stage.of is None or (stage.of in done and _is_newer(found, done[stage.of])))
-        ):
+        if found is None or found.key != pipeline.key(stage) or not _is_there(pipeline, stage):
+            continue
+        if _is_newer_than_base(stage, found, done):
             done[stage.name] = found
     return done
 
@@ -64,7 +61,7 @@ def run_stages(pipeline: CommandPipeline, *, tell: Callable[[str], None]) -> int
     done = done_stages(pipeline)
     for number, stage in enumerate(pipeline.stages, start=1):
         title = f"[{number}/{len(pipeline.stages)}] {stage.name}"
-        if stage.name in done and (stage.of is None or _is_newer(done[stage.name], done[stage.of])):
+        if stage.name in done and _is_newer_than_base(stage, done[stage.name], done):
             tell(f"{title}: done in {done[stage.name].seconds:.0f} s, nothing has changed")
             continue
         tell(f"{title}: lmtrain {' '.join(pipeline.command(stage))}")
@@ -137,8 +134,8 @@ def _is_there(pipeline: CommandPipeline, stage: PipelineStage) -> bool:
     return any((output / "evaluation").glob("*.json")) if stage.verb == EVALUATE else (output / "config.json").is_file()
 
 
-def _is_newer(stage: EndedStage, base: EndedStage) -> bool:
-    return stage.ended_at >= base.ended_at
+def _is_newer_than_base(stage: PipelineStage, ended: EndedStage, done: Mapping[str, EndedStage]) -> bool:
+    return stage.of is None or (stage.of in done and ended.ended_at >= done[stage.of].ended_at)
 
 
 def _way_on(pipeline: CommandPipeline, stage: PipelineStage, code: int) -> str:

@@ -40,3 +40,9 @@ def require_strategy(config: RunConfig, model: LanguageModel) -> None:
     """
     place = {"num_ranks": config.num_ranks, "compute_dtype": torch.float32}  # the format changes no refusal
     build_strategy(config, facts=place).require(model)
+
+
+def require_strategy_on_paper(config: RunConfig) -> None:
+    """Let the strategy look at its ranks and the model before there is one: on the meta device."""
+    with torch.device("meta"):
+        require_strategy(config, config.model.build())

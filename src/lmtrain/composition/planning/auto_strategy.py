@@ -93,12 +93,9 @@ def _require_parts(config: RunConfig) -> None:
     """Let a strategy look at the run's optimizer, and one that cuts layers at the model too: this needs torch."""
     require_settings(config)
     if config.spread.tensor_ranks > 1:
-        import torch
+        from lmtrain.composition.parts.strategy import require_strategy_on_paper
 
-        from lmtrain.composition.parts.strategy import require_strategy
-
-        with torch.device("meta"):
-            require_strategy(config, config.model.build())
+        require_strategy_on_paper(config)
 
 
 def _changed(config: RunConfig, word: str) -> RunConfig:

@@ -110,6 +110,11 @@ def _number(plan: dict[str, Any], part: str, key: str) -> Any:
     return plan.get(part, {}).get(key, 0)
 
 
+def is_of_training(metric: str) -> bool:
+    """Tell whether a metric is of no held-out text."""
+    return metric.startswith("train/")
+
+
 def _split(flat: dict[str, str]) -> str:
     return flat.get("callbacks.validation.split", "validation")
 
@@ -124,7 +129,7 @@ def _curve(points: Sequence[Point], metric: str, *, name: str) -> Curve:
     if points and not curve:
         has = f"it has {', '.join(known)}" if known else "it was stopped before its first measurement"
         raise ConfigurationError(f"--metric {metric}: {name} has no such metric; {has}.{suggest(metric, known)}")
-    return _means(curve) if metric.startswith("train/") else curve
+    return _means(curve) if is_of_training(metric) else curve
 
 
 def _means(curve: Curve) -> Curve:

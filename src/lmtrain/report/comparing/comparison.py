@@ -9,7 +9,7 @@ from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE
 from lmtrain.errors import ConfigurationError, DataError, suggest
 from lmtrain.report.comparable_scores import MUCH_MORE_BYTES
 from lmtrain.report.comparing.choices import Choice, make_choices
-from lmtrain.report.comparing.compared_run import ComparedRun, read_compared_run
+from lmtrain.report.comparing.compared_run import ComparedRun, is_of_training, read_compared_run
 from lmtrain.report.comparing.spread import Difference, difference
 from lmtrain.report.held_out_text import HeldOutText, is_one_part, scores_notes
 from lmtrain.storage.damage import told_as_damage
@@ -106,7 +106,7 @@ def compare(
     against = choices[0] if baseline is None else _named(choices, baseline)
     last = choices[-1] if baseline is None else against
     aim = last.final.mean if target is None else target
-    one_part = _of_training(metric) or is_one_part(run.held_out for run in whole)
+    one_part = is_of_training(metric) or is_one_part(run.held_out for run in whole)
     beside = choices if one_part else ()
     return Comparison(
         metric=metric,
@@ -143,11 +143,6 @@ def check_comparable(runs: Sequence[ComparedRun], *, metric: str) -> None:
             )
 
 
-def _of_training(metric: str) -> bool:
-    """Tell whether a metric is of no held-out text."""
-    return metric.startswith("train/")
-
-
 def _read(folder: Path, *, metric: str) -> ComparedRun:
     with told_as_damage(folder, fix="restore it, or leave it out"):
         return read_compared_run(folder, metric=metric)
@@ -182,7 +177,7 @@ def _reach(choice: Choice, target: float, against: Choice) -> Reach:
 
 def _notes(runs: Sequence[ComparedRun], choices: Sequence[Choice], *, metric: str) -> list[str]:
     notes = [f"{run.name}: {run.left_out}" for run in runs if run.left_out]
-    if not _of_training(metric):
+    if not is_of_training(metric):
         notes += scores_notes(run.held_out for run in runs)
     budgets = [choice.flops for choice in choices]
     if max(budgets) > MUCH_MORE_BYTES * min(budgets):

@@ -9,6 +9,7 @@ from rich.text import Text
 
 from lmtrain.accounting.quantities import format_count, format_quantity
 from lmtrain.report.comparing.choices import Choice
+from lmtrain.report.comparing.compared_run import is_of_training
 from lmtrain.report.comparing.comparison import Comparison, Reach
 from lmtrain.report.comparing.spread import difference
 from lmtrain.report.show import plain_text, show
@@ -41,7 +42,7 @@ def page(comparison: Comparison) -> RenderableType:
 
 def _title(comparison: Comparison) -> str:
     held_out = comparison.held_out
-    if comparison.metric.startswith("train/"):
+    if is_of_training(comparison.metric):
         return f"{comparison.metric}, {held_out.source}"
     if not comparison.is_one_part:
         return f"{comparison.metric}, parts of the {held_out.split_bytes:,} held-out bytes of {held_out.source}"
