@@ -25,8 +25,7 @@ RESULTS: Final = {"passed": "passed", "failure": "FAILED", "error": "FAILED", "s
 CAMPAIGNS: Final = """
 ## Campaigns
 
-Too long for a test; each is a command of `benchmarks/questions/`, recorded on two cores of a shared machine on 26 November 2026,
-the day of preemptions on 24 November.
+Too long for a test; each is a command of `benchmarks/questions/`, recorded on two cores of a shared machine on 26 November 2026.
 """
 TAIL: Final = """
 ## Silent corruption
