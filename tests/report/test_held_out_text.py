@@ -1,4 +1,5 @@
-from lmtrain.report.held_out_text import UNKNOWN, HeldOutText, parts_notes, scores_notes, smaller_parts
+from lmtrain.report.held_out_text import parts_notes, scores_notes, smaller_parts, why_unranked
+from lmtrain.tracking.held_out_text import UNKNOWN, HeldOutText
 
 
 def text(*, source="notes", split_bytes=5000, num_bytes=5000, tokenizer="t"):
@@ -28,3 +29,13 @@ def test_each_smaller_part_of_a_text_has_a_number_and_the_largest_none():
     assert first.startswith("[1] Measured on 2,500 of the 5,000 held-out bytes of notes: ")
     assert second.startswith("[2] Measured on 12 of the 5,000 ")
     assert smaller_parts([half, half]) == {}, "beside no other part there is nothing to tell apart"
+
+
+def test_scores_are_ranked_on_one_part_of_one_text_and_nats_of_one_tokenizer():
+    bits, loss = "validation/bits_per_byte", "validation/loss"
+    assert why_unranked([text(), text(num_bytes=4990), text(source=UNKNOWN)], metric=bits) is None
+    assert why_unranked([text(), text(tokenizer="u")], metric=bits) is None
+    assert "not the same part" in str(why_unranked([text(), text(num_bytes=100)], metric=bits))
+    assert why_unranked([text(), text(num_bytes=100)], metric="train/loss") is None, "not of the held-out text"
+    assert "texts differ" in str(why_unranked([text(), text(split_bytes=6000)], metric="train/loss"))
+    assert "no validation/loss of one" in str(why_unranked([text(), text(tokenizer="u")], metric=loss))

@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 
 from lmtrain.errors import DataError
+from lmtrain.tracking.held_out_text import HeldOutText
 from lmtrain.tracking.sweep_file import SweepFile, SweepRun, SweepTrial, read_sweep
 
 
@@ -13,6 +14,7 @@ def test_a_sweep_is_read_as_it_was_written_with_its_best_trial(tmp_path: Path) -
         SweepTrial(number=number, values={"seed": "1"}, state=state, score=score, runs=[SweepRun(folder="a", seed=1)])
         for number, (state, score) in enumerate(scores)
     ])  # fmt: skip
+    sweep.trials[0].runs[0].held_out = HeldOutText(source="notes", split_bytes=9, num_bytes=9, tokenizer="t")
     sweep.save(tmp_path)
     assert sweep.best == 2
     assert read_sweep(tmp_path) == sweep

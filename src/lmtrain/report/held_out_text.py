@@ -1,36 +1,14 @@
 """The held-out text of a run's scores: which of them compare."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
-from lmtrain.accounting.observed.metric_names import VALIDATION_BYTES
+from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE, VALIDATION_BYTES
 from lmtrain.report.comparable_scores import MUCH_MORE_BYTES
 from lmtrain.tracking.atomic_files import read_json
+from lmtrain.tracking.held_out_text import UNKNOWN, HeldOutText
 from lmtrain.tracking.run_log import Point
-
-UNKNOWN: Final = "unknown"
-
-
-@dataclass(frozen=True, kw_only=True)
-class HeldOutText:
-    """A held-out text: its source, the bytes of its split, the bytes read, the tokenizer of its tokens."""
-
-    source: str
-    split_bytes: int
-    num_bytes: int
-    tokenizer: str
-
-    @property
-    def text(self) -> tuple[str, int]:
-        """Return the text's identity, the same for every tokenizer."""
-        return self.source, self.split_bytes
-
-    @property
-    def words(self) -> str:
-        """Name the text."""
-        return f"{self.source} ({self.split_bytes:,} held-out bytes)"
 
 
 def held_out_text(folder: Path, points: Sequence[Point], *, split: str) -> HeldOutText:
@@ -76,6 +54,17 @@ def parts_notes(parts: Mapping[HeldOutText, int]) -> list[str]:
         "compares with scores of this part alone."
         for number, text in sorted(first.items())
     ]
+
+
+def why_unranked(texts: Iterable[HeldOutText], *, metric: str) -> str | None:
+    """Say why scores of these texts have no order, None where they have one."""
+    known = [text for text in texts if text.source != UNKNOWN]
+    is_other_text = len({text.text for text in known}) > 1
+    if is_other_text or not (metric.startswith("train/") or is_one_part(text for text in known if text.num_bytes)):
+        return scores_notes(known)[0]
+    if metric != BITS_PER_BYTE and len({text.tokenizer for text in known}) > 1:
+        return f"The tokenizers differ, and no {metric} of one, in nats per token, compares with another's."
+    return None
 
 
 def scores_notes(texts: Iterable[HeldOutText]) -> list[str]:

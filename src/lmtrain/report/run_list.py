@@ -11,10 +11,11 @@ from rich.table import Table
 
 from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE, TRAIN_LOSS
 from lmtrain.accounting.quantities import format_quantity
-from lmtrain.report.held_out_text import HeldOutText, held_out_text, parts_notes, scores_notes, smaller_parts
+from lmtrain.report.held_out_text import held_out_text, parts_notes, scores_notes, smaller_parts
 from lmtrain.report.run_facts import newest_job, split_measured
 from lmtrain.report.run_ledger import read_attempts
 from lmtrain.tracking.atomic_files import read_json
+from lmtrain.tracking.held_out_text import HeldOutText
 from lmtrain.tracking.log_tail import LogOffset, read_after
 from lmtrain.tracking.run_log import Point, furthest, newest
 from lmtrain.tracking.settled_status import settled_status

@@ -7,6 +7,7 @@ from typing import Any, Final, Literal
 
 from lmtrain.errors import DataError
 from lmtrain.tracking import atomic_files
+from lmtrain.tracking.held_out_text import HeldOutText
 
 NAME: Final = "sweep.json"
 VERSION: Final = 1
@@ -18,7 +19,10 @@ ENDED: Final = ("finished", "pruned", "failed", "diverged", "out_of_memory", "st
 
 @dataclass(kw_only=True)
 class SweepRun:
-    """One run of a trial; `folder` is relative to the sweep's, `seconds` those of all its attempts."""
+    """One run of a trial; `folder` is relative to the sweep's, `seconds` those of all its attempts.
+
+    `held_out` is the text of its score.
+    """
 
     folder: str
     seed: int
@@ -26,6 +30,7 @@ class SweepRun:
     score: float | None = None
     exit_code: int | None = None
     seconds: float = 0.0
+    held_out: HeldOutText | None = None
 
 
 @dataclass(kw_only=True)
@@ -60,6 +65,7 @@ class SweepFile:
     """A sweep as its folder tells it; `fingerprint` is of all that makes its trials comparable.
 
     `shared` are the values of all trials' config, by dotted keys; `reason` is that of its end, None while it runs.
+    `unranked` says why its trials' scores do not compare, None where they do: then there is no best.
     """
 
     name: str
@@ -73,6 +79,7 @@ class SweepFile:
     state: str = "RUNNING"
     reason: str | None = None
     best: int | None = None
+    unranked: str | None = None
     trials: list[SweepTrial] = field(default_factory=list[SweepTrial])
 
     def save(self, folder: Path) -> None:
@@ -81,9 +88,19 @@ class SweepFile:
         Raises:
             EnvironmentProblem: The folder cannot be written.
         """
-        finished = [trial for trial in self.trials if trial.state == "finished" and trial.score is not None]
-        self.best = min(finished, key=lambda trial: trial.score or 0.0).number if finished else None
+        ranked = [] if self.unranked else self.finished()
+        self.best = ranked[0].number if ranked else None
         atomic_files.write_json(folder / NAME, {"version": VERSION, **asdict(self)})
+
+    def finished(self) -> list[SweepTrial]:
+        """Return the finished trials: the lowest score first, or by number where scores do not compare."""
+        found = [trial for trial in self.trials if trial.state == "finished" and trial.score is not None]
+        return sorted(found, key=lambda trial: (0.0 if self.unranked else trial.score or 0.0, trial.number))
+
+    def texts(self) -> list[HeldOutText]:
+        """Return the texts behind the scores that are ranked, at the trials' ends or at that of a round."""
+        ranked = [trial for trial in self.trials if trial.state in ("finished", "paused")]
+        return [run.held_out for trial in ranked for run in trial.runs if run.held_out]
 
     @property
     def has_scores(self) -> bool:
@@ -124,5 +141,10 @@ def _of_another_version(folder: Path) -> DataError:
 
 
 def _trial(row: dict[str, Any]) -> SweepTrial:
-    runs: Any = [SweepRun(**run) for run in row.pop("runs")]
+    runs: Any = [_run(run) for run in row.pop("runs")]
     return SweepTrial(**row, runs=runs)
+
+
+def _run(row: dict[str, Any]) -> SweepRun:
+    held_out = row.pop("held_out", None)
+    return SweepRun(**row, held_out=None if held_out is None else HeldOutText(**held_out))

@@ -77,7 +77,7 @@ class OutcomeLine:
             counts = {state: states.count(state) for state in dict.fromkeys(states)}
             reason = line["exit_reason"] or sweep.reason or ""
             return {**line, "exit_reason": reason, "sweep": str(self.folder), "metric": sweep.metric, "trials": counts,
-                    "best": None if best is None else asdict(best)}  # fmt: skip
+                    "best": None if best is None else asdict(best), "unranked": sweep.unranked}  # fmt: skip
         return {**line, **run_outcome(self.folder, code, self._message), **self._verdict(baseline)}
 
     def _verdict(self, baseline: Sequence[Any]) -> dict[str, Any]:

@@ -1,3 +1,4 @@
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from lmtrain.tracking.sweep_file import read_sweep
 from tests.configs import config_with, default_config
 
 
-def test_a_grid_leaves_its_trials_in_its_folder(tmp_path: Path) -> None:
+def test_a_grid_leaves_its_trials_in_its_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["model=llama_micro"]
     trials = [
         replace(
@@ -37,6 +38,15 @@ def test_a_grid_leaves_its_trials_in_its_folder(tmp_path: Path) -> None:
     ]
     assert [trial.runs[0].folder for trial in sweep.trials] == ["../run-1", "../run-2"]
     assert (sweep.best, sweep.state, sweep.reason) == (0, "FAILED", "2 of 2 trials have ended")
+    (tmp_path / "run-2").mkdir()
+    (tmp_path / "run-2" / "metrics.jsonl").write_text(line)
+    for number in (1, 2):
+        (tmp_path / f"run-{number}/dataset.json").write_text(json.dumps({"name": f"text {number}"}))
+    run_sweep(trials, [(trial, 0) for trial in trials])
+    assert "  The held-out texts differ" in capsys.readouterr().out
+    unranked = read_sweep(tmp_path / "sweep-1")
+    assert unranked is not None
+    assert unranked.best is None
 
 
 def test_a_named_grid_keeps_its_record_in_its_folder_and_a_second_one_adds_its_trials(tmp_path: Path) -> None:

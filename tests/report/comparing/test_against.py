@@ -6,7 +6,7 @@ import pytest
 from lmtrain.errors import ConfigurationError
 from lmtrain.report.comparing.against import against, baseline_runs
 from lmtrain.report.comparing.compared_run import ComparedRun
-from lmtrain.report.held_out_text import HeldOutText
+from lmtrain.tracking.held_out_text import HeldOutText
 
 
 def run_of(value: float, *, seed: str = "1", num_bytes: int = 100) -> ComparedRun:

@@ -82,6 +82,8 @@ def test_notes_tell_of_other_budgets_other_parts_and_single_seeds(tmp_path):
         write(tmp_path / "b", lr=0.2, held_out={"num_bytes": 400}, values=(8.0, 2.0)),
     ]
     parts, budgets, seeds = compare(runs).notes
+    effect = compare(runs, target=1.5, baseline="optimizer.lr=0.1").notes[-1]
+    assert effect.startswith("--baseline optimizer.lr=0.1 and --target 1.5 have no effect here: ")
     assert "400 and 900 bytes" in parts
     assert "from 1e+03 to 2e+03 FLOPs" in budgets
     assert "the noise is not known" in seeds

@@ -55,3 +55,11 @@ def test_trials_are_numbered_by_whole_numbers(tmp_path: Path) -> None:
     page = str(sweep_sections(sweep, tmp_path, {}))
     assert ">1<" in page
     assert ">0.5<" not in page
+
+
+def test_scores_of_different_texts_are_listed_by_number_without_a_best(tmp_path: Path) -> None:
+    sweep = searched(tmp_path)
+    sweep.unranked = "The held-out texts differ."
+    text = Reader(sweep_sections(sweep, tmp_path, {})).text
+    assert text.startswith("No bestThe held-out texts differ.Trialstrial")
+    assert text.index("0finished6.0000") < text.index("4finished2.0000")

@@ -10,6 +10,7 @@ from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE
 from lmtrain.composition.execution.trial_outcome import Outcome, outcome_of
 from lmtrain.composition.stored_runs.job import Job
 from lmtrain.errors import ConfigurationError
+from lmtrain.report.held_out_text import why_unranked
 from lmtrain.tracking.redacting.redaction import redact_override
 from lmtrain.tracking.sweep_file import ENDED, SweepFile, SweepRun, SweepTrial, read_sweep
 
@@ -79,7 +80,13 @@ class GridRecord:
         record.state = run.state = outcome.state
         record.score = run.score = outcome.score
         run.exit_code, run.seconds, record.reason = exit_code, outcome.seconds, outcome.reason
+        run.held_out = outcome.held_out
         self._save()
+
+    @property
+    def unranked(self) -> str | None:
+        """Say why the trials' scores do not compare, None where they do."""
+        return self._file.unranked
 
     def end(self, state: str) -> None:
         """Note the sweep's end."""
@@ -93,6 +100,7 @@ class GridRecord:
         self._folder.mkdir(parents=True, exist_ok=True)
         mine = [*self._records.values()]
         self._file.trials = [replace(trial, number=number) for number, trial in enumerate([*mine, *self._others()])]
+        self._file.unranked = why_unranked(self._file.texts(), metric=self._file.metric)
         self._file.save(self._folder)
 
     def _others(self) -> list[SweepTrial]:

@@ -70,6 +70,8 @@ def run_sweep(trials: Sequence[Job], ends: Iterable[tuple[Job, int]]) -> int:
     finally:
         record.end(status_name(code))
         print_outcomes(outcomes)
+        if record.unranked:
+            print(f"  {record.unranked}")
         last = trials[-1]
         shown = f"{last.config.run.root}/{grid_folder(last).relative_to(last.root)}"
         print(f"  side by side: lmtrain compare {shown}")

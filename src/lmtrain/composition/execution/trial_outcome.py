@@ -7,8 +7,11 @@ from pathlib import Path
 from typing import Final
 
 from lmtrain.errors import ConfigurationError, Diverged, OutOfMemory, suggest
+from lmtrain.report.held_out_text import held_out_text
+from lmtrain.report.run_facts import newest_job, split_measured
 from lmtrain.report.run_ledger import read_attempts
 from lmtrain.tracking.atomic_files import read_json
+from lmtrain.tracking.held_out_text import HeldOutText
 from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.run_log import Point, read_points
 from lmtrain.tracking.status import CLEAN_STOPS
@@ -20,13 +23,14 @@ KILLED: Final = 137
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """A run's end; `score` is the last value of the sweep's metric, None where there is none."""
+    """A run's end; `score` is the last value of the sweep's metric, on `held_out`; None where there is none."""
 
     state: TrialState
     exit_code: int
     score: float | None = None
     seconds: float = 0.0
     reason: str | None = None
+    held_out: HeldOutText | None = None
 
 
 def outcome_of(folder: Path, exit_code: int, *, metric: str, refusal: str | None = None) -> Outcome:
@@ -44,7 +48,8 @@ def outcome_of(folder: Path, exit_code: int, *, metric: str, refusal: str | None
         score = values[-1] if values and math.isfinite(values[-1]) else None
         state: TrialState = "stopped" if exit_code else "finished" if score is not None else "diverged"
         reason = f"its {metric} is {values[-1]}" if state == "diverged" else None
-        return Outcome(state=state, exit_code=exit_code, score=score, seconds=seconds, reason=reason)
+        text = None if score is None else held_out_text(folder, points, split=split_measured(newest_job(folder)))
+        return Outcome(state=state, exit_code=exit_code, score=score, seconds=seconds, reason=reason, held_out=text)
     failure = _failure(folder)
     state = OF_KINDS.get(str(failure.get("kind")), "failed")
     reason = str(failure.get("message") or refusal or _in_words(exit_code))

@@ -11,10 +11,11 @@ from typing import Any, Final
 from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE
 from lmtrain.errors import ConfigurationError, DataError, suggest
 from lmtrain.report.comparable_scores import comparable, left_out_words
-from lmtrain.report.held_out_text import HeldOutText, held_out_text
+from lmtrain.report.held_out_text import held_out_text
 from lmtrain.report.run_facts import read_run
 from lmtrain.tracking.atomic_files import read_json
 from lmtrain.tracking.flat_config import flatten
+from lmtrain.tracking.held_out_text import HeldOutText
 from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.run_log import Point, read_points
 from lmtrain.tracking.settled_status import settled_status

@@ -1,5 +1,6 @@
 """Runs side by side: seeds of one config are one choice with a spread; choices differ, with noise."""
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -11,8 +12,9 @@ from lmtrain.report.comparable_scores import MUCH_MORE_BYTES
 from lmtrain.report.comparing.choices import Choice, make_choices
 from lmtrain.report.comparing.compared_run import ComparedRun, is_of_training, read_compared_run
 from lmtrain.report.comparing.spread import Difference, difference
-from lmtrain.report.held_out_text import HeldOutText, is_one_part, scores_notes
+from lmtrain.report.held_out_text import is_one_part, scores_notes
 from lmtrain.storage.damage import told_as_damage
+from lmtrain.tracking.held_out_text import HeldOutText
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,7 +120,10 @@ def compare(
         differences={c.label: difference(c.by_seed, against.by_seed) for c in beside if c is not against},
         reaches={c.label: _reach(c, aim, against) for c in beside},
         left_out=left_out | repeated,
-        notes=tuple(_notes(whole, choices, metric=metric)),
+        notes=(
+            *_notes(whole, choices, metric=metric),
+            *([] if one_part else _without_effect(baseline=baseline, target=target)),
+        ),
     )
 
 
@@ -173,6 +178,13 @@ def _reach(choice: Choice, target: float, against: Choice) -> Reach:
         seconds=None if speed is None else tokens / speed,
         of_baseline=tokens / baseline if baseline else None,
     )
+
+
+def _without_effect(*, baseline: str | None, target: float | None) -> list[str]:
+    typed = [] if baseline is None else [f"--baseline {shlex.quote(baseline)}"]
+    typed += [] if target is None else [f"--target {target:g}"]
+    words = f"{' and '.join(typed)} {'have' if len(typed) > 1 else 'has'} no effect here"
+    return [f"{words}: scores of several parts have no differences and no target."] if typed else []
 
 
 def _notes(runs: Sequence[ComparedRun], choices: Sequence[Choice], *, metric: str) -> list[str]:

@@ -19,7 +19,9 @@ BAR_WIDTH_PIXELS = 60
 
 def sweep_sections(sweep: SweepFile, folder: Path, facts: Mapping[Path, RunFacts]) -> Markup:
     """Return the sections; `facts` are of the trials' runs in the sweep's folder, by their folders."""
-    scored = [trial for trial in sweep.trials if trial.state == "finished" and trial.score is not None]
+    scored = sweep.finished()
+    if sweep.unranked:
+        return joined([section("No best", tag("p", sweep.unranked)), _ends(sweep)])
     found = importances([trial.values for trial in scored], [trial.score or 0.0 for trial in scored], space=sweep.space)
     return joined(
         [
@@ -36,18 +38,13 @@ def _best(sweep: SweepFile, folder: Path, facts: Mapping[Path, RunFacts]) -> Mar
     best = sweep.best_trial()
     if best is None:
         return Markup("")
-    others = sorted((t for t in sweep.trials if t.state == "finished" and t.score is not None), key=_score)
-    noise = noise_words(others)
+    noise = noise_words(sweep.finished())
     said = [tag("p", f"{sweep.metric} {score_words(best)}, {' '.join(best.words)}.")]
     said += [tag("p", f"{noise[0].upper()}{noise[1:]}.")] if noise else []
     runs = best.runs or next((each.runs for each in sweep.trials if each.values == best.values and each.runs), [])
     run = next((facts[path] for each in runs if (path := (folder / each.folder).resolve()) in facts), None)
     typed = [] if run is None else [tag("pre", command(run, "run.name="))]
     return section(f"The best: trial {best.number}", *said, *typed)
-
-
-def _score(trial: SweepTrial) -> tuple[float, int]:
-    return trial.score or 0.0, trial.number
 
 
 def _lines(sweep: SweepFile, *, order: Sequence[str]) -> Markup:
@@ -103,6 +100,7 @@ def _history(scored: Sequence[SweepTrial], *, metric: str) -> Markup:
 
 
 def _ends(sweep: SweepFile) -> Markup:
+    by_score = sorted(sweep.trials, key=lambda each: (each.score is None, each.score or 0.0, each.number))
     keys = [*dict.fromkeys(key for trial in sweep.trials for key in trial.values)]
     rows = [
         (
@@ -113,7 +111,7 @@ def _ends(sweep: SweepFile) -> Markup:
             format_quantity(round(trial.seconds, 1), "seconds"),
             trial.reason or "",
         )
-        for trial in sorted(sweep.trials, key=lambda each: (each.score is None, _score(each)))
+        for trial in (sweep.trials if sweep.unranked else by_score)
     ]
     head = ("trial", "state", sweep.metric, *keys, "time", "reason")
-    return section("Trials, the best first", table(rows, head=head))
+    return section("Trials" if sweep.unranked else "Trials, the best first", table(rows, head=head))

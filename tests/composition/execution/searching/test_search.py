@@ -62,6 +62,27 @@ def test_the_mean_of_the_seeds_decides(tmp_path: Path) -> None:
     assert (recorded(tmp_path).best, other.deviation) == (1, 0.0)
 
 
+def test_trials_scored_on_different_texts_have_no_best(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def score(values: dict[str, str]) -> list[float]:
+        folder = tmp_path / f"s/trial-000{int(values['x']) - 1}"
+        folder.mkdir()
+        splits = {"validation": {"text_bytes": 1000 if values["x"] == "1" else 2000}}
+        (folder / "dataset.json").write_text(json.dumps({"name": "notes", "splits": splits}))
+        return [float(values["x"])] * 4
+
+    search = searching(tmp_path, WritingRunner(score), num_trials=3)
+    assert search.run() == 0
+    sweep = recorded(tmp_path)
+    assert sweep.best is None
+    assert "notes (1,000 held-out bytes), notes (2,000 held-out bytes)" in str(sweep.unranked)
+    search.progress.last_lines(sweep)
+    told = capsys.readouterr().out
+    assert told.count("The held-out texts differ") == 2, "after the second trial, and at the end"
+    assert "best 1.0000 of trial 0\n" in told, "while there is one score alone"
+    assert "train the best" not in told
+    assert "lower is better" not in told
+
+
 @pytest.mark.faults
 def test_a_killed_search_goes_on_without_a_trial_run_twice(tmp_path: Path) -> None:
     killed = WritingRunner(lambda values: Killed() if values["x"] == "3" else [float(values["x"])] * 4)

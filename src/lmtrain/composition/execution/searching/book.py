@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from lmtrain.composition.execution.searching.trial_lines import TrialLines
 from lmtrain.composition.execution.trial_outcome import Outcome
+from lmtrain.report.held_out_text import why_unranked
 from lmtrain.search.halving import promoted
 from lmtrain.search.space import Space, words_of
 from lmtrain.search.study import draw, open_trials, tell_bad, tell_score
@@ -38,6 +39,7 @@ class TrialBook:
 
     def save(self) -> None:
         """Replace sweep.json."""
+        self.sweep.unranked = why_unranked(self.sweep.texts(), metric=self.sweep.metric)
         self.sweep.save(self.folder)
 
     def adopt(self) -> list[SweepTrial]:
@@ -85,7 +87,7 @@ class TrialBook:
     def close_run(self, record: SweepTrial, run: SweepRun, outcome: Outcome) -> None:
         """Note a run's end; with it its trial may end, or its round."""
         run.state, run.exit_code, run.score = outcome.state, outcome.exit_code, outcome.score
-        run.seconds = outcome.seconds
+        run.seconds, run.held_out = outcome.seconds, outcome.held_out
         if record.state in ENDED:
             self.save()
         elif outcome.state not in ("finished", "paused"):

@@ -94,7 +94,7 @@ class Search:
             raise self._refusal
         if self._signal:
             return plain_exit_code(-self._signal)
-        return EXIT_DONE if self.book.sweep.best is not None else EXIT_NO
+        return EXIT_DONE if self.book.sweep.finished() else EXIT_NO
 
     def _close_sweep(self, *, is_stopped: bool) -> None:
         sweep = self.book.sweep

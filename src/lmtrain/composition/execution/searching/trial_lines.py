@@ -32,6 +32,8 @@ class TrialLines:
         best = sweep.best_trial()
         beside = "" if best is None else f" | best {best.score:.4f} of trial {best.number}"
         print(f"trial {trial.number}: {words}{beside}", flush=True)
+        if sweep.unranked:
+            self.tell_once(sweep.unranked)
 
     def promoted(self, kept: Sequence[int], *, num_of: int) -> None:
         """Tell which trials go on."""
@@ -44,18 +46,15 @@ class TrialLines:
             print(words, flush=True)
 
     def last_lines(self, sweep: SweepFile) -> None:
-        """Print the best trials, the noise between the first two, and what to type next."""
-        finished = sorted(
-            (trial for trial in sweep.trials if trial.state == "finished" and trial.score is not None),
-            key=lambda trial: (trial.score or 0.0, trial.number),
-        )
+        """Print the best trials, the noise between the first two, and what to type next; no best of other texts."""
+        finished = sweep.finished()
         others = [trial.state for trial in sweep.trials if trial.state != "finished"]
         counts = "".join(f", {others.count(state)} {state.replace('_', ' ')}" for state in dict.fromkeys(others))
         trials = format_count(len(sweep.trials), "trial")
-        print(f"{trials}: {len(finished)} finished{counts}; {sweep.metric}, lower is better")
+        print(f"{trials}: {len(finished)} finished{counts}; {sweep.metric}, {sweep.unranked or 'lower is better'}")
         for trial in finished[:MOST_LINES]:
             print(f"  trial {trial.number:<4} {score_words(trial):<24} {' '.join(trial.words)}")
-        if finished:
+        if finished and not sweep.unranked:
             if noise := noise_words(finished):
                 print(noise)
             print(f"train the best: {self.program} {shlex.join([*self.fixed, *finished[0].words])}")

@@ -1,0 +1,8 @@
+from lmtrain.tracking.held_out_text import HeldOutText
+
+
+def test_a_text_is_the_same_for_every_tokenizer_and_part() -> None:
+    whole = HeldOutText(source="notes", split_bytes=5000, num_bytes=5000, tokenizer="t")
+    part = HeldOutText(source="notes", split_bytes=5000, num_bytes=100, tokenizer="u")
+    assert part.text == whole.text
+    assert part.words == "notes (5,000 held-out bytes)"
