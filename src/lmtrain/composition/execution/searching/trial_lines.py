@@ -51,15 +51,20 @@ class TrialLines:
         others = [trial.state for trial in sweep.trials if trial.state != "finished"]
         counts = "".join(f", {others.count(state)} {state.replace('_', ' ')}" for state in dict.fromkeys(others))
         trials = format_count(len(sweep.trials), "trial")
-        print(f"{trials}: {len(finished)} finished{counts}; {sweep.metric}, {sweep.unranked or 'lower is better'}")
+        print(
+            f"{trials}: {len(finished)} finished{counts}; {sweep.metric}{'' if sweep.unranked else ', lower is better'}"
+        )
         for trial in finished[:MOST_LINES]:
             print(f"  trial {trial.number:<4} {score_words(trial):<24} {' '.join(trial.words)}")
-        if finished and not sweep.unranked:
+        if sweep.unranked:
+            print(sweep.unranked)
+        elif finished:
             if noise := noise_words(finished):
                 print(noise)
             print(f"train the best: {self.program} {shlex.join([*self.fixed, *finished[0].words])}")
         print(f"{self.folder}/sweep.json has all; side by side: lmtrain compare {self.folder}")
-        print(f"as a page, with each key's importance: lmtrain report {self.folder}")
+        importance = "" if sweep.unranked else ", with each key's importance"
+        print(f"as a page{importance}: lmtrain report {self.folder}")
 
 
 def _state_words(trial: SweepTrial) -> str:
