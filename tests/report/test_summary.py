@@ -105,6 +105,10 @@ def test_it_names_the_checkpoint_the_mlflow_run_and_the_next_commands(summary):
 
 def test_code_allowed_in_the_command_is_allowed_in_the_next_ones(summary):
     text = summary(replace(FACTS, allowed=("my_package.", "x.")))
+    assert "  lmtrain chat runs/cat --allow-target my_package. --allow-target x.\n" in text
+    own = summary(replace(FACTS, config_dir="my options"))
+    assert "python train.py --config-dir 'my options' seed=3 run.name=cat" in own
+    assert "  lmtrain chat runs/cat\n" in own
     assert "python train.py --allow-target my_package. --allow-target x. seed=3 run.name=cat" in text
     assert "python train.py -m --allow-target my_package. --allow-target x. seed=3 optimizer.lr" in text
 

@@ -9,6 +9,7 @@ from lmtrain.composition.command_line.compose import compose_config
 from lmtrain.composition.stored_runs.job import Job, default_name
 from lmtrain.errors import ConfigurationError, DataError
 from lmtrain.tracking.no_tracking import NoTracking
+from lmtrain.tracking.sweep_file import read_sweep
 from lmtrain.verbs.prepare import prepare
 from lmtrain.verbs.train import make_job, train
 
@@ -81,6 +82,18 @@ def test_trials_of_one_sweep_share_its_name() -> None:
 def test_training_starts_one_job(jobs: list[Job]) -> None:
     assert train(["seed=3", "run.name=cat"]) == 0
     assert [(job.name, job.config.seed, job.overrides) for job in jobs] == [("cat", 3, ["seed=3", "run.name=cat"])]
+    assert jobs[0].kept_flags == []
+
+
+def test_the_flags_of_a_command_are_those_of_its_run_and_its_sweep(jobs: list[Job], tmp_path: Path) -> None:
+    (tmp_path / "mine/optimizer").mkdir(parents=True)
+    (tmp_path / "mine/optimizer/own.yaml").write_text("defaults: [adamw]\nlr: 0.5\n")
+    flags = ["--config-dir", "mine", "--allow-target", "my_package."]
+    train(["-m", "optimizer=own", *flags, "seed=3,4", "run.name=cat", "logger=none"])
+    assert [job.kept_flags for job in jobs] == [flags, flags]
+    sweep = read_sweep(tmp_path / "runs/cat")
+    assert sweep is not None
+    assert "-m --config-dir mine --allow-target my_package. optimizer=own" in sweep.command
 
 
 def test_what_is_added_for_a_budget_or_a_launcher_does_not_rename_a_run(

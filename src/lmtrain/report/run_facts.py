@@ -11,6 +11,7 @@ from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE, VALIDATION_B
 from lmtrain.accounting.observed.time_accounts import TimeBalance, balance
 from lmtrain.accounting.quantities import parse_quantity
 from lmtrain.errors import ConfigurationError
+from lmtrain.report.kept_flags import kept_flags
 from lmtrain.report.run_ledger import read_attempts, trained_tokens
 from lmtrain.report.run_speeds import logged_speed, speeds
 from lmtrain.storage import foreign_json
@@ -86,6 +87,7 @@ class RunFacts:
     skipped_steps: int = 0
     program: str = "python train.py"
     root: str = "runs"  # of all runs, as typed
+    config_dir: str | None = None  # as typed
     allowed: tuple[str, ...] = ()  # targets of --allow-target
     ended: str = "FINISHED"  # its state
     reason: str | None = None  # of a failure, in its own words
@@ -96,8 +98,7 @@ def read_run(folder: Path) -> RunFacts:
     points = list(read_points(folder / "metrics.jsonl")) if (folder / "metrics.jsonl").exists() else []
     plan, status = read_json(folder / "plan.json"), read_json(folder / "status.json")
     checkpoints = list_checkpoints(folder / "checkpoints")
-    last = furthest(points)
-    attempts = read_attempts(folder)
+    last, attempts = furthest(points), read_attempts(folder)
     speed = logged_speed(folder, points, attempts)
     spent, of_steps = balance(attempts), speed.tokens_per_second if speed else None
     job = newest_job(folder)
@@ -129,6 +130,7 @@ def read_run(folder: Path) -> RunFacts:
         speeds=speeds(trained_tokens(plan, attempts), spent, of_steps=of_steps),
         skipped_steps=int(newest(points, "train/skipped_steps") or 0),
         program=str(job.get("program", RunFacts.program)),
+        config_dir=found if isinstance(found := job.get("config_dir"), str) else None,
         root=_root(job.get("config", {})),
         ended=settled.shown if (settled := settled_status(folder)) else RunFacts.ended,
         reason=str(reason) if (reason := status.get("reason")) else None,
@@ -156,7 +158,7 @@ def command(facts: RunFacts, *replaced: str, sweep: bool = False) -> str:
     """
     keys = tuple(f"{word.partition('=')[0]}." for word in replaced)
     kept = [word for word in facts.overrides if not f"{word.partition('=')[0].lstrip('+~')}.".startswith(keys)]
-    flags = [*(["-m"] if sweep else []), *(word for each in facts.allowed for word in ("--allow-target", each))]
+    flags = [*(["-m"] if sweep else []), *kept_flags(config_dir=facts.config_dir, allowed=facts.allowed)]
     words = [*facts.program.split(), *flags, *kept]
     return shlex.join([*words, *(word for word in replaced if not word.endswith("="))])
 

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE
 from lmtrain.accounting.quantities import format_count, format_quantity, parse_quantity
+from lmtrain.report.kept_flags import kept_flags
 from lmtrain.report.markup import visible
 from lmtrain.report.profile_page import profile_lines
 from lmtrain.report.run_facts import REPORT_FILE, HeldOutScore, RunFacts, command, read_run
@@ -147,7 +148,8 @@ def _next_commands(facts: RunFacts) -> list[Text]:
         onward = (f"go on, from {'its checkpoint' if facts.last else 'the start'} to its budget", [])
     commands = [(onward[0], command(facts, f"run.name={facts.name}", "resume=", *onward[1]))]
     if facts.last is not None:
-        commands.append(("talk to it", shlex.join(["lmtrain", "chat", str(facts.folder)])))
+        allowed = kept_flags(config_dir=None, allowed=facts.allowed)
+        commands.append(("talk to it", shlex.join(["lmtrain", "chat", str(facts.folder), *allowed])))
     if facts.lr is not None:
         sweep = f"optimizer.lr={facts.lr / 2:g},{facts.lr:g},{facts.lr * 2:g}"
         commands.append(("try three learning rates", command(facts, *anew, sweep, sweep=True)))

@@ -144,7 +144,7 @@ def _plan(read: CommandPipeline, *, is_json: bool) -> int:
         if stage.verb != TRAIN:
             continue
         try:
-            (run,) = planned_runs(read.planned_words(stage))
+            (run,) = planned_runs([*read.planned_words(stage), *read.flags])
         except LMTRAIN_ERRORS as problem:
             rows.append(PlannedStage(name=stage.name, problem=str(problem)))
             continue

@@ -238,4 +238,5 @@ def make_job(
         name=run_name(checked, overrides, model, swept),
         root=str(Path(checked.run.root).absolute()),
         sweep=None if swept is None else f"sweep-{short_hash(sorted(arguments.overrides))}",
+        config_dir=arguments.config_dir,
     )

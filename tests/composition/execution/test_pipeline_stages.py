@@ -21,6 +21,14 @@ def test_stages_follow_one_another_in_a_folder_of_their_own(tmp_path: Path) -> N
     assert read_pipeline([]).folder == Path.cwd() / "runs" / "speedrun_cpu"
 
 
+def test_a_training_finds_the_options_of_the_pipeline_s_own_folder_and_code(tmp_path: Path) -> None:
+    pipeline = read_pipeline(["--config-dir", str(tmp_path), "--allow-target", "my_package."])
+    commands = {stage.name: pipeline.command(stage) for stage in pipeline.stages}
+    assert commands["base"][-4:] == ["--config-dir", str(tmp_path), "--allow-target", "my_package."]
+    assert commands["exported"][-2:] == ["--allow-target", "my_package."]
+    assert str(tmp_path) not in commands["base_text"], "it composes nothing"
+
+
 def test_a_plan_knows_the_base_before_it_exists() -> None:
     pipeline = read_pipeline(["base.model.width=64", "base.run.log_every_steps=1"])
     words = pipeline.planned_words(pipeline.stage("talker"))

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from lmtrain.composition.command_line.flags import TAKE_A_WORD
+from lmtrain.composition.command_line.flags import TAKE_A_WORD, parse_flags
 from lmtrain.composition.command_line.imported_options import imported_options
 from lmtrain.composition.command_line.inherited_options import inherited_options
 from lmtrain.composition.command_line.meant import refuse_foreign_words
@@ -61,6 +61,11 @@ class Arguments:
     def hydra(self) -> list[str]:
         """Return the words for Hydra, whose parser wants overrides together."""
         return [*self.words, *self.flags]
+
+    @property
+    def config_dir(self) -> str | None:
+        """Return the person's own folder of options, as typed."""
+        return parse_flags(self.flags).config_dir
 
     @property
     def not_typed(self) -> frozenset[str]:

@@ -61,7 +61,7 @@ class GridRecord:
             kind="grid",
             metric=BITS_PER_BYTE,
             fingerprint=str(trials[0].sweep),
-            command=f"{trials[0].program} -m {shlex.join(fixed)}",
+            command=f"{trials[0].program} -m {shlex.join([*trials[0].kept_flags, *fixed])}",
             trials=records,
         )
 

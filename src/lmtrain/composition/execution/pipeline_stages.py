@@ -15,6 +15,7 @@ from lmtrain.composition.command_line.compose import for_each_config
 from lmtrain.composition.command_line.paths import conf_folder, is_key_of_training
 from lmtrain.composition.command_line.typed_alone import IN_A_WORD
 from lmtrain.errors import ConfigurationError, did_you_mean, suggest
+from lmtrain.report.kept_flags import kept_flags
 from lmtrain.tracking.run_folder import run_path
 
 TRAIN, EVALUATE, EXPORT = VERBS = ("train", "evaluate", "export")
@@ -57,7 +58,8 @@ class PipelineStage:
 class CommandPipeline:
     """Stages in their order, in a folder of their own; `words` are of all trainings, `allowed` the typed targets.
 
-    `preflight_steps` is the length of each training before the long work; 0 does without.
+    `config_dir` are the person's own options. `preflight_steps` is the length of each training before the long work; 0
+    does without.
     """
 
     name: str
@@ -66,11 +68,17 @@ class CommandPipeline:
     words: tuple[str, ...] = ()
     preflight_steps: int = 0
     allowed: tuple[str, ...] = ()
+    config_dir: str | None = None
 
     @property
     def folder(self) -> Path:
         """Return the folder of all stages."""
         return self.root / self.name
+
+    @property
+    def flags(self) -> list[str]:
+        """Return the flags of each training and its plan."""
+        return kept_flags(config_dir=self.config_dir, allowed=self.allowed)
 
     def stage(self, name: str) -> PipelineStage:
         """Return a stage by its name."""
@@ -83,13 +91,13 @@ class CommandPipeline:
     def command(self, stage: PipelineStage) -> list[str]:
         """Return the words after `lmtrain`."""
         source = [] if stage.of is None else [str(self.folder / stage.of)]
-        allowed = [word for prefix in self.allowed for word in (ALLOW_TARGET, prefix)]
+        allowed = kept_flags(config_dir=None, allowed=self.allowed)
         if stage.verb == EVALUATE:
             return [EVALUATE, *source, *stage.words, *allowed]
         if stage.verb == EXPORT:
             return [EXPORT, "hf", *source, str(self.output(stage)), *stage.words, *allowed]
         place = [f"run.root={self.root}", f"run.name={self.name}/{stage.name}"]
-        return [TRAIN, *place, *(f"init_from={run}" for run in source), *self.words, *stage.words, *allowed]
+        return [TRAIN, *place, *(f"init_from={run}" for run in source), *self.words, *stage.words, *self.flags]
 
     def planned_words(self, stage: PipelineStage) -> list[str]:
         """Return a training stage's words for a plan, before its starting run exists."""
@@ -142,7 +150,7 @@ def read_pipeline(words: Sequence[str]) -> CommandPipeline:
     )
     if len(found) != 1:
         raise ConfigurationError("lmtrain pipeline runs one pipeline; leave out -m and --cfg.")
-    read = replace(found[0], allowed=tuple(arguments.allowed_targets))
+    read = replace(found[0], allowed=tuple(arguments.allowed_targets), config_dir=arguments.config_dir)
     return _with_words(read, [word for word in words if word not in own])
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from lmtrain.composition.run_config import RunConfig, read_config
 from lmtrain.errors import DataError
+from lmtrain.report.kept_flags import kept_flags
 from lmtrain.storage import foreign_json
 from lmtrain.tracking.atomic_files import read_json, write_text
 from lmtrain.tracking.redacting.redaction import redact, redact_override
@@ -28,8 +29,8 @@ class Job:
     """A checked config with its origin; `sweep` names the sweep it is a trial of, None for a single run.
 
     `began` is when it was asked for, on this machine's time.monotonic, and `waited` each thread's seconds without a
-    processor until then; `program` is how the command line began. `pause_after` (k, n) stops it
-    after the k-th of n equal parts, to be continued.
+    processor until then; `program` is how the command line began, `config_dir` its own folder of
+    options. `pause_after` (k, n) stops it after the k-th of n equal parts, to be continued.
     """
 
     config: RunConfig
@@ -40,6 +41,7 @@ class Job:
     began: float = field(default_factory=time.monotonic)
     waited: dict[str, float] = field(default_factory=waited_seconds, compare=False)
     program: str = "python train.py"
+    config_dir: str | None = None
     pause_after: tuple[int, int] | None = None
 
     @property
@@ -51,6 +53,11 @@ class Job:
     def attempt(self) -> int:
         """Return the number of this start of its run, from 1."""
         return max(1, len(RunFolder(self.folder).attempts()))
+
+    @property
+    def kept_flags(self) -> list[str]:
+        """Return the flags that a next command of this run needs too."""
+        return kept_flags(config_dir=self.config_dir, allowed=self.config.allowed)
 
     def begun_now(self) -> "Job":
         """Return the job as asked for at this moment."""
@@ -87,6 +94,7 @@ class StoredJob:
     sweep: str | None = None
     began: float = field(default_factory=time.monotonic)
     program: str = ""
+    config_dir: str | None = None
     pause_after: tuple[int, int] | None = None
 
 
@@ -115,6 +123,7 @@ def job_of_rank(path: Path) -> Job:
         began=stored.began,
         waited={},  # this process began after the job
         program=stored.program,
+        config_dir=stored.config_dir,
         pause_after=stored.pause_after,
     )
 

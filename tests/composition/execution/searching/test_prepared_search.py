@@ -23,7 +23,9 @@ def prepared(root: Path, *words: str, outer: OuterLauncher | None = None) -> Pre
         config = config_of(*arguments.words)
         if config.optimizer.get("lr") == 0.1 and "seed=13" in words:
             raise ConfigurationError("optimizer.lr=0.1 is too high.")
-        return Job(config=config, overrides=arguments.overrides, name="", root=str(root))
+        return Job(
+            config=config, overrides=arguments.overrides, name="", root=str(root), config_dir=arguments.config_dir
+        )
 
     return prepare_search(found, make_job, outer=outer, program="python train.py")
 
@@ -60,6 +62,13 @@ def test_halvings_rounds_follow_the_validations(tmp_path: Path) -> None:
     assert prepared(tmp_path, "sweep.pruner=halving", "sweep.sampler=random").rounds == [1, 2, 4]
     named = prepared(tmp_path, "run.name=race")
     assert (named.folder.path, named.rounds) == (tmp_path / "race", [1])
+
+
+def test_the_best_trial_s_command_finds_the_options_of_the_person_s_own_folder(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    lines = prepared(tmp_path, "--config-dir", str(tmp_path / "mine"), "run.name=race").trial_lines("race")
+    assert lines.fixed[:3] == ["--config-dir", str(tmp_path / "mine"), "tokenizer=byte_level"]
+    assert "run.name=race" not in lines.fixed
 
 
 def test_a_search_needs_its_packages_and_no_launcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

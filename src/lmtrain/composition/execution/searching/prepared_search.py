@@ -74,7 +74,7 @@ class PreparedSearch:
         plan = planned_with(self.base.config, [])
         allowance = replace(self.allowance, planned_seconds=plan.seconds if plan else None)
         print(allowance.line(num_trials), flush=True)
-        progress = TrialLines(f"{self.base.config.run.root}/{name}", self.program, _without_name(words.fixed))
+        progress = self.trial_lines(name)
         first_seed = self.base.config.seed
         search = Search(
             settings=settings,
@@ -103,8 +103,13 @@ class PreparedSearch:
             logger.finish_sweep(Path(self.base.root), self.sweep_id, status=status_name(code))
         return code
 
+    def trial_lines(self, name: str) -> TrialLines:
+        """Return the console's side of a sweep of this name."""
+        repeated = [*self.base.kept_flags, *_without_name(self.words.fixed)]
+        return TrialLines(f"{self.base.config.run.root}/{name}", self.program, repeated)
+
     def _begin(self, name: str) -> SweepFile:
-        typed = shlex.join(map(redact_override, self.words.arguments.overrides))
+        typed = shlex.join([*self.base.kept_flags, *map(redact_override, self.words.arguments.overrides)])
         new = new_sweep(self.words, self.base.config, name=name, command=f"{self.program} -m {typed}")
         return self.folder.begin(new, under_metric=partial(fingerprint_under, self.words, self.base.config))
 
