@@ -21,6 +21,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -63,13 +64,14 @@ def main() -> None:
     parser.add_argument("--new-tokens", type=int, default=64)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--compile", action="store_true", help="lmtrain's pass of a lone text, compiled")
     parser.add_argument("--vllm-python", type=Path, help="a Python with vLLM")
     asked = parser.parse_args()
     torch.set_num_threads(asked.threads)
     settings = default_settings() if asked.default else llama_settings(width=asked.width, num_layers=asked.num_layers)
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         made = save(Path(folder) / "model", settings)
-        ours = model_to_run(made, device="cpu")
+        ours = replace(model_to_run(made, device="cpu"), compiles=asked.compile)
         hugging_face = partial(write_theirs, load_theirs(made))
         others: dict[str, Callable[[int], Write]] = {TRANSFORMERS: lambda _: hugging_face}
         if not asked.default and importlib.util.find_spec("xllamacpp") is not None:
@@ -95,7 +97,7 @@ def main() -> None:
 
 def print_header(names: Sequence[str], settings: Mapping[str, Any], asked: argparse.Namespace) -> None:
     """Print the conditions, and the names of a table's columns."""
-    model = "default" if asked.default else "llama"
+    model = ("default" if asked.default else "llama") + (" compiled" if asked.compile else "")
     print(
         f"{model}, width {settings['width']}, {settings['num_layers']} layers, fp32, {asked.threads} threads,", end=" "
     )

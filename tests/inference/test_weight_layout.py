@@ -1,7 +1,7 @@
 import torch
 from torch import nn
 
-from lmtrain.inference.weight_layout import lay_out_for_one_token
+from lmtrain.inference.weight_layout import lay_out_for_dot_products, lay_out_for_one_token
 from tests.inference.cached import build
 
 
@@ -14,3 +14,5 @@ def test_values_stay_and_matrices_lie_column_by_column():
     tokens = torch.randint(61, (2, 9), generator=torch.Generator().manual_seed(0))
     with torch.inference_mode():  # sums in another order: fp32's last digits
         torch.testing.assert_close(model(tokens), same(tokens), atol=1e-5, rtol=1e-5)
+    lay_out_for_dot_products(model)
+    assert torch.equal(model(tokens), same(tokens))

@@ -116,13 +116,18 @@ def test_a_run_without_a_checkpoint_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "message"), [(["--temperature", "-1"], "temperature"), (["--stop", ""], "--stop ''")]
+    ("words", "message"),
+    [
+        (["--temperature", "-1"], "temperature"),
+        (["--stop", ""], "--stop ''"),
+        (["--prompts", "in.jsonl", "--compile"], "--compile is for a lone text"),
+    ],
 )
 def test_wrong_settings_are_refused_before_a_word_is_printed(
     words: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(ConfigurationError, match=message):
-        generate(["nowhere", "--prompt", "ab", *words])  # nor is the model looked for
+        generate(["nowhere", *words])  # nor is the model looked for
     assert capsys.readouterr().out == ""
 
 

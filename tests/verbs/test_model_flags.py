@@ -2,15 +2,17 @@ import argparse
 
 import pytest
 
-from lmtrain.errors import ConfigurationError
-from lmtrain.verbs.model_flags import add_model, add_sampling, read_model, read_sampling
+from lmtrain.errors import ConfigurationError, EnvironmentProblem
+from lmtrain.verbs.model_flags import add_compile, add_model, add_sampling, read_model, read_sampling
+from tests.interop.hugging_face import saved
 
 
-def parsed(*words):
+def parsed(*words, run="runs/x"):
     parser = argparse.ArgumentParser()
     add_model(parser)
     add_sampling(parser)
-    return parser.parse_args(["runs/x", *words])
+    add_compile(parser)
+    return parser.parse_args([str(run), *words])
 
 
 def test_flags_become_settings():
@@ -28,3 +30,10 @@ def test_impossible_flags_are_refused():
 def test_a_folder_that_is_none_is_refused():
     with pytest.raises(ConfigurationError, match="RUN=runs/x is neither a run"):
         read_model(parsed())
+
+
+def test_a_compiled_pass_needs_a_compiler(monkeypatch, tmp_path):
+    saved("llama", tmp_path)
+    monkeypatch.setattr("lmtrain.parallel.compilation.missing_compiler", lambda: "no C++ compiler is on PATH")
+    with pytest.raises(EnvironmentProblem, match=r"--compile: no C\+\+ compiler is on PATH; install one"):
+        read_model(parsed("--compile", run=tmp_path))

@@ -85,8 +85,12 @@ class Step(CacheStep):
 
     @override
     def previous(self, x: Shaped[Tensor, "1 N *D"]) -> Shaped[Tensor, "1 N *D"]:
-        store = self._cache.lasts(self._num_lasts, x.shape[2:], x, num_blocks=self._num_blocks)
         self._num_lasts += 1
+        return self.previous_at(self._num_lasts - 1, x)
+
+    def previous_at(self, place: int, x: Shaped[Tensor, "1 N *D"]) -> Shaped[Tensor, "1 N *D"]:
+        """Be the place-th `previous` of a pass, from 0."""
+        store = self._cache.lasts(place, x.shape[2:], x, num_blocks=self._num_blocks)
         firsts, starts, before = self._firsts
         cached = store.index_select(0, before)
         if starts is not None:
@@ -110,9 +114,20 @@ class Step(CacheStep):
         *,
         window_tokens: int | None,
     ) -> Float[Tensor, "1 H N K"]:
-        place = self._num_pairs
-        pairs = self._cache.pairs(place, k, num_blocks=self._num_blocks)
         self._num_pairs += 1
+        return self.attend_at(self._num_pairs - 1, q, k, v, window_tokens=window_tokens)
+
+    def attend_at(
+        self,
+        place: int,
+        q: Float[Tensor, "1 H N K"],
+        k: Float[Tensor, "1 Hkv N K"],
+        v: Float[Tensor, "1 Hkv N K"],
+        *,
+        window_tokens: int | None,
+    ) -> Float[Tensor, "1 H N K"]:
+        """Be the place-th `attend` of a pass, from 0."""
+        pairs = self._cache.pairs(place, k, num_blocks=self._num_blocks)
         if len(self._slots) == 1:
             pairs.write_one(self._slots[0], k, v)
         else:

@@ -5,7 +5,6 @@ Continuous batching (Orca, OSDI 2022) with prompts in pieces (Sarathi, arXiv 230
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import final
 
@@ -21,7 +20,6 @@ from lmtrain.inference.joint_texts import keep_places
 from lmtrain.inference.kv_cache import KVCache
 from lmtrain.inference.recorded_pass import RecordedPasses
 from lmtrain.inference.sampling import choose, likeliest, likeliest_tokens
-from lmtrain.inference.wanted_rows import only_rows
 from lmtrain.models.base import LanguageModel
 
 
@@ -51,8 +49,15 @@ class EngineLimits:
 class TextEngine:
     """A model, built with `paged` attention, its cache, and the texts in writing; of one thread."""
 
-    def __init__(self, model: LanguageModel, pieces: Sequence[bytes], *, limits: EngineLimits | None = None) -> None:
-        """Take a model with its weights, and the bytes of every token."""
+    def __init__(
+        self,
+        model: LanguageModel,
+        pieces: Sequence[bytes],
+        *,
+        limits: EngineLimits | None = None,
+        compiles: bool = False,
+    ) -> None:
+        """Take a model with its weights, and the bytes of every token; a lone text's passes may be compiled."""
         self.model, self.limits = model.eval(), limits or EngineLimits()
         self._pieces = pieces
         device = next(model.parameters()).device
@@ -60,7 +65,7 @@ class TextEngine:
         wanted = self.limits.cache_tokens or self.limits.num_texts * model.max_context_tokens
         self.pool = BlockPool(max(-(-wanted // size), -(-model.max_context_tokens // size)), block_tokens=size)
         self.cache = KVCache(block_tokens=size, device=device)
-        self.read = RecordedPasses(self.model)
+        self.read = RecordedPasses(self.model, compiles=compiles)
         self._window_tokens = _longest_window(model)
         self.waiting = FairQueue()
         self.running: list[Generation] = []
@@ -199,17 +204,12 @@ class TextEngine:
                 lasts.append(len(tokens) - 1)
         step = Step(self.cache, pieces, num_blocks=self.pool.num_touched)
         row = torch.tensor([tokens], device=self.cache.device)
-        # A pass of single tokens may be recorded, for other tokens than these.
-        with nullcontext() if step.is_single else only_rows(self.model.last_feed_forward, lasts, num_rows=len(tokens)):
-            hidden = self.read(row, step)[0]  # [N, D], of use where a text is read to its end
+        logits = self.read(row, step, lasts)
         for generation, _ in turns:
             if generation.num_cached // self.limits.block_tokens > generation.table.num_shared:
                 self.pool.publish(generation.table, generation.cached_tokens)
             self._give_back_unseen(generation)
-        if not lasts:
-            return hidden[:0]
-        ends = hidden if len(lasts) == len(tokens) else hidden[lasts]
-        return self.model.logits(ends.unsqueeze(0))[0]
+        return logits
 
     def _add(self, generation: Generation, logits: Tensor, largest: int) -> Delta:
         request = generation.request

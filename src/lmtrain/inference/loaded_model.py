@@ -6,8 +6,9 @@ from typing import Any, final
 
 from tokenizers import Tokenizer as FastTokenizer
 
-from lmtrain.errors import DataError
+from lmtrain.errors import ConfigurationError, DataError
 from lmtrain.inference.engine import EngineLimits, TextEngine
+from lmtrain.inference.generation import Request
 from lmtrain.interop.tokenizer_files import GENERATION_CONFIG, TOKENIZER_CONFIG
 from lmtrain.models.base import LanguageModel
 from lmtrain.storage import foreign_json
@@ -47,6 +48,7 @@ class LoadedModel:
 
     `end_ids` end a text; `begin_id` begins one, None: as in training here, the end-of-text id of the one before.
     `added_ids` are put before a text by its tokenizer in transformers. `origin` None: of a folder outside any run.
+    `compiles`: its engines compile the pass of a lone text's next token before their first text.
     """
 
     name: str
@@ -57,6 +59,7 @@ class LoadedModel:
     begin_id: int | None = None
     added_ids: tuple[int, ...] = ()
     origin: Origin | None = None
+    compiles: bool = False
 
     @property
     def first_id(self) -> int:
@@ -64,8 +67,23 @@ class LoadedModel:
         return self.tokenizer.end_of_text_id if self.begin_id is None else self.begin_id
 
     def engine(self, limits: EngineLimits | None = None) -> TextEngine:
-        """Return an engine of its own."""
-        return TextEngine(self.model, self.tokenizer.bytes_of_ids(), limits=limits)
+        """Return an engine of its own.
+
+        Raises:
+            ConfigurationError: The model's pass cannot be compiled.
+        """
+        pieces = self.tokenizer.bytes_of_ids()
+        if not self.compiles:
+            return TextEngine(self.model, pieces, limits=limits)
+        engine = TextEngine(self.model, pieces, limits=limits, compiles=True)
+        # The first pass reads a prompt, the second is recorded, the third compiled.
+        for _ in engine.run([Request(prompt=[self.first_id], num_new_tokens=3)]):
+            pass
+        if not engine.read.is_compiled:
+            raise ConfigurationError(
+                f"--compile: a pass of {self.name} depends on the values of tensors, as that of experts; leave it out."
+            )
+        return engine
 
     def encode(self, prompt: str) -> list[int]:
         """Return a prompt's ids; an empty one begins a new document.

@@ -1,13 +1,13 @@
 """A model's forward pass as the list of its operations on fixed memory, done again without the model's Python code.
 
 One token of each text makes small operations, and Python's way to each takes longer than most of them. Attention and
-shifts by a token are left to the pass's own `Step`. N tokens of several texts, D width, H heads, Hkv key and value
-heads, K head width.
+shifts by a token are left to the pass's own `Step`. N tokens of several texts, L wanted ones, D width, V vocabulary, H
+heads, Hkv key and value heads, K head width.
 """
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, final
+from typing import TYPE_CHECKING, Any, Final, final
 
 import torch
 from jaxtyping import Float, Int, Shaped
@@ -18,7 +18,11 @@ from torch.utils._pytree import tree_iter
 from typing_extensions import override
 
 from lmtrain.inference.cache_step import CacheStep, Step
+from lmtrain.inference.wanted_rows import only_rows
 from lmtrain.models.base import LanguageModel
+
+if TYPE_CHECKING:
+    from lmtrain.inference.compiled_pass import CompiledPass
 
 Operation = Callable[..., Any]
 # 1 token took 0.65 of the time, 4 and 16 took 0.76, 64 took as long: 4 layers of 128, one thread (torch 2.13).
@@ -32,11 +36,13 @@ _ADD, _MEAN = torch.ops.aten.add_.Tensor, torch.ops.aten.mean.dim
 class RecordedPasses:
     """Forward passes of a model on a CPU, by number of tokens from a record where that is the quicker way.
 
-    The second pass in a row with as many single tokens is recorded. Of one thread.
+    The second pass in a row with as many single tokens is recorded; that of one token is compiled then, where that was
+    asked for. Of one thread.
     """
 
-    def __init__(self, model: LanguageModel) -> None:
-        self._model = model
+    def __init__(self, model: LanguageModel, *, compiles: bool = False) -> None:
+        self._model, self._compiles = model, compiles
+        self._compiled: CompiledPass | None = None
         is_on_cpu = all(weight.device.type == "cpu" for weight in model.parameters())
         self._most_tokens = MAX_TOKENS if is_on_cpu else 0
         self._num_before = 0
@@ -46,6 +52,11 @@ class RecordedPasses:
     def recorded_numbers(self) -> list[int]:
         """Return the numbers of tokens with a record, the latest in use last."""
         return list(self._records)
+
+    @property
+    def is_compiled(self) -> bool:
+        """Tell whether the pass of one token is compiled."""
+        return self._compiled is not None
 
     def stop(self) -> None:
         """Leave every pass to the model from now on."""
@@ -57,29 +68,49 @@ class RecordedPasses:
         """Return how much memory the records hold."""
         return sum(record.num_bytes for record in self._records.values())
 
-    def __call__(self, tokens: Int[Tensor, "1 N"], step: Step) -> Float[Tensor, "1 N D"]:
-        """Read tokens as the model's hidden_states does: int64 [1, N] -> [1, N, D], valid until the next call."""
+    def __call__(self, tokens: Int[Tensor, "1 N"], step: Step, wanted: Sequence[int]) -> Float[Tensor, "L V"]:
+        """Return the logits after the wanted of these tokens: int64 [1, N] -> [L, V], valid until the next call."""
+        num_tokens = tokens.shape[1]
+        if step.is_single:
+            logits = self._after_each(tokens, step)[0]
+            return logits if len(wanted) == num_tokens else logits[list(wanted)]
+        self._num_before = 0
+        with only_rows(self._model.last_feed_forward, wanted, num_rows=num_tokens):
+            hidden = self._model.hidden_states(tokens, step)[0]  # [N, D]
+        return self._model.logits(hidden[list(wanted)].unsqueeze(0))[0]
+
+    def _after_each(self, tokens: Int[Tensor, "1 N"], step: Step) -> Float[Tensor, "1 N V"]:
+        """Read one token of each text."""
         num_tokens, num_before = tokens.shape[1], self._num_before
-        is_small = step.is_single and num_tokens <= self._most_tokens
+        is_small = num_tokens <= self._most_tokens
         self._num_before = num_tokens if is_small else 0
+        if num_tokens == 1 and self._compiled is not None:
+            return self._compiled(tokens, step)
         if is_small and num_tokens in self._records:
             self._records.move_to_end(num_tokens)
             return self._records[num_tokens](tokens, step)
         if not is_small or num_tokens != num_before:
-            return self._model.hidden_states(tokens, step)
+            return self._model.logits(self._model.hidden_states(tokens, step))
         return self._recorded(tokens, step)
 
-    def _recorded(self, tokens: Int[Tensor, "1 N"], step: Step) -> Float[Tensor, "1 N D"]:
+    def _recorded(self, tokens: Int[Tensor, "1 N"], step: Step) -> Float[Tensor, "1 N V"]:
         record = _Record(self._model, tokens, step)
         if not record.is_whole:
             self.stop()
+        elif tokens.shape[1] == 1 and self._compiles:
+            self._compiled = self._compiled_pass()
         elif record.num_bytes > MAX_BYTES:
             self._most_tokens = tokens.shape[1] - 1
         else:
             self._records[tokens.shape[1]] = record
             while self.num_bytes > MAX_BYTES:
                 self._records.popitem(last=False)
-        return record.hidden
+        return record.logits
+
+    def _compiled_pass(self) -> "CompiledPass":
+        from lmtrain.inference.compiled_pass import CompiledPass  # torch's tracer takes seconds to import
+
+        return CompiledPass(self._model)
 
 
 @final
@@ -90,22 +121,22 @@ class _Record:
     """
 
     def __init__(self, model: LanguageModel, tokens: Int[Tensor, "1 N"], step: CacheStep) -> None:
-        """Read the tokens as the model does; `hidden` [1, N, D] is its answer."""
+        """Read the tokens as the model does; `logits` [1, N, V] are its answer."""
         # Outside inference_mode layers come as products, norms as their parts.
         with torch.inference_mode(mode=False), torch.no_grad():
             self._tokens, self._steps = tokens.clone(), _StepOfEachPass(step)
             recorder = self._steps.recorder
             with recorder:
-                self.hidden: Float[Tensor, "1 N D"] = model.hidden_states(self._tokens, self._steps)
+                self.logits: Float[Tensor, "1 N V"] = model.logits(model.hidden_states(self._tokens, self._steps))
         self._calls, self.num_bytes, self.is_whole = recorder.calls, recorder.num_bytes, recorder.is_whole
 
-    def __call__(self, tokens: Int[Tensor, "1 N"], step: CacheStep) -> Float[Tensor, "1 N D"]:
-        """Read the next tokens: int64 [1, N] -> [1, N, D], valid until the next call."""
+    def __call__(self, tokens: Int[Tensor, "1 N"], step: CacheStep) -> Float[Tensor, "1 N V"]:
+        """Read the next tokens: int64 [1, N] -> [1, N, V], valid until the next call."""
         self._tokens.copy_(tokens)
         self._steps.follow(step)
         for operation, arguments, settings in self._calls:
             operation(*arguments, **settings)
-        return self.hidden
+        return self.logits
 
 
 @final

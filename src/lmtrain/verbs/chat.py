@@ -13,7 +13,7 @@ from lmtrain.accounting.quantities import format_count
 from lmtrain.composition.command_line.flag_parser import FlagParser
 from lmtrain.errors import EXIT_DONE, LMTRAIN_ERRORS, ConfigurationError, suggest
 from lmtrain.report.markup import visible
-from lmtrain.verbs.model_flags import add_model, add_sampling, read_sampling, read_writer, require_model
+from lmtrain.verbs.model_flags import add_compile, add_model, add_sampling, read_sampling, read_writer, require_model
 
 if TYPE_CHECKING:
     from lmtrain.inference.chat_session import ChatSession
@@ -200,6 +200,7 @@ def _read_line(prompt: str) -> str:
 def _parser(program: str) -> FlagParser:
     parser = FlagParser(prog=program, description="Converse with a model in the terminal; /help there.")
     add_model(parser)
+    add_compile(parser)
     parser.add_argument("--system", default="", help="the system text before the chat")
     parser.add_argument("--num-new-tokens", type=int, default=512, help="tokens of an answer at most (512)")
     parser.add_argument(

@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING
 from lmtrain.composition.command_line.flag_parser import FlagParser
 from lmtrain.errors import ConfigurationError
 from lmtrain.report.markup import visible
-from lmtrain.verbs.model_flags import add_model, add_sampling, read_model, read_sampling, read_writer, require_model
+from lmtrain.verbs.model_flags import (
+    add_compile,
+    add_model,
+    add_sampling,
+    read_model,
+    read_sampling,
+    read_writer,
+    require_model,
+)
 
 if TYPE_CHECKING:
     from lmtrain.inference.generation import Generation, Request
@@ -61,6 +69,8 @@ def _question_file(arguments: argparse.Namespace) -> int:
 
     if arguments.prompt:
         raise ConfigurationError("--prompt and --prompts are both given; nearest valid: one of them.")
+    if arguments.compile:
+        raise ConfigurationError("--compile is for a lone text, and --prompts are written together; leave it out.")
     prompts = read_prompts(arguments.prompts)
     answered = written_so_far(arguments.out, prompts) if arguments.out else set[int]()
     missing = [place for place in range(len(prompts)) if place not in answered]
@@ -108,6 +118,7 @@ def _answer(generation: "Generation") -> dict[str, str | int | None]:
 def _parser(program: str) -> FlagParser:
     parser = FlagParser(prog=program, description="Continue a text with a model on this machine.")
     add_model(parser)
+    add_compile(parser)
     parser.add_argument("--prompt", default="", help="text to continue; - reads it from standard input")
     parser.add_argument("--prompts", type=Path, metavar="FILE", help='JSON lines as {"prompt": "..."}, many at once')
     parser.add_argument("--out", type=Path, metavar="FILE", help="of --prompts: JSON lines; goes on where it ended")

@@ -14,7 +14,7 @@ from typing import final
 from lmtrain.composition.command_line.flag_parser import FlagParser
 from lmtrain.errors import EXIT_DONE, EXIT_TERMINATED, ConfigurationError, EnvironmentProblem
 from lmtrain.tracking.loopback import in_web_address, is_loopback
-from lmtrain.verbs.model_flags import add_model, read_model, require_model
+from lmtrain.verbs.model_flags import add_compile, add_model, read_model, require_model
 
 PORTS_TRIED = 100
 MAX_PORT = 65_535
@@ -132,6 +132,7 @@ def _require_packages() -> None:
 def _parser(program: str) -> FlagParser:
     parser = FlagParser(prog=program, description="Serve a model: OpenAI's API, and a chat page.")
     add_model(parser)
+    add_compile(parser)
     add = parser.add_argument
     add("--host", default="127.0.0.1", help="address; others than this machine's own need a key (127.0.0.1)")
     add("--port", type=int, default=8000, help="(8000)")
