@@ -7,7 +7,7 @@ heads, Hkv key and value heads, K head width.
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, final
+from typing import Any, Final, final
 
 import torch
 from jaxtyping import Float, Int, Shaped
@@ -18,11 +18,9 @@ from torch.utils._pytree import tree_iter
 from typing_extensions import override
 
 from lmtrain.inference.cache_step import CacheStep, Step
+from lmtrain.inference.compiled_pass import CompiledPass
 from lmtrain.inference.wanted_rows import only_rows
 from lmtrain.models.base import LanguageModel
-
-if TYPE_CHECKING:
-    from lmtrain.inference.compiled_pass import CompiledPass
 
 Operation = Callable[..., Any]
 # 1 token took 0.65 of the time, 4 and 16 took 0.76, 64 took as long: 4 layers of 128, one thread (torch 2.13).
@@ -98,7 +96,7 @@ class RecordedPasses:
         if not record.is_whole:
             self.stop()
         elif tokens.shape[1] == 1 and self._compiles:
-            self._compiled = self._compiled_pass()
+            self._compiled = CompiledPass(self._model)
         elif record.num_bytes > MAX_BYTES:
             self._most_tokens = tokens.shape[1] - 1
         else:
@@ -106,11 +104,6 @@ class RecordedPasses:
             while self.num_bytes > MAX_BYTES:
                 self._records.popitem(last=False)
         return record.logits
-
-    def _compiled_pass(self) -> "CompiledPass":
-        from lmtrain.inference.compiled_pass import CompiledPass  # torch's tracer takes seconds to import
-
-        return CompiledPass(self._model)
 
 
 @final
