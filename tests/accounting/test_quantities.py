@@ -10,6 +10,7 @@ from lmtrain.accounting.quantities import (
     format_count,
     format_kwh,
     format_quantity,
+    format_ratio,
     parse_quantity,
     parse_whole,
     unit_of,
@@ -170,3 +171,8 @@ def test_one_thing_has_no_s():
 @pytest.mark.parametrize(("number", "said"), [(0.2411, "0.24 kWh"), (24.1, "24 kWh"), (24_100.4, "24,100 kWh")])
 def test_a_short_plan_takes_more_than_no_energy(number, said):
     assert format_kwh(number) == said
+
+
+@pytest.mark.parametrize(("number", "said"), [(0.0064, "0.0064"), (19.96, "20"), (99.94, "99.9"), (1875, "1,875")])
+def test_a_ratio_has_no_power_of_ten(number: float, said: str) -> None:
+    assert format_ratio(number) == said

@@ -95,6 +95,9 @@ def test_a_precision_brings_the_peak_and_the_bytes(
     found = asked(capsys, *words, f"precision={precision}")
     assert (found["precision"], found["bytes_per_parameter"]) == (precision, num_bytes)
     assert found["peak_flops"] == asked(capsys, *words, f"fleet.dtype={dtype}")["peak_flops"] == 989.4e12, "bf16's"
+    assert ("which MFU divides by in fp8 too: a faster step is a higher fleet.mfu" in found["peak_source"]) == (
+        dtype == "fp8"
+    )
 
 
 def test_the_shorter_of_time_and_money_counts(capsys: pytest.CaptureFixture[str]) -> None:

@@ -89,6 +89,11 @@ def format_count(number: float, noun: str, plural: str | None = None) -> str:
     return f"{number:,.0f} {noun if number == 1 else plural or noun + 's'}"
 
 
+def format_ratio(number: float) -> str:
+    """Write a plain number: whole from 100 on, with commas, fewer in three digits."""
+    return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
+
+
 def format_kwh(number: float) -> str:
     """Write energy: whole kilowatt-hours from 100 on, fewer in two digits."""
     return f"{number:,.0f} kWh" if number >= 100 else f"{number:.2g} kWh"

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from lmtrain.accounting.quantities import Unit, format_quantity
+from lmtrain.accounting.quantities import Unit, format_kwh, format_quantity, format_ratio
 from lmtrain.report.markup import table, tag
 from lmtrain.report.web_page import section, tiles, web_page
 
@@ -83,7 +83,7 @@ class Card:
             ("stages", str(len(self.stages))),
             ("time", format_quantity(self.seconds, "seconds")),
             *([("dollars of the trainings", f"${sum(usd):,.2f}")] if usd else []),
-            *([("energy of the trainings, at most", f"{sum(kwh):.3g} kWh")] if kwh else []),
+            *([("energy of the trainings, at most", format_kwh(sum(kwh)))] if kwh else []),
         ]
 
     @property
@@ -219,7 +219,7 @@ def _row(stage: CardStage) -> list[str]:
         format_quantity(account.tokens),
         f"{account.goodput:.0%}",
         "" if account.usd is None else f"${account.usd:,.2f}",
-        "" if account.kwh is None else f"{account.kwh:.3g}",
+        "" if account.kwh is None else format_ratio(account.kwh),
     ]
 
 

@@ -109,7 +109,7 @@ def _plan_at(terms: Mapping[str, Any], config: FleetConfig) -> FleetPlan:
         allowed_hours=typed.hours,
         allowed_usd=typed.usd,
         allowed_device_hours=typed.device_hours,
-        peak_source=_source(terms, peak),
+        peak_source=_source(terms, peak, config.precision),
         mfu_is_assumed=is_assumed,
         device=cluster.known_device,
         model=config.model.name if config.model else None,
@@ -119,13 +119,15 @@ def _plan_at(terms: Mapping[str, Any], config: FleetConfig) -> FleetPlan:
     )
 
 
-def _source(terms: Mapping[str, Any], peak: Peak) -> str:
-    """Say where the peak is from, and which other devices have the typed words in their names."""
+def _source(terms: Mapping[str, Any], peak: Peak, precision: PrecisionFacts | None) -> str:
+    """Say where the peak is from, how fp8 counts, and which other devices have the typed words in their names."""
     if "peak_flops" in terms:
         return peak.source.replace("cluster.peak_flops", "fleet.peak_flops")
+    is_fp8 = (precision.bytes_of.matmul if precision else terms.get("dtype")) == "fp8"
+    of_fp8 = ", which MFU divides by in fp8 too: a faster step is a higher fleet.mfu" if is_fp8 else ""
     others = [device.name for device in _called(terms.get("device") or "")[1:]]
     also = f"; fleet.device={terms.get('device')} is also {', '.join(others)}" if others else ""
-    return f"{peak.source}{also}"
+    return f"{peak.source}{of_fp8}{also}"
 
 
 def _called(words: str) -> tuple[Device, ...]:

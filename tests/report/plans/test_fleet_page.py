@@ -53,6 +53,12 @@ def test_a_run_without_devices_says_what_sets_them():
     assert "time            by the devices: fleet.num_devices or fleet.days sets it" in text
 
 
+def test_a_thousand_tokens_a_parameter_are_no_power_of_ten():
+    assert "1,875 a parameter" in text_of(
+        replace(PLAN, run=solve(replace(RUN, num_parameters=8e9, tokens=15e12, num_devices=None)))
+    )
+
+
 def test_the_precision_behind_the_bytes_is_named():
     text = text_of(replace(PLAN, precision="bf16_true", bytes_per_parameter=8))
     assert "101.0 GB sharded, at 8 bytes a parameter before activations" in text

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from lmtrain.accounting.fleets.fleet import FleetRun
 from lmtrain.accounting.fleets.fleet_plan import FleetPlan
-from lmtrain.accounting.quantities import format_at_most, format_count, format_kwh, format_quantity
+from lmtrain.accounting.quantities import format_at_most, format_count, format_kwh, format_quantity, format_ratio
 from lmtrain.report.show import plain_text, show
 
 Rows = list[tuple[str, str, str]]
@@ -46,7 +46,7 @@ def page(plan: FleetPlan) -> RenderableType:
         table.add_row(f"  {name}", text.append("  <- computed", style="dim") if is_found else text)
     others = [
         f"  {format_quantity(choice.num_parameters)} on {format_quantity(choice.tokens)}: "
-        f"{choice.tokens_per_parameter:.3g} a parameter, {choice.loss_words}"
+        f"{format_ratio(choice.tokens_per_parameter)} a parameter, {choice.loss_words}"
         for choice in plan.trade_offs
     ]
     problems = [Text(line, style="bold red") for line in plan.problems]
@@ -78,6 +78,7 @@ def _over_mfu(plan: FleetPlan) -> list[RenderableType]:
 def _terms(plan: FleetPlan) -> Rows:
     run = plan.run
     tokens = run.tokens or 0
+    ratio = format_ratio(tokens / plan.num_parameters)
     formula = (
         "6 x parameters a token, arXiv 2001.08361"
         if run.flops_per_token is None
@@ -87,7 +88,7 @@ def _terms(plan: FleetPlan) -> Rows:
         ("model", f"{format_quantity(plan.num_parameters)} parameters{_exact(plan)}", "num_parameters"),
         (
             "tokens",
-            f"{format_quantity(tokens)}, {tokens / plan.num_parameters:.3g} a parameter (20 is compute-optimal)",
+            f"{format_quantity(tokens)}, {ratio} a parameter (20 is compute-optimal)",
             "tokens",
         ),
         ("FLOPs", f"{plan.flops:.4e} ({formula})", "flops"),

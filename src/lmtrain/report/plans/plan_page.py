@@ -5,7 +5,7 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from lmtrain.accounting.quantities import format_count, format_kwh, format_quantity
+from lmtrain.accounting.quantities import format_count, format_kwh, format_quantity, format_ratio
 from lmtrain.accounting.scaling_laws.compute_optimal import compute_optimum, trade_off
 from lmtrain.accounting.training_plan.checkpoint_plan import Cadence
 from lmtrain.accounting.training_plan.plan import Plan, Speed
@@ -79,21 +79,23 @@ def _run(plan: Plan) -> Rows:
             f"{format_quantity(run.tokens)} in {format_count(run.steps, 'step')}, as budget.{run.limited_by} says",
         ),
         ("tokens a step", f"{batch.tokens_per_step:,} = {_product(plan)}"),
-        ("tokens/parameter", f"{run.tokens / plan.shape.num_parameters:.3g} (20 is compute-optimal)"),
+        ("tokens/parameter", f"{format_ratio(run.tokens / plan.shape.num_parameters)} (20 is compute-optimal)"),
     ]
     if plan.epochs is not None:
         rows.append(("epochs", _epochs(plan.epochs, plan.epoch_tokens or 0)))
     if plan.source_epochs:
         rows.append(
-            ("of each source", ", ".join(f"{name} {epochs:.3g}" for name, epochs in plan.source_epochs.items()))
+            (
+                "of each source",
+                ", ".join(f"{name} {format_ratio(epochs)}" for name, epochs in plan.source_epochs.items()),
+            )
         )
     return rows
 
 
 def _epochs(epochs: float, epoch_tokens: int) -> str:
-    count = f"{epochs:,.0f}" if epochs >= 100 else f"{epochs:.3g}"
     note = f"; those after {WORTHWHILE_EPOCHS} teach ever less" if epochs > WORTHWHILE_EPOCHS else ""
-    return f"{count} over {format_quantity(epoch_tokens)} tokens{note}"
+    return f"{format_ratio(epochs)} over {format_quantity(epoch_tokens)} tokens{note}"
 
 
 def _product(plan: Plan) -> str:
@@ -124,7 +126,7 @@ def _writing(plan: Plan) -> str:
     """State the tokens and FLOPs of a step's answers, and the time they take at least."""
     assert plan.generation is not None
     told = plan.generation
-    took = f", {plan.generation_seconds_per_step:.3g} s at least, beside the step below" if plan.speed else ""
+    took = f", {format_ratio(plan.generation_seconds_per_step)} s at least, beside the step below" if plan.speed else ""
     return f"{told.flops_per_step:.4e} a step for up to {told.written_tokens:,} tokens{took}"
 
 
@@ -146,7 +148,7 @@ def _time(plan: Plan) -> Rows:
         return [("step", f"not known: the peak of the device is {plan.peak_source}")]
     tokens_per_second = plan.batch.tokens_per_step / plan.speed.step_seconds
     rows += [
-        ("step", f"{plan.speed.step_seconds:.3g} s at {_utilization(plan.speed)} ({plan.speed.source})"),
+        ("step", f"{format_ratio(plan.speed.step_seconds)} s at {_utilization(plan.speed)} ({plan.speed.source})"),
         ("peak", f"{(plan.peak_flops or 0) / 1e12:.4g} TFLOP/s x {plan.batch.num_ranks} ({plan.peak_source})"),
         ("speed", f"{format_quantity(round(tokens_per_second))} tokens/s"),
         ("time", f"{_duration(plan.hours)}; {_beside_training(plan)}"),
@@ -204,7 +206,7 @@ def _beside_training(plan: Plan) -> str:
 def _sent(plan: Plan) -> str:
     assert plan.communication is not None
     seconds = plan.communication.seconds
-    took = "at a rate that is not known" if seconds is None else f"{seconds:.3g} s of link time"
+    took = "at a rate that is not known" if seconds is None else f"{format_ratio(seconds)} s of link time"
     groups = plan.communication.groups
     parts = [f"{_gb(round(each.num_bytes))} in {each.group} of {each.num_ranks}" for each in groups]
     by_group = f" ({', '.join(parts)})" if len(parts) > 1 else ""
@@ -234,7 +236,7 @@ def _otherwise(plan: Plan) -> Rows:
     ]
     for choice in trade_off(plan.horizon.flops):
         name = f"{format_quantity(choice.num_parameters)} on {format_quantity(choice.tokens)}"
-        rows.append(("", f"{name}: {choice.tokens_per_parameter:.3g} a parameter, {choice.loss_words}"))
+        rows.append(("", f"{name}: {format_ratio(choice.tokens_per_parameter)} a parameter, {choice.loss_words}"))
     return rows
 
 
