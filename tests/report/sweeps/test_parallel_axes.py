@@ -1,4 +1,4 @@
-from lmtrain.report.sweeps.parallel_axes import BEST_COLOUR, TrialLine, parallel_axes
+from lmtrain.report.sweeps.parallel_axes import BEST_COLOUR, STYLE, TrialLine, parallel_axes
 from tests.report.test_markup import Reader
 
 
@@ -17,7 +17,9 @@ def test_every_trial_is_a_line_the_best_on_top_and_one_without_a_score_dotted() 
     assert len(drawn[0]["points"].split()) == 2, "no place on the score's axis"
     assert drawn[-1]["stroke"] == BEST_COLOUR
     names = [name for name, _ in page.tags if name in ("polyline", "span")]
-    assert names[-2:] == ["span", "polyline"], "no label lies on the best one"
+    assert names == ["polyline"] * 4 + ["span"] * (len(names) - 4), "a line through a label is not over its letters"
+    assert "text-shadow" in STYLE
+    assert "background" not in STYLE, "and no label's box hides a line"
     assert drawn[-1]["points"].split()[-1].startswith("0.0,"), "the lowest score is the axis' beginning"
     assert float(drawn[1]["stroke-opacity"]) < float(drawn[2]["stroke-opacity"]), "the worse is fainter"
     assert page.text.index("schedule") < page.text.index("lr (logarithmic)")

@@ -14,6 +14,7 @@ from lmtrain.search.importance import Axis, axes_of
 WIDTH: Final = 400
 ROW_PIXELS: Final = 104
 AXIS_PIXELS: Final = 34  # of a row, from its top to its axis
+LABEL_PIXELS: Final = 24  # below an axis
 BEST_COLOUR: Final = "#eb6834"
 FAINTEST: Final = 0.2
 WORST_SHOWN: Final = 4.0  # medians above the best score: one trial that went wrong would press the others together
@@ -21,8 +22,8 @@ STYLE: Final = """
 .parallel{position:relative;margin:12px 8px;font-size:12px;color:var(--dim)}
 .parallel svg{position:absolute;inset:0;width:100%;height:100%}
 .parallel svg *{vector-effect:non-scaling-stroke}
-.parallel svg:last-child{pointer-events:none}.parallel svg:last-child polyline{pointer-events:stroke}
-.parallel span{position:absolute;line-height:1.2;white-space:nowrap;background:var(--page);padding:0 4px}
+.parallel span{position:absolute;line-height:1.2;white-space:nowrap;padding:0 4px;pointer-events:none;
+text-shadow:0 0 2px var(--page),0 0 2px var(--page),0 0 3px var(--page),0 0 4px var(--page),0 0 5px var(--page)}
 .parallel .key{left:0;font-weight:600;color:var(--ink);max-width:100%;overflow:hidden;text-overflow:ellipsis}
 .parallel .middle{transform:translateX(-50%);overflow:hidden;text-overflow:ellipsis}
 .parallel .high{right:0}.parallel .low{left:0}
@@ -41,9 +42,9 @@ class TrialLine:
 def parallel_axes(
     trials: Sequence[TrialLine], *, metric: str, order: Sequence[str] = (), space: Mapping[str, str] | None = None
 ) -> Markup:
-    """Draw the trials, the others the fainter the worse and below the labels; `order` puts keys first.
+    """Draw the trials, the fainter the worse, the best on top in its own colour; `order` puts keys first.
 
-    The best is on top of all in its own colour: no label cuts it.
+    Labels lie above the lines with a rim of the page's colour: they are read, and hide no line.
     """
     found = axes_of([trial.values for trial in trials], space)
     axes = {key: found[key] for key in sorted(found, key=lambda key: [*order, *found].index(key))}
@@ -52,18 +53,15 @@ def parallel_axes(
         return Markup("")
     ends = _score_ends(scores)
     worst_first = sorted(trials, key=lambda trial: (trial.score is not None, -(trial.score or 0.0)))
-    height = ROW_PIXELS * (len(axes) + 1)
+    height = ROW_PIXELS * len(axes) + AXIS_PIXELS + LABEL_PIXELS
     drawn = [_rule(row) for row in range(len(axes) + 1)]
     drawn += [_line(trial, axes, ends) for trial in worst_first[:-1]]
     labels = [label for row, (key, axis) in enumerate(axes.items()) for label in _labels(row, key, axis)]
     labels += _score_labels(len(axes), metric, scores, ends)
     name = f"{len(scores)} trials through {', '.join(axes)} to {metric}"
-    best = [_line(worst_first[-1], axes, ends, is_best=True)]
-    below, above = (
-        tag("svg", *lines, viewBox=f"0 0 {WIDTH} {height}", preserveAspectRatio="none", aria_hidden="true")
-        for lines in (drawn, best)
-    )
-    return tag("div", below, *labels, above, class_="parallel", role="img", aria_label=name, style=f"height:{height}px")
+    drawn.append(_line(worst_first[-1], axes, ends, is_best=True))
+    shown = tag("svg", *drawn, viewBox=f"0 0 {WIDTH} {height}", preserveAspectRatio="none", aria_hidden="true")
+    return tag("div", shown, *labels, class_="parallel", role="img", aria_label=name, style=f"height:{height}px")
 
 
 def _score_ends(scores: Sequence[float]) -> tuple[float, float]:
