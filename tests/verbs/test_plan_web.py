@@ -234,6 +234,9 @@ def test_nothing_is_wider_than_the_screen(tmp_path, width):
             assert tiles["bottom"] <= form["top"], "the answer stands above the sliders"
         else:
             assert tiles["left"] >= form["right"], "beside them"
+        assert page.run("document.querySelector('#run thead th:nth-child(2)').textContent") == "bf16"
+        hidden = page.run("(box => box.scrollWidth - box.clientWidth)(document.querySelector('#run .scroll'))")
+        assert hidden <= (0 if width > 400 else 40), "every format is seen without scrolling, or nearly"
         plots = page.run(PLOTS)
         assert len(plots) == 2
         for plot in plots:

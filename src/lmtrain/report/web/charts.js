@@ -121,7 +121,7 @@ export function curve(points, { showX, showY, label, marks = [], logY = true }) 
 }
 
 export function products(found, own) {
-  const formats = [...new Set(found.rows.map((row) => row.dtype))];
+  const formats = ["bf16", ...new Set(found.rows.map((row) => row.dtype).filter((format) => format !== "bf16"))];
   const devices = [...new Set(found.rows.map((row) => row.device))];
   const head = element("tr", [element("th", "device"), ...formats.map((format) => element("th", format, { scope: "col" }))]);
   const lines = devices.map((device) => {
