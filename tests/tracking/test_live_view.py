@@ -36,7 +36,7 @@ def test_what_the_whole_run_costs_stands_beside_what_it_cost_so_far():
         assert text in render(projected)
 
 
-@pytest.mark.parametrize("columns", [40, 60, 80, 120])
+@pytest.mark.parametrize("columns", [40, 47, 60, 80, 120])
 def test_a_panel_holds_every_word_of_the_moment_at_any_width(columns):
     shares = {"setup": 0.2, "compute": 0.61, "data_wait": 0.19}
     full = replace(MIDDLE, projected_usd=3.2, kwh=0.41, projected_kwh=1.05, time_shares=shares)

@@ -74,14 +74,9 @@ def panel(now: Snapshot) -> RenderableType:
         Text(f"{share:.1%}", style="bold"),
     )
     left = "" if now.seconds_left is None else f"{format_quantity(now.seconds_left, 'seconds')} left"
-    under = Table.grid(expand=True)
-    under.add_column(ratio=1)
-    under.add_column(justify="right")
-    under.add_row(
-        Text(f"{_tokens(now)} tokens   step {now.step:,} of {now.num_steps:,}", style="dim"), Text(left, style="bold")
-    )
+    done = AmountsDone(f"{_tokens(now)} tokens", f"step {now.step:,} of {now.num_steps:,}", left)
     return Panel(
-        Group(bar, under, Text(""), _numbers(now)),
+        Group(bar, done, Text(""), _numbers(now)),
         title=Text(now.name, style="bold"),
         title_align="left",
         subtitle=Text(now.activity, style="dim"),
@@ -90,6 +85,25 @@ def panel(now: Snapshot) -> RenderableType:
         padding=(1, 1),
         width=PANEL_COLUMNS,
     )
+
+
+@dataclass(frozen=True)
+class AmountsDone:
+    """Tokens and steps done beside one another or, where there is no room, below; and the time left at the right."""
+
+    tokens: str
+    steps: str
+    left: str
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        row = f"{self.tokens}   {self.steps}"
+        fits = len(row) + len(self.left) < options.max_width
+        table = Table.grid(expand=True)
+        table.add_column(ratio=1)
+        table.add_column(justify="right")
+        shown = row if fits else f"{self.tokens}\n{self.steps}"
+        table.add_row(Text(shown, style="dim"), Text(self.left, style="bold"))
+        yield table
 
 
 class Numbers:
