@@ -84,6 +84,8 @@ def test_links_bandwidth_and_power_are_those_of_the_data_sheets():
         ("h100", ["NVIDIA H100 80GB HBM3", "NVIDIA H100 PCIe", "NVIDIA H100 NVL"]),
         ("L4", ["NVIDIA L4"]),
         ("a100 80gb", ["NVIDIA A100-SXM4-80GB", "NVIDIA A100 80GB PCIe"]),
+        ("a100_80gb", ["NVIDIA A100-SXM4-80GB", "NVIDIA A100 80GB PCIe"]),
+        ("rtx4090", ["NVIDIA GeForce RTX 4090"]),
         ("mi355x", ["AMD Instinct MI355X"]),
         ("h800", ["NVIDIA H800", "NVIDIA H800 PCIe"]),
         ("NVIDIA H200", ["NVIDIA H200"]),
@@ -97,7 +99,7 @@ def test_words_find_the_products_that_have_them_all(words, names):
 @pytest.mark.parametrize(
     ("words", "near"),
     [
-        ("h100 sxm", "Did you mean 'NVIDIA H100 80GB HBM3' or"),
+        ("h100_sxm", "Did you mean 'NVIDIA H100 80GB HBM3' or"),
         ("NVIDIA L40", "NVIDIA L40S"),
         ("mi300", "AMD Instinct MI300X"),
         ("", "NVIDIA B200"),

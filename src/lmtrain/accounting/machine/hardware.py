@@ -279,4 +279,5 @@ def find_devices(words: str) -> tuple[Device, ...]:
 
 
 def _words(name: str) -> set[str]:
-    return set(re.split(r"[\s-]+", name.lower())) - {""}
+    apart = re.sub(r"\b(rtx)(?=\d)", r"\1 ", name.lower())  # rtx4090
+    return set(re.split(r"[\s_-]+", apart)) - {""}
