@@ -208,6 +208,16 @@ TYPED = (
 
 
 @pytest.mark.browser
+def test_a_fleet_below_the_law_s_fit_has_no_predicted_loss(tmp_path):
+    words = ("fleet.num_parameters=1M", "fleet.tokens=20M", "fleet.num_devices=1")
+    with served(*words) as port, browser_page(tmp_path / "browser") as page:
+        page.open(f"http://{HOST}:{port}/#fleet")
+        page.wait_for("document.querySelector('#fleet')?.dataset.answered")
+        assert page.run("document.querySelector('#fleet [data-chart=trade_off]').textContent").startswith("Too small")
+        assert "loss" not in page.run("document.querySelector('#fleet [data-chart=others]').textContent")
+
+
+@pytest.mark.browser
 def test_a_fleet_starts_from_the_words_that_were_typed(tmp_path):
     with browser_page(tmp_path / "browser") as page:
         for typed, find, answered in TYPED:

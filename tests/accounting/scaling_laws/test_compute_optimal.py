@@ -1,6 +1,6 @@
 import pytest
 
-from lmtrain.accounting.scaling_laws.compute_optimal import REPLICATION, compute_optimum, trade_off
+from lmtrain.accounting.scaling_laws.compute_optimal import REPLICATION, compute_optimum, trade_off, trade_off_lines
 
 
 def test_a_known_fleet_affords_the_known_model():
@@ -30,6 +30,8 @@ def _loss(flops, tokens_per_parameter):
 
 
 def test_a_loss_is_told_only_where_the_law_was_fitted():
-    words = [choice.loss_words for choice in trade_off(6 * 270e6 * 5.4e9)]
+    words = [line.partition(" a parameter, ")[2] for line in trade_off_lines(trade_off(6 * 270e6 * 5.4e9))]
     assert words[0] == words[-1] == "too small for a predicted loss", "parameters of the first, tokens of the last"
     assert words[2].startswith("loss ")
+    *sizes, why = trade_off_lines(trade_off(1e13))
+    assert (sizes[2], why) == ("288.7K on 5.8M: 20 a parameter", "all too small for a predicted loss")

@@ -39,6 +39,8 @@ def test_the_chosen_optimizer_has_the_bytes_of_the_plan_s_memory():
 
 
 def test_no_size_on_the_curve_is_better_than_the_optimum():
+    small = trade_offs(1e13, num_parameters=1e5, tokens=1e13 / 6e5)
+    assert {each["loss"] for each in small["curve"]} == {None}, "below the law's fit"
     found = trade_offs(1e21, num_parameters=1e9, tokens=1e21 / 6e9)
     sizes = [row["num_parameters"] for row in found["curve"]]
     assert sizes[len(sizes) // 2] == pytest.approx(found["optimum"]["num_parameters"])

@@ -5,8 +5,11 @@ constants of the replication (arXiv 2404.10102), a correction of the original's 
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
+
+from lmtrain.accounting.quantities import format_quantity, format_ratio
 
 TOKENS_PER_PARAMETER: Final = 20.0
 # The smallest of the law's fit (abstract of arXiv 2203.15556); below it there is no prediction.
@@ -59,19 +62,29 @@ def compute_optimum(flops: float, *, tokens_per_parameter: float = TOKENS_PER_PA
 
 @dataclass(frozen=True, kw_only=True)
 class TradeOff:
-    """One way to spend the same compute: a smaller model on more tokens, or the reverse."""
+    """One way to spend the same compute: a smaller model on more tokens, or the reverse.
+
+    `predicted_loss` is None below the models and tokens of the law's fit.
+    """
 
     num_parameters: float
     tokens: float
     tokens_per_parameter: float
-    predicted_loss: float
+    predicted_loss: float | None
 
-    @property
-    def loss_words(self) -> str:
-        """Return the predicted loss in nats for a page, or why there is none."""
-        if self.num_parameters < FEWEST_PARAMETERS or self.tokens < FEWEST_TOKENS:
-            return "too small for a predicted loss"
-        return f"loss {self.predicted_loss:.3f}"
+
+def trade_off_lines(choices: Sequence[TradeOff]) -> list[str]:
+    """Write choices for a page, each with its predicted loss in nats, or why there is none."""
+    outside = "too small for a predicted loss"
+    sizes = [
+        f"{format_quantity(each.num_parameters)} on {format_quantity(each.tokens)}: "
+        f"{format_ratio(each.tokens_per_parameter)} a parameter"
+        for each in choices
+    ]
+    if all(each.predicted_loss is None for each in choices):
+        return [*sizes, f"all {outside}"]
+    losses = [outside if each.predicted_loss is None else f"loss {each.predicted_loss:.3f}" for each in choices]
+    return [f"{size}, {loss}" for size, loss in zip(sizes, losses, strict=True)]
 
 
 def trade_off(flops: float, *, factors: tuple[float, ...] = (0.25, 0.5, 1.0, 2.0, 4.0)) -> tuple[TradeOff, ...]:
@@ -82,9 +95,10 @@ def trade_off(flops: float, *, factors: tuple[float, ...] = (0.25, 0.5, 1.0, 2.0
 
 def _spend(flops: float, num_parameters: float) -> TradeOff:
     tokens = flops / (6 * num_parameters)
+    is_in_range = num_parameters >= FEWEST_PARAMETERS and tokens >= FEWEST_TOKENS
     return TradeOff(
         num_parameters=num_parameters,
         tokens=tokens,
         tokens_per_parameter=tokens / num_parameters,
-        predicted_loss=REPLICATION.loss(num_parameters, tokens),
+        predicted_loss=REPLICATION.loss(num_parameters, tokens) if is_in_range else None,
     )

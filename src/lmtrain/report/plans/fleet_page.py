@@ -11,6 +11,7 @@ from rich.text import Text
 from lmtrain.accounting.fleets.fleet import FleetRun
 from lmtrain.accounting.fleets.fleet_plan import FleetPlan
 from lmtrain.accounting.quantities import format_at_most, format_count, format_kwh, format_quantity, format_ratio
+from lmtrain.accounting.scaling_laws.compute_optimal import trade_off_lines
 from lmtrain.report.show import plain_text, show
 
 Rows = list[tuple[str, str, str]]
@@ -44,11 +45,6 @@ def page(plan: FleetPlan) -> RenderableType:
         is_found = term in plan.found
         text = Text(value, style="bold cyan" if is_found else "")
         table.add_row(f"  {name}", text.append("  <- computed", style="dim") if is_found else text)
-    others = [
-        f"  {format_quantity(choice.num_parameters)} on {format_quantity(choice.tokens)}: "
-        f"{format_ratio(choice.tokens_per_parameter)} a parameter, {choice.loss_words}"
-        for choice in plan.trade_offs
-    ]
     problems = [Text(line, style="bold red") for line in plan.problems]
     return Group(
         Rule(Text(plan.model or "fleet", style="bold"), style="dim cyan"),
@@ -56,7 +52,7 @@ def page(plan: FleetPlan) -> RenderableType:
         Text("\nFLOPs = devices x hours x 3600 x FLOP/s of the peak x MFU", style="dim"),
         *_over_mfu(plan),
         Text("\nThe same FLOPs on other sizes", style="bold"),
-        Text("\n".join(others)),
+        Text("\n".join(f"  {line}" for line in trade_off_lines(plan.trade_offs))),
         *([Text(""), *problems] if problems else []),
     )
 

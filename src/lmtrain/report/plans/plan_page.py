@@ -6,7 +6,7 @@ from rich.table import Table
 from rich.text import Text
 
 from lmtrain.accounting.quantities import format_count, format_kwh, format_quantity, format_ratio
-from lmtrain.accounting.scaling_laws.compute_optimal import compute_optimum, trade_off
+from lmtrain.accounting.scaling_laws.compute_optimal import compute_optimum, trade_off, trade_off_lines
 from lmtrain.accounting.training_plan.checkpoint_plan import Cadence
 from lmtrain.accounting.training_plan.plan import Plan, Speed
 from lmtrain.report.plans.plan_advice import Advice
@@ -234,10 +234,7 @@ def _otherwise(plan: Plan) -> Rows:
             f"{format_quantity(optimum.num_parameters)} parameters on {format_quantity(optimum.tokens)} tokens",
         )
     ]
-    for choice in trade_off(plan.horizon.flops):
-        name = f"{format_quantity(choice.num_parameters)} on {format_quantity(choice.tokens)}"
-        rows.append(("", f"{name}: {format_ratio(choice.tokens_per_parameter)} a parameter, {choice.loss_words}"))
-    return rows
+    return [*rows, *(("", line) for line in trade_off_lines(trade_off(plan.horizon.flops)))]
 
 
 def _gb(num_bytes: float) -> str:

@@ -108,7 +108,10 @@ export function drawFleet(panel, { fleet, charts }) {
   ]);
   panel.chart("range", overMfu(panel.value("find"), fleet));
   drawTradeOff(panel, charts.trade_off);
-  const rows = fleet.trade_offs.map((each) => ({ name: `${amount(each.num_parameters)}, loss ${each.predicted_loss.toFixed(3)}`, value: each.tokens }));
+  const rows = fleet.trade_offs.map((each) => {
+    const loss = each.predicted_loss === null ? "" : `, loss ${each.predicted_loss.toFixed(3)}`;
+    return { name: `${amount(each.num_parameters)}${loss}`, value: each.tokens };
+  });
   panel.chart("others", bars(rows, (value) => amount(value)));
 }
 

@@ -122,11 +122,17 @@ export class Panel {
   }
 }
 
-export function drawTradeOff(panel, { curve: points, optimum, run }) {
+export function drawTradeOff(panel, { curve: all, optimum, run }) {
+  const points = all.filter((each) => each.loss !== null);
+  if (points.length < 2) {
+    panel.chart("trade_off", [element("p", "Too small for a predicted loss: the law was fitted to larger models on more tokens.")]);
+    return;
+  }
   const at = (size) => points.reduce((best, each) => (Math.abs(Math.log(each.num_parameters / size)) < Math.abs(Math.log(best.num_parameters / size)) ? each : best));
   const mark = (size, name, colour) => ({ x: at(size).num_parameters, y: at(size).loss, name, colour });
   const isNear = run.num_parameters >= points[0].num_parameters && run.num_parameters <= points.at(-1).num_parameters;
-  const marks = [mark(optimum.num_parameters, `optimum ${amount(optimum.num_parameters)}`, "var(--c1)")];
+  const isSeen = optimum.num_parameters >= points[0].num_parameters && optimum.num_parameters <= points.at(-1).num_parameters;
+  const marks = isSeen ? [mark(optimum.num_parameters, `optimum ${amount(optimum.num_parameters)}`, "var(--c1)")] : [];
   if (isNear) marks.push(mark(run.num_parameters, `this run, ${amount(run.num_parameters)}`, "var(--c5)"));
   const chart = curve(points.map((each) => ({ x: each.num_parameters, y: each.loss })), {
     showX: (value) => amount(value, 2), showY: (value) => value.toFixed(2), label: "predicted loss by parameters", marks, logY: false,
