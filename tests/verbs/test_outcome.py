@@ -68,4 +68,4 @@ def test_a_sweep_ends_with_its_best_trial(tmp_path: Path, capsys: pytest.Capture
     OutcomeLine(folder=tmp_path).told(lambda: 0)
     found = last_line(capsys)
     assert (found["best"]["number"], found["trials"]) == (0, {"finished": 1, "waiting": 1})
-    assert found["exit_reason"] == "sweep.max_usd=1 is spent"
+    assert (found["exit_reason"], found["unranked"]) == ("sweep.max_usd=1 is spent", None)
