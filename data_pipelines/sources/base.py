@@ -63,6 +63,11 @@ class Source(ABC):
         return None
 
     @property
+    def text_bytes(self) -> int | None:
+        """Return about the bytes of all its text, from sizes or a sample; None where only a reading tells them."""
+        return None
+
+    @property
     def has_conversations(self) -> bool:
         """Tell whether documents are lists of messages."""
         return False

@@ -9,7 +9,7 @@ from typing import Literal, final
 from data_pipelines.progress import tell
 from data_pipelines.sources.base import Document, Skipped, Source
 from data_pipelines.sources.columns import Column, column_of
-from data_pipelines.sources.compression import without_compression
+from data_pipelines.sources.compression import is_compressed, without_compression
 from data_pipelines.sources.find_files import FoundFiles, find_files, list_counts
 from data_pipelines.sources.formats.delimited import check_delimited, read_delimited
 from data_pipelines.sources.formats.json_lines import check_json_lines, read_json_lines
@@ -127,6 +127,13 @@ class Files(Source):
             others = f"{list_counts(self._found.left_out)}{' (source.more_suffixes takes more)' if more else ''}"
             tell(f"  files left out: {others}")
         yield from self._read_all(self._found.files, reading)
+
+    @property
+    def text_bytes(self) -> int | None:
+        """Return the bytes of all files, None where one is compressed; those of a table are a little more than text."""
+        files = self._found.files
+        packed = any(is_compressed(file.name) or self._format_of(file) == "parquet" for file in files)
+        return None if packed else sum(file.num_bytes for file in files)
 
     @property
     def names_validation(self) -> bool:

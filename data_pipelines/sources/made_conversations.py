@@ -3,7 +3,8 @@
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any, final
+from itertools import islice
+from typing import Any, Final, final
 
 from data_pipelines.sources.base import Document, Skipped, Source
 from data_pipelines.sources.made_questions import KINDS, MadeQuestion, Material, make_questions, material_of
@@ -11,6 +12,7 @@ from data_pipelines.sources.python_stdlib import PythonStandardLibrary
 from lmtrain.accounting.options.parts import SourceFacts
 from lmtrain.errors import ConfigurationError, DataError, suggest
 
+SAMPLE_CONVERSATIONS: Final = 500
 VERSION = 1  # raised when the same settings come to make other conversations
 
 
@@ -54,6 +56,13 @@ class MadeConversations(Source):
     def fraction_read(self) -> float:
         """Return how many are made."""
         return self._num_made / self._num_conversations
+
+    @property
+    def text_bytes(self) -> int:
+        """Return the bytes of all conversations by those of the first ones, copies of earlier ones among them."""
+        first = [one for one in islice(self.documents(), SAMPLE_CONVERSATIONS) if isinstance(one, Document)]
+        sizes = [len(message["content"].encode()) for one in first for message in one.messages or ()]
+        return round(sum(sizes) / len(first) * self._num_conversations)
 
     def fingerprint(self) -> str:
         """Return the settings and the fingerprint of the code."""

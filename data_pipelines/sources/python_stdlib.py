@@ -50,6 +50,11 @@ class PythonStandardLibrary(Source):
         """Return how many of the files are read."""
         return self._num_read / len(self._files)
 
+    @property
+    def text_bytes(self) -> int:
+        """Return the bytes of all files."""
+        return sum(file.num_bytes for file in self._files)
+
     @cached_property
     def _files(self) -> tuple[FoundFile, ...]:
         paths = [path for path in walk(self._folder, excluded=EXCLUDED_FOLDERS) if path.suffix == ".py"]

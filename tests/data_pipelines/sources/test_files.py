@@ -84,6 +84,12 @@ def test_files_and_rows_become_documents_in_order(notes):
     assert source.fraction_read == 1
 
 
+def test_the_bytes_of_plain_files_are_known_and_those_of_compressed_ones_are_not(notes):
+    assert Files(paths=[str(notes)]).text_bytes == sum(path.stat().st_size for path in notes.iterdir())
+    (notes / "e.txt.gz").write_bytes(gzip.compress(b"more"))
+    assert Files(paths=[str(notes)]).text_bytes is None
+
+
 def test_the_pieces_are_the_files(notes):
     source = Files(paths=[str(notes)])
     assert source.num_pieces() == 4

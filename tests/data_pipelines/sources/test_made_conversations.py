@@ -24,6 +24,12 @@ def test_conversations_are_valid_and_the_same_each_time(code):
     assert {len(read_conversation(document.messages)) for document in first} == {2, 4}
 
 
+def test_a_sample_tells_the_bytes_of_all(code):
+    source = made(code, num_conversations=2_000)
+    texts = [message["content"] for document in source.documents() for message in document.messages or ()]
+    assert source.text_bytes == pytest.approx(sum(len(text.encode()) for text in texts), rel=0.1)
+
+
 def test_held_out_questions_are_in_no_conversation(code):
     asked = {one.question for one in made(code).held_out(20)}
     assert len(asked) == 20

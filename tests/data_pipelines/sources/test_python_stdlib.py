@@ -15,6 +15,9 @@ def documents():
 def test_it_is_about_twelve_megabytes_of_this_pythons_own_sources(documents):
     texts = {document.id: document.text for document in documents if isinstance(document, Document)}
     assert 8e6 < sum(len(text.encode()) for text in texts.values()) < 16e6
+    assert PythonStandardLibrary().text_bytes == pytest.approx(
+        sum(len(text.encode()) for text in texts.values()), rel=0.01
+    )
     assert {"argparse.py", "json/decoder.py", "asyncio/base_events.py"} <= set(texts)
     assert ast.parse(texts["json/decoder.py"])
 
