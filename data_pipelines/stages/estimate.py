@@ -11,12 +11,12 @@ from itertools import islice
 from data_pipelines.progress import StageProgress, tell
 from data_pipelines.sources.base import Document, Skipped
 from lmtrain.accounting.quantities import format_quantity
+from lmtrain.accounting.training_plan.stage_rates import INDEX_SHARE
 from lmtrain.errors import DataError, EnvironmentProblem
 
 DOCUMENTS_AT_ONCE = 256
 INDEX_BYTES = 8  # of one document's end
 FAR_TOO_SHORT = 2  # times a whole source are fewer than the budget; where it is nearer, counting decides
-SPARE_FRACTION = 0.05  # of the disk's need, for indices, the tokenizer and files being written
 
 CountTokens = Callable[[Sequence[Document]], Sequence[int]]
 
@@ -105,7 +105,7 @@ def outlook(sample: Sample, *, token_budget: int, train_fraction: float, bytes_p
     return Outlook(
         documents=round(num_documents),
         seconds=num_tokens * sample.seconds / sample.num_tokens,
-        disk_bytes=round((num_tokens * bytes_per_id + num_documents * INDEX_BYTES) * (1 + SPARE_FRACTION)),
+        disk_bytes=round((num_tokens * bytes_per_id + num_documents * INDEX_BYTES) * (1 + INDEX_SHARE)),
     )
 
 

@@ -15,9 +15,9 @@ from data_pipelines.stages.spool import Block, LeftOut, load_block, num_bytes
 from data_pipelines.stages.stage import content_of
 from data_pipelines.stages.train_tokenizer import TokenizerSpec
 from data_pipelines.work_folder import WorkFolder
+from lmtrain.accounting.training_plan.stage_rates import HELD_FOR_LEARNING
 from lmtrain.tokenizers.base import Tokenizer
 
-SPAN = 4
 BYTES_PER_TOKEN = 8  # text has fewer: so much of it is more than a budget takes
 WELL_USED = 0.9
 
@@ -47,7 +47,11 @@ def hold_blocks(blocks: Iterator[Block], work: WorkFolder, *, sample_bytes: int,
 
     A budget of tokens bounds the reading beyond it.
     """
-    wanted = SPAN * sample_bytes if budget is None else min(SPAN * sample_bytes, BYTES_PER_TOKEN * budget)
+    wanted = (
+        HELD_FOR_LEARNING * sample_bytes
+        if budget is None
+        else min(HELD_FOR_LEARNING * sample_bytes, BYTES_PER_TOKEN * budget)
+    )
     left_out: dict[int, LeftOut] = {}
     train_bytes = 0
     with stage("read") as progress:

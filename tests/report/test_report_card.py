@@ -1,4 +1,4 @@
-from lmtrain.report.report_card import Card, CardStage, PlannedStage, StageAccount, card_page, card_text, plan_text
+from lmtrain.report.report_card import Card, CardStage, StageAccount, card_page, card_text
 
 SAMPLE = {"asked": "a | <b>?", "said": "<i>two\nlines"}
 STAGES = [
@@ -53,15 +53,3 @@ def test_the_page_shows_the_same_and_no_one_s_markup() -> None:
     assert ".scores td{min-width:" in page, "on a phone a score and its error stay on one line"
     assert "&lt;i&gt;two" in page
     assert "<i>two" not in page
-
-
-def test_a_plan_is_summed_where_all_of_it_is_known() -> None:
-    stages = [PlannedStage(name=name, tokens=10**6, seconds=60.0, usd=1.5, disk_bytes=2**20) for name in ("a", "b")]
-    *_, last, left_out = plan_text("mine", stages, others=["scored", "exported"]).splitlines()
-    assert left_out.endswith("65,536 ids), scored, exported.")
-    assert last.split() == ["together", "2.0M", "2min00s", "$3.00", "2.1MB"]
-    unknown = plan_text("mine", [*stages, PlannedStage(name="c", tokens=1), PlannedStage(name="d", problem="no")])
-    assert "together" not in unknown
-    assert "lmtrain doctor measures it" in unknown
-    assert "  d               no" in unknown
-    assert max(map(len, unknown.splitlines())) <= 90

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from lmtrain.errors import ConfigurationError
-from lmtrain.verbs.export import export
+from lmtrain.verbs.export import bytes_per_exported_value, export
 from lmtrain.verbs.generate import generate
 from lmtrain.verbs.import_hf import import_model
 from tests import forked, tiny
@@ -81,6 +81,11 @@ def test_the_card_tells_the_facts_of_the_run(trained: Path) -> None:
         "| in |",
     ):
         assert fact in card
+
+
+def test_a_plan_knows_the_bytes_of_an_exported_weight() -> None:
+    assert bytes_per_exported_value(["hf", "runs/a", "out"]) is None
+    assert bytes_per_exported_value(["hf", "runs/a", "out", "--dtype", "bf16"]) == 2
 
 
 @pytest.mark.slow

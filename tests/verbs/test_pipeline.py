@@ -53,6 +53,8 @@ def test_a_pipeline_goes_from_text_to_a_scored_and_exported_model(
     assert all(stage["seconds"] > 0 for stage in card.values())
     assert ", skipped: unchanged | " in (folder / "card.md").read_text()
     assert (folder / "talker" / "card.html").is_file()
+    assert pipeline([*TINY, "--plan", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["together"]["seconds"] == 0, "all has ended"
     first = json.loads((folder / "card.json").read_text())
     failing[0] = "export"
     assert pipeline([*TINY, "talker.seed=7"]) == 3
@@ -77,9 +79,14 @@ def test_a_pipeline_of_gpus_is_planned_here_and_asks_for_its_files(name: str, tm
 
 def test_nanochat_s_speedrun_fits_and_takes_its_published_hours_and_a_plan_beyond_the_devices_answers_1(capsys) -> None:
     assert pipeline(["pipeline=speedrun", "--plan", "--json"]) == 0
-    base, talker = json.loads(capsys.readouterr().out)
-    assert base["seconds"] == pytest.approx(1.65 * 3600, rel=0.05)
-    assert base["lacking"] == talker["lacking"] == []
+    plan = json.loads(capsys.readouterr().out)
+    assert plan["ok"]
+    stages = {stage["name"]: stage for stage in plan["stages"]}
+    assert stages["base"]["seconds"] == pytest.approx(1.65 * 3600, rel=0.05)
+    assert all(stage["seconds"] and stage["usd"] and stage["disk_bytes"] for stage in plan["stages"])
+    assert plan["together"]["usd"] == pytest.approx(sum(stage["usd"] for stage in plan["stages"]))
+    assert stages["base_core"]["tokens"] == 275_985 * 2048
+    assert stages["exported"]["disk_bytes"] < stages["base"]["disk_bytes"] < plan["together"]["disk_bytes"]
     assert pipeline(["pipeline=speedrun", "--plan", "base.batch.micro_batch_sequences=16"]) == 1
     assert "base: does not fit: 80.7 GB at the peak, 80.0 GB on the device" in capsys.readouterr().out
 
@@ -108,7 +115,8 @@ def test_rewards_are_three_stages_more() -> None:
 def test_a_plan_runs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
     assert pipeline(["--plan", "--json", "each.cluster=h100_8x"]) == 0
-    base, talker = json.loads(capsys.readouterr().out)
-    assert (base["name"], talker["name"]) == ("base", "talker")
-    assert base["seconds"] > talker["seconds"] > 0
+    plan = json.loads(capsys.readouterr().out)
+    stages = {stage["name"]: stage for stage in plan["stages"]}
+    assert stages["base"]["seconds"] > stages["talker"]["seconds"] > 0
+    assert stages["talker_answers"]["tokens"] == 350 * 40
     assert not (tmp_path / "runs").exists()

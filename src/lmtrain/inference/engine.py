@@ -11,6 +11,7 @@ from typing import final
 import torch
 from torch import Tensor
 
+from lmtrain.accounting.training_plan.stage_rates import TEXTS_AT_ONCE
 from lmtrain.errors import ConfigurationError
 from lmtrain.inference.blocks import BlockPool
 from lmtrain.inference.cache_step import Piece, Step
@@ -33,7 +34,7 @@ class EngineLimits:
     a server wants.
     """
 
-    num_texts: int = 16
+    num_texts: int = TEXTS_AT_ONCE
     cache_tokens: int | None = None
     block_tokens: int = 16
     prefill_tokens: int = 2048

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from lmtrain.accounting.quantities import Unit, format_kwh, format_quantity, format_ratio
+from lmtrain.accounting.quantities import format_kwh, format_quantity, format_ratio
 from lmtrain.report.markup import table, tag
 from lmtrain.report.web_page import section, tiles, web_page
 
@@ -119,60 +119,6 @@ class Card:
     def score_names(self) -> list[str]:
         """Return the names of all scores, in the order of their first run."""
         return list(dict.fromkeys(name for stage in self.stages for name in stage.scores))
-
-
-@dataclass(frozen=True, kw_only=True)
-class PlannedStage:
-    """The plan of a stage that trains; None where it is not known, and a `problem` where there is none.
-
-    `lacking` are lines on a plan beyond its devices or its budget.
-    """
-
-    name: str
-    tokens: int | None = None
-    seconds: float | None = None
-    usd: float | None = None
-    disk_bytes: int | None = None
-    problem: str = ""
-    lacking: tuple[str, ...] = ()
-
-
-def plan_text(name: str, stages: Sequence[PlannedStage], *, others: Sequence[str] = ()) -> str:
-    """Return the plan of a pipeline's training stages as lines, and their sum where all are known.
-
-    `others` are its stages without a plan.
-    """
-    lines = [f"{name}: the stages that train", f"  {'':<16}{'tokens':>10}{'time':>14}{'dollars':>12}{'disk':>10}"]
-    lines += [f"  {stage.name:<16}{stage.problem}" if stage.problem else _planned(stage) for stage in stages]
-    if all(not stage.problem for stage in stages):
-        lines.append(_planned(_together(stages)))
-    if any(stage.seconds is None and not stage.problem for stage in stages):
-        lines.append("  A time needs the device's peak: lmtrain doctor measures it, each.cluster=NAME knows it.")
-    lines += [f"  {stage.name}: {line}" for stage in stages for line in stage.lacking]
-    lines.append(f"  Not in it: {', '.join(('preparing the data (2 bytes a token, 4 beyond 65,536 ids)', *others))}.")
-    return "\n".join(lines)
-
-
-def _together(stages: Sequence[PlannedStage]) -> PlannedStage:
-    def added(name: str) -> Any:
-        values = [getattr(stage, name) for stage in stages]
-        return None if None in values else sum(values)
-
-    return PlannedStage(name="together", **{name: added(name) for name in ("tokens", "seconds", "usd", "disk_bytes")})
-
-
-def _planned(stage: PlannedStage) -> str:
-    tokens, seconds, disk = (
-        _known(stage.tokens, "count"),
-        _known(stage.seconds, "seconds"),
-        _known(stage.disk_bytes, "bytes"),
-    )
-    dollars = "not known" if stage.usd is None else f"${stage.usd:,.2f}"
-    return f"  {stage.name:<16}{tokens:>10}{seconds:>14}{dollars:>12}{disk:>10}"
-
-
-def _known(number: float | None, unit: Unit) -> str:
-    return "not known" if number is None else format_quantity(number, unit)
 
 
 def card_text(card: Card) -> str:

@@ -3,9 +3,11 @@
 import argparse
 import json
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from lmtrain.accounting.machine.number_formats import FORMATS
 from lmtrain.accounting.quantities import format_count, parse_quantity
 from lmtrain.composition.command_line.arguments import ALLOW_TARGET, ALLOW_TARGET_OPTION
 from lmtrain.composition.command_line.flag_parser import FlagParser
@@ -38,6 +40,12 @@ def export(words: list[str], *, program: str = "lmtrain export") -> int:
         line += f"\n  registered in MLflow: {version.name}, version {version.version}"
     print(json.dumps(told) if arguments.json else line)
     return EXIT_DONE
+
+
+def bytes_per_exported_value(words: Sequence[str]) -> int | None:
+    """Return the bytes of a weight that `lmtrain export WORDS` would write, None: as they are."""
+    dtype = getattr(_parser("lmtrain export").parse_args(list(words)), "dtype", None)
+    return None if dtype is None else FORMATS[dtype].num_bytes
 
 
 def _hugging_face(arguments: argparse.Namespace, name: str) -> tuple[dict[str, Any], str]:

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from lmtrain.composition.execution.pipeline_run import EndedStage, done_stages, run_preflight, run_stages
 from lmtrain.composition.execution.pipeline_stages import FLAGS, TRAIN, CommandPipeline, read_pipeline, require_files
-from lmtrain.errors import EXIT_DONE, EXIT_NO, LMTRAIN_ERRORS, ConfigurationError
-from lmtrain.report.report_card import Card, CardStage, PlannedStage, StageAccount, card_page, card_text, plan_text
+from lmtrain.errors import EXIT_DONE, EXIT_NO, ConfigurationError
+from lmtrain.report.report_card import Card, CardStage, StageAccount, card_page, card_text
 from lmtrain.report.run_ledger import read_ledger
 from lmtrain.tracking.atomic_files import read_json, write_json, write_text
 from lmtrain.tracking.file_lock import file_lock, this_process
@@ -31,7 +31,7 @@ stop, and skips what is done and unchanged.
   run.name=NAME          runs/NAME holds the stages
   STAGE.KEY=VALUE        of one training, as base.budget.tokens=1M
   each.KEY=VALUE         of every training, as each.trainer.devices=2
-  --plan                 each training's time, dollars and disk; run nothing
+  --plan                 every stage's time, dollars and disk; run nothing
   --json                 the report card, or the plan, as one JSON object"""
 
 
@@ -136,32 +136,15 @@ def _account(run: Path) -> StageAccount | None:
 
 
 def _plan(read: CommandPipeline, *, is_json: bool) -> int:
-    """Print the needs of the training stages, by their own plans; answer 1 where one cannot be."""
-    from lmtrain.composition.planning.plan import planned_runs
+    """Print the needs of all stages; answer 1 where one cannot be."""
+    from lmtrain.composition.execution.pipeline_plan import StageReaders, plan_pipeline
+    from lmtrain.report.plans.pipeline_plan_page import plan_text
+    from lmtrain.verbs.evaluating.work import evaluation_work
+    from lmtrain.verbs.export import bytes_per_exported_value
 
-    rows: list[PlannedStage] = []
-    for stage in read.stages:
-        if stage.verb != TRAIN:
-            continue
-        try:
-            (run,) = planned_runs([*read.planned_words(stage), *read.flags])
-        except LMTRAIN_ERRORS as problem:
-            rows.append(PlannedStage(name=stage.name, problem=str(problem)))
-            continue
-        kept = run.plan.checkpoints.kept_bytes if run.plan.checkpoints else None
-        rows.append(
-            PlannedStage(
-                name=stage.name,
-                tokens=run.plan.horizon.tokens,
-                seconds=run.plan.seconds,
-                usd=run.plan.usd,
-                disk_bytes=kept,
-                lacking=() if run.advice.is_possible else tuple(run.advice.lines),
-            )
-        )
-    others = [stage.name for stage in read.stages if stage.verb != TRAIN]
-    print(json.dumps([asdict(row) for row in rows]) if is_json else plan_text(read.name, rows, others=others))
-    return EXIT_NO if any(row.problem or row.lacking for row in rows) else EXIT_DONE
+    plan = plan_pipeline(read, StageReaders(evaluation=evaluation_work, export=bytes_per_exported_value))
+    print(json.dumps(plan.to_json()) if is_json else plan_text(plan))
+    return EXIT_DONE if plan.is_possible else EXIT_NO
 
 
 def _near(path: Path) -> Path:

@@ -2,7 +2,7 @@ import pytest
 
 from data_pipelines.sources.base import Document
 from data_pipelines.stages import spool as spool_module
-from data_pipelines.stages.learn import BYTES_PER_TOKEN, SPAN, hold_blocks, learn
+from data_pipelines.stages.learn import BYTES_PER_TOKEN, HELD_FOR_LEARNING, hold_blocks, learn
 from data_pipelines.stages.spool import cut_into_blocks
 from data_pipelines.stages.train_tokenizer import BytePairSpec
 from data_pipelines.work_folder import WorkFolder
@@ -26,7 +26,7 @@ def blocks(count=100):
 
 
 @pytest.mark.parametrize(
-    ("sample_bytes", "budget", "wanted"), [(200, None, 200 * SPAN), (1000, 50, 50 * BYTES_PER_TOKEN)]
+    ("sample_bytes", "budget", "wanted"), [(200, None, 200 * HELD_FOR_LEARNING), (1000, 50, 50 * BYTES_PER_TOKEN)]
 )
 def test_no_more_is_held_than_a_sample_takes(work, sample_bytes, budget, wanted):
     rest = blocks()

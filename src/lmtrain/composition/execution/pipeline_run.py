@@ -87,15 +87,21 @@ def run_preflight(pipeline: CommandPipeline, *, tell: Callable[[str], None]) -> 
 
     The files of a whole preflight are cleared away, and it is not run again until a stage changes.
     """
-    short, kept = pipeline.preflight(), pipeline.folder / STATE
-    if not pipeline.preflight_steps or read_json(kept).get(PREFLIGHT) == short.last_key:
+    if not has_preflight_ahead(pipeline):
         return EXIT_DONE
+    short, kept = pipeline.preflight(), pipeline.folder / STATE
     tell(f"preflight: every stage once, trainings for {format_count(pipeline.preflight_steps, 'step')}")
     code = run_stages(short, tell=lambda line: tell(f"preflight {line}"))
     if code == EXIT_DONE:
         shutil.rmtree(short.folder, ignore_errors=True)
         write_json(kept, {**read_json(kept), PREFLIGHT: short.last_key})
     return code
+
+
+def has_preflight_ahead(pipeline: CommandPipeline) -> bool:
+    """Tell whether all stages are run in short first: it is asked for, and a stage has changed since the last time."""
+    done = read_json(pipeline.folder / STATE).get(PREFLIGHT)
+    return bool(pipeline.preflight_steps) and done != pipeline.preflight().last_key
 
 
 def _attempt(pipeline: CommandPipeline, stage: PipelineStage, *, cause: list[str | float]) -> int:

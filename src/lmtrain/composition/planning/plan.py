@@ -45,13 +45,18 @@ from lmtrain.report.plans.plan_advice import Advice, Changes, advice
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """A config's plan, the setting of its memory, and advice; `title` is the model, `init_from` its weights."""
+    """A config's plan, the setting of its memory, and advice; `title` is the model."""
 
     title: str
     plan: Plan
     fit: Setting
     advice: Advice
-    init_from: str | None
+    config: RunConfig
+
+    @property
+    def init_from(self) -> str | None:
+        """Return where its weights come from."""
+        return self.config.init_from
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values."""
@@ -93,7 +98,7 @@ def planned_runs(words: list[str]) -> list[PlannedRun]:
         possible = changes(config, setting, is_tight=planned.fits is False)
         said = advice(planned, fit, possible)
         said = replace(said, lines=(*filter(None, (rate_line(config), width, *chosen, *more)), *said.lines))
-        found.append(PlannedRun(choices.options["model"], planned, fit, said, config.init_from))
+        found.append(PlannedRun(choices.options["model"], planned, fit, said, config))
 
     for_each_config(task, arguments, config_name="train")
     return found

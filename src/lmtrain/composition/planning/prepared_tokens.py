@@ -12,7 +12,6 @@ from typing import Any
 
 from lmtrain.accounting.options.parts import PackingFacts
 from lmtrain.composition.nodes.facts import facts_of
-from lmtrain.composition.nodes.node import Node
 from lmtrain.composition.run_config import RunConfig
 from lmtrain.tracking.atomic_files import read_json, write_json
 
@@ -36,6 +35,19 @@ def held_out_tokens(config: RunConfig, split: str) -> list[int]:
     """Return the tokens of a split of each folder of the config; empty where one of them is not known."""
     counts = [_tokens_of(folder, split=split) for folder in _folders_of(config)]
     return [count for count in counts if count is not None] if None not in counts else []
+
+
+def is_prepared(config: RunConfig) -> bool:
+    """Tell whether all folders of the config are known and there."""
+    return prepared_train_tokens(config) is not None
+
+
+def text_bytes_per_prepared_token(config: RunConfig) -> float | None:
+    """Return the bytes of text that a token of the config's data stands for, None where one folder is not known."""
+    num_tokens = prepared_train_tokens(config)
+    folders = [folder for folder in _folders_of(config) if folder is not None]
+    text_bytes = sum(_split_of(folder, "train").get("text_bytes", 0) for folder in folders)
+    return text_bytes / num_tokens if num_tokens and text_bytes else None
 
 
 def held_out_padding(config: RunConfig, split: str, folder: Path | None = None) -> float:
@@ -112,25 +124,32 @@ def _folder_of(config: RunConfig) -> str | None:
     folder = config.data.node("folder")
     if folder is None:
         return None
-    remembered: dict[str, Any] = {} if "path" in folder else read_json(_memory(config, folder))
+    remembered: dict[str, Any] = {} if "path" in folder else read_json(_memory(config))
     return folder.get("path") or remembered.get("folder")
 
 
 def remember_folder(config: RunConfig, folder: Path) -> None:
     """Keep the folder of the data's settings."""
-    node = config.data.node("folder")
-    if node is None:
+    if not data_key(config):
         return
-    memory, content = _memory(config, node), {"folder": str(folder.absolute())}
+    memory, content = _memory(config), {"folder": str(folder.absolute())}
     if read_json(memory) != content:
         memory.parent.mkdir(parents=True, exist_ok=True)
         write_json(memory, content)
 
 
-def _memory(config: RunConfig, folder: Node) -> Path:
-    """Return the cache's file with the folder of these settings."""
+def data_key(config: RunConfig) -> str:
+    """Return a hash of the settings behind the data's folder, "" without any."""
+    folder = config.data.node("folder")
+    if folder is None:
+        return ""
     content = json.dumps(folder.without("engine", "num_processes").canonical(), sort_keys=True, default=str)
-    return Path(config.run.cache) / "data" / f"{hashlib.sha256(content.encode()).hexdigest()[:16]}.json"
+    return hashlib.sha256(content.encode()).hexdigest()[:16]
+
+
+def _memory(config: RunConfig) -> Path:
+    """Return the cache's file with the folder of the data's settings."""
+    return Path(config.run.cache) / "data" / f"{data_key(config)}.json"
 
 
 def _tokens_of(folder: str | None, *, split: str = "train") -> int | None:

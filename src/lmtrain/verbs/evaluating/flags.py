@@ -10,6 +10,7 @@ from lmtrain.errors import ConfigurationError
 from lmtrain.verbs.model_flags import add_model
 
 BATCH_TOKENS: Final = 16_384
+ANSWER_TOKENS: Final = 100
 COUNTS: Final = ("context_tokens", "batch_tokens", "max_items", "made", "num_new_tokens")
 # Flags of another, necessary one: the flag, those it may belong to, and their names for people.
 BELONGS: Final = (

@@ -29,9 +29,9 @@ from lmtrain.report.score_lines import (
     harness_line,
     task_line,
 )
+from lmtrain.verbs.evaluating.flags import ANSWER_TOKENS
 from lmtrain.verbs.evaluating.input import EvaluationInput
 
-ANSWER_TOKENS: Final = 100
 CHAT_ANSWER_TOKENS: Final = 256
 SPLITS: Final[tuple[str, ...]] = (
     "train",
