@@ -11,6 +11,7 @@ from lmtrain.composition.execution.check_config import check_config
 from lmtrain.composition.execution.pipeline_stages import read_pipeline
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.verbs.evaluate import evaluate
+from lmtrain.verbs.evaluating.work import evaluation_work
 from lmtrain.verbs.export import export
 from lmtrain.verbs.pipeline import pipeline
 from tests import forked, tiny
@@ -75,6 +76,8 @@ def test_a_pipeline_of_gpus_is_planned_here_and_asks_for_its_files(name: str, tm
     for stage in read.stages:
         if stage.verb == "train":
             check_config(compose_config(read.planned_words(stage)), allowed=[])
+        if stage.preflight is not None:
+            assert evaluation_work(["run", *stage.preflight]).rows[0].num_rows > 4 * 10, "beside ten examples"
 
 
 def test_nanochat_s_speedrun_fits_and_takes_its_published_hours_and_a_plan_beyond_the_devices_answers_1(capsys) -> None:

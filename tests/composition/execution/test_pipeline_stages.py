@@ -77,7 +77,7 @@ def test_a_preflight_is_every_stage_in_short_in_a_folder_of_its_own(tmp_path: Pa
     assert base[:4] == ["train", f"run.root={tmp_path}", "run.name=speedrun/preflight/base", "seed=3"]
     assert [word for word in base if word.startswith("budget")] == ["budget=steps", "budget.steps=2"]
     assert "model.depth=24" in base
-    assert core == ["evaluate", f"{tmp_path}/speedrun/preflight/base", "--core", "eval_bundle", "--max-items", "2"]
+    assert core == ["evaluate", f"{tmp_path}/speedrun/preflight/base", "--core", "eval_bundle", "--max-items", "11"]
     assert f"init_from={tmp_path}/speedrun/preflight/base" in short.command(short.stage("talker"))
 
 
