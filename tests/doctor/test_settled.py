@@ -22,7 +22,7 @@ def test_two_results_that_agree_end_the_measuring_at_the_better_one():
     assert calls == [100.0, 97.0]
     assert settled.device.matmul_flops == {"fp32": 100.0, "bf16": 7.0}
     assert settled.device.copy_bytes_per_second == 3.0
-    assert settled.finding.state == "ok"
+    assert (settled.finding.state, settled.device.doubt) == ("ok", "")
     assert settled.finding.found == "2 tries, the last two within 3.0%"
 
 
@@ -40,3 +40,4 @@ def test_a_machine_that_never_agrees_is_called_busy_after_five_tries():
     assert settled.finding.state == "warn"
     assert settled.finding.found == "the machine is busy: 5 tries, the last two differ by 50.0%"
     assert settled.finding.fix
+    assert settled.device.doubt == settled.finding.found

@@ -26,15 +26,10 @@ class Settled:
 def measure_until_two_agree(measure: Callable[[], MeasuredDevice]) -> Settled:
     """Measure at least twice and at most five times, and keep the best rates."""
     tries = until_two_agree(measure, _rates)
-    return Settled(device=reduce(_best, tries.results), tries=tries)
+    device = reduce(MeasuredDevice.at_best, tries.results)
+    return Settled(device=replace(device, doubt="" if tries.agree else tries.words), tries=tries)
 
 
 def _rates(device: MeasuredDevice) -> dict[str, float]:
     copied = device.copy_bytes_per_second
     return {**device.matmul_flops, **({} if copied is None else {"copy": copied})}
-
-
-def _best(first: MeasuredDevice, second: MeasuredDevice) -> MeasuredDevice:
-    flops = {name: max(rate, second.matmul_flops[name]) for name, rate in first.matmul_flops.items()}
-    copies = [each for each in (first.copy_bytes_per_second, second.copy_bytes_per_second) if each is not None]
-    return replace(first, matmul_flops=flops, copy_bytes_per_second=max(copies, default=None))

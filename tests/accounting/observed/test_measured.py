@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 from lmtrain.accounting.observed.measured import Calibration, MeasuredDevice, Measurements, measurements_from_json
 
 TWO = MeasuredDevice(kind="cpu", name="EPYC", threads=2, default_threads=2, matmul_flops={"fp32": 2e11})
@@ -24,6 +26,18 @@ def test_a_dtype_that_was_not_measured_has_no_peak():
 def test_a_new_measurement_replaces_the_older_one_of_the_same_device():
     again = MeasuredDevice(kind="cpu", name="EPYC", threads=1, matmul_flops={"fp32": 9e10})
     assert ALL.with_device(again).devices == (TWO, GPU, again)
+
+
+def test_a_measurement_in_doubt_says_so_and_takes_no_rate_away():
+    busy = MeasuredDevice(kind="cpu", name="EPYC", threads=1, matmul_flops={"fp32": 5e10}, doubt="busy: 5 tries")
+    assert ALL.with_device(busy).find("cpu", name="EPYC", threads=1) == ONE
+    new = Measurements().with_device(busy)
+    peak = new.devices[0].peak("fp32")
+    assert peak is not None
+    assert peak.source.endswith("on 1 thread; busy: 5 tries")
+    faster = replace(busy, matmul_flops={"fp32": 8e10})
+    assert new.with_device(faster).with_device(busy).devices == (faster,)
+    assert new.with_device(ONE).devices == (ONE,)
 
 
 def test_torch_s_own_threads_are_known_from_the_doctor():

@@ -141,6 +141,15 @@ def test_a_budget_of_time_that_ends_too_early_says_what_would_do():
     assert said.lines[-1] == "finishes with budget.hours=3, or with trainer.devices=3, or with budget.tokens=24K"
 
 
+def test_where_a_change_fits_the_time_is_that_of_the_run_with_it():
+    said = planned(device_bytes=16, budget=Budget(hours=1, steps=300))
+    words = "strategy=fsdp trainer.devices=2 batch.micro_batch_sequences=1"
+    assert f"fits on 2 devices with {words}" in said.lines
+    assert said.lines[-2] == f"does not finish with {words}: budget.hours ends it after 67% of the 72.0K tokens"
+    more = "strategy=fsdp batch.micro_batch_sequences=1 trainer.devices=3"
+    assert said.lines[-1].startswith(f"finishes with {words} budget.hours=1.5, or with {more}, or with ")
+
+
 def test_dollars_that_end_too_early_are_not_stretched_by_more_devices():
     said = planned(device_bytes=100, budget=Budget(usd=10, steps=300), num_ranks=2, usd_per_gpu_hour=5.0)
     assert said.lines[-1] == "finishes with budget.usd=30, or with budget.tokens=48K"

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -130,6 +132,12 @@ def test_what_the_doctor_measured_is_not_measured_anew(monkeypatch):
     assert found.flops == 1e11
     with pytest.raises(AssertionError):  # of another dtype nothing was measured
         device_peak(LOCAL, matmul="bf16", accelerator="auto", measured=measured)
+    doubted = Measurements(devices=(replace(cpu, doubt="the machine is busy"),))
+    for here, flops in ((2e11, 2e11), (5e10, 1e11)):  # measured again, and never for less
+        monkeypatch.setattr(peak, "measure_matmul", lambda dtype, here=here: here)
+        found = device_peak(LOCAL, matmul="fp32", accelerator="auto", measured=doubted)
+        assert found is not None
+        assert found.flops == flops
 
 
 def test_a_gpu_that_no_table_has_goes_by_its_measured_peak(monkeypatch):

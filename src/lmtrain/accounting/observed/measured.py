@@ -15,7 +15,8 @@ Kind = Literal["cpu", "gpu"]
 class MeasuredDevice:
     """One device, a CPU with a number of threads: FLOP/s of products by dtype, and bytes per second of a copy.
 
-    `default_threads` is torch's own choice, kept for plans without torch.
+    `default_threads` is torch's own choice, kept for plans without torch. `doubt` says why the rates may be too low,
+    nothing where two measurements agreed.
     """
 
     kind: Kind
@@ -24,12 +25,20 @@ class MeasuredDevice:
     default_threads: int | None = None
     matmul_flops: Mapping[str, float] = field(default_factory=dict[str, float])
     copy_bytes_per_second: float | None = None
+    doubt: str = ""
+
+    def at_best(self, other: "MeasuredDevice") -> "MeasuredDevice":
+        """Return this device at the better of two measurements: other work only ever slows a machine."""
+        flops = {name: max(rate, other.matmul_flops.get(name, 0.0)) for name, rate in self.matmul_flops.items()}
+        copies = [each for each in (self.copy_bytes_per_second, other.copy_bytes_per_second) if each is not None]
+        return replace(self, matmul_flops=flops, copy_bytes_per_second=max(copies, default=None))
 
     def peak(self, dtype: MatmulDtype) -> Peak | None:
         """Return the measured peak of products in `dtype`, or None without a measurement."""
         flops = self.matmul_flops.get(dtype)
         threads = "" if self.threads is None else f" on {format_count(self.threads, 'thread')}"
-        return Peak(flops, f"{MEASURED} by lmtrain doctor: {self.name} {dtype}{threads}") if flops else None
+        doubt = f"; {self.doubt}" if self.doubt else ""
+        return Peak(flops, f"{MEASURED} by lmtrain doctor: {self.name} {dtype}{threads}{doubt}") if flops else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,8 +73,11 @@ class Measurements:
         return found[-1] if found else None
 
     def with_device(self, device: MeasuredDevice) -> "Measurements":
-        """Return these with a device, in place of an older measurement of it."""
-        others = [old for old in self.devices if (old.kind, old.name, old.threads) != _identity(device)]
+        """Return these with a device, in place of an older measurement of it; one in doubt takes no rate away."""
+        others = [old for old in self.devices if _identity(old) != _identity(device)]
+        for old in self.devices:
+            if device.doubt and _identity(old) == _identity(device):
+                device = replace(device.at_best(old), doubt=device.doubt if old.doubt else "")
         return replace(self, devices=(*others, device))
 
     def with_calibration(self, key: str, calibration: Calibration) -> "Measurements":

@@ -52,53 +52,77 @@ Words = Sequence[str]
 Tried = tuple[Words, Plan]
 
 
+@dataclass(kw_only=True)
+class _Remedies:
+    """Lines so far, and the first change that fits."""
+
+    lines: list[str] = field(default_factory=list[str])
+    first: Tried | None = None
+
+    def add(self, claim: str, tried: Tried | None) -> None:
+        """Write a change that was found behind what it does."""
+        if tried:
+            self.lines.append(claim + " ".join(tried[0]))
+            self.first = self.first or tried
+
+
 def advice(plan: Plan, setting: Setting, changes: Changes) -> Advice:
-    """Name each misfit and its remedy, then the work left undone by a budget of time."""
-    lines: list[str] = []
+    """Name each misfit and its remedy, then the work left undone by a budget of time.
+
+    Where a remedy fits, the time is that of the run with it.
+    """
+    found = _Remedies()
     if plan.fits is False:
-        lines += _why_not(plan, setting, changes)
+        _add_misfit(found, plan, setting, changes)
     elif plan.fits:
         largest = _micro_batch(plan, setting)
         if largest and int(largest.rpartition("=")[2]) > plan.batch.micro_batch_sequences:
-            lines += _lines("a larger micro batch fits too: ", _first(changes, [(largest,)], _fits))
-    unfinished = _unfinished(plan, changes)
-    return Advice(lines=(*lines, *unfinished), is_possible=plan.fits is not False and not unfinished)
+            found.add("a larger micro batch fits too: ", _first(changes, [(largest,)], _fits))
+    if plan.fits is False and found.first:
+        words, fitting = found.first
+        unfinished = _unfinished(fitting, changes, words)
+    else:
+        unfinished = _unfinished(plan, changes)
+    return Advice(lines=(*found.lines, *unfinished), is_possible=plan.fits is not False and not unfinished)
 
 
-def _why_not(plan: Plan, setting: Setting, changes: Changes) -> list[str]:
+def _add_misfit(found: _Remedies, plan: Plan, setting: Setting, changes: Changes) -> None:
     memory, device_bytes = memory_of(setting, plan.batch), plan.device_bytes or 0
-    lines = [f"does not fit: {_gb(memory.total)} at the peak, {_gb(device_bytes)} on the device"]
+    found.lines.append(f"does not fit: {_gb(memory.total)} at the peak, {_gb(device_bytes)} on the device")
     smaller = _micro_batch(plan, setting)
     if smaller:
-        lines += _lines("fits with ", _first(changes, [(smaller,)], _fits))
-    sent = _lines("fits with ", _first(changes, _with_gradients_sent(plan, setting), _fits))
-    lines += [line for line in sent if not (smaller and line.endswith(smaller))]  # as large a one fits without
+        found.add("fits with ", _first(changes, [(smaller,)], _fits))
+    sent = _first(changes, _with_gradients_sent(plan, setting), _fits)
+    if sent and not (smaller and sent[0][-1] == smaller):  # as large a one fits without
+        found.add("fits with ", sent)
     for word, recomputed in changes.recomputed.items():
         if recomputed is None:
-            lines.append(f"{word} keeps only what enters each block")
+            found.lines.append(f"{word} keeps only what enters each block")
         elif largest := _micro_batch(plan, recomputed):
-            lines += _lines("fits with ", _first(changes, [(word, largest)], _fits))
+            found.add("fits with ", _first(changes, [(word, largest)], _fits))
     for word, offloaded in changes.offloaded.items():
         if not smaller and (largest := _micro_batch(plan, offloaded)):
-            lines += _lines("fits with ", _first(changes, [(word, largest)], _fits))
-    return lines if smaller or sent else [*lines, *_sharded(plan, setting, changes)]
+            found.add("fits with ", _first(changes, [(word, largest)], _fits))
+    if not (smaller or sent):
+        _add_sharded(found, plan, setting, changes)
 
 
-def _sharded(plan: Plan, setting: Setting, changes: Changes) -> list[str]:
+def _add_sharded(found: _Remedies, plan: Plan, setting: Setting, changes: Changes) -> None:
     """Say on how many devices the model fits in shards, as it is and with recomputation."""
-    lines: list[str] = []
+    num_before = len(found.lines)
     for words, tried in changes.sharded():
         everywhere = replace(tried, is_sharded=True, most_shards=None)
         largest = _micro_batch(plan, everywhere)
         is_new = (not setting.is_sharded or setting.most_shards is not None) and plan.batch.num_ranks > 1
         tries: list[Words] = [(*words, largest)] if largest else []
         tries += [(*words, *more) for more in _with_gradients_sent(plan, everywhere)]
-        if is_new and (found := _first(changes, tries, _fits)):
-            lines += _lines("fits with ", found)
+        if is_new and (here := _first(changes, tries, _fits)):
+            found.add("fits with ", here)
         else:
-            found = _first(changes, _on_more_devices(plan, tried, changes, words), _fits)
-            lines += _lines(f"fits on {format_count(found[1].batch.num_ranks, 'device')} with " if found else "", found)
-    return lines or ["does not fit on any number of devices: one sequence's activations alone are too large"]
+            more = _first(changes, _on_more_devices(plan, tried, changes, words), _fits)
+            found.add(f"fits on {format_count(more[1].batch.num_ranks, 'device')} with " if more else "", more)
+    if len(found.lines) == num_before:
+        found.lines.append("does not fit on any number of devices: one sequence's activations alone are too large")
 
 
 def _with_gradients_sent(plan: Plan, setting: Setting) -> Iterator[Words]:
@@ -120,8 +144,8 @@ def _on_more_devices(plan: Plan, tried: Setting, changes: Changes, words: Words)
         yield (*words, *devices, "batch.micro_batch_sequences=1", *step)
 
 
-def _unfinished(plan: Plan, changes: Changes) -> list[str]:
-    """Report a budget of time too short for the run's other budget, and the words to finish."""
+def _unfinished(plan: Plan, changes: Changes, words: Words = ()) -> list[str]:
+    """Report a budget of time too short for the run's other budget, and the words to finish; `words` gave the plan."""
     run, asked = plan.horizon, plan.horizon.most_steps
     if plan.speed is None or asked is None or _finishes(plan):
         return []
@@ -137,9 +161,11 @@ def _unfinished(plan: Plan, changes: Changes) -> list[str]:
             (changes.words_of_devices(num) for num in devices),
         ]
     tries.append((f"budget.tokens={format_at_most(run.tokens * share)}",) for share in (1.0, 0.98, 0.9))
-    found = [" ".join(tried[0]) for tried in (_first(changes, each, _finishes) for each in tries) if tried]
+    both = [(_typed_over(words, more) for more in each) for each in tries]
+    found = [" ".join(tried[0]) for tried in (_first(changes, each, _is_possible) for each in both) if tried]
+    given = f" with {' '.join(words)}" if words else ""
     return [
-        f"does not finish: budget.{run.limited_by} ends it after {run.steps / asked:.0%} of the "
+        f"does not finish{given}: budget.{run.limited_by} ends it after {run.steps / asked:.0%} of the "
         f"{format_quantity(asked * plan.batch.tokens_per_step)} tokens",
         *([f"finishes with {', or with '.join(found)}"] if found else []),
     ]
@@ -160,17 +186,23 @@ def _first(changes: Changes, tries: Iterable[Words], holds: Callable[[Plan], boo
     return None
 
 
+def _typed_over(words: Words, more: Words) -> Words:
+    """Return both, one word a key."""
+    keys = {word.partition("=")[0] for word in more}
+    return (*(word for word in words if word.partition("=")[0] not in keys), *more)
+
+
 def _fits(plan: Plan) -> bool:
     return plan.fits is True
+
+
+def _is_possible(plan: Plan) -> bool:
+    return plan.fits is not False and _finishes(plan)
 
 
 def _finishes(plan: Plan) -> bool:
     run = plan.horizon
     return run.seconds is None or run.most_steps is None or run.most_steps <= run.steps
-
-
-def _lines(claim: str, tried: Tried | None) -> list[str]:
-    return [claim + " ".join(tried[0])] if tried else []
 
 
 def _hundredths(number: float) -> str:

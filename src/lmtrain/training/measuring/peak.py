@@ -44,11 +44,12 @@ def device_peak(
         torch.set_num_threads(cpu_threads)  # as the Trainer will
     threads = torch.get_num_threads()
     device = measured.find("cpu", name=cpu_name(), threads=threads)
-    if device and (known := device.peak(matmul)):
+    known = device and device.peak(matmul)
+    if (device and known and not device.doubt) or matmul not in CPU_DTYPES:
         return known
-    if matmul not in CPU_DTYPES:
-        return None
     found = settled_matmul(matmul)
+    if known and known.flops > found.flops:
+        return known
     on = format_count(threads, "thread")
     what = f"{MEASURED} here: {matmul} product of two {SIDE} x {SIDE} matrices on {on}"
     return replace(found, source=f"{what}{found.source}")
