@@ -1,4 +1,5 @@
 import json
+import shlex
 from pathlib import Path
 
 import pytest
@@ -11,9 +12,11 @@ from tests.interop.hugging_face import change_config, saved
 def test_the_command_to_go_on_with_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     saved("qwen3", tmp_path / "hf")
     change_config(tmp_path / "hf", rotate_twice=True)
-    assert import_model(["hf", str(tmp_path / "hf"), str(tmp_path / "in")]) == 0
+    assert import_model(["hf", str(tmp_path / "hf"), str(tmp_path / "my base")]) == 0
     printed = capsys.readouterr()
-    assert f"lmtrain train init_from={tmp_path / 'in'} " in printed.out
+    (line,) = [line for line in printed.out.splitlines() if "lmtrain train" in line]
+    words = [f"init_from={tmp_path / 'my base'}", "source=files", "source.paths=[my/notes]"]
+    assert shlex.split(line)[2:-1] == words, "as a shell reads it"
     assert "qwen3, 40,160 parameters" in printed.out
     assert "config.json: rotate_twice is not known here and not used" in printed.err
 

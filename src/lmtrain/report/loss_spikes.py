@@ -1,6 +1,7 @@
 """Steps of a run with a loss out of line, and skipped steps, each with its training text."""
 
 import math
+import shlex
 import statistics
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -57,7 +58,7 @@ def spikes_section(points: Sequence[Point], *, texts: Texts | None, run: str) ->
         return Markup("")
     said = f"{format_count(len(spikes), 'step')}, each {NUM_SIGMAS:g} deviations above the {WINDOW_STEPS} before it, "
     said += f"or skipped; the highest {min(MOST_SHOWN, len(spikes))}. "
-    said += f"All of a step's text: lmtrain data show {run} --step N"
+    said += f"All of a step's text: lmtrain data show {shlex.quote(run)} --step N"
     rows = [
         (f"{spike.step:,}", f"{spike.loss:.4g}", f"{spike.mean:.4g}", "skipped" if spike.was_skipped else "trained")
         for spike in spikes[:MOST_SHOWN]

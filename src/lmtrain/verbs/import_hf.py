@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import shlex
 import sys
 from pathlib import Path
 
@@ -30,14 +31,14 @@ def _model(arguments: argparse.Namespace) -> int:
     import_folder(
         model, arguments.out, max_shard_bytes=int(parse_quantity(arguments.max_shard_bytes, "max_shard_bytes"))
     )
-    command = f"lmtrain train init_from={arguments.out}"
+    command = shlex.join(["lmtrain", "train", f"init_from={arguments.out}"])
     if arguments.json:
         print(json.dumps({"folder": str(arguments.out), "parameters": model.num_parameters, "command": command}))
         return EXIT_DONE
     print(
         f"{arguments.out}: {model.description.model_type}, {model.num_parameters:,} parameters. To train on from it:\n"
     )
-    print(f"  {command} source=files source.paths=[...] budget.tokens=...")
+    print(f"  {command} source=files 'source.paths=[my/notes]' budget.tokens=...")
     return EXIT_DONE
 
 
@@ -53,7 +54,7 @@ def _adapter(arguments: argparse.Namespace) -> int:
     from lmtrain.interop.peft_import import open_peft
 
     num_modules = import_merged(model_to_export(arguments.base), open_peft(arguments.folder), arguments.out)
-    command = f"lmtrain train init_from={arguments.out}"
+    command = shlex.join(["lmtrain", "train", f"init_from={arguments.out}"])
     if arguments.json:
         print(json.dumps({"folder": str(arguments.out), "modules": num_modules, "command": command}))
     else:

@@ -1,5 +1,6 @@
 """`lmtrain stop PATH`: a clean stop of a run or a sweep with a checkpoint, from any machine with its folder."""
 
+import shlex
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -67,7 +68,9 @@ def _require_running(folder: Path) -> None:
     status = settled_status(folder)
     if status is None or status.status != "RUNNING":
         state = "not a run" if status is None else status.shown.lower()
-        raise ConfigurationError(f"{folder} is not under way: {state}; `lmtrain ls {folder.parent}` lists the runs.")
+        raise ConfigurationError(
+            f"{folder} is not under way: {state}; `lmtrain ls {shlex.quote(str(folder.parent))}` lists the runs."
+        )
 
 
 def _require_sweep(sweep: Path) -> None:
@@ -75,9 +78,8 @@ def _require_sweep(sweep: Path) -> None:
         find_runs([sweep])
     read_sweep(sweep)  # refuses one of another version
     if not is_under_way(sweep):
-        raise ConfigurationError(
-            f"{sweep} is not under way: no process holds the sweep; `lmtrain ls {sweep}` lists its runs."
-        )
+        runs = shlex.join(["lmtrain", "ls", str(sweep)])
+        raise ConfigurationError(f"{sweep} is not under way: no process holds the sweep; `{runs}` lists its runs.")
 
 
 def _ask_run(folder: Path) -> Stopping:

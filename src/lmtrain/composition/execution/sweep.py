@@ -1,5 +1,6 @@
 """A sweep: every trial is checked before the first trains; then one after another, and a stop from outside ends it."""
 
+import shlex
 import sys
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
@@ -73,7 +74,7 @@ def run_sweep(trials: Sequence[Job], ends: Iterable[tuple[Job, int]]) -> int:
         if record.unranked:
             print(f"  {record.unranked}")
         last = trials[-1]
-        shown = f"{last.config.run.root}/{grid_folder(last).relative_to(last.root)}"
+        shown = shlex.quote(f"{last.config.run.root}/{grid_folder(last).relative_to(last.root)}")
         print(f"  side by side: lmtrain compare {shown}")
         print(f"  as a page: lmtrain report {shown}")
         logger = last.config.logger.build()

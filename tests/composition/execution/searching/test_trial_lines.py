@@ -8,8 +8,9 @@ from tests.trials import trial
 def test_the_last_lines_name_the_best_and_the_command_to_train_it(capsys: pytest.CaptureFixture[str]) -> None:
     sweep = SweepFile(name="s", kind="search", metric="validation/loss", fingerprint="f", command="c")
     sweep.trials = [trial(3, 2.0), trial(4, 1.0, 1.1), SweepTrial(number=5, values={}, state="out_of_memory")]
-    TrialLines("runs/s", "python train.py", ["model=llama_micro"]).last_lines(sweep)
+    TrialLines("my runs/s", "python train.py", ["model=llama_micro"]).last_lines(sweep)
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "3 trials: 2 finished, 1 out of memory; validation/loss, lower is better"
     assert lines[1].split() == ["trial", "4", "1.0500,", "deviation", "0.1000", "of", "2", "seeds", "optimizer.lr=0.4"]
+    assert lines[-1] == "as a page, with each key's importance: lmtrain report 'my runs/s'"
     assert lines[-3] == "train the best: python train.py model=llama_micro optimizer.lr=0.4"

@@ -62,9 +62,9 @@ class TrialLines:
             if noise := noise_words(finished):
                 print(noise)
             print(f"train the best: {self.program} {shlex.join([*self.fixed, *finished[0].words])}")
-        print(f"{self.folder}/sweep.json has all; side by side: lmtrain compare {self.folder}")
+        print(f"{self.folder}/sweep.json has all; side by side: lmtrain compare {shlex.quote(self.folder)}")
         importance = "" if sweep.unranked else ", with each key's importance"
-        print(f"as a page{importance}: lmtrain report {self.folder}")
+        print(f"as a page{importance}: lmtrain report {shlex.quote(self.folder)}")
 
 
 def _state_words(trial: SweepTrial) -> str:
