@@ -23,6 +23,11 @@ def test_compare_refuses_a_chart_in_a_folder_that_is_not_there(tmp_path):
         compare([str(tmp_path), "--chart", str(tmp_path / "nowhere/a.svg")])
 
 
+def test_compare_refuses_a_target_that_is_no_number(tmp_path):
+    with pytest.raises(ConfigurationError, match="--target nan is reached by no run"):
+        compare([str(tmp_path), "--target", "nan"])
+
+
 def test_compare_states_its_exit_codes(capsys):
     with pytest.raises(SystemExit):
         compare(["--help"])

@@ -1,6 +1,7 @@
 """`lmtrain compare`: runs side by side."""
 
 import json
+import math
 from pathlib import Path
 
 from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE
@@ -29,6 +30,8 @@ def compare(words: list[str], *, program: str = "lmtrain compare") -> int:
     arguments = parser.parse_args(words)
     if arguments.chart and not arguments.chart.absolute().parent.is_dir():
         raise ConfigurationError(f"--chart {arguments.chart}: there is no folder {arguments.chart.parent}; create it.")
+    if arguments.target is not None and not math.isfinite(arguments.target):
+        raise ConfigurationError(f"--target {arguments.target} is reached by no run; write a finite number, as 1.9.")
     found = compare_runs(
         find_runs(arguments.runs),
         metric=arguments.metric,
