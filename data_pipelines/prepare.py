@@ -73,7 +73,7 @@ def prepare(
         ),
     )
     if source.has_conversations:
-        _require_chat_tokens(tokenizer)
+        _require_chat_tokens(tokenizer, source.name)
     build = Build(
         question,
         engine=engine or LocalEngine(),
@@ -88,12 +88,12 @@ def prepare(
     return DatasetFolder(folder)
 
 
-def _require_chat_tokens(tokenizer: TokenizerSpec) -> None:
+def _require_chat_tokens(tokenizer: TokenizerSpec, source: str) -> None:
     known = tokenizer.special_tokens
     if not any(all(token in known for token in style.special_tokens) for style in STYLES):
         styles = ", ".join(style.name for style in STYLES)
         raise ConfigurationError(
-            "source.messages_column reads conversations, and this tokenizer has the special tokens of no style "
+            f"{source} gives conversations, and this tokenizer has the special tokens of no style "
             f"({styles}); set tokenizer.chat=true, or take the tokenizer of a chat model. A base of "
             "init_from brings its own: train one with tokenizer.chat=true."
         )

@@ -184,7 +184,7 @@ def visible(root):
 def test_conversations_without_chat_tokens_are_refused_before_anything_is_read(tmp_path, spec):
     (tmp_path / "chats.jsonl").write_text('{"messages": [{"role": "user", "content": "hi"}]}\n')
     chats = Files(paths=[str(tmp_path / "chats.jsonl")], messages_column="messages")
-    with pytest.raises(ConfigurationError, match=r"source\.messages_column .*set tokenizer\.chat=true, or take"):
+    with pytest.raises(ConfigurationError, match=r"^files gives conversations, .*set tokenizer\.chat=true, or take"):
         make(tmp_path / "data", source=chats, tokenizer=spec)
     assert not (tmp_path / "data").exists()
 

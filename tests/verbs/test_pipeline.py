@@ -94,6 +94,12 @@ def test_nanochat_s_speedrun_fits_and_takes_its_published_hours_and_a_plan_beyon
     assert "base: does not fit: 80.7 GB at the peak, 80.0 GB on the device" in capsys.readouterr().out
 
 
+def test_a_typing_error_in_a_late_stage_ends_it_before_the_first(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"stage talker: optimiser\.lr=3: there is no key"):
+        pipeline([f"run.root={tmp_path}", "talker.optimiser.lr=3"])
+    assert not any(tmp_path.iterdir())
+
+
 def test_two_pipelines_of_one_name_are_not_run_at_once(tmp_path: Path) -> None:
     (tmp_path / "p").mkdir()
     hold = (

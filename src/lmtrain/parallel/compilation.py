@@ -111,7 +111,19 @@ def compile_where_possible(model: LanguageModel) -> LanguageModel:
     if missing:
         warnings.warn(f"compile=auto runs eagerly: {missing}. compile=none silences this.", stacklevel=2)
         return model
-    return compile_whole(model) if len(model.blocks) <= WHOLE_UP_TO_BLOCKS else compile_blocks(model)
+    return compile_whole(model) if is_shallow(model) else compile_blocks(model)
+
+
+def is_shallow(model: LanguageModel) -> bool:
+    """Tell whether a model has few enough blocks for one graph."""
+    return len(model.blocks) <= WHOLE_UP_TO_BLOCKS
+
+
+def chosen_parts(model: LanguageModel) -> str:
+    """Return the parts that `auto` compiles of a model, and why."""
+    if is_shallow(model):
+        return f"the whole model in one graph: {len(model.blocks)} blocks, of {WHOLE_UP_TO_BLOCKS} at most"
+    return f"block by block: {len(model.blocks)} blocks, above {WHOLE_UP_TO_BLOCKS}"
 
 
 def missing_compiler() -> str | None:

@@ -14,18 +14,20 @@ from lmtrain.tracking.run_log import Point, RunLog
 from lmtrain.tracking.settled_status import settled_status
 
 FOLDER = "evaluation"
+SCORED_AT = "scored_at"  # seconds since 1970, beside each kept score
 
 
 def keep_scores(run: Path, *, step: int, tokens: int, scores: Mapping[str, Any]) -> str | None:
     """Add scores of a checkpoint to its run; return a line where MLflow could not be told.
 
-    `scores` are objects with a `score` each, under their metrics' names; they join those kept for this step before.
+    `scores` are objects with a `score` each, under their metrics' names; they join those kept for this step before,
+    each with its time.
     """
-    file = scores_file(run, step)
+    file, now = scores_file(run, step), time.time()
     file.parent.mkdir(exist_ok=True)
-    write_json(file, {**read_json(file), **scores})
+    write_json(file, {**read_json(file), **{name: {**one, SCORED_AT: now} for name, one in scores.items()}})
     log = RunLog(run)
-    log.extend([Point(time.time(), step, tokens, {name: float(one["score"]) for name, one in scores.items()})])
+    log.extend([Point(now, step, tokens, {name: float(one["score"]) for name, one in scores.items()})])
     log.close()
     return tell_mlflow(run)
 
@@ -41,6 +43,13 @@ def tell_mlflow(run: Path) -> str | None:
     except LMTRAIN_ERRORS as problem:
         return f"{run} has more than its run in MLflow: {redact_text(str(problem))}"
     return None
+
+
+def scores_since(run: Path, began: float) -> dict[str, Any]:
+    """Return the newest checkpoint's scores kept since a time: not those of another command before."""
+    files = sorted((run / FOLDER).glob("*.json"))
+    kept: dict[str, Any] = read_json(files[-1]) if files else {}
+    return {name: one for name, one in kept.items() if one.get(SCORED_AT, 0) >= began}
 
 
 def scores_file(run: Path, step: int) -> Path:

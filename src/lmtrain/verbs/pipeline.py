@@ -7,6 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
+from lmtrain.composition.execution.pipeline_check import require_trainings
 from lmtrain.composition.execution.pipeline_run import EndedStage, done_stages, run_preflight, run_stages
 from lmtrain.composition.execution.pipeline_stages import FLAGS, TRAIN, CommandPipeline, read_pipeline, require_files
 from lmtrain.errors import EXIT_DONE, EXIT_NO, ConfigurationError
@@ -50,6 +51,7 @@ def pipeline(words: list[str], *, program: str = "lmtrain pipeline") -> int:
     if "--plan" in words:
         return _plan(read, is_json=is_json)
     require_files(read)
+    require_trainings(read)
     read.folder.mkdir(parents=True, exist_ok=True)
     busy = f"{read.folder} is already at work in process HOLDER; wait for it, or choose another run.name."
     note = f"{this_process()}\n"

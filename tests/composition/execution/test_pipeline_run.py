@@ -8,6 +8,7 @@ import pytest
 from lmtrain.composition.execution import pipeline_run
 from lmtrain.composition.execution.pipeline_run import done_stages, run_preflight, run_stages
 from lmtrain.composition.execution.pipeline_stages import CommandPipeline, read_pipeline
+from lmtrain.tracking.scores import keep_scores
 from lmtrain.tracking.status import Status, write_status
 
 NAMES = ["base", "base_text", "base_answers", "talker", "talker_answers", "exported"]
@@ -39,8 +40,7 @@ def leave(output: Path, command: list[str]) -> None:
         (output / "checkpoints" / "step_00000001").mkdir(parents=True, exist_ok=True)
         write_status(output, Status("FINISHED", 0))
     elif command[0] == "evaluate":
-        (output / "evaluation").mkdir(exist_ok=True)
-        (output / "evaluation" / "step_00000001.json").write_text(json.dumps({"answers/all": {"score": 0.5}}))
+        keep_scores(output, step=1, tokens=1, scores={"answers/all": {"score": 0.5}})
     else:
         output.mkdir()  # an export takes a new folder alone
         (output / "config.json").write_text("{}")
@@ -53,7 +53,14 @@ def read(tmp_path: Path) -> CommandPipeline:
 def test_all_stages_run_once_and_again_only_what_is_missing(run, tmp_path: Path) -> None:
     assert run() == (0, NAMES)
     assert run() == (0, [])
-    assert done_stages(read(tmp_path))["talker_answers"].scores == {"answers/all": {"score": 0.5}}
+    assert done_stages(read(tmp_path))["talker_answers"].scores["answers/all"]["score"] == 0.5
+    by_hand = {"answers/all": {"score": 1.0}, "core/mean": {"score": 0.2}}
+    keep_scores(tmp_path / "p" / "talker", step=1, tokens=1, scores=by_hand)
+    assert run("pipeline.stages.talker_answers.words=[--made,9]") == (0, ["talker_answers"])
+    pipeline = read_pipeline([f"run.root={tmp_path}", "run.name=p", "pipeline.stages.talker_answers.words=[--made,9]"])
+    own = done_stages(pipeline)["talker_answers"].scores
+    assert {name: one["score"] for name, one in own.items()} == {"answers/all": 0.5}, "a score by hand is no stage's"
+    assert run() == (0, ["talker_answers"])
     (tmp_path / "p" / "exported" / "config.json").unlink()
     assert run() == (0, ["exported"])
 
@@ -111,7 +118,7 @@ def test_an_export_killed_before_it_was_recorded_is_made_again_and_a_stranger_s_
 
 
 def test_a_preflight_comes_first_is_cleared_away_and_comes_once(tmp_path: Path, monkeypatch) -> None:
-    pipeline, called, code = read_pipeline([f"run.root={tmp_path}", "+pipeline.preflight_steps=2"]), list[str](), [3]
+    pipeline, called, code = read_pipeline([f"run.root={tmp_path}", "pipeline.preflight_steps=2"]), list[str](), [3]
     short = pipeline.preflight()
 
     def call(command: list[str]) -> int:

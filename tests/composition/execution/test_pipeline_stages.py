@@ -47,7 +47,7 @@ def test_a_change_reaches_the_stages_behind_it_and_no_other() -> None:
     ("word", "said"),
     [
         ("pipeline=speed_run", "pipeline=speed_run: there is no such option. Did you mean 'speedrun'"),
-        ("+pipeline.preflight_steps=-1", r"preflight_steps=-1 is no number of steps; nearest valid: 2, or 0"),
+        ("pipeline.preflight_steps=-1", r"preflight_steps=-1 is no number of steps; nearest valid: 2, or 0"),
         ("+pipeline.stages={../../x: {verb: train}}", r"stages\.\.\./\.\./x has a name of other characters"),
         ("pipeline.stages.base.verb=[train]", r"base\.verb=\['train'\] is no verb"),
         ("pipeline.stages.base.verb=trian", r"base\.verb=trian is no verb .* Did you mean 'train'\?"),

@@ -43,6 +43,24 @@ def test_auto_knows_whether_it_will_be_compiled(
     assert isinstance(fitted.kernel, kernel)
 
 
+@pytest.mark.parametrize(
+    ("words", "missing", "told"),
+    [
+        (["compile=auto"], None, "compile=auto: the whole model in one graph: 2 blocks, of 8 at most\n"),
+        (["compile=auto", "model.num_layers=9"], None, "compile=auto: block by block: 9 blocks, above 8\n"),
+        (["compile=auto"], "no c++", ""),
+        (["compile=blocks"], None, ""),
+    ],
+)
+def test_a_choice_of_compilation_is_told_with_its_reason(
+    tiny_job: MakeJob, monkeypatch: pytest.MonkeyPatch, capsys, words: list[str], missing: str | None, told: str
+) -> None:
+    monkeypatch.setattr("lmtrain.composition.parts.kernels.missing_compiler", lambda: missing)
+    build_run(tiny_job(*words), rank=0, log=None)
+    lines = [line for line in capsys.readouterr().out.splitlines(keepends=True) if line.startswith("compile=")]
+    assert "".join(lines) == told
+
+
 def test_the_model_gets_the_fitted_kernel(tiny_job: MakeJob, monkeypatch: pytest.MonkeyPatch) -> None:
     chosen = Eager()
     monkeypatch.setattr(Auto, "fitted", lambda self, place: chosen)

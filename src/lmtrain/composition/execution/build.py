@@ -15,7 +15,7 @@ from lmtrain.composition.nodes.node import Node
 from lmtrain.composition.nodes.source_signatures import gives_nothing
 from lmtrain.composition.parts.adapters import adapting, planned_model
 from lmtrain.composition.parts.cuda_graphs import graphs_of
-from lmtrain.composition.parts.kernels import device_type, fit_attention, fit_loss, is_compiled
+from lmtrain.composition.parts.kernels import device_type, fit_attention, fit_loss, is_compiled, tell_of_compilation
 from lmtrain.composition.parts.objective import attention_for, before_training, objective_of
 from lmtrain.composition.parts.optimizers import build_optimizer
 from lmtrain.composition.parts.precision import build_precision, tell_of_precision
@@ -102,6 +102,7 @@ def build_run(
     datamodule.total_steps = context.plan.horizon.steps
     print_lines(datamodule, context.plan, config, rank=rank)
     attention.tell(events, rank=rank)
+    tell_of_compilation(config, model, rank=rank)
     facts = {"context": context, "num_ranks": config.num_ranks, "compute_dtype": precision.compute_dtype}
     parallelism = build_strategy(config, facts=facts)
     tell_of_precision(precision, model, context, strategy_casts=parallelism.casts_parameters)

@@ -24,6 +24,7 @@ from lmtrain.composition.execution.start import set_aside
 from lmtrain.errors import EXIT_CONFIGURATION, EXIT_DONE
 from lmtrain.tracking.atomic_files import read_json, write_json
 from lmtrain.tracking.run_folder import RunFolder
+from lmtrain.tracking.scores import scores_since
 from lmtrain.tracking.settled_status import settled_status
 
 STATE: Final = "pipeline.json"
@@ -65,7 +66,7 @@ def run_stages(pipeline: CommandPipeline, *, tell: Callable[[str], None]) -> int
             tell(f"{title}: done in {done[stage.name].seconds:.0f} s, nothing has changed")
             continue
         tell(f"{title}: lmtrain {' '.join(pipeline.command(stage))}")
-        began = time.monotonic()
+        began, began_at = time.monotonic(), time.time()
         code = _attempt(pipeline, stage, cause=[pipeline.key(stage), done[stage.of].ended_at if stage.of else 0])
         if code != EXIT_DONE:
             tell(f"{title} ended with exit code {code}; {_way_on(pipeline, stage, code)}")
@@ -74,7 +75,7 @@ def run_stages(pipeline: CommandPipeline, *, tell: Callable[[str], None]) -> int
             key=pipeline.key(stage),
             seconds=time.monotonic() - began,
             ended_at=time.time(),
-            scores=_scores(pipeline, stage),
+            scores=scores_since(pipeline.output(stage), began_at) if stage.verb == EVALUATE else {},
         )
         rows = _recorded(pipeline) | {name: asdict(one) for name, one in done.items()}
         kept = read_json(pipeline.folder / STATE)
@@ -173,13 +174,6 @@ def _make_room(pipeline: CommandPipeline, stage: PipelineStage, *, cause: list[s
     if stage.verb == TRAIN or not output.exists():  # a stranger's folder is refused by the export
         write_json(pipeline.folder / STATE, {**kept, BEGUN: {**causes, stage.name: cause}})
     return older
-
-
-def _scores(pipeline: CommandPipeline, stage: PipelineStage) -> dict[str, Any]:
-    if stage.verb != EVALUATE:
-        return {}
-    files = sorted((pipeline.output(stage) / "evaluation").glob("*.json"))
-    return read_json(files[-1]) if files else {}
 
 
 def _recorded(pipeline: CommandPipeline) -> dict[str, dict[str, Any]]:

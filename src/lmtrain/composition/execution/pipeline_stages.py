@@ -99,10 +99,17 @@ class CommandPipeline:
         place = [f"run.root={self.root}", f"run.name={self.name}/{stage.name}"]
         return [TRAIN, *place, *(f"init_from={run}" for run in source), *self.words, *stage.words, *self.flags]
 
-    def planned_words(self, stage: PipelineStage) -> list[str]:
-        """Return a training stage's words for a plan, before its starting run exists."""
-        base = self.planned_words(self.stage(stage.of)) if stage.of else []
-        kept = [word for word in base if not word.lstrip("+~").startswith(NOT_THE_BASE_S)]
+    def planned_words(self, stage: PipelineStage, *, only: Sequence[str] = ()) -> list[str]:
+        """Return a training stage's words for a plan, before its starting run exists.
+
+        `only` are the groups taken from the words of its base, by default all that a run hands on.
+        """
+        base = self.planned_words(self.stage(stage.of), only=only) if stage.of else []
+        kept = [
+            word
+            for word in base
+            if not word.lstrip("+~").startswith(NOT_THE_BASE_S) and (not only or _first(word) in only)
+        ]
         anew = ANEW if stage.of else ()
         return [*kept, *(word for word in self.words if word not in kept), *anew, *stage.words]
 

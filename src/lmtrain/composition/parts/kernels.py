@@ -11,7 +11,7 @@ from lmtrain.errors import EnvironmentProblem
 from lmtrain.losses.base import TokenLoss
 from lmtrain.models.attention.base import Attention, KernelTarget
 from lmtrain.models.base import LanguageModel
-from lmtrain.parallel.compilation import missing_compiler
+from lmtrain.parallel.compilation import chosen_parts, missing_compiler
 from lmtrain.tracking.timekeeping.events import EventLog
 
 
@@ -58,6 +58,12 @@ def is_compiled(config: RunConfig) -> bool:
     """Tell whether the run will be compiled on this machine."""
     found = config.compilation
     return found.compiles and (not found.falls_back or missing_compiler() is None)
+
+
+def tell_of_compilation(config: RunConfig, model: LanguageModel, *, rank: int) -> None:
+    """Print once what a choice by the model's depth compiles; a lacking compiler has its own warning."""
+    if rank == 0 and config.compilation.falls_back and is_compiled(config):
+        print(f"compile={config.compile.word}: {chosen_parts(model)}", flush=True)
 
 
 def fit_loss(config: RunConfig, model: LanguageModel) -> TokenLoss:
