@@ -13,7 +13,7 @@ def test_scores_join_those_of_their_step_and_the_run_s_curves(tmp_path):
     assert (
         keep_scores(run.path, step=5, tokens=50, scores={"core/mean": {"score": 0.25, "standard_error": 0.1}}) is None
     )
-    began = read_json(scores_file(run.path, 5))["core/mean"]["scored_at"] + 1e-6
+    began = scores_since(run.path, 0)["core/mean"]["scored_at"] + 1e-6
     keep_scores(run.path, step=5, tokens=50, scores={"core/copa": {"score": -0.5}})
     assert set(scores_since(run.path, began)) == {"core/copa"}, "another command's score is not this one's"
     assert set(read_json(scores_file(run.path, 5))) == {"core/mean", "core/copa"}

@@ -36,12 +36,19 @@ def scored(capsys: pytest.CaptureFixture[str], *words: object) -> dict[str, dict
     return json.loads(capsys.readouterr().out)["scores"]
 
 
+def without_time(kept: object) -> dict[str, object]:
+    """Return a kept score as it was printed."""
+    assert isinstance(kept, dict)
+    assert kept.pop("scored_at") > 0
+    return kept
+
+
 def test_a_run_is_scored_on_its_own_test_split_and_keeps_it(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = scored(capsys, run)
     assert list(found) == ["evaluation/test/bits_per_byte"]
     (kept,) = (run / "evaluation").iterdir()
     assert kept.name == "step_00000016.json"
-    assert read_json(kept) == found
+    assert found.items() == {name: without_time(one) for name, one in read_json(kept).items()}.items()
     *_, last = read_points(run / "metrics.jsonl")
     assert last.metrics == {"evaluation/test/bits_per_byte": found["evaluation/test/bits_per_byte"]["score"]}
 
@@ -87,13 +94,14 @@ def test_chat_tasks_and_those_of_lm_eval_are_scored_and_kept(
     copies, tasks = write_copies(tmp_path / "copies"), write_tasks(tmp_path / "tasks")
     words = ["--chat", copies, "--tasks", "mmlu,gsm8k", "--num-new-tokens", 3, "--max-items", 2]
     found = scored(capsys, run, *words, "--lm-eval", "next_choice", "--task-folder", tasks)
-    names = ["chat/mmlu", "chat/gsm8k", "chat/mean", "lm_eval/next_choice/acc", "lm_eval/next_choice/acc_norm"]
+    names = ["chat/mmlu", "chat/gsm8k", "chat/mean_of_2", "lm_eval/next_choice/acc", "lm_eval/next_choice/acc_norm"]
     assert list(found) == names
     assert all(one["standard_error"] is not None for one in found.values())
-    assert found["chat/mean"]["score"] == pytest.approx(
+    assert found["chat/mean_of_2"]["score"] == pytest.approx(
         (found["chat/mmlu"]["score"] + found["chat/gsm8k"]["score"]) / 2
     )
-    assert found.items() <= read_json(run / "evaluation" / "step_00000016.json").items()
+    kept = read_json(run / "evaluation" / "step_00000016.json")
+    assert found.items() <= {name: without_time(one) for name, one in kept.items()}.items()
     *_, last = read_points(run / "metrics.jsonl")
     assert set(names) <= set(last.metrics)
     assert evaluate([str(run), "--chat", str(copies), "--tasks", "mmlu"]) == 0

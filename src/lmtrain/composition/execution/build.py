@@ -15,7 +15,7 @@ from lmtrain.composition.nodes.node import Node
 from lmtrain.composition.nodes.source_signatures import gives_nothing
 from lmtrain.composition.parts.adapters import adapting, planned_model
 from lmtrain.composition.parts.cuda_graphs import graphs_of
-from lmtrain.composition.parts.kernels import device_type, fit_attention, fit_loss, is_compiled, tell_of_compilation
+from lmtrain.composition.parts.kernels import compilation_line, device_type, fit_attention, fit_loss, is_compiled
 from lmtrain.composition.parts.objective import attention_for, before_training, objective_of
 from lmtrain.composition.parts.optimizers import build_optimizer
 from lmtrain.composition.parts.precision import build_precision, tell_of_precision
@@ -100,9 +100,8 @@ def build_run(
         pause_after=job.pause_after,
     )
     datamodule.total_steps = context.plan.horizon.steps
-    print_lines(datamodule, context.plan, config, rank=rank)
+    print_lines(datamodule, context.plan, config, model, rank=rank)
     attention.tell(events, rank=rank)
-    tell_of_compilation(config, model, rank=rank)
     facts = {"context": context, "num_ranks": config.num_ranks, "compute_dtype": precision.compute_dtype}
     parallelism = build_strategy(config, facts=facts)
     tell_of_precision(precision, model, context, strategy_casts=parallelism.casts_parameters)
@@ -143,12 +142,13 @@ def build_callbacks(config: RunConfig, facts: dict[str, Any]) -> dict[str, pl.Ca
     return built
 
 
-def print_lines(datamodule: TokenDataModule, plan: Plan, config: RunConfig, *, rank: int) -> None:
-    """Find or build the packing's index on every rank; log once the data read, the base, the scaling and the export."""
+def print_lines(datamodule: TokenDataModule, plan: Plan, config: RunConfig, model: LanguageModel, *, rank: int) -> None:
+    """Find or build the packing's index on every rank; log once what a run decides on it, and on its model."""
     lines = [*datamodule.data_lines(), rate_line(config), *datamodule.packing_lines(), *datamodule.loss_lines()]
     lines += [datamodule.sources_line(datamodule.total_steps or 0), base_line(config)]
     lines.append(first_limit_line(config.budget, plan.horizon))
     lines += [plan.scaling.line() if plan.scaling else None, export_line(config.model.values)]
+    lines.append(compilation_line(config, model))
     for line in lines if rank == 0 else []:
         if line:
             print(line, flush=True)

@@ -60,10 +60,10 @@ def is_compiled(config: RunConfig) -> bool:
     return found.compiles and (not found.falls_back or missing_compiler() is None)
 
 
-def tell_of_compilation(config: RunConfig, model: LanguageModel, *, rank: int) -> None:
-    """Print once what a choice by the model's depth compiles; a lacking compiler has its own warning."""
-    if rank == 0 and config.compilation.falls_back and is_compiled(config):
-        print(f"compile={config.compile.word}: {chosen_parts(model)}", flush=True)
+def compilation_line(config: RunConfig, model: LanguageModel) -> str | None:
+    """Say what a choice by the model's depth compiles; a lacking compiler has its own warning."""
+    is_chosen = config.compilation.falls_back and is_compiled(config)
+    return f"compile={config.compile.word}: {chosen_parts(model)}" if is_chosen else None
 
 
 def fit_loss(config: RunConfig, model: LanguageModel) -> TokenLoss:

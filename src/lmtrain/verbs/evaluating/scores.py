@@ -117,7 +117,7 @@ def _chat_scores(
         for line in chat_lines(of_core):
             say(line)
         facts = {"standard_error": of_core.standard_error, "num_tasks": len(of_core.tasks)}
-        yield "chat/mean", {"score": of_core.core, **facts}
+        yield _mean_name("chat", asked, of_core), {"score": of_core.core, **facts}
 
 
 def _harness_scores(asked: argparse.Namespace, loaded: LoadedModel, tasks: HarnessTasks, say: Say) -> Iterator[Named]:
@@ -151,7 +151,13 @@ def _core_scores(
         say(line)
     for task in core.tasks:
         yield f"core/{task.label}", _task_facts(task)
-    yield "core/mean", {"score": core.core, "standard_error": core.standard_error, "num_tasks": len(core.tasks)}
+    facts = {"standard_error": core.standard_error, "num_tasks": len(core.tasks)}
+    yield _mean_name("core", asked, core), {"score": core.core, **facts}
+
+
+def _mean_name(group: str, asked: argparse.Namespace, core: CoreScore) -> str:
+    """Name a mean: that of typed tasks neither replaces the whole one nor joins its curve."""
+    return f"{group}/mean_of_{len(core.tasks)}" if asked.tasks else f"{group}/mean"
 
 
 def _answer_scores(
