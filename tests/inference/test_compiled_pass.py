@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from lmtrain.errors import ConfigurationError
+from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.inference.cache_step import Piece, Step
 from lmtrain.inference.compiled_pass import CompiledPass
 from lmtrain.inference.engine import EngineLimits, TextEngine
@@ -69,3 +69,14 @@ def test_experts_are_refused():
     mixture = noisy(Llama(**{**LLAMA, "vocab_size": 300}, experts=EXPERTS))
     with pytest.raises(ConfigurationError, match="--compile: a pass of small depends on the values of tensors"):
         replace(small_model(), model=mixture, compiles=True).engine()
+
+
+def test_a_compiler_that_fails_is_one_line(monkeypatch):
+    def fails(*_, **__):
+        raise RuntimeError("InvalidCxxCompiler:\nno working compiler")
+
+    monkeypatch.setattr(torch, "compile", lambda graph, **_: fails)
+    with pytest.raises(
+        EnvironmentProblem, match=r"--compile: torch's compiler failed .InvalidCxxCompiler: no working comp"
+    ):
+        replace(small_model(), compiles=True).engine()

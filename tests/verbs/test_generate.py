@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from lmtrain.errors import ConfigurationError, DataError, EnvironmentProblem
+from lmtrain.inference.loaded_model import LoadedModel
 from lmtrain.verbs.generate import generate
 from tests import tiny
 from tests.interop.hugging_face import saved
@@ -47,6 +48,18 @@ def test_text_is_printed_as_it_comes(folder: Path, capsys: pytest.CaptureFixture
 def test_a_text_beyond_the_context_says_so(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert generate([str(folder), "--prompt", "ab", "--num-new-tokens", "70", "--past-the-end"]) == 0
     assert "of it the newest 64 tokens were read" in capsys.readouterr().err
+
+
+def test_a_wrong_length_is_refused_before_the_engine_and_nothing_shown_before_it(folder, capsys, monkeypatch):
+    def fails(*_):
+        raise EnvironmentProblem("--compile: torch's compiler failed")
+
+    monkeypatch.setattr(LoadedModel, "engine", fails)
+    with pytest.raises(EnvironmentProblem):
+        generate([str(folder), "--prompt", "ab"])
+    assert capsys.readouterr().out == ""
+    with pytest.raises(ConfigurationError, match="num_new_tokens=0"):  # before a minute of compiling
+        generate([str(folder), "--num-new-tokens", "0", "--json"])
 
 
 def test_seeds_tell_texts_apart(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

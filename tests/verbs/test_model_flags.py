@@ -1,4 +1,5 @@
 import argparse
+import os
 
 import pytest
 
@@ -34,6 +35,9 @@ def test_a_folder_that_is_none_is_refused():
 
 def test_a_compiled_pass_needs_a_compiler(monkeypatch, tmp_path):
     saved("llama", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
     monkeypatch.setattr("lmtrain.parallel.compilation.missing_compiler", lambda: "no C++ compiler is on PATH")
     with pytest.raises(EnvironmentProblem, match=r"--compile: no C\+\+ compiler is on PATH; install one"):
         read_model(parsed("--compile", run=tmp_path))
+    assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == str(tmp_path / ".cache" / "inductor")  # found by a second start

@@ -6,7 +6,7 @@ from typing import Any, final
 
 from tokenizers import Tokenizer as FastTokenizer
 
-from lmtrain.errors import ConfigurationError, DataError
+from lmtrain.errors import ConfigurationError, DataError, EnvironmentProblem
 from lmtrain.inference.engine import EngineLimits, TextEngine
 from lmtrain.inference.generation import Request
 from lmtrain.interop.tokenizer_files import GENERATION_CONFIG, TOKENIZER_CONFIG
@@ -71,14 +71,13 @@ class LoadedModel:
 
         Raises:
             ConfigurationError: The model's pass cannot be compiled.
+            EnvironmentProblem: The compiler fails.
         """
         pieces = self.tokenizer.bytes_of_ids()
         if not self.compiles:
             return TextEngine(self.model, pieces, limits=limits)
         engine = TextEngine(self.model, pieces, limits=limits, compiles=True)
-        # The first pass reads a prompt, the second is recorded, the third compiled.
-        for _ in engine.run([Request(prompt=[self.first_id], num_new_tokens=3)]):
-            pass
+        _compile(engine)
         if not engine.read.is_compiled:
             raise ConfigurationError(
                 f"--compile: a pass of {self.name} depends on the values of tensors, as that of experts; leave it out."
@@ -94,6 +93,16 @@ class LoadedModel:
         if not is_unicode(prompt):
             raise DataError(f"prompt={prompt[:40]!r} has bytes outside UTF-8; correct them.")
         return self.tokenizer.encode(prompt) or [self.tokenizer.end_of_text_id]
+
+
+def _compile(engine: TextEngine) -> None:
+    """Compile before the first text: a pass reads a prompt, the second is recorded, the third compiled."""
+    try:
+        for _ in engine.run([Request(prompt=[0], num_new_tokens=3)]):
+            pass
+    except (OSError, RuntimeError) as problem:  # torch's compiler has nothing narrower
+        reason = one_line(problem, most=200)
+        raise EnvironmentProblem(f"--compile: torch's compiler failed ({reason}); leave it out.") from problem
 
 
 def read_template(folder: Path) -> ChatTemplate | None:

@@ -42,18 +42,18 @@ def generate(words: list[str], *, program: str = "lmtrain generate") -> int:
         raise ConfigurationError(f"--out {arguments.out} has no effect without --prompts FILE; leave it out.")
     text = arguments.prompt if arguments.prompt != "-" else sys.stdin.read()
     loaded = read_writer(arguments)
+    request = _request(arguments, loaded, text, index=0)  # a wrong length is refused before compiling
+    engine = loaded.engine()
     if arguments.json:
-        engine = loaded.engine()
-        written = engine.submit(_request(arguments, loaded, text, index=0))
+        written = engine.submit(request)
         while not engine.is_idle:
             engine.step()
         print(json.dumps({"prompt": text, **_answer(written)}, ensure_ascii=False))
         return 0
-    request = _request(arguments, loaded, text, index=0)  # a wrong length is refused before a word is printed
     shown = visible if sys.stdout.isatty() else str  # a file or pipe gets the text as it is
     print(shown(text), end="", flush=True)
     has_slid = False
-    for delta in loaded.engine().run([request]):
+    for delta in engine.run([request]):
         print(shown(delta.text), end="", flush=True)
         has_slid = delta.generation.begins_at > 0
     print()

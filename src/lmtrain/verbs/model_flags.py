@@ -92,12 +92,18 @@ def read_writer(arguments: argparse.Namespace) -> "LoadedModel":
 def read_model(arguments: argparse.Namespace) -> "LoadedModel":
     """Load the typed model; a wrong folder is refused before torch is imported."""
     require_model(arguments)
+    compiles = "compile" in arguments and arguments.compile
+    if compiles:
+        from lmtrain.composition.execution.caches import PROJECT_CACHE, keep_caches_in, require_writable
+
+        keep_caches_in(PROJECT_CACHE)
+        require_writable()
     from lmtrain.composition.stored_runs.model_to_run import model_to_run
 
     loaded = model_to_run(
         arguments.run, weights=arguments.weights, device=arguments.device, allowed=arguments.allow_target
     )
-    return _compiling(loaded) if "compile" in arguments and arguments.compile else loaded
+    return _compiling(loaded) if compiles else loaded
 
 
 def _compiling(loaded: "LoadedModel") -> "LoadedModel":

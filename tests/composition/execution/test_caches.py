@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from lmtrain.composition.execution.caches import keep_caches_in
+from lmtrain.composition.execution.caches import PROJECT_CACHE, keep_caches_in, require_writable
+from lmtrain.errors import EnvironmentProblem
 from tests import tiny
 
 
@@ -54,3 +55,16 @@ def test_a_gpu_s_memory_grows_in_one_piece_unless_the_environment_says_how(monke
     monkeypatch.setattr(os, "environ", {name: value})
     keep_caches_in(tmp_path)
     assert os.environ.get("PYTORCH_ALLOC_CONF") == (value if name == "PYTORCH_ALLOC_CONF" else None)
+
+
+def test_a_cache_that_cannot_be_written_is_one_line(monkeypatch, tmp_path):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "file" / "inductor"))
+    with pytest.raises(
+        EnvironmentProblem, match=r"inductor \(Not a directory\); name a writable folder in TORCHINDUCTOR_C"
+    ):
+        require_writable()
+
+
+def test_the_project_s_cache_is_the_one_of_a_run():
+    assert f"cache: {PROJECT_CACHE} " in (tiny.PROJECT / "conf" / "train.yaml").read_text()
