@@ -9,6 +9,7 @@ from tokenizers import Tokenizer as FastTokenizer
 from lmtrain.errors import ConfigurationError, DataError, EnvironmentProblem
 from lmtrain.inference.engine import EngineLimits, TextEngine
 from lmtrain.inference.generation import Request
+from lmtrain.inference.kept_interrupts import kept_interrupts
 from lmtrain.interop.tokenizer_files import GENERATION_CONFIG, TOKENIZER_CONFIG
 from lmtrain.models.base import LanguageModel
 from lmtrain.storage import foreign_json
@@ -98,8 +99,9 @@ class LoadedModel:
 def _compile(engine: TextEngine) -> None:
     """Compile before the first text: a pass reads a prompt, the second is recorded, the third compiled."""
     try:
-        for _ in engine.run([Request(prompt=[0], num_new_tokens=3)]):
-            pass
+        with kept_interrupts():
+            for _ in engine.run([Request(prompt=[0], num_new_tokens=3)]):
+                pass
     except (OSError, RuntimeError) as problem:  # torch's compiler has nothing narrower
         reason = one_line(problem, most=200)
         raise EnvironmentProblem(f"--compile: torch's compiler failed ({reason}); leave it out.") from problem
