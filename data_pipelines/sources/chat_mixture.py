@@ -148,7 +148,7 @@ class ChatMixture(Source):
         of_part = {"smoltalk": (None, "train"), "mmlu": ("all", "auxiliary_train"), "gsm8k": ("main", "train")}
         return [
             (
-                Wanted(name=self._names[label], config=config, split=split, revision=None),
+                Wanted(name=self._names[label], config=config, split=split, revision=None, key=f"source.{label}"),
                 self._counts[f"{label}_epochs"],
             )
             for label, (config, split) in of_part.items()

@@ -12,17 +12,24 @@ from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError, Revi
 from lmtrain.errors import ConfigurationError, DataError, EnvironmentProblem, suggest
 
 REACH_SECONDS = 10.0  # `datasets` itself gives up on the network after about 24 seconds
+NAME_KEY = "source.name"
 HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
-    """One split of one config of a dataset: of the hub, or in a local folder."""
+    """One split of one config of a dataset: of the hub, or in a local folder; `key` is the setting with its name."""
 
     name: str
     config: str | None
     split: str
     revision: str | None
+    key: str = NAME_KEY
+
+    @property
+    def typed(self) -> str:
+        """Return the setting as it was typed."""
+        return f"{self.key}={self.name}"
 
     @property
     def is_local(self) -> bool:
@@ -54,8 +61,8 @@ def find_dataset(wanted: Wanted, *, cache: str | None) -> Any:
     except DataError:
         raise
     except (ValueError, OSError, DatasetsError) as problem:
-        raise DataError(f"source.name={wanted.name} cannot be loaded: {_one_line(problem)}") from problem
-    _require("split", _base(wanted.split), split_names(builder), wanted.name)
+        raise DataError(f"{wanted.typed} cannot be loaded: {_one_line(problem)}") from problem
+    _require("split", _base(wanted.split), split_names(builder), wanted)
     return builder
 
 
@@ -74,7 +81,7 @@ def _commit_of(wanted: Wanted) -> str | None:
     """Return the hub's present commit, for reading one state of the dataset."""
     if not HUB_NAME.fullmatch(wanted.name):
         rule = "is neither a folder here nor OWNER/NAME of a dataset on the hub"
-        raise DataError(f"source.name={wanted.name} {rule}.{_near_folder(wanted)}")
+        raise DataError(f"{wanted.typed} {rule}.{_near_folder(wanted)}")
     if huggingface_hub.constants.HF_HUB_OFFLINE:  # an earlier download may do
         return wanted.revision
     try:
@@ -84,15 +91,15 @@ def _commit_of(wanted: Wanted) -> str | None:
         raise DataError(f"{rule}; leave it out for the newest.") from problem
     except RepositoryNotFoundError as problem:
         rule = "is no dataset of the hub that you may read, and no folder here"
-        raise DataError(f"source.name={wanted.name} {rule}; is it private or gated? Then set HF_TOKEN.") from problem
+        raise DataError(f"{wanted.typed} {rule}; is it private or gated? Then set HF_TOKEN.") from problem
     except HfHubHTTPError as problem:
-        raise EnvironmentProblem(f"source.name={wanted.name}: the hub answers {_one_line(problem)}") from problem
+        raise EnvironmentProblem(f"{wanted.typed}: the hub answers {_one_line(problem)}") from problem
     except Exception as problem:  # whatever the network's package raises
         raise _unreachable(wanted, problem) from problem
 
 
 def _unreachable(wanted: Wanted, problem: Exception) -> EnvironmentProblem:
-    msg = f"source.name={wanted.name} is no folder here, and the hub cannot be reached: {_one_line(problem)}"
+    msg = f"{wanted.typed} is no folder here, and the hub cannot be reached: {_one_line(problem)}"
     fix = "name a local folder, go online, or set HF_HUB_OFFLINE=1 to read what source.streaming=false downloaded"
     return EnvironmentProblem(f"{msg}; {fix}.{_near_folder(wanted)}")
 
@@ -105,15 +112,18 @@ def _near_folder(wanted: Wanted) -> str:
 
 def _require_config(wanted: Wanted, configs: list[str], default: str | None) -> None:
     if wanted.config is not None:
-        _require("config", wanted.config, configs, wanted.name)
+        _require("config", wanted.config, configs, wanted)
     elif len(configs) > 1 and default is None:
         raise DataError(f"source.config has no value and {wanted.name} has several: {', '.join(configs)}; choose one.")
 
 
-def _require(what: str, name: str, known: Collection[str], dataset: str) -> None:
+def _require(what: str, name: str, known: Collection[str], wanted: Wanted) -> None:
     if known and name not in known:
-        listed = ", ".join(known)
-        raise DataError(f"source.{what}={name} is no {what} of {dataset}: it has {listed}.{suggest(name, known)}")
+        listed, is_typed = ", ".join(known), wanted.key == NAME_KEY
+        asked = f"source.{what}={name}" if is_typed else f"{wanted.typed}: {what}={name}"
+        lacks_readme = not is_typed and wanted.is_local and not (Path(wanted.name) / "README.md").is_file()
+        fix = " Copy its README.md too: that names configs and splits." if lacks_readme else suggest(name, known)
+        raise DataError(f"{asked} is no {what} of {wanted.name}: it has {listed}.{fix}")
 
 
 def _base(split: str) -> str:

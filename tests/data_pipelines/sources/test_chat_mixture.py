@@ -1,6 +1,7 @@
 """Local folders in the layouts of the public repositories, read through `datasets` as those of the hub are."""
 
 import json
+import shutil
 from collections import Counter
 
 import pytest
@@ -84,9 +85,15 @@ def test_settings_that_cannot_be_are_refused(copies, settings, error, message) -
         mixture(copies, **settings)
 
 
-def test_a_folder_in_another_layout_is_refused_before_any_row(copies) -> None:
-    with pytest.raises(DataError, match=r"config=all is no config"):
+def test_a_folder_in_another_layout_is_refused_before_any_row(copies, tmp_path) -> None:
+    with pytest.raises(DataError, match=r"^source\.mmlu=.*/gsm8k: config=all is no config .* it has main\.$"):
         mixture(copies, mmlu=str(copies / "gsm8k")).check()
+    with pytest.raises(DataError, match=r"^source\.gsm8k=.*/gsm9k is neither a folder here nor OWNER/NAME"):
+        mixture(copies, gsm8k=str(copies / "gsm9k")).check()
+    bare = tmp_path / "gsm8k"
+    shutil.copytree(copies / "gsm8k" / "main", bare / "main")
+    with pytest.raises(DataError, match=r"config=main is no config .* it has default\. Copy its README\.md too"):
+        mixture(copies, gsm8k=str(bare)).check()
 
 
 def test_a_file_of_no_words_and_a_damaged_identity_are_told(copies, tmp_path) -> None:
