@@ -75,7 +75,7 @@ def test_a_pipeline_of_gpus_is_planned_here_and_asks_for_its_files(name: str, tm
     read = read_pipeline([f"pipeline={name}"])
     for stage in read.stages:
         if stage.verb == "train":
-            check_config(compose_config(read.planned_words(stage)), allowed=[])
+            check_config(compose_config(read.ways_to_plan(stage)[0]), allowed=[])
         if stage.preflight is not None:
             assert evaluation_work(["run", *stage.preflight]).rows[0].num_rows > 4 * 10, "beside ten examples"
 
@@ -118,7 +118,7 @@ def test_two_pipelines_of_one_name_are_not_run_at_once(tmp_path: Path) -> None:
 def test_rewards_are_three_stages_more() -> None:
     read = read_pipeline(["pipeline=speedrun_cpu_rewards"])
     assert [stage.name for stage in read.stages[-3:]] == ["rewarded", "rewarded_answers", "rewarded_export"]
-    check_config(compose_config(read.planned_words(read.stage("rewarded"))), allowed=[])
+    check_config(compose_config(read.ways_to_plan(read.stage("rewarded"))[0]), allowed=[])
 
 
 def test_a_plan_runs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:

@@ -55,6 +55,14 @@ def test_a_refused_training_is_a_problem_of_its_own_and_of_its_followers(tmp_pat
     assert not plan.is_possible
 
 
+def test_a_stage_with_an_optimizer_of_its_own_is_planned_without_its_base_s(tmp_path):
+    pairs = tmp_path / "pairs.jsonl"
+    pairs.write_text("")
+    prefer = ("talker.task=dpo", "talker.source=preference_pairs", f"talker.source.paths=[{pairs}]")
+    plan = planned(tmp_path, "base.optimizer.momentum=0.9", *prefer)
+    assert not [stage.problem for stage in plan.stages if stage.problem]
+
+
 def test_a_training_after_an_ended_one_is_planned_from_its_run(tmp_path, monkeypatch):
     planned_words = []
 

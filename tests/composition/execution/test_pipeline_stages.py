@@ -31,7 +31,7 @@ def test_a_training_finds_the_options_of_the_pipeline_s_own_folder_and_code(tmp_
 
 def test_a_plan_knows_the_base_before_it_exists() -> None:
     pipeline = read_pipeline(["base.model.width=64", "base.run.log_every_steps=1"])
-    words = pipeline.planned_words(pipeline.stage("talker"))
+    words = pipeline.ways_to_plan(pipeline.stage("talker"))[0]
     assert words[:3] == ["callbacks.validation.max_tokens=50K", "model.width=64", "run.log_every_steps=1"]
     assert words.index("momentum_schedule=none") < words.index("task=sft")
     assert [word for word in words if word.startswith("budget")] == ["budget.tokens=600K"]

@@ -7,7 +7,6 @@ from lmtrain.composition.execution.pipeline_stages import TRAIN, CommandPipeline
 from lmtrain.errors import ConfigurationError
 
 OF_A_BASE: Final = "inherited"  # an option that asks for a run not there yet
-SHAPES: Final = ("experiment", "model", "tokenizer", "batch")  # groups that every later stage takes from its base
 
 
 def require_trainings(pipeline: CommandPipeline) -> None:
@@ -23,17 +22,13 @@ def require_trainings(pipeline: CommandPipeline) -> None:
 
 
 def _problem(pipeline: CommandPipeline, stage: PipelineStage) -> str | None:
-    """Return the fault of a stage's own words, None without one.
-
-    A plan takes a base's words for what its run will hand on, and a stage may choose an optimizer of its own: refused
-    are words that fail without those as well.
-    """
+    """Return the fault of a stage's own words, None without one."""
     from lmtrain.composition.planning.plan import planned_runs
 
     if any(word.endswith(f"={OF_A_BASE}") for word in pipeline.command(stage)):
         return None
     problem: str | None = None
-    for words in (pipeline.planned_words(stage), pipeline.planned_words(stage, only=SHAPES)):
+    for words in pipeline.ways_to_plan(stage):
         try:
             planned_runs([*words, *pipeline.flags])
         except ConfigurationError as refused:

@@ -90,13 +90,14 @@ class _StagesAhead:
         return self.planned[name]
 
     def _training(self, stage: PipelineStage) -> PlannedTraining | str:
-        is_base_there = stage.of in self.done
-        ahead = [*self.read.planned_words(stage), *self.read.flags]
-        words = self.read.command(stage)[1:] if is_base_there else ahead
-        try:
-            return planned_training(words, learns=stage.of is None)
-        except LMTRAIN_ERRORS as problem:
-            return str(problem)
+        ahead = ([*words, *self.read.flags] for words in self.read.ways_to_plan(stage))
+        refused = ""
+        for words in [self.read.command(stage)[1:]] if stage.of in self.done else ahead:
+            try:
+                return planned_training(words, learns=stage.of is None)
+            except LMTRAIN_ERRORS as problem:
+                refused = str(problem)
+        return refused
 
     def _plans(self, stage: PipelineStage, training: PlannedTraining) -> Iterator[StagePlan]:
         """Yield the plans of one stage ahead."""

@@ -37,6 +37,7 @@ SHORT: Final = (
 )
 FILES: Final = ("--core", "--text", "--answers", "--data")  # flags of an evaluation before a path
 OF_A_RUN: Final = ("run.name", "run.root", "init_from", "resume")  # a stage's own, by its place
+SHAPES: Final = ("experiment", "model", "tokenizer", "batch")  # groups that every later stage takes from its base
 NOT_THE_BASE_S: Final = ("budget", "logger", "source", "data", "task")  # of an earlier stage's words in a plan
 
 
@@ -99,12 +100,16 @@ class CommandPipeline:
         place = [f"run.root={self.root}", f"run.name={self.name}/{stage.name}"]
         return [TRAIN, *place, *(f"init_from={run}" for run in source), *self.words, *stage.words, *self.flags]
 
-    def planned_words(self, stage: PipelineStage, *, only: Sequence[str] = ()) -> list[str]:
+    def ways_to_plan(self, stage: PipelineStage) -> tuple[list[str], list[str]]:
         """Return a training stage's words for a plan, before its starting run exists.
 
-        `only` are the groups taken from the words of its base, by default all that a run hands on.
+        A base's words stand for what its run will hand on. A stage may choose an optimizer of its own: the second way
+        takes the base's shapes alone.
         """
-        base = self.planned_words(self.stage(stage.of), only=only) if stage.of else []
+        return self._planned_words(stage), self._planned_words(stage, only=SHAPES)
+
+    def _planned_words(self, stage: PipelineStage, *, only: Sequence[str] = ()) -> list[str]:
+        base = self._planned_words(self.stage(stage.of), only=only) if stage.of else []
         kept = [
             word
             for word in base
