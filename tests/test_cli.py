@@ -51,6 +51,7 @@ def test_every_verb_s_help_fits_a_terminal_and_is_its_own(
     assert [line for line in lines if len(line) > 80] == []
     assert 4 < len(lines) <= 50
     assert "hydra" not in " ".join(lines).lower()
+    assert "%%" not in " ".join(lines), "argparse expands this in help= alone"
 
 
 def test_the_version_is_the_installed_package_s(capsys: pytest.CaptureFixture[str]) -> None:

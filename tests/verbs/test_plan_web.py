@@ -59,7 +59,7 @@ def test_a_refusal_is_the_line_of_the_command():
     "word", ["run.cache=/tmp/x", "model._target_=os.system", "hydra.run.dir=x", "--json", "model=a/../b", "budget"]
 )
 def test_what_is_no_setting_of_a_plan_is_not_asked(word):
-    assert "the page has settings of" in answer([word])["error"]
+    assert "the page has settings of model, precision, " in answer([word])["error"]
     with pytest.raises(ConfigurationError, match="the page has settings of"):
         read_words([word])
 
@@ -79,10 +79,14 @@ def test_menus_offer_what_the_command_line_takes():
 
 
 def test_a_port_that_is_taken_or_none_is_refused():
-    with served() as port, pytest.raises(ConfigurationError, match=f"port={port} is taken"):
+    with served() as port, pytest.raises(ConfigurationError, match=f"--port {port} is taken"):
         listen(port, [])
-    with pytest.raises(ConfigurationError, match="nearest valid: port=8770"):
+    with pytest.raises(ConfigurationError, match="--port=high is no whole number"):
         read_words(["port=high"])
+    for words in (["--port", "99999"], ["--port=99999"], ["port=99999"]):
+        with pytest.raises(ConfigurationError, match="--port 99999 is not within 0 to 65535; nearest valid: 65535"):
+            read_words(words)
+    assert read_words(["--port", "8800", "model=nano"]) == (8800, ["model=nano"])
 
 
 def test_another_site_s_name_for_this_machine_gets_nothing():

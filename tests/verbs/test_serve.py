@@ -25,17 +25,6 @@ def test_a_key_is_needed_where_others_reach_the_server(tmp_path):
     assert verb.read_key(tmp_path / "key", host="0.0.0.0") == "a-key-of-sixteen-characters"
 
 
-def test_a_taken_port_is_refused_with_the_next_free_one():
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
-        with pytest.raises(ConfigurationError, match=rf"--port {port} is taken on 127.0.0.1; nearest valid: \d+"):
-            verb.require_free("127.0.0.1", port)
-    with pytest.raises(ConfigurationError, match=r"--host 192.0.2.1 cannot be served"):
-        verb.require_free("192.0.2.1", 8000)
-
-
 def test_a_missing_package_is_named_with_its_extra(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(EnvironmentProblem, match=r"pip install 'lmtrain\[serve\]'"):

@@ -20,18 +20,19 @@ from typing_extensions import override
 from lmtrain.accounting.machine.hardware import DEVICES
 from lmtrain.accounting.quantities import parse_quantity
 from lmtrain.accounting.training_plan.charts_of_plan import charts, trade_offs
+from lmtrain.composition.command_line.flag_parser import FlagParser
 from lmtrain.composition.command_line.group_options import file_values
 from lmtrain.composition.command_line.paths import conf_folder
 from lmtrain.composition.planning.plan import planned_runs
 from lmtrain.composition.rules.optimizer import optimizer_states
 from lmtrain.errors import EXIT_INTERRUPTED, LMTRAIN_ERRORS, ConfigurationError, suggest
+from lmtrain.tracking.ports import PORTS_TRIED, require_port
 from lmtrain.verbs.fleet import fleet_of
 from lmtrain.verbs.fleet_terms import PREFIX as FLEET
 from lmtrain.verbs.fleet_terms import is_fleet, read_terms
 
 HOST: Final = "127.0.0.1"
 PORT: Final = 8770
-PORTS_TRIED: Final = 100
 FILES: Final = {
     "/": ("page.html", "text/html"),
     "/page.css": ("page.css", "text/css"),
@@ -42,7 +43,8 @@ FILES: Final = {
 }
 GROUPS: Final = ("model", "precision", "optimizer", "strategy", "recompute")
 # Keys a page may set; none of them can write a file or name code.
-KEY: Final = re.compile(r"(model|precision|optimizer|strategy|recompute|cluster|batch|budget|fleet)(\.[a-z][a-z_]*)?")
+SECTIONS: Final = (*GROUPS, "cluster", "batch", "budget", "fleet")
+KEY: Final = re.compile(rf"({'|'.join(SECTIONS)})(\.[a-z][a-z_]*)?")
 VALUE: Final = re.compile(r"[\w.\- +$]*")
 
 Answer = dict[str, Any]
@@ -69,18 +71,15 @@ def serve(words: list[str], *, opened: Callable[[ThreadingHTTPServer], None] | N
 
 
 def read_words(words: list[str]) -> tuple[int | None, list[str]]:
-    """Take `port=NUMBER` out, None where it is not asked for; the rest is where the sliders start.
+    """Take `--port NUMBER` or `port=NUMBER` out, None where it is not asked for; the rest is where the sliders start.
 
     Raises:
         ConfigurationError: It is no port, or a word has no slider.
     """
-    port, start = None, [word for word in words if not word.startswith("port=")]
-    for word in words:
-        if word.startswith("port="):
-            value = word.removeprefix("port=")
-            if not value.isdigit() or not 0 <= int(value) < 2**16:
-                raise ConfigurationError(f"{word} is not a port; nearest valid: port={PORT}.")
-            port = int(value)
+    parser = FlagParser(prog="lmtrain plan --web", add_help=False, allow_abbrev=False)
+    parser.add_argument("--port", type=int)
+    asked, start = parser.taken([f"--{word}" if word.startswith("port=") else word for word in words])
+    port: int | None = None if asked.port is None else require_port(asked.port, least=0)
     for word in start:
         require_known(word)
     return port, [one for word in start for one in _settings_of(word)]
@@ -113,7 +112,10 @@ def require_known(word: str) -> None:
     """
     key, equals, value = word.partition("=")
     if not equals or not KEY.fullmatch(key) or not VALUE.fullmatch(value):
-        raise ConfigurationError(f"{word}: the page has settings of {KEY.pattern}, with amounts or names as values.")
+        raise ConfigurationError(
+            f"{word}: the page has settings of {', '.join(SECTIONS)}, with amounts or names as values."
+            f"{suggest(key.partition('.')[0], SECTIONS) if equals else ''}"
+        )
 
 
 def listen(port: int | None, start: list[str]) -> ThreadingHTTPServer:
@@ -128,7 +130,7 @@ def listen(port: int | None, start: list[str]) -> ThreadingHTTPServer:
             return ThreadingHTTPServer((HOST, tried), handler(start))
         except OSError:
             continue
-    raise ConfigurationError(f"port={port} is taken on {HOST}; leave it out to have a free one found.")
+    raise ConfigurationError(f"--port {port} is taken on {HOST}; leave it out to have a free one found.")
 
 
 def choices(start: list[str]) -> Answer:

@@ -51,7 +51,7 @@ def scaling(words: list[str], *, program: str = "lmtrain scaling") -> int:
 def _parser(program: str) -> FlagParser:
     parser = FlagParser(
         prog=program,
-        description="Fit a scaling law to a sweep of sizes and budgets (experiment=isoflop), with 95%% bands.",
+        description="Fit a scaling law to a sweep of sizes and budgets (experiment=isoflop), with 95% bands.",
         epilog="Exit codes: 0 fitted, 2 no such run, 4 the runs cannot be fitted.",
     )
     parser.add_argument("sweep", type=Path, help="runs/sweep-ID, or a folder with runs below it")

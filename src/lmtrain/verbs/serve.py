@@ -4,7 +4,6 @@ import argparse
 import importlib.util
 import secrets
 import signal
-import socket
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -14,10 +13,8 @@ from typing import final
 from lmtrain.composition.command_line.flag_parser import FlagParser
 from lmtrain.errors import EXIT_DONE, EXIT_TERMINATED, ConfigurationError, EnvironmentProblem
 from lmtrain.tracking.loopback import in_web_address, is_loopback
+from lmtrain.tracking.ports import require_free
 from lmtrain.verbs.model_flags import add_compile, add_model, read_model, require_model
-
-PORTS_TRIED = 100
-MAX_PORT = 65_535
 
 
 @final
@@ -92,35 +89,6 @@ def read_key(file: Path | None, *, host: str) -> str | None:
     if len(key) < 16:
         raise ConfigurationError(f"--api-key-file {file} holds no key of 16 characters or more on one line.")
     return key
-
-
-def require_free(host: str, port: int) -> None:
-    """Refuse a port in use, and name the nearest free one.
-
-    Raises:
-        ConfigurationError: It is taken, or this machine has no such address.
-    """
-    if not 0 <= port <= MAX_PORT:
-        raise ConfigurationError(
-            f"--port {port} is not within 0 to {MAX_PORT}; nearest valid: {max(0, min(port, MAX_PORT))}."
-        )
-    if _problem(host, port) is None:
-        return
-    free = next((other for other in range(port + 1, port + PORTS_TRIED) if _problem(host, other) is None), None)
-    if free is None:
-        raise ConfigurationError(f"--host {host} cannot be served: {_problem(host, port)}; nearest valid: 127.0.0.1.")
-    raise ConfigurationError(f"--port {port} is taken on {host}; nearest valid: {free}.")
-
-
-def _problem(host: str, port: int) -> str | None:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except (OSError, OverflowError) as problem:
-            return str(problem)
-    return None
 
 
 def _require_packages() -> None:

@@ -50,10 +50,13 @@ def test_folder_without_a_store_is_an_environment_problem(tmp_path):
 def test_taken_port_is_refused_with_a_free_one(root):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(ConfigurationError, match=rf"port={port} is taken .* nearest valid: \d+\.") as caught:
+        with pytest.raises(ConfigurationError, match=rf"--port {port} is taken .* nearest valid: \d+\.") as caught:
             ui_command(root, port=port)
     free = int(str(caught.value).rsplit(" ", 1)[1].removesuffix("."))
     assert free > port
+    for none, nearest in ((99_999, 65_535), (-5, 1)):
+        with pytest.raises(ConfigurationError, match=rf"--port {none} is not within 1 to 65535; .*: {nearest}\."):
+            ui_command(root, port=none)
 
 
 @pytest.mark.parametrize(

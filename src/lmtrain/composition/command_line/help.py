@@ -42,7 +42,7 @@ Terms of a fleet, fleet.TERM=VALUE
   speed     mfu, also a range: 0.3-0.5; precision=NAME, dtype, peak_flops
 
   -m KEY=VALUE,VALUE     a plan of each value
-  --web                  a page of sliders and plots, on this machine only
+  --web [--port NUMBER]  a page of sliders and plots, on this machine only
   --json                 one object a config
 
 Ends with 1 where the run does not fit its devices or its budget; the last lines

@@ -1,7 +1,6 @@
 """Open the runs in a browser: `lmtrain ui`, MLflow's own server on the embedded store, for this machine only."""
 
 import os
-import socket
 import sqlite3
 import sys
 from contextlib import closing
@@ -10,8 +9,7 @@ from pathlib import Path
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.tracking.loopback import in_web_address, is_loopback
 from lmtrain.tracking.mlflow.client import ENVIRONMENT, artifacts_folder, database_file, default_uri
-
-PORTS_TRIED = 100
+from lmtrain.tracking.ports import require_free, require_port
 
 
 def ui_command(root: Path, *, host: str = "127.0.0.1", port: int = 5000) -> list[str]:
@@ -19,8 +17,9 @@ def ui_command(root: Path, *, host: str = "127.0.0.1", port: int = 5000) -> list
 
     Raises:
         EnvironmentProblem: There is no store yet.
-        ConfigurationError: Others reach the address, or the port is taken.
+        ConfigurationError: Others reach the address, or the port is none or taken.
     """
+    require_port(port)
     if not is_loopback(host):
         raise ConfigurationError(
             f"--host {host} is reached by others, and MLflow's server asks nobody for a key; leave it out, and type on "
@@ -31,9 +30,7 @@ def ui_command(root: Path, *, host: str = "127.0.0.1", port: int = 5000) -> list
         raise EnvironmentProblem(
             f"{root} has no mlflow.db: nothing was tracked there yet; train first, or set run.root."
         )
-    if not _is_free(host, port):
-        free = next((p for p in range(port + 1, port + PORTS_TRIED) if _is_free(host, p)), port + PORTS_TRIED)
-        raise ConfigurationError(f"port={port} is taken on {host}; nearest valid: {free}.")
+    require_free(host, port)
     command = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", uri, "--workers", "1"]
     return [
         *command,
@@ -78,7 +75,7 @@ def ui(root: Path, *, host: str = "127.0.0.1", port: int = 5000) -> None:
 
     Raises:
         EnvironmentProblem: There is no store yet.
-        ConfigurationError: Others reach the address, or the port is taken.
+        ConfigurationError: Others reach the address, or the port is none or taken.
     """
     command = ui_command(root, host=host, port=port)
     sys.stdout.write(
@@ -87,13 +84,3 @@ def ui(root: Path, *, host: str = "127.0.0.1", port: int = 5000) -> None:
     sys.stdout.flush()
     os.chdir(root)  # the server's own files stay with the runs
     os.execve(command[0], command, {**os.environ, **ENVIRONMENT})  # noqa: S606
-
-
-def _is_free(host: str, port: int) -> bool:
-    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError:
-            return False
-    return True
