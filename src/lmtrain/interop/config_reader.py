@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from lmtrain.errors import DataError, suggest
+from lmtrain.errors import DataError
 from lmtrain.interop.config_writer import ACTIVATION_FUNCTIONS, ARCHITECTURES
 from lmtrain.interop.model_settings import node_of
 from lmtrain.interop.own_config import OWN_TYPE, own_settings
@@ -130,8 +130,10 @@ def _model_type(config: ForeignConfig) -> str:
     model_type = by_architecture.get(named) or ("" if named else stated)
     if model_type not in ARCHITECTURES:
         known = ", ".join(ARCHITECTURES.values())
-        near = suggest(named, ARCHITECTURES.values()) or suggest(str(config.get("model_type")), ARCHITECTURES)
-        raise DataError(f"config.json has the architecture {named or 'null'}, which is not known here: {known}.{near}")
+        raise DataError(
+            f"config.json has the architecture {named or stated or 'null'}, which no model here computes; import a "
+            f"folder of one of these: {known}."
+        )
     if stated and stated != model_type:
         raise DataError(
             f"config.json contradicts itself: architectures is {named}, a {model_type}, and model_type={stated}; "
