@@ -20,7 +20,8 @@ def test_a_run_a_folder_and_a_sweep_name_runs_and_each_counts_once(tmp_path):
 
 def test_what_holds_no_run_is_refused_with_the_nearest_name(tmp_path):
     write(tmp_path / "warm_adamw")
-    (tmp_path / "empty").mkdir()
+    for name in ("empty", "warm_adam.log"):  # the latter is nearer, and would be refused too
+        (tmp_path / name).mkdir()
     with pytest.raises(ConfigurationError, match=r"holds no run.*Did you mean 'warm_adamw'"):
         find_runs([tmp_path / "warm_adam"])
     with pytest.raises(ConfigurationError, match="empty holds no run; give a run's folder, as runs/NAME"):

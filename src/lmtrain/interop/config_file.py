@@ -7,6 +7,7 @@ from lmtrain.errors import ConfigurationError, DataError
 from lmtrain.storage import foreign_json
 
 CONFIG: Final = "config.json"
+ADAPTER_CONFIG: Final = "adapter_config.json"  # of a folder of PEFT, in place of the other
 
 
 def read_config_file(folder: Path) -> dict[str, Any]:

@@ -16,10 +16,11 @@ from torch import Tensor
 
 from lmtrain.adapters.lora import Lora
 from lmtrain.adapters.low_rank import LowRank, adapters_of
+from lmtrain.interop.config_file import ADAPTER_CONFIG
 from lmtrain.interop.finite import require_finite
 from lmtrain.interop.hf_export import export_config
 from lmtrain.interop.new_folder import make_folder
-from lmtrain.interop.peft_names import CONFIG, DOWN, PREFIX, UP, WEIGHTS, Matrix, matrices_of, short_names
+from lmtrain.interop.peft_names import DOWN, PREFIX, UP, WEIGHTS, Matrix, matrices_of, short_names
 from lmtrain.models.base import LanguageModel
 
 Factors = dict[str, tuple[Tensor, Tensor]]
@@ -49,7 +50,7 @@ def export_peft(
         }
         checked = {name: require_finite(tensor, name=name, where="the adapter") for name, tensor in tensors.items()}
         save_file(checked, folder / WEIGHTS, metadata={"format": "pt"})
-        (folder / CONFIG).write_text(json.dumps({**config, "base_model_name_or_path": base}, indent=2) + "\n")
+        (folder / ADAPTER_CONFIG).write_text(json.dumps({**config, "base_model_name_or_path": base}, indent=2) + "\n")
 
     make_folder(out, facts={}, write=write)
     return [*factors]

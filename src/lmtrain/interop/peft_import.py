@@ -15,9 +15,9 @@ from lmtrain.accounting.quantities import format_count
 from lmtrain.adapters.lora import Lora
 from lmtrain.adapters.low_rank import LowRank, adapters_of
 from lmtrain.errors import ConfigurationError, DataError, suggest
+from lmtrain.interop.config_file import ADAPTER_CONFIG
 from lmtrain.interop.finite import require_finite
 from lmtrain.interop.peft_names import (
-    CONFIG,
     DOWN,
     PREFIX,
     UP,
@@ -68,19 +68,19 @@ def open_peft(folder: Path) -> PeftFolder:
         ConfigurationError: There is no such folder.
         DataError: It is damaged, or no plain LoRA.
     """
-    if not (folder / CONFIG).is_file():
-        raise ConfigurationError(f"{folder} has no {CONFIG}; name a folder of PEFT's save_pretrained.")
+    if not (folder / ADAPTER_CONFIG).is_file():
+        raise ConfigurationError(f"{folder} has no {ADAPTER_CONFIG}; name a folder of PEFT's save_pretrained.")
     try:
-        config: dict[str, Any] = foreign_json.read(folder / CONFIG)
+        config: dict[str, Any] = foreign_json.read(folder / ADAPTER_CONFIG)
         tensors = load_file(folder / WEIGHTS)
         rank, alpha, kind = int(config["r"]), float(config["lora_alpha"]), config["peft_type"]
     except (OSError, ValueError, KeyError, TypeError, SafetensorError) as problem:
         raise DataError(f"{folder} is no whole adapter ({problem}); copy it again.") from problem
     if kind != "LORA" or rank < 1 or not math.isfinite(alpha):
-        raise DataError(f"{folder / CONFIG}: peft_type={kind}, r={rank}, lora_alpha={alpha:g} is no LoRA.")
+        raise DataError(f"{folder / ADAPTER_CONFIG}: peft_type={kind}, r={rank}, lora_alpha={alpha:g} is no LoRA.")
     for name, plain in PLAIN.items():
         if (config.get(name) or plain) != plain:
-            raise DataError(f"{folder / CONFIG}: {name}={config[name]} is not known here; only plain LoRA is.")
+            raise DataError(f"{folder / ADAPTER_CONFIG}: {name}={config[name]} is not known here; only plain LoRA is.")
     return PeftFolder(folder=folder, config=config, factors=_pairs(tensors, folder))
 
 

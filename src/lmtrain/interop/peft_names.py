@@ -12,7 +12,6 @@ from lmtrain.interop.own_config import OWN_PREFIX, OWN_TYPE
 from lmtrain.interop.tensor_map import map_tensors
 from lmtrain.models.base import LanguageModel
 
-CONFIG: Final = "adapter_config.json"
 WEIGHTS: Final = "adapter_model.safetensors"
 PREFIX: Final = "base_model.model."
 DOWN, UP = ".lora_A.weight", ".lora_B.weight"

@@ -2,11 +2,14 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 from lmtrain.errors import ConfigurationError, suggest
 from lmtrain.tracking.atomic_files import read_json
 from lmtrain.tracking.sweep_file import NAME as SWEEP_FILE
 from lmtrain.tracking.sweep_file import read_sweep
+
+NEARBY: Final = ("*/status.json", "*/*/status.json")  # of runs and sweeps beside a mistyped one
 
 
 def find_runs(paths: Sequence[Path]) -> list[Path]:
@@ -48,7 +51,7 @@ def _runs_of(path: Path) -> list[Path]:
     if names_sweep(path) and not below:
         below = [run for run in _runs_below(path.parent) if read_json(run / "run.json").get("sweep") == path.name]
     if not below:
-        known = [run.name for run in path.parent.glob("*") if run.is_dir()] if path.parent.is_dir() else []
+        known = {file.relative_to(path.parent).parts[0] for pattern in NEARBY for file in path.parent.glob(pattern)}
         raise ConfigurationError(
             f"{path} holds no run; give a run's folder, as runs/NAME, a folder with runs below it, or runs/sweep-ID "
             f"of a sweep.{suggest(path.name, known)}"

@@ -11,9 +11,8 @@ from lmtrain.accounting.machine.number_formats import FORMATS
 from lmtrain.accounting.quantities import format_count, parse_quantity
 from lmtrain.composition.command_line.arguments import ALLOW_TARGET, ALLOW_TARGET_OPTION
 from lmtrain.composition.command_line.flag_parser import FlagParser
-from lmtrain.composition.stored_runs.checkpoint_source import find_job
+from lmtrain.composition.stored_runs.checkpoint_source import require_source
 from lmtrain.errors import EXIT_DONE
-from lmtrain.interop.imported_folder import is_imported
 from lmtrain.interop.new_folder import require_free
 from lmtrain.verbs.registration import add_registration, registration
 
@@ -26,8 +25,7 @@ def export(words: list[str], *, program: str = "lmtrain export") -> int:
     """
     arguments = _parser(program).parse_args(words)
     require_free(arguments.out, name="OUT")
-    if not is_imported(arguments.source):
-        find_job(arguments.source, key="SOURCE")
+    require_source(arguments.source, key="SOURCE")
     name = arguments.source.name
     registered = registration(arguments)
     if registered is not None:

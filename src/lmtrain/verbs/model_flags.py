@@ -73,11 +73,10 @@ def require_model(arguments: argparse.Namespace) -> None:
     Raises:
         ConfigurationError: Neither a run, nor a checkpoint, nor a model's folder.
     """
-    from lmtrain.composition.stored_runs.checkpoint_source import find_job
-    from lmtrain.interop.imported_folder import is_imported
+    from lmtrain.composition.stored_runs.checkpoint_source import require_source
 
-    if not is_imported(arguments.run) and not (arguments.run / "config.json").is_file():
-        find_job(arguments.run, key="RUN")
+    if not (arguments.run / "config.json").is_file():
+        require_source(arguments.run, key="RUN")
 
 
 def read_writer(arguments: argparse.Namespace) -> "LoadedModel":

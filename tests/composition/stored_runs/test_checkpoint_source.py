@@ -69,7 +69,8 @@ def test_what_is_none_of_the_three_is_refused_by_the_name_it_was_typed_under(tmp
 
 def test_the_name_of_a_run_leads_to_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "runs" / "notes").mkdir(parents=True)
+    run_folder(tmp_path / "runs" / "notes")
+    (tmp_path / "runs" / "nots-data").mkdir()  # nearer, and refused too
     for typed in ("notes", "nots", "runs/nots"):
         with pytest.raises(ConfigurationError, match=rf"RUN={typed} is .*; nearest valid: runs/notes\.$"):
             find_source(Path(typed), key="RUN")
@@ -78,6 +79,20 @@ def test_the_name_of_a_run_leads_to_its_folder(tmp_path: Path, monkeypatch: pyte
     (tmp_path / "zzz").mkdir()  # no run, and not the nearest one to itself
     with pytest.raises(ConfigurationError, match=r"zzz is neither .*; nearest valid: runs/NAME\.$"):
         find_source(tmp_path / "zzz", key="init_from")
+
+
+def test_another_program_s_folder_is_to_be_imported_first(tmp_path: Path) -> None:
+    for name, file, command in (("llama 3", "config.json", "hf"), ("lora", "adapter_config.json", "peft")):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / file).write_text("{}")
+        with pytest.raises(ConfigurationError, match=rf"{name} is neither a run"):
+            find_source(folder, key="init_from")  # no weights in it
+        (folder / "model.safetensors").touch()
+        with pytest.raises(
+            ConfigurationError, match=rf"first: `lmtrain import {command} .*{name}'? runs/base.*init_from=runs/base\.$"
+        ):
+            find_source(folder, key="init_from")
 
 
 def test_a_damaged_checkpoint_named_by_its_path_is_told_as_damaged(tmp_path: Path) -> None:

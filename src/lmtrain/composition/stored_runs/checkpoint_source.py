@@ -1,16 +1,19 @@
 """Find the model of a path: a run's newest checkpoint, one checkpoint, or an imported folder."""
 
 import difflib
+import os
+import shlex
 import sys
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from lmtrain.composition.nodes.node import Node
 from lmtrain.composition.stored_runs.job import StoredJob, load_job
 from lmtrain.errors import ConfigurationError, DataError, EnvironmentProblem
+from lmtrain.interop.config_file import ADAPTER_CONFIG, CONFIG
 from lmtrain.interop.imported_folder import is_imported
 from lmtrain.storage.hashed_folder import damage
 from lmtrain.tracking.run_folder import RunFolder
@@ -18,6 +21,12 @@ from lmtrain.training.checkpointing.checkpoints import CheckpointFacts, newest_w
 
 if TYPE_CHECKING:
     from lmtrain.adapters.lora import Lora
+
+HF, PEFT = "hf", "peft"  # of `lmtrain import`
+TO_IMPORT: Final = {ADAPTER_CONFIG: PEFT, CONFIG: HF}
+TOOLS: Final = {HF: "transformers", PEFT: "PEFT"}
+IMPORTED: Final = "runs/base"  # as the documentation calls it
+MOST_TRIED: Final = 20  # names like the typed one, until one is a run
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +47,7 @@ def find_source(path: Path, *, key: str) -> CheckpointSource | Path:
     """
     if is_imported(path):
         return path
-    job = find_job(path, key=key)
+    job = find_job(path, key=key, takes_imports=True)
     facts, run = read_facts(path), _run_of(path)
     if facts is None:
         facts = newest_whole_aloud(run / "checkpoints")
@@ -65,27 +74,25 @@ def require_source(path: Path, *, key: str) -> None:
     Raises: ConfigurationError.
     """
     if not is_imported(path):
-        find_job(path, key=key)
+        find_job(path, key=key, takes_imports=True)
 
 
-def find_job(path: Path, *, key: str) -> StoredJob:
+def find_job(path: Path, *, key: str, takes_imports: bool = False) -> StoredJob:
     """Return the last accepted job of a run, or of the run of a checkpoint; no checkpoint is verified for it.
 
     The folder may be anybody's: its config is data until `checked_part` has checked it, and it allows no target.
 
     Raises:
-        ConfigurationError: It is neither; `key` is its name on the command line.
+        ConfigurationError: It is neither; `key` is its name on the command line, and `takes_imports` tells whether it
+            may be an imported folder too.
         EnvironmentProblem: It is a damaged checkpoint.
     """
-    attempt = RunFolder(_run_of(path)).accepted_attempt()
+    file = _job_file(_run_of(path))
     if path.parent.name == "checkpoints" and (problem := damage(path)):
         raise EnvironmentProblem(f"{key}={path} is damaged: {problem}; nearest valid: {path.parent.parent}.")
-    if attempt is None or not (attempt / "job.json").is_file():
-        raise ConfigurationError(
-            f"{key}={path} is neither a run, nor a checkpoint of one, nor an imported folder; "
-            f"nearest valid: {_nearest_run(path)}."
-        )
-    return replace(load_job(attempt / "job.json"), allowed_targets=[])
+    if not file.is_file():
+        raise _not_a_source(path, key=key, takes_imports=takes_imports)
+    return replace(load_job(file), allowed_targets=[])
 
 
 def checked_part(job: StoredJob, name: str, *, allowed: Sequence[str] = ()) -> Node:
@@ -101,12 +108,36 @@ def checked_part(job: StoredJob, name: str, *, allowed: Sequence[str] = ()) -> N
     return Node(name, values).checked(allowed)
 
 
-def _nearest_run(path: Path) -> Path:
-    """Return another folder of such a name or nearly, beside the path or below runs/; runs/NAME without one."""
+def _not_a_source(path: Path, *, key: str, takes_imports: bool) -> ConfigurationError:
+    """Return the refusal: the import of another program's folder, else the nearest run."""
+    kind = next((kind for file, kind in TO_IMPORT.items() if (path / file).is_file()), None)
+    if takes_imports and kind is not None and any(path.glob("*.safetensors")):
+        base = " --base BASE" if kind == PEFT else ""
+        command = f"lmtrain import {kind} {shlex.quote(str(path))} {IMPORTED}{base}"
+        return ConfigurationError(
+            f"{key}={path} is a folder of {TOOLS[kind]}; import it first: `{command}`, then {key}={IMPORTED}."
+        )
+    kinds = "a run, nor a checkpoint of one" + (", nor an imported folder" if takes_imports else "")
+    nearest = _nearest_run(path, takes_imports=takes_imports)
+    return ConfigurationError(f"{key}={path} is neither {kinds}; nearest valid: {nearest}.")
+
+
+def _nearest_run(path: Path, *, takes_imports: bool) -> Path:
+    """Return another run or import of such a name or nearly, beside the path or below runs/; runs/NAME without one."""
     root = path.parent if path.parent.is_dir() and path.parent != Path() else Path("runs")
     names = [each.name for each in root.iterdir() if each.is_dir() and each != path] if root.is_dir() else []
-    near = difflib.get_close_matches(path.name, names, n=1)
-    return root / near[0] if near else Path("runs/NAME")
+    near = (root / name for name in difflib.get_close_matches(path.name, names, n=MOST_TRIED))
+    for other in near:
+        if os.access(other, os.R_OK | os.X_OK) and (
+            _job_file(other).is_file() or (takes_imports and is_imported(other))
+        ):
+            return other
+    return Path("runs/NAME")
+
+
+def _job_file(run: Path) -> Path:
+    """Return the file of a run's last accepted job; it is missing in other folders."""
+    return (RunFolder(run).accepted_attempt() or run) / "job.json"
 
 
 @contextmanager
