@@ -54,8 +54,12 @@ def test_every_second_beyond_the_plan_has_a_reason(tmp_path):
 def test_padding_is_taken_off_the_tokens_and_so_off_speed_and_utilization(tmp_path):
     counted = [row(0, start=1005.0, tokens=0), row(20, start=1045.0, tokens=18_000, compute=40.0)]
     ledger = read_ledger(write(tmp_path / "a", rows=[ROWS[0], *counted]))
-    assert (ledger.tokens, ledger.trained_share) == (18_000, pytest.approx(0.9))
+    assert (ledger.tokens, ledger.all_tokens, ledger.trained_share) == (18_000, 20_000, pytest.approx(0.9))
     assert ledger.tokens_per_second["computing"] == pytest.approx(18_000 / 40)
+    text = text_of(ledger)
+    assert "20.0K tokens (18.0K with loss), 1 attempt" in text
+    assert "\ntokens/s with loss" in text
+    assert "with loss" not in text_of(read_ledger(write(tmp_path / "b")))
 
 
 def test_what_is_not_known_is_null_and_never_a_guess(tmp_path):

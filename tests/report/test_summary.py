@@ -71,6 +71,9 @@ def test_where_the_time_went_is_one_line_with_a_way_to_all_of_it(summary):
     text = summary(replace(FACTS, speeds=over, time=TimeBalance(seconds=seconds, num_attempts=1)))
     told = "21.9K while computing, 12.9K over whole steps, 15.3K over the clock"
     assert f"\ntokens/s: {told}\n" in text
+    text = summary(replace(FACTS, loss_share=0.33, speeds=over, time=TimeBalance(seconds=seconds, num_attempts=1)))
+    assert "12.9K tokens/s with loss (33% of all)" in text
+    assert f"\ntokens/s with loss: {told}\n" in text
 
 
 def test_the_model_stands_beside_the_compressors_from_worst_to_best(summary):

@@ -17,6 +17,7 @@ from lmtrain.report.profile_page import profile_section
 from lmtrain.report.run_curves import curve_sections
 from lmtrain.report.run_facts import REPORT_FILE, RESULT, HeldOutScore, RunFacts, read_run
 from lmtrain.report.run_ledger import RunLedger, read_attempts, read_ledger
+from lmtrain.report.run_speeds import speed_name
 from lmtrain.report.web_page import section, tiles, web_page
 from lmtrain.storage import foreign_json
 from lmtrain.tracking.atomic_files import read_json, write_text
@@ -75,11 +76,11 @@ def known_ledger(folder: Path, points: Sequence[Point]) -> RunLedger | None:
 
 def _header(facts: RunFacts, ledger: RunLedger | None) -> Markup:
     step = max(facts.step, ledger.step if ledger else 0)  # a killed run's accounts end before its curves
-    tokens = round(ledger.tokens * step / ledger.step) if ledger and ledger.step else facts.tokens
+    tokens = round(ledger.all_tokens * step / ledger.step) if ledger and ledger.step else facts.tokens
     shown = [] if facts.held_out is None else [(_score_name(facts.held_out), f"{facts.held_out.after:.3f}")]
     shown += [("steps", f"{step:,}"), ("tokens", format_quantity(tokens))]
     if facts.tokens_per_second is not None:
-        shown.append(("tokens/s", format_quantity(round(facts.tokens_per_second))))
+        shown.append((speed_name(facts.loss_share), format_quantity(round(facts.tokens_per_second))))
     if facts.mfu_palm is not None:
         shown.append(("MFU (PaLM)", f"{facts.mfu_palm:.1%}"))
     if ledger is not None:

@@ -9,7 +9,7 @@ from lmtrain.accounting.observed.plan_and_fact import UTILIZATION, PlanAndFact
 from lmtrain.accounting.observed.time_accounts import COMPUTE
 from lmtrain.accounting.quantities import format_count, format_quantity
 from lmtrain.report.run_ledger import RunLedger
-from lmtrain.report.run_speeds import speed_words
+from lmtrain.report.run_speeds import speed_name, speed_words
 from lmtrain.report.save_pauses import SavePauses
 from lmtrain.report.show import plain_text, show
 from lmtrain.report.slow_ranks import MOST_SHOWN, SlowRanks
@@ -45,9 +45,10 @@ def _body(ledger: RunLedger) -> list[RenderableType]:
 
 def _took(ledger: RunLedger) -> Text:
     attempts = format_count(ledger.time.num_attempts, "attempt")
+    with_loss = f" ({format_quantity(ledger.tokens)} with loss)" if ledger.trained_share < 1 else ""
     return Text(
-        f"{ledger.status.lower()}: step {ledger.step:,} of {ledger.num_steps:,}, {format_quantity(ledger.tokens)} "
-        f"tokens, {attempts}, {format_quantity(ledger.time.wall_seconds, 'seconds')} on the clock"
+        f"{ledger.status.lower()}: step {ledger.step:,} of {ledger.num_steps:,}, {format_quantity(ledger.all_tokens)} "
+        f"tokens{with_loss}, {attempts}, {format_quantity(ledger.time.wall_seconds, 'seconds')} on the clock"
     )
 
 
@@ -78,7 +79,7 @@ def _facts_table(ledger: RunLedger) -> Table:
     table.add_row("goodput", f"{ledger.time.goodput:.1%} of the clock computed steps that count")
     speed = ledger.tokens_per_second
     if speed["computing"] is not None and speed["clock"] is not None:
-        table.add_row("tokens/s", speed_words(speed, lambda value: format_quantity(round(value))))
+        table.add_row(speed_name(ledger.trained_share), speed_words(speed, lambda value: format_quantity(round(value))))
     for formula in ("palm", "causal"):
         shares = {over: ledger.mfu(formula, over) for over in speed}
         if shares["computing"] is not None and shares["clock"] is not None:
@@ -91,7 +92,8 @@ def _facts_table(ledger: RunLedger) -> Table:
         table.add_row("roofline", reached)
     _add_scaling(table, ledger)
     if ledger.trained_share < 1:
-        table.add_row("padding", f"{1 - ledger.trained_share:.1%} of what was computed carried no loss: no tokens")
+        share = f"{1 - ledger.trained_share:.1%} of the tokens computed: padding, prompts"
+        table.add_row("without loss", f"{share}; speeds and MFU leave them out")
     _add_saves(table, ledger.saves)
     if ledger.sent is not None:
         counted, planned = ledger.sent.counted / 1e6, ledger.sent.planned / 1e6

@@ -10,6 +10,7 @@ from lmtrain.accounting.quantities import format_quantity
 from lmtrain.errors import ConfigurationError
 from lmtrain.report.run_clock import on_the_clock
 from lmtrain.report.run_ledger import RunLedger, read_attempts
+from lmtrain.report.run_speeds import speed_name
 from lmtrain.tracking.run_log import Point, read_points
 
 
@@ -24,12 +25,13 @@ class ImpliedSpeed:
     tokens_per_second: float
     mfu_palm: float | None
     mfu_causal: float | None
+    trained_share: float = 1.0
 
     @property
     def text(self) -> str:
         """Return it as one line."""
-        speed = f"{format_quantity(round(self.tokens_per_second))} tokens/s since step {self.since_step:,}"
-        parts = [f"step {self.step:,}", f"loss {self.loss:.3f}", speed]
+        speed = f"{format_quantity(round(self.tokens_per_second))} {speed_name(self.trained_share)}"
+        parts = [f"step {self.step:,}", f"loss {self.loss:.3f}", f"{speed} since step {self.since_step:,}"]
         if self.mfu_palm is not None and self.mfu_causal is not None:
             parts.append(f"MFU {self.mfu_palm:.1%} (palm), {self.mfu_causal:.1%} (causal)")
         return " | ".join(parts)
@@ -66,6 +68,7 @@ def implied_speed(folder: Path, ledger: RunLedger, *, step: int) -> ImpliedSpeed
         tokens_per_second=speed,
         mfu_palm=ledger.mfu_at(speed, "palm"),
         mfu_causal=ledger.mfu_at(speed, "causal"),
+        trained_share=ledger.trained_share,
     )
 
 

@@ -59,6 +59,11 @@ class RunLedger:
     logged_tokens_per_second: float | None = None  # of whole steps, pauses left out
 
     @property
+    def all_tokens(self) -> int:
+        """Return the steps' tokens, with and without loss: those of the log and of the budget."""
+        return round(self.tokens / self.trained_share) if self.trained_share else 0
+
+    @property
     def tokens_per_second(self) -> dict[str, float | None]:
         """Return tokens/s over computing time, over whole steps, and over the whole clock."""
         return speeds(self.tokens, self.time, of_steps=self.logged_tokens_per_second)
@@ -144,6 +149,7 @@ class RunLedger:
             "status": self.status,
             "step": self.step,
             "tokens": self.tokens,
+            "all_tokens": self.all_tokens,
             "trained_share": self.trained_share,
             "attempts": self.time.num_attempts,
             "wall_seconds": self.time.wall_seconds,

@@ -18,13 +18,12 @@ from lmtrain.report.kept_flags import kept_flags
 from lmtrain.report.markup import visible
 from lmtrain.report.profile_page import profile_lines
 from lmtrain.report.run_facts import REPORT_FILE, HeldOutScore, RunFacts, command, read_run
-from lmtrain.report.run_speeds import speed_words
+from lmtrain.report.run_speeds import ALL_OF_THEM, speed_name, speed_words
 from lmtrain.report.show import plain_text, show
 from lmtrain.training.checkpointing.checkpoints import CheckpointFacts
 
 SAMPLE_LINES = 14
 NUM_KINDS_OF_TIME = 4
-ALL_OF_THEM = 0.97  # the first step's tokens are not timed
 
 
 def print_summary(folder: Path, *, allowed: Sequence[str] = ()) -> None:
@@ -62,8 +61,9 @@ def _took(facts: RunFacts) -> Text:
     said = [f"{format_quantity(facts.tokens)} tokens in {format_count(facts.step, 'step')}"]
     if facts.seconds is not None and facts.tokens_per_second is not None:
         said.append(f"{format_quantity(facts.seconds, 'seconds')} of training")
-        speed = f"{format_quantity(round(facts.tokens_per_second))} tokens/s"
-        said.append(speed if facts.loss_share > ALL_OF_THEM else f"{speed} with loss ({facts.loss_share:.0%} of all)")
+        name = speed_name(facts.loss_share)
+        share = f" ({facts.loss_share:.0%} of all)" if facts.loss_share <= ALL_OF_THEM else ""
+        said.append(f"{format_quantity(round(facts.tokens_per_second))} {name}{share}")
     if facts.mfu_palm is not None:
         said.append(f"MFU {facts.mfu_palm:.1%} (PaLM)")
     if facts.usd is not None:
@@ -84,7 +84,7 @@ def _time(facts: RunFacts) -> Text:
 def _speeds(facts: RunFacts) -> list[Text]:
     """Set the speeds of one run beside one another, each with its own seconds."""
     told = speed_words(facts.speeds, lambda value: format_quantity(round(value)))
-    return [Text(f"tokens/s: {told}")] if told and facts.tokens_per_second is not None else []
+    return [Text(f"{speed_name(facts.loss_share)}: {told}")] if told and facts.tokens_per_second is not None else []
 
 
 def _how_measured(held_out: HeldOutScore) -> str:
