@@ -55,7 +55,7 @@ def test_the_time_of_a_short_run_is_told_in_seconds_and_not_as_no_hours():
         )
         for steps in (10, 72_000)
     )
-    assert " 5s; validation" in short
+    assert " 5s; validation, start-up and checkpoints come on top" in short
     assert " 10.00 hours, 0.42 days; validation" in long
 
 

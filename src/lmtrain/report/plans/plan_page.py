@@ -197,10 +197,11 @@ def _utilization(speed: Speed) -> str:
 
 
 def _beside_training(plan: Plan) -> str:
+    has_start = plan.speed is not None and plan.speed.setup_seconds > 0
+    last = "checkpoints" if has_start else "start-up and checkpoints"
     if plan.evaluation is None:
-        return "validation and checkpoints come on top"
-    told = format_quantity(plan.evaluation_seconds, "seconds")
-    return f"{told} of it validation; checkpoints come on top"
+        return f"validation{' and' if has_start else ','} {last} come on top"
+    return f"{format_quantity(plan.evaluation_seconds, 'seconds')} of it validation; {last} come on top"
 
 
 def _sent(plan: Plan) -> str:

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from lmtrain.composition.execution.searching.allowance import Allowance
@@ -13,6 +15,9 @@ def test_the_plan_before_the_start_counts_seeds_and_runs_side_by_side() -> None:
     assert line.startswith("4 trials of 3 seeds, about 30min")
     assert "1h" in line  # of the clock: two hours of runs, two at once
     assert line.endswith("$4.00; sweep.max_usd=2.5 has room for about 2 of them")
+    of_steps = replace(allowance, has_start=False)
+    assert "about 30min00s each by the plan, without start-up: 1h00min" in of_steps.line(4)
+    assert "without" not in of_steps.measured(700.0, source="by 3 steps of trial 0").line(4)
 
 
 def test_a_reached_limit_is_told_with_the_spent_and_the_next_one_s_dollars() -> None:

@@ -18,13 +18,15 @@ class Allowance:
     """What a sweep may take; `planned_seconds` are one run's by its plan, `usd_per_hour` all devices' of one run.
 
     Runs side by side share the hours of the clock; dollars are of each run. `source` tells whence the plan has its
-    speed: a run's first steps come before a speed measured or assumed elsewhere.
+    speed: a run's first steps come before a speed measured or assumed elsewhere. `has_start` tells whether the planned
+    seconds begin at a run's start, and not at its first step.
     """
 
     settings: SearchSettings
     planned_seconds: float | None
     usd_per_hour: float | None
     source: str = BY_PLAN
+    has_start: bool = True
 
     def __post_init__(self) -> None:
         if self.settings.max_usd is not None and not self.usd_per_hour:
@@ -54,7 +56,7 @@ class Allowance:
 
     def measured(self, run_seconds: float, *, source: str) -> "Allowance":
         """Return the allowance with a run's seconds by its own first steps."""
-        return replace(self, planned_seconds=run_seconds, source=source)
+        return replace(self, planned_seconds=run_seconds, source=source, has_start=True)
 
     def trial_seconds(self, sweep: SweepFile) -> float | None:
         """Return the expected seconds of a trial: as finished ones took, else as planned; None where neither is."""
@@ -98,7 +100,8 @@ class Allowance:
             return f"{runs}; this machine's speed is not known before the first one (lmtrain doctor --calibrate){then}"
         of_trial = self.planned_seconds * self.settings.seeds
         clock = format_quantity(num_trials * of_trial / self.settings.parallel, "seconds")
-        shown = f"{runs}, about {format_quantity(of_trial, 'seconds')} each {self.source}: {clock}"
+        source = self.source if self.has_start else f"{self.source}, without start-up"
+        shown = f"{runs}, about {format_quantity(of_trial, 'seconds')} each {source}: {clock}"
         if self.usd_per_hour:
             usd = num_trials * of_trial / SECONDS_PER_HOUR * self.usd_per_hour
             shown += f", {_dollars(usd)}"

@@ -72,7 +72,8 @@ class PreparedSearch:
             enqueue_grid(study, words.space)
         prepare_data(self.base)
         plan = planned_with(self.base.config, [])
-        allowance = replace(self.allowance, planned_seconds=plan.seconds if plan else None)
+        has_start = plan is None or plan.speed is None or plan.speed.setup_seconds > 0
+        allowance = replace(self.allowance, planned_seconds=plan.seconds if plan else None, has_start=has_start)
         print(allowance.line(num_trials), flush=True)
         progress = self.trial_lines(name)
         first_seed = self.base.config.seed
