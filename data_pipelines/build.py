@@ -15,6 +15,7 @@ from data_pipelines.forecast import forecast
 from data_pipelines.progress import tell
 from data_pipelines.shard_filler import Changed, Filled, ShardFiller
 from data_pipelines.source_pass import REMOVED
+from data_pipelines.sources.columns import SHAPE
 from data_pipelines.stages.split import TRAIN
 from data_pipelines.work_folder import WorkFolder
 from lmtrain.accounting.quantities import format_count
@@ -149,7 +150,7 @@ class Build:
         )
         source = self.question.source
         has_turns = source.has_conversations and filled.dropped
-        fix = "correct its messages" if has_turns else "give it text, or ask less of cleaning"
+        fix = f"correct its messages, {SHAPE}" if has_turns else "give it text, or ask less of cleaning"
         return f"source {source.name} gives no document: {reasons or 'it holds none'}; {fix}."
 
     def _require_budget(self, filled: Filled) -> None:

@@ -9,6 +9,9 @@ from lmtrain.errors import ConfigurationError, DataError, suggest
 from lmtrain.storage import foreign_json
 
 MESSAGES = "messages"  # their name in nearly every data set of conversations
+SHARE_GPT = "conversations"  # their name in ShareGPT's form, with `from` and `value` in each message
+SHARE_GPT_ROLES = {"human": "user", "gpt": "assistant"}  # others are called as ours are
+SHAPE = 'a conversation is a list of {"role": "user", "content": ...}, {"role": "assistant", "content": ...}'
 
 
 @dataclass(frozen=True)
@@ -32,8 +35,11 @@ class Column:
         if self.name not in columns:
             has = ", ".join(columns) or "none"
             fix = suggest(self.name, columns)
-            if MESSAGES in columns and not self.is_messages:
-                fix = f" Conversations are read with source.messages_column={MESSAGES}."
+            of_messages = next((name for name in (MESSAGES, SHARE_GPT) if name in columns), None)
+            if of_messages is not None and of_messages != self.name:
+                fix = f" Conversations are read with source.messages_column={of_messages}."
+            elif self.is_messages and not fix:
+                fix = f" In one column, {SHAPE}."
             raise DataError(f"{self.key}={self.name} is not a column of {table}: it has {has}.{fix}")
 
     def document(self, row: Mapping[str, Any], row_id: str) -> Document | Skipped:
@@ -77,10 +83,20 @@ def _messages_of(value: object) -> tuple[Mapping[str, Any], ...] | str:
     messages = cast("list[object]", value)
     if not messages:
         return "no messages"
-    if not all(_is_message(message) for message in messages):
+    read = [_message_of(message) for message in messages]
+    if not all(read):
         return "a message without role"
-    return tuple(cast("list[Mapping[str, Any]]", messages))
+    return tuple(cast("list[Mapping[str, Any]]", read))
 
 
-def _is_message(message: object) -> bool:
-    return isinstance(message, Mapping) and isinstance(cast("Mapping[str, object]", message).get("role"), str)
+def _message_of(message: object) -> Mapping[str, Any] | None:
+    """Return a message as it is, or ShareGPT's in our words; None for anything else."""
+    if not isinstance(message, Mapping):
+        return None
+    given = cast("Mapping[str, Any]", message)
+    if isinstance(given.get("role"), str):
+        return given
+    role = given.get("from")
+    if not isinstance(role, str) or "value" not in given:
+        return None
+    return {"role": SHARE_GPT_ROLES.get(role, role), "content": given["value"]}

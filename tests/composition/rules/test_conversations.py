@@ -11,7 +11,10 @@ SFT = "task=sft"
     ("words", "said"),
     [
         ((), r"\(PythonStandardLibrary\) is text, and task=sft .*; nearest valid: source=made_conversations, or task="),
-        (("source=files", "source.paths=[a]"), r"nearest valid: source\.messages_column=messages, source=made"),
+        (
+            ("source=files", "source.paths=[a]"),
+            r"nearest valid: source\.messages_column=messages \(a .* \{role, content\}\), source=made",
+        ),
         (("source=fineweb_edu",), r"\(HuggingFaceDataset\) is text"),
     ],
 )

@@ -30,8 +30,11 @@ def test_a_missing_column_is_refused_with_those_there_are():
 
 
 def test_a_table_of_conversations_is_told_apart_from_one_without_text():
-    with pytest.raises(DataError, match=r"it has messages, id\. Conversations are read with source\.messages_column="):
-        Column("text").require_in(["messages", "id"], table="chats.jsonl")
+    for name in ("messages", "conversations"):
+        with pytest.raises(DataError, match=rf"it has {name}, id\. .* are read with source\.messages_column={name}\."):
+            Column("text").require_in([name, "id"], table="chats.jsonl")
+    with pytest.raises(DataError, match=r"it has instruction, output\. In one column, a conversation is a list of \{"):
+        Column("messages", is_messages=True).require_in(["instruction", "output"], table="alpaca.jsonl")
 
 
 @pytest.mark.parametrize(
@@ -58,6 +61,8 @@ def test_a_row_is_a_document_or_says_why_not(row, expected):
         ([], Skipped("n", "no messages")),
         ("Hi", Skipped("n", "messages are not JSON")),
         ({"role": "user"}, Skipped("n", "messages are dict instead of a list")),
+        ([{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Hello"}], Document("n", "", tuple(CHAT))),
+        ([{"from": "system", "value": "a"}], Document("n", "", ({"role": "system", "content": "a"},))),
         ([{"from": "user"}], Skipped("n", "a message without role")),
         (["Hi"], Skipped("n", "a message without role")),
     ],

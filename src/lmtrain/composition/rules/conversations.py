@@ -19,7 +19,9 @@ def require_conversations(config: RunConfig) -> None:
         return
     facts = facts_of(source.values, SourceFacts, allowed=config.allowed)
     if facts is not None and not facts.has_conversations:
-        own = f"{facts.with_conversations}, " if facts.with_conversations else ""
+        own = (
+            f"{facts.with_conversations} (a column of lists of {{role, content}}), " if facts.with_conversations else ""
+        )
         raise ConfigurationError(
             f"the source ({source.word}) is text, and task=sft learns only the assistant's words of conversations; "
             f"nearest valid: {own}source=made_conversations, or task=pretrain for all words of the text."
