@@ -28,6 +28,13 @@ def test_a_setting_of_a_callback_that_is_switched_off_is_refused():
         ConfigurationError, match=r"^callbacks\.checkpoint is switched off, and .*keep_last is a setting"
     ):
         read_config(values)
+    for callbacks, said in (
+        ({"checkpoint": False}, r"^callbacks\.checkpoint=False is none"),
+        (None, r"^callbacks=\[\]"),
+    ):
+        given = {name: value for name, value in values.items() if name != "callbacks"}
+        with pytest.raises(ConfigurationError, match=said):
+            read_config(given if callbacks is None else {**given, "callbacks": callbacks})
 
 
 def test_every_key_of_a_composed_config_is_known():

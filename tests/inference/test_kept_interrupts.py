@@ -11,6 +11,14 @@ class Key:
     pass
 
 
+@pytest.fixture(autouse=True)
+def heard():
+    """Let Ctrl-C raise as in a terminal; a shell's background commands ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_an_interrupt_lost_in_a_callback_is_raised_at_the_end():
     keys, before = [Key()], signal.getsignal(signal.SIGINT)

@@ -136,6 +136,8 @@ def read_config(values: Mapping[str, Any], *, allowed: Sequence[str] = ()) -> Ru
     for name in values:
         if name not in KEYS:
             raise ConfigurationError(f"{name}={values[name]} is not a key of a run.{suggest(name, KEYS)}")
+    if "callbacks" not in values:
+        raise ConfigurationError("callbacks=[] leaves a run without that part; callbacks.NAME=null switches one off.")
     scalars = {name: check_value(values[name], kind, key=name) for name, kind in SCALARS.items()}
     _require_scalars(scalars)
     light: dict[str, Any] = {
@@ -157,14 +159,16 @@ def read_config(values: Mapping[str, Any], *, allowed: Sequence[str] = ()) -> Ru
     )
 
 
-def _callback(name: str, values: Mapping[str, Any]) -> Node:
+def _callback(name: str, values: Any) -> Node:
+    key = f"callbacks.{name}"
+    if not isinstance(values, Mapping):
+        raise ConfigurationError(f"{key}={values} is none of its settings; {key}=null switches it off.")
     if TARGET not in values:
-        key = f"callbacks.{name}"
         raise ConfigurationError(
             f"{key} is switched off, and {key}.{next(iter(values), 'KEY')} is a setting of it; leave out "
             f"{key}=null, or the setting."
         )
-    return Node(f"callbacks.{name}", values)
+    return Node(key, values)
 
 
 def _require_scalars(scalars: Mapping[str, Any]) -> None:

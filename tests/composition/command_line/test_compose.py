@@ -93,8 +93,3 @@ def test_a_config_may_make_itself_a_sweep(tmp_path: Path, monkeypatch: pytest.Mo
         config_name="train",
     )
     assert seeds == [(1, True), (2, True)]
-
-
-@pytest.mark.parametrize("word", ["~optimizer", "~model", "~optimizer=muon"])
-def test_a_run_without_one_of_its_groups_is_refused(word: str) -> None:
-    assert refusal(word) == f"{word}: every run has {word[1:].partition('=')[0]}; nearest valid: without this word."

@@ -25,6 +25,7 @@ from lmtrain.composition.command_line import bounded_config
 from lmtrain.composition.command_line.arguments import Arguments
 from lmtrain.composition.command_line.flags import Flags, parse_flags
 from lmtrain.composition.command_line.lean_compose import lean_composing
+from lmtrain.composition.command_line.parts import require_parts
 from lmtrain.composition.command_line.paths import conf_folder, group_folders
 from lmtrain.composition.command_line.show_config import show
 from lmtrain.composition.command_line.trials import single, trials_of
@@ -71,7 +72,7 @@ def for_each_config(task: Task, arguments: Arguments, *, config_name: str, shown
             _refuse_search(composed)
             choices = Choices(composed.hydra, is_trial=is_trial)
             if config_name == "train":
-                _require_every_group(choices.overrides)
+                require_parts(composed, choices.overrides)
             found.append((_plain(composed), choices))
             if flags.config_dir is not None:
                 refuse_untyped(found[-1][0], arguments.overrides)
@@ -192,14 +193,6 @@ def _search_words(flags: Flags) -> list[str]:
         raise ConfigurationError(f"--config-dir {folder} is no folder; name one that holds GROUP/OPTION.yaml.")
     bounded_config.require_bounded_files(folder)
     return [f"hydra.searchpath=['file://{folder.absolute()}']"]
-
-
-def _require_every_group(overrides: list[str]) -> None:
-    """Refuse a run without one of its groups; a key below one, as ~callbacks.validation, may go."""
-    for word in overrides:
-        name = word.removeprefix("~").partition("=")[0]
-        if word.startswith("~") and "." not in name:
-            raise ConfigurationError(f"{word}: every run has {name}; nearest valid: without this word.")
 
 
 @contextmanager
