@@ -87,8 +87,11 @@ def test_key_smear_lets_a_token_be_found_by_its_successor():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"width": 130}, r"model\.width=130 is not a multiple of model\.num_heads=4; nearest valid: 128 or 132"),
-        ({"num_kv_heads": 3}, r"model\.num_heads=4 is not a multiple of model\.num_kv_heads=3; nearest valid: 3 or 6"),
+        ({"width": 130}, r"130 is not a multiple of model\.num_heads=4; nearest valid: model\.width=128 or 136, or "),
+        (
+            {"num_kv_heads": 3},
+            r"4 is not a multiple of model\.num_kv_heads=3; nearest valid: model\.num_kv_heads=2 or 4",
+        ),
         ({"head_width": 7}, r"model\.head_width=7 is not even"),
         ({"num_heads": 0}, r"model\.num_heads=0 is below 1"),
     ],

@@ -45,14 +45,60 @@ def check_above_zero(*, nearest: str, **settings: int | float | None) -> None:
             )
 
 
-def check_multiple(name: str, value: int, of_name: str, of: int) -> None:
-    """Raise ConfigurationError unless model.<name>=value is a multiple of model.<of_name>=of."""
-    if value % of:
-        below, above = value // of * of, (value // of + 1) * of
-        nearest = f"{below} or {above}" if below else f"{above}"
+def check_heads(*, width: int | None, num_heads: int, num_kv_heads: int = 1, is_rotary: bool = True) -> None:
+    """Raise ConfigurationError for indivisible heads; a width of None has no share in a head's (model.head_width has).
+
+    Rotary heads have an even width. The suggested values keep all of these rules.
+    """
+    unit = 2 if is_rotary else 1
+    fits = width is None or width % (unit * num_heads) == 0
+    if num_heads % num_kv_heads:
+        own = _around(num_kv_heads, _divisors(num_heads)) if fits else []
+        heads = _heads_around(num_heads, width=width, num_kv_heads=num_kv_heads, unit=unit)
         raise ConfigurationError(
-            f"model.{name}={value} is not a multiple of model.{of_name}={of}; nearest valid: {nearest}."
+            f"model.num_heads={num_heads} is not a multiple of model.num_kv_heads={num_kv_heads}"
+            f"{_nearest(num_kv_heads=own, num_heads=heads)}."
         )
+    if width is not None and not fits:
+        rule = f"is not a multiple of model.num_heads={num_heads}"
+        if width % num_heads == 0:
+            rule = (
+                f"over model.num_heads={num_heads} gives heads of {width // num_heads}, not even, as rotary pairs are"
+            )
+        heads = _heads_around(num_heads, width=width, num_kv_heads=num_kv_heads, unit=unit)
+        widths = _multiples_around(width, unit * num_heads)
+        raise ConfigurationError(f"model.width={width} {rule}{_nearest(width=widths, num_heads=heads)}.")
+
+
+def _heads_around(num_heads: int, *, width: int | None, num_kv_heads: int, unit: int) -> list[int]:
+    """Return the nearest numbers of heads that divide a width into heads of a multiple of `unit`."""
+    if width is None:
+        return _multiples_around(num_heads, num_kv_heads)
+    divisors = _divisors(width // unit) if width % unit == 0 else []
+    return _around(num_heads, [number for number in divisors if number % num_kv_heads == 0])
+
+
+def _multiples_around(value: int, of: int) -> list[int]:
+    below = value // of * of
+    return [number for number in (below, below + of) if number]
+
+
+def _around(value: int, candidates: Sequence[int]) -> list[int]:
+    """Return the nearest candidate below a value and that above; two of one side where the other has none."""
+    below = sorted(number for number in {*candidates} if number < value)
+    above = sorted(number for number in {*candidates} if number > value)
+    return [below[-1], above[0]] if below and above else [*below[-2:], *above[:2]]
+
+
+def _divisors(number: int) -> list[int]:
+    small = [divisor for divisor in range(1, math.isqrt(number) + 1) if number % divisor == 0]
+    return [*small, *(number // divisor for divisor in small)]
+
+
+def _nearest(**values: Sequence[int]) -> str:
+    """Write the values to type by their name."""
+    words = [f"model.{name}={' or '.join(map(str, numbers))}" for name, numbers in values.items() if numbers]
+    return f"; nearest valid: {', or '.join(words)}" if words else ""
 
 
 def check_layers(name: str, layers: Sequence[int], num_layers: int) -> None:

@@ -17,7 +17,7 @@ from lmtrain.models.attention.base import Attention, what_layers_see
 from lmtrain.models.attention.masks import Prepared
 from lmtrain.models.attention.sdpa import sdpa
 from lmtrain.models.base import LanguageModel, shape_of
-from lmtrain.models.dimensions import check_context, check_multiple, check_not_negative, check_positive
+from lmtrain.models.dimensions import check_context, check_heads, check_not_negative, check_positive
 from lmtrain.models.documents import Documents, num_positions, token_positions
 from lmtrain.models.feed_forward import GELU, GeluApproximate
 from lmtrain.models.head import OutputHead
@@ -98,7 +98,7 @@ class GPT2(LanguageModel):
         feed_forward_width = 4 * width if feed_forward_width is None else feed_forward_width
         check_positive(width=width, num_layers=num_layers, num_heads=num_heads, feed_forward_width=feed_forward_width)
         check_positive(vocab_size=vocab_size, max_context_tokens=max_context_tokens)
-        check_multiple("width", width, "num_heads", num_heads)
+        check_heads(width=width, num_heads=num_heads, is_rotary=False)
         check_not_negative(norm_eps=norm_eps, init_std=init_std)
         self.vocab_size, self.max_context_tokens = vocab_size, max_context_tokens
         self.init_std, self.attention = init_std, attention

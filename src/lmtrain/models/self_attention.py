@@ -14,7 +14,7 @@ from lmtrain.accounting.model.model_shape import AttentionShape
 from lmtrain.errors import ConfigurationError
 from lmtrain.models.attention.base import Attention
 from lmtrain.models.attention.masks import Prepared
-from lmtrain.models.dimensions import check_above_zero, check_gate, check_multiple, check_positive
+from lmtrain.models.dimensions import check_above_zero, check_gate, check_heads, check_positive
 from lmtrain.models.documents import Documents
 from lmtrain.models.embeddings import Smear
 from lmtrain.models.norms import RMSNorm, rms_norm
@@ -87,7 +87,7 @@ class AttentionSettings:
     `num_kv_heads` None gives every query head its own; `head_width` None is width / num_heads; `multiplier` is a factor
     of scores beside 1 / sqrt(K). `value_gate_width` is the number of a token's first dimensions read by gates of value
     embeddings; None has two learned scalars in their place.
-    Raises: ConfigurationError for indivisible heads, and for a multiplier not above 0.
+    Raises: ConfigurationError for no heads, and for a multiplier not above 0.
     """
 
     num_heads: int
@@ -101,7 +101,6 @@ class AttentionSettings:
 
     def __post_init__(self) -> None:
         check_positive(num_heads=self.num_heads, num_kv_heads=self.kv_heads)
-        check_multiple("num_heads", self.num_heads, "num_kv_heads", self.kv_heads)
         check_above_zero(nearest="1.0", attention_multiplier=self.multiplier)
 
     @property
@@ -110,9 +109,12 @@ class AttentionSettings:
         return self.num_heads if self.num_kv_heads is None else self.num_kv_heads
 
     def head_width_in(self, width: int) -> int:
-        """Return K in a residual stream of a width."""
-        if self.head_width is None:
-            check_multiple("width", width, "num_heads", self.num_heads)
+        """Return K in a residual stream of a width.
+
+        Raises: ConfigurationError for indivisible or odd heads.
+        """
+        divided = width if self.head_width is None else None
+        check_heads(width=divided, num_heads=self.num_heads, num_kv_heads=self.num_kv_heads or 1)
         head_width = width // self.num_heads if self.head_width is None else self.head_width
         _check_rotary(head_width)
         return head_width

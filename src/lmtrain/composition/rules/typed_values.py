@@ -20,9 +20,10 @@ from lmtrain.composition.rules.ranks import require_ranks
 from lmtrain.composition.rules.tokenizer_size import require_rows
 from lmtrain.composition.run_config import RunConfig
 from lmtrain.errors import DataError, suggest
-from lmtrain.models.dimensions import REQUIRED, check_layers, check_multiple, check_positive, check_possible
+from lmtrain.models.dimensions import REQUIRED, check_heads, check_layers, check_positive, check_possible
 
 OURS: Final = "lmtrain.models."
+ROTARY: Final = "rope_base"  # a setting of each model with rotary pairs
 SOURCE_PATHS: Final = ("source.paths", "source.validation_paths")
 
 
@@ -112,12 +113,14 @@ def _require_heads(model: Node) -> None:
     width, num_heads, num_kv_heads = (model.get(name) for name in ("width", "num_heads", "num_kv_heads"))
     if not model.target.startswith(OURS) or not isinstance(num_heads, int):
         return
-    check_positive(num_heads=num_heads)
-    if isinstance(num_kv_heads, int):
-        check_positive(num_kv_heads=num_kv_heads)
-        check_multiple("num_heads", num_heads, "num_kv_heads", num_kv_heads)
-    if isinstance(width, int) and model.get("head_width") is None:
-        check_multiple("width", width, "num_heads", num_heads)
+    kv_heads = num_kv_heads if isinstance(num_kv_heads, int) else 1
+    check_positive(num_heads=num_heads, num_kv_heads=kv_heads)
+    check_heads(
+        width=width if isinstance(width, int) and model.get("head_width") is None else None,
+        num_heads=num_heads,
+        num_kv_heads=kv_heads,
+        is_rotary=ROTARY in setting_types(model.target),
+    )
 
 
 def _require_type(config: Mapping[str, Any], key: str) -> None:
