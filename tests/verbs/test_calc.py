@@ -123,6 +123,7 @@ def test_what_was_measured_here_stands_beside_the_table(tmp_path: Path, capsys: 
         ("tensor", "needs its shape, as in `lmtrain calc tensor 4096x4096 bf16`"),
         ("tensor 4096 bananas", "bananas of shape=4096 bananas is not a whole number"),
         ("tensor 4096 dtype=bf17", "Did you mean 'bf16'"),
+        ("tensor 10x10 int3", "^dtype=int3 is not one of fp64, int64, fp32"),
         ("tensor 4096 bf16 fp32", "dtype=bf16 is given already"),
         ("tensor 4096 device=h100", "device=h100: tensor has shape, dtype"),
         ("tensor 4096 shape=4x4", "shape=4x4 and 4096 are two shapes"),

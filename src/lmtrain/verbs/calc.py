@@ -13,7 +13,7 @@ from lmtrain.accounting.machine.tensor_size import (
     BITS,
     FORMATS_OF_BITS,
     TensorSize,
-    find_format,
+    is_like_format,
     parse_shape,
     require_format,
 )
@@ -91,12 +91,12 @@ def calc(words: list[str], *, program: str = "lmtrain calc") -> int:
 
 
 def _sorted(kind: str, words: list[str]) -> tuple[list[str], dict[str, str]]:
-    """Return the shapes' words, and the settings by key; a format by itself is a dtype."""
+    """Return the shapes' words, and the settings by key; a format by itself, known or not, is a dtype."""
     places: list[str] = []
     settings: dict[str, str] = {}
     for word in words:
         key, equals, value = word.partition("=")
-        if not equals and find_format(word):
+        if not equals and is_like_format(word):
             key, value = "dtype", word
         elif not equals:
             places.append(word)

@@ -30,6 +30,10 @@ SYNONYMS: Final = {
 }  # fmt: skip
 MOST_VALUES: Final = 10**24
 EXAMPLES: Final = "4096x4096, 32,8192,128256 or 4Ki"
+# A format's name, whether there is one: int3, nf4, complex64, torch.qint8
+_LIKE_A_FORMAT: Final = re.compile(
+    r"(torch\.)?(q?u?int|[bt]f|n?v?fp?|mx|b?float|complex|bool|e\d)\w*\d\w*", re.IGNORECASE
+)
 _APART: Final = re.compile(r"[x\u00d7*,;\s]+", re.IGNORECASE)
 
 
@@ -55,6 +59,11 @@ def find_format(word: str) -> str | None:
     """Return the format of a word, by our name or torch's, in any case; None where it names none."""
     name = word.lower().removeprefix("torch.")
     return SYNONYMS.get(name, name if name in BITS else None)
+
+
+def is_like_format(word: str) -> bool:
+    """Tell whether a word is a format, or written as one."""
+    return find_format(word) is not None or _LIKE_A_FORMAT.fullmatch(word) is not None
 
 
 def require_format(word: str, names: Iterable[str]) -> str:
