@@ -10,6 +10,19 @@ from lmtrain.errors import ConfigurationError
         (["lr=1e-3"], "optimizer.lr=1e-3."),
         (["epochs=3"], "budget.epochs=3."),
         (["--model", "gpt2_124m"], "model=gpt2_124m."),
+        (["--precision", "bf16-true"], "precision=bf16_true."),  # litgpt, Lightning
+        (["--precision=32"], "precision=fp32."),
+        (["--optimizer", "AdamW"], "optimizer=adamw."),
+        (["--optim", "rmsprop"], "optimizer=rmsprop."),
+        (["--schedule", "cosine"], "schedule=warmup_cosine."),
+        (["--budget", "10M"], "budget.tokens=10M."),
+        (["--tokenizer", "gpt2"], "tokenizer=huggingface tokenizer.name=gpt2."),
+        (["--model", "no/such"], "init_from=OUT (after `lmtrain import hf FOLDER OUT`)."),
+        (
+            ["--logger", "tensorboardx"],
+            "logger=OPTION (logger=tensorboardx: there is no such option. Did you mean 'tensorboard'? `--help logger` "
+            "lists all 6).",
+        ),
         (["--resume"], "resume=must (or nothing: the same command again goes on with its run)."),
         (["--resume", "runs/a"], "resume=runs/a."),
         (["resume=True"], "resume=must (or nothing: the same command again goes on with its run)."),

@@ -11,8 +11,11 @@ PRECISIONS = [path.stem for path in (conf_folder() / "precision").glob("*.yaml")
     ("option", "near"),
     [
         ("fp16", "Did you mean 'fp16_mixed'? `--help precision` lists all 8."),
-        ("bf16", "Did you mean 'bf16_mixed' or 'bf16_residual' or 'bf16_true'? `--help precision` lists all 8."),
-        ("half", "Did you mean 'bf16_mixed' or 'fp16_mixed'? `--help precision` lists all 8."),
+        ("bf16", "Did you mean 'bf16_mixed' or 'bf16_true'? `--help precision` lists all 8."),
+        ("32-true", "Did you mean 'fp32'? `--help precision` lists all 8."),
+        ("16-true", "Did you mean 'bf16_true' or 'fp16_mixed'? `--help precision` lists all 8."),
+        ("fp64", "the widest is precision=fp32."),
+        ("mixed", "Did you mean 'bf16_mixed' or 'fp16_mixed'? `--help precision` lists all 8."),
         ("Float32", "Did you mean 'fp32'? `--help precision` lists all 8."),
         ("bf16-mixed", "Did you mean 'bf16_mixed'? `--help precision` lists all 8."),
         ("zzz", "fp8, tf32."),

@@ -71,27 +71,13 @@ CALLED_WORDS: Final[Mapping[tuple[str, ...], tuple[str, ...]]] = {
     ("callbacks.validation.max_tokens=TOKENS",): ("eval_iters", "eval_batches", "limit_val_batches"),
     ("source=files", "source.text_column={}"): ("text_column", "dataset_text_field", "text_key", "text_field"),
 }
-PRECISIONS: Final = {
-    **dict.fromkeys(("bfloat16", "bf16", "bf16-mixed", "bf16_mixed"), "bf16_mixed"),
-    **dict.fromkeys(("float16", "fp16", "half", "16", "16-mixed"), "fp16_mixed"),
-    **dict.fromkeys(("float32", "fp32", "32", "32-true", "no"), "fp32"),
-    "bf16-true": "bf16_true",
-    "fp8": "fp8",
-    "auto": "auto",
-}
-SCHEDULES: Final = {
-    "cosine": "warmup_cosine",
-    "linear": "linear",
-    "constant": "constant",
-    "inverse_sqrt": "inverse_sqrt",
-    **dict.fromkeys(("constant_with_warmup", "wsd", "warmup_stable_decay", "trapezoidal"), "trapezoid"),
-}
-# Names elsewhere, with words and a group here: the option of each value; "" is that of any other.
+# Names elsewhere, with words and a group here: the option of each value besides its own and CALLED_OPTIONS; "" is that
+# of any other.
 CALLED_CHOICES: Final[Mapping[tuple[str, ...], tuple[tuple[str, ...], Mapping[str, str]]]] = {
     ("bf16",): (("precision",), {"true": "bf16_mixed", "false": "fp32", "auto": "auto"}),
     ("fp16", "amp"): (("precision",), {"true": "fp16_mixed", "false": "fp32"}),
     ("tf32",): (("precision",), {"true": "tf32", "false": "fp32"}),
-    ("dtype", "torch_dtype", "mixed_precision", "trainer.precision"): (("precision",), PRECISIONS),
+    ("dtype", "torch_dtype", "mixed_precision", "trainer.precision"): (("precision",), {}),
     ("gradient_checkpointing", "activation_checkpointing", "grad_checkpointing", "activation_checkpoint.mode"): (
         ("recompute",),
         {"true": "every_block", "full": "every_block", "selective": "selective", "false": "none", "none": "none"},
@@ -111,16 +97,15 @@ CALLED_CHOICES: Final[Mapping[tuple[str, ...], tuple[tuple[str, ...], Mapping[st
     ("wandb_log", "use_wandb", "wandb"): (("logger",), {"true": "wandb", "false": "mlflow"}),
     ("optim", "optimizer.name", "optimizer.type", "optimizer_name"): (
         ("optimizer",),
-        {"": "adamw", "muon": "muon", "adafactor": "adafactor", "sgd": "sgd", "lion": "lion", "adagrad": "adagrad"}
-        | dict.fromkeys(("adamw_8bit", "adamw_bnb_8bit", "paged_adamw_8bit"), "adamw_8bit"),
+        {"": "adamw"},
     ),
     ("lr_scheduler_type", "lr_scheduler", "scheduler", "lr_schedule", "lr_scheduler.decay_type"): (
         ("schedule",),
-        SCHEDULES,
+        {},
     ),
     ("decay_lr",): (("schedule",), {"true": "warmup_cosine", "false": "constant"}),
-    ("fsdp", "deepspeed", "zero_stage"): (("strategy",), {"": "fsdp"}),
-    ("ddp",): (("strategy",), {"": "ddp"}),
+    ("fsdp", "deepspeed", "zero_stage"): (("strategy",), {"": "fsdp", "false": "auto"}),
+    ("ddp",): (("strategy",), {"": "ddp", "false": "auto"}),
     ("sample_packing",): (("packing",), {"true": "best_fit", "false": "document"}),
     ("use_peft", "peft", "lora", "use_lora"): (("adapter",), {"true": "lora", "false": "none"}),
     ("accelerator", "device"): (("trainer.accelerator",), {"": "gpu", "cpu": "cpu", "auto": "auto", "mps": "cpu"}),
@@ -180,19 +165,23 @@ PASSES: Final = (
 # An option's name elsewhere, too unlike ours for a comparison of letters: by group.
 CALLED_OPTIONS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
     "precision": {
-        **dict.fromkeys(("half", "mixed"), ("bf16_mixed", "fp16_mixed")),
-        "bfloat16": ("bf16_mixed", "bf16_true"),
-        **dict.fromkeys(("float16", "16"), ("fp16_mixed",)),
-        **dict.fromkeys(("32", "float32", "full"), ("fp32",)),
-        "float8": ("fp8",),
+        "mixed": ("bf16_mixed", "fp16_mixed"),
+        **dict.fromkeys(("bfloat16", "bf16", "torch_bfloat16"), ("bf16_mixed", "bf16_true")),
+        **dict.fromkeys(("float16", "fp16", "half", "16", "16_mixed", "torch_float16"), ("fp16_mixed",)),
+        **dict.fromkeys(("16_true", "fp16_true", "float16_true"), ("bf16_true", "fp16_mixed")),
+        **dict.fromkeys(("32", "32_true", "fp32_true", "float32", "float", "single", "full", "no"), ("fp32",)),
+        "torch_float32": ("fp32",),
+        **dict.fromkeys(("tensorfloat32", "tf32_true", "tf32_mixed"), ("tf32",)),
+        **dict.fromkeys(("float8", "transformer_engine", "fp8_mixed", "fp8_true"), ("fp8",)),
     },
     "schedule": {
-        **dict.fromkeys(("wsd", "warmup_stable_decay", "constant_with_warmup"), ("trapezoid",)),
+        **dict.fromkeys(("wsd", "warmup_stable_decay", "constant_with_warmup", "trapezoidal"), ("trapezoid",)),
+        **dict.fromkeys(("cosine", "cosine_with_restarts", "cosine_annealing"), ("warmup_cosine",)),
         "none": ("constant",),
         "decay": ("cooldown",),
     },
     "optimizer": {
-        **dict.fromkeys(("adam", "adamw_torch", "adamw_torch_fused", "adamw_hf"), ("adamw",)),
+        **dict.fromkeys(("adam", "adamw_torch", "adamw_torch_fused", "adamw_hf", "fused_adam"), ("adamw",)),
         **dict.fromkeys(("adamw_bnb_8bit", "paged_adamw_8bit", "adam8bit"), ("adamw_8bit",)),
     },
     "strategy": {
@@ -234,6 +223,9 @@ CALLED_OPTIONS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
 }
 # Options that others have and nothing here replaces by name, with the reason: by group.
 NO_OPTION: Final[Mapping[str, Mapping[str, str]]] = {
+    "precision": dict.fromkeys(
+        ("64", "64_true", "fp64", "float64", "double"), "nothing is computed in 64 bits; the widest is precision=fp32"
+    ),
     "strategy": {
         **dict.fromkeys(("expert", "experts", "expert_parallel", "ep"), EXPERTS),
         **dict.fromkeys(("context", "context_parallel", "cp", "ring", "ulysses", "sequence_parallel"), SEQUENCE),

@@ -4,7 +4,7 @@ import contextlib
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -16,6 +16,7 @@ from lmtrain.composition.command_line.called_elsewhere import (
     DATA,
     FOLDERS,
     MODELS,
+    NO_OPTION,
     NO_SETTING,
     OF_A_DEVICE,
     OF_A_PASS,
@@ -25,6 +26,7 @@ from lmtrain.composition.command_line.called_elsewhere import (
     TOKENIZERS,
 )
 from lmtrain.composition.command_line.help import default_options
+from lmtrain.composition.command_line.meant_options import amount_meant, option_meant, spelled
 from lmtrain.composition.command_line.model_proportions import FEED_FORWARD, WIDTH, feed_forward_at
 from lmtrain.composition.command_line.paths import conf_folder
 from lmtrain.errors import ConfigurationError
@@ -47,6 +49,9 @@ CONTEXT: Final = "batch.context_tokens"
 TOKENS: Final = "batch.tokens_per_step"
 MICRO: Final = "batch.micro_batch_sequences"
 DEVICES: Final = "trainer.devices"
+NO_VALUE: Final = "VALUE"  # of a flag at the end
+# Groups whose options are places elsewhere, by a name of such a place.
+NAMED_BY: Final = {"source": DATA[0], "data": DATA[0], "model": MODELS[0], "tokenizer": TOKENIZERS[0]}
 
 
 @dataclass(frozen=True)
@@ -78,7 +83,7 @@ def equivalent(name: str, value: str, words: Sequence[str]) -> Equivalent:
     if name in PLACES:
         return _place(name, value)
     if name in OUR_CHOICE:
-        return Equivalent(_choice(name, value))
+        return _choice(name, value, words)
     if name in OUR_WORDS:
         return Equivalent(tuple(word.format(value) for word in OUR_WORDS[name]))
     if OUR_KEY[name] == WIDTH:
@@ -96,12 +101,40 @@ def _feed_forward(width: str, typed: Mapping[str, str]) -> list[str]:
     return [f"{FEED_FORWARD}={found}"] if found else []
 
 
-def _choice(name: str, value: str) -> tuple[str, ...]:
+def _choice(name: str, value: str, words: Sequence[str]) -> Equivalent:
     (*before, group), options = OUR_CHOICE[name]
     word = value.lower()
     switched = "true" if word in TRUE else "false" if word in FALSE else word
-    option = options.get(word, options.get(switched, options.get("", "OPTION")))
-    return (*before, f"{group}={option.format(value)}")
+    option = options.get(word, options.get(switched)) or option_meant(group, value, _options(group))
+    if option is None and "" not in options and value != NO_VALUE:
+        return replace(chosen(group, value, words), words=(*before, f"{group}=OPTION"))
+    return Equivalent((*before, f"{group}={(option or options.get('', 'OPTION')).format(value)}"))
+
+
+def chosen(group: str, value: str, words: Sequence[str]) -> Equivalent:
+    """Return the words for --GROUP VALUE: its option, or its place; of another key the value as it is."""
+    known = _options(group, own=_values(words).get("config_dir") or _values(words).get("cd"))
+    if not known or value in (*known, NO_VALUE, "null") or re.search(r"[\[,]", value):
+        return Equivalent((f"{group}={value}",))
+    if reason := NO_OPTION.get(group, {}).get(spelled(value)):
+        return Equivalent((), reason)
+    if group in NAMED_BY and "/" in value:
+        return _place(NAMED_BY[group], value)
+    if meant := option_meant(group, value, known):
+        return Equivalent((f"{group}={meant}",))
+    if amount := amount_meant(group, value):
+        return Equivalent((amount,))
+    if group in NAMED_BY and (Path(value).exists() or NAMED_BY[group] in TOKENIZERS):
+        return _place(NAMED_BY[group], value)
+    from lmtrain.composition.command_line.unknown_words import unknown_option  # OmegaConf: only to refuse
+
+    return Equivalent((f"{group}=OPTION",), unknown_option(group, value, known).rstrip("."))
+
+
+def _options(group: str, *, own: str | None = None) -> set[str]:
+    """Return the options of a group, with those of a person's own folder."""
+    folders = (conf_folder(), *([Path(own)] if own else []))
+    return {file.stem for folder in folders for file in folder.glob(f"{group}/*.yaml")}
 
 
 def _place(name: str, value: str) -> Equivalent:

@@ -11,9 +11,11 @@ from typing import Final
 
 from lmtrain.composition.command_line.equivalents import (
     FALSE,
+    NO_VALUE,
     SWITCHES,
     TRUE,
     Equivalent,
+    chosen,
     equivalent,
     name_elsewhere,
     quoted,
@@ -102,9 +104,9 @@ def _with_dashes(word: str, following: Sequence[str], words: Sequence[str], *, k
         return []
     is_switch = elsewhere in SWITCHES or key in SWITCHED
     takes_next = not equals and following and "=" not in following[0] and not following[0].startswith("-")
-    value = value if equals else following[0] if takes_next else "true" if is_switch else "VALUE"
+    value = value if equals else following[0] if takes_next else "true" if is_switch else NO_VALUE
     typed = f"{word} {value}" if takes_next else word
-    of_ours = SWITCHED.get(key, {}).get(value.lower()) or Equivalent((f"{key}={value}",))
+    of_ours = SWITCHED.get(key, {}).get(value.lower()) or chosen(key, value, words)
     meant = equivalent(elsewhere, value, words) if elsewhere else of_ours
     return [_Foreign(typed, key, meant)]
 

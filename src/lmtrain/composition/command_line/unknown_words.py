@@ -1,7 +1,6 @@
 """The message for an unknown option or key on the command line: the existing ones, and the nearest."""
 
 import difflib
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -9,30 +8,25 @@ from typing import Any, Final
 
 from omegaconf import DictConfig, OmegaConf
 
-from lmtrain.composition.command_line.called_elsewhere import CALLED_OPTIONS, NO_OPTION, TIKTOKEN
+from lmtrain.composition.command_line.called_elsewhere import NO_OPTION, TIKTOKEN
+from lmtrain.composition.command_line.meant_options import OFF, amount_meant, options_meant, spelled
 from lmtrain.composition.command_line.paths import group_folders
 from lmtrain.composition.nodes.source_signatures import setting_names
 from lmtrain.errors import did_you_mean, suggest
 from lmtrain.search.search_settings import SearchSettings
 
-AMOUNT: Final = re.compile(r"(?P<dollars>\$)?[\d.]+(?:[KMBGT]|(?P<time>s|min|h|d))?")
 HUB: Final = {
     "tokenizer": "; Hugging Face's are tokenizer=huggingface tokenizer.name={}",
     "source": "; data sets of Hugging Face are source=hf_dataset source.name=OWNER/NAME",
 }
 OF_TEXT: Final = ("source", "data")
-OFF: Final = ("false", "null", "none", "0", "off", "no")
 
 
 def unknown_option(group: str, option: str, options: Iterable[str]) -> str:
     """Name the nearest options of a word, by its parts, its name elsewhere or its letters; without one, all of them."""
     known = sorted(options)
-    word = re.sub(r"\W", "_", option.rpartition("/")[2].lower())
-    made_of_it = [name for name in known if word in name.split("_")]
-    called_so = [name for name in CALLED_OPTIONS.get(group, {}).get(word, ()) if name in known]
-    if word in OFF and not called_so:
-        called_so = [name for name in ("none",) if name in known]
-    near = did_you_mean([word] if word in known else called_so or made_of_it) or suggest(word, known)
+    word = spelled(option)
+    near = did_you_mean(options_meant(group, option, known)) or suggest(word, known)
     no_option = NO_OPTION.get(group, {}).get(word) or _not_an_option(group, option)
     if no_option:
         return f"{group}={option}: {no_option}.{near if group == 'model' else ''}"
@@ -63,9 +57,8 @@ def _not_an_option(group: str, option: str) -> str:
             f"a folder of your own is source=files 'source.paths=[{option}]', which is not here; a data set of "
             f"Hugging Face is source=hf_dataset source.name={option}"
         )
-    if group == "budget" and (amount := AMOUNT.fullmatch(option)):
-        unit = (amount["dollars"] and "usd") or (amount["time"] and "hours") or "tokens"
-        return f"an amount is the value of a key; write budget.{unit}={option}"
+    if meant := amount_meant(group, option):
+        return f"an amount is the value of a key; write {meant}"
     if group == "tokenizer" and option in TIKTOKEN:
         return f"tiktoken's are on the hub; write tokenizer=huggingface tokenizer.name={TIKTOKEN[option]}"
     if group == "model" and "/" in option:

@@ -1,0 +1,23 @@
+import pytest
+
+from lmtrain.composition.command_line.meant_options import amount_meant, option_meant, options_meant
+
+KNOWN = ("bf16_mixed", "bf16_residual", "fp32", "none")
+
+
+@pytest.mark.parametrize(
+    ("option", "meant"),
+    [("BF16-mixed", "bf16_mixed"), ("bfloat16", "bf16_mixed"), ("32-true", "fp32"), ("residual", "bf16_residual")],
+)
+def test_an_option_is_found_by_spelling_name_elsewhere_or_a_word_of_its_own(option: str, meant: str) -> None:
+    assert option_meant("precision", option, KNOWN) == meant
+
+
+def test_a_word_of_several_options_chooses_none_of_them() -> None:
+    assert options_meant("loss", "bf16", KNOWN) == ["bf16_mixed", "bf16_residual"]
+    assert option_meant("loss", "bf16", KNOWN) is None
+    assert option_meant("loss", "off", KNOWN) == "none"
+
+
+def test_an_amount_is_a_key_of_the_budget_alone() -> None:
+    assert (amount_meant("budget", "2h"), amount_meant("model", "2")) == ("budget.hours=2h", None)
