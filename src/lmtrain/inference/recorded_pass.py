@@ -206,7 +206,8 @@ class _Recorder(TorchDispatchMode):
         if func._schema.is_mutable:  # noqa: SLF001
             self.calls.append((self._quicker(func, (args[0].clone(), *args[1:]), settings), args, settings))
             return
-        given = {_memory(each) for each in tree_iter((args, settings)) if isinstance(each, Tensor)}
+        tensors = (each for each in tree_iter((args, settings)) if isinstance(each, Tensor))
+        given = {_memory(each) for each in tensors if not each.is_mkldnn}  # packed weights have no address
         results = [each for each in tree_iter(result) if isinstance(each, Tensor)]
         if all(_memory(each) in given for each in results):
             return  # a view of fixed memory

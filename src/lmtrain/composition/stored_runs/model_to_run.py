@@ -15,6 +15,7 @@ from lmtrain.composition.stored_runs.checkpoint_source import (
 )
 from lmtrain.errors import ConfigurationError
 from lmtrain.inference.loaded_model import LoadedModel, Origin, id_of_begin, ids_added, ids_of_ends, read_template
+from lmtrain.inference.packed_linear import pack_linears
 from lmtrain.inference.paged_attention import paged
 from lmtrain.inference.weight_layout import lay_out_for_one_token
 from lmtrain.interop.config_file import CONFIG
@@ -119,6 +120,7 @@ def _placed(model: LanguageModel, device: torch.device) -> LanguageModel:
     """Move a model to its device, its weights in the best order for writing there."""
     moved = model.to(device)
     lay_out_for_one_token(moved)
+    pack_linears(moved)
     return moved
 
 
