@@ -56,6 +56,7 @@ def test_speed_is_all_tokens_over_all_seconds_not_a_mean_of_speeds(folder):
     assert facts.seconds == pytest.approx(15)
     assert facts.mfu_palm == pytest.approx(0.2)  # proportional to speed
     assert facts.usd == 1.5
+    assert facts.unkept_best is None
 
 
 def test_padding_is_in_the_seconds_and_not_in_the_speed(folder):

@@ -6,6 +6,7 @@ import pytest
 from lmtrain.accounting.observed.time_accounts import TimeBalance
 from lmtrain.report.run_facts import HeldOutScore, RunFacts, read_run
 from lmtrain.report.summary import print_summary, printable, summarize
+from lmtrain.report.unkept_best import UnkeptBest
 from lmtrain.training.checkpointing.checkpoints import CheckpointFacts
 
 HELD_OUT = HeldOutScore(
@@ -131,6 +132,16 @@ def test_a_best_checkpoint_that_is_not_the_last_is_named_with_its_score(summary)
     text = summary(replace(FACTS, best=best))
     assert "best checkpoint (1.402)   runs/cat/checkpoints/step_00000500" in text
     assert "last checkpoint" in text
+
+
+def test_a_better_validation_without_a_checkpoint_is_told(summary):
+    unkept = UnkeptBest(bits_per_byte=1.3, step=36, words="callbacks.checkpoint.every_steps=18")
+    text = summary(replace(FACTS, best=LAST, unkept_best=unkept))
+    assert "the best too" not in text
+    assert "  checkpoint (1.402) " in text
+    assert "1.300 at step 36, not kept: callbacks.checkpoint.every_steps=18 keeps more\n" in text
+    earlier = replace(LAST, path=Path("runs/cat/checkpoints/step_00000500"), step=500)
+    assert "best kept checkpoint (1.402)" in summary(replace(FACTS, best=earlier, unkept_best=unkept))
 
 
 def test_a_long_path_or_command_is_one_line_to_copy(summary):

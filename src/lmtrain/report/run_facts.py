@@ -14,6 +14,7 @@ from lmtrain.errors import ConfigurationError
 from lmtrain.report.kept_flags import kept_flags
 from lmtrain.report.run_ledger import read_attempts, trained_tokens
 from lmtrain.report.run_speeds import logged_speed, speeds
+from lmtrain.report.unkept_best import UnkeptBest, unkept_best
 from lmtrain.storage import foreign_json
 from lmtrain.tracking.atomic_files import read_json
 from lmtrain.tracking.run_folder import RunFolder
@@ -75,7 +76,7 @@ class RunFacts:
     held_out: HeldOutScore | None
     sample: dict[str, Any]
     last: CheckpointFacts | None
-    best: CheckpointFacts | None
+    best: CheckpointFacts | None  # of those kept
     mlflow_run_id: str | None
     budget_key: str
     budget: float
@@ -85,6 +86,7 @@ class RunFacts:
     time: TimeBalance = field(default_factory=TimeBalance)
     speeds: Mapping[str, float | None] = field(default_factory=dict[str, float | None])
     skipped_steps: int = 0
+    unkept_best: UnkeptBest | None = None  # a validation better than at all of them
     program: str = "python train.py"
     root: str = "runs"  # of all runs, as typed
     config_dir: str | None = None  # as typed
@@ -101,8 +103,7 @@ def read_run(folder: Path) -> RunFacts:
     last, attempts = furthest(points), read_attempts(folder)
     speed = logged_speed(folder, points, attempts)
     spent, of_steps = balance(attempts), speed.tokens_per_second if speed else None
-    job = newest_job(folder)
-    budget_key, planned = _budget(plan)
+    job, (budget_key, planned) = newest_job(folder), _budget(plan)
     budgets = _typed_budgets(job.get("config", {}))
     return RunFacts(
         folder=folder,
@@ -120,6 +121,7 @@ def read_run(folder: Path) -> RunFacts:
         sample=_last_sample(folder / "samples.jsonl"),
         last=checkpoints[-1] if checkpoints else None,
         best=best_of(checkpoints),
+        unkept_best=unkept_best(points, checkpoints, job.get("config", {})),
         mlflow_run_id=cast("str | None", status.get("mlflow_run_id")),
         budget_key=budget_key,
         budget=budgets.pop(budget_key, planned),

@@ -123,6 +123,8 @@ def printable(text: str) -> str:
 
 def _places(facts: RunFacts) -> list[Text]:
     rows = [(name, str(checkpoint.path)) for name, checkpoint in _named_checkpoints(facts)]
+    if facts.unkept_best is not None:
+        rows.append(("best validation", str(facts.unkept_best)))
     rows.append(("metrics", str(facts.folder / "metrics.jsonl")))
     rows.append(("all of it as a page", str(facts.folder / REPORT_FILE)))
     if facts.mlflow_run_id:
@@ -133,9 +135,12 @@ def _places(facts: RunFacts) -> list[Text]:
 def _named_checkpoints(facts: RunFacts) -> list[tuple[str, CheckpointFacts]]:
     if facts.last is None:
         return []
-    if facts.best is None or facts.best == facts.last:
-        return [("checkpoint" if facts.best is None else "checkpoint, the best too", facts.last)]
-    best = f"best checkpoint ({facts.best.metrics[BITS_PER_BYTE]:.3f})"
+    if facts.best is None:
+        return [("checkpoint", facts.last)]
+    score = f"({facts.best.metrics[BITS_PER_BYTE]:.3f})"
+    if facts.best == facts.last:
+        return [("checkpoint, the best too" if facts.unkept_best is None else f"checkpoint {score}", facts.last)]
+    best = f"best {'' if facts.unkept_best is None else 'kept '}checkpoint {score}"
     return [("last checkpoint", facts.last), (best, facts.best)]
 
 
