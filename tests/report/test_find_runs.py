@@ -28,6 +28,10 @@ def test_what_holds_no_run_is_refused_with_the_nearest_name(tmp_path):
         find_runs([tmp_path / "empty"])
     with pytest.raises(ConfigurationError, match="holds no run"):
         find_runs([tmp_path / "sweep-2"])
+    (tmp_path / "base/weights").mkdir(parents=True)
+    (tmp_path / "base/import.json").touch()
+    with pytest.raises(ConfigurationError, match=r"base is an imported folder and holds no run; [^?]*$"):
+        find_runs([tmp_path / "base"])
 
 
 def test_a_sweep_of_another_version_is_refused_by_every_reader_and_named_runs_of_it_are_not(tmp_path):

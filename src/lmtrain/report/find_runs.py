@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Final
 
 from lmtrain.errors import ConfigurationError, suggest
+from lmtrain.interop.imported_folder import is_imported
 from lmtrain.tracking.atomic_files import read_json
 from lmtrain.tracking.sweep_file import NAME as SWEEP_FILE
 from lmtrain.tracking.sweep_file import read_sweep
@@ -52,9 +53,10 @@ def _runs_of(path: Path) -> list[Path]:
         below = [run for run in _runs_below(path.parent) if read_json(run / "run.json").get("sweep") == path.name]
     if not below:
         known = {file.relative_to(path.parent).parts[0] for pattern in NEARBY for file in path.parent.glob(pattern)}
+        what = "is an imported folder and holds no run" if is_imported(path) else "holds no run"
         raise ConfigurationError(
-            f"{path} holds no run; give a run's folder, as runs/NAME, a folder with runs below it, or runs/sweep-ID "
-            f"of a sweep.{suggest(path.name, known)}"
+            f"{path} {what}; give a run's folder, as runs/NAME, a folder with runs below it, or runs/sweep-ID "
+            f"of a sweep.{suggest(path.name, known - {path.name})}"
         )
     return below
 

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from lmtrain.composition.stored_runs.checkpoint_source import CheckpointSource, find_source
+from lmtrain.composition.stored_runs.checkpoint_source import CheckpointSource, find_job, find_source
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.storage.hashed_folder import write_atomically
 
@@ -79,6 +79,15 @@ def test_the_name_of_a_run_leads_to_its_folder(tmp_path: Path, monkeypatch: pyte
     (tmp_path / "zzz").mkdir()  # no run, and not the nearest one to itself
     with pytest.raises(ConfigurationError, match=r"zzz is neither .*; nearest valid: runs/NAME\.$"):
         find_source(tmp_path / "zzz", key="init_from")
+
+
+def test_an_imported_folder_is_refused_as_such_where_only_runs_are_read(tmp_path: Path) -> None:
+    for name in ("base", "base2"):
+        (tmp_path / name / "weights").mkdir(parents=True)
+        (tmp_path / name / "import.json").touch()
+    assert find_source(tmp_path / "base", key="RUN") == tmp_path / "base"
+    with pytest.raises(ConfigurationError, match=r"base is an imported folder, and only a run .*: runs/NAME\.$"):
+        find_job(tmp_path / "base", key="RUN")
 
 
 def test_another_program_s_folder_is_to_be_imported_first(tmp_path: Path) -> None:

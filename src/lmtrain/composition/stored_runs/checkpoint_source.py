@@ -117,9 +117,11 @@ def _not_a_source(path: Path, *, key: str, takes_imports: bool) -> Configuration
         return ConfigurationError(
             f"{key}={path} is a folder of {TOOLS[kind]}; import it first: `{command}`, then {key}={IMPORTED}."
         )
-    kinds = "a run, nor a checkpoint of one" + (", nor an imported folder" if takes_imports else "")
+    kinds = "neither a run, nor a checkpoint of one" + (", nor an imported folder" if takes_imports else "")
+    if is_imported(path):
+        kinds = "an imported folder, and only a run or a checkpoint of one is read here"
     nearest = _nearest_run(path, takes_imports=takes_imports)
-    return ConfigurationError(f"{key}={path} is neither {kinds}; nearest valid: {nearest}.")
+    return ConfigurationError(f"{key}={path} is {kinds}; nearest valid: {nearest}.")
 
 
 def _nearest_run(path: Path, *, takes_imports: bool) -> Path:
