@@ -24,6 +24,9 @@ def test_an_assumption_and_a_count_are_named():
     known = replace(PLAN, run=replace(PLAN.run, flops_per_token=8e10), model="mine", context_tokens=4096)
     assert "PaLM's count at 4096 tokens of context" in text_of(known)
     assert "6 x parameters a token" in text_of(PLAN)
+    at_peak = replace(PLAN, run=solve(replace(RUN, mfu=1.0)))
+    assert "100.0% (40% is a well-tuned run's)" in text_of(at_peak)
+    assert "well-tuned" not in text_of(PLAN)
 
 
 def test_what_does_not_finish_comes_last():

@@ -174,16 +174,23 @@ def given_terms(run: FleetRun) -> frozenset[str]:
 
 
 def _over_the_peak(run: FleetRun, solved: FleetRun) -> str:
-    """Name the changes from a utilization above 1 to 1: less work, or more of the terms behind the device hours."""
-    given, mfu = given_terms(run), solved.mfu or 0
+    """Name the changes from a utilization above 1 to 1, which no run reaches, and to the assumed one."""
+    mfu = solved.mfu or 0
+    return (
+        f"fleet.mfu={mfu:.4g} would be needed, and above 1 is more than the devices' peak; nearest that can be, at "
+        f"100% MFU: {_changes(run, solved, factor=mfu)}; at {ASSUMED_MFU:.0%}, a well-tuned run's: "
+        f"{_changes(run, solved, factor=mfu / ASSUMED_MFU)}."
+    )
+
+
+def _changes(run: FleetRun, solved: FleetRun, *, factor: float) -> str:
+    """Name less work, and more of the terms behind the device hours, by a factor."""
+    given = given_terms(run)
     bought = [name for name in ("usd", "device_hours") if name in given]
     held = [name for name in ("num_devices", "hours") if name in given]
-    more = [f"fleet.{name}={format_at_least(getattr(run, name) * mfu)}" for name in bought[:1]]
-    more = more or [f"fleet.{name}={math.ceil(getattr(run, name) * mfu)}" for name in held]
-    return (
-        f"fleet.mfu={mfu:.4g} would be needed, and above 1 is more than the devices' peak; nearest that can be: "
-        f"{', or '.join([less_work(solved, given, 1 / mfu), *more])}."
-    )
+    more = [f"fleet.{name}={format_at_least(getattr(run, name) * factor)}" for name in bought[:1]]
+    more = more or [f"fleet.{name}={math.ceil(getattr(run, name) * factor)}" for name in held]
+    return ", or ".join([less_work(solved, given, 1 / factor), *more])
 
 
 def _checked(run: FleetRun) -> FleetRun:

@@ -8,7 +8,7 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from lmtrain.accounting.fleets.fleet import FleetRun
+from lmtrain.accounting.fleets.fleet import ASSUMED_MFU, FleetRun
 from lmtrain.accounting.fleets.fleet_plan import FleetPlan
 from lmtrain.accounting.quantities import format_at_most, format_count, format_kwh, format_quantity, format_ratio
 from lmtrain.accounting.scaling_laws.compute_optimal import trade_off_lines
@@ -16,6 +16,7 @@ from lmtrain.report.show import plain_text, show
 
 Rows = list[tuple[str, str, str]]
 # The terms that may follow from a utilization, each as a cell
+MOST_SILENT: Final = 0.7  # MFU; beyond it a well-tuned one stands beside
 MOVING: Final[dict[str, Callable[[FleetRun], str]]] = {
     "num_parameters": lambda run: f"{format_quantity(run.num_parameters or 0)} parameters",
     "tokens": lambda run: f"{format_quantity(run.tokens or 0)} tokens",
@@ -99,7 +100,9 @@ def _terms(plan: FleetPlan) -> Rows:
 def _mfu_source(plan: FleetPlan) -> str:
     if plan.over_mfu:
         return f" (of a range, {plan.over_mfu[0].mfu:.1%} to {plan.over_mfu[-1].mfu:.1%})"
-    return " (assumed; fleet.mfu states another)" if plan.mfu_is_assumed else ""
+    if plan.mfu_is_assumed:
+        return " (assumed; fleet.mfu states another)"
+    return f" ({ASSUMED_MFU:.0%} is a well-tuned run's)" if (plan.run.mfu or 0) > MOST_SILENT else ""
 
 
 def _devices(run: FleetRun) -> str:
