@@ -16,13 +16,15 @@ from data_pipelines.progress import tell
 from data_pipelines.shard_filler import Changed, Filled, ShardFiller
 from data_pipelines.source_pass import REMOVED
 from data_pipelines.sources.columns import SHAPE
-from data_pipelines.stages.split import TRAIN
+from data_pipelines.stages.split import HASH, TRAIN
 from data_pipelines.work_folder import WorkFolder
 from lmtrain.accounting.quantities import format_count
 from lmtrain.data.manifest import Manifest
 from lmtrain.errors import ConfigurationError, DataError
 
-LEAST_OF_ASKED = 0.9  # of the held-out share; less is told
+LEAST_OF_ASKED = 0.9  # of the held-out share; less is told, and so is
+MOST_OF_ASKED = 2.0  # more of it, or
+LEAST_TO_TRAIN = 0.5  # less of the rest
 
 
 class ShortSource(DataError):
@@ -71,7 +73,7 @@ class Build:
             tell(f"  going on with the work in {work.folder}")
         filled = self._fill(work)
         self._require_splits(filled)
-        self._tell_small(filled)
+        self._tell_shares(filled)
         self._require_budget(filled)
         write_verified(work.folder, self._manifest(work, filled))
         if source.fingerprint() != self.question.source_fingerprint:
@@ -133,15 +135,27 @@ class Build:
         msg = f"data.folder.{missing[0]}_fraction is too small: {rule}; nearest valid: {2 / num_documents:.1g}."
         raise DataError(msg)
 
-    def _tell_small(self, filled: Filled) -> None:
-        held_out = self.question.settings.held_out
-        text_bytes = sum(split.text_bytes for split in filled.splits.values())
-        for name, split in filled.splits.items():
-            asked, share = held_out.fractions[name], split.text_bytes / max(text_bytes, 1)
-            if name != TRAIN and not held_out.is_named and share < LEAST_OF_ASKED * asked:
-                documents = format_count(split.num_documents, "document")
-                got = f"{share:.2%} of the text ({documents})"
-                tell(f"  the {name} split has {got}, where data.folder.{name}_fraction asks for {asked:.2%}")
+    def _tell_shares(self, filled: Filled) -> None:
+        asked, is_named = self.question.settings.held_out.fractions, self.question.settings.held_out.is_named
+        text_bytes = max(sum(split.text_bytes for split in filled.splits.values()), 1)
+        shares = {name: split.text_bytes / text_bytes for name, split in filled.splits.items()}
+        held_out = [name for name in shares if name != TRAIN and not is_named]
+        large = [name for name in held_out if shares[name] > MOST_OF_ASKED * asked[name]]
+        for name in held_out:
+            if name in large or shares[name] < LEAST_OF_ASKED * asked[name]:
+                got = f"{shares[name]:.2%} of the text ({format_count(filled.splits[name].num_documents, 'document')})"
+                fix = self._remedy() if name in large else ""
+                tell(f"  the {name} split has {got}, where data.folder.{name}_fraction asks for {asked[name]:.2%}{fix}")
+        if not is_named and not large and shares[TRAIN] < LEAST_TO_TRAIN * asked[TRAIN]:
+            got = f"{shares[TRAIN]:.2%} of the text, where the fractions leave {asked[TRAIN]:.2%}"
+            tell(f"  the {TRAIN} split has {got}{self._remedy()}")
+
+    def _remedy(self) -> str:
+        """Name other rules of the choice, as a hash puts equal parts and few large documents into one split."""
+        settings, ways = self.question.settings, ["source.validation_paths names the validation text of source=files"]
+        if settings.held_out.rule == HASH and settings.token_budget is None:
+            ways.insert(0, "data.split=tail holds out the end of the text")
+        return f"; {', or '.join(ways)}"
 
     def _why_empty(self, filled: Filled) -> str:
         reasons = ", ".join(

@@ -1,4 +1,5 @@
 import json
+import re
 from dataclasses import replace
 
 import pytest
@@ -198,6 +199,18 @@ def test_less_validation_text_than_asked_is_told(fraction, is_told, tmp_path, ca
     make(tmp_path / "data", source=Uneven(count=60) if is_told else Poems(count=60), validation_fraction=fraction)
     told = "where data.folder.validation_fraction asks for" in capsys.readouterr().err
     assert told == is_told
+
+
+def test_far_more_held_out_than_asked_is_told_with_the_rules_that_hold_out_less(tmp_path, capsys):
+    class Repetitive(Poems):
+        def documents(self):
+            yield Document("one.txt", "the quick brown fox jumps over the lazy dog by the river bank.\n" * 1_700)
+
+    make(tmp_path / "data", source=Repetitive())
+    told = capsys.readouterr().err
+    assert re.search(r"validation split has 9\d\.\d+% of .* asks for [\d.]+%; data\.split=tail holds out the end", told)
+    assert "or source.validation_paths names the validation text of source=files\n" in told
+    assert "the train split has" not in told, "the same news twice"
 
 
 @pytest.mark.parametrize("rule", ["tail", "named"])
