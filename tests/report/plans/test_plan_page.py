@@ -3,6 +3,7 @@ from dataclasses import replace
 from lmtrain.accounting.batches import Batch, plan_batches
 from lmtrain.accounting.budgets import Budget, horizon
 from lmtrain.accounting.model.flops import flops_per_token
+from lmtrain.accounting.model.memory import device_memory
 from lmtrain.accounting.options.strategy import Collective
 from lmtrain.accounting.training_plan.communication import CommunicationVolume
 from lmtrain.accounting.training_plan.plan import Plan, Speed
@@ -25,6 +26,16 @@ def test_what_is_not_known_says_so_and_is_no_zero():
     text = text_of(PLAN, Advice((), is_possible=True), title="small")
     assert "not known: the peak of the device is unknown" in text
     assert "GB" not in text
+
+
+def test_a_stage_s_memory_says_what_it_counts():
+    memory = device_memory(SETTING.facts.parameters, precision=SETTING.precision, optimizer=SETTING.optimizer)
+    plan = replace(PLAN, memory=memory)
+    assert "its layers with" not in text_of(plan, Advice((), is_possible=True), title="small")
+    staged = replace(plan, batch=replace(BATCH, num_ranks=8, num_stages=8))
+    assert "stage             its layers with embedding and head" in text_of(
+        staged, Advice((), is_possible=True), title="small"
+    )
 
 
 def test_parts_have_their_share():

@@ -66,7 +66,7 @@ class Pipeline:
         return (num_micro_steps if self._fills_first else min(in_flight, num_micro_steps)) / stages
 
     def held_share(self, *, num_total: int, num_outside_blocks: int) -> float:
-        """Return the share of parameters of an end stage, with embedding and head: one tied, or the larger counted."""
+        """Return the share of parameters of a stage with all outside the blocks: no less than the fullest one's."""
         if self.num_stages == 1:
             return 1.0
         return ((num_total - num_outside_blocks) / self.num_stages + num_outside_blocks) / num_total

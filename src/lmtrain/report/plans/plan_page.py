@@ -139,6 +139,8 @@ def _memory(plan: Plan) -> Rows:
     device = "device memory not known" if plan.device_bytes is None else f"of {_gb(plan.device_bytes)}"
     if plan.offload is not None:
         rows.append(("host memory", f"{_gb(plan.offload.host_bytes)} of optimizer state, a piece of it here at a time"))
+    if plan.batch.num_stages > 1:
+        rows.insert(0, ("stage", "its layers with embedding and head: an upper bound where those are two"))
     return [*rows, ("total", f"{_gb(total)} {device}")]
 
 
