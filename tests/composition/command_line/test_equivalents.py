@@ -1,5 +1,6 @@
 import shlex
 from dataclasses import fields
+from functools import cache
 
 import pytest
 
@@ -14,9 +15,16 @@ from lmtrain.composition.nodes.source_signatures import setting_names
 from lmtrain.errors import ConfigurationError
 from lmtrain.search.search_settings import SearchSettings
 
+SWEEPS = frozenset(f"sweep.{each.name}" for each in fields(SearchSettings))
+
+
+@cache
+def is_key(key: str) -> bool:
+    return bool(options_with(key, conf=conf_folder()) or options_that_take(key, conf=conf_folder()))
+
 
 def test_every_word_to_type_instead_is_a_key_and_none_that_is_refused_is() -> None:
-    keys = {*leaf_keys(compose_config([]))}
+    keys = SWEEPS | {*leaf_keys(compose_config([]))}
     assert {*OUR_KEY.values()} <= keys
     options = [path for path in conf_folder().glob("*/*.yaml") if path.parent.name != "pipeline"]
     taken = {f"{path.parent.name}.{name}" for path in options for name in setting_names(target_of(path))}
@@ -27,7 +35,7 @@ def test_every_word_to_type_instead_is_a_key_and_none_that_is_refused_is() -> No
 def test_words_for_every_name_and_alias_typed_as_a_flag_are_keys_and_options() -> None:
     files = [path for path in conf_folder().glob("*/*.yaml") if path.parent.name != "pipeline"]
     options = [(path.parent.name, path.stem) for path in files]
-    keys = {*leaf_keys(compose_config([])), *(f"sweep.{each.name}" for each in fields(SearchSettings))}
+    keys = SWEEPS | {*leaf_keys(compose_config([]))}
     aliases = [(group, name) for group, called in CALLED_OPTIONS.items() for name in called]
     aliases += [(group, name.replace("_", "-").upper()) for group, name in options]
     values = [(name, value) for name, (_, choice) in OUR_CHOICE.items() for value in (*choice, "true") if value]
@@ -37,9 +45,9 @@ def test_words_for_every_name_and_alias_typed_as_a_flag_are_keys_and_options() -
         meant = refused.value.meant if isinstance(refused.value, MeantWord) else ""
         for word in shlex.split(meant.partition(" (")[0]):
             key, _, option = word.partition("=")
-            is_key = key in keys or options_with(key, conf=conf_folder()) or options_that_take(key, conf=conf_folder())
             is_option = (key, option) in options or option == "OPTION" or option.startswith("[")
-            assert is_option if (conf_folder() / key).is_dir() else is_key, (name, value, word)
+            is_group = (conf_folder() / key).is_dir()
+            assert is_option if is_group else key in keys or is_key(key), (name, value, word)
 
 
 def test_options_to_type_instead_are_there() -> None:

@@ -23,6 +23,26 @@ from lmtrain.errors import ConfigurationError
             "logger=OPTION (logger=tensorboardx: there is no such option. Did you mean 'tensorboard'? `--help logger` "
             "lists all 6).",
         ),
+        (
+            ["--depth=12", "--device-batch-size=16", "--whatever=3", "foo=4"],  # nanochat
+            "model=nano model.depth=12 batch.tokens_per_step=4096 batch.micro_batch_sequences=16 (16 sequences x 256 "
+            "tokens; --whatever: there is no such flag; foo=4: there is no key foo).",
+        ),
+        (["--save-folder", "out/x"], "run.root=out run.name=x."),
+        (
+            ["trainer.precision=bf16", "model.optim.lr=1e-3", "exp_manager.exp_dir=x"],  # NeMo
+            "precision=bf16_mixed optimizer.lr=1e-3 run.name=x.",
+        ),
+        (["--data.path", "no_such"], "source=files 'source.paths=[no_such]'."),  # litgpt
+        (
+            ["--data.foo", "x"],
+            "data.KEY=x (data.foo=x: there is no key data.foo; data has num_workers, packing, cache, folder).",
+        ),
+        (["--data.split", "tail"], "data.split=tail."),
+        (
+            ["hydra.sweeper.n_trials=2", "hydra.sweeper.n_jobs=4", "hydra/sweeper/sampler=random"],
+            "sweep.trials=2 sweep.parallel=4 sweep.sampler=random.",
+        ),
         (["--resume"], "resume=must (or nothing: the same command again goes on with its run)."),
         (["--resume", "runs/a"], "resume=runs/a."),
         (["resume=True"], "resume=must (or nothing: the same command again goes on with its run)."),
@@ -108,6 +128,8 @@ def test_a_word_of_other_programs_gets_the_word_that_was_meant(words: list[str],
 def test_a_setting_of_other_programs_without_an_equivalent_is_told_why() -> None:
     with pytest.raises(ConfigurationError, match=r"^dropout=0\.1: a model has no dropout here .*; leave it out\.$"):
         parse_arguments(["dropout=0.1"])
+    with pytest.raises(ConfigurationError, match=r"direction=minimize: a search seeks lower .*; leave it out\.$"):
+        parse_arguments(["hydra.sweeper.direction=minimize"])
     with pytest.raises(ConfigurationError, match="by --config-dir FOLDER experiment=NAME"):
         parse_arguments(["config/train_gpt2.py"])
 

@@ -18,7 +18,7 @@ from lmtrain.composition.command_line.flags import TAKE_A_WORD, parse_flags
 from lmtrain.composition.command_line.imported_options import imported_options
 from lmtrain.composition.command_line.inherited_options import inherited_options
 from lmtrain.composition.command_line.meant import refuse_foreign_words
-from lmtrain.composition.command_line.paths import conf_folder
+from lmtrain.composition.command_line.paths import SHORT_KEYS, conf_folder
 from lmtrain.errors import ConfigurationError
 
 ALLOW_TARGET: Final = "--allow-target"
@@ -31,7 +31,6 @@ ALLOW_TARGET_OPTION: Final[dict[str, Any]] = {
 HYDRA_READ = ("hydra.mode", "hydra/sweeper", "hydra.sweeper.params.")
 MANY_OPTIONS = frozenset({"callbacks", "experiment", "debug"})  # groups of which several options make one config
 VALIDATION: Final = "callbacks.validation"
-SHORT_KEYS: Final = {"data.split": "data.folder.split"}
 NAMED_BY_PEOPLE = (
     "data.sources.",
     "optimizer.lr_multipliers.",

@@ -47,6 +47,9 @@ CALLED_KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     "model.width": ("hidden_size", "n_embd", "d_model", "embed_dim", "embedding_dim", "dim"),
     "model.feed_forward_width": ("intermediate_size", "d_ff", "ffn_dim", "n_inner", "ffn_hidden_size"),
     "tokenizer.vocab_size": ("vocab_size",),
+    "sweep.trials": ("hydra.sweeper.n_trials", "hydra.sweeper.max_trials", "n_trials", "num_trials"),
+    "sweep.parallel": ("hydra.sweeper.n_jobs", "hydra.launcher.n_jobs", "n_jobs"),
+    "sweep.seed": ("hydra.sweeper.sampler.seed",),
 }
 LORA: Final = "adapter=lora"
 WANDB: Final = "logger=wandb"
@@ -57,6 +60,7 @@ PUSH: Final = "callbacks=[default,push]"
 CALLED_WORDS: Final[Mapping[tuple[str, ...], tuple[str, ...]]] = {
     ("model.num_kv_heads={}",): ("num_key_value_heads", "n_kv_heads", "n_kv_head", "num_kv_heads", "n_query_groups"),
     ("model=gpt2_124m", "model.biases={}"): ("bias",),
+    ("model=nano", "model.depth={}"): ("depth",),  # nanochat
     (LORA, "adapter.rank={}"): ("lora_r", "lora_rank"),
     (LORA, "adapter.alpha={}"): ("lora_alpha",),
     (LORA, "adapter.dropout={}"): ("lora_dropout",),
@@ -95,14 +99,31 @@ CALLED_CHOICES: Final[Mapping[tuple[str, ...], tuple[tuple[str, ...], Mapping[st
         {"": "wandb", "false": "none", "tensorboard": "tensorboard", "mlflow": "mlflow"},
     ),
     ("wandb_log", "use_wandb", "wandb"): (("logger",), {"true": "wandb", "false": "mlflow"}),
-    ("optim", "optimizer.name", "optimizer.type", "optimizer_name"): (
+    ("optim", "optimizer.name", "optimizer.type", "optimizer_name", "optim.name", "model.optim.name"): (
         ("optimizer",),
         {"": "adamw"},
     ),
-    ("lr_scheduler_type", "lr_scheduler", "scheduler", "lr_schedule", "lr_scheduler.decay_type"): (
+    (
+        "lr_scheduler_type",
+        "lr_scheduler",
+        "scheduler",
+        "lr_schedule",
+        "lr_scheduler.decay_type",
+        "model.optim.sched.name",
+    ): (
         ("schedule",),
         {},
     ),
+    ("hydra/sweeper/sampler", "hydra.sweeper.sampler", "hydra.sweeper.sampler._target_"): (
+        ("sweep.sampler",),
+        {
+            "": "tpe",
+            **dict.fromkeys(("cmaes", "optuna.samplers.cmaessampler"), "cmaes"),
+            **dict.fromkeys(("random", "optuna.samplers.randomsampler"), "random"),
+            **dict.fromkeys(("grid", "optuna.samplers.gridsampler"), "grid"),
+        },
+    ),
+    ("hydra/launcher", "hydra.launcher"): (("sweep.launcher",), {"": "local", "submitit_slurm": "slurm"}),
     ("decay_lr",): (("schedule",), {"true": "warmup_cosine", "false": "constant"}),
     ("fsdp", "deepspeed", "zero_stage"): (("strategy",), {"": "fsdp", "false": "auto"}),
     ("ddp",): (("strategy",), {"": "ddp", "false": "auto"}),
@@ -124,6 +145,11 @@ NO_SETTING: Final[Mapping[str, tuple[str, ...]]] = {
     "a model has no dropout here (adapter.dropout is a LoRA's)": ("dropout", "model.dropout", "hidden_dropout"),
     "the loss has no label smoothing": ("label_smoothing", "label_smoothing_factor"),
     "weights are not trained in 4 or 8 bits": ("load_in_4bit", "load_in_8bit"),
+    "a search seeks lower values of sweep.metric": ("hydra.sweeper.direction",),
+    "a search's folder keeps its trials, and the same command again goes on with it": (
+        *("hydra.sweeper.storage", "hydra.sweeper.study_name", "hydra.sweeper.load_if_exists"),
+    ),
+    "a space is typed as KEY=interval(LOW,HIGH), or an option's hydra.sweeper.params": ("hydra.sweeper.search_space",),
     "a schedule ends with the budget": ("lr_decay_iters", "decay_steps", "lr_decay_steps"),
     "`lmtrain train` trains and validates": ("do_train", "do_eval", "eval_strategy", "evaluation_strategy"),
     "`lmtrain evaluate runs/NAME` scores a run": ("eval_only",),
@@ -141,6 +167,8 @@ NO_SETTING: Final[Mapping[str, tuple[str, ...]]] = {
 DATA: Final = (
     *("dataset", "dataset_name", "dataset_path", "data_path", "data_dir", "train_file", "train_files", "train_data"),
     *("datasets", "training.dataset", "data_files", "train_path", "input_file"),
+    *("data.path", "data.train_data_path", "data.json_path", "data.data_path", "data_prefix"),
+    "model.data.data_prefix",
 )
 MODELS: Final = (
     *("model_name_or_path", "base_model", "model_name", "pretrained_model_name_or_path", "checkpoint_dir"),
@@ -153,9 +181,23 @@ TIKTOKEN: Final[Mapping[str, str]] = {
     "cl100k_base": "Xenova/gpt-4",
     "o200k_base": "Xenova/gpt-4o",
 }
-FOLDERS: Final = ("output_dir", "out_dir", "save_dir", "default_root_dir", "checkpoint.folder", "job.dump_folder")
+FOLDERS: Final = (
+    "output_dir",
+    "out_dir",
+    "save_dir",
+    "default_root_dir",
+    "checkpoint.folder",
+    "job.dump_folder",
+    "save_folder",
+    "exp_dir",
+    "log_dir",
+    "logdir",
+    "work_dir",
+    "results_dir",
+    "hydra.run.dir",
+)
 # Sizes of a batch in sequences: of a whole step, of one pass of a device, of all passes of a device.
-OF_A_STEP: Final = ("batch_size", "train_batch_size", "global_batch_size", "total_batch_size")
+OF_A_STEP: Final = ("batch_size", "train_batch_size", "global_batch_size", "total_batch_size", "bs")
 OF_A_PASS: Final = ("micro_batch_size", "local_batch_size", "micro_batch", "mbs")
 OF_A_DEVICE: Final = ("per_device_train_batch_size", "per_device_batch_size", "device_batch_size")
 PASSES: Final = (

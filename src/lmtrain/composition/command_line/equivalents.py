@@ -28,7 +28,8 @@ from lmtrain.composition.command_line.called_elsewhere import (
 from lmtrain.composition.command_line.help import default_options
 from lmtrain.composition.command_line.meant_options import amount_meant, option_meant, spelled
 from lmtrain.composition.command_line.model_proportions import FEED_FORWARD, WIDTH, feed_forward_at
-from lmtrain.composition.command_line.paths import conf_folder
+from lmtrain.composition.command_line.paths import SHORT_KEYS, conf_folder
+from lmtrain.composition.command_line.unknown_beside import has_own_folder
 from lmtrain.errors import ConfigurationError
 
 OUR_KEY: Final = {name: key for key, names in CALLED_KEYS.items() for name in names}
@@ -42,6 +43,7 @@ SWITCHES: Final = frozenset(name for name, (_, options) in OUR_CHOICE.items() if
 # Parts of other programs' configs, none of them a group here but the trainer.
 SECTIONS: Final = frozenset(
     {"training", "train", "eval", "lr_scheduler", "optim", "parallelism", "training_args", "trainer", "args", "config"}
+    | {"exp_manager"}  # NeMo
 )
 TRUE: Final = ("true", "yes", "on", "1")
 FALSE: Final = ("false", "no", "off", "0", "none", "null")
@@ -67,11 +69,12 @@ def name_elsewhere(key: str) -> str:
     if key in NAMES:
         return key
     section, _, name = key.rpartition(".")
+    part = section.rpartition(".")[2]
     ours = OUR_KEY.get(name, "")
     if name not in NAMES or key in (ours, "trainer.accelerator"):
         return ""
     group = MICRO.rpartition(".")[0] if name in OF_A_PASS else ours.rpartition(".")[0]
-    return name if section in SECTIONS or (section and section == group) else ""
+    return name if part in SECTIONS or (section and section == group) else ""
 
 
 def equivalent(name: str, value: str, words: Sequence[str]) -> Equivalent:
@@ -114,6 +117,8 @@ def _choice(name: str, value: str, words: Sequence[str]) -> Equivalent:
 def chosen(group: str, value: str, words: Sequence[str]) -> Equivalent:
     """Return the words for --GROUP VALUE: its option, or its place; of another key the value as it is."""
     known = _options(group, own=_values(words).get("config_dir") or _values(words).get("cd"))
+    if key_told := _no_key(group, value, words):
+        return key_told
     if not known or value in (*known, NO_VALUE, "null") or re.search(r"[\[,]", value):
         return Equivalent((f"{group}={value}",))
     if reason := NO_OPTION.get(group, {}).get(spelled(value)):
@@ -129,6 +134,25 @@ def chosen(group: str, value: str, words: Sequence[str]) -> Equivalent:
     from lmtrain.composition.command_line.unknown_words import unknown_option  # OmegaConf: only to refuse
 
     return Equivalent((f"{group}=OPTION",), unknown_option(group, value, known).rstrip("."))
+
+
+def _no_key(key: str, value: str, words: Sequence[str]) -> Equivalent | None:
+    """Return the answer to a GROUP.NAME that no option of the group takes, None for another key."""
+    group, dot, name = key.partition(".")
+    if not dot or "." in name or key in SHORT_KEYS or not _options(group) or has_own_folder(words):
+        return None
+    from lmtrain.composition.command_line import group_options, unknown_words  # OmegaConf: only to refuse
+
+    conf = conf_folder()
+    if unknown_words.options_with(key, conf=conf) or unknown_words.options_that_take(key, conf=conf):
+        return None
+    option = _values(words).get(group, "")
+    option = option if option in _options(group) else default_options(conf / "train.yaml").get(group, "")
+    keys = group_options.file_values(f"{group}={option}") if option in _options(group) else {}
+    of_group = {name: held for name, held in keys.get(group, keys).items() if name != "defaults"}
+    config = {group: {"_target_": "", **of_group}}
+    told = unknown_words.unknown_key(key, typed=f"{key}={value}", config=config, conf=conf)
+    return Equivalent((f"{group}.KEY={value}",), told.rstrip("."))
 
 
 def _options(group: str, *, own: str | None = None) -> set[str]:

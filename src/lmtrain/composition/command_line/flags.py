@@ -46,19 +46,7 @@ def parse_flags(words: Sequence[str]) -> Flags:
     Raises:
         ConfigurationError: An unknown flag, an unsupported one, or two at odds.
     """
-    parser = FlagParser(prog="lmtrain train", add_help=False, allow_abbrev=False, more=OF_VERBS)
-    parser.add_argument("-m", "--multirun", action="store_true")
-    parser.add_argument("-c", "--cfg", choices=("job", "hydra", "all"))
-    parser.add_argument("-p", "--package")
-    parser.add_argument("--resolve", action="store_true")
-    parser.add_argument("-cd", "--config-dir")
-    for short, long in (
-        *(("-i", "--info"), ("-cp", "--config-path"), ("-cn", "--config-name"), ("-r", "--run")),
-        ("-sc", "--shell-completion"),
-    ):
-        parser.add_argument(short, long, nargs="?", const="")
-    for word in ("--experimental-rerun", "--version"):
-        parser.add_argument(word, nargs="?", const="")
+    parser = _parser()
     found: dict[str, Any] = vars(parser.parse_args([*words]))
     for flag, instead in INSTEAD.items():
         if found[flag.lstrip("-").replace("-", "_")] is not None:
@@ -72,3 +60,25 @@ def parse_flags(words: Sequence[str]) -> Flags:
         resolve=found["resolve"],
         config_dir=found["config_dir"],
     )
+
+
+def known_flags() -> frozenset[str]:
+    """Return every flag with a meaning here, those with a replacement included."""
+    return frozenset(_parser().known)
+
+
+def _parser() -> FlagParser:
+    parser = FlagParser(prog="lmtrain train", add_help=False, allow_abbrev=False, more=OF_VERBS)
+    parser.add_argument("-m", "--multirun", action="store_true")
+    parser.add_argument("-c", "--cfg", choices=("job", "hydra", "all"))
+    parser.add_argument("-p", "--package")
+    parser.add_argument("--resolve", action="store_true")
+    parser.add_argument("-cd", "--config-dir")
+    for short, long in (
+        *(("-i", "--info"), ("-cp", "--config-path"), ("-cn", "--config-name"), ("-r", "--run")),
+        ("-sc", "--shell-completion"),
+    ):
+        parser.add_argument(short, long, nargs="?", const="")
+    for word in ("--experimental-rerun", "--version"):
+        parser.add_argument(word, nargs="?", const="")
+    return parser

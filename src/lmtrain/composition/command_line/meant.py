@@ -21,6 +21,7 @@ from lmtrain.composition.command_line.equivalents import (
     quoted,
 )
 from lmtrain.composition.command_line.paths import conf_folder, is_key_of_training
+from lmtrain.composition.command_line.unknown_beside import is_known_head, unknown_beside
 from lmtrain.errors import ConfigurationError
 
 FLAGS_OF_HYDRA: Final = ("run", "hydra")  # refused with a replacement elsewhere
@@ -67,7 +68,7 @@ def refuse_foreign_words(words: Sequence[str], *, flags: frozenset[str]) -> None
         _refuse_switch(word)
         last = word
     if foreign:
-        raise _refusal(foreign)
+        raise _refusal(foreign, unknown_beside(words, [each.typed for each in foreign]))
 
 
 @dataclass(frozen=True)
@@ -77,10 +78,11 @@ class _Foreign:
     meant: Equivalent
 
 
-def _refusal(foreign: Sequence[_Foreign]) -> ConfigurationError:
+def _refusal(foreign: Sequence[_Foreign], unknown: Sequence[str]) -> ConfigurationError:
     """Return one message for all of these words: whoever knows another program types several."""
     named = [each for each in foreign if each.meant.words]
     left_out = [f"{each.typed}: {each.meant.note}; leave it out" for each in foreign if not each.meant.words]
+    left_out += unknown
     if not named:
         return ConfigurationError(f"{'; '.join(left_out)}.")
     notes = [*dict.fromkeys(each.meant.note for each in named if each.meant.note), *left_out]
@@ -100,15 +102,15 @@ def _with_dashes(word: str, following: Sequence[str], words: Sequence[str], *, k
     key = name.replace("-", "_")
     elsewhere = name_elsewhere(key)
     is_ours = key not in FLAGS_OF_HYDRA and is_key_of_training(key)
-    if f"--{name}" in known or not (is_ours or elsewhere or "." in key):
+    if f"--{name}" in known or not (is_ours or elsewhere or ("." in key and is_known_head(key))):
         return []
     is_switch = elsewhere in SWITCHES or key in SWITCHED
     takes_next = not equals and following and "=" not in following[0] and not following[0].startswith("-")
     value = value if equals else following[0] if takes_next else "true" if is_switch else NO_VALUE
     typed = f"{word} {value}" if takes_next else word
-    of_ours = SWITCHED.get(key, {}).get(value.lower()) or chosen(key, value, words)
-    meant = equivalent(elsewhere, value, words) if elsewhere else of_ours
-    return [_Foreign(typed, key, meant)]
+    if elsewhere:
+        return [_Foreign(typed, key, equivalent(elsewhere, value, words))]
+    return [_Foreign(typed, key, SWITCHED.get(key, {}).get(value.lower()) or chosen(key, value, words))]
 
 
 def _refuse_switch(word: str) -> None:

@@ -8,6 +8,7 @@ import lmtrain
 
 # Groups of commands and of Hydra itself, not of a run.
 OTHERS: Final = frozenset({"pipeline", "hydra"})
+SHORT_KEYS: Final = {"data.split": "data.folder.split"}
 
 
 def group_folders(conf: Path | None = None) -> list[Path]:
