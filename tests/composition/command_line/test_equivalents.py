@@ -28,7 +28,7 @@ def test_every_word_to_type_instead_is_a_key_and_none_that_is_refused_is() -> No
     assert {*OUR_KEY.values()} <= keys
     options = [path for path in conf_folder().glob("*/*.yaml") if path.parent.name != "pipeline"]
     taken = {f"{path.parent.name}.{name}" for path in options for name in setting_names(target_of(path))}
-    internal = {"trainer.precision"}  # of make_trainer, given by the group precision
+    internal = {"trainer.precision", "trainer.strategy"}  # of make_trainer, given by the groups
     assert not [key for key in (keys | taken) - internal if name_elsewhere(key)]
 
 

@@ -49,6 +49,11 @@ from lmtrain.errors import ConfigurationError
         (["resume=no"], "resume=never (a new run in place of the one there)."),
         (["max_iters=100", "eval_interval=10"], "budget.steps=100 callbacks.validation.every_steps=10."),
         (["max_steps=100"], "budget.steps=100."),
+        (
+            ["--device-batch-size=16", "--total-batch-size=524288"],  # nanochat's counts tokens
+            "batch.tokens_per_step=524288 batch.micro_batch_sequences=16 (total_batch_size counts tokens).",
+        ),
+        (["trainer.strategy=fsdp"], "strategy=fsdp."),
         (["batch_size=32"], "batch.tokens_per_step=8192 (32 sequences of batch.context_tokens=256)."),
         (
             ["batch.context_tokens=64", "batch_size=2"],

@@ -114,7 +114,7 @@ CALLED_CHOICES: Final[Mapping[tuple[str, ...], tuple[tuple[str, ...], Mapping[st
         ("schedule",),
         {},
     ),
-    ("hydra/sweeper/sampler", "hydra.sweeper.sampler", "hydra.sweeper.sampler._target_"): (
+    ("hydra/sweeper/sampler", "hydra.sweeper.sampler"): (
         ("sweep.sampler",),
         {
             "": "tpe",
@@ -127,6 +127,7 @@ CALLED_CHOICES: Final[Mapping[tuple[str, ...], tuple[tuple[str, ...], Mapping[st
     ("decay_lr",): (("schedule",), {"true": "warmup_cosine", "false": "constant"}),
     ("fsdp", "deepspeed", "zero_stage"): (("strategy",), {"": "fsdp", "false": "auto"}),
     ("ddp",): (("strategy",), {"": "ddp", "false": "auto"}),
+    ("trainer.strategy",): (("strategy",), {}),
     ("sample_packing",): (("packing",), {"true": "best_fit", "false": "document"}),
     ("use_peft", "peft", "lora", "use_lora"): (("adapter",), {"true": "lora", "false": "none"}),
     ("accelerator", "device"): (("trainer.accelerator",), {"": "gpu", "cpu": "cpu", "auto": "auto", "mps": "cpu"}),
@@ -197,7 +198,8 @@ FOLDERS: Final = (
     "hydra.run.dir",
 )
 # Sizes of a batch in sequences: of a whole step, of one pass of a device, of all passes of a device.
-OF_A_STEP: Final = ("batch_size", "train_batch_size", "global_batch_size", "total_batch_size", "bs")
+OF_A_STEP: Final = ("batch_size", "train_batch_size", "global_batch_size", "bs")
+IN_TOKENS: Final = ("total_batch_size",)  # of a step, in nanochat
 OF_A_PASS: Final = ("micro_batch_size", "local_batch_size", "micro_batch", "mbs")
 OF_A_DEVICE: Final = ("per_device_train_batch_size", "per_device_batch_size", "device_batch_size")
 PASSES: Final = (

@@ -15,6 +15,7 @@ from lmtrain.composition.command_line.called_elsewhere import (
     CALLED_WORDS,
     DATA,
     FOLDERS,
+    IN_TOKENS,
     MODELS,
     NO_OPTION,
     NO_SETTING,
@@ -37,7 +38,7 @@ OUR_WORDS: Final = {name: words for words, names in CALLED_WORDS.items() for nam
 OUR_CHOICE: Final = {name: choice for names, choice in CALLED_CHOICES.items() for name in names}
 REASON: Final = {name: reason for reason, names in NO_SETTING.items() for name in names}
 PLACES: Final = frozenset((*DATA, *MODELS, *TOKENIZERS, *FOLDERS))
-SEQUENCES: Final = frozenset((*OF_A_STEP, *OF_A_PASS, *OF_A_DEVICE, *PASSES))
+SEQUENCES: Final = frozenset((*OF_A_STEP, *IN_TOKENS, *OF_A_PASS, *OF_A_DEVICE, *PASSES))
 NAMES: Final = frozenset((*OUR_KEY, *OUR_WORDS, *OUR_CHOICE, *REASON, *PLACES, *SEQUENCES))
 SWITCHES: Final = frozenset(name for name, (_, options) in OUR_CHOICE.items() if "true" in options)  # --NAME is true
 # Parts of other programs' configs, none of them a group here but the trainer.
@@ -195,6 +196,9 @@ def _in_sequences(name: str, typed: Mapping[str, str]) -> Equivalent:
     of_a_pass = of_a_device or _count(typed, OF_A_PASS) or (of_a_step if passes and "batch_size" in typed else None)
     if not typed[name].isdigit() or int(typed[name]) < 1:
         return Equivalent((f"{TOKENS}=TOKENS",), f"sequences times {CONTEXT}")
+    if (tokens := _count(typed, IN_TOKENS)) and (name in IN_TOKENS or name in (*OF_A_PASS, *OF_A_DEVICE)):
+        micro = [f"{MICRO}={of_a_pass}"] if of_a_pass else []
+        return Equivalent((f"{TOKENS}={tokens}", *micro), f"{IN_TOKENS[0]} counts tokens")
     if of_a_pass and (passes or of_a_device):
         parts = [f"{of_a_pass} sequences", *([f"{passes} passes"] if passes else [])]
         parts += [*([f"{devices} devices"] if devices > 1 else []), f"{context} tokens"]
