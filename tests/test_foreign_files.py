@@ -61,8 +61,7 @@ def test_hydras_own_settings_are_refused(
 ) -> None:
     words = [*flag, f"+{key}={{_target_:subprocess.call,args:[touch,{touched}]}}"]
     assert serve("train", words, program="train.py") == EXIT_CONFIGURATION
-    said = capsys.readouterr().err
-    assert f"{key} has no effect" in said or f"there is no key {key}; " in said
+    assert f"{key} has no effect" in capsys.readouterr().err
     assert not touched.exists()
 
 

@@ -123,7 +123,7 @@ CALLED_CHOICES: Final[Mapping[tuple[str, ...], tuple[tuple[str, ...], Mapping[st
             **dict.fromkeys(("grid", "optuna.samplers.gridsampler"), "grid"),
         },
     ),
-    ("hydra/launcher", "hydra.launcher"): (("sweep.launcher",), {"": "local", "submitit_slurm": "slurm"}),
+    ("hydra/launcher",): (("sweep.launcher",), {"": "local", "submitit_slurm": "slurm"}),
     ("decay_lr",): (("schedule",), {"true": "warmup_cosine", "false": "constant"}),
     ("fsdp", "deepspeed", "zero_stage"): (("strategy",), {"": "fsdp", "false": "auto"}),
     ("ddp",): (("strategy",), {"": "ddp", "false": "auto"}),
