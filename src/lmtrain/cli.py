@@ -91,7 +91,7 @@ def _show_failure(kind: type[BaseException], error: BaseException, frames: Trace
 
 def _tell(message: str) -> None:
     # Only where something went wrong: --help is to answer at once.
-    from lmtrain.report.markup import visible
+    from lmtrain.report.visible_text import visible
     from lmtrain.tracking.redacting.redaction import redact_text
 
     print("\n".join(map(_bounded, visible(redact_text(message)).split("\n"))), file=sys.stderr)

@@ -2,9 +2,9 @@
 
 import html
 from collections.abc import Iterable, Sequence
-from unicodedata import category
 
-REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+from lmtrain.report.visible_text import visible
+
 VOID = frozenset({"meta", "rect", "line", "polyline", "polygon", "circle"})
 
 
@@ -27,11 +27,6 @@ def tag(name: str, /, *children: str, **attributes: str | float) -> Markup:
 def joined(parts: Iterable[str]) -> Markup:
     """Put parts one after another."""
     return Markup("".join(part if isinstance(part, Markup) else html.escape(visible(part)) for part in parts))
-
-
-def visible(text: str) -> str:
-    """Replace unprintable characters, spaces of other widths aside: a model may write any byte."""
-    return "".join(c if c.isprintable() or c in "\n\t" or category(c) == "Zs" else REPLACEMENT for c in text)
 
 
 def table(rows: Sequence[Sequence[str]], *, head: Sequence[str] = (), numeric: bool = False) -> Markup:

@@ -8,7 +8,7 @@ from typing import Any, Final
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
-from lmtrain.report.markup import visible
+from lmtrain.report.visible_text import visible
 
 COLUMNS: Final = 92
 

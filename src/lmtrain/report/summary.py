@@ -15,11 +15,11 @@ from rich.text import Text
 from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE
 from lmtrain.accounting.quantities import format_count, format_quantity, parse_quantity
 from lmtrain.report.kept_flags import kept_flags
-from lmtrain.report.markup import visible
 from lmtrain.report.profile_page import profile_lines
 from lmtrain.report.run_facts import REPORT_FILE, HeldOutScore, RunFacts, command, read_run
 from lmtrain.report.run_speeds import ALL_OF_THEM, speed_name, speed_words
 from lmtrain.report.show import plain_text, show
+from lmtrain.report.visible_text import visible
 from lmtrain.training.checkpointing.checkpoints import CheckpointFacts
 
 SAMPLE_LINES = 14

@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.table import Table
 
-from lmtrain.report.markup import visible
+from lmtrain.report.visible_text import visible
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from lmtrain.accounting.quantities import format_count
 from lmtrain.composition.command_line.flag_parser import FlagParser
 from lmtrain.errors import EXIT_DONE, LMTRAIN_ERRORS, ConfigurationError, suggest
-from lmtrain.report.markup import visible
+from lmtrain.report.visible_text import visible
 from lmtrain.verbs.model_flags import add_compile, add_model, add_sampling, read_sampling, read_writer, require_model
 
 if TYPE_CHECKING:

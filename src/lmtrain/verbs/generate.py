@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from lmtrain.composition.command_line.flag_parser import FlagParser
 from lmtrain.errors import ConfigurationError
-from lmtrain.report.markup import visible
+from lmtrain.report.visible_text import visible
 from lmtrain.verbs.model_flags import (
     add_compile,
     add_model,

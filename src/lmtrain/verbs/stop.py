@@ -12,8 +12,8 @@ from typing import Final
 from lmtrain.composition.command_line.flag_parser import FlagParser
 from lmtrain.errors import EXIT_DONE, ConfigurationError
 from lmtrain.report.find_runs import find_runs, names_sweep
-from lmtrain.report.markup import visible
 from lmtrain.report.run_list import in_brief
+from lmtrain.report.visible_text import visible
 from lmtrain.tracking.held_sweep import is_under_way
 from lmtrain.tracking.settled_status import settled_status
 from lmtrain.tracking.stop_request import ask_to_stop, is_asked_to_stop

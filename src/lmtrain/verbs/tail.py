@@ -6,8 +6,8 @@ from typing import Final
 
 from lmtrain.composition.command_line.flag_parser import FlagParser
 from lmtrain.report.find_runs import find_run
-from lmtrain.report.markup import visible
 from lmtrain.report.run_list import in_brief, lines_of, newest_points
+from lmtrain.report.visible_text import visible
 from lmtrain.tracking.log_tail import LogOffset, read_after
 from lmtrain.tracking.settled_status import settled_status
 

@@ -3,6 +3,7 @@ import pytest
 from lmtrain.composition.command_line.compose import compose_config
 from lmtrain.composition.command_line.paths import conf_folder
 from lmtrain.composition.command_line.unknown_words import leaf_keys, options_with, unknown_key, unknown_option
+from tests.composition.command_line.test_compose import refusal
 
 PRECISIONS = [path.stem for path in (conf_folder() / "precision").glob("*.yaml")]
 
@@ -94,3 +95,22 @@ def test_options_of_a_key_are_those_that_name_it_also_where_they_set_other_group
 
 def test_leaf_keys_are_dotted_and_leave_out_targets() -> None:
     assert leaf_keys({"a": {"_target_": "x", "b": {"c": 1}}, "d": 2}) == ["a", "a.b", "a.b.c", "d"]
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("batch=8", "batch=8 is one value, and batch has context_tokens, tokens_per_step, "),
+        ("run=notes", "run=notes is one value, and run has name, root, "),
+        ("sweep=tpe", "sweep=tpe is one value, and sweep has sampler, trials, "),
+    ],
+)
+def test_one_value_in_the_place_of_several_keys_is_refused(word, message):
+    said = refusal(word)
+    assert said.startswith(message)
+    assert said.endswith(f"; write {word.partition('=')[0]}.KEY={word.partition('=')[2]}.")
+
+
+@pytest.mark.parametrize("word", ["~optimizer", "~model", "~optimizer=muon"])
+def test_a_run_without_one_of_its_groups_is_refused(word):
+    assert refusal(word) == f"{word}: every run has {word[1:].partition('=')[0]}; nearest valid: without this word."

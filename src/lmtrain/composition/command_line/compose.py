@@ -25,12 +25,17 @@ from lmtrain.composition.command_line import bounded_config
 from lmtrain.composition.command_line.arguments import Arguments
 from lmtrain.composition.command_line.flags import Flags, parse_flags
 from lmtrain.composition.command_line.lean_compose import lean_composing
-from lmtrain.composition.command_line.parts import require_parts
 from lmtrain.composition.command_line.paths import conf_folder, group_folders
 from lmtrain.composition.command_line.show_config import show
 from lmtrain.composition.command_line.trials import single, trials_of
 from lmtrain.composition.command_line.typed_alone import refuse_untyped
-from lmtrain.composition.command_line.unknown_words import is_setting, number_as_option, unknown_key, unknown_option
+from lmtrain.composition.command_line.unknown_words import (
+    is_setting,
+    number_as_option,
+    require_parts,
+    unknown_key,
+    unknown_option,
+)
 from lmtrain.errors import ConfigurationError
 from lmtrain.tracking.redacting.secret_values import remember_secrets
 

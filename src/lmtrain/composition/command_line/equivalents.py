@@ -26,11 +26,11 @@ from lmtrain.composition.command_line.called_elsewhere import (
     TIKTOKEN,
     TOKENIZERS,
 )
+from lmtrain.composition.command_line.flags import has_own_folder
 from lmtrain.composition.command_line.help import default_options
 from lmtrain.composition.command_line.meant_options import amount_meant, option_meant, spelled
 from lmtrain.composition.command_line.model_proportions import FEED_FORWARD, WIDTH, feed_forward_at
 from lmtrain.composition.command_line.paths import SHORT_KEYS, conf_folder
-from lmtrain.composition.command_line.unknown_beside import has_own_folder
 from lmtrain.errors import ConfigurationError
 
 OUR_KEY: Final = {name: key for key, names in CALLED_KEYS.items() for name in names}

@@ -17,6 +17,7 @@ TAKE_A_WORD: Final = frozenset(
     {"--cfg", "-c", "--package", "-p", "--info", "-i", "--experimental-rerun"}
     | {"--config-dir", "-cd", "--config-path", "-cp", "--config-name", "-cn"}
 )
+OWN_FOLDER: Final = ("--config-dir", "-cd")  # its options may know any key
 OF_VERBS: Final = ("--json", "--help", "--allow-target")
 INSTEAD: Final = {
     "--info": "--cfg job --resolve prints the composed config",
@@ -65,6 +66,11 @@ def parse_flags(words: Sequence[str]) -> Flags:
 def known_flags() -> frozenset[str]:
     """Return every flag with a meaning here, those with a replacement included."""
     return frozenset(_parser().known)
+
+
+def has_own_folder(words: Sequence[str]) -> bool:
+    """Tell whether a command adds a folder of options."""
+    return any(word.partition("=")[0] in OWN_FOLDER for word in words)
 
 
 def _parser() -> FlagParser:

@@ -20,8 +20,8 @@ from lmtrain.composition.command_line.equivalents import (
     name_elsewhere,
     quoted,
 )
+from lmtrain.composition.command_line.flags import has_own_folder, known_flags
 from lmtrain.composition.command_line.paths import conf_folder, is_key_of_training
-from lmtrain.composition.command_line.unknown_beside import is_known_head, unknown_beside
 from lmtrain.errors import ConfigurationError
 
 FLAGS_OF_HYDRA: Final = ("run", "hydra")  # refused with a replacement elsewhere
@@ -69,6 +69,32 @@ def refuse_foreign_words(words: Sequence[str], *, flags: frozenset[str]) -> None
         last = word
     if foreign:
         raise _refusal(foreign, unknown_beside(words, [each.typed for each in foreign]))
+
+
+def unknown_beside(words: Sequence[str], answered: Sequence[str]) -> list[str]:
+    """Return a line for each word that no command here knows, but for those `answered` already."""
+    if has_own_folder(words):
+        return []
+    found: list[str] = []
+    for word in words:
+        name, equals, _ = word.partition("=")
+        if any(f"{each} ".startswith(f"{word} ") for each in answered) or word.startswith("~"):
+            continue
+        if word.startswith("--") and name not in known_flags():
+            found.append(f"{name}: there is no such flag")
+        elif equals and not word.startswith("-") and not is_known_head(name.lstrip("+")):
+            found.append(f"{word}: there is no key {name.lstrip('+')}")
+    return found
+
+
+def is_known_head(key: str) -> bool:
+    """Tell whether a key begins as one of any command here: a group, a setting, a training of a pipeline."""
+    head = re.split(r"[./@]", key)[0]
+    if is_key_of_training(head) or head in ("hydra", "pipeline"):
+        return True
+    files = (*conf_folder().glob("*.yaml"), *conf_folder().glob("pipeline/*.yaml"))
+    named = re.compile(rf"^(?:\W*name: {re.escape(head)}\b|[ -]*{re.escape(head)}:)", re.MULTILINE)
+    return any(named.search(file.read_text()) for file in files)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The message for an unknown option or key on the command line: the existing ones, and the nearest."""
+"""The message for an unknown option or key on the command line, and for a part of a run that is gone or one value."""
 
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,9 +10,9 @@ from omegaconf import DictConfig, OmegaConf
 
 from lmtrain.composition.command_line.called_elsewhere import NO_OPTION, TIKTOKEN
 from lmtrain.composition.command_line.meant_options import OFF, amount_meant, options_meant, spelled
-from lmtrain.composition.command_line.paths import group_folders
+from lmtrain.composition.command_line.paths import conf_folder, group_folders
 from lmtrain.composition.nodes.source_signatures import setting_names
-from lmtrain.errors import did_you_mean, suggest
+from lmtrain.errors import ConfigurationError, did_you_mean, suggest
 from lmtrain.search.search_settings import SearchSettings
 
 HUB: Final = {
@@ -167,3 +167,28 @@ def leaf_keys(config: Mapping[str, Any], prefix: str = "") -> list[str]:
         if isinstance(value, dict):
             keys += leaf_keys(value, f"{prefix}{name}.")
     return keys
+
+
+def require_parts(composed: DictConfig, overrides: Iterable[str]) -> None:
+    """Refuse a config without one of its parts; a key below one, as ~callbacks.validation, may go.
+
+    Raises:
+        ConfigurationError: A part is gone, or is one value in the place of several keys.
+    """
+    for word in overrides:
+        name, _, value = word.lstrip("+~").partition("=")
+        if "." in name:
+            continue
+        if word.startswith("~"):
+            raise ConfigurationError(f"{word}: every run has {name}; nearest valid: without this word.")
+        if name in composed and not OmegaConf.is_dict(composed[name]) and (keys := _keys_of_part(name)):
+            raise ConfigurationError(
+                f"{word} is one value, and {name} has {', '.join(keys)}; write {name}.KEY={value}."
+            )
+
+
+def _keys_of_part(name: str) -> list[str]:
+    """Return the keys of a part that has no options to choose from; nothing for a single value."""
+    config = OmegaConf.to_container(OmegaConf.load(conf_folder() / "train.yaml"), resolve=False)
+    part = config.get(name) if isinstance(config, dict) else None
+    return [str(key) for key in part if key != "_target_"] if isinstance(part, dict) else []
