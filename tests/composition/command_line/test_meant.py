@@ -1,4 +1,5 @@
 import pytest
+from lightning.pytorch.strategies import StrategyRegistry
 
 from lmtrain.composition.command_line.arguments import parse_arguments
 from lmtrain.composition.command_line.compose import compose_config
@@ -56,7 +57,9 @@ from lmtrain.errors import ConfigurationError
             ["--device-batch-size=16", "--total-batch-size=524288"],  # nanochat's counts tokens
             "batch.tokens_per_step=524288 batch.micro_batch_sequences=16 (total_batch_size counts tokens).",
         ),
-        (["trainer.strategy=fsdp"], "strategy=fsdp."),
+        (["--strategy", "deepspeed_stage_2"], "strategy=fsdp (its shards are those of ZeRO's stage 3)."),
+        (["optim=adamw_torch_4bit"], "optimizer=adamw_8bit (its moments have 8 bits)."),
+        (["--optim", "rmsprop_bnb_8bit"], "optimizer=rmsprop."),
         (["batch_size=32"], "batch.tokens_per_step=8192 (32 sequences of batch.context_tokens=256)."),
         (
             ["batch.context_tokens=64", "batch_size=2"],
@@ -131,6 +134,28 @@ def test_a_word_of_other_programs_gets_the_word_that_was_meant(words: list[str],
     with pytest.raises(ConfigurationError) as refused:
         parse_arguments(words)
     assert str(refused.value).endswith(f"; write {meant}")
+
+
+@pytest.mark.parametrize(("key", "group"), [("optim", "optimizer"), ("report_to", "logger")])
+def test_an_option_of_nobody_is_unknown_and_ours_are_listed(key: str, group: str) -> None:
+    refusal = rf"write {group}=OPTION \({group}=galore_adamw: there is no such option; {group} has .*, .*, .*\)\.$"
+    with pytest.raises(ConfigurationError, match=refusal):
+        parse_arguments([f"--{key}", "galore_adamw"])
+
+
+def test_every_strategy_that_lightning_registers_is_answered_by_one_of_its_kind() -> None:
+    nearest = {
+        "ddp": "strategy=ddp",
+        "fsdp": "strategy=fsdp",
+        "deepspeed": "strategy=fsdp",
+        "single": "strategy=single",
+    }
+    for name in StrategyRegistry.available_strategies():
+        with pytest.raises(ConfigurationError) as refused:
+            parse_arguments([f"trainer.strategy={name}"])
+        is_of_tpus = "xla" in name or "tpu" in name
+        meant = "it trains on CPUs and CUDA GPUs; leave it out" if is_of_tpus else nearest[name.partition("_")[0]]
+        assert meant in str(refused.value), name
 
 
 def test_a_setting_of_other_programs_without_an_equivalent_is_told_why() -> None:

@@ -7,7 +7,13 @@ KNOWN = ("bf16_mixed", "bf16_residual", "fp32", "none")
 
 @pytest.mark.parametrize(
     ("option", "meant"),
-    [("BF16-mixed", "bf16_mixed"), ("bfloat16", "bf16_mixed"), ("32-true", "fp32"), ("residual", "bf16_residual")],
+    [
+        ("BF16-mixed", "bf16_mixed"),
+        ("bfloat16", "bf16_mixed"),
+        ("32-true", "fp32"),
+        ("residual", "bf16_residual"),
+        ("fp32_mine", "fp32"),
+    ],
 )
 def test_an_option_is_found_by_spelling_name_elsewhere_or_a_word_of_its_own(option: str, meant: str) -> None:
     assert option_meant("precision", option, KNOWN) == meant

@@ -96,12 +96,12 @@ CALLED_CHOICES: Final[Mapping[tuple[str, ...], tuple[tuple[str, ...], Mapping[st
     ),
     ("report_to", "log_with", "logger_name"): (
         ("logger",),
-        {"": "wandb", "false": "none", "tensorboard": "tensorboard", "mlflow": "mlflow"},
+        {"all": "wandb", "true": "wandb", "false": "none"},
     ),
     ("wandb_log", "use_wandb", "wandb"): (("logger",), {"true": "wandb", "false": "mlflow"}),
     ("optim", "optimizer.name", "optimizer.type", "optimizer_name", "optim.name", "model.optim.name"): (
         ("optimizer",),
-        {"": "adamw"},
+        {},
     ),
     (
         "lr_scheduler_type",
@@ -206,6 +206,8 @@ PASSES: Final = (
     *("gradient_accumulation_steps", "accumulate_grad_batches", "gradient_accumulation", "grad_accum_steps"),
     *("grad_accum", "accumulation_steps", "grad_accumulation_steps"),
 )
+ZERO: Final = "its shards are those of ZeRO's stage 3"
+ON_HOST: Final = "optimizer_cpu_offload=true keeps optimizer state in host memory"
 # An option's name elsewhere, too unlike ours for a comparison of letters: by group.
 CALLED_OPTIONS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
     "precision": {
@@ -225,11 +227,15 @@ CALLED_OPTIONS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
         "decay": ("cooldown",),
     },
     "optimizer": {
-        **dict.fromkeys(("adam", "adamw_torch", "adamw_torch_fused", "adamw_hf", "fused_adam"), ("adamw",)),
-        **dict.fromkeys(("adamw_bnb_8bit", "paged_adamw_8bit", "adam8bit"), ("adamw_8bit",)),
+        **dict.fromkeys(("adam", "fused_adam", "paged_adamw", "paged_adamw_32bit"), ("adamw",)),
+        **dict.fromkeys(("adamw_bnb_8bit", "adamw_torch_8bit", "adamw_torch_4bit", "adam8bit"), ("adamw_8bit",)),
+        "paged_adamw_8bit": ("adamw_8bit",),
+        **dict.fromkeys(("paged_lion", "paged_lion_8bit", "paged_lion_32bit"), ("lion",)),
     },
     "strategy": {
-        **dict.fromkeys(("zero", "zero2", "zero3", "deepspeed", "deepspeed_stage_2", "deepspeed_stage_3"), ("fsdp",)),
+        **dict.fromkeys(("zero", "zero1", "zero2", "zero3", "deepspeed", "full_shard", "shard_grad_op"), ("fsdp",)),
+        **dict.fromkeys(("hybrid_shard", "hybrid_sharding"), ("hsdp",)),
+        **dict.fromkeys(("model_parallel", "megatron"), ("fsdp_tensor",)),
         "none": ("single",),
         "tp": ("tensor",),
         "pp": ("pipeline",),
@@ -265,12 +271,18 @@ CALLED_OPTIONS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
     },
     "logger": {"tb": ("tensorboard",), "wb": ("wandb",)},
 }
+# The reason for an option in place of another program's, by the beginning or end of its name there: by group.
+NEAREST: Final[Mapping[str, Mapping[str, str]]] = {
+    "strategy": {"zero": ZERO, "deepspeed": ZERO, "shard_grad_op": ZERO, "offload": ON_HOST},
+    "optimizer": {"paged": ON_HOST, "4bit": "its moments have 8 bits"},
+}
 # Options that others have and nothing here replaces by name, with the reason: by group.
 NO_OPTION: Final[Mapping[str, Mapping[str, str]]] = {
     "precision": dict.fromkeys(
         ("64", "64_true", "fp64", "float64", "double"), "nothing is computed in 64 bits; the widest is precision=fp32"
     ),
     "strategy": {
+        **dict.fromkeys(("tpu", "single_tpu", "xla", "xla_debug", "single_xla"), "it trains on CPUs and CUDA GPUs"),
         **dict.fromkeys(("expert", "experts", "expert_parallel", "ep"), EXPERTS),
         **dict.fromkeys(("context", "context_parallel", "cp", "ring", "ulysses", "sequence_parallel"), SEQUENCE),
     },

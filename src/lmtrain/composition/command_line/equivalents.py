@@ -28,7 +28,7 @@ from lmtrain.composition.command_line.called_elsewhere import (
 )
 from lmtrain.composition.command_line.flags import has_own_folder
 from lmtrain.composition.command_line.help import default_options
-from lmtrain.composition.command_line.meant_options import amount_meant, option_meant, spelled
+from lmtrain.composition.command_line.meant_options import amount_meant, option_meant, spelled, why_nearest
 from lmtrain.composition.command_line.model_proportions import FEED_FORWARD, WIDTH, feed_forward_at
 from lmtrain.composition.command_line.paths import SHORT_KEYS, conf_folder
 from lmtrain.errors import ConfigurationError
@@ -111,8 +111,10 @@ def _choice(name: str, value: str, words: Sequence[str]) -> Equivalent:
     switched = "true" if word in TRUE else "false" if word in FALSE else word
     option = options.get(word, options.get(switched)) or option_meant(group, value, _options(group))
     if option is None and "" not in options and value != NO_VALUE:
-        return replace(chosen(group, value, words), words=(*before, f"{group}=OPTION"))
-    return Equivalent((*before, f"{group}={(option or options.get('', 'OPTION')).format(value)}"))
+        told = chosen(group, value, words)
+        return replace(told, words=(*before, f"{group}=OPTION") if told.words else ())
+    typed = (*before, f"{group}={(option or options.get('', 'OPTION')).format(value)}")
+    return Equivalent(typed, why_nearest(group, value) if option else "")
 
 
 def chosen(group: str, value: str, words: Sequence[str]) -> Equivalent:
@@ -127,7 +129,7 @@ def chosen(group: str, value: str, words: Sequence[str]) -> Equivalent:
     if group in NAMED_BY and "/" in value:
         return _place(NAMED_BY[group], value)
     if meant := option_meant(group, value, known):
-        return Equivalent((f"{group}={meant}",))
+        return Equivalent((f"{group}={meant}",), why_nearest(group, value))
     if amount := amount_meant(group, value):
         return Equivalent((amount,))
     if group in NAMED_BY and (Path(value).exists() or NAMED_BY[group] in TOKENIZERS):

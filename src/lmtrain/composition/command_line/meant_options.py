@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-from lmtrain.composition.command_line.called_elsewhere import CALLED_OPTIONS
+from lmtrain.composition.command_line.called_elsewhere import CALLED_OPTIONS, NEAREST, NO_OPTION
 
 AMOUNT: Final = re.compile(r"(?P<dollars>\$)?[\d.]+(?:[KMBGT]|(?P<time>s|min|h|d))?")
 OFF: Final = ("false", "null", "none", "0", "off", "no")
@@ -16,12 +16,27 @@ def spelled(option: str) -> str:
 
 
 def options_meant(group: str, option: str, known: Iterable[str]) -> list[str]:
-    """Return the options of that spelling or name elsewhere, the likeliest first; else those made of that word."""
+    """Return the options of that spelling or name elsewhere, the likeliest first; else those made of that word.
+
+    Else the longest at the beginning of it: deepspeed_stage_2 is deepspeed, and adamw_torch adamw.
+    """
     known, word = sorted(known), spelled(option)
-    called = [name for name in (word, *CALLED_OPTIONS.get(group, {}).get(word, ())) if name in known]
+    elsewhere = CALLED_OPTIONS.get(group, {})
+    called = [name for name in (word, *elsewhere.get(word, ())) if name in known]
     if word in OFF and not called:
         called = [name for name in ("none",) if name in known]
-    return called or [name for name in known if word in name.split("_")]
+    made_of_it = called or [name for name in known if word in name.split("_")]
+    begun = [name for name in (*known, *elsewhere) if word.startswith(f"{name}_")]
+    if made_of_it or not begun or word in NO_OPTION.get(group, {}):
+        return made_of_it
+    return options_meant(group, max(begun, key=len), known)
+
+
+def why_nearest(group: str, option: str) -> str:
+    """Return the reasons for an option in the place of another program's, "" where it is the same."""
+    word = spelled(option)
+    reasons = [why for part, why in NEAREST.get(group, {}).items() if word.startswith(part) or word.endswith(part)]
+    return "; ".join(dict.fromkeys(reasons))
 
 
 def option_meant(group: str, option: str, known: Iterable[str]) -> str | None:

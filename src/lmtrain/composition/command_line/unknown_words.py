@@ -9,7 +9,7 @@ from typing import Any, Final
 from omegaconf import DictConfig, OmegaConf
 
 from lmtrain.composition.command_line.called_elsewhere import NO_OPTION, TIKTOKEN
-from lmtrain.composition.command_line.meant_options import OFF, amount_meant, options_meant, spelled
+from lmtrain.composition.command_line.meant_options import OFF, amount_meant, options_meant, spelled, why_nearest
 from lmtrain.composition.command_line.paths import conf_folder, group_folders
 from lmtrain.composition.nodes.source_signatures import setting_names
 from lmtrain.errors import ConfigurationError, did_you_mean, suggest
@@ -31,7 +31,8 @@ def unknown_option(group: str, option: str, options: Iterable[str]) -> str:
     if no_option:
         return f"{group}={option}: {no_option}.{near if group == 'model' else ''}"
     if near:
-        return f"{group}={option}: there is no such option.{near} `--help {group}` lists all {len(known)}."
+        why = f" ({why_nearest(group, option)})." if why_nearest(group, option) else ""
+        return f"{group}={option}: there is no such option.{near}{why} `--help {group}` lists all {len(known)}."
     of_the_hub = HUB.get(group, "").format(option)
     return f"{group}={option}: there is no such option; {group} has {', '.join(known)}{of_the_hub}."
 
