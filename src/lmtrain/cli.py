@@ -62,6 +62,10 @@ def serve(verb: str, words: Sequence[str], *, program: str) -> int:
             _ignore_interrupts()
         return code
     except LMTRAIN_ERRORS as error:
+        if foreign := getattr(error, "foreign", None):  # words of other programs: their answers are tried first
+            from lmtrain.composition.command_line.tried_answers import tried_refusal
+
+            error = tried_refusal(foreign)
         _tell(f"lmtrain: {error}{_whole_command(program, words, getattr(error, 'lacking', ()))}")
         return error.exit_code
     except BrokenPipeError:  # the reader of our output has left, as `| head` does

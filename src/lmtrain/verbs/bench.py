@@ -15,7 +15,7 @@ from lmtrain.accounting.observed.step_changes import Change, ChangeOutcome, best
 from lmtrain.accounting.observed.step_parts import Bench
 from lmtrain.composition.command_line.arguments import parse_arguments
 from lmtrain.composition.command_line.help import HELP_FLAGS, verb_page
-from lmtrain.composition.command_line.override_words import key_of, without
+from lmtrain.composition.command_line.paths import key_of, without
 from lmtrain.composition.nodes.node import Node
 from lmtrain.composition.planning.callbacks import facts_of_callback
 from lmtrain.composition.run_config import RunConfig

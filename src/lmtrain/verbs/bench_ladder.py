@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from lmtrain.composition.command_line.flag_parser import FlagParser
-from lmtrain.composition.command_line.override_words import key_of
+from lmtrain.composition.command_line.paths import key_of
 from lmtrain.composition.execution.tried_run import TriedRun, checked_config, kept, try_run
 from lmtrain.errors import EXIT_DONE, ConfigurationError
 from lmtrain.report.tuning.ladder_page import RungSpeed, ladder_lines, write_ladder

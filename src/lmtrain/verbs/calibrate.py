@@ -14,7 +14,7 @@ from lmtrain.accounting.options.strategy import ModelSpread
 from lmtrain.accounting.quantities import format_count, format_quantity
 from lmtrain.accounting.training_plan.plan import Speed
 from lmtrain.composition.command_line.group_options import words_of
-from lmtrain.composition.command_line.override_words import without
+from lmtrain.composition.command_line.paths import without
 from lmtrain.composition.planning.calibration import calibration_key, single_device_key, threads_here
 from lmtrain.composition.planning.known_models import model_facts
 from lmtrain.composition.planning.measured_here import kind_here, measurements_of

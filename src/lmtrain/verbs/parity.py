@@ -13,7 +13,7 @@ from typing import Any, Final
 from lmtrain.accounting.observed.parity_checks import Parity
 from lmtrain.composition.command_line.arguments import parse_arguments
 from lmtrain.composition.command_line.help import HELP_FLAGS, verb_page
-from lmtrain.composition.command_line.override_words import without
+from lmtrain.composition.command_line.paths import without
 from lmtrain.composition.run_config import RunConfig
 from lmtrain.errors import EXIT_DONE, EXIT_NO, ConfigurationError, suggest
 from lmtrain.launch.detect import outer_launcher

@@ -1,63 +1,147 @@
-import shlex
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields
 from functools import cache
+from itertools import chain
 
-import pytest
+import yaml
 
 from lmtrain.composition.command_line.arguments import parse_arguments
-from lmtrain.composition.command_line.called_elsewhere import CALLED_OPTIONS
-from lmtrain.composition.command_line.compose import compose_config
-from lmtrain.composition.command_line.equivalents import NAMES, OUR_CHOICE, OUR_KEY, OUR_WORDS, name_elsewhere
-from lmtrain.composition.command_line.meant import MeantWord
-from lmtrain.composition.command_line.paths import conf_folder
+from lmtrain.composition.command_line.called_elsewhere import (
+    Equivalent,
+    filled,
+    name_elsewhere,
+    settings_elsewhere,
+)
+from lmtrain.composition.command_line.compose import compose_config, for_each_config
+from lmtrain.composition.command_line.equivalents import OF_A_BASE, answered_together, equivalent
+from lmtrain.composition.command_line.paths import conf_folder, key_of, without
 from lmtrain.composition.command_line.unknown_words import leaf_keys, options_that_take, options_with, target_of
+from lmtrain.composition.nodes.check import refuse_foreign
 from lmtrain.composition.nodes.source_signatures import setting_names
-from lmtrain.errors import ConfigurationError
 from lmtrain.search.search_settings import SearchSettings
 
 SWEEPS = frozenset(f"sweep.{each.name}" for each in fields(SearchSettings))
+# A value of each answer where 3 is none.
+VALUES = {
+    **dict.fromkeys(("optimizer.beta1={}", "optimizer.beta2={}", "weight_average=ema weight_average.decay={}"), "0.9"),
+    **dict.fromkeys(("schedule.warmup_fraction={}", "schedule.warmdown_fraction={}"), "0.1"),
+    **dict.fromkeys(("schedule.final_fraction={}", "data.folder.validation_fraction={}"), "0.1"),
+    "adapter=lora adapter.dropout={} ?init_from=runs/base": "0.1",
+    "adapter=lora adapter.start={} ?init_from=runs/base": "null",
+    "batch.context_tokens={}": "512",
+    "tokenizer.vocab_size={}": "4096",
+    "model.num_kv_heads={}": "1",
+    "model.head_width={}": "64",
+    "model=nano model.window_pattern={}": "SL",
+    "data.cache={}": "null",
+    "callbacks=[default,push] callbacks.push.repository={}": "a/b",
+    "precision=fp8 precision.recipe={}": "rowwise",
+    "strategy=tensor strategy.tensor_size={} ?trainer.devices={}": "2",
+    "strategy=pipeline strategy.num_stages={} ?trainer.devices={}": "2",
+    "task=dpo objective.beta={} ?source.paths=[pairs.jsonl] ?init_from=runs/base": "0.1",
+}
+# Of settings of several programs: values that they take.
+SPECIAL = {
+    **dict.fromkeys(("data", "weights", "architectures", "tokenizers", "folders"), "gpt2"),
+    "smallest_lr": "1e-5",
+    "times": "00:03:45:00",
+    "betas": "[0.9,0.95]",
+    "adapted_layers": "[q_proj,down_proj]",
+    "durations": "100ba",
+}
 
 
-@cache
 def is_key(key: str) -> bool:
     return bool(options_with(key, conf=conf_folder()) or options_that_take(key, conf=conf_folder()))
 
 
-def test_every_word_to_type_instead_is_a_key_and_none_that_is_refused_is() -> None:
-    keys = SWEEPS | {*leaf_keys(compose_config([]))}
-    assert {*OUR_KEY.values()} <= keys
-    options = [path for path in conf_folder().glob("*/*.yaml") if path.parent.name != "pipeline"]
-    taken = {f"{path.parent.name}.{name}" for path in options for name in setting_names(target_of(path))}
-    internal = {"trainer.precision", "trainer.strategy"}  # of make_trainer, given by the groups
-    assert not [key for key in (keys | taken) - internal if name_elsewhere(key)]
+@cache
+def own_keys() -> frozenset[str]:
+    files = [path for path in conf_folder().glob("*/*.yaml") if path.parent.name not in ("pipeline", "hydra")]
+    taken = {f"{path.parent.name}.{name}" for path in files for name in setting_names(target_of(path))}
+    written = {
+        f"{path.parent.name}.{key}"
+        for path in files
+        if "@package _global_" not in path.read_text()
+        for key in leaf_keys(yaml.safe_load(path.read_text()) or {})
+    }
+    return frozenset(SWEEPS | {*leaf_keys(compose_config([]))} | taken | written)
 
 
-def test_words_for_every_name_and_alias_typed_as_a_flag_are_keys_and_options() -> None:
-    files = [path for path in conf_folder().glob("*/*.yaml") if path.parent.name != "pipeline"]
-    options = [(path.parent.name, path.stem) for path in files]
-    keys = SWEEPS | {*leaf_keys(compose_config([]))}
-    aliases = [(group, name) for group, called in CALLED_OPTIONS.items() for name in called]
-    aliases += [(group, name.replace("_", "-").upper()) for group, name in options]
-    values = [(name, value) for name, (_, choice) in OUR_CHOICE.items() for value in (*choice, "true") if value]
-    for name, value in [*aliases, *values, *((name, "3") for name in NAMES)]:
-        with pytest.raises(MeantWord if (name, value) in aliases else ConfigurationError) as refused:
-            parse_arguments([f"--{name}", value])
-        meant = refused.value.meant if isinstance(refused.value, MeantWord) else ""
-        for word in shlex.split(meant.partition(" (")[0]):
-            key, _, option = word.partition("=")
-            is_option = (key, option) in options or option == "OPTION" or option.startswith("[")
-            is_group = (conf_folder() / key).is_dir()
-            assert is_option if is_group else key in keys or is_key(key), (name, value, word)
+def answers() -> Iterator[tuple[str, ...]]:
+    """Give the words of every answer of the table, for one of its names and a value."""
+    table = settings_elsewhere()
+    for answer in table.words.values():
+        found = filled(answer, VALUES.get(answer.partition(" # ")[0], "3"))
+        yield (*found.words, *found.implied)
+    for name, choice in table.choices.items():
+        for value in choice.answers:
+            found = equivalent(name, value or "3", [])
+            yield (*found.words, *found.implied)
+    for name, kind in table.special.items():
+        found = equivalent(name, SPECIAL.get(kind, "8"), [])
+        yield (*found.words, *found.implied)
 
 
-def test_options_to_type_instead_are_there() -> None:
-    told = [word for words in OUR_WORDS.values() for word in words if "." not in word and "[" not in word]
-    told += [
-        f"{group}={option}"
-        for (*_, group), options in OUR_CHOICE.values()
-        for option in options.values()
-        if "." not in group and group != "resume"
-    ]
-    missing = [word for word in told if not (conf_folder() / f"{word.replace('=', '/')}.yaml").is_file()]
-    assert told
-    assert not missing
+def test_a_name_of_elsewhere_is_none_of_our_keys() -> None:
+    of_our_code = {"trainer.precision", "trainer.strategy", "precision.device_type", "scaling.config", "data.batch"}
+    of_our_code |= {key for key in own_keys() if key.partition(".")[2] in ("total_steps", "tokens_per_step")}
+    parts = {"batch", "run", "sweep", "health"}  # one value in their place is refused behind composing
+    keys = (own_keys() - of_our_code - parts) | {"batch.tokens_per_step"}
+    assert not [key for key in keys if name_elsewhere(key)]
+    assert name_elsewhere("data.sources.lr.lr") == ""
+
+
+def groups_of(word: str) -> set[str]:
+    """Return the groups that an option chooses: its own, and those of a recipe."""
+    group, _, option = word.partition("=")
+    file = conf_folder() / group / f"{option}.yaml"
+    return {group, *re.findall(r"override /(\w+):", file.read_text())} if file.is_file() else set()
+
+
+def commands(answered: Iterable[Sequence[str]]) -> list[list[str]]:
+    """Put answers together into few commands, each with one option of a group and one value of a key."""
+    made: list[list[str]] = []
+    for words in dict.fromkeys(answered):
+        fitting = (command for command in made if not _at_odds(command, words) and not _at_odds(words, command))
+        command = next(fitting, None)
+        if command is None:
+            made.append(command := [])
+        command += [word for word in words if word not in command]
+    return made
+
+
+def _at_odds(some: Sequence[str], others: Sequence[str]) -> bool:
+    chosen_here = set().union(*map(groups_of, some)) | {key_of(word) for word in some if "=[default," in word}
+    return bool(
+        {*map(key_of, some)} & {*map(key_of, others)} or chosen_here & {key_of(w).split(".")[0] for w in others}
+    )
+
+
+def test_every_answer_is_a_command_that_composes() -> None:
+    found = [*answers()]
+    for command in commands(found):
+        typed = without(command, ("sweep", "init_from", "resume"))
+        typed += ["source.paths=[notes]"] if "source=files" in typed else []
+        typed += ["source.name=a/b"] if "source=hf_dataset" in typed else []
+        for_each_config(
+            lambda config, _: refuse_foreign(config, allowed=()), parse_arguments(typed), config_name="train"
+        )
+    unknown = {key_of(word) for word in chain(*found)} - own_keys()
+    assert not {key for key in unknown if not (conf_folder() / key).is_dir() and not is_key(key)}
+
+
+def test_a_key_is_answered_once_lists_of_options_together_and_implied_words_yield_to_typed_ones() -> None:
+    lora = Equivalent(("adapter=lora", "adapter.rank=4"), implied=("init_from=runs/base",))
+    lists = [Equivalent((f"callbacks=[default,{name}]",)) for name in ("push", "early_stopping")]
+    warm = Equivalent(("schedule.warmup_steps=3", "schedule.warmup_fraction=0.1", "schedule.warmup_steps=4"))
+    found = answered_together([lora, *lists, warm], [])
+    assert found.words[2:] == (
+        "callbacks=[default,push,early_stopping]",
+        "schedule.warmup_steps=3",
+        "init_from=runs/base",
+    )
+    assert found.instead == dict.fromkeys(warm.words[1:], "schedule.warmup_steps=3")
+    assert found.notes == (OF_A_BASE,)
+    assert answered_together([lora], ["init_from=runs/mine"]).words == lora.words

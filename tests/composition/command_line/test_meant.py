@@ -3,7 +3,9 @@ from lightning.pytorch.strategies import StrategyRegistry
 
 from lmtrain.composition.command_line.arguments import parse_arguments
 from lmtrain.composition.command_line.compose import compose_config
-from lmtrain.composition.command_line.meant import is_known_head, unknown_beside
+from lmtrain.composition.command_line.equivalents import OF_A_BASE
+from lmtrain.composition.command_line.meant import MeantWord, is_known_head, unknown_beside
+from lmtrain.composition.command_line.tried_answers import tried_refusal
 from lmtrain.composition.command_line.unknown_words import leaf_keys
 from lmtrain.errors import ConfigurationError
 
@@ -20,17 +22,17 @@ from lmtrain.errors import ConfigurationError
         (["--optim", "rmsprop"], "optimizer=rmsprop."),
         (["--schedule", "cosine"], "schedule=warmup_cosine."),
         (["--budget", "10M"], "budget.tokens=10M."),
-        (["--tokenizer", "gpt2"], "tokenizer=huggingface tokenizer.name=gpt2."),
-        (["--model", "no/such"], "init_from=OUT (after `lmtrain import hf FOLDER OUT`)."),
+        (["--tokenizer", "gpt2"], "tokenizer=huggingface tokenizer.name=gpt2 tokenizer.vocab_size=50257."),
         (
-            ["--logger", "tensorboardx"],
-            "logger=OPTION (logger=tensorboardx: there is no such option. Did you mean 'tensorboard'? `--help logger` "
-            "lists all 6).",
+            ["--model", "no/such"],
+            "init_from=runs/base (after `hf download no/such --local-dir base` and `lmtrain import hf base "
+            "runs/base`).",
         ),
         (
             ["--depth=12", "--device-batch-size=16", "--whatever=3", "foo=4"],  # nanochat
-            "model=nano model.depth=12 batch.tokens_per_step=4096 batch.micro_batch_sequences=16 (16 sequences x 256 "
-            "tokens; --whatever: there is no such flag; foo=4: there is no key foo).",
+            "model=nano model.depth=12 batch.tokens_per_step=4096 batch.micro_batch_sequences=16.\n"
+            "  --device-batch-size=16: batch.tokens_per_step=4096 batch.micro_batch_sequences=16 (16 sequences x 256 "
+            "tokens)\n  --whatever: there is no such flag\n  foo=4: there is no key foo",
         ),
         (["--save-folder", "out/x"], "run.root=out run.name=x."),
         (
@@ -38,14 +40,10 @@ from lmtrain.errors import ConfigurationError
             "precision=bf16_mixed optimizer.lr=1e-3 run.name=x.",
         ),
         (["--data.path", "no_such"], "source=files 'source.paths=[no_such]'."),  # litgpt
-        (
-            ["--data.foo", "x"],
-            "data.KEY=x (data.foo=x: there is no key data.foo; data has num_workers, packing, cache, folder).",
-        ),
         (["--data.split", "tail"], "data.split=tail."),
         (
             ["hydra.sweeper.n_trials=2", "hydra.sweeper.n_jobs=4", "hydra/sweeper/sampler=random"],
-            "sweep.trials=2 sweep.parallel=4 sweep.sampler=random.",
+            "sweep.trials=2 sweep.parallel=4 sweep.sampler=random.\n  hydra.sweeper.n_trials=2: sweep.trials=2",
         ),
         (["--resume"], "resume=must (or nothing: the same command again goes on with its run)."),
         (["--resume", "runs/a"], "resume=runs/a."),
@@ -55,7 +53,7 @@ from lmtrain.errors import ConfigurationError
         (["max_steps=100"], "budget.steps=100."),
         (
             ["--device-batch-size=16", "--total-batch-size=524288"],  # nanochat's counts tokens
-            "batch.tokens_per_step=524288 batch.micro_batch_sequences=16 (total_batch_size counts tokens).",
+            "batch.tokens_per_step=524288 batch.micro_batch_sequences=16.",
         ),
         (["--strategy", "deepspeed_stage_2"], "strategy=fsdp (its shards are those of ZeRO's stage 3)."),
         (["optim=adamw_torch_4bit"], "optimizer=adamw_8bit (its moments have 8 bits)."),
@@ -65,30 +63,29 @@ from lmtrain.errors import ConfigurationError
             ["batch.context_tokens=64", "batch_size=2"],
             "batch.tokens_per_step=128 (2 sequences of batch.context_tokens=64).",
         ),
-        (["batch_size=auto"], "batch.tokens_per_step=TOKENS (sequences times batch.context_tokens)."),
+        (["batch_size=auto"], "batch.micro_batch_sequences=auto (the largest that fits the device's memory)."),
         (
             ["gradient_accumulation_steps=4"],
             "batch.micro_batch_sequences=2 (4 passes make a step's 8 sequences; the step's batch stays as it is).",
         ),
         (
             ["gradient_accumulation_steps=3", "batch.tokens_per_step=16K"],
-            "batch.micro_batch_sequences=SEQUENCES (those of a step, 62 here, over 3 passes).",
+            "batch.tokens_per_step=16128 batch.micro_batch_sequences=21 (3 passes make a step's 63 sequences).",
         ),
         (
             ["batch_size=12", "gradient_accumulation_steps=40", "block_size=1024"],  # nanoGPT
-            "batch.tokens_per_step=491520 batch.micro_batch_sequences=12 batch.context_tokens=1024 "
-            "(12 sequences x 40 passes x 1024 tokens).",
+            "batch.tokens_per_step=491520 batch.micro_batch_sequences=12 batch.context_tokens=1024.\n  batch_size=12: "
+            "batch.tokens_per_step=491520 batch.micro_batch_sequences=12 (12 sequences x 40 passes x 1024 tokens)",
         ),
         (
             ["--per_device_train_batch_size", "8", "--gradient_accumulation_steps", "4", "trainer.devices=2"],
-            "batch.tokens_per_step=16384 batch.micro_batch_sequences=8 "
-            "(8 sequences x 4 passes x 2 devices x 256 tokens).",
+            "batch.tokens_per_step=16384 batch.micro_batch_sequences=8.",  # 8 x 4 passes x 2 devices x 256 tokens
         ),
         (["training.local_batch_size=4"], "batch.micro_batch_sequences=4 (of one pass of one device)."),
         (
             ["--learning_rate=2e-4", "--num_train_epochs=3", "--bf16", "--output_dir", "out/first", "--do_train"],
-            "optimizer.lr=2e-4 budget.epochs=3 precision=bf16_mixed run.root=out run.name=first "
-            "(--do_train: `lmtrain train` trains and validates; leave it out).",
+            "optimizer.lr=2e-4 budget.epochs=3 precision=bf16_mixed run.root=out run.name=first.\n"
+            "  --do_train: `lmtrain train` trains and validates; leave it out",
         ),
         (["dtype=bfloat16"], "precision=bf16_mixed."),
         (["lr_scheduler_type=cosine"], "schedule=warmup_cosine."),
@@ -96,22 +93,80 @@ from lmtrain.errors import ConfigurationError
         (["gradient_checkpointing=True"], "recompute=every_block."),
         (["report_to=none"], "logger=none."),
         (["wandb_project=mine"], "logger=wandb logger.project=mine."),
-        (["lora_r=8", "lora_alpha=16"], "adapter=lora adapter.rank=8 adapter.alpha=16."),
+        (
+            ["lora_r=8", "lora_alpha=16"],
+            f"adapter=lora adapter.rank=8 adapter.alpha=16 init_from=runs/base.\n  {OF_A_BASE}",
+        ),
         (["model.n_layer=6"], "model.num_layers=6."),
         (["training.seq_len=2048"], "batch.context_tokens=2048."),
         (["callbacks.checkpoint.save_steps=50"], "callbacks.checkpoint.every_steps=50."),
         (["dataset=no/such"], "source=hf_dataset source.name=no/such."),
         (["train_file=my notes.txt"], "source=files 'source.paths=[my notes.txt]'."),
         (["model_name_or_path=gpt2_124m"], "model=gpt2_124m."),
-        (["base_model=no/such"], "init_from=OUT (after `lmtrain import hf FOLDER OUT`)."),
-        (["tokenizer_name=no/such"], "tokenizer=huggingface tokenizer.name=no/such."),
-        (["tokenizer_type=tiktoken"], "tokenizer=huggingface tokenizer.name=gpt2."),
+        (
+            ["base_model=no/Llama-2-7b-hf"],
+            "init_from=runs/base (after `hf download no/Llama-2-7b-hf --local-dir base` and `lmtrain import hf base "
+            "runs/base`; model=llama_2_7b starts from random weights).",
+        ),
+        (
+            ["tokenizer_name=no/such"],
+            "tokenizer=huggingface tokenizer.name=no/such tokenizer.vocab_size=32000 (a wrong tokenizer.vocab_size is "
+            "answered with the right one).",
+        ),
+        (["tokenizer_type=tiktoken"], "tokenizer=huggingface tokenizer.name=gpt2 tokenizer.vocab_size=50257."),
         (["n_embd=384"], "model.width=384 model.feed_forward_width=1536."),
         (["n_embd=384", "d_ff=1000"], "model.width=384 model.feed_forward_width=1000."),
         (["model=llama_3_8b", "dim=2048"], "model.width=2048 model.feed_forward_width=7168."),
         (["model=gpt2_355m", "n_embd=384"], "model.width=384."),
         (["resume_from_checkpoint=true"], "resume=must."),
         (["device=cuda"], "trainer.accelerator=gpu."),
+        (
+            ["--training.local_batch_size", "4", "--training.seq_len", "4096"],  # torchtitan
+            "batch.micro_batch_sequences=4 batch.context_tokens=4096 batch.tokens_per_step=16384.\n"
+            "  batch.tokens_per_step=16384: whole passes of every device",
+        ),
+        (
+            ["--tensor_parallel_degree=2", "--nproc_per_node=4", "--model.name", "llama3", "--model.flavor", "8B"],
+            "strategy=tensor strategy.tensor_size=2 trainer.devices=4 model=llama_3_8b.",
+        ),
+        (
+            ["trainer.max_steps=9", "trainer.val_check_interval=5", "model.micro_batch_size=4", "trainer.foo=3"],
+            "budget.steps=9 callbacks.validation.every_steps=5 batch.micro_batch_sequences=4.\n"
+            "  trainer.foo=3: there is no key trainer.foo; trainer has devices, num_nodes, accelerator, cpu_threads, "
+            "deterministic, detect_anomaly",
+        ),
+        (
+            ["--min-lr", "1e-5", "--lr", "1e-4", "--rampup-batch-size", "16", "16", "9", "--train-samples", "9"],
+            "schedule.final_fraction=0.1 optimizer.lr=1e-4 budget.tokens=2304.",
+        ),
+        (
+            ["--train_module.rank_microbatch_size=1024"],
+            "batch.micro_batch_sequences=4 (rank_microbatch_size counts tokens).",
+        ),
+        (["--max_duration.value=3", "--max_duration.unit=epochs"], "budget.epochs=3."),  # OLMo-core
+        (
+            ["bf16=true", "tf32=true"],
+            "precision=bf16_mixed.\n  tf32=true: precision=tf32, but precision=bf16_mixed stands",
+        ),
+        (["eval.max_iters=10"], "callbacks.validation.max_tokens=20480 (10 x 2048 tokens)."),
+        (["--run", "d12"], "run.name=d12."),
+        (["--packing"], "packing=best_fit."),
+        (["data.batch_size=8"], "batch.tokens_per_step=2048 (8 sequences of batch.context_tokens=256)."),
+        (["budget.minutes=2"], "budget.hours=2min."),
+        (["trainer.max_time=00:03:45:00"], "budget.hours=225min."),
+        (
+            ["--lora_target_modules", "q_proj", "o_proj"],
+            "adapter=lora 'adapter.targets=[qkv,output]' init_from=runs/base.",
+        ),
+        (
+            ["num_attention_heads=6"],
+            "model.num_heads=6 model.width=384 model.feed_forward_width=1536 (64 numbers a head).",
+        ),
+        (
+            ["early_stopping_patience=3", "hub_model_id=a/b"],
+            "'callbacks=[default,early_stopping,push]' callbacks.early_stopping.patience=3 "
+            "callbacks.push.repository=a/b.",
+        ),
         (["--lr", "1e-3"], "optimizer.lr=1e-3."),
         (["--lr=1e-3"], "optimizer.lr=1e-3."),
         (["--learning-rate", "1e-3"], "optimizer.lr=1e-3."),
@@ -133,12 +188,17 @@ from lmtrain.errors import ConfigurationError
 def test_a_word_of_other_programs_gets_the_word_that_was_meant(words: list[str], meant: str) -> None:
     with pytest.raises(ConfigurationError) as refused:
         parse_arguments(words)
-    assert str(refused.value).endswith(f"; write {meant}")
+    foreign = refused.value.foreign if isinstance(refused.value, MeantWord) else None
+    said = tried_refusal(foreign) if foreign else refused.value
+    first, *lines = str(said).partition("; write ")[2].split("\n")
+    wanted, *told = meant.split("\n")
+    assert first.removesuffix(f" ({OF_A_BASE}).").removesuffix(".") == wanted.removesuffix(".")
+    assert {*told} <= {*lines}
 
 
 @pytest.mark.parametrize(("key", "group"), [("optim", "optimizer"), ("report_to", "logger")])
 def test_an_option_of_nobody_is_unknown_and_ours_are_listed(key: str, group: str) -> None:
-    refusal = rf"write {group}=OPTION \({group}=galore_adamw: there is no such option; {group} has .*, .*, .*\)\.$"
+    refusal = rf"^--{key} galore_adamw: {group}=galore_adamw: there is no such option; {group} has .*, .*, .*\.$"
     with pytest.raises(ConfigurationError, match=refusal):
         parse_arguments([f"--{key}", "galore_adamw"])
 
@@ -163,6 +223,10 @@ def test_a_setting_of_other_programs_without_an_equivalent_is_told_why() -> None
         parse_arguments(["dropout=0.1"])
     with pytest.raises(ConfigurationError, match=r"direction=minimize: a search seeks lower .*; leave it out\.$"):
         parse_arguments(["hydra.sweeper.direction=minimize"])
+    with pytest.raises(ConfigurationError, match=r"^data\.foo=x: there is no key data\.foo; data has .*folder\.$"):
+        parse_arguments(["--data.foo", "x"])
+    with pytest.raises(ConfigurationError, match=r"^logger=tb2: there is no such .*\.\ndropout=1: .*leave it out\.$"):
+        parse_arguments(["--logger", "tb2", "dropout=1"])
     with pytest.raises(ConfigurationError, match="by --config-dir FOLDER experiment=NAME"):
         parse_arguments(["config/train_gpt2.py"])
 

@@ -98,17 +98,18 @@ def test_leaf_keys_are_dotted_and_leave_out_targets() -> None:
 
 
 @pytest.mark.parametrize(
-    ("word", "message"),
+    ("word", "message", "meant"),
     [
-        ("batch=8", "batch=8 is one value, and batch has context_tokens, tokens_per_step, "),
-        ("run=notes", "run=notes is one value, and run has name, root, "),
-        ("sweep=tpe", "sweep=tpe is one value, and sweep has sampler, trials, "),
+        ("batch=8", "batch=8 is one value, and batch has context_tokens, ", "batch.tokens_per_step=2048"),
+        ("run=notes", "run=notes is one value, and run has name, root, ", "run.name=notes"),
+        ("sweep=tpe", "sweep=tpe is one value, and sweep has sampler, trials, ", "sweep.sampler=tpe"),
+        ("health=on", "health=on is one value, and health has ", "health.recompute_every_steps=100"),
     ],
 )
-def test_one_value_in_the_place_of_several_keys_is_refused(word, message):
+def test_one_value_in_the_place_of_several_keys_is_refused(word, message, meant):
     said = refusal(word)
     assert said.startswith(message)
-    assert said.endswith(f"; write {word.partition('=')[0]}.KEY={word.partition('=')[2]}.")
+    assert said.endswith(f"; write {meant}.")
 
 
 @pytest.mark.parametrize("word", ["~optimizer", "~model", "~optimizer=muon"])

@@ -18,7 +18,7 @@ from lmtrain.composition.command_line.flags import TAKE_A_WORD, parse_flags
 from lmtrain.composition.command_line.imported_options import imported_options
 from lmtrain.composition.command_line.inherited_options import inherited_options
 from lmtrain.composition.command_line.meant import refuse_foreign_words
-from lmtrain.composition.command_line.paths import SHORT_KEYS, conf_folder
+from lmtrain.composition.command_line.paths import NAMED_BY_PEOPLE, SHORT_KEYS, conf_folder, key_of
 from lmtrain.errors import ConfigurationError
 
 ALLOW_TARGET: Final = "--allow-target"
@@ -31,11 +31,6 @@ ALLOW_TARGET_OPTION: Final[dict[str, Any]] = {
 HYDRA_READ = ("hydra.mode", "hydra/sweeper", "hydra.sweeper.params.")
 MANY_OPTIONS = frozenset({"callbacks", "experiment", "debug"})  # groups of which several options make one config
 VALIDATION: Final = "callbacks.validation"
-NAMED_BY_PEOPLE = (
-    "data.sources.",
-    "optimizer.lr_multipliers.",
-    "cluster.environment.",
-)  # keys below these are not in any file: Hydra wants "++" for them
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,6 +81,7 @@ def parse_arguments(
     words, allowed = _split_allowed(words)
     refuse_foreign_words(words, flags=TAKE_A_WORD)
     words = [_in_full(word) for word in words]
+    # Hydra wants "++" for a key in no file.
     overrides, flags = _split_flags([f"++{word}" if word.startswith(NAMED_BY_PEOPLE) else word for word in words])
     _require_one_option(overrides)
     keys = _keys(overrides)
@@ -159,8 +155,7 @@ def _refuse_hydra(keys: Iterable[str]) -> None:
 
 
 def _keys(words: list[str]) -> dict[str, str]:
-    pairs = (word.lstrip("+~").partition("=") for word in words if "=" in word)
-    return {key: value for key, _, value in pairs}
+    return {key_of(word): word.partition("=")[2] for word in words if "=" in word}
 
 
 def _ramp_overrides(given: dict[str, str]) -> list[str]:

@@ -23,6 +23,7 @@ from omegaconf.errors import InterpolationToMissingValueError, MissingMandatoryV
 from lmtrain.accounting.scaling import UNSCALED
 from lmtrain.composition.command_line import bounded_config
 from lmtrain.composition.command_line.arguments import Arguments
+from lmtrain.composition.command_line.equivalents import meant_by_one_value
 from lmtrain.composition.command_line.flags import Flags, parse_flags
 from lmtrain.composition.command_line.lean_compose import lean_composing
 from lmtrain.composition.command_line.paths import conf_folder, group_folders
@@ -77,7 +78,7 @@ def for_each_config(task: Task, arguments: Arguments, *, config_name: str, shown
             _refuse_search(composed)
             choices = Choices(composed.hydra, is_trial=is_trial)
             if config_name == "train":
-                require_parts(composed, choices.overrides)
+                require_parts(composed, choices.overrides, meant=meant_by_one_value)
             found.append((_plain(composed), choices))
             if flags.config_dir is not None:
                 refuse_untyped(found[-1][0], arguments.overrides)

@@ -5,20 +5,20 @@ The first words of a new user are `lr=1e-3`, `--epochs 3` or `batch_size=32`: ea
 
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from lmtrain.composition.command_line.called_elsewhere import Equivalent, name_elsewhere, quoted
 from lmtrain.composition.command_line.equivalents import (
     FALSE,
     NO_VALUE,
-    SWITCHES,
     TRUE,
-    Equivalent,
+    Together,
+    answered_together,
     chosen,
     equivalent,
-    name_elsewhere,
-    quoted,
+    is_switch,
 )
 from lmtrain.composition.command_line.flags import has_own_folder, known_flags
 from lmtrain.composition.command_line.paths import conf_folder, is_key_of_training
@@ -40,11 +40,12 @@ FILES: Final = (".yaml", ".yml", ".py", ".toml", ".json")
 
 
 class MeantWord(ConfigurationError):
-    """An unknown word, with the reason and the words to type instead."""
+    """An unknown word, with the reason and the words to type instead; of several words a line each."""
 
-    def __init__(self, typed: str, reason: str, meant: str) -> None:
-        super().__init__(f"{typed}: {reason}; write {meant}.")
-        self.typed, self.reason, self.meant = typed, reason, meant
+    def __init__(self, typed: str, reason: str, meant: str, lines: Sequence[str] = ()) -> None:
+        super().__init__("\n".join((f"{typed}: {reason}; write {meant}.", *(f"  {line}" for line in lines))))
+        self.typed, self.reason, self.meant, self.lines = typed, reason, meant, lines
+        self.foreign: ForeignWords | None = None
 
 
 def refuse_foreign_words(words: Sequence[str], *, flags: frozenset[str]) -> None:
@@ -56,11 +57,17 @@ def refuse_foreign_words(words: Sequence[str], *, flags: frozenset[str]) -> None
         ConfigurationError: A word instead of a setting.
     """
     last = ""  # the override before this word
-    foreign: list[_Foreign] = []
+    foreign: list[ForeignWord] = []
+    taken = 0  # words that are the value of the foreign flag before them
     for index, word in enumerate(words):
-        previous, following = (words[index - 1] if index else ""), words[index + 1 : index + 2]
+        previous, following = (words[index - 1] if index else ""), words[index + 1 :]
+        if taken:
+            taken -= 1
+            continue
         if word.startswith("--"):
-            foreign += _with_dashes(word, following, words, known=flags)
+            found = _with_dashes(word, following, words, known=flags)
+            taken = max((each.num_taken for each in found), default=0)
+            foreign += found
         if word.startswith("-") or ((previous in flags or previous.startswith("--")) and "=" not in word):
             continue
         _refuse_spaces(words, index, last)
@@ -68,7 +75,10 @@ def refuse_foreign_words(words: Sequence[str], *, flags: frozenset[str]) -> None
         _refuse_switch(word)
         last = word
     if foreign:
-        raise _refusal(foreign, unknown_beside(words, [each.typed for each in foreign]))
+        answered = {part for each in foreign for part in each.typed.split()}
+        own = [word for word in words if word not in answered and not unknown_beside([word], [])]
+        found = ForeignWords(foreign, own, unknown_beside(words, [each.typed for each in foreign]))
+        raise found.refusal(answered_together([each.meant for each in foreign], own))
 
 
 def unknown_beside(words: Sequence[str], answered: Sequence[str]) -> list[str]:
@@ -98,31 +108,56 @@ def is_known_head(key: str) -> bool:
 
 
 @dataclass(frozen=True)
-class _Foreign:
+class ForeignWord:
+    """A word of other programs, with its key and its answer; `num_taken` words after a flag are its value."""
+
     typed: str
     key: str
     meant: Equivalent
+    num_taken: int = 0
+
+    @property
+    def answer(self) -> str:
+        """Return the words to type, with their note, or the reason why there are none."""
+        words, note = " ".join(map(quoted, self.meant.words)), self.meant.note
+        if not words:
+            return f"{note}; leave it out" if self.meant.is_needless else note
+        return f"{words} ({note})" if note else words
+
+    def line(self, instead: Mapping[str, str]) -> str:
+        """Return the answer behind the word, unless it names that itself, with the words in place of its own."""
+        named = self.answer if self.answer.startswith(f"{self.key}=") else f"{self.typed}: {self.answer}"
+        return named + "".join(f", but {instead[word]} stands" for word in self.meant.words if word in instead)
 
 
-def _refusal(foreign: Sequence[_Foreign], unknown: Sequence[str]) -> ConfigurationError:
-    """Return one message for all of these words: whoever knows another program types several."""
-    named = [each for each in foreign if each.meant.words]
-    left_out = [f"{each.typed}: {each.meant.note}; leave it out" for each in foreign if not each.meant.words]
-    left_out += unknown
-    if not named:
-        return ConfigurationError(f"{'; '.join(left_out)}.")
-    notes = [*dict.fromkeys(each.meant.note for each in named if each.meant.note), *left_out]
-    meant = dict.fromkeys(word for each in named for word in each.meant.words)
-    keys = [each.key for each in named if not each.typed.startswith("--")]
-    reason = f"there {'is no key' if len(keys) == 1 else 'are no keys'} {', '.join(keys)}"
-    return MeantWord(
-        " ".join(each.typed for each in named),
-        reason if len(keys) == len(named) else "a key has no dashes",
-        " ".join(map(quoted, meant)) + (f" ({'; '.join(notes)})" if notes else ""),
-    )
+@dataclass(frozen=True)
+class ForeignWords:
+    """All such words of a command, its own ones, and a line for each known nowhere."""
+
+    words: Sequence[ForeignWord]
+    own: Sequence[str]
+    unknown: Sequence[str]
+
+    def refusal(self, together: Together) -> ConfigurationError:
+        """Return one message for all of them: whoever knows another program types several."""
+        lines = [*(each.line(together.instead) for each in self.words), *together.notes, *self.unknown]
+        if not together.words:
+            return ConfigurationError("\n".join(f"{line}." for line in lines))
+        meant = " ".join(map(quoted, together.words))
+        if len(self.words) > 1 or self.unknown:
+            found = MeantWord(f"{len(self.words) + len(self.unknown)} words", "names in other programs", meant, lines)
+        else:
+            one = self.words[0]
+            notes = "; ".join(note for note in (one.meant.note, *together.notes) if note)
+            reason = "a key has no dashes" if one.typed.startswith("--") else f"there is no key {one.key}"
+            found = MeantWord(one.typed, reason, meant + (f" ({notes})" if notes else ""))
+        found.foreign = self
+        return found
 
 
-def _with_dashes(word: str, following: Sequence[str], words: Sequence[str], *, known: frozenset[str]) -> list[_Foreign]:
+def _with_dashes(
+    word: str, following: Sequence[str], words: Sequence[str], *, known: frozenset[str]
+) -> list[ForeignWord]:
     """Return `--lr 1e-3` or `--optimizer.lr=1e-3`; a flag of ours, or an unknown one, is for its parser."""
     name, equals, value = word[2:].partition("=")
     key = name.replace("-", "_")
@@ -130,13 +165,16 @@ def _with_dashes(word: str, following: Sequence[str], words: Sequence[str], *, k
     is_ours = key not in FLAGS_OF_HYDRA and is_key_of_training(key)
     if f"--{name}" in known or not (is_ours or elsewhere or ("." in key and is_known_head(key))):
         return []
-    is_switch = elsewhere in SWITCHES or key in SWITCHED
-    takes_next = not equals and following and "=" not in following[0] and not following[0].startswith("-")
-    value = value if equals else following[0] if takes_next else "true" if is_switch else NO_VALUE
-    typed = f"{word} {value}" if takes_next else word
+    values = [] if equals else _until_override(following)
+    if not elsewhere:
+        values = values[:1]
+    if not equals:
+        value = ",".join(values) or ("true" if is_switch(elsewhere or key) or key in SWITCHED else NO_VALUE)
+    typed = " ".join((word, *values))
     if elsewhere:
-        return [_Foreign(typed, key, equivalent(elsewhere, value, words))]
-    return [_Foreign(typed, key, SWITCHED.get(key, {}).get(value.lower()) or chosen(key, value, words))]
+        return [ForeignWord(typed, key, equivalent(elsewhere, value, words), len(values))]
+    switched = SWITCHED.get(key, {}).get(value.lower())
+    return [ForeignWord(typed, key, switched or chosen(key, value, words), len(values))]
 
 
 def _refuse_switch(word: str) -> None:
@@ -189,10 +227,10 @@ def _is_key(word: str) -> bool:
     return bool(dot and name) and ((conf_folder() / group).is_dir() or group in ("batch", "run", "sweep"))
 
 
-def _called_elsewhere(word: str, words: Sequence[str]) -> list[_Foreign]:
+def _called_elsewhere(word: str, words: Sequence[str]) -> list[ForeignWord]:
     key, equals, value = word.lstrip("+").partition("=")
-    name = name_elsewhere(key) if equals else ""
-    return [_Foreign(word, key, equivalent(name, value, words))] if name else []
+    name = name_elsewhere(key) if equals and not is_key_of_training(key) else ""
+    return [ForeignWord(word, key, equivalent(name, value, words))] if name else []
 
 
 def _until_override(words: Sequence[str]) -> list[str]:

@@ -1,6 +1,7 @@
-"""Where the configuration lives: `conf/` beside the sources, or the copy inside the installed wheel."""
+"""Where the configuration lives: `conf/` beside the sources, or the copy inside the installed wheel; and its keys."""
 
 import re
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -9,6 +10,8 @@ import lmtrain
 # Groups of commands and of Hydra itself, not of a run.
 OTHERS: Final = frozenset({"pipeline", "hydra"})
 SHORT_KEYS: Final = {"data.split": "data.folder.split"}
+# Keys below these are in no file: people name them.
+NAMED_BY_PEOPLE: Final = ("data.sources.", "optimizer.lr_multipliers.", "cluster.environment.")
 
 
 def group_folders(conf: Path | None = None) -> list[Path]:
@@ -29,3 +32,13 @@ def conf_folder() -> Path:
     package = Path(next(iter(lmtrain.__path__)))
     shipped = package / "conf"
     return shipped if shipped.is_dir() else package.parents[1] / "conf"
+
+
+def key_of(word: str) -> str:
+    """Return an override's key, without the sign before it."""
+    return word.lstrip("+~").partition("=")[0]
+
+
+def without(words: Iterable[str], names: Sequence[str]) -> list[str]:
+    """Return the overrides but for those of these keys, and of the keys below them."""
+    return [word for word in words if not any(f"{key_of(word)}.".startswith(f"{name}.") for name in names)]

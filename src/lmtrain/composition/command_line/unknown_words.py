@@ -1,7 +1,7 @@
 """The message for an unknown option or key on the command line, and for a part of a run that is gone or one value."""
 
 import difflib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, Final
@@ -10,7 +10,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from lmtrain.composition.command_line.called_elsewhere import NO_OPTION, TIKTOKEN
 from lmtrain.composition.command_line.meant_options import OFF, amount_meant, options_meant, spelled, why_nearest
-from lmtrain.composition.command_line.paths import conf_folder, group_folders
+from lmtrain.composition.command_line.paths import conf_folder, group_folders, key_of
 from lmtrain.composition.nodes.source_signatures import setting_names
 from lmtrain.errors import ConfigurationError, did_you_mean, suggest
 from lmtrain.search.search_settings import SearchSettings
@@ -170,22 +170,23 @@ def leaf_keys(config: Mapping[str, Any], prefix: str = "") -> list[str]:
     return keys
 
 
-def require_parts(composed: DictConfig, overrides: Iterable[str]) -> None:
+def require_parts(composed: DictConfig, overrides: Iterable[str], *, meant: Callable[[str, str], str]) -> None:
     """Refuse a config without one of its parts; a key below one, as ~callbacks.validation, may go.
+
+    `meant` gives the word for one value in the place of a part.
 
     Raises:
         ConfigurationError: A part is gone, or is one value in the place of several keys.
     """
     for word in overrides:
-        name, _, value = word.lstrip("+~").partition("=")
+        name, value = key_of(word), word.partition("=")[2]
         if "." in name:
             continue
         if word.startswith("~"):
             raise ConfigurationError(f"{word}: every run has {name}; nearest valid: without this word.")
         if name in composed and not OmegaConf.is_dict(composed[name]) and (keys := _keys_of_part(name)):
-            raise ConfigurationError(
-                f"{word} is one value, and {name} has {', '.join(keys)}; write {name}.KEY={value}."
-            )
+            listed = f"{word} is one value, and {name} has {', '.join(keys)}"
+            raise ConfigurationError(f"{listed}; write {meant(name, value)}.")
 
 
 def _keys_of_part(name: str) -> list[str]:

@@ -6,8 +6,7 @@ from typing import Any
 
 from lmtrain.composition.command_line.arguments import Arguments, parse_arguments
 from lmtrain.composition.command_line.compose import Choices, for_each_config
-from lmtrain.composition.command_line.override_words import key_of
-from lmtrain.composition.command_line.paths import group_folders
+from lmtrain.composition.command_line.paths import group_folders, key_of
 from lmtrain.composition.nodes.check import check_node, check_value
 from lmtrain.composition.nodes.instantiate import instantiate
 from lmtrain.data.checked_shards import require_whole

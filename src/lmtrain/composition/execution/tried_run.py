@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from lmtrain.composition.command_line.arguments import parse_arguments
-from lmtrain.composition.command_line.override_words import without
+from lmtrain.composition.command_line.paths import without
 from lmtrain.composition.run_config import RunConfig
 from lmtrain.errors import ConfigurationError
 from lmtrain.tracking.run_log import Point, read_points

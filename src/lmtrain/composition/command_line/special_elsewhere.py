@@ -1,0 +1,261 @@
+"""The words for settings of other programs that take arithmetic, or a look at this machine's files."""
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from lmtrain.accounting.quantities import parse_quantity
+from lmtrain.composition.command_line.batch_elsewhere import TOKENS, TypedBatch, batch_equivalent, shared_number
+from lmtrain.composition.command_line.called_elsewhere import (
+    DATA_SETS,
+    LAYERS,
+    TIKTOKEN,
+    VOCAB_SIZES,
+    Equivalent,
+    filled,
+    needless,
+    options_of,
+    quoted,
+    settings_elsewhere,
+    values_of,
+)
+from lmtrain.composition.command_line.group_options import file_values
+from lmtrain.composition.command_line.help import default_options
+from lmtrain.composition.command_line.meant_options import option_meant
+from lmtrain.composition.command_line.model_proportions import FEED_FORWARD, WIDTH, feed_forward_at
+from lmtrain.composition.command_line.paths import conf_folder
+from lmtrain.errors import ConfigurationError
+
+BASE: Final = "runs/base"
+LONGEST_TIMEOUT: Final = 1_000_000  # seconds
+HEADS: Final = "model.num_heads"
+HEAD_WIDTH: Final = 64
+LIKELY_SIZE: Final = 32_000  # of a tokenizer unknown here
+RATE: Final = "optimizer.lr"
+UNITS: Final = {"ba": "steps", "step": "steps", "steps": "steps", "ep": "epochs", "epochs": "epochs", "tok": "tokens"}
+FILE: Final = re.compile(r"\.(?:txt|md|jsonl?|csv|tsv|parquet|npy|bin|gz|zst|py)$")
+CLASS: Final = re.compile(r"(?i)\w*(?:tokenizer(?:fast)?|ForCausalLM|LMHeadModel)")
+
+
+def special_equivalent(kind: str, name: str, value: str, words: Sequence[str]) -> Equivalent:
+    """Return the equivalent of a setting of such a kind, beside the other words of its command."""
+    typed = {**values_of(words), name: value}
+    if kind in PLACES:
+        return place_of(name, value, words)
+    if kind in CONVERSIONS:
+        try:
+            return CONVERSIONS[kind](value, typed)
+        except (ConfigurationError, ValueError):
+            return Equivalent((), f"{value} is no such value")
+    return batch_equivalent(kind, name, typed)
+
+
+def _samples(value: str, typed: Mapping[str, str]) -> Equivalent:
+    context = TypedBatch(typed).context
+    return Equivalent(
+        (f"budget.tokens={int(parse_quantity(value, value)) * context}",), f"sequences of {context} tokens"
+    )
+
+
+def _warmup_samples(value: str, typed: Mapping[str, str]) -> Equivalent:
+    tokens = int(parse_quantity(value, value)) * TypedBatch(typed).context
+    return Equivalent((f"schedule.warmup_tokens={tokens}" if tokens else "schedule.warmup_fraction=0",))
+
+
+def _timeout(value: str, _: Mapping[str, str]) -> Equivalent:
+    return Equivalent((f"strategy.timeout_seconds={min(int(value), LONGEST_TIMEOUT)}",))
+
+
+def _validation_batches(value: str, typed: Mapping[str, str]) -> Equivalent:
+    """Return the tokens of a validation; a share of the batches, as Lightning takes below 1, is no setting."""
+    number = float(parse_quantity(value, value))
+    if not number.is_integer() or value.endswith(".0"):
+        return needless("a validation reads all of the held-out text, or callbacks.validation.max_tokens")
+    batch = TypedBatch(typed)
+    of_one = (batch.of_a_pass or 0) * batch.context or batch.tokens or batch.number(TOKENS) or shared_number(TOKENS)
+    return Equivalent(
+        (f"callbacks.validation.max_tokens={max(1, int(number)) * of_one}",), f"{value} x {of_one} tokens"
+    )
+
+
+def _smallest_lr(value: str, typed: Mapping[str, str]) -> Equivalent:
+    """Return the last learning rate as a fraction of the peak."""
+    names = (RATE, *settings_elsewhere().names[f"{RATE}={{}}"])
+    option = next((typed[name] for name in ("optimizer", "optim", "optimizer.name") if name in typed), "")
+    known = options_of("optimizer")
+    default = default_options(conf_folder() / "train.yaml")["optimizer"]
+    chosen = option if option in known else option_meant("optimizer", option, known) or default
+    peak = next((typed[name] for name in names if name in typed), None) or _lr_of(chosen)
+    fraction = parse_quantity(value, value) / parse_quantity(peak, RATE)
+    return Equivalent((f"schedule.final_fraction={fraction:.4g}",), f"of the peak, {RATE}={peak}")
+
+
+def _lr_of(optimizer: str) -> str:
+    values = file_values(f"optimizer={optimizer}")
+    base = [each for each in values.get("defaults", []) if isinstance(each, str)]
+    return str(values["lr"]) if "lr" in values else _lr_of(base[0])
+
+
+def _time(value: str, _: Mapping[str, str]) -> Equivalent:
+    """Return hours for 2h, DAYS:HOURS:MINUTES:SECONDS as of Lightning and SLURM, or a plain number of seconds."""
+    parts = [int(part) for part in re.split(r"[:-]", value)] if re.fullmatch(r"\d+(?:[:-]\d+)+", value) else []
+    if not parts:
+        return (
+            Equivalent((f"budget.hours={value}s",), "plain numbers are seconds elsewhere")
+            if value.isdigit()
+            else (Equivalent((f"budget.hours={value}",)))
+        )
+    units = (86_400, 3600, 60, 1)[-len(parts) :]
+    minutes = max(1, sum(part * unit for part, unit in zip(parts, units, strict=True)) // 60)
+    return Equivalent((f"budget.hours={minutes}min",))
+
+
+def _betas(value: str, _: Mapping[str, str]) -> Equivalent:
+    first, second = re.split(r"[,\s]+", value.strip("[]() "))
+    return Equivalent((f"optimizer.beta1={first}", f"optimizer.beta2={second}"))
+
+
+def _layers(value: str, _: Mapping[str, str]) -> Equivalent:
+    """Return LoRA's layers by their names here, all of them without a word."""
+    named = [LAYERS.get(name, name) for name in re.split(r"[,\s]+", value.strip("[]() "))]
+    if any(name.startswith("all") for name in named):
+        return filled("adapter=lora ?init_from=runs/base # every linear layer of the blocks is adapted", value)
+    targets = f"[{','.join(dict.fromkeys(named))}]"
+    return filled("adapter=lora adapter.targets={} ?init_from=runs/base", targets)
+
+
+def _duration(value: str, typed: Mapping[str, str]) -> Equivalent:
+    """Return a budget for 100ba, 1ep, 2e9T, or a number with its unit beside it."""
+    found = re.fullmatch(r"(\d[\d._]*(?:e[+-]?\d+)?)\s*([a-zA-Z]*)", value)
+    unit = (found[2].lower() if found else "") or typed.get("max_duration.unit", "steps")
+    name = "tokens" if unit in ("t", "tok", "tokens") else UNITS.get(unit, "steps")
+    return Equivalent((f"budget.{name}={found[1] if found else value}",))
+
+
+def _width(value: str, typed: Mapping[str, str]) -> Equivalent:
+    """Return a width, with a feed-forward in the model's proportion where none is typed."""
+    option = typed.get("model") or default_options(conf_folder() / "train.yaml")["model"]
+    of_others = settings_elsewhere().names[f"{FEED_FORWARD}={{}}"]
+    found = feed_forward_at(option, int(value)) if not {FEED_FORWARD, *of_others} & {*typed} else None
+    return Equivalent((f"{WIDTH}={value}", *([f"{FEED_FORWARD}={found}"] if found else [])))
+
+
+def _heads(value: str, typed: Mapping[str, str]) -> Equivalent:
+    """Return heads, and a width of so many where they do not divide the model's."""
+    widths = (WIDTH, *settings_elsewhere().names["width"])
+    if any(name in typed for name in widths):
+        return Equivalent((f"{HEADS}={value}",))
+    option = typed.get("model") or default_options(conf_folder() / "train.yaml")["model"]
+    width = file_values(f"model={option}").get("width") if option in options_of("model") else None
+    if not isinstance(width, int) or width % (2 * int(value)) == 0:
+        return Equivalent((f"{HEADS}={value}",))
+    wide = _width(str(HEAD_WIDTH * int(value)), typed)
+    return Equivalent((f"{HEADS}={value}", *wide.words), f"{HEAD_WIDTH} numbers a head")
+
+
+CONVERSIONS: Final[Mapping[str, Callable[[str, Mapping[str, str]], Equivalent]]] = {
+    "samples": _samples,
+    "warmup_samples": _warmup_samples,
+    "timeouts": _timeout,
+    "validation_batches": _validation_batches,
+    "smallest_lr": _smallest_lr,
+    "times": _time,
+    "betas": _betas,
+    "adapted_layers": _layers,
+    "durations": _duration,
+    "width": _width,
+    "heads": _heads,
+}
+
+
+def place_of(name: str, value: str, words: Sequence[str]) -> Equivalent:
+    """Return the words for a text, weights, a model, a tokenizer or a folder, by what is at that place."""
+    return PLACES[settings_elsewhere().special[name]](value, words)
+
+
+def _folder(value: str, _: Sequence[str]) -> Equivalent:
+    parent, _, last = value.rstrip("/").rpartition("/")
+    return Equivalent((*([f"run.root={parent}"] if parent else []), f"run.name={last or 'first'}"))
+
+
+def _tokenizer(value: str, words: Sequence[str]) -> Equivalent:
+    """Return a tokenizer of a folder or the hub, with its size, which a model has to be told."""
+    if CLASS.fullmatch(value):
+        known = TIKTOKEN.get(value.lower())
+        if known is None:
+            return needless("a tokenizer is a folder or a name on the hub, of any class")
+        value = known
+    is_typed = "tokenizer.vocab_size" in {*values_of(words)} or "vocab_size" in values_of(words)
+    if Path(value).exists():
+        words_there, size = ("tokenizer=folder", f"tokenizer.path={value}"), _size_of(Path(value))
+    else:
+        name = TIKTOKEN.get(value.lower(), value)
+        words_there, size = ("tokenizer=huggingface", f"tokenizer.name={name}"), VOCAB_SIZES.get(name)
+    note = "" if size or is_typed else "a wrong tokenizer.vocab_size is answered with the right one"
+    return Equivalent(words_there, note, (f"tokenizer.vocab_size={size or LIKELY_SIZE}",))
+
+
+def _size_of(path: Path) -> int | None:
+    """Count the entries in the tokenizer.json of a folder, None without one."""
+    file = path / "tokenizer.json" if path.is_dir() else path
+    try:
+        read = json.loads(file.read_text())
+        return len({*read["model"]["vocab"], *(each["content"] for each in read.get("added_tokens", []))})
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _weights(value: str, _: Sequence[str]) -> Equivalent:
+    if value in options_of("model"):
+        return Equivalent((f"model={value}",))
+    if Path(value, "config.json").exists():
+        return Equivalent((f"init_from={BASE}",), f"after `lmtrain import hf {quoted(value)} {BASE}`")
+    if Path(value, "lmtrain.json").exists() or value.startswith("runs/"):
+        return Equivalent((f"init_from={value}",))
+    after = f"after `hf download {quoted(value)} --local-dir base` and `lmtrain import hf base {BASE}`"
+    is_of_hub = re.fullmatch(r"[\w-][\w.-]*(?:/[\w.-]+)?", value) is not None
+    known = option_meant("model", value, options_of("model"))
+    return Equivalent(
+        (f"init_from={BASE}",),
+        (after if is_of_hub else f"after `lmtrain import hf FOLDER {BASE}`")
+        + (f"; model={known} starts from random weights" if known else ""),
+    )
+
+
+def _architecture(value: str, words: Sequence[str]) -> Equivalent:
+    """Return a model to train from nothing; torchtitan's has its size in a word of its own."""
+    typed = values_of(words)
+    if CLASS.fullmatch(value):
+        return needless("the model's option, or the folder of its weights, says its kind")
+    both = [typed[key] for key in ("model.name", "model.flavor") if key in typed]
+    spelling = "_".join(both) if value in both and len(both) > 1 else value
+    found = option_meant("model", spelling, options_of("model")) or option_meant("model", value, options_of("model"))
+    if found:
+        return Equivalent((f"model={found}",))
+    from lmtrain.composition.command_line.unknown_words import unknown_option  # OmegaConf: only to refuse
+
+    return Equivalent((), unknown_option("model", value, options_of("model")).rstrip("."))
+
+
+def _data(value: str, _: Sequence[str]) -> Equivalent:
+    if value in options_of("source"):
+        return Equivalent((f"source={value}",))
+    inner = value.removeprefix("[").removesuffix("]")
+    inner = re.sub(r"(?:^|(?<=,))[\d.]+,", "", inner)  # weights before files, as Megatron has them
+    name = DATA_SETS.get(inner.lower(), inner)
+    if Path(f"{inner}.bin").exists() and Path(f"{inner}.idx").exists():  # Megatron's two files of one prefix
+        return Equivalent(("data=external", "data.folder.format=megatron", f"data.folder.train=[{inner}.bin]"))
+    if not Path(inner).exists() and re.fullmatch(r"[\w-][\w.-]*/[\w.-]*[\w-]", name) and not FILE.search(name):
+        return Equivalent(("source=hf_dataset", f"source.name={name}"))
+    return Equivalent(("source=files", f"source.paths=[{inner}]"))
+
+
+PLACES: Final[Mapping[str, Callable[[str, Sequence[str]], Equivalent]]] = {
+    "folders": _folder,
+    "tokenizers": _tokenizer,
+    "weights": _weights,
+    "architectures": _architecture,
+    "data": _data,
+}

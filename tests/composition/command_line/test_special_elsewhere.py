@@ -1,0 +1,50 @@
+import json
+
+import pytest
+
+from lmtrain.composition.command_line.equivalents import equivalent
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "beside", "words"),
+    [
+        ("min_lr", "1e-4", ["optimizer=adamw"], "schedule.final_fraction=0.03333"),
+        ("min_lr", "1e-4", ["learning_rate=1e-3"], "schedule.final_fraction=0.1"),
+        ("max_time", "02:00:00", [], "budget.hours=120min"),
+        ("max_time", "90", [], "budget.hours=90s"),
+        ("max_time", "2h", [], "budget.hours=2h"),
+        ("max_duration", "2e9T", [], "budget.tokens=2e9"),
+        ("max_duration", "1ep", [], "budget.epochs=1"),
+        ("max_duration", "100", [], "budget.steps=100"),
+        ("lr_warmup_samples", "0", [], "schedule.warmup_fraction=0"),
+        ("lr_warmup_samples", "4", ["block_size=512"], "schedule.warmup_tokens=2048"),
+        ("ddp_timeout", "180000000", [], "strategy.timeout_seconds=1000000"),
+        ("eval_iters", "10", ["batch_size=4"], "callbacks.validation.max_tokens=10240"),
+        ("lora_target", "all", [], "adapter=lora"),
+        ("dataset", "c4", [], "source=hf_dataset source.name=allenai/c4"),
+        ("dataset", "a/b.json", [], "source=files source.paths=[a/b.json]"),
+        ("save", "out/first/", [], "run.root=out run.name=first"),
+        ("config_name", "gpt2", [], "model=gpt2_124m"),
+        ("model_type", "LlamaForCausalLM", [], ""),
+        ("eval_iters", "many", [], ""),
+    ],
+)
+def test_a_setting_is_converted_beside_the_others_of_its_command(name, value, beside, words):
+    assert " ".join(equivalent(name, value, beside).words) == words
+
+
+def test_a_place_is_answered_by_its_files(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("prefix.bin", "prefix.idx"):
+        (tmp_path / name).touch()
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text("{}")
+    vocabulary = {"model": {"vocab": {"a": 0, "b": 1}}, "added_tokens": [{"content": "<s>"}, {"content": "a"}]}
+    (tmp_path / "model" / "tokenizer.json").write_text(json.dumps(vocabulary))
+    tokens = equivalent("data_path", "[0.5,prefix]", [])
+    assert tokens.words == ("data=external", "data.folder.format=megatron", "data.folder.train=[prefix.bin]")
+    tokenizer = equivalent("tokenizer_path", "model", [])
+    assert (*tokenizer.words, *tokenizer.implied) == (
+        *("tokenizer=folder", "tokenizer.path=model", "tokenizer.vocab_size=3"),
+    )
+    assert equivalent("base_model", "model", []).note == "after `lmtrain import hf model runs/base`"
