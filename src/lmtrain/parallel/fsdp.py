@@ -29,7 +29,7 @@ from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 from typing_extensions import override
 
-from lmtrain.accounting.options.strategy import ModelSpread
+from lmtrain.accounting.options.strategy import ModelSpread, unset
 from lmtrain.errors import EnvironmentProblem
 from lmtrain.models.base import LanguageModel
 from lmtrain.parallel.rank_reports import first_problem
@@ -81,7 +81,7 @@ def fsdp_facts(*, reshard_after_forward: bool = True, reduce_every_micro_step: b
         casts_parameters=True,
         reshard_after_forward=reshard_after_forward,
         reduces_every_micro_step=reduce_every_micro_step,
-        word_to_reduce="reduce_every_micro_step=true",
+        savings=unset(reduce_every_micro_step=reduce_every_micro_step, reshard_after_forward=reshard_after_forward),
     )
 
 

@@ -5,7 +5,7 @@ arXiv 2104.04473 puts tensor groups where links are fastest, for they meet four 
 
 import torch
 
-from lmtrain.accounting.options.strategy import ModelSpread
+from lmtrain.accounting.options.strategy import ModelSpread, unset
 from lmtrain.parallel.strategy import Parallelism
 from lmtrain.parallel.tensor import tensor_parallelism
 
@@ -38,8 +38,10 @@ def fsdp_tensor_facts(
     """Cut over neighbours in joint products, and shard each part over the ranks of the same part."""
     return ModelSpread(
         tensor_ranks=tensor_size,
+        word_of_parts="tensor_size",
         shards_over=shard_size or "all ranks",
         word_of_shards="shard_size",
         casts_parameters=True,
         reshard_after_forward=reshard_after_forward,
+        savings=unset(reshard_after_forward=reshard_after_forward),
     )

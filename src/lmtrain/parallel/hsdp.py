@@ -7,7 +7,7 @@ from functools import partial
 
 import torch
 
-from lmtrain.accounting.options.strategy import ModelSpread
+from lmtrain.accounting.options.strategy import ModelSpread, unset
 from lmtrain.parallel.fsdp import FullyShardedStrategy, shard_blocks
 from lmtrain.parallel.strategy import Parallelism
 
@@ -47,4 +47,5 @@ def hsdp_facts(*, shard_size: int = 8, reshard_after_forward: bool = True) -> Mo
         word_of_shards="shard_size",
         casts_parameters=True,
         reshard_after_forward=reshard_after_forward,
+        savings=unset(reshard_after_forward=reshard_after_forward),
     )

@@ -8,6 +8,7 @@ from lmtrain.accounting.model.model_facts import LinearBytes, ModelFacts
 from lmtrain.accounting.model.model_shape import ModelShape
 from lmtrain.accounting.training_plan.fit import (
     Setting,
+    TensorGroup,
     fits,
     fitting_batches,
     largest_micro_batch,
@@ -69,6 +70,17 @@ def test_the_numbers_of_devices_that_hold_the_shards_divide_the_step(device_byte
     found = list(fitting_batches(setting, batch(1)))
     assert [each.num_ranks for each in found] == numbers
     assert {each.tokens_per_step for each in found} <= {240}
+
+
+def test_whole_gradients_count_until_a_step_is_one_micro_batch_of_each_device():
+    keeping = replace(SETTING, device_bytes=round(6.5 * MILLION), keeps_whole_gradients=True)
+    assert [each.num_ranks for each in fitting_batches(keeping, batch(1))] == [24]
+
+
+def test_devices_come_in_whole_tensor_groups():
+    setting = replace(SETTING, device_bytes=16 * MILLION, tensor=TensorGroup(num_ranks=4))
+    found = next(fitting_batches(setting, batch(1)))
+    assert (found.num_ranks, found.tensor_ranks, found.tokens_per_step) == (4, 4, 240)
 
 
 def test_a_step_that_no_number_of_devices_divides_grows():

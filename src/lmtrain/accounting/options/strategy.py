@@ -5,6 +5,7 @@ Neighbouring ranks hold the shards of one copy of the model; copies follow one a
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
 from typing import ClassVar, Literal
 
 from lmtrain.accounting.model.model_stages import ONE_STAGE, Pipeline
@@ -64,15 +65,16 @@ class ModelSpread:
     so many neighbours, and the shards are copied across the others. `casts_parameters` computes with weights in the
     format of the products: no copy is kept. `reshard_after_forward` gathers weights again for the backward pass;
     otherwise a whole model in the format of the products is there at the end of the forward pass. `word_of_shards` is
-    the setting of so many neighbours, None where there is none.
-    `reduces_every_micro_step` sends shards' gradients at each micro-batch; otherwise each rank keeps whole ones between
-    those of a step, and `word_to_reduce` is the setting against that, None where there is none. `reduces_alone`: a
-    single rank reduces its gradients in the backward pass too. `gradient_bytes` are those of a gradient as it is sent.
-    `tensor_ranks` neighbours compute each product together, with a part of every matrix, on the same tokens; shards and
-    copies are then of a rank's part. A `pipeline` of several stages is planned, and trains on no rank. `chooses`: a
-    plan for a known device may put another strategy in its place. `most_ranks` None sets no limit. `meets_every_steps`:
-    each rank is a worker stepping by its own gradients, and sends every weight's delta once in so many steps; None
-    averages gradients at every step. `kept_bytes` are those of a parameter beside weight, gradient and optimizer state.
+    the setting of so many neighbours, None where there is none. `reduces_every_micro_step` sends shards' gradients at
+    each micro-batch; otherwise each rank keeps whole ones between those of a step. `savings` are further settings,
+    each for less memory in more time, KEY=true. `reduces_alone`: a single rank reduces its gradients in the backward
+    pass too. `gradient_bytes` are those of a gradient as it is sent. `tensor_ranks` neighbours compute each product
+    together, with a part of every matrix, on the same tokens; shards and copies are then of a rank's part.
+    `word_of_parts` is the setting of so many, None where there is none. A `pipeline` of several stages is planned, and
+    trains on no rank. `chooses`: a plan for a known device may put another strategy in its place. `most_ranks` None
+    sets no limit. `meets_every_steps`: each rank is a worker stepping by its own gradients, and sends every weight's
+    delta once in so many steps; None averages gradients at every step. `kept_bytes` are those of a parameter beside
+    weight, gradient and optimizer state.
     """
 
     group: ClassVar[str] = "strategy"
@@ -83,10 +85,11 @@ class ModelSpread:
     word_of_shards: str | None = None
     reshard_after_forward: bool = True
     reduces_every_micro_step: bool = False
-    word_to_reduce: str | None = None
+    savings: tuple[str, ...] = ()
     reduces_alone: bool = True
     gradient_bytes: float = 4
     tensor_ranks: int = 1
+    word_of_parts: str | None = None
     pipeline: Pipeline = ONE_STAGE
     chooses: bool = False
     most_ranks: int | None = None
@@ -130,6 +133,17 @@ class ModelSpread:
             return 1
         whole = num_ranks // self.tensor_ranks
         return whole if self.shards_over == "all ranks" else min(whole, self.shards_over)
+
+    def settings_for_less(self, num_ranks: int) -> Iterator[tuple[str, ...]]:
+        """Give its settings for less memory, alone and together: savings, and groups of twice the size and more."""
+        choices: list[list[str]] = [["", word] for word in self.savings]
+        for word, size in ((self.word_of_shards, self.most_shards), (self.word_of_parts, self.tensor_ranks)):
+            if word and size:
+                larger = (size << doublings for doublings in range(1, num_ranks.bit_length()))
+                choices.append(["", *(f"{word}={one}" for one in larger if num_ranks % one == 0)])
+        for chosen in product(*choices):
+            if words := tuple(filter(None, chosen)):
+                yield words
 
     def require_ranks(self, num_ranks: int) -> None:
         """Refuse a number of ranks not divided by its groups, or too few of them.
@@ -184,6 +198,11 @@ class ModelSpread:
                 every_steps=self.meets_every_steps or 1,
                 reduced_bytes=2 * (copies - 1) / copies * reduced / shards,
             )
+
+
+def unset(**switches: bool) -> tuple[str, ...]:
+    """Return the settings to make of switches that are off."""
+    return tuple(f"{name}=true" for name, is_on in switches.items() if not is_on)
 
 
 def _require_divisor(key: str, size: int, num_ranks: int) -> None:

@@ -37,11 +37,10 @@ class TensorGroup:
 class Setting:
     """All inputs of a device's memory but the batch; `is_sharded` spreads the model.
 
-    Its parts are as many as ranks, and no more than `most_shards`, None for no such end. `keeps_whole_gradients` of
-    a rank's part, in fp32, between the micro-batches of a step beside the shards' own, unless `word_against` these is
-    typed, where a strategy has one. `keeps_gathered_blocks` from the forward to the backward pass. `host` is the
-    memory of a CPU beside the tensors; None is a GPU. `offloads_state`: optimizer
-    state is in host memory between steps, and comes in pieces.
+    Its parts are as many as ranks, and no more than `most_shards`, None for no such end. `keeps_whole_gradients` of a
+    rank's part, in fp32, between the micro-batches of a step beside the shards' own. `keeps_gathered_blocks` from the
+    forward to the backward pass. `host` is the memory of a CPU beside the tensors; None is a GPU. `offloads_state`:
+    optimizer state is in host memory between steps, and comes in pieces.
     """
 
     facts: ModelFacts
@@ -52,7 +51,6 @@ class Setting:
     most_shards: int | None = None
     keeps_whole_gradients: bool = False
     keeps_gathered_blocks: bool = False
-    word_against: str | None = None
     tensor: TensorGroup = TensorGroup()
     pipeline: Pipeline = ONE_STAGE
     host: HostMemory | None = None
@@ -87,6 +85,12 @@ def memory_of(setting: Setting, batch: BatchPlan) -> DeviceMemory:
     )
 
 
+def least_memory(setting: Setting, num_ranks: int) -> int:
+    """Return the bytes held by one device for the whole run, in any batch."""
+    one = BatchPlan(context_tokens=1, micro_batch_sequences=1, accumulation_micro_steps=1, num_ranks=num_ranks)
+    return memory_of(setting, one).static
+
+
 def _state_share(setting: Setting, batch: BatchPlan) -> float:
     """Return the share of a device's optimizer state on it at once: a piece, or that of its largest tensor."""
     parameters, shape = setting.facts.parameters, setting.facts.shape
@@ -111,25 +115,23 @@ def largest_micro_batch(setting: Setting, batch: BatchPlan) -> BatchPlan | None:
 def fitting_batches(setting: Setting, batch: BatchPlan) -> Iterator[BatchPlan]:
     """Give the batches of one sequence at a time on as few devices as hold the run in shards, fewest first.
 
-    Up to a node, or in whole nodes. They divide the step; where no number of them does, one is larger than it was.
+    Up to a node, or in whole nodes, and in whole tensor groups. They divide the step; where no number of them does, one
+    is larger than it was.
     """
-    sharded = replace(setting, is_sharded=True, most_shards=None, tensor=TensorGroup(), pipeline=ONE_STAGE)
+    parts = setting.tensor.num_ranks
+    sharded = replace(setting, is_sharded=True, most_shards=None, pipeline=ONE_STAGE)
+    numbers = [num for num in NUMBERS_OF_DEVICES if num % parts == 0]
 
-    alone = replace(batch, micro_batch_sequences=1, accumulation_micro_steps=1, tensor_ranks=1, num_stages=1)
+    def on(num_ranks: int) -> BatchPlan:
+        steps = -(-batch.sequences_per_step * parts // num_ranks)
+        one = replace(batch, micro_batch_sequences=1, accumulation_micro_steps=steps, num_ranks=num_ranks)
+        return replace(one, tensor_ranks=parts, num_stages=1)
 
-    def does_fit(num_ranks: int) -> int:
-        one = replace(alone, num_ranks=num_ranks)
-        return int(fits(sharded, one))
-
-    fewest = bisect_left(NUMBERS_OF_DEVICES, 1, key=does_fit)  # more devices hold less each
-    enough = NUMBERS_OF_DEVICES[fewest:]
-    dividing = [num for num in enough if batch.sequences_per_step % num == 0]
+    fewest = bisect_left(numbers, 1, key=lambda num: int(fits(sharded, on(num))))  # more devices hold less each
+    enough = numbers[fewest:]
+    dividing = [num for num in enough if batch.sequences_per_step * parts % num == 0]
     for num_ranks in dividing or enough[:1]:
-        yield replace(
-            alone,
-            accumulation_micro_steps=-(-batch.sequences_per_step // num_ranks),
-            num_ranks=num_ranks,
-        )
+        yield on(num_ranks)
 
 
 def more_devices(batch: BatchPlan, *, fewest: float) -> Iterator[int]:

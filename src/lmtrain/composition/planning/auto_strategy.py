@@ -75,7 +75,7 @@ def _tried(config: RunConfig, batch: Batch, device_bytes: int) -> Iterator[Tried
     for word in _words(config):
         try:
             changed = _changed(config, word)
-            _require_parts(changed)
+            require_parts_of_strategy(changed)
             setting, divided = planned_setting(changed), changed.divided(batch)
             if facts is None or memory_of(fit_setting(setting, facts), divided).static <= device_bytes:
                 facts = model_facts(changed, setting)
@@ -89,8 +89,12 @@ def _tried(config: RunConfig, batch: Batch, device_bytes: int) -> Iterator[Tried
             return
 
 
-def _require_parts(config: RunConfig) -> None:
-    """Let a strategy look at the run's optimizer, and one that cuts layers at the model too: this needs torch."""
+def require_parts_of_strategy(config: RunConfig) -> None:
+    """Let a strategy look at the run's optimizer, and one that cuts layers at the model too: this needs torch.
+
+    Raises:
+        ConfigurationError: One of them is not for it.
+    """
     require_settings(config)
     if config.spread.tensor_ranks > 1:
         from lmtrain.composition.parts.strategy import require_strategy_on_paper

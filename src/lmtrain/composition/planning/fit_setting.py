@@ -21,7 +21,6 @@ def fit_setting(setting: PlannedSetting, facts: ModelFacts) -> Setting:
         pipeline=setting.spread.pipeline,
         keeps_whole_gradients=setting.spread.shards_over is not None and not setting.spread.reduces_every_micro_step,
         keeps_gathered_blocks=not setting.spread.reshard_after_forward,
-        word_against=f"{setting.spread.group}.{word}" if (word := setting.spread.word_to_reduce) else None,
         most_shards=setting.spread.most_shards,
         device_bytes=setting.cluster.device_bytes,
         host=setting.host,

@@ -8,12 +8,9 @@ from typing import Any
 
 from lmtrain.accounting.batches import BatchPlan
 from lmtrain.accounting.model.model_facts import ModelFacts
-from lmtrain.accounting.options.parts import RecomputeFacts
-from lmtrain.accounting.options.strategy import ModelSpread
 from lmtrain.accounting.training_plan.fit import Setting, largest_micro_batch, memory_of
 from lmtrain.accounting.training_plan.plan import Plan
 from lmtrain.composition.command_line.arguments import parse_arguments
-from lmtrain.composition.command_line.group_options import words_of
 from lmtrain.composition.command_line.model_proportions import width_line
 from lmtrain.composition.depth_dial import offered
 from lmtrain.composition.nodes.check import refuse_foreign
@@ -24,7 +21,7 @@ from lmtrain.composition.planning.calibration import peak_here
 from lmtrain.composition.planning.disk_guard import planned_checkpoints
 from lmtrain.composition.planning.evaluation import validated_split
 from lmtrain.composition.planning.fit_setting import fit_setting
-from lmtrain.composition.planning.known_models import facts_known, model_facts
+from lmtrain.composition.planning.known_models import model_facts
 from lmtrain.composition.planning.make_plan import PlanFacts, make_plan
 from lmtrain.composition.planning.prepared_tokens import (
     held_out_tokens,
@@ -34,13 +31,13 @@ from lmtrain.composition.planning.prepared_tokens import (
 )
 from lmtrain.composition.planning.setting import PlannedSetting, planned_setting
 from lmtrain.composition.planning.tried_words import with_words, words_of_devices
-from lmtrain.composition.rules.cpu_offload import KEY
 from lmtrain.composition.rules.given import require_given
 from lmtrain.composition.rules.optimizer import rate_line, require_settings
 from lmtrain.composition.rules.typed_values import refuse_typed, require_paths_here
 from lmtrain.composition.run_config import RunConfig, read_config
 from lmtrain.errors import ConfigurationError
-from lmtrain.report.plans.plan_advice import Advice, Changes, advice
+from lmtrain.report.plans.fit_advice import Changes, Levers, in_parts
+from lmtrain.report.plans.plan_advice import Advice, advice
 
 
 @dataclass(frozen=True)
@@ -95,8 +92,7 @@ def planned_runs(words: list[str]) -> list[PlannedRun]:
         )
         planned = with_time_of_evaluation(planned)
         fit = fit_setting(setting, facts)
-        possible = changes(config, setting, is_tight=planned.fits is False)
-        said = advice(planned, fit, possible)
+        said = advice(planned, fit, changes(config, facts))
         said = replace(said, lines=(*filter(None, (rate_line(config), width, *chosen, *more)), *said.lines))
         found.append(PlannedRun(choices.options["model"], planned, fit, said, config))
 
@@ -147,15 +143,19 @@ def with_time_of_evaluation(plan: Plan) -> Plan:
     return plan
 
 
-def changes(config: RunConfig, setting: PlannedSetting, *, is_tight: bool) -> Changes:
-    """Return the candidate changes of a config; recomputation only where its memory `is_tight`."""
+def changes(config: RunConfig, facts: ModelFacts) -> Changes:
+    """Return the candidate changes of a config, with its model's facts."""
     return Changes(
         planned=partial(planned_with, config),
         words_of_devices=partial(words_of_devices, config),
-        sharded=partial(sharded, config, setting),
-        recomputed=recomputed(config, setting) if is_tight else {},
-        offloaded=offloaded(config) if is_tight else {},
+        levers=partial(_levers, config, facts),
     )
+
+
+def _levers(config: RunConfig, facts: ModelFacts) -> Levers:
+    from lmtrain.composition.planning.levers import levers_of  # only where a plan does not fit
+
+    return levers_of(config, facts)
 
 
 def planned_with(config: RunConfig, words: Sequence[str]) -> Plan | None:
@@ -175,62 +175,12 @@ def _require_ramps(config: RunConfig, plan: Plan) -> None:
     require_ramps_fit(ramps, horizon=plan.horizon, tokens_per_step=plan.batch.tokens_per_step)
 
 
-def recomputed(config: RunConfig, setting: PlannedSetting) -> dict[str, Setting | None]:
-    """Return the memory's setting under each recomputation of all blocks, None where it needs measuring."""
-    found: dict[str, Setting | None] = {}
-    for word in _recomputing(setting):
-        changed = with_words(config, [word])
-        planned = planned_setting(changed)
-        facts = facts_known(changed, planned)
-        found[word] = fit_setting(planned, facts) if facts else None
-    return found
-
-
-def offloaded(config: RunConfig) -> dict[str, Setting]:
-    """Return the memory's setting with optimizer state in host memory; None where it is there, or may not be."""
-    word = f"{KEY}=true"
-    if config.optimizer_cpu_offload:
-        return {}
-    changed = with_words(config, [word])
-    try:
-        planned = planned_setting(changed)
-    except ConfigurationError:
-        return {}
-    return {word: fit_setting(planned, model_facts(changed, planned))}
-
-
-def _recomputing(setting: PlannedSetting) -> Sequence[str]:
-    return [] if setting.recompute.recomputes else words_of(RecomputeFacts, lambda facts: facts.keeps_least)
-
-
-def sharded(config: RunConfig, setting: PlannedSetting) -> list[tuple[Sequence[str], Setting]]:
-    """Return the memory's setting in shards over all ranks, as it is and with recomputation, each with its words.
-
-    Gathered weights mean other activations and another workspace than whole weights;
-    where its facts are not known yet, they are measured.
-    """
-    found: list[tuple[Sequence[str], Setting]] = []
-    ways = [(), *((word,) for word in _recomputing(setting))]
-    for words in [(word, *way) for word in words_of(ModelSpread, lambda facts: facts.shards_most) for way in ways]:
-        changed = with_words(config, words)
-        planned = planned_setting(changed)
-        found.append((words, fit_setting(planned, model_facts(changed, planned))))
-    return found
-
-
 def planned_batch(config: RunConfig, fit: Setting) -> BatchPlan:
     """Divide a step over the devices; a micro batch called `auto` becomes the largest to fit."""
     batch = config.batch
     if batch.micro_batch_sequences == "auto":
         return fitted_batch(config, fit)
     return config.divided(batch)
-
-
-def _fits_with(config: RunConfig, word: str, whole: BatchPlan) -> bool:
-    """Tell whether one sequence fits with a word typed beside."""
-    changed = with_words(config, [word])
-    setting = planned_setting(changed)
-    return largest_micro_batch(fit_setting(setting, model_facts(changed, setting)), whole) is not None
 
 
 def fitted_batch(config: RunConfig, fit: Setting) -> BatchPlan:
@@ -243,8 +193,13 @@ def fitted_batch(config: RunConfig, fit: Setting) -> BatchPlan:
     found = largest_micro_batch(fit, whole)
     if found is None:
         single = replace(whole, micro_batch_sequences=1, accumulation_micro_steps=whole.sequences_per_rank)
-        needed = memory_of(fit, single).total
-        word = fit.word_against if fit.word_against and _fits_with(config, fit.word_against, whole) else None
+        needed, levers = memory_of(fit, single).total, _levers(config, fit.facts)
+        fitting = (
+            " ".join(words)
+            for words in levers.settings
+            if (held := levers.memory(words, measures=True)) and largest_micro_batch(held, in_parts(whole, held))
+        )
+        word = next(fitting, None)
         would = f"with {word} it does" if word else "`lmtrain plan batch.micro_batch_sequences=1` tells what would"
         raise ConfigurationError(
             f"batch.micro_batch_sequences=auto: not even one sequence fits, it needs {needed / 1e9:.1f} GB of "

@@ -23,17 +23,29 @@ FOLLOWERS: Final = {
 
 def with_words(config: RunConfig, words: Sequence[str]) -> RunConfig:
     """Return the config with options chosen, numbers and switches set, and defaults following them."""
-    for word in words:
+    values = dict(config.values)
+    for word in _in_order(words):
         key, _, value = word.partition("=")
-        if isinstance(config.values.get(key), bool):
-            config = config.changed(**{key: value == "true"})
+        if isinstance(values.get(key), bool):
+            values[key] = value == "true"
         elif "." not in key:
-            how_to_build = {name: held for name, held in config.values[key].items() if name.startswith("_")}
-            config = config.changed(**{key: how_to_build | _settled(file_values(word), config.values)})
+            how_to_build = {name: held for name, held in values[key].items() if name.startswith("_")}
+            values[key] = how_to_build | _settled(file_values(word), values)
         else:
             is_switch = value in SWITCH
-            config = _with_value(config, key, SWITCH[value] if is_switch else parse_quantity(value, key))
-    return config
+            values |= _with_value(values, key, SWITCH[value] if is_switch else parse_quantity(value, key))
+    return config.changed(**values)
+
+
+def _in_order(words: Sequence[str]) -> list[str]:
+    """Return the words as they take effect: an option's values are those of the other groups at last."""
+    chosen = {word.partition("=")[0] for word in words if "." not in word.partition("=")[0]}
+
+    def turn(word: str) -> int:
+        key = word.partition("=")[0]
+        return 1 if "." not in key else 2 if key.partition(".")[0] in chosen else 0
+
+    return sorted(words, key=turn)
 
 
 def _settled(settings: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
@@ -64,12 +76,13 @@ def words_of_devices(config: RunConfig, num_devices: int) -> tuple[str, ...]:
     return tuple(words)
 
 
-def _with_value(config: RunConfig, key: str, number: float) -> RunConfig:
+def _with_value(values: Mapping[str, Any], key: str, number: float) -> dict[str, Any]:
+    """Return the groups with a value, and with one that follows it."""
     group, _, name = key.partition(".")
-    groups = {group: {**config.values[group], name: number}}
+    groups = {group: {**values[group], name: number}}
     if key in FOLLOWERS:
         followers, _, follower = FOLLOWERS[key].partition(".")
-        held = config.values[followers]
-        if held[follower] == config.values[group][name]:
+        held = values[followers]
+        if held[follower] == values[group][name]:
             groups[followers] = {**held, follower: number}
-    return config.changed(**groups)
+    return groups
