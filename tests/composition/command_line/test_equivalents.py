@@ -32,13 +32,10 @@ VALUES = {
     "batch.context_tokens={}": "512",
     "tokenizer.vocab_size={}": "4096",
     "model.num_kv_heads={}": "1",
-    "model.head_width={}": "64",
     "model=nano model.window_pattern={}": "SL",
     "data.cache={}": "null",
     "callbacks=[default,push] callbacks.push.repository={}": "a/b",
     "precision=fp8 precision.recipe={}": "rowwise",
-    "strategy=tensor strategy.tensor_size={} ?trainer.devices={}": "2",
-    "strategy=pipeline strategy.num_stages={} ?trainer.devices={}": "2",
     "task=dpo objective.beta={} ?source.paths=[pairs.jsonl] ?init_from=runs/base": "0.1",
 }
 # Of settings of several programs: values that they take.
@@ -130,6 +127,16 @@ def test_every_answer_is_a_command_that_composes() -> None:
         )
     unknown = {key_of(word) for word in chain(*found)} - own_keys()
     assert not {key for key in unknown if not (conf_folder() / key).is_dir() and not is_key(key)}
+
+
+def test_an_option_in_the_place_of_another_takes_no_settings_of_that_one() -> None:
+    answers = [Equivalent(("strategy=fsdp",)), Equivalent(("strategy=pipeline", "strategy.num_stages=2", "seed=1"))]
+    assert answered_together(answers, []).words == ("strategy=fsdp", "seed=1")
+    away, every = Equivalent(("~callbacks.validation",)), Equivalent(("callbacks.validation.every_steps=9",))
+    assert answered_together([away, every], []).words == away.words
+    assert answered_together([every, away], []).words == every.words
+    tensor = Equivalent(("strategy=tensor", "strategy.tensor_size=2"))
+    assert answered_together([answers[0], tensor], []).words == ("strategy=fsdp_tensor", "strategy.tensor_size=2")
 
 
 def test_a_key_is_answered_once_lists_of_options_together_and_implied_words_yield_to_typed_ones() -> None:

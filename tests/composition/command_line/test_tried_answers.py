@@ -1,7 +1,11 @@
+import shlex
+
 import pytest
 
+from lmtrain.composition.command_line.arguments import parse_arguments
 from lmtrain.composition.command_line.equivalents import Together
-from lmtrain.composition.command_line.tried_answers import tried
+from lmtrain.composition.command_line.meant import MeantWord
+from lmtrain.composition.command_line.tried_answers import tried, tried_refusal
 
 
 @pytest.mark.parametrize(
@@ -25,3 +29,71 @@ def test_a_step_of_the_answers_beside_the_words_typed_is_whole_passes(words, own
 def test_another_mistake_of_the_command_is_told_beside_the_answers() -> None:
     found = tried(Together(("optimizer.lr=1",)), ["optimizer.lrr=2"])
     assert found.notes[0].startswith("optimizer.lrr=2: there is no key optimizer.lrr")
+
+
+def test_a_setting_of_another_option_than_the_chosen_one_is_left_out() -> None:
+    found = tried(Together(("schedule=linear", "schedule.warmdown_fraction=0.8", "seed=1")), [])
+    assert found.words == ("schedule=linear", "seed=1")
+    assert found.notes[0].startswith("schedule.warmdown_fraction=0.8 is left out: there is no key")
+
+
+# Commands as the programs' own examples have them, with the words that are not to be missing here.
+COMMANDS = {
+    "torchtitan": (
+        "--model.name llama3 --model.flavor 8B --training.steps 1000 --training.local_batch_size 8 "
+        "--training.seq_len 8192 --parallelism.data_parallel_shard_degree -1 "
+        "--parallelism.tensor_parallel_degree 1 --compile.enable --activation_checkpoint.mode selective "
+        "--optimizer.lr 3e-4 --lr_scheduler.warmup_steps 200",
+        "model=llama_3_8b strategy=fsdp recompute=selective batch.tokens_per_step=65536",
+    ),
+    "nanochat": (
+        "--depth=24 --target-param-data-ratio=8 --device-batch-size=16 --total-batch-size -1 --fp8 --run d24 "
+        "--core-metric-every=999999 --sample-every=-1 --save-every -1 --head-dim 128 --aspect-ratio=64",
+        "model.depth=24 budget.tokens_per_parameter=8 precision=fp8 run.name=d24",
+    ),
+    "Megatron-LM": (
+        "--num-layers 12 --hidden-size 768 --num-attention-heads 12 --seq-length 1024 "
+        "--max-position-embeddings 1024 --micro-batch-size 8 --global-batch-size 64 --train-iters 1000 --lr "
+        "6e-4 --min-lr 6e-5 --lr-decay-style cosine --lr-warmup-iters 100 --clip-grad 1.0 --bf16 "
+        "--tensor-model-parallel-size 2 --use-distributed-optimizer --eval-iters 10 --save-interval 500 "
+        "--tokenizer-type GPT2BPETokenizer --split 969,30,1 --recompute-activations",
+        "model.width=768 batch.tokens_per_step=65536 strategy=fsdp_tensor strategy.tensor_size=2 trainer.devices=2",
+    ),
+    "transformers": (
+        "--model_name_or_path gpt2 --dataset_name a/b --dataset_config_name c --per_device_train_batch_size 8 "
+        "--max_steps -1 --gradient_accumulation_steps 4 --do_train --do_eval --output_dir out/clm "
+        "--lr_scheduler_type cosine --bf16 True",
+        "init_from=runs/base source.name=a/b source.config=c batch.tokens_per_step=8192 run.name=clm",
+    ),
+    "OLMo-core": (
+        "--train_module.optim.lr=6e-3 --data_loader.global_batch_size=262144 "
+        "--train_module.rank_microbatch_size=16384 --trainer.max_duration.value=1 "
+        "--trainer.max_duration.unit=epochs --sequence-length=1024 --save-folder=out/x",
+        "budget.epochs=1 batch.tokens_per_step=262144 batch.micro_batch_sequences=16 batch.context_tokens=1024",
+    ),
+    "axolotl": (
+        "base_model=a/b optimizer=adamw_bnb_8bit sequence_len=2048 micro_batch_size=2 "
+        "gradient_accumulation_steps=4 bf16=auto num_epochs=1 lora_r=32 "
+        "lora_target_modules=[gate_proj,down_proj] val_set_size=0.1 sample_packing=true tf32=false",
+        "optimizer=adamw_8bit adapter.rank=32 adapter.targets=[up,down] batch.tokens_per_step=16384 packing=best_fit",
+    ),
+    "NeMo": (
+        "trainer.devices=2 trainer.max_steps=100 trainer.val_check_interval=50 trainer.precision=bf16 "
+        "model.optim.lr=1e-4 model.micro_batch_size=4 model.global_batch_size=12 model.encoder_seq_length=512 "
+        "exp_manager.exp_dir=out",
+        "budget.steps=100 callbacks.validation.every_steps=50 batch.tokens_per_step=8192 run.name=out",
+    ),
+}
+
+
+@pytest.mark.parametrize("program", COMMANDS)
+def test_a_command_of_another_program_is_answered_by_one_that_composes(program: str) -> None:
+    typed, wanted = COMMANDS[program]
+    with pytest.raises(MeantWord) as refused:
+        parse_arguments(typed.split())
+    assert refused.value.foreign is not None
+    answer = tried_refusal(refused.value.foreign)
+    assert isinstance(answer, MeantWord)
+    assert {*wanted.split()} <= {*shlex.split(answer.meant)}
+    assert not [line for line in answer.lines if ": " not in line]
+    assert not [line for line in answer.lines if "there is no" in line or "is left out" in line]

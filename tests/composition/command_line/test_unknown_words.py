@@ -67,6 +67,10 @@ def test_a_name_of_elsewhere_gets_the_word_that_takes_it(group: str, option: str
         ("optimizer.lrr", "cautious_decay, share_work, compile_update, fused. Did you mean 'optimizer.lr=1'?"),
         ("model.biases", "; biases is a setting of model=gpt2_124m, gpt2_1558m, gpt2_355m, gpt2_774m."),
         ("model.dropout", "embedding_init_std, head_init_std."),  # near nothing
+        (
+            "callbacks.early_stopping.patience",
+            "is not chosen; write 'callbacks=[default,early_stopping]' callbacks.early_stopping.patience=1.",
+        ),
         ("spkes.foo", "spkes.foo=1: there is no key spkes.foo. Did you mean 'spikes'?"),
     ],
 )

@@ -92,7 +92,8 @@ def _product(batch: TypedBatch) -> str:
     whole = batch.tokens or 0
     if whole != (batch.of_a_pass or 1) * (passes or 1) * batch.devices * batch.context:
         return ""
-    parts = [f"{batch.of_a_pass} sequences", *([f"{passes} passes"] if passes else [])]
+    one = "sequence" if batch.of_a_pass == 1 else "sequences"
+    parts = [f"{batch.of_a_pass} {one}", *([f"{passes} passes"] if passes else [])]
     parts += [*([f"{batch.devices} devices"] if batch.devices > 1 else []), f"{batch.context} tokens"]
     return " x ".join(parts)
 

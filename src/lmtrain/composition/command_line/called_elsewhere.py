@@ -8,7 +8,8 @@ answer before the names that it answers:
 - `choices`: a group and an answer a value; "true" and "false" are switches, "" is any other value, and an option of
   the group, its name elsewhere and its spellings need none; an answer of a reason begins with !;
 - `reasons`: no setting here, and why;
-- `special`: kinds of settings whose answer takes arithmetic, or a look at this machine's files.
+- `special`: kinds of settings whose answer takes arithmetic, or a look at this machine's files;
+- `together`: two words, and the one in their place.
 """
 
 import json
@@ -50,6 +51,7 @@ class SettingsElsewhere:
     choices: Mapping[str, ChoiceElsewhere]
     reasons: Mapping[str, str]
     special: Mapping[str, str]
+    together: Mapping[frozenset[str], str]
     names: Mapping[str, tuple[str, ...]]
 
     def __contains__(self, name: object) -> bool:
@@ -67,6 +69,7 @@ def settings_elsewhere() -> SettingsElsewhere:
     choices = [(each["names"].split(), ChoiceElsewhere(each["group"], each["values"])) for each in table["choices"]]
     return SettingsElsewhere(
         **by_name,
+        together={frozenset(words.split()): word for words, word in table["together"].items()},
         choices={name: choice for names, choice in choices for name in names},
         names={answer: tuple(names.split()) for part in parts.values() for answer, names in part.items()},
     )

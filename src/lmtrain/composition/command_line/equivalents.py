@@ -1,7 +1,7 @@
 """The words to type here for a setting of another program."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -24,6 +24,7 @@ from lmtrain.composition.command_line.paths import SHORT_KEYS, conf_folder, key_
 
 TRUE: Final = ("true", "yes", "on", "1")
 FALSE: Final = ("false", "no", "off", "0", "none", "null")
+UNSET: Final = "-1"  # of nanochat, transformers and torchtitan
 NO_VALUE: Final = "VALUE"  # of a flag at the end
 # Keys of one answer: two of them are refused.
 ONE_QUESTION: Final = ("schedule.warmup_", "schedule.warmdown_")
@@ -42,6 +43,8 @@ def is_switch(name: str) -> bool:
 def equivalent(name: str, value: str, words: Sequence[str]) -> Equivalent:
     """Return the equivalent of a setting by its `name_elsewhere`, beside the other words of its command."""
     table = settings_elsewhere()
+    if value == UNSET and name not in table.choices:
+        return needless("it leaves the number to the program, as no word does here")
     if name in table.reasons:
         return needless(table.reasons[name])
     if name in table.special:
@@ -130,20 +133,37 @@ def answered_together(answers: Sequence[Equivalent], own: Sequence[str]) -> Toge
     """Return the words of all answers, each key once, and those implied that the `own` words of a command lack."""
     found: dict[str, str] = {}
     instead: dict[str, str] = {}
-    for word in (word for each in answers for word in each.words):
-        question = next((start for start in ONE_QUESTION if word.startswith(start)), key_of(word))
-        kept = _both(found.get(question, word), word)
-        if question in found and kept == found[question] != word:
-            instead[word] = kept
-        found[question] = kept
+    for each in answers:
+        left_out: set[str] = set()  # groups of another option than this answer's
+        for word in each.words:
+            group, dot, _ = key_of(word).partition(".")
+            question = next((start for start in ONE_QUESTION if word.startswith(start)), key_of(word))
+            first = found.get(question) or _at_odds(word, found.values())
+            kept = _both(first, word) if first else word
+            if kept == first != word:
+                instead[word] = kept
+                left_out |= {group} if not dot else set()
+            elif not (dot and group in left_out):
+                found[question] = kept
     typed = {key_of(word) for word in own if "=" in word}
     implied = [word for each in answers for word in each.implied if key_of(word) not in {*typed, *found}]
     words = (*found.values(), *{key_of(word): word for word in implied}.values())
     return Together(words, (OF_A_BASE,) if BASE in implied else (), instead)
 
 
+def _at_odds(word: str, found: Iterable[str]) -> str | None:
+    """Return a word found that takes a key's node away, or sets one below a node taken away by this word."""
+    for each in found:
+        away, kept = (word, each) if word.startswith("~") else (each, word)
+        if away.startswith("~") and key_of(kept).startswith(f"{key_of(away)}."):
+            return each
+    return None
+
+
 def _both(first: str, word: str) -> str:
     """Return one word for two of a key: lists of options together, else the first."""
+    if one := settings_elsewhere().together.get(frozenset((first, word))):
+        return one
     lists = [each.partition("=[default,")[2].removesuffix("]") for each in (first, word)]
     options = dict.fromkeys(",".join(lists).split(","))
     return f"{key_of(word)}=[default,{','.join(options)}]" if all(lists) else first

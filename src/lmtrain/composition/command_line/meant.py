@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from lmtrain.composition.command_line.called_elsewhere import Equivalent, name_elsewhere, quoted
+from lmtrain.composition.command_line.called_elsewhere import Equivalent, name_elsewhere, options_of, quoted
 from lmtrain.composition.command_line.equivalents import (
     FALSE,
     NO_VALUE,
@@ -21,6 +21,7 @@ from lmtrain.composition.command_line.equivalents import (
     is_switch,
 )
 from lmtrain.composition.command_line.flags import has_own_folder, known_flags
+from lmtrain.composition.command_line.meant_options import option_meant, why_nearest
 from lmtrain.composition.command_line.paths import conf_folder, is_key_of_training
 from lmtrain.errors import ConfigurationError
 
@@ -75,6 +76,7 @@ def refuse_foreign_words(words: Sequence[str], *, flags: frozenset[str]) -> None
         _refuse_switch(word)
         last = word
     if foreign:
+        foreign += _options_elsewhere(words)
         answered = {part for each in foreign for part in each.typed.split()}
         own = [word for word in words if word not in answered and not unknown_beside([word], [])]
         found = ForeignWords(foreign, own, unknown_beside(words, [each.typed for each in foreign]))
@@ -126,7 +128,8 @@ class ForeignWord:
 
     def line(self, instead: Mapping[str, str]) -> str:
         """Return the answer behind the word, unless it names that itself, with the words in place of its own."""
-        named = self.answer if self.answer.startswith(f"{self.key}=") else f"{self.typed}: {self.answer}"
+        names_it = not self.meant.words and self.answer.startswith(f"{self.key}=")
+        named = self.answer if names_it else f"{self.typed}: {self.answer}"
         return named + "".join(f", but {instead[word]} stands" for word in self.meant.words if word in instead)
 
 
@@ -227,6 +230,17 @@ def _is_key(word: str) -> bool:
     return bool(dot and name) and ((conf_folder() / group).is_dir() or group in ("batch", "run", "sweep"))
 
 
+def _options_elsewhere(words: Sequence[str]) -> list[ForeignWord]:
+    """Return options of groups under their names elsewhere; one alone is told by composing."""
+    found: list[ForeignWord] = []
+    for word in words:
+        group, equals, value = word.partition("=")
+        known = options_of(group) if equals and group.isidentifier() else set[str]()
+        if known and value not in known and (meant := option_meant(group, value, known)):
+            found.append(ForeignWord(word, group, Equivalent((f"{group}={meant}",), why_nearest(group, value))))
+    return found
+
+
 def _called_elsewhere(word: str, words: Sequence[str]) -> list[ForeignWord]:
     key, equals, value = word.lstrip("+").partition("=")
     name = name_elsewhere(key) if equals and not is_key_of_training(key) else ""
@@ -234,7 +248,8 @@ def _called_elsewhere(word: str, words: Sequence[str]) -> list[ForeignWord]:
 
 
 def _until_override(words: Sequence[str]) -> list[str]:
-    stop = next((index for index, word in enumerate(words) if "=" in word or word.startswith(("-", "~"))), len(words))
+    ends = (index for index, word in enumerate(words) if "=" in word or re.match(r"-(?!\d)|~", word))
+    stop = next(ends, len(words))
     return [*words[:stop]]
 
 

@@ -155,6 +155,12 @@ def _heads(value: str, typed: Mapping[str, str]) -> Equivalent:
     return Equivalent((f"{HEADS}={value}", *wide.words), f"{HEAD_WIDTH} numbers a head")
 
 
+def _head_width(value: str, typed: Mapping[str, str]) -> Equivalent:
+    if "depth" in typed:
+        return needless("heads of a depth have a width of their own")
+    return Equivalent((f"model.head_width={value}",))
+
+
 CONVERSIONS: Final[Mapping[str, Callable[[str, Mapping[str, str]], Equivalent]]] = {
     "samples": _samples,
     "warmup_samples": _warmup_samples,
@@ -167,6 +173,7 @@ CONVERSIONS: Final[Mapping[str, Callable[[str, Mapping[str, str]], Equivalent]]]
     "durations": _duration,
     "width": _width,
     "heads": _heads,
+    "head_widths": _head_width,
 }
 
 
@@ -175,7 +182,10 @@ def place_of(name: str, value: str, words: Sequence[str]) -> Equivalent:
     return PLACES[settings_elsewhere().special[name]](value, words)
 
 
-def _folder(value: str, _: Sequence[str]) -> Equivalent:
+def _folder(value: str, words: Sequence[str]) -> Equivalent:
+    """Return a run's folder and name; where a name is typed too, the folder of runs."""
+    if {*settings_elsewhere().names["run.name={}"], "run.name"} & {*values_of(words)}:
+        return Equivalent((f"run.root={value.rstrip('/')}",))
     parent, _, last = value.rstrip("/").rpartition("/")
     return Equivalent((*([f"run.root={parent}"] if parent else []), f"run.name={last or 'first'}"))
 

@@ -29,14 +29,23 @@ def tried_refusal(foreign: ForeignWords) -> ConfigurationError:
 
 
 def tried(answer: Together, own: Sequence[str]) -> Together:
-    """Compose the words of an answer beside the `own` ones of a command, and return it with a line about the result."""
+    """Compose the words of an answer beside the `own` ones of a command, and return it with a line about the result.
+
+    A word of an option that another word does not choose is left out.
+    """
     words = answer.words
     if len(words) == 1 and not own and not words[0].startswith(DIVIDED):
         return answer
     try:
         tokens = _tokens_that_divide(_composed([*own, *words]))
     except ConfigurationError as wrong:
-        return replace(answer, notes=(*answer.notes, str(wrong).removesuffix(".")))
+        told = str(wrong).removesuffix(".")
+        lost = next((word for word in words if told.startswith(f"{word}: there is no key")), None)
+        if lost is None or len(words) == 1:
+            return replace(answer, notes=(*answer.notes, told))
+        note = f"{lost} is left out: {told.removeprefix(f'{lost}: ')}"
+        fewer = replace(answer, words=tuple(word for word in words if word != lost), notes=(*answer.notes, note))
+        return tried(fewer, own)
     if tokens is None:
         return answer
     fitting = f"{TOKENS}={tokens}"

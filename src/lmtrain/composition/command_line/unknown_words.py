@@ -76,6 +76,9 @@ def unknown_key(key: str, *, typed: str, config: dict[str, Any], conf: Path) -> 
         has = f"; {key} has the keys {', '.join(children)}" if children else ""
         return f"{typed} has no effect: there is no choice of {key} here{has}."
     parent, _, name = key.rpartition(".")
+    callback = parent.removeprefix("callbacks.")
+    if callback != parent and node_at(config, parent) is None and (conf / "callbacks" / f"{callback}.yaml").is_file():
+        return f"{typed}: {parent} is not chosen; write 'callbacks=[default,{callback}]' {typed}."
     if not isinstance(node_at(config, parent), dict) or not parent:
         of_sweeps = [f"sweep.{each.name}" for each in fields(SearchSettings)]  # a node of its own, of -m alone
         near = difflib.get_close_matches(key, [*known, *groups, *of_sweeps], n=1, cutoff=0.6)
