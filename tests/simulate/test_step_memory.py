@@ -39,8 +39,8 @@ def simulated(build, *, loss=None, dtype=torch.float32, recompute="none", is_com
     )
 
 
-def measured_peak(step):
-    """Sum the allocations and frees of a second micro-batch as torch's profiler records them."""
+def measured_peak(step, *, accumulates=True):
+    """Sum a second micro-batch's allocations and frees as torch's profiler records them; gradients may be made anew."""
     model = step.recompute(step.build())
     model.initialize_weights(torch.Generator().manual_seed(0))
     if step.compute_dtype != torch.float32:
@@ -56,6 +56,8 @@ def measured_peak(step):
         total.objective.backward()
 
     micro_step()
+    if not accumulates:
+        model.zero_grad(set_to_none=True)
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
         micro_step()
     assert profiled.profiler is not None
@@ -76,6 +78,15 @@ def test_the_prediction_is_the_measured_peak(build, recompute, loss):
     step = simulated(lambda: build(3), loss=loss, recompute=recompute)
     predicted = simulate_step(step, **SHAPE)
     assert predicted.activations + predicted.workspace == pytest.approx(measured_peak(step), rel=0.02)
+
+
+@pytest.mark.parametrize("build", [llama, gpt2])
+def test_gradients_made_anew_add_nothing_to_the_peak_of_larger_activations(build):
+    step = simulated(lambda: build(3))
+    predicted = simulate_step(step, **SHAPE)
+    assert predicted.activations + predicted.workspace == pytest.approx(
+        measured_peak(step, accumulates=False), rel=0.02
+    )
 
 
 @pytest.mark.parametrize("is_compiled", [False, True])

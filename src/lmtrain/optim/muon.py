@@ -106,6 +106,7 @@ def muon_facts(*, row_beta: float | None = None) -> OptimizerFacts:
             per_table_value=2,
             per_vector_value=2,
             bytes_per_long_edge=0 if row_beta is None else FP32_BYTES,
+            step_bytes=12,  # sources of directions, their stacks in fp32 and bf16, directions
         ),
         update="spectrum",
         ranges={"row_beta": SHARE},

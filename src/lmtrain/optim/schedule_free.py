@@ -1,9 +1,11 @@
 """Schedule-free AdamW (https://arxiv.org/abs/2405.15682) by schedulefree: an average of all steps, no decay."""
 
+from dataclasses import replace
+
 import torch
 from torch import nn
 
-from lmtrain.accounting.model.optimizer_state import alike
+from lmtrain.accounting.model.optimizer_state import FP32_BYTES, alike
 from lmtrain.accounting.options.optimizer import OptimizerFacts
 from lmtrain.optim.needed_packages import optimizer_class
 from lmtrain.optim.parameter_groups import parameter_groups
@@ -42,7 +44,7 @@ def schedule_free(
 def schedule_free_facts() -> OptimizerFacts:
     """Keep a moment and the weights before averaging."""
     return OptimizerFacts(
-        state=alike(2),
+        state=replace(alike(2), step_bytes=FP32_BYTES),
         update="coordinates",
         never_zero={"beta1": "schedule_free without its average; 0.9 is usual"},
         averages_steps=True,

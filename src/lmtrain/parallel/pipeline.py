@@ -22,5 +22,6 @@ def pipeline(*, num_ranks: int, num_stages: int, schedule: Schedule = "1f1b", nu
 
 
 def pipeline_facts(*, num_stages: int = 8, schedule: Schedule = "1f1b", num_chunks: int = 1) -> ModelSpread:
-    """Cut the layers over neighbours, `num_chunks` parts each."""
-    return ModelSpread(pipeline=Pipeline(num_stages=num_stages, num_chunks=num_chunks, schedule=schedule))
+    """Cut the layers over neighbours, `num_chunks` parts each; nothing frees gradients, as nothing trains."""
+    stages = Pipeline(num_stages=num_stages, num_chunks=num_chunks, schedule=schedule)
+    return ModelSpread(pipeline=stages, keeps_gradients=True)

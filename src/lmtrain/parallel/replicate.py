@@ -70,10 +70,10 @@ def single_facts() -> ModelSpread:
 
 
 def ddp_facts(*, gradients_in: Literal["fp32", "bf16"] = "fp32") -> ModelSpread:
-    """Keep the whole model on every rank, and send gradients."""
-    return ModelSpread(gradient_bytes=2 if gradients_in == "bf16" else 4)
+    """Keep the whole model on every rank, and send gradients out of DDP's buckets, which stay."""
+    return ModelSpread(keeps_gradients=True, gradient_bytes=2 if gradients_in == "bf16" else 4)
 
 
 def auto_facts() -> ModelSpread:
     """Keep the whole model on every rank, be it one or several, where a plan chooses no other strategy."""
-    return ModelSpread(reduces_alone=False, chooses=True)
+    return ModelSpread(keeps_gradients=True, reduces_alone=False, chooses=True)

@@ -62,6 +62,24 @@ def test_the_total_is_the_sum_of_the_kinds_and_the_margin_is_of_all():
     assert kinds["margin"] == round(0.1 * (16_000 + 5000 + 300))
 
 
+def test_gradients_that_are_freed_take_turns_with_activations():
+    settings = {"activations": 5000, "workspace": 300, "allocator_margin": 0.0}
+    kept, freed = (memory_of(1000, keeps_gradients=keeps, **settings) for keeps in (True, False))
+    assert (kept.gradients, kept.total) == (4000, 16_000 + 5300)
+    assert (freed.gradients, freed.total) == (0, 12_000 + 5300)
+    few = memory_of(1000, keeps_gradients=False, **settings | {"activations": 3000})
+    assert (few.gradients, few.activations, few.total) == (4000, 0, 16_000 + 300)
+
+
+def test_an_optimizer_s_own_temporaries_count_where_its_step_is_the_fullest_moment():
+    parameters = TrainedParameters(num_total=1000, num_hidden_matrix=800, num_largest_block=0, num_outside_blocks=0)
+    state = replace(facts.optimizer("sgd").state, step_bytes=10)
+    settings = {"precision": facts.precision("fp32").bytes_of, "optimizer": state, "workspace": 300}
+    few, many = (device_memory(parameters, activations=size, **settings) for size in (7000, 8000))
+    assert (few.activations, few.workspace) == (0, 8000)
+    assert (many.activations, many.workspace) == (8000, 300)
+
+
 def test_a_known_matrix_has_the_known_bytes():
     assert memory_of(49152 * 12288, optimizer="sgd").weights == 2_415_919_104 == 2.25 * 2**30
 

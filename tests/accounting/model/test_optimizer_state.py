@@ -6,8 +6,11 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from lmtrain.accounting.model.memory import TrainedParameters, state_bytes
+from lmtrain.models.attention.sdpa import sdpa
+from lmtrain.models.llama import Llama
+from lmtrain.simulate.live_bytes import LiveBytes
 from tests import facts
-from tests.optim.options import OPTIONS, build
+from tests.optim.options import OPTIONS, OWN, build
 
 # A hidden matrix that is tall and one that is wide, a table, an untied head and a norm.
 SHAPES = {"tall": (320, 64), "wide": (64, 512), "embedding": (512, 64), "head": (512, 64), "norm": (64,)}
@@ -73,6 +76,27 @@ def test_what_is_said_equals_the_measured_sum_of_state(
     expected = state_bytes(PARAMETERS, precision=facts.precision(precision).bytes_of, optimizer=state)
     with torch.compiler.set_stance("force_eager"):  # which state there is does not depend on a compiled step
         assert measured_bytes(option, settings, dtype) == expected
+
+
+@pytest.mark.parametrize("option", [name for name in OWN if name != "adamw_8bit"])
+def test_the_temporaries_of_a_step_are_no_more_than_is_said_beside_those_of_one_tensor(option: str) -> None:
+    trained = Llama(
+        width=64, num_layers=6, num_heads=4, num_kv_heads=2, feed_forward_width=192, vocab_size=128,
+        max_context_tokens=8, attention=sdpa,
+    )  # fmt: skip
+    trained.initialize_weights(torch.Generator().manual_seed(0))
+    optimizer = build(option, trained)
+    for parameter in trained.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    optimizer.step()  # makes its state
+    known = [*trained.parameters(), *(one.grad for one in trained.parameters() if one.grad is not None)]
+    known += [value for state in optimizer.state.values() for value in state.values() if isinstance(value, Tensor)]
+    with LiveBytes(known) as live:
+        optimizer.step()
+    num_hidden = sum(one.numel() for one in trained.blocks.parameters() if one.ndim > 1)
+    largest = max(parameter.nbytes for parameter in trained.parameters())
+    said = facts.optimizer(option).state.step_bytes * num_hidden
+    assert 0.8 * said <= live.peak <= said + 2.1 * largest
 
 
 @pytest.mark.parametrize(

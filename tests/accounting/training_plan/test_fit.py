@@ -1,6 +1,8 @@
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from lmtrain.accounting.batches import Batch, plan_batches
 from lmtrain.accounting.model.memory import TrainedParameters
@@ -95,6 +97,37 @@ def test_more_devices_share_whole_micro_batches():
 
 def test_an_unknown_device_fits_everything():
     assert fits(replace(SETTING, device_bytes=None), batch(24))
+
+
+@given(
+    is_sharded=st.booleans(),
+    keeps=st.tuples(st.booleans(), st.booleans()),
+    sequences=st.sampled_from([1, 2, 3, 4, 6, 12]),
+    num_ranks=st.sampled_from([1, 2, 8]),
+    step_bytes=st.sampled_from([0, 12, 40]),
+)
+def test_one_micro_batch_a_step_never_needs_more_than_two(is_sharded, keeps, sequences, num_ranks, step_bytes):
+    setting = replace(
+        SETTING,
+        is_sharded=is_sharded,
+        keeps_gradients=keeps[0],
+        keeps_whole_gradients=keeps[1],
+        optimizer=replace(SETTING.optimizer, step_bytes=step_bytes),
+    )
+    one = replace(batch(sequences, num_ranks), accumulation_micro_steps=1)
+    two = replace(one, accumulation_micro_steps=2)
+    assert memory_of(setting, one).total <= memory_of(setting, two).total
+    if keeps == (True, False):
+        assert memory_of(setting, one) == memory_of(setting, two)
+
+
+def test_a_run_without_accumulation_fits_where_its_gradients_beside_activations_would_not():
+    most = memory_of(SETTING, batch(24)).total
+    setting = replace(SETTING, device_bytes=most)
+    assert largest_micro_batch(setting, batch(1)) == batch(24)
+    kept = largest_micro_batch(replace(setting, keeps_gradients=True), batch(1))
+    assert kept is not None
+    assert kept.micro_batch_sequences == 12
 
 
 def test_whole_gradients_between_micro_batches_count_beside_the_shards_own():

@@ -30,7 +30,7 @@ def test_a_batch_that_takes_all_memory_is_refused_with_the_accumulation_that_fit
 ) -> None:
     asked = config(tmp_path)
     setting = setting_here(asked)
-    hold(memory_of(setting, replace(BATCH, micro_batch_sequences=2)).total, monkeypatch)
+    hold(memory_of(setting, replace(BATCH, micro_batch_sequences=2, accumulation_micro_steps=4)).total, monkeypatch)
     message = r"micro_batch_sequences=8 of 256 tokens needs .* nearest that fits: batch.micro_batch_sequences=2, "
     with pytest.raises(ConfigurationError, match=message):
         require_memory(asked, BATCH, num_parameters=4_000_000)

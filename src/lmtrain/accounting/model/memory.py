@@ -1,4 +1,4 @@
-"""Memory of training on one device, by kind: held throughout, and held for part of a step.
+"""Memory of training on one device, by kind, at the fullest moment of a step.
 
 Activations are never guessed from a formula here: they are an argument, measured on the real graph elsewhere.
 """
@@ -76,11 +76,12 @@ class TrainedParameters:
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceMemory:
-    """Bytes at the peak of a step on one device, by kind.
+    """Bytes at the peak of a step on one device, by kind; a kind that is not there at that moment is 0.
 
     `weights` are the optimizer's master weights, `weights_copy` a kept copy in the compute format,
-    `gathered` the whole tensors under sharding, `workspace` logits and loss, `snapshot` the copy for a save
-    in the background writes, `process` a process on a CPU by itself, `margin` the allocator's.
+    `gathered` the whole tensors under sharding, `workspace` logits and loss, or the temporaries of an optimizer's step,
+    `snapshot` the copy for a save in the background, `process` a process on a CPU by itself, `margin` the
+    allocator's.
     """
 
     weights: int
@@ -96,7 +97,7 @@ class DeviceMemory:
 
     @property
     def static(self) -> int:
-        """Add up the bytes held for the whole run."""
+        """Add up weights, gradients and optimizer state."""
         return self.weights + self.weights_copy + self.gradients + self.optimizer
 
     @property
@@ -116,6 +117,7 @@ def device_memory(
     precision: PrecisionBytes,
     optimizer: OptimizerState,
     num_shards: int = 1,
+    keeps_gradients: bool = True,
     keeps_whole_gradients: bool = False,
     tensor_ranks: int = 1,
     pipeline: Pipeline = ONE_STAGE,
@@ -128,8 +130,8 @@ def device_memory(
 ) -> DeviceMemory:
     """Count the bytes of one device, with weights, gradients and state sharded over `num_shards`, rounded up.
 
-    Each shard is of a rank's part, where `tensor_ranks` compute together. `keeps_whole_gradients` in fp32, beside
-    those of the shards.
+    Each shard is of a rank's part, where `tensor_ranks` compute together. `keeps_gradients`: they are there in the
+    forward pass, of micro-batches before it. `keeps_whole_gradients` in fp32, beside those of the shards.
 
     `num_gathered_blocks` are whole at once under sharding: the computing one and the next one on its way; None is all
     blocks, kept from the forward pass to the backward pass. `host`
@@ -144,7 +146,7 @@ def device_memory(
     state = state_bytes(parameters, precision=precision, optimizer=optimizer)
     averages = optimizer.average_bytes * parameters.num_total
     state = state_share * (state - averages) + averages
-    before_margin = DeviceMemory(
+    by_kind = DeviceMemory(
         weights=held * precision.weights,
         weights_copy=held * precision.compute_copy,
         gradients=trained * precision.gradients + whole,
@@ -153,22 +155,33 @@ def device_memory(
         activations=activations,
         workspace=workspace,
     )
+    update = math.ceil(state_share * optimizer.step_bytes * parameters.num_hidden_matrix * share / num_devices)
+    peak = _at_peak(by_kind, keeps_gradients=keeps_gradients, update=update)
     if host is not None:
-        return _on_host(before_margin, host)
-    return replace(before_margin, margin=math.ceil(before_margin.total * allocator_margin))
+        return replace(peak, **_on_host(by_kind, host))
+    return replace(peak, margin=math.ceil(peak.total * allocator_margin))
 
 
-def _on_host(memory: DeviceMemory, host: HostMemory) -> DeviceMemory:
-    """Return a CPU's bytes: the tensors, a copy for the save, the process and the holes of its heap."""
-    saved, least = memory.weights + memory.optimizer, host.snapshot_from_bytes
-    is_mapped = memory.workspace >= TENSORS_OF_A_WORKSPACE * LARGEST_KEPT_BYTES
-    holes = 0.0 if is_mapped else memory.workspace * host.workspace_heap_share
-    return replace(
-        memory,
-        snapshot=saved if least is not None and saved >= least else 0,
-        process=host.process_bytes,
-        margin=math.ceil(memory.activations * host.heap_share + holes),
-    )
+def _at_peak(held: DeviceMemory, *, keeps_gradients: bool, update: int) -> DeviceMemory:
+    """Return the fuller of two moments: the end of the forward pass with its loss, and the optimizer's step.
+
+    Between the two, in the backward pass, gradients grow while activations go.
+    """
+    forward = held if keeps_gradients else replace(held, gradients=0)
+    step = replace(held, activations=0, workspace=max(held.workspace, update))
+    return max(forward, step, key=lambda moment: moment.total)
+
+
+def _on_host(held: DeviceMemory, host: HostMemory) -> dict[str, int]:
+    """Return a CPU's further bytes: a copy for the save, the process and the holes left in its heap by a step."""
+    saved, least = held.weights + held.optimizer, host.snapshot_from_bytes
+    is_mapped = held.workspace >= TENSORS_OF_A_WORKSPACE * LARGEST_KEPT_BYTES
+    holes = 0.0 if is_mapped else held.workspace * host.workspace_heap_share
+    return {
+        "snapshot": saved if least is not None and saved >= least else 0,
+        "process": host.process_bytes,
+        "margin": math.ceil(held.activations * host.heap_share + holes),
+    }
 
 
 def state_bytes(parameters: TrainedParameters, *, precision: PrecisionBytes, optimizer: OptimizerState) -> int:

@@ -15,7 +15,7 @@ class OptimizerState:
 
     `value_bytes` is the size of one, None the precision's; `vector_bytes` the size of a vector's. `per_edge` are values
     for each row and each column of matrices and tables; `bytes_per_long_edge` are for those along a hidden matrix's
-    longer side.
+    longer side. `step_bytes` of a hidden matrix's value are there for the time of a step alone, at most.
     """
 
     per_matrix_value: float
@@ -25,6 +25,7 @@ class OptimizerState:
     value_bytes: float | None = None
     vector_bytes: float | None = None
     bytes_per_long_edge: float = 0.0
+    step_bytes: float = 0.0
     average_bytes: int = 0  # of averages of each weight, kept beside the optimizer's own state
 
 

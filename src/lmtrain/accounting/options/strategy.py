@@ -66,10 +66,11 @@ class ModelSpread:
     format of the products: no copy is kept. `reshard_after_forward` gathers weights again for the backward pass;
     otherwise a whole model in the format of the products is there at the end of the forward pass. `word_of_shards` is
     the setting of so many neighbours, None where there is none. `reduces_every_micro_step` sends shards' gradients at
-    each micro-batch; otherwise each rank keeps whole ones between those of a step. `savings` are further settings,
-    each for less memory in more time, KEY=true. `reduces_alone`: a single rank reduces its gradients in the backward
-    pass too. `gradient_bytes` are those of a gradient as it is sent. `tensor_ranks` neighbours compute each product
-    together, with a part of every matrix, on the same tokens; shards and copies are then of a rank's part.
+    each micro-batch; otherwise each rank keeps whole ones between those of a step. `keeps_gradients` in
+    memory of its own between steps, where it reduces them; else they are freed after each. `savings` are further
+    settings, each for less memory in more time, KEY=true. `reduces_alone`: a single rank reduces its gradients in the
+    backward pass too. `gradient_bytes` are those of a gradient as it is sent. `tensor_ranks` neighbours compute each
+    product together, with a part of every matrix, on the same tokens; shards and copies are then of a rank's part.
     `word_of_parts` is the setting of so many, None where there is none. A `pipeline` of several stages is planned, and
     trains on no rank. `chooses`: a plan for a known device may put another strategy in its place. `most_ranks` None
     sets no limit. `meets_every_steps`: each rank is a worker stepping by its own gradients, and sends every weight's
@@ -86,6 +87,7 @@ class ModelSpread:
     reshard_after_forward: bool = True
     reduces_every_micro_step: bool = False
     savings: tuple[str, ...] = ()
+    keeps_gradients: bool = False
     reduces_alone: bool = True
     gradient_bytes: float = 4
     tensor_ranks: int = 1
@@ -144,6 +146,10 @@ class ModelSpread:
         for chosen in product(*choices):
             if words := tuple(filter(None, chosen)):
                 yield words
+
+    def reduces_over(self, num_ranks: int) -> bool:
+        """Tell whether gradients are reduced in the backward pass of so many ranks."""
+        return num_ranks > 1 or self.reduces_alone
 
     def require_ranks(self, num_ranks: int) -> None:
         """Refuse a number of ranks not divided by its groups, or too few of them.

@@ -37,10 +37,11 @@ class TensorGroup:
 class Setting:
     """All inputs of a device's memory but the batch; `is_sharded` spreads the model.
 
-    Its parts are as many as ranks, and no more than `most_shards`, None for no such end. `keeps_whole_gradients` of a
-    rank's part, in fp32, between the micro-batches of a step beside the shards' own. `keeps_gathered_blocks` from the
-    forward to the backward pass. `host` is the memory of a CPU beside the tensors; None is a GPU. `offloads_state`:
-    optimizer state is in host memory between steps, and comes in pieces.
+    Its parts are as many as ranks, and no more than `most_shards`, None for no such end. `keeps_gradients` in memory
+    between steps; else they are there from one micro-batch of a step to its next. `keeps_whole_gradients` of a rank's
+    part, in fp32, between the micro-batches of a step beside the shards' own. `keeps_gathered_blocks` from the forward
+    to the backward pass. `host` is the memory of a CPU beside the tensors; None is a GPU. `offloads_state`: optimizer
+    state is in host memory between steps, and comes in pieces.
     """
 
     facts: ModelFacts
@@ -49,6 +50,7 @@ class Setting:
     is_sharded: bool
     device_bytes: int | None
     most_shards: int | None = None
+    keeps_gradients: bool = False
     keeps_whole_gradients: bool = False
     keeps_gathered_blocks: bool = False
     tensor: TensorGroup = TensorGroup()
@@ -65,13 +67,15 @@ class Setting:
 def memory_of(setting: Setting, batch: BatchPlan) -> DeviceMemory:
     """Return the peak of a step on one device, the fullest of a pipeline, by kind."""
     alone = setting.facts.activations.of(batch.micro_batch_sequences)
+    accumulates = batch.accumulation_micro_steps > 1
     kept = alone * setting.pipeline.kept_share(batch.accumulation_micro_steps)
     return device_memory(
         setting.facts.parameters,
         precision=setting.precision,
         optimizer=setting.optimizer,
         num_shards=setting.num_shards(batch.num_ranks),
-        keeps_whole_gradients=setting.keeps_whole_gradients and batch.accumulation_micro_steps > 1,
+        keeps_gradients=setting.keeps_gradients or accumulates,
+        keeps_whole_gradients=setting.keeps_whole_gradients and accumulates,
         tensor_ranks=setting.tensor.num_ranks,
         pipeline=setting.pipeline,
         num_gathered_blocks=None if setting.keeps_gathered_blocks else 2,
@@ -86,9 +90,9 @@ def memory_of(setting: Setting, batch: BatchPlan) -> DeviceMemory:
 
 
 def least_memory(setting: Setting, num_ranks: int) -> int:
-    """Return the bytes held by one device for the whole run, in any batch."""
+    """Return the bytes held by one device at an optimizer's step after any batch."""
     one = BatchPlan(context_tokens=1, micro_batch_sequences=1, accumulation_micro_steps=1, num_ranks=num_ranks)
-    return memory_of(setting, one).static
+    return memory_of(replace(setting, keeps_gradients=True), one).static
 
 
 def _state_share(setting: Setting, batch: BatchPlan) -> float:

@@ -19,6 +19,7 @@ def fit_setting(setting: PlannedSetting, facts: ModelFacts) -> Setting:
         is_sharded=setting.spread.shards_over is not None and setting.num_ranks > 1,
         tensor=_tensor_group(setting, facts),
         pipeline=setting.spread.pipeline,
+        keeps_gradients=setting.keeps_gradients,
         keeps_whole_gradients=setting.spread.shards_over is not None and not setting.spread.reduces_every_micro_step,
         keeps_gathered_blocks=not setting.spread.reshard_after_forward,
         most_shards=setting.spread.most_shards,

@@ -35,7 +35,7 @@ class PlannedSetting:
     """The config's choices behind memory and speed, as its options describe them.
 
     `host` is the memory of a run on this machine's CPU beside its tensors, None on a GPU. `offloads_state`: optimizer
-    state is in host memory between steps.
+    state is in host memory between steps. `records_steps`: in CUDA graphs, so gradients stay where they are.
     """
 
     cluster: Cluster
@@ -48,6 +48,12 @@ class PlannedSetting:
     is_compiled: bool
     host: HostMemory | None = None
     offloads_state: bool = False
+    records_steps: bool = False
+
+    @property
+    def keeps_gradients(self) -> bool:
+        """Tell whether gradients stay in memory between steps."""
+        return self.records_steps or (self.spread.keeps_gradients and self.spread.reduces_over(self.num_ranks))
 
     @property
     def is_gpu(self) -> bool:
@@ -105,6 +111,7 @@ def planned_setting(config: RunConfig) -> PlannedSetting:
         is_compiled=compiles.compiles,
         host=host,
         offloads_state=config.optimizer_cpu_offload,
+        records_steps=config.compile.get("cuda_graphs", False),
     )
 
 

@@ -33,7 +33,7 @@ def _obstacles(config: RunConfig, *, num_ranks: int, device: str) -> Iterator[tu
     recomputation = facts_of(config.recompute.values, RecomputeFacts, allowed=config.allowed) or RecomputeFacts()
     if device != "cuda":
         yield f"a {device} device has none", "compile.cuda_graphs=false"
-    if num_ranks > 1 or spread.reduces_alone:
+    if spread.reduces_over(num_ranks):
         ranks = "on 1 rank" if num_ranks == 1 else f"on {num_ranks} ranks"
         alone = one_of(words_of(ModelSpread, lambda other: other.most_ranks == 1))
         yield f"strategy={strategy} {ranks} sums gradients in the backward pass", f"{alone} trainer.devices=1"

@@ -15,6 +15,11 @@ from lmtrain.report.show import plain_text, show
 Rows = list[tuple[str, str]]
 # Up to four passes over a text are worth nearly as much as new text (Muennighoff et al., arXiv:2305.16264).
 WORTHWHILE_EPOCHS = 4
+# Kinds that take turns: the reason where one is not there.
+ABSENT = {
+    "gradients": "0 at the peak, before the backward pass; freed after each step",
+    "activations": "0 at the peak, the optimizer's step",
+}
 
 
 def print_plan(plan: Plan, advice: Advice, *, title: str) -> None:
@@ -133,9 +138,10 @@ def _writing(plan: Plan) -> str:
 def _memory(plan: Plan) -> Rows:
     if plan.memory is None:
         return []
-    kinds = {kind: num_bytes for kind, num_bytes in plan.memory.to_json().items() if num_bytes}
+    kinds = plan.memory.to_json()
     total = kinds.pop("total")
-    rows = [(kind.replace("_", " "), _gb(num_bytes)) for kind, num_bytes in kinds.items()]
+    told = {kind: _gb(num_bytes) if num_bytes else ABSENT.get(kind) for kind, num_bytes in kinds.items()}
+    rows = [(kind.replace("_", " "), words) for kind, words in told.items() if words]
     device = "device memory not known" if plan.device_bytes is None else f"of {_gb(plan.device_bytes)}"
     if plan.offload is not None:
         rows.append(("host memory", f"{_gb(plan.offload.host_bytes)} of optimizer state, a piece of it here at a time"))
