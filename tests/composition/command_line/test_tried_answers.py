@@ -16,7 +16,7 @@ from lmtrain.composition.command_line.tried_answers import tried, tried_refusal
         (["batch.tokens_per_step=1000"], ["trainer.devices=2", "trainer.num_nodes=2"], 1024),
         (["strategy=tensor", "strategy.tensor_size=2", "trainer.devices=4", "batch.tokens_per_step=2560"], [], None),
         (["batch.context_tokens=4096"], ["experiment=llama_3_2_1b_adamw"], None),  # whose batch it divides
-        (["batch.context_tokens=4096"], ["seed=1,2", "-m", "--cfg", "job"], 4096),
+        (["batch.context_tokens=4096"], ["seed=1,2", "-m", "--cfg", "job", "make.folder=x"], 4096),
     ],
 )
 def test_a_step_of_the_answers_beside_the_words_typed_is_whole_passes(words, own, whole):

@@ -12,7 +12,7 @@ from lmtrain.composition.command_line.compose import for_each_config
 from lmtrain.composition.command_line.equivalents import Together, answered_together
 from lmtrain.composition.command_line.flags import MULTIRUN
 from lmtrain.composition.command_line.meant import ForeignWords
-from lmtrain.composition.command_line.paths import without
+from lmtrain.composition.command_line.paths import is_key_of_training, key_of, without
 from lmtrain.composition.command_line.trials import single
 from lmtrain.errors import ConfigurationError
 
@@ -53,10 +53,17 @@ def tried(answer: Together, own: Sequence[str]) -> Together:
     return replace(answer, words=(*without(words, [TOKENS]), fitting), notes=notes)
 
 
+def _is_of_another_verb(word: str) -> bool:
+    """Tell a key of a config beside training's, as make.folder."""
+    head = key_of(word).split(".")[0]
+    return "=" in word and not word.startswith("-") and not head.startswith("hydra") and not is_key_of_training(head)
+
+
 def _composed(words: Sequence[str]) -> Mapping[str, Any]:
     """Return the config of the words, of a sweep the first one, without weights that may still be to come."""
     found: list[dict[str, Any]] = []
-    arguments = parse_arguments([word for word in without(words, STARTS) if word not in SHOWN])
+    of_training = [word for word in without(words, STARTS) if word not in SHOWN and not _is_of_another_verb(word)]
+    arguments = parse_arguments(of_training)
     flags = [flag for flag in arguments.flags if flag not in MULTIRUN]
     one = replace(arguments, overrides=single(arguments.overrides), flags=flags)
     for_each_config(lambda config, _: found.append(config), one, config_name="train")
