@@ -22,6 +22,7 @@ from lmtrain.losses.base import Compiler, TokenLoss
 from lmtrain.models.head import OutputHead, Rounding
 from lmtrain.models.loss import Loss, LossTotal
 
+KERNEL_DTYPES: Final = frozenset({torch.bfloat16, torch.float16, torch.float32})
 FP32_SUMS: Final = frozenset({torch.bfloat16, torch.float16})  # of products, by cuBLAS into an fp32 total
 Scores = Callable[..., tuple[Tensor, Tensor, Tensor | None]]  # as `score_logits`
 MIN_CHUNKS = 8  # at small batches too, for less memory there as well
@@ -73,6 +74,8 @@ class ChunkedCrossEntropy(TokenLoss):
             soft_cap=project.soft_cap,
             rounding=project.rounding if wants_gradients and project.rounding is not None else AsTheyAre(),
         )
+        if has_kernel(states, rule.dtype):
+            scores = score_on_gpu
         if wants_gradients:
             objective, nats = _Scored.apply(states, weight, head, flat, rule, scores)
         else:
@@ -210,6 +213,35 @@ def score_logits(
     if slope is not None:
         of_scores = of_scores.mul_(slope)
     return per_token, penalty, of_scores.to(rule.rounding.gradient_dtype or dtype)
+
+
+def has_kernel(states: Tensor, dtype: torch.dtype) -> bool:
+    """Tell whether Triton's kernel scores these states, whose logits have this dtype; a traced loss is Inductor's."""
+    return states.is_cuda and dtype in KERNEL_DTYPES and not torch.compiler.is_compiling()
+
+
+def score_on_gpu(
+    logits: Float[Tensor, "C V"], targets: Int[Tensor, " C"], rule: Rule, *, gradients: bool
+) -> tuple[Float[Tensor, " C"], Float[Tensor, ""], Float[Tensor, "C V"] | None]:
+    """Return what `score_logits` does, by one kernel; a gradient in the dtype of the logits overwrites them."""
+    from lmtrain.losses.score_kernel import write_scores  # Triton is not on every system
+
+    logits = logits.detach().contiguous()
+    narrow = rule.rounding.gradient_dtype
+    gradient = None if not gradients else logits if narrow is None else torch.empty_like(logits, dtype=narrow)
+    nats, log_z = logits.new_empty((2, len(targets)), dtype=torch.float32)
+    write_scores(
+        logits,
+        gradient,
+        targets.contiguous(),
+        nats,
+        log_z,
+        ignore_index=rule.ignore_index,
+        z_loss_weight=rule.z_loss_weight,
+        soft_cap=rule.soft_cap,
+        gradient_scale=rule.rounding.gradient_scale,
+    )
+    return nats, rule.z_loss_weight * log_z.square().sum(), gradient
 
 
 def _add_product(total: Float[Tensor, "V D"], left: Float[Tensor, "V C"], right: Float[Tensor, "C D"]) -> None:

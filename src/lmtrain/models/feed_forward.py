@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from lmtrain.errors import ConfigurationError, suggest
+from lmtrain.models.swiglu import swiglu
 
 Activation = Literal["swiglu", "relu_squared"]
 ACTIVATIONS: tuple[Activation, ...] = ("swiglu", "relu_squared")
@@ -33,8 +34,7 @@ class SwiGLU(nn.Module):
 
     def forward(self, x: Float[Tensor, "*B D"]) -> Float[Tensor, "*B D"]:
         """Transform each token: [B, T, D] -> [B, T, D]."""
-        gate, up = self.gate_up(x).chunk(2, dim=-1)  # [B, T, F] each
-        return self.down(F.silu(gate) * up)
+        return self.down(swiglu(self.gate_up(x)))
 
 
 @final

@@ -11,11 +11,11 @@ from typing import final
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from lmtrain.errors import ConfigurationError
 from lmtrain.models.grouped_linear import grouped_linear
 from lmtrain.models.router import Routing, load_balance_loss, route, router_z_loss
+from lmtrain.models.swiglu import swiglu
 from lmtrain.models.weight_init import fill_linear, fill_normal
 
 
@@ -95,8 +95,8 @@ class MixtureOfExperts(nn.Module):
             experts, torch.arange(self.router.out_features, device=flat.device), right=True
         ).int()  # [E]
         rows = flat.to(dtype)[order // num_chosen]  # [N * k, D]
-        gate, up = grouped_linear(rows, self.gate_up.to(dtype), ends).chunk(2, dim=-1)  # [N * k, F] each
-        made = grouped_linear(F.silu(gate) * up, self.down.to(dtype), ends)  # [N * k, D]
+        gate_up = grouped_linear(rows, self.gate_up.to(dtype), ends)  # [N * k, 2F]
+        made = grouped_linear(swiglu(gate_up), self.down.to(dtype), ends)  # [N * k, D]
         by_token = made[order.argsort()].unflatten(0, (-1, num_chosen))  # [N, k, D]
         return (by_token * routing.weights[..., None].to(dtype)).sum(dim=1).to(flat.dtype)
 

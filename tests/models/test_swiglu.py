@@ -1,0 +1,11 @@
+import torch
+
+from lmtrain.models.swiglu import has_kernel, swiglu
+
+
+def test_on_a_cpu_it_is_the_product_as_torch_differentiates_it():
+    gate_up = torch.randn(3, 10, dtype=torch.float64, requires_grad=True)
+    gate, up = gate_up.detach().chunk(2, dim=-1)
+    assert not has_kernel(gate_up)
+    torch.testing.assert_close(swiglu(gate_up), gate * gate.sigmoid() * up)
+    assert torch.autograd.gradcheck(swiglu, gate_up)

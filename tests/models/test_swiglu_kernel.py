@@ -1,0 +1,70 @@
+"""The gradient of SwiGLU: Triton's kernel by its interpreter, and as it compiles for a Hopper GPU."""
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+pytest.importorskip("triton")
+
+from lmtrain.models import swiglu
+from lmtrain.models.swiglu import swiglu as swiglu_of
+from lmtrain.models.swiglu import swiglu_gradient
+from tests.interpreted_kernels import code_for_hopper, interpreted
+
+KERNEL = "lmtrain.models.swiglu_kernel"
+
+
+@pytest.fixture
+def on_cpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(swiglu, "has_kernel", lambda _: True)
+    with interpreted(KERNEL):
+        yield
+
+
+@pytest.mark.parametrize(("dtype", "off_by"), [(torch.float32, 1e-6), (torch.bfloat16, 5e-3)])
+@pytest.mark.parametrize("shape", [(2, 3, 10), (5, 128), (2, 4500), (0, 8)])
+def test_the_gradient_is_autograd_s_in_double_precision(on_cpu, shape, dtype, off_by):
+    generator = torch.Generator().manual_seed(0)
+    gate_up = torch.randn(*shape, generator=generator).mul(3).to(dtype).requires_grad_()
+    of_product = torch.randn(*shape[:-1], shape[-1] // 2, generator=generator).to(dtype)
+    swiglu_of(gate_up).backward(of_product)
+    exact = gate_up.detach().double().requires_grad_()
+    gate, up = exact.chunk(2, dim=-1)
+    (gate * gate.sigmoid() * up).backward(of_product.double())
+    assert gate_up.grad is not None
+    assert exact.grad is not None
+    assert (gate_up.grad.double() - exact.grad).norm() <= off_by * exact.grad.norm()
+
+
+def test_the_operator_keeps_torch_s_rules_and_takes_numbers_in_any_order_of_memory(on_cpu):
+    gate_up, of_product = torch.randn(6, 4).t(), torch.randn(3, 4).t()
+    torch.library.opcheck(swiglu_gradient, (gate_up, of_product))
+    expected = swiglu_gradient(gate_up.contiguous(), of_product.contiguous())
+    assert torch.equal(swiglu_gradient(gate_up, of_product), expected)
+
+
+@pytest.mark.parametrize("numbers", ["*bf16", "*fp32"])
+def test_the_kernel_compiles_for_a_hopper_gpu_with_accesses_of_16_bytes(numbers):
+    from lmtrain.models import swiglu_kernel
+
+    types = dict.fromkeys(("gradient", "gate_up", "of_product"), numbers) | {"width": "i32"}
+    code = code_for_hopper(swiglu_kernel._write_gradient, types, {"COLUMNS": swiglu_kernel.COLUMNS})
+    for access, tensors in (("ld.global", 3), ("st.global", 2)):
+        wide = 2 if numbers == "*bf16" else 4  # 16 numbers of each tensor a thread
+        assert code.count(access) == code.count(f"{access}.v4") == tensors * wide
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("shape", [(3, 10), (64, 4096), (1000, 16384)])
+def test_the_kernel_on_a_gpu_is_within_rounding_of_double_precision(shape):
+    gate_up = torch.randn(shape, device="cuda").bfloat16().requires_grad_()
+    of_product = torch.randn(shape[0], shape[1] // 2, device="cuda").bfloat16()
+    swiglu_of(gate_up).backward(of_product)
+    exact = gate_up.detach().double().requires_grad_()
+    gate, up = exact.chunk(2, dim=-1)
+    (gate * gate.sigmoid() * up).backward(of_product.double())
+    assert gate_up.grad is not None
+    assert exact.grad is not None
+    assert (gate_up.grad.double() - exact.grad).norm() <= 5e-3 * exact.grad.norm()
