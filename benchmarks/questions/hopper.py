@@ -83,6 +83,8 @@ def shares_of(report: dict[str, Any], out: Path, hardware: str) -> str:
     batches = {case.name: composed(case, is_toy=report["is_toy"])["batch"] for case in CASES}
     num_tokens = {name: batch["micro_batch_sequences"] * batch["context_tokens"] for name, batch in batches.items()}
     found = shares(report["parts"], profile, num_tokens=num_tokens)
+    if not found:
+        return ""
     (out / f"hopper_{hardware}.svg").write_text(plot(found))
     return f"\n## Share of the measured ceilings\n\n![by part of the step](hopper_{hardware}.svg)\n"
 

@@ -21,6 +21,7 @@ from benchmarks.harness.train_step.task import Architecture
 
 NANO: Final = CASES[2]
 NANOCHAT: Final = "benchmarks.peers.hopper.nanochat_own"
+NANOCHAT_LOOP: Final = NANOCHAT.rpartition(".")[2]
 # The shape, that of a toy, what is trained, and sequences and steps of a turn: two loops must fit the device at once.
 MODELS: Final[dict[str, tuple[str, str, tuple[Architecture, ...], int, int]]] = {
     "llama_3_2_1b": ("llama_3_2_1b", "llama_toy", ("llama",), 4, 8),
@@ -36,8 +37,9 @@ def rows(bench: Bench, scratch: Path) -> Iterator[Row]:
             yield {"model": model, "not_measured": "no folder of checkouts: --peers FOLDER"}
         return
     for model in MODELS:
-        yield from _at_a_shape(model, bench, scratch)
-    for precision, pattern in NANO_SETTINGS:
+        if not bench.cases or model in bench.cases:
+            yield from _at_a_shape(model, bench, scratch)
+    for precision, pattern in NANO_SETTINGS if bench.wants("peers", NANOCHAT_LOOP, model=NANO.name) else ():
         yield from _beside_nanochat(precision, pattern, bench, scratch)
 
 
@@ -59,7 +61,7 @@ def _at_a_shape(model: str, bench: Bench, scratch: Path) -> Iterator[Row]:
     task = replace(make_task(arguments, folder), is_compiled=on_gpu)
     peak, matmul, _ = peaks(task)
     for row in measured_rows(
-        [name for name, loop in LOOPS.items() if loop.architecture in architectures],
+        [name for name, loop in LOOPS.items() if loop.architecture in architectures and _takes_part(name, bench)],
         task,
         rounds=3,
         tell=lambda line: print(f"peers, {model}: {line}", flush=True),
@@ -70,6 +72,11 @@ def _at_a_shape(model: str, bench: Bench, scratch: Path) -> Iterator[Row]:
         what = {"model": model, "loop": row["loop"]}
         facts = {name: value for name, value in row.items() if name not in ("ready", "ended", "skipped")}
         yield what | facts | ({"not_measured": row["skipped"]} if "skipped" in row else {})
+
+
+def _takes_part(name: str, bench: Bench) -> bool:
+    """Tell whether a loop is asked for, or is our Trainer, beside which each is."""
+    return not bench.variants or name in bench.variants or LOOPS[name].module == "trainer"
 
 
 def _beside_nanochat(precision: str, pattern: str, bench: Bench, scratch: Path) -> Iterator[Row]:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from benchmarks.harness.hopper import attention, copies, cures, first_look, losses, optimizers, products, speeds
+from benchmarks.harness.hopper import attention, copies, cures, first_look, losses, optimizers, peers, products, speeds
 
 NAMES: Final[dict[str, Callable[[], Iterable[str]]]] = {
     "kernels": lambda: first_look.CALLS,
@@ -14,6 +14,7 @@ NAMES: Final[dict[str, Callable[[], Iterable[str]]]] = {
     "optimizer": lambda: optimizers.STEPS,
     "speed": lambda: (variant.name for variant in speeds.VARIANTS),
     "cures": lambda: cures.WITHOUT,
+    "peers": lambda: (*peers.LOOPS, peers.NANOCHAT_LOOP),
     "memory": lambda: ("bf16", "whole_step"),
     "start": lambda: ("cold", "warm"),
     "curve": lambda: ("plain fp32", "fast bf16", "fast fp8"),

@@ -59,7 +59,7 @@ def measure(case: Case, variant: Variant, bench: Bench, scratch: Path) -> Row:
         bench=bench,
         scratch=scratch / f"speed-{case.name}-{variant.name}",
         is_whole_step=variant.is_whole_step,
-        count_syncs=(case, variant) == (CASES[0], VARIANTS[0]),  # it slows steps down several times over
+        count_syncs=(case, variant) == (CASES[1], VARIANTS[0]),  # it slows steps down several times over
         **turns(bench, is_whole_step=variant.is_whole_step),
     )
     if "not_measured" in row:
@@ -71,4 +71,4 @@ def turns(bench: Bench, *, is_whole_step: bool) -> dict[str, Any]:
     """Return steps of warming up and two turns; a whole step is as long as many of one micro-batch."""
     if bench.is_toy:
         return {"warm_up_steps": 2, "rounds": 2, "turn_steps": 2}
-    return {"warm_up_steps": 2 if is_whole_step else 5, "rounds": 2, "turn_steps": 4 if is_whole_step else 10}
+    return {"warm_up_steps": 1 if is_whole_step else 5, "rounds": 2, "turn_steps": 2 if is_whole_step else 10}

@@ -22,6 +22,9 @@ HAS_MLFLOW = find_spec("mlflow") is not None
 GIVEN = f"every default callback, MLflow {'on sqlite' if HAS_MLFLOW else 'not installed: off'}, metrics every 10 steps"
 
 
+VALIDATION_TOKENS = 4_000  # of 128,256 ids made up, 256 are bytes of text, without which there is no score
+
+
 class StrictEndOfStep(EndOfStep):
     """Ends a step as the others do, and makes it an error to wait for the device in the next, from fetching its batch.
 
@@ -44,7 +47,9 @@ def may_wait(step: int) -> bool:
 
 def run(task: Task, turns: Turns) -> None:
     """Train."""
-    job, built = make_run(task, name="trainer", more=(*MORE, *([] if HAS_MLFLOW else ["logger=none"])))
+    more = [word for word in MORE if not word.startswith("callbacks.validation.max_tokens")]
+    more += [f"callbacks.validation.max_tokens={VALIDATION_TOKENS}", *([] if HAS_MLFLOW else ["logger=none"])]
+    job, built = make_run(task, name="trainer", more=tuple(more))
     turns.say(num_parameters=sum(parameter.numel() for parameter in built.module.language_model.parameters()))
     if HAS_MLFLOW:
         sink = job.config.logger.build().start(RunFolder(job.folder, root=Path(job.root)))
