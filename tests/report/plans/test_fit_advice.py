@@ -97,12 +97,12 @@ def changes_of(setting, *, recomputed=None, refused=(), trains=lambda _: True, *
     )
 
 
-def found(*, device_bytes, recomputed=None, refused=(), **asked):
+def found(*, device_bytes, recomputed=None, refused=(), trains=lambda _: True, **asked):
     """Return the words on the same devices and elsewhere."""
     setting = replace(SETTING, device_bytes=round(device_bytes * MILLION), **asked.pop("setting", {}))
     plan = plan_of(setting, **asked)
     assert plan.fits is False
-    changes = changes_of(setting, recomputed=recomputed, refused=refused, **asked)
+    changes = changes_of(setting, recomputed=recomputed, refused=refused, trains=trains, **asked)
     both = remedies_here(plan, changes), remedies_elsewhere(plan, changes)
     return [[one.words for one in remedies] for remedies in both]
 
@@ -155,3 +155,10 @@ def test_a_strategy_that_does_not_take_the_model_is_passed_over():
     assert remedies_here(plan_of(setting, **asked), changes)
     assert not remedies_here(plan_of(setting, **asked), untrained)
     assert not remedies_elsewhere(plan_of(setting, **asked), untrained)
+
+
+def test_a_change_that_fits_and_does_not_train_hides_no_other_with_it():
+    wide = {"facts": replace(SETTING.facts, activations=LinearBytes(fixed=0, per_sequence=2e7))}
+    asked = {"setting": wide, "device_bytes": 18, "num_ranks": 4, "sequences": 1, "recomputed": RECOMPUTED}
+    assert found(**asked)[0] == [(EVERY_BLOCK,)]
+    assert found(**asked, trains=lambda words: SHARDS in words)[0] == [(SHARDS, EVERY_BLOCK)]

@@ -129,10 +129,12 @@ class LeverSearch:
         return next((one for one in found if self.levers.trains(one.words)), None)
 
     def _fitting_ones(self, ways: Iterable[Words]) -> list[Remedy]:
-        """Return what fits, without more settings of what fits with fewer: each costs time."""
+        """Return what fits, without more settings of a strategy that fits with fewer: each costs time."""
         found: list[tuple[set[str], Remedy]] = []
         for words in ways:
-            if not any(fewer <= {*words} for fewer, _ in found) and (one := self._fitting(words)):
+            settings = {word for word in words if "." in word.partition("=")[0]}
+            is_enough = any(fewer <= {*words} and {*words} - fewer <= settings for fewer, _ in found)
+            if not is_enough and (one := self._fitting(words)):
                 found.append(({*words}, one))
         return [one for _, one in found]
 
