@@ -34,11 +34,21 @@ def test_gpipe_keeps_every_micro_batch_and_1f1b_as_many_as_stages() -> None:
 def test_one_stage_is_the_plain_case() -> None:
     alone = Pipeline()
     assert (alone.bubble_share(3), alone.kept_share(3)) == (0, 1)
-    assert alone.held_share(num_total=10, num_outside_blocks=4) == 1
+    assert alone.held_share(num_total=10, num_outside_blocks=4, num_at_end=4) == 1
 
 
-def test_an_end_stage_holds_embedding_and_head_beside_its_layers() -> None:
-    assert Pipeline(num_stages=4).held_share(num_total=100, num_outside_blocks=20) == pytest.approx(0.4)
+def test_an_end_stage_holds_its_part_outside_the_layers_beside_them() -> None:
+    share = Pipeline(num_stages=4).held_share(num_total=100, num_outside_blocks=20, num_at_end=12)
+    assert share == pytest.approx(0.32)
+
+
+@pytest.mark.parametrize("num_chunks", [1, 2])
+def test_each_stage_keeps_the_micro_batches_of_a_schedule_laid_out_pass_by_pass(num_chunks: int) -> None:
+    stages, pipeline = 4, Pipeline(num_stages=4, num_chunks=num_chunks)
+    for stage in range(stages):
+        later = stages - 1 - stage
+        passes = later if num_chunks == 1 else 2 * later + (num_chunks - 1) * stages  # before the first backward pass
+        assert pipeline.kept_share(16, stage=stage) == pytest.approx((passes + 1) / num_chunks / stages)
 
 
 @pytest.mark.parametrize("wrong", [{"schedule": "zigzag"}, {"num_chunks": 0}, {"schedule": "gpipe", "num_chunks": 2}])

@@ -16,8 +16,13 @@ from lmtrain.accounting.training_plan.fit import (
     largest_micro_batch,
     memory_of,
     more_devices,
+    num_at_end,
 )
+from lmtrain.composition.planning.fit_setting import fit_setting
+from lmtrain.composition.planning.known_models import model_facts
+from lmtrain.composition.planning.setting import planned_setting
 from tests import facts
+from tests.configs import config_of
 
 MILLION = 10**6
 SETTING = Setting(
@@ -138,3 +143,21 @@ def test_whole_gradients_between_micro_batches_count_beside_the_shards_own():
             memory_of(keeping, batch(sequences, 4)).gradients
             == memory_of(sharded, batch(sequences, 4)).gradients + more
         )
+
+
+@pytest.mark.parametrize(
+    ("model", "num_first", "num_last"),
+    [
+        ("llama_3_8b", 128_256 * 4096, 128_256 * 4096 + 4096),
+        ("llama_3_2_1b", 128_256 * 2048, 128_256 * 2048 + 2048),  # tied: the table is on both
+        ("gpt2_124m", (50_257 + 1024) * 768, 50_257 * 768 + 2 * 768),  # positions on the first, tied
+    ],
+)
+def test_the_ends_of_a_pipeline_hold_the_embedding_and_the_head(model, num_first, num_last):
+    config = config_of(f"model={model}", "cluster=h100_8x", "precision=bf16_mixed", "optimizer=adamw")
+    found = model_facts(config, planned_setting(config))
+    assert (num_at_end(found, is_first=True), num_at_end(found, is_first=False)) == (num_first, num_last)
+    config = config.changed(strategy={"_target_": "lmtrain.parallel.pipeline.pipeline", "num_stages": 4})
+    blocks = found.parameters.num_total - found.parameters.num_outside_blocks
+    weights = memory_of(fit_setting(planned_setting(config), found), batch(24)).weights / 4
+    assert weights - blocks // 4 in (num_first, num_last)

@@ -33,7 +33,7 @@ def test_a_stage_s_memory_says_what_it_counts():
     plan = replace(PLAN, memory=memory)
     assert "its layers with" not in text_of(plan, Advice((), is_possible=True), title="small")
     staged = replace(plan, batch=replace(BATCH, num_ranks=8, num_stages=8))
-    assert "stage             its layers with embedding and head" in text_of(
+    assert "stage             the fuller end: its layers with the embedding or the head" in text_of(
         staged, Advice((), is_possible=True), title="small"
     )
 

@@ -121,6 +121,7 @@ def device_memory(
     keeps_whole_gradients: bool = False,
     tensor_ranks: int = 1,
     pipeline: Pipeline = ONE_STAGE,
+    num_at_end: int | None = None,
     num_gathered_blocks: int | None = 2,
     activations: int = 0,
     workspace: int = 0,
@@ -132,6 +133,7 @@ def device_memory(
 
     Each shard is of a rank's part, where `tensor_ranks` compute together. `keeps_gradients`: they are there in the
     forward pass, of micro-batches before it. `keeps_whole_gradients` in fp32, beside those of the shards.
+    A stage of a `pipeline` holds `num_at_end` of the parameters outside the blocks, None: all.
 
     `num_gathered_blocks` are whole at once under sharding: the computing one and the next one on its way; None is all
     blocks, kept from the forward pass to the backward pass. `host`
@@ -139,7 +141,9 @@ def device_memory(
     optimizer's state is on the device at once, of averages all.
     """
     num_devices = num_shards * tensor_ranks
-    share = pipeline.held_share(num_total=parameters.num_total, num_outside_blocks=parameters.num_outside_blocks)
+    outside = parameters.num_outside_blocks
+    at_end = outside if num_at_end is None else num_at_end
+    share = pipeline.held_share(num_total=parameters.num_total, num_outside_blocks=outside, num_at_end=at_end)
     held = _share(math.ceil(parameters.num_total * share), num_devices)
     trained = _share(math.ceil(parameters.num_trained * share), num_devices)
     whole = _share(parameters.num_trained, tensor_ranks) * FP32_BYTES if keeps_whole_gradients and num_shards > 1 else 0

@@ -59,17 +59,17 @@ class Pipeline:
         waits = self.num_stages - 1
         return waits / (num_micro_steps * self.num_chunks + waits)
 
-    def kept_share(self, num_micro_steps: int) -> float:
-        """Return the first stage's activations at most, in those of one micro-batch of the whole model."""
-        stages = self.num_stages
-        in_flight = stages + (stages - 1) / self.num_chunks if self.num_chunks > 1 else stages
+    def kept_share(self, num_micro_steps: int, *, stage: int = 0) -> float:
+        """Return a stage's activations at most, counted from 0, in those of one micro-batch of the whole model."""
+        stages, chunks, later = self.num_stages, self.num_chunks, self.num_stages - 1 - stage
+        in_flight = stages + (2 * later + 1 - stages) / chunks if chunks > 1 else later + 1
         return (num_micro_steps if self._fills_first else min(in_flight, num_micro_steps)) / stages
 
-    def held_share(self, *, num_total: int, num_outside_blocks: int) -> float:
-        """Return the share of parameters of a stage with all outside the blocks: no less than the fullest one's."""
+    def held_share(self, *, num_total: int, num_outside_blocks: int, num_at_end: int) -> float:
+        """Return the share of parameters of a stage with `num_at_end` of those outside the blocks."""
         if self.num_stages == 1:
             return 1.0
-        return ((num_total - num_outside_blocks) / self.num_stages + num_outside_blocks) / num_total
+        return ((num_total - num_outside_blocks) / self.num_stages + num_at_end) / num_total
 
 
 ONE_STAGE: Final = Pipeline()

@@ -65,10 +65,30 @@ class Setting:
 
 
 def memory_of(setting: Setting, batch: BatchPlan) -> DeviceMemory:
-    """Return the peak of a step on one device, the fullest of a pipeline, by kind."""
+    """Return the peak of a step on one device, the fullest of a pipeline, by kind.
+
+    The first stage has the embedding and the most micro-batches under way, the last one the head. The workspace of the
+    loss is counted on both.
+    """
+    last = setting.pipeline.num_stages - 1
+    ends = [_of_stage(setting, batch, stage) for stage in dict.fromkeys((0, last))]
+    return max(ends, key=lambda memory: memory.total)
+
+
+def num_at_end(facts: ModelFacts, *, is_first: bool) -> int:
+    """Return the parameters outside the blocks of a pipeline's first or last stage; a tied table is on both."""
+    embedding, outside = facts.shape.num_embedding_parameters, facts.parameters.num_outside_blocks
+    if is_first:
+        return embedding
+    head = facts.shape.num_matmul_parameters - facts.parameters.num_block_matrix(facts.shape)
+    is_tied = outside - embedding < head
+    return outside - embedding + (head if is_tied else 0)
+
+
+def _of_stage(setting: Setting, batch: BatchPlan, stage: int) -> DeviceMemory:
     alone = setting.facts.activations.of(batch.micro_batch_sequences)
     accumulates = batch.accumulation_micro_steps > 1
-    kept = alone * setting.pipeline.kept_share(batch.accumulation_micro_steps)
+    kept = alone * setting.pipeline.kept_share(batch.accumulation_micro_steps, stage=stage)
     return device_memory(
         setting.facts.parameters,
         precision=setting.precision,
@@ -78,6 +98,7 @@ def memory_of(setting: Setting, batch: BatchPlan) -> DeviceMemory:
         keeps_whole_gradients=setting.keeps_whole_gradients and accumulates,
         tensor_ranks=setting.tensor.num_ranks,
         pipeline=setting.pipeline,
+        num_at_end=num_at_end(setting.facts, is_first=stage == 0),
         num_gathered_blocks=None if setting.keeps_gathered_blocks else 2,
         activations=setting.tensor.activations(
             round(kept),

@@ -146,7 +146,7 @@ def _memory(plan: Plan) -> Rows:
     if plan.offload is not None:
         rows.append(("host memory", f"{_gb(plan.offload.host_bytes)} of optimizer state, a piece of it here at a time"))
     if plan.batch.num_stages > 1:
-        rows.insert(0, ("stage", "its layers with embedding and head: an upper bound where those are two"))
+        rows.insert(0, ("stage", "the fuller end: its layers with the embedding or the head, and the loss's workspace"))
     return [*rows, ("total", f"{_gb(total)} {device}")]
 
 
