@@ -21,6 +21,7 @@ from lmtrain.errors import ConfigurationError
 from lmtrain.losses.base import Compiler, TokenLoss
 from lmtrain.models.head import OutputHead, Rounding
 from lmtrain.models.loss import Loss, LossTotal
+from lmtrain.models.triton_kernels import CAN_LAUNCH
 
 KERNEL_DTYPES: Final = frozenset({torch.bfloat16, torch.float16, torch.float32})
 FP32_SUMS: Final = frozenset({torch.bfloat16, torch.float16})  # of products, by cuBLAS into an fp32 total
@@ -217,7 +218,7 @@ def score_logits(
 
 def has_kernel(states: Tensor, dtype: torch.dtype) -> bool:
     """Tell whether Triton's kernel scores these states, whose logits have this dtype; a traced loss is Inductor's."""
-    return states.is_cuda and dtype in KERNEL_DTYPES and not torch.compiler.is_compiling()
+    return CAN_LAUNCH and states.is_cuda and dtype in KERNEL_DTYPES and not torch.compiler.is_compiling()
 
 
 def score_on_gpu(

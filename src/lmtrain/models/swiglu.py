@@ -12,6 +12,8 @@ from torch import Tensor
 from torch.nn import functional as F
 from typing_extensions import override
 
+from lmtrain.models.triton_kernels import CAN_LAUNCH
+
 
 def swiglu(gate_up: Float[Tensor, "*N E"]) -> Float[Tensor, "*N F"]:
     """Gate by the SiLU of the first half (arXiv 2002.05202): [..., 2F] -> [..., F]."""
@@ -20,7 +22,7 @@ def swiglu(gate_up: Float[Tensor, "*N E"]) -> Float[Tensor, "*N F"]:
 
 def has_kernel(gate_up: Tensor) -> bool:
     """Tell whether the kernel of the gradient runs on these."""
-    return gate_up.is_cuda
+    return CAN_LAUNCH and gate_up.is_cuda
 
 
 def _product(gate_up: Tensor) -> Tensor:

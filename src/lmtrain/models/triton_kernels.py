@@ -1,0 +1,20 @@
+"""Whether kernels of Triton can be launched on this machine's GPU."""
+
+import os
+import shutil
+import sysconfig
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+
+def can_launch() -> bool:
+    """Tell whether Triton is installed, and what it compiles a launch with: a C compiler and the headers of Python.
+
+    Without them training goes on by torch's own operations.
+    """
+    has_compiler = bool(os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang"))
+    return has_compiler and (Path(sysconfig.get_path("include")) / "Python.h").is_file() and bool(find_spec("triton"))
+
+
+CAN_LAUNCH: Final = can_launch()  # once: a compiler that traces a model does not look at files
