@@ -224,7 +224,7 @@ def has_kernel(states: Tensor, dtype: torch.dtype) -> bool:
 def score_on_gpu(
     logits: Float[Tensor, "C V"], targets: Int[Tensor, " C"], rule: Rule, *, gradients: bool
 ) -> tuple[Float[Tensor, " C"], Float[Tensor, ""], Float[Tensor, "C V"] | None]:
-    """Return what `score_logits` does, by one kernel; a gradient in the dtype of the logits overwrites them."""
+    """Return the results of `score_logits` by one kernel; a gradient in the dtype of the logits overwrites them."""
     from lmtrain.losses.score_kernel import write_scores  # Triton is not on every system
 
     logits = logits.detach().contiguous()

@@ -9,7 +9,7 @@ from typing import Final
 
 
 def can_launch() -> bool:
-    """Tell whether Triton is installed, and what it compiles a launch with: a C compiler and the headers of Python.
+    """Tell whether Triton is installed, with a C compiler and the headers of Python for its launches.
 
     Without them training goes on by torch's own operations.
     """

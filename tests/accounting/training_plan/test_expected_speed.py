@@ -4,9 +4,12 @@ import pytest
 
 from lmtrain.accounting.batches import BatchPlan
 from lmtrain.accounting.cluster import Cluster, Peak
+from lmtrain.accounting.machine.hardware import DEVICES
+from lmtrain.accounting.model.flops import flops_per_token
+from lmtrain.accounting.model.model_shape import AttentionShape, ModelShape
 from lmtrain.accounting.observed.measured import Calibration
 from lmtrain.accounting.training_plan.communication import CommunicationVolume
-from lmtrain.accounting.training_plan.expected_speed import expected_speed
+from lmtrain.accounting.training_plan.expected_speed import HOPPER_SOURCE, StepWork, expected_speed, hopper_seconds
 
 BATCH = BatchPlan(context_tokens=100, micro_batch_sequences=5, accumulation_micro_steps=1, num_ranks=2)
 PEAK = Peak(1e9, "a test")
@@ -75,3 +78,56 @@ def test_recomputation_takes_its_time_and_is_the_hardwares_utilization_not_the_m
     stated = expected_speed(Cluster(name="a", mfu=0.5), PEAK, BATCH, flops_per_token=1e6, recomputed_flops=3e5)
     assert stated is not None
     assert (stated.mfu_palm, stated.hfu_palm) == pytest.approx((0.5, 0.65))
+
+
+def of_layers(num_layers, num_heads, head_width, *, num_parameters, num_matmul_parameters):
+    return ModelShape(
+        num_parameters,
+        num_parameters - num_matmul_parameters,
+        num_matmul_parameters,
+        num_parameters,
+        (AttentionShape(num_heads=num_heads, head_width=head_width),) * num_layers,
+    )
+
+
+LLAMA_1B = of_layers(16, 32, 64, num_parameters=1_235_814_400, num_matmul_parameters=1_235_746_816)
+GPT2 = of_layers(12, 12, 64, num_parameters=124_475_904, num_matmul_parameters=123_568_128)
+H200 = DEVICES["NVIDIA H200"]
+
+
+@pytest.mark.parametrize(
+    ("shape", "context_tokens", "num_logits", "num_tokens", "measured"),
+    [
+        (LLAMA_1B, 4096, 128_256, 524_288, 7.958),
+        (LLAMA_1B, 4096, 128_256, 65_536, 1.006),
+        (GPT2, 1024, 50_304, 524_288, 0.929),
+        (GPT2, 1024, 50_304, 65_536, 0.1196),
+    ],
+)
+def test_a_step_of_an_h200_is_planned_by_its_parts_within_a_twentieth_of_the_measured(
+    shape, context_tokens, num_logits, num_tokens, measured
+):
+    work = StepWork(
+        shape=shape,
+        flops=flops_per_token(shape, context_tokens),
+        num_logits=num_logits,
+        recomputed_flops=0.0,
+        num_tokens=num_tokens,
+    )
+    seconds = hopper_seconds(work, H200)
+    assert seconds is not None
+    assert seconds == pytest.approx(measured, rel=0.05)
+    again = hopper_seconds(replace(work, recomputed_flops=1e9), H200)
+    assert again is not None
+    assert again > seconds
+    assert hopper_seconds(work, DEVICES["NVIDIA B200"]) is None
+    assert hopper_seconds(work, None) is None
+    assert hopper_seconds(replace(work, shape=replace(shape, num_active_parameters=1)), H200) is None
+    on_one = replace(BATCH, num_ranks=1)
+    speed = expected_speed(Cluster(name="a"), PEAK, on_one, flops_per_token=1e5, by_parts=seconds)
+    assert speed is not None
+    assert speed.step_seconds == pytest.approx(seconds)
+    assert speed.source == HOPPER_SOURCE
+    stated = expected_speed(Cluster(name="a", mfu=0.5), PEAK, on_one, flops_per_token=1e5, by_parts=seconds)
+    assert stated is not None
+    assert stated.source == "cluster.mfu"

@@ -8,14 +8,14 @@ from lmtrain.accounting.batches import BatchPlan
 from lmtrain.accounting.budgets import horizon
 from lmtrain.accounting.cluster import Peak
 from lmtrain.accounting.machine.number_formats import PrecisionBytes
-from lmtrain.accounting.model.flops import block_forward_flops, flops_per_token, seen_tokens
+from lmtrain.accounting.model.flops import FlopsPerToken, block_forward_flops, flops_per_token, seen_tokens
 from lmtrain.accounting.model.memory import TrainedParameters, state_bytes
 from lmtrain.accounting.model.model_shape import ModelShape
 from lmtrain.accounting.options.optimizer import OptimizerFacts
 from lmtrain.accounting.options.parts import RecomputeFacts
 from lmtrain.accounting.options.strategy import ModelSpread
 from lmtrain.accounting.training_plan.communication import CommunicationVolume, step_communication
-from lmtrain.accounting.training_plan.expected_speed import expected_speed, rate_of
+from lmtrain.accounting.training_plan.expected_speed import StepWork, expected_speed, hopper_seconds, rate_of
 from lmtrain.accounting.training_plan.generation_plan import GenerationPlan, generation_plan
 from lmtrain.accounting.training_plan.offload_plan import OffloadPlan, planned_offload
 from lmtrain.accounting.training_plan.plan import Plan, Speed
@@ -72,7 +72,7 @@ def make_plan(config: RunConfig, facts: PlanFacts) -> Plan:
     )
     seen = seen_tokens(batch.context_tokens, documents=documents)
     offload = _offload(config, facts)
-    speed = _speed(config, facts, flops_per_token=flops.palm, seen=seen, sent=sent, offload=offload)
+    speed = _speed(config, facts, flops=flops, seen=seen, sent=sent, offload=offload)
     trusted = speed if facts.trusts_assumed_speed or cluster.mfu else None
     plan = Plan(
         shape=shape,
@@ -119,11 +119,15 @@ def _recompute(config: RunConfig) -> RecomputeFacts:
     return facts_of(config.recompute.values, RecomputeFacts, allowed=config.allowed) or RecomputeFacts()
 
 
+def _optimizer(config: RunConfig) -> OptimizerFacts:
+    return require_facts(config.optimizer.values, OptimizerFacts, allowed=config.allowed)
+
+
 def _offload(config: RunConfig, facts: PlanFacts) -> OffloadPlan | None:
     """Return a device's optimizer state in host memory, None where the device keeps it."""
     if not config.optimizer_cpu_offload:
         return None
-    optimizer = require_facts(config.optimizer.values, OptimizerFacts, allowed=config.allowed).state
+    optimizer = _optimizer(config).state
     held = state_bytes(facts.parameters, precision=facts.bytes_of, optimizer=optimizer)
     num_parts = config.spread.num_shards(facts.batch.num_ranks) * config.spread.tensor_ranks
     return planned_offload(held // num_parts, device=config.cluster.device)
@@ -159,7 +163,7 @@ def _speed(
     config: RunConfig,
     facts: PlanFacts,
     *,
-    flops_per_token: float,
+    flops: FlopsPerToken,
     seen: float,
     sent: CommunicationVolume,
     offload: OffloadPlan | None,
@@ -167,14 +171,25 @@ def _speed(
     """Return the time of a step, with the products recomputed in its backward pass."""
     num_block_parameters = facts.parameters.num_block_matrix(facts.shape)
     again = block_forward_flops(facts.shape, num_block_parameters=num_block_parameters, seen=seen)
+    recomputed = _recompute(config).share * again
+    work = StepWork(
+        shape=facts.shape,
+        flops=flops,
+        num_logits=(facts.shape.num_matmul_parameters - num_block_parameters) / max(1, facts.shape.width),
+        recomputed_flops=recomputed,
+        num_tokens=facts.batch.tokens_per_step,
+    )
+    updates_in_one_pass = not _optimizer(config).state.step_bytes  # as AdamW does, with which it was measured
+    is_known = facts.batch.num_ranks == 1 and facts.is_compiled and facts.bytes_of.matmul == "bf16"
     return expected_speed(
         config.cluster,
         facts.peak,
         facts.batch,
-        flops_per_token=flops_per_token,
+        flops_per_token=flops.palm,
         calibration=calibration_of(config, facts.batch),
         sent=sent,
-        recomputed_flops=_recompute(config).share * again,
+        recomputed_flops=recomputed,
+        by_parts=hopper_seconds(work, config.cluster.known_device) if is_known and updates_in_one_pass else None,
         offload_seconds=(offload.seconds or 0.0) if offload else 0.0,
         bubble_share=config.spread.pipeline.bubble_share(facts.batch.accumulation_micro_steps),
     )
