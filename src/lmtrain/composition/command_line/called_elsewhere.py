@@ -12,7 +12,6 @@ answer before the names that it answers:
 - `together`: two words, and the one in their place.
 """
 
-import json
 import re
 import shlex
 from collections.abc import Mapping, Sequence
@@ -22,6 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from lmtrain.composition.command_line.paths import NAMED_BY_PEOPLE, conf_folder, is_key_of_training
+from lmtrain.storage import foreign_json
 
 TABLE: Final = Path(__file__).with_name("settings_elsewhere.json")
 REASON: Final = "!"
@@ -61,7 +61,7 @@ class SettingsElsewhere:
 @cache
 def settings_elsewhere() -> SettingsElsewhere:
     """Read the table."""
-    table: dict[str, Any] = json.loads(TABLE.read_text())
+    table: dict[str, Any] = foreign_json.read(TABLE)
     parts: dict[str, Mapping[str, str]] = {key: table[key] for key in ("words", "reasons", "special")}
     by_name = {
         key: {name: answer for answer, names in part.items() for name in names.split()} for key, part in parts.items()

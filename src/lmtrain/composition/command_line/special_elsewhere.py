@@ -1,6 +1,5 @@
 """The words for settings of other programs that take arithmetic, or a look at this machine's files."""
 
-import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -27,6 +26,7 @@ from lmtrain.composition.command_line.meant_options import option_meant
 from lmtrain.composition.command_line.model_proportions import FEED_FORWARD, WIDTH, feed_forward_at
 from lmtrain.composition.command_line.paths import conf_folder
 from lmtrain.errors import ConfigurationError
+from lmtrain.storage import foreign_json
 
 BASE: Final = "runs/base"
 LONGEST_TIMEOUT: Final = 1_000_000  # seconds
@@ -211,8 +211,8 @@ def _size_of(path: Path) -> int | None:
     """Count the entries in the tokenizer.json of a folder, None without one."""
     file = path / "tokenizer.json" if path.is_dir() else path
     try:
-        read = json.loads(file.read_text())
-        return len({*read["model"]["vocab"], *(each["content"] for each in read.get("added_tokens", []))})
+        content = foreign_json.read(file)
+        return len({*content["model"]["vocab"], *(each["content"] for each in content.get("added_tokens", []))})
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
