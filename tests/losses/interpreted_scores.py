@@ -48,6 +48,27 @@ def main() -> None:
     rule = Rule(torch.float32, 3, 0.1, -100, None, AsTheyAre())
     check(logits, torch.full_like(targets, -100), rule, gradients=True, off_by=0.0)
     print("as eager")
+    check_extremes()
+
+
+def check_extremes() -> None:
+    """Check rows with a first part of -inf, with huge logits and with NaN, and a target that is no word."""
+    for dtype, huge in ((torch.float32, 1e30), (torch.float16, 6e4)):
+        for soft_cap in (None, 15.0):
+            logits, _ = logits_of(6, 9000, dtype)
+            logits[0, :5000], logits[1, 4096:8192], logits[2, 7], logits[3, :4096] = -torch.inf, -torch.inf, huge, -huge
+            logits[4], logits[5, 5000] = -huge, torch.nan
+            rule = Rule(dtype, 6, 1e-3, -100, soft_cap, AsTheyAre())
+            targets = torch.arange(8994, 9000)
+            expected = score_logits(logits.clone(), targets, rule, gradients=True)
+            found = score_on_gpu(logits, targets, rule, gradients=True)
+            torch.testing.assert_close(found, expected, equal_nan=True, rtol=2e-3, atol=1e-4)
+            print("as eager")
+    logits, _ = logits_of(3, 50, torch.float32)
+    nats, _, _ = score_on_gpu(
+        logits, torch.tensor([-1, 50, 49]), Rule(torch.float32, 3, 0.0, 0, None, AsTheyAre()), gradients=True
+    )
+    assert nats.isnan().tolist() == [True, True, False]
 
 
 if __name__ == "__main__":

@@ -1,5 +1,8 @@
+from types import SimpleNamespace
+
 import torch
 
+from lmtrain.models import swiglu as module
 from lmtrain.models.swiglu import has_kernel, swiglu
 
 
@@ -9,3 +12,9 @@ def test_on_a_cpu_it_is_the_product_as_torch_differentiates_it():
     assert not has_kernel(gate_up)
     torch.testing.assert_close(swiglu(gate_up), gate * gate.sigmoid() * up)
     assert torch.autograd.gradcheck(swiglu, gate_up)
+
+
+def test_double_precision_on_a_gpu_is_left_to_torch(monkeypatch):
+    monkeypatch.setattr(module, "CAN_LAUNCH", True)
+    assert has_kernel(SimpleNamespace(is_cuda=True, dtype=torch.bfloat16))
+    assert not has_kernel(SimpleNamespace(is_cuda=True, dtype=torch.float64))

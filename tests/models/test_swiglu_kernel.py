@@ -37,6 +37,17 @@ def test_the_gradient_is_autograd_s_in_double_precision(on_cpu, shape, dtype, of
     assert (gate_up.grad.double() - exact.grad).norm() <= off_by * exact.grad.norm()
 
 
+@pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning")  # of NumPy, in the interpreter
+def test_extreme_numbers_have_torch_s_gradient_and_nan_stays(on_cpu):
+    numbers = torch.tensor([0.0, 1.0, -30.0, 120.0, -120.0, 1e30, -1e30, torch.inf, -torch.inf, torch.nan])
+    gate_up = torch.cartesian_prod(numbers, numbers).requires_grad_()
+    for of_product in (1.0, 1e30, torch.nan):
+        gradients = torch.full((len(gate_up), 1), of_product)
+        (found,) = torch.autograd.grad(swiglu_of(gate_up), gate_up, gradients)
+        (expected,) = torch.autograd.grad(swiglu._product(gate_up), gate_up, gradients)
+        torch.testing.assert_close(found, expected, equal_nan=True)
+
+
 def test_the_operator_keeps_torch_s_rules_and_takes_numbers_in_any_order_of_memory(on_cpu):
     gate_up, of_product = torch.randn(6, 4).t(), torch.randn(3, 4).t()
     torch.library.opcheck(swiglu_gradient, (gate_up, of_product))

@@ -20,8 +20,11 @@ def test_triton_with_a_compiler_and_python_s_headers_launches(monkeypatch):
     assert can_launch()
     monkeypatch.setattr(shutil, "which", lambda _: None)
     assert not can_launch()
-    monkeypatch.setenv("CC", "a compiler")
+    monkeypatch.setattr(shutil, "which", {"gcc": "/usr/bin/gcc", "icx": "/opt/icx"}.get)
+    monkeypatch.setenv("CC", "icx")
     assert can_launch()
+    monkeypatch.setenv("CC", "removed")  # Triton takes it all the same
+    assert not can_launch()
 
 
 def test_without_the_headers_or_triton_it_does_not(monkeypatch, tmp_path):

@@ -21,9 +21,8 @@ from lmtrain.errors import ConfigurationError
 from lmtrain.losses.base import Compiler, TokenLoss
 from lmtrain.models.head import OutputHead, Rounding
 from lmtrain.models.loss import Loss, LossTotal
-from lmtrain.models.triton_kernels import CAN_LAUNCH
+from lmtrain.models.triton_kernels import CAN_LAUNCH, KERNEL_DTYPES
 
-KERNEL_DTYPES: Final = frozenset({torch.bfloat16, torch.float16, torch.float32})
 FP32_SUMS: Final = frozenset({torch.bfloat16, torch.float16})  # of products, by cuBLAS into an fp32 total
 Scores = Callable[..., tuple[Tensor, Tensor, Tensor | None]]  # as `score_logits`
 MIN_CHUNKS = 8  # at small batches too, for less memory there as well

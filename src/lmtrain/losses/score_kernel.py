@@ -57,10 +57,12 @@ def _score(
     target = tl.load(targets + row)
     logits += row * NUM_LOGITS
     is_valid = target != ignore_index
-    aimed = tl.load(logits + tl.where(is_valid, target, 0)).to(tl.float32)
+    aim = tl.where(is_valid, target, 0)
+    is_word = (aim >= 0) & (aim < NUM_LOGITS)
+    aimed = tl.load(logits + aim, is_word, other=float("nan")).to(tl.float32)  # not another row's memory
     if HAS_CAP:
         aimed = _capped(aimed, cap)
-    largest, total = float("-inf"), 0.0
+    largest, total = -3.4028234663852886e38, 0.0  # fp32's least: logits of -inf are -inf below it, not NaN
     for first in range(0, NUM_LOGITS, COLUMNS):
         column = first + tl.arange(0, COLUMNS)
         score = tl.load(logits + column, column < NUM_LOGITS, other=float("-inf")).to(tl.float32)
@@ -71,7 +73,7 @@ def _score(
         largest = larger
     of_row = tl.log(total) + largest
     tl.store(log_z + row, tl.where(is_valid, of_row, 0.0))
-    tl.store(nats + row, tl.where(is_valid, of_row - aimed, 0.0))
+    tl.store(nats + row, tl.where(is_valid, tl.log(total) - (aimed - largest), 0.0))
     if HAS_GRADIENT:
         gradient += row * NUM_LOGITS
         aim = tl.where(is_valid, target, -1).to(tl.int32)

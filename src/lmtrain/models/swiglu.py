@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from typing_extensions import override
 
-from lmtrain.models.triton_kernels import CAN_LAUNCH
+from lmtrain.models.triton_kernels import CAN_LAUNCH, KERNEL_DTYPES
 
 
 def swiglu(gate_up: Float[Tensor, "*N E"]) -> Float[Tensor, "*N F"]:
@@ -22,7 +22,7 @@ def swiglu(gate_up: Float[Tensor, "*N E"]) -> Float[Tensor, "*N F"]:
 
 def has_kernel(gate_up: Tensor) -> bool:
     """Tell whether the kernel of the gradient runs on these."""
-    return CAN_LAUNCH and gate_up.is_cuda
+    return CAN_LAUNCH and gate_up.is_cuda and gate_up.dtype in KERNEL_DTYPES
 
 
 def _product(gate_up: Tensor) -> Tensor:
