@@ -93,6 +93,7 @@ def of_layers(num_layers, num_heads, head_width, *, num_parameters, num_matmul_p
 LLAMA_1B = of_layers(16, 32, 64, num_parameters=1_235_814_400, num_matmul_parameters=1_235_746_816)
 GPT2 = of_layers(12, 12, 64, num_parameters=124_475_904, num_matmul_parameters=123_568_128)
 H200 = DEVICES["NVIDIA H200"]
+BF16 = Peak(flops=989.4e12, source="NVIDIA H200 bf16 dense")
 
 
 @pytest.mark.parametrize(
@@ -109,20 +110,25 @@ def test_a_step_of_an_h200_is_planned_by_its_parts_within_a_twentieth_of_the_mea
 ):
     work = StepWork(
         shape=shape,
+        width=shape.width,
         flops=flops_per_token(shape, context_tokens),
         num_logits=num_logits,
         recomputed_flops=0.0,
         num_tokens=num_tokens,
     )
-    seconds = hopper_seconds(work, H200)
+    seconds = hopper_seconds(work, H200, BF16)
     assert seconds is not None
     assert seconds == pytest.approx(measured, rel=0.05)
-    again = hopper_seconds(replace(work, recomputed_flops=1e9), H200)
+    again = hopper_seconds(replace(work, recomputed_flops=1e9), H200, BF16)
     assert again is not None
     assert again > seconds
-    assert hopper_seconds(work, DEVICES["NVIDIA B200"]) is None
-    assert hopper_seconds(work, None) is None
-    assert hopper_seconds(replace(work, shape=replace(shape, num_active_parameters=1)), H200) is None
+    assert hopper_seconds(work, DEVICES["NVIDIA B200"], BF16) is None
+    assert hopper_seconds(work, None, BF16) is None
+    assert hopper_seconds(work, H200, None) is None
+    assert hopper_seconds(replace(work, shape=replace(shape, num_active_parameters=1)), H200, BF16) is None
+    slow = hopper_seconds(work, H200, replace(BF16, flops=BF16.flops / 10))  # as cluster.peak_flops states
+    assert slow is not None
+    assert num_tokens * work.flops.palm / (slow * BF16.flops / 10) < 0.8
     on_one = replace(BATCH, num_ranks=1)
     speed = expected_speed(Cluster(name="a"), PEAK, on_one, flops_per_token=1e5, by_parts=seconds)
     assert speed is not None

@@ -9,6 +9,7 @@ from lmtrain.accounting.cluster import Peak
 from lmtrain.accounting.machine.number_formats import PrecisionBytes
 from lmtrain.accounting.model.memory import TrainedParameters
 from lmtrain.accounting.model.model_shape import AttentionShape, ModelShape
+from lmtrain.composition.planning import make_plan as planning
 from lmtrain.composition.planning.make_plan import PlanFacts, make_plan
 from tests.accounting.training_plan.test_charts_of_plan import PLAN
 from tests.configs import config_of
@@ -70,3 +71,13 @@ def test_a_step_takes_the_forward_flops_of_its_blocks_again(name, share):
     assert speed is not None
     assert speed.step_seconds == pytest.approx(10 * (model + share * again) / (0.4 * PEAK.flops))
     assert speed.mfu_palm == pytest.approx(0.4 * model / (model + share * again))
+
+
+def test_the_residual_stream_of_a_step_is_as_wide_as_the_model_not_as_its_heads(monkeypatch):
+    found = []
+    monkeypatch.setattr(planning, "hopper_seconds", lambda work, *_: found.append(work))
+    config = config_of("model=qwen_3_0_6b", "optimizer=adamw", "scaling=none", "cluster=h200_1x")
+    heads = (AttentionShape(num_heads=16, head_width=128),)
+    num_matmul = 1024 * 151_936 + 800  # of the head, and of the blocks
+    make_plan(config, facts(config, shape=ModelShape(num_matmul, 0, num_matmul, num_matmul, heads)))
+    assert (found[0].width, found[0].num_logits) == (1024, 151_936)

@@ -24,21 +24,22 @@ from lmtrain.accounting.training_plan.utilization import training_seconds
 
 HOPPER_SOURCE: Final = "assumed, by the shares of its peaks that an H200 reached"
 HOPPER: Final = ("NVIDIA H100", "NVIDIA H200", "NVIDIA GH200")
-PRODUCTS: Final = 0.74  # of the dense peak; 0.736 and 0.742
-NARROW_ATTENTION, WIDE_ATTENTION, WIDE_HEAD = 0.32, 0.45, 128  # of the peak; 0.332 and 0.299 at head width 64
+PRODUCTS: Final = 0.74  # of the dense peak; 0.736 and 0.741
+NARROW_ATTENTION, WIDE_ATTENTION, WIDE_HEAD = 0.32, 0.45, 128  # of the peak; 0.332 and 0.297 at head width 64
 EXECUTED: Final = 14 / 12  # of attention's products: its backward pass computes the scores again
 MEMORY: Final = 0.88  # of the data sheet's bandwidth: a copy's
-STREAM_BYTES: Final = 187  # of a token for each layer and number of the residual stream; 207 and 168
-SCORE_BYTES: Final = 6.6  # of a logit; 6.5 and 6.6
+STREAM_BYTES: Final = 187  # of a token for each layer and number of the residual stream; 207 and 167
+SCORE_BYTES: Final = 6.6  # of a logit; 6.5 and 6.6, our kernel by itself
 UPDATE_BYTES: Final = 53  # of a parameter and step, for its norm, AdamW and its copy in bf16; 53 and 54
 BETWEEN: Final = 1.03  # the Trainer's step over its kernels; 1.01 and 1.04
 
 
 @dataclass(frozen=True, kw_only=True)
 class StepWork:
-    """A step's computing: the model, its FLOPs and logits of a token, and the FLOPs of a token computed again."""
+    """A step's computing: the model, the width of its residual stream, a token's FLOPs, logits and FLOPs done again."""
 
     shape: ModelShape
+    width: int
     flops: FlopsPerToken
     num_logits: float
     recomputed_flops: float
@@ -113,17 +114,22 @@ def rate_of(cluster: Cluster, speed: Speed | None, *, num_ranks: int) -> Rate:
     )
 
 
-def hopper_seconds(work: StepWork, device: Device | None) -> float | None:
-    """Return the seconds of a step; None for other devices, and for a mixture of experts."""
+def hopper_seconds(work: StepWork, device: Device | None, peak: Peak | None) -> float | None:
+    """Return the seconds of a step; None for other devices, without a peak, and for a mixture of experts."""
     shape = work.shape
-    if device is None or not device.name.startswith(HOPPER) or shape.num_active_parameters < shape.num_parameters:
+    if (
+        peak is None
+        or device is None
+        or not device.name.startswith(HOPPER)
+        or shape.num_active_parameters < shape.num_parameters
+    ):
         return None
     products = 6 * shape.num_matmul_parameters - 2 * shape.num_frozen_matmul_parameters
     is_wide = max((layer.head_width for layer in shape.attention), default=0) >= WIDE_HEAD
     attention_share = WIDE_ATTENTION if is_wide else NARROW_ATTENTION
     computing = (products + work.recomputed_flops) / PRODUCTS
     computing += EXECUTED * (work.flops.causal - products) / attention_share
-    moved = len(shape.attention) * shape.width * STREAM_BYTES + work.num_logits * SCORE_BYTES
+    moved = len(shape.attention) * work.width * STREAM_BYTES + work.num_logits * SCORE_BYTES
     bandwidth = MEMORY * device.memory_bytes_per_second
     updated = UPDATE_BYTES * (shape.num_parameters - shape.num_frozen_parameters) / bandwidth
-    return BETWEEN * (work.num_tokens * (computing / device.half + moved / bandwidth) + updated)
+    return BETWEEN * (work.num_tokens * (computing / peak.flops + moved / bandwidth) + updated)

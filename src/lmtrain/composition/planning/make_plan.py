@@ -14,6 +14,7 @@ from lmtrain.accounting.model.model_shape import ModelShape
 from lmtrain.accounting.options.optimizer import OptimizerFacts
 from lmtrain.accounting.options.parts import RecomputeFacts
 from lmtrain.accounting.options.strategy import ModelSpread
+from lmtrain.accounting.quantities import parse_quantity
 from lmtrain.accounting.training_plan.communication import CommunicationVolume, step_communication
 from lmtrain.accounting.training_plan.expected_speed import StepWork, expected_speed, hopper_seconds, rate_of
 from lmtrain.accounting.training_plan.generation_plan import GenerationPlan, generation_plan
@@ -172,10 +173,12 @@ def _speed(
     num_block_parameters = facts.parameters.num_block_matrix(facts.shape)
     again = block_forward_flops(facts.shape, num_block_parameters=num_block_parameters, seen=seen)
     recomputed = _recompute(config).share * again
+    width = _stream_width(config, facts.shape)
     work = StepWork(
         shape=facts.shape,
+        width=width,
         flops=flops,
-        num_logits=(facts.shape.num_matmul_parameters - num_block_parameters) / max(1, facts.shape.width),
+        num_logits=(facts.shape.num_matmul_parameters - num_block_parameters) / max(1, width),
         recomputed_flops=recomputed,
         num_tokens=facts.batch.tokens_per_step,
     )
@@ -189,7 +192,15 @@ def _speed(
         calibration=calibration_of(config, facts.batch),
         sent=sent,
         recomputed_flops=recomputed,
-        by_parts=hopper_seconds(work, config.cluster.known_device) if is_known and updates_in_one_pass else None,
+        by_parts=hopper_seconds(work, config.cluster.known_device, facts.peak)
+        if is_known and updates_in_one_pass
+        else None,
         offload_seconds=(offload.seconds or 0.0) if offload else 0.0,
         bubble_share=config.spread.pipeline.bubble_share(facts.batch.accumulation_micro_steps),
     )
+
+
+def _stream_width(config: RunConfig, shape: ModelShape) -> int:
+    """Return the model's own width: the heads of Qwen3 are together wider than its residual stream."""
+    width = config.model.values.get("width")
+    return shape.width if width is None else int(parse_quantity(width, "model.width"))
