@@ -81,3 +81,6 @@ def test_the_residual_stream_of_a_step_is_as_wide_as_the_model_not_as_its_heads(
     num_matmul = 1024 * 151_936 + 800  # of the head, and of the blocks
     make_plan(config, facts(config, shape=ModelShape(num_matmul, 0, num_matmul, num_matmul, heads)))
     assert (found[0].width, found[0].num_logits) == (1024, 151_936)
+    eager = config_of("attention=eager", "optimizer=adamw", "scaling=none", "cluster=h200_1x")
+    make_plan(eager, facts(eager))
+    assert len(found) == 1  # the shares are those of a fused attention

@@ -10,12 +10,13 @@ from lmtrain.errors import ConfigurationError
 class AttentionFacts:
     """An attention; `measured_as` is the target of a kernel with the same memory, where its own cannot be measured.
 
-    `chooses`: it picks the fastest kernel of the device.
+    `chooses`: it picks the fastest kernel of the device. `is_fused`: one kernel, without scores in memory.
     """
 
     group: ClassVar[str] = "attention"
     measured_as: str | None = None
     chooses: bool = False
+    is_fused: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)

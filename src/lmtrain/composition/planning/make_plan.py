@@ -12,7 +12,7 @@ from lmtrain.accounting.model.flops import FlopsPerToken, block_forward_flops, f
 from lmtrain.accounting.model.memory import TrainedParameters, state_bytes
 from lmtrain.accounting.model.model_shape import ModelShape
 from lmtrain.accounting.options.optimizer import OptimizerFacts
-from lmtrain.accounting.options.parts import RecomputeFacts
+from lmtrain.accounting.options.parts import AttentionFacts, RecomputeFacts
 from lmtrain.accounting.options.strategy import ModelSpread
 from lmtrain.accounting.quantities import parse_quantity
 from lmtrain.accounting.training_plan.communication import CommunicationVolume, step_communication
@@ -120,6 +120,13 @@ def _recompute(config: RunConfig) -> RecomputeFacts:
     return facts_of(config.recompute.values, RecomputeFacts, allowed=config.allowed) or RecomputeFacts()
 
 
+def _is_attention_fused(config: RunConfig, facts: PlanFacts) -> bool:
+    found = facts_of(
+        config.attention.values, AttentionFacts, allowed=config.allowed, on_gpu=True, is_compiled=facts.is_compiled
+    )
+    return found is None or found.is_fused
+
+
 def _optimizer(config: RunConfig) -> OptimizerFacts:
     return require_facts(config.optimizer.values, OptimizerFacts, allowed=config.allowed)
 
@@ -184,6 +191,7 @@ def _speed(
     )
     updates_in_one_pass = not _optimizer(config).state.step_bytes  # as AdamW does, with which it was measured
     is_known = facts.batch.num_ranks == 1 and facts.is_compiled and facts.bytes_of.matmul == "bf16"
+    is_known = is_known and _is_attention_fused(config, facts)
     return expected_speed(
         config.cluster,
         facts.peak,

@@ -10,6 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from typing_extensions import override
 
+from lmtrain.accounting.options.parts import AttentionFacts
 from lmtrain.models.attention.base import Attention, KernelTarget
 from lmtrain.models.attention.masks import Prepared, mask_of, repeat_heads, seen_tokens
 
@@ -53,6 +54,11 @@ class Blocked(Attention):
     @override
     def describe(self, place: KernelTarget) -> str:
         return f"blocked: products over blocks of rows on {place.device_type}"
+
+
+def blocked_facts() -> AttentionFacts:
+    """Keep the scores of one block of rows after the other in memory."""
+    return AttentionFacts(is_fused=False)
 
 
 blocked = Blocked()

@@ -10,6 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from typing_extensions import override
 
+from lmtrain.accounting.options.parts import AttentionFacts
 from lmtrain.models.attention.base import Attention, KernelTarget
 from lmtrain.models.attention.masks import Prepared, mask_of, repeat_heads, seen_tokens
 
@@ -42,6 +43,11 @@ class Eager(Attention):
     @override
     def describe(self, place: KernelTarget) -> str:
         return "eager: plain operations, scores of all pairs in memory"
+
+
+def eager_facts() -> AttentionFacts:
+    """Keep the scores of all pairs in memory."""
+    return AttentionFacts(is_fused=False)
 
 
 eager = Eager()
