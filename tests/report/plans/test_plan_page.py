@@ -82,3 +82,12 @@ def test_passes_over_a_small_text_are_a_number_that_people_read():
     few, many = (text_of(replace(PLAN, epoch_tokens=n), Advice((), is_possible=True), title="x") for n in (1000, 2))
     assert "2.4 over 1.0K tokens\n" in few
     assert "1,200 over 2 tokens; those after 4 teach ever less" in many
+
+
+def test_a_context_far_below_the_model_s_is_pointed_at():
+    said = "of at most 80 tokens a sequence: batch.context_tokens=80"
+    assert said in text_of(replace(PLAN, most_context_tokens=80), Advice((), is_possible=True), title="small")
+    for most in (None, 79):
+        assert "at most" not in text_of(
+            replace(PLAN, most_context_tokens=most), Advice((), is_possible=True), title="small"
+        )

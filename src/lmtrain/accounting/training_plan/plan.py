@@ -45,8 +45,8 @@ class Plan:
     the whole context. `peak_flops` is of one device; `peak_source` says where it is from, or why there is none.
     `measured_flops` is the device's measured rate of products, its roofline. `device_bytes` is one device's memory.
     `single_device_tokens_per_second` is measured on one device by itself, for the efficiency of several.
-    `epoch_tokens` are those of all training rows once, padding included. `components` count
-    parameters by part, `source_epochs` how often each source of a mixture is read.
+    `epoch_tokens` are those of all training rows once, padding included. `most_context_tokens` is the model's limit.
+    `components` count parameters by part, `source_epochs` how often each source of a mixture is read.
     """
 
     shape: ModelShape
@@ -55,6 +55,7 @@ class Plan:
     flops_per_token: FlopsPerToken
     train_tokens: int | None = None
     epoch_tokens: int | None = None
+    most_context_tokens: int | None = None
     source_epochs: Mapping[str, float] = field(default_factory=dict[str, float])
     seen_tokens: int | None = None
     peak_flops: float | None = None

@@ -90,6 +90,7 @@ def make_plan(config: RunConfig, facts: PlanFacts) -> Plan:
         train_tokens=facts.train_tokens,
         epoch_tokens=_epoch_tokens(config, facts),
         seen_tokens=seen if documents else None,
+        most_context_tokens=_most_context(config),
         peak_flops=facts.peak.flops if facts.peak else None,
         peak_source=facts.peak.source if facts.peak else facts.peak_source,
         measured_flops=facts.measured_flops,
@@ -125,6 +126,11 @@ def _is_attention_fused(config: RunConfig, facts: PlanFacts) -> bool:
         config.attention.values, AttentionFacts, allowed=config.allowed, on_gpu=True, is_compiled=facts.is_compiled
     )
     return found is None or found.is_fused
+
+
+def _most_context(config: RunConfig) -> int | None:
+    most = config.model.values.get("max_context_tokens")
+    return int(most) if isinstance(most, int) else None
 
 
 def _optimizer(config: RunConfig) -> OptimizerFacts:

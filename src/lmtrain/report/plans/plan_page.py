@@ -13,6 +13,7 @@ from lmtrain.report.plans.plan_advice import Advice
 from lmtrain.report.show import plain_text, show
 
 Rows = list[tuple[str, str]]
+SHORT_CONTEXT = 8  # times as long is the model's limit, from where a plan says so
 # Up to four passes over a text are worth nearly as much as new text (Muennighoff et al., arXiv:2305.16264).
 WORTHWHILE_EPOCHS = 4
 # Kinds that take turns: the reason where one is not there.
@@ -84,6 +85,7 @@ def _run(plan: Plan) -> Rows:
             f"{format_quantity(run.tokens)} in {format_count(run.steps, 'step')}, as budget.{run.limited_by} says",
         ),
         ("tokens a step", f"{batch.tokens_per_step:,} = {_product(plan)}"),
+        *_short_context(batch.context_tokens, plan.most_context_tokens),
         ("tokens/parameter", f"{format_ratio(run.tokens / plan.shape.num_parameters)} (20 is compute-optimal)"),
     ]
     if plan.epochs is not None:
@@ -96,6 +98,13 @@ def _run(plan: Plan) -> Rows:
             )
         )
     return rows
+
+
+def _short_context(context_tokens: int, most: int | None) -> Rows:
+    """Point at the model's context where the run's is far below it: a default is for small models."""
+    if most is None or most < SHORT_CONTEXT * context_tokens:
+        return []
+    return [("", f"of at most {most:,} tokens a sequence: batch.context_tokens={most}")]
 
 
 def _epochs(epochs: float, epoch_tokens: int) -> str:
