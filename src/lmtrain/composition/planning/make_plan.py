@@ -90,7 +90,6 @@ def make_plan(config: RunConfig, facts: PlanFacts) -> Plan:
         train_tokens=facts.train_tokens,
         epoch_tokens=_epoch_tokens(config, facts),
         seen_tokens=seen if documents else None,
-        most_context_tokens=_most_context(config),
         peak_flops=facts.peak.flops if facts.peak else None,
         peak_source=facts.peak.source if facts.peak else facts.peak_source,
         measured_flops=facts.measured_flops,
@@ -108,6 +107,7 @@ def _with_more(plan: Plan, config: RunConfig, facts: PlanFacts, *, offload: Offl
     plan = replace(
         plan,
         is_compiled=facts.is_compiled,
+        most_context_tokens=_most_context(config),
         single_device_tokens_per_second=single_device_speed(config, plan.batch),
         offload=offload,
         scaling=config.scaling,
