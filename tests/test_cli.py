@@ -81,6 +81,7 @@ def test_an_unknown_verb_names_the_nearest_and_the_others(capsys: pytest.Capture
     ("words", "said"),
     [
         (["finetune", "data=x"], "there is no such command; write `lmtrain train init_from=RUN task=sft`"),
+        (["resume", "runs/a"], "write the same `lmtrain train` command again, which goes on with its run."),
         (["show"], "lmtrain: lmtrain show lacks RUN; `lmtrain ls` lists the runs."),
         (["plan", "source=files", "source.paths=[/nonexistent]"], "source.paths: /nonexistent does not exist"),
     ],

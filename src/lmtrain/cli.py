@@ -39,13 +39,13 @@ def main(words: Sequence[str] | None = None) -> int:
 
 def _refuse_verb(verb: str, rest: Sequence[str]) -> int:
     """Name the nearest verb, the command of other programs' verb, or the command of settings without one."""
-    from lmtrain.composition.command_line.called_elsewhere import CALLED_VERBS
+    from lmtrain.composition.command_line.called_verbs import CALLED_VERBS
     from lmtrain.composition.command_line.forgotten_verb import forgotten_verb, is_setting
 
-    if is_setting(verb, rest):
-        _tell(f"lmtrain: {forgotten_verb([verb, *rest])}")
-    elif command := CALLED_VERBS.get(verb):
+    if (command := CALLED_VERBS.get(verb)) and not "".join(rest[:1]).startswith("="):
         _tell(f"lmtrain {verb}: there is no such command; write {command}.")
+    elif is_setting(verb, rest):
+        _tell(f"lmtrain: {forgotten_verb([verb, *rest])}")
     else:
         print(f"lmtrain {verb}: there is no such command.{suggest(verb, VERBS)}\n\n{usage()}", file=sys.stderr)
     return EXIT_CONFIGURATION

@@ -76,6 +76,10 @@ def answers() -> Iterator[tuple[str, ...]]:
         for value in choice.answers:
             found = equivalent(name, value or "3", [])
             yield (*found.words, *found.implied)
+    for by_value in table.values.values():
+        for answer in by_value.values():
+            found = filled(answer, "gpt2")
+            yield (*found.words, *found.implied)
     for name, kind in table.special.items():
         found = equivalent(name, SPECIAL.get(kind, "8"), [])
         yield (*found.words, *found.implied)

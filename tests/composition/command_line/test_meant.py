@@ -49,6 +49,34 @@ from lmtrain.errors import ConfigurationError
         (["--resume", "runs/a"], "resume=runs/a."),
         (["resume=True"], "resume=must (or nothing: the same command again goes on with its run)."),
         (["resume=no"], "resume=never (a new run in place of the one there)."),
+        (
+            ["--init_from=resume", "lr=1e-3"],  # nanoGPT
+            "resume=must optimizer.lr=1e-3.\n  --init_from=resume: resume=must (or nothing: the same command again "
+            "goes on with its run)",
+        ),
+        (["init_from=scratch", "lr=1e-3"], "optimizer.lr=1e-3."),
+        (
+            ["--init_from=gpt2-xl"],
+            "init_from=runs/base (after `hf download gpt2-xl --local-dir base` and `lmtrain import hf base runs/base`; "
+            "model=gpt2_1558m starts from random weights).",
+        ),
+        (["cluster=h100_8x", "gpus=16", "batch.tokens_per_step=8192"], "cluster.num_nodes=2."),
+        (
+            ["cluster=h100_8x", "--num_nodes", "2", "--tp", "4"],
+            "cluster.num_nodes=2 strategy=tensor strategy.tensor_size=4.",
+        ),
+        (["debug=tiny", "train.txt"], "source=files 'source.paths=[train.txt]'."),
+        (["--device=cpu", "a.txt", "b.jsonl"], "trainer.accelerator=cpu source=files 'source.paths=[a.txt,b.jsonl]'."),
+        (["--data", "my.txt"], "source=files 'source.paths=[my.txt]'."),
+        (["budget=flops"], "budget.flops=1e15 (an example)."),
+        (
+            ["budget=usd"],
+            "budget.usd=10 cluster.usd_per_gpu_hour=2 (an example, of 2 dollars for an hour of one device).",
+        ),
+        (["gpu=h100"], "cluster=h100_8x (a node of eight; of one: cluster.devices_per_node=1 beside it)."),
+        (["eval_split=0.1"], "data.folder.validation_fraction=0.1."),
+        (["early_stopping=3"], "'callbacks=[default,early_stopping]' callbacks.early_stopping.patience=3."),
+        (["--fsdp", "full_shard auto_wrap"], "strategy=fsdp."),
         (["max_iters=100", "eval_interval=10"], "budget.steps=100 callbacks.validation.every_steps=10."),
         (["max_steps=100"], "budget.steps=100."),
         (
@@ -180,6 +208,7 @@ from lmtrain.errors import ConfigurationError
         (["optimizer.lr=", "1e-3"], "optimizer.lr=1e-3."),
         (["budget.tokens=20", "M"], "budget.tokens=20M."),
         (["run.name=my", "long", "run", "seed=1"], "run.name=my_long_run."),
+        (["source.paths=my", "notes.txt"], "'source.paths=my notes.txt'."),
         (["run.root=my", "runs"], "'run.root=my runs'."),
         (["[a b"], "source=files 'source.paths=[a, b]'."),
         (["seed=1", "-m", "[my/a,", "my/b]"], "source=files 'source.paths=[my/a, my/b]'."),
@@ -227,6 +256,10 @@ def test_a_setting_of_other_programs_without_an_equivalent_is_told_why() -> None
         parse_arguments(["--data.foo", "x"])
     with pytest.raises(ConfigurationError, match=r"^logger=tb2: there is no such .*\.\ndropout=1: .*leave it out\.$"):
         parse_arguments(["--logger", "tb2", "dropout=1"])
+    with pytest.raises(ConfigurationError, match=r"^gpus=8: a node of cluster=h100_8x has 8 devices; leave it out\.$"):
+        parse_arguments(["cluster=h100_8x", "gpus=8"])
+    with pytest.raises(ConfigurationError, match=r"^gpu=0: .* CUDA_VISIBLE_DEVICES=1 before .*; leave it out\.$"):
+        parse_arguments(["gpu=0"])
     with pytest.raises(ConfigurationError, match="by --config-dir FOLDER experiment=NAME"):
         parse_arguments(["config/train_gpt2.py"])
 

@@ -39,6 +39,12 @@ def test_a_setting_of_another_option_than_the_chosen_one_is_left_out() -> None:
 
 # Commands as the programs' own examples have them, with the words that are not to be missing here.
 COMMANDS = {
+    "nanoGPT": (
+        "config/train_shakespeare_char.py --device=cpu --compile=False --eval_iters=20 --log_interval=1 "
+        "--block_size=64 --batch_size=12 --n_layer=4 --n_head=4 --n_embd=128 --max_iters=2000 "
+        "--lr_decay_iters=2000 --dropout=0.0 --init_from=scratch",
+        "trainer.accelerator=cpu compile=none batch.context_tokens=64 batch.tokens_per_step=768 model.width=128",
+    ),
     "torchtitan": (
         "--model.name llama3 --model.flavor 8B --training.steps 1000 --training.local_batch_size 8 "
         "--training.seq_len 8192 --parallelism.data_parallel_shard_degree -1 "

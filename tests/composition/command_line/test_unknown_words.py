@@ -43,6 +43,7 @@ def test_an_unknown_option_names_those_made_of_its_word_or_the_nearest(option: s
         ("tokenizer", "tiktoken", "tiktoken's are on the hub; write tokenizer=huggingface tokenizer.name=gpt2."),
         ("data", "my/notes", "source.name=my/notes."),
         ("data", ".", "a folder or file of your own is source=files 'source.paths=[.]'."),
+        ("data", "my.txt", "a folder or file of your own is source=files 'source.paths=[my.txt]'."),
         ("source", "openwebtext", "wikitext; data sets of Hugging Face are source=hf_dataset source.name=OWNER/NAME."),
         ("budget", "10M", "an amount is the value of a key; write budget.tokens=10M."),
         ("budget", "10min", "budget.hours=10min."),

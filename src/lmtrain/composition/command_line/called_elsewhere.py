@@ -9,6 +9,7 @@ answer before the names that it answers:
   the group, its name elsewhere and its spellings need none; an answer of a reason begins with !;
 - `reasons`: no setting here, and why;
 - `special`: kinds of settings whose answer takes arithmetic, or a look at this machine's files;
+- `values`: by a key of ours, its values elsewhere, with an answer as in `choices`;
 - `together`: two words, and the one in their place.
 """
 
@@ -51,6 +52,7 @@ class SettingsElsewhere:
     choices: Mapping[str, ChoiceElsewhere]
     reasons: Mapping[str, str]
     special: Mapping[str, str]
+    values: Mapping[str, Mapping[str, str]]
     together: Mapping[frozenset[str], str]
     names: Mapping[str, tuple[str, ...]]
 
@@ -69,6 +71,10 @@ def settings_elsewhere() -> SettingsElsewhere:
     choices = [(each["names"].split(), ChoiceElsewhere(each["group"], each["values"])) for each in table["choices"]]
     return SettingsElsewhere(
         **by_name,
+        values={
+            key: {name: answer for names, answer in by_value.items() for name in names.split()}
+            for key, by_value in table["values"].items()
+        },
         together={frozenset(words.split()): word for words, word in table["together"].items()},
         choices={name: choice for names, choice in choices for name in names},
         names={answer: tuple(names.split()) for part in parts.values() for answer, names in part.items()},
@@ -276,13 +282,4 @@ NO_OPTION: Final[Mapping[str, Mapping[str, str]]] = {
         **dict.fromkeys(("expert", "experts", "expert_parallel", "ep"), EXPERTS),
         **dict.fromkeys(("context", "context_parallel", "cp", "ring", "ulysses", "sequence_parallel"), SEQUENCE),
     },
-}
-TUNED: Final = (
-    "`lmtrain train init_from=RUN task=sft`, and adapter=lora for a few weights alone; RUN may be an imported folder"
-)
-# Verbs of other programs, with the command here.
-CALLED_VERBS: Final[Mapping[str, str]] = {
-    **dict.fromkeys(("finetune", "fine-tune", "fine_tune", "sft", "lora"), TUNED),
-    "pretrain": "`lmtrain train`",
-    "resume": "the same `lmtrain train` command again, which goes on with its run",
 }

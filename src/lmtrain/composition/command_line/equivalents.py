@@ -36,8 +36,18 @@ NAMED_BY: Final = {"source": "dataset", "data": "dataset", "model": "model_name_
 
 def is_switch(name: str) -> bool:
     """Tell whether a setting elsewhere, or a group here, is on without a value, as --bf16 and --packing."""
-    choice = settings_elsewhere().choices.get(name)
-    return "true" in (choice.answers if choice else CALLED_OPTIONS.get(name, {}))
+    table = settings_elsewhere()
+    choice = table.choices.get(name)
+    return "true" in table.values.get(name, {}) or "true" in (
+        choice.answers if choice else CALLED_OPTIONS.get(name, {})
+    )
+
+
+def switched(key: str, value: str, words: Sequence[str]) -> Equivalent | None:
+    """Return the answer to another program's value of a key of ours, None for a value that may be its own."""
+    answers = settings_elsewhere().values.get(key)
+    answer = answers.get(value.lower()) if answers else None
+    return None if answer is None or has_own_folder(words) or Path(value).exists() else filled(answer, value)
 
 
 def equivalent(name: str, value: str, words: Sequence[str]) -> Equivalent:
@@ -91,11 +101,17 @@ def chosen(group: str, value: str, words: Sequence[str]) -> Equivalent:
         return Equivalent((f"{group}={meant}",), why_nearest(group, value))
     if amount := amount_meant(group, value):
         return Equivalent((amount,))
-    if group in NAMED_BY and (Path(value).exists() or group == "tokenizer"):
+    if group in NAMED_BY and (Path(value).exists() or group == "tokenizer" or _is_text(group, value)):
         return place_of(NAMED_BY[group], value, words)
     from lmtrain.composition.command_line.unknown_words import unknown_option  # OmegaConf: only to refuse
 
     return Equivalent((), unknown_option(group, value, known).rstrip("."))
+
+
+def _is_text(group: str, value: str) -> bool:
+    from lmtrain.composition.command_line.bare_words import is_text_file  # only to refuse
+
+    return group == "data" and is_text_file(value)
 
 
 def _no_key(key: str, value: str, words: Sequence[str]) -> Equivalent | None:

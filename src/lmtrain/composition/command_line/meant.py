@@ -6,19 +6,18 @@ The first words of a new user are `lr=1e-3`, `--epochs 3` or `batch_size=32`: ea
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from lmtrain.composition.command_line.called_elsewhere import Equivalent, name_elsewhere, options_of, quoted
 from lmtrain.composition.command_line.equivalents import (
-    FALSE,
     NO_VALUE,
-    TRUE,
     Together,
     answered_together,
     chosen,
     equivalent,
     is_switch,
+    switched,
 )
 from lmtrain.composition.command_line.flags import has_own_folder, known_flags
 from lmtrain.composition.command_line.meant_options import option_meant, why_nearest
@@ -29,15 +28,6 @@ FLAGS_OF_HYDRA: Final = ("run", "hydra")  # refused with a replacement elsewhere
 AMOUNT: Final = re.compile(r"[\d.]+")
 UNIT: Final = re.compile(r"[A-Za-z]{1,4}")
 NO_SPACE: Final = "no space belongs around ="
-GOES_ON: Final = "or nothing: the same command again goes on with its run"
-# A key of ours typed as a switch: the words to type, by its value.
-SWITCHED: Final = {
-    "resume": {
-        **dict.fromkeys(TRUE, Equivalent(("resume=must",), GOES_ON)),
-        **dict.fromkeys(FALSE, Equivalent(("resume=never",), "a new run in place of the one there")),
-    },
-}
-FILES: Final = (".yaml", ".yml", ".py", ".toml", ".json")
 
 
 class MeantWord(ConfigurationError):
@@ -59,28 +49,40 @@ def refuse_foreign_words(words: Sequence[str], *, flags: frozenset[str]) -> None
     """
     last = ""  # the override before this word
     foreign: list[ForeignWord] = []
-    taken = 0  # words that are the value of the foreign flag before them
+    answered: set[int] = set()
     for index, word in enumerate(words):
         previous, following = (words[index - 1] if index else ""), words[index + 1 :]
-        if taken:
-            taken -= 1
+        if index in answered:
             continue
+        is_value = previous in flags or (
+            previous.startswith("--") and "=" not in previous and index - 1 not in answered
+        )
+        found: list[ForeignWord] = []
         if word.startswith("--"):
             found = _with_dashes(word, following, words, known=flags)
-            taken = max((each.num_taken for each in found), default=0)
+        elif not word.startswith("-") and ("=" in word or not is_value):
+            found = _alone(words, index, last if last == previous else "")
+            if not found:
+                _refuse_spaces(words, index, last)
+                found = _called_elsewhere(word, words)
+            last = word
+        if found:
+            answered |= {*range(index, index + 1 + max(each.num_taken for each in found))}
             foreign += found
-        if word.startswith("-") or ((previous in flags or previous.startswith("--")) and "=" not in word):
-            continue
-        _refuse_spaces(words, index, last)
-        foreign += _called_elsewhere(word, words)
-        _refuse_switch(word)
-        last = word
     if foreign:
-        foreign += _options_elsewhere(words)
-        answered = {part for each in foreign for part in each.typed.split()}
-        own = [word for word in words if word not in answered and not unknown_beside([word], [])]
-        found = ForeignWords(foreign, own, unknown_beside(words, [each.typed for each in foreign]))
-        raise found.refusal(answered_together([each.meant for each in foreign], own))
+        raise _refusal(foreign, words, answered)
+
+
+def _refusal(foreign: Sequence["ForeignWord"], words: Sequence[str], answered: set[int]) -> ConfigurationError:
+    """Return the refusal of such words, of options of others beside them, and of words known nowhere."""
+    from lmtrain.composition.command_line.cluster_elsewhere import on_cluster  # only to refuse
+
+    options = _options_elsewhere(words)
+    found = [replace(each, meant=on_cluster(each.meant, words)) for each in (*foreign, *options)]
+    theirs = {word for index, word in enumerate(words) if index in answered} | {each.typed for each in options}
+    own = [word for word in words if word not in theirs and not unknown_beside([word], [])]
+    whole = ForeignWords(found, own, unknown_beside(words, [each.typed for each in found]))
+    return whole.refusal(answered_together([each.meant for each in found], own))
 
 
 def unknown_beside(words: Sequence[str], answered: Sequence[str]) -> list[str]:
@@ -119,6 +121,15 @@ class ForeignWord:
     num_taken: int = 0
 
     @property
+    def reason(self) -> str:
+        """Return the rule that the word breaks."""
+        if self.typed.startswith("--"):
+            return "a key has no dashes"
+        if "=" not in self.typed:
+            return "a text is the value of a key"
+        return f"{self.key} has no such value" if is_key_of_training(self.key) else f"there is no key {self.key}"
+
+    @property
     def answer(self) -> str:
         """Return the words to type, with their note, or the reason why there are none."""
         words, note = " ".join(map(quoted, self.meant.words)), self.meant.note
@@ -152,8 +163,7 @@ class ForeignWords:
         else:
             one = self.words[0]
             notes = "; ".join(note for note in (one.meant.note, *together.notes) if note)
-            reason = "a key has no dashes" if one.typed.startswith("--") else f"there is no key {one.key}"
-            found = MeantWord(one.typed, reason, meant + (f" ({notes})" if notes else ""))
+            found = MeantWord(one.typed, one.reason, meant + (f" ({notes})" if notes else ""))
         found.foreign = self
         return found
 
@@ -172,19 +182,21 @@ def _with_dashes(
     if not elsewhere:
         values = values[:1]
     if not equals:
-        value = ",".join(values) or ("true" if is_switch(elsewhere or key) or key in SWITCHED else NO_VALUE)
+        value = ",".join(values) or ("true" if is_switch(elsewhere or key) else NO_VALUE)
     typed = " ".join((word, *values))
     if elsewhere:
         return [ForeignWord(typed, key, equivalent(elsewhere, value, words), len(values))]
-    switched = SWITCHED.get(key, {}).get(value.lower())
-    return [ForeignWord(typed, key, switched or chosen(key, value, words), len(values))]
+    return [ForeignWord(typed, key, switched(key, value, words) or chosen(key, value, words), len(values))]
 
 
-def _refuse_switch(word: str) -> None:
-    """Refuse `resume=true`."""
-    key, _, value = word.lstrip("+").partition("=")
-    if meant := SWITCHED.get(key, {}).get(value.lower()):
-        raise MeantWord(word, f"{key} is no switch", f"{' '.join(meant.words)} ({meant.note})")
+def _alone(words: Sequence[str], index: int, last: str) -> list[ForeignWord]:
+    """Return a text, or a file of settings, without a key."""
+    if re.search(r"=|^~", words[index]) or words[index + 1 : index + 2][:1] == ["="]:
+        return []
+    from lmtrain.composition.command_line.bare_words import place_alone  # only to refuse
+
+    place = place_alone(words[index:], last)
+    return [ForeignWord(" ".join(words[index : index + place[0]]), "", place[1], place[0] - 1)] if place else []
 
 
 def _refuse_spaces(words: Sequence[str], index: int, last: str) -> None:
@@ -209,10 +221,7 @@ def _refuse_spaces(words: Sequence[str], index: int, last: str) -> None:
     if word.startswith("["):
         items = ", ".join(re.split(r"[\s,]+", rest.strip("[], ")))
         raise MeantWord(rest, "a list is the value of a key", f"source=files 'source.paths=[{items}]'")
-    fix = "`--help` lists both"
-    if word.endswith(FILES):
-        fix += "; settings in a file are FOLDER/experiment/NAME.yaml, by --config-dir FOLDER experiment=NAME"
-    raise ConfigurationError(f"{word} is not KEY=VALUE or GROUP=OPTION; {fix}.")
+    raise ConfigurationError(f"{word} is not KEY=VALUE or GROUP=OPTION; `--help` lists both.")
 
 
 def _refuse_apart(node: str, word: str) -> None:
@@ -243,6 +252,8 @@ def _options_elsewhere(words: Sequence[str]) -> list[ForeignWord]:
 
 def _called_elsewhere(word: str, words: Sequence[str]) -> list[ForeignWord]:
     key, equals, value = word.lstrip("+").partition("=")
+    if meant := switched(key, value, words):
+        return [ForeignWord(word, key, meant)]
     name = name_elsewhere(key) if equals and not is_key_of_training(key) else ""
     return [ForeignWord(word, key, equivalent(name, value, words))] if name else []
 

@@ -17,7 +17,7 @@ from lmtrain.composition.command_line.trials import single
 from lmtrain.errors import ConfigurationError
 
 # Keys whose values are to divide one another.
-DIVIDED: Final = ("batch.", "trainer.", "strategy")
+DIVIDED: Final = ("batch.", "trainer.", "cluster.", "strategy")
 # Where weights come from: perhaps a folder that is still to be made.
 STARTS: Final = ("init_from", "resume")
 SHOWN: Final = ("--cfg", "-c", "--resolve", "job", "all", "hydra")  # nothing is printed here

@@ -51,7 +51,9 @@ def number_as_option(problem: str, overrides: Iterable[str], conf: Path) -> str 
 
 def _not_an_option(group: str, option: str) -> str:
     """Say where a path or a name on the hub belongs, "" for another word."""
-    if group in OF_TEXT and (option.startswith((".", "~", "/")) or Path(option).exists()):
+    from lmtrain.composition.command_line.bare_words import is_text_file  # only to refuse
+
+    if group in OF_TEXT and (option.startswith((".", "~", "/")) or Path(option).exists() or is_text_file(option)):
         return f"a folder or file of your own is source=files 'source.paths=[{option}]'"
     if group in OF_TEXT and "/" in option:
         return (

@@ -1,0 +1,48 @@
+"""Words without a key that are places: texts to train on, and other programs' files of settings."""
+
+import re
+from collections.abc import Sequence
+from itertools import takewhile
+from pathlib import Path
+from typing import Final
+
+from lmtrain.composition.command_line.called_elsewhere import Equivalent
+from lmtrain.composition.command_line.paths import is_key_of_training, key_of
+
+SETTINGS: Final = (".yaml", ".yml", ".py", ".toml", ".json")
+IN_A_FILE: Final = (
+    "settings in a file are FOLDER/experiment/NAME.yaml, by --config-dir FOLDER experiment=NAME; no other file is read"
+)
+TEXT: Final = re.compile(r"\.(?:txt|md|jsonl|csv|parquet)(?:\.gz|\.zst)?$")
+# Keys whose values are places or names, perhaps with a space.
+WITH_SPACES: Final = ("run.", "source.", "data.", "init_from", "resume")
+
+
+def place_alone(words: Sequence[str], last: str) -> tuple[int, Equivalent] | None:
+    """Return the answer to the places that these words begin with, and their number; None for other words.
+
+    `last` is the setting right before them, whose value may have been cut at a space.
+    """
+    _, equals, value = last.partition("=")
+    if equals and (key_of(last).startswith(WITH_SPACES) or Path(f"{value} {words[0]}").exists()):
+        return None
+    if words[0].endswith(SETTINGS):
+        return 1, Equivalent((), IN_A_FILE)
+    texts = [*takewhile(_is_text, words)]
+    return (len(texts), Equivalent(("source=files", f"source.paths=[{','.join(texts)}]"))) if texts else None
+
+
+def is_text_file(word: str) -> bool:
+    """Tell whether a word is the name of a text."""
+    return TEXT.search(word) is not None
+
+
+def _is_text(word: str) -> bool:
+    if "=" in word or word.startswith(("-", "[", "~")) or is_key_of_training(word):
+        return False
+    if is_text_file(word):
+        return True
+    try:
+        return Path(word).is_file() or any(is_text_file(file.name) for file in Path(word).iterdir())
+    except OSError:
+        return False

@@ -1,0 +1,28 @@
+import pytest
+
+from lmtrain.composition.command_line.called_elsewhere import Equivalent
+from lmtrain.composition.command_line.cluster_elsewhere import on_cluster
+
+
+@pytest.mark.parametrize(
+    ("word", "typed", "found"),
+    [
+        ("trainer.devices=16", ["cluster=h100_8x"], ("cluster.num_nodes=2",)),
+        ("trainer.devices=12", ["cluster=h100_8x"], ("cluster.devices_per_node=12",)),
+        ("trainer.devices=4", ["--cluster", "h100_8x"], ("cluster.devices_per_node=4",)),
+        ("trainer.devices=4", ["cluster=h200_1x"], ("cluster.devices_per_node=4",)),
+        ("trainer.devices=8", ["cluster=h100_8x"], ()),
+        ("trainer.num_nodes=2", ["cluster=h100_8x"], ("cluster.num_nodes=2",)),
+        ("seed=2", ["cluster=h100_8x"], ("seed=2",)),
+        ("trainer.devices=16", ["cluster=none_such"], ("trainer.devices=16",)),
+        ("trainer.devices=16", [], ("trainer.devices=16",)),
+    ],
+)
+def test_numbers_of_devices_are_a_named_cluster_s(word: str, typed: list[str], found: tuple[str, ...]) -> None:
+    assert on_cluster(Equivalent((word,)), typed).words == found
+
+
+@pytest.mark.parametrize(("number", "implied"), [(4, ()), (16, ("cluster.num_nodes=2",))])
+def test_devices_that_a_strategy_wants_are_left_out_where_a_node_has_them(number, implied) -> None:
+    wanted = Equivalent(("strategy=tensor",), implied=(f"trainer.devices={number}",))
+    assert on_cluster(wanted, ["cluster=h100_8x"]).implied == implied
