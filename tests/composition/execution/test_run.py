@@ -38,10 +38,10 @@ def _process_is_left_as_found(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
         logging.getLogger(name).setLevel(level)
 
 
-def done(step: int, *, of: int, rank: int = 0) -> bool:
+def done(step: int, *, of: int, rank: int = 0, path: str = "runs/cat/checkpoints/step_1") -> bool:
     horizon = SimpleNamespace(steps=of, limited_by="tokens", seconds=None, most_steps=of)
-    context = SimpleNamespace(plan=SimpleNamespace(horizon=horizon), folder="runs/cat", is_main_process=rank == 0)
-    facts = CheckpointFacts(path=Path("x"), step=step, tokens=step * 1000, identity={}, metrics={})
+    context = SimpleNamespace(plan=SimpleNamespace(horizon=horizon), folder=Path("runs/cat"), is_main_process=rank == 0)
+    facts = CheckpointFacts(path=Path(path), step=step, tokens=step * 1000, identity={}, metrics={})
     return is_done(SimpleNamespace(context=context), facts)
 
 
@@ -50,11 +50,11 @@ def test_a_budget_of_time_is_spent_by_all_attempts_together(earlier_seconds: flo
     horizon = SimpleNamespace(steps=100_000, limited_by="hours", seconds=100.0, most_steps=None)
     context = SimpleNamespace(
         plan=SimpleNamespace(horizon=horizon),
-        folder="runs/cat",
+        folder=Path("runs/cat"),
         is_main_process=False,
         earlier_seconds=earlier_seconds,
     )
-    facts = CheckpointFacts(path=Path("x"), step=40, tokens=4000, identity={}, metrics={})
+    facts = CheckpointFacts(path=Path("runs/cat/checkpoints/step_40"), step=40, tokens=4000, identity={}, metrics={})
     assert is_done(SimpleNamespace(context=context), facts) is is_spent
 
 
@@ -66,6 +66,14 @@ def test_a_budget_spent_exactly_is_done_and_the_first_rank_says_so(capsys: pytes
     assert told.startswith("Nothing left to do: runs/cat is at step 20 (20.0K tokens), the end of its budget.")
     assert "raise the budget" in told
     assert told.count("\n") == 1
+
+
+def test_a_fork_without_a_step_left_names_the_other_runs_checkpoint(capsys: pytest.CaptureFixture[str]) -> None:
+    assert done(20, of=20, path="runs/a/checkpoints/step_20")
+    told = capsys.readouterr().out
+    assert told.startswith("Nothing left to do: runs/a/checkpoints/step_20 is at step 20 (20.0K tokens), the end of")
+    assert "raise budget.tokens above it" in told
+    assert "`lmtrain generate runs/a`" in told
 
 
 def test_a_budget_that_is_not_spent_is_not_done(capsys: pytest.CaptureFixture[str]) -> None:

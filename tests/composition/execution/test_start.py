@@ -105,6 +105,13 @@ def test_a_model_that_is_refused_when_it_is_built_leaves_no_folder_of_its_own(
     assert job.folder.exists() == existed
 
 
+def test_a_new_run_with_nothing_left_to_train_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(start_module, "train", lambda job: 0)
+    job = make_job(tmp_path)
+    assert start(job, outer=None) == 0
+    assert not job.folder.exists()
+
+
 @pytest.mark.parametrize("name", ["../cat", "/cat", "a/../../cat", ".hidden"])
 def test_a_name_cannot_leave_the_folder_of_runs(tmp_path: Path, started: list[Any], name: str) -> None:
     with pytest.raises(ConfigurationError, match=r"run\.name="):

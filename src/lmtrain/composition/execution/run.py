@@ -25,7 +25,7 @@ from lmtrain.composition.stored_runs.going_on import going_on_line
 from lmtrain.composition.stored_runs.initial_weights import difference_line
 from lmtrain.composition.stored_runs.job import Job, config_hash
 from lmtrain.composition.stored_runs.left_out import leave_out, next_attempt, start_attempt
-from lmtrain.composition.stored_runs.resume import find_checkpoint, fork_step, remember_fork
+from lmtrain.composition.stored_runs.resume import find_checkpoint, fork_step, is_own, remember_fork
 from lmtrain.composition.stored_runs.step_texts import step_texts
 from lmtrain.errors import (
     EXIT_DONE,
@@ -252,8 +252,7 @@ def is_done(run: Run, checkpoint: CheckpointFacts) -> bool:
     has_time = horizon.seconds is None or run.context.earlier_seconds < horizon.seconds
     if has_time and (horizon.most_steps is None or checkpoint.step < horizon.most_steps):
         return False
-    where = f"{run.context.folder} is at step {checkpoint.step} ({format_quantity(checkpoint.tokens)} tokens)"
-    fix = "raise the budget to train on, or start anew with another run.name or resume=never"
+    where, fix = _end_and_fix(run, checkpoint)
     if has_time and checkpoint.step > horizon.steps:
         key = f"budget.{horizon.limited_by}"
         msg = f"{key} ends the run at step {horizon.steps}, which is already spent: {where}; {fix}."
@@ -261,6 +260,19 @@ def is_done(run: Run, checkpoint: CheckpointFacts) -> bool:
     if run.context.is_main_process:
         print(f"Nothing left to do: {where}, the end of its budget. To go on, {fix}.")
     return True
+
+
+def _end_and_fix(run: Run, checkpoint: CheckpointFacts) -> tuple[str, str]:
+    """Say whose checkpoint is at the end of the budget, and the ways on from there."""
+    folder, at = run.context.folder, f"at step {checkpoint.step} ({format_quantity(checkpoint.tokens)} tokens)"
+    if is_own(checkpoint, folder):
+        fix = "raise the budget to train on, or start anew with another run.name or resume=never"
+        return f"{folder} is {at}", fix
+    fix = (
+        f"raise budget.{run.context.plan.horizon.limited_by} above it; without that {folder} trains nothing and has no "
+        f"checkpoint, and the model is that of `lmtrain generate {checkpoint.path.parents[1]}`"
+    )
+    return f"{checkpoint.path} is {at}", fix
 
 
 def quiet_libraries() -> None:

@@ -41,7 +41,7 @@ def find_checkpoint(job: Job) -> CheckpointFacts | None:
         return None
     if resume not in ("auto", "must"):
         facts = _checkpoint_at(Path(resume))
-        return facts if _is_own(facts, job.folder) else _fork_or_go_on(job, facts)
+        return facts if is_own(facts, job.folder) else _fork_or_go_on(job, facts)
     fork = read_fork(job.folder)
     facts = _newest(job.folder) or (_checkpoint_at(fork.checkpoint) if fork else None)
     if facts is None and resume == "must":
@@ -51,7 +51,7 @@ def find_checkpoint(job: Job) -> CheckpointFacts | None:
 
 def fork_step(job: Job, checkpoint: CheckpointFacts | None) -> int | None:
     """Return the step of the fork of a run resumed from `checkpoint`; None without a fork."""
-    if checkpoint is not None and not _is_own(checkpoint, job.folder):
+    if checkpoint is not None and not is_own(checkpoint, job.folder):
         return checkpoint.step
     fork = read_fork(job.folder)
     return fork.step if fork else None
@@ -59,7 +59,7 @@ def fork_step(job: Job, checkpoint: CheckpointFacts | None) -> int | None:
 
 def remember_fork(job: Job, checkpoint: CheckpointFacts) -> None:
     """Note and tell where a fork begins, before its first step."""
-    if _is_own(checkpoint, job.folder):
+    if is_own(checkpoint, job.folder):
         return
     write_json(job.folder / FORK, {"checkpoint": str(checkpoint.path.resolve()), "step": checkpoint.step})
     print(
@@ -93,7 +93,8 @@ def _fork_or_go_on(job: Job, facts: CheckpointFacts) -> CheckpointFacts:
     )
 
 
-def _is_own(facts: CheckpointFacts, run_folder: Path) -> bool:
+def is_own(facts: CheckpointFacts, run_folder: Path) -> bool:
+    """Tell whether a checkpoint is of this run's own folder."""
     return facts.path.resolve().is_relative_to(run_folder.resolve())
 
 
