@@ -32,6 +32,14 @@ def test_lines_without_a_terminal_have_no_control_characters(make_run, capsys, m
     assert "bits/byte" in lines[-1]
 
 
+def test_a_budget_of_time_has_no_number_of_steps_before_its_first_ones(make_run, capsys):
+    run = make_run(steps=3)
+    run.context.last_step.seconds = 40.0
+    run.fit(Progress(every_seconds=0, context=run.context), TokenBudget(context=run.context))
+    words = "cat: 40s on the clock, in steps of 32, their number by the speed of the first ones; first step, and"
+    assert capsys.readouterr().out.splitlines()[0].startswith(words)
+
+
 def test_a_loss_is_not_repeated_on_lines_that_come_faster_than_the_log(make_run, capsys):
     run = make_run(steps=6)
     log, progress = StepLog(every_steps=4, context=run.context), Progress(every_seconds=0, context=run.context)

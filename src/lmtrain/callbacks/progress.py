@@ -73,13 +73,17 @@ class Progress(pl.Callback):
             )
             self._live.start()
         else:
-            steps, tokens_per_step = self._context.last_step.steps, self._context.plan.batch.tokens_per_step
-            _tell(
-                f"{self._context.folder.name}: {format_quantity(steps * tokens_per_step)} tokens in {steps} steps of "
-                f"{tokens_per_step}; {LABELS['first_step']}"
-            )
+            _tell(f"{self._context.folder.name}: {self._length()}; {LABELS['first_step']}")
             self._told_at = time.monotonic()
             threading.Thread(target=self._tell_of_pauses, daemon=True).start()
+
+    def _length(self) -> str:
+        """State the run's tokens and steps; under a budget of time its first steps' speed decides them."""
+        last, tokens_per_step = self._context.last_step, self._context.plan.batch.tokens_per_step
+        if last.seconds is None:
+            return f"{format_quantity(last.steps * tokens_per_step)} tokens in {last.steps} steps of {tokens_per_step}"
+        clock = format_quantity(last.seconds, "seconds")
+        return f"{clock} on the clock, in steps of {tokens_per_step}, their number by the speed of the first ones"
 
     @override
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
