@@ -1,6 +1,17 @@
+import re
+
+from lmtrain.accounting.observed.time_accounts import LOST, kind_words
 from lmtrain.report.ledger_page import text_of
 from lmtrain.report.run_ledger import read_ledger
+from lmtrain.tracking.timekeeping.stopwatch import KINDS
 from tests.report.ledger_folder import write
+from tests.tiny import PROJECT
+
+
+def test_the_docs_explain_every_kind_by_the_pages_name_for_it():
+    rows = re.findall(r"^\| ([\w ]+) \| `(\w+)` \|", (PROJECT / "docs/profiling.md").read_text(), flags=re.MULTILINE)
+    assert {key: name for name, key in rows} == {kind: kind_words(kind) for kind in (*KINDS, LOST)}
+    assert kind_words("preempted") == "CPU taken by others", "SLURM's word for an evicted job"
 
 
 def test_the_page_has_every_kind_its_share_and_the_sum(tmp_path):

@@ -58,13 +58,14 @@ def summary(monkeypatch):
 
 
 def test_a_summary_says_what_it_took(summary):
-    assert "1.5M tokens in 748 steps, 1min58s of training, 12.9K tokens/s, MFU 38.1% (PaLM), $0.01" in summary(FACTS)
+    speed = "12.9K tokens/s (timed over 1min58s after the first step)"
+    assert f"1.5M tokens in 748 steps, {speed}, MFU 38.1% (PaLM), $0.01" in summary(FACTS)
 
 
 def test_where_the_time_went_is_one_line_with_a_way_to_all_of_it(summary):
-    seconds = {"setup": 12.0, "compute": 70.0, "data_wait": 11.0, "logging": 3.0, "evaluation": 4.0}
+    seconds = {"setup": 12.0, "compute": 70.0, "data_wait": 11.0, "logging": 3.0, "preempted": 4.0}
     text = summary(replace(FACTS, time=TimeBalance(seconds=seconds, num_attempts=1)))
-    shares = "compute 70%, setup 12%, data wait 11%, evaluation 4%"
+    shares = "compute 70%, setup 12%, data wait 11%, CPU taken by others 4%"
     assert f"1min40s on the clock: {shares}; all of it: lmtrain ledger runs/cat\n" in text
     assert "on the clock" not in summary(FACTS), "nobody kept accounts"
     assert "tokens/s: " not in text, "no tokens counted"
@@ -73,13 +74,13 @@ def test_where_the_time_went_is_one_line_with_a_way_to_all_of_it(summary):
     told = "21.9K while computing, 12.9K over whole steps, 15.3K over the clock"
     assert f"\ntokens/s: {told}\n" in text
     text = summary(replace(FACTS, loss_share=0.33, speeds=over, time=TimeBalance(seconds=seconds, num_attempts=1)))
-    assert "12.9K tokens/s with loss (33% of all)" in text
+    assert "748 steps, 12.9K tokens/s with loss (33% of all; timed over" in text
     assert f"\ntokens/s with loss: {told}\n" in text
 
 
 def test_the_model_stands_beside_the_compressors_from_worst_to_best(summary):
     lines = summary(FACTS).splitlines()
-    start = lines.index("Bits per byte of held-out text: all, 655,776 bytes, windows of 256 tokens")
+    start = lines.index("Bits per byte of held-out text: all but the first token, 655,776 bytes, windows of 256 tokens")
     assert [line.split() for line in lines[start + 1 : start + 5]] == [
         ["before", "training", "8.030"],
         ["gzip", "-9", "1.930"],
@@ -179,6 +180,13 @@ def test_twice_the_budget_is_twice_of_each_of_several(summary):
     assert "budget.steps=40 budget.tokens=82.0K" in " ".join(summary(facts).split())
     exact = replace(FACTS, budget=1_531_904)
     assert "budget.tokens=3063808\n" in summary(exact), "3.06M would end it some steps early, 3.07M late"
+
+
+def test_a_run_of_one_step_is_offered_a_budget_of_two_or_none(summary):
+    one = replace(FACTS, step=1, tokens=2048, budget=5.0, other_budgets={"budget.steps": 20.0})
+    assert "budget.tokens=4096 budget.steps=40\n" in summary(one), "10 tokens are one step too"
+    assert "budget.tokens=6.0K\n" in summary(replace(one, budget=3000.0, other_budgets={}))
+    assert "train on" not in summary(replace(one, budget_key="budget.epochs", budget=0.01))
 
 
 def test_a_run_with_a_checkpoint_is_one_to_talk_to(summary):

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from lmtrain.accounting.observed.time_accounts import COMPUTE, LEVERS, TimeBalance
+from lmtrain.accounting.observed.time_accounts import COMPUTE, LEVERS, TimeBalance, kind_words
 from lmtrain.report.slow_ranks import MOST_SHOWN, SlowRanks
 
 # Of an eager run's computing, and the first compilation: benchmarks/results/compile_zen4_2cores_202611.md, which has
@@ -35,7 +35,7 @@ def biggest_lever(
     for kind, advice in LEVERS.items():
         waited = slow.seconds if slow and kind == WAITED_FOR else 0.0
         seconds = time.seconds.get(kind, 0.0) - waited
-        known.append(Lever(name=kind.replace("_", " "), seconds=seconds, advice=advice))
+        known.append(Lever(name=kind_words(kind), seconds=seconds, advice=advice))
     found = max(known, key=lambda lever: lever.seconds)
     return f"{found.name} {found.seconds / time.wall_seconds:.0%}: {found.advice}" if found.seconds > 0 else None
 

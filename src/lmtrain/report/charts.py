@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final, Protocol
 
+from lmtrain.accounting.observed.time_accounts import kind_words
 from lmtrain.accounting.quantities import format_count, format_quantity
 from lmtrain.report.markup import Markup, joined, tag
 
@@ -171,7 +172,9 @@ def time_bars(attempts: Sequence[Mapping[str, float]], *, kinds: Sequence[str]) 
         x = 0.0
         for kind in kinds:
             width = spent.get(kind, 0.0) / longest * WIDTH
-            title = tag("title", f"attempt {row + 1}: {words(kind)} {format_quantity(spent.get(kind, 0.0), 'seconds')}")
+            title = tag(
+                "title", f"attempt {row + 1}: {kind_words(kind)} {format_quantity(spent.get(kind, 0.0), 'seconds')}"
+            )
             if width > 0:
                 size = {"width": f"{width:.2f}", "height": BAR_HEIGHT - 6}
                 drawn.append(tag("rect", title, x=f"{x:.2f}", y=row * BAR_HEIGHT, fill=COLOURS[kind], **size))
@@ -184,14 +187,9 @@ def time_bars(attempts: Sequence[Mapping[str, float]], *, kinds: Sequence[str]) 
 
 def swatch(kind: str) -> Markup:
     """Return a kind's name after a square of its colour."""
-    return joined([square(COLOURS[kind]), words(kind)])
+    return joined([square(COLOURS[kind]), kind_words(kind)])
 
 
 def square(colour: str) -> Markup:
     """Return a square of a colour, to stand before the name of its curve or bar."""
     return joined([tag("span", "■", class_="swatch", style=f"color:{colour}"), Markup("&nbsp;")])
-
-
-def words(kind: str) -> str:
-    """Write a kind as words."""
-    return kind.replace("_", " ")

@@ -6,7 +6,7 @@ from rich.table import Table
 from rich.text import Text
 
 from lmtrain.accounting.observed.plan_and_fact import UTILIZATION, PlanAndFact
-from lmtrain.accounting.observed.time_accounts import COMPUTE
+from lmtrain.accounting.observed.time_accounts import COMPUTE, kind_words
 from lmtrain.accounting.quantities import format_count, format_quantity
 from lmtrain.report.run_ledger import RunLedger
 from lmtrain.report.run_speeds import speed_name, speed_words
@@ -61,7 +61,7 @@ def _time_table(ledger: RunLedger) -> Table:
         bar = "█" * max(round(share * BAR_COLUMNS), int(share > 0))
         style = "bold cyan" if kind == COMPUTE else "dim"
         seconds = format_quantity(ledger.time.seconds[kind], "seconds")
-        table.add_row(kind.replace("_", " "), seconds, f"{share:.1%}", Text(bar, style=style))
+        table.add_row(kind_words(kind), seconds, f"{share:.1%}", Text(bar, style=style))
     table.add_row("total", format_quantity(ledger.time.wall_seconds, "seconds"), "100.0%", "")
     return table
 
@@ -162,7 +162,7 @@ def reasons(found: PlanAndFact) -> list[tuple[str, str, str]]:
 def _reason(name: str, found: PlanAndFact) -> str:
     if name == UTILIZATION:
         return f"computing at {found.mfu:.1%} MFU, not {found.planned_mfu:.1%}"
-    return name.replace("_", " ")
+    return kind_words(name)
 
 
 def _signed(seconds: float) -> str:

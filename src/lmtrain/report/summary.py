@@ -13,6 +13,7 @@ from rich.rule import Rule
 from rich.text import Text
 
 from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE
+from lmtrain.accounting.observed.time_accounts import kind_words
 from lmtrain.accounting.quantities import format_count, format_quantity, parse_quantity
 from lmtrain.report.kept_flags import kept_flags
 from lmtrain.report.profile_page import profile_lines
@@ -24,6 +25,7 @@ from lmtrain.training.checkpointing.checkpoints import CheckpointFacts
 
 SAMPLE_LINES = 14
 NUM_KINDS_OF_TIME = 4
+ROUNDED_UP = frozenset({"budget.epochs", "budget.tokens_per_parameter", "budget.flops"})  # twice may be one step too
 
 
 def print_summary(folder: Path, *, allowed: Sequence[str] = ()) -> None:
@@ -60,10 +62,10 @@ def page(facts: RunFacts) -> RenderableType:
 def _took(facts: RunFacts) -> Text:
     said = [f"{format_quantity(facts.tokens)} tokens in {format_count(facts.step, 'step')}"]
     if facts.seconds is not None and facts.tokens_per_second is not None:
-        said.append(f"{format_quantity(facts.seconds, 'seconds')} of training")
-        name = speed_name(facts.loss_share)
-        share = f" ({facts.loss_share:.0%} of all)" if facts.loss_share <= ALL_OF_THEM else ""
-        said.append(f"{format_quantity(round(facts.tokens_per_second))} {name}{share}")
+        share = f"{facts.loss_share:.0%} of all; " if facts.loss_share <= ALL_OF_THEM else ""
+        speed = f"{format_quantity(round(facts.tokens_per_second))} {speed_name(facts.loss_share)}"
+        timed = f"timed over {format_quantity(facts.seconds, 'seconds')} after the first step"
+        said.append(f"{speed} ({share}{timed})")
     if facts.mfu_palm is not None:
         said.append(f"MFU {facts.mfu_palm:.1%} (PaLM)")
     if facts.usd is not None:
@@ -76,7 +78,7 @@ def _took(facts: RunFacts) -> Text:
 def _time(facts: RunFacts) -> Text:
     """Say where the clock's time went, the largest kinds first, and where to read all of it."""
     kinds = sorted(facts.time.seconds, key=lambda kind: -facts.time.seconds[kind])[:NUM_KINDS_OF_TIME]
-    shares = ", ".join(f"{kind.replace('_', ' ')} {facts.time.share(kind):.0%}" for kind in kinds)
+    shares = ", ".join(f"{kind_words(kind)} {facts.time.share(kind):.0%}" for kind in kinds)
     clock = format_quantity(facts.time.wall_seconds, "seconds")
     return Text(f"{clock} on the clock: {shares}; all of it: lmtrain ledger {shlex.quote(str(facts.folder))}")
 
@@ -88,7 +90,8 @@ def _speeds(facts: RunFacts) -> list[Text]:
 
 
 def _how_measured(held_out: HeldOutScore) -> str:
-    part = "all" if held_out.is_whole else f"the first {held_out.num_bytes / held_out.whole_bytes:.1%}"
+    whole = "all" if held_out.num_bytes == held_out.whole_bytes else "all but the first token"
+    part = whole if held_out.is_whole else f"the first {held_out.num_bytes / held_out.whole_bytes:.1%}"
     windows = f"windows of {held_out.context_tokens} tokens"
     return f"Bits per byte of held-out text: {part}, {held_out.num_bytes:,} bytes, {windows}"
 
@@ -145,13 +148,9 @@ def _named_checkpoints(facts: RunFacts) -> list[tuple[str, CheckpointFacts]]:
 
 
 def _next_commands(facts: RunFacts) -> list[Text]:
-    budgets = {facts.budget_key: facts.budget, **facts.other_budgets}
-    doubled = [_twice(key, amount) for key, amount in budgets.items()]
     anew = ("run.name=", "resume=")
-    onward = ("train on, to twice the budget", doubled)
-    if facts.ended not in ("FINISHED", "RUNNING"):
-        onward = (f"go on, from {'its checkpoint' if facts.last else 'the start'} to its budget", [])
-    commands = [(onward[0], command(facts, f"run.name={facts.name}", "resume=", *onward[1]))]
+    onward = _onward(facts)
+    commands = [(what, command(facts, f"run.name={facts.name}", "resume=", *budget)) for what, budget in onward]
     if facts.last is not None:
         allowed = kept_flags(config_dir=None, allowed=facts.allowed)
         commands.append(("talk to it", shlex.join(["lmtrain", "chat", str(facts.folder), *allowed])))
@@ -164,6 +163,20 @@ def _next_commands(facts: RunFacts) -> list[Text]:
     words = ["lmtrain", "ui" if facts.mlflow_run_id else "ls", *([facts.root] if facts.root != RunFacts.root else [])]
     commands.append(("see all runs", shlex.join(words)))
     return [line for what, words in commands for line in (Text(f"  # {what}", style="dim"), Text(f"  {words}"))]
+
+
+def _onward(facts: RunFacts) -> list[tuple[str, list[str]]]:
+    """Say how this run goes on and with which budgets; nothing where no budget is known to train another step."""
+    if facts.ended not in ("FINISHED", "RUNNING"):
+        return [(f"go on, from {'its checkpoint' if facts.last else 'the start'} to its budget", [])]
+    budgets = {facts.budget_key: facts.budget, **facts.other_budgets}
+    if facts.step != 1:
+        return [("train on, to twice the budget", [_twice(key, amount) for key, amount in budgets.items()])]
+    if budgets.keys() & ROUNDED_UP:
+        return []
+    if "budget.tokens" in budgets:
+        budgets["budget.tokens"] = max(budgets["budget.tokens"], facts.tokens)
+    return [("train on, to two steps or more", [_twice(key, amount) for key, amount in budgets.items()])]
 
 
 def _twice(key: str, amount: float) -> str:

@@ -11,6 +11,9 @@ COMPUTE: Final = "compute"
 STEP_KINDS: Final = (COMPUTE, "data_wait", "communication", "host_overhead")
 ONCE: Final = ("setup", "compile", LOST)  # paid once, not again by the rest of a run
 
+# The key is one that scripts read; to people, "preempted" is a job evicted by its scheduler.
+WORDS: Final = {"preempted": "CPU taken by others"}
+
 # Advice for each kind of time beside computing, given where it is the largest.
 LEVERS: Final[dict[str, str]] = {
     "setup": "longer runs, or prepare the data beforehand with `lmtrain prepare`",
@@ -25,6 +28,11 @@ LEVERS: Final[dict[str, str]] = {
     "preempted": "end the other work on these processors, or lower trainer.cpu_threads",
     LOST: "lower callbacks.checkpoint.every_seconds: what follows the last checkpoint is done again",
 }
+
+
+def kind_words(kind: str) -> str:
+    """Name a kind of time for people."""
+    return WORDS.get(kind, kind.replace("_", " "))
 
 
 @dataclass(frozen=True, kw_only=True)
