@@ -5,6 +5,7 @@ import pytest
 
 from lmtrain.errors import ConfigurationError, DataError
 from lmtrain.report.find_runs import find_run, find_runs
+from lmtrain.report.run_ledger import read_ledger
 from lmtrain.tracking.sweep_file import SweepFile
 from tests.report.compared_folder import write
 
@@ -28,6 +29,10 @@ def test_what_holds_no_run_is_refused_with_the_nearest_name(tmp_path):
         find_runs([tmp_path / "empty"])
     with pytest.raises(ConfigurationError, match="holds no run"):
         find_runs([tmp_path / "sweep-2"])
+    write(tmp_path / "runs/a")
+    for read in (find_run, read_ledger):
+        with pytest.raises(ConfigurationError, match=r"Did you mean 'runs/a'\?"):
+            read(tmp_path / "a")
     (tmp_path / "base/weights").mkdir(parents=True)
     (tmp_path / "base/import.json").touch()
     with pytest.raises(ConfigurationError, match=r"base is an imported folder and holds no run; [^?]*$"):

@@ -4,13 +4,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from lmtrain.errors import ConfigurationError, suggest
+from lmtrain.errors import ConfigurationError, did_you_mean, suggest
 from lmtrain.interop.imported_folder import is_imported
 from lmtrain.tracking.atomic_files import read_json
 from lmtrain.tracking.sweep_file import NAME as SWEEP_FILE
 from lmtrain.tracking.sweep_file import read_sweep
 
-NEARBY: Final = ("*/status.json", "*/*/status.json")  # of runs and sweeps beside a mistyped one
+RUNS: Final = "runs"  # run.root by default
+OF_RUNS: Final = "*/status.json"
+NEARBY: Final = (OF_RUNS, "*/*/status.json")  # of runs and sweeps beside a mistyped one
 
 
 def find_runs(paths: Sequence[Path]) -> list[Path]:
@@ -39,6 +41,14 @@ def find_run(path: Path) -> Path:
     return found[0]
 
 
+def nearest_run(path: Path, patterns: Sequence[str] = NEARBY) -> str:
+    """Return " Did you mean 'x'?" for a mistyped run beside a path, or runs/a for a; "" for none."""
+    known = {file.relative_to(path.parent).parts[0] for pattern in patterns for file in path.parent.glob(pattern)}
+    name = Path(RUNS) / path.name
+    is_below = (path.parent / name / "status.json").exists()
+    return did_you_mean([str(name)]) if is_below else suggest(path.name, known - {path.name})
+
+
 def names_sweep(path: Path) -> bool:
     """Tell whether a path is a sweep's: a folder with sweep.json, or runs/sweep-ID of one without a folder."""
     return (path / SWEEP_FILE).exists() or (not path.exists() and path.name.startswith("sweep-"))
@@ -52,11 +62,10 @@ def _runs_of(path: Path) -> list[Path]:
     if names_sweep(path) and not below:
         below = [run for run in _runs_below(path.parent) if read_json(run / "run.json").get("sweep") == path.name]
     if not below:
-        known = {file.relative_to(path.parent).parts[0] for pattern in NEARBY for file in path.parent.glob(pattern)}
         what = "is an imported folder and holds no run" if is_imported(path) else "holds no run"
         raise ConfigurationError(
             f"{path} {what}; give a run's folder, as runs/NAME, a folder with runs below it, or runs/sweep-ID "
-            f"of a sweep.{suggest(path.name, known - {path.name})}"
+            f"of a sweep.{nearest_run(path)}"
         )
     return below
 

@@ -16,9 +16,10 @@ from lmtrain.accounting.observed.time_accounts import (
     trained_share,
 )
 from lmtrain.accounting.training_plan.utilization import kwh, usd
-from lmtrain.errors import ConfigurationError, suggest
+from lmtrain.errors import ConfigurationError
 from lmtrain.report.biggest_lever import biggest_lever
 from lmtrain.report.event_rows import event_rows
+from lmtrain.report.find_runs import OF_RUNS, nearest_run
 from lmtrain.report.run_speeds import OVER, logged_speed, speeds
 from lmtrain.report.save_pauses import SavePauses, save_pauses
 from lmtrain.report.sent_bytes import SentBytes, sent_bytes
@@ -187,8 +188,7 @@ def read_ledger(folder: Path, *, points: Sequence[Point] | None = None) -> RunLe
     status = settled_status(folder)
     plan: dict[str, Any] = read_json(folder / "plan.json")
     if status is None or not (folder / "events" / "rank0.jsonl").exists():
-        names = sorted(path.name for path in folder.parent.glob("*") if (path / "status.json").exists())
-        near = suggest(folder.name, names)
+        near = nearest_run(folder, [OF_RUNS])
         raise ConfigurationError(f"{folder} is not the folder of a run, as runs/NAME is.{near}")
     attempts = read_attempts(folder, is_running=status.status == "RUNNING")
     if not any(row["name"] in (ACCOUNTS, READING) for row in event_rows(folder / "events" / "rank0.jsonl")):
