@@ -50,12 +50,13 @@ def launched_run(words: list[str], *, program: str, is_here: bool) -> LaunchedRu
     typed = [word for word in choices.overrides if word not in arguments.not_typed]
     config = _checked(values, typed, arguments.allowed_targets, is_here=is_here)
     from lmtrain.composition.parts.strategy import require_strategy_on_paper
+    from lmtrain.composition.rules.ranks import require_cluster
     from lmtrain.verbs.train import run_name
 
     name = run_name(config, typed, choices.options["model"], None)
     root = Path(config.run.root)
     run_path(root.absolute(), name)
-    _require_cluster(config)
+    require_cluster(config)
     _tell_misfits(words)
     require_strategy_on_paper(config)  # the ranks would refuse after their wait in a queue
     named = words if config.run.name else [*words, f"run.name={name}"]
@@ -90,20 +91,6 @@ def _require_no_secret(word: str) -> None:
             f"{key} holds a secret, and a launch's words stand in a file; nearest valid: '{key}=${{oc.env:NAME}}', "
             "with NAME set in the environment of the nodes."
         )
-
-
-def _require_cluster(config: "RunConfig") -> None:
-    """Refuse a Trainer unlike the cluster: a plan and a strategy would count other nodes."""
-    trainer, cluster = config.trainer, config.cluster
-    for key, value, same, planned in (
-        ("trainer.num_nodes", trainer.num_nodes, "cluster.num_nodes", cluster.num_nodes),
-        ("trainer.devices", trainer.devices, "cluster.devices_per_node", cluster.devices_per_node),
-    ):
-        if value != planned:
-            raise ConfigurationError(
-                f"{key}={value} but {same}={planned}: the Trainer follows the cluster; nearest valid: {same}={value} "
-                f"without {key}."
-            )
 
 
 def _device(config: "RunConfig") -> str | None:

@@ -1,6 +1,6 @@
 import pytest
 
-from lmtrain.composition.rules.ranks import require_ranks
+from lmtrain.composition.rules.ranks import require_nodes_enough, require_ranks
 from lmtrain.errors import ConfigurationError
 from tests.configs import config_of
 
@@ -26,3 +26,18 @@ def test_a_wait_without_an_end_is_refused(seconds: str) -> None:
 @pytest.mark.parametrize("words", [["strategy=single"], ["strategy=ddp", "trainer.devices=4"]])
 def test_other_numbers_pass(words: list[str]) -> None:
     require_ranks(config_of(*words))
+
+
+@pytest.mark.parametrize(
+    ("word", "nearest"),
+    [
+        ("trainer.devices=16", "cluster.num_nodes=2"),
+        ("trainer.devices=12", "cluster.devices_per_node=12"),
+        ("trainer.num_nodes=2", "cluster.num_nodes=2"),
+    ],
+)
+def test_more_than_a_named_cluster_has_is_refused_and_a_part_of_it_passes(word: str, nearest: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"nearest valid: {nearest} without {word.partition('=')[0]}"):
+        require_nodes_enough(config_of("cluster=h100_8x", word))
+    for words in (["cluster=h100_8x", "trainer.devices=4"], ["trainer.devices=2"]):
+        require_nodes_enough(config_of(*words))

@@ -33,6 +33,7 @@ from lmtrain.composition.planning.setting import PlannedSetting, planned_setting
 from lmtrain.composition.planning.tried_words import with_words, words_of_devices
 from lmtrain.composition.rules.given import require_given
 from lmtrain.composition.rules.optimizer import rate_line, require_settings
+from lmtrain.composition.rules.ranks import require_nodes_enough
 from lmtrain.composition.rules.typed_values import refuse_typed, require_paths_here
 from lmtrain.composition.run_config import RunConfig, read_config
 from lmtrain.errors import ConfigurationError
@@ -77,6 +78,7 @@ def planned_runs(words: list[str]) -> list[PlannedRun]:
         require_given(composed)
         refuse_typed(config, choices.overrides)
         require_settings(config)
+        require_nodes_enough(config)
         require_paths_here(config, choices.overrides)
         width = width_line(choices.options["model"], config.model.values, choices.overrides)
         config, *chosen = with_strategy(config)

@@ -28,3 +28,35 @@ def require_ranks(config: RunConfig) -> None:
             f"strategy={config.strategy.word} trains on {spread.most_ranks} rank, not {num_ranks} (trainer.devices x "
             f"trainer.num_nodes); use {one_of(same)}."
         )
+
+
+def require_cluster(config: RunConfig) -> None:
+    """Refuse a Trainer unlike the cluster: a plan and a strategy would count other nodes.
+
+    Raises:
+        ConfigurationError: Naming the cluster's own key.
+    """
+    trainer, cluster = config.trainer, config.cluster
+    for key, value, same, planned in (
+        ("trainer.num_nodes", trainer.num_nodes, "cluster.num_nodes", cluster.num_nodes),
+        ("trainer.devices", trainer.devices, "cluster.devices_per_node", cluster.devices_per_node),
+    ):
+        if value != planned:
+            is_of_nodes = key == "trainer.devices" and planned > 1 and value > planned and value % planned == 0
+            nearest = f"cluster.num_nodes={value // planned}" if is_of_nodes else f"{same}={value}"
+            raise ConfigurationError(
+                f"{key}={value} but {same}={planned}: the Trainer follows the cluster; nearest valid: {nearest} "
+                f"without {key}."
+            )
+
+
+def require_nodes_enough(config: RunConfig) -> None:
+    """Refuse more devices than the nodes of a named cluster have; fewer are a part of them.
+
+    Raises:
+        ConfigurationError: Naming the cluster's own key.
+    """
+    trainer, cluster = config.trainer, config.cluster
+    is_over = trainer.devices > cluster.devices_per_node or trainer.num_nodes > cluster.num_nodes
+    if cluster.device is not None and is_over:
+        require_cluster(config)
