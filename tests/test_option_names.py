@@ -33,7 +33,6 @@ OTHER_MEANINGS = {
 }
 # Where a name is compared all the same, with the reason. Keep it short.
 ALLOWED = {
-    "src/lmtrain/composition/command_line/called_elsewhere.py": "the table of other programs' names, and ours for each",
     "src/lmtrain/composition/command_line/compose.py": "most commands do without the import of the scaling's rules",
     "src/lmtrain/composition/run_config.py": "its field for the trainer's node is called make_trainer",
     "src/lmtrain/optim/muon.py": "its groups of parameters are of two kinds: muon and adamw",
@@ -48,7 +47,6 @@ ADVISED = (
 )
 # Where a text names one all the same, with the reason.
 NAMING = {
-    "src/lmtrain/composition/command_line/called_elsewhere.py": "the table of other programs' names, and ours for each",
     "src/lmtrain/report/biggest_lever.py": "the remedy of eager steps, beside its measured share",
     "src/lmtrain/composition/command_line/help.py": "examples of a command line",
     "src/lmtrain/verbs/compare.py": "an example of a command line",

@@ -39,10 +39,10 @@ def main(words: Sequence[str] | None = None) -> int:
 
 def _refuse_verb(verb: str, rest: Sequence[str]) -> int:
     """Name the nearest verb, the command of other programs' verb, or the command of settings without one."""
-    from lmtrain.composition.command_line.called_verbs import CALLED_VERBS
+    from lmtrain.composition.command_line.called_verbs import called_verbs
     from lmtrain.composition.command_line.forgotten_verb import forgotten_verb, is_setting
 
-    if (command := CALLED_VERBS.get(verb)) and not "".join(rest[:1]).startswith("="):
+    if (command := called_verbs().get(verb)) and not "".join(rest[:1]).startswith("="):
         _tell(f"lmtrain {verb}: there is no such command; write {command}.")
     elif is_setting(verb, rest):
         _tell(f"lmtrain: {forgotten_verb([verb, *rest])}")

@@ -3,16 +3,16 @@ import shlex
 
 import pytest
 
-from lmtrain.composition.command_line.called_verbs import CALLED_VERBS
+from lmtrain.composition.command_line.called_verbs import called_verbs
 from lmtrain.composition.command_line.compose import compose_config
 from lmtrain.composition.command_line.paths import without
 from lmtrain.verbs.table import VERBS
 
 
-@pytest.mark.parametrize("verb", CALLED_VERBS)
+@pytest.mark.parametrize("verb", called_verbs())
 def test_a_verb_of_others_is_none_of_ours_and_its_answer_is_a_command(verb: str) -> None:
     assert verb not in VERBS
-    for command in re.findall(r"`lmtrain ([^`]*)`", CALLED_VERBS[verb]):
+    for command in re.findall(r"`lmtrain ([^`]*)`", called_verbs()[verb]):
         ours, *words = shlex.split(command)
         assert ours in VERBS
         if ours == "train" and "-m" not in words:

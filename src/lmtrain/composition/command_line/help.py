@@ -31,8 +31,8 @@ VERB_PAGES: Final = {
 {program}: what a training config will need, take and cost; no GPU needed.
 
   {program} [GROUP=OPTION ...] [KEY=VALUE ...]  the words of `lmtrain train`
-  {program} model=llama_3_8b cluster=h100_8x strategy=fsdp budget.tokens=160B \\
-      batch.context_tokens=8192 batch.tokens_per_step=1048576
+  {program} model=llama_3_8b cluster=h100_8x strategy=fsdp \\
+      budget.tokens=160B batch.context_tokens=8192 batch.tokens_per_step=1048576
   {program} cluster=h100_8x fleet.num_parameters=8B fleet.tokens=160B
                          a fleet: the terms that are left out are computed
 
