@@ -28,8 +28,7 @@ def flops_per_token(
 
     `documents` counts separate documents by length; None where every token may see the whole context.
     """
-    # A frozen weight has no gradient of its own: two products in place of three.
-    matmuls = 6 * shape.num_matmul_parameters - 2 * shape.num_frozen_matmul_parameters
+    matmuls = product_flops(shape)
     windows = {layer.window_tokens for layer in shape.attention}
     seen = {window: seen_tokens(context_tokens, window_tokens=window, documents=documents) for window in windows}
     causal = {window: causal_tokens(context_tokens, window_tokens=window, documents=documents) for window in windows}
@@ -38,6 +37,11 @@ def flops_per_token(
         causal=matmuls + round(sum(_attention_flops(layer, causal[layer.window_tokens]) for layer in shape.attention)),
         six_n=6 * shape.num_active_parameters,
     )
+
+
+def product_flops(shape: ModelShape) -> int:
+    """Count the FLOPs of a token's products with weights: three, two where a weight is frozen and has no gradient."""
+    return 6 * shape.num_matmul_parameters - 2 * shape.num_frozen_matmul_parameters
 
 
 def block_forward_flops(shape: ModelShape, *, num_block_parameters: int, seen: float) -> int:

@@ -14,7 +14,7 @@ from lmtrain.accounting.budgets import Rate
 from lmtrain.accounting.cluster import Cluster, Peak
 from lmtrain.accounting.fleets.fleet import ASSUMED_MFU
 from lmtrain.accounting.machine.hardware import Device
-from lmtrain.accounting.model.flops import FlopsPerToken
+from lmtrain.accounting.model.flops import FlopsPerToken, product_flops
 from lmtrain.accounting.model.model_shape import ModelShape
 from lmtrain.accounting.observed.measured import Calibration
 from lmtrain.accounting.quantities import format_count
@@ -124,7 +124,7 @@ def hopper_seconds(work: StepWork, device: Device | None, peak: Peak | None) -> 
         or shape.num_active_parameters < shape.num_parameters
     ):
         return None
-    products = 6 * shape.num_matmul_parameters - 2 * shape.num_frozen_matmul_parameters
+    products = product_flops(shape)
     is_wide = max((layer.head_width for layer in shape.attention), default=0) >= WIDE_HEAD
     attention_share = WIDE_ATTENTION if is_wide else NARROW_ATTENTION
     computing = (products + work.recomputed_flops) / PRODUCTS
