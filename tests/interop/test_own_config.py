@@ -14,8 +14,9 @@ from lmtrain.inference.generate import generate
 from lmtrain.inference.sampling_settings import Sampling
 from lmtrain.interop.config_reader import read_config
 from lmtrain.interop.hf_export import export_config, export_folder, export_line
-from lmtrain.interop.model_settings import WITHOUT_EFFECT, build, complete, node_of, off_default
+from lmtrain.interop.model_settings import build, complete, node_of, off_default
 from lmtrain.interop.own_config import CODE, OWN_PREFIX, own_config
+from lmtrain.interop.without_effect import WITHOUT_EFFECT
 from lmtrain.models.gpt2 import GPT2
 from lmtrain.models.llama import Llama
 from lmtrain.models.mixture_of_experts import Experts

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from lmtrain.composition.command_line.compose import compose_config
 from lmtrain.errors import ConfigurationError
 from lmtrain.verbs.plan import plan
 
@@ -119,6 +120,19 @@ def test_what_cannot_be_is_refused(word: str, message: str) -> None:
     words = [*SMALL, f"run.cache={CACHE}", *([] if "budget" in word else ["budget.tokens=1M"]), word]
     with pytest.raises(ConfigurationError, match=message):
         plan(words)
+
+
+def test_a_model_unlike_that_of_the_run_it_begins_with_is_refused(tmp_path: Path) -> None:
+    attempt = tmp_path / "a" / "attempts" / "1"
+    attempt.mkdir(parents=True)
+    job = {"config": compose_config(["model=llama_tiny"]), "overrides": [], "name": "a", "root": str(tmp_path)}
+    (attempt / "job.json").write_text(json.dumps(job))
+    (tmp_path / "a" / "plan.json").write_text(json.dumps({"parameters": {"total": 7, "trained": 7}}))
+    words = ["init_from=a", f"run.cache={CACHE}", "compile=none"]
+    with pytest.raises(ConfigurationError, match=r"another model: model\.width is 128 there and 256 here"):
+        plan([*words, "model.width=256"])
+    with pytest.raises(ConfigurationError, match=r"another model: 7 parameters there and [\d,]+ here"):
+        plan([*words, "model=gpt2_124m"])
 
 
 def test_planning_a_known_model_needs_no_torch(capsys: pytest.CaptureFixture[str], monkeypatch: Any) -> None:

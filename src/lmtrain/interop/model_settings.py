@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from lmtrain.errors import ConfigurationError
+from lmtrain.interop.without_effect import WITHOUT_EFFECT
 from lmtrain.models.attention.base import Attention
 from lmtrain.models.attention.sdpa import sdpa
 from lmtrain.models.base import LanguageModel
@@ -19,11 +20,6 @@ from lmtrain.models.rope import LinearRopeScaling, RopeScaling
 TARGET = "_target_"
 MODELS: dict[str, type[LanguageModel]] = {f"{model.__module__}.{model.__name__}": model for model in (GPT2, Llama)}
 PARTS = {f"{part.__module__}.{part.__name__}": part for part in (Experts, RopeScaling, LinearRopeScaling)}
-# These decide a model's kernels or its start, never the function of its weights.
-WITHOUT_EFFECT = frozenset(
-    {"attention", "init_std", "embedding_init_std", "head_init_std", "value_embedding_init_std", "zero_init_outputs"}
-    | {"embedding_skip_start"}
-)
 
 
 def node_of(kind: type, **settings: Any) -> dict[str, Any]:

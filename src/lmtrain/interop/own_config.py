@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from lmtrain.errors import DataError
-from lmtrain.interop.model_settings import MODELS, TARGET, WITHOUT_EFFECT, node_of
+from lmtrain.interop.model_settings import MODELS, TARGET, node_of
+from lmtrain.interop.without_effect import WITHOUT_EFFECT
 from lmtrain.models.gpt2 import GPT2
 from lmtrain.models.llama import Llama
 from lmtrain.models.mixture_of_experts import Experts

@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Final
 
 from lmtrain.composition.command_line.help import HELP_FLAGS, verb_page
-from lmtrain.composition.planning.plan import planned_runs
+from lmtrain.composition.planning.plan import PlannedRun, planned_runs
+from lmtrain.composition.run_config import RunConfig
 from lmtrain.errors import EXIT_DONE, EXIT_NO
 from lmtrain.verbs.fleet_terms import is_fleet
 
@@ -29,9 +30,9 @@ def plan(words: list[str], *, program: str = "lmtrain plan") -> int:
         from lmtrain.verbs.fleet import plan_fleet
 
         return plan_fleet(words)
-    found = planned_runs([word for word in words if word != "--json"])
-    for path in {run.init_from for run in found if run.init_from}:
-        _require_weights(path)
+    found = planned_runs([word for word in words if word != "--json"], check=_require_weights)
+    for run in found:
+        _require_parameters(run)
     if "--json" in words:
         for run in found:
             print(json.dumps(run.to_json()))
@@ -43,7 +44,18 @@ def plan(words: list[str], *, program: str = "lmtrain plan") -> int:
     return max((EXIT_DONE if run.advice.is_possible else EXIT_NO for run in found), default=EXIT_DONE)
 
 
-def _require_weights(path: str) -> None:
-    from lmtrain.composition.stored_runs.checkpoint_source import require_source  # of a few plans alone
+def _require_weights(config: RunConfig) -> None:
+    """Refuse a config whose `init_from` is no model, or one of other sizes."""
+    if config.init_from:
+        from lmtrain.composition.stored_runs.checkpoint_source import require_source  # of a few plans alone
+        from lmtrain.composition.stored_runs.other_model import KEY, require_same_sizes
 
-    require_source(Path(path), key="init_from")
+        require_source(Path(config.init_from), key=KEY)
+        require_same_sizes(config.init_from, config.model.values)
+
+
+def _require_parameters(run: PlannedRun) -> None:
+    if run.config.init_from:
+        from lmtrain.composition.stored_runs.other_model import require_same_parameters
+
+        require_same_parameters(run.config.init_from, run.config.model.values, run.plan.shape)

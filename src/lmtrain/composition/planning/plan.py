@@ -1,7 +1,7 @@
 """A training config's memory, time and cost, from the very config of the training."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -51,18 +51,13 @@ class PlannedRun:
     advice: Advice
     config: RunConfig
 
-    @property
-    def init_from(self) -> str | None:
-        """Return where its weights come from."""
-        return self.config.init_from
-
     def to_json(self) -> dict[str, Any]:
         """Return plain values."""
         return self.plan.to_json() | {"advice": list(self.advice.lines), "ok": self.advice.is_possible}
 
 
-def planned_runs(words: list[str]) -> list[PlannedRun]:
-    """Plan the config of a command line, or each of a sweep.
+def planned_runs(words: list[str], *, check: Callable[[RunConfig], object] = lambda _: None) -> list[PlannedRun]:
+    """Plan the config of a command line, or each of a sweep; `check` refuses one before its model is counted.
 
     Raises:
         ConfigurationError: The command line is wrong.
@@ -80,6 +75,7 @@ def planned_runs(words: list[str]) -> list[PlannedRun]:
         require_settings(config)
         require_nodes_enough(config)
         require_paths_here(config, choices.overrides)
+        check(config)
         width = width_line(choices.options["model"], config.model.values, choices.overrides)
         config, *chosen = with_strategy(config)
         config, *more = with_recompute(config)

@@ -48,7 +48,7 @@ def find_source(path: Path, *, key: str) -> CheckpointSource | Path:
     if is_imported(path):
         return path
     job = find_job(path, key=key, takes_imports=True)
-    facts, run = read_facts(path), _run_of(path)
+    facts, run = read_facts(path), run_of(path)
     if facts is None:
         facts = newest_whole_aloud(run / "checkpoints")
     if facts is None:
@@ -87,7 +87,7 @@ def find_job(path: Path, *, key: str, takes_imports: bool = False) -> StoredJob:
             may be an imported folder too.
         EnvironmentProblem: It is a damaged checkpoint.
     """
-    file = _job_file(_run_of(path))
+    file = _job_file(run_of(path))
     if path.parent.name == "checkpoints" and (problem := damage(path)):
         raise EnvironmentProblem(f"{key}={path} is damaged: {problem}; nearest valid: {path.parent.parent}.")
     if not file.is_file():
@@ -162,5 +162,6 @@ def adapter_part(job: StoredJob) -> "Lora | None":
     return adapter_of(checked_part(job, "adapter")) if "adapter" in job.config else None
 
 
-def _run_of(path: Path) -> Path:
+def run_of(path: Path) -> Path:
+    """Return the run of a checkpoint, or the path itself."""
     return path if read_facts(path) is None else path.parent.parent

@@ -1,28 +1,22 @@
 """The weights of `init_from`: an imported folder's, or a run's checkpoint's."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from lmtrain.composition.nodes.node import Node
-from lmtrain.composition.nodes.source_signatures import default_settings
 from lmtrain.composition.run_config import RunConfig
 from lmtrain.composition.stored_runs.checkpoint_source import adapter_part, find_job, find_source
-from lmtrain.composition.stored_runs.job import StoredJob
+from lmtrain.composition.stored_runs.other_model import KEY, differences, give_its_model
 from lmtrain.interop.imported import fill_from, open_weights, require_fit, require_shapes
 from lmtrain.interop.imported_folder import is_imported
-from lmtrain.interop.model_settings import TARGET, WITHOUT_EFFECT
 from lmtrain.models.base import LanguageModel
 from lmtrain.storage.hashed_folder import MANIFEST, file_sha256, require_whole
-from lmtrain.training.checkpointing.checkpoints import NOT_SET
 from lmtrain.training.checkpointing.weights import load_weights, weight_shapes
 from lmtrain.training.transforms import ModelTransform, unchanged
 
-KEY: Final = "init_from"
 OF_BATCH: Final = ("context_tokens", "tokens_per_step")
-# Where weights fit, the number of heads settles these where they are None.
-OF_THE_SHAPES: Final = frozenset({"head_width", "num_kv_heads"})
 
 
 def find_weights(init_from: str | None, model: LanguageModel, *, node: Node | None = None) -> ModelTransform:
@@ -36,9 +30,7 @@ def find_weights(init_from: str | None, model: LanguageModel, *, node: Node | No
         return unchanged
     source = find_source(Path(init_from), key=KEY)
     if not isinstance(source, Path):
-        fix = f"Give the model that {source.run} has" + (
-            f": {line}" if (line := _differences(source.job, node)) else "."
-        )
+        fix = give_its_model(source.run, source.job, node.values if node else {})
         require_shapes(model, _shapes(source.checkpoint.path), source=init_from, fix=fix)
         adapter = adapter_part(source.job)
         return _filled(partial(load_weights, checkpoint=source.checkpoint.path, adapter=adapter))
@@ -56,7 +48,7 @@ def difference_line(init_from: str | None, node: Node) -> str | None:
     """
     if init_from is None or is_imported(Path(init_from)):
         return None
-    differing = _differences(find_job(Path(init_from), key=KEY), node)
+    differing = differences(find_job(Path(init_from), key=KEY), node.values)
     return f"The weights of {KEY}={init_from} were trained in a model that differs: {differing}" if differing else None
 
 
@@ -94,23 +86,6 @@ def fingerprint_of(init_from: str | None) -> str | None:
     source = find_source(Path(init_from), key=KEY)
     folder = source if isinstance(source, Path) else source.checkpoint.path
     return file_sha256(folder / MANIFEST)
-
-
-def _differences(job: StoredJob, node: Node | None) -> str:
-    """Return the differing settings of two models, as one sentence; empty without a difference."""
-    here, there = _completed(node.values if node else {}), _completed(job.config["model"])
-    differing = [
-        f"model.{name}={here.get(name, NOT_SET)}, there {there.get(name, NOT_SET)}"
-        for name in sorted({*here, *there} - WITHOUT_EFFECT - OF_THE_SHAPES)
-        if here.get(name, NOT_SET) != there.get(name, NOT_SET)
-    ]
-    return f"{'; '.join(differing)}." if differing else ""
-
-
-def _completed(node: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a node with the defaults of its class, also of the nodes in it."""
-    settings = {**default_settings(str(node.get(TARGET, ""))), **node}
-    return {name: _completed(value) if isinstance(value, Mapping) else value for name, value in settings.items()}
 
 
 def _shapes(checkpoint: Path) -> dict[str, tuple[int, ...]]:

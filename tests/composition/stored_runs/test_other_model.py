@@ -1,0 +1,46 @@
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lmtrain.accounting.model.model_shape import ModelShape
+from lmtrain.composition.stored_runs.other_model import require_same_parameters, require_same_sizes
+from lmtrain.errors import ConfigurationError
+
+LLAMA = {"_target_": "lmtrain.models.llama.Llama", "width": 64, "num_layers": 2, "num_heads": 2}
+SHAPE = ModelShape(100, num_embedding_parameters=40, num_matmul_parameters=60, num_active_parameters=100, attention=())
+
+
+def run_of(root: Path, *, trained: int = 100) -> str:
+    attempt = root / "a" / "attempts" / "1"
+    attempt.mkdir(parents=True)
+    job = {"config": {"model": LLAMA}, "overrides": [], "name": "a", "root": str(root)}
+    (attempt / "job.json").write_text(json.dumps(job))
+    (root / "a" / "plan.json").write_text(json.dumps({"parameters": {"total": 100, "trained": trained}}))
+    return str(root / "a")
+
+
+@pytest.mark.parametrize(
+    "here",
+    [LLAMA, LLAMA | {"num_heads": 4}, LLAMA | {"attention": None}, LLAMA | {"_target_": "mine.Model", "width": 1}],
+)
+def test_a_model_of_the_same_sizes_passes(here: dict[str, object], tmp_path: Path) -> None:
+    require_same_sizes(run_of(tmp_path), here)
+
+
+def test_another_size_is_refused_with_all_differing_settings(tmp_path: Path) -> None:
+    said = r"another model: model\.width is 64 there and 128 here\. Give .*: model\.num_heads=4, there 2; model\.width="
+    with pytest.raises(ConfigurationError, match=said):
+        require_same_sizes(run_of(tmp_path), LLAMA | {"width": 128, "num_heads": 4})
+
+
+def test_another_number_of_parameters_is_refused_but_for_an_adapter_s(tmp_path: Path) -> None:
+    run = run_of(tmp_path)
+    require_same_parameters(run, LLAMA, SHAPE)
+    require_same_parameters(run, LLAMA, replace(SHAPE, num_parameters=110, num_frozen_parameters=100))
+    with pytest.raises(ConfigurationError, match=r"another model: 100 parameters there and 110 here\. Give the model"):
+        require_same_parameters(run, LLAMA, replace(SHAPE, num_parameters=110))
+    adapted = run_of(tmp_path / "b", trained=5)
+    with pytest.raises(ConfigurationError, match=r"another model: 95 parameters there and 100 here"):
+        require_same_parameters(adapted, LLAMA, SHAPE)
