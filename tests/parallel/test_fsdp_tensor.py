@@ -27,8 +27,14 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Found]]:
 
 @pytest.fixture(scope="module")
 def grid(alone: tuple[Path, list[Found]]) -> list[Found]:
-    """All on two pairs, with two micro-steps a step, and the first again: from the whole state, then from shards."""
-    folder, cases = alone[0], [GRID | case for case in CASES]
+    """All on two pairs, with two micro-steps a step, the second with a scatter at each of them.
+
+    And the first again: from the whole state, then from shards.
+    """
+    often = {"tensor_size": 2, "reduce_every_micro_step": True}
+    settings = [GRID["settings"], often, GRID["settings"]]
+    cases = [{**GRID, **case, "settings": one} for case, one in zip(CASES, settings, strict=True)]
+    folder = alone[0]
     again = [
         cases[0] | {"resume": "whole", "steps": 2, "save_to": "grid", "save_at": 2},
         CASES[0] | {"strategy": "hsdp", "settings": {"shard_size": 2}, "resume": "grid"},

@@ -30,8 +30,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def together(folder: Path) -> list[Found]:
-    """Both on four ranks, with two micro-steps a step; then the first again, from its first step on, by FSDP."""
-    cases = [HYBRID | PLAIN | {"save_to": "hybrid"}, HYBRID | CHUNKED]
+    """Both on four ranks, with two micro-steps a step, the second with a scatter at each of them.
+
+    Then the first again, from its first step on, by FSDP.
+    """
+    often = {"strategy": "hsdp", "settings": {"shard_size": 2, "reduce_every_micro_step": True}}
+    cases = [HYBRID | PLAIN | {"save_to": "hybrid"}, often | CHUNKED]
     again = PLAIN | {"strategy": "fsdp", "resume": "hybrid", "steps": 2, "save_to": "sharded", "save_at": 2}
     return trained(folder, [*cases, again], num_ranks=4)
 
@@ -43,6 +47,15 @@ def test_losses_gradients_and_weights_are_those_of_one_process(
 ) -> None:
     require_same(together[case], alone[case])
     assert min(alone[case]["norms"].values()) > CLIP, "every step is clipped"
+
+
+@pytest.mark.distributed
+def test_gradients_are_scattered_at_each_micro_step_where_asked_and_copies_averaged_once(
+    together: list[Found],
+) -> None:
+    for messages in together[1]["sent"][1:]:
+        kinds = [each.kind for each in messages if each.num_ranks == 2 and each.num_bytes > 4]
+        assert (kinds.count("scatter"), kinds.count("reduce")) == (3 * MICRO_STEPS, 3)
 
 
 @pytest.mark.distributed

@@ -7,6 +7,7 @@ from torch import nn
 
 from lmtrain.accounting.options.strategy import ModelSpread
 from lmtrain.parallel.fsdp import fsdp, fsdp_facts
+from lmtrain.parallel.fsdp_tensor import fsdp_tensor, fsdp_tensor_facts
 from lmtrain.parallel.hsdp import hsdp, hsdp_facts
 from lmtrain.parallel.replicate import auto, auto_facts, ddp, ddp_facts, single, single_facts
 from lmtrain.parallel.strategy import Parallelism, whole
@@ -40,6 +41,16 @@ def test_the_precision_is_the_trainer_s_unless_the_strategy_s_facts_say_otherwis
             fsdp_facts(reshard_after_forward=False),
         ),
         (partial(hsdp, num_ranks=4, compute_dtype=torch.bfloat16, shard_size=2), hsdp_facts(shard_size=2)),
+        (
+            partial(hsdp, num_ranks=4, compute_dtype=torch.bfloat16, shard_size=2, reduce_every_micro_step=True),
+            hsdp_facts(shard_size=2, reduce_every_micro_step=True),
+        ),
+        (
+            partial(
+                fsdp_tensor, num_ranks=4, compute_dtype=torch.bfloat16, tensor_size=2, reduce_every_micro_step=True
+            ),
+            fsdp_tensor_facts(tensor_size=2, reduce_every_micro_step=True),
+        ),
     ],
 )
 def test_training_and_planning_read_the_same_facts(build: partial[Parallelism], facts: ModelSpread):

@@ -29,7 +29,7 @@ from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 from typing_extensions import override
 
-from lmtrain.accounting.options.strategy import ModelSpread, unset
+from lmtrain.accounting.options.strategy import ModelSpread, gathered_shards
 from lmtrain.errors import EnvironmentProblem
 from lmtrain.models.base import LanguageModel
 from lmtrain.parallel.rank_reports import first_problem
@@ -76,12 +76,10 @@ def fsdp(
 
 def fsdp_facts(*, reshard_after_forward: bool = True, reduce_every_micro_step: bool = False) -> ModelSpread:
     """Shard over all ranks, and compute with weights cast in their gathering."""
-    return ModelSpread(
+    return gathered_shards(
         shards_over="all ranks",
-        casts_parameters=True,
         reshard_after_forward=reshard_after_forward,
-        reduces_every_micro_step=reduce_every_micro_step,
-        savings=unset(reduce_every_micro_step=reduce_every_micro_step, reshard_after_forward=reshard_after_forward),
+        reduce_every_micro_step=reduce_every_micro_step,
     )
 
 
@@ -129,15 +127,22 @@ class FullyShardedStrategy(ModelParallelStrategy):
 
     @contextmanager
     def block_backward_sync(self) -> Generator[None]:
-        """Accumulate gradients locally until the last micro-batch of a step, unless each is reduced."""
-        sharded = [] if self._reduces_every_micro_step else list(self._sharded_roots())
-        for module in sharded:
-            module.set_requires_gradient_sync(False)
+        """Accumulate gradients locally until a step's last micro-batch, or shards' own where each is scattered.
+
+        Copies of shards are averaged at the last one either way.
+        """
+        self._set_sync(is_on=False)
         try:
             yield
         finally:
-            for module in sharded:
-                module.set_requires_gradient_sync(True)
+            self._set_sync(is_on=True)
+
+    def _set_sync(self, *, is_on: bool) -> None:
+        for module in self._sharded_roots():
+            if self._reduces_every_micro_step:
+                module.set_requires_all_reduce(is_on)
+            else:
+                module.set_requires_gradient_sync(is_on)
 
     @override
     def lightning_module_state_dict(self) -> dict[str, Any]:

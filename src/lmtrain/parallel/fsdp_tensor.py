@@ -5,7 +5,7 @@ arXiv 2104.04473 puts tensor groups where links are fastest, for they meet four 
 
 import torch
 
-from lmtrain.accounting.options.strategy import ModelSpread, unset
+from lmtrain.accounting.options.strategy import ModelSpread, gathered_shards
 from lmtrain.parallel.strategy import Parallelism
 from lmtrain.parallel.tensor import tensor_parallelism
 
@@ -17,15 +17,21 @@ def fsdp_tensor(
     tensor_size: int,
     shard_size: int | None = None,
     reshard_after_forward: bool = True,
+    reduce_every_micro_step: bool = False,
     timeout_seconds: float = 600.0,
 ) -> Parallelism:
     """Cut every matrix over `tensor_size` neighbours, and shard the parts over `shard_size` groups (None: over all).
+
+    `reduce_every_micro_step` scatters gradients over the groups at each micro-batch, as `fsdp` does.
 
     Raises:
         ConfigurationError: Groups of another size than the ranks divide into.
     """
     spread = fsdp_tensor_facts(
-        tensor_size=tensor_size, shard_size=shard_size, reshard_after_forward=reshard_after_forward
+        tensor_size=tensor_size,
+        shard_size=shard_size,
+        reshard_after_forward=reshard_after_forward,
+        reduce_every_micro_step=reduce_every_micro_step,
     )
     return tensor_parallelism(
         "fsdp_tensor", spread, num_ranks=num_ranks, compute_dtype=compute_dtype, timeout_seconds=timeout_seconds
@@ -33,15 +39,18 @@ def fsdp_tensor(
 
 
 def fsdp_tensor_facts(
-    *, tensor_size: int = 8, shard_size: int | None = None, reshard_after_forward: bool = True
+    *,
+    tensor_size: int = 8,
+    shard_size: int | None = None,
+    reshard_after_forward: bool = True,
+    reduce_every_micro_step: bool = False,
 ) -> ModelSpread:
     """Cut over neighbours in joint products, and shard each part over the ranks of the same part."""
-    return ModelSpread(
+    return gathered_shards(
         tensor_ranks=tensor_size,
         word_of_parts="tensor_size",
         shards_over=shard_size or "all ranks",
         word_of_shards="shard_size",
-        casts_parameters=True,
         reshard_after_forward=reshard_after_forward,
-        savings=unset(reshard_after_forward=reshard_after_forward),
+        reduce_every_micro_step=reduce_every_micro_step,
     )

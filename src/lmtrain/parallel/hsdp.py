@@ -7,7 +7,7 @@ from functools import partial
 
 import torch
 
-from lmtrain.accounting.options.strategy import ModelSpread, unset
+from lmtrain.accounting.options.strategy import ModelSpread, gathered_shards
 from lmtrain.parallel.fsdp import FullyShardedStrategy, shard_blocks
 from lmtrain.parallel.strategy import Parallelism
 
@@ -18,18 +18,30 @@ def hsdp(
     compute_dtype: torch.dtype,
     shard_size: int,
     reshard_after_forward: bool = True,
+    reduce_every_micro_step: bool = False,
     timeout_seconds: float = 600.0,
 ) -> Parallelism:
     """Shard weights, gradients and optimizer state over `shard_size` neighbouring ranks; each such group has a copy.
 
+    `reduce_every_micro_step` scatters gradients within a group at each micro-batch, as `fsdp` does; copies are averaged
+    once a step.
+
     Raises:
         ConfigurationError: Groups of another size than the ranks divide into.
     """
-    spread = hsdp_facts(shard_size=shard_size, reshard_after_forward=reshard_after_forward)
+    spread = hsdp_facts(
+        shard_size=shard_size,
+        reshard_after_forward=reshard_after_forward,
+        reduce_every_micro_step=reduce_every_micro_step,
+    )
     spread.require_ranks(num_ranks)
     return Parallelism(
         name="hsdp",
-        strategy=FullyShardedStrategy(num_ranks=num_ranks, timeout_seconds=timeout_seconds),
+        strategy=FullyShardedStrategy(
+            num_ranks=num_ranks,
+            timeout_seconds=timeout_seconds,
+            reduce_every_micro_step=reduce_every_micro_step,
+        ),
         parallelize=partial(
             shard_blocks,
             shard_size=shard_size,
@@ -40,12 +52,13 @@ def hsdp(
     )
 
 
-def hsdp_facts(*, shard_size: int = 8, reshard_after_forward: bool = True) -> ModelSpread:
+def hsdp_facts(
+    *, shard_size: int = 8, reshard_after_forward: bool = True, reduce_every_micro_step: bool = False
+) -> ModelSpread:
     """Shard over neighbours, and compute with weights cast in their gathering."""
-    return ModelSpread(
+    return gathered_shards(
         shards_over=shard_size,
         word_of_shards="shard_size",
-        casts_parameters=True,
         reshard_after_forward=reshard_after_forward,
-        savings=unset(reshard_after_forward=reshard_after_forward),
+        reduce_every_micro_step=reduce_every_micro_step,
     )

@@ -59,7 +59,11 @@ def tensor_parallelism(
         ConfigurationError: Groups of another size than the ranks divide into.
     """
     spread.require_ranks(num_ranks)
-    strategy = TensorStrategy(num_ranks=num_ranks, timeout_seconds=timeout_seconds)
+    strategy = TensorStrategy(
+        num_ranks=num_ranks,
+        timeout_seconds=timeout_seconds,
+        reduce_every_micro_step=spread.reduces_every_micro_step,
+    )
     cut = partial(strategy.cut, spread=spread, compute_dtype=compute_dtype)
     require = partial(require_cuts, num_ranks=spread.tensor_ranks)
     return Parallelism(

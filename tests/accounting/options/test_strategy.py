@@ -1,6 +1,6 @@
 import pytest
 
-from lmtrain.accounting.options.strategy import Collective, ModelSpread, Stream, unset
+from lmtrain.accounting.options.strategy import Collective, ModelSpread, Stream, gathered_shards
 from lmtrain.errors import ConfigurationError
 
 STEP = {"num_ranks": 16, "gathered": 1600.0, "num_gradients": 800.0, "micro_steps": 2}
@@ -68,8 +68,9 @@ def test_shards_that_reduce_every_micro_step_send_their_gradients_as_often():
 
 
 def test_settings_for_less_memory_are_those_not_made_and_groups_of_twice_the_size_and_more() -> None:
-    spread = ModelSpread(shards_over=8, word_of_shards="size", savings=unset(often=False, again=True))
-    assert [*spread.settings_for_less(16)] == [("size=16",), ("often=true",), ("often=true", "size=16")]
+    switches = {"reshard_after_forward": True, "reduce_every_micro_step": False}
+    spread, often = gathered_shards(shards_over=8, word_of_shards="size", **switches), "reduce_every_micro_step=true"
+    assert [*spread.settings_for_less(16)] == [("size=16",), (often,), (often, "size=16")]
     parts = ModelSpread(shards_over="all ranks", tensor_ranks=2, word_of_parts="parts")
     assert [*parts.settings_for_less(12)] == [("parts=4",)], "twelve ranks are no groups of eight"
     assert not [*ModelSpread().settings_for_less(8)]

@@ -6,7 +6,7 @@ Neighbouring ranks hold the shards of one copy of the model; copies follow one a
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from lmtrain.accounting.model.model_stages import ONE_STAGE, Pipeline
 from lmtrain.accounting.quantities import format_count
@@ -206,9 +206,16 @@ class ModelSpread:
             )
 
 
-def unset(**switches: bool) -> tuple[str, ...]:
-    """Return the settings to make of switches that are off."""
-    return tuple(f"{name}=true" for name, is_on in switches.items() if not is_on)
+def gathered_shards(*, reshard_after_forward: bool, reduce_every_micro_step: bool, **spread: Any) -> ModelSpread:
+    """Return the spread of shards gathered and cast block by block, with both switches among its savings."""
+    switches = {"reduce_every_micro_step": reduce_every_micro_step, "reshard_after_forward": reshard_after_forward}
+    return ModelSpread(
+        casts_parameters=True,
+        reshard_after_forward=reshard_after_forward,
+        reduces_every_micro_step=reduce_every_micro_step,
+        savings=tuple(f"{name}=true" for name, is_on in switches.items() if not is_on),
+        **spread,
+    )
 
 
 def _require_divisor(key: str, size: int, num_ranks: int) -> None:
