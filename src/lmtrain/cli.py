@@ -40,7 +40,7 @@ def main(words: Sequence[str] | None = None) -> int:
 def _refuse_verb(verb: str, rest: Sequence[str]) -> int:
     """Name the nearest verb, the command of other programs' verb, or the command of settings without one."""
     from lmtrain.composition.command_line.called_verbs import called_verbs
-    from lmtrain.composition.command_line.forgotten_verb import forgotten_verb, is_setting
+    from lmtrain.composition.planning.forgotten_verb import forgotten_verb, is_setting
 
     if (command := called_verbs().get(verb)) and not "".join(rest[:1]).startswith("="):
         _tell(f"lmtrain {verb}: there is no such command; write {command}.")
@@ -63,7 +63,7 @@ def serve(verb: str, words: Sequence[str], *, program: str) -> int:
         return code
     except LMTRAIN_ERRORS as error:
         if foreign := getattr(error, "foreign", None):  # words of other programs: their answers are tried first
-            from lmtrain.composition.command_line.tried_answers import tried_refusal
+            from lmtrain.composition.planning.tried_answers import tried_refusal
 
             error = tried_refusal(foreign)
         _tell(f"lmtrain: {error}{_whole_command(program, words, getattr(error, 'lacking', ()))}")

@@ -1,9 +1,24 @@
-from lmtrain.composition.command_line.called_elsewhere import CALLED_OPTIONS
-from lmtrain.composition.command_line.paths import conf_folder
+import pytest
+
+from lmtrain.composition.command_line.called_elsewhere import filled, name_elsewhere, values_of
 
 
-def test_what_others_call_an_option_is_none_of_ours_and_leads_to_one() -> None:
-    for group, called in CALLED_OPTIONS.items():
-        ours = {path.stem for path in (conf_folder() / group).glob("*.yaml")}
-        assert not ours & {*called}
-        assert {name for names in called.values() for name in names} <= ours
+@pytest.mark.parametrize(
+    ("key", "name"),
+    [
+        ("LR", "lr"),
+        ("training.seq_len", "seq_len"),
+        ("optimizer.lr", ""),
+        ("trainer.max_steps", "max_steps"),
+        ("data.sources.name", ""),
+        ("nothing", ""),
+    ],
+)
+def test_a_name_of_others_is_known_below_its_sections(key: str, name: str) -> None:
+    assert name_elsewhere(key) == name
+
+
+def test_an_answer_is_filled_with_the_value_its_implied_words_and_its_note() -> None:
+    found = filled("a={} ?b=1 # so", "3")
+    assert (found.words, found.implied, found.note) == (("a=3",), ("b=1",), "so")
+    assert values_of(["lr=1", "--max-steps", "3"]) == {"lr": "1", "max_steps": "3"}

@@ -1,7 +1,7 @@
 import pytest
 
 from lmtrain.composition.command_line.called_elsewhere import Equivalent
-from lmtrain.composition.command_line.cluster_elsewhere import on_cluster
+from lmtrain.composition.command_line.cluster_elsewhere import devices_of_all_nodes, devices_of_some, on_cluster
 
 
 @pytest.mark.parametrize(
@@ -26,3 +26,19 @@ def test_numbers_of_devices_are_a_named_cluster_s(word: str, typed: list[str], f
 def test_devices_that_a_strategy_wants_are_left_out_where_a_node_has_them(number, implied) -> None:
     wanted = Equivalent(("strategy=tensor",), implied=(f"trainer.devices={number}",))
     assert on_cluster(wanted, ["cluster=h100_8x"]).implied == implied
+
+
+@pytest.mark.parametrize(
+    ("count", "value", "typed", "devices"),
+    [
+        (devices_of_all_nodes, "8", {}, 8),
+        (devices_of_all_nodes, "8", {"nnodes": "2"}, 4),
+        (devices_of_some, "8", {}, 8),
+        (devices_of_some, "8", {"nodes": "2"}, 8),
+        (devices_of_some, "16", {"nodes": "2", "cluster": "h100_8x"}, 8),
+        (devices_of_some, "4", {"nodes": "2", "cluster": "h100_8x"}, 4),
+        (devices_of_some, "0,1", {}, 2),
+    ],
+)
+def test_devices_are_of_a_node_or_of_all_by_program(count, value, typed, devices) -> None:
+    assert count(value, typed).words == (f"trainer.devices={devices}",)

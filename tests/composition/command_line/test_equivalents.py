@@ -4,6 +4,7 @@ from dataclasses import fields
 from functools import cache
 from itertools import chain
 
+import pytest
 import yaml
 
 from lmtrain.composition.command_line.arguments import parse_arguments
@@ -19,6 +20,7 @@ from lmtrain.composition.command_line.paths import conf_folder, key_of, without
 from lmtrain.composition.command_line.unknown_words import leaf_keys, options_that_take, options_with, target_of
 from lmtrain.composition.nodes.check import refuse_foreign
 from lmtrain.composition.nodes.source_signatures import setting_names
+from lmtrain.errors import ConfigurationError
 from lmtrain.search.search_settings import SearchSettings
 
 SWEEPS = frozenset(f"sweep.{each.name}" for each in fields(SearchSettings))
@@ -156,3 +158,23 @@ def test_a_key_is_answered_once_lists_of_options_together_and_implied_words_yiel
     assert found.instead == dict.fromkeys(warm.words[1:], "schedule.warmup_steps=3")
     assert found.notes == (OF_A_BASE,)
     assert answered_together([lora], ["init_from=runs/mine"]).words == lora.words
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["hydra/sweeper/sampler=TPE"], "sweep.sampler=tpe"),
+        (["hydra/sweeper/sampler=gp"], "sweep.sampler=gp is none of tpe, cmaes, grid, random"),
+        (["hydra/sweeper/sampler=tpee"], "Did you mean 'tpe'?"),
+        (["hydra/launcher=joblib"], "sweep.parallel=4"),
+        (["accelerator=tpu"], "it trains on CPUs and CUDA GPUs; leave it out."),
+        (["trainer.accelerator=tpu"], "it trains on CPUs and CUDA GPUs; leave it out."),
+        (["trainer.accelerator=cuda:1"], "trainer.accelerator has no such value; write trainer.accelerator=gpu"),
+        (["--device", "nothing"], "trainer.accelerator=nothing is none of auto, cpu, gpu, cuda, mps."),
+    ],
+)
+def test_a_value_that_is_nowhere_gets_what_there_is(words: list[str], said: str) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        parse_arguments(words)
+    assert said in str(refused.value)
+    assert not str(refused.value).endswith("?.")

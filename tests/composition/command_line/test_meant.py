@@ -5,8 +5,8 @@ from lmtrain.composition.command_line.arguments import parse_arguments
 from lmtrain.composition.command_line.compose import compose_config
 from lmtrain.composition.command_line.equivalents import OF_A_BASE
 from lmtrain.composition.command_line.meant import MeantWord, is_known_head, unknown_beside
-from lmtrain.composition.command_line.tried_answers import tried_refusal
 from lmtrain.composition.command_line.unknown_words import leaf_keys
+from lmtrain.composition.planning.tried_answers import tried_refusal
 from lmtrain.errors import ConfigurationError
 
 
@@ -147,7 +147,7 @@ from lmtrain.errors import ConfigurationError
         (["model=llama_3_8b", "dim=2048"], "model.width=2048 model.feed_forward_width=7168."),
         (["model=gpt2_355m", "n_embd=384"], "model.width=384."),
         (["resume_from_checkpoint=true"], "resume=must."),
-        (["device=cuda"], "trainer.accelerator=gpu."),
+        (["device=cuda"], "trainer.accelerator=gpu (auto, the default, takes one where there is one)."),
         (
             ["--training.local_batch_size", "4", "--training.seq_len", "4096"],  # torchtitan
             "batch.micro_batch_sequences=4 batch.context_tokens=4096 batch.tokens_per_step=16384.\n"

@@ -1,6 +1,7 @@
 import pytest
 
-from lmtrain.composition.command_line.meant_options import amount_meant, option_meant, options_meant
+from lmtrain.composition.command_line.meant_options import CALLED_OPTIONS, amount_meant, option_meant, options_meant
+from lmtrain.composition.command_line.paths import conf_folder
 
 KNOWN = ("bf16_mixed", "bf16_residual", "fp32", "none")
 
@@ -27,3 +28,10 @@ def test_a_word_of_several_options_chooses_none_of_them() -> None:
 
 def test_an_amount_is_a_key_of_the_budget_alone() -> None:
     assert (amount_meant("budget", "2h"), amount_meant("model", "2")) == ("budget.hours=2h", None)
+
+
+def test_what_others_call_an_option_is_none_of_ours_and_leads_to_one() -> None:
+    for group, called in CALLED_OPTIONS.items():
+        ours = {path.stem for path in (conf_folder() / group).glob("*.yaml")}
+        assert not ours & {*called}
+        assert {name for names in called.values() for name in names} <= ours

@@ -51,12 +51,18 @@ def refuse(node, *, horizon, name="schedule"):
 @pytest.mark.parametrize(
     ("node", "message"),
     [
-        ({"warmup_steps": 101}, r"schedule\.warmup_steps=101 take 101 steps, longer than the run of 100.*steps=100\."),
+        (
+            {"warmup_steps": 101},
+            r"schedule\.warmup_steps=101 take 101 .* than the run of 100.*=100, or budget\.steps=101\.",
+        ),
         (
             {"warmup_steps": 50, "warmdown_fraction": 0.6},
             r"warmup_steps=50 and schedule\.warmdown_fraction=0\.6 take 110",
         ),
-        ({"warmup_tokens": 90_000, "warmdown_steps": 20}, r"nearest valid: schedule\.warmup_steps=80\."),
+        (
+            {"warmup_tokens": 90_000, "warmdown_steps": 20},
+            r"valid: schedule\.warmup_steps=80, or budget\.steps=110\.",
+        ),
         ({"warmdown_steps": 200}, r"warmdown_steps=200 take 200 steps.*shorten them, or raise the budget"),
     ],
 )
@@ -66,7 +72,10 @@ def test_a_schedule_longer_than_its_budget_is_refused_with_what_would_fit(node, 
 
 
 def test_a_momentum_that_has_no_time_to_rise_is_refused_under_its_own_key():
-    with pytest.raises(ConfigurationError, match=r"momentum_schedule\.warmup_steps=400 and .*take 460.*_steps=40\."):
+    with pytest.raises(
+        ConfigurationError,
+        match=r"^momentum_schedule\..*=400 and .*take 460.*_steps=40, or budget\.steps=1000\.",
+    ):
         refuse({"warmup_steps": 400, "warmdown_fraction": 0.6}, horizon=horizon(100), name="momentum_schedule")
     with pytest.raises(ConfigurationError, match=r"momentum_schedule\.warmdown_fraction=7 is not between 0 and 1"):
         refuse({"warmdown_fraction": 7}, horizon=horizon(100), name="momentum_schedule")

@@ -40,7 +40,10 @@ class TypedBatch:
     @cached_property
     def devices(self) -> int:
         """Count the devices of all nodes."""
-        return (self.number(DEVICES) or _number(self.typed, ("devices",)) or 1) * (self.number(NODES) or 1)
+        if of_all := self.number("devices_of_all_nodes"):
+            return of_all
+        of_a_node = self.number(DEVICES) or self.number("devices_of_some") or _number(self.typed, ("devices",)) or 1
+        return of_a_node * (self.number(NODES) or 1)
 
     @cached_property
     def of_a_pass(self) -> int | None:

@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Final
 
 from lmtrain.composition.command_line.called_elsewhere import (
-    CALLED_OPTIONS,
-    NO_OPTION,
     Equivalent,
     filled,
     needless,
@@ -19,13 +17,20 @@ from lmtrain.composition.command_line.called_elsewhere import (
 )
 from lmtrain.composition.command_line.flags import has_own_folder
 from lmtrain.composition.command_line.help import default_options
-from lmtrain.composition.command_line.meant_options import amount_meant, option_meant, spelled, why_nearest
+from lmtrain.composition.command_line.meant_options import (
+    CALLED_OPTIONS,
+    NO_OPTION,
+    amount_meant,
+    option_meant,
+    spelled,
+    why_nearest,
+)
 from lmtrain.composition.command_line.paths import SHORT_KEYS, conf_folder, key_of
 
 TRUE: Final = ("true", "yes", "on", "1")
 FALSE: Final = ("false", "no", "off", "0", "none", "null")
-UNSET: Final = "-1"  # of nanochat, transformers and torchtitan
 NO_VALUE: Final = "VALUE"  # of a flag at the end
+UNSET: Final = "-1"  # of nanochat, transformers and torchtitan
 # Keys of one answer: two of them are refused.
 ONE_QUESTION: Final = ("schedule.warmup_", "schedule.warmdown_")
 BASE: Final = "init_from=runs/base"
@@ -73,7 +78,7 @@ def _choice(name: str, value: str, words: Sequence[str]) -> Equivalent:
     choice = settings_elsewhere().choices[name]
     word = spelled(value)
     switched = "true" if value.lower() in TRUE else "false" if value.lower() in FALSE else word
-    for each in (value.lower(), word, switched):
+    for each in (value.lower(), word, switched, value.lower().partition(":")[0]):
         if each in choice.answers:
             return filled(choice.answers[each], value)
     option = option_meant(choice.group, value, options_of(choice.group))
@@ -90,7 +95,10 @@ def chosen(group: str, value: str, words: Sequence[str]) -> Equivalent:
     if key_told := _no_key(group, value, words):
         return key_told
     if not known or value in (*known, "null") or re.search(r"[\[,]", value):
-        return Equivalent((f"{group}={value}",))
+        from lmtrain.composition.command_line.group_options import refused_value  # OmegaConf: only to refuse
+
+        refusal = "" if known or value == NO_VALUE else refused_value(group, value)
+        return Equivalent((), refusal) if refusal else Equivalent((f"{group}={value}",))
     if reason := NO_OPTION.get(group, {}).get(spelled(value)):
         return needless(reason)
     from lmtrain.composition.command_line.special_elsewhere import place_of  # only to refuse

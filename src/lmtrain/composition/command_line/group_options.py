@@ -5,13 +5,16 @@ An option is advised for its own statement of facts, and a new one at once.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar, get_origin
 
 import yaml
 
 from lmtrain.accounting.options.precision import PrecisionFacts
 from lmtrain.composition.command_line.paths import conf_folder
+from lmtrain.composition.nodes.check import check_value
 from lmtrain.composition.nodes.facts import Facts, facts_of
+from lmtrain.composition.nodes.source_signatures import setting_types
+from lmtrain.errors import ConfigurationError
 
 F = TypeVar("F", bound=Facts)
 
@@ -51,6 +54,23 @@ def file_values(word: str) -> dict[str, Any]:
     group, _, option = word.partition("=")
     loader = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
     return yaml.load((conf_folder() / group / f"{option}.yaml").read_text(), Loader=loader) or {}  # noqa: S506
+
+
+def refused_value(key: str, value: str) -> str:
+    """Return the refusal of a word that a key of the entry config has not, "" for another value."""
+    group, _, name = key.rpartition(".")
+    loader = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
+    entry = yaml.load((conf_folder() / "train.yaml").read_text(), Loader=loader)  # noqa: S506
+    files = [*(conf_folder() / group).glob("*.yaml")] if group else []
+    node = entry.get(group) or (file_values(f"{group}={files[0].stem}") if len(files) == 1 else {})
+    kind = setting_types(str(node.get("_target_", ""))).get(name)
+    if get_origin(kind) is not Literal:
+        return ""
+    try:
+        check_value(value, kind, key=key)
+    except ConfigurationError as wrong:
+        return str(wrong).removesuffix(".")
+    return ""
 
 
 def one_of(words: Sequence[str]) -> str:

@@ -9,7 +9,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from lmtrain.composition.command_line.called_elsewhere import Equivalent, name_elsewhere, options_of, quoted
+from lmtrain.composition.command_line.called_elsewhere import (
+    Equivalent,
+    name_elsewhere,
+    options_of,
+    quoted,
+    settings_elsewhere,
+)
 from lmtrain.composition.command_line.equivalents import (
     NO_VALUE,
     Together,
@@ -127,7 +133,8 @@ class ForeignWord:
             return "a key has no dashes"
         if "=" not in self.typed:
             return "a text is the value of a key"
-        return f"{self.key} has no such value" if is_key_of_training(self.key) else f"there is no key {self.key}"
+        is_ours = self.key in settings_elsewhere().values or is_key_of_training(self.key)
+        return f"{self.key} has no such value" if is_ours else f"there is no key {self.key}"
 
     @property
     def answer(self) -> str:
@@ -156,7 +163,7 @@ class ForeignWords:
         """Return one message for all of them: whoever knows another program types several."""
         lines = [*(each.line(together.instead) for each in self.words), *together.notes, *self.unknown]
         if not together.words:
-            return ConfigurationError("\n".join(f"{line}." for line in lines))
+            return ConfigurationError("\n".join(line if line.endswith("?") else f"{line}." for line in lines))
         meant = " ".join(map(quoted, together.words))
         if len(self.words) > 1 or self.unknown:
             found = MeantWord(f"{len(self.words) + len(self.unknown)} words", "names in other programs", meant, lines)

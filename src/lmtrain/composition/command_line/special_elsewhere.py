@@ -20,6 +20,7 @@ from lmtrain.composition.command_line.called_elsewhere import (
     settings_elsewhere,
     values_of,
 )
+from lmtrain.composition.command_line.cluster_elsewhere import devices_of_all_nodes, devices_of_some
 from lmtrain.composition.command_line.group_options import file_values
 from lmtrain.composition.command_line.help import default_options
 from lmtrain.composition.command_line.meant_options import option_meant
@@ -174,6 +175,8 @@ CONVERSIONS: Final[Mapping[str, Callable[[str, Mapping[str, str]], Equivalent]]]
     "width": _width,
     "heads": _heads,
     "head_widths": _head_width,
+    "devices_of_all_nodes": devices_of_all_nodes,
+    "devices_of_some": devices_of_some,
 }
 
 

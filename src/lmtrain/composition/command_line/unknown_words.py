@@ -8,8 +8,15 @@ from typing import Any, Final
 
 from omegaconf import DictConfig, OmegaConf
 
-from lmtrain.composition.command_line.called_elsewhere import NO_OPTION, TIKTOKEN
-from lmtrain.composition.command_line.meant_options import OFF, amount_meant, options_meant, spelled, why_nearest
+from lmtrain.composition.command_line.called_elsewhere import TIKTOKEN
+from lmtrain.composition.command_line.meant_options import (
+    NO_OPTION,
+    OFF,
+    amount_meant,
+    options_meant,
+    spelled,
+    why_nearest,
+)
 from lmtrain.composition.command_line.paths import conf_folder, group_folders, key_of
 from lmtrain.composition.nodes.source_signatures import setting_names
 from lmtrain.errors import ConfigurationError, did_you_mean, suggest

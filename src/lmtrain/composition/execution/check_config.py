@@ -1,8 +1,9 @@
 """A composed config, checked and read: typed values first, without torch, whose import takes seconds."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
+from lmtrain.composition.command_line.paths import key_of
 from lmtrain.composition.execution.typed_places import refuse_places
 from lmtrain.composition.nodes.check import REPEATS, check_node, refuse_foreign
 from lmtrain.composition.rules.given import require_given
@@ -11,6 +12,8 @@ from lmtrain.composition.rules.tokenizer_size import require_size_for_model
 from lmtrain.composition.rules.typed_values import refuse_typed
 from lmtrain.composition.run_config import KEYS, SCALARS, RunConfig, read_config
 from lmtrain.training.lean_import import import_lightning
+
+OF_RAMPS: Final = frozenset({"schedule", "momentum_schedule", "budget", "batch"})
 
 
 def refuse_early(values: Mapping[str, Any], *, allowed: Sequence[str], typed: Sequence[str]) -> RunConfig:
@@ -31,6 +34,10 @@ def refuse_early(values: Mapping[str, Any], *, allowed: Sequence[str], typed: Se
     require_trained_weights(config)
     require_given(values)
     refuse_typed(config, typed)
+    if {key_of(word).partition(".")[0] for word in typed} & OF_RAMPS:
+        from lmtrain.composition.parts.schedules import require_ramps_of_budget  # where one may be wrong
+
+        require_ramps_of_budget(config)
     refuse_places(values, typed)
     return config
 

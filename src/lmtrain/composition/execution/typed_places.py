@@ -16,7 +16,6 @@ from lmtrain.composition.command_line.unknown_words import node_at
 from lmtrain.composition.nodes.facts import facts_of
 from lmtrain.composition.rules.typed_values import SOURCE_PATHS, require_paths
 from lmtrain.composition.stored_runs.checkpoint_source import require_source
-from lmtrain.composition.stored_runs.other_model import KEY, require_same_sizes
 from lmtrain.composition.stored_runs.resume import WAYS_TO_GO_ON, no_checkpoint
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.tracking.atomic_files import storage_problem
@@ -57,6 +56,8 @@ def _root(path: Any, _: Mapping[str, Any]) -> None:
 
 
 def _initial_weights(path: Any, config: Mapping[str, Any]) -> None:
+    from lmtrain.composition.stored_runs.other_model import KEY, require_same_sizes  # of a few runs alone
+
     require_source(Path(path), key=KEY)
     require_same_sizes(path, config["model"])
 
@@ -97,7 +98,7 @@ CHECKS: Final[Mapping[str, Callable[[Any, Mapping[str, Any]], None]]] = {
     "run.name": _run_name,
     "run.root": _root,
     "resume": _checkpoint,
-    KEY: _initial_weights,
+    "init_from": _initial_weights,
     "data.folder.path": _prepared_folder,
     **{key: partial(_source_paths, key=key) for key in SOURCE_PATHS},
     "trainer.accelerator": _accelerator,

@@ -3,7 +3,7 @@
 import math
 from typing import Any
 
-from lmtrain.accounting.budgets import Horizon
+from lmtrain.accounting.budgets import Horizon, horizon, limits_of
 from lmtrain.accounting.quantities import format_count
 from lmtrain.composition.nodes.node import Node
 from lmtrain.composition.run_config import RunConfig
@@ -12,6 +12,7 @@ from lmtrain.optim.schedules import ramp_steps
 
 RAMPS = ("warmup", "warmdown")
 UNITS = ("steps", "tokens", "fraction")
+COUNTED = frozenset({"steps", "tokens"})  # budgets with an end known without model, data and devices
 
 
 def schedules_of(config: RunConfig, *, horizon: Horizon, tokens_per_step: int, fork_step: int | None) -> dict[str, Any]:
@@ -32,6 +33,19 @@ def schedules_of(config: RunConfig, *, horizon: Horizon, tokens_per_step: int, f
     return {"schedule": schedule, **{node.key: node.build() for node in others}}
 
 
+def require_ramps_of_budget(config: RunConfig) -> None:
+    """Refuse such ramps before anything but the config is known, where that tells the run's end.
+
+    Raises:
+        ConfigurationError: They are too long.
+    """
+    if limits_of(config.budget).keys() <= COUNTED:
+        tokens = config.batch.tokens_per_step
+        end = horizon(config.budget, tokens_per_step=tokens, num_parameters=1, flops_per_token=1)
+        checked = config.with_checked("schedule", "momentum_schedule")
+        require_ramps_fit(checked, horizon=end, tokens_per_step=tokens)
+
+
 def require_ramps_fit(config: RunConfig, *, horizon: Horizon, tokens_per_step: int) -> None:
     """Refuse ramps of the learning rate or the momentum longer together than the run.
 
@@ -48,9 +62,11 @@ def require_ramps_fit(config: RunConfig, *, horizon: Horizon, tokens_per_step: i
 
 def _require_fit(node: Node, num_steps: int, tokens_per_step: int) -> None:
     lengths: dict[str, float] = {}
+    share = 0.0  # of any run's steps
     for ramp in RAMPS:
         steps, tokens, fraction = (node.get(f"{ramp}_{unit}") for unit in UNITS)
         lengths[ramp] = ramp_steps(ramp, steps, tokens, fraction, tokens_per_step, num_steps, key=node.key)
+        share += fraction or 0.0
     if sum(lengths.values()) <= num_steps * (1 + 1e-9):
         return
     told = " and ".join(
@@ -59,9 +75,11 @@ def _require_fit(node: Node, num_steps: int, tokens_per_step: int) -> None:
         for unit in UNITS
         if node.get(f"{ramp}_{unit}")
     )
+    fixed = sum(lengths.values()) - share * num_steps
+    longer = f", or budget.steps={math.ceil(fixed / (1 - share))}" if fixed and share < 1 else ""
     left = max(0, math.floor(num_steps - lengths["warmdown"]))
     raise ConfigurationError(
         f"{told} take {format_count(math.ceil(sum(lengths.values())), 'step')}, longer than the run of "
         f"{format_count(num_steps, 'step')}; "
-        + (f"nearest valid: {node.key}.warmup_steps={left}." if left else "shorten them, or raise the budget.")
+        + (f"nearest valid: {node.key}.warmup_steps={left}{longer}." if left else "shorten them, or raise the budget.")
     )

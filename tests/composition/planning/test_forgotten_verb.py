@@ -1,6 +1,6 @@
 import pytest
 
-from lmtrain.composition.command_line.forgotten_verb import forgotten_verb, is_setting
+from lmtrain.composition.planning.forgotten_verb import forgotten_verb, is_setting
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import pytest
 from lmtrain.composition.command_line.arguments import parse_arguments
 from lmtrain.composition.command_line.equivalents import Together
 from lmtrain.composition.command_line.meant import MeantWord
-from lmtrain.composition.command_line.tried_answers import tried, tried_refusal
+from lmtrain.composition.planning.tried_answers import tried, tried_refusal
 
 
 @pytest.mark.parametrize(
@@ -35,6 +35,37 @@ def test_a_setting_of_another_option_than_the_chosen_one_is_left_out() -> None:
     found = tried(Together(("schedule=linear", "schedule.warmdown_fraction=0.8", "seed=1")), [])
     assert found.words == ("schedule=linear", "seed=1")
     assert found.notes[0].startswith("schedule.warmdown_fraction=0.8 is left out: there is no key")
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        ("warmup_steps=500", "schedule.warmup_steps=500 budget.steps=1250"),
+        ("warmup_steps=500 max_steps=1000", "schedule.warmup_steps=400 budget.steps=1000"),
+        ("warmup_steps=500 budget.tokens=1M", "schedule.warmup_steps=195"),
+        ("num_query_groups=4", "model.num_kv_heads=2"),
+        ("n_head=3 n_embd=100", "model.num_heads=3 model.width=102 model.feed_forward_width=400"),
+        ("n_layer=2", "model.num_layers=2 'model.value_embedding_layers=[1]'"),
+        ("lr=1e-3 hydra/sweeper=optuna -m", "optimizer.lr=1e-3"),
+        ("num_processes=8 nnodes=2", "trainer.devices=4 trainer.num_nodes=2"),
+        ("gpus=8 nodes=2", "trainer.devices=8 trainer.num_nodes=2 batch.tokens_per_step=4096"),
+        (
+            "cluster=h100_8x gpus=16 nodes=4",
+            "cluster.devices_per_node=4 cluster.num_nodes=4 batch.tokens_per_step=4096",
+        ),
+    ],
+)
+def test_a_value_that_fits_nothing_becomes_the_nearest_that_does(words: str, meant: str) -> None:
+    with pytest.raises(MeantWord) as refused:
+        parse_arguments(words.split())
+    assert refused.value.foreign is not None
+    answer = tried_refusal(refused.value.foreign)
+    assert isinstance(answer, MeantWord)
+    assert answer.meant.partition(" (")[0] == meant
+    if "nearest valid" in str(answer):
+        theirs = {each.typed for each in refused.value.foreign.words}
+        own = [word for word in words.split() if word not in theirs]
+        assert tried(Together(tuple(shlex.split(meant))), own).notes == ()
 
 
 # Commands as the programs' own examples have them, with the words that are not to be missing here.

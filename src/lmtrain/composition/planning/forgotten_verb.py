@@ -8,7 +8,7 @@ from typing import Final
 from lmtrain.composition.command_line.arguments import parse_arguments
 from lmtrain.composition.command_line.meant import MeantWord
 from lmtrain.composition.command_line.paths import is_key_of_training
-from lmtrain.composition.command_line.tried_answers import tried_refusal
+from lmtrain.composition.planning.tried_answers import tried_refusal
 from lmtrain.errors import ConfigurationError
 
 TRAIN: Final = "lmtrain train"
