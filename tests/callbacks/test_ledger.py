@@ -4,12 +4,13 @@ import time
 import pytest
 from torch._dynamo.callback import callback_handler
 
+from lmtrain.accounting.observed.time_accounts import trained_share
 from lmtrain.callbacks.ledger import Ledger
 from lmtrain.callbacks.step_log import StepLog
 from lmtrain.callbacks.throughput import Throughput
 from lmtrain.callbacks.token_budget import TokenBudget
 from lmtrain.callbacks.validation import Validation
-from lmtrain.report.run_ledger import read_attempts
+from lmtrain.report.run_attempts import read_attempts
 from lmtrain.tracking.run_log import read_points
 from lmtrain.training.measuring.time_profiler import TimeProfiler
 from tests.callbacks.tiny_run import AtStep, TinyModel
@@ -74,6 +75,32 @@ def test_the_last_reading_counts_the_tokens_of_all_steps(make_run):
     run = make_run(steps=40)
     rows = train(run, AtStep(5, lambda trainer: setattr(trainer, "should_stop", True)))
     assert (rows[-1]["step"], rows[-1]["tokens"]) == (5, 5 * 32)
+
+
+def test_a_failure_between_two_readings_leaves_no_wrong_count_of_tokens(make_run):
+    run = make_run(steps=6)
+
+    def fail(_):
+        raise RuntimeError("the machine did")
+
+    with pytest.raises(RuntimeError, match="the machine did"):
+        train(run, AtStep(3, fail))
+    run.context.events.close()
+    (attempt,) = read_attempts(run.context.folder)
+    assert [(each.step, each.tokens) for each in attempt.readings] == [(0, 0), (2, 64), (3, None)]
+    assert trained_share([attempt], tokens_per_step=32) == 1.0
+
+
+def test_a_checkpoint_s_steps_are_known_as_done_at_once(make_run):
+    run = make_run(steps=6)
+    known = []
+
+    def save(trainer):
+        trainer.save_checkpoint(run.context.folder / "x.ckpt")
+        known.append(read_attempts(run.context.folder)[0].last_step)
+
+    train(run, AtStep(3, save))
+    assert known == [3]
 
 
 def test_evaluation_and_checkpoints_lower_goodput_and_leave_mfu_as_it_is(make_run, let_pass):

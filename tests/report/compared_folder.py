@@ -30,7 +30,7 @@ def write(
     (folder / "run.json").write_text(json.dumps(identity))
     (folder / "status.json").write_text(json.dumps({"status": status, "exit_code": 0 if status == "FINISHED" else 3}))
     steps = len(values) - 1
-    plan = {"horizon": {"steps": 2}, "flops_per_token": {"palm": 10.0}}
+    plan = {"batch": {"tokens_per_step": STEP_TOKENS}, "horizon": {"steps": 2}, "flops_per_token": {"palm": 10.0}}
     (folder / "plan.json").write_text(json.dumps(plan))
     splits = {"validation": {"text_bytes": text["split_bytes"]}}
     dataset = {"name": text["source"], "tokenizer_fingerprint": text["tokenizer"], "splits": splits}
@@ -47,7 +47,19 @@ def write(
     if steps > 0:
         lines.append(point(steps, {"speed/tokens_per_second": 50.0}))
     (folder / "metrics.jsonl").write_text("".join(lines))
+    write_readings(folder, [2.0 * step for step in range(len(values))])
     return folder
+
+
+def write_readings(folder, seconds, *, first=0, **others):
+    """Write the accounts of an attempt whose steps from `first` on took so many seconds until each."""
+    rows = [{"name": "attempt", "start": 1000.0, "attempt": 1, "started_at": 1000.0}]
+    rows += [
+        {"name": "ledger", "start": 1000.0 + spent, "step": first + number, "setup": 0.0, "compute": spent, **others}
+        for number, spent in enumerate(seconds)
+    ]
+    (folder / "events").mkdir(exist_ok=True)
+    (folder / "events/rank0.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
 
 
 def point(step, metrics):

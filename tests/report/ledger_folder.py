@@ -31,8 +31,20 @@ ROWS = [
 ]
 
 
+# Of a run that left another one at step 20, and did 20 steps of its own.
+FORK_ROWS = [ROWS[0], row(20, start=1005.0, setup=5.0), row(40, start=1045.0, setup=5.0, compute=40.0)]
+
+
+def write_fork(folder):
+    """Write the accounts of a fork; its other run is runs/dog, wherever that is."""
+    write(folder, rows=FORK_ROWS)
+    noted = {"checkpoint": "runs/dog/checkpoints/step_00000020", "step": 20}
+    (folder / "fork.json").write_text(json.dumps(noted))
+    return folder
+
+
 def write(folder, *, rows=ROWS, status="FINISHED", plan=PLAN):
-    (folder / "events").mkdir(parents=True)
+    (folder / "events").mkdir(parents=True, exist_ok=True)
     lines = [json.dumps(one) for one in rows]
     (folder / "events/rank0.jsonl").write_text("\n".join([*lines, '{"name": "torn']))
     (folder / "status.json").write_text(json.dumps({"status": status}))

@@ -39,6 +39,11 @@ def test_every_curve_is_there_with_its_unit(points, tmp_path):
         assert any(label.startswith(f"Training loss, nats per token, over {axis}: from 4 to 1 at") for label in labels)
     ends = {label.rpartition(" at ")[2] for label in labels if label.startswith("Training loss")}
     assert ends == {"400", "3", "2.4e12", "$2"}
+    assert "of the tokens" not in page.text
+    (tmp_path / "plan.json").write_text(json.dumps({"batch": {"tokens_per_step": 100}}))
+    (tmp_path / "fork.json").write_text(json.dumps({"checkpoint": "runs/dog/checkpoints/step_1", "step": 1}))
+    told = "".join(curve_sections(tmp_path, points))
+    assert "100 of the tokens, with their FLOPs, are of runs/dog; time and dollars are this run&#x27;s own." in told
     for name in (
         "Learning rate",
         "Gradient norm",

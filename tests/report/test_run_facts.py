@@ -5,6 +5,7 @@ import pytest
 
 from lmtrain.report.run_facts import command, read_run
 from lmtrain.report.run_list import in_brief
+from lmtrain.tracking.fork import read_fork
 from lmtrain.tracking.run_log import RunLog
 from tests.points import append_point
 
@@ -159,7 +160,9 @@ def test_skipped_steps_and_the_score_of_averaged_weights_are_told(folder):
 
 def test_a_fork_took_the_time_of_its_own_steps(folder):
     write(folder / "fork.json", {"checkpoint": "runs/dog/checkpoints/step_00000100", "step": 100})
-    assert read_run(folder).seconds == pytest.approx(5)
+    facts = read_run(folder)
+    assert facts.seconds == pytest.approx(5)
+    assert (facts.own.fork, facts.own.first) == (read_fork(folder), 100)
 
 
 def test_the_rate_to_type_again_is_that_of_the_base_which_scaling_derived_from(folder):

@@ -6,9 +6,10 @@ import pytest
 
 from lmtrain.errors import ConfigurationError
 from lmtrain.report.ledger_page import text_of
-from lmtrain.report.run_ledger import read_attempts, read_ledger
+from lmtrain.report.run_attempts import read_attempts
+from lmtrain.report.run_ledger import read_ledger
 from lmtrain.tracking.status import Status, write_status
-from tests.report.ledger_folder import PLAN, ROWS, row, write
+from tests.report.ledger_folder import PLAN, ROWS, row, write, write_fork
 
 
 def test_the_accounts_are_those_of_the_events(tmp_path):
@@ -54,12 +55,46 @@ def test_every_second_beyond_the_plan_has_a_reason(tmp_path):
 def test_padding_is_taken_off_the_tokens_and_so_off_speed_and_utilization(tmp_path):
     counted = [row(0, start=1005.0, tokens=0), row(20, start=1045.0, tokens=18_000, compute=40.0)]
     ledger = read_ledger(write(tmp_path / "a", rows=[ROWS[0], *counted]))
-    assert (ledger.tokens, ledger.all_tokens, ledger.trained_share) == (18_000, 20_000, pytest.approx(0.9))
+    assert (ledger.tokens, ledger.steps.all_tokens, ledger.trained_share) == (18_000, 20_000, pytest.approx(0.9))
     assert ledger.tokens_per_second["computing"] == pytest.approx(18_000 / 40)
     text = text_of(ledger)
     assert "20.0K tokens (18.0K with loss), 1 attempt" in text
     assert "\ntokens/s with loss" in text
+    assert "computing at 20.0% MFU of all tokens, not 40.0%" in text, "the plan computes them all"
     assert "with loss" not in text_of(read_ledger(write(tmp_path / "b")))
+
+
+def test_every_rate_of_a_fork_is_over_its_own_tokens_and_seconds(tmp_path):
+    ledger = read_ledger(write_fork(tmp_path / "a"))
+    assert (ledger.step, ledger.tokens, ledger.steps.all_tokens) == (40, 20_000, 20_000), "20 of the 40 steps"
+    assert ledger.tokens_per_second == {"computing": 500.0, "steps": None, "clock": pytest.approx(20_000 / 45)}
+    assert ledger.mfu("palm", "computing") == pytest.approx(6e6 * 500 / (2 * 1e9))
+    told = ledger.to_json()
+    assert told["plan_and_fact"]["seconds"] == {"planned": 20.0, "fact": 45.0}
+    assert told["forked_from"] == {"run": "runs/dog", "step": 20, "tokens": 20_000}
+    assert "step 40 of 40, 40.0K tokens (20.0K of them of runs/dog), 1 attempt" in text_of(ledger)
+    assert read_ledger(write(tmp_path / "b")).to_json()["forked_from"] is None
+
+
+def test_the_rest_of_a_fork_goes_on_at_the_pace_of_its_own_steps(tmp_path):
+    plan = PLAN | {"horizon": {"steps": 60}, "compiled": False}
+    folder = write_fork(tmp_path / "a")
+    (folder / "plan.json").write_text(json.dumps(plan))
+    assert read_ledger(folder).projected_seconds == pytest.approx(45 + 40), "20 more, as long as the 20 before"
+
+
+def test_a_killed_run_is_at_the_last_step_of_its_log_and_its_rates_are_of_its_accounts(tmp_path):
+    folder = write(tmp_path / "a")
+    (folder / "metrics.jsonl").write_text('{"time": 1.0, "step": 23, "tokens": 23000, "metrics": {}}\n')
+    ledger = read_ledger(folder)
+    assert (ledger.step, ledger.tokens, ledger.tokens_per_second["computing"]) == (23, 20_000, pytest.approx(500.0))
+    assert "step 23 of 40, 23.0K tokens, 2 attempts" in text_of(ledger)
+
+
+def test_an_attempt_that_never_came_to_train_leaves_the_steps_done(tmp_path):
+    again = {"name": "attempt", "start": 1090.0, "attempt": 3, "started_at": 1090.0}
+    ledger = read_ledger(write(tmp_path / "a", rows=[*ROWS, again]))
+    assert (ledger.step, ledger.tokens, ledger.time.num_attempts) == (20, 20_000, 3)
 
 
 def test_what_is_not_known_is_null_and_never_a_guess(tmp_path):

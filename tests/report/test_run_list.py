@@ -44,6 +44,14 @@ def test_a_score_of_a_smaller_part_of_a_text_is_marked(tmp_path: Path) -> None:
     assert note.startswith("[1] Measured on 4 of the 1,000 held-out bytes of a book")
 
 
+def test_a_fork_says_whose_tokens_it_counts(tmp_path: Path) -> None:
+    folder = write(tmp_path / "tail")
+    (folder / "fork.json").write_text('{"checkpoint": "runs/dog/checkpoints/step_00000001", "step": 1}')
+    run = in_brief(folder)
+    assert (run.tokens, run.inherited_tokens, run.forked_from) == (200, 100, "runs/dog")
+    assert footnotes_of([run]) == ["tail: 100 of its tokens are of runs/dog; its clock is its own."]
+
+
 def test_the_points_of_a_step_are_one_line_and_those_for_nobody_none() -> None:
     assert lines_of(POINTS, 9) == [
         "step 0/9 | 0 tokens | validation 3.5000 bits/byte",

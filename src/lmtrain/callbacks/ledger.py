@@ -19,8 +19,9 @@ class Ledger(pl.Callback):
 
     The time lost to other processes is a kind of its own: set-up's everywhere, on a CPU also all later work's,
     evaluation included. An evaluation's compilation counts as compilation. With them go the tokens with loss of this
-    process. The first rank also logs each kind's share and the goodput (computing's share) of this attempt, and as a
-    worker its sent bytes of deltas. It belongs after the other callbacks, to count their work.
+    process, but where a failure ends it between two readings. The first rank also logs each kind's share and the
+    goodput (computing's share) of this attempt, and as a worker its sent bytes of deltas. It belongs after the other
+    callbacks, to count their work.
     """
 
     def __init__(self, *, every_steps: int, context: RunContext) -> None:
@@ -31,7 +32,7 @@ class Ledger(pl.Callback):
         self._second_step = 0  # of this process
         self._compiled_before = 0.0  # the first step, in evaluations: seconds
         self._compile_time_apart = contextlib.ExitStack()
-        self._tokens = 0
+        self._counted: tuple[int, int] | None = None  # a step, and the tokens with loss until it
 
     @override
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
@@ -48,6 +49,7 @@ class Ledger(pl.Callback):
         if pl_module.device.type != "cpu":
             self._context.events.preemption = None
         self._compiled_before = self._stopwatch.seconds()["compile"]
+        self._counted = trainer.global_step, 0
         self._write(trainer.global_step)
 
     @override
@@ -61,7 +63,7 @@ class Ledger(pl.Callback):
             self._stopwatch.move(min(seconds["compute"], in_first_step), source="compile", target="compute")
         if self._interval.is_due(trainer, batch_idx):
             assert isinstance(pl_module, CausalLMModule)
-            self._tokens = pl_module.step_metrics.trained_tokens
+            self._counted = trainer.global_step, pl_module.step_metrics.trained_tokens
             seconds = self._write(trainer.global_step)
             sent = {} if pl_module.outer is None else {"communication/sent_bytes": pl_module.outer.sent_bytes}
             self._log(trainer.global_step, seconds, sent)
@@ -72,13 +74,14 @@ class Ledger(pl.Callback):
     ) -> None:
         """Write here too: the next attempt goes on from this step, and none before it is lost time."""
         assert isinstance(pl_module, CausalLMModule)
-        self._tokens = pl_module.step_metrics.trained_tokens
+        self._counted = trainer.global_step, pl_module.step_metrics.trained_tokens
         self._write(trainer.global_step)
+        self._context.events.flush()  # of a run killed soon after, too, these steps are known as done
 
     @override
     def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         assert isinstance(pl_module, CausalLMModule)
-        self._tokens = pl_module.step_metrics.trained_tokens
+        self._counted = trainer.global_step, pl_module.step_metrics.trained_tokens
         self._write(trainer.global_step, is_last=True)
         self._compile_time_apart.close()
 
@@ -91,7 +94,8 @@ class Ledger(pl.Callback):
         if preemption := self._context.events.preemption:
             (preemption.book if is_last else preemption.book_now_and_then)()
         seconds: dict[str, float] = {kind: round(spent, 6) for kind, spent in self._stopwatch.seconds().items()}
-        self._context.events.mark("ledger", step=step, tokens=self._tokens, **seconds)
+        counted = {"tokens": self._counted[1]} if self._counted and self._counted[0] == step else {}
+        self._context.events.mark("ledger", step=step, **counted, **seconds)
         return seconds
 
     def _log(self, step: int, seconds: dict[str, float], sent: dict[str, float]) -> None:

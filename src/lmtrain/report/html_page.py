@@ -14,9 +14,10 @@ from lmtrain.report.ledger_page import kinds_of_time, reasons
 from lmtrain.report.loss_spikes import Texts, spikes_section
 from lmtrain.report.markup import Markup, joined, table, tag
 from lmtrain.report.profile_page import profile_section
+from lmtrain.report.run_attempts import read_attempts
 from lmtrain.report.run_curves import curve_sections
 from lmtrain.report.run_facts import REPORT_FILE, RESULT, HeldOutScore, RunFacts, read_run
-from lmtrain.report.run_ledger import RunLedger, read_attempts, read_ledger
+from lmtrain.report.run_ledger import RunLedger, read_ledger
 from lmtrain.report.run_speeds import speed_name
 from lmtrain.report.web_page import section, tiles, web_page
 from lmtrain.storage import foreign_json
@@ -75,10 +76,12 @@ def known_ledger(folder: Path, points: Sequence[Point]) -> RunLedger | None:
 
 
 def _header(facts: RunFacts, ledger: RunLedger | None) -> Markup:
-    step = max(facts.step, ledger.step if ledger else 0)  # a killed run's accounts end before its curves
-    tokens = round(ledger.all_tokens * step / ledger.step) if ledger and ledger.step else facts.tokens
+    step = ledger.step if ledger else facts.step
+    tokens = step * ledger.steps.tokens_per_step if ledger else facts.tokens
     shown = [] if facts.held_out is None else [(_score_name(facts.held_out), f"{facts.held_out.after:.3f}")]
     shown += [("steps", f"{step:,}"), ("tokens", format_quantity(tokens))]
+    if facts.own.fork is not None:
+        shown.append((f"of the tokens those of {facts.own.fork.run}", format_quantity(facts.own.inherited_tokens)))
     if facts.tokens_per_second is not None:
         shown.append((speed_name(facts.loss_share), format_quantity(round(facts.tokens_per_second))))
     if facts.mfu_palm is not None:
@@ -131,12 +134,15 @@ def _plan(ledger: RunLedger, mfu_of_log: float | None) -> Markup:
     if found is None:
         return Markup("")
     took = [format_quantity(seconds, "seconds") for seconds in (found.planned_seconds, found.seconds)]
+    of_what = "MFU (PaLM) of computing" + (", of all tokens" if ledger.trained_share < 1 else "")
     rows = [
         ("time on the clock, of all kinds", *took),
-        ("MFU (PaLM) of computing", f"{found.planned_mfu:.1%}", f"{found.mfu:.1%}"),
+        (of_what, f"{found.planned_mfu:.1%}", f"{found.mfu:.1%}"),
     ]
     beside = table(rows, head=("", f"planned ({found.mfu_source})", "fact"), numeric=True)
-    why = table(reasons(found), head=("why", "time", "of the difference"), numeric=True)
+    why = table(
+        reasons(found, trained_share=ledger.trained_share), head=("why", "time", "of the difference"), numeric=True
+    )
     said = [] if mfu_of_log is None else [tag("p", f"MFU at the top, {mfu_of_log:.1%}, {TOP_MFU}")]
     return section("Plan beside fact", beside, *said, tag("h3", "The difference, explained"), why)
 

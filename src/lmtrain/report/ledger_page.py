@@ -1,5 +1,7 @@
 """The ledger of a run as people read it: a bar for each kind of time, then speed, utilization and money."""
 
+from dataclasses import replace
+
 from rich.console import Group, RenderableType
 from rich.rule import Rule
 from rich.table import Table
@@ -35,7 +37,7 @@ def page(ledger: RunLedger) -> RenderableType:
 def _body(ledger: RunLedger) -> list[RenderableType]:
     parts: list[RenderableType] = [_time_table(ledger), Text(""), _facts_table(ledger)]
     if ledger.beside_plan is not None:
-        parts += [Text(""), *_plan_beside_fact(ledger.beside_plan)]
+        parts += [Text(""), *_plan_beside_fact(ledger.beside_plan, trained_share=ledger.trained_share)]
     if ledger.by_rank is not None:
         parts += [Text(""), *_ranks(ledger.by_rank)]
     if ledger.biggest_lever:
@@ -45,10 +47,14 @@ def _body(ledger: RunLedger) -> list[RenderableType]:
 
 def _took(ledger: RunLedger) -> Text:
     attempts = format_count(ledger.time.num_attempts, "attempt")
-    with_loss = f" ({format_quantity(ledger.tokens)} with loss)" if ledger.trained_share < 1 else ""
+    done = replace(ledger.steps, last=ledger.step)
+    counted = [done.inherited_words]
+    counted += [f"{format_quantity(done.tokens)} with loss" if done.trained_share < 1 else ""]
+    told = f" ({', '.join(filter(None, counted))})" if any(counted) else ""
     return Text(
-        f"{ledger.status.lower()}: step {ledger.step:,} of {ledger.num_steps:,}, {format_quantity(ledger.all_tokens)} "
-        f"tokens{with_loss}, {attempts}, {format_quantity(ledger.time.wall_seconds, 'seconds')} on the clock"
+        f"{ledger.status.lower()}: step {ledger.step:,} of {ledger.num_steps:,}, "
+        f"{format_quantity(done.inherited_tokens + done.all_tokens)} tokens{told}, {attempts}, "
+        f"{format_quantity(ledger.time.wall_seconds, 'seconds')} on the clock"
     )
 
 
@@ -137,7 +143,7 @@ def _ranks(found: SlowRanks) -> list[RenderableType]:
     return [Text.assemble((f"{format_count(len(found.ranks), 'rank')}: ", "bold"), told, (f" ({steps})", "dim")), table]
 
 
-def _plan_beside_fact(found: PlanAndFact) -> list[RenderableType]:
+def _plan_beside_fact(found: PlanAndFact, *, trained_share: float) -> list[RenderableType]:
     """State the planned and the actual time of the steps done, and every reason for the difference."""
     planned, took = (format_quantity(seconds, "seconds") for seconds in (found.planned_seconds, found.seconds))
     by = f"at {found.planned_mfu:.0%} MFU, {found.mfu_source}"
@@ -145,23 +151,28 @@ def _plan_beside_fact(found: PlanAndFact) -> list[RenderableType]:
     table = Table.grid(padding=(0, 2))
     for justify in ("left", "right", "right"):
         table.add_column(justify=justify)
-    for name, seconds, share in reasons(found):
+    for name, seconds, share in reasons(found, trained_share=trained_share):
         table.add_row(name, seconds, share)
     return [heading, table]
 
 
-def reasons(found: PlanAndFact) -> list[tuple[str, str, str]]:
-    """Name each reason for the difference with its seconds and its share of the whole; the sum comes last."""
+def reasons(found: PlanAndFact, *, trained_share: float) -> list[tuple[str, str, str]]:
+    """Name each reason for the difference with its seconds and its share of the whole; the sum comes last.
+
+    A plan computes all tokens; where a share of them has no loss, its utilization is of more than the run's own.
+    """
     whole = found.difference_seconds
     rows = [*found.reasons.items(), ("difference", whole)]
     return [
-        (_reason(name, found), _signed(seconds), f"{seconds / whole:.1%}" if whole else "") for name, seconds in rows
+        (_reason(name, found, trained_share), _signed(seconds), f"{seconds / whole:.1%}" if whole else "")
+        for name, seconds in rows
     ]
 
 
-def _reason(name: str, found: PlanAndFact) -> str:
+def _reason(name: str, found: PlanAndFact, trained_share: float) -> str:
     if name == UTILIZATION:
-        return f"computing at {found.mfu:.1%} MFU, not {found.planned_mfu:.1%}"
+        of_all = " of all tokens" if trained_share < 1 else ""
+        return f"computing at {found.mfu:.1%} MFU{of_all}, not {found.planned_mfu:.1%}"
     return kind_words(name)
 
 

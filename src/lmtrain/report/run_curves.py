@@ -13,10 +13,11 @@ from lmtrain.accounting.quantities import format_flops, format_quantity
 from lmtrain.report.charts import Show, line_chart, plain
 from lmtrain.report.comparable_scores import comparable, left_out_words
 from lmtrain.report.markup import Markup, tag
+from lmtrain.report.run_attempts import own_steps, read_attempts
 from lmtrain.report.run_clock import on_the_clock
-from lmtrain.report.run_ledger import read_attempts
 from lmtrain.report.web_page import section
 from lmtrain.tracking.atomic_files import read_json
+from lmtrain.tracking.fork import read_fork
 from lmtrain.tracking.run_log import Point
 
 
@@ -61,9 +62,12 @@ class Across:
 def curve_sections(folder: Path, points: Sequence[Point]) -> list[Markup]:
     """Return the sections of a run's curves; those without points are left out."""
     losses = [point for point in points if TRAIN_LOSS in point.metrics]
+    plan = read_json(folder / "plan.json")
+    own = own_steps(plan, [], read_fork(folder))
+    axes = _axes(losses, points, plan, read_attempts(folder), began_at=own.inherited_tokens)
     against = [_chart([(x, point.metrics[TRAIN_LOSS]) for x, point in zip(across.places, losses, strict=True)],
                       name=f"Training loss, nats per token, over {across.name}", show=plain, show_across=across.show)
-               for across in _axes(losses, points, read_json(folder / "plan.json"), read_attempts(folder))]  # fmt: skip
+               for across in axes]  # fmt: skip
     held_out = sorted({name for point in points for name in point.metrics if name.startswith(HELD_OUT)})
     scored = comparable(points)
     measured = [_over_tokens(scored, name, _title(name), plain) for name in held_out if name not in NO_CURVES]
@@ -74,6 +78,9 @@ def curve_sections(folder: Path, points: Sequence[Point]) -> list[Markup]:
         "Other curves, over tokens": others,
     }
     said = {HELD_OUT_TITLE: [tag("p", words) for words in [left_out_words(points)] if words]}
+    if own.fork is not None:
+        whose = f"{format_quantity(own.inherited_tokens)} of the tokens, with their FLOPs, are of {own.fork.run}"
+        said["Training loss"] = [tag("p", f"{whose}; time and dollars are this run's own.")]
     return [section(title, *_grid(drawn), *said.get(title, ())) for title, drawn in found.items()]
 
 
@@ -83,9 +90,14 @@ def _grid(drawn: Sequence[Markup]) -> list[Markup]:
 
 
 def _axes(
-    losses: Sequence[Point], points: Sequence[Point], plan: Mapping[str, Any], attempts: Sequence[Attempt]
+    losses: Sequence[Point],
+    points: Sequence[Point],
+    plan: Mapping[str, Any],
+    attempts: Sequence[Attempt],
+    *,
+    began_at: int,
 ) -> list[Across]:
-    """Return tokens, time, FLOPs and dollars of each logged loss, as far as they are known."""
+    """Return tokens, time, FLOPs and dollars of each logged loss, as far as they are known; `began_at` in tokens."""
     tokens = [float(point.tokens) for point in losses]
     found = [Across(name="tokens", places=tokens, show=format_quantity)]
     if losses:
@@ -98,15 +110,15 @@ def _axes(
         found.append(Across(name="FLOPs (PaLM)", places=[flops * count for count in tokens], show=format_flops))
     spent = [(float(point.tokens), point.metrics["cost/usd"]) for point in points if "cost/usd" in point.metrics]
     if spent and max(usd for _, usd in spent) > 0:
-        found.append(Across(name="dollars", places=[_between(spent, count) for count in tokens], show="${:.3g}".format))
+        known = [(float(began_at), 0.0), *spent]
+        found.append(Across(name="dollars", places=[_between(known, count) for count in tokens], show="${:.3g}".format))
     return found
 
 
 def _between(known: Sequence[tuple[float, float]], place: float) -> float:
-    """Return the value at a place between known ones in rising order, by a straight line, from 0 at 0."""
-    rising = [(0.0, 0.0), *known]
-    index = min(bisect_left(rising, (place, -math.inf)), len(rising) - 1)
-    (left, low), (right, high) = rising[max(0, index - 1)], rising[index]
+    """Return the value at a place between known ones in rising order, by a straight line."""
+    index = min(bisect_left(known, (place, -math.inf)), len(known) - 1)
+    (left, low), (right, high) = known[max(0, index - 1)], known[index]
     return low + (high - low) * min(1.0, max(0.0, (place - left) / (right - left or CLOCK_GAP)))
 
 

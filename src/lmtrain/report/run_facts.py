@@ -2,7 +2,7 @@
 
 import contextlib
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -10,13 +10,15 @@ from typing import Any, cast
 from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE, VALIDATION_BYTES
 from lmtrain.accounting.observed.time_accounts import TimeBalance, balance
 from lmtrain.accounting.quantities import parse_quantity
+from lmtrain.accounting.training_plan.utilization import usd
 from lmtrain.errors import ConfigurationError
 from lmtrain.report.kept_flags import kept_flags
-from lmtrain.report.run_ledger import read_attempts, trained_tokens
+from lmtrain.report.run_attempts import OwnSteps, own_steps, read_attempts
 from lmtrain.report.run_speeds import logged_speed, speeds
 from lmtrain.report.unkept_best import UnkeptBest, unkept_best
 from lmtrain.storage import foreign_json
 from lmtrain.tracking.atomic_files import read_json
+from lmtrain.tracking.fork import read_fork
 from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.run_log import Point, furthest, newest, read_points
 from lmtrain.tracking.settled_status import settled_status
@@ -61,7 +63,8 @@ class RunFacts:
     """A run at its end; None or empty where its folder does not tell.
 
     `seconds` are those of its timed steps, pauses left out; `tokens_per_second` counts tokens with loss, a
-    `loss_share` of all tokens; `speeds` has it beside that of computing and that of the clock.
+    `loss_share` of all tokens; `speeds` has it beside that of computing and that of the clock. Of a fork's steps and
+    tokens those of the run it left are none of its time and speeds.
     """
 
     folder: Path
@@ -85,6 +88,7 @@ class RunFacts:
     other_budgets: Mapping[str, float] = field(default_factory=dict[str, float])
     time: TimeBalance = field(default_factory=TimeBalance)
     speeds: Mapping[str, float | None] = field(default_factory=dict[str, float | None])
+    own: OwnSteps = field(default_factory=OwnSteps)
     skipped_steps: int = 0
     unkept_best: UnkeptBest | None = None  # a validation better than at all of them
     program: str = "python train.py"
@@ -99,12 +103,13 @@ def read_run(folder: Path) -> RunFacts:
     """Read a run's folder; a missing file leaves its facts open."""
     points = list(read_points(folder / "metrics.jsonl")) if (folder / "metrics.jsonl").exists() else []
     plan, status = read_json(folder / "plan.json"), read_json(folder / "status.json")
-    checkpoints = list_checkpoints(folder / "checkpoints")
-    last, attempts = furthest(points), read_attempts(folder)
+    checkpoints, job = list_checkpoints(folder / "checkpoints"), newest_job(folder)
+    last, settled = furthest(points), settled_status(folder)
+    attempts = read_attempts(folder, is_running=settled is not None and settled.status == "RUNNING")
     speed = logged_speed(folder, points, attempts)
     spent, of_steps = balance(attempts), speed.tokens_per_second if speed else None
-    job, (budget_key, planned) = newest_job(folder), _budget(plan)
-    budgets = _typed_budgets(job.get("config", {}))
+    own = own_steps(plan, attempts, read_fork(folder))
+    (budget_key, planned), budgets = _budget(plan), _typed_budgets(job.get("config", {}))
     return RunFacts(
         folder=folder,
         name=str(read_json(folder / "run.json").get("name", folder.name)),
@@ -114,10 +119,8 @@ def read_run(folder: Path) -> RunFacts:
         tokens_per_second=of_steps,
         loss_share=speed.loss_share if speed else 1.0,
         mfu_palm=_mean_mfu(points, of_steps) if of_steps else None,
-        usd=newest(points, "cost/usd"),
-        held_out=_held_out(
-            points, plan, read_json(folder / "dataset.json"), split=split_measured(job), last_step=last.step
-        ),
+        usd=_usd(plan, spent, points),
+        held_out=_held_out(points, plan, folder, split=split_measured(job), last_step=last.step),
         sample=_last_sample(folder / "samples.jsonl"),
         last=checkpoints[-1] if checkpoints else None,
         best=best_of(checkpoints),
@@ -129,14 +132,22 @@ def read_run(folder: Path) -> RunFacts:
         overrides=tuple(job.get("overrides", ())),
         other_budgets=budgets,
         time=spent,
-        speeds=speeds(trained_tokens(plan, attempts), spent, of_steps=of_steps),
+        speeds=speeds(own.tokens, spent, of_steps=of_steps),
+        own=own,
         skipped_steps=int(newest(points, "train/skipped_steps") or 0),
         program=str(job.get("program", RunFacts.program)),
         config_dir=found if isinstance(found := job.get("config_dir"), str) else None,
         root=_root(job.get("config", {})),
-        ended=settled.shown if (settled := settled_status(folder)) else RunFacts.ended,
+        ended=settled.shown if settled else RunFacts.ended,
         reason=str(reason) if (reason := status.get("reason")) else None,
     )
+
+
+def _usd(plan: dict[str, Any], spent: TimeBalance, points: Sequence[Point]) -> float | None:
+    price, num_devices = plan.get("cost", {}).get("usd_per_gpu_hour"), plan.get("batch", {}).get("num_ranks", 1)
+    if price is None or not spent.wall_seconds:
+        return newest(points, "cost/usd")
+    return usd(spent.wall_seconds, num_devices=num_devices, usd_per_gpu_hour=price)
 
 
 def _root(config: dict[str, Any]) -> str:
@@ -180,11 +191,12 @@ def split_measured(job: dict[str, Any]) -> str:
 
 
 def _held_out(
-    points: list[Point], plan: dict[str, Any], dataset: dict[str, Any], *, split: str, last_step: int
+    points: list[Point], plan: dict[str, Any], folder: Path, *, split: str, last_step: int
 ) -> HeldOutScore | None:
     measured = [point for point in points if BITS_PER_BYTE in point.metrics]
     if not measured:
         return None
+    dataset: dict[str, Any] = read_json(folder / "dataset.json")
     last, step = measured[-1].metrics, measured[-1].step
     reference = dataset.get("references", {}).get(split, {})
     names = {"gzip -9": "gzip_bits_per_byte", "xz -9e": "xz_bits_per_byte"}

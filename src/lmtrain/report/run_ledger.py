@@ -1,46 +1,45 @@
 """Where the time, FLOPs and money of a run went, read from its folder: events of the first rank, plan, status."""
 
-import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from lmtrain.accounting.observed.plan_and_fact import PlanAndFact, explain
 from lmtrain.accounting.observed.time_accounts import (
     STEP_KINDS,
     Attempt,
-    StopwatchReading,
     TimeBalance,
     balance,
-    trained_share,
 )
 from lmtrain.accounting.training_plan.utilization import kwh, usd
 from lmtrain.errors import ConfigurationError
 from lmtrain.report.biggest_lever import biggest_lever
 from lmtrain.report.event_rows import event_rows
 from lmtrain.report.find_runs import OF_RUNS, nearest_run
+from lmtrain.report.run_attempts import READING, OwnSteps, own_steps, read_attempts
 from lmtrain.report.run_speeds import OVER, logged_speed, speeds
 from lmtrain.report.save_pauses import SavePauses, save_pauses
 from lmtrain.report.sent_bytes import SentBytes, sent_bytes
 from lmtrain.report.slow_ranks import SlowRanks, rank_of, slow_ranks
 from lmtrain.tracking.atomic_files import read_json
-from lmtrain.tracking.run_log import Point, read_points
+from lmtrain.tracking.fork import Fork, read_fork
+from lmtrain.tracking.run_log import Point, furthest, read_points
 from lmtrain.tracking.settled_status import settled_status
 from lmtrain.tracking.timekeeping.events import ACCOUNTS
-from lmtrain.tracking.timekeeping.stopwatch import KINDS
-
-READING: Final = "ledger"
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunLedger:
-    """A run's accounts; None: not in its folder. Tokens are those with loss, each counted once."""
+    """A run's accounts; None: not in its folder.
+
+    Of a fork, all but `step` and `num_steps` are of its own steps. `steps` are those in the accounts, the last of a
+    killed run is maybe in its log alone: `logged_step`.
+    """
 
     name: str
     status: str
-    step: int
-    tokens: int
+    steps: OwnSteps
     num_steps: int
     num_devices: int
     time: TimeBalance
@@ -48,7 +47,6 @@ class RunLedger:
     peak_flops: float | None
     peak_source: str
     usd_per_gpu_hour: float | None
-    trained_share: float = 1.0
     measured_flops: float | None = None
     device_watts: float | None = None
     beside_plan: PlanAndFact | None = None
@@ -58,11 +56,22 @@ class RunLedger:
     single_device_tokens_per_second: float | None = None
     is_compiled: bool | None = None
     logged_tokens_per_second: float | None = None  # of whole steps, pauses left out
+    logged_step: int = 0
 
     @property
-    def all_tokens(self) -> int:
-        """Return the steps' tokens, with and without loss: those of the log and of the budget."""
-        return round(self.tokens / self.trained_share) if self.trained_share else 0
+    def step(self) -> int:
+        """Return the last step, counted from the model's first one."""
+        return max(self.steps.last, self.logged_step)
+
+    @property
+    def tokens(self) -> int:
+        """Return its own tokens with loss: those of its speeds."""
+        return self.steps.tokens
+
+    @property
+    def trained_share(self) -> float:
+        """Return the share of its own tokens with loss."""
+        return self.steps.trained_share
 
     @property
     def tokens_per_second(self) -> dict[str, float | None]:
@@ -118,7 +127,7 @@ class RunLedger:
     @property
     def projected_seconds(self) -> float | None:
         """Return the clock of the whole run if its steps go on as they did; None before the first one."""
-        left = self.time.seconds_left(steps_done=self.step, steps_left=self.num_steps - self.step)
+        left = self.time.seconds_left(steps_done=self.steps.num, steps_left=self.num_steps - self.step)
         return None if left is None else self.time.wall_seconds + left
 
     @property
@@ -127,8 +136,8 @@ class RunLedger:
         return biggest_lever(
             self.time,
             by_rank=self.by_rank,
-            steps_done=self.step,
-            num_steps=self.num_steps,
+            steps_done=self.steps.num,
+            num_steps=self.num_steps - self.steps.first,
             is_compiled=self.is_compiled,
         )
 
@@ -150,7 +159,8 @@ class RunLedger:
             "status": self.status,
             "step": self.step,
             "tokens": self.tokens,
-            "all_tokens": self.all_tokens,
+            "all_tokens": self.steps.all_tokens,
+            "forked_from": self._forked_from(),
             "trained_share": self.trained_share,
             "attempts": self.time.num_attempts,
             "wall_seconds": self.time.wall_seconds,
@@ -169,6 +179,10 @@ class RunLedger:
             "ranks": None if self.by_rank is None else self.by_rank.to_json(),
             "biggest_lever": self.biggest_lever,
         }
+
+    def _forked_from(self) -> dict[str, Any] | None:
+        inherited = {"step": self.steps.first, "tokens": self.steps.inherited_tokens}
+        return None if self.steps.fork is None else {"run": self.steps.fork.run, **inherited}
 
     def _plan_and_fact(self, found: PlanAndFact) -> dict[str, Any]:
         return {
@@ -193,56 +207,43 @@ def read_ledger(folder: Path, *, points: Sequence[Point] | None = None) -> RunLe
     attempts = read_attempts(folder, is_running=status.status == "RUNNING")
     if not any(row["name"] in (ACCOUNTS, READING) for row in event_rows(folder / "events" / "rank0.jsonl")):
         raise ConfigurationError(f"{folder} has no accounts: the run had no callbacks.ledger, or did not start.")
-    ledger = _ledger(folder.name, status.shown, plan, attempts)
+    ledger = _ledger(folder.name, status.shown, plan, attempts, fork=read_fork(folder))
+    points = _points(folder) if points is None else points
+    speed = logged_speed(folder, points, attempts)
     return replace(
         ledger,
         sent=sent_bytes(folder, plan),
         by_rank=_by_rank(folder),
         saves=save_pauses(folder),
-        logged_tokens_per_second=_logged_speed(folder, attempts, points),
+        logged_tokens_per_second=None if speed is None else speed.tokens_per_second,
+        logged_step=furthest(points).step,
     )
 
 
-def trained_tokens(plan: dict[str, Any], attempts: Sequence[Attempt]) -> int:
-    """Return the tokens with loss up to the last attempt's last step, each counted once."""
-    tokens_per_step = plan.get("batch", {}).get("tokens_per_step", 0)
-    step = max((attempt.last_step for attempt in attempts[-1:]), default=0)
-    return round(step * tokens_per_step * trained_share(attempts, tokens_per_step=tokens_per_step))
-
-
-def _logged_speed(folder: Path, attempts: Sequence[Attempt], points: Sequence[Point] | None) -> float | None:
+def _points(folder: Path) -> list[Point]:
     log = folder / "metrics.jsonl"
-    if points is None:
-        points = list(read_points(log)) if log.exists() else []
-    found = logged_speed(folder, points, attempts)
-    return None if found is None else found.tokens_per_second
+    return list(read_points(log)) if log.exists() else []
 
 
-def _ledger(name: str, status: str, plan: dict[str, Any], attempts: list[Attempt]) -> RunLedger:
-    step = max(attempt.last_step for attempt in attempts[-1:])
-    batch, spent = plan.get("batch", {}), balance(attempts)
-    tokens_per_step = batch.get("tokens_per_step", 0)
-    share = trained_share(attempts, tokens_per_step=tokens_per_step)
+def _ledger(name: str, status: str, plan: dict[str, Any], attempts: list[Attempt], *, fork: Fork | None) -> RunLedger:
+    steps, spent = own_steps(plan, attempts, fork), balance(attempts)
+    num_steps = plan.get("horizon", {}).get("steps", steps.last)
     return RunLedger(
         name=name,
         status=status,
-        step=step,
-        tokens=trained_tokens(plan, attempts),
-        num_steps=plan.get("horizon", {}).get("steps", step),
-        num_devices=batch.get("num_ranks", 1),
+        steps=steps,
+        num_steps=num_steps,
+        num_devices=plan.get("batch", {}).get("num_ranks", 1),
         time=spent,
         flops_per_token=plan.get("flops_per_token", {}),
         peak_flops=plan.get("peak", {}).get("flops"),
         peak_source=plan.get("peak", {}).get("source", "unknown"),
         usd_per_gpu_hour=plan.get("cost", {}).get("usd_per_gpu_hour"),
-        trained_share=share,
         measured_flops=plan.get("peak", {}).get("measured_flops"),
         single_device_tokens_per_second=plan.get("peak", {}).get("single_device_tokens_per_second"),
         device_watts=plan.get("energy", {}).get("device_watts"),
         is_compiled=plan.get("compiled"),
-        beside_plan=_beside_plan(
-            plan.get("time"), spent, step=step, num_steps=plan.get("horizon", {}).get("steps", step)
-        ),
+        beside_plan=_beside_plan(plan.get("time"), spent, steps_done=steps.num, num_steps=num_steps),
     )
 
 
@@ -252,48 +253,15 @@ def _by_rank(folder: Path) -> SlowRanks | None:
 
 
 def _beside_plan(
-    planned: dict[str, Any] | None, spent: TimeBalance, *, step: int, num_steps: int
+    planned: dict[str, Any] | None, spent: TimeBalance, *, steps_done: int, num_steps: int
 ) -> PlanAndFact | None:
     if planned is None:
         return None
     return explain(
         spent,
-        planned_seconds=step * planned["step_seconds"],
+        planned_seconds=steps_done * planned["step_seconds"],
         planned_setup_seconds=planned.get("setup_seconds", 0.0),
-        planned_evaluation_seconds=step / num_steps * planned.get("evaluation_seconds", 0.0),
+        planned_evaluation_seconds=steps_done / num_steps * planned.get("evaluation_seconds", 0.0),
         planned_mfu=planned["mfu_palm"],
         mfu_source=planned["source"],
     )
-
-
-def read_attempts(folder: Path, *, is_running: bool = False) -> list[Attempt]:
-    """Read each attempt's accounts from the first rank's events, oldest first."""
-    attempts: list[Attempt] = []
-    rows: list[dict[str, Any]] = []
-    path = folder / "events" / "rank0.jsonl"
-    for row in event_rows(path):
-        if row["name"] == "attempt" and rows:
-            attempts.append(_attempt(rows))
-            rows = []
-        rows.append(row)
-    if rows:
-        # Silence counts from the file's last change: the process's own clock in the rows may differ from ours.
-        quiet_seconds = max(0.0, time.time() - path.stat().st_mtime) if is_running else 0.0
-        attempts.append(_attempt(rows, quiet_seconds=quiet_seconds))
-    return attempts
-
-
-def _attempt(rows: list[dict[str, Any]], *, quiet_seconds: float = 0.0) -> Attempt:
-    readings = tuple(_reading(row) for row in rows if row["name"] == READING)
-    heard = max(row["start"] + row.get("seconds", 0.0) for row in rows)
-    return Attempt(
-        number=int(rows[0].get("attempt", 1)),
-        started_at=float(rows[0].get("started_at", rows[0]["start"])),
-        ended_at=heard + quiet_seconds,
-        readings=readings,
-    )
-
-
-def _reading(row: dict[str, Any]) -> StopwatchReading:
-    seconds = {kind: row.get(kind, 0.0) for kind in KINDS}
-    return StopwatchReading(step=row["step"], time=row["start"], seconds=seconds, tokens=row.get("tokens"))

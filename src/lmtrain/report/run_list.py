@@ -12,9 +12,11 @@ from rich.table import Table
 from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE, TRAIN_LOSS
 from lmtrain.accounting.quantities import format_quantity
 from lmtrain.report.held_out_text import held_out_text, parts_notes, scores_notes, smaller_parts
+from lmtrain.report.run_attempts import own_steps, read_attempts
 from lmtrain.report.run_facts import newest_job, split_measured
-from lmtrain.report.run_ledger import read_attempts
+from lmtrain.report.visible_text import visible
 from lmtrain.tracking.atomic_files import read_json
+from lmtrain.tracking.fork import read_fork
 from lmtrain.tracking.held_out_text import HeldOutText
 from lmtrain.tracking.log_tail import LogOffset, read_after
 from lmtrain.tracking.run_log import Point, furthest, newest
@@ -33,7 +35,10 @@ SHOWN: Final = (
 
 @dataclass(frozen=True, kw_only=True)
 class RunInBrief:
-    """A run's state and newest figures; None: not known yet. `changed_at` in unix seconds."""
+    """A run's state and newest figures; None: not known yet. `changed_at` in unix seconds.
+
+    `inherited_tokens` of a fork's tokens are of the run `forked_from`; its seconds are its own.
+    """
 
     name: str
     folder: str
@@ -46,6 +51,8 @@ class RunInBrief:
     seconds: float
     changed_at: float
     held_out: HeldOutText | None = None
+    forked_from: str | None = None
+    inherited_tokens: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """Return it as plain values."""
@@ -57,6 +64,7 @@ def in_brief(folder: Path) -> RunInBrief:
     status, log = settled_status(folder), folder / "metrics.jsonl"
     points = newest_points(log)
     last = furthest(points)
+    fork, plan = read_fork(folder), read_json(folder / "plan.json")
     is_running = status is not None and status.status == "RUNNING"
     attempts = read_attempts(folder, is_running=is_running)
     return RunInBrief(
@@ -64,12 +72,14 @@ def in_brief(folder: Path) -> RunInBrief:
         folder=str(folder),
         status="UNKNOWN" if status is None else status.shown,
         step=last.step,
-        num_steps=_num_steps(folder),
+        num_steps=_number(plan, "horizon", "steps"),
         tokens=last.tokens,
         loss=newest(points, TRAIN_LOSS),
         bits_per_byte=newest(points, BITS_PER_BYTE),
         seconds=sum(attempt.wall_seconds for attempt in attempts),
         held_out=_held_out(folder, points),
+        forked_from=fork.run if fork else None,
+        inherited_tokens=own_steps(plan, attempts, fork).inherited_tokens,
         changed_at=(log if log.exists() else folder).stat().st_mtime,
     )
 
@@ -119,7 +129,13 @@ def notes_of(runs: Sequence[RunInBrief]) -> list[str]:
 
 def footnotes_of(runs: Sequence[RunInBrief]) -> list[str]:
     """Say what the numbers beside the table's scores mean."""
-    return parts_notes(smaller_parts(_texts(runs)))
+    forks = [
+        f"{visible(run.name)}: {format_quantity(run.inherited_tokens)} of its tokens are of "
+        f"{visible(run.forked_from)}; its clock is its own."
+        for run in runs
+        if run.forked_from is not None
+    ]
+    return [*parts_notes(smaller_parts(_texts(runs))), *forks]
 
 
 def _texts(runs: Sequence[RunInBrief]) -> list[HeldOutText]:
@@ -139,6 +155,5 @@ def lines_of(points: Sequence[Point], num_steps: int | None) -> list[str]:
     return lines
 
 
-def _num_steps(folder: Path) -> int | None:
-    horizon: Any = read_json(folder / "plan.json").get("horizon", {})
-    return horizon.get("steps")
+def _number(plan: dict[str, Any], part: str, key: str) -> int | None:
+    return plan.get(part, {}).get(key)

@@ -60,7 +60,8 @@ def page(facts: RunFacts) -> RenderableType:
 
 
 def _took(facts: RunFacts) -> Text:
-    said = [f"{format_quantity(facts.tokens)} tokens in {format_count(facts.step, 'step')}"]
+    told = f" ({whose})" if (whose := facts.own.inherited_words) else ""
+    said = [f"{format_quantity(facts.tokens)} tokens{told} in {format_count(facts.step, 'step')}"]
     if facts.seconds is not None and facts.tokens_per_second is not None:
         share = f"{facts.loss_share:.0%} of all; " if facts.loss_share <= ALL_OF_THEM else ""
         speed = f"{format_quantity(round(facts.tokens_per_second))} {speed_name(facts.loss_share)}"

@@ -9,10 +9,10 @@ from lmtrain.accounting.quantities import format_count
 from lmtrain.composition.command_line.arguments import ALLOW_TARGET, ALLOW_TARGET_OPTION
 from lmtrain.composition.command_line.flag_parser import FlagParser
 from lmtrain.composition.stored_runs.checkpoint_source import find_job
-from lmtrain.composition.stored_runs.resume import read_fork
 from lmtrain.errors import EXIT_DONE, ConfigurationError
 from lmtrain.report.show import show as show_page
 from lmtrain.report.trained_step_page import StepDocument, by_loss, documents_table, full_lines
+from lmtrain.tracking.fork import read_fork
 from lmtrain.training.checkpointing.checkpoints import CheckpointFacts, list_checkpoints, read_facts
 
 if TYPE_CHECKING:

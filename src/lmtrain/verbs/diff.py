@@ -21,7 +21,7 @@ from lmtrain.tracking.flat_config import flatten
 from lmtrain.tracking.run_folder import RunFolder
 
 OF_EVERY_RUN: Final = ("run.name",)
-RESULTS: Final = ("status", "step", "tokens", "loss", "bits_per_byte", "seconds")
+RESULTS: Final = ("status", "step", "tokens", "inherited_tokens", "loss", "bits_per_byte", "seconds")
 ABSENT: Final = "-"
 Read = TypeVar("Read")
 

@@ -92,8 +92,8 @@ class OutcomeLine:
 
 def run_outcome(folder: Path, code: int, message: str | None) -> dict[str, Any]:
     """Return a run's end as plain values: score in bits per byte, tokens, seconds of all attempts, dollars."""
+    from lmtrain.report.run_attempts import read_attempts
     from lmtrain.report.run_facts import read_run
-    from lmtrain.report.run_ledger import read_attempts
 
     facts = read_run(folder)
     horizon: Any = read_json(folder / "plan.json").get("horizon", {})
@@ -106,6 +106,7 @@ def run_outcome(folder: Path, code: int, message: str | None) -> dict[str, Any]:
         "metric": BITS_PER_BYTE,
         "step": facts.step,
         "tokens": facts.tokens,
+        "inherited_tokens": facts.own.inherited_tokens,
         "seconds": sum(attempt.wall_seconds for attempt in read_attempts(folder)),
         "usd": facts.usd,
     }

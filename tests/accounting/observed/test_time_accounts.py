@@ -8,6 +8,7 @@ from lmtrain.accounting.observed.time_accounts import (
     StopwatchReading,
     balance,
     seconds_left,
+    step_seconds,
     trained_share,
 )
 
@@ -43,6 +44,18 @@ def test_steps_done_again_are_lost():
     assert whole.seconds["compute"] == 20.0 + 19.0
     assert whole.seconds["lost"] == pytest.approx(52.0 - 26.0)
     assert whole.wall_seconds == pytest.approx(52.0 + 23.0)
+
+
+def test_the_seconds_of_steps_leave_out_pauses_the_time_of_others_and_repeated_steps():
+    again = attempt(
+        reading(10, setup=4.0),
+        reading(20, setup=4.0, compute=19.0, preempted=50.0, generation=1.0),
+        seconds=23.0,
+        number=2,
+    )
+    assert step_seconds([FIRST, again]) == [(0, 0.0), (10, 21.0), (10, 21.0), (20, 41.0)]
+    taken_back = attempt(reading(0), reading(1, compute=5.0), reading(2, compute=4.0), seconds=9.0)
+    assert step_seconds([taken_back]) == [(0, 0.0), (1, 5.0), (2, 5.0)], "time never runs back"
 
 
 def test_going_on_from_the_last_step_loses_nothing():

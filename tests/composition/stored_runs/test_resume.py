@@ -8,9 +8,10 @@ import pytest
 
 from lmtrain.composition.execution.run import execute
 from lmtrain.composition.stored_runs.job import Job
-from lmtrain.composition.stored_runs.resume import find_checkpoint, fork_step, read_fork, remember_fork
+from lmtrain.composition.stored_runs.resume import find_checkpoint, fork_step, remember_fork
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.storage.hashed_folder import write_atomically
+from lmtrain.tracking.fork import Fork, read_fork
 from lmtrain.tracking.run_log import read_points
 from tests.configs import config_with
 
@@ -170,5 +171,9 @@ def test_a_cool_down_goes_on_from_a_checkpoint_and_leaves_its_run_as_it_is(
     assert [*mine] == [5, 6, 7, 8]
     assert [mine[5], mine[6]] == [theirs[5], theirs[6]], "the same data, weights, and optimizer state"
     assert mine[8] != theirs[8]
+    noted = read_fork(tail.folder)
+    assert noted is not None
+    assert noted == Fork(checkpoint=saved.resolve(), step=4)
+    assert noted.run == str(main.folder.resolve())
     assert execute(tail) == 0
     assert "Nothing left to do" in capsys.readouterr().out

@@ -2,7 +2,7 @@ import pytest
 
 from lmtrain.errors import ConfigurationError, DataError
 from lmtrain.report.comparing.compared_run import read_compared_run
-from tests.report.compared_folder import point, write
+from tests.report.compared_folder import point, write, write_readings
 
 
 def test_a_run_has_a_curve_settings_without_seed_and_the_words_that_were_typed(tmp_path):
@@ -12,6 +12,15 @@ def test_a_run_has_a_curve_settings_without_seed_and_the_words_that_were_typed(t
     assert (run.tokens, run.final, run.trouble) == (200.0, 2.0, None)
     assert (run.flops_per_token, run.tokens_per_second) == (10.0, 50.0)
     assert run.held_out.text == ("a book", 1000)
+
+
+def test_seconds_are_those_of_the_steps_by_the_run_s_accounts(tmp_path):
+    folder = write(tmp_path / "a")
+    write_readings(folder, [0.0, 3.0, 4.0], preempted=90.0)
+    run = read_compared_run(folder)
+    assert [run.seconds_at(tokens) for tokens in (0, 50, 100, 150, 200, 900)] == [0.0, 1.5, 3.0, 3.5, 4.0, 4.0]
+    (folder / "events/rank0.jsonl").unlink()
+    assert read_compared_run(folder).seconds_at(100) is None, "nothing is known, and nothing guessed"
 
 
 def test_how_a_run_is_executed_is_none_of_its_settings(tmp_path):

@@ -4,7 +4,7 @@ import pytest
 
 from lmtrain.errors import ConfigurationError, DataError
 from lmtrain.report.comparing.comparison import compare
-from tests.report.compared_folder import write
+from tests.report.compared_folder import point, write, write_readings
 
 
 def sweep(folder):
@@ -33,6 +33,23 @@ def test_a_run_reached_nothing_by_scores_of_other_bytes(tmp_path):
     reached = next(found.reaches[choice.label].tokens for choice in found.choices if choice.runs[0].name == "longer")
     assert reached == pytest.approx(250.0)
     assert "longer: Left out, as they do not compare: scores of other held-out text, 2 of 9 bytes." in found.notes
+
+
+def test_tokens_without_loss_take_no_more_time_than_they_took(tmp_path):
+    chat = write(tmp_path / "chat", lr=0.1)
+    with (chat / "metrics.jsonl").open("a") as log:  # a tenth of the tokens had loss
+        log.write(point(2, {"speed/tokens_per_second": 5.0, "speed/timed_seconds": 4.0}))
+    found = compare([chat, write(tmp_path / "b", lr=0.2)], target=2.0)
+    assert {reach.seconds for reach in found.reaches.values()} == {4.0}
+
+
+def test_a_fork_says_whose_tokens_it_counts_and_takes_its_own_seconds(tmp_path):
+    fork = write(tmp_path / "fork", lr=0.1, values=(8.0, 4.0, 2.0, 1.0))
+    (fork / "fork.json").write_text(json.dumps({"checkpoint": "runs/dog/checkpoints/step_00000001", "step": 1}))
+    write_readings(fork, [0.0, 5.0, 10.0], first=1)
+    found = compare([fork, write(tmp_path / "b", lr=0.2)], target=2.0)
+    assert found.reaches["optimizer.lr=0.1"].seconds == pytest.approx(5.0)
+    assert "fork: 100 of its tokens, with their FLOPs, are of runs/dog; its seconds are its own." in found.notes
 
 
 def test_a_named_baseline_sets_the_target(tmp_path):

@@ -3,12 +3,14 @@
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Final
 
 LOST: Final = "lost"
 COMPUTE: Final = "compute"
 # The cost of a step; set-up, compilation, evaluation, checkpoints and logging are apart.
 STEP_KINDS: Final = (COMPUTE, "data_wait", "communication", "host_overhead")
+WORK_KINDS: Final = (*STEP_KINDS, "generation")  # with the answers that a step learns from
 ONCE: Final = ("setup", "compile", LOST)  # paid once, not again by the rest of a run
 
 # The key is one that scripts read; to people, "preempted" is a job evicted by its scheduler.
@@ -120,10 +122,36 @@ def balance(attempts: Sequence[Attempt]) -> TimeBalance:
 
 def accounts(attempts: Sequence[Attempt]) -> list[dict[str, float]]:
     """Return each attempt's seconds by kind, oldest first; one that never came to train repeats no step."""
-    found: list[dict[str, float]] = []
+    return [
+        _accounts(attempt, redone_from=step) for attempt, step in zip(attempts, _redone_from(attempts), strict=True)
+    ]
+
+
+def step_seconds(attempts: Sequence[Attempt]) -> list[tuple[int, float]]:
+    """Return the seconds of a run's own steps until each reading, steps done again counted once.
+
+    Set-up, compilation, evaluation, checkpoints, logging and the time of other processes are left out.
+    """
+    found: list[tuple[int, float]] = []
+    for attempt, redone_from in zip(attempts, _redone_from(attempts), strict=True):
+        before = found[-1][1] if found else 0.0
+        kept = [each for each in attempt.readings if redone_from is None or each.step <= redone_from]
+        found += [(each.step, before + _of_steps(each) - _of_steps(attempt.readings[0])) for each in kept]
+    # Time of other processes is booked now and then, and taken back from the steps before.
+    rising = accumulate((seconds for _, seconds in found), max)
+    return [(step, seconds) for (step, _), seconds in zip(found, rising, strict=True)]
+
+
+def _of_steps(reading: StopwatchReading) -> float:
+    return sum(reading.seconds.get(kind, 0.0) for kind in WORK_KINDS)
+
+
+def _redone_from(attempts: Sequence[Attempt]) -> list[int | None]:
+    """Return the first step that a later attempt did again, for each; None: it did none."""
+    found: list[int | None] = []
     redone_from: int | None = None
     for attempt in reversed(attempts):
-        found.append(_accounts(attempt, redone_from=redone_from))
+        found.append(redone_from)
         if attempt.first_step is not None:
             redone_from = attempt.first_step if redone_from is None else min(redone_from, attempt.first_step)
     return found[::-1]
@@ -131,9 +159,10 @@ def accounts(attempts: Sequence[Attempt]) -> list[dict[str, float]]:
 
 def trained_share(attempts: Sequence[Attempt], *, tokens_per_step: int) -> float:
     """Return the share of computed tokens with loss, 1 where it was not counted; padding has none."""
-    counted = [attempt for attempt in attempts if attempt.readings and attempt.readings[-1].tokens is not None]
-    computed = sum(attempt.last_step - attempt.readings[0].step for attempt in counted) * tokens_per_step
-    return sum(attempt.readings[-1].tokens or 0 for attempt in counted) / computed if computed else 1.0
+    counted = [(attempt.readings[0].step, each) for attempt in attempts
+               for each in [reading for reading in attempt.readings if reading.tokens is not None][-1:]]  # fmt: skip
+    computed = sum(last.step - first for first, last in counted) * tokens_per_step
+    return sum(last.tokens or 0 for _, last in counted) / computed if computed else 1.0
 
 
 def _accounts(attempt: Attempt, *, redone_from: int | None) -> dict[str, float]:

@@ -30,9 +30,10 @@ from lmtrain.composition.rules.tensor_group import require_parts
 from lmtrain.composition.rules.workers import require_workers
 from lmtrain.composition.run_config import RunConfig
 from lmtrain.composition.stored_runs.job import Job
-from lmtrain.composition.stored_runs.resume import WAYS_TO_GO_ON, read_fork
+from lmtrain.composition.stored_runs.resume import WAYS_TO_GO_ON
 from lmtrain.models.base import LanguageModel
 from lmtrain.optim.trained_parameters import trained_parameters
+from lmtrain.tracking.fork import read_fork
 from lmtrain.training.checkpointing.checkpoints import read_facts
 from lmtrain.training.hyperparameters import Hyperparameters
 from lmtrain.training.loop.last_step import LastStep

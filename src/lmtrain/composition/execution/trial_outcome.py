@@ -8,8 +8,8 @@ from typing import Final
 
 from lmtrain.errors import ConfigurationError, Diverged, OutOfMemory, suggest
 from lmtrain.report.held_out_text import held_out_text
+from lmtrain.report.run_attempts import read_attempts
 from lmtrain.report.run_facts import newest_job, split_measured
-from lmtrain.report.run_ledger import read_attempts
 from lmtrain.tracking.atomic_files import read_json
 from lmtrain.tracking.held_out_text import HeldOutText
 from lmtrain.tracking.run_folder import RunFolder

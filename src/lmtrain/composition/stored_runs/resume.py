@@ -4,28 +4,16 @@ A fork is a run of its own: it takes weights, optimizer state and place in the d
 and leaves that run as it is. `fork.json` in its folder remembers where it began, so that the same command goes on.
 """
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from lmtrain.composition.stored_runs.checkpoint_source import newest_whole_aloud
 from lmtrain.composition.stored_runs.job import Job
 from lmtrain.errors import ConfigurationError
-from lmtrain.storage import foreign_json
-from lmtrain.tracking.atomic_files import write_json
+from lmtrain.tracking.fork import Fork, read_fork, write_fork
 from lmtrain.tracking.sweep_file import NAME as SWEEP_FILE
 from lmtrain.training.checkpointing.checkpoints import CheckpointFacts, read_facts
 
-FORK = "fork.json"
-
 WAYS_TO_GO_ON = ("auto", "must", "never")  # `resume` is one of them, or a path
-
-
-@dataclass(frozen=True, kw_only=True)
-class Fork:
-    """Another run's checkpoint, the start of a fork."""
-
-    checkpoint: Path
-    step: int
 
 
 def find_checkpoint(job: Job) -> CheckpointFacts | None:
@@ -61,21 +49,12 @@ def remember_fork(job: Job, checkpoint: CheckpointFacts) -> None:
     """Note and tell where a fork begins, before its first step."""
     if is_own(checkpoint, job.folder):
         return
-    write_json(job.folder / FORK, {"checkpoint": str(checkpoint.path.resolve()), "step": checkpoint.step})
+    write_fork(job.folder, Fork(checkpoint=checkpoint.path, step=checkpoint.step))
     print(
         f"{job.folder} goes on from {checkpoint.path} (step {checkpoint.step:,}) with its optimizer state and place in "
         "the data; that run stays as it is.",
         flush=True,
     )
-
-
-def read_fork(run_folder: Path) -> Fork | None:
-    """Return where a run left another one, or None."""
-    try:
-        noted = foreign_json.read(run_folder / FORK)
-    except (FileNotFoundError, NotADirectoryError):  # a file in the way is refused where the folder is made
-        return None
-    return Fork(checkpoint=Path(noted["checkpoint"]), step=int(noted["step"]))
 
 
 def _fork_or_go_on(job: Job, facts: CheckpointFacts) -> CheckpointFacts:

@@ -19,7 +19,7 @@ from lmtrain.composition.stored_runs.job import StoredJob, load_job
 from lmtrain.composition.stored_runs.left_out import as_first_trained, without_left_out
 from lmtrain.data.rows import RowBatch
 from lmtrain.errors import ConfigurationError, DataError
-from lmtrain.report.run_ledger import read_attempts
+from lmtrain.report.run_attempts import read_attempts
 from lmtrain.tokenizers.base import Tokenizer
 from lmtrain.tokenizers.loading import load_tokenizer
 from lmtrain.tracking.atomic_files import read_json

@@ -52,6 +52,11 @@ class Choice:
         known = [run.tokens_per_second for run in self.runs if run.tokens_per_second is not None]
         return spread(known).mean if known else None
 
+    def seconds_at(self, tokens: float) -> float | None:
+        """Return the mean seconds of the runs' own steps until so many tokens; None where one has no accounts."""
+        known = [spent for run in self.runs if (spent := run.seconds_at(tokens)) is not None]
+        return spread(known).mean if len(known) == len(self.runs) else None
+
     @cached_property
     def mean_curve(self) -> Curve:
         """Return the mean over the seeds, where all of them were measured."""

@@ -2,16 +2,19 @@
 
 import math
 import statistics
+from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
 from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE
+from lmtrain.accounting.observed.time_accounts import step_seconds
 from lmtrain.errors import ConfigurationError, DataError, suggest
 from lmtrain.report.comparable_scores import comparable, left_out_words
 from lmtrain.report.held_out_text import held_out_text
+from lmtrain.report.run_attempts import OwnSteps, read_attempts
 from lmtrain.report.run_facts import read_run
 from lmtrain.tracking.atomic_files import read_json
 from lmtrain.tracking.flat_config import flatten
@@ -32,7 +35,11 @@ EXECUTION: Final = (
 
 @dataclass(frozen=True, kw_only=True)
 class ComparedRun:
-    """One run: `settings` decide its learning, without the seed; `words` are those typed."""
+    """One run: `settings` decide its learning, without the seed; `words` are those typed.
+
+    `seconds` are those of its own steps until so many tokens; empty where it has no accounts. Of a fork's tokens some
+    are of the run it left.
+    """
 
     folder: Path
     name: str
@@ -47,6 +54,8 @@ class ComparedRun:
     curve: Curve
     flops_per_token: float
     tokens_per_second: float | None
+    seconds: Curve = ()
+    own: OwnSteps = field(default_factory=OwnSteps)
     left_out: str | None = None  # of its scores
 
     @property
@@ -58,6 +67,14 @@ class ComparedRun:
     def tokens(self) -> float:
         """Return its training tokens at the last measurement."""
         return self.curve[-1][0]
+
+    def seconds_at(self, tokens: float) -> float | None:
+        """Return the seconds of its steps until so many tokens, on a straight line between two readings."""
+        if not self.seconds:
+            return None
+        place = min(bisect_left(self.seconds, (tokens, -math.inf)), len(self.seconds) - 1)
+        (left, low), (right, high) = self.seconds[max(0, place - 1)], self.seconds[place]
+        return high if right <= left else low + (high - low) * min(1.0, max(0.0, (tokens - left) / (right - left)))
 
     @property
     def trouble(self) -> str | None:
@@ -83,7 +100,7 @@ def read_compared_run(folder: Path, *, metric: str = BITS_PER_BYTE) -> ComparedR
         raise DataError(f"{folder} has no status or no settings (attempts/<n>/job.json); leave it out.")
     points = list(read_points(folder / "metrics.jsonl")) if (folder / "metrics.jsonl").exists() else []
     flat = flatten(job["config"])
-    plan = read_json(folder / "plan.json")
+    plan, facts = read_json(folder / "plan.json"), read_run(folder)
     return ComparedRun(
         folder=folder,
         name=str(read_json(folder / "run.json").get("name", folder.name)),
@@ -98,8 +115,15 @@ def read_compared_run(folder: Path, *, metric: str = BITS_PER_BYTE) -> ComparedR
         curve=_curve(comparable(points), metric, name=folder.name),
         left_out=left_out_words(points),
         flops_per_token=_number(plan, "flops_per_token", "palm"),
-        tokens_per_second=read_run(folder).tokens_per_second,
+        tokens_per_second=facts.tokens_per_second,
+        seconds=_seconds(folder, tokens_per_step=facts.own.tokens_per_step),
+        own=facts.own,
     )
+
+
+def _seconds(folder: Path, *, tokens_per_step: int) -> Curve:
+    found = step_seconds(read_attempts(folder)) if tokens_per_step else []
+    return [(float(step * tokens_per_step), spent) for step, spent in found]
 
 
 def _tells(word: str) -> bool:

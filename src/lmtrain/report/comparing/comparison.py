@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE
+from lmtrain.accounting.quantities import format_quantity
 from lmtrain.errors import ConfigurationError, DataError, suggest
 from lmtrain.report.comparable_scores import MUCH_MORE_BYTES
 from lmtrain.report.comparing.choices import Choice, make_choices
@@ -22,7 +23,7 @@ class Reach:
     """A choice's expense until its mean curve reached the target.
 
     `between` holds the tokens of the measurements around it, None where it never did; where they are far apart, they
-    are all that is known and the rest is None.
+    are all that is known and the rest is None. `seconds` are of the steps alone, without pauses and time of others.
     """
 
     between: tuple[float, float] | None
@@ -170,12 +171,11 @@ def _reach(choice: Choice, target: float, against: Choice) -> Reach:
     tokens, baseline = choice.tokens_to_reach(target), against.tokens_to_reach(target)
     if tokens is None:
         return Reach(between=between, tokens=None, flops=None, seconds=None, of_baseline=None)
-    speed = choice.tokens_per_second
     return Reach(
         between=between,
         tokens=tokens,
         flops=tokens * choice.runs[0].flops_per_token,
-        seconds=None if speed is None else tokens / speed,
+        seconds=choice.seconds_at(tokens),
         of_baseline=tokens / baseline if baseline else None,
     )
 
@@ -189,6 +189,12 @@ def _without_effect(*, baseline: str | None, target: float | None) -> list[str]:
 
 def _notes(runs: Sequence[ComparedRun], choices: Sequence[Choice], *, metric: str) -> list[str]:
     notes = [f"{run.name}: {run.left_out}" for run in runs if run.left_out]
+    notes += [
+        f"{run.name}: {format_quantity(run.own.inherited_tokens)} of its tokens, with their FLOPs, are of {fork.run}; "
+        "its seconds are its own."
+        for run in runs
+        if (fork := run.own.fork)
+    ]
     if not is_of_training(metric):
         notes += scores_notes(run.held_out for run in runs)
     budgets = [choice.flops for choice in choices]

@@ -15,6 +15,7 @@ from lmtrain.report.comparing.spread import difference
 from lmtrain.report.show import plain_text, show
 
 DIFFERENCE: Final = "difference ± 95%"
+TIME: Final = "step time"
 
 
 def print_comparison(comparison: Comparison) -> None:
@@ -125,7 +126,7 @@ def target_words(comparison: Comparison) -> str:
 
 
 def _reaches(comparison: Comparison) -> Table:
-    table = _table("choice", "tokens", "of baseline's", "FLOPs", "seconds")
+    table = _table("choice", "tokens", "of baseline's", "FLOPs", TIME)
     for choice in comparison.choices:
         table.add_row(choice.label, *reach_words(comparison.reaches[choice.label]))
     return table

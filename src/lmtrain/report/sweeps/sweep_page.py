@@ -12,6 +12,7 @@ from lmtrain.report.comparing.comparison import Comparison, compare
 from lmtrain.report.comparing.comparison_axes import band, comparison_axes
 from lmtrain.report.comparing.comparison_chart import ink_of
 from lmtrain.report.comparing.comparison_page import (
+    TIME,
     difference_head,
     difference_words,
     reach_words,
@@ -90,7 +91,7 @@ def _tiles(found: Comparison | None) -> Markup:
         ("seeds of the best", str(best.final.num)),
     ]
     if seconds is not None:
-        shown.append((f"of the best to reach {found.target:.3f}", format_quantity(seconds, "seconds")))
+        shown.append((f"in steps of the best to reach {found.target:.3f}", format_quantity(seconds, "seconds")))
     return tiles(shown)
 
 
@@ -131,7 +132,7 @@ def _reaches(found: Comparison) -> Markup:
     if not found.reaches:
         return Markup("")
     rows = [(choice.label, *reach_words(found.reaches[choice.label])) for choice in found.choices]
-    head = ("choice", "tokens", "of baseline's", "FLOPs", "time")
+    head = ("choice", "tokens", "of baseline's", "FLOPs", TIME)
     return section(target_words(found), table(rows, head=head, numeric=True))
 
 
