@@ -8,6 +8,7 @@ from tests.simulate.test_measured_facts import build
 def test_blocks_and_what_is_outside_them_are_all() -> None:
     parameters = trained_parameters(build())
     assert parameters.num_hidden_matrix == 3 * (4 * 64 * 64 + 3 * 64 * 128)
+    assert parameters.num_largest_matrix == 2 * 64 * 128  # gate and up in one
     assert parameters.num_outside_blocks == 3 * 64_000 + 64
     assert parameters.num_largest_block == 4 * 64 * 64 + 3 * 64 * 128 + 2 * 64 + 2
 

@@ -101,7 +101,9 @@ class LanguageModel(nn.Module, ABC):
         return sums if penalty is None else with_penalty(sums, penalty)
 
 
-def shape_of(model: nn.Module, *, num_tied_head_parameters: int, attention: tuple[AttentionShape, ...]) -> ModelShape:
+def shape_of(
+    model: LanguageModel, *, num_tied_head_parameters: int, attention: tuple[AttentionShape, ...]
+) -> ModelShape:
     """Count parameters: weights of nn.Linear and of experts are matmuls, weights of nn.Embedding lookups.
 
     Experts not chosen for a token are neither active nor matmuls. Weights without a gradient are frozen.
@@ -131,4 +133,5 @@ def shape_of(model: nn.Module, *, num_tied_head_parameters: int, attention: tupl
         num_frozen_matmul_parameters=sum(weight.numel() for weight in linears if not weight.requires_grad)
         + num_frozen_experts
         + (num_tied_head_parameters if is_head_frozen else 0),
+        width=model.output_head().weight.shape[1],
     )

@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, final
 import torch
 from torch import Tensor, nn
 
-from lmtrain.accounting.model.optimizer_state import FP32_BYTES, OptimizerState
+from lmtrain.accounting.model.optimizer_state import BF16_BYTES, FP32_BYTES, MatrixWork, OptimizerState
 from lmtrain.accounting.options.optimizer import OptimizerFacts
 from lmtrain.accounting.options.ranges import SHARE
 from lmtrain.errors import ConfigurationError
@@ -98,7 +98,7 @@ def muon(
     )
 
 
-def muon_facts(*, row_beta: float | None = None) -> OptimizerFacts:
+def muon_facts(*, row_beta: float | None = None, share_work: bool = True) -> OptimizerFacts:
     """Keep a momentum of matrices, fp32 sizes of rows for `row_beta`, and two moments of the rest."""
     return OptimizerFacts(
         state=OptimizerState(
@@ -106,7 +106,12 @@ def muon_facts(*, row_beta: float | None = None) -> OptimizerFacts:
             per_table_value=2,
             per_vector_value=2,
             bytes_per_long_edge=0 if row_beta is None else FP32_BYTES,
-            step_bytes=12,  # sources of directions, their stacks in fp32 and bf16, directions
+            matrix_work=MatrixWork(
+                source_bytes=FP32_BYTES,
+                product_bytes=FP32_BYTES + 2 * BF16_BYTES,  # stacks in both formats, and their directions
+                direction_bytes=BF16_BYTES,
+                is_shared=share_work,
+            ),
         ),
         update="spectrum",
         ranges={"row_beta": SHARE},

@@ -16,6 +16,7 @@ def trained_parameters(model: LanguageModel) -> TrainedParameters:
         num_total=num_total,
         num_hidden_matrix=sum(parameter.numel() for parameter in kinds.matrices),
         num_largest_block=max(of_blocks, default=0),
+        num_largest_matrix=max((parameter.numel() for parameter in kinds.matrices), default=0),
         num_outside_blocks=num_total - sum(of_blocks),
         num_frozen=sum(parameter.numel() for parameter in model.parameters() if not parameter.requires_grad),
         num_frozen_block_matrix=sum(

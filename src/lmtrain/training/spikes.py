@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from lmtrain.accounting.options.parts import SpikeFacts
 from lmtrain.errors import ConfigurationError
 from lmtrain.parallel.reduction import sum_over_ranks
 
@@ -20,6 +21,11 @@ Answer = Literal["skip", "halt", "rewind"]
 
 def none() -> None:
     """Make every step, at any loss."""
+
+
+def spike_filter_facts(*, then: Answer = "skip") -> SpikeFacts:
+    """Copy weights and state where a step may be taken back."""
+    return SpikeFacts(takes_back=then == "skip")
 
 
 class SpikeFilter(nn.Module):

@@ -80,6 +80,19 @@ def test_an_optimizer_s_own_temporaries_count_where_its_step_is_the_fullest_mome
     assert (many.activations, many.workspace) == (8000, 300)
 
 
+def test_copies_to_take_a_step_back_to_are_weights_and_state_without_averages_at_the_step_alone():
+    parameters = TrainedParameters(
+        num_total=1000, num_hidden_matrix=800, num_largest_block=50, num_outside_blocks=100, num_frozen=200
+    )
+    state = replace(facts.optimizer("adamw").state, average_bytes=4)
+    settings = {"precision": facts.precision("fp32").bytes_of, "optimizer": state, "num_shards": 2, "takes_back": True}
+    few, many = (device_memory(parameters, activations=size, workspace=300, **settings) for size in (100, 9000))
+    assert (few.activations, few.gathered, few.workspace) == (0, 0, (800 * 4 + 800 * 8) // 2)
+    assert (many.activations, many.gathered, many.workspace) == (9000, (100 + 2 * 50) * 4, 300)
+    on_host = device_memory(parameters, workspace=300, state_share=0.5, **settings)
+    assert on_host.workspace == 800 * 4 // 2
+
+
 def test_a_known_matrix_has_the_known_bytes():
     assert memory_of(49152 * 12288, optimizer="sgd").weights == 2_415_919_104 == 2.25 * 2**30
 

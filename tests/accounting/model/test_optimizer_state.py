@@ -95,8 +95,33 @@ def test_the_temporaries_of_a_step_are_no_more_than_is_said_beside_those_of_one_
         optimizer.step()
     num_hidden = sum(one.numel() for one in trained.blocks.parameters() if one.ndim > 1)
     largest = max(parameter.nbytes for parameter in trained.parameters())
-    said = facts.optimizer(option).state.step_bytes * num_hidden
+    state = facts.optimizer(option).state
+    said = state.step_bytes * num_hidden + (state.matrix_work.num_bytes(num_hidden) if state.matrix_work else 0)
     assert 0.8 * said <= live.peak <= said + 2.1 * largest
+
+
+@pytest.mark.parametrize(
+    ("ranks", "simulated"),
+    [
+        ({}, 11.5),
+        ({"num_copies": 4}, 7.05),
+        ({"num_shards": 4}, 4.0),
+        ({"num_shards": 2, "num_copies": 2}, 8.0),
+        ({"tensor_ranks": 2, "num_copies": 2}, 16.17),
+        ({"num_shards": 2, "tensor_ranks": 2}, 15.17),
+    ],
+)
+def test_the_work_on_whole_matrices_takes_the_bytes_of_a_simulated_step(ranks: dict[str, int], simulated: float):
+    """Of a hidden value, by `lmtrain.simulate.rank_step`: a Llama of 8 blocks of width 256 on 4 ranks, or on one."""
+    work = facts.optimizer("muon").state.matrix_work
+    assert work is not None
+    assert work.num_bytes(6_291_456, num_largest=393_216, **ranks) / 6_291_456 == pytest.approx(simulated, rel=0.05)
+    many, largest = 512, 6_291_456
+    assert work.num_bytes(10 * largest, num_largest=largest, num_shards=many) >= 12 * largest
+    alone = facts.optimizer("muon", share_work=False).state.matrix_work
+    assert alone is not None
+    assert alone.num_bytes(1000, num_shards=4) == 4 * 1000 / 4 + 14 * 1000
+    assert alone.num_bytes(1000, num_copies=4) == 12 * 1000
 
 
 @pytest.mark.parametrize(

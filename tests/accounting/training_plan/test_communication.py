@@ -5,7 +5,7 @@ import pytest
 from lmtrain.accounting.batches import BatchPlan
 from lmtrain.accounting.cluster import Cluster
 from lmtrain.accounting.model.model_shape import AttentionShape, ModelShape
-from lmtrain.accounting.options.strategy import ModelSpread
+from lmtrain.accounting.options.strategy import ModelSpread, Stream
 from lmtrain.accounting.training_plan.communication import communication, link_rate, step_communication
 
 FSDP = ModelSpread(shards_over="all ranks", casts_parameters=True)
@@ -67,6 +67,10 @@ def test_a_step_sends_what_its_strategy_its_micro_steps_and_its_cluster_make_it(
     assert step_communication(cluster, batch, spread=ModelSpread(), **shape) == communication(
         ModelSpread(), 10**9, **SETTINGS
     )
+    joint = ModelSpread(tensor_ranks=8)
+    shape = {"shape": replace(model, width=6), "gathered_value_bytes": 2}  # heads are together 8 wide
+    (group,) = step_communication(cluster, batch, spread=joint, **shape).groups
+    assert group.gathered_bytes == 4 * Stream(num_tokens=8, num_bytes=8 * 6 * 2, num_layers=3).sent(8)
 
 
 def test_shards_within_a_node_are_gathered_there_and_averaged_across():

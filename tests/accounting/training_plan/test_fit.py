@@ -135,14 +135,14 @@ def test_a_run_without_accumulation_fits_where_its_gradients_beside_activations_
     assert kept.micro_batch_sequences == 12
 
 
-def test_whole_gradients_between_micro_batches_count_beside_the_shards_own():
+def test_whole_gradients_between_micro_batches_take_the_place_of_the_shards_own():
     sharded = replace(SETTING, is_sharded=True)
     keeping = replace(sharded, keeps_whole_gradients=True)
-    for sequences, more in ((24, 0), (12, 4 * MILLION)):
-        assert (
-            memory_of(keeping, batch(sequences, 4)).gradients
-            == memory_of(sharded, batch(sequences, 4)).gradients + more
-        )
+    assert memory_of(sharded, batch(12, 4)).gradients == MILLION
+    assert memory_of(keeping, batch(12, 4)).gradients == 4 * MILLION
+    assert memory_of(keeping, batch(24, 4)) == memory_of(sharded, batch(24, 4))
+    busy = replace(keeping, optimizer=replace(SETTING.optimizer, step_bytes=120))
+    assert memory_of(busy, batch(12, 4)).gradients == MILLION, "they are gone at the step"
 
 
 @pytest.mark.parametrize(

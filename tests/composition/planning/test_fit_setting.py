@@ -26,6 +26,32 @@ def test_a_tensor_group_divides_all_but_the_gathered_inputs_of_the_layer_at_work
     assert cut.workspace == whole.workspace // 8
 
 
+def test_inputs_gathered_in_a_tensor_group_are_as_wide_as_the_stream_not_as_the_heads() -> None:
+    words = ["model=qwen_3_0_6b", "cluster=h100_8x", "precision=bf16_mixed", "strategy=tensor", "optimizer=adamw"]
+    config = read_config(compose_config(words), allowed=[])
+    setting = planned_setting(config)
+    assert fit_setting(setting, model_facts(config, setting)).tensor.input_bytes == 1024 * 2  # heads: 16 x 128
+
+
+@pytest.mark.parametrize(
+    ("words", "takes_back", "num_copies"),
+    [
+        (["strategy=ddp"], False, 8),
+        (["strategy=ddp", "spikes=skip"], True, 8),
+        (["strategy=hsdp", "strategy.shard_size=2", "spikes=halt"], False, 4),
+        (["strategy=diloco"], False, 1),
+    ],
+)
+def test_a_step_s_copies_and_its_fellows_are_those_of_the_options(
+    words: list[str], takes_back: bool, num_copies: int
+) -> None:
+    on = ["model=gpt2_124m", "cluster=h100_8x", "optimizer=adamw", "precision=bf16_mixed"]
+    config = read_config(compose_config([*on, *words]), allowed=[])
+    setting = planned_setting(config)
+    found = fit_setting(setting, model_facts(config, setting))
+    assert (found.takes_back, found.num_copies(8)) == (takes_back, num_copies)
+
+
 LLAMA = ("experiment=llama_3_2_1b_adamw", "batch.micro_batch_sequences=16")
 GPT2 = ("experiment=gpt2_124m_adamw", "model.vocab_size=50304", "compile=blocks", "batch.micro_batch_sequences=64")
 

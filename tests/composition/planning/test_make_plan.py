@@ -73,14 +73,23 @@ def test_a_step_takes_the_forward_flops_of_its_blocks_again(name, share):
     assert speed.mfu_palm == pytest.approx(0.4 * model / (model + share * again))
 
 
-def test_the_residual_stream_of_a_step_is_as_wide_as_the_model_not_as_its_heads(monkeypatch):
+def test_a_step_s_work_has_the_width_and_the_format_of_the_residual_stream(monkeypatch):
     found = []
     monkeypatch.setattr(planning, "hopper_seconds", lambda work, *_: found.append(work))
-    config = config_of("model=qwen_3_0_6b", "optimizer=adamw", "scaling=none", "cluster=h200_1x")
+    on = ["model=qwen_3_0_6b", "optimizer=adamw", "scaling=none", "cluster=h200_1x"]
     heads = (AttentionShape(num_heads=16, head_width=128),)
     num_matmul = 1024 * 151_936 + 800  # of the head, and of the blocks
-    make_plan(config, facts(config, shape=ModelShape(num_matmul, 0, num_matmul, num_matmul, heads)))
-    assert (found[0].width, found[0].num_logits) == (1024, 151_936)
+    shape = ModelShape(num_matmul, 0, num_matmul, num_matmul, heads, width=1024)
+    for words, is_wide in (
+        (["precision=bf16_mixed"], True),
+        (["precision=bf16_residual"], False),
+        (["precision=bf16_true"], False),
+        (["precision=bf16_mixed", "strategy=fsdp"], False),
+    ):
+        config = config_of(*on, *words)
+        make_plan(config, facts(config, shape=shape))
+        assert (found[-1].width, found[-1].num_logits, found[-1].has_wide_stream) == (1024, 151_936, is_wide)
+    found.clear()
     eager = config_of("attention=eager", "optimizer=adamw", "scaling=none", "cluster=h200_1x")
     make_plan(eager, facts(eager))
-    assert len(found) == 1  # the shares are those of a fused attention
+    assert not found  # the shares are those of a fused attention

@@ -44,11 +44,16 @@ def test_what_fits_on_the_same_devices_is_advised_before_more_of_them() -> None:
     of_a_cluster = ["model=llama_3_405b", "tokenizer=byte_level", "cluster=b200_8x", "cluster.num_nodes=64"]
     batch = ["batch.context_tokens=8192", "batch.micro_batch_sequences=1", "batch.tokens_per_step=16777216"]
     words = [*of_a_cluster, *batch, "recompute=every_block", "precision=bf16_mixed", "budget.tokens=1T"]
-    advised = "strategy.reduce_every_micro_step=true"
-    for strategy in ("fsdp_tensor", "fsdp"):
-        (run,) = planned_runs([*words, f"strategy={strategy}"])
-        assert typed_words(run.advice.lines[-1]) == [[advised]]
-        (typed,) = planned_runs([*words, f"strategy={strategy}", advised])
+    often = "strategy.reduce_every_micro_step=true"
+    for strategy, optimizer, advised in (
+        ("fsdp_tensor", "muon", ["strategy=fsdp", often]),  # its matrices are whole on each rank of a tensor group
+        ("fsdp_tensor", "adamw", [often]),
+        ("fsdp", "muon", [often]),
+    ):
+        chosen = [*words, f"strategy={strategy}", f"optimizer={optimizer}"]
+        (run,) = planned_runs(chosen)
+        assert advised in typed_words(run.advice.lines[-1])
+        (typed,) = planned_runs([*chosen, *advised])
         assert (typed.plan.fits, typed.plan.batch.num_ranks) == (True, 512)
 
 

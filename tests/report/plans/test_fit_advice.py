@@ -120,7 +120,7 @@ def test_where_no_micro_batch_fits_sharding_does_here_or_on_more_devices():
     [
         (True, 6, 18, (OFTEN,)),
         (True, 24, 11, (OFTEN, "batch.micro_batch_sequences=2")),
-        (False, 6, 11, (SHARDS, OFTEN, "batch.micro_batch_sequences=2")),
+        (False, 6, 10, (SHARDS, OFTEN, "batch.micro_batch_sequences=2")),
     ],
 )
 def test_gradients_sent_at_every_micro_batch_are_advised_where_whole_ones_do_not_fit(

@@ -49,7 +49,8 @@ class TrainedParameters:
     ones kept in full by optimizers with factored or coarse state; `num_edge` counts the rows and columns of all
     other tensors, `num_long_edge` the longer of both for hidden matrices, the axis of optimizers' single values.
     `num_frozen` have neither gradients nor state;
-    `num_frozen_block_matrix` of them are in matrices of the blocks.
+    `num_frozen_block_matrix` of them are in matrices of the blocks. `num_largest_matrix` are those of the largest
+    tensor of hidden matrices.
     """
 
     num_total: int
@@ -61,6 +62,7 @@ class TrainedParameters:
     num_long_edge: int = 0
     num_frozen: int = 0
     num_frozen_block_matrix: int = 0
+    num_largest_matrix: int = 0
 
     @property
     def num_trained(self) -> int:
@@ -117,6 +119,7 @@ def device_memory(
     precision: PrecisionBytes,
     optimizer: OptimizerState,
     num_shards: int = 1,
+    num_copies: int = 1,
     keeps_gradients: bool = True,
     keeps_whole_gradients: bool = False,
     tensor_ranks: int = 1,
@@ -127,12 +130,14 @@ def device_memory(
     workspace: int = 0,
     allocator_margin: float = ALLOCATOR_MARGIN,
     host: HostMemory | None = None,
+    takes_back: bool = False,
     state_share: float = 1.0,
 ) -> DeviceMemory:
     """Count the bytes of one device, with weights, gradients and state sharded over `num_shards`, rounded up.
 
-    Each shard is of a rank's part, where `tensor_ranks` compute together. `keeps_gradients`: they are there in the
-    forward pass, of micro-batches before it. `keeps_whole_gradients` in fp32, beside those of the shards.
+    Each shard is of a rank's part, where `tensor_ranks` compute together, and `num_copies` of all are updated alike.
+    `keeps_gradients`: they are there in the forward pass, of micro-batches before it. `keeps_whole_gradients` in fp32,
+    in place of those of the shards. `takes_back`: weights and state are copied for the time of a step.
     A stage of a `pipeline` holds `num_at_end` of the parameters outside the blocks, None: all.
 
     `num_gathered_blocks` are whole at once under sharding: the computing one and the next one on its way; None is all
@@ -149,31 +154,38 @@ def device_memory(
     whole = _share(parameters.num_trained, tensor_ranks) * FP32_BYTES if keeps_whole_gradients and num_shards > 1 else 0
     state = state_bytes(parameters, precision=precision, optimizer=optimizer)
     averages = optimizer.average_bytes * parameters.num_total
+    undone = trained * precision.weights + (state - averages) * share / num_devices * (state_share == 1.0)
     state = state_share * (state - averages) + averages
     by_kind = DeviceMemory(
         weights=held * precision.weights,
         weights_copy=held * precision.compute_copy,
-        gradients=trained * precision.gradients + whole,
+        gradients=trained * precision.gradients,
         optimizer=math.ceil(state * share / num_devices),
         gathered=_gathered(parameters, precision, num_gathered_blocks) // tensor_ranks if num_devices > 1 else 0,
         activations=activations,
         workspace=workspace,
     )
-    update = math.ceil(state_share * optimizer.step_bytes * parameters.num_hidden_matrix * share / num_devices)
-    peak = _at_peak(by_kind, keeps_gradients=keeps_gradients, update=update)
+    hidden = parameters.num_hidden_matrix * share
+    update = optimizer.step_bytes * hidden / num_devices
+    if work := optimizer.matrix_work:
+        ranks = {"num_shards": num_shards, "tensor_ranks": tensor_ranks, "num_copies": num_copies}
+        update += work.num_bytes(hidden, num_largest=parameters.num_largest_matrix, **ranks)
+    between = whole or (by_kind.gradients if keeps_gradients else 0)
+    peak = _at_peak(by_kind, gradients=between, update=math.ceil(state_share * update + undone * takes_back))
     if host is not None:
         return replace(peak, **_on_host(by_kind, host))
     return replace(peak, margin=math.ceil(peak.total * allocator_margin))
 
 
-def _at_peak(held: DeviceMemory, *, keeps_gradients: bool, update: int) -> DeviceMemory:
-    """Return the fuller of two moments: the end of the forward pass with its loss, and the optimizer's step.
+def _at_peak(held: DeviceMemory, *, gradients: int, update: int) -> DeviceMemory:
+    """Return the fullest of three moments: the ends of both passes, with `gradients` at the first, and the step.
 
-    Between the two, in the backward pass, gradients grow while activations go.
+    Between the first two gradients grow while activations go. At the step nothing is gathered.
     """
-    forward = held if keeps_gradients else replace(held, gradients=0)
-    step = replace(held, activations=0, workspace=max(held.workspace, update))
-    return max(forward, step, key=lambda moment: moment.total)
+    forward = replace(held, gradients=gradients)
+    backward = replace(held, activations=0)
+    step = replace(backward, gathered=0, workspace=update)
+    return max(forward, backward, step, key=lambda moment: moment.total)
 
 
 def _on_host(held: DeviceMemory, host: HostMemory) -> dict[str, int]:

@@ -19,6 +19,7 @@ class ModelShape:
     `num_matmul_parameters` multiply every token: the head counts, tied or not, a lookup does not.
     `num_frozen_parameters` have no gradient of their own, those of matmuls among them.
     `num_active_parameters` are active for one token: all of them, unless the model is a mixture of experts.
+    `width` are the numbers of a token in the residual stream, fewer than those of all heads in Qwen3.
     """
 
     num_parameters: int
@@ -28,8 +29,4 @@ class ModelShape:
     attention: tuple[AttentionShape, ...]
     num_frozen_parameters: int = 0
     num_frozen_matmul_parameters: int = 0
-
-    @property
-    def width(self) -> int:
-        """Return the numbers of a token in the residual stream, as many as those of all heads; 0 without attention."""
-        return max((layer.num_heads * layer.head_width for layer in self.attention), default=0)
+    width: int = 0

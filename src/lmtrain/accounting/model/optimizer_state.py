@@ -10,12 +10,49 @@ STATE_PIECE_BYTES: Final = 256 * 1024**2  # of weights whose state is on a devic
 
 
 @dataclass(frozen=True, kw_only=True)
+class MatrixWork:
+    """Bytes for the time of a step on whole hidden matrices, of each value: Muon's.
+
+    `source_bytes` of a value as a rank holds it, `product_bytes` of a value under work, in stacks and products, and
+    `direction_bytes` of one sent. Ranks with copies or with slices of the first axis share the tensors out where
+    `is_shared`; in a tensor group each rank gathers all.
+    """
+
+    source_bytes: float
+    product_bytes: float
+    direction_bytes: float
+    is_shared: bool = True
+
+    def num_bytes(
+        self,
+        num_values: float,
+        *,
+        num_largest: int = 0,
+        num_shards: int = 1,
+        tensor_ranks: int = 1,
+        num_copies: int = 1,
+    ) -> float:
+        """Return the most bytes at once on one rank; some rank works on the tensor of `num_largest` values."""
+        sources = self.source_bytes * num_values / (num_shards * tensor_ranks)
+        if tensor_ranks > 1 or (num_shards > 1 and not self.is_shared):
+            return sources + (self.source_bytes + self.product_bytes + self.direction_bytes) * num_values
+        if num_shards > 1:
+            return sources + (self.source_bytes + self.product_bytes) * max(num_values / num_shards, num_largest)
+        if num_copies > 1 and self.is_shared:
+            worked = max(num_values / num_copies, num_largest)
+            sent = self.direction_bytes * (num_values + 2 * worked)
+            return sources + max(self.product_bytes * worked, sent)
+        return sources + self.product_bytes * num_values
+
+
+@dataclass(frozen=True, kw_only=True)
 class OptimizerState:
     """State values per parameter of a hidden matrix, of a table (embedding or head) and of a vector.
 
     `value_bytes` is the size of one, None the precision's; `vector_bytes` the size of a vector's. `per_edge` are values
     for each row and each column of matrices and tables; `bytes_per_long_edge` are for those along a hidden matrix's
-    longer side. `step_bytes` of a hidden matrix's value are there for the time of a step alone, at most.
+    longer side. `step_bytes` of a hidden matrix's value are there for the time of a step alone, at most, beside
+    those of a `matrix_work`, None of an optimizer that takes parts as they are.
     """
 
     per_matrix_value: float
@@ -26,7 +63,13 @@ class OptimizerState:
     vector_bytes: float | None = None
     bytes_per_long_edge: float = 0.0
     step_bytes: float = 0.0
+    matrix_work: MatrixWork | None = None
     average_bytes: int = 0  # of averages of each weight, kept beside the optimizer's own state
+
+    @property
+    def updates_in_one_pass(self) -> bool:
+        """Tell whether a step makes no temporaries."""
+        return not self.step_bytes and self.matrix_work is None
 
 
 def alike(num_values: float, *, value_bytes: float | None = None, vector_bytes: float | None = None) -> OptimizerState:

@@ -99,6 +99,14 @@ class CallbackFacts:
 
 
 @dataclass(frozen=True, kw_only=True)
+class SpikeFacts:
+    """An answer to spikes; `takes_back`: weights and optimizer state are copied for the time of a step."""
+
+    group: ClassVar[str] = "spikes"
+    takes_back: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
 class CompileFacts:
     """A compilation; `falls_back`: it runs eagerly where the machine has no compiler."""
 

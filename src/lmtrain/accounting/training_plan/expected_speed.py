@@ -16,6 +16,7 @@ from lmtrain.accounting.fleets.fleet import ASSUMED_MFU
 from lmtrain.accounting.machine.hardware import Device
 from lmtrain.accounting.model.flops import FlopsPerToken, product_flops
 from lmtrain.accounting.model.model_shape import ModelShape
+from lmtrain.accounting.model.optimizer_state import BF16_BYTES, FP32_BYTES
 from lmtrain.accounting.observed.measured import Calibration
 from lmtrain.accounting.quantities import format_count
 from lmtrain.accounting.training_plan.communication import CommunicationVolume
@@ -29,6 +30,9 @@ NARROW_ATTENTION, WIDE_ATTENTION, WIDE_HEAD = 0.32, 0.45, 128  # of the peak; 0.
 EXECUTED: Final = 14 / 12  # of attention's products: its backward pass computes the scores again
 MEMORY: Final = 0.88  # of the data sheet's bandwidth: a copy's
 STREAM_BYTES: Final = 187  # of a token for each layer and number of the residual stream; 207 and 167
+STREAM_MOVES: Final = (
+    12  # reads and writes of the stream and its gradient by a layer's two norms and additions, counted
+)
 SCORE_BYTES: Final = 6.6  # of a logit; 6.5 and 6.6, our kernel by itself
 UPDATE_BYTES: Final = 53  # of a parameter and step, for its norm, AdamW and its copy in bf16; 53 and 54
 BETWEEN: Final = 1.03  # the Trainer's step over its kernels; 1.01 and 1.04
@@ -36,7 +40,10 @@ BETWEEN: Final = 1.03  # the Trainer's step over its kernels; 1.01 and 1.04
 
 @dataclass(frozen=True, kw_only=True)
 class StepWork:
-    """A step's computing: the model, the width of its residual stream, a token's FLOPs, logits and FLOPs done again."""
+    """A step's computing: the model, the width of its residual stream, a token's FLOPs, logits and FLOPs done again.
+
+    `has_wide_stream`: in fp32, each move two bytes more than in the measured runs.
+    """
 
     shape: ModelShape
     width: int
@@ -44,6 +51,7 @@ class StepWork:
     num_logits: float
     recomputed_flops: float
     num_tokens: int
+    has_wide_stream: bool = False
 
 
 def expected_speed(
@@ -129,7 +137,8 @@ def hopper_seconds(work: StepWork, device: Device | None, peak: Peak | None) -> 
     attention_share = WIDE_ATTENTION if is_wide else NARROW_ATTENTION
     computing = (products + work.recomputed_flops) / PRODUCTS
     computing += EXECUTED * (work.flops.causal - products) / attention_share
-    moved = len(shape.attention) * work.width * STREAM_BYTES + work.num_logits * SCORE_BYTES
+    of_stream = STREAM_BYTES + (FP32_BYTES - BF16_BYTES) * STREAM_MOVES * work.has_wide_stream
+    moved = len(shape.attention) * work.width * of_stream + work.num_logits * SCORE_BYTES
     bandwidth = MEMORY * device.memory_bytes_per_second
     updated = UPDATE_BYTES * (shape.num_parameters - shape.num_frozen_parameters) / bandwidth
     return BETWEEN * (work.num_tokens * (computing / peak.flops + moved / bandwidth) + updated)

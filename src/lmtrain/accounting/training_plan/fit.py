@@ -39,9 +39,10 @@ class Setting:
 
     Its parts are as many as ranks, and no more than `most_shards`, None for no such end. `keeps_gradients` in memory
     between steps; else they are there from one micro-batch of a step to its next. `keeps_whole_gradients` of a rank's
-    part, in fp32, between the micro-batches of a step beside the shards' own. `keeps_gathered_blocks` from the forward
-    to the backward pass. `host` is the memory of a CPU beside the tensors; None is a GPU. `offloads_state`: optimizer
-    state is in host memory between steps, and comes in pieces.
+    part, in fp32, between the micro-batches of a step in place of the shards' own. `keeps_gathered_blocks` from the
+    forward to the backward pass. `host` is the memory of a CPU beside the tensors; None is a GPU. `offloads_state`:
+    optimizer state is in host memory between steps, and comes in pieces. `takes_back`: a step leaves copies to go back
+    to. `steps_together`: copies of the model take the same step, and may share its work.
     """
 
     facts: ModelFacts
@@ -57,11 +58,18 @@ class Setting:
     pipeline: Pipeline = ONE_STAGE
     host: HostMemory | None = None
     offloads_state: bool = False
+    takes_back: bool = False
+    steps_together: bool = True
 
     def num_shards(self, num_ranks: int) -> int:
         """Return the number of devices sharing one copy of the model, or of its part."""
         num_parts = num_ranks // self.tensor.num_ranks
         return min(num_parts, self.most_shards or num_parts) if self.is_sharded else 1
+
+    def num_copies(self, num_ranks: int) -> int:
+        """Return the number of copies of the model, or of a stage, that take a step together."""
+        of_one = self.num_shards(num_ranks) * self.tensor.num_ranks * self.pipeline.num_stages
+        return max(1, num_ranks // of_one) if self.steps_together else 1
 
 
 def memory_of(setting: Setting, batch: BatchPlan) -> DeviceMemory:
@@ -94,6 +102,7 @@ def _of_stage(setting: Setting, batch: BatchPlan, stage: int) -> DeviceMemory:
         precision=setting.precision,
         optimizer=setting.optimizer,
         num_shards=setting.num_shards(batch.num_ranks),
+        num_copies=setting.num_copies(batch.num_ranks),
         keeps_gradients=setting.keeps_gradients or accumulates,
         keeps_whole_gradients=setting.keeps_whole_gradients and accumulates,
         tensor_ranks=setting.tensor.num_ranks,
@@ -106,6 +115,7 @@ def _of_stage(setting: Setting, batch: BatchPlan, stage: int) -> DeviceMemory:
         ),
         workspace=setting.facts.workspace_bytes(batch.micro_batch_sequences) // setting.tensor.num_ranks,
         host=setting.host,
+        takes_back=setting.takes_back,
         state_share=_state_share(setting, batch) if setting.offloads_state else 1.0,
     )
 

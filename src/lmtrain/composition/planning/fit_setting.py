@@ -26,6 +26,8 @@ def fit_setting(setting: PlannedSetting, facts: ModelFacts) -> Setting:
         device_bytes=setting.cluster.device_bytes,
         host=setting.host,
         offloads_state=setting.offloads_state,
+        takes_back=setting.takes_back,
+        steps_together=setting.spread.equals_one_process,
     )
 
 

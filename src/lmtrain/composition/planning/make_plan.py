@@ -13,8 +13,8 @@ from lmtrain.accounting.model.memory import TrainedParameters, state_bytes
 from lmtrain.accounting.model.model_shape import ModelShape
 from lmtrain.accounting.options.optimizer import OptimizerFacts
 from lmtrain.accounting.options.parts import AttentionFacts, RecomputeFacts
+from lmtrain.accounting.options.precision import PrecisionFacts
 from lmtrain.accounting.options.strategy import ModelSpread
-from lmtrain.accounting.quantities import parse_quantity
 from lmtrain.accounting.training_plan.communication import CommunicationVolume, step_communication
 from lmtrain.accounting.training_plan.expected_speed import StepWork, expected_speed, hopper_seconds, rate_of
 from lmtrain.accounting.training_plan.generation_plan import GenerationPlan, generation_plan
@@ -121,6 +121,12 @@ def _recompute(config: RunConfig) -> RecomputeFacts:
     return facts_of(config.recompute.values, RecomputeFacts, allowed=config.allowed) or RecomputeFacts()
 
 
+def _has_wide_stream(config: RunConfig) -> bool:
+    """Tell whether the residual stream is in fp32 between products in bf16."""
+    found = require_facts(config.precision.values, PrecisionFacts, allowed=config.allowed, has_bf16=True)
+    return found.residual is None and not (found.casts_parameters or config.spread.casts_parameters)
+
+
 def _is_attention_fused(config: RunConfig, facts: PlanFacts) -> bool:
     found = facts_of(
         config.attention.values, AttentionFacts, allowed=config.allowed, on_gpu=True, is_compiled=facts.is_compiled
@@ -186,7 +192,7 @@ def _speed(
     num_block_parameters = facts.parameters.num_block_matrix(facts.shape)
     again = block_forward_flops(facts.shape, num_block_parameters=num_block_parameters, seen=seen)
     recomputed = _recompute(config).share * again
-    width = _stream_width(config, facts.shape)
+    width = facts.shape.width
     work = StepWork(
         shape=facts.shape,
         width=width,
@@ -194,8 +200,9 @@ def _speed(
         num_logits=(facts.shape.num_matmul_parameters - num_block_parameters) / max(1, width),
         recomputed_flops=recomputed,
         num_tokens=facts.batch.tokens_per_step,
+        has_wide_stream=_has_wide_stream(config),
     )
-    updates_in_one_pass = not _optimizer(config).state.step_bytes  # as AdamW does, with which it was measured
+    updates_in_one_pass = _optimizer(config).state.updates_in_one_pass  # as AdamW, with which it was measured
     is_known = facts.batch.num_ranks == 1 and facts.is_compiled and facts.bytes_of.matmul == "bf16"
     is_known = is_known and _is_attention_fused(config, facts)
     return expected_speed(
@@ -212,9 +219,3 @@ def _speed(
         offload_seconds=(offload.seconds or 0.0) if offload else 0.0,
         bubble_share=config.spread.pipeline.bubble_share(facts.batch.accumulation_micro_steps),
     )
-
-
-def _stream_width(config: RunConfig, shape: ModelShape) -> int:
-    """Return the model's own width: the heads of Qwen3 are together wider than its residual stream."""
-    width = config.model.values.get("width")
-    return shape.width if width is None else int(parse_quantity(width, "model.width"))

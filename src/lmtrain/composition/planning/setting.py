@@ -8,7 +8,7 @@ from lmtrain.accounting.machine.number_formats import PrecisionBytes, utilizatio
 from lmtrain.accounting.model.memory import COMPILED_HEAP_SHARE, HEAP_SHARE, WORKSPACE_HEAP_SHARE, HostMemory
 from lmtrain.accounting.model.optimizer_state import OptimizerState
 from lmtrain.accounting.options.optimizer import OptimizerFacts
-from lmtrain.accounting.options.parts import AttentionFacts, AverageFacts, RecomputeFacts
+from lmtrain.accounting.options.parts import AttentionFacts, AverageFacts, RecomputeFacts, SpikeFacts
 from lmtrain.accounting.options.precision import PrecisionFacts
 from lmtrain.accounting.options.strategy import ModelSpread
 from lmtrain.composition.nodes.check import TARGET
@@ -36,6 +36,7 @@ class PlannedSetting:
 
     `host` is the memory of a run on this machine's CPU beside its tensors, None on a GPU. `offloads_state`: optimizer
     state is in host memory between steps. `records_steps`: in CUDA graphs, so gradients stay where they are.
+    `takes_back`: a step leaves copies to go back to.
     """
 
     cluster: Cluster
@@ -49,6 +50,7 @@ class PlannedSetting:
     host: HostMemory | None = None
     offloads_state: bool = False
     records_steps: bool = False
+    takes_back: bool = False
 
     @property
     def keeps_gradients(self) -> bool:
@@ -112,6 +114,7 @@ def planned_setting(config: RunConfig) -> PlannedSetting:
         host=host,
         offloads_state=config.optimizer_cpu_offload,
         records_steps=config.compile.get("cuda_graphs", False),
+        takes_back=(facts_of(config.spikes.values, SpikeFacts, allowed=allowed) or SpikeFacts()).takes_back,
     )
 
 
