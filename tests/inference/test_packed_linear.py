@@ -5,6 +5,7 @@ import torch
 
 from lmtrain.inference import packed_linear
 from lmtrain.inference.packed_linear import FEWEST_TOKENS, PackedLinear, pack_linears
+from lmtrain.precision import cpu_products
 from tests.inference.cached import build, engine, greedy, prompts, uncached, write
 
 pytestmark = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="needs oneDNN")
@@ -12,7 +13,7 @@ pytestmark = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason
 
 @pytest.fixture(autouse=True)
 def faster(monkeypatch):
-    monkeypatch.setattr(packed_linear, "is_faster_here", lambda: True)
+    monkeypatch.setattr(packed_linear, "is_mkl_slow", lambda: True)
 
 
 @pytest.mark.parametrize("family", ["llama", "gpt2"])
@@ -42,6 +43,6 @@ def test_large_models_and_other_processors_are_left_alone(monkeypatch):
     monkeypatch.setattr(packed_linear, "MAX_BYTES", 1)
     pack_linears(model)
     monkeypatch.undo()
-    monkeypatch.setattr(packed_linear, "cpu_name", lambda: "Intel(R) Xeon(R)")
+    monkeypatch.setattr(cpu_products, "cpu_name", lambda: "Intel(R) Xeon(R)")
     pack_linears(model)
     assert not any(isinstance(module, PackedLinear) for module in model.modules())

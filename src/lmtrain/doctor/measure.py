@@ -10,6 +10,7 @@ import torch
 from lmtrain.accounting.machine.hardware import MatmulDtype
 from lmtrain.accounting.observed.measured import MeasuredDevice
 from lmtrain.precision.cpu_features import cpu_name
+from lmtrain.precision.cpu_products import cpu_matmul_precision
 from lmtrain.training.measuring.peak import measure_matmul
 
 GPU_SIDE: Final = 8192
@@ -32,6 +33,7 @@ def measure_cpu(*, threads: int | None = None, copy_bytes: int = CPU_COPY_BYTES)
             default_threads=default if is_default else None,
             matmul_flops={word: measure_matmul(dtype) for word, dtype in DTYPES.items()},
             copy_bytes_per_second=_copy_rate(torch.empty(copy_bytes, dtype=torch.uint8), lambda: None),
+            matmul_precision=cpu_matmul_precision(),
         )
     finally:
         torch.set_num_threads(default)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from typing_extensions import override
 
-from lmtrain.precision.cpu_features import cpu_flags, cpu_name
+from lmtrain.precision.cpu_products import is_mkl_slow
 
 FEWEST_TOKENS: Final = 12  # with fewer the start of a product takes longer than MKL's whole
 MAX_BYTES: Final = 2**30  # of weights: each is kept twice
@@ -41,14 +41,8 @@ def pack_linears(model: nn.Module) -> None:
     linears = [module for module in model.modules() if type(module) is nn.Linear]
     is_fp32_on_cpu = all(each.weight.device.type == "cpu" and each.weight.dtype == torch.float32 for each in linears)
     num_bytes = sum(each.weight.nbytes for each in linears)
-    if not (is_fp32_on_cpu and num_bytes <= MAX_BYTES and is_faster_here()):
+    if not (is_fp32_on_cpu and num_bytes <= MAX_BYTES and is_mkl_slow()):
         return
     for module in linears:
         module.__class__ = PackedLinear
         module.packed = _packed(module.weight.detach().contiguous(), USUAL_TOKENS)
-
-
-def is_faster_here() -> bool:
-    """Tell whether oneDNN has instructions here that MKL leaves alone."""
-    has_both = torch.backends.mkl.is_available() and torch.backends.mkldnn.is_available()
-    return has_both and "AMD" in cpu_name() and "avx512f" in cpu_flags()

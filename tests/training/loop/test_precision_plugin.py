@@ -9,6 +9,7 @@ import torch
 from lmtrain.losses.chunked import ChunkedCrossEntropy
 from lmtrain.optim.adamw import adamw
 from lmtrain.precision.policy import bf16_mixed, bf16_true, fp16_mixed, fp32
+from lmtrain.training.loop import precision_plugin
 from lmtrain.training.loop.precision_plugin import PrecisionPlugin
 from lmtrain.training.module import ModelTransforms
 from lmtrain.training.trainer import make_trainer
@@ -147,9 +148,19 @@ def test_a_strategy_that_casts_needs_no_autocast():
         assert torch.get_autocast_dtype("cpu") == torch.bfloat16
 
 
-@pytest.mark.parametrize(("precision", "word"), [(fp32(), "highest"), (bf16_mixed(), "high")])
-def test_only_fp32_wants_exact_products(precision, word):
-    assert PrecisionPlugin(precision, device_type="cpu").matmul_precision == word
+def test_only_fp32_wants_exact_products_on_a_cpu_the_fastest_of_these(monkeypatch):
+    monkeypatch.setattr(precision_plugin, "cpu_matmul_precision", lambda: "medium")
+    words = {
+        (precision.name, device): PrecisionPlugin(precision, device_type=device).matmul_precision
+        for precision in (fp32(), bf16_mixed())
+        for device in ("cpu", "cuda")
+    }
+    assert words == {
+        ("fp32", "cpu"): "medium",
+        ("fp32", "cuda"): "highest",
+        ("bf16_mixed", "cpu"): "high",
+        ("bf16_mixed", "cuda"): "high",
+    }
 
 
 @pytest.mark.slow

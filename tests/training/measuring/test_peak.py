@@ -125,19 +125,36 @@ def test_what_the_doctor_measured_is_not_measured_anew(monkeypatch):
     monkeypatch.setattr(peak, "measure_matmul", refuse)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     threads = torch.get_num_threads()
-    cpu = MeasuredDevice(kind="cpu", name=peak.cpu_name(), threads=threads, matmul_flops={"fp32": 1e11})
+    cpu = MeasuredDevice(
+        kind="cpu",
+        name=peak.cpu_name(),
+        threads=threads,
+        matmul_flops={"fp32": 1e11},
+        matmul_precision=peak.cpu_matmul_precision(),
+    )
     measured = Measurements(devices=(cpu,))
     found = device_peak(LOCAL, matmul="fp32", accelerator="auto", measured=measured)
     assert found is not None
     assert found.flops == 1e11
     with pytest.raises(AssertionError):  # of another dtype nothing was measured
         device_peak(LOCAL, matmul="bf16", accelerator="auto", measured=measured)
-    doubted = Measurements(devices=(replace(cpu, doubt="the machine is busy"),))
-    for here, flops in ((2e11, 2e11), (5e10, 1e11)):  # measured again, and never for less
-        monkeypatch.setattr(peak, "measure_matmul", lambda dtype, here=here: here)
-        found = device_peak(LOCAL, matmul="fp32", accelerator="auto", measured=doubted)
-        assert found is not None
-        assert found.flops == flops
+    for outdated in (replace(cpu, doubt="the machine is busy"), replace(cpu, matmul_precision="another library's")):
+        for here, flops in ((2e11, 2e11), (5e10, 1e11)):  # measured again, and never for less
+            monkeypatch.setattr(peak, "measure_matmul", lambda dtype, here=here: here)
+            known = Measurements(devices=(outdated,))
+            found = device_peak(LOCAL, matmul="fp32", accelerator="auto", measured=known)
+            assert found is not None
+            assert found.flops == flops
+
+
+@pytest.mark.parametrize("word", ["highest", "medium"])
+def test_a_cpu_is_measured_by_the_products_of_a_run(monkeypatch, word):
+    said = []
+    monkeypatch.setattr(peak, "cpu_matmul_precision", lambda: word)
+    monkeypatch.setattr(peak, "SIDE", 4)
+    monkeypatch.setattr(torch, "mm", lambda left, right: said.append(torch.get_float32_matmul_precision()))
+    measure_matmul(torch.float32)
+    assert set(said) == {word}
 
 
 def test_a_gpu_that_no_table_has_goes_by_its_measured_peak(monkeypatch):

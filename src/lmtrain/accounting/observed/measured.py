@@ -16,7 +16,7 @@ class MeasuredDevice:
     """One device, a CPU with a number of threads: FLOP/s of products by dtype, and bytes per second of a copy.
 
     `default_threads` is torch's own choice, kept for plans without torch. `doubt` says why the rates may be too low,
-    nothing where two measurements agreed.
+    nothing where two measurements agreed. `matmul_precision` is torch's word for the fp32 products of a CPU.
     """
 
     kind: Kind
@@ -26,6 +26,7 @@ class MeasuredDevice:
     matmul_flops: Mapping[str, float] = field(default_factory=dict[str, float])
     copy_bytes_per_second: float | None = None
     doubt: str = ""
+    matmul_precision: str = "highest"
 
     def at_best(self, other: "MeasuredDevice") -> "MeasuredDevice":
         """Return this device at the better of two measurements: other work only ever slows a machine."""

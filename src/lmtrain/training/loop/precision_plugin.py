@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from typing_extensions import override
 
+from lmtrain.precision.cpu_products import cpu_matmul_precision
 from lmtrain.precision.kept_copies import KeptCopies
 from lmtrain.precision.policy import Precision
 from lmtrain.training.loop.step_hooks import StepHooks
@@ -31,7 +32,8 @@ class PrecisionPlugin(LightningPrecision):
 
     def __init__(self, precision: Precision, *, device_type: str, strategy_casts: bool = False) -> None:
         self.precision = precision.name  # pyright: ignore[reportAttributeAccessIssue]  # a Literal of other words there
-        self.matmul_precision = "highest" if precision.matmul == "fp32" else "high"
+        exact = cpu_matmul_precision() if device_type == "cpu" else "highest"
+        self.matmul_precision = exact if precision.matmul == "fp32" else "high"
         self._device_type = device_type
         self._autocast = precision.compute_dtype if precision.casts and not strategy_casts else None
         self._scaler = torch.amp.GradScaler(device_type) if precision.scales_loss else None

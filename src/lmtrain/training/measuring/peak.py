@@ -9,9 +9,10 @@ from lmtrain.accounting.cluster import MEASURED, Cluster, Peak
 from lmtrain.accounting.machine.hardware import MatmulDtype, find_device
 from lmtrain.accounting.machine.number_formats import utilization_format
 from lmtrain.accounting.observed.agreement import until_two_agree
-from lmtrain.accounting.observed.measured import Measurements
+from lmtrain.accounting.observed.measured import MeasuredDevice, Measurements
 from lmtrain.accounting.quantities import format_count
 from lmtrain.precision.cpu_features import cpu_name
+from lmtrain.precision.cpu_products import cpu_matmul_precision, multiplying
 
 SIDE = 768  # a product ends within a slice of a shared processor
 CPU_DTYPES: dict[MatmulDtype, torch.dtype] = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
@@ -45,7 +46,7 @@ def device_peak(
     threads = torch.get_num_threads()
     device = measured.find("cpu", name=cpu_name(), threads=threads)
     known = device and device.peak(matmul)
-    if (device and known and not device.doubt) or matmul not in CPU_DTYPES:
+    if (device and known and not device.doubt and is_current(device, matmul)) or matmul not in CPU_DTYPES:
         return known
     found = settled_matmul(matmul)
     if known and known.flops > found.flops:
@@ -53,6 +54,11 @@ def device_peak(
     on = format_count(threads, "thread")
     what = f"{MEASURED} here: {matmul} product of two {SIDE} x {SIDE} matrices on {on}"
     return replace(found, source=f"{what}{found.source}")
+
+
+def is_current(device: MeasuredDevice, matmul: MatmulDtype) -> bool:
+    """Tell whether a CPU's peak is of the products that a run has now: fp32's may be of another library."""
+    return matmul != "fp32" or device.matmul_precision == cpu_matmul_precision()
 
 
 def device_watts(cluster: Cluster, *, accelerator: str) -> float | None:
@@ -76,9 +82,10 @@ def measure_matmul(dtype: torch.dtype) -> float:
     """
     left, right = torch.randn(2, SIDE, SIDE).to(dtype)
     best = float("inf")
-    deadline = time.perf_counter() + MEASURED_SECONDS
-    while time.perf_counter() < deadline:
-        start = time.thread_time()
-        torch.mm(left, right)
-        best = min(best, time.thread_time() - start)
+    with multiplying(cpu_matmul_precision()):  # as the Trainer does
+        deadline = time.perf_counter() + MEASURED_SECONDS
+        while time.perf_counter() < deadline:
+            start = time.thread_time()
+            torch.mm(left, right)
+            best = min(best, time.thread_time() - start)
     return 2 * SIDE**3 / best
