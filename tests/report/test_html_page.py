@@ -9,7 +9,7 @@ from lmtrain.report.run_ledger import read_ledger
 from lmtrain.report.summary import summarize
 from lmtrain.tracking.run_log import RunLog
 from tests.points import append_point
-from tests.report.ledger_folder import write
+from tests.report.ledger_folder import ROWS, row, write
 from tests.report.test_markup import Reader
 
 ATTACK = "<script>alert(1)</script><img src=x onerror=alert(2)>\x1b[2J"
@@ -60,6 +60,15 @@ def test_each_speed_of_a_page_has_its_clock(folder):
     told = "500 while computing, 400 over whole steps, 274 over the clock"
     for page in (text_of(read_ledger(folder)), summarize(folder)):
         assert told in " ".join(page.split())
+
+
+def test_a_chat_run_s_page_says_which_tokens_its_speeds_count(tmp_path):
+    counted = [row(0, start=1005.0, tokens=0), row(20, start=1045.0, tokens=8000, compute=40.0)]
+    chat = write(tmp_path / "chat", rows=[ROWS[0], *counted])
+    append_point(RunLog(chat), 20, 20_000, {"speed/tokens_per_second": 160.0})
+    text = Reader(report_page(chat)).text
+    assert "Tokens/s with loss: 200 while computing, 178 over the whole clock; 160, at the top" in text
+    assert "MFU (PaLM) of computing, of all tokens" in text
 
 
 def test_the_bar_of_the_time_is_in_the_order_of_its_table(folder):

@@ -59,6 +59,7 @@ def test_the_points_of_a_step_are_one_line_and_those_for_nobody_none() -> None:
         "step 2/9 | 200 tokens | loss 4.250 | lr 2.00e-02 | 1,234 tokens/s",
     ]
     assert lines_of(POINTS[-1:], None) == []
+    assert lines_of(POINTS, 9, trained_share=0.2)[-1].endswith(" | 1,234 tokens/s with loss")
 
 
 def test_of_a_long_log_the_end_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -126,7 +126,8 @@ def _speeds(ledger: RunLedger, of_log: float | None) -> list[Markup]:
     over = ledger.tokens_per_second
     told = [f"{format_quantity(round(value))} {words}" for value, words in
             ((over["computing"], "while computing"), (over["clock"], "over the whole clock")) if value]  # fmt: skip
-    return [tag("p", f"Tokens/s: {', '.join(told)}; {format_quantity(round(of_log))}, at the top, {TOP_SPEED}")]
+    name = speed_name(ledger.trained_share).capitalize()
+    return [tag("p", f"{name}: {', '.join(told)}; {format_quantity(round(of_log))}, at the top, {TOP_SPEED}")]
 
 
 def _plan(ledger: RunLedger, mfu_of_log: float | None) -> Markup:

@@ -14,6 +14,7 @@ from lmtrain.accounting.quantities import format_quantity
 from lmtrain.report.held_out_text import held_out_text, parts_notes, scores_notes, smaller_parts
 from lmtrain.report.run_attempts import own_steps, read_attempts
 from lmtrain.report.run_facts import newest_job, split_measured
+from lmtrain.report.run_speeds import speed_name
 from lmtrain.report.visible_text import visible
 from lmtrain.tracking.atomic_files import read_json
 from lmtrain.tracking.fork import read_fork
@@ -24,10 +25,11 @@ from lmtrain.tracking.settled_status import settled_status
 
 TAIL_BYTES: Final = 1 << 18
 # In a line: the metric, its words, and how its value is written.
+SPEED: Final = "speed/tokens_per_second"
 SHOWN: Final = (
     (TRAIN_LOSS, "loss {:.3f}"),
     ("train/lr", "lr {:.2e}"),
-    ("speed/tokens_per_second", "{:,.0f} tokens/s"),
+    (SPEED, "{:,.0f}"),
     ("speed/mfu_palm", "MFU {:.1%}"),
     (BITS_PER_BYTE, "validation {:.4f} bits/byte"),
 )
@@ -53,6 +55,7 @@ class RunInBrief:
     held_out: HeldOutText | None = None
     forked_from: str | None = None
     inherited_tokens: int = 0
+    trained_share: float = 1.0  # of its own tokens, with loss
 
     def to_json(self) -> dict[str, Any]:
         """Return it as plain values."""
@@ -67,6 +70,7 @@ def in_brief(folder: Path) -> RunInBrief:
     fork, plan = read_fork(folder), read_json(folder / "plan.json")
     is_running = status is not None and status.status == "RUNNING"
     attempts = read_attempts(folder, is_running=is_running)
+    own = own_steps(plan, attempts, fork)
     return RunInBrief(
         name=str(read_json(folder / "run.json").get("name", folder.name)),
         folder=str(folder),
@@ -79,7 +83,8 @@ def in_brief(folder: Path) -> RunInBrief:
         seconds=sum(attempt.wall_seconds for attempt in attempts),
         held_out=_held_out(folder, points),
         forked_from=fork.run if fork else None,
-        inherited_tokens=own_steps(plan, attempts, fork).inherited_tokens,
+        inherited_tokens=own.inherited_tokens,
+        trained_share=own.trained_share,
         changed_at=(log if log.exists() else folder).stat().st_mtime,
     )
 
@@ -142,13 +147,14 @@ def _texts(runs: Sequence[RunInBrief]) -> list[HeldOutText]:
     return [run.held_out for run in runs if run.held_out]
 
 
-def lines_of(points: Sequence[Point], num_steps: int | None) -> list[str]:
-    """Return logged steps, a line each, but those with nothing for a person."""
+def lines_of(points: Sequence[Point], num_steps: int | None, *, trained_share: float = 1.0) -> list[str]:
+    """Return logged steps, a line each, but those with nothing for a person; speeds are of the tokens with loss."""
     lines: list[str] = []
     for step, same in groupby(points, key=lambda point: point.step):
         found = [*same]
         metrics = {name: value for point in found for name, value in point.metrics.items()}
-        words = [shown.format(metrics[name]) for name, shown in SHOWN if name in metrics]
+        units = {SPEED: f" {speed_name(trained_share)}"}
+        words = [shown.format(metrics[name]) + units.get(name, "") for name, shown in SHOWN if name in metrics]
         of = "" if num_steps is None else f"/{num_steps:,}"
         if words:
             lines.append(" | ".join([f"step {step:,}{of}", f"{format_quantity(found[-1].tokens)} tokens", *words]))

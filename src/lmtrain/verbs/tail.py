@@ -22,10 +22,11 @@ def tail(words: list[str], *, program: str = "lmtrain tail") -> int:
     parser.add_argument("--once", action="store_true", help="do not follow it")
     asked = parser.parse_args(words)
     folder = find_run(asked.run)
-    log, num_steps = folder / "metrics.jsonl", in_brief(folder).num_steps
+    log, brief = folder / "metrics.jsonl", in_brief(folder)
+    num_steps, share = brief.num_steps, brief.trained_share
     found = log.stat() if log.exists() else None
     place = LogOffset() if found is None else LogOffset(found.st_ino, found.st_size)
-    lines = lines_of(newest_points(log), num_steps)
+    lines = lines_of(newest_points(log), num_steps, trained_share=share)
     for line in lines[-asked.n :] if asked.n > 0 else []:
         print(line, flush=True)
     try:
@@ -33,7 +34,7 @@ def tail(words: list[str], *, program: str = "lmtrain tail") -> int:
             status = settled_status(folder)  # before the log, whose end is read below
             batch = read_after(log, place)
             place = batch.next
-            for line in lines_of(batch.points, num_steps):
+            for line in lines_of(batch.points, num_steps, trained_share=share):
                 print(line, flush=True)
             if status is None or status.status != "RUNNING":
                 break

@@ -22,6 +22,7 @@ from lmtrain.report.comparing.comparison_page import (
 from lmtrain.report.find_runs import find_runs
 from lmtrain.report.markup import Markup, joined, table, tag
 from lmtrain.report.run_facts import REPORT_FILE, RunFacts, read_run
+from lmtrain.report.run_speeds import speed_name
 from lmtrain.report.sweeps.parallel_axes import STYLE as PARALLEL_STYLE
 from lmtrain.report.sweeps.sweep_trials import sweep_sections
 from lmtrain.report.web_page import section, tiles, web_page
@@ -158,5 +159,6 @@ def _trial(facts: RunFacts, status: str, shared: Sequence[str], *, beside: Path)
     name = tag("a", facts.name, href=quote(str(page.relative_to(beside)))) if page.exists() else facts.name
     score = "-" if facts.held_out is None else f"{facts.held_out.after:.3f}"
     speed = "-" if facts.tokens_per_second is None else format_quantity(round(facts.tokens_per_second))
+    speed += speed_name(facts.loss_share).removeprefix("tokens/s")
     own = " ".join(word for word in facts.overrides if word not in shared)
     return name, status, f"{facts.step:,}", score, speed, own
