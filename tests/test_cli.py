@@ -72,8 +72,11 @@ def test_a_line_of_a_megabyte_is_cut_in_its_middle(capsys: pytest.CaptureFixture
 def test_an_unknown_verb_names_the_nearest_and_the_others(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["trian", "seed=1"]) == 2
     printed = capsys.readouterr()
-    assert printed.err.startswith("lmtrain trian: there is no such command. Did you mean 'train'?\n")
+    assert printed.err.startswith(
+        "lmtrain trian: there is no such command. Did you mean 'train'? There are train, plan, "
+    )
     assert "prepare" in printed.err
+    assert printed.err.count("\n") == 1
     assert printed.out == ""
 
 
@@ -81,6 +84,8 @@ def test_an_unknown_verb_names_the_nearest_and_the_others(capsys: pytest.Capture
     ("words", "said"),
     [
         (["finetune", "data=x"], "there is no such command; write `lmtrain train init_from=RUN task=sft`"),
+        (["fit", "--trainer.max_epochs", "3"], "there is no such command; write `lmtrain train`."),
+        (["upload", "runs/a"], "write `lmtrain push RUN OWNER/NAME`, with your name on the hub"),
         (["resume", "runs/a"], "write the same `lmtrain train` command again, which goes on with its run."),
         (["show"], "lmtrain: lmtrain show lacks RUN; `lmtrain ls` lists the runs."),
         (["plan", "source=files", "source.paths=[/nonexistent]"], "source.paths: /nonexistent does not exist"),

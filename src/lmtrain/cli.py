@@ -47,7 +47,8 @@ def _refuse_verb(verb: str, rest: Sequence[str]) -> int:
     elif is_setting(verb, rest):
         _tell(f"lmtrain: {forgotten_verb([verb, *rest])}")
     else:
-        print(f"lmtrain {verb}: there is no such command.{suggest(verb, VERBS)}\n\n{usage()}", file=sys.stderr)
+        there = f"There are {', '.join(VERBS)}; `lmtrain --help` says what each does."
+        _tell(f"lmtrain {verb}: there is no such command.{suggest(verb, VERBS)} {there}")
     return EXIT_CONFIGURATION
 
 

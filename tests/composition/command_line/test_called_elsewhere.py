@@ -12,6 +12,8 @@ from lmtrain.composition.command_line.called_elsewhere import filled, name_elsew
         ("trainer.max_steps", "max_steps"),
         ("data.sources.name", ""),
         ("nothing", ""),
+        ("callbazcks.checkpoint", ""),  # of ours, with another letter
+        ("clsuter.device", ""),
     ],
 )
 def test_a_name_of_others_is_known_below_its_sections(key: str, name: str) -> None:
@@ -19,6 +21,7 @@ def test_a_name_of_others_is_known_below_its_sections(key: str, name: str) -> No
 
 
 def test_an_answer_is_filled_with_the_value_its_implied_words_and_its_note() -> None:
+    assert filled("a.every_steps={}", "500ba").words == ("a.every_steps=500",)  # Composer's batches
     found = filled("a={} ?b=1 # so", "3")
     assert (found.words, found.implied, found.note) == (("a=3",), ("b=1",), "so")
     assert values_of(["lr=1", "--max-steps", "3"]) == {"lr": "1", "max_steps": "3"}

@@ -30,6 +30,12 @@ def test_an_amount_is_a_key_of_the_budget_alone() -> None:
     assert (amount_meant("budget", "2h"), amount_meant("model", "2")) == ("budget.hours=2h", None)
 
 
+def test_a_mistyped_letter_comes_before_a_shorter_name() -> None:
+    known = ("llama_tiny", "llama_3_1_8b", "tokens", "tokens_per_parameter")
+    assert options_meant("model", "llama_3_1_8", known) == ["llama_3_1_8b"]
+    assert options_meant("budget", "tokens_per_paramteer", known) == ["tokens_per_parameter"]
+
+
 def test_what_others_call_an_option_is_none_of_ours_and_leads_to_one() -> None:
     for group, called in CALLED_OPTIONS.items():
         ours = {path.stem for path in (conf_folder() / group).glob("*.yaml")}

@@ -13,6 +13,7 @@ answer before the names that it answers:
 - `together`: two words, and the one in their place.
 """
 
+import difflib
 import re
 import shlex
 from collections.abc import Mapping, Sequence
@@ -21,7 +22,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from lmtrain.composition.command_line.paths import NAMED_BY_PEOPLE, conf_folder, is_key_of_training
+from lmtrain.composition.command_line.paths import NAMED_BY_PEOPLE, conf_folder, group_folders, is_key_of_training
 from lmtrain.storage import foreign_json
 
 TABLE: Final = Path(__file__).with_name("settings_elsewhere.json")
@@ -110,11 +111,18 @@ def name_elsewhere(key: str) -> str:
         return ""
     names = (".".join(parts[start:]) for start in range(len(parts)))
     name = next((name for name in names if name in table), "")
-    if not name or (is_key_of_training(head) and _is_setting_of(head, parts)):
+    if not name or (is_key_of_training(head) and _is_setting_of(head, parts)) or _is_mistyped(head, parts):
         return ""
     section = key.removesuffix(f".{name}").rpartition(".")[2]
     is_telling = "_" in name or "." in name or section in SECTIONS or name not in table.words
     return name if is_telling or table.words[name].startswith((f"{head}.", f"{head}=")) else ""
+
+
+def _is_mistyped(head: str, path: Sequence[str]) -> bool:
+    """Tell whether a key's first word is a group's with another letter, which has such a setting."""
+    groups = [folder.name for folder in group_folders()]
+    near = [] if head in (*SECTIONS, *groups) else difflib.get_close_matches(head, groups, n=1, cutoff=0.8)
+    return bool(near) and _is_setting_of(near[0], path)
 
 
 def _is_setting_of(group: str, path: Sequence[str]) -> bool:
@@ -129,6 +137,8 @@ def filled(answer: str, value: str) -> Equivalent:
     if answer.startswith(REASON):
         return needless(answer.removeprefix(REASON))
     typed, _, note = answer.partition(NOTE)
+    if "_steps={}" in typed:
+        value = re.sub(r"^(\d+)ba$", r"\1", value)  # of Composer: batches
     words = [word.replace("{}", value) for word in typed.split(" ")]
     return Equivalent(
         tuple(word for word in words if not word.startswith(IMPLIED)),

@@ -1,10 +1,12 @@
 """The option of a group by another spelling, its name elsewhere, or a word of its name."""
 
+import difflib
 import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
 AMOUNT: Final = re.compile(r"(?P<dollars>\$)?[\d.]+(?:[KMBGT]|(?P<time>s|min|h|d))?")
+A_LETTER: Final = 0.93  # of two long words that differ in one
 OFF: Final = ("false", "null", "none", "0", "off", "no")
 EXPERTS: Final = "experts stay whole on every device: strategy=fsdp or hsdp (docs/decisions/0018)"
 SEQUENCE: Final = "a sequence is cut within tensor groups alone: strategy=tensor or fsdp_tensor (docs/decisions/0019)"
@@ -128,6 +130,8 @@ def options_meant(group: str, option: str, known: Iterable[str]) -> list[str]:
     begun = [name for name in (*known, *elsewhere) if word.startswith(f"{name}_")]
     if made_of_it or not begun or word in NO_OPTION.get(group, {}):
         return made_of_it
+    if mistyped := difflib.get_close_matches(word, known, n=1, cutoff=A_LETTER):
+        return mistyped
     return options_meant(group, max(begun, key=len), known)
 
 

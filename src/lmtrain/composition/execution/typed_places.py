@@ -37,7 +37,7 @@ def refuse_places(config: Mapping[str, Any], typed: Sequence[str]) -> None:
     for key, check in CHECKS.items():
         value = node_at(config, key)
         if key in keys and value is not None:
-            check(value, config)
+            check(str(value) if isinstance(value, (int, float)) else value, config)  # a folder's name may be a number
 
 
 def _run_name(name: Any, config: Mapping[str, Any]) -> None:
@@ -85,7 +85,7 @@ def _accelerator(word: Any, _: Mapping[str, Any]) -> None:
 
 
 def _precision(node: Any, _: Mapping[str, Any]) -> None:
-    facts = facts_of(node, PrecisionFacts)
+    facts = facts_of(node, PrecisionFacts, has_bf16=True)
     if facts and facts.gpu_since and not _may_have_gpu():
         raise ConfigurationError(facts.refusal("this machine has none"))
 

@@ -4,6 +4,7 @@ Returns a copy with amounts written for people ("20M", "2h") as numbers.
 """
 
 import inspect
+import math
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
@@ -246,6 +247,7 @@ def _wrong_type(key: str, value: Any, annotation: Any) -> str:
         return f"{key}={value} is none of {', '.join(choices)}{null}.{suggest(str(value), choices)}"
     kinds = _alternatives(annotation)
     if isinstance(value, float) and not value.is_integer() and int in kinds and float not in kinds:
-        return f"{key}={value} is not a whole number; nearest valid: {round(value)}."
+        nearest = f"; nearest valid: {round(value)}" if math.isfinite(value) else ""
+        return f"{key}={value} is not a whole number{nearest}."
     wanted = annotation.__name__ if isinstance(annotation, type) else str(annotation).replace("typing.", "")
     return f"{key}={value!r} is not of type {wanted}."
