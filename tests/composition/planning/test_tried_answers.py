@@ -47,6 +47,10 @@ def test_a_setting_of_another_option_than_the_chosen_one_is_left_out() -> None:
         ("n_head=3 n_embd=100", "model.num_heads=3 model.width=102 model.feed_forward_width=400"),
         ("n_layer=2", "model.num_layers=2 'model.value_embedding_layers=[1]'"),
         ("lr=1e-3 hydra/sweeper=optuna -m", "optimizer.lr=1e-3"),
+        (
+            "--tensor-model-parallel-size=4 --pipeline-model-parallel-size=2",
+            "strategy=tensor strategy.tensor_size=4 trainer.devices=4",
+        ),
         ("num_processes=8 nnodes=2", "trainer.devices=4 trainer.num_nodes=2"),
         ("gpus=8 nodes=2", "trainer.devices=8 trainer.num_nodes=2 batch.tokens_per_step=4096"),
         (

@@ -157,6 +157,7 @@ def answered_together(answers: Sequence[Equivalent], own: Sequence[str]) -> Toge
     """Return the words of all answers, each key once, and those implied that the `own` words of a command lack."""
     found: dict[str, str] = {}
     instead: dict[str, str] = {}
+    implied: list[str] = []
     for each in answers:
         left_out: set[str] = set()  # groups of another option than this answer's
         for word in each.words:
@@ -169,8 +170,9 @@ def answered_together(answers: Sequence[Equivalent], own: Sequence[str]) -> Toge
                 left_out |= {group} if not dot else set()
             elif not (dot and group in left_out):
                 found[question] = kept
+        implied += () if left_out else each.implied
     typed = {key_of(word) for word in own if "=" in word}
-    implied = [word for each in answers for word in each.implied if key_of(word) not in {*typed, *found}]
+    implied = [word for word in implied if key_of(word) not in {*typed, *found}]
     words = (*found.values(), *{key_of(word): word for word in implied}.values())
     return Together(words, (OF_A_BASE,) if BASE in implied else (), instead)
 
