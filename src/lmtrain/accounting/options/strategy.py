@@ -136,6 +136,10 @@ class ModelSpread:
         whole = num_ranks // self.tensor_ranks
         return whole if self.shards_over == "all ranks" else min(whole, self.shards_over)
 
+    def num_savers(self, num_ranks: int) -> int:
+        """Return the ranks with a part of one checkpoint each to copy and write; copies of a shard take turns."""
+        return num_ranks if self.cuts_parameters else self.pipeline.num_stages
+
     def settings_for_less(self, num_ranks: int) -> Iterator[tuple[str, ...]]:
         """Give its settings for less memory, alone and together: savings, and groups of twice the size and more."""
         choices: list[list[str]] = [["", word] for word in self.savings]

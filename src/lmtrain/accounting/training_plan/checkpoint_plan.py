@@ -76,6 +76,8 @@ def checkpoint_plan(
     num_kept: int,
     num_devices: int = 1,
     num_parts: int = 1,
+    num_workers: int = 1,
+    shared_bytes: int = 0,
     num_nodes: int = 1,
     device_hours_per_failure: float | None = None,
     restart_seconds: float | None = None,
@@ -84,17 +86,20 @@ def checkpoint_plan(
     """Count a checkpoint's weights and optimizer state, and set the cadence with the least lost time.
 
     While one more is written than is kept, disks must hold `num_kept` + 1. A save stalls for the copy of one of
-    `num_parts` equal parts of the state to its host; nodes with parts of their own write at once. `set_seconds` is the
-    run's own interval.
+    `num_parts` equal parts of the state to its host, each on a device of its own, neighbours; their nodes write at
+    once. Each of `num_workers` writes a whole state, all but the first without the `shared_bytes` of a parameter.
+    `set_seconds` is the run's own interval.
     """
-    num_bytes = parameters.num_total * precision.weights + state_bytes(
+    num_copied = parameters.num_total * precision.weights + state_bytes(
         parameters, precision=precision, optimizer=optimizer
     )
+    num_bytes = num_copied + (num_workers - 1) * (num_copied - shared_bytes * parameters.num_total)
+    num_writing_nodes = math.ceil(num_parts * num_workers * num_nodes / num_devices)
     cadence = None
     if device_hours_per_failure is not None:
         cadence = Cadence(
-            stall_seconds=num_bytes / num_parts / COPY_BYTES_PER_SECOND,
-            write_seconds=num_bytes / min(num_parts, num_nodes) / WRITE_BYTES_PER_SECOND,
+            stall_seconds=num_copied / num_parts / COPY_BYTES_PER_SECOND,
+            write_seconds=num_bytes / num_writing_nodes / WRITE_BYTES_PER_SECOND,
             seconds_between_failures=device_hours_per_failure * 3600 / num_devices,
             restart_seconds=RESTART_SECONDS if restart_seconds is None else restart_seconds,
             set_seconds=set_seconds,
