@@ -49,7 +49,7 @@ def test_every_curve_is_there_with_its_unit(points, tmp_path):
         "Gradient norm",
         "MFU",
         "Goodput",
-        "Most memory",
+        "Most memory of an attempt so far",
         "Evaluation, validation, bits per byte",
     ):
         assert sum(label.startswith(name) for label in labels) == 1, name

@@ -41,7 +41,7 @@ OTHERS: Final[tuple[tuple[str, str, Show], ...]] = (
     ("speed/tokens_per_second", "Speed, tokens per second", _count),
     ("speed/mfu_palm", "MFU (PaLM), of the peak", _percent),
     ("speed/goodput", "Goodput, computing of the clock", _percent),
-    ("memory/peak_bytes", "Most memory so far, bytes", _bytes),
+    ("memory/peak_bytes", "Most memory of an attempt so far, bytes", _bytes),
     ("communication/sent_bytes", "Sent deltas, bytes", _bytes),
 )
 HELD_OUT: Final = ("validation/", "evaluation/", "core/", "chat/", "lm_eval/", "answers/")

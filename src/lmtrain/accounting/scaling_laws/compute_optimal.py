@@ -6,7 +6,7 @@ constants of the replication (arXiv 2404.10102), a correction of the original's 
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from lmtrain.accounting.quantities import format_quantity, format_ratio
@@ -72,18 +72,30 @@ class TradeOff:
     tokens_per_parameter: float
     predicted_loss: float | None
 
+    @property
+    def outside(self) -> str:
+        """Name the amounts below the law's fit; "" without any."""
+        amounts = (
+            ("parameters", self.num_parameters, FEWEST_PARAMETERS),
+            ("tokens", self.tokens, FEWEST_TOKENS),
+        )
+        few = [name for name, amount, fewest in amounts if amount < fewest]
+        return f"too few {' and '.join(few)}" if few else ""
+
 
 def trade_off_lines(choices: Sequence[TradeOff]) -> list[str]:
     """Write choices for a page, each with its predicted loss in nats, or why there is none."""
-    outside = "too small for a predicted loss"
     sizes = [
         f"{format_quantity(each.num_parameters)} on {format_quantity(each.tokens)}: "
         f"{format_ratio(each.tokens_per_parameter)} a parameter"
         for each in choices
     ]
-    if all(each.predicted_loss is None for each in choices):
-        return [*sizes, f"all {outside}"]
-    losses = [outside if each.predicted_loss is None else f"loss {each.predicted_loss:.3f}" for each in choices]
+    losses = [
+        f"loss {each.predicted_loss:.3f}" if each.predicted_loss is not None else f"{each.outside} for a predicted loss"
+        for each in choices
+    ]
+    if len({*losses}) == 1 and choices[0].predicted_loss is None:
+        return [*sizes, f"all {losses[0]}"]
     return [f"{size}, {loss}" for size, loss in zip(sizes, losses, strict=True)]
 
 
@@ -95,10 +107,7 @@ def trade_off(flops: float, *, factors: tuple[float, ...] = (0.25, 0.5, 1.0, 2.0
 
 def _spend(flops: float, num_parameters: float) -> TradeOff:
     tokens = flops / (6 * num_parameters)
-    is_in_range = num_parameters >= FEWEST_PARAMETERS and tokens >= FEWEST_TOKENS
-    return TradeOff(
-        num_parameters=num_parameters,
-        tokens=tokens,
-        tokens_per_parameter=tokens / num_parameters,
-        predicted_loss=REPLICATION.loss(num_parameters, tokens) if is_in_range else None,
+    spent = TradeOff(
+        num_parameters=num_parameters, tokens=tokens, tokens_per_parameter=tokens / num_parameters, predicted_loss=None
     )
+    return spent if spent.outside else replace(spent, predicted_loss=REPLICATION.loss(num_parameters, tokens))

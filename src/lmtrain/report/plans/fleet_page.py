@@ -21,7 +21,7 @@ MOVING: Final[dict[str, Callable[[FleetRun], str]]] = {
     "num_parameters": lambda run: f"{format_quantity(run.num_parameters or 0)} parameters",
     "tokens": lambda run: f"{format_quantity(run.tokens or 0)} tokens",
     "num_devices": lambda run: f"{run.num_devices:,.0f} devices",
-    "hours": lambda run: f"{(run.hours or 0) / 24:,.2f} days",
+    "hours": lambda run: f"{format_ratio((run.hours or 0) / 24)} days",
     "device_hours": lambda run: f"{run.device_hours or 0:,.0f} device hours",
     "usd": lambda run: f"${run.usd or 0:,.2f}",
 }
@@ -112,7 +112,7 @@ def _devices(run: FleetRun) -> str:
 def _time(run: FleetRun) -> str:
     if run.hours is None:
         return "by the devices: fleet.num_devices or fleet.days sets it"
-    return f"{run.hours / 24:,.2f} days, {run.hours:,.1f} hours"
+    return f"{format_ratio(run.hours / 24)} days, {format_ratio(run.hours)} hours"
 
 
 def _exact(plan: FleetPlan) -> str:

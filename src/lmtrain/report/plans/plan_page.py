@@ -204,7 +204,9 @@ def _cadence(cadence: Cadence) -> str:
 
 def _duration(hours: float) -> str:
     """Return hours and days, below an hour minutes and seconds: 0.00 days tell nothing."""
-    return f"{hours:.2f} hours, {hours / 24:.2f} days" if hours >= 1 else format_quantity(hours * 3600, "seconds")
+    if hours < 1:
+        return format_quantity(hours * 3600, "seconds")
+    return f"{format_ratio(hours)} hours, {format_ratio(hours / 24)} days"
 
 
 def _utilization(speed: Speed) -> str:
