@@ -19,7 +19,7 @@ IMPORTED = [
 ]
 GIVEN = {
     "callbacks/push": ["callbacks.push.repository=me/model"],
-    "experiment/imported": IMPORTED,
+    "base/imported": IMPORTED,
     "model/imported": IMPORTED,
     "optimizer/inherited": ["optimizer._target_=lmtrain.optim.sgd.sgd", "+optimizer.lr=1"],
     "scaling/depth_dial": ["model=nano"],
@@ -34,7 +34,7 @@ GIVEN = {
     "tokenizer/huggingface": ["tokenizer.name=x", "tokenizer.vocab_size=300"],
     "callbacks": [],
 }
-CHOOSE_FOR_OTHERS = {"adapter", "debug", "experiment", "hparams_search", "scaling", "task"}
+CHOOSE_FOR_OTHERS = {"adapter", "base", "debug", "experiment", "hparams_search", "scaling", "task"}
 
 
 def overrides_for(file: Path) -> list[str]:

@@ -27,7 +27,19 @@ CONF = Path(__file__).parents[1] / "conf"
 LOG_EVERY, STEPS = 3, 8
 # Groups that choose nothing about a step: what is read, planned or prepared, and where; compile is guarded below.
 NOT_OF_A_STEP = {
-    *("budget", "cleaning", "cluster", "compile", "data", "debug", "deduplicate", "engine", "experiment", "model"),
+    *(
+        "base",
+        "budget",
+        "cleaning",
+        "cluster",
+        "compile",
+        "data",
+        "debug",
+        "deduplicate",
+        "engine",
+        "experiment",
+        "model",
+    ),
     *("source", "tokenizer", "trainer", "launcher", "hparams_search", "machine", "pipeline", "logger", "callbacks"),
 }
 OPTIONS = [

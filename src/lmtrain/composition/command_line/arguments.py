@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from lmtrain.composition.command_line.chosen_groups import chosen_groups
 from lmtrain.composition.command_line.flags import TAKE_A_WORD, parse_flags
 from lmtrain.composition.command_line.imported_options import imported_options
 from lmtrain.composition.command_line.inherited_options import inherited_options
@@ -92,10 +93,11 @@ def parse_arguments(
     if world is not None:
         added += _launcher_overrides(keys, *world)
     _refuse_hydra(keys)
+    chosen = chosen_groups(keys, own=parse_flags(flags).config_dir) if "init_from" in keys else set[str]()
     return Arguments(
         overrides=overrides,
         added=added,
-        imported=[*imported_options(keys), *inherited_options(keys)],
+        imported=[*imported_options(keys, chosen=chosen), *inherited_options(keys, chosen=chosen)],
         flags=flags,
         allowed_targets=allowed,
     )

@@ -3,25 +3,24 @@
 A run's folder may be anybody's: its values become overrides, each checked as if it were typed.
 """
 
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from lmtrain.composition.command_line.file_values import NAME, tokenizer_words, value_words
-from lmtrain.composition.command_line.paths import conf_folder
+from lmtrain.composition.command_line.file_values import tokenizer_words, value_words
 from lmtrain.errors import ConfigurationError, DataError
 from lmtrain.storage import foreign_json
 
 MODEL, OPTIMIZER, BATCH, TOKENIZER = "model", "optimizer", "batch", "tokenizer"
 OPTIONS: Final = {MODEL: "imported", OPTIMIZER: "inherited"}
 BY_THIS_RUN: Final = ("attention",)  # of a model's settings: the new run's own choice
-CHOICE: Final = re.compile(r"  - override /(\w+): ")
 OF_BATCH: Final = ("context_tokens", "tokens_per_step")  # what a forward pass takes depends on the device
 
 
-def inherited_options(given: Mapping[str, str]) -> list[str]:
+def inherited_options(given: Mapping[str, str], *, chosen: Collection[str] = ()) -> list[str]:
     """Return the overrides of a run in `init_from`; what is typed wins, and an experiment chooses for itself.
+
+    `chosen` are groups for which typed options of others choose.
 
     Raises:
         ConfigurationError: optimizer=inherited without such a run.
@@ -36,7 +35,6 @@ def inherited_options(given: Mapping[str, str]) -> list[str]:
     if "experiment" in given:
         return []
     config, words = _config(job), list[str]()
-    chosen = {group for key, value in given.items() for group in _chosen_by(f"{key}={value}")}
     for group, option in OPTIONS.items():
         if group in chosen and given.get(group) != option:
             continue
@@ -44,16 +42,6 @@ def inherited_options(given: Mapping[str, str]) -> list[str]:
             words += [f"{group}={option}", *_settings(group, node, source=job)]
     words += value_words(BATCH, {key: config.get(BATCH, {}).get(key) for key in OF_BATCH}, source=job)
     return words if TOKENIZER in given else [*words, *tokenizer_words(job.parents[2] / TOKENIZER)]
-
-
-def _chosen_by(word: str) -> Iterator[str]:
-    """Give the groups for which a typed option chooses too, as an adapter does for its optimizer."""
-    group, _, option = word.partition("=")
-    file = conf_folder() / group / f"{option}.yaml"
-    lines = file.read_text(encoding="utf-8").splitlines() if NAME.fullmatch(group) and file.is_file() else []
-    for line in lines:
-        if found := CHOICE.match(line):
-            yield found[1]
 
 
 def _job_file(path: Path) -> Path | None:

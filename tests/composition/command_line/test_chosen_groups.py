@@ -1,0 +1,16 @@
+from pathlib import Path
+
+from lmtrain.composition.command_line.chosen_groups import chosen_groups
+
+
+def test_an_option_chooses_for_others_by_its_list_and_by_those_that_it_extends(tmp_path: Path) -> None:
+    assert chosen_groups({"adapter": "lora", "debug": "[anomaly]", "seed": "3"}) == {
+        "optimizer",
+        "compile",
+        "precision",
+    }
+    for name, extended in (("small", "lora"), ("one", "other"), ("other", "one")):
+        (tmp_path / "adapter").mkdir(exist_ok=True)
+        (tmp_path / "adapter" / f"{name}.yaml").write_text(f"defaults:\n- {extended}\n# - override /model: none\n")
+    assert chosen_groups({"adapter": "small"}, own=str(tmp_path)) == {"optimizer"}
+    assert chosen_groups({"adapter": "one"}, own=str(tmp_path)) == chosen_groups({"adapter": "../x"}) == set()
