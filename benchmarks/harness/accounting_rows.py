@@ -74,10 +74,12 @@ def horizons() -> list[Row]:
     nano = horizon(
         Budget(tokens_per_parameter=8),
         tokens_per_step=2**20,
-        num_parameters=729_810_624,
+        num_active_parameters=729_810_624,
         flops_per_token=flops_per_token(_nano(24), 2048).palm,
     )
-    llama = horizon(Budget(tokens=15_600_000_000_000), tokens_per_step=16_000_000, num_parameters=1, flops_per_token=1)
+    llama = horizon(
+        Budget(tokens=15_600_000_000_000), tokens_per_step=16_000_000, num_active_parameters=1, flops_per_token=1
+    )
     log = "the log's own figure is its ETA; the utilization that it implies is what tells that something is slow"
     return [
         Row("tokens a step: 8 sequences x 16 micro-steps x 8 ranks x 1024", batch.tokens_per_step, 1_048_576),

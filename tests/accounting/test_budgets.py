@@ -10,7 +10,7 @@ def of(budget, *, tokens_per_step=1000, num_parameters=100, flops_per_token=600,
     return horizon(
         budget,
         tokens_per_step=tokens_per_step,
-        num_parameters=num_parameters,
+        num_active_parameters=num_parameters,
         flops_per_token=flops_per_token,
         epoch_tokens=epoch_tokens,
         rate=rate,

@@ -170,7 +170,7 @@ def make_context(
     budget = horizon(
         Budget(steps=steps),
         tokens_per_step=tokens_per_step,
-        num_parameters=shape.num_parameters,
+        num_active_parameters=shape.num_active_parameters,
         flops_per_token=flops.palm,
     )
     whole = Plan(shape=shape, batch=plan_batches(batch, num_ranks=num_ranks), horizon=budget, flops_per_token=flops)

@@ -138,10 +138,11 @@ def test_what_lies_below_a_replaced_name_goes_with_it(folder):
     assert command(facts, "data=") == "python train.py +data_seed=1"
 
 
-@pytest.mark.parametrize(("key", "budget"), [("hours", 2.0), ("usd", 24.0)])
-def test_a_budget_of_time_is_read_in_its_own_unit(folder, key, budget):
+@pytest.mark.parametrize(("key", "budget"), [("hours", 2.0), ("usd", 24.0), ("tokens_per_parameter", 30.0)])
+def test_a_budget_is_read_in_its_own_unit(folder, key, budget):
     horizon = {"limited_by": key, "tokens": 3000, "seconds": 7200.0}
-    write(folder / "plan.json", {"batch": {"num_ranks": 4}, "horizon": horizon, "cost": {"usd_per_gpu_hour": 3.0}})
+    plan = {"batch": {"num_ranks": 4}, "horizon": horizon, "cost": {"usd_per_gpu_hour": 3.0}}
+    write(folder / "plan.json", plan | {"parameters": {"total": 500, "active": 100}})
     facts = read_run(folder)
     assert (facts.budget_key, facts.budget) == (f"budget.{key}", budget)
 

@@ -125,6 +125,12 @@ def test_a_known_model_counts_as_it_is_and_by_its_own_flops(capsys: pytest.Captu
     found = asked(capsys, "model=gpt2_124m", "cluster=h100_8x", "fleet.num_devices=1", "fleet.tokens=1B")
     assert found["context_tokens"] == 1024  # its own, where none is typed
     assert found["flops_per_token"] == 6 * 123_532_032 + 12 * 12 * 768 * 1024
+    words = ["model=mixtral_tiny", "cluster=h100_8x", "fleet.num_devices=1"]
+    found = asked(capsys, *words, "fleet.tokens_per_parameter=20")
+    assert found["tokens"] == pytest.approx(20 * found["num_active_parameters"])
+    assert found["num_active_parameters"] < found["num_parameters"]
+    assert plan_fleet([*words, "fleet.tokens_per_parameter=20"]) == 0
+    assert ", 20 an active parameter (20 is compute-optimal)" in capsys.readouterr().out
 
 
 def test_a_cluster_brings_its_devices_and_price(capsys: pytest.CaptureFixture[str]) -> None:
@@ -221,7 +227,7 @@ def test_too_few_terms_and_more_than_the_peak_are_refused() -> None:
 
 def test_an_unknown_device_takes_its_peak_and_a_model_counts_once() -> None:
     terms = read_terms(["fleet.device=Mine", "fleet.peak_flops=100T", "fleet.num_devices=1", "fleet.tokens=1B"])
-    model = FleetModel("small", 1_000_000, 7_000_000, 512)
+    model = FleetModel("small", 1_000_000, 1_000_000, 7_000_000, 512)
     planned = make_fleet_plan(terms, FleetConfig(model=model))
     assert planned.run.hours == pytest.approx(7e15 / (1e14 * 0.4) / 3600)
     with pytest.raises(ConfigurationError, match="two models"):

@@ -37,6 +37,15 @@ def test_a_plan_has_every_key_that_scripts_rely_on(capsys: pytest.CaptureFixture
     assert sum(found["parameters"]["components"].values()) == found["parameters"]["total"]
 
 
+def test_tokens_in_proportion_are_those_of_active_parameters(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["model=mixtral_tiny", "budget.tokens_per_parameter=20", "batch.context_tokens=64"]
+    words += ["batch.tokens_per_step=64", "batch.micro_batch_sequences=1", "compile=none"]
+    found = asked(capsys, *words)
+    assert found["horizon"]["tokens"] == pytest.approx(20 * found["parameters"]["active"], rel=1e-4)
+    assert plan([*words, f"run.cache={CACHE}"]) == 0
+    assert "  20 an active parameter (20 is compute-optimal)\n" in capsys.readouterr().out
+
+
 def test_llama_3_2_1b_on_20_billion_tokens_takes_thirteen_hours_on_eight_h100(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -76,14 +76,14 @@ def horizon(
     budget: Budget,
     *,
     tokens_per_step: int,
-    num_parameters: int,
+    num_active_parameters: int,
     flops_per_token: int,
     epoch_tokens: int | None = None,
     rate: Rate | None = None,
 ) -> Horizon:
     """Return the first step at or past the budget.
 
-    `num_parameters` is the factor of tokens_per_parameter; `flops_per_token` is PaLM's; `epoch_tokens`
+    `num_active_parameters` is the factor of tokens_per_parameter; `flops_per_token` is PaLM's; `epoch_tokens`
     are those of all rows once, padding included, None where the data is not known; `rate` turns hours and dollars into
     steps.
     Raises: ConfigurationError when no budget is set, one is not above 0, dollars are without a price, or epochs
@@ -95,7 +95,7 @@ def horizon(
         "steps": 1,
         "tokens": tokens_per_step,
         "epochs": tokens_per_step / _tokens_of_an_epoch(limits, epoch_tokens),
-        "tokens_per_parameter": tokens_per_step / num_parameters,
+        "tokens_per_parameter": tokens_per_step / num_active_parameters,
         "flops": tokens_per_step * flops_per_token,
     }
     steps = {

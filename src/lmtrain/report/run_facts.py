@@ -232,7 +232,7 @@ def _budget(plan: dict[str, Any]) -> tuple[str, float]:
     horizon = plan.get("horizon", {})
     key = str(horizon.get("limited_by", "tokens"))
     if key == "tokens_per_parameter":
-        return f"budget.{key}", horizon["tokens"] / plan["parameters"]["total"]
+        return f"budget.{key}", horizon["tokens"] / plan["parameters"]["active"]
     if key in ("hours", "usd"):
         hours = float(horizon["seconds"]) / 3600
         price = float(plan["cost"]["usd_per_gpu_hour"] or 0) * plan["batch"]["num_ranks"]

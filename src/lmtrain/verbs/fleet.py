@@ -35,6 +35,7 @@ class FleetModel:
 
     name: str
     num_parameters: int
+    num_active_parameters: int
     flops_per_token: int
     context_tokens: int
 
@@ -164,6 +165,7 @@ def _typed_run(terms: Mapping[str, Any], cluster: Cluster, config: FleetConfig, 
     run = FleetRun(
         peak_flops=peak_flops,
         num_parameters=model.num_parameters if model else terms.get("num_parameters"),
+        num_active_parameters=model.num_active_parameters if model else None,
         flops_per_token=model.flops_per_token if model else None,
         tokens=terms.get("tokens"),
         tokens_per_parameter=terms.get("tokens_per_parameter"),
@@ -241,7 +243,8 @@ def _composed(words: list[str]) -> FleetConfig:
             longest = min(int(config.model.get("max_context_tokens") or MOST_CONTEXT), MOST_CONTEXT)
             context_tokens = config.batch.context_tokens if "batch" in chosen else longest
             flops = flops_per_token(facts.shape, context_tokens).palm
-            model = FleetModel(choices.options["model"], facts.shape.num_parameters, flops, context_tokens)
+            shape, name = facts.shape, choices.options["model"]
+            model = FleetModel(name, shape.num_parameters, shape.num_active_parameters, flops, context_tokens)
         if "precision" in chosen:
             precision = require_facts(config.precision.values, PrecisionFacts, allowed=config.allowed, has_bf16=True)
         found.append(FleetConfig(config.cluster if "cluster" in chosen else None, model, precision))

@@ -161,7 +161,7 @@ def answer(words: list[str]) -> Answer:
             require_known(word)
         if is_fleet(words):
             fleet = fleet_of(words)
-            spent = trade_offs(fleet.flops, num_parameters=fleet.num_parameters, tokens=fleet.run.tokens or 0)
+            spent = trade_offs(fleet.flops, num_parameters=fleet.num_active_parameters, tokens=fleet.run.tokens or 0)
             return {"command": command, "fleet": fleet.to_json(), "charts": {"trade_off": spent}}
         (run,) = planned_runs(words)
     except LMTRAIN_ERRORS as refusal:

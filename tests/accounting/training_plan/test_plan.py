@@ -18,7 +18,10 @@ def plan():
     batch = plan_batches(Batch(context_tokens=32, tokens_per_step=256, micro_batch_sequences=2), num_ranks=2)
     flops = flops_per_token(shape, batch.context_tokens)
     run = horizon(
-        Budget(tokens=1000), tokens_per_step=batch.tokens_per_step, num_parameters=1000, flops_per_token=flops.palm
+        Budget(tokens=1000),
+        tokens_per_step=batch.tokens_per_step,
+        num_active_parameters=1000,
+        flops_per_token=flops.palm,
     )
     return Plan(shape=shape, batch=batch, horizon=run, flops_per_token=flops, train_tokens=500, epoch_tokens=512)
 

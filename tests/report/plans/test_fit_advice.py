@@ -31,7 +31,7 @@ def plan_of(setting, *, sequences, num_ranks=1, budget=None, usd_per_gpu_hour=No
     run = horizon(
         budget or Budget(steps=10),
         tokens_per_step=batch.tokens_per_step,
-        num_parameters=MILLION,
+        num_active_parameters=MILLION,
         flops_per_token=flops.palm,
         rate=Rate(seconds_per_step=step_seconds, usd_per_hour=usd_per_gpu_hour and usd_per_gpu_hour * num_ranks),
     )

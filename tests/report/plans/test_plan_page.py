@@ -16,7 +16,7 @@ FLOPS = flops_per_token(SETTING.facts.shape, 10)
 PLAN = Plan(
     shape=SETTING.facts.shape,
     batch=BATCH,
-    horizon=horizon(Budget(steps=10), tokens_per_step=240, num_parameters=MILLION, flops_per_token=FLOPS.palm),
+    horizon=horizon(Budget(steps=10), tokens_per_step=240, num_active_parameters=MILLION, flops_per_token=FLOPS.palm),
     flops_per_token=FLOPS,
     components={"feed_forward": 900_000, "embedding": 100_000},
 )

@@ -1,7 +1,7 @@
 """The equations of a training run, solved for whichever of their terms are missing.
 
     FLOPs = 6 x parameters x tokens             (a known model: its own FLOPs a token x tokens)
-    tokens = tokens per parameter x parameters
+    tokens = tokens per parameter x parameters  (a known model: those active for a token)
     device hours = devices x hours
     FLOPs = device hours x 3600 x peak x utilization
     dollars = device hours x price
@@ -29,7 +29,8 @@ WORK: Final = ("flops", "tokens", "tokens_per_parameter")  # less of the first g
 class FleetRun:
     """The terms of the equations; None is unknown.
 
-    `flops_per_token` None is 6 x `num_parameters`; `flops` are those of the whole run.
+    `flops_per_token` and `num_active_parameters` are a known model's; None is 6 x `num_parameters`, and all of them.
+    `flops` are those of the whole run.
     """
 
     peak_flops: float
@@ -44,6 +45,7 @@ class FleetRun:
     usd: float | None = None
     usd_per_gpu_hour: float | None = None
     flops_per_token: float | None = None
+    num_active_parameters: float | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the terms by name."""
@@ -118,14 +120,11 @@ def relations(run: FleetRun) -> tuple[Relation, ...]:
         )
     else:
         work = (Relation("flops = the model's per token x tokens", run.flops_per_token, {"flops": -1, "tokens": 1}),)
+    size = "num_parameters" if run.num_active_parameters is None else "num_active_parameters"
     supply = {"flops": -1, "device_hours": 1, "mfu": 1}
     return (
         *work,
-        Relation(
-            "tokens = tokens_per_parameter x num_parameters",
-            1,
-            _product("tokens_per_parameter", "num_parameters", gives="tokens"),
-        ),
+        Relation(f"tokens = tokens_per_parameter x {size}", 1, _product("tokens_per_parameter", size, gives="tokens")),
         Relation("device hours = num_devices x hours", 1, _product("num_devices", "hours", gives="device_hours")),
         Relation("flops = device hours x 3600 x peak_flops x mfu", per_hour, supply),
         Relation("usd = device hours x usd_per_gpu_hour", 1, _product("device_hours", "usd_per_gpu_hour", gives="usd")),

@@ -52,6 +52,11 @@ class FleetPlan:
         return self.run.num_parameters or 0
 
     @property
+    def num_active_parameters(self) -> float:
+        """Return the parameters active for a token: all, of a size alone."""
+        return self.run.num_active_parameters or self.num_parameters
+
+    @property
     def flops(self) -> float:
         """Return the run's FLOPs: by PaLM's count of a known model, by 6 N of a size."""
         return self.run.flops or 0

@@ -1,7 +1,8 @@
 """How large a model, on how many tokens, for an amount of compute; and the loss expected of each choice.
 
 C = 6 N D and D = 20 N (arXiv 2203.15556) give N = sqrt(C / 120). The loss surface E + A / N^a + B / D^b is with the
-constants of the replication (arXiv 2404.10102), a correction of the original's third fit.
+constants of the replication (arXiv 2404.10102), a correction of the original's third fit. N are the parameters
+active for a token: all of a dense model, of a mixture of experts all but the idle ones.
 """
 
 import math
@@ -97,6 +98,13 @@ def trade_off_lines(choices: Sequence[TradeOff]) -> list[str]:
     if len({*losses}) == 1 and choices[0].predicted_loss is None:
         return [*sizes, f"all {losses[0]}"]
     return [f"{size}, {loss}" for size, loss in zip(sizes, losses, strict=True)]
+
+
+def ratio_words(tokens: float, *, num_parameters: float, num_active_parameters: float) -> str:
+    """Write the tokens for each parameter active for one of them, held against the optimum's."""
+    kind = "a" if num_active_parameters == num_parameters else "an active"
+    ratio = format_ratio(tokens / num_active_parameters)
+    return f"{ratio} {kind} parameter ({TOKENS_PER_PARAMETER:g} is compute-optimal)"
 
 
 def trade_off(flops: float, *, factors: tuple[float, ...] = (0.25, 0.5, 1.0, 2.0, 4.0)) -> tuple[TradeOff, ...]:

@@ -140,7 +140,7 @@ def expected_end(config: RunConfig, model: LanguageModel, *, tokens_per_step: in
     return horizon(
         config.budget,
         tokens_per_step=tokens_per_step,
-        num_parameters=shape.num_parameters,
+        num_active_parameters=shape.num_active_parameters,
         flops_per_token=flops.palm,
         # Where the data is not prepared yet, an epoch is taken to be long, as a run of hours is.
         epoch_tokens=prepared_epoch_tokens(config) or tokens_per_step * STEPS_BEFORE_SPEED_IS_KNOWN,

@@ -41,7 +41,7 @@ def require_ramps_of_budget(config: RunConfig) -> None:
     """
     if limits_of(config.budget).keys() <= COUNTED:
         tokens = config.batch.tokens_per_step
-        end = horizon(config.budget, tokens_per_step=tokens, num_parameters=1, flops_per_token=1)
+        end = horizon(config.budget, tokens_per_step=tokens, num_active_parameters=1, flops_per_token=1)
         checked = config.with_checked("schedule", "momentum_schedule")
         require_ramps_fit(checked, horizon=end, tokens_per_step=tokens)
 

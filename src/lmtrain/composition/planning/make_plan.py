@@ -81,7 +81,7 @@ def make_plan(config: RunConfig, facts: PlanFacts) -> Plan:
         horizon=horizon(
             config.budget,
             tokens_per_step=batch.tokens_per_step,
-            num_parameters=shape.num_parameters,
+            num_active_parameters=shape.num_active_parameters,
             flops_per_token=flops.palm,
             epoch_tokens=_epoch_tokens(config, facts),
             rate=rate_of(cluster, trusted, num_ranks=batch.num_ranks),

@@ -11,7 +11,7 @@ from rich.text import Text
 from lmtrain.accounting.fleets.fleet import ASSUMED_MFU, FleetRun
 from lmtrain.accounting.fleets.fleet_plan import FleetPlan
 from lmtrain.accounting.quantities import format_at_most, format_count, format_kwh, format_quantity, format_ratio
-from lmtrain.accounting.scaling_laws.compute_optimal import trade_off_lines
+from lmtrain.accounting.scaling_laws.compute_optimal import ratio_words, trade_off_lines
 from lmtrain.report.show import plain_text, show
 
 Rows = list[tuple[str, str, str]]
@@ -75,7 +75,7 @@ def _over_mfu(plan: FleetPlan) -> list[RenderableType]:
 def _terms(plan: FleetPlan) -> Rows:
     run = plan.run
     tokens = run.tokens or 0
-    ratio = format_ratio(tokens / plan.num_parameters)
+    ratio = ratio_words(tokens, num_parameters=plan.num_parameters, num_active_parameters=plan.num_active_parameters)
     formula = (
         "6 x parameters a token, arXiv 2001.08361"
         if run.flops_per_token is None
@@ -85,7 +85,7 @@ def _terms(plan: FleetPlan) -> Rows:
         ("model", f"{format_quantity(plan.num_parameters)} parameters{_exact(plan)}", "num_parameters"),
         (
             "tokens",
-            f"{format_quantity(tokens)}, {ratio} a parameter (20 is compute-optimal)",
+            f"{format_quantity(tokens)}, {ratio}",
             "tokens",
         ),
         ("FLOPs", f"{plan.flops:.4e} ({formula})", "flops"),

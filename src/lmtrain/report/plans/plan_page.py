@@ -6,7 +6,12 @@ from rich.table import Table
 from rich.text import Text
 
 from lmtrain.accounting.quantities import format_count, format_kwh, format_quantity, format_ratio
-from lmtrain.accounting.scaling_laws.compute_optimal import compute_optimum, trade_off, trade_off_lines
+from lmtrain.accounting.scaling_laws.compute_optimal import (
+    compute_optimum,
+    ratio_words,
+    trade_off,
+    trade_off_lines,
+)
 from lmtrain.accounting.training_plan.checkpoint_plan import Cadence
 from lmtrain.accounting.training_plan.plan import Plan, Speed
 from lmtrain.report.plans.plan_advice import Advice
@@ -86,7 +91,7 @@ def _run(plan: Plan) -> Rows:
         ),
         ("tokens a step", f"{batch.tokens_per_step:,} = {_product(plan)}"),
         *_short_context(batch.context_tokens, plan.most_context_tokens),
-        ("tokens/parameter", f"{format_ratio(run.tokens / plan.shape.num_parameters)} (20 is compute-optimal)"),
+        ("tokens/parameter", _ratio(plan)),
     ]
     if plan.epochs is not None:
         rows.append(("epochs", _epochs(plan.epochs, plan.epoch_tokens or 0)))
@@ -98,6 +103,15 @@ def _run(plan: Plan) -> Rows:
             )
         )
     return rows
+
+
+def _ratio(plan: Plan) -> str:
+    shape = plan.shape
+    return ratio_words(
+        plan.horizon.tokens,
+        num_parameters=shape.num_parameters,
+        num_active_parameters=shape.num_active_parameters,
+    )
 
 
 def _short_context(context_tokens: int, most: int | None) -> Rows:

@@ -94,9 +94,11 @@ export function drawFleet(panel, { fleet, charts }) {
   panel.tell(!fleet.ok ? "Not like this:" : isParted ? "It fits and finishes." : held, fleet.ok ? "good" : "bad");
   panel.list(".advice", fleet.advice);
   const found = new Set(fleet.found);
+  const isSparse = (fleet.num_active_parameters ?? fleet.num_parameters) < fleet.num_parameters;
+  const each = isSparse ? "an active parameter" : "a parameter";
   panel.tiles([
     [amount(fleet.num_parameters), "parameters", found.has("num_parameters")],
-    [amount(fleet.tokens), `tokens, ${Number(fleet.tokens_per_parameter.toPrecision(3))} a parameter`, found.has("tokens")],
+    [amount(fleet.tokens), `tokens, ${Number(fleet.tokens_per_parameter.toPrecision(3))} ${each}`, found.has("tokens")],
     isParted
       ? [fleet.num_devices.toLocaleString("en"), "devices", found.has("num_devices")]
       : [amount(fleet.device_hours), "device hours", found.has("device_hours")],
