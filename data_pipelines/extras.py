@@ -3,11 +3,12 @@
 from importlib.util import find_spec
 
 from lmtrain.errors import EnvironmentProblem
+from lmtrain.missing_package import install_command
 
 DATA_EXTRA = ("datatrove", "spacy", "xxhash")
 
 
-def require_extra(setting: str, *, packages: tuple[str, ...] = DATA_EXTRA, install: str = '"lmtrain[data]"') -> None:
+def require_extra(setting: str, *, packages: tuple[str, ...] = DATA_EXTRA, extra: str = "data") -> None:
     """Refuse a setting with missing packages.
 
     Raises:
@@ -17,7 +18,7 @@ def require_extra(setting: str, *, packages: tuple[str, ...] = DATA_EXTRA, insta
     if missing:
         are = "are" if len(missing) > 1 else "is"
         msg = f"{setting} needs {', '.join(missing)}, which {are} not installed"
-        raise EnvironmentProblem(f"{msg}; install with: pip install {install}")
+        raise EnvironmentProblem(f"{msg}; install with: {install_command(extra, *missing)}")
 
 
 def silence_datatrove() -> None:

@@ -35,6 +35,7 @@ KERNELS = "_kernel"  # a module of Triton's, which not every system has
 # Where our own modules, hydra and omegaconf may come late too: what must answer before anything heavy is there.
 LIGHT = (
     "src/lmtrain/cli.py",
+    "src/lmtrain/missing_package.py",
     "src/lmtrain/verbs/",
     "src/lmtrain/composition/",
     "src/lmtrain/launch/",

@@ -59,7 +59,7 @@ class RayEngine:
         require_positive(num_tasks=num_tasks, cpus_per_task=cpus_per_task, max_running_tasks=max_running_tasks or 1)
         require_extra("engine=ray")
         if not dry_run:
-            require_extra("engine=ray", packages=("ray",), install='"lmtrain[ray]"')
+            require_extra("engine=ray", packages=("ray",), extra="ray")
         self._address = address
         self._num_tasks = num_tasks
         self._dry_run = dry_run

@@ -29,6 +29,13 @@ def test_each_problem_is_a_line_and_the_exit_code_is_one(folder, capsys):
     assert "train_00000.ds is missing" in lines[0]
 
 
+def test_a_run_is_no_data_and_its_data_are_named(folder, tmp_path, capsys):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "run.json").write_text(json.dumps({"data": str(folder)}))
+    assert main(["verify", str(tmp_path / "run")]) == 2
+    assert f"is a run, and no data folder; the data it reads are `lmtrain verify {folder}`." in capsys.readouterr().err
+
+
 def test_json_tells_the_same(folder, capsys):
     capsys.readouterr()
     assert main(["verify", "--json", str(folder)]) == 0

@@ -1,4 +1,5 @@
 import importlib.machinery
+import re
 import sys
 import types
 from typing import NamedTuple
@@ -9,6 +10,7 @@ from torch.nn import functional as F
 
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.losses.liger import LigerCrossEntropy
+from lmtrain.missing_package import install_command
 from tests.losses.loss_checks import batch, check_against_plain
 
 
@@ -49,7 +51,7 @@ def test_it_is_called_as_documented(package, z_loss_weight, soft_cap):
 def test_a_missing_package_is_one_line_with_what_to_do(monkeypatch):
     monkeypatch.setitem(sys.modules, "liger_kernel", None)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(EnvironmentProblem, match=r"loss=liger needs the package liger_kernel: pip install"):
+    with pytest.raises(EnvironmentProblem, match=re.escape(f"liger_kernel: {install_command('liger')}, or use")):
         LigerCrossEntropy().require_fit(device_type="cuda", soft_cap=None)
 
 

@@ -1,3 +1,4 @@
+import re
 import signal
 import socket
 import subprocess
@@ -8,6 +9,7 @@ import httpx
 import pytest
 
 from lmtrain.errors import EXIT_TERMINATED, ConfigurationError, EnvironmentProblem
+from lmtrain.missing_package import install_command
 from lmtrain.verbs import serve as verb
 from tests import tiny
 from tests.interop.hugging_face import saved
@@ -27,7 +29,7 @@ def test_a_key_is_needed_where_others_reach_the_server(tmp_path):
 
 def test_a_missing_package_is_named_with_its_extra(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(EnvironmentProblem, match=r"pip install 'lmtrain\[serve\]'"):
+    with pytest.raises(EnvironmentProblem, match=re.escape(install_command("serve"))):
         verb.serve(["runs/x"])
 
 

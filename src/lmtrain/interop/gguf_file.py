@@ -19,6 +19,7 @@ from safetensors import safe_open
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.interop.gguf_settings import ARCHITECTURES, FREQUENCIES, PERMUTED, add_settings, rotation_factors
 from lmtrain.interop.gguf_tokenizer import add_tokenizer
+from lmtrain.missing_package import install_command
 from lmtrain.storage import foreign_json
 from lmtrain.storage.durable import fsync, rename_durably
 
@@ -44,7 +45,7 @@ def require_gguf(output_type: str) -> None:
     if output_type not in (AUTO, *OUTPUT_TYPES):
         raise ConfigurationError(f"--outtype {output_type} is none of {', '.join((AUTO, *OUTPUT_TYPES))}.")
     if importlib.util.find_spec("gguf") is None:
-        raise EnvironmentProblem("lmtrain export gguf needs the package gguf: pip install 'lmtrain[gguf]'.")
+        raise EnvironmentProblem(f"lmtrain export gguf needs the package gguf: {install_command('gguf')}")
 
 
 def write_gguf(folder: Path, out: Path, *, output_type: str = AUTO, name: str) -> str | None:

@@ -16,6 +16,7 @@ from typing_extensions import override
 from lmtrain.accounting.options.parts import LossFacts
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.losses.base import TokenLoss
+from lmtrain.missing_package import install_command
 from lmtrain.models.head import OutputHead
 from lmtrain.models.loss import LossTotal
 
@@ -61,7 +62,7 @@ class LigerCrossEntropy(TokenLoss):
 def _require_package() -> None:
     if importlib.util.find_spec(MODULE) is None:
         raise EnvironmentProblem(
-            "loss=liger needs the package liger_kernel: pip install 'lmtrain[liger]', or use loss=chunked."
+            f"loss=liger needs the package liger_kernel: {install_command('liger')}, or use loss=chunked."
         )
 
 

@@ -6,6 +6,7 @@ import shutil
 from typing import Any
 
 from lmtrain.errors import EnvironmentProblem
+from lmtrain.missing_package import install_command
 
 
 def optimizer_class(option: str, *, module: str, name: str) -> Any:
@@ -16,7 +17,8 @@ def optimizer_class(option: str, *, module: str, name: str) -> Any:
     """
     package = module.partition(".")[0]
     if importlib.util.find_spec(package) is None:
-        msg = f"optimizer={option} needs the package {package}: pip install 'lmtrain[optim]', or use optimizer=adamw."
+        command = install_command("optim", package)
+        msg = f"optimizer={option} needs the package {package}: {command}, or use optimizer=adamw."
         raise EnvironmentProblem(msg)
     return getattr(importlib.import_module(module), name)
 

@@ -20,6 +20,7 @@ from lmtrain.accounting.machine.number_formats import PrecisionBytes
 from lmtrain.accounting.options.precision import PrecisionFacts
 from lmtrain.accounting.quantities import format_count
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
+from lmtrain.missing_package import install_command
 from lmtrain.models.base import LanguageModel
 from lmtrain.models.mixture_of_experts import MixtureOfExperts
 from lmtrain.precision.device_formats import require_products
@@ -178,9 +179,7 @@ def _bf16_in_evaluation(kind: type[nn.Module]) -> Members:
 
 def _require_torchao() -> None:
     if importlib.util.find_spec("torchao") is None:
-        raise EnvironmentProblem(
-            "precision=fp8 needs torchao: pip install 'lmtrain[fp8]', or use precision=bf16_mixed."
-        )
+        raise EnvironmentProblem(f"precision=fp8 needs torchao: {install_command('fp8')}, or use precision=bf16_mixed.")
 
 
 def _reason_against(name: str, layer: nn.Linear, min_width: int, skip: tuple[str, ...]) -> str | None:

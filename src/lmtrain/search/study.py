@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from lmtrain.errors import EnvironmentProblem
+from lmtrain.missing_package import install_command
 from lmtrain.search.search_settings import SearchSettings
 from lmtrain.search.space import Space, grid_of
 
@@ -66,7 +67,8 @@ def require_optuna(sampler: str) -> None:
     """
     for package in ("optuna", *(["cmaes"] if sampler == "cmaes" else [])):
         if find_spec(package) is None:
-            raise EnvironmentProblem(f"hydra/sweeper=optuna needs the package {package}: pip install 'lmtrain[sweep]'.")
+            command = install_command("sweep", package)
+            raise EnvironmentProblem(f"hydra/sweeper=optuna needs the package {package}: {command}")
 
 
 def sampler_of(settings: SearchSettings, *, num_drawn: int) -> "BaseSampler":

@@ -12,6 +12,7 @@ from typing import final
 
 from lmtrain.composition.command_line.flag_parser import FlagParser
 from lmtrain.errors import EXIT_DONE, EXIT_TERMINATED, ConfigurationError, EnvironmentProblem
+from lmtrain.missing_package import install_command
 from lmtrain.tracking.loopback import in_web_address, is_loopback
 from lmtrain.tracking.ports import require_free
 from lmtrain.verbs.model_flags import add_compile, add_model, read_model, require_model
@@ -94,7 +95,7 @@ def read_key(file: Path | None, *, host: str) -> str | None:
 def _require_packages() -> None:
     missing = [name for name in ("starlette", "uvicorn") if importlib.util.find_spec(name) is None]
     if missing:
-        raise EnvironmentProblem(f"{' and '.join(missing)} missing: pip install 'lmtrain[serve]'.")
+        raise EnvironmentProblem(f"{' and '.join(missing)} missing: {install_command('serve', *missing)}")
 
 
 def _parser(program: str) -> FlagParser:

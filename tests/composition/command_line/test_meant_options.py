@@ -26,6 +26,20 @@ def test_a_word_of_several_options_chooses_none_of_them() -> None:
     assert option_meant("loss", "off", KNOWN) == "none"
 
 
+@pytest.mark.parametrize(
+    ("word", "meant"),
+    [
+        ("llama_7b", ["llama_2_7b"]),
+        ("Llama-70B", ["llama_3_1_70b", "llama_3_70b"]),
+        ("llama_3_1_405b", ["llama_3_405b"]),
+        ("qwen_7b", []),
+    ],
+)
+def test_a_size_of_a_family_is_found_without_its_version(word: str, meant: list[str]) -> None:
+    known = ("llama_2_7b", "llama_3_1_70b", "llama_3_70b", "llama_3_405b", "llama_tiny", "nano")
+    assert options_meant("model", word, known) == meant
+
+
 def test_an_amount_is_a_key_of_the_budget_alone() -> None:
     assert (amount_meant("budget", "2h"), amount_meant("model", "2")) == ("budget.hours=2h", None)
 

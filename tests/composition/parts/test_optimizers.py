@@ -10,6 +10,7 @@ from lmtrain.composition.execution.check_config import check_config
 from lmtrain.composition.parts.optimizers import build_optimizer, rehearsed_optimizer
 from lmtrain.composition.planning.setting import planned_setting
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
+from lmtrain.missing_package import install_command
 from lmtrain.optim import needed_packages
 from tests import facts, tiny
 from tests.configs import config_of
@@ -120,7 +121,8 @@ def test_a_missing_package_ends_the_command_before_anything_is_written(
     assert code == EnvironmentProblem.exit_code
     said = [line for line in capfd.readouterr().err.splitlines() if line.startswith("lmtrain: ")]
     assert said == [
-        "lmtrain: optimizer=lion needs the package lion_pytorch: pip install 'lmtrain[optim]', or use optimizer=adamw."
+        "lmtrain: optimizer=lion needs the package lion_pytorch: "
+        f"{install_command('optim', 'lion_pytorch')}, or use optimizer=adamw."
     ]
     assert list(tmp_path.iterdir()) == []
 

@@ -8,6 +8,7 @@ from data_pipelines.engines.ray import RayEngine
 from data_pipelines.stages.clean import LengthFilter, UnicodeRepair
 from data_pipelines.stages.deduplicate import ExactDeduplication
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
+from lmtrain.missing_package import install_command
 from tests.data_pipelines.corpus import Planted
 
 STAGES = [UnicodeRepair(), LengthFilter(), ExactDeduplication(num_tasks=2)]
@@ -89,9 +90,8 @@ def test_without_ray_it_says_how_to_install_it(monkeypatch):
     monkeypatch.setattr(extras, "find_spec", lambda name: None if name == "ray" else sys)
     with pytest.raises(EnvironmentProblem) as refusal:
         RayEngine()
-    assert str(refusal.value) == (
-        'engine=ray needs ray, which is not installed; install with: pip install "lmtrain[ray]"'
-    )
+    command = install_command("ray", "ray")
+    assert str(refusal.value) == f"engine=ray needs ray, which is not installed; install with: {command}"
     RayEngine(dry_run=True)
 
 

@@ -167,5 +167,5 @@ def test_numbers_that_are_not_positive_are_refused(name):
 
 def test_without_the_extra_it_is_refused_before_any_work(monkeypatch):
     monkeypatch.setattr(extras, "find_spec", lambda name: None)
-    with pytest.raises(EnvironmentProblem, match=r'^engine=slurm needs datatrove, .*pip install "lmtrain\[data\]"'):
+    with pytest.raises(EnvironmentProblem, match=r"^engine=slurm needs datatrove, .*pip install .*'datatrove\["):
         engine()

@@ -5,6 +5,7 @@ import torch
 from torch.nn.attention import varlen
 
 from lmtrain.errors import EnvironmentProblem
+from lmtrain.missing_package import install_command
 from lmtrain.models.attention.flash import LoadedFlash
 from lmtrain.models.attention.flash_packages import is_installed, load_package
 from tests.models.attention.fake_flash import FakeFlash, hopper
@@ -63,7 +64,7 @@ def test_a_missing_package_is_one_line_with_what_to_do(monkeypatch):
         load_package(None)
     assert str(missing.value) == (
         "attention=flash needs the package flash_attn_interface or flash_attn.cute or flash_attn:"
-        " pip install 'lmtrain[flash]', or use attention=auto."
+        f" {install_command('flash')} --no-build-isolation, or use attention=auto."
     )
     with pytest.raises(EnvironmentProblem, match="needs the package flash_attn:"):
         load_package(2)

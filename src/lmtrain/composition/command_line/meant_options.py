@@ -117,7 +117,7 @@ def spelled(option: str) -> str:
 
 
 def options_meant(group: str, option: str, known: Iterable[str]) -> list[str]:
-    """Return the options of that spelling or name elsewhere, the likeliest first; else those made of that word.
+    """Return the options of that spelling or name elsewhere, the likeliest first; else those made of its parts.
 
     Else the longest at the beginning of it: deepspeed_stage_2 is deepspeed, and adamw_torch adamw.
     """
@@ -126,13 +126,22 @@ def options_meant(group: str, option: str, known: Iterable[str]) -> list[str]:
     called = [name for name in (word, *elsewhere.get(word, ())) if name in known]
     if word in OFF and not called:
         called = [name for name in ("none",) if name in known]
-    made_of_it = called or [name for name in known if word in name.split("_")]
+    made_of_it = called or [name for name in known if word in name.split("_")] or _of_its_parts(word, known)
     begun = [name for name in (*known, *elsewhere) if word.startswith(f"{name}_")]
     if made_of_it or not begun or word in NO_OPTION.get(group, {}):
         return made_of_it
     if mistyped := difflib.get_close_matches(word, known, n=1, cutoff=A_LETTER):
         return mistyped
     return options_meant(group, max(begun, key=len), known)
+
+
+def _of_its_parts(word: str, known: Iterable[str]) -> list[str]:
+    """Return the options with all parts of a word of several, llama_3_70b for llama_70b; else those of its parts."""
+    parts, options = {*word.split("_")}, {name: {*name.split("_")} for name in known}
+    if len(parts) == 1:
+        return []
+    with_all = [name for name, own in options.items() if parts <= own]
+    return with_all or [name for name, own in options.items() if len(own) > 1 and own <= parts]
 
 
 def why_nearest(group: str, option: str) -> str:

@@ -11,6 +11,7 @@ from jinja2 import TemplateError
 
 from lmtrain.errors import LMTRAIN_ERRORS, ConfigurationError, DataError, EnvironmentProblem, suggest
 from lmtrain.evaluation.harness.foreign_tasks import require_plain_tasks, use_sandbox
+from lmtrain.missing_package import install_command
 from lmtrain.storage.damage import one_line
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def find_tasks(
         DataError: The folder's files would run code.
     """
     if importlib.util.find_spec("lm_eval") is None:
-        raise EnvironmentProblem("--lm-eval needs the package lm-eval: pip install 'lmtrain[eval]'.")
+        raise EnvironmentProblem(f"--lm-eval needs the package lm-eval: {install_command('eval')}")
     if folder is not None and not folder.is_dir():
         raise ConfigurationError(f"--task-folder {folder} is no folder; name one of lm-eval's YAML files.")
     if not may_run_code:

@@ -18,6 +18,7 @@ from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from lmtrain.errors import EnvironmentProblem
+from lmtrain.missing_package import install_command
 
 MODULES = {2: "flash_attn", 3: "flash_attn_interface", 4: "flash_attn.cute"}
 NEWEST_FIRST = {8: (2,), 9: (3, 4, 2), 10: (4, 2), 12: (2,)}  # by major compute capability: Ampere to Blackwell
@@ -75,7 +76,8 @@ def load_package(version: int | None) -> FlashPackage:
             )
             raise EnvironmentProblem(msg) from broken
     wanted = " or ".join(MODULES[candidate] for candidate in (fit if version is None else (version,)))
-    msg = f"attention=flash needs the package {wanted}: pip install 'lmtrain[flash]', or use attention=auto."
+    command = f"{install_command('flash')} --no-build-isolation"
+    msg = f"attention=flash needs the package {wanted}: {command}, or use attention=auto."
     raise EnvironmentProblem(msg)
 
 

@@ -3,6 +3,7 @@
 import importlib.util
 
 from lmtrain.errors import EnvironmentProblem
+from lmtrain.missing_package import install_command
 
 
 def require_package(package: str, *, logger: str) -> None:
@@ -13,5 +14,5 @@ def require_package(package: str, *, logger: str) -> None:
     """
     if importlib.util.find_spec(package) is None:
         raise EnvironmentProblem(
-            f"logger={logger} needs the package {package}: pip install 'lmtrain[{package}]', or use logger=csv."
+            f"logger={logger} needs the package {package}: {install_command(package)}, or use logger=csv."
         )

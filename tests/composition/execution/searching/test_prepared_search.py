@@ -1,3 +1,4 @@
+import re
 import sys
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from lmtrain.composition.execution.searching.prepared_search import PreparedSear
 from lmtrain.composition.stored_runs.job import Job
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.launch.detect import OuterLauncher
+from lmtrain.missing_package import install_command
 from tests.configs import config_of
 
 SPACE = "optimizer.lr=tag(log,interval(1e-3,1e-1))"
@@ -75,5 +77,7 @@ def test_a_search_needs_its_packages_and_no_launcher(tmp_path: Path, monkeypatch
     with pytest.raises(EnvironmentProblem, match="run it once, without torchrun or srun"):
         prepared(tmp_path, outer=OuterLauncher.__new__(OuterLauncher))
     monkeypatch.setitem(sys.modules, "optuna", None)
-    with pytest.raises(EnvironmentProblem, match=r"needs the package optuna: pip install 'lmtrain\[sweep\]'"):
+    with pytest.raises(
+        EnvironmentProblem, match=re.escape(f"needs the package optuna: {install_command('sweep', 'optuna')}")
+    ):
         prepared(tmp_path)

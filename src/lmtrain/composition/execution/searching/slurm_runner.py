@@ -14,6 +14,7 @@ from typing import Any, Final
 from lmtrain.composition.execution.searching.trial_process import run_trial
 from lmtrain.composition.stored_runs.job import Job
 from lmtrain.errors import EXIT_TERMINATED, EnvironmentProblem
+from lmtrain.missing_package import install_command
 from lmtrain.tracking.atomic_files import read_json, write_json
 from lmtrain.tracking.stop_request import ask_to_stop, is_asked_to_stop
 
@@ -138,6 +139,6 @@ def _submitit() -> Any:
         import submitit
     except ImportError as missing:
         raise EnvironmentProblem(
-            "sweep.launcher=slurm needs the package submitit: pip install 'lmtrain[sweep]'."
+            f"sweep.launcher=slurm needs the package submitit: {install_command('sweep', 'submitit')}"
         ) from missing
     return submitit

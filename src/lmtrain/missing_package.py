@@ -1,0 +1,39 @@
+"""The command to install a missing package of an extra into the running Python, at the project's versions."""
+
+import importlib.util
+import os
+import re
+import shlex
+import shutil
+import sys
+from pathlib import Path
+
+
+def install_command(extra: str, *packages: str) -> str:
+    """Return the command for some packages of an extra, by the names of their modules; all of it where none is one.
+
+    The project itself is on no package index, so the command names the packages and not the extra.
+    """
+    from importlib.metadata import requires  # brings the e-mail package along: for a refusal alone
+
+    of_extra = re.compile(rf"(.*?); (.*)extra == '{extra}'")
+    found = (of_extra.fullmatch(need.replace('"', "'")) for need in requires("lmtrain") or ())
+    needs = [match[1].strip() for match in found if match]
+    wanted = [need for need in needs if _name(need) in map(_name, packages)] or needs
+    return " ".join((_installer(), *map(shlex.quote, wanted)))
+
+
+def _name(requirement: str) -> str:
+    """Return a package's name as a module has it: `lm-eval>=0.4` and `lm_eval` are one."""
+    return re.split(r"[^\w.-]", requirement, maxsplit=1)[0].replace("-", "_").lower()
+
+
+def _installer() -> str:
+    """Return this environment's installer: its pip, or uv, which needs none inside."""
+    python = shlex.quote(sys.executable)
+    if importlib.util.find_spec("pip"):
+        return f"{python} -m pip install"
+    beside = Path(sys.executable).with_name("uv")
+    uv = "uv" if shutil.which("uv") or not beside.exists() else shlex.quote(str(beside))
+    is_active = os.environ.get("VIRTUAL_ENV") == sys.prefix
+    return f"{uv} pip install" if is_active else f"{uv} pip install --python {python}"
