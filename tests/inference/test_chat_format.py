@@ -1,7 +1,9 @@
+from dataclasses import replace
+
 import pytest
 
 from lmtrain.errors import DataError
-from lmtrain.inference.chat_format import TemplateFormat, chat_format
+from lmtrain.inference.chat_format import TemplateFormat, chat_format, plain_line
 from lmtrain.inference.loaded_model import ChatTemplate, LoadedModel
 from lmtrain.interop.chat_template import TEMPLATE
 from lmtrain.interop.template_renderer import TemplateRenderer
@@ -30,6 +32,14 @@ def test_a_model_without_chat_tokens_gets_plain_words():
     assert ids[0] == 256
     assert bytes(ids[1:]).decode() == "Be kind.\n\nUser: Hello\nAssistant: Hi.\nUser: So?\nAssistant:"
     assert "\nUser:" in made.stops
+
+
+def test_a_model_never_trained_on_conversations_gets_plain_words_beside_its_chat_tokens():
+    untrained = replace(loaded(CHAT), converses=False)
+    assert chat_format(untrained).name == "plain"
+    assert "no conversations (task=sft does): turns are plain words" in (plain_line(untrained) or "")
+    assert "It has no chat tokens: turns are plain words" in (plain_line(loaded(ByteLevelTokenizer())) or "")
+    assert plain_line(loaded(CHAT)) is None
 
 
 def test_chat_tokens_are_written_in_their_style():

@@ -1,6 +1,7 @@
 """Messages to the ids of a model's prompt: by its own chat tokens, its template, or in plain words.
 
-A model never trained on conversations gets the plain words: "User: ...", "Assistant:", each turn on a line of its own.
+A model never trained on conversations gets the plain words, also with chat tokens in its tokenizer: "User: ...",
+"Assistant:", each turn on a line of its own.
 """
 
 import secrets
@@ -55,6 +56,8 @@ class ChatFormat(Protocol):
 
 def chat_format(loaded: LoadedModel) -> ChatFormat:
     """Return how a model converses."""
+    if not loaded.converses:
+        return PlainFormat(loaded.tokenizer)
     specials = loaded.tokenizer.special_tokens
     if loaded.template is not None and not set(CHAT_TOKENS) <= set(specials):
         return TemplateFormat(loaded.tokenizer, loaded.template)
@@ -63,6 +66,14 @@ def chat_format(loaded: LoadedModel) -> ChatFormat:
     except DataError:
         return PlainFormat(loaded.tokenizer)
     return StyleFormat(loaded.tokenizer, style.name)
+
+
+def plain_line(loaded: LoadedModel) -> str | None:
+    """Return the reason for plain words in a line for people; None for another format."""
+    if chat_format(loaded).name != PlainFormat.name:
+        return None
+    reason = "has no chat tokens" if loaded.converses else "was trained on no conversations (task=sft does)"
+    return f"It {reason}: turns are plain words, and it may not answer well."
 
 
 @final

@@ -49,6 +49,7 @@ class LoadedModel:
 
     `end_ids` end a text; `begin_id` begins one, None: as in training here, the end-of-text id of the one before.
     `added_ids` are put before a text by its tokenizer in transformers. `origin` None: of a folder outside any run.
+    `converses` False: it learned from no conversation, and its chat tokens are as at the start.
     `compiles`: its engines compile the pass of a lone text's next token before their first text.
     """
 
@@ -60,6 +61,7 @@ class LoadedModel:
     begin_id: int | None = None
     added_ids: tuple[int, ...] = ()
     origin: Origin | None = None
+    converses: bool = True
     compiles: bool = False
 
     @property

@@ -91,7 +91,8 @@ class Service:
         del request
         context = self._loaded.model.max_context_tokens
         model = {"id": self._loaded.name, "object": "model", "created": 0, "owned_by": "lmtrain"}
-        return JSONResponse({"object": "list", "data": [{**model, "max_model_len": context}]})
+        more = {"max_model_len": context, "chat_format": self._format.name}
+        return JSONResponse({"object": "list", "data": [{**model, **more}]})
 
     async def chat(self, request: Request) -> Response:
         """Go on with a conversation."""

@@ -37,6 +37,7 @@ def chat(words: list[str], *, program: str = "lmtrain chat") -> int:
     sampling = read_sampling(arguments)
     tools = _read_tools(arguments.tool)
     loaded = read_writer(arguments)
+    from lmtrain.inference.chat_format import plain_line
     from lmtrain.inference.chat_session import ChatSession
 
     session = ChatSession(
@@ -54,8 +55,8 @@ def chat(words: list[str], *, program: str = "lmtrain chat") -> int:
         )
     context = loaded.model.max_context_tokens
     print(f"{loaded.name}: context {context:,} tokens, {session.format.name} chat format. /help lists commands.")
-    if session.format.name == "plain":
-        print("It has no chat tokens: turns are plain words, and it may not answer well.")
+    if line := plain_line(loaded):
+        print(line)
     if session.tools is None:
         print(f"Without tools: the {session.format.name} chat format has no calls known here.")
     return converse(session, read=_read_line, is_script=not sys.stdin.isatty())

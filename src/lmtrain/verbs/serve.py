@@ -36,6 +36,7 @@ def _serve(arguments: argparse.Namespace) -> int:
     require_model(arguments)
     require_free(arguments.host, arguments.port)
     loaded = read_model(arguments)
+    from lmtrain.inference.chat_format import plain_line
     from lmtrain.inference.engine import EngineLimits
     from lmtrain.serving.app import ServerSettings, build_app
     from lmtrain.serving.engine_thread import EngineWorker
@@ -48,6 +49,8 @@ def _serve(arguments: argparse.Namespace) -> int:
     settings = ServerSettings(api_key=key, max_body_bytes=arguments.max_body_bytes, host=arguments.host)
     address = f"http://{in_web_address(arguments.host)}:{arguments.port}"
     print(f"{loaded.name} is at {address}/ and /v1 (end with Ctrl-C)", flush=True)
+    if line := plain_line(loaded):
+        print(line, flush=True)
     app = build_app(loaded, worker, settings)
     server = http_server(app, host=arguments.host, port=arguments.port, drain_seconds=arguments.drain_seconds)
     try:

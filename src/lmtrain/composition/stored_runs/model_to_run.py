@@ -13,6 +13,7 @@ from lmtrain.composition.stored_runs.checkpoint_source import (
     checked_part,
     find_source,
 )
+from lmtrain.composition.stored_runs.conversed import has_conversed
 from lmtrain.errors import ConfigurationError
 from lmtrain.inference.loaded_model import LoadedModel, Origin, id_of_begin, ids_added, ids_of_ends, read_template
 from lmtrain.inference.packed_linear import pack_linears
@@ -65,6 +66,7 @@ def _of_run(source: CheckpointSource, kind: Kind, device: torch.device, *, allow
         model=_placed(model, device),
         tokenizer=tokenizer,
         end_ids=ids_of_ends(tokenizer),
+        converses=has_conversed(source.run, source.job),
         origin=Origin(
             run=source.run,
             step=source.checkpoint.step,

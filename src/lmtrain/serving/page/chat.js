@@ -174,8 +174,9 @@ async function name() {
   try {
     const response = await fetch("/v1/models", { headers: headers() });
     if (!response.ok) throw new Error(await refusal(response));
-    model = (await response.json()).data[0].id;
-    at("model").textContent = model;
+    const served = (await response.json()).data[0];
+    model = served.id;
+    at("model").textContent = served.chat_format === "plain" ? `${model} (in plain words: no chat format)` : model;
   } catch (problem) {
     at("model").textContent = problem.message;
   }
