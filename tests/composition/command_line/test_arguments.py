@@ -1,3 +1,5 @@
+import re
+
 import pytest
 
 from lmtrain.composition.command_line.arguments import parse_arguments
@@ -57,6 +59,26 @@ def test_words_that_are_added_stand_before_the_flags_which_keep_their_own_words(
         *("budget.tokens=500K", "optimizer.lr=1e-3", "budget=none"),
         *("--cfg", "job", "--resolve", "-p", "budget"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("words", "whole"),
+    [
+        (["callbacks=early_stopping", "callbacks=validation"], "callbacks=[early_stopping,validation]"),
+        (["callbacks=[default,push]", "callbacks=[validation,divergence]"], "callbacks=[default,push,divergence]"),
+        (["+debug=tiny", "debug=anomaly"], "debug=[tiny,anomaly]"),
+        (["callbacks=validation", "callbacks=[default,push]"], None),
+        (["debug=tiny", "debug=tiny"], None),
+        (["optimizer=adamw", "optimizer=lion"], None),
+        (["debug=tiny", "debug=tiny,anomaly", "-m"], None),
+    ],
+)
+def test_a_second_list_of_a_group_drops_no_option_of_the_first(words: list[str], whole: str | None) -> None:
+    if whole is None:
+        assert parse_arguments(words).overrides == [word for word in words if word != "-m"]
+        return
+    with pytest.raises(ConfigurationError, match=rf"the last alone would count; all are '{re.escape(whole)}'"):
+        parse_arguments(words)
 
 
 @pytest.mark.parametrize("word", ["cluster=[h100_8x,h200_1x]", "model=[nano, llama_tiny]"])

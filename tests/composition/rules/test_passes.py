@@ -10,7 +10,11 @@ STOPPING = "callbacks=[default,early_stopping]"
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["callbacks=[early_stopping]"], "callbacks.early_stopping acts on validations and there are none"),
+        (
+            ["callbacks=[early_stopping,divergence]"],
+            r"callbacks.early_stopping acts on validations and there are none; nearest valid: "
+            r"'callbacks=\[default,early_stopping,divergence\]', which has callbacks.validation",
+        ),
         (
             [STOPPING, "callbacks.validation.num_passes=null"],
             "set callbacks.validation.num_passes or callbacks.validation.every_steps",

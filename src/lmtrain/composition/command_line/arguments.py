@@ -12,10 +12,12 @@ Seven things are settled before composing (a composed config is never changed af
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, Final
 
 from lmtrain.composition.command_line.chosen_groups import chosen_groups
 from lmtrain.composition.command_line.flags import TAKE_A_WORD, parse_flags
+from lmtrain.composition.command_line.group_options import file_values
 from lmtrain.composition.command_line.imported_options import imported_options
 from lmtrain.composition.command_line.inherited_options import inherited_options
 from lmtrain.composition.command_line.meant import refuse_foreign_words
@@ -85,6 +87,7 @@ def parse_arguments(
     # Hydra wants "++" for a key in no file.
     overrides, flags = _split_flags([f"++{word}" if word.startswith(NAMED_BY_PEOPLE) else word for word in words])
     _require_one_option(overrides)
+    _require_one_list(overrides)
     keys = _keys(overrides)
     added: list[str] = []
     if budget_group and any(key.startswith("budget.") for key in keys) and "budget" not in keys:
@@ -144,6 +147,31 @@ def _require_one_option(overrides: list[str]) -> None:
             first = value.strip("[]").partition(",")[0].strip()
             mixes = "mixes devices, and every rank waits for the slowest" if key == "cluster" else f"mixes two of {key}"
             raise ConfigurationError(f"{word} {mixes}: choose one, nearest valid: {key}={first}.")
+
+
+def _require_one_list(overrides: list[str]) -> None:
+    """Refuse a later word of a group of lists that would drop options of an earlier one without a sign."""
+    for group in sorted(MANY_OPTIONS):
+        typed = [word for word in overrides if key_of(word) == group and "=" in word]
+        lists = [_options(word.partition("=")[2]) for word in typed]
+        every = [*dict.fromkeys(chain.from_iterable(lists))]
+        if len(typed) > 1 and lists[-1] and not {*every} <= {*lists[-1], *_within(group, lists[-1])}:
+            whole = ",".join(option for option in every if option not in _within(group, every))
+            raise ConfigurationError(f"{' '.join(typed)}: the last alone would count; all are '{group}=[{whole}]'.")
+
+
+def _within(group: str, options: Iterable[str]) -> set[str]:
+    """Return the options of the same group inside these, as those of the ordinary callbacks."""
+    known = [option for option in options if (conf_folder() / group / f"{option}.yaml").is_file()]
+    inner = chain.from_iterable(file_values(f"{group}={option}").get("defaults", []) for option in known)
+    return {option for option in inner if isinstance(option, str)}
+
+
+def _options(value: str) -> list[str]:
+    """Return the options of a group's value; none of an empty one, nor of a sweep's."""
+    if value == "null" or ("," in value and not value.startswith("[")):
+        return []
+    return [option.strip() for option in value.strip("[]").split(",") if option.strip()]
 
 
 def _refuse_hydra(keys: Iterable[str]) -> None:

@@ -3,7 +3,7 @@
 An option is advised for its own statement of facts, and a new one at once.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeVar, get_origin
 
@@ -54,6 +54,12 @@ def file_values(word: str) -> dict[str, Any]:
     group, _, option = word.partition("=")
     loader = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
     return yaml.load((conf_folder() / group / f"{option}.yaml").read_text(), Loader=loader) or {}  # noqa: S506
+
+
+def beside_ordinary(callbacks: Iterable[str]) -> str:
+    """Return the word for the ordinary callbacks and those of these that are none of them."""
+    ordinary = file_values("callbacks=default")["defaults"]
+    return f"'callbacks=[{','.join(['default', *(name for name in callbacks if name not in ordinary)])}]'"
 
 
 def refused_value(key: str, value: str) -> str:

@@ -9,6 +9,7 @@ from typing import Any, Final
 from omegaconf import DictConfig, OmegaConf
 
 from lmtrain.composition.command_line.called_elsewhere import TIKTOKEN
+from lmtrain.composition.command_line.group_options import beside_ordinary
 from lmtrain.composition.command_line.meant_options import (
     NO_OPTION,
     OFF,
@@ -87,7 +88,8 @@ def unknown_key(key: str, *, typed: str, config: dict[str, Any], conf: Path) -> 
     parent, _, name = key.rpartition(".")
     callback = parent.removeprefix("callbacks.")
     if callback != parent and node_at(config, parent) is None and (conf / "callbacks" / f"{callback}.yaml").is_file():
-        return f"{typed}: {parent} is not chosen; write 'callbacks=[default,{callback}]' {typed}."
+        whole: dict[str, None] = dict.fromkeys([*map(str, node_at(config, "callbacks") or {}), callback])
+        return f"{typed}: {parent} is not chosen; write {beside_ordinary(whole)} {typed}."
     if not isinstance(node_at(config, parent), dict) or not parent:
         of_sweeps = [f"sweep.{each.name}" for each in fields(SearchSettings)]  # a node of its own, of -m alone
         near = difflib.get_close_matches(key, [*known, *groups, *of_sweeps], n=1, cutoff=0.6)

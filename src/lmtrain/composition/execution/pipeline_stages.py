@@ -10,9 +10,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
-from lmtrain.composition.command_line.arguments import ALLOW_TARGET, parse_arguments
+from lmtrain.composition.command_line.arguments import ALLOW_TARGET, MANY_OPTIONS, parse_arguments
 from lmtrain.composition.command_line.compose import for_each_config
-from lmtrain.composition.command_line.paths import conf_folder, is_key_of_training
+from lmtrain.composition.command_line.paths import conf_folder, is_key_of_training, key_of
 from lmtrain.composition.command_line.typed_alone import IN_A_WORD
 from lmtrain.errors import ConfigurationError, did_you_mean, suggest
 from lmtrain.report.kept_flags import kept_flags
@@ -110,10 +110,12 @@ class CommandPipeline:
 
     def _planned_words(self, stage: PipelineStage, *, only: Sequence[str] = ()) -> list[str]:
         base = self._planned_words(self.stage(stage.of), only=only) if stage.of else []
+        own = MANY_OPTIONS & {key_of(word) for word in stage.words}
         kept = [
             word
             for word in base
             if not word.lstrip("+~").startswith(NOT_THE_BASE_S) and (not only or _first(word) in only)
+            if key_of(word) not in own
         ]
         anew = ANEW if stage.of else ()
         return [*kept, *(word for word in self.words if word not in kept), *anew, *stage.words]

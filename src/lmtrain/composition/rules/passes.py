@@ -1,6 +1,7 @@
 """A run's validations, and the callbacks in need of them."""
 
 from lmtrain.accounting.options.parts import CallbackFacts
+from lmtrain.composition.command_line.group_options import beside_ordinary
 from lmtrain.composition.nodes.facts import facts_of
 from lmtrain.composition.run_config import RunConfig
 from lmtrain.errors import ConfigurationError
@@ -22,7 +23,10 @@ def require_passes(config: RunConfig) -> None:
     if not in_need:
         return
     if not readers:
-        raise ConfigurationError(f"{in_need[0]} acts on validations and there are none; add callbacks=validation.")
+        raise ConfigurationError(
+            f"{in_need[0]} acts on validations and there are none; nearest valid: {beside_ordinary(config.callbacks)}, "
+            "which has callbacks.validation."
+        )
     key, passes = readers[0]
     if passes.num_passes is None and passes.every_steps is None:
         raise ConfigurationError(
