@@ -13,6 +13,8 @@ from lmtrain.errors import ConfigurationError
 
 PARAMETERS_OF_A_WIDTH = {2048: 1.2e9, 4096: 8e9, 8192: 70e9, 16384: 405e9}
 
+TYPED = "+strategy.reduce_every_micro_step=false"
+B200S = ("cluster=b200_8x", "cluster.num_nodes=8")
 BATCH = ["batch.context_tokens=8192", "batch.tokens_per_step=4194304", "batch.micro_batch_sequences=1"]
 SMALL = ["precision=bf16_mixed", "recompute=every_block", "loss=chunked", "budget.tokens=1B", *BATCH]
 
@@ -52,8 +54,13 @@ def config(*words: str) -> RunConfig:
         (["model=llama_3_2_1b"], "ddp", "strategy=auto: ddp takes "),
         (["model=llama_3_8b"], "fsdp", "GB of 80.0 GB a device; ddp needs "),
         (["model=llama_3_8b", "cluster.num_nodes=4"], "hsdp", "a device; ddp needs "),
-        # gradients of several micro-steps are kept whole under FSDP, and in a group of eight an eighth of them
-        (["model=llama_3_70b", "cluster.num_nodes=4"], "fsdp_tensor", "; ddp needs "),
+        # gradients of several micro-steps are kept whole under FSDP, unless scattered at each
+        (["model=llama_3_70b", "cluster.num_nodes=4"], "fsdp", "fsdp strategy.reduce_every_micro_step=true takes "),
+        # and in a group of eight an eighth of them
+        (["model=llama_3_70b", "cluster.num_nodes=4", TYPED], "fsdp_tensor", "; fsdp needs "),
+        # the micro batch of the plan: at eight sequences a step has one micro-step, and keeps no gradients
+        (["model=llama_3_70b", *B200S, "batch.micro_batch_sequences=auto"], "fsdp", "strategy=auto: fsdp takes "),
+        (["model=llama_3_70b", *B200S, "batch.micro_batch_sequences=null"], "fsdp", "strategy=auto: fsdp takes "),
     ],
 )
 def test_the_first_that_fits_is_chosen_and_told_with_what_did_not(words: list[str], option: str, told: str) -> None:

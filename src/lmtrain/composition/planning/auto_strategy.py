@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
-from lmtrain.accounting.batches import Batch
 from lmtrain.accounting.model.model_facts import ModelFacts
 from lmtrain.accounting.options.strategy import ModelSpread
-from lmtrain.accounting.training_plan.fit import memory_of
+from lmtrain.accounting.training_plan.fit import largest_micro_batch, memory_of
 from lmtrain.composition.command_line.group_options import words_of
+from lmtrain.composition.planning.auto_recompute import with_recompute
 from lmtrain.composition.planning.fit_setting import fit_setting
 from lmtrain.composition.planning.known_models import model_facts
 from lmtrain.composition.planning.setting import planned_setting
@@ -17,6 +17,7 @@ from lmtrain.composition.rules.optimizer import require_settings
 from lmtrain.composition.run_config import RunConfig
 from lmtrain.errors import ConfigurationError
 
+MICRO_BATCH: Final = "batch.micro_batch_sequences"
 Kind = Callable[[ModelSpread], bool]
 WHOLE: Final[Kind] = lambda spread: spread.replicates and not spread.chooses  # noqa: E731
 IN_A_NODE: Final[Kind] = lambda spread: spread.most_shards is not None and spread.tensor_ranks == 1  # noqa: E731
@@ -41,7 +42,8 @@ def with_strategy(config: RunConfig) -> tuple[RunConfig, str | None]:
     """Return the config with the strategy chosen, and the reason; as it is, where nothing chooses or can be told.
 
     Copies of the model, where one fits a device; else, on several nodes, a copy a node; else shards over all ranks;
-    else tensor groups too, also where nothing fits. A micro batch of a typed size is tried first, then one sequence.
+    else these two with their savings; else tensor groups too, also where nothing fits. The micro batch is the plan's:
+    `auto` the largest that fits each, another as it is asked for, and one sequence where that fits none.
     Activations are measured only where the rest fits.
 
     Raises:
@@ -50,43 +52,67 @@ def with_strategy(config: RunConfig) -> tuple[RunConfig, str | None]:
     device_bytes = config.cluster.device_bytes
     if not config.spread.chooses or config.num_ranks == 1 or device_bytes is None:
         return config, None
-    asked, single = config.batch, replace(config.batch, micro_batch_sequences=1)
+    is_auto = config.batch.micro_batch_sequences == "auto"
+    single = with_words(config, [f"{MICRO_BATCH}=1"])
     tried: list[Tried] = []
-    batch = single
-    for batch in dict.fromkeys((asked, single)) if isinstance(asked.micro_batch_sequences, int) else (single,):
-        tried = list(_tried(config, batch, device_bytes))
+    asked = config
+    for asked in (config,) if is_auto or config.batch == single.batch else (config, single):
+        tried = list(_tried(asked, device_bytes))
         if tried and tried[-1].num_bytes <= device_bytes:
             break
     if not tried:
-        config.divided(single if asked.micro_batch_sequences == "auto" else asked)
+        config.divided(single.batch if is_auto else config.batch)
         return config, None  # the plan names the fault
     *others, last = tried
     fits = last.num_bytes <= device_bytes
-    is_smaller = batch is single and asked.micro_batch_sequences not in (1, "auto")
     told = [f"{last.told('takes' if fits else 'needs')} of {_gb(device_bytes)} a device"]
-    told[0] += " with batch.micro_batch_sequences=1" * is_smaller
+    told[0] += f" with {MICRO_BATCH}=1" * (asked is single)
     told += [one.told("needs") for one in others]
-    return last.config, f"strategy={config.strategy.word}: {'' if fits else 'nothing fits; '}{'; '.join(told)}"
+    chosen = config.changed(strategy=last.config.strategy)
+    return chosen, f"strategy={config.strategy.word}: {'' if fits else 'nothing fits; '}{'; '.join(told)}"
 
 
-def _tried(config: RunConfig, batch: Batch, device_bytes: int) -> Iterator[Tried]:
+def _tried(config: RunConfig, device_bytes: int) -> Iterator[Tried]:
     """Give strategies and their memory, from copies to the smallest parts, up to the first to fit."""
     facts: ModelFacts | None = None
-    for word in _words(config):
+    for word, saves in _words(config):
         try:
             changed = _changed(config, word)
+            savings = _savings(config, changed) if saves else ()
+            if saves and not savings:
+                continue
+            changed = with_words(changed, savings)
             require_parts_of_strategy(changed)
-            setting, divided = planned_setting(changed), changed.divided(batch)
-            if facts is None or memory_of(fit_setting(setting, facts), divided).static <= device_bytes:
-                facts = model_facts(changed, setting)
-                held = memory_of(fit_setting(setting, facts), divided).total
-            else:
-                held = memory_of(fit_setting(setting, facts), divided).static
+            held, facts = _held(changed, facts, device_bytes)
         except ConfigurationError:  # a batch, an optimizer, a layer or a part that this one does not take
             continue
-        yield Tried(word.partition("=")[2], changed, held)
+        if held <= device_bytes or not saves:
+            yield Tried(" ".join((word.partition("=")[2], *savings)), changed, held)
         if held <= device_bytes:
             return
+
+
+def _held(config: RunConfig, facts: ModelFacts | None, device_bytes: int) -> tuple[int, ModelFacts]:
+    """Return the bytes of a device, at least, and the facts behind them: `facts` where already these are too many."""
+    batch, is_auto = config.batch, config.batch.micro_batch_sequences == "auto"
+    most = config.divided(replace(batch, micro_batch_sequences=None) if is_auto else batch)
+    least = memory_of(fit_setting(planned_setting(config), facts), most).static if facts else 0
+    if facts and least > device_bytes:
+        return least, facts
+    settled, _ = with_recompute(config)
+    setting = planned_setting(settled)
+    facts = model_facts(settled, setting)
+    fit = fit_setting(setting, facts)
+    if is_auto:
+        most = largest_micro_batch(fit, most) or config.divided(replace(batch, micro_batch_sequences=1))
+    return memory_of(fit, most).total, facts
+
+
+def _savings(asked: RunConfig, config: RunConfig) -> tuple[str, ...]:
+    """Return the words of a strategy's savings, without typed settings."""
+    spread = config.spread
+    free = (word for word in spread.savings if word.partition("=")[0] not in asked.strategy.values)
+    return tuple(f"{spread.group}.{word}" for word in free)
 
 
 def require_parts_of_strategy(config: RunConfig) -> None:
@@ -110,10 +136,13 @@ def _changed(config: RunConfig, word: str) -> RunConfig:
     return config.changed(strategy={**new, **kept})
 
 
-def _words(config: RunConfig) -> Iterator[str]:
-    several_nodes = config.trainer.num_nodes > 1
-    for kind in (WHOLE, *((IN_A_NODE,) if several_nodes else ()), OVER_ALL, TOGETHER):
-        yield from words_of(ModelSpread, kind)
+def _words(config: RunConfig) -> Iterator[tuple[str, bool]]:
+    """Give strategies in the order of their choice, each as it is or with its savings."""
+    parted = (*((IN_A_NODE,) if config.trainer.num_nodes > 1 else ()), OVER_ALL)
+    turns = ((WHOLE, False), *((kind, saves) for saves in (False, True) for kind in parted))
+    for kind, saves in (*turns, (TOGETHER, False), (TOGETHER, True)):
+        for word in words_of(ModelSpread, kind):
+            yield word, saves
 
 
 def _gb(num_bytes: int) -> str:
