@@ -1,6 +1,8 @@
 import pytest
 
+from lmtrain.composition.command_line.arguments import parse_arguments
 from lmtrain.composition.command_line.called_elsewhere import filled, name_elsewhere, values_of
+from lmtrain.errors import ConfigurationError
 
 
 @pytest.mark.parametrize(
@@ -25,3 +27,10 @@ def test_an_answer_is_filled_with_the_value_its_implied_words_and_its_note() -> 
     found = filled("a={} ?b=1 # so", "3")
     assert (found.words, found.implied, found.note) == (("a=3",), ("b=1",), "so")
     assert values_of(["lr=1", "--max-steps", "3"]) == {"lr": "1", "max_steps": "3"}
+
+
+def test_weights_beside_an_adapter_stay_frozen() -> None:
+    with pytest.raises(
+        ConfigurationError, match=r"^adapter\.bias=all: .* biases and tables too, stays .* leave it out"
+    ):
+        parse_arguments(["adapter.bias=all"])

@@ -122,8 +122,9 @@ from lmtrain.errors import ConfigurationError
         (["report_to=none"], "logger=none."),
         (["wandb_project=mine"], "logger=wandb logger.project=mine."),
         (
-            ["lora_r=8", "lora_alpha=16"],
-            f"adapter=lora adapter.rank=8 adapter.alpha=16 init_from=runs/base.\n  {OF_A_BASE}",
+            ["adapter.r=8", "lora_alpha=16", "use_rslora=true"],
+            "adapter=lora adapter.rank=8 adapter.alpha=16 adapter.rank_stabilized=true init_from=runs/base."
+            f"\n  {OF_A_BASE}",
         ),
         (["model.n_layer=6"], "model.num_layers=6."),
         (["training.seq_len=2048"], "batch.context_tokens=2048."),

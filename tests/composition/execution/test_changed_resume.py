@@ -82,13 +82,15 @@ def test_a_run_goes_on_with_and_again_without_a_part_that_keeps_a_state(
     assert losses(job) == losses(untouched), "neither changes a step here"
 
 
-def test_what_changed_is_told_against_the_attempt_that_wrote_the_checkpoint(
+def test_what_changed_is_told_against_the_attempt_that_wrote_the_checkpoint_with_the_forgotten_words(
     tiny_job: MakeJob, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    every = ["callbacks.checkpoint.every_steps=1", "callbacks.checkpoint.keep_last=9"]
+    every = ["callbacks.checkpoint.every_steps=1", "callbacks.checkpoint.keep_last=9", "model.rope_base=500"]
     start(tiny_job("budget.steps=2", *every, "optimizer.lr=0.01"), outer=None)
     second = tiny_job("budget.steps=4", *every, "optimizer.lr=0.02")
     start(second, outer=None)
+    with pytest.raises(ConfigurationError, match=r"Put back model\.rope_base=500, or go on otherwise with"):
+        execute(tiny_job("budget.steps=5", "model.rope_base=600"))
     for step in (3, 4):
         (second.folder / f"checkpoints/step_0000000{step}/state.pt").write_bytes(b"")
     capsys.readouterr()

@@ -4,12 +4,16 @@ No name allows what a checkpoint cannot be read into, or what a run counts in.
 """
 
 import sys
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
+from lmtrain.composition.command_line.paths import key_of
 from lmtrain.composition.execution.build import Run
 from lmtrain.composition.parts.adapters import planned_model
 from lmtrain.composition.run_config import RunConfig
+from lmtrain.composition.stored_runs.checkpoint_source import find_job
+from lmtrain.composition.stored_runs.job import Job, load_job
+from lmtrain.errors import LMTRAIN_ERRORS
 from lmtrain.training.checkpointing.checkpoints import (
     NOT_SET,
     OPTIMIZER,
@@ -21,19 +25,40 @@ from lmtrain.training.checkpointing.weights import tensor_shapes
 from lmtrain.training.module import STATEFUL
 
 OF_TENSORS: Final = ("model.", "adapter.")  # settings of the checkpoint's tensors, or of what is done with them
+FINGERPRINT: Final = "data.fingerprint"
+OF_DATA: Final = ("source", "data", "cleaning", "deduplicate", "tokenizer")
+CHOOSING: Final = ("task", "experiment", "init_from", "scaling")  # they choose options of other groups
 COUNTED_IN: Final = ("batch.context_tokens", "batch.tokens_per_step")
 
 
-def require_same_run(run: Run, config: RunConfig, checkpoint: CheckpointFacts) -> None:
+def require_same_run(run: Run, job: Job, checkpoint: CheckpointFacts) -> None:
     """Refuse a checkpoint of another run; warn of changes allowed by name, and leave the state of such parts behind.
 
     Raises:
         ConfigurationError: A change is not allowed, or cannot be.
     """
-    identity, allowed = run.context.identity, config.run.allow_changes
-    fixed = _fixed(run, config, checkpoint)
-    _accept(run, require_same_identity(checkpoint, identity, allowed=allowed, fixed=fixed))
+    identity, allowed = run.context.identity, job.config.run.allow_changes
+    fixed = _fixed(run, job.config, checkpoint)
+    words = _forgotten(identity, job.overrides, checkpoint)
+    _accept(run, require_same_identity(checkpoint, identity, allowed=allowed, fixed=fixed, words=words))
     require_same_left_out(checkpoint, run.context.plan.batch.left_out_before(checkpoint.step))
+
+
+def _forgotten(identity: Mapping[str, Any], typed: Sequence[str], checkpoint: CheckpointFacts) -> list[str]:
+    """Return the words of the checkpoint's run that are missing here and choose what differs."""
+    differing = {
+        name for name in {*identity, *checkpoint.identity} if identity.get(name) != checkpoint.identity.get(name)
+    }
+    groups = {name.partition(".")[0] for name in differing}
+    of_data = OF_DATA if FINGERPRINT in differing else ()
+    try:
+        run = checkpoint.path.parents[1]
+        attempt = run / "attempts" / f"{checkpoint.attempt}" / "job.json"
+        words = (load_job(attempt) if attempt.is_file() else find_job(run, key="resume")).overrides
+    except LMTRAIN_ERRORS:
+        return []
+    chosen = {*groups, *of_data, *CHOOSING} if differing else set[str]()
+    return [word for word in words if word not in typed and key_of(word).partition(".")[0] in chosen]
 
 
 def _fixed(run: Run, config: RunConfig, checkpoint: CheckpointFacts) -> dict[str, str]:

@@ -133,7 +133,7 @@ def prepare(job: Job, outer: OuterLauncher | None, *, rank: int) -> tuple[Run | 
         fork_step=broadcast_outcome(lambda: fork_step(job, checkpoint)),
     )
     if checkpoint:
-        require_same_run(run, job.config, checkpoint)
+        require_same_run(run, job, checkpoint)
         if is_done(run, checkpoint):
             return None, checkpoint
     if run.context.log:  # only now: a refusal has lost nothing

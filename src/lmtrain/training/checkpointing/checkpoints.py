@@ -1,5 +1,6 @@
 """Find and compare the checkpoints of a run, without reading their tensors."""
 
+import shlex
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -89,10 +90,12 @@ def require_same_identity(
     *,
     allowed: Collection[str] = (),
     fixed: Mapping[str, str] | None = None,
+    words: Sequence[str] = (),
 ) -> dict[str, str]:
     """Refuse to resume from a checkpoint of another model, data set, tokenizer, seed or batch.
 
     Return the differences allowed by their names, each as OLD -> NEW. No name allows those in `fixed`, with the reason.
+    `words` would bring the checkpoint's values back.
 
     Raises:
         ConfigurationError: Naming each other field, or one that is allowed and cannot differ.
@@ -103,8 +106,8 @@ def require_same_identity(
     if refused:
         told = _told(refused, identity, facts.identity)
         raise ConfigurationError(
-            f"Checkpoint {facts.path} belongs to another run: {told}. {_ways_on(differing, fixed)}, or start a new run "
-            "with another run.name."
+            f"Checkpoint {facts.path} belongs to another run: {told}. {_ways_on(differing, fixed, words)}, or start a "
+            "new run with another run.name."
         )
     return {name: f"{facts.identity.get(name, NOT_SET)} -> {identity.get(name, NOT_SET)}" for name in differing}
 
@@ -123,15 +126,16 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(names if len(names) <= MOST_TOLD else parts)
 
 
-def _ways_on(differing: Sequence[str], fixed: Mapping[str, str]) -> str:
+def _ways_on(differing: Sequence[str], fixed: Mapping[str, str], words: Sequence[str]) -> str:
     """Say why some names cannot be allowed, and with which word the others are: in quotes, as every shell takes it."""
     can = [name for name in differing if name not in fixed]
     word = f"'run.allow_changes=[{','.join(can)}]'"
+    back = f"Put back {shlex.join(words)}" if words else "Put these back"
     if not fixed:
-        return f"Put these back, or go on otherwise with {word}"
+        return f"{back}, or go on otherwise with {word}"
     by_reason = {reason: [name for name in differing if fixed.get(name) == reason] for reason in fixed.values()}
     why = " ".join(f"{_listed(names)} cannot be allowed: {reason}." for reason, names in by_reason.items())
-    return f"{why} Put these back" + (f" ({word} allows the others)" if can else "")
+    return f"{why} {back}" + (f" ({word} allows the others)" if can else "")
 
 
 def require_same_left_out(facts: CheckpointFacts, left_out: tuple[int, ...]) -> None:
