@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from lmtrain.composition.command_line.compose import compose_config
+from lmtrain.composition.planning.prepared_tokens import remember_folder
+from lmtrain.composition.run_config import read_config
 from lmtrain.errors import ConfigurationError
 from lmtrain.verbs.plan import plan
 
@@ -44,6 +46,40 @@ def test_tokens_in_proportion_are_those_of_active_parameters(capsys: pytest.Capt
     assert found["horizon"]["tokens"] == pytest.approx(20 * found["parameters"]["active"], rel=1e-4)
     assert plan([*words, f"run.cache={CACHE}"]) == 0
     assert "  20 an active parameter (20 is compute-optimal)\n" in capsys.readouterr().out
+
+
+def test_data_that_nobody_named_is_not_told_of_another_machine_s_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cache = f"run.cache={tmp_path}"
+    words = [*SMALL, "budget.tokens=10M", cache]
+    sources = {"python_stdlib": [], "files": ["source=files", "source.paths=[notes]"]}
+    before = {name: _page(capsys, *words, *more) for name, more in sources.items()}
+    (tmp_path / "notes").write_text("notes")
+    (tmp_path / "text").mkdir()
+    splits = {name: {"num_tokens": 10_000, "num_documents": 3} for name in ("train", "validation")}
+    (tmp_path / "text" / "dataset.json").write_text(json.dumps({"splits": splits}))
+    for more in sources.values():
+        remember_folder(read_config(compose_config([*words, *more])), tmp_path / "text")
+    after = {name: _page(capsys, *words, *more) for name, more in sources.items()}
+    assert after["python_stdlib"] == before["python_stdlib"]
+    assert "  epochs            1,000 over 10.0K tokens; those after 4 teach ever less" in after["files"], after[
+        "files"
+    ]
+    here = [
+        "model=llama_tiny",
+        "compile=none",
+        "batch.context_tokens=100",
+        "batch.tokens_per_step=1K",
+        words[-2],
+        cache,
+    ]
+    assert "  epochs  " in _page(capsys, *here), "of this machine's run"
+
+
+def _page(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    plan([*words])
+    return capsys.readouterr().out
 
 
 def test_llama_3_2_1b_on_20_billion_tokens_takes_thirteen_hours_on_eight_h100(

@@ -1,7 +1,7 @@
 """A training config's memory, time and cost, from the very config of the training."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -11,7 +11,9 @@ from lmtrain.accounting.model.model_facts import ModelFacts
 from lmtrain.accounting.training_plan.fit import Setting, largest_micro_batch, memory_of
 from lmtrain.accounting.training_plan.plan import Plan
 from lmtrain.composition.command_line.arguments import parse_arguments
+from lmtrain.composition.command_line.help import default_options
 from lmtrain.composition.command_line.model_proportions import width_line
+from lmtrain.composition.command_line.paths import conf_folder
 from lmtrain.composition.depth_dial import offered
 from lmtrain.composition.nodes.check import refuse_foreign
 from lmtrain.composition.parts.schedules import require_ramps_fit
@@ -79,6 +81,7 @@ def planned_runs(words: list[str], *, check: Callable[[RunConfig], object] = lam
         width = width_line(choices.options["model"], config.model.values, choices.overrides)
         config, *chosen = with_strategy(config)
         config, *more = with_recompute(config)
+        asked, config = config, _with_named_data(config, choices.options, choices.overrides)
         setting = planned_setting(config)
         facts = model_facts(config, setting)
         planned = plan_on_paper(config, setting, facts)
@@ -92,10 +95,23 @@ def planned_runs(words: list[str], *, check: Callable[[RunConfig], object] = lam
         fit = fit_setting(setting, facts)
         said = advice(planned, fit, changes(config, facts))
         said = replace(said, lines=(*filter(None, (rate_line(config), width, *chosen, *more)), *said.lines))
-        found.append(PlannedRun(choices.options["model"], planned, fit, said, config))
+        found.append(PlannedRun(choices.options["model"], planned, fit, said, asked))
 
     for_each_config(task, arguments, config_name="train")
     return found
+
+
+def _with_named_data(config: RunConfig, options: Mapping[str, str], overrides: Sequence[str]) -> RunConfig:
+    """Return the config with its data, or without the folder of it that is nobody's choice.
+
+    A plan of another machine tells the same before and after its default text was prepared on this one.
+    """
+    defaults = default_options(conf_folder() / "train.yaml")
+    typed = {word.lstrip("+").partition("=")[0].partition(".")[0] for word in overrides}
+    is_named = any(group in typed or options[group] != defaults[group] for group in ("source", "data"))
+    if config.cluster.device is None or is_named or config.budget.epochs is not None:
+        return config
+    return config.changed(data=config.data.without("folder"))
 
 
 def plan_on_paper(config: RunConfig, setting: PlannedSetting, facts: ModelFacts) -> Plan:
