@@ -92,10 +92,15 @@ def _require_chat_tokens(tokenizer: TokenizerSpec, source: str) -> None:
     known = tokenizer.special_tokens
     if not any(all(token in known for token in style.special_tokens) for style in STYLES):
         styles = ", ".join(style.name for style in STYLES)
+        way = (
+            "set tokenizer.chat=true, or take the tokenizer of a chat model. A base of init_from brings its own: train "
+            "one with tokenizer.chat=true."
+            if tokenizer.takes_chat
+            else "its entries are those of its model, and none can be added: begin with a chat model, or train a base "
+            "with tokenizer.chat=true."
+        )
         raise ConfigurationError(
-            f"{source} gives conversations, and this tokenizer has the special tokens of no style "
-            f"({styles}); set tokenizer.chat=true, or take the tokenizer of a chat model. A base of "
-            "init_from brings its own: train one with tokenizer.chat=true."
+            f"{source} gives conversations, and this tokenizer has the special tokens of no style ({styles}); {way}"
         )
 
 

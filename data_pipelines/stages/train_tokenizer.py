@@ -19,10 +19,11 @@ from lmtrain.tokenizers.special_tokens import CHAT_TOKENS, END_OF_TEXT
 class TokenizerSpec(ABC):
     """The tokenizer to build; known, with its vocabulary size, before there is any text.
 
-    `sample_bytes` 0 needs none.
+    `sample_bytes` 0 needs none. `takes_chat`: its setting `chat` adds the special tokens of conversations.
     """
 
     sample_bytes: int = 0
+    takes_chat: bool = False
 
     @property
     @abstractmethod
@@ -46,6 +47,8 @@ class TokenizerSpec(ABC):
 @final
 class BytePairSpec(TokenizerSpec):
     """Byte pairs learned from the training text."""
+
+    takes_chat = True
 
     def __init__(
         self,
@@ -94,6 +97,8 @@ class BytePairSpec(TokenizerSpec):
 @final
 class ByteLevelSpec(TokenizerSpec):
     """Bytes as they are."""
+
+    takes_chat = True
 
     def __init__(self, *, vocab_size: int = 257, chat: bool = False) -> None:
         """Count 256 bytes, end-of-text, with `chat` ten tokens of conversations, and unused entries beyond.

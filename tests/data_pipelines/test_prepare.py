@@ -180,11 +180,20 @@ def visible(root):
     return [path.name for path in root.iterdir() if not path.name.startswith(".")]
 
 
-@pytest.mark.parametrize("spec", [BytePairSpec(vocab_size=300), ByteLevelSpec()])
-def test_conversations_without_chat_tokens_are_refused_before_anything_is_read(tmp_path, spec):
+@pytest.mark.parametrize(
+    ("spec", "way"),
+    [
+        (BytePairSpec(vocab_size=300), "set tokenizer.chat=true, or take"),
+        (ByteLevelSpec(), "set tokenizer.chat=true, or take"),
+        ("a fixed one", "none can be added: begin with a chat model"),
+    ],
+)
+def test_conversations_without_chat_tokens_are_refused_before_anything_is_read(tmp_path, spec, way):
+    if spec == "a fixed one":
+        spec = FolderSpec(path=str(make(tmp_path / "other") / "tokenizer"))
     (tmp_path / "chats.jsonl").write_text('{"messages": [{"role": "user", "content": "hi"}]}\n')
     chats = Files(paths=[str(tmp_path / "chats.jsonl")], messages_column="messages")
-    with pytest.raises(ConfigurationError, match=r"^files gives conversations, .*set tokenizer\.chat=true, or take"):
+    with pytest.raises(ConfigurationError, match=f"^files gives conversations, .*{way}"):
         make(tmp_path / "data", source=chats, tokenizer=spec)
     assert not (tmp_path / "data").exists()
 
