@@ -32,6 +32,7 @@ from lmtrain.optim.muon import muon
 from lmtrain.optim.schedules import constant
 from lmtrain.parallel.activation_checkpoint import every_block, selective
 from lmtrain.parallel.compilation import compile_blocks, compile_whole, run_eagerly
+from lmtrain.parallel.context import context
 from lmtrain.parallel.diloco import diloco
 from lmtrain.parallel.fsdp import fsdp
 from lmtrain.parallel.fsdp_tensor import fsdp_tensor
@@ -107,6 +108,7 @@ STRATEGIES: dict[str, Callable[..., Any]] = {
     "hsdp": partial(hsdp, compute_dtype=torch.float32),
     "tensor": partial(tensor, compute_dtype=torch.float32),
     "fsdp_tensor": partial(fsdp_tensor, compute_dtype=torch.float32),
+    "context": partial(context, compute_dtype=torch.float32),
     "diloco": diloco,
 }
 
@@ -182,6 +184,7 @@ def train(case: dict[str, Any], folder: Path) -> dict[str, Any]:
         ),
         num_ranks=num_ranks,
         tensor_ranks=parallelism.spread.tensor_ranks,
+        context_ranks=parallelism.spread.context_ranks,
     )
     with torch.device("meta"):
         model = MODELS[case["model"]](vocab_size=VOCAB_SIZE, max_context_tokens=CONTEXT_TOKENS)

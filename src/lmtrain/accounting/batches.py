@@ -27,13 +27,14 @@ class Batch:
 
 @dataclass(frozen=True, kw_only=True)
 class BatchPlan:
-    """The same on a number of ranks; `tensor_ranks` neighbours, or the ranks of a pipeline, read the same tokens."""
+    """The same on a number of ranks; those of a tensor or context group, or of a pipeline, read the same tokens."""
 
     context_tokens: int
     micro_batch_sequences: int
     accumulation_micro_steps: int
     num_ranks: int
     tensor_ranks: int = 1
+    context_ranks: int = 1
     num_stages: int = 1
     left_out: tuple[int, ...] = ()  # rising
 
@@ -56,13 +57,18 @@ class BatchPlan:
         return replace(self, left_out=tuple(sorted({*self.left_out, *numbers})))
 
     @property
+    def num_copies(self) -> int:
+        """Count the neighbours that read the same tokens, and report them, in every stage."""
+        return self.tensor_ranks * self.context_ranks
+
+    @property
     def num_data_ranks(self) -> int:
         """Count the ranks, or groups of them, with tokens of their own."""
-        return self.num_ranks // (self.tensor_ranks * self.num_stages)
+        return self.num_ranks // (self.num_copies * self.num_stages)
 
     def data_rank(self, rank: int) -> int:
         """Return whose tokens a rank reads, counted from 0."""
-        return rank // (self.tensor_ranks * self.num_stages)
+        return rank // (self.num_copies * self.num_stages)
 
     @property
     def sequences_per_rank(self) -> int:
@@ -80,8 +86,10 @@ class BatchPlan:
         return self.sequences_per_step * self.context_tokens
 
 
-def plan_batches(batch: Batch, *, num_ranks: int = 1, tensor_ranks: int = 1, num_stages: int = 1) -> BatchPlan:
-    """Divide a step over ranks and micro-steps; `tensor_ranks` neighbours share a sequence among themselves.
+def plan_batches(
+    batch: Batch, *, num_ranks: int = 1, tensor_ranks: int = 1, context_ranks: int = 1, num_stages: int = 1
+) -> BatchPlan:
+    """Divide a step over ranks and micro-steps; neighbours of a tensor or context group share each sequence.
 
     Raises: ConfigurationError for a value below 1, and for an indivisible step or sequence.
     """
@@ -95,16 +103,17 @@ def plan_batches(batch: Batch, *, num_ranks: int = 1, tensor_ranks: int = 1, num
     ):
         if value < 1:
             raise ConfigurationError(f"{key}={value} is below 1; nearest valid: 1.")
-    if batch.context_tokens % tensor_ranks:
-        raise ConfigurationError(
-            f"batch.context_tokens={batch.context_tokens} is not a multiple of strategy.tensor_size={tensor_ranks}, "
-            f"whose ranks take slices of a sequence; nearest valid: {_nearest(batch.context_tokens, tensor_ranks)}."
-        )
+    for key, size in (("strategy.tensor_size", tensor_ranks), ("strategy.context_size", context_ranks)):
+        if batch.context_tokens % size:
+            raise ConfigurationError(
+                f"batch.context_tokens={batch.context_tokens} is not a multiple of {key}={size}, whose ranks take "
+                f"slices of a sequence; nearest valid: {_nearest(batch.context_tokens, size)}."
+            )
     if any(number < 0 for number in batch.left_out):
         raise ConfigurationError(
             f"batch.left_out={[*batch.left_out]} has a number below 0; nearest valid: 0, the first batch of the order."
         )
-    num_data_ranks = num_ranks // (tensor_ranks * num_stages)
+    num_data_ranks = num_ranks // (tensor_ranks * context_ranks * num_stages)
     unit = sequences * batch.context_tokens * num_data_ranks
     num_units, rest = divmod(batch.tokens_per_step, unit)
     if rest:
@@ -116,6 +125,7 @@ def plan_batches(batch: Batch, *, num_ranks: int = 1, tensor_ranks: int = 1, num
         accumulation_micro_steps=1 if whole_share else num_units,
         num_ranks=num_ranks,
         tensor_ranks=tensor_ranks,
+        context_ranks=context_ranks,
         num_stages=num_stages,
         left_out=tuple(sorted({*batch.left_out})),
     )

@@ -128,7 +128,7 @@ class Validation(pl.Callback):
                 batches,
                 token_bytes=self._token_bytes,
                 loss=module.loss,
-                num_copies=self._context.plan.batch.tensor_ranks,
+                num_copies=self._context.plan.batch.num_copies,
             )
 
 

@@ -99,8 +99,14 @@ class RunConfig:
             ConfigurationError: It does not divide, or the ranks do not.
         """
         self.spread.require_ranks(self.num_ranks)
-        spread, stages = self.spread, self.spread.pipeline.num_stages
-        return plan_batches(batch, num_ranks=self.num_ranks, tensor_ranks=spread.tensor_ranks, num_stages=stages)
+        spread = self.spread
+        return plan_batches(
+            batch,
+            num_ranks=self.num_ranks,
+            tensor_ranks=spread.tensor_ranks,
+            context_ranks=spread.context_ranks,
+            num_stages=spread.pipeline.num_stages,
+        )
 
     def changed(self, **groups: Any) -> "RunConfig":
         """Return the reading of the same config with other groups, each a node or plain values."""

@@ -5,6 +5,7 @@ B batch, T tokens, D width, F width of one expert, N = B x T, E experts, k exper
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import final
 
@@ -50,7 +51,12 @@ class Experts:
 
 @final
 class MixtureOfExperts(nn.Module):
-    """Send each token to its likeliest experts, each `feed_forward_width` wide, and add up their outputs."""
+    """Send each token to its likeliest experts, each `feed_forward_width` wide, and add up their outputs.
+
+    `average_shares` makes of the experts' shares of these tokens those of a whole sequence, where these are a slice.
+    """
+
+    average_shares: Callable[[Tensor], Tensor] | None = None
 
     def __init__(self, width: int, feed_forward_width: int, *, experts: Experts) -> None:
         super().__init__()
@@ -103,7 +109,7 @@ class MixtureOfExperts(nn.Module):
     def _penalty(self, scores: Tensor, routing: Routing) -> Tensor:
         penalty = torch.zeros((), device=scores.device)
         if self.experts.load_balance_weight:
-            penalty = penalty + self.experts.load_balance_weight * load_balance_loss(routing)
+            penalty = penalty + self.experts.load_balance_weight * load_balance_loss(routing, self.average_shares)
         if self.experts.router_z_weight:
             penalty = penalty + self.experts.router_z_weight * router_z_loss(scores)
         return penalty * scores.shape[0]

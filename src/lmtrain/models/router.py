@@ -4,6 +4,7 @@ Top-k routing of Mixtral (arXiv 2401.04088 section 2.1) and OLMoE (2409.02060), 
 Transformer (2101.03961 eq. 4 to 6), the router z-loss of ST-MoE (2202.08906 eq. 5). N tokens, E experts, k chosen.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -31,15 +32,18 @@ def route(scores: Tensor, *, num_experts_per_token: int, normalize_weights: bool
     return Routing(weights, experts, probabilities)
 
 
-def load_balance_loss(routing: Routing) -> Tensor:
+def load_balance_loss(routing: Routing, average: Callable[[Tensor], Tensor] | None = None) -> Tensor:
     """Return the scalar E x sum over experts of (share of tokens x mean probability); k when all is balanced.
 
-    A token counts for each of its k experts. Only the probabilities carry a gradient.
+    A token counts for each of its k experts. Only the probabilities carry a gradient. `average` makes of the shares [E]
+    those of more tokens than these; None has no others.
     """
     num_tokens, num_experts = routing.probabilities.shape
     ones = torch.ones_like(routing.experts, dtype=torch.float32)
     chosen = torch.zeros_like(routing.probabilities).scatter(-1, routing.experts, ones)  # [N, E]
     shares = chosen.sum(dim=0) / num_tokens
+    if average is not None:
+        shares = average(shares)
     return num_experts * (shares * routing.probabilities.mean(dim=0)).sum()
 
 

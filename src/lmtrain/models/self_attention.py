@@ -146,6 +146,7 @@ class SelfAttention(nn.Module):
         self.qk_norm = settings.qk_norm
         self.widths = (self.num_heads * self.head_width, self.value_width, self.value_width)
         self.qkv = nn.Linear(width, sum(self.widths), bias=False)
+        self.fused_rows = {"qkv.weight": self.widths}  # of each matrix in a fused weight
         self.output = nn.Linear(self.widths[0], width, bias=False)
         self.q_norm = self.qk_norm.build(head_width=self.head_width, num_heads=self.num_heads)
         self.k_norm = self.qk_norm.build(head_width=self.head_width, num_heads=self.num_kv_heads)
@@ -156,11 +157,6 @@ class SelfAttention(nn.Module):
             self.value_gate = nn.Linear(settings.value_gate_width, self.num_kv_heads, bias=False)
         elif value_embedding:
             self.value_mix = Mix(1.0, 1.0)
-
-    @property
-    def fused_rows(self) -> dict[str, tuple[int, ...]]:
-        """Return the rows of each matrix in a fused weight: queries, keys, values."""
-        return {"qkv.weight": self.widths}
 
     @property
     def value_width(self) -> int:

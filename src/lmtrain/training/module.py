@@ -73,7 +73,7 @@ class CausalLMModule(pl.LightningModule):
         self.language_model = model
         self.loss = loss
         self.step_metrics = StepMetrics(
-            num_copies=batch.tensor_ranks,
+            num_copies=batch.num_copies,
             num_workers=1 if outer is None else batch.num_data_ranks,
             takes_back=spikes is None or spikes.takes_back,
         )

@@ -80,7 +80,7 @@ def _document(step: "TrainedStep", piece: "DocumentPiece") -> StepDocument:
     worst = piece.ids[max(0, piece.worst - before) : piece.worst + after]
     return StepDocument(
         sequence=piece.row,
-        rank=rank * batch.tensor_ranks * batch.num_stages,
+        rank=rank * batch.num_copies * batch.num_stages,
         micro_step=within // batch.micro_batch_sequences,
         row=int(step.numbers[piece.row]),
         first_token=piece.start,

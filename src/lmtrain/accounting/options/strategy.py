@@ -20,7 +20,7 @@ class Collective:
     They are a mean over `every_steps` steps; one of these sends them all.
     """
 
-    group: Literal["tensor groups", "stages", "shards", "copies"]
+    group: Literal["tensor groups", "context groups", "stages", "shards", "copies"]
     num_ranks: int
     stride: int = 1
     every_steps: int = 1
@@ -37,13 +37,15 @@ class Collective:
 class Stream:
     """The residual stream of a device's micro-batch: its tokens, the bytes of them all, and its layers.
 
-    `share_again` is the share of layers with a second forward pass in the backward pass.
+    `share_again` is the share of layers with a second forward pass in the backward pass. `attention_bytes` are those of
+    all layers' queries, keys, values and mixed values.
     """
 
     num_tokens: int
     num_bytes: float
     num_layers: int
     share_again: float = 0.0
+    attention_bytes: float = 0.0
 
     def sent(self, num_ranks: int) -> float:
         """Return the bytes sent by one of `num_ranks` ranks in a micro-step for the joint products of its layers.
@@ -55,6 +57,14 @@ class Stream:
         moves = (8 + 3 * self.share_again) * self.num_layers + 5
         of_loss = 2 * 3 * 4 * self.num_tokens
         return (moves * self.num_bytes + of_loss) * (num_ranks - 1) / num_ranks
+
+    def exchanged(self, num_ranks: int) -> float:
+        """Return the bytes sent by one of `num_ranks` ranks in a micro-step between slices and heads.
+
+        Of its slice all leave but its own heads': queries, keys and values on their way into attention, mixed values on
+        their way out, the gradients of both in the backward pass, and once more those of layers computed again.
+        """
+        return (2 + self.share_again) * self.attention_bytes * (num_ranks - 1) / num_ranks**2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +81,8 @@ class ModelSpread:
     settings, each for less memory in more time, KEY=true. `reduces_alone`: a single rank reduces its gradients in the
     backward pass too. `gradient_bytes` are those of a gradient as it is sent. `tensor_ranks` neighbours compute each
     product together, with a part of every matrix, on the same tokens; shards and copies are then of a rank's part.
-    `word_of_parts` is the setting of so many, None where there is none. A `pipeline` of several stages is planned, and
+    `word_of_parts` is the setting of so many, None where there is none. `context_ranks` neighbours have a slice each of
+    the same sequences, and `word_of_slices` is the setting of so many. A `pipeline` of several stages is planned, and
     trains on no rank. `chooses`: a plan for a known device may put another strategy in its place. `most_ranks` None
     sets no limit. `meets_every_steps`: each rank is a worker stepping by its own gradients, and sends every weight's
     delta once in so many steps; None averages gradients at every step. `kept_bytes` are those of a parameter beside
@@ -92,6 +103,8 @@ class ModelSpread:
     gradient_bytes: float = 4
     tensor_ranks: int = 1
     word_of_parts: str | None = None
+    context_ranks: int = 1
+    word_of_slices: str | None = None
     pipeline: Pipeline = ONE_STAGE
     chooses: bool = False
     most_ranks: int | None = None
@@ -127,7 +140,7 @@ class ModelSpread:
     @property
     def shards_most(self) -> bool:
         """Tell whether all ranks share one copy of the model, each with tokens of its own."""
-        return self.shards_over == "all ranks" and self.tensor_ranks == 1
+        return self.shards_over == "all ranks" and self.tensor_ranks == self.context_ranks == 1
 
     def num_shards(self, num_ranks: int) -> int:
         """Return the number of ranks sharing the model, or the same part of it in as many tensor groups."""
@@ -143,7 +156,11 @@ class ModelSpread:
     def settings_for_less(self, num_ranks: int) -> Iterator[tuple[str, ...]]:
         """Give its settings for less memory, alone and together: savings, and groups of twice the size and more."""
         choices: list[list[str]] = [["", word] for word in self.savings]
-        for word, size in ((self.word_of_shards, self.most_shards), (self.word_of_parts, self.tensor_ranks)):
+        for word, size in (
+            (self.word_of_shards, self.most_shards),
+            (self.word_of_parts, self.tensor_ranks),
+            (self.word_of_slices, self.context_ranks),
+        ):
             if word and size:
                 larger = (size << doublings for doublings in range(1, num_ranks.bit_length()))
                 choices.append(["", *(f"{word}={one}" for one in larger if num_ranks % one == 0)])
@@ -168,6 +185,7 @@ class ModelSpread:
             )
         _require_divisor("strategy.num_stages", self.pipeline.num_stages, num_ranks)
         _require_divisor("strategy.tensor_size", self.tensor_ranks, num_ranks)
+        _require_divisor("strategy.context_size", self.context_ranks, num_ranks)
         if self.most_shards is not None:
             key = f"{self.group}.{self.word_of_shards}" if self.word_of_shards else "the strategy's number of shards"
             _require_divisor(key, self.most_shards, num_ranks // self.tensor_ranks)
@@ -187,6 +205,9 @@ class ModelSpread:
         reduced = num_gradients * self.gradient_bytes / (parts * stages) / (self.meets_every_steps or 1)
         if parts > 1 and stream:
             yield Collective(group="tensor groups", num_ranks=parts, gathered_bytes=stream.sent(parts) * micro_steps)
+        if (slices := self.context_ranks) > 1 and stream:
+            sent = stream.exchanged(slices) * micro_steps
+            yield Collective(group="context groups", num_ranks=slices, gathered_bytes=sent)
         if stages > 1 and stream:
             sent = 2 * stream.num_bytes * micro_steps * self.pipeline.num_chunks
             yield Collective(group="stages", num_ranks=stages, gathered_bytes=sent)

@@ -133,6 +133,7 @@ def _cut_attention(attention: SelfAttention, name: str, layout: TensorLayout) ->
     attention.num_heads //= layout.num_ranks
     attention.num_kv_heads //= layout.num_ranks
     attention.widths = (attention.num_heads * attention.head_width, attention.value_width, attention.value_width)
+    attention.fused_rows = {"qkv.weight": attention.widths}
 
 
 def _cut_feed_forward(feed_forward: nn.Module, name: str, layout: TensorLayout) -> None:

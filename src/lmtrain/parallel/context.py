@@ -1,0 +1,79 @@
+"""Context parallelism: the ranks of a group share each sequence, FSDP2 shards the weights over all ranks.
+
+DeepSpeed Ulysses, arXiv 2309.14509: every rank has a slice of the sequence, and all of it within attention, for a share
+of the heads. Attention kernels, documents and windows are those of one process.
+"""
+
+from functools import partial
+
+import torch
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+
+from lmtrain.accounting.options.strategy import ModelSpread, unset
+from lmtrain.models.base import LanguageModel
+from lmtrain.parallel.context_groups.exchange import Exchange
+from lmtrain.parallel.context_groups.shared_heads import require_shares, share_heads
+from lmtrain.parallel.fsdp import FullyShardedStrategy, shard_blocks
+from lmtrain.parallel.strategy import Parallelism
+
+
+def context(
+    *,
+    num_ranks: int,
+    compute_dtype: torch.dtype,
+    context_size: int,
+    reshard_after_forward: bool = True,
+    reduce_every_micro_step: bool = False,
+    timeout_seconds: float = 600.0,
+) -> Parallelism:
+    """Cut every sequence over `context_size` neighbours, and shard weights, gradients and state over all ranks.
+
+    `reshard_after_forward`, `reduce_every_micro_step`: as in fsdp.
+
+    Raises:
+        ConfigurationError: Groups of another size than the ranks divide into.
+    """
+    spread = context_facts(
+        context_size=context_size,
+        reshard_after_forward=reshard_after_forward,
+        reduce_every_micro_step=reduce_every_micro_step,
+    )
+    spread.require_ranks(num_ranks)
+    strategy = FullyShardedStrategy(
+        num_ranks=num_ranks, timeout_seconds=timeout_seconds, reduce_every_micro_step=reduce_every_micro_step
+    )
+    return Parallelism(
+        name="context",
+        strategy=strategy,
+        parallelize=partial(share_sequences, spread=spread, compute_dtype=compute_dtype),
+        spread=spread,
+        require=partial(require_shares, num_ranks=context_size),
+    )
+
+
+def context_facts(
+    *, context_size: int = 8, reshard_after_forward: bool = True, reduce_every_micro_step: bool = False
+) -> ModelSpread:
+    """Cut sequences over neighbours, and shard over all ranks."""
+    return ModelSpread(
+        context_ranks=context_size,
+        word_of_slices="context_size",
+        shards_over="all ranks",
+        casts_parameters=True,
+        reshard_after_forward=reshard_after_forward,
+        reduces_every_micro_step=reduce_every_micro_step,
+        savings=unset(reduce_every_micro_step=reduce_every_micro_step, reshard_after_forward=reshard_after_forward),
+    )
+
+
+def share_sequences(
+    model: LanguageModel, mesh: DeviceMesh | None, *, spread: ModelSpread, compute_dtype: torch.dtype
+) -> LanguageModel:
+    """Give each rank of a group its slice and its heads, then shard each block over all ranks."""
+    assert mesh is not None
+    shape = (mesh.size() // spread.context_ranks, spread.context_ranks)
+    groups = init_device_mesh(mesh.device_type, shape, mesh_dim_names=("copies", "context"))
+    share_heads(model, Exchange(groups["context"]))
+    return shard_blocks(
+        model, mesh, compute_dtype=compute_dtype, reshard_after_forward=spread.reshard_after_forward
+    )
