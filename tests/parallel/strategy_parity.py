@@ -30,6 +30,7 @@ TRAIL: Final[list[tuple[str, dict[str, Any], int]]] = [
     ("fsdp_tensor", {"tensor_size": 2}, 4),
     ("fsdp", {}, 4),
     ("tensor", {"tensor_size": 2}, 4),
+    ("context", {"context_size": 2}, 4),
     ("single", {}, 1),
 ]
 
@@ -46,7 +47,8 @@ def along_the_trail(folder: Path, cases: Sequence[Mapping[str, Any]]) -> list[li
     """Train a run of each case, a step under each strategy of the trail and from the last one's checkpoint."""
     legs: list[list[Found]] = []
     for step, (strategy, settings, num_ranks) in enumerate(TRAIL, start=1):
-        sequences = 8 * settings.get("tensor_size", 1) // num_ranks
+        together = settings.get("tensor_size", 1) * settings.get("context_size", 1)
+        sequences = 8 * together // num_ranks
         leg = {"strategy": strategy, "settings": settings, "micro_batch_sequences": max(1, sequences // 2)}
         leg |= {"steps": step, "save_at": step}
         each = [

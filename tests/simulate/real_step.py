@@ -19,6 +19,7 @@ from lmtrain.models.llama import Llama
 from lmtrain.optim.adamw import adamw
 from lmtrain.optim.schedules import constant
 from lmtrain.parallel.activation_checkpoint import every_block
+from lmtrain.parallel.context import context
 from lmtrain.parallel.fsdp import fsdp
 from lmtrain.parallel.fsdp_tensor import fsdp_tensor
 from lmtrain.parallel.hsdp import hsdp
@@ -40,6 +41,7 @@ STRATEGIES: dict[str, Callable[..., Parallelism]] = {
     "hsdp": partial(hsdp, shard_size=2),
     "tensor": partial(tensor, tensor_size=2),
     "fsdp_tensor": partial(fsdp_tensor, tensor_size=2),
+    "context": partial(context, context_size=2),
 }
 
 
@@ -53,6 +55,7 @@ def simulated(word: str, *, num_ranks: int, micro_steps: int = 2, recomputes: bo
         accumulation_micro_steps=micro_steps,
         num_ranks=num_ranks,
         tensor_ranks=parallelism.spread.tensor_ranks,
+        context_ranks=parallelism.spread.context_ranks,
     )
     return SimulatedRank(
         build=lambda: Llama(

@@ -12,7 +12,7 @@ from lmtrain.simulate.rank_step import record_step
 from tests.ranks import on_ranks
 from tests.simulate.real_step import simulated, train
 
-CASES = {4: ["fsdp", "tensor", "hsdp+recomputes", "fsdp_tensor"]}
+CASES = {4: ["fsdp", "tensor", "hsdp+recomputes", "fsdp_tensor", "context"]}
 MEMORY = 0.05  # of the real ranks' peak
 
 

@@ -19,6 +19,7 @@ KINDS: Final[Mapping[MessageKind, tuple[str, ...]]] = {
     "gather": ("allgather", "all_gather"),
     "scatter": ("reduce_scatter",),
     "reduce": ("allreduce", "all_reduce"),
+    "exchange": ("alltoall", "all_to_all"),
 }
 
 

@@ -16,8 +16,8 @@ class LinearBytes:
     fixed: float
     per_sequence: float
 
-    def of(self, sequences: int) -> int:
-        """Return the bytes of so many sequences."""
+    def of(self, sequences: float) -> int:
+        """Return the bytes of so many sequences, or of a slice of one."""
         return round(self.fixed + self.per_sequence * sequences)
 
 
@@ -36,7 +36,7 @@ class ModelFacts:
     workspace: LinearBytes
     workspace_of_many: LinearBytes
 
-    def workspace_bytes(self, sequences: int) -> int:
+    def workspace_bytes(self, sequences: float) -> int:
         """Return the peak bytes of a micro-batch beyond its activations."""
         return max(0, self.workspace.of(sequences), self.workspace_of_many.of(sequences))
 

@@ -72,14 +72,19 @@ def step_communication(
     shape: ModelShape,
     gathered_value_bytes: int,
     share_again: float = 0.0,
+    share_of_kv_heads: float = 1.0,
 ) -> CommunicationVolume:
-    """Return a device's bytes sent in a step of a batch, `share_again` of its layers computed twice."""
+    """Return a device's bytes sent in a step of a batch, `share_again` of its layers computed twice.
+
+    `share_of_kv_heads` are the heads of keys, and of values, for each head of queries.
+    """
     num_tokens = batch.micro_batch_sequences * batch.context_tokens
     stream = Stream(
         num_tokens=num_tokens,
         num_bytes=num_tokens * shape.width * gathered_value_bytes,
         num_layers=len(shape.attention),
         share_again=share_again,
+        attention_bytes=num_tokens * _attention_width(shape, share_of_kv_heads) * gathered_value_bytes,
     )
     return communication(
         spread,
@@ -91,6 +96,11 @@ def step_communication(
         num_frozen_parameters=shape.num_frozen_parameters,
         stream=stream,
     )
+
+
+def _attention_width(shape: ModelShape, share_of_kv_heads: float) -> float:
+    """Return a token's numbers in queries, keys, values and mixed values of all layers."""
+    return sum(layer.num_heads * layer.head_width for layer in shape.attention) * (2 + 2 * share_of_kv_heads)
 
 
 def _mean_rate(cluster: Cluster, sent: Sequence[Collective]) -> float | None:

@@ -37,7 +37,7 @@ class TensorGroup:
 class Setting:
     """All inputs of a device's memory but the batch; `is_sharded` spreads the model.
 
-    Its parts are as many as ranks, and no more than `most_shards`, None for no such end. `keeps_gradients` in memory
+    `slices` ranks share each sequence. Its parts are as many as ranks, and no more than `most_shards`, None for no such end. `keeps_gradients` in memory
     between steps; else they are there from one micro-batch of a step to its next. `keeps_whole_gradients` of a rank's
     part, in fp32, between the micro-batches of a step in place of the shards' own. `keeps_gathered_blocks` from the
     forward to the backward pass. `host` is the memory of a CPU beside the tensors; None is a GPU. `offloads_state`:
@@ -55,6 +55,7 @@ class Setting:
     keeps_whole_gradients: bool = False
     keeps_gathered_blocks: bool = False
     tensor: TensorGroup = TensorGroup()
+    slices: int = 1
     pipeline: Pipeline = ONE_STAGE
     host: HostMemory | None = None
     offloads_state: bool = False
@@ -94,7 +95,8 @@ def num_at_end(facts: ModelFacts, *, is_first: bool) -> int:
 
 
 def _of_stage(setting: Setting, batch: BatchPlan, stage: int) -> DeviceMemory:
-    alone = setting.facts.activations.of(batch.micro_batch_sequences)
+    sequences = batch.micro_batch_sequences / setting.slices
+    alone = setting.facts.activations.of(sequences)
     accumulates = batch.accumulation_micro_steps > 1
     kept = alone * setting.pipeline.kept_share(batch.accumulation_micro_steps, stage=stage)
     return device_memory(
@@ -113,7 +115,7 @@ def _of_stage(setting: Setting, batch: BatchPlan, stage: int) -> DeviceMemory:
             round(kept),
             num_tokens=batch.micro_batch_sequences * batch.context_tokens,
         ),
-        workspace=setting.facts.workspace_bytes(batch.micro_batch_sequences) // setting.tensor.num_ranks,
+        workspace=setting.facts.workspace_bytes(sequences) // setting.tensor.num_ranks,
         host=setting.host,
         takes_back=setting.takes_back,
         state_share=_state_share(setting, batch) if setting.offloads_state else 1.0,
@@ -150,21 +152,22 @@ def largest_micro_batch(setting: Setting, batch: BatchPlan) -> BatchPlan | None:
 def fitting_batches(setting: Setting, batch: BatchPlan) -> Iterator[BatchPlan]:
     """Give the batches of one sequence at a time on as few devices as hold the run in shards, fewest first.
 
-    Up to a node, or in whole nodes, and in whole tensor groups. They divide the step; where no number of them does, one
+    Up to a node, or in whole nodes, and in whole groups. They divide the step; where no number of them does, one
     is larger than it was.
     """
-    parts = setting.tensor.num_ranks
+    parts, slices = setting.tensor.num_ranks, setting.slices
     sharded = replace(setting, is_sharded=True, most_shards=None, pipeline=ONE_STAGE)
-    numbers = [num for num in NUMBERS_OF_DEVICES if num % parts == 0]
+    together = parts * slices
+    numbers = [num for num in NUMBERS_OF_DEVICES if num % together == 0]
 
     def on(num_ranks: int) -> BatchPlan:
-        steps = -(-batch.sequences_per_step * parts // num_ranks)
+        steps = -(-batch.sequences_per_step * together // num_ranks)
         one = replace(batch, micro_batch_sequences=1, accumulation_micro_steps=steps, num_ranks=num_ranks)
-        return replace(one, tensor_ranks=parts, num_stages=1)
+        return replace(one, tensor_ranks=parts, context_ranks=slices, num_stages=1)
 
     fewest = bisect_left(numbers, 1, key=lambda num: int(fits(sharded, on(num))))  # more devices hold less each
     enough = numbers[fewest:]
-    dividing = [num for num in enough if batch.sequences_per_step * parts % num == 0]
+    dividing = [num for num in enough if batch.sequences_per_step * together % num == 0]
     for num_ranks in dividing or enough[:1]:
         yield on(num_ranks)
 

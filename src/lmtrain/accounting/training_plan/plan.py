@@ -206,6 +206,7 @@ class Plan:
             "accumulation_micro_steps": self.batch.accumulation_micro_steps,
             "num_ranks": self.batch.num_ranks,
             "tensor_ranks": self.batch.tensor_ranks,
+            "context_ranks": self.batch.context_ranks,
             "sequences_per_step": self.batch.sequences_per_step,
             "tokens_per_step": self.batch.tokens_per_step,
         }

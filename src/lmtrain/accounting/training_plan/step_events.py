@@ -8,7 +8,7 @@ from typing import Literal
 from lmtrain.accounting.machine.hardware import MatmulDtype
 
 Phase = Literal["forward", "backward", "step"]
-MessageKind = Literal["gather", "scatter", "reduce"]
+MessageKind = Literal["gather", "scatter", "reduce", "exchange"]
 # A rank's way of waiting: for weights at their first use, for gradients at the end, for all else at once.
 Awaited = Literal["when used", "at the end", "at once"]
 
@@ -44,7 +44,7 @@ class Message:
         others = self.num_ranks - 1
         if self.kind == "gather":
             return others * self.num_bytes
-        return (1 if self.kind == "scatter" else 2) * others / self.num_ranks * self.num_bytes
+        return (2 if self.kind == "reduce" else 1) * others / self.num_ranks * self.num_bytes
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ def fit_setting(setting: PlannedSetting, facts: ModelFacts) -> Setting:
         optimizer=setting.state,
         is_sharded=setting.spread.shards_over is not None and setting.num_ranks > 1,
         tensor=_tensor_group(setting, facts),
+        slices=setting.spread.context_ranks,
         pipeline=setting.spread.pipeline,
         keeps_gradients=setting.keeps_gradients,
         keeps_whole_gradients=setting.spread.shards_over is not None and not setting.spread.reduces_every_micro_step,

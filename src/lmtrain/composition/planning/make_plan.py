@@ -70,6 +70,7 @@ def make_plan(config: RunConfig, facts: PlanFacts) -> Plan:
         shape=shape,
         gathered_value_bytes=facts.bytes_of.activations,
         share_again=_recompute(config).share,
+        share_of_kv_heads=_share_of_kv_heads(config),
     )
     seen = seen_tokens(batch.context_tokens, documents=documents)
     offload = _offload(config, facts)
@@ -125,6 +126,11 @@ def _has_wide_stream(config: RunConfig) -> bool:
     """Tell whether the residual stream is in fp32 between products in bf16."""
     found = require_facts(config.precision.values, PrecisionFacts, allowed=config.allowed, has_bf16=True)
     return found.residual is None and not (found.casts_parameters or config.spread.casts_parameters)
+
+
+def _share_of_kv_heads(config: RunConfig) -> float:
+    num_heads, num_kv_heads = (config.model.values.get(name) for name in ("num_heads", "num_kv_heads"))
+    return num_kv_heads / num_heads if isinstance(num_heads, int) and isinstance(num_kv_heads, int) else 1.0
 
 
 def _is_attention_fused(config: RunConfig, facts: PlanFacts) -> bool:

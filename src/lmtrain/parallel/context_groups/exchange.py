@@ -62,7 +62,7 @@ class Exchange:
         if not self._is_sliced:
             return sums
         whole = summed(torch.stack([one.detach().double() for one in sums]), self.group).unbind()
-        first, *others = (total.to(one.dtype) for total, one in zip(whole, sums, strict=True))
+        first, *others = (total.to(one.dtype, copy=True) for total, one in zip(whole, sums, strict=True))
         return _Total.apply(sums[0], first, self.num_ranks), *others
 
     def mean(self, x: Tensor) -> Tensor:
@@ -108,7 +108,7 @@ class _Total(torch.autograd.Function):
     def forward(ctx: Any, of_slice: Tensor, whole: Tensor, num_ranks: int) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
         del of_slice
         ctx.num_ranks = num_ranks
-        return whole.view_as(whole)
+        return whole.clone()
 
     @staticmethod
     @override

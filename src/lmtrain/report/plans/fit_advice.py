@@ -175,11 +175,11 @@ def remedies_elsewhere(plan: Plan, changes: Changes) -> list[Remedy]:
 
 
 def in_parts(batch: BatchPlan, setting: Setting) -> BatchPlan:
-    """Return the same step for a strategy of other tensor groups or stages, a rank's whole share at once."""
+    """Return the same step for a strategy of other groups or stages, a rank's whole share at once."""
     parts, stages = setting.tensor.num_ranks, setting.pipeline.num_stages
-    sequences = batch.sequences_per_step * parts * stages // batch.num_ranks
+    sequences = batch.sequences_per_step * parts * setting.slices * stages // batch.num_ranks
     whole = replace(batch, micro_batch_sequences=sequences, accumulation_micro_steps=1)
-    return replace(whole, tensor_ranks=parts, num_stages=stages)
+    return replace(whole, tensor_ranks=parts, context_ranks=setting.slices, num_stages=stages)
 
 
 def first_fitting(changes: Changes, tries: Iterable[Words]) -> Remedy | None:
