@@ -1,4 +1,4 @@
-"""Two ranks that share each sequence, and two such pairs, held to a single process; resumed: the trail of strategies."""
+"""Two ranks that share each sequence, and two such pairs, held to a single process. Resumed: the trail of all."""
 
 from pathlib import Path
 from typing import Any

@@ -9,7 +9,7 @@ from functools import partial
 import torch
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
-from lmtrain.accounting.options.strategy import ModelSpread, unset
+from lmtrain.accounting.options.strategy import ModelSpread, gathered_shards
 from lmtrain.models.base import LanguageModel
 from lmtrain.parallel.context_groups.exchange import Exchange
 from lmtrain.parallel.context_groups.shared_heads import require_shares, share_heads
@@ -55,14 +55,12 @@ def context_facts(
     *, context_size: int = 8, reshard_after_forward: bool = True, reduce_every_micro_step: bool = False
 ) -> ModelSpread:
     """Cut sequences over neighbours, and shard over all ranks."""
-    return ModelSpread(
+    return gathered_shards(
+        shards_over="all ranks",
         context_ranks=context_size,
         word_of_slices="context_size",
-        shards_over="all ranks",
-        casts_parameters=True,
         reshard_after_forward=reshard_after_forward,
-        reduces_every_micro_step=reduce_every_micro_step,
-        savings=unset(reduce_every_micro_step=reduce_every_micro_step, reshard_after_forward=reshard_after_forward),
+        reduce_every_micro_step=reduce_every_micro_step,
     )
 
 
@@ -74,6 +72,4 @@ def share_sequences(
     shape = (mesh.size() // spread.context_ranks, spread.context_ranks)
     groups = init_device_mesh(mesh.device_type, shape, mesh_dim_names=("copies", "context"))
     share_heads(model, Exchange(groups["context"]))
-    return shard_blocks(
-        model, mesh, compute_dtype=compute_dtype, reshard_after_forward=spread.reshard_after_forward
-    )
+    return shard_blocks(model, mesh, compute_dtype=compute_dtype, reshard_after_forward=spread.reshard_after_forward)

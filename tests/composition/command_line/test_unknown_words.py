@@ -49,7 +49,8 @@ def test_an_unknown_option_names_those_made_of_its_word_or_the_nearest(option: s
         ("budget", "10min", "budget.hours=10min."),
         ("budget", "$5", "budget.usd=$5."),
         ("strategy", "expert", "strategy=fsdp or hsdp (docs/decisions/0018)."),
-        ("strategy", "context_parallel", "strategy=tensor or fsdp_tensor (docs/decisions/0019)."),
+        ("strategy", "context_parallel", "Did you mean 'context'? `--help strategy` lists all 10."),
+        ("strategy", "ulysses", "Did you mean 'context'? `--help strategy` lists all 10."),
         ("source", ".", "a folder or file of your own is source=files 'source.paths=[.]'."),
     ],
 )

@@ -48,7 +48,7 @@ def test_a_model_too_large_for_the_machine_is_made_smaller_and_told(monkeypatch:
 def test_a_strategy_yet_to_be_chosen_is_refused() -> None:
     with pytest.raises(
         ConfigurationError,
-        match=r"strategy=auto chooses by the memory of .*; type the strategy .* one of strategy=ddp, ",
+        match=r"strategy=auto chooses by the memory of .*; type the strategy .* one of strategy=context, ddp, ",
     ):
         pair_of(config_of(*tiny.TINY, "trainer.devices=2", "cluster=h100_8x", "trainer.num_nodes=1"), num_steps=2)
 
@@ -59,6 +59,6 @@ def test_a_strategy_that_differs_from_one_process_by_design_is_refused(monkeypat
     monkeypatch.setattr(RunConfig, "spread", apart)
     with pytest.raises(
         ConfigurationError,
-        match=r"strategy=fsdp is not equal to one process by design.* one of strategy=ddp, fsdp, .*, hsdp, tensor\.",
+        match=r"strategy=fsdp is not equal to one process by design.* one of strategy=context, ddp, fsdp, .*, hsdp, tensor\.",
     ):
         pair_of(config, num_steps=2)

@@ -75,7 +75,8 @@ def test_a_rounded_residual_stream_is_planned(precision):
 def test_a_strategy_of_one_rank_is_refused_on_several():
     assert setting("strategy=single").num_ranks == 1
     with pytest.raises(
-        ConfigurationError, match=r"strategy=single trains on 1 rank, not 8 .*use one of strategy=auto, ddp, fsdp"
+        ConfigurationError,
+        match=r"strategy=single trains on 1 rank, not 8 .*use one of strategy=auto, context, ddp, fsdp",
     ):
         setting("strategy=single", "cluster=h100_8x")
 

@@ -9,7 +9,7 @@ AMOUNT: Final = re.compile(r"(?P<dollars>\$)?[\d.]+(?:[KMBGT]|(?P<time>s|min|h|d
 A_LETTER: Final = 0.93  # of two long words that differ in one
 OFF: Final = ("false", "null", "none", "0", "off", "no")
 EXPERTS: Final = "experts stay whole on every device: strategy=fsdp or hsdp (docs/decisions/0018)"
-SEQUENCE: Final = "a sequence is cut within tensor groups alone: strategy=tensor or fsdp_tensor (docs/decisions/0019)"
+SEQUENCE: Final = "an all-to-all shares the heads out, and there is no ring (docs/decisions/0019)"
 ZERO: Final = "its shards are those of ZeRO's stage 3"
 ON_HOST: Final = "optimizer_cpu_offload=true keeps optimizer state in host memory"
 OWN_TEXT: Final = "text of your own is source=files 'source.paths=[FOLDER]'"
@@ -50,6 +50,7 @@ CALLED_OPTIONS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
         **dict.fromkeys(("model_parallel", "megatron"), ("fsdp_tensor",)),
         "none": ("single",),
         "tp": ("tensor",),
+        **dict.fromkeys(("context_parallel", "cp", "ring", "ulysses", "alst", "sequence_parallel", "sp"), ("context",)),
         "pp": ("pipeline",),
         "dp": ("ddp",),
         "data_parallel": ("ddp",),
@@ -90,7 +91,7 @@ CALLED_OPTIONS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
 }
 # The reason for an option in place of another program's, by the beginning or end of its name there: by group.
 NEAREST: Final[Mapping[str, Mapping[str, str]]] = {
-    "strategy": {"zero": ZERO, "deepspeed": ZERO, "shard_grad_op": ZERO, "offload": ON_HOST},
+    "strategy": {"zero": ZERO, "deepspeed": ZERO, "shard_grad_op": ZERO, "offload": ON_HOST, "ring": SEQUENCE},
     "optimizer": {"paged": ON_HOST, "4bit": "its moments have 8 bits"},
 }
 # Options that others have and nothing here replaces by name, with the reason: by group.
@@ -106,7 +107,6 @@ NO_OPTION: Final[Mapping[str, Mapping[str, str]]] = {
     "strategy": {
         **dict.fromkeys(("tpu", "single_tpu", "xla", "xla_debug", "single_xla"), "it trains on CPUs and CUDA GPUs"),
         **dict.fromkeys(("expert", "experts", "expert_parallel", "ep"), EXPERTS),
-        **dict.fromkeys(("context", "context_parallel", "cp", "ring", "ulysses", "sequence_parallel"), SEQUENCE),
     },
 }
 

@@ -116,13 +116,13 @@ def _savings(asked: RunConfig, config: RunConfig) -> tuple[str, ...]:
 
 
 def require_parts_of_strategy(config: RunConfig) -> None:
-    """Let a strategy look at the run's optimizer, and one that cuts layers at the model too: this needs torch.
+    """Let a strategy look at the run's optimizer, and one that shares layers out at the model too: this needs torch.
 
     Raises:
         ConfigurationError: One of them is not for it.
     """
     require_settings(config)
-    if config.spread.tensor_ranks > 1:
+    if config.spread.tensor_ranks > 1 or config.spread.context_ranks > 1:
         from lmtrain.composition.parts.strategy import require_strategy_on_paper
 
         require_strategy_on_paper(config)

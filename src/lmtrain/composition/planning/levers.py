@@ -94,7 +94,7 @@ def memory_with(config: RunConfig, facts: ModelFacts) -> Memory:
 
 
 def trains(config: RunConfig, words: Sequence[str]) -> bool:
-    """Tell whether a strategy takes the model and its optimizer; one that cuts layers is asked, which needs torch."""
+    """Tell whether a strategy takes the model and its optimizer; one that shares layers is asked, which needs torch."""
     try:
         require_parts_of_strategy(with_words(config, words))
     except ConfigurationError:

@@ -139,7 +139,7 @@ def _tokens_that_divide(config: RunConfig) -> int | None:
     """Return the nearest tokens of a step in whole passes, None where they are."""
     batch, spread = config.batch, config.spread
     micro = batch.micro_batch_sequences if isinstance(batch.micro_batch_sequences, int) else None
-    num_readers = config.num_ranks // (spread.tensor_ranks * spread.pipeline.num_stages)
+    num_readers = config.num_ranks // (spread.tensor_ranks * spread.context_ranks * spread.pipeline.num_stages)
     try:
         plan_batches(replace(batch, micro_batch_sequences=micro), num_ranks=num_readers)
     except ConfigurationError:

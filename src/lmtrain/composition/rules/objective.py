@@ -50,7 +50,10 @@ def _require_strategy(config: RunConfig, facts: ObjectiveFacts) -> None:
     """Refuse ranks that share sequences, and for writing shards of weights, which every token would gather."""
 
     def does(spread: ModelSpread) -> bool:
-        is_plain = spread.tensor_ranks == spread.context_ranks == spread.pipeline.num_stages == 1 and spread.meets_every_steps is None
+        is_plain = (
+            spread.tensor_ranks == spread.context_ranks == spread.pipeline.num_stages == 1
+            and spread.meets_every_steps is None
+        )
         return is_plain and not (facts.num_new_tokens and spread.cuts_parameters)
 
     if not does(config.spread):

@@ -126,7 +126,9 @@ def _heads_of_slices(
 def _slices_of_heads(
     x: Float[Tensor, "B T F"], group: str, num_ranks: int, parts: Sequence[int]
 ) -> Float[Tensor, "B t E"]:
-    received = _exchanged(x.unflatten(SEQUENCE, (num_ranks, -1)).transpose(0, SEQUENCE), group)  # [R, B, t, F], by heads
+    received = _exchanged(
+        x.unflatten(SEQUENCE, (num_ranks, -1)).transpose(0, SEQUENCE), group
+    )  # [R, B, t, F], by heads
     shares = received.movedim(0, FEATURES).split([part // num_ranks for part in parts], dim=-1)  # [B, t, R, e] each
     return torch.cat([share.flatten(FEATURES) for share in shares], dim=-1)
 

@@ -14,7 +14,7 @@ from lmtrain.accounting.training_plan.step_events import MessageCount
 from lmtrain.report.show import plain_text, show
 
 PHASES: Final = {"forward": "forward pass", "backward": "backward pass", "step": "optimizer"}
-KINDS: Final = {"gather": "gathers", "scatter": "scatters", "reduce": "all-reduces"}
+KINDS: Final = {"gather": "gathers", "scatter": "scatters", "reduce": "all-reduces", "exchange": "all-to-alls"}
 
 
 def print_simulation(title: str, fleets: Sequence[SimulatedFleet], bases: Mapping[str, SimulatedFleet]) -> None:
