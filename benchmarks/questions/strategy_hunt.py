@@ -22,13 +22,14 @@ MODELS = ("gpt2", "llama", "qwen", "nano", "mixture")
 WITHIN_TENSOR_GROUPS = ("gpt2", "llama", "qwen", "nano")  # mixtures are refused there
 COMPILED = {"never": ("none",), "always": ("blocks", "whole"), "drawn": ("none", "none", "none", "blocks", "whole")}
 TENSOR_SIZES = {2: {"tensor": (2,), "fsdp_tensor": (2,)}, 4: {"tensor": (2, 4), "fsdp_tensor": (2,)}}
+CONTEXT = {"context_size": 2}
 SEQUENCES_PER_STEP = 8
 CASES_AT_ONCE = {True: 3, False: 24}  # compiled or not: a start of ranks has a time limit
 
 
 def drawn(chance: random.Random, *, num_ranks: int, compiled: Sequence[str]) -> dict[str, Any]:
     """Draw one combination; in a tensor group without mixtures, which are refused there."""
-    strategy = chance.choice(("ddp", "fsdp", "hsdp", "tensor", "fsdp_tensor"))
+    strategy = chance.choice(("ddp", "fsdp", "hsdp", "tensor", "fsdp_tensor", "context"))
     settings, model, copies = {}, chance.choice(MODELS), num_ranks
     compilation = chance.choice(compiled)
     if sizes := TENSOR_SIZES[num_ranks].get(strategy):
@@ -36,9 +37,11 @@ def drawn(chance: random.Random, *, num_ranks: int, compiled: Sequence[str]) -> 
         model, copies = chance.choice(WITHIN_TENSOR_GROUPS), num_ranks // settings["tensor_size"]
         if model != "gpt2" and settings["tensor_size"] == 4:
             model = chance.choice(("gpt2", "qwen"))  # four heads of keys
+    if strategy == "context":
+        settings, copies = {**CONTEXT}, num_ranks // 2
     if strategy == "hsdp":
         settings["shard_size"] = chance.choice([size for size in (1, 2, 4) if size <= num_ranks])
-    if strategy in ("fsdp", "hsdp", "fsdp_tensor"):
+    if strategy in ("fsdp", "hsdp", "fsdp_tensor", "context"):
         settings["reshard_after_forward"] = chance.random() < 0.5
     of_rank = SEQUENCES_PER_STEP // copies
     return {
@@ -55,11 +58,17 @@ def drawn(chance: random.Random, *, num_ranks: int, compiled: Sequence[str]) -> 
 
 def every(*, num_ranks: int, compiled: Sequence[str], model: str) -> list[dict[str, Any]]:
     """Give all combinations of one model."""
-    spreads: list[tuple[str, dict[str, Any]]] = [("ddp", {}), ("fsdp", {}), ("hsdp", {"shard_size": 2})]
+    spreads: list[tuple[str, dict[str, Any]]] = [
+        ("ddp", {}),
+        ("fsdp", {}),
+        ("hsdp", {"shard_size": 2}),
+        ("context", CONTEXT),
+    ]
     groups = [(name, {"tensor_size": sizes[0]}) for name, sizes in TENSOR_SIZES[num_ranks].items()]
     cases: list[dict[str, Any]] = []
     for strategy, settings in [*spreads, *groups]:
-        of_rank = SEQUENCES_PER_STEP * settings.get("tensor_size", 1) // num_ranks
+        together = settings.get("tensor_size", 1) * settings.get("context_size", 1)
+        of_rank = SEQUENCES_PER_STEP * together // num_ranks
         choices = product(
             sorted({of_rank, of_rank // 2}),
             (False, True, "selective"),

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from lmtrain.accounting.options.strategy import Collective, ModelSpread, Stream
+from lmtrain.parallel.context import context_facts
 from lmtrain.parallel.diloco import diloco_facts
 from lmtrain.parallel.fsdp import fsdp_facts
 from lmtrain.parallel.fsdp_tensor import fsdp_tensor_facts
@@ -33,6 +34,7 @@ PAGE = Path(__file__).parents[2] / "docs/parallelism.md"
 TRAIL_BEGIN = "<!-- one run through all strategies -->\n"
 BEGIN, END = "<!-- strategies beside one process -->\n", "<!-- end -->\n"
 SEQUENCES, CONTEXT, WIDTH, LAYERS, MICRO_STEPS = 8, 16, 16, 2, 2
+ATTENTION_WIDTH = 16 + 2 * 8 + 16  # of queries, keys, values and mixed values
 SCALAR_BYTES = 16  # sums of losses and norms, which no plan counts
 CASE = {"model": "llama", "optimizer": "adamw", "loss": "plain"}
 FACTS = {
@@ -41,6 +43,7 @@ FACTS = {
     "hsdp": hsdp_facts,
     "tensor": tensor_facts,
     "fsdp_tensor": fsdp_tensor_facts,
+    "context": context_facts,
     "diloco": diloco_facts,
 }
 KEPT = {"reshard_after_forward": False}
@@ -55,6 +58,7 @@ ROWS: dict[int, list[tuple[str, dict[str, Any]]]] = {
         ("hsdp", {"shard_size": 2, **KEPT}),
         ("tensor", {"tensor_size": 2}),
         ("fsdp_tensor", {"tensor_size": 2, **KEPT}),
+        ("context", {"context_size": 2, **KEPT}),
         ("diloco", EVERY_STEP),
     ],
 }
@@ -132,7 +136,8 @@ def table(folder: Path) -> Iterator[str]:
 
 def case_of(name: str, settings: dict[str, Any], num_ranks: int) -> dict[str, Any]:
     """Return a training of two micro-steps that saves after its first step."""
-    micro = SEQUENCES // (num_ranks // settings.get("tensor_size", 1)) // MICRO_STEPS
+    together = settings.get("tensor_size", 1) * settings.get("context_size", 1)
+    micro = SEQUENCES // (num_ranks // together) // MICRO_STEPS
     own = {"strategy": name, "settings": settings, "micro_batch_sequences": micro, "save_to": f"{name}{num_ranks}"}
     return {**CASE, **own, **OWN.get(name, {})}
 
@@ -140,9 +145,12 @@ def case_of(name: str, settings: dict[str, Any], num_ranks: int) -> dict[str, An
 def row(name: str, num_ranks: int, spread: ModelSpread, found: Found, resumed: Found, expected: Found) -> str:
     """Return one line of the table."""
     num = sum(weight.numel() for weight in expected["weights"].values())
-    sequences = SEQUENCES * spread.tensor_ranks // num_ranks // MICRO_STEPS
+    num_tokens = SEQUENCES * spread.tensor_ranks * spread.context_ranks // num_ranks // MICRO_STEPS * CONTEXT
     stream = Stream(
-        num_tokens=sequences * CONTEXT, num_bytes=sequences * CONTEXT * WIDTH * 4, num_layers=LAYERS, share_again=0.0
+        num_tokens=num_tokens,
+        num_bytes=num_tokens * WIDTH * 4,
+        num_layers=LAYERS,
+        attention_bytes=num_tokens * LAYERS * ATTENTION_WIDTH * 4,
     )
     planned = list(
         spread.collectives(

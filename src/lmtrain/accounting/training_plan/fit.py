@@ -37,12 +37,13 @@ class TensorGroup:
 class Setting:
     """All inputs of a device's memory but the batch; `is_sharded` spreads the model.
 
-    `slices` ranks share each sequence. Its parts are as many as ranks, and no more than `most_shards`, None for no such end. `keeps_gradients` in memory
+    Its parts are as many as ranks, and no more than `most_shards`, None for no such end. `keeps_gradients` in memory
     between steps; else they are there from one micro-batch of a step to its next. `keeps_whole_gradients` of a rank's
     part, in fp32, between the micro-batches of a step in place of the shards' own. `keeps_gathered_blocks` from the
     forward to the backward pass. `host` is the memory of a CPU beside the tensors; None is a GPU. `offloads_state`:
     optimizer state is in host memory between steps, and comes in pieces. `takes_back`: a step leaves copies to go back
-    to. `steps_together`: copies of the model take the same step, and may share its work.
+    to. `steps_together`: copies of the model take the same step, and may share its work. `slices` ranks share
+    each sequence.
     """
 
     facts: ModelFacts
