@@ -71,6 +71,10 @@ def test_a_step_sends_what_its_strategy_its_micro_steps_and_its_cluster_make_it(
     shape = {"shape": replace(model, width=6), "gathered_value_bytes": 2}  # heads are together 8 wide
     (group,) = step_communication(cluster, batch, spread=joint, **shape).groups
     assert group.gathered_bytes == 4 * Stream(num_tokens=8, num_bytes=8 * 6 * 2, num_layers=3).sent(8)
+    sliced = ModelSpread(context_ranks=8)
+    group, _ = step_communication(cluster, batch, spread=sliced, share_again=1.0, share_of_kv_heads=0.5, **shape).groups
+    queries_keys_values_mixed = (8 + 4 + 4 + 8) * 2 * 3 * 8
+    assert (group.group, group.gathered_bytes) == ("context groups", 4 * 3 * queries_keys_values_mixed * 7 / 64)
 
 
 def test_shards_within_a_node_are_gathered_there_and_averaged_across():

@@ -84,10 +84,19 @@ def test_whole_gradients_count_until_a_step_is_one_micro_batch_of_each_device():
     assert [each.num_ranks for each in fitting_batches(keeping, batch(1))] == [24]
 
 
-def test_devices_come_in_whole_tensor_groups():
-    setting = replace(SETTING, device_bytes=16 * MILLION, tensor=TensorGroup(num_ranks=4))
+@pytest.mark.parametrize("group", [{"tensor": TensorGroup(num_ranks=4)}, {"slices": 4}])
+def test_devices_come_in_whole_groups(group):
+    setting = replace(SETTING, device_bytes=16 * MILLION, **group)
     found = next(fitting_batches(setting, batch(1)))
-    assert (found.num_ranks, found.tensor_ranks, found.tokens_per_step) == (4, 4, 240)
+    assert (found.num_ranks, found.num_copies, found.tokens_per_step) == (4, 4, 240)
+
+
+def test_slices_of_a_sequence_take_their_part_of_what_its_tokens_take():
+    whole, slices = (memory_of(replace(SETTING, slices=size), batch(4, num_ranks=4)) for size in (1, 4))
+    of_one = memory_of(SETTING, batch(1, num_ranks=4))
+    assert slices == of_one
+    assert whole.activations > slices.activations
+    assert whole.static == slices.static
 
 
 def test_a_step_that_no_number_of_devices_divides_grows():

@@ -13,7 +13,11 @@ from tests.configs import config_of
         (["init_from=null"], r"task=dpo learns beside the model that it starts from, .* add init_from=RUN"),
         (["packing=best_fit"], r"task=dpo takes each answer as a row; nearest valid: packing=document"),
         (["data=mixture"], r"data=mixture mixes rows, and task=dpo takes them in pairs"),
-        (["strategy=diloco"], r"strategy=diloco does not; nearest valid: one of strategy=auto"),
+        (["strategy=diloco"], r"strategy=diloco does not; nearest valid: one of strategy=auto, ddp"),
+        (
+            ["strategy=context", "strategy.context_size=2"],
+            r"scores whole sequences on each rank, and strategy=context does not",
+        ),
     ],
 )
 def test_parts_unfit_for_pairs_are_refused(words, message) -> None:

@@ -29,12 +29,12 @@ def test_what_it_can_do_is_not(words: list[str]) -> None:
     require_parts(config(*words))
 
 
-def test_a_step_divides_over_groups_and_a_sequence_within_one() -> None:
-    batch = config(
-        "batch.context_tokens=64", "batch.tokens_per_step=128", "trainer.devices=4", "strategy.tensor_size=2"
-    )
+@pytest.mark.parametrize(("strategy", "size"), [("tensor", "tensor_size"), ("context", "context_size")])
+def test_a_step_divides_over_groups_and_a_sequence_within_one(strategy: str, size: str) -> None:
+    words = (f"strategy={strategy}", "batch.tokens_per_step=128", "trainer.devices=4", f"strategy.{size}=2")
+    batch = config("batch.context_tokens=64", *words)
     divided = batch.divided(batch.batch)
     assert (divided.num_data_ranks, divided.sequences_per_rank, divided.data_rank(3)) == (2, 1, 1)
-    odd = config("batch.context_tokens=33", "batch.tokens_per_step=66")
-    with pytest.raises(ConfigurationError, match=r"context_tokens=33 is not a multiple of strategy.tensor_size=2"):
+    odd = config("batch.context_tokens=33", *words)
+    with pytest.raises(ConfigurationError, match=rf"context_tokens=33 is not a multiple of strategy.{size}=2"):
         odd.divided(odd.batch)
