@@ -25,7 +25,7 @@ ORDINARY = {
 # Words that mean something else in code too. Next to what is known to be an option's name they count all the same.
 OTHER_MEANINGS = {
     *("auto", "none", "momentum"),  # settings and their values
-    *("model", "linear", "tensor"),  # a key of many dicts, a way to stretch rotations, numbers in a shape
+    *("model", "context", "linear", "tensor"),  # keys of many dicts, a way to stretch rotations, numbers in a shape
     *("fp32", "tf32", "fp8", "csv"),  # formats
     *("mlflow", "slurm", "tensorboard", "torch", "trackio", "wandb"),  # the programs
     *("cpu", "local", "memory"),  # kinds of devices, executors, amounts

@@ -11,7 +11,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from lmtrain.accounting.options.strategy import ModelSpread, gathered_shards
 from lmtrain.models.base import LanguageModel
-from lmtrain.parallel.context_groups.exchange import Exchange
+from lmtrain.parallel.context_groups.exchange import HeadExchange
 from lmtrain.parallel.context_groups.shared_heads import require_shares, share_heads
 from lmtrain.parallel.fsdp import FullyShardedStrategy, shard_blocks
 from lmtrain.parallel.strategy import Parallelism
@@ -71,5 +71,5 @@ def share_sequences(
     assert mesh is not None
     shape = (mesh.size() // spread.context_ranks, spread.context_ranks)
     groups = init_device_mesh(mesh.device_type, shape, mesh_dim_names=("copies", "context"))
-    share_heads(model, Exchange(groups["context"]))
+    share_heads(model, HeadExchange(groups["context"]))
     return shard_blocks(model, mesh, compute_dtype=compute_dtype, reshard_after_forward=spread.reshard_after_forward)

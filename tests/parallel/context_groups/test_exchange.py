@@ -11,7 +11,7 @@ from lmtrain.inference.generate import generate
 from lmtrain.inference.sampling import Sampling
 from lmtrain.losses.cross_entropy import CrossEntropy
 from lmtrain.models.base import LanguageModel
-from lmtrain.parallel.context_groups.exchange import Exchange
+from lmtrain.parallel.context_groups.exchange import HeadExchange
 from lmtrain.parallel.context_groups.shared_heads import share_heads
 from tests.parallel.parity_run import MODELS
 from tests.ranks import on_ranks
@@ -44,7 +44,7 @@ def on_two(rank: int, folder: str) -> None:
             for parameter in model.parameters():
                 parameter += 0.1 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(2))
         expected = read(model)
-        share_heads(model, Exchange(groups))
+        share_heads(model, HeadExchange(groups))
         for one, whole in zip(read(model), expected, strict=True):
             torch.testing.assert_close(one, whole, rtol=1e-5, atol=1e-5)
     (Path(folder) / f"held{rank}").touch()

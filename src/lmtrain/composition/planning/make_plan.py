@@ -63,15 +63,7 @@ def make_plan(config: RunConfig, facts: PlanFacts) -> Plan:
     cluster, batch, shape = config.cluster, facts.batch, facts.shape
     documents = masked_documents(config, facts.folder)
     flops = flops_per_token(shape, batch.context_tokens, documents=documents)
-    sent = step_communication(
-        cluster,
-        batch,
-        spread=require_facts(config.strategy.values, ModelSpread, allowed=config.allowed),
-        shape=shape,
-        gathered_value_bytes=facts.bytes_of.activations,
-        share_again=_recompute(config).share,
-        share_of_kv_heads=_share_of_kv_heads(config),
-    )
+    sent = _sent(config, facts)
     seen = seen_tokens(batch.context_tokens, documents=documents)
     offload = _offload(config, facts)
     speed = _speed(config, facts, flops=flops, seen=seen, sent=sent, offload=offload)
@@ -126,6 +118,18 @@ def _has_wide_stream(config: RunConfig) -> bool:
     """Tell whether the residual stream is in fp32 between products in bf16."""
     found = require_facts(config.precision.values, PrecisionFacts, allowed=config.allowed, has_bf16=True)
     return found.residual is None and not (found.casts_parameters or config.spread.casts_parameters)
+
+
+def _sent(config: RunConfig, facts: PlanFacts) -> CommunicationVolume:
+    return step_communication(
+        config.cluster,
+        facts.batch,
+        spread=require_facts(config.strategy.values, ModelSpread, allowed=config.allowed),
+        shape=facts.shape,
+        gathered_value_bytes=facts.bytes_of.activations,
+        share_again=_recompute(config).share,
+        share_of_kv_heads=_share_of_kv_heads(config),
+    )
 
 
 def _share_of_kv_heads(config: RunConfig) -> float:

@@ -21,7 +21,7 @@ FEATURES: Final = 2  # the axis of heads
 
 
 @final
-class Exchange:
+class HeadExchange:
     """The moves within one context group.
 
     A sequence not divided by it, as of a text being written, stays whole on every rank, its heads alone shared out.

@@ -24,7 +24,7 @@ from lmtrain.models.llama_block import LlamaBlock
 from lmtrain.models.loss import Loss, LossTotal
 from lmtrain.models.mixture_of_experts import MixtureOfExperts
 from lmtrain.models.self_attention import SelfAttention
-from lmtrain.parallel.context_groups.exchange import Exchange
+from lmtrain.parallel.context_groups.exchange import HeadExchange
 
 Move = Callable[[Tensor], Tensor]
 KEY: Final = "strategy.context_size"
@@ -67,7 +67,7 @@ def _refuse_size(num_ranks: int, key: str, number: int) -> NoReturn:
     raise ConfigurationError(f"{KEY}={num_ranks} does not divide {key}={number} over its ranks; {instead}.")
 
 
-def share_heads(model: LanguageModel, exchange: Exchange) -> None:
+def share_heads(model: LanguageModel, exchange: HeadExchange) -> None:
     """Let a model compute with a slice of the sequence, and within attention with a share of the heads.
 
     Raises:
@@ -86,7 +86,7 @@ def share_heads(model: LanguageModel, exchange: Exchange) -> None:
     _end(model, exchange)
 
 
-def _share_llama(model: Llama, exchange: Exchange) -> None:
+def _share_llama(model: Llama, exchange: HeadExchange) -> None:
     embedding = model.embedding
     if embedding.smear is not None:
         embedding.register_forward_hook(_after(exchange.slice))
@@ -104,7 +104,7 @@ def _share_llama(model: Llama, exchange: Exchange) -> None:
             block.feed_forward.average_shares = exchange.mean
 
 
-def _share_attention(attention: SelfAttention, exchange: Exchange) -> None:
+def _share_attention(attention: SelfAttention, exchange: HeadExchange) -> None:
     if attention.qk_norm.over == "width":
         _normalise_slices(attention)
     _share(attention.qkv, attention.output, attention.widths, exchange)
@@ -118,7 +118,7 @@ def _share_attention(attention: SelfAttention, exchange: Exchange) -> None:
     attention.widths = (attention.num_heads * attention.head_width, attention.value_width, attention.value_width)
 
 
-def _share(qkv: nn.Module, output: nn.Module, parts: Sequence[int], exchange: Exchange) -> None:
+def _share(qkv: nn.Module, output: nn.Module, parts: Sequence[int], exchange: HeadExchange) -> None:
     """Put attention between the two moves."""
     qkv.register_forward_hook(_after(partial(exchange.to_heads, parts=parts)))
     output.register_forward_pre_hook(lambda _, inputs: (exchange.to_slices(inputs[0]),))
@@ -140,7 +140,7 @@ def _normalise_slices(attention: SelfAttention) -> None:
         norm.forward = _as_it_is
 
 
-def _share_table(table: nn.Embedding, exchange: Exchange) -> None:
+def _share_table(table: nn.Embedding, exchange: HeadExchange) -> None:
     """Look up a rank's share of each token's values, for the whole sequence."""
 
     def forward(input: Int[Tensor, "B T"]) -> Tensor:  # noqa: A002  as torch calls it
@@ -149,7 +149,7 @@ def _share_table(table: nn.Embedding, exchange: Exchange) -> None:
     table.forward = forward
 
 
-def _share_smear(smear: Smear, exchange: Exchange) -> None:
+def _share_smear(smear: Smear, exchange: HeadExchange) -> None:
     """Smear a rank's share of the dimensions."""
 
     def forward(x: Tensor, documents: Documents | None = None) -> Tensor:
@@ -158,7 +158,7 @@ def _share_smear(smear: Smear, exchange: Exchange) -> None:
     smear.forward = forward
 
 
-def _end(model: LanguageModel, exchange: Exchange) -> None:
+def _end(model: LanguageModel, exchange: HeadExchange) -> None:
     """Let each rank score its own tokens, and all report the sums of the whole sequence."""
     features, score, logits = model.features, model.score, model.logits
 
