@@ -34,6 +34,7 @@ OTHER_MEANINGS = {
 # Where a name is compared all the same, with the reason. Keep it short.
 ALLOWED = {
     "src/lmtrain/composition/command_line/compose.py": "most commands do without the import of the scaling's rules",
+    "src/lmtrain/composition/execution/rehearsal.py": "a constructor's parameter for the run's context",
     "src/lmtrain/composition/run_config.py": "its field for the trainer's node is called make_trainer",
     "src/lmtrain/optim/muon.py": "its groups of parameters are of two kinds: muon and adamw",
     "src/lmtrain/training/checkpointing/weights.py": "a word of --weights",
