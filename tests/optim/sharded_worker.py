@@ -15,14 +15,14 @@ from torch.distributed.tensor import DTensor
 
 from lmtrain.launch.detect import outer_launcher
 from lmtrain.launch.process_group import join
-from lmtrain.optim.matrices.orthogonalize import orthogonalize
-from lmtrain.optim.muon import muon
+from lmtrain.optim.matrices.orthogonalize import QUINTICS, orthogonalize
+from lmtrain.optim.muon import Muon, muon
 from lmtrain.optim.parameter_groups import require_each_once
 from tests.leave import leave
 from tests.optim.models import fill_gradients, tiny_model
 from tests.optim.options import NEAR, build
 
-SETTINGS = {
+SETTINGS: dict[str, Any] = {
     "lr": 0.02, "embedding_lr": 0.03, "head_lr": 0.004, "vector_lr": 0.01, "row_beta": 0.9, "weight_decay": 0.1,
     "cautious_decay": True, "iteration": "polar_express", "beta1": 0.8, "beta2": 0.95, "eps": 1e-7,
 }  # fmt: skip
@@ -103,6 +103,14 @@ def muon_everywhere() -> None:
     require_same(copies, alone, atol=ONE_ROUNDING)
     require_same(slices, alone, atol=ONE_ROUNDING)
     require_equal_copies(copies)
+    gathered = sharded_model()
+    groups = muon(gathered, **SETTINGS, share_work=False).param_groups
+    settings: dict[str, Any] = {"quintics": QUINTICS[SETTINGS["iteration"]], "share_work": False}
+    in_buckets = Muon(groups, **settings, bucket_values=1)
+    for step in range(3):
+        fill_gradients(gathered, step)
+        in_buckets.step()
+    require_same(gathered, alone, atol=ONE_ROUNDING)
     momentum = optimizers[2].state[slices.blocks[0].up.weight]["momentum"]
     assert isinstance(momentum, DTensor), "the momentum is not sharded like its parameter"
     leave()

@@ -80,6 +80,17 @@ def test_stacking_does_not_change_the_update() -> None:
         torch.testing.assert_close(mine, other, rtol=0, atol=2e-3)  # one bf16 rounding of an update of size 0.02 x 3
 
 
+@pytest.mark.parametrize("row_beta", [None, 0.9])
+def test_buckets_do_not_change_the_update(row_beta: float | None) -> None:
+    together, bucketed = tiny_model(), tiny_model()
+    settings = {**SETTINGS, "row_beta": row_beta, "iteration_dtype": "fp32"}
+    train(together, muon(together, **settings), range(3))
+    groups = muon(bucketed, **settings).param_groups
+    train(bucketed, Muon(groups, quintics=POLAR_EXPRESS, dtype=torch.float32, bucket_values=1), range(3))
+    for mine, other in zip(together.parameters(), bucketed.parameters(), strict=True):
+        torch.testing.assert_close(mine, other, rtol=0, atol=1e-6)  # of weights that moved by 0.06: fp32's roundings
+
+
 def test_state_dict_round_trip_continues_exactly() -> None:
     model = tiny_model()
     optimizer = muon(model, **SETTINGS)

@@ -2,7 +2,7 @@
 
 An update of a matrix is its momentum made orthogonal, so every direction moves alike; matrices fused into one weight
 move one by one. Those of one shape are stacked and orthogonalised together, and several ranks share the weights out
-among themselves.
+among themselves; a rank with all of them works through buckets.
 """
 
 from collections import defaultdict
@@ -13,13 +13,20 @@ from typing import Any, Final, Literal, final
 import torch
 from torch import Tensor, nn
 
-from lmtrain.accounting.model.optimizer_state import BF16_BYTES, FP32_BYTES, MatrixWork, OptimizerState
+from lmtrain.accounting.model.optimizer_state import (
+    BF16_BYTES,
+    FP32_BYTES,
+    MATRIX_BUCKET_VALUES,
+    MatrixWork,
+    OptimizerState,
+)
 from lmtrain.accounting.options.optimizer import OptimizerFacts
 from lmtrain.accounting.options.ranges import SHARE
 from lmtrain.errors import ConfigurationError
 from lmtrain.optim.adamw_update import gradient_of, start_state, update, update_rounded
 from lmtrain.optim.fused import choose_fused
 from lmtrain.optim.group_steps import step_groups
+from lmtrain.optim.matrices.buckets import buckets
 from lmtrain.optim.matrices.fused_matrices import Matrices, fused_matrices, growth
 from lmtrain.optim.matrices.muon_update import Recipe, StepRates, begin, by_rows, direct, even, move, update_all
 from lmtrain.optim.matrices.orthogonalize import QUINTICS, Quintic, mean_squares_shape
@@ -108,7 +115,8 @@ def muon_facts(*, row_beta: float | None = None, share_work: bool = True) -> Opt
             bytes_per_long_edge=0 if row_beta is None else FP32_BYTES,
             matrix_work=MatrixWork(
                 source_bytes=FP32_BYTES,
-                product_bytes=FP32_BYTES + 2 * BF16_BYTES,  # stacks in both formats, and their directions
+                product_bytes=5.5,  # a Llama's, with half of its values in the stack of gates and ups
+                stack_bytes=FP32_BYTES + 4 * BF16_BYTES,  # two of a square's products and two Gram matrices
                 direction_bytes=BF16_BYTES,
                 is_shared=share_work,
             ),
@@ -137,13 +145,17 @@ class Muon(torch.optim.Optimizer):
         dtype: torch.dtype = torch.bfloat16,
         share_work: bool = True,
         compiled: bool = False,
+        bucket_values: int = MATRIX_BUCKET_VALUES,
     ) -> None:
         super().__init__(groups, {})
         self._fused = fused or {}
         self._quintics = quintics
         self._dtype = dtype
         self._share_work = share_work
+        self._bucket_values = bucket_values
         self._is_compiled = compiled and has_compiler()
+        if self._is_compiled:
+            _allow_graphs(2 * len({parameter.shape for group in groups for parameter in group["params"]}))
         compiler: Any = partial(torch.compile, fullgraph=True, dynamic=False) if self._is_compiled else _as_it_is
         self._update_all: Callable[..., None] = compiler(update_all)
         self._begin: Callable[..., list[Tensor]] = compiler(begin)
@@ -180,7 +192,8 @@ class Muon(torch.optim.Optimizer):
             place = place_of(parameter) if self._share_work else ALONE
             alike[place, parameter.dtype, parameter.device].append(parameter)
         for (place, _, _), some in alike.items():
-            self._step_alike(some, place, group, noise)
+            for bucket in buckets(some, num_values=self._bucket_values) if place == ALONE else [some]:
+                self._step_alike(bucket, place, group, noise)
 
     def _step_alike(
         self, parameters: list[nn.Parameter], place: Place, group: Group, noise: torch.Generator | None
@@ -240,6 +253,13 @@ class Muon(torch.optim.Optimizer):
             state["mean_squares"] = torch.zeros(means_shape, device=parameter.device)
         self.state[parameter] = state
         return state
+
+
+def _allow_graphs(number: int) -> None:
+    """Let a function have so many versions, of its buckets: torch ends a run at the ninth by default."""
+    from torch._dynamo import config  # seconds to import, spared to a run without compilation
+
+    config.recompile_limit = max(config.recompile_limit, number)
 
 
 def _as_it_is(part: Callable[..., Any]) -> Callable[..., Any]:

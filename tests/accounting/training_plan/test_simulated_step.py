@@ -28,6 +28,10 @@ def test_many_alike_blocks_lie_on_the_line_of_a_few():
     assert found.peaks["forward"] == pytest.approx(truth.peaks["forward"])
     assert (found.flops, found.messages[0].num_messages) == pytest.approx((truth.flops, 80))
     assert found.peak_bytes == 805
+    less = replace(figures(3), peaks={"forward": {"weights": 30, "activations": 3}, "backward": {"weights": 1}})
+    fuller = replace(figures(2), peaks={"forward": {"activations": 5}})
+    of_buckets = along_line(fuller, less, blocks=(2, 3), num_blocks=80)
+    assert of_buckets.peaks["forward"]["activations"] == 3
 
 
 def test_speed_and_utilization_are_a_devices_share_of_the_fleet():

@@ -98,7 +98,6 @@ def test_a_strategy_that_fits_one_sequence_at_a_time_comes_before_none() -> None
 
 def test_a_step_that_tensor_groups_alone_divide_is_theirs_and_one_that_none_divides_is_refused() -> None:
     words = ["cluster=h100_8x", "model=llama_3_8b", "batch.tokens_per_step=65536", "batch.micro_batch_sequences=8"]
-    words += ["optimizer=adamw"]
     refuse_typed(config(*words), words)
     chosen, _ = with_strategy(config(*words))
     assert chosen.strategy.word == "fsdp_tensor"

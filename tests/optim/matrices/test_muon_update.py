@@ -1,5 +1,6 @@
 """The whole update of matrices: one graph when compiled, and the parts around collectives give the same."""
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -8,7 +9,7 @@ from torch._dynamo.utils import counters
 
 from lmtrain.optim.matrices.muon_update import Recipe, StepRates, begin, direct, even, move, update_all
 from lmtrain.optim.matrices.orthogonalize import NEWTON_SCHULZ
-from lmtrain.optim.muon import muon
+from lmtrain.optim.muon import Muon, muon
 from tests.optim.models import tiny_model
 from tests.optim.test_muon import RATES
 
@@ -30,6 +31,23 @@ def test_a_schedule_s_rates_as_tensors_give_the_update_of_the_numbers() -> None:
     for parts, tensors, whole in zip(found[1], found[2], found[0], strict=True):
         assert torch.equal(parts, whole)
         torch.testing.assert_close(tensors, whole, rtol=0, atol=1e-6)  # a product rounded before it is subtracted
+
+
+def test_a_compiled_update_has_two_graphs_a_shape_of_many_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.compiler.reset()
+    counters.clear()
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))  # graphs without kernels
+    shapes = [(8, 32), (16, 16), (32, 8), (4, 64), (64, 4)]
+    model = torch.nn.Module()
+    model.blocks = torch.nn.ParameterList(torch.zeros(shape) for shape in shapes for _ in range(5))
+    groups = muon(model, **RATES).param_groups
+    optimizer = Muon(groups, quintics=NEWTON_SCHULZ, compiled=True, bucket_values=2 * 256)
+    for step in range(3):
+        for parameter in model.parameters():
+            parameter.grad = torch.randn(parameter.shape)
+        optimizer.param_groups[0]["lr"] = 0.02 / (step + 1)
+        optimizer.step()
+        assert counters["stats"]["unique_graphs"] == 2 * len(shapes), "of two weights and of one"
 
 
 @pytest.mark.slow

@@ -7,21 +7,27 @@ BF16_BYTES: Final = 2
 FP32_BYTES: Final = 4
 BLOCK_VALUES: Final = 256  # of 8-bit state to one fp32 scale
 STATE_PIECE_BYTES: Final = 256 * 1024**2  # of weights whose state is on a device at once, where the host keeps it
+# Of whole matrices under work at once, where a rank works on all: 1.6 GB at 12 bytes of each; a GPU multiplies fewer as
+# fast. All of a GPT-2 of 124M are one bucket.
+MATRIX_BUCKET_VALUES: Final = 128 * 1024**2
 
 
 @dataclass(frozen=True, kw_only=True)
 class MatrixWork:
     """Bytes for the time of a step on whole hidden matrices, of each value: Muon's.
 
-    `source_bytes` of a value as a rank holds it, `product_bytes` of a value under work, in stacks and products, and
-    `direction_bytes` of one sent. Ranks with copies or with slices of the first axis share the tensors out where
-    `is_shared`; in a tensor group each rank gathers all.
+    `source_bytes` of a value as a rank holds it or gathers it, `product_bytes` of one under work where stacks of
+    several shapes follow each other, `stack_bytes` where all are one stack, and `direction_bytes` of one sent. Ranks
+    with copies or with slices of the first axis share the tensors out where `is_shared`; any other rank works on all,
+    in buckets of `bucket_values`.
     """
 
     source_bytes: float
     product_bytes: float
+    stack_bytes: float
     direction_bytes: float
     is_shared: bool = True
+    bucket_values: int = MATRIX_BUCKET_VALUES
 
     def num_bytes(
         self,
@@ -33,16 +39,18 @@ class MatrixWork:
         num_copies: int = 1,
     ) -> float:
         """Return the most bytes at once on one rank; some rank works on the tensor of `num_largest` values."""
-        sources = self.source_bytes * num_values / (num_shards * tensor_ranks)
-        if tensor_ranks > 1 or (num_shards > 1 and not self.is_shared):
-            return sources + (self.source_bytes + self.product_bytes + self.direction_bytes) * num_values
-        if num_shards > 1:
-            return sources + (self.source_bytes + self.product_bytes) * max(num_values / num_shards, num_largest)
-        if num_copies > 1 and self.is_shared:
+        if self.is_shared and tensor_ranks == 1 and max(num_shards, num_copies) > 1:
+            if num_shards > 1:  # a share comes in slices, to be sent and as received beside the whole
+                own, exchanged = num_values / num_shards, max(num_values / num_shards, num_largest)
+                return self.source_bytes * (own + 3 * exchanged)
             worked = max(num_values / num_copies, num_largest)
             sent = self.direction_bytes * (num_values + 2 * worked)
-            return sources + max(self.product_bytes * worked, sent)
-        return sources + self.product_bytes * num_values
+            return self.source_bytes * num_values + max(self.product_bytes * worked, sent)
+        bucket = min(num_values, max(self.bucket_values, num_largest))
+        num_parts = num_shards * tensor_ranks
+        gathered = bucket / num_parts if num_parts > 1 else 0
+        at_work = min(self.product_bytes * num_values, self.stack_bytes * bucket)
+        return self.source_bytes * (gathered + bucket) + at_work
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -98,7 +98,10 @@ def by_phase(figures: StepFigures) -> StepFigures:
 
 
 def along_line(few: StepFigures, more: StepFigures, *, blocks: tuple[int, int], num_blocks: int) -> StepFigures:
-    """Return the figures of a model of `num_blocks` alike blocks, from those of two numbers of `blocks`."""
+    """Return the figures of a model of `num_blocks` alike blocks, from those of two numbers of `blocks`.
+
+    No peak falls with more blocks: where it does from the first number to the second, work began to go in buckets.
+    """
     first, second = blocks
     share = (num_blocks - first) / (second - first)
 
@@ -108,7 +111,7 @@ def along_line(few: StepFigures, more: StepFigures, *, blocks: tuple[int, int], 
     return StepFigures(
         time=StepTime(**{key: at(one, getattr(more.time, key)) for key, one in asdict(few.time).items()}),
         peaks={
-            phase: {kind: at(size, more.peaks[phase][kind]) for kind, size in kinds.items()}
+            phase: {kind: max(two := more.peaks[phase][kind], at(size, two)) for kind, size in kinds.items()}
             for phase, kinds in few.peaks.items()
             if phase in more.peaks
         },

@@ -70,17 +70,17 @@ def direct(
     sources: Sequence[Tensor], fused: Sequence[Matrices | None], recipe: Recipe
 ) -> tuple[list[Tensor], list[Tensor]]:
     """Return directions, and the mean squares of their rows: all matrices of one shape at once."""
-    stacks: defaultdict[tuple[tuple[int, ...], bool], list[tuple[Position, Tensor]]] = defaultdict(list)
-    for i, (source, matrices) in enumerate(zip(sources, fused, strict=True)):
-        for j, matrix in enumerate((source,) if matrices is None else matrices.split(source)):
-            stacks[tuple(matrix.shape), by_rows(matrix, matrices)].append(((i, j), matrix))
+    pieces, alike = _pieces(sources, fused)
     directions: dict[Position, Tensor] = {}
     sizes: dict[Position, Tensor] = {}
-    for (shape, is_by_rows), found in stacks.items():
-        positions = [position for position, _ in found]
-        stack = torch.stack([matrix for _, matrix in found]).flatten(0, -3)  # experts are stacks already
-        stacked = (len(found), *shape[:-2])
-        direction = orthogonalize(stack, quintics=recipe.quintics, dtype=recipe.dtype)
+    for (shape, is_by_rows), positions in alike.items():
+        stacked = (len(positions), *shape[:-2])  # experts are stacks already
+        # Neither pieces nor their stack are held beyond their last use.
+        direction = orthogonalize(
+            torch.stack([pieces.pop(position) for position in positions]).flatten(0, -3),
+            quintics=recipe.quintics,
+            dtype=recipe.dtype,
+        )
         directions |= zip(positions, direction.unflatten(0, stacked), strict=True)
         sizes |= zip(positions, mean_squares(direction, by_rows=is_by_rows).unflatten(0, stacked), strict=True)
     for i, matrices in enumerate(fused):
@@ -90,6 +90,19 @@ def direct(
             sizes[i, 0] = matrices.join([sizes[place] for place in places])
     every = range(len(sources))
     return [directions[i, 0] for i in every], [sizes[i, 0] for i in every]
+
+
+def _pieces(
+    sources: Sequence[Tensor], fused: Sequence[Matrices | None]
+) -> tuple[dict[Position, Tensor], dict[tuple[tuple[int, ...], bool], list[Position]]]:
+    """Return each matrix, and the positions of those of one shape."""
+    pieces: dict[Position, Tensor] = {}
+    alike: defaultdict[tuple[tuple[int, ...], bool], list[Position]] = defaultdict(list)
+    for i, (source, matrices) in enumerate(zip(sources, fused, strict=True)):
+        for j, matrix in enumerate((source,) if matrices is None else matrices.split(source)):
+            pieces[i, j] = matrix
+            alike[tuple(matrix.shape), by_rows(matrix, matrices)].append((i, j))
+    return pieces, alike
 
 
 def by_rows(weight: Tensor, fused: Matrices | None) -> bool:
