@@ -13,6 +13,7 @@ import pytest
 from torch._dynamo.utils import counters
 from torch.profiler import ProfilerActivity, profile
 
+from lmtrain.precision import cpu_products
 from lmtrain.training.loop.steps import is_step_end
 from tests.counted_kernels import LAUNCHES, counted_kernels
 from tests.test_step_guards import STEPS, build, fit
@@ -60,12 +61,17 @@ def counted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Counted]:
     """A run of one block in two micro-steps, compiled whole."""
     patch = pytest.MonkeyPatch()
     patch.chdir(tmp_path_factory.mktemp("compiled"))
+    patch.setattr(
+        cpu_products, "is_mkl_slow", lambda: False
+    )  # oneDNN's own scratch is allocated on some processors alone
+    cpu_products.cpu_matmul_precision.cache_clear()
     found, words = Counted(), ["model.num_layers=1", "model.value_embedding_layers=[]", "batch.micro_batch_sequences=4"]
     counters.clear()
     with counted_kernels():
         fit(build(Path.cwd(), "compile=model", *words), found)
         yield found
     patch.undo()
+    cpu_products.cpu_matmul_precision.cache_clear()
 
 
 @pytest.mark.slow

@@ -10,14 +10,12 @@ Seven things are settled before composing (a composed config is never changed af
 - `--allow-target my_package.` lets `_target_` name code outside the allow-list; no file can do that.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, Final
 
-from lmtrain.composition.command_line.chosen_groups import chosen_groups
 from lmtrain.composition.command_line.flags import TAKE_A_WORD, parse_flags
-from lmtrain.composition.command_line.group_options import file_values
 from lmtrain.composition.command_line.imported_options import imported_options
 from lmtrain.composition.command_line.inherited_options import inherited_options
 from lmtrain.composition.command_line.meant import refuse_foreign_words
@@ -96,7 +94,7 @@ def parse_arguments(
     if world is not None:
         added += _launcher_overrides(keys, *world)
     _refuse_hydra(keys)
-    chosen = chosen_groups(keys, own=parse_flags(flags).config_dir) if "init_from" in keys else set[str]()
+    chosen = _chosen(keys, flags)
     return Arguments(
         overrides=overrides,
         added=added,
@@ -160,8 +158,19 @@ def _require_one_list(overrides: list[str]) -> None:
             raise ConfigurationError(f"{' '.join(typed)}: the last alone would count; all are '{group}=[{whole}]'.")
 
 
+def _chosen(keys: Mapping[str, str], flags: Sequence[str]) -> set[str]:
+    """Return the groups for which typed options choose, in place of a base's own."""
+    if "init_from" not in keys:
+        return set()
+    from lmtrain.composition.command_line.chosen_groups import chosen_groups  # of a base alone
+
+    return chosen_groups(keys, own=parse_flags(flags).config_dir)
+
+
 def _within(group: str, options: Iterable[str]) -> set[str]:
     """Return the options of the same group inside these, as those of the ordinary callbacks."""
+    from lmtrain.composition.command_line.group_options import file_values  # YAML: for a group typed twice alone
+
     known = [option for option in options if (conf_folder() / group / f"{option}.yaml").is_file()]
     inner = chain.from_iterable(file_values(f"{group}={option}").get("defaults", []) for option in known)
     return {option for option in inner if isinstance(option, str)}
