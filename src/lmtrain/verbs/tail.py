@@ -6,8 +6,9 @@ from typing import Final
 
 from lmtrain.composition.command_line.flag_parser import FlagParser
 from lmtrain.report.find_runs import find_run
-from lmtrain.report.run_list import in_brief, lines_of, newest_points
+from lmtrain.report.run_list import RunInBrief, in_brief, lines_of, newest_points
 from lmtrain.report.visible_text import visible
+from lmtrain.storage.damage import told_as_damage
 from lmtrain.tracking.log_tail import LogOffset, read_after
 from lmtrain.tracking.settled_status import settled_status
 
@@ -22,7 +23,7 @@ def tail(words: list[str], *, program: str = "lmtrain tail") -> int:
     parser.add_argument("--once", action="store_true", help="do not follow it")
     asked = parser.parse_args(words)
     folder = find_run(asked.run)
-    log, brief = folder / "metrics.jsonl", in_brief(folder)
+    log, brief = folder / "metrics.jsonl", _brief(folder)
     num_steps, share = brief.num_steps, brief.trained_share
     found = log.stat() if log.exists() else None
     place = LogOffset() if found is None else LogOffset(found.st_ino, found.st_size)
@@ -41,6 +42,11 @@ def tail(words: list[str], *, program: str = "lmtrain tail") -> int:
             time.sleep(POLL_SECONDS)
     except KeyboardInterrupt:
         return 0
-    run = in_brief(folder)
+    run = _brief(folder)
     print(f"{visible(run.name)}: {run.status.lower()} at step {run.step:,}")
     return 0
+
+
+def _brief(folder: Path) -> RunInBrief:
+    with told_as_damage(folder, fix="restore it, or name another run"):
+        return in_brief(folder)
