@@ -174,6 +174,6 @@ def test_a_cool_down_goes_on_from_a_checkpoint_and_leaves_its_run_as_it_is(
     noted = read_fork(tail.folder)
     assert noted is not None
     assert noted == Fork(checkpoint=saved.resolve(), step=4)
-    assert noted.run == str(main.folder.resolve())
+    assert Path(noted.run).resolve() == main.folder.resolve()
     assert execute(tail) == 0
     assert "Nothing left to do" in capsys.readouterr().out
