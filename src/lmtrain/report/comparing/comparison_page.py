@@ -15,7 +15,7 @@ from lmtrain.report.comparing.spread import difference
 from lmtrain.report.show import plain_text, show
 
 DIFFERENCE: Final = "difference ± 95%"
-TIME: Final = "step time"
+TIME: Final = "time in steps"
 
 
 def print_comparison(comparison: Comparison) -> None:
