@@ -1,3 +1,4 @@
+from lmtrain.report.comparing.comparison_chart import ink_of
 from lmtrain.report.sweeps.parallel_axes import BEST_COLOUR, STYLE, TrialLine, parallel_axes
 from tests.report.test_markup import Reader
 
@@ -15,7 +16,8 @@ def test_every_trial_is_a_line_the_best_on_top_and_one_without_a_score_dotted() 
     assert len(drawn) == 4
     assert drawn[0]["stroke-dasharray"] == "2 4"
     assert len(drawn[0]["points"].split()) == 2, "no place on the score's axis"
-    assert drawn[-1]["stroke"] == BEST_COLOUR
+    assert drawn[-1]["stroke"] == BEST_COLOUR == ink_of(0)[0], "the best choice's in the curves"
+    assert {each["stroke"] for each in drawn[:-1]}.isdisjoint({BEST_COLOUR, *(ink_of(n)[0] for n in range(14))})
     names = [name for name, _ in page.tags if name in ("polyline", "span")]
     assert names == ["polyline"] * 4 + ["span"] * (len(names) - 4), "a line through a label is not over its letters"
     assert "text-shadow" in STYLE

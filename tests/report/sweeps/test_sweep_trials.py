@@ -1,3 +1,4 @@
+import re
 from pathlib import Path
 
 from lmtrain.report.run_facts import read_run
@@ -55,6 +56,13 @@ def test_trials_are_numbered_by_whole_numbers(tmp_path: Path) -> None:
     page = str(sweep_sections(sweep, tmp_path, {}))
     assert ">1<" in page
     assert ">0.5<" not in page
+    for trial in sweep.trials:
+        trial.score = 1.745 + trial.number / 10_000
+    sweep.trials.reverse()
+    for number, trial in enumerate(sweep.trials):
+        trial.number = number
+    labels = re.findall(r'class="up"[^>]*>([^<]+)<', str(sweep_sections(sweep, tmp_path, {})))
+    assert len({*labels}) == len(labels) > 2, labels
 
 
 def test_scores_of_different_texts_are_listed_by_number_without_a_best(tmp_path: Path) -> None:

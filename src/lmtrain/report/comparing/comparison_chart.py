@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from lmtrain.accounting.quantities import format_quantity
-from lmtrain.report.charts import Place, scale, ticks
+from lmtrain.report.charts import Place, plain, scale, ticks, told_apart
 from lmtrain.report.comparing.choices import Choice
 from lmtrain.report.comparing.compared_run import Curve
 from lmtrain.report.comparing.comparison import Comparison
@@ -50,13 +50,11 @@ def comparison_chart(comparison: Comparison) -> Markup:
 
 def _grid(axes: ComparisonAxes, place_x: Place, place_y: Place, height: int) -> list[Markup]:
     drawn: list[Markup] = []
-    for value in axes.labels:
+    for value, label in zip(axes.labels, told_apart(axes.labels, plain), strict=True):
         y = f"{place_y(value):.1f}"
         dash = {"stroke_dasharray": "2 4"} if axes.is_broken and value == axes.cut else {}
         drawn.append(tag("line", x1=LEFT, x2=PLOT_RIGHT, y1=y, y2=y, stroke=RULE, **dash))
-        drawn.append(
-            tag("text", f"{value:.4g}", x=LEFT - 8, y=f"{place_y(value) + 4:.1f}", fill=DIM, text_anchor="end")
-        )
+        drawn.append(tag("text", label, x=LEFT - 8, y=f"{place_y(value) + 4:.1f}", fill=DIM, text_anchor="end"))
     if axes.is_broken:  # where no curve is any more
         place = {"x": PLOT_RIGHT, "y": f"{place_y(axes.cut) - 6:.1f}"}
         drawn.append(tag("text", axes.words, fill=DIM, text_anchor="end", **place))

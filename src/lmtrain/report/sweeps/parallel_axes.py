@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from lmtrain.report.comparing.comparison_chart import ink_of
 from lmtrain.report.markup import Markup, tag
 from lmtrain.search.importance import Axis, axes_of
 
@@ -15,7 +16,7 @@ WIDTH: Final = 400
 ROW_PIXELS: Final = 104
 AXIS_PIXELS: Final = 34  # of a row, from its top to its axis
 LABEL_PIXELS: Final = 24  # below an axis
-BEST_COLOUR: Final = "#eb6834"
+BEST_COLOUR: Final = ink_of(0)[0]  # of the best choice in curves and tables too
 FAINTEST: Final = 0.2
 WORST_SHOWN: Final = 4.0  # medians above the best score: one trial that went wrong would press the others together
 STYLE: Final = """
@@ -86,7 +87,7 @@ def _line(trial: TrialLine, axes: Mapping[str, Axis], ends: tuple[float, float],
     if trial.score is not None:
         place = min(1.0, (trial.score - ends[0]) / ((ends[1] - ends[0]) or 1.0))
         points.append((place * WIDTH, _y(len(axes))))
-        ink = {"stroke": "var(--line)", "stroke_width": 1.5, "stroke_opacity": f"{1 - (1 - FAINTEST) * place:.2f}"}
+        ink = {"stroke": "var(--dim)", "stroke_width": 1.5, "stroke_opacity": f"{1 - (1 - FAINTEST) * place:.2f}"}
     if is_best:
         ink = {"stroke": BEST_COLOUR, "stroke_width": 3}
     path = " ".join(f"{x:.1f},{y}" for x, y in points)

@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 from lmtrain.accounting.quantities import format_count, format_quantity
 from lmtrain.errors import ConfigurationError, DataError
-from lmtrain.report.charts import HEIGHT, Line, plot, square
+from lmtrain.report.charts import HEIGHT, Line, plain, plot, square, told_apart
 from lmtrain.report.comparing.comparison import Comparison, compare
 from lmtrain.report.comparing.comparison_axes import band, comparison_axes
 from lmtrain.report.comparing.comparison_chart import ink_of
@@ -103,7 +103,7 @@ def _curves(found: Comparison) -> Markup:
         for index, choice in enumerate(found.choices)
         for colour, dash in (ink_of(index),)
     ]
-    labels = [(value, f"{value:.4g}") for value in axes.labels]
+    labels = [*zip(axes.labels, told_apart(axes.labels, plain), strict=True)]
     shown = plot(drawn, across=(0.0, axes.most_tokens), up=axes.place(bottom=HEIGHT, top=0.0), up_labels=labels,
                  label=found.curves_title)  # fmt: skip
     note = [tag("p", f"{axes.words.capitalize()}.")] if axes.words else []

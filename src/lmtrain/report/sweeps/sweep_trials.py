@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from lmtrain.accounting.quantities import format_quantity
-from lmtrain.report.charts import HEIGHT, Line, plot, scale, ticks
+from lmtrain.report.charts import HEIGHT, Line, plain, plot, scale, ticks, told_apart
 from lmtrain.report.markup import Markup, joined, table, tag
 from lmtrain.report.run_facts import RunFacts, command
 from lmtrain.report.sweeps.parallel_axes import TrialLine, parallel_axes
@@ -56,7 +56,7 @@ def _lines(sweep: SweepFile, *, order: Sequence[str]) -> Markup:
     drawn = parallel_axes(shown, metric=sweep.metric, order=order, space=sweep.space)
     if not drawn:
         return Markup("")
-    said = "A line is a trial: orange the best, fainter the worse, dotted without a score at its end."
+    said = "A line is a trial: blue the best, as below, fainter the worse, dotted without a score at its end."
     return section("Values and score of every trial", tag("p", said), drawn)
 
 
@@ -91,11 +91,12 @@ def _history(scored: Sequence[SweepTrial], *, metric: str) -> Markup:
     values = [value for _, value in best]
     up = ticks(min(values), max(values))
     ends = (min(up[0], *values), max(up[-1], *values))
+    labels = [*zip(up, told_apart(up, plain), strict=True)]
     name = f"best {metric} so far over trials: {values[-1]:.4f} after trial {best[-1][0]:.0f}"
     across = (best[0][0], best[-1][0])
     numbers = [(place, f"{place:.0f}") for place in ticks(*across) if place.is_integer()]
     drawn = plot([Line(points=best)], across=across, up=scale(ends, HEIGHT, 0.0),
-                 up_labels=[(value, f"{value:.4g}") for value in up], across_labels=numbers, label=name)  # fmt: skip
+                 up_labels=labels, across_labels=numbers, label=name)  # fmt: skip
     return section(f"Best {metric} so far, over the trials' numbers", drawn)
 
 
