@@ -1,3 +1,5 @@
+import re
+
 import pytest
 
 from lmtrain.composition.command_line.help import help_page
@@ -29,6 +31,17 @@ def test_an_option_s_page_has_keys_with_meaning_and_default_of_the_files_it_exte
 
 def test_an_option_s_page_has_the_settings_that_only_its_code_names() -> None:
     assert "  +optimizer.stochastic_rounding=false" in page("optimizer=adamw").splitlines()
+
+
+def test_the_width_of_a_head_is_the_model_s_by_its_own_keys() -> None:
+    told = 0
+    for file in (conf_folder() / "model").glob("*.yaml"):
+        rows = {key.removeprefix("model."): value for key, (value, _) in option_rows(file)}
+        words = re.search(r"num_heads=(\d+) +of width (\d+)", option_page(file))
+        told += words is not None
+        if words:
+            assert int(words[1]) * int(words[2]) == int(rows["width"]), file
+    assert told >= 4
 
 
 def test_nested_keys_have_their_whole_path() -> None:
