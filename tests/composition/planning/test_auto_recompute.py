@@ -53,10 +53,11 @@ def test_the_least_recomputation_with_room_is_chosen_and_more_memory_never_means
         option, reason = chosen(settings, device_bytes=num_bytes)
         assert option == expected
         assert f"recompute=auto: {expected}, 256 tokens at a time take " in reason
-    assert "none leaves room for 128 tokens" in chosen(settings, device_bytes=enough["selective"])[1]
+    assert "recompute=none leaves room for 128 tokens" in chosen(settings, device_bytes=enough["selective"])[1]
     alone = need(settings, "every_block", 1)
     assert chosen(settings, device_bytes=alone)[0] == "every_block"
-    assert "nothing fits 0.0 GB" in chosen(settings, device_bytes=alone - 1)[1]
+    reason = chosen(settings, device_bytes=alone - 1)[1]
+    assert "nothing fits 0.0 GB, recompute=none is planned; recompute=selective: not one sequence fits" in reason
 
 
 def test_a_typed_micro_batch_has_to_fit(settings):
@@ -64,7 +65,9 @@ def test_a_typed_micro_batch_has_to_fit(settings):
     words = ["batch.micro_batch_sequences=16"]
     room = need(settings, "none", 16)
     assert chosen(settings, *words, device_bytes=room)[0] == "none"
-    assert chosen(settings, *words, device_bytes=room - 1)[0] == "selective"
+    option, reason = chosen(settings, *words, device_bytes=room - 1)
+    assert option == "selective"
+    assert reason.endswith("; recompute=none: the micro batch does not fit")
 
 
 def test_a_typed_recomputation_stays_and_unknown_memory_is_told(settings):

@@ -41,7 +41,10 @@ class TriedRecompute:
     @property
     def told(self) -> str:
         """Return a few words."""
-        return f"{self.option} leaves room for " + (f"{self.num_tokens:,} tokens" if self.batch else "no sequence")
+        if self.batch:
+            return f"recompute={self.option} leaves room for {self.num_tokens:,} tokens"
+        is_chosen = self.config.batch.micro_batch_sequences == "auto"
+        return f"recompute={self.option}: {'not one sequence fits' if is_chosen else 'the micro batch does not fit'}"
 
 
 def chooses_recompute(config: RunConfig) -> bool:
@@ -103,6 +106,7 @@ def _chosen(
     config: RunConfig, tried: list[TriedRecompute], chosen: TriedRecompute, device_bytes: int
 ) -> tuple[RunConfig, str]:
     others = [one.told for one in tried if one is not chosen]
-    room = f"{chosen.num_tokens:,} tokens at a time take {chosen.num_bytes / 1e9:.1f} of {device_bytes / 1e9:.1f} GB"
-    told = room if chosen.batch else f"nothing fits {device_bytes / 1e9:.1f} GB"
-    return chosen.config, "; ".join([f"recompute={config.recompute.word}: {chosen.option}, {told}", *others])
+    held = f"{device_bytes / 1e9:.1f} GB"
+    room = f"{chosen.option}, {chosen.num_tokens:,} tokens at a time take {chosen.num_bytes / 1e9:.1f} of {held}"
+    told = room if chosen.batch else f"nothing fits {held}, recompute={chosen.option} is planned"
+    return chosen.config, "; ".join([f"recompute={config.recompute.word}: {told}", *others])
