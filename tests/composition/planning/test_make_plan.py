@@ -52,6 +52,14 @@ def test_a_peak_that_is_not_known_says_why():
     assert make_plan(config, facts(config)).peak_source == "a test"
 
 
+def test_training_from_scratch_starts_at_no_run_and_freezes_nothing():
+    config, begun = config_of(), config_of("init_from=runs/base")
+    frozen = facts(config, shape=replace(PLAN.shape, num_frozen_parameters=1))
+    assert make_plan(config, facts(config)).is_from_scratch
+    assert not make_plan(begun, facts(begun)).is_from_scratch
+    assert not make_plan(config, frozen).is_from_scratch
+
+
 def test_validation_and_epochs_are_of_the_data():
     config = config_of("budget=epochs", "budget.epochs=2")
     plan = make_plan(config, facts(config))

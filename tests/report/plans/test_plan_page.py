@@ -85,9 +85,15 @@ def test_passes_over_a_small_text_are_a_number_that_people_read():
 
 
 def test_a_context_far_below_the_model_s_is_pointed_at():
-    said = "of at most 80 tokens a sequence: batch.context_tokens=80"
+    said = "the model takes up to 80: batch.context_tokens=80"
     assert said in text_of(replace(PLAN, most_context_tokens=80), Advice((), is_possible=True), title="small")
     for most in (None, 79):
-        assert "at most" not in text_of(
+        assert "takes up to" not in text_of(
             replace(PLAN, most_context_tokens=most), Advice((), is_possible=True), title="small"
         )
+
+
+def test_only_training_from_scratch_is_held_against_the_compute_optimum():
+    for is_from_scratch in (True, False):
+        text = text_of(replace(PLAN, is_from_scratch=is_from_scratch), Advice((), is_possible=True), title="small")
+        assert ("tokens/parameter" in text) is ("The same FLOPs" in text) is ("optimal" in text) is is_from_scratch

@@ -47,6 +47,7 @@ class Plan:
     `single_device_tokens_per_second` is measured on one device by itself, for the efficiency of several.
     `epoch_tokens` are those of all training rows once, padding included. `most_context_tokens` is the model's limit.
     `components` count parameters by part, `source_epochs` how often each source of a mixture is read.
+    `is_from_scratch` tells whether all parameters are trained, from no other run's.
     """
 
     shape: ModelShape
@@ -76,6 +77,7 @@ class Plan:
     checkpoints: CheckpointPlan | None = None
     scaling: Scaling | None = None
     is_compiled: bool | None = None
+    is_from_scratch: bool = True
 
     @property
     def epochs(self) -> float | None:

@@ -100,6 +100,7 @@ def _with_more(plan: Plan, config: RunConfig, facts: PlanFacts, *, offload: Offl
     plan = replace(
         plan,
         is_compiled=facts.is_compiled,
+        is_from_scratch=config.init_from is None and not facts.shape.num_frozen_parameters,
         most_context_tokens=_most_context(config),
         single_device_tokens_per_second=single_device_speed(config, plan.batch),
         offload=offload,

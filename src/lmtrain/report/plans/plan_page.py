@@ -47,7 +47,7 @@ def page(plan: Plan, advice: Advice, *, title: str) -> RenderableType:
         ("Memory of one device at the peak of a step", _memory(plan)),
         ("Time and money", _time(plan)),
         (_scaling_heading(plan), plan.scaling.rows() if plan.scaling else []),
-        ("The same FLOPs otherwise", _otherwise(plan)),
+        ("The same FLOPs otherwise", _otherwise(plan) if plan.is_from_scratch else []),
     ]
     parts: list[RenderableType] = [Rule(Text(title, style="bold"), style="dim cyan")]
     for heading, rows in sections:
@@ -91,7 +91,7 @@ def _run(plan: Plan) -> Rows:
         ),
         ("tokens a step", f"{batch.tokens_per_step:,} = {_product(plan)}"),
         *_short_context(batch.context_tokens, plan.most_context_tokens),
-        ("tokens/parameter", _ratio(plan)),
+        *([("tokens/parameter", _ratio(plan))] if plan.is_from_scratch else []),
     ]
     if plan.epochs is not None:
         rows.append(("epochs", _epochs(plan.epochs, plan.epoch_tokens or 0)))
@@ -118,7 +118,7 @@ def _short_context(context_tokens: int, most: int | None) -> Rows:
     """Point at the model's context where the run's is far below it: a default is for small models."""
     if most is None or most < SHORT_CONTEXT * context_tokens:
         return []
-    return [("", f"of at most {most:,} tokens a sequence: batch.context_tokens={most}")]
+    return [("", f"the model takes up to {most:,}: batch.context_tokens={most}")]
 
 
 def _epochs(epochs: float, epoch_tokens: int) -> str:
