@@ -2,6 +2,7 @@ import io
 import re
 
 import pytest
+from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
@@ -18,6 +19,14 @@ def test_plain_text_has_no_control_characters_and_no_spaces_at_line_ends():
 
 def test_soft_wrap_leaves_a_line_whole():
     assert plain_text(PAGE, soft_wrap=True).count("\n") == 1
+
+
+def test_a_row_under_a_head_is_one_line_and_prose_beside_it_is_not():
+    name, table = "sw/" + "long-name" * 15, Table("run", "words", box=None)
+    table.add_row(name, "two words " * 12)
+    lines = plain_text(Group(table, PAGE)).splitlines()
+    assert lines[1].split() == [name, *["two", "words"] * 12]
+    assert all(len(line) <= COLUMNS for line in lines[2:])
 
 
 @pytest.mark.parametrize("is_terminal", [False, True])

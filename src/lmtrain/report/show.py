@@ -3,14 +3,18 @@
 import io
 import sys
 from collections.abc import Iterable
+from itertools import chain
 from typing import Any, Final
 
-from rich.console import Console, ConsoleOptions, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType
+from rich.measure import Measurement
 from rich.segment import Segment
+from rich.table import Table
 
 from lmtrain.report.visible_text import visible
 
 COLUMNS: Final = 92
+MOST_COLUMNS: Final = 10_000  # of a table's row in a file or a pipe
 
 
 def show(page: RenderableType, *, soft_wrap: bool = False) -> None:
@@ -24,11 +28,24 @@ def show(page: RenderableType, *, soft_wrap: bool = False) -> None:
 
 
 def plain_text(page: RenderableType, *, soft_wrap: bool = False) -> str:
-    """Return a page as lines of plain text, without spaces at their ends."""
+    """Return a page as lines of plain text, without spaces at their ends; a row under a head is one line, for grep."""
     file = io.StringIO()
-    console = literal_console(file=file, width=COLUMNS, color_system=None, force_terminal=False)
-    console.print(page, soft_wrap=soft_wrap)
+    for part in _parts(page):
+        console = literal_console(file=file, width=_width(part), color_system=None, force_terminal=False)
+        console.print(part, soft_wrap=soft_wrap)
     return "".join(f"{line.rstrip()}\n" for line in file.getvalue().splitlines())
+
+
+def _parts(page: RenderableType) -> Iterable[RenderableType]:
+    return chain.from_iterable(map(_parts, page.renderables)) if isinstance(page, Group) else (page,)
+
+
+def _width(part: RenderableType) -> int:
+    """Return the columns of a part: a table with a head has room for its longest row."""
+    if not (isinstance(part, Table) and part.show_header):
+        return COLUMNS
+    console = literal_console(width=MOST_COLUMNS)
+    return max(COLUMNS, Measurement.get(console, console.options, part).maximum)
 
 
 class LiteralConsole(Console):
