@@ -1,5 +1,5 @@
-import importlib.util
 import sys
+from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
@@ -32,9 +32,12 @@ def test_packages_of_an_extra_are_named_at_its_versions(monkeypatch: pytest.Monk
     ],
 )
 def test_the_installer_of_this_environment_is_named(
-    *, has_pip: bool, is_active: bool, command: str, monkeypatch: pytest.MonkeyPatch
+    *, has_pip: bool, is_active: bool, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name if has_pip and name == "pip" else None)
+    own = [folder for folder in sys.path if not (Path(folder) / "pip").is_dir()]
+    monkeypatch.setattr(sys, "path", [*own, str(tmp_path)])
+    if has_pip:
+        (tmp_path / "pip").mkdir()
     monkeypatch.setattr(missing_package.shutil, "which", lambda name: f"/bin/{name}")
     monkeypatch.setenv("VIRTUAL_ENV", sys.prefix if is_active else "/elsewhere")
     assert install_command("gguf").startswith(command)

@@ -29,6 +29,11 @@ CALCULATORS = """
 ## To calculate your own
 
 {answers}
+Tokens a parameter are those of each parameter active for a token, all of a dense model, in plans, fleets and
+`budget.tokens_per_parameter`: Chinchilla's 20 is of C = 6 N D, in which idle experts cost nothing. OLMoE 1B-7B on 138B
+tokens has 108 an active parameter. A plan with `init_from` or frozen weights (an adapter) leaves that ratio and the
+models of the same FLOPs out: the optimum is of training from scratch.
+
 A run's terms follow from one another (`lmtrain plan --help`). FLOPs, dollars without devices, a ratio of tokens to
 parameters, a precision and a range of MFU:
 

@@ -1,6 +1,5 @@
 """The command to install a missing package of an extra into the running Python, at the project's versions."""
 
-import importlib.util
 import os
 import re
 import shlex
@@ -31,7 +30,8 @@ def _name(requirement: str) -> str:
 def _installer() -> str:
     """Return this environment's installer: its pip, or uv, which needs none inside."""
     python = shlex.quote(sys.executable)
-    if importlib.util.find_spec("pip"):
+    # Not by find_spec: asked for pip, setuptools leaves distutils to Python for the rest of the process (3.11).
+    if any((Path(folder) / "pip").is_dir() for folder in sys.path):
         return f"{python} -m pip install"
     beside = Path(sys.executable).with_name("uv")
     uv = "uv" if shutil.which("uv") or not beside.exists() else shlex.quote(str(beside))

@@ -16,7 +16,7 @@ from lmtrain.storage.hashed_folder import start_aside
 
 def test_every_group_of_options_has_a_slot() -> None:
     groups = {path.name for path in group_folders()}
-    assert groups - SLOTS.keys() == {"experiment", "debug", "hardware", "hparams_search", "task"}
+    assert groups - SLOTS.keys() == {"base", "experiment", "debug", "hardware", "hparams_search", "task"}
 
 
 def test_a_member_of_a_group_stands_in_its_slot_and_an_unknown_key_takes_nothing() -> None:

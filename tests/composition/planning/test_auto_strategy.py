@@ -88,6 +88,11 @@ def test_no_strategy_is_chosen_that_refuses_the_run_s_optimizer_or_layers(words:
     assert line.startswith("strategy=auto: nothing fits; ")
 
 
+def test_tensor_groups_take_a_vocabulary_as_a_person_writes_it() -> None:
+    words = ("cluster=h100_8x", "strategy=tensor", "model=llama_3_2_1b", "model.vocab_size=64K")
+    auto_strategy.require_parts_of_strategy(config(*words))
+
+
 def test_a_strategy_that_fits_one_sequence_at_a_time_comes_before_none() -> None:
     chosen, line = with_strategy(config("cluster=h100_8x", "model=llama_3_8b", "batch.micro_batch_sequences=64"))
     assert chosen.strategy.word == "fsdp"

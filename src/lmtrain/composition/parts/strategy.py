@@ -45,4 +45,4 @@ def require_strategy(config: RunConfig, model: LanguageModel) -> None:
 def require_strategy_on_paper(config: RunConfig) -> None:
     """Let the strategy look at its ranks and the model before there is one: on the meta device."""
     with torch.device("meta"):
-        require_strategy(config, config.model.build())
+        require_strategy(config, config.model.checked(config.allowed).build())
