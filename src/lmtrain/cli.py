@@ -63,10 +63,11 @@ def serve(verb: str, words: Sequence[str], *, program: str) -> int:
             _ignore_interrupts()
         return code
     except LMTRAIN_ERRORS as error:
-        if foreign := getattr(error, "foreign", None):  # words of other programs: their answers are tried first
-            from lmtrain.composition.planning.tried_answers import tried_refusal
+        if hasattr(error, "foreign"):  # words of other programs, or with a space: their answers are tried first
+            from lmtrain.composition.command_line.meant import MeantWord
+            from lmtrain.composition.planning.tried_answers import tried_meant
 
-            error = tried_refusal(foreign)
+            error = tried_meant(error) if isinstance(error, MeantWord) else error
         _tell(f"lmtrain: {error}{_whole_command(program, words, getattr(error, 'lacking', ()))}")
         return error.exit_code
     except BrokenPipeError:  # the reader of our output has left, as `| head` does

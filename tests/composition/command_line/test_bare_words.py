@@ -10,6 +10,7 @@ from lmtrain.composition.command_line.bare_words import IN_A_FILE, place_alone
         (["texts", "a.jsonl.gz", "seed=1"], "", "source.paths=[texts,a.jsonl.gz]"),
         (["README"], "", "source.paths=[README]"),
         (["weights"], "", None),  # a folder without a text
+        (["weights", "conf/a.py", "seed=1"], "source=files", "source.paths=[weights,conf/a.py]"),
         (["model"], "", None),
         (["notes.txt"], "tokenizer.path=my", None),  # a file of that name is there
         (["notes.txt"], "source.paths=my", None),

@@ -211,6 +211,7 @@ from lmtrain.errors import ConfigurationError
         (["run.name=my", "long", "run", "seed=1"], "run.name=my_long_run."),
         (["source.paths=my", "notes.txt"], "'source.paths=my notes.txt'."),
         (["run.root=my", "runs"], "'run.root=my runs'."),
+        (["source=files", "/data/py", "/data/a.txt"], "source=files 'source.paths=[/data/py,/data/a.txt]'."),
         (["[a b"], "source=files 'source.paths=[a, b]'."),
         (["seed=1", "-m", "[my/a,", "my/b]"], "source=files 'source.paths=[my/a, my/b]'."),
     ],

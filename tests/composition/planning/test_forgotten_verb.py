@@ -14,6 +14,10 @@ from lmtrain.composition.planning.forgotten_verb import forgotten_verb, is_setti
         (["-m", "seed=3,4"], "-m seed=3,4: a verb comes first; write lmtrain train -m seed=3,4."),
         (["optimizer", "lr=1e-3"], "optimizer lr=1e-3: a key is one word; write lmtrain train optimizer.lr=1e-3."),
         (["optimizer.lr", "1e-3"], "a key and its value are one word; write lmtrain train optimizer.lr=1e-3."),
+        (
+            ["optimizer=adamw", "hot"],
+            "`--help` lists both. A setting has a verb before it, as in lmtrain train KEY=VALUE.",
+        ),
         (["optimizer", "adamw"], "a group and its option are one word; write lmtrain train optimizer=adamw."),
         (["source.paths=[a]", "source=files"], "write lmtrain train 'source.paths=[a]' source=files."),
     ],

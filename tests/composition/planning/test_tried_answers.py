@@ -5,7 +5,7 @@ import pytest
 from lmtrain.composition.command_line.arguments import parse_arguments
 from lmtrain.composition.command_line.equivalents import Together
 from lmtrain.composition.command_line.meant import MeantWord
-from lmtrain.composition.planning.tried_answers import tried, tried_refusal
+from lmtrain.composition.planning.tried_answers import tried, tried_meant, tried_refusal
 
 
 @pytest.mark.parametrize(
@@ -138,3 +138,19 @@ def test_a_command_of_another_program_is_answered_by_one_that_composes(program: 
     assert {*wanted.split()} <= {*shlex.split(answer.meant)}
     assert not [line for line in answer.lines if ": " not in line]
     assert not [line for line in answer.lines if "there is no" in line or "is left out" in line]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("seed=1 run.root=my runs", "run.root=my runs: a space ends a value; write 'run.root=my runs'."),
+        ("optimizer=adamw hot", "hot stands alone behind optimizer=adamw: a word is KEY=VALUE or"),
+        ("optimizer.lr=1e-3 hot", "hot stands alone behind optimizer.lr=1e-3: "),
+        ("no_such=a b", "b stands alone behind no_such=a: "),
+        ("optimizer.lrr=2 run.root=my runs", "run.root=my runs: a space ends a value"),  # the first is no fault of it
+    ],
+)
+def test_a_value_cut_at_a_space_is_put_together_where_that_composes(words: str, said: str) -> None:
+    with pytest.raises(MeantWord) as refused:
+        parse_arguments(words.split())
+    assert str(tried_meant(refused.value)).startswith(said)

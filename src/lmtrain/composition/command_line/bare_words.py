@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from lmtrain.composition.command_line.called_elsewhere import Equivalent
-from lmtrain.composition.command_line.paths import is_key_of_training, key_of
+from lmtrain.composition.command_line.paths import conf_folder, is_key_of_training, key_of
 
 SETTINGS: Final = (".yaml", ".yml", ".py", ".toml", ".json")
 IN_A_FILE: Final = (
@@ -26,15 +26,34 @@ def place_alone(words: Sequence[str], last: str) -> tuple[int, Equivalent] | Non
     _, equals, value = last.partition("=")
     if equals and (key_of(last).startswith(WITH_SPACES) or Path(f"{value} {words[0]}").exists()):
         return None
-    if words[0].endswith(SETTINGS):
+    source = last if takes_paths(last) else ""
+    if words[0].endswith(SETTINGS) and not source:
         return 1, Equivalent((), IN_A_FILE)
-    texts = [*takewhile(_is_text, words)]
-    return (len(texts), Equivalent(("source=files", f"source.paths=[{','.join(texts)}]"))) if texts else None
+    texts = [*takewhile(_is_place_of_texts if source else _is_text, words)]
+    return (len(texts), Equivalent((source or "source=files", f"source.paths=[{','.join(texts)}]"))) if texts else None
 
 
 def is_text_file(word: str) -> bool:
     """Tell whether a word is the name of a text."""
     return TEXT.search(word) is not None
+
+
+def takes_paths(word: str) -> bool:
+    """Tell whether a word chooses a source of texts by their paths."""
+    group, _, option = word.partition("=")
+    file = conf_folder() / group / f"{option}.yaml"
+    return group == "source" and file.is_file() and "\npaths:" in file.read_text()
+
+
+def is_place(word: str) -> bool:
+    """Tell whether a word is a path by its letters, or one of something here."""
+    if "=" in word or word.startswith("-"):
+        return False
+    return "/" in word or word.startswith((".", "~")) or Path(word).exists()
+
+
+def _is_place_of_texts(word: str) -> bool:
+    return is_place(word) or _is_text(word)
 
 
 def _is_text(word: str) -> bool:

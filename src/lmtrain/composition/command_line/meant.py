@@ -4,7 +4,6 @@ The first words of a new user are `lr=1e-3`, `--epochs 3` or `batch_size=32`: ea
 """
 
 import re
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -31,8 +30,6 @@ from lmtrain.composition.command_line.paths import conf_folder, is_key_of_traini
 from lmtrain.errors import ConfigurationError
 
 FLAGS_OF_HYDRA: Final = ("run", "hydra")  # refused with a replacement elsewhere
-AMOUNT: Final = re.compile(r"[\d.]+")
-UNIT: Final = re.compile(r"[A-Za-z]{1,4}")
 NO_SPACE: Final = "no space belongs around ="
 
 
@@ -43,6 +40,17 @@ class MeantWord(ConfigurationError):
         super().__init__("\n".join((f"{typed}: {reason}; write {meant}.", *(f"  {line}" for line in lines))))
         self.typed, self.reason, self.meant, self.lines = typed, reason, meant, lines
         self.foreign: ForeignWords | None = None
+
+
+class CutValue(MeantWord):
+    """A value cut at a space: the `whole` words in the place of its parts, beside the command's `own` ones."""
+
+    def __init__(self, last: str, rest: Sequence[str], own: Sequence[str]) -> None:
+        from lmtrain.composition.command_line.cut_values import in_a_shell, joined_words  # only to refuse
+
+        self.last, self.rest, self.own = last, " ".join(rest), own
+        self.whole = joined_words(last, rest, own)
+        super().__init__(f"{last} {self.rest}", "a space ends a value", in_a_shell(self.whole))
 
 
 def refuse_foreign_words(words: Sequence[str], *, flags: frozenset[str]) -> None:
@@ -221,10 +229,10 @@ def _refuse_spaces(words: Sequence[str], index: int, last: str) -> None:
         _refuse_apart(word, following[0])
     if following and _is_key(word) and "=" not in following[0] and not following[0].startswith("-"):
         raise MeantWord(f"{word} {following[0]}", "a key and its value are one word", f"{word}={quoted(following[0])}")
-    key, equals, value = last.partition("=")
-    rest = " ".join([word, *_until_override(words[index + 1 :])])
-    if equals and last == words[index - 1]:
-        raise MeantWord(f"{last} {rest}", "a space ends a value", _joined(key, value, rest))
+    cut = [word, *_until_override(words[index + 1 :])]
+    rest = " ".join(cut)
+    if "=" in last and last == words[index - 1]:
+        raise CutValue(last, cut, [*words[: index - 1], *words[index + len(cut) :]])
     if word.startswith("["):
         items = ", ".join(re.split(r"[\s,]+", rest.strip("[], ")))
         raise MeantWord(rest, "a list is the value of a key", f"source=files 'source.paths=[{items}]'")
@@ -269,11 +277,3 @@ def _until_override(words: Sequence[str]) -> list[str]:
     ends = (index for index, word in enumerate(words) if "=" in word or re.match(r"-(?!\d)|~", word))
     stop = next(ends, len(words))
     return [*words[:stop]]
-
-
-def _joined(key: str, value: str, rest: str) -> str:
-    if AMOUNT.fullmatch(value) and UNIT.fullmatch(rest):
-        return f"{key}={value}{rest}"
-    if key == "run.name":
-        return f"{key}={'_'.join([value, *rest.split()])}"
-    return shlex.quote(f"{key}={value} {rest}")

@@ -8,10 +8,11 @@ from typing import Final
 from lmtrain.composition.command_line.arguments import parse_arguments
 from lmtrain.composition.command_line.meant import MeantWord
 from lmtrain.composition.command_line.paths import is_key_of_training
-from lmtrain.composition.planning.tried_answers import tried_refusal
+from lmtrain.composition.planning.tried_answers import tried_meant
 from lmtrain.errors import ConfigurationError
 
 TRAIN: Final = "lmtrain train"
+A_VERB: Final = f"A setting has a verb before it, as in {TRAIN} KEY=VALUE."
 SWEEPS: Final = ("-m", "--multirun")
 
 
@@ -30,9 +31,10 @@ def forgotten_verb(words: Sequence[str]) -> ConfigurationError:
         flags = [flag for flag in arguments.flags if flag in SWEEPS]  # nothing is printed here
         for_each_config(lambda *_: None, replace(arguments, flags=flags), config_name="train")
     except MeantWord as found:
-        wrong = tried_refusal(found.foreign) if found.foreign else found
-        assert isinstance(wrong, MeantWord)
+        wrong = tried_meant(found)
+        if not isinstance(wrong, MeantWord):
+            return ConfigurationError(f"{wrong} {A_VERB}")
         return MeantWord(wrong.typed, wrong.reason, f"{TRAIN} {wrong.meant}", wrong.lines)
     except ConfigurationError as wrong:
-        return ConfigurationError(f"{wrong} A setting has a verb before it, as in {TRAIN} KEY=VALUE.")
+        return ConfigurationError(f"{wrong} {A_VERB}")
     return MeantWord(" ".join(words), "a verb comes first", f"{TRAIN} {shlex.join(words)}")

@@ -11,8 +11,8 @@ from lmtrain.composition.command_line.arguments import parse_arguments
 from lmtrain.composition.command_line.batch_elsewhere import TOKENS
 from lmtrain.composition.command_line.compose import for_each_config
 from lmtrain.composition.command_line.equivalents import NO_VALUE, Together, answered_together
-from lmtrain.composition.command_line.flags import MULTIRUN
-from lmtrain.composition.command_line.meant import ForeignWords
+from lmtrain.composition.command_line.flags import MULTIRUN, parse_flags
+from lmtrain.composition.command_line.meant import CutValue, ForeignWords, MeantWord, is_known_head
 from lmtrain.composition.command_line.paths import is_key_of_training, key_of, without
 from lmtrain.composition.command_line.trials import single
 from lmtrain.composition.parts.schedules import require_ramps_of_budget
@@ -26,11 +26,37 @@ from lmtrain.errors import ConfigurationError, DataError, EnvironmentProblem
 # Where weights come from: perhaps a folder that is still to be made.
 STARTS: Final = ("init_from", "resume")
 OF_A_SEARCH: Final = ("sweep", "hydra", "hydra/sweeper", "hydra/launcher")
-SHOWN: Final = ("--cfg", "-c", "--resolve", "job", "all", "hydra")  # nothing is printed here
 MOST_MENDED: Final = 4  # values of one answer
 NEAREST: Final = "nearest valid: "
 OTHER: Final = re.compile(r"([\w.]+)=(\d[\d.]*(?: or \d[\d.]*)*)")
 ONE: Final = re.compile(r"([\w.]+)=.*" + NEAREST + r"(-?\d[\d.e+-]*)\.?$")
+
+
+def tried_meant(found: MeantWord) -> ConfigurationError:
+    """Return the refusal of a word with an answer that composes."""
+    if isinstance(found, CutValue):
+        return _tried_cut(found)
+    return tried_refusal(found.foreign) if found.foreign else found
+
+
+def _tried_cut(cut: CutValue) -> ConfigurationError:
+    """Return the refusal of a value cut at a space, without its whole where only that does not compose."""
+    is_answer = is_known_head(key_of(cut.last)) and _is_possible([*cut.own, *cut.whole], cut.whole)
+    if not is_answer and _is_possible(cut.own, ()):
+        return ConfigurationError(
+            f"{cut.rest} stands alone behind {cut.last}: a word is KEY=VALUE or GROUP=OPTION; `--help` lists both."
+        )
+    return cut
+
+
+def _is_possible(words: Sequence[str], tried_words: Sequence[str]) -> bool:
+    try:
+        _require_possible(_composed(words), tried_words)
+    except (DataError, EnvironmentProblem):  # of this machine
+        return True
+    except ConfigurationError:
+        return False
+    return True
 
 
 def tried_refusal(foreign: ForeignWords) -> ConfigurationError:
@@ -106,9 +132,9 @@ def _composed(words: Sequence[str]) -> RunConfig:
     """Return the config of the words, of a sweep the first one, without weights that may still be to come."""
     found: list[dict[str, Any]] = []
     kept = without(words, (*STARTS, *OF_A_SEARCH))
-    of_training = [word for word in kept if word not in SHOWN and not _is_of_another_verb(word)]
-    arguments = parse_arguments(of_training)
-    flags = [flag for flag in arguments.flags if flag not in MULTIRUN]
+    arguments = parse_arguments([word for word in kept if not _is_of_another_verb(word)])
+    own = parse_flags([flag for flag in arguments.flags if flag not in MULTIRUN]).config_dir
+    flags = [] if own is None else ["--config-dir", own]  # nothing is printed here, nor swept
     one = replace(arguments, overrides=single(arguments.overrides), flags=flags)
 
     def keep(composed: dict[str, Any], _: object) -> None:

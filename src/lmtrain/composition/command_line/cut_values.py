@@ -1,0 +1,41 @@
+"""A value cut by the shell at a space: with the rest of it as one word, or as paths of a list."""
+
+import re
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from lmtrain.composition.command_line.bare_words import is_place, takes_paths
+from lmtrain.composition.command_line.called_elsewhere import quoted
+from lmtrain.composition.command_line.paths import key_of
+
+AMOUNT: Final = re.compile(r"[\d.]+")
+UNIT: Final = re.compile(r"[A-Za-z]{1,4}")
+PATHS: Final = "source.paths"
+
+
+def joined_words(last: str, rest: Sequence[str], own: Sequence[str]) -> list[str]:
+    """Return the words, not yet quoted, for an override and the words without a key right behind it.
+
+    `own` are the other words of the command.
+    """
+    key, _, value = last.partition("=")
+    whole = " ".join([value, *rest])
+    if AMOUNT.fullmatch(value) and len(rest) == 1 and UNIT.fullmatch(rest[0]):
+        return [f"{key}={value}{rest[0]}"]
+    if key_of(last) == "run.name":
+        return [f"{key}={'_'.join([value, *' '.join(rest).split()])}"]
+    if key_of(last) == PATHS and not Path(whole).exists() and (value.startswith("[") or all(map(is_place, rest))):
+        return [*([] if any(map(takes_paths, own)) else ["source=files"]), _list_of([value, *rest])]
+    return [f"{key}={whole}"]
+
+
+def in_a_shell(words: Sequence[str]) -> str:
+    """Return words as a shell takes them."""
+    return " ".join(shlex.quote(word) if " " in word else quoted(word) for word in words)
+
+
+def _list_of(paths: Sequence[str]) -> str:
+    items = [item for path in paths for item in path.strip("[], ").split(",") if item]
+    return f"{PATHS}=[{','.join(items)}]"

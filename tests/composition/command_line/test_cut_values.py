@@ -1,0 +1,20 @@
+from pathlib import Path
+
+import pytest
+
+from lmtrain.composition.command_line.cut_values import in_a_shell, joined_words
+
+
+def test_a_path_with_a_space_that_is_here_stays_one_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("my notes", "a", "b"):
+        (tmp_path / name).mkdir()
+    assert joined_words("source.paths=my", ["notes"], []) == ["source.paths=my notes"]
+    assert joined_words("source.paths=a", ["b"], []) == ["source=files", "source.paths=[a,b]"]
+    assert joined_words("source.paths=/no/a", ["/no/b"], ["source=files"]) == ["source.paths=[/no/a,/no/b]"]
+    assert joined_words("source.paths=[no,", ["such]"], []) == ["source=files", "source.paths=[no,such]"]
+
+
+def test_answers_are_quoted_for_a_shell() -> None:
+    assert in_a_shell(["source=files", "source.paths=[a,b]"]) == "source=files 'source.paths=[a,b]'"
+    assert in_a_shell(["run.root=my runs"]) == "'run.root=my runs'"
