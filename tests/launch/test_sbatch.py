@@ -44,13 +44,12 @@ def directives(text: str) -> list[str]:
 
 
 def test_the_directives_have_the_config_s_numbers_and_the_queue_s_limits() -> None:
-    text = script(
-        time_seconds=90_061, signal_seconds=120, cpus_per_task=12, directives={"partition": "gpu", "comment": "a b"}
-    )
+    others = {"partition": "gpu", "comment": "a b", "exclusive": ""}
+    text = script(time_seconds=90_061, signal_seconds=120, cpus_per_task=12, directives=others)
     assert directives(text) == [
         *("--job-name=a", "--nodes=2", "--ntasks-per-node=8", "--gpus-per-node=8", "--cpus-per-task=12"),
         *("--time=1-01:01:01", "--signal=USR1@120", "--requeue", "--open-mode=append", "--output='runs/a b/%j.log'"),
-        *("--partition=gpu", "--comment='a b'"),
+        *("--partition=gpu", "--comment='a b'", "--exclusive"),
     ]
     assert "\nsrun --cpus-per-task=12 " in text, "a step does not inherit it"
 
@@ -80,8 +79,9 @@ def test_limits_that_cannot_be_are_refused_with_the_nearest(limits: dict[str, An
 
 def test_a_directive_without_a_value_is_refused() -> None:
     assert read_directives(["a=b=c", "d=e"]) == {"a": "b=c", "d": "e"}
-    with pytest.raises(ConfigurationError, match="--sbatch=exclusive has no value"):
-        read_directives(["exclusive"])
+    assert read_directives(["exclusive"]) == {"exclusive": ""}
+    with pytest.raises(ConfigurationError, match="--sbatch=account has no value"):
+        read_directives(["account"])
 
 
 def test_a_queue_s_refusal_is_told_and_a_machine_without_one_is_refused(

@@ -25,13 +25,13 @@ def queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_what_is_shown_is_what_is_submitted_and_showing_writes_nothing(
     queue: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = [*FLEET, "--time=24h", "source=files", "source.paths=['my notes']"]
+    words = [*FLEET, "--time=24:00:00", "source=files", "source.paths=['my notes']"]
     (queue / "my notes").mkdir()
     before = {*queue.iterdir()}
     assert launch(["slurm", *words, "--dry-run"]) == 0
     shown = capsys.readouterr().out
     assert {*queue.iterdir()} == before
-    assert "--nodes=2\n#SBATCH --ntasks-per-node=8\n#SBATCH --gpus-per-node=8\n" in shown
+    assert "--nodes=2\n#SBATCH --ntasks-per-node=8\n#SBATCH --gpus-per-node=8\n#SBATCH --time=1-00:00:00\n" in shown
     assert launch(["slurm", *words]) == 0
     assert (queue / "submitted").read_text() == shown
     assert "job 12: runs/.launch/a.sbatch, its output runs/.launch/a-12.log" in capsys.readouterr().out
@@ -42,6 +42,10 @@ def test_what_is_shown_is_what_is_submitted_and_showing_writes_nothing(
     [
         (["slrm", *FLEET], r"Did you mean 'slurm'\? Write lmtrain launch slurm cluster=h100_8x"),
         (["cluster=h100_8x"], r"goes to slurm, torchrun, k8s, sky\. Write lmtrain launch slurm cluster=h100_8x$"),
+        (["kubernetes", *FLEET], r"Write lmtrain launch k8s cluster=h100_8x"),
+        (["slurm", *FLEET, "-p", "gpu"], r"^-p gpu is sbatch's; write --sbatch=partition=gpu\.$"),
+        (["sky", *FLEET, "-p", "gpu"], r"^--package gpu .* has no effect"),
+        (["sky", *FLEET, "--gres=gpu:8"], r"^--gres=gpu:8: there is no such flag\. `lmtrain launch sky --help` lists"),
         (["slurm", *FLEET, "--time=soon"], r"--time=soon is not a time"),
         (["torchrun", *FLEET], r"needs --address=HOST"),
         (["torchrun", *FLEET, "--address=n0:x"], r"'x' is no port from 1 to 65535; nearest valid: n0:29500"),

@@ -40,6 +40,8 @@ OWN: Final = {
     **dict.fromkeys(("job-name", "output", "error", "requeue", "no-requeue", "open-mode", "array"), ""),
 }
 
+SWITCHES: Final = ("exclusive", "contiguous", "hold", "overcommit", "oversubscribe", "spread-job")  # without a value
+
 
 @dataclass(frozen=True, kw_only=True)
 class BatchLimits:
@@ -84,7 +86,7 @@ def batch_script(job: NodesJob, limits: BatchLimits, *, python: str, log: Path) 
         "--requeue",
         "--open-mode=append",
         f"--output={shlex.quote(str(log))}",
-        *(f"--{name}={shlex.quote(value)}" for name, value in limits.directives.items()),
+        *(f"--{name}={shlex.quote(value)}" if value else f"--{name}" for name, value in limits.directives.items()),
     ]
     return "\n".join(
         [
@@ -126,7 +128,9 @@ def require_sbatch() -> None:
 
 
 def _require_directive(name: str, value: str) -> None:
-    if not re.fullmatch(r"[a-z][a-z-]+", name) or not re.fullmatch(r"[^\n\r]+", value):
+    if not re.fullmatch(r"[a-z][a-z-]+", name) or not (
+        re.fullmatch(r"[^\n\r]+", value) or (name in SWITCHES and not value)
+    ):
         raise ConfigurationError(f"--sbatch={name}={value} is no long option of sbatch; as in --sbatch=partition=gpu.")
     if name in OWN:
         instead = f"set {OWN[name]} instead" if OWN[name] else "leave it out"
@@ -149,6 +153,6 @@ def read_directives(words: Sequence[str]) -> dict[str, str]:
     """
     pairs = {name: value for name, _, value in (word.partition("=") for word in words)}
     for word in words:
-        if "=" not in word:
+        if "=" not in word and word not in SWITCHES:
             raise ConfigurationError(f"--sbatch={word} has no value; as in --sbatch=partition=gpu.")
     return pairs

@@ -18,6 +18,7 @@ from lmtrain.errors import EXIT_DONE, ConfigurationError, suggest
 from lmtrain.launch import kubernetes, sky
 from lmtrain.launch.nodes import PORT
 from lmtrain.launch.sbatch import SIGNAL_SECONDS, BatchLimits, batch_script, read_directives, require_sbatch, submit
+from lmtrain.launch.sbatch_flags import refuse_flags_of_sbatch, seconds_of_clock
 from lmtrain.launch.yaml_text import to_yaml
 from lmtrain.tracking.atomic_files import write_text
 from lmtrain.verbs.launched_run import launched_run
@@ -38,9 +39,10 @@ def launch(words: list[str], *, program: str = "lmtrain launch") -> int:
         return EXIT_DONE
     target, *rest = words
     if target not in TARGETS:
+        meant = CALLED.get(target, "slurm")
         raise ConfigurationError(
             f"{program} {target}: a launch goes to {', '.join(TARGETS)}.{suggest(target, TARGETS)} Write {program} "
-            f"slurm {shlex.join(words if '=' in target else rest)}".rstrip()
+            f"{meant} {shlex.join(words if '=' in target else rest)}".rstrip()
         )
     return TARGETS[target](rest, f"{program} {target}")
 
@@ -52,16 +54,17 @@ def slurm(words: list[str], program: str) -> int:
     parser.add_argument("--signal-before", default=f"{SIGNAL_SECONDS}s")
     parser.add_argument("--cpus-per-task", type=int)
     parser.add_argument("--sbatch", action="append", default=[])
+    refuse_flags_of_sbatch(words, known=parser.known)
     asked, overrides = parser.taken(words)
     limits = BatchLimits(
-        time_seconds=None if asked.time is None else _seconds(asked.time, "--time"),
+        time_seconds=None if asked.time is None else seconds_of_clock(asked.time) or _seconds(asked.time, "--time"),
         signal_seconds=_seconds(asked.signal_before, "--signal-before"),
         cpus_per_task=asked.cpus_per_task,
         directives=read_directives(asked.sbatch),
     )
     if not asked.dry_run:
         require_sbatch()
-    run = launched_run(overrides, program=program, is_here=True)
+    run = launched_run(overrides, program=program, is_here=True, known_flags=parser.known)
     if run is None:
         return EXIT_DONE
     folder = run.root / SCRIPTS
@@ -85,7 +88,7 @@ def torchrun(words: list[str], program: str) -> int:
     parser.add_argument("--node-rank", type=int)
     asked, overrides = parser.taken(words)
     host, port = _address(asked.address)
-    run = launched_run(overrides, program=program, is_here=True)
+    run = launched_run(overrides, program=program, is_here=True, known_flags=parser.known)
     if run is None:
         return EXIT_DONE
     ranks = range(run.job.num_nodes)
@@ -117,7 +120,7 @@ def k8s(words: list[str], program: str) -> int:
     for flag, value in (("--image=NAME, with lmtrain in it", asked.image), ("--claim=NAME, of a volume", asked.claim)):
         if not value:
             raise ConfigurationError(f"{program} needs {flag}.")
-    run = launched_run(overrides, program=program, is_here=False)
+    run = launched_run(overrides, program=program, is_here=False, known_flags=parser.known)
     if run is None:
         return EXIT_DONE
     objects = kubernetes.objects(run.job, image=asked.image, claim=asked.claim)
@@ -126,8 +129,9 @@ def k8s(words: list[str], program: str) -> int:
 
 def skypilot(words: list[str], program: str) -> int:
     """Print the task for `sky launch`."""
-    asked, overrides = _parser(program).taken(words)
-    run = launched_run(overrides, program=program, is_here=False)
+    parser = _parser(program)
+    asked, overrides = parser.taken(words)
+    run = launched_run(overrides, program=program, is_here=False, known_flags=parser.known)
     if run is None:
         return EXIT_DONE
     task = sky.task(run.job)
@@ -140,6 +144,8 @@ TARGETS: Final[dict[str, Callable[[list[str], str], int]]] = {
     "k8s": k8s,
     "sky": skypilot,
 }
+
+CALLED: Final = {"kubernetes": "k8s", "kubectl": "k8s", "skypilot": "sky", "local": "torchrun", "elastic": "torchrun"}
 
 
 def _tell(asked: argparse.Namespace, text: str, values: Mapping[str, Any]) -> int:

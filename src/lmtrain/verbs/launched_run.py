@@ -1,11 +1,13 @@
 """The run of a launch's command line, checked as far as a machine without training can."""
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from lmtrain.composition.command_line.arguments import parse_arguments
+from lmtrain.composition.command_line.flags import parse_flags
 from lmtrain.errors import ConfigurationError
 from lmtrain.launch.nodes import NodesJob
 from lmtrain.tracking.redacting.redaction import redact_override
@@ -26,10 +28,12 @@ class LaunchedRun:
     root: Path
 
 
-def launched_run(words: list[str], *, program: str, is_here: bool) -> LaunchedRun | None:
+def launched_run(
+    words: list[str], *, program: str, is_here: bool, known_flags: Sequence[str] = ()
+) -> LaunchedRun | None:
     """Compose a command line, check it as `plan` does, and return its run; None where only the config is asked for.
 
-    `is_here`: the nodes see this machine's files, and so typed paths are looked at.
+    `is_here`: the nodes see this machine's files, and so typed paths are looked at. `known_flags`: the launch's own.
 
     Raises:
         ConfigurationError: A wrong word, a sweep, a secret, or nodes unlike the cluster's.
@@ -38,6 +42,7 @@ def launched_run(words: list[str], *, program: str, is_here: bool) -> LaunchedRu
     for word in words:
         _require_no_secret(word)
     arguments = parse_arguments(words)
+    parse_flags(arguments.flags, program=program, others=known_flags)
     from lmtrain.composition.command_line.compose import for_each_config
 
     found: list[tuple[dict[str, Any], Choices]] = []

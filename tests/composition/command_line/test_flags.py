@@ -22,6 +22,10 @@ def test_flags_are_read_in_both_spellings() -> None:
         (["--cfg", "jobs"], "job"),
         (["--lr", "1e-3"], "--lr"),
         (["-m", "--cfg", "job"], "Only one of"),
+        (["-p", "gpu"], "--package gpu (-p) has no effect"),
+        (["--resolve"], "--resolve has no effect without --cfg job"),
+        (["--hydra-help"], "--hydra-help: there is no such flag. `lmtrain train --help`"),
+        (["--partition=gpu"], "--partition=gpu: there is no such flag. `lmtrain train --help`"),  # no near one
     ],
 )
 def test_other_flags_are_refused_with_what_to_type(words: list[str], part: str) -> None:

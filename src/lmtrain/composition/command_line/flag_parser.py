@@ -91,5 +91,6 @@ def _near(flag: str, known: Sequence[str]) -> list[str]:
     """Return the nearest flag: by its letters, or the only one with its words among others."""
     words = {word for word in flag.strip("-").split("-") if len(word) > 1}
     with_words = [name for name in known if words and words <= set(name.strip("-").split("-"))]
-    by_letters = difflib.get_close_matches(flag, [name for name in known if name.startswith("--")], n=1, cutoff=0.6)
+    letters = [name.removeprefix("--") for name in known if name.startswith("--")]
+    by_letters = [f"--{name}" for name in difflib.get_close_matches(flag.strip("-"), letters, n=1, cutoff=0.6)]
     return with_words if len(with_words) == 1 else by_letters

@@ -4,7 +4,7 @@ Hydra's own entry point is not used for runs: it instantiates the nodes under `h
 launchers), past every allow-list.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -41,17 +41,19 @@ class Flags:
     config_dir: str | None = None
 
 
-def parse_flags(words: Sequence[str]) -> Flags:
-    """Take the flags of a command line apart.
+def parse_flags(words: Sequence[str], *, program: str = "lmtrain train", others: Sequence[str] = ()) -> Flags:
+    """Take the flags of a command line apart; `others` are those that its program has besides.
 
     Raises:
         ConfigurationError: An unknown flag, an unsupported one, or two at odds.
     """
-    parser = _parser()
+    parser = _parser(program, others)
     found: dict[str, Any] = vars(parser.parse_args([*words]))
     for flag, instead in INSTEAD.items():
         if found[flag.lstrip("-").replace("-", "_")] is not None:
             raise ConfigurationError(f"{flag} is not offered here: {instead}.")
+    if not found["cfg"]:
+        _refuse_unshown(found)
     if found["multirun"] and found["cfg"]:
         raise ConfigurationError("Only one of --multirun and --cfg can be: a sweep has many configs; leave -m out.")
     return Flags(
@@ -61,6 +63,17 @@ def parse_flags(words: Sequence[str]) -> Flags:
         resolve=found["resolve"],
         config_dir=found["config_dir"],
     )
+
+
+def _refuse_unshown(found: Mapping[str, Any]) -> None:
+    """Refuse the flags of --cfg without it."""
+    if found["package"] is not None:
+        raise ConfigurationError(
+            f"--package {found['package']} (-p) has no effect: it is the part of the config that --cfg job prints; "
+            f"leave it out. A queue's partition is `lmtrain launch slurm` with --sbatch=partition={found['package']}."
+        )
+    if found["resolve"]:
+        raise ConfigurationError("--resolve has no effect without --cfg job, which prints the config; leave it out.")
 
 
 def known_flags() -> frozenset[str]:
@@ -73,8 +86,8 @@ def has_own_folder(words: Sequence[str]) -> bool:
     return any(word.partition("=")[0] in OWN_FOLDER for word in words)
 
 
-def _parser() -> FlagParser:
-    parser = FlagParser(prog="lmtrain train", add_help=False, allow_abbrev=False, more=OF_VERBS)
+def _parser(program: str = "lmtrain train", others: Sequence[str] = ()) -> FlagParser:
+    parser = FlagParser(prog=program, add_help=False, allow_abbrev=False, more=(*OF_VERBS, *others))
     parser.add_argument("-m", "--multirun", action="store_true")
     parser.add_argument("-c", "--cfg", choices=("job", "hydra", "all"))
     parser.add_argument("-p", "--package")
