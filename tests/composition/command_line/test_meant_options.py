@@ -47,6 +47,7 @@ def test_an_amount_is_a_key_of_the_budget_alone() -> None:
 def test_a_mistyped_letter_comes_before_a_shorter_name() -> None:
     known = ("llama_tiny", "llama_3_1_8b", "tokens", "tokens_per_parameter")
     assert options_meant("model", "llama_3_1_8", known) == ["llama_3_1_8b"]
+    assert options_meant("model", "llama_31_8b", known) == ["llama_3_1_8b"]
     assert options_meant("budget", "tokens_per_paramteer", known) == ["tokens_per_parameter"]
 
 

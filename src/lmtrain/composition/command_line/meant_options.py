@@ -53,6 +53,7 @@ CALLED_OPTIONS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
         **dict.fromkeys(("context_parallel", "cp", "ring", "ulysses", "alst", "sequence_parallel", "sp"), ("context",)),
         "pp": ("pipeline",),
         "dp": ("ddp",),
+        "sdp": ("fsdp", "ddp"),
         "data_parallel": ("ddp",),
     },
     "attention": {
@@ -126,6 +127,7 @@ def options_meant(group: str, option: str, known: Iterable[str]) -> list[str]:
     called = [name for name in (word, *elsewhere.get(word, ())) if name in known]
     if word in OFF and not called:
         called = [name for name in ("none",) if name in known]
+    called = called or [name for name in known if name.replace("_", "") == word.replace("_", "")]
     made_of_it = called or [name for name in known if word in name.split("_")] or _of_its_parts(word, known)
     begun = [name for name in (*known, *elsewhere) if word.startswith(f"{name}_")]
     if made_of_it or not begun or word in NO_OPTION.get(group, {}):

@@ -2,6 +2,7 @@
 
 import difflib
 import os
+import re
 import shlex
 import sys
 from collections.abc import Generator, Sequence
@@ -26,6 +27,8 @@ HF, PEFT = "hf", "peft"  # of `lmtrain import`
 TO_IMPORT: Final = {ADAPTER_CONFIG: PEFT, CONFIG: HF}
 TOOLS: Final = {HF: "transformers", PEFT: "PEFT"}
 IMPORTED: Final = "runs/base"  # as the documentation calls it
+HUB_NAME: Final = re.compile(r"(?!runs/)\w[\w.-]*/[\w.-]+")
+ANY_RUN: Final = Path("runs/NAME")
 MOST_TRIED: Final = 20  # names like the typed one, until one is a run
 
 
@@ -121,6 +124,9 @@ def _not_a_source(path: Path, *, key: str, takes_imports: bool) -> Configuration
     if is_imported(path):
         kinds = "an imported folder, and only a run or a checkpoint of one is read here"
     nearest = _nearest_run(path, takes_imports=takes_imports)
+    if takes_imports and HUB_NAME.fullmatch(str(path)) and not path.parent.exists() and nearest == ANY_RUN:
+        commands = f"`hf download {path} --local-dir base` and `lmtrain import hf base {IMPORTED}`"
+        return ConfigurationError(f"{key}={path} is {kinds}; of a name on the hub: {commands}, then {key}={IMPORTED}.")
     return ConfigurationError(f"{key}={path} is {kinds}; nearest valid: {nearest}.")
 
 
@@ -134,7 +140,7 @@ def _nearest_run(path: Path, *, takes_imports: bool) -> Path:
             _job_file(other).is_file() or (takes_imports and is_imported(other))
         ):
             return other
-    return Path("runs/NAME")
+    return ANY_RUN
 
 
 def _job_file(run: Path) -> Path:
