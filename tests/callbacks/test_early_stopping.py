@@ -52,6 +52,13 @@ def test_a_run_ends_where_validations_get_no_better(make_run, settings, values, 
     assert run.saved_steps()[-1] == last_step
 
 
+def test_before_the_validation_in_the_list_it_ends_the_run_a_step_later(make_run):
+    run = make_run(steps=6)
+    stopping = EarlyStopping(patience=2, context=run.context)
+    validation = Scripted([9, 8, 8, 8, 7, 7, 7], context=run.context)
+    assert run.fit(TokenBudget(context=run.context), stopping, validation).global_step == 4
+
+
 def test_scores_of_other_bytes_are_judged_anew(make_run):
     run = make_run(steps=6)
     reads_more = AtStep(2, lambda _: setattr(run.context.scores, "num_bytes", 9))

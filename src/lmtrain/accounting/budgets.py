@@ -142,20 +142,21 @@ def limits_of(budget: Budget) -> dict[str, float]:
 
 def first_limit_line(budget: Budget, horizon: Horizon) -> str | None:
     """Return the deciding limit of several, in words; None of a single one."""
-    shown = _shown(limits_of(budget))
+    shown = limit_words(limits_of(budget))
     others = [word for name, word in shown.items() if name != horizon.limited_by]
     if not others or horizon.limited_by not in shown:
         return None
     return f"{shown[horizon.limited_by]} ends the run before {' and '.join(others)}"
 
 
-def _shown(limits: dict[str, float]) -> dict[str, str]:
+def limit_words(limits: dict[str, float]) -> dict[str, str]:
+    """Return the words for limits, by their names."""
     return {name: f"budget.{name}={format_quantity(value)}" for name, value in limits.items()}
 
 
 def _tokens_of_an_epoch(limits: dict[str, float], epoch_tokens: int | None) -> int:
     if "epochs" in limits and not epoch_tokens:
-        others = [word for name, word in _shown(limits).items() if name != "epochs"]
+        others = [word for name, word in limit_words(limits).items() if name != "epochs"]
         fix = f"{' and '.join(others)} without budget.epochs" if others else "budget.tokens"
         raise ConfigurationError(
             f"budget.epochs={limits['epochs']:g} needs the number of training tokens, not known before the data is "

@@ -10,6 +10,7 @@ from typing_extensions import override
 from lmtrain.accounting.options.parts import CallbackFacts
 from lmtrain.errors import ConfigurationError
 from lmtrain.training.context import RunContext
+from lmtrain.training.loop.steps import is_step_end
 
 _LOG = logging.getLogger(__name__)
 
@@ -19,7 +20,7 @@ class EarlyStopping(pl.Callback):
 
     `metric` is one of the validation's, all better when lower; a non-finite value is no better. At `stop_at`
     or below the run stops at once: the goal is reached. The checkpoint callback saves the last step, and a resumed run
-    counts on from there. It belongs behind `validation` in the list.
+    counts on from there. Before `validation` in the list it acts one step later.
 
     Raises: ConfigurationError for a patience below 1, a negative `min_delta`, an unknown metric.
     """
@@ -59,7 +60,7 @@ class EarlyStopping(pl.Callback):
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        if self._context.scores.step == trainer.global_step:
+        if is_step_end(trainer, batch_idx):  # listed before the validation, it judges a step later
             self._judge()
             self._stop_if_over(trainer)
 

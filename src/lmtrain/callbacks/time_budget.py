@@ -6,6 +6,7 @@ from typing import Any, Final
 import lightning.pytorch as pl
 from typing_extensions import override
 
+from lmtrain.accounting.options.parts import CallbackFacts
 from lmtrain.training.context import RunContext
 from lmtrain.training.loop.step_interval import StepInterval
 from lmtrain.training.loop.steps import is_step_end
@@ -68,3 +69,8 @@ class TimeBudget(pl.Callback):
     def _follow(self, trainer: pl.Trainer, module: pl.LightningModule, steps: int) -> None:
         assert isinstance(module, CausalLMModule)
         self._last_step.steps = module.total_steps = max(1, int(trainer.strategy.broadcast(steps)))
+
+
+def time_budget_facts() -> CallbackFacts:
+    """Move the last step to the budget of time."""
+    return CallbackFacts(keeps_time=True)

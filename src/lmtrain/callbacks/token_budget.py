@@ -5,6 +5,7 @@ from typing import Any
 import lightning.pytorch as pl
 from typing_extensions import override
 
+from lmtrain.accounting.options.parts import CallbackFacts
 from lmtrain.errors import ConfigurationError
 from lmtrain.training.context import RunContext
 
@@ -38,3 +39,8 @@ class TokenBudget(pl.Callback):
     def _stop_if_spent(self, trainer: pl.Trainer) -> None:
         if trainer.global_step >= self._last_step.steps:
             trainer.should_stop = True
+
+
+def token_budget_facts() -> CallbackFacts:
+    """End the run."""
+    return CallbackFacts(ends_at_budget=True)

@@ -1,9 +1,10 @@
 import pytest
 
 from lmtrain.composition.command_line.compose import compose_config
-from lmtrain.composition.planning.callbacks import callback_facts
+from lmtrain.composition.planning.callbacks import callback_facts, require_end
 from lmtrain.composition.run_config import read_config
 from lmtrain.errors import ConfigurationError
+from tests.configs import config_of
 
 
 def facts_of(*words):
@@ -22,3 +23,44 @@ def test_callbacks_say_what_they_keep_and_read():
 def test_a_setting_of_the_wrong_type_is_refused_by_its_key():
     with pytest.raises(ConfigurationError, match=r"callbacks\.checkpoint\.keep_last"):
         facts_of("callbacks.checkpoint.keep_last=[]")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            ["callbacks=[early_stopping,validation]", "budget.tokens=20K"],
+            r"callbacks=\[early_stopping,validation\] has nothing that ends the run at budget.tokens=20.0K; nearest "
+            r"valid: 'callbacks=\[default,early_stopping\]', which has callbacks.token_budget\.",
+        ),
+        (["callbacks=step_log"], r"callbacks=step_log has nothing .*valid: 'callbacks=\[default\]', which"),
+        (
+            ["budget=none", "budget.steps=3", "budget.hours=1", "~callbacks.token_budget"],
+            r"~callbacks.token_budget leaves nothing that ends the run at budget.steps=3 or budget.hours=1; nearest "
+            r"valid: without this word\.",
+        ),
+        (["callbacks.checkpoint=null", "callbacks.token_budget=null"], r"^callbacks.token_budget=null leaves nothing"),
+        (
+            ["budget=none", "budget.steps=3", "budget.hours=1", "callbacks=[token_budget]"],
+            r"has nothing that ends the run at budget.hours=1; .*, which has callbacks.time_budget\.",
+        ),
+        (["budget.hours=1", "callbacks.time_budget=null"], r"^callbacks.time_budget=null leaves .* at budget.hours=1;"),
+    ],
+)
+def test_callbacks_that_never_end_the_run_are_refused(words: list[str], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        require_end(config_of(*words), words)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        [],
+        ["callbacks=[step_log,token_budget]"],
+        ["callbacks=[default,early_stopping]", "callbacks.checkpoint=null", "~callbacks.graceful_stop"],
+        ["~callbacks.time_budget"],
+        ["budget.hours=1", "callbacks=[time_budget,token_budget]"],
+    ],
+)
+def test_other_callbacks_may_go(words: list[str]) -> None:
+    require_end(config_of(*words), words)

@@ -85,6 +85,7 @@ class CallbackFacts:
     `reads` is held-out text; `needs_passes`: it acts on another callback's reads during the run. `num_kept`
     checkpoints stay on disk; states from `snapshot_from_bytes` on are copied before they are written. Checkpoints come
     every `saves_every_seconds`, None: not by the clock. `answers_spikes`: it ends a run after one, or takes it back.
+    `ends_at_budget`: it ends a run at its last step; `keeps_time`: it moves that step under a budget of time.
     """
 
     group: ClassVar[str] = "callbacks"
@@ -96,6 +97,8 @@ class CallbackFacts:
     snapshot_from_bytes: int | None = None
     saves_every_seconds: float | None = None
     answers_spikes: bool = False
+    ends_at_budget: bool = False
+    keeps_time: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

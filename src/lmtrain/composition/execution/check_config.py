@@ -6,6 +6,7 @@ from typing import Any, Final
 from lmtrain.composition.command_line.paths import key_of
 from lmtrain.composition.execution.typed_places import refuse_places
 from lmtrain.composition.nodes.check import REPEATS, check_node, refuse_foreign
+from lmtrain.composition.planning.callbacks import require_end
 from lmtrain.composition.rules.given import require_given
 from lmtrain.composition.rules.passes import require_passes
 from lmtrain.composition.rules.tokenizer_size import require_size_for_model
@@ -27,6 +28,7 @@ def refuse_early(values: Mapping[str, Any], *, allowed: Sequence[str], typed: Se
     refuse_foreign(values, allowed=allowed)
     config = read_config(values, allowed=allowed)
     require_passes(config)
+    require_end(config, typed)
     from lmtrain.composition.rules.adapters import require_trained_weights  # not for --cfg
     from lmtrain.composition.rules.conversations import require_conversations
 

@@ -1,6 +1,10 @@
-"""The callbacks of a config, for plans: the facts of each."""
+"""The callbacks of a config: the facts of each, and what a run needs of them."""
 
+from collections.abc import Callable, Iterable, Sequence
+
+from lmtrain.accounting.budgets import limit_words, limits_of
 from lmtrain.accounting.options.parts import CallbackFacts
+from lmtrain.composition.command_line.paths import key_of
 from lmtrain.composition.nodes.facts import facts_of
 from lmtrain.composition.nodes.node import Node
 from lmtrain.composition.run_config import RunConfig
@@ -37,3 +41,39 @@ def require_watch(config: RunConfig) -> None:
             f"spikes.then={spikes.then} has no effect without callbacks.training_health, which answers spikes; nearest "
             "valid: the default callbacks."
         )
+
+
+def require_end(config: RunConfig, typed: Sequence[str]) -> None:
+    """Refuse callbacks of a run without end; `typed` are the words of the command.
+
+    Raises:
+        ConfigurationError: None ends the run at its budget, or none follows the clock under a budget of time.
+    """
+    facts = callback_facts(config)
+    if not any(each.ends_at_budget for each in facts):
+        limits = limit_words(limits_of(config.budget))
+        raise _endless(config, typed, limits.values(), lacking=lambda each: each.ends_at_budget)
+    of_time = {name: value for name, value in (("hours", config.budget.hours), ("usd", config.budget.usd)) if value}
+    if of_time and not any(each.keeps_time for each in facts):
+        raise _endless(config, typed, limit_words(of_time).values(), lacking=lambda each: each.keeps_time)
+
+
+def _endless(
+    config: RunConfig, typed: Sequence[str], limits: Iterable[str], *, lacking: Callable[[CallbackFacts], bool]
+) -> ConfigurationError:
+    """Name the word that took the end away, and the nearest one with it."""
+    from lmtrain.composition.command_line.group_options import beside_ordinary, file_values  # where one is wrong alone
+
+    def says(name: str) -> bool:
+        facts = facts_of(file_values(f"callbacks={name}")[name], CallbackFacts)
+        return facts is not None and lacking(facts)
+
+    keys = [f"callbacks.{name}" for name in file_values("callbacks=default")["defaults"] if says(name)]
+    told = f"nothing that ends the run at {' or '.join(limits)}"
+    removed = next((word for word in typed if key_of(word) in keys), None)
+    if removed is not None:
+        return ConfigurationError(f"{removed} leaves {told}; nearest valid: without this word.")
+    chosen = next((word for word in reversed(typed) if key_of(word) == "callbacks"), "callbacks")
+    return ConfigurationError(
+        f"{chosen} has {told}; nearest valid: {beside_ordinary(config.callbacks)}, which has {' and '.join(keys)}."
+    )

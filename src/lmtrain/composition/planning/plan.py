@@ -20,6 +20,7 @@ from lmtrain.composition.parts.schedules import require_ramps_fit
 from lmtrain.composition.planning.auto_recompute import with_recompute
 from lmtrain.composition.planning.auto_strategy import with_strategy
 from lmtrain.composition.planning.calibration import peak_here
+from lmtrain.composition.planning.callbacks import require_end
 from lmtrain.composition.planning.disk_guard import planned_checkpoints
 from lmtrain.composition.planning.evaluation import validated_split
 from lmtrain.composition.planning.fit_setting import fit_setting
@@ -72,6 +73,7 @@ def planned_runs(words: list[str], *, check: Callable[[RunConfig], object] = lam
     def task(composed: dict[str, Any], choices: Choices) -> None:
         refuse_foreign(composed, allowed=arguments.allowed_targets)
         config = read_config(composed, allowed=arguments.allowed_targets)
+        require_end(config, choices.overrides)
         require_given(composed)
         refuse_typed(config, choices.overrides)
         require_settings(config)

@@ -1,7 +1,6 @@
 """A run's validations, and the callbacks in need of them."""
 
 from lmtrain.accounting.options.parts import CallbackFacts
-from lmtrain.composition.command_line.group_options import beside_ordinary
 from lmtrain.composition.nodes.facts import facts_of
 from lmtrain.composition.run_config import RunConfig
 from lmtrain.errors import ConfigurationError
@@ -23,6 +22,8 @@ def require_passes(config: RunConfig) -> None:
     if not in_need:
         return
     if not readers:
+        from lmtrain.composition.command_line.group_options import beside_ordinary  # where one is wrong alone
+
         raise ConfigurationError(
             f"{in_need[0]} acts on validations and there are none; nearest valid: {beside_ordinary(config.callbacks)}, "
             "which has callbacks.validation."
