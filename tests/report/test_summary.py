@@ -7,6 +7,7 @@ from lmtrain.accounting.observed.time_accounts import TimeBalance
 from lmtrain.report.run_facts import HeldOutScore, RunFacts, read_run
 from lmtrain.report.summary import print_summary, printable, summarize
 from lmtrain.report.unkept_best import UnkeptBest
+from lmtrain.tracking.fork import Fork
 from lmtrain.training.checkpointing.checkpoints import CheckpointFacts
 
 HELD_OUT = HeldOutScore(
@@ -106,6 +107,29 @@ def test_it_names_the_checkpoint_the_mlflow_run_and_the_next_commands(summary):
         "lmtrain ui",
     ):
         assert f"  {command}\n" in text
+
+
+def test_a_run_like_a_fork_begins_where_the_fork_did(summary, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    start = tmp_path / "runs/base/checkpoints/step_00000009"
+    start.mkdir(parents=True)
+    fork = replace(FACTS, fork=Fork(checkpoint=start, step=9))
+    lr, tail = "optimizer.lr=0.0125,0.025,0.05", ("schedule=cooldown", "budget.tokens=1M", "budget.tokens=1.5M")
+    for typed, said in (
+        ("resume=runs/base/checkpoints/step_00000009", "resume=runs/base/checkpoints/step_00000009"),
+        ("resume=runs/base", "resume=runs/base"),
+        ("resume=auto", f"resume={start}"),
+        ("seed=3", f"seed=3 resume={start}"),
+    ):
+        text = summary(replace(fork, overrides=(*tail, typed)))
+        assert f"  python train.py -m schedule=cooldown budget.tokens=1.5M {said} {lr}\n" in text
+        own = "seed=3 " if typed == "seed=3" else ""
+        assert f"  python train.py schedule=cooldown {own}run.name=cat budget.tokens=3.0M\n" in text, "by its fork.json"
+        assert "my/notes" not in text
+    start.rmdir()
+    assert "learning rates" not in summary(fork), "nothing to begin with"
+    own = summary(replace(FACTS, overrides=("resume=runs/cat/checkpoints/step_00000009", "run.name=cat")))
+    assert f"  python train.py -m {lr}\n" in own
 
 
 def test_code_allowed_in_the_command_is_allowed_in_the_next_ones(summary):

@@ -18,7 +18,7 @@ from lmtrain.report.run_speeds import logged_speed, speeds
 from lmtrain.report.unkept_best import UnkeptBest, unkept_best
 from lmtrain.storage import foreign_json
 from lmtrain.tracking.atomic_files import read_json
-from lmtrain.tracking.fork import read_fork
+from lmtrain.tracking.fork import Fork, read_fork
 from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.run_log import Point, furthest, newest, read_points
 from lmtrain.tracking.settled_status import settled_status
@@ -89,6 +89,7 @@ class RunFacts:
     time: TimeBalance = field(default_factory=TimeBalance)
     speeds: Mapping[str, float | None] = field(default_factory=dict[str, float | None])
     own: OwnSteps = field(default_factory=OwnSteps)
+    fork: Fork | None = None  # its start in another run
     skipped_steps: int = 0
     unkept_best: UnkeptBest | None = None  # a validation better than at all of them
     program: str = "python train.py"
@@ -103,12 +104,11 @@ def read_run(folder: Path) -> RunFacts:
     """Read a run's folder; a missing file leaves its facts open."""
     points = list(read_points(folder / "metrics.jsonl")) if (folder / "metrics.jsonl").exists() else []
     plan, status = read_json(folder / "plan.json"), read_json(folder / "status.json")
-    checkpoints, job = list_checkpoints(folder / "checkpoints"), newest_job(folder)
+    checkpoints, job, fork = list_checkpoints(folder / "checkpoints"), newest_job(folder), read_fork(folder)
     last, settled = furthest(points), settled_status(folder)
     attempts = read_attempts(folder, is_running=settled is not None and settled.status == "RUNNING")
-    speed = logged_speed(folder, points, attempts)
+    speed, own = logged_speed(folder, points, attempts), own_steps(plan, attempts, fork)
     spent, of_steps = balance(attempts), speed.tokens_per_second if speed else None
-    own = own_steps(plan, attempts, read_fork(folder))
     (budget_key, planned), budgets = _budget(plan), _typed_budgets(job.get("config", {}))
     return RunFacts(
         folder=folder,
@@ -134,6 +134,7 @@ def read_run(folder: Path) -> RunFacts:
         time=spent,
         speeds=speeds(own.tokens, spent, of_steps=of_steps),
         own=own,
+        fork=fork,
         skipped_steps=int(newest(points, "train/skipped_steps") or 0),
         program=str(job.get("program", RunFacts.program)),
         config_dir=found if isinstance(found := job.get("config_dir"), str) else None,
@@ -167,10 +168,11 @@ def _lr_to_type(config: dict[str, Any]) -> float | None:
 def command(facts: RunFacts, *replaced: str, sweep: bool = False) -> str:
     """Return this run's command line with some words replaced: NAME=VALUE, or NAME= to leave it out.
 
-    A name's own keys are replaced with it.
+    A name's own keys are replaced with it; of a key typed twice the last word is kept, which is in force.
     """
     keys = tuple(f"{word.partition('=')[0]}." for word in replaced)
-    kept = [word for word in facts.overrides if not f"{word.partition('=')[0].lstrip('+~')}.".startswith(keys)]
+    in_force = {word.partition("=")[0]: word for word in facts.overrides}.values()
+    kept = [word for word in in_force if not f"{word.partition('=')[0].lstrip('+~')}.".startswith(keys)]
     flags = [*(["-m"] if sweep else []), *kept_flags(config_dir=facts.config_dir, allowed=facts.allowed)]
     words = [*facts.program.split(), *flags, *kept]
     return shlex.join([*words, *(word for word in replaced if not word.endswith("="))])

@@ -25,6 +25,7 @@ from lmtrain.training.checkpointing.checkpoints import CheckpointFacts
 
 SAMPLE_LINES = 14
 NUM_KINDS_OF_TIME = 4
+OF_TEXT = ("source", "data", "init_from")  # groups and keys of a run on a text of its own
 ROUNDED_UP = frozenset({"budget.epochs", "budget.tokens_per_parameter", "budget.flops"})  # twice may be one step too
 
 
@@ -149,21 +150,31 @@ def _named_checkpoints(facts: RunFacts) -> list[tuple[str, CheckpointFacts]]:
 
 
 def _next_commands(facts: RunFacts) -> list[Text]:
-    anew = ("run.name=", "resume=")
     onward = _onward(facts)
     commands = [(what, command(facts, f"run.name={facts.name}", "resume=", *budget)) for what, budget in onward]
     if facts.last is not None:
         allowed = kept_flags(config_dir=None, allowed=facts.allowed)
         commands.append(("talk to it", shlex.join(["lmtrain", "chat", str(facts.folder), *allowed])))
-    if facts.lr is not None:
+    if facts.lr is not None and (facts.fork is None or facts.fork.checkpoint.exists()):
         sweep = f"optimizer.lr={facts.lr / 2:g},{facts.lr:g},{facts.lr * 2:g}"
-        commands.append(("try three learning rates", command(facts, *anew, sweep, sweep=True)))
-    if not any(word.lstrip("+").startswith(("source", "data", "init_from")) for word in facts.overrides):
+        commands.append(("try three learning rates", command(facts, "run.name=", _start(facts), sweep, sweep=True)))
+    is_bound = facts.fork is not None  # a fork goes on with the text of the run that it left
+    if not is_bound and not any(word.lstrip("+").startswith(OF_TEXT) for word in facts.overrides):
         own_text = ("source=files", "source.paths=[my/notes]")
-        commands.append(("learn your own text", command(facts, *anew, *own_text)))
+        commands.append(("learn your own text", command(facts, "run.name=", "resume=", *own_text)))
     words = ["lmtrain", "ui" if facts.mlflow_run_id else "ls", *([facts.root] if facts.root != RunFacts.root else [])]
     commands.append(("see all runs", shlex.join(words)))
     return [line for what, words in commands for line in (Text(f"  # {what}", style="dim"), Text(f"  {words}"))]
+
+
+def _start(facts: RunFacts) -> str:
+    """Return the word for the start of another run like this one: a fork's is where it left its first run."""
+    if facts.fork is None:
+        return "resume="
+    starts = (facts.fork.checkpoint, *facts.fork.checkpoint.parents[1:2])
+    typed = [word for word in facts.overrides if word.startswith("resume=")]
+    is_start = typed and Path(typed[-1].partition("=")[2]).resolve() in starts
+    return typed[-1] if is_start else f"resume={facts.fork.checkpoint}"
 
 
 def _onward(facts: RunFacts) -> list[tuple[str, list[str]]]:
