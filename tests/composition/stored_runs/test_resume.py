@@ -62,6 +62,27 @@ def test_a_path_without_a_checkpoint_is_refused(tmp_path: Path, resume: str, mon
         find_checkpoint(resuming(tmp_path, resume))
 
 
+@pytest.mark.parametrize(
+    ("resume", "why", "nearest"),
+    [
+        ("dog/checkpoints/step_00000030", "not there: never saved, or removed by .*keep_last", 20),
+        ("dog/checkpoints/step_00000010", "not there", 9),
+        ("dog/checkpoints/latest", "not there", 59),
+        ("dog/checkpoints", "no checkpoint", 59),
+    ],
+)
+def test_a_checkpoint_that_is_gone_names_those_kept(
+    tmp_path: Path, resume: str, why: str, nearest: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for step in (9, 20, 59):
+        save(Path("dog"), step)
+    kept = "dog has step_00000009, step_00000020, step_00000059"
+    fix = f"nearest valid: resume=dog/checkpoints/step_{nearest:08d}\\."
+    with pytest.raises(ConfigurationError, match=f"resume={resume} is {why}.*; {kept}; {fix}"):
+        find_checkpoint(resuming(tmp_path, resume))
+
+
 @pytest.mark.faults
 @pytest.mark.parametrize("resume", ["auto", "must", "cat"])
 def test_a_damaged_checkpoint_is_passed_over_aloud(

@@ -4,16 +4,20 @@ A fork is a run of its own: it takes weights, optimizer state and place in the d
 and leaves that run as it is. `fork.json` in its folder remembers where it began, so that the same command goes on.
 """
 
+import re
 from pathlib import Path
+from typing import Final
 
 from lmtrain.composition.stored_runs.checkpoint_source import newest_whole_aloud
 from lmtrain.composition.stored_runs.job import Job
 from lmtrain.errors import ConfigurationError
 from lmtrain.tracking.fork import Fork, read_fork, write_fork
 from lmtrain.tracking.sweep_file import NAME as SWEEP_FILE
-from lmtrain.training.checkpointing.checkpoints import CheckpointFacts, read_facts
+from lmtrain.training.checkpointing.checkpoints import CheckpointFacts, list_checkpoints, read_facts
 
 WAYS_TO_GO_ON = ("auto", "must", "never")  # `resume` is one of them, or a path
+CHECKPOINTS: Final = "checkpoints"  # a run's folder of them
+MOST_NAMED: Final = 4  # checkpoints in one message
 
 
 def find_checkpoint(job: Job) -> CheckpointFacts | None:
@@ -79,7 +83,7 @@ def is_own(facts: CheckpointFacts, run_folder: Path) -> bool:
 
 def _checkpoint_at(path: Path) -> CheckpointFacts:
     facts = read_facts(path)
-    if facts is None and (path / "checkpoints").is_dir():
+    if facts is None and (path / CHECKPOINTS).is_dir():
         facts = _newest(path)
     if facts is None:
         raise no_checkpoint(path)
@@ -92,7 +96,7 @@ def require_begun(run_folder: Path) -> None:
     Raises:
         ConfigurationError: There is none.
     """
-    if not any((run_folder / "checkpoints").glob("step_*")) and read_fork(run_folder) is None:
+    if not any((run_folder / CHECKPOINTS).glob("step_*")) and read_fork(run_folder) is None:
         raise no_run_to_go_on(run_folder)
 
 
@@ -115,10 +119,20 @@ def no_run_to_go_on(run_folder: Path) -> ConfigurationError:
 
 def no_checkpoint(path: Path) -> ConfigurationError:
     """Return the message for a `resume` neither a word nor a place with a checkpoint."""
+    folder = path if path.name == CHECKPOINTS else path.parent
+    kept = list_checkpoints(folder) if folder.name == CHECKPOINTS else []
+    if not kept:
+        return ConfigurationError(
+            f"resume={path} is neither auto, must, never nor a checkpoint or run folder; nearest valid: resume=auto."
+        )
+    asked = int(digits[0]) if (digits := re.search(r"\d+$", path.name)) else kept[-1].step
+    by_distance = sorted(kept, key=lambda facts: abs(facts.step - asked))
+    near = sorted(facts.path.name for facts in by_distance[:MOST_NAMED])
+    why = "no checkpoint" if path.is_dir() else "not there: never saved, or removed by callbacks.checkpoint.keep_last"
     return ConfigurationError(
-        f"resume={path} is neither auto, must, never nor a checkpoint or run folder; nearest valid: resume=auto."
+        f"resume={path} is {why}; {folder.parent} has {', '.join(near)}; nearest valid: resume={by_distance[0].path}."
     )
 
 
 def _newest(run_folder: Path) -> CheckpointFacts | None:
-    return newest_whole_aloud(run_folder / "checkpoints", fix="Start again with resume=never.")
+    return newest_whole_aloud(run_folder / CHECKPOINTS, fix="Start again with resume=never.")
