@@ -64,7 +64,7 @@ def test_words_that_are_added_stand_before_the_flags_which_keep_their_own_words(
 @pytest.mark.parametrize(
     ("words", "whole"),
     [
-        (["callbacks=early_stopping", "callbacks=validation"], "callbacks=[early_stopping,validation]"),
+        (["callbacks=early_stopping", "callbacks=validation"], "callbacks=[default,early_stopping]"),
         (["callbacks=[default,push]", "callbacks=[validation,divergence]"], "callbacks=[default,push,divergence]"),
         (["+debug=tiny", "debug=anomaly"], "debug=[tiny,anomaly]"),
         (["callbacks=validation", "callbacks=[default,push]"], None),

@@ -154,8 +154,18 @@ def _require_one_list(overrides: list[str]) -> None:
         lists = [_options(word.partition("=")[2]) for word in typed]
         every = [*dict.fromkeys(chain.from_iterable(lists))]
         if len(typed) > 1 and lists[-1] and not {*every} <= {*lists[-1], *_within(group, lists[-1])}:
-            whole = ",".join(option for option in every if option not in _within(group, every))
-            raise ConfigurationError(f"{' '.join(typed)}: the last alone would count; all are '{group}=[{whole}]'.")
+            whole = _whole_list(group, every)
+            raise ConfigurationError(f"{' '.join(typed)}: the last alone would count; all are {whole}.")
+
+
+def _whole_list(group: str, options: Sequence[str]) -> str:
+    """Return the word for all of these; callbacks stand beside the ordinary ones, which end a run at its budget."""
+    if group == "callbacks":
+        from lmtrain.composition.command_line.group_options import beside_ordinary  # YAML: where refused alone
+
+        return beside_ordinary(option for option in options if option != "default")
+    outer = ",".join(option for option in options if option not in _within(group, options))
+    return f"'{group}=[{outer}]'"
 
 
 def _chosen(keys: Mapping[str, str], flags: Sequence[str]) -> set[str]:
