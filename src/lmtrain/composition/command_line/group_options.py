@@ -5,6 +5,7 @@ An option is advised for its own statement of facts, and a new one at once.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar, get_origin
 
 import yaml
@@ -52,8 +53,12 @@ def choosing_precisions() -> Sequence[str]:
 def file_values(word: str) -> dict[str, Any]:
     """Return the settings in the file of GROUP=OPTION."""
     group, _, option = word.partition("=")
+    return _values(conf_folder() / group / f"{option}.yaml")
+
+
+def _values(file: Path) -> dict[str, Any]:
     loader = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
-    return yaml.load((conf_folder() / group / f"{option}.yaml").read_text(), Loader=loader) or {}  # noqa: S506
+    return yaml.load(file.read_text(), Loader=loader) or {}  # noqa: S506
 
 
 def beside_ordinary(callbacks: Iterable[str]) -> str:
@@ -65,8 +70,7 @@ def beside_ordinary(callbacks: Iterable[str]) -> str:
 def refused_value(key: str, value: str) -> str:
     """Return the refusal of a word that a key of the entry config has not, "" for another value."""
     group, _, name = key.rpartition(".")
-    loader = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
-    entry = yaml.load((conf_folder() / "train.yaml").read_text(), Loader=loader)  # noqa: S506
+    entry = _values(conf_folder() / "train.yaml")
     files = [*(conf_folder() / group).glob("*.yaml")] if group else []
     node = entry.get(group) or (file_values(f"{group}={files[0].stem}") if len(files) == 1 else {})
     kind = setting_types(str(node.get("_target_", ""))).get(name)

@@ -4,7 +4,7 @@ Weights stay whole, their gradients are parts of a sum over the group. Tables ar
 where vectors are smeared over their neighbours.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final, NoReturn
 
@@ -16,7 +16,6 @@ from torch.nn import functional as F
 from lmtrain.errors import ConfigurationError
 from lmtrain.models.base import LanguageModel
 from lmtrain.models.documents import Documents
-from lmtrain.models.embeddings import Smear, smeared
 from lmtrain.models.gpt2 import GPT2, GPT2Block
 from lmtrain.models.head import OutputHead
 from lmtrain.models.llama import Llama
@@ -25,8 +24,9 @@ from lmtrain.models.loss import Loss, LossTotal
 from lmtrain.models.mixture_of_experts import MixtureOfExperts
 from lmtrain.models.self_attention import SelfAttention
 from lmtrain.parallel.context_groups.exchange import HeadExchange
+from lmtrain.parallel.tensor_groups.cuts import after, divide_heads
+from lmtrain.parallel.tensor_groups.layout import share_smear
 
-Move = Callable[[Tensor], Tensor]
 KEY: Final = "strategy.context_size"
 
 
@@ -89,7 +89,7 @@ def share_heads(model: LanguageModel, exchange: HeadExchange) -> None:
 def _share_llama(model: Llama, exchange: HeadExchange) -> None:
     embedding = model.embedding
     if embedding.smear is not None:
-        embedding.register_forward_hook(_after(exchange.slice))
+        embedding.register_forward_hook(after(exchange.slice))
     else:
         for table in (embedding.token, embedding.bigram):
             if table is not None:
@@ -110,17 +110,15 @@ def _share_attention(attention: SelfAttention, exchange: HeadExchange) -> None:
     _share(attention.qkv, attention.output, attention.widths, exchange)
     if attention.value_gate is not None:
         to_heads = partial(exchange.to_heads, parts=(attention.num_kv_heads,))
-        attention.value_gate.register_forward_hook(_after(to_heads))
+        attention.value_gate.register_forward_hook(after(to_heads))
     if attention.key_smear is not None:
-        _share_smear(attention.key_smear, exchange)
-    attention.num_heads //= exchange.num_ranks
-    attention.num_kv_heads //= exchange.num_ranks
-    attention.widths = (attention.num_heads * attention.head_width, attention.value_width, attention.value_width)
+        share_smear(attention.key_smear, rank=exchange.rank, num_ranks=exchange.num_ranks)
+    divide_heads(attention, exchange.num_ranks)
 
 
 def _share(qkv: nn.Module, output: nn.Module, parts: Sequence[int], exchange: HeadExchange) -> None:
     """Put attention between the two moves."""
-    qkv.register_forward_hook(_after(partial(exchange.to_heads, parts=parts)))
+    qkv.register_forward_hook(after(partial(exchange.to_heads, parts=parts)))
     output.register_forward_pre_hook(lambda _, inputs: (exchange.to_slices(inputs[0]),))
 
 
@@ -135,7 +133,7 @@ def _normalise_slices(attention: SelfAttention) -> None:
         q, k, v = fused.split(widths, dim=-1)
         return torch.cat((normalise_q(q), normalise_k(k), v), dim=-1)
 
-    attention.qkv.register_forward_hook(_after(normalised))
+    attention.qkv.register_forward_hook(after(normalised))
     for norm in (q_norm, k_norm):
         norm.forward = _as_it_is
 
@@ -147,15 +145,6 @@ def _share_table(table: nn.Embedding, exchange: HeadExchange) -> None:
         return F.embedding(input, table.weight.chunk(exchange.num_ranks, dim=1)[exchange.rank])
 
     table.forward = forward
-
-
-def _share_smear(smear: Smear, exchange: HeadExchange) -> None:
-    """Smear a rank's share of the dimensions."""
-
-    def forward(x: Tensor, documents: Documents | None = None) -> Tensor:
-        return smeared(x, smear.weight.chunk(exchange.num_ranks)[exchange.rank], documents)
-
-    smear.forward = forward
 
 
 def _end(model: LanguageModel, exchange: HeadExchange) -> None:
@@ -175,11 +164,6 @@ def _end(model: LanguageModel, exchange: HeadExchange) -> None:
     replaced: dict[str, Any] = {"features": of_slice, "score": of_whole, "logits": all_logits}
     for name, replacement in replaced.items():
         setattr(model, name, replacement)
-
-
-def _after(move: Move) -> Callable[..., Tensor]:
-    """Return the hook to move a module's output."""
-    return lambda module, inputs, output: move(output)
 
 
 def _as_it_is(x: Tensor) -> Tensor:

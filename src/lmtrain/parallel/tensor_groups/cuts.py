@@ -119,7 +119,7 @@ def _cut_llama(model: Llama, layout: TensorLayout) -> None:
         _gather_after(layout, block.attention_norm, block.feed_forward_norm)
         layout.take_before(block)
     regions = layout.regions
-    model.embedding.register_forward_hook(_after(regions.slice))
+    model.embedding.register_forward_hook(after(regions.slice))
     _end(model, layout, outside=("embedding", "value_embeddings", "head"))
 
 
@@ -130,10 +130,15 @@ def _cut_attention(attention: SelfAttention, name: str, layout: TensorLayout) ->
         layout.cut_rows(attention.value_gate, f"{name}.value_gate", parts=(attention.num_kv_heads,))
     if attention.key_smear is not None:
         layout.slice_smear(attention.key_smear)
-    attention.num_heads //= layout.num_ranks
-    attention.num_kv_heads //= layout.num_ranks
-    attention.widths = (attention.num_heads * attention.head_width, attention.value_width, attention.value_width)
+    divide_heads(attention, layout.num_ranks)
     attention.fused_rows = {"qkv.weight": attention.widths}
+
+
+def divide_heads(attention: SelfAttention, num_ranks: int) -> None:
+    """Let attention count the heads of one rank."""
+    attention.num_heads //= num_ranks
+    attention.num_kv_heads //= num_ranks
+    attention.widths = (attention.num_heads * attention.head_width, attention.value_width, attention.value_width)
 
 
 def _cut_feed_forward(feed_forward: nn.Module, name: str, layout: TensorLayout) -> None:
@@ -148,10 +153,10 @@ def _cut_feed_forward(feed_forward: nn.Module, name: str, layout: TensorLayout) 
 
 def _gather_after(layout: TensorLayout, *norms: nn.Module) -> None:
     for norm in norms:
-        norm.register_forward_hook(_after(layout.regions.gather))
+        norm.register_forward_hook(after(layout.regions.gather))
 
 
-def _after(move: Callable[[Tensor], Tensor]) -> Callable[..., Tensor]:
+def after(move: Callable[[Tensor], Tensor]) -> Callable[..., Tensor]:
     """Return the hook to move a module's output."""
     return lambda module, inputs, output: move(output)
 

@@ -134,11 +134,7 @@ class TensorLayout:
 
     def slice_smear(self, smear: Smear) -> None:
         """Let each rank smear its share of the dimensions; their weight is whole on each, and its gradient a part."""
-
-        def forward(x: Tensor, documents: Documents | None = None) -> Tensor:
-            return smeared(x, smear.weight.chunk(self.num_ranks)[self.rank], documents)
-
-        smear.forward = forward
+        share_smear(smear, rank=self.rank, num_ranks=self.num_ranks)
 
     def cut_head(self, head: nn.Linear, name: str) -> None:
         """Give each rank its share of the rows of the output head, for a loss over shards."""
@@ -177,6 +173,15 @@ class TensorLayout:
         placed = distribute_tensor(values.contiguous(), self.mesh, [placement], src_data_rank=None)
         module.register_parameter("weight", nn.Parameter(placed, requires_grad=parameter.requires_grad))
         self.cut.add(name)
+
+
+def share_smear(smear: Smear, *, rank: int, num_ranks: int) -> None:
+    """Let a rank smear its share of the dimensions, by its share of the whole weight."""
+
+    def forward(x: Tensor, documents: Documents | None = None) -> Tensor:
+        return smeared(x, smear.weight.chunk(num_ranks)[rank], documents)
+
+    smear.forward = forward
 
 
 def _linear(linear: nn.Module, name: str) -> tuple[nn.Linear, Product]:
