@@ -34,6 +34,8 @@ def test_nearest_step_is_never_zero():
         plan_batches(Batch(context_tokens=1, tokens_per_step=8), num_ranks=99_999)
     with pytest.raises(ConfigurationError, match=r"nearest valid: 4194304\."):  # no number of ranks divides 4M
         plan_batches(Batch(context_tokens=8192, tokens_per_step=4_000_000, micro_batch_sequences=1), num_ranks=512)
+    with pytest.raises(ConfigurationError, match=r"nearest valid: 4063232, or 4Mi \(4194304\)\."):
+        plan_batches(Batch(context_tokens=8192, tokens_per_step=4_000_000), num_ranks=16)
     with pytest.raises(ConfigurationError, match=r"nearest valid: 512\."):
         plan_batches(Batch(context_tokens=256, tokens_per_step=3), num_ranks=2)
 

@@ -140,8 +140,18 @@ def _does_not_divide(batch: Batch, sequences: int, num_ranks: int, unit: int) ->
     most_ranks = batch.tokens_per_step // (sequences * batch.context_tokens)
     is_whole = batch.tokens_per_step % (sequences * batch.context_tokens) == 0  # else no number of ranks divides it
     fewer = f", or at most {format_count(most_ranks, 'rank')}" if is_whole and 0 < most_ranks < num_ranks else ""
+    binary = _binary(batch.tokens_per_step, unit, nearest)
     return (
         f"batch.tokens_per_step={batch.tokens_per_step} is not a multiple of {unit} "
         f"({format_count(sequences, 'sequence')} x {batch.context_tokens} tokens x "
-        f"{format_count(num_ranks, 'rank')}); nearest valid: {nearest}{fewer}."
+        f"{format_count(num_ranks, 'rank')}); nearest valid: {nearest}{binary}{fewer}."
     )
+
+
+def _binary(value: int, unit: int, nearest: int) -> str:
+    """Return the amount that 4M or 512K may have meant, 4Mi or 512Ki, where it divides and is not the nearest."""
+    for letter, decimal, power in (("M", 10**6, 2**20), ("K", 10**3, 2**10)):
+        number, rest = divmod(value, decimal)
+        if not rest and number * power % unit == 0 and number * power != nearest:
+            return f", or {number}{letter}i ({number * power})"
+    return ""

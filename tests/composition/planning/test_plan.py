@@ -143,3 +143,8 @@ def test_a_micro_batch_found_by_itself_names_the_word_for_gradients_in_shards():
     with pytest.raises(ConfigurationError, match=r"fits, .* with strategy\.reduce_every_micro_step=true it does\.$"):
         planned_runs(words)
     assert planned_runs([*words, "strategy.reduce_every_micro_step=true"])
+
+
+def test_ranks_that_the_cluster_lacks_are_refused_before_a_step_that_does_not_divide_among_them() -> None:
+    with pytest.raises(ConfigurationError, match=r"nearest valid: cluster\.num_nodes=16 without trainer"):
+        planned_runs(["cluster=h100_8x", "strategy=fsdp", "trainer.num_nodes=16", "batch.tokens_per_step=4M"])

@@ -75,9 +75,9 @@ def planned_runs(words: list[str], *, check: Callable[[RunConfig], object] = lam
         config = read_config(composed, allowed=arguments.allowed_targets)
         require_end(config, choices.overrides)
         require_given(composed)
+        require_nodes_enough(config)  # before a batch is divided over ranks that the cluster lacks
         refuse_typed(config, choices.overrides)
         require_settings(config)
-        require_nodes_enough(config)
         require_paths_here(config, choices.overrides)
         check(config)
         width = width_line(choices.options["model"], config.model.values, choices.overrides)
