@@ -4,6 +4,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, Final
 
@@ -41,9 +42,10 @@ OTHERS: Final[tuple[tuple[str, str, Show], ...]] = (
     ("speed/tokens_per_second", "Speed, tokens per second", _count),
     ("speed/mfu_palm", "MFU (PaLM), of the peak", _percent),
     ("speed/goodput", "Goodput, computing of the clock", _percent),
-    ("memory/peak_bytes", "Most memory of an attempt so far, bytes", _bytes),
+    ("memory/peak_bytes", "Most memory so far, bytes", _bytes),
     ("communication/sent_bytes", "Sent deltas, bytes", _bytes),
 )
+PEAKS: Final = ("memory/peak_bytes",)  # each process begins anew; the run's is the highest of all its attempts
 HELD_OUT: Final = ("validation/", "evaluation/", "core/", "chat/", "lm_eval/", "answers/")
 NO_CURVES: Final = (VALIDATION_BYTES,)
 HELD_OUT_TITLE: Final = "Held-out text and benchmarks, over tokens"
@@ -124,6 +126,8 @@ def _between(known: Sequence[tuple[float, float]], place: float) -> float:
 
 def _over_tokens(points: Sequence[Point], name: str, title: str, show: Show) -> Markup:
     curve = [(float(point.tokens), point.metrics[name]) for point in points if name in point.metrics]
+    if name in PEAKS:
+        curve = [*accumulate(curve, lambda before, now: (now[0], max(before[1], now[1])))]
     return _chart(curve, name=title, show=show, show_across=format_quantity)
 
 
