@@ -46,8 +46,8 @@ def test_every_choice_has_a_curve_a_band_between_its_seeds_and_its_name(tmp_path
     curves = drawn(chart)
     assert [len(line.get("points", "").split()) for line in curves] == [3, 3]
     names = [text.text for text in chart.findall(f"{SVG}text")]
-    assert "2.100  optimizer.lr=0.1" in names
-    assert "3.100  optimizer.lr=0.2" in names
+    assert "2.1000  optimizer.lr=0.1" in names
+    assert "3.1000  optimizer.lr=0.2" in names
 
 
 def test_lower_on_the_page_is_lower_in_value_and_equal_ends_keep_their_names_apart(tmp_path):

@@ -23,7 +23,7 @@ def test_the_page_sets_choices_side_by_side_and_leads_to_every_trial(trials):
     page = Reader(sweep_page(trials / "sweep-1"))
     for shown in (
         "5 trials: 4 finished, 1 ",
-        "2.100bits per byte of the best: optimizer.lr=0.1",
+        "2.1000bits per byte of the best: optimizer.lr=0.1",
         "+1.0000 ± 0.6353",
         "optimizer.lr=0.1 is 1.0000 better than optimizer.lr=0.2, 14.1 deviations, 2 seeds: more than noise.",
         "To reach 3.1000, by the mean curve",
@@ -36,6 +36,13 @@ def test_the_page_sets_choices_side_by_side_and_leads_to_every_trial(trials):
     assert [each["href"] for name, each in page.tags if name == "a"] == ["0.1-1/report.html"]
     assert len([name for name, _ in page.tags if name == "polyline"]) == 2
     assert len([name for name, _ in page.tags if name == "polygon"]) == 2
+
+
+def test_scores_that_differ_late_are_written_apart_and_alike_everywhere(trials):
+    write(trials / "near", lr=0.5, values=(8.0, 3.0, 2.10004), sweep="sweep-1")
+    text = Reader(sweep_page(trials / "sweep-1")).text
+    assert "2.10000bits per byte of the best: optimizer.lr=0.1" in text
+    assert text.count("2.10004") == 2, "among the choices and among the runs"
 
 
 def test_scores_of_other_parts_of_a_text_have_no_best_and_no_target(trials):

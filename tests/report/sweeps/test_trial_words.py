@@ -15,6 +15,6 @@ def test_a_lead_is_told_with_its_noise() -> None:
 
 
 def test_a_score_is_told_with_its_spread_where_there_is_one() -> None:
-    assert score_words(SweepTrial(number=0, values={})) == "-"
-    assert score_words(trial(1, 1.0)) == "1.0000"
-    assert score_words(trial(1, 1.0, 1.1)) == "1.0500, deviation 0.1000 of 2 seeds"
+    assert score_words(SweepTrial(number=0, values={}), decimals=4) == "-"
+    assert score_words(trial(1, 1.0), decimals=4) == "1.0000"
+    assert score_words(trial(1, 1.0, 1.1), decimals=4) == "1.0500, deviation 0.1000 of 2 seeds"

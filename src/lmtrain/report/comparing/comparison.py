@@ -12,6 +12,7 @@ from lmtrain.errors import ConfigurationError, DataError, suggest
 from lmtrain.report.comparable_scores import MUCH_MORE_BYTES
 from lmtrain.report.comparing.choices import Choice, make_choices
 from lmtrain.report.comparing.compared_run import ComparedRun, is_of_training, read_compared_run
+from lmtrain.report.comparing.score_decimals import score_decimals
 from lmtrain.report.comparing.spread import Difference, difference
 from lmtrain.report.held_out_text import is_one_part, scores_notes
 from lmtrain.storage.damage import told_as_damage
@@ -50,6 +51,11 @@ class Comparison:
     reaches: dict[str, Reach]
     left_out: dict[str, str]
     notes: tuple[str, ...]
+
+    @property
+    def decimals(self) -> int:
+        """Return the decimals of the choices' scores."""
+        return score_decimals(choice.final.mean for choice in self.choices)
 
     @property
     def curves_title(self) -> str:

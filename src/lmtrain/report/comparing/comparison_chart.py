@@ -29,7 +29,8 @@ def comparison_chart(comparison: Comparison) -> Markup:
     """Draw the mean curve of every choice over the tokens, whole from its beginning."""
     choices = comparison.choices
     height = max(LEAST_HEIGHT, TOP + BOTTOM + LINE_HEIGHT * len(choices))
-    width = PLOT_RIGHT + 34 + CHARACTER * max(len(_name(choice)) for choice in choices)
+    names = [f"{choice.final.mean:.{comparison.decimals}f}  {choice.label}" for choice in choices]
+    width = PLOT_RIGHT + 34 + CHARACTER * max(map(len, names))
     axes = comparison_axes(choices)
     place_x = scale((0.0, axes.most_tokens), LEFT, PLOT_RIGHT)
     place_y = axes.place(bottom=height - BOTTOM, top=TOP)
@@ -41,8 +42,9 @@ def comparison_chart(comparison: Comparison) -> Markup:
         tag("text", "tokens trained on", x=(LEFT + PLOT_RIGHT) / 2, y=height - 10, fill=DIM, text_anchor="middle"),
     ]
     heights = apart([place_y(choice.final.mean) for choice in choices], low=TOP, high=height - BOTTOM)
-    for index, (choice, label_y) in enumerate(zip(choices, heights, strict=True)):
-        drawn += _curve(choice, ink_of(index), place_x, place_y, label_y)
+    for index, (choice, name, label_y) in enumerate(zip(choices, names, heights, strict=True)):
+        drawn += _curve(choice, ink_of(index), place_x, place_y)
+        drawn += _end(choice, name, ink_of(index)[0], place_x, place_y, label_y)
     style = {"font_family": "system-ui, sans-serif", "font_size": 12}
     return tag("svg", *drawn, xmlns="http://www.w3.org/2000/svg", viewBox=f"0 0 {width} {height}", role="img",
                aria_label=title, **style)  # fmt: skip
@@ -70,23 +72,24 @@ def ink_of(index: int) -> Ink:
     return COLOURS[index % len(COLOURS)], DASHES[index // len(COLOURS) % len(DASHES)]
 
 
-def _curve(choice: Choice, ink: Ink, place_x: Place, place_y: Place, label_y: float) -> list[Markup]:
-    """Draw a choice: the band between its seeds, its mean, a line from its end to its name, and the name."""
+def _curve(choice: Choice, ink: Ink, place_x: Place, place_y: Place) -> list[Markup]:
+    """Draw a choice: the band between its seeds, and its mean."""
     colour, dash = ink
     drawn: list[Markup] = []
     if outline := band(choice):
         drawn.append(tag("polygon", points=_points(outline, place_x, place_y), fill=colour, fill_opacity=0.18))
     line = {"points": _points(choice.mean_curve, place_x, place_y), "stroke_dasharray": dash}
-    drawn.append(tag("polyline", fill="none", stroke=colour, stroke_width=2, **line))
+    return [*drawn, tag("polyline", fill="none", stroke=colour, stroke_width=2, **line)]
+
+
+def _end(choice: Choice, name: str, colour: str, place_x: Place, place_y: Place, label_y: float) -> list[Markup]:
+    """Draw a line from a choice's end to its name, and the name."""
     x, y = place_x(choice.tokens), place_y(choice.final.mean)
     leader = f"{x + 4:.1f},{y:.1f} {PLOT_RIGHT + 14},{label_y:.1f} {PLOT_RIGHT + 22},{label_y:.1f}"
-    drawn.append(tag("polyline", points=leader, fill="none", stroke=colour, stroke_opacity=0.5))
-    drawn.append(tag("text", _name(choice), x=PLOT_RIGHT + 26, y=f"{label_y + 4:.1f}", fill=colour))
-    return drawn
-
-
-def _name(choice: Choice) -> str:
-    return f"{choice.final.mean:.3f}  {choice.label}"
+    return [
+        tag("polyline", points=leader, fill="none", stroke=colour, stroke_opacity=0.5),
+        tag("text", name, x=PLOT_RIGHT + 26, y=f"{label_y + 4:.1f}", fill=colour),
+    ]
 
 
 def _points(curve: Curve, place_x: Place, place_y: Place) -> str:

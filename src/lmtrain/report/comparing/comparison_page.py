@@ -59,14 +59,15 @@ def _table(*columns: str) -> Table:
 
 def _finals(comparison: Comparison) -> Table:
     table = _table("choice", "seeds", "mean", "deviation", difference_head(comparison), "tokens")
+    decimals = comparison.decimals
     for choice in comparison.choices:
         deviation = choice.final.standard_deviation
         style = "bold cyan" if comparison.is_one_part and choice is comparison.baseline else ""
         table.add_row(
             Text(choice.label, style=style),
             str(choice.final.num),
-            f"{choice.final.mean:.4f}",
-            "" if deviation is None else f"{deviation:.4f}",
+            f"{choice.final.mean:.{decimals}f}",
+            "" if deviation is None else f"{deviation:.{decimals}f}",
             _difference(comparison, choice),
             format_quantity(choice.tokens),
         )
@@ -94,12 +95,12 @@ def difference_words(comparison: Comparison, choice: Choice) -> str:
     """
     if not comparison.is_one_part:
         return f"{choice.held_out_bytes:,}"
-    found = comparison.differences.get(choice.label)
+    found, decimals = comparison.differences.get(choice.label), comparison.decimals
     if found is None:
         return "baseline"
     if found.plus_minus is None:
-        return f"{found.mean:+.4f}, noise unknown"
-    return f"{found.mean:+.4f} ± {found.plus_minus:.4f}{' (noise)' if found.is_noise else ''}"
+        return f"{found.mean:+.{decimals}f}, noise unknown"
+    return f"{found.mean:+.{decimals}f} ± {found.plus_minus:.{decimals}f}{' (noise)' if found.is_noise else ''}"
 
 
 def verdict_words(comparison: Comparison) -> str | None:
@@ -112,7 +113,7 @@ def verdict_words(comparison: Comparison) -> str | None:
         return None
     other = others[0] if comparison.baseline is best else comparison.baseline
     found = difference(other.by_seed, best.by_seed)  # over shared seeds, whose best may be another one's
-    better = f"{abs(found.mean):.4f} {'better' if found.mean >= 0 else 'worse'} than {other.label}"
+    better = f"{abs(found.mean):.{comparison.decimals}f} {'better' if found.mean >= 0 else 'worse'} than {other.label}"
     if found.plus_minus is None:
         return f"{best.label} is {better}: noise unknown"
     deviations = f", {abs(found.mean) / found.deviation:.1f} deviations" if found.deviation else ""
@@ -122,7 +123,7 @@ def verdict_words(comparison: Comparison) -> str | None:
 
 def target_words(comparison: Comparison) -> str:
     """Name the value to reach."""
-    return f"To reach {comparison.target:.4f}, by the mean curve"
+    return f"To reach {comparison.target:.{comparison.decimals}f}, by the mean curve"
 
 
 def _reaches(comparison: Comparison) -> Table:

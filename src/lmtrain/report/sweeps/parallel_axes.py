@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from lmtrain.report.comparing.comparison_chart import ink_of
+from lmtrain.report.comparing.score_decimals import score_decimals
 from lmtrain.report.markup import Markup, tag
 from lmtrain.search.importance import Axis, axes_of
 
@@ -110,9 +111,10 @@ def _labels(row: int, key: str, axis: Axis) -> list[Markup]:
 
 def _score_labels(row: int, metric: str, scores: Sequence[float], ends: tuple[float, float]) -> list[Markup]:
     below = f"top:{_y(row) + 6}px"
+    decimals = score_decimals(scores)
     more = " or more" if max(scores) > ends[1] else ""
     return [
         tag("span", f"{metric}, lower is better", class_="key", style=f"top:{_y(row) - 22}px"),
-        tag("span", f"{ends[0]:.4f}", class_="low", style=below),
-        tag("span", f"{ends[1]:.4f}{more}", class_="high", style=below),
+        tag("span", f"{ends[0]:.{decimals}f}", class_="low", style=below),
+        tag("span", f"{ends[1]:.{decimals}f}{more}", class_="high", style=below),
     ]

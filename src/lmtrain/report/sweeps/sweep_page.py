@@ -19,6 +19,7 @@ from lmtrain.report.comparing.comparison_page import (
     target_words,
     verdict_words,
 )
+from lmtrain.report.comparing.score_decimals import FEWEST
 from lmtrain.report.find_runs import find_runs
 from lmtrain.report.markup import Markup, joined, table, tag
 from lmtrain.report.run_facts import REPORT_FILE, RunFacts, read_run
@@ -60,7 +61,8 @@ def sweep_page(sweep: Path) -> str:
     header = [tag("h1", sweep.name), tag("p", _counts(told, statuses)), _tiles(found)]
     told_of = Markup("") if told is None else sweep_sections(told, sweep, trials)
     compared = [tag("p", refusal)] if found is None else [_curves(found), _finals(found), _reaches(found), _left(found)]
-    listed = _trials(trials, statuses, beside=sweep.parent)
+    decimals = FEWEST if found is None else found.decimals
+    listed = _trials(trials, statuses, beside=sweep.parent, decimals=decimals)
     title = f"{sweep.name}: a sweep of lmtrain"
     return web_page(title, tag("header", *header), told_of, *compared, listed, style=PARALLEL_STYLE)
 
@@ -87,12 +89,14 @@ def _tiles(found: Comparison | None) -> Markup:
     best = found.choices[0]
     seconds = found.reaches[best.label].seconds
     shown = [
-        (f"bits per byte of the best: {best.label}", f"{best.final.mean:.3f}"),
+        (f"bits per byte of the best: {best.label}", f"{best.final.mean:.{found.decimals}f}"),
         ("choices", str(len(found.choices))),
         ("seeds of the best", str(best.final.num)),
     ]
     if seconds is not None:
-        shown.append((f"in steps of the best to reach {found.target:.3f}", format_quantity(seconds, "seconds")))
+        shown.append(
+            (f"in steps of the best to reach {found.target:.{found.decimals}f}", format_quantity(seconds, "seconds"))
+        )
     return tiles(shown)
 
 
@@ -112,12 +116,13 @@ def _curves(found: Comparison) -> Markup:
 
 
 def _finals(found: Comparison) -> Markup:
+    decimals = found.decimals
     rows = [
         (
             joined([square(ink_of(index)[0]), choice.label]),
             str(choice.final.num),
-            f"{choice.final.mean:.4f}",
-            "" if choice.final.standard_deviation is None else f"{choice.final.standard_deviation:.4f}",
+            f"{choice.final.mean:.{decimals}f}",
+            "" if choice.final.standard_deviation is None else f"{choice.final.standard_deviation:.{decimals}f}",
             difference_words(found, choice),
             format_quantity(choice.tokens),
         )
@@ -143,21 +148,23 @@ def _left(found: Comparison) -> Markup:
     return joined([notes, section("Left out", *left)])
 
 
-def _trials(trials: Mapping[Path, RunFacts], statuses: Mapping[Path, str], *, beside: Path) -> Markup:
+def _trials(trials: Mapping[Path, RunFacts], statuses: Mapping[Path, str], *, beside: Path, decimals: int) -> Markup:
     if not trials:
         return Markup("")
     shared = [word for word in next(iter(trials.values())).overrides
               if all(word in facts.overrides for facts in trials.values())]  # fmt: skip
-    rows = [_trial(facts, statuses[folder], shared, beside=beside) for folder, facts in trials.items()]
+    rows = [
+        _trial(facts, statuses[folder], shared, beside=beside, decimals=decimals) for folder, facts in trials.items()
+    ]
     listed = table(rows, head=("run", "status", "step", "bits per byte", "tokens/s", "its own words"))
     same = [tag("h3", "The words of all of them"), tag("pre", " ".join(shared))] if shared else []
     return section("Runs", listed, *same)
 
 
-def _trial(facts: RunFacts, status: str, shared: Sequence[str], *, beside: Path) -> tuple[str, ...]:
+def _trial(facts: RunFacts, status: str, shared: Sequence[str], *, beside: Path, decimals: int) -> tuple[str, ...]:
     page = facts.folder / REPORT_FILE
     name = tag("a", facts.name, href=quote(str(page.relative_to(beside)))) if page.exists() else facts.name
-    score = "-" if facts.held_out is None else f"{facts.held_out.after:.3f}"
+    score = "-" if facts.held_out is None else f"{facts.held_out.after:.{decimals}f}"
     speed = "-" if facts.tokens_per_second is None else format_quantity(round(facts.tokens_per_second))
     speed += speed_name(facts.loss_share).removeprefix("tokens/s")
     own = " ".join(word for word in facts.overrides if word not in shared)

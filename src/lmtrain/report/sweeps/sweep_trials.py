@@ -8,7 +8,7 @@ from lmtrain.report.charts import HEIGHT, Line, plain, plot, scale, ticks, told_
 from lmtrain.report.markup import Markup, joined, table, tag
 from lmtrain.report.run_facts import RunFacts, command
 from lmtrain.report.sweeps.parallel_axes import TrialLine, parallel_axes
-from lmtrain.report.sweeps.trial_words import noise_words, score_words
+from lmtrain.report.sweeps.trial_words import noise_words, score_words, trial_decimals
 from lmtrain.report.web_page import section
 from lmtrain.search.importance import LEAST_TRIALS, NUM_PARTS, Importance, importances
 from lmtrain.tracking.sweep_file import SweepFile, SweepTrial
@@ -39,7 +39,8 @@ def _best(sweep: SweepFile, folder: Path, facts: Mapping[Path, RunFacts]) -> Mar
     if best is None:
         return Markup("")
     noise = noise_words(sweep.finished())
-    said = [tag("p", f"{sweep.metric} {score_words(best)}, {' '.join(best.words)}.")]
+    score = score_words(best, decimals=trial_decimals(sweep.finished()))
+    said = [tag("p", f"{sweep.metric} {score}, {' '.join(best.words)}.")]
     said += [tag("p", f"{noise[0].upper()}{noise[1:]}.")] if noise else []
     runs = best.runs or next((each.runs for each in sweep.trials if each.values == best.values and each.runs), [])
     run = next((facts[path] for each in runs if (path := (folder / each.folder).resolve()) in facts), None)
@@ -92,7 +93,7 @@ def _history(scored: Sequence[SweepTrial], *, metric: str) -> Markup:
     up = ticks(min(values), max(values))
     ends = (min(up[0], *values), max(up[-1], *values))
     labels = [*zip(up, told_apart(up, plain), strict=True)]
-    name = f"best {metric} so far over trials: {values[-1]:.4f} after trial {best[-1][0]:.0f}"
+    name = f"best {metric} so far over trials: {values[-1]:.{trial_decimals(scored)}f} after trial {best[-1][0]:.0f}"
     across = (best[0][0], best[-1][0])
     numbers = [(place, f"{place:.0f}") for place in ticks(*across) if place.is_integer()]
     drawn = plot([Line(points=best)], across=across, up=scale(ends, HEIGHT, 0.0),
@@ -103,11 +104,12 @@ def _history(scored: Sequence[SweepTrial], *, metric: str) -> Markup:
 def _ends(sweep: SweepFile) -> Markup:
     by_score = sorted(sweep.trials, key=lambda each: (each.score is None, each.score or 0.0, each.number))
     keys = [*dict.fromkeys(key for trial in sweep.trials for key in trial.values)]
+    decimals = trial_decimals(sweep.finished())
     rows = [
         (
             str(trial.number),
             trial.state.replace("_", " "),
-            score_words(trial),
+            score_words(trial, decimals=decimals),
             *(trial.values.get(key, "") for key in keys),
             format_quantity(round(trial.seconds, 1), "seconds"),
             trial.reason or "",

@@ -2,16 +2,22 @@
 
 from collections.abc import Sequence
 
+from lmtrain.report.comparing.score_decimals import score_decimals
 from lmtrain.report.comparing.spread import difference
 from lmtrain.tracking.sweep_file import SweepTrial
 
 
-def score_words(trial: SweepTrial) -> str:
+def trial_decimals(trials: Sequence[SweepTrial]) -> int:
+    """Return the decimals of the trials' scores."""
+    return score_decimals(trial.score for trial in trials if trial.score is not None)
+
+
+def score_words(trial: SweepTrial, *, decimals: int) -> str:
     """Return a trial's score, with its spread where several seeds have one."""
     if trial.score is None:
         return "-"
-    spread = "" if trial.deviation is None else f", deviation {trial.deviation:.4f} of {len(trial.runs)} seeds"
-    return f"{trial.score:.4f}{spread}"
+    spread = "" if trial.deviation is None else f", deviation {trial.deviation:.{decimals}f} of {len(trial.runs)} seeds"
+    return f"{trial.score:.{decimals}f}{spread}"
 
 
 def noise_words(best_first: Sequence[SweepTrial]) -> str | None:
@@ -26,5 +32,6 @@ def noise_words(best_first: Sequence[SweepTrial]) -> str | None:
     if found.plus_minus is None:
         return None
     verdict = "within noise" if found.is_noise else "more than noise"
-    lead = f"{found.mean:.4f} ± {found.plus_minus:.4f} (95%)"
+    decimals = trial_decimals(best_first)
+    lead = f"{found.mean:.{decimals}f} ± {found.plus_minus:.{decimals}f} (95%)"
     return f"trial {one.number} is {lead} better than trial {other.number}: {verdict}"

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from lmtrain.accounting.quantities import format_count, format_quantity
-from lmtrain.report.sweeps.trial_words import noise_words, score_words
+from lmtrain.report.sweeps.trial_words import noise_words, score_words, trial_decimals
 from lmtrain.tracking.sweep_file import SweepFile, SweepRun, SweepTrial
 
 MOST_LINES = 5
@@ -28,9 +28,10 @@ class TrialLines:
 
     def ended(self, trial: SweepTrial, sweep: SweepFile) -> None:
         """Tell how a trial ended, beside the best."""
-        words = _state_words(trial)
+        decimals = trial_decimals(sweep.finished())
+        words = _state_words(trial, decimals=decimals)
         best = sweep.best_trial()
-        beside = "" if best is None else f" | best {best.score:.4f} of trial {best.number}"
+        beside = "" if best is None else f" | best {best.score:.{decimals}f} of trial {best.number}"
         print(f"trial {trial.number}: {words}{beside}", flush=True)
         if sweep.unranked:
             self.tell_once(sweep.unranked)
@@ -54,8 +55,9 @@ class TrialLines:
         print(
             f"{trials}: {len(finished)} finished{counts}; {sweep.metric}{'' if sweep.unranked else ', lower is better'}"
         )
+        decimals = trial_decimals(finished)
         for trial in finished[:MOST_LINES]:
-            print(f"  trial {trial.number:<4} {score_words(trial):<24} {' '.join(trial.words)}")
+            print(f"  trial {trial.number:<4} {score_words(trial, decimals=decimals):<24} {' '.join(trial.words)}")
         if sweep.unranked:
             print(sweep.unranked)
         elif finished:
@@ -67,11 +69,11 @@ class TrialLines:
         print(f"as a page{importance}: lmtrain report {shlex.quote(self.folder)}")
 
 
-def _state_words(trial: SweepTrial) -> str:
+def _state_words(trial: SweepTrial, *, decimals: int) -> str:
     if trial.state in ("finished", "paused", "pruned"):
         taken = format_quantity(round(trial.seconds, 1), "seconds")
         state = "" if trial.state == "finished" else f"{trial.state}, "
-        return f"{state}{score_words(trial)}{f' ({trial.reason})' if trial.reason else ''}, {taken}"
+        return f"{state}{score_words(trial, decimals=decimals)}{f' ({trial.reason})' if trial.reason else ''}, {taken}"
     return f"{trial.state.replace('_', ' ')}: {_first_line(trial.reason)}"
 
 
