@@ -49,7 +49,7 @@ def test_the_page_holds_time_plan_curves_scores_and_settings(folder):
         assert shown in page.text
     labels = [attributes["aria-label"] for _, attributes in page.tags if "aria-label" in attributes]
     assert labels[0].startswith("Training loss, nats per token, over tokens: from 5 to 1")
-    assert len(labels) == 5, "the loss over tokens, clock and FLOPs, the score, and the bars"
+    assert len(labels) == 6, "the loss over tokens, clock and FLOPs, the score, goodput, and the bars"
 
 
 def test_each_speed_of_a_page_has_its_clock(folder):
@@ -65,10 +65,11 @@ def test_each_speed_of_a_page_has_its_clock(folder):
 def test_a_chat_run_s_page_says_which_tokens_its_speeds_count(tmp_path):
     counted = [row(0, start=1005.0, tokens=0), row(20, start=1045.0, tokens=8000, compute=40.0)]
     chat = write(tmp_path / "chat", rows=[ROWS[0], *counted])
-    append_point(RunLog(chat), 20, 20_000, {"speed/tokens_per_second": 160.0})
+    append_point(RunLog(chat), 20, 20_000, {"speed/tokens_per_second": 160.0, "speed/mfu_palm": 0.1})
     text = Reader(report_page(chat)).text
     assert "Tokens/s with loss: 200 while computing, 178 over the whole clock; 160, at the top" in text
     assert "MFU (PaLM) of computing, of all tokens" in text
+    assert "here it is of computing alone, and there of tokens with loss." in text
 
 
 def test_the_bar_of_the_time_is_in_the_order_of_its_table(folder):
@@ -101,13 +102,23 @@ def test_before_training_is_before_the_first_step_or_left_out(folder):
 
 
 def test_before_training_names_its_part_of_the_text_where_an_extended_run_reads_more(folder):
-    (folder / "dataset.json").write_text(json.dumps({"splits": {"validation": {"text_bytes": 1000}}}))
+    (folder / "dataset.json").write_text(
+        json.dumps(
+            {
+                "splits": {"validation": {"text_bytes": 1000}},
+                "references": {"validation": {"gzip_bits_per_byte": 1.9}},
+            }
+        )
+    )
     path = folder / "metrics.jsonl"
     points = [json.loads(line) for line in path.read_text().splitlines()]
     for point in points:
         point["metrics"]["validation/num_bytes"] = 250.0 if point["step"] < 2 else 500.0
     path.write_text("".join(f"{json.dumps(point)}\n" for point in points))
-    assert "before training, of the first 25.0%2.000" in Reader(report_page(folder)).text
+    text = Reader(report_page(folder)).text
+    assert "before training, of the first 25.0%2.000" in text
+    assert "the model read the first 50.0%, 500 bytes" in text
+    assert "gzip -9, of all of it1.900" in text
 
 
 def test_a_killed_run_s_page_is_of_its_last_step_and_says_of_which_its_score_is(folder):

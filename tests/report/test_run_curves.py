@@ -4,6 +4,7 @@ import pytest
 
 from lmtrain.report.run_curves import curve_sections
 from lmtrain.tracking.run_log import Point
+from tests.report.compared_folder import write_readings
 from tests.report.test_markup import Reader
 
 
@@ -32,13 +33,15 @@ def points():
 
 
 def test_every_curve_is_there_with_its_unit(points, tmp_path):
-    (tmp_path / "plan.json").write_text(json.dumps({"flops_per_token": {"palm": 6e9}}))
+    plan = {"flops_per_token": {"palm": 6e9}, "batch": {"tokens_per_step": 100}}
+    (tmp_path / "plan.json").write_text(json.dumps(plan))
+    write_readings(tmp_path, [60.0 * step for step in range(5)], evaluation=20.0)
     page = Reader("".join(curve_sections(tmp_path, points)))
     labels = [attributes["aria-label"] for _, attributes in page.tags if "aria-label" in attributes]
     for axis in ("tokens", "minutes of the clock", "FLOPs (PaLM)", "dollars"):
         assert any(label.startswith(f"Training loss, nats per token, over {axis}: from 4 to 1 at") for label in labels)
     ends = {label.rpartition(" at ")[2] for label in labels if label.startswith("Training loss")}
-    assert ends == {"400", "3", "2.4e12", "$2"}
+    assert ends == {"400", "4", "2.4e12", "$2"}
     assert "of the tokens" not in page.text
     (tmp_path / "plan.json").write_text(json.dumps({"batch": {"tokens_per_step": 100}}))
     (tmp_path / "fork.json").write_text(json.dumps({"checkpoint": "runs/dog/checkpoints/step_1", "step": 1}))
@@ -48,12 +51,21 @@ def test_every_curve_is_there_with_its_unit(points, tmp_path):
         "Learning rate",
         "Gradient norm",
         "MFU",
-        "Goodput",
+        "Goodput so far, computing of the clock: from 0.0% to 92.3% at 400",
         "Most memory so far, bytes: from 2.1GB to 3.2GB",
         "Evaluation, validation, bits per byte",
     ):
         assert sum(label.startswith(name) for label in labels) == 1, name
     assert len(labels) == 10
+
+
+def test_a_loss_costs_the_set_up_before_it(tmp_path):
+    write_readings(tmp_path, [60.0 * step for step in range(4)])
+    points = [point(1, train__loss=5.0), point(2, train__loss=4.0), point(3, train__loss=3.0, cost__usd=1.0)]
+    points = [Point(each.time + 600, each.step, each.tokens, each.metrics) for each in points]
+    page = "".join(curve_sections(tmp_path, points))
+    assert "$0.9" in page, "600 of 780 s are before the first step"
+    assert "$0.5" not in page
 
 
 def test_labels_of_an_axis_are_told_apart(tmp_path):

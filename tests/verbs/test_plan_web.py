@@ -89,6 +89,12 @@ def test_a_port_that_is_taken_or_none_is_refused():
     assert read_words(["--port", "8800", "model=nano"]) == (8800, ["model=nano"])
 
 
+def test_a_plan_of_fine_tuning_has_its_command_without_the_page():
+    words = ["model=nano", "adapter=lora", "init_from=runs/a"]
+    with pytest.raises(ConfigurationError, match="without it: lmtrain plan model=nano adapter=lora init_from=runs/a"):
+        read_words(words)
+
+
 def test_another_site_s_name_for_this_machine_gets_nothing():
     with served() as port:
         assert get(port, "/choices")[0] == 200

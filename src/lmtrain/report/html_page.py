@@ -29,7 +29,7 @@ from lmtrain.training.checkpointing.checkpoints import list_checkpoints
 NAMED_VERSIONS: Final = {"python", "lmtrain", "torch", "lightning", "numpy", "tokenizers", "mlflow"}
 MOST_SAMPLES: Final = 8
 TOP_SPEED: Final = "of the logged steps with all that held them up between pauses."
-TOP_MFU: Final = "is of the logged steps with all that held them up between pauses; here it is of computing alone."
+TOP_MFU: Final = "is of the logged steps with all that held them up between pauses; here it is of computing alone"
 
 
 def write_report(folder: Path, *, texts: Texts | None = None) -> Path:
@@ -144,23 +144,17 @@ def _plan(ledger: RunLedger, mfu_of_log: float | None) -> Markup:
     why = table(
         reasons(found, trained_share=ledger.trained_share), head=("why", "time", "of the difference"), numeric=True
     )
-    said = [] if mfu_of_log is None else [tag("p", f"MFU at the top, {mfu_of_log:.1%}, {TOP_MFU}")]
+    counted = ", and there of tokens with loss" if ledger.trained_share < 1 else ""
+    said = [] if mfu_of_log is None else [tag("p", f"MFU at the top, {mfu_of_log:.1%}, {TOP_MFU}{counted}.")]
     return section("Plan beside fact", beside, *said, tag("h3", "The difference, explained"), why)
 
 
 def _held_out(held_out: HeldOutScore | None) -> Markup:
     if held_out is None:
         return Markup("")
-    scores = dict(held_out.references)
-    if held_out.before is not None:
-        scores[held_out.before_words] = held_out.before
-    scores[held_out.after_words] = held_out.after
-    if held_out.after_averaged is not None:
-        scores[f"{held_out.after_words}, weights averaged"] = held_out.after_averaged
-    rows = [(name, f"{score:.3f}") for name, score in sorted(scores.items(), key=lambda score: -score[1])]
-    part = "all of it" if held_out.is_whole else f"the first {held_out.num_bytes / held_out.whole_bytes:.1%} of it"
-    how = f"Bits per byte; the model read {part}, {held_out.num_bytes:,} bytes, in windows of {held_out.context_tokens}"
-    return section("Held-out text", tag("p", f"{how} tokens."), table(rows, numeric=True))
+    rows = [(name, f"{score:.3f}") for name, score in held_out.worst_first()]
+    read = f"{held_out.part_words}, {held_out.num_bytes:,} bytes, in windows of {held_out.context_tokens} tokens"
+    return section("Held-out text", tag("p", f"Bits per byte; the model read {read}."), table(rows, numeric=True))
 
 
 def _samples(folder: Path) -> list[Markup]:

@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from lmtrain.accounting.observed.metric_names import TRAIN_LOSS, VALIDATION_BYTES
-from lmtrain.accounting.observed.time_accounts import Attempt
+from lmtrain.accounting.observed.time_accounts import Attempt, goodput_so_far
 from lmtrain.accounting.quantities import format_flops, format_quantity
 from lmtrain.report.charts import Show, line_chart, plain
 from lmtrain.report.comparable_scores import comparable, left_out_words
 from lmtrain.report.markup import Markup, tag
 from lmtrain.report.run_attempts import own_steps, read_attempts
 from lmtrain.report.run_clock import on_the_clock
+from lmtrain.report.run_speeds import logged_speed, speed_name
 from lmtrain.report.web_page import section
 from lmtrain.tracking.atomic_files import read_json
 from lmtrain.tracking.fork import read_fork
@@ -34,14 +35,16 @@ def _bytes(value: float, /, *, more: int = 0) -> str:
     return format_quantity(value, "bytes", digits=1 + more)
 
 
+SPEED: Final = "speed/tokens_per_second"
+GOODPUT: Final = "speed/goodput"  # logged of an attempt; drawn of all of them
 # Metric, title with its unit, and the writing of its values.
 OTHERS: Final[tuple[tuple[str, str, Show], ...]] = (
     ("train/lr", "Learning rate", plain),
     ("train/gradient_norm", "Gradient norm", plain),
     ("train/skipped_steps", "Steps skipped as spikes", "{:.0f}".format),
-    ("speed/tokens_per_second", "Speed, tokens per second", _count),
+    (SPEED, "Speed, {}", _count),
     ("speed/mfu_palm", "MFU (PaLM), of the peak", _percent),
-    ("speed/goodput", "Goodput, computing of the clock", _percent),
+    (GOODPUT, "Goodput so far, computing of the clock", _percent),
     ("memory/peak_bytes", "Most memory so far, bytes", _bytes),
     ("communication/sent_bytes", "Sent deltas, bytes", _bytes),
 )
@@ -66,14 +69,29 @@ def curve_sections(folder: Path, points: Sequence[Point]) -> list[Markup]:
     losses = [point for point in points if TRAIN_LOSS in point.metrics]
     plan = read_json(folder / "plan.json")
     own = own_steps(plan, [], read_fork(folder))
-    axes = _axes(losses, points, plan, read_attempts(folder), began_at=own.inherited_tokens)
+    attempts = read_attempts(folder)
+    speed = logged_speed(folder, points, attempts)
+    axes = _axes(losses, points, plan, attempts)
     against = [_chart([(x, point.metrics[TRAIN_LOSS]) for x, point in zip(across.places, losses, strict=True)],
                       name=f"Training loss, nats per token, over {across.name}", show=plain, show_across=across.show)
                for across in axes]  # fmt: skip
     held_out = sorted({name for point in points for name in point.metrics if name.startswith(HELD_OUT)})
     scored = comparable(points)
-    measured = [_over_tokens(scored, name, _title(name), plain) for name in held_out if name not in NO_CURVES]
-    others = [_over_tokens(points, name, title, show) for name, title, show in OTHERS]
+    measured = [
+        _chart(_curve(scored, name), name=_title(name), show=plain, show_across=format_quantity)
+        for name in held_out
+        if name not in NO_CURVES
+    ]
+    goodput = [(float(step * own.tokens_per_step), share) for step, share in goodput_so_far(attempts)]
+    others = [
+        _chart(
+            goodput if name == GOODPUT else _curve(points, name),
+            name=title.format(speed_name(speed.loss_share if speed else 1.0)),
+            show=show,
+            show_across=format_quantity,
+        )
+        for name, title, show in OTHERS
+    ]
     found = {
         "Training loss": against,
         HELD_OUT_TITLE: measured,
@@ -96,10 +114,8 @@ def _axes(
     points: Sequence[Point],
     plan: Mapping[str, Any],
     attempts: Sequence[Attempt],
-    *,
-    began_at: int,
 ) -> list[Across]:
-    """Return tokens, time, FLOPs and dollars of each logged loss, as far as they are known; `began_at` in tokens."""
+    """Return tokens, time, FLOPs and dollars of each logged loss, as far as they are known."""
     tokens = [float(point.tokens) for point in losses]
     found = [Across(name="tokens", places=tokens, show=format_quantity)]
     if losses:
@@ -110,11 +126,17 @@ def _axes(
     flops = _number(plan, "flops_per_token", "palm")
     if flops:
         found.append(Across(name="FLOPs (PaLM)", places=[flops * count for count in tokens], show=format_flops))
-    spent = [(float(point.tokens), point.metrics["cost/usd"]) for point in points if "cost/usd" in point.metrics]
-    if spent and max(usd for _, usd in spent) > 0:
-        known = [(float(began_at), 0.0), *spent]
-        found.append(Across(name="dollars", places=[_between(known, count) for count in tokens], show="${:.3g}".format))
+    if losses and (dollars := _dollars(losses, points, attempts)):
+        found.append(Across(name="dollars", places=dollars, show="${:.3g}".format))
     return found
+
+
+def _dollars(losses: Sequence[Point], points: Sequence[Point], attempts: Sequence[Attempt]) -> list[float]:
+    """Return the dollars until each loss by the clock, set-up's before the first step; none without a price."""
+    priced = [point for point in points if point.metrics.get("cost/usd")]
+    clock = on_the_clock(priced, attempts, began=points[0].time)
+    known = [(0.0, 0.0), *zip(clock, (point.metrics["cost/usd"] for point in priced), strict=True)]
+    return [_between(known, place) for place in on_the_clock(losses, attempts, began=points[0].time)] if priced else []
 
 
 def _between(known: Sequence[tuple[float, float]], place: float) -> float:
@@ -124,11 +146,10 @@ def _between(known: Sequence[tuple[float, float]], place: float) -> float:
     return low + (high - low) * min(1.0, max(0.0, (place - left) / (right - left or CLOCK_GAP)))
 
 
-def _over_tokens(points: Sequence[Point], name: str, title: str, show: Show) -> Markup:
+def _curve(points: Sequence[Point], name: str) -> list[tuple[float, float]]:
+    """Return a metric over tokens."""
     curve = [(float(point.tokens), point.metrics[name]) for point in points if name in point.metrics]
-    if name in PEAKS:
-        curve = [*accumulate(curve, lambda before, now: (now[0], max(before[1], now[1])))]
-    return _chart(curve, name=title, show=show, show_across=format_quantity)
+    return [*accumulate(curve, lambda before, now: (now[0], max(before[1], now[1])))] if name in PEAKS else curve
 
 
 def _chart(

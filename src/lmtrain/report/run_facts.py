@@ -57,6 +57,24 @@ class HeldOutScore:
             return "before training"
         return f"before training, of the first {self.before_num_bytes / self.whole_bytes:.1%}"
 
+    @property
+    def part_words(self) -> str:
+        """Name the part read by the model."""
+        if not self.is_whole:
+            return f"the first {self.num_bytes / self.whole_bytes:.1%}"
+        return "all" if self.num_bytes == self.whole_bytes else "all but the first token"
+
+    def worst_first(self) -> list[tuple[str, float]]:
+        """Return model and compressors, which always read the whole text, with their scores."""
+        of_what = "" if self.is_whole else ", of all of it"
+        scores = {f"{name}{of_what}": score for name, score in self.references.items()}
+        if self.before is not None:
+            scores[self.before_words] = self.before
+        scores[self.after_words] = self.after
+        if self.after_averaged is not None:
+            scores[f"{self.after_words}, weights averaged"] = self.after_averaged
+        return sorted(scores.items(), key=lambda score: -score[1])
+
 
 @dataclass(frozen=True, kw_only=True)
 class RunFacts:

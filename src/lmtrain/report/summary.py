@@ -92,22 +92,13 @@ def _speeds(facts: RunFacts) -> list[Text]:
 
 
 def _how_measured(held_out: HeldOutScore) -> str:
-    whole = "all" if held_out.num_bytes == held_out.whole_bytes else "all but the first token"
-    part = whole if held_out.is_whole else f"the first {held_out.num_bytes / held_out.whole_bytes:.1%}"
     windows = f"windows of {held_out.context_tokens} tokens"
-    return f"Bits per byte of held-out text: {part}, {held_out.num_bytes:,} bytes, {windows}"
+    return f"Bits per byte of held-out text: {held_out.part_words}, {held_out.num_bytes:,} bytes, {windows}"
 
 
 def _scores(held_out: HeldOutScore) -> list[Text]:
     """List model and compressors, the worst first."""
-    of_what = "" if held_out.is_whole else ", of all of it"
-    scores = {f"{name}{of_what}": value for name, value in held_out.references.items()}
-    if held_out.before is not None:
-        scores[held_out.before_words] = held_out.before
-    scores[held_out.after_words] = held_out.after
-    if held_out.after_averaged is not None:
-        scores[f"{held_out.after_words}, weights averaged"] = held_out.after_averaged
-    worst_first = sorted(scores.items(), key=lambda score: -score[1])
+    worst_first = held_out.worst_first()
     lines = _aligned([(name, f"{value:.3f}") for name, value in worst_first])
     for line, (name, _) in zip(lines, worst_first, strict=True):
         line.stylize("bold cyan" if name == held_out.after_words else "dim")

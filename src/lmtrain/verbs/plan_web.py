@@ -44,6 +44,7 @@ FILES: Final = {
 GROUPS: Final = ("model", "precision", "optimizer", "strategy", "recompute")
 # Keys a page may set; none of them can write a file or name code.
 SECTIONS: Final = (*GROUPS, "cluster", "batch", "budget", "fleet")
+FINE_TUNING: Final = ("adapter", "init_from", "objective", "task")  # of other charts than the page's
 KEY: Final = re.compile(rf"({'|'.join(SECTIONS)})(\.[a-z][a-z_]*)?")
 VALUE: Final = re.compile(r"[\w.\- +$]*")
 
@@ -80,6 +81,9 @@ def read_words(words: list[str]) -> tuple[int | None, list[str]]:
     parser.add_argument("--port", type=int)
     asked, start = parser.taken([f"--{word}" if word.startswith("port=") else word for word in words])
     port: int | None = None if asked.port is None else require_port(asked.port, least=0)
+    if others := [word for word in start if re.split(r"[.=]", word)[0] in FINE_TUNING]:
+        command = shlex.join(["lmtrain", "plan", *start])
+        raise ConfigurationError(f"{shlex.join(others)}: the page plans training from scratch; without it: {command}")
     for word in start:
         require_known(word)
     return port, [one for word in start for one in _settings_of(word)]

@@ -7,6 +7,7 @@ from lmtrain.accounting.observed.time_accounts import (
     Attempt,
     StopwatchReading,
     balance,
+    goodput_so_far,
     seconds_left,
     step_seconds,
     trained_share,
@@ -36,6 +37,14 @@ def test_one_attempt_adds_up_to_its_clock_and_its_end_is_overhead():
     }  # fmt: skip
     assert whole.wall_seconds == 52.0
     assert whole.goodput == pytest.approx(40 / 52)
+
+
+def test_goodput_goes_on_over_all_attempts():
+    second = attempt(reading(10, setup=4.0), reading(20, setup=4.0, compute=20.0), seconds=24.0, number=2)
+    assert goodput_so_far([FIRST, second]) == [
+        (0, 0.0), (10, 20 / 26), (10, 20 / 56), (20, 40 / 76),
+    ]  # fmt: skip
+    assert balance([FIRST, second]).goodput == 40 / 76
 
 
 def test_steps_done_again_are_lost():

@@ -135,11 +135,27 @@ def step_seconds(attempts: Sequence[Attempt]) -> list[tuple[int, float]]:
     found: list[tuple[int, float]] = []
     for attempt, redone_from in zip(attempts, _redone_from(attempts), strict=True):
         before = found[-1][1] if found else 0.0
-        kept = [each for each in attempt.readings if redone_from is None or each.step <= redone_from]
+        kept = _kept(attempt, redone_from)
         found += [(each.step, before + _of_steps(each) - _of_steps(attempt.readings[0])) for each in kept]
     # Time of other processes is booked now and then, and taken back from the steps before.
     rising = accumulate((seconds for _, seconds in found), max)
     return [(step, seconds) for (step, _), seconds in zip(found, rising, strict=True)]
+
+
+def goodput_so_far(attempts: Sequence[Attempt]) -> list[tuple[int, float]]:
+    """Return the goodput of all attempts until each reading; readings of steps done again are left out."""
+    found: list[tuple[int, float]] = []
+    computing = clock = 0.0
+    for attempt, redone_from, spent in zip(attempts, _redone_from(attempts), accounts(attempts), strict=True):
+        for each in _kept(attempt, redone_from):
+            seconds = clock + sum(each.seconds.values())
+            found += [(each.step, (computing + each.seconds.get(COMPUTE, 0.0)) / seconds)] if seconds else []
+        computing, clock = computing + spent.get(COMPUTE, 0.0), clock + sum(spent.values())
+    return found
+
+
+def _kept(attempt: Attempt, redone_from: int | None) -> list[StopwatchReading]:
+    return [each for each in attempt.readings if redone_from is None or each.step <= redone_from]
 
 
 def _of_steps(reading: StopwatchReading) -> float:
@@ -173,7 +189,7 @@ def _accounts(attempt: Attempt, *, redone_from: int | None) -> dict[str, float]:
     after_last_reading = max(0.0, attempt.wall_seconds - sum(last.seconds.values()))
     if redone_from is None or redone_from >= attempt.last_step:
         return {**last.seconds, "host_overhead": last.seconds.get("host_overhead", 0.0) + after_last_reading}
-    kept = [reading for reading in attempt.readings if reading.step <= redone_from]
+    kept = _kept(attempt, redone_from)
     counted = kept[-1].seconds if kept else attempt.readings[0].seconds
     lost = sum(last.seconds.values()) - sum(counted.values()) + after_last_reading
     return {**counted, LOST: lost}
