@@ -44,3 +44,7 @@ def test_a_table_names_its_rows_and_columns():
     page = table([("loss", "1 < 2")], head=("", "nats"))
     assert '<th scope="row">loss</th><td>1 &lt; 2</td>' in page
     assert '<th scope="col">nats</th>' in page
+    page = table([("a", "1", ""), ("b", "", "")], head=("run", "loss", "reason"))
+    assert "loss" in page
+    assert "reason" not in page
+    assert page.count("<td>") == 2

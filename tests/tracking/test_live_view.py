@@ -64,6 +64,7 @@ def test_a_panel_says_how_much_of_the_time_computed_and_what_took_the_rest():
     assert "65.0%" in shown
     assert "setup 20%, data wait 11%" in shown
     assert "logging" not in shown
+    assert "CPU taken by others 35%" in render(replace(MIDDLE, time_shares={"compute": 0.65, "preempted": 0.35}))
     assert "goodput" not in render(MIDDLE)
 
 

@@ -52,6 +52,7 @@ class Progress(pl.Callback):
         self._every_seconds = every_seconds
         self._live: SteadyLive | None = None
         self._activity = "starting…"
+        self._trainer: pl.Trainer | None = None
         self._step = 0
         self._first: tuple[int, float] | None = None  # step and time of the first step's end: it compiled
         self._pace: float | None = None  # seconds a step since
@@ -67,6 +68,7 @@ class Progress(pl.Callback):
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if self._context.log is None:
             return
+        self._trainer = trainer
         if sys.stdout.isatty():
             self._live = SteadyLive(
                 get_renderable=self._panel, console=Console(), refresh_per_second=REFRESHES_PER_SECOND
@@ -185,18 +187,20 @@ class Progress(pl.Callback):
         plan, paused_for = self._context.plan, self._context.events.paused_for
         latest = self._context.log.latest if self._context.log else lambda _: None
         self._note_validation()
+        # In a pause after a step this callback's turn is still to come.
+        step = self._step if self._trainer is None else max(self._step, self._trainer.global_step)
         values = {name: point.metrics[name] for name in SHOWN if (point := latest(name)) is not None}
         return Snapshot(
             name=self._context.folder.name,
             activity=self._label(paused_for) if paused_for else self._activity,
-            step=self._step,
+            step=step,
             num_steps=self._context.last_step.steps,
             tokens_per_step=plan.batch.tokens_per_step,
             loss=values.get(TRAIN_LOSS),
             lr=values.get("train/lr"),
             tokens_per_second=values.get("speed/tokens_per_second"),
             mfu=values.get("speed/mfu_palm"),
-            seconds_left=None if self._pace is None else self._pace * (self._context.last_step.steps - self._step),
+            seconds_left=None if self._pace is None else self._pace * (self._context.last_step.steps - step),
             peak_is_known=plan.peak_flops is not None,
             usd=values.get("cost/usd"),
             projected_usd=values.get("cost/projected_usd"),

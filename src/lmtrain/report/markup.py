@@ -2,6 +2,7 @@
 
 import html
 from collections.abc import Iterable, Sequence
+from itertools import compress
 
 from lmtrain.report.visible_text import visible
 
@@ -30,7 +31,12 @@ def joined(parts: Iterable[str]) -> Markup:
 
 
 def table(rows: Sequence[Sequence[str]], *, head: Sequence[str] = (), numeric: bool = False) -> Markup:
-    """Return a table whose first column names its rows; the others stand to the right where they are numbers."""
+    """Return a table whose first column names its rows; the others stand to the right where they are numbers.
+
+    A named column without a value in any row is left out.
+    """
+    kept = [not number or not name or any(row[number] for row in rows) for number, name in enumerate(head)]
+    head, rows = [*compress(head, kept)], [[*compress(row, kept)] for row in rows] if head else rows
     style = {"class_": "numeric"} if numeric else {}
     parts = [tag("tr", *(tag("th", name, scope="col") for name in head))] if head else []
     for name, *values in rows:

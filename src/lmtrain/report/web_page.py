@@ -16,7 +16,7 @@ body{margin:0 auto;padding:16px;max-width:960px;background:var(--page);color:var
 font:16px/1.5 system-ui,sans-serif}
 h1{font-size:1.5rem;margin:.5rem 0 0;overflow-wrap:anywhere}h2{font-size:1.1rem;margin:2rem 0 .5rem}
 h3{font-size:.9rem;font-weight:600;color:var(--dim);margin:.5rem 0}p{margin:.25rem 0;color:var(--dim)}
-a{color:var(--line)}
+a{color:var(--line)}section{display:flow-root}
 .grid{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,400px),1fr));gap:16px}
 .grid>:first-child:nth-last-child(odd){grid-column:1/-1}
 .tiles{display:grid;grid-template-columns:repeat(var(--columns),1fr);gap:12px;margin-top:1rem}

@@ -10,6 +10,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from lmtrain.accounting.observed.time_accounts import kind_words
 from lmtrain.accounting.quantities import format_quantity
 
 PANEL_COLUMNS: Final = 92
@@ -154,7 +155,7 @@ def _spent(now: Snapshot) -> list[tuple[str, str]]:
 def _other_time(now: Snapshot) -> str:
     """Name the two largest kinds of time besides computing."""
     others = sorted((share, kind) for kind, share in now.time_shares.items() if kind != "compute" and share > 0)
-    return ", ".join(f"{kind.replace('_', ' ')} {share:.0%}" for share, kind in others[:-3:-1]) or "-"
+    return ", ".join(f"{kind_words(kind)} {share:.0%}" for share, kind in others[:-3:-1]) or "-"
 
 
 def sparkline(values: tuple[float, ...]) -> str:
