@@ -29,6 +29,9 @@ def test_what_holds_no_run_is_refused_with_the_nearest_name(tmp_path):
         find_runs([tmp_path / "empty"])
     with pytest.raises(ConfigurationError, match="holds no run"):
         find_runs([tmp_path / "sweep-2"])
+    for inside in ("checkpoints", "checkpoints/step_00000005", "checkpoints/step_00000005/state.pt", "metrics.jsonl"):
+        with pytest.raises(ConfigurationError, match=rf"holds no run.*Did you mean '{tmp_path}/warm_adamw'"):
+            find_runs([tmp_path / "warm_adamw" / inside])
     write(tmp_path / "runs/a")
     for read in (find_run, read_ledger):
         with pytest.raises(ConfigurationError, match=r"Did you mean 'runs/a'\?"):

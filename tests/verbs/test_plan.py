@@ -159,6 +159,7 @@ def test_the_page_is_plain_without_a_terminal(capsys: pytest.CaptureFixture[str]
         ("cluster.device=NVIDIA H200X", r"Did you mean 'NVIDIA H200'"),
         ("budget.usd=500", r"budget\.usd=500 needs a price"),
         ("init_from=nowhere", r"init_from=nowhere is neither a run"),
+        ("resume=nowhere", r"resume=nowhere is neither auto"),
     ],
 )
 def test_what_cannot_be_is_refused(word: str, message: str) -> None:

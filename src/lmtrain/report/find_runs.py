@@ -12,6 +12,7 @@ from lmtrain.tracking.sweep_file import read_sweep
 
 RUNS: Final = "runs"  # run.root by default
 OF_RUNS: Final = "*/status.json"
+DEEPEST: Final = 3  # folders between a file of a checkpoint and its run
 NEARBY: Final = (OF_RUNS, "*/*/status.json")  # of runs and sweeps beside a mistyped one
 
 
@@ -42,7 +43,9 @@ def find_run(path: Path) -> Path:
 
 
 def nearest_run(path: Path, patterns: Sequence[str] = NEARBY) -> str:
-    """Return " Did you mean 'x'?" for a mistyped run beside a path, or runs/a for a; "" for none."""
+    """Return " Did you mean 'x'?" for a mistyped run beside a path, runs/a for a or a file of it; "" for none."""
+    if above := next((str(folder) for folder in path.parents[:DEEPEST] if (folder / "status.json").exists()), None):
+        return did_you_mean([above])
     known = {file.relative_to(path.parent).parts[0] for pattern in patterns for file in path.parent.glob(pattern)}
     name = Path(RUNS) / path.name
     is_below = (path.parent / name / "status.json").exists()

@@ -56,7 +56,7 @@ def read_json(path: Path) -> dict[str, object]:
     """
     try:
         content: object = foreign_json.parse(CONTROL.sub(rb"\\ufffd", foreign_json.read_bytes(path)))
-    except (FileNotFoundError, ValueError):
+    except (FileNotFoundError, NotADirectoryError, ValueError):
         return {}
     except OSError as problem:
         reason = problem.strerror or problem

@@ -45,7 +45,11 @@ def plan(words: list[str], *, program: str = "lmtrain plan") -> int:
 
 
 def _require_weights(config: RunConfig) -> None:
-    """Refuse a config whose `init_from` is no model, or one of other sizes."""
+    """Refuse a config whose `init_from` is no model, or one of other sizes, or whose `resume` is no place."""
+    if config.resume != "auto":
+        from lmtrain.composition.stored_runs.resume import require_place  # of a few plans alone
+
+        require_place(config.resume)
     if config.init_from:
         from lmtrain.composition.stored_runs.checkpoint_source import require_source  # of a few plans alone
         from lmtrain.composition.stored_runs.other_model import KEY, require_same_sizes

@@ -16,7 +16,7 @@ from lmtrain.composition.command_line.unknown_words import node_at
 from lmtrain.composition.nodes.facts import facts_of
 from lmtrain.composition.rules.typed_values import SOURCE_PATHS, require_paths
 from lmtrain.composition.stored_runs.checkpoint_source import require_source
-from lmtrain.composition.stored_runs.resume import WAYS_TO_GO_ON, no_checkpoint
+from lmtrain.composition.stored_runs.resume import require_place
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.tracking.atomic_files import storage_problem
 from lmtrain.tracking.run_folder import run_path
@@ -63,8 +63,7 @@ def _initial_weights(path: Any, config: Mapping[str, Any]) -> None:
 
 
 def _checkpoint(path: Any, _: Mapping[str, Any]) -> None:
-    if path not in WAYS_TO_GO_ON and not Path(path).is_dir():
-        raise no_checkpoint(Path(path))
+    require_place(path)
 
 
 def _prepared_folder(path: Any, _: Mapping[str, Any]) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from lmtrain.composition.nodes.node import Node
 from lmtrain.composition.stored_runs.job import StoredJob, load_job
+from lmtrain.composition.stored_runs.kept_checkpoints import CHECKPOINTS, not_kept
 from lmtrain.errors import ConfigurationError, DataError, EnvironmentProblem
 from lmtrain.interop.config_file import ADAPTER_CONFIG, CONFIG
 from lmtrain.interop.imported_folder import is_imported
@@ -53,7 +54,7 @@ def find_source(path: Path, *, key: str) -> CheckpointSource | Path:
     job = find_job(path, key=key, takes_imports=True)
     facts, run = read_facts(path), run_of(path)
     if facts is None:
-        facts = newest_whole_aloud(run / "checkpoints")
+        facts = newest_whole_aloud(run / CHECKPOINTS)
     if facts is None:
         raise ConfigurationError(f"{key}={path} has no checkpoint yet; train it first, or name another run.")
     return CheckpointSource(run=run, job=job, checkpoint=facts)
@@ -90,11 +91,10 @@ def find_job(path: Path, *, key: str, takes_imports: bool = False) -> StoredJob:
             may be an imported folder too.
         EnvironmentProblem: It is a damaged checkpoint.
     """
-    file = _job_file(run_of(path))
-    if path.parent.name == "checkpoints" and (problem := damage(path)):
+    if path.parent.name == CHECKPOINTS and path.is_dir() and (problem := damage(path)):
         raise EnvironmentProblem(f"{key}={path} is damaged: {problem}; nearest valid: {path.parent.parent}.")
-    if not file.is_file():
-        raise _not_a_source(path, key=key, takes_imports=takes_imports)
+    if not path.is_dir() or not (file := _job_file(run_of(path))).is_file():
+        raise not_kept(path, key=key) or _not_a_source(path, key=key, takes_imports=takes_imports)
     return replace(load_job(file), allowed_targets=[])
 
 

@@ -4,20 +4,17 @@ A fork is a run of its own: it takes weights, optimizer state and place in the d
 and leaves that run as it is. `fork.json` in its folder remembers where it began, so that the same command goes on.
 """
 
-import re
 from pathlib import Path
-from typing import Final
 
 from lmtrain.composition.stored_runs.checkpoint_source import newest_whole_aloud
 from lmtrain.composition.stored_runs.job import Job
+from lmtrain.composition.stored_runs.kept_checkpoints import CHECKPOINTS, not_kept
 from lmtrain.errors import ConfigurationError
 from lmtrain.tracking.fork import Fork, read_fork, write_fork
 from lmtrain.tracking.sweep_file import NAME as SWEEP_FILE
-from lmtrain.training.checkpointing.checkpoints import CheckpointFacts, list_checkpoints, read_facts
+from lmtrain.training.checkpointing.checkpoints import CheckpointFacts, read_facts
 
 WAYS_TO_GO_ON = ("auto", "must", "never")  # `resume` is one of them, or a path
-CHECKPOINTS: Final = "checkpoints"  # a run's folder of them
-MOST_NAMED: Final = 4  # checkpoints in one message
 
 
 def find_checkpoint(job: Job) -> CheckpointFacts | None:
@@ -112,6 +109,15 @@ def require_no_sweep(run_folder: Path, *, root: Path) -> None:
             raise ConfigurationError(f"{folder} is a sweep's folder; give the run another run.name.")
 
 
+def require_place(resume: str) -> None:
+    """Refuse a `resume` neither a word nor a folder, without a look into it.
+
+    Raises: ConfigurationError.
+    """
+    if resume not in WAYS_TO_GO_ON and not Path(resume).is_dir():
+        raise no_checkpoint(Path(resume))
+
+
 def no_run_to_go_on(run_folder: Path) -> ConfigurationError:
     """Return the message for resume=must where nothing has begun."""
     return ConfigurationError(f"resume=must, but {run_folder} holds no checkpoint; use resume=auto to start at step 0.")
@@ -119,18 +125,8 @@ def no_run_to_go_on(run_folder: Path) -> ConfigurationError:
 
 def no_checkpoint(path: Path) -> ConfigurationError:
     """Return the message for a `resume` neither a word nor a place with a checkpoint."""
-    folder = path if path.name == CHECKPOINTS else path.parent
-    kept = list_checkpoints(folder) if folder.name == CHECKPOINTS else []
-    if not kept:
-        return ConfigurationError(
-            f"resume={path} is neither auto, must, never nor a checkpoint or run folder; nearest valid: resume=auto."
-        )
-    asked = int(digits[0]) if (digits := re.search(r"\d+$", path.name)) else kept[-1].step
-    by_distance = sorted(kept, key=lambda facts: abs(facts.step - asked))
-    near = sorted(facts.path.name for facts in by_distance[:MOST_NAMED])
-    why = "no checkpoint" if path.is_dir() else "not there: never saved, or removed by callbacks.checkpoint.keep_last"
-    return ConfigurationError(
-        f"resume={path} is {why}; {folder.parent} has {', '.join(near)}; nearest valid: resume={by_distance[0].path}."
+    return not_kept(path, key="resume") or ConfigurationError(
+        f"resume={path} is neither auto, must, never nor a checkpoint or run folder; nearest valid: resume=auto."
     )
 
 
