@@ -8,7 +8,13 @@ https://github.com/karpathy/nanochat, and the modded-nanogpt speed runs where th
 from typing import Any
 
 from lmtrain.accounting.options.parts import ScalingFacts
-from lmtrain.accounting.scaling_laws.nano_dial import HEAD_WIDTH, VALUE_GATE_WIDTH, nano_width, value_embedding_layers
+from lmtrain.accounting.scaling_laws.nano_dial import (
+    HEAD_WIDTH,
+    VALUE_GATE_WIDTH,
+    WIDTH_PER_LAYER,
+    nano_width,
+    value_embedding_layers,
+)
 from lmtrain.models.attention.base import Attention
 from lmtrain.models.attention.sdpa import sdpa
 from lmtrain.models.dimensions import check_positive
@@ -90,8 +96,10 @@ def nano_settings(
 
 
 def nano_facts() -> ScalingFacts:
-    """Carry settings over by the depth."""
-    return ScalingFacts(carries_over="depth")
+    """Carry settings over by the depth, which sets every size."""
+    width = WIDTH_PER_LAYER
+    sizes = {"num_layers": 1, "width": width, "num_heads": width / HEAD_WIDTH, "feed_forward_width": 4 * width}
+    return ScalingFacts(carries_over="depth", sets=sizes)
 
 
 def skip_start(depth: int) -> SkipStart:

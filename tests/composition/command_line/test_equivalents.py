@@ -158,6 +158,7 @@ def test_a_key_is_answered_once_lists_of_options_together_and_implied_words_yiel
     assert found.instead == dict.fromkeys(warm.words[1:], "schedule.warmup_steps=3")
     assert found.notes == (OF_A_BASE,)
     assert answered_together([lora], ["init_from=runs/mine"]).words == lora.words
+    assert answered_together([lora], ["adapter=lora", "init_from=a"]).words == ("adapter.rank=4",)  # typed already
 
 
 @pytest.mark.parametrize(

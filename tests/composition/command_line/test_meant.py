@@ -121,6 +121,7 @@ from lmtrain.errors import ConfigurationError
         (["gradient_checkpointing=True"], "recompute=every_block."),
         (["report_to=none"], "logger=none."),
         (["wandb_project=mine"], "logger=wandb logger.project=mine."),
+        (["adapter=qlora"], "adapter=lora init_from=runs/base (weights are not trained in 4 bits; " + OF_A_BASE + ")."),
         (
             ["adapter.r=8", "lora_alpha=16", "use_rslora=true"],
             "adapter=lora adapter.rank=8 adapter.alpha=16 adapter.rank_stabilized=true init_from=runs/base."
@@ -211,7 +212,7 @@ from lmtrain.errors import ConfigurationError
         (["run.name=my", "long", "run", "seed=1"], "run.name=my_long_run."),
         (["source.paths=my", "notes.txt"], "'source.paths=my notes.txt'."),
         (["run.root=my", "runs"], "'run.root=my runs'."),
-        (["source=files", "/data/py", "/data/a.txt"], "source=files 'source.paths=[/data/py,/data/a.txt]'."),
+        (["source=files", "/data/py", "/data/a.txt"], "'source.paths=[/data/py,/data/a.txt]'."),
         (["[a b"], "source=files 'source.paths=[a, b]'."),
         (["seed=1", "-m", "[my/a,", "my/b]"], "source=files 'source.paths=[my/a, my/b]'."),
     ],

@@ -33,7 +33,7 @@ def test_a_token_budget_reaches_the_preparation_as_a_number() -> None:
 @pytest.mark.parametrize(
     ("words", "parts"),
     [
-        (["source=files"], ["source.paths has no value", "source.paths=..."]),
+        (["source=files"], ["source.paths has no value", "line: 'source.paths=[my/notes]'"]),
         (["source=files", "source.pahts=[a]"], ["there is no key source.pahts", "Did you mean 'source.paths=[a]'?"]),
         (["source=files", "source.paths=[a]", "source.format=jsn"], ["source.format=", "json_lines"]),
         (["source=file", "source.paths=[a]"], ["source=file: there is no such option", "Did you mean 'files'?"]),

@@ -8,7 +8,10 @@ from lmtrain.errors import ConfigurationError
 
 def test_a_setting_without_a_value_is_named() -> None:
     require_given(compose_config([]))
-    with pytest.raises(ConfigurationError, match=r"^source\.paths has no value; set it on the command line"):
+    with pytest.raises(
+        ConfigurationError,
+        match=r"^source\.paths has no value; set it .*: 'source.paths=\[my/notes\]'$",
+    ):
         require_given(compose_config(["source=files"]))
 
 

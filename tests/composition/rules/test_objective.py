@@ -10,7 +10,10 @@ from tests.configs import config_of
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["init_from=null"], r"task=dpo learns beside the model that it starts from, .* add init_from=RUN"),
+        (
+            ["init_from=null"],
+            r"task=dpo learns beside the model that it starts from, .*; nearest valid: init_from=",
+        ),
         (["packing=best_fit"], r"task=dpo takes each answer as a row; nearest valid: packing=document"),
         (["data=mixture"], r"data=mixture mixes rows, and task=dpo takes them in pairs"),
         (["strategy=diloco"], r"strategy=diloco does not; nearest valid: one of strategy=auto, ddp"),

@@ -37,6 +37,7 @@ from lmtrain.composition.command_line.unknown_words import (
     unknown_key,
     unknown_option,
 )
+from lmtrain.composition.nodes.no_value import no_value
 from lmtrain.errors import ConfigurationError
 from lmtrain.tracking.redacting.secret_values import remember_secrets
 
@@ -243,7 +244,7 @@ def _translate(problem: Exception, arguments: Arguments, *, config_name: str) ->
         return ConfigurationError(_unknown_key(word, arguments, config_name=config_name))
     if isinstance(problem, (InterpolationToMissingValueError, MissingMandatoryValue)):
         key = str(problem).partition("Missing mandatory value: ")[2].split()[0]
-        return ConfigurationError(f"{key} has no value; set it on the command line: {key}=...")
+        return no_value(key)
     if isinstance(problem, OverrideParseException):
         key, _, value = str(problem.override).partition("=")
         if "while evaluating" in str(problem):  # a function of Hydra's, with other arguments than its own

@@ -173,7 +173,8 @@ def answered_together(answers: Sequence[Equivalent], own: Sequence[str]) -> Toge
         implied += () if left_out else each.implied
     typed = {key_of(word) for word in own if "=" in word}
     implied = [word for word in implied if key_of(word) not in {*typed, *found}]
-    words = (*found.values(), *{key_of(word): word for word in implied}.values())
+    lacking = [word for word in found.values() if word not in own] or [*found.values()]
+    words = (*lacking, *{key_of(word): word for word in implied}.values())
     return Together(words, (OF_A_BASE,) if BASE in implied else (), instead)
 
 

@@ -91,7 +91,7 @@ def _refusal(foreign: Sequence["ForeignWord"], words: Sequence[str], answered: s
     """Return the refusal of such words, of options of others beside them, and of words known nowhere."""
     from lmtrain.composition.command_line.cluster_elsewhere import on_cluster  # only to refuse
 
-    options = _options_elsewhere(words)
+    options = [each for each in _options_elsewhere(words) if each.typed not in {one.typed for one in foreign}]
     found = [replace(each, meant=on_cluster(each.meant, words)) for each in (*foreign, *options)]
     theirs = {word for index, word in enumerate(words) if index in answered} | {each.typed for each in options}
     own = [word for word in words if word not in theirs and not unknown_beside([word], [])]

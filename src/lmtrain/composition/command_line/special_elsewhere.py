@@ -8,7 +8,6 @@ from typing import Final
 from lmtrain.accounting.quantities import parse_quantity
 from lmtrain.composition.command_line.batch_elsewhere import TOKENS, TypedBatch, batch_equivalent, shared_number
 from lmtrain.composition.command_line.called_elsewhere import (
-    DATA_SETS,
     LAYERS,
     TIKTOKEN,
     VOCAB_SIZES,
@@ -24,8 +23,9 @@ from lmtrain.composition.command_line.cluster_elsewhere import devices_of_all_no
 from lmtrain.composition.command_line.group_options import file_values
 from lmtrain.composition.command_line.help import default_options
 from lmtrain.composition.command_line.meant_options import option_meant
-from lmtrain.composition.command_line.model_proportions import FEED_FORWARD, WIDTH, feed_forward_at
+from lmtrain.composition.command_line.model_proportions import FEED_FORWARD, WIDTH, by_its_knob, feed_forward_at
 from lmtrain.composition.command_line.paths import conf_folder
+from lmtrain.composition.command_line.source_elsewhere import SETTINGS, place_of_data
 from lmtrain.errors import ConfigurationError
 from lmtrain.storage import foreign_json
 
@@ -36,7 +36,6 @@ HEAD_WIDTH: Final = 64
 LIKELY_SIZE: Final = 32_000  # of a tokenizer unknown here
 RATE: Final = "optimizer.lr"
 UNITS: Final = {"ba": "steps", "step": "steps", "steps": "steps", "ep": "epochs", "epochs": "epochs", "tok": "tokens"}
-FILE: Final = re.compile(r"\.(?:txt|md|jsonl?|csv|tsv|parquet|npy|bin|gz|zst|py)$")
 CLASS: Final = re.compile(r"(?i)\w*(?:tokenizer(?:fast)?|ForCausalLM|LMHeadModel)")
 
 
@@ -135,9 +134,27 @@ def _duration(value: str, typed: Mapping[str, str]) -> Equivalent:
     return Equivalent((f"budget.{name}={found[1] if found else value}",))
 
 
+def _by_its_knob(size: str, value: str, typed: Mapping[str, str]) -> Equivalent | None:
+    """Return the word of a model with one number for all its sizes, None for another model."""
+    option = _model_of(typed)
+    node = file_values(f"model={option}") if option in options_of("model") else {}
+    word = by_its_knob(node, size, value)
+    return Equivalent((word,), f"the number that sets the sizes of model={option}") if word else None
+
+
+def _model_of(typed: Mapping[str, str]) -> str:
+    return typed.get("model") or default_options(conf_folder() / "train.yaml")["model"]
+
+
+def _num_layers(value: str, typed: Mapping[str, str]) -> Equivalent:
+    return _by_its_knob("num_layers", value, typed) or Equivalent((f"model.num_layers={value}",))
+
+
 def _width(value: str, typed: Mapping[str, str]) -> Equivalent:
     """Return a width, with a feed-forward in the model's proportion where none is typed."""
-    option = typed.get("model") or default_options(conf_folder() / "train.yaml")["model"]
+    if knob := _by_its_knob("width", value, typed):
+        return knob
+    option = _model_of(typed)
     of_others = settings_elsewhere().names[f"{FEED_FORWARD}={{}}"]
     found = feed_forward_at(option, int(value)) if not {FEED_FORWARD, *of_others} & {*typed} else None
     return Equivalent((f"{WIDTH}={value}", *([f"{FEED_FORWARD}={found}"] if found else [])))
@@ -145,10 +162,12 @@ def _width(value: str, typed: Mapping[str, str]) -> Equivalent:
 
 def _heads(value: str, typed: Mapping[str, str]) -> Equivalent:
     """Return heads, and a width of so many where they do not divide the model's."""
+    if knob := _by_its_knob("num_heads", value, typed):
+        return knob
     widths = (WIDTH, *settings_elsewhere().names["width"])
     if any(name in typed for name in widths):
         return Equivalent((f"{HEADS}={value}",))
-    option = typed.get("model") or default_options(conf_folder() / "train.yaml")["model"]
+    option = _model_of(typed)
     width = file_values(f"model={option}").get("width") if option in options_of("model") else None
     if not isinstance(width, int) or width % (2 * int(value)) == 0:
         return Equivalent((f"{HEADS}={value}",))
@@ -173,8 +192,10 @@ CONVERSIONS: Final[Mapping[str, Callable[[str, Mapping[str, str]], Equivalent]]]
     "adapted_layers": _layers,
     "durations": _duration,
     "width": _width,
+    "layers": _num_layers,
     "heads": _heads,
     "head_widths": _head_width,
+    **SETTINGS,
     "devices_of_all_nodes": devices_of_all_nodes,
     "devices_of_some": devices_of_some,
 }
@@ -252,23 +273,10 @@ def _architecture(value: str, words: Sequence[str]) -> Equivalent:
     return Equivalent((), unknown_option("model", value, options_of("model")).rstrip("."))
 
 
-def _data(value: str, _: Sequence[str]) -> Equivalent:
-    if value in options_of("source"):
-        return Equivalent((f"source={value}",))
-    inner = value.removeprefix("[").removesuffix("]")
-    inner = re.sub(r"(?:^|(?<=,))[\d.]+,", "", inner)  # weights before files, as Megatron has them
-    name = DATA_SETS.get(inner.lower(), inner)
-    if Path(f"{inner}.bin").exists() and Path(f"{inner}.idx").exists():  # Megatron's two files of one prefix
-        return Equivalent(("data=external", "data.folder.format=megatron", f"data.folder.train=[{inner}.bin]"))
-    if not Path(inner).exists() and re.fullmatch(r"[\w-][\w.-]*/[\w.-]*[\w-]", name) and not FILE.search(name):
-        return Equivalent(("source=hf_dataset", f"source.name={name}"))
-    return Equivalent(("source=files", f"source.paths=[{inner}]"))
-
-
 PLACES: Final[Mapping[str, Callable[[str, Sequence[str]], Equivalent]]] = {
     "folders": _folder,
     "tokenizers": _tokenizer,
     "weights": _weights,
     "architectures": _architecture,
-    "data": _data,
+    "data": place_of_data,
 }

@@ -18,6 +18,7 @@ from lmtrain.composition.command_line.meant_options import (
     spelled,
     why_nearest,
 )
+from lmtrain.composition.command_line.model_proportions import by_its_knob
 from lmtrain.composition.command_line.paths import conf_folder, group_folders, key_of
 from lmtrain.composition.nodes.source_signatures import setting_names
 from lmtrain.errors import ConfigurationError, did_you_mean, suggest
@@ -27,6 +28,7 @@ HUB: Final = {
     "tokenizer": "; Hugging Face's are tokenizer=huggingface tokenizer.name={}",
     "source": "; data sets of Hugging Face are source=hf_dataset source.name=OWNER/NAME",
 }
+OF_SIZES: Final = "model"
 OF_TEXT: Final = ("source", "data")
 
 
@@ -97,11 +99,14 @@ def unknown_key(key: str, *, typed: str, config: dict[str, Any], conf: Path) -> 
     siblings = [each for each in known if each.rpartition(".")[0] == parent]
     names = ", ".join(each.rpartition(".")[2] for each in siblings)
     is_built = _is_built(node_at(config, key.partition(".")[0]))
+    value = typed.partition("=")[2]
+    if is_built and parent == OF_SIZES and (knob := by_its_knob(node_at(config, parent), name, value)):
+        return f"{typed}: there is no key {key}: its sizes follow {key_of(knob)}; write {knob}."
     others = (options_with(key, conf=conf) or options_that_take(key, conf=conf)) if is_built else []
     listed = f"{parent} has {names}" if names else f"{parent} has no settings as it is chosen"
     group = key.partition(".")[0]
     elsewhere = f"; {name} is a setting of {group}={', '.join(others)}" if others else ""
-    is_off = is_built and typed.partition("=")[2].lower() in OFF
+    is_off = is_built and value.lower() in OFF
     off = " Here is nothing to switch off: leave it out." if is_off else ""
     near = "" if others else _near(name, siblings, typed=typed)
     return f"{typed}: there is no key {key}; {listed}{elsewhere}.{off or near}"

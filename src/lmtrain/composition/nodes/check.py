@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from lmtrain.accounting.quantities import parse_quantity
+from lmtrain.composition.nodes.no_value import MISSING, no_value
 from lmtrain.composition.nodes.parameters import hints_of, parameters_of
 from lmtrain.composition.nodes.slots import SLOTS, Slot, slot_at, slot_of
 from lmtrain.composition.nodes.targets import find_target, require_allowed
@@ -133,9 +134,8 @@ def check_value(value: Any, annotation: Any, *, key: str) -> Any:
     Raises:
         ConfigurationError: The value is missing ("???") or of another type.
     """
-    if value == "???":
-        msg = f"{key} has no value; set it on the command line: {key}=..."
-        raise ConfigurationError(msg)
+    if value == MISSING:
+        raise no_value(key)
     kinds = _alternatives(annotation)
     if isinstance(value, dict) and TARGET in value and not kinds <= PLAIN:
         return value  # an object, checked by its own signature

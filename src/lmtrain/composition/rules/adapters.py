@@ -5,6 +5,7 @@ from lmtrain.accounting.options.strategy import ModelSpread
 from lmtrain.composition.command_line.group_options import one_of, words_of
 from lmtrain.composition.nodes.facts import facts_of
 from lmtrain.composition.nodes.source_signatures import gives_nothing
+from lmtrain.composition.rules.starting_model import start_of
 from lmtrain.composition.run_config import RunConfig
 from lmtrain.errors import ConfigurationError
 
@@ -42,5 +43,5 @@ def require_trained_weights(config: RunConfig) -> None:
     if config.init_from is None and not gives_nothing(config.adapter.target):
         raise ConfigurationError(
             f"adapter={config.adapter.word.lower()} trains changes of frozen weights, and init_from=null has random "
-            "ones; add init_from=RUN or the folder of `lmtrain import`."
+            f"ones; {start_of(config)}"
         )

@@ -5,10 +5,8 @@ from typing import Any
 
 from lmtrain.composition.command_line.unknown_words import leaf_keys, node_at
 from lmtrain.composition.nodes.check import REPEATS
+from lmtrain.composition.nodes.no_value import MISSING, no_value
 from lmtrain.composition.run_config import KEYS, SCALARS
-from lmtrain.errors import ConfigurationError
-
-MISSING = "???"
 
 
 def require_given(values: Mapping[str, Any]) -> None:
@@ -20,4 +18,4 @@ def require_given(values: Mapping[str, Any]) -> None:
     for name in sorted({*KEYS} - {*SCALARS, REPEATS}):
         missing = [key for key in leaf_keys(values[name], f"{name}.") if node_at(values, key) == MISSING]
         if missing:
-            raise ConfigurationError(f"{missing[0]} has no value; set it on the command line: {missing[0]}=...")
+            raise no_value(missing[0])

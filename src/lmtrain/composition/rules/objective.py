@@ -6,6 +6,7 @@ from lmtrain.accounting.options.strategy import ModelSpread
 from lmtrain.composition.command_line.group_options import one_of, words_of
 from lmtrain.composition.nodes.facts import facts_of, require_facts
 from lmtrain.composition.nodes.source_signatures import gives_nothing
+from lmtrain.composition.rules.starting_model import start_of
 from lmtrain.composition.run_config import RunConfig
 from lmtrain.errors import ConfigurationError
 
@@ -29,8 +30,8 @@ def require_objective(config: RunConfig) -> None:
     task = f"task={facts.task}"
     if config.init_from is None:
         raise ConfigurationError(
-            f"{task} learns beside the model that it starts from, and init_from=null has random weights; add "
-            "init_from=RUN or the folder of `lmtrain import`."
+            f"{task} learns beside the model that it starts from, and init_from=null has random weights; "
+            f"{start_of(config)}"
         )
     packing = facts_of(config.packing.values, PackingFacts, allowed=config.allowed) or PackingFacts()
     if not packing.holds_out_whole_documents:
