@@ -14,6 +14,11 @@ KNOWN = ("--time", "--cpus-per-task", "--sbatch")
         ("-t 24:00:00", "-t 24:00:00 is sbatch's; write --time=24:00:00."),
         ("--gres=gpu:h100:8", "--gres=gpu:h100:8 is sbatch's; write cluster.devices_per_node=8."),
         ("-N 4", "-N 4 is sbatch's; write cluster.num_nodes=4."),
+        ("-N4", "-N4 is sbatch's; write cluster.num_nodes=4."),
+        ("-pgpu", "-pgpu is sbatch's; write --sbatch=partition=gpu."),
+        ("-t1:00:00", "-t1:00:00 is sbatch's; write --time=1:00:00."),
+        ("--partiton gpu", "--partiton gpu (--partition) is sbatch's; write --sbatch=partition=gpu."),
+        ("--nodez=2", "--nodez=2 (--nodes) is sbatch's; write cluster.num_nodes=2."),
         ("-J x", "-J x is sbatch's; write run.name=x."),
         ("--exclusive seed=1", "--exclusive is sbatch's; write --sbatch=exclusive."),
         ("--qos", "--qos is sbatch's; write --sbatch=qos=VALUE."),
@@ -34,6 +39,8 @@ def test_a_flag_of_sbatch_is_answered_by_the_word_here(words: str, said: str) ->
 
 def test_flags_of_the_launch_and_of_a_printed_config_pass() -> None:
     refuse_flags_of_sbatch(["--time=24h", "--cpus-per-task", "8", "--cfg", "job", "-p", "cluster"], known=KNOWN)
+    refuse_flags_of_sbatch(["--tme=24h", "-m", "--resolve"], known=KNOWN)  # nearest to one of its own, or to none
+    refuse_flags_of_sbatch(["--mems=1"], known=KNOWN, is_other=lambda name: name == "mems")
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import yaml
 from lmtrain.accounting.machine.hardware import DEVICES
 from lmtrain.errors import ConfigurationError
 from lmtrain.launch.nodes import NodesJob
-from lmtrain.launch.sky import ACCELERATORS, task
+from lmtrain.launch.sky import ACCELERATORS, refuse_flags_of_sky, task
 from lmtrain.launch.yaml_text import to_yaml
 from tests.launch import clients
 
@@ -50,6 +50,28 @@ def test_a_device_of_another_name_is_refused() -> None:
     for device in ("", "NVIDIA H100 NVL"):
         with pytest.raises(ConfigurationError, match="none of SkyPilot's"):
             made(device)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("--gpus H100:8", "write cluster=h100_8x."),
+        ("--gpus=a100:4 seed=1", "write 'cluster.device=NVIDIA A100-SXM4-40GB' cluster.devices_per_node=4."),
+        ("--gpus L4 --num-nodes 2", "write 'cluster.device=NVIDIA L4' cluster.devices_per_node=1 cluster.num_nodes=2."),
+        (
+            "-c mine --use-spot",
+            "give -c mine --use-spot to SkyPilot: `lmtrain launch sky ... > task.yaml`, "
+            "`sky launch -c mine --use-spot task.yaml`.",
+        ),
+    ],
+)
+def test_the_flags_of_sky_launch_are_answered_by_the_words_here(words: str, said: str) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        refuse_flags_of_sky(words.split(), clusters={"h100_8x", "a100_8x"})
+    assert str(refused.value) == f"flags of `sky launch`: {said}"
+    refuse_flags_of_sky(["-c", "job", "--cfg", "all", "--dry-run"], clusters=())
+    with pytest.raises(ConfigurationError, match=r"^T4 is no GPU known here; nearest valid: cluster=h100_8x"):
+        refuse_flags_of_sky(["--gpus=T4:1"], clusters=())
 
 
 @clients.needed

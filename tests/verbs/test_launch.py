@@ -52,6 +52,10 @@ def test_what_is_shown_is_what_is_submitted_and_showing_writes_nothing(
         (["torchrun", *FLEET, "--address=n0", "--node-rank=2"], r"--node-rank=2 is none of this run's nodes, 0 to 1"),
         (["torchrun", *FLEET, "--address=n0"], r"needs --node-rank, one of this run's nodes, 0 to 1"),
         (["k8s", *FLEET, "--image=x"], r"needs --claim=NAME"),
+        (["sky", *FLEET, "--gpus", "H100:8"], r"^flags of `sky launch`: write cluster=h100_8x\.$"),
+        (["slurm", *FLEET, "--partiton=gpu"], r"write --sbatch=partition=gpu\.$"),
+        (["slurm", *FLEET, "--lr", "1"], r"write optimizer\.lr=1\.$"),
+        (["torchrun", "--nproc_per_node=4"], r"write cluster\.devices_per_node=4\.$"),
     ],
 )
 def test_a_wrong_command_is_refused_before_anything_is_written(queue: Path, words: list[str], message: str) -> None:

@@ -3,6 +3,7 @@
 https://slurm.schedmd.com/sbatch.html
 """
 
+import difflib
 import re
 import shlex
 import shutil
@@ -41,6 +42,20 @@ OWN: Final = {
 }
 
 SWITCHES: Final = ("exclusive", "contiguous", "hold", "overcommit", "oversubscribe", "spread-job")  # without a value
+# The others, passed on by --sbatch=NAME=VALUE.
+PASSED: Final = frozenset(
+    {"account", "acctg-freq", "batch", "bb", "bbf", "begin", "chdir", "cluster-constraint", "clusters", "comment"}
+    | {"constraint", "container", "core-spec", "cores-per-socket", "cpu-freq", "cpus-per-gpu", "deadline"}
+    | {"delay-boot", "dependency", "distribution", "exclude", "export", "export-file", "extra-node-info"}
+    | {"get-user-env", "gid", "gpu-bind", "gpu-freq", "gres-flags", "hint", "input", "kill-on-invalid-dep"}
+    | {"licenses", "mail-type", "mail-user", "mcs-label", "mem", "mem-bind", "mem-per-cpu", "mem-per-gpu", "mincpus"}
+    | {"network", "nice", "nodefile", "nodelist", "ntasks-per-core", "ntasks-per-gpu", "ntasks-per-socket"}
+    | {"partition", "power", "prefer", "priority", "profile", "propagate", "qos", "reboot", "reservation", "segment"}
+    | {"sockets-per-node", "switches", "test-only", "thread-spec", "threads-per-core", "time-min", "tmp"}
+    | {"tres-per-task", "uid", "use-min-nodes", "wait", "wait-all-nodes", "wckey", "wrap"}
+    | {*SWITCHES}
+)
+A_LETTER: Final = 0.8  # likeness of words a letter or two apart
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,13 +142,25 @@ def require_sbatch() -> None:
         )
 
 
+def long_option_near(name: str, others: Sequence[str] = ()) -> str:
+    """Return sbatch's long option of almost that name; "" for none, for one itself, and where another is as near."""
+    options = {*OWN, *PASSED, *others}
+    near = difflib.get_close_matches(name, options, n=1, cutoff=A_LETTER) if name not in options else []
+    return near[0] if near and near[0] not in others else ""
+
+
 def _require_directive(name: str, value: str) -> None:
     if not re.fullmatch(r"[a-z][a-z-]+", name) or not (
         re.fullmatch(r"[^\n\r]+", value) or (name in SWITCHES and not value)
     ):
         raise ConfigurationError(f"--sbatch={name}={value} is no long option of sbatch; as in --sbatch=partition=gpu.")
-    if name in OWN:
-        instead = f"set {OWN[name]} instead" if OWN[name] else "leave it out"
+    near = long_option_near(name)
+    if near and near not in OWN:
+        raise ConfigurationError(
+            f"--sbatch={name}={value}: sbatch has no such option; nearest valid: --sbatch={near}={value}."
+        )
+    if own := (near or name) if (near or name) in OWN else "":
+        instead = f"set {OWN[own]} instead" if OWN[own] else "leave it out"
         raise ConfigurationError(f"--sbatch={name}={value} would contradict the script: {instead}.")
 
 

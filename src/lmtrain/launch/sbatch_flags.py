@@ -5,11 +5,11 @@ https://slurm.schedmd.com/sbatch.html
 
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from lmtrain.errors import ConfigurationError
-from lmtrain.launch.sbatch import OWN, SWITCHES
+from lmtrain.launch.sbatch import OWN, PASSED, SWITCHES, long_option_near
 
 SHORT: Final = {
     "-p": "partition",
@@ -29,18 +29,18 @@ SHORT: Final = {
     "-a": "array",
     "-M": "clusters",
 }
-PASSED: Final = frozenset(
-    {"partition", "account", "qos", "mem", "mem-per-cpu", "mem-per-gpu", "constraint", "mail-type", "mail-user"}
-    | {"dependency", "nodelist", "exclude", "reservation", "licenses", "comment", "nice", "begin", "deadline", "export"}
-    | {"clusters", "cpus-per-gpu", "gpu-bind", "hint", "tmp", "wckey", *SWITCHES}
-)
 A_NODE: Final = ("ntasks-per-node", "gpus-per-node", "gres")
 OF_HYDRA: Final = ("--cfg", "-c")  # -p is a part of the config beside it
+GLUED: Final = re.compile(rf"({'|'.join(SHORT)})(?!=)(.+)")  # -N2
 CLOCK: Final = re.compile(r"(?:(?P<days>\d+)-)?(?P<hours>\d+)(?::(?P<minutes>\d+))?(?::(?P<seconds>\d+))?")
 
 
-def refuse_flags_of_sbatch(words: Sequence[str], *, known: Sequence[str]) -> None:
-    """Refuse sbatch's flags, but for those that are `known` to the launch itself.
+def refuse_flags_of_sbatch(
+    words: Sequence[str], *, known: Sequence[str], is_other: Callable[[str], bool] = lambda _: False
+) -> None:
+    """Refuse sbatch's flags and those near them, but for flags `known` to the launch itself, or near to one of these.
+
+    `is_other` tells a flag of another program than sbatch by its name.
 
     Raises:
         ConfigurationError: There are some; each has its words here.
@@ -48,16 +48,21 @@ def refuse_flags_of_sbatch(words: Sequence[str], *, known: Sequence[str]) -> Non
     answers: list[tuple[str, str, str]] = []  # as typed, the words to type, else the reason why there are none
     is_shown = any(word.partition("=")[0] in OF_HYDRA for word in words)
     for index, word in enumerate(words):
-        flag, equals, value = word.partition("=")
+        glued = GLUED.fullmatch(word)
+        flag, equals, value = (glued[1], "=", glued[2]) if glued else word.partition("=")
         name = SHORT.get(flag) or flag.removeprefix("--")
         is_sbatch_s = flag in SHORT or (flag.startswith("--") and (name in OWN or name in PASSED))
+        if flag.startswith("--") and not is_sbatch_s and not is_other(name):
+            name = long_option_near(name, [each.removeprefix("--") for each in known]) or name
+            is_sbatch_s = name in OWN or name in PASSED
         if flag in known or not is_sbatch_s or (flag == "-p" and is_shown):
             continue
         following = words[index + 1 : index + 2]
         typed = word
         if not equals and name not in SWITCHES and following and not re.search(r"=|^-", following[0]):
             value, typed = following[0], f"{word} {following[0]}"
-        answers.append((typed, *_answer(name, value)))
+        is_mistyped = flag not in SHORT and name != flag.removeprefix("--")
+        answers.append((f"{typed} (--{name})" if is_mistyped else typed, *_answer(name, value)))
     if not answers:
         return
     meant = " ".join(dict.fromkeys(shlex.quote(word) for _, word, _ in answers if word))

@@ -3,7 +3,9 @@
 https://docs.skypilot.co/en/latest/reference/yaml-spec.html
 """
 
+import re
 import shlex
+from collections.abc import Collection, Sequence
 from typing import Any, Final
 
 from lmtrain.errors import ConfigurationError
@@ -20,6 +22,61 @@ ACCELERATORS: Final = {
     "NVIDIA L40S": "L40S",
     "AMD Instinct MI300X": "MI300X",
 }
+
+# Flags of `sky launch`: https://docs.skypilot.co/en/latest/reference/cli.html
+GPUS: Final = ("--gpus", "--accelerators")
+NAMED: Final = {"--num-nodes": "cluster.num_nodes", "-n": "run.name", "--name": "run.name"}
+SWITCHES: Final = ("--use-spot", "--no-use-spot", "-y", "--yes", "--down", "-d", "--detach-run", "--retry-until-up")
+OWN: Final = (
+    *("-c", "--cluster", "--cloud", "--infra", "--region", "--zone", "--instance-type", "-t", "--cpus", "--memory"),
+    *("--disk-size", "--disk-tier", "--image-id", "--env", "--env-file", "--secret", "-i", "--ports", "--workdir"),
+    "--idle-minutes-to-autostop",
+)
+OF_HYDRA: Final = ("job", "hydra", "all")  # of -c, --cfg
+
+
+def refuse_flags_of_sky(words: Sequence[str], clusters: Collection[str]) -> None:
+    """Refuse the flags of `sky launch`: those of nodes by the words here, of `clusters` too, others as its own.
+
+    Raises:
+        ConfigurationError: There are some.
+    """
+    meant, own = list[str](), list[str]()
+    for index, word in enumerate(words):
+        flag, equals, value = word.partition("=")
+        following = words[index + 1] if index + 1 < len(words) else ""
+        has_value = not equals and flag not in SWITCHES and following and not re.search(r"=|^-", following)
+        value = following if has_value else value
+        if flag == "-c" and value in OF_HYDRA:
+            continue
+        if flag in NAMED:
+            meant.append(f"{NAMED[flag]}={value or 'VALUE'}")
+        elif flag in GPUS:
+            meant += _nodes_of(value, clusters)
+        elif flag in SWITCHES or flag in OWN:
+            own.append(f"{word} {value}" if has_value else word)
+    told = [f"write {shlex.join(meant)}"] if meant else []
+    if own:
+        flags = " ".join(own)
+        told.append(f"give {flags} to SkyPilot: `lmtrain launch sky ... > task.yaml`, `sky launch {flags} task.yaml`")
+    if told:
+        raise ConfigurationError(f"flags of `sky launch`: {'; '.join(told)}.")
+
+
+def _nodes_of(accelerators: str, clusters: Collection[str]) -> list[str]:
+    """Return the words for H100:8: a cluster of that name, else its device and number."""
+    name, _, number = accelerators.partition(":")
+    number = number if number.isdecimal() else "1"
+    device = next((device for device, known in ACCELERATORS.items() if known.lower() == name.lower()), None)
+    if device is None:
+        raise ConfigurationError(
+            f"{name or 'nothing'} is no GPU known here; nearest valid: cluster=h100_8x, or cluster.device of "
+            f"{', '.join(ACCELERATORS)}."
+        )
+    option = f"{name.lower().partition('-')[0]}_{number}x"
+    if option in clusters and "80GB" not in name:
+        return [f"cluster={option}"]
+    return [f"cluster.device={device}", f"cluster.devices_per_node={number}"]
 
 
 def task(job: NodesJob) -> dict[str, Any]:

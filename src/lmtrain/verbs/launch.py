@@ -12,8 +12,11 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from lmtrain.accounting.quantities import parse_quantity
+from lmtrain.composition.command_line.called_elsewhere import name_elsewhere, options_of
 from lmtrain.composition.command_line.flag_parser import FlagParser
+from lmtrain.composition.command_line.flags import known_flags
 from lmtrain.composition.command_line.help import HELP_FLAGS, verb_page
+from lmtrain.composition.command_line.paths import is_key_of_training
 from lmtrain.errors import EXIT_DONE, ConfigurationError, suggest
 from lmtrain.launch import kubernetes, sky
 from lmtrain.launch.nodes import PORT
@@ -54,7 +57,7 @@ def slurm(words: list[str], program: str) -> int:
     parser.add_argument("--signal-before", default=f"{SIGNAL_SECONDS}s")
     parser.add_argument("--cpus-per-task", type=int)
     parser.add_argument("--sbatch", action="append", default=[])
-    refuse_flags_of_sbatch(words, known=parser.known)
+    refuse_flags_of_sbatch(words, known=parser.known, is_other=_is_elsewhere)
     asked, overrides = parser.taken(words)
     limits = BatchLimits(
         time_seconds=None if asked.time is None else seconds_of_clock(asked.time) or _seconds(asked.time, "--time"),
@@ -129,6 +132,7 @@ def k8s(words: list[str], program: str) -> int:
 
 def skypilot(words: list[str], program: str) -> int:
     """Print the task for `sky launch`."""
+    sky.refuse_flags_of_sky(words, options_of("cluster"))
     parser = _parser(program)
     asked, overrides = parser.taken(words)
     run = launched_run(overrides, program=program, is_here=False, known_flags=parser.known)
@@ -146,6 +150,12 @@ TARGETS: Final[dict[str, Callable[[list[str], str], int]]] = {
 }
 
 CALLED: Final = {"kubernetes": "k8s", "kubectl": "k8s", "skypilot": "sky", "local": "torchrun", "elastic": "torchrun"}
+
+
+def _is_elsewhere(flag: str) -> bool:
+    """Tell a flag of other programs, or a key of ours, by its name."""
+    name = flag.replace("-", "_")
+    return "." in name or bool(name_elsewhere(name)) or is_key_of_training(name) or f"--{flag}" in known_flags()
 
 
 def _tell(asked: argparse.Namespace, text: str, values: Mapping[str, Any]) -> int:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lmtrain.composition.command_line.arguments import parse_arguments
 from lmtrain.composition.command_line.flags import parse_flags
+from lmtrain.composition.command_line.meant import MeantWord
 from lmtrain.errors import ConfigurationError
 from lmtrain.launch.nodes import NodesJob
 from lmtrain.tracking.redacting.redaction import redact_override
@@ -41,7 +42,10 @@ def launched_run(
     """
     for word in words:
         _require_no_secret(word)
-    arguments = parse_arguments(words)
+    try:
+        arguments = parse_arguments(words)
+    except MeantWord as found:
+        raise (found.foreign.on_nodes() if found.foreign else found) from None
     parse_flags(arguments.flags, program=program, others=known_flags)
     from lmtrain.composition.command_line.compose import for_each_config
 

@@ -68,6 +68,16 @@ def on_cluster(meant: Equivalent, words: Sequence[str]) -> Equivalent:
     return replace(meant, words=kept, implied=tuple(word for word in implied if word))
 
 
+def of_nodes(meant: Equivalent) -> Equivalent:
+    """Return an answer with the cluster's keys for numbers of devices and nodes, as a launch takes them."""
+    devices, nodes = "cluster.devices_per_node=", "cluster.num_nodes="
+    words, implied = (
+        tuple(word.replace(DEVICES, devices).replace(NODES, nodes) for word in each)
+        for each in (meant.words, meant.implied)
+    )
+    return replace(meant, words=words, implied=implied)
+
+
 def _of_cluster(word: str, a_node: int, *, has_nodes: bool) -> str:
     """Return a word in the cluster's keys, "" for the very devices of one node."""
     if word.startswith(NODES):

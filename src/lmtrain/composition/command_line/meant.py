@@ -167,6 +167,13 @@ class ForeignWords:
     own: Sequence[str]
     unknown: Sequence[str]
 
+    def on_nodes(self) -> ConfigurationError:
+        """Return the refusal with the keys of a launch, which are the cluster's."""
+        from lmtrain.composition.command_line.cluster_elsewhere import of_nodes  # only to refuse
+
+        there = replace(self, words=[replace(each, meant=of_nodes(each.meant)) for each in self.words])
+        return there.refusal(answered_together([each.meant for each in there.words], self.own))
+
     def refusal(self, together: Together) -> ConfigurationError:
         """Return one message for all of them: whoever knows another program types several."""
         lines = [*(each.line(together.instead) for each in self.words), *together.notes, *self.unknown]
