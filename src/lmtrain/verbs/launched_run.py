@@ -44,8 +44,8 @@ def launched_run(
         _require_no_secret(word)
     try:
         arguments = parse_arguments(words)
-    except MeantWord as found:
-        raise (found.foreign.on_nodes() if found.foreign else found) from None
+    except MeantWord as refused:
+        raise (refused.foreign.on_nodes() if refused.foreign else refused) from None
     parse_flags(arguments.flags, program=program, others=known_flags)
     from lmtrain.composition.command_line.compose import for_each_config
 

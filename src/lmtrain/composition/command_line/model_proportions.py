@@ -1,14 +1,10 @@
-"""Sizes of a model option beside others: its feed-forward at another width, and the one number that sets them all."""
+"""The feed-forward of a model option at another width: a number in its file, which a typed width leaves as it is."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from lmtrain.accounting.options.parts import ScalingFacts
-from lmtrain.accounting.quantities import parse_quantity
 from lmtrain.composition.command_line.help_topics import option_rows
 from lmtrain.composition.command_line.paths import conf_folder
-from lmtrain.composition.nodes.facts import facts_of
-from lmtrain.errors import ConfigurationError
 
 WIDTH: Final = "model.width"
 FEED_FORWARD: Final = "model.feed_forward_width"
@@ -18,18 +14,6 @@ def feed_forward_at(option: str, width: int) -> int | None:
     """Return the feed-forward width in an option's own proportion; None where its file has no such numbers."""
     own = _own_sizes(option)
     return own[1] * width // own[0] if own else None
-
-
-def by_its_knob(model: Mapping[str, Any], size: str, value: str) -> str | None:
-    """Return a model's own word for a size of other models, as model.depth=12; None where it has no such knob."""
-    facts = facts_of(model, ScalingFacts)
-    if facts is None or size not in facts.sets:
-        return None
-    try:
-        number = parse_quantity(value, size) / facts.sets[size]
-    except ConfigurationError:
-        return None
-    return f"{facts.group}.{facts.carries_over}={max(1, round(number))}"
 
 
 def width_line(option: str, model: Mapping[str, Any], typed: Sequence[str]) -> str | None:

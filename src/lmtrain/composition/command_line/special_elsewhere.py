@@ -23,7 +23,8 @@ from lmtrain.composition.command_line.cluster_elsewhere import devices_of_all_no
 from lmtrain.composition.command_line.group_options import file_values
 from lmtrain.composition.command_line.help import default_options
 from lmtrain.composition.command_line.meant_options import option_meant
-from lmtrain.composition.command_line.model_proportions import FEED_FORWARD, WIDTH, by_its_knob, feed_forward_at
+from lmtrain.composition.command_line.model_knob import by_its_knob
+from lmtrain.composition.command_line.model_proportions import FEED_FORWARD, WIDTH, feed_forward_at
 from lmtrain.composition.command_line.paths import conf_folder
 from lmtrain.composition.command_line.source_elsewhere import SETTINGS, place_of_data
 from lmtrain.errors import ConfigurationError

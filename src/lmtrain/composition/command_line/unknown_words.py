@@ -18,7 +18,7 @@ from lmtrain.composition.command_line.meant_options import (
     spelled,
     why_nearest,
 )
-from lmtrain.composition.command_line.model_proportions import by_its_knob
+from lmtrain.composition.command_line.model_knob import by_its_knob
 from lmtrain.composition.command_line.paths import conf_folder, group_folders, key_of
 from lmtrain.composition.nodes.source_signatures import setting_names
 from lmtrain.errors import ConfigurationError, did_you_mean, suggest
