@@ -198,7 +198,6 @@ from lmtrain.errors import ConfigurationError
             "callbacks.push.repository=a/b.",
         ),
         (["--lr", "1e-3"], "optimizer.lr=1e-3."),
-        (["--lr=1e-3"], "optimizer.lr=1e-3."),
         (["--learning-rate", "1e-3"], "optimizer.lr=1e-3."),
         (["--lr"], "optimizer.lr=VALUE."),
         (["--optimizer.lr", "1e-3"], "optimizer.lr=1e-3."),

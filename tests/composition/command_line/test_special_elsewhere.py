@@ -47,22 +47,6 @@ def test_a_setting_is_converted_beside_the_others_of_its_command(name, value, be
     assert " ".join(equivalent(name, value, beside).words) == words
 
 
-@pytest.mark.parametrize(
-    ("name", "beside", "words"),
-    [
-        ("dataset_text_field", [], "source=files source.text_column=text source.paths=[my/notes]"),
-        ("dataset_text_field", ["task=sft"], "source=files source.messages_column=text source.paths=[my/notes]"),
-        ("text_key", ["source=hf_dataset"], "source.text_column=text source.name=roneneldan/TinyStories"),
-        ("max_samples", [], "source=hf_dataset source.max_documents=text source.name=roneneldan/TinyStories"),
-        ("dataset_config", ["source.name=a/b"], "source=hf_dataset source.config=text"),
-    ],
-)
-def test_a_setting_of_data_comes_with_the_place_that_nobody_typed(name: str, beside: list[str], words: str) -> None:
-    found = equivalent(name, "text", beside)
-    assert " ".join((*found.words, *found.implied)) == words
-    assert ("is an example" in found.note) == bool(found.implied)
-
-
 def test_a_place_is_answered_by_its_files(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
     monkeypatch.chdir(tmp_path)
     for name in ("prefix.bin", "prefix.idx"):

@@ -81,14 +81,6 @@ def test_an_unknown_key_names_what_there_is_and_which_option_has_it(key: str, sa
     assert unknown_key(key, typed=f"{key}=1", config=config, conf=conf_folder()).endswith(said)
 
 
-@pytest.mark.parametrize(("typed", "meant"), [("num_layers=5", 5), ("width=768", 12), ("num_heads=6", 12)])
-def test_a_size_of_a_model_with_one_number_for_all_is_answered_by_that(typed: str, meant: int) -> None:
-    config = compose_config(["model=nano"])
-    key = f"model.{typed.partition('=')[0]}"
-    told = unknown_key(key, typed=f"model.{typed}", config=config, conf=conf_folder())
-    assert told == f"model.{typed}: there is no key {key}: its sizes follow model.depth; write model.depth={meant}."
-
-
 @pytest.mark.parametrize(("key", "is_told"), [("model.biases", True), ("optimizer.betas", True), ("seed.foo", False)])
 def test_there_is_nothing_to_switch_off_where_an_option_has_no_such_setting(key: str, is_told: bool) -> None:
     told = unknown_key(key, typed=f"{key}=false", config=compose_config([]), conf=conf_folder())

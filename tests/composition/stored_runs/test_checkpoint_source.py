@@ -111,23 +111,3 @@ def test_a_damaged_checkpoint_named_by_its_path_is_told_as_damaged(tmp_path: Pat
     (run / "checkpoints/step_00000020/manifest.json").unlink()
     with pytest.raises(EnvironmentProblem, match=rf"SOURCE=.*step_00000020 is damaged: .*; nearest valid: {run}\."):
         find_source(run / "checkpoints/step_00000020", key="SOURCE")
-
-
-@pytest.mark.parametrize(
-    ("typed", "why", "nearest"),
-    [
-        ("a/checkpoints/step_00000030", "not there: never saved, or removed by .*keep_last", 20),
-        ("a/checkpoints/step-7", "not there", 5),
-        ("a/step_00000005", "not there", 5),
-        ("a/checkpoints", "no checkpoint", 20),
-        ("a/checkpoints/step_00000005/state.pt", "no checkpoint", 5),
-    ],
-)
-def test_a_checkpoint_that_is_gone_is_told_with_those_kept(tmp_path: Path, typed: str, why: str, nearest: int) -> None:
-    run = run_folder(tmp_path / "a", 5, 20)
-    kept = f"{run} has step_00000005, step_00000020"
-    fix = f"init_from={run}/checkpoints/step_{nearest:08d}\\."
-    with pytest.raises(
-        ConfigurationError, match=f"^init_from={tmp_path / typed} is {why}.*; {kept}; nearest valid: {fix}$"
-    ):
-        find_source(tmp_path / typed, key="init_from")

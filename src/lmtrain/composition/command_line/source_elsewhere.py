@@ -16,7 +16,7 @@ OF_MESSAGES: Final = "task=sft learns conversations, a column of lists of {role,
 
 
 def place_of_data(value: str, _: Sequence[str] = ()) -> Equivalent:
-    """Return the words for a text, by what is at that place."""
+    """Return the words for a text at a place."""
     if value in options_of("source"):
         return Equivalent((f"source={value}",))
     inner = value.removeprefix("[").removesuffix("]")
