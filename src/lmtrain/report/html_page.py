@@ -14,6 +14,7 @@ from lmtrain.report.ledger_page import kinds_of_time, reasons
 from lmtrain.report.loss_spikes import Texts, spikes_section
 from lmtrain.report.markup import Markup, joined, table, tag
 from lmtrain.report.profile_page import profile_section
+from lmtrain.report.report_card import shown_score
 from lmtrain.report.run_attempts import read_attempts
 from lmtrain.report.run_curves import curve_sections
 from lmtrain.report.run_facts import REPORT_FILE, RESULT, HeldOutScore, RunFacts, read_run
@@ -24,6 +25,7 @@ from lmtrain.storage import foreign_json
 from lmtrain.tracking.atomic_files import read_json, write_text
 from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.run_log import Point, read_points
+from lmtrain.tracking.scores import all_scores
 from lmtrain.training.checkpointing.checkpoints import list_checkpoints
 
 NAMED_VERSIONS: Final = {"python", "lmtrain", "torch", "lightning", "numpy", "tokenizers", "mlflow"}
@@ -54,6 +56,7 @@ def report_page(folder: Path, *, texts: Texts | None = None) -> str:
         *([] if ledger is None else [_time(folder, ledger, facts.tokens_per_second), _plan(ledger, facts.mfu_palm)]),
         profile_section(folder),
         _held_out(facts.held_out),
+        _evaluated(folder),
         section("Samples of what it writes", *_samples(folder)),
         _checkpoints(folder),
         _settings(folder),
@@ -155,6 +158,17 @@ def _held_out(held_out: HeldOutScore | None) -> Markup:
     rows = [(name, f"{score:.3f}") for name, score in held_out.worst_first()]
     read = f"{held_out.part_words}, {held_out.num_bytes:,} bytes, in windows of {held_out.context_tokens} tokens"
     return section("Held-out text", tag("p", f"Bits per byte; the model read {read}."), table(rows, numeric=True))
+
+
+def _evaluated(folder: Path) -> Markup:
+    """Return the scores by `lmtrain evaluate`, with their standard errors."""
+    rows = [
+        (name.removeprefix("evaluation/").replace("/", ", ").replace("_", " "), f"{step:,}", shown_score(one))
+        for step, scores in all_scores(folder).items()
+        for name, one in scores.items()
+    ]
+    listed = table(rows, head=("score", "step", "± standard error"), numeric=True)
+    return section("Scores by lmtrain evaluate", *([listed] if rows else []))
 
 
 def _samples(folder: Path) -> list[Markup]:

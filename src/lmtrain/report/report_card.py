@@ -66,8 +66,8 @@ class Card:
         before = self.previous.get(run, {}).get(name)
         if not found:
             return ""
-        then = f"; before {_shown(before)}" if before and _shown(before) != _shown(found) else ""
-        return _shown(found) + then
+        then = f"; before {shown_score(before)}" if before and shown_score(before) != shown_score(found) else ""
+        return shown_score(found) + then
 
     def scores_of(self, run: str) -> dict[str, Mapping[str, Any]]:
         """Return a run's newest scores by name."""
@@ -180,7 +180,7 @@ def _cell(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|")
 
 
-def _shown(score: Mapping[str, Any]) -> str:
+def shown_score(score: Mapping[str, Any]) -> str:
     """Return a score with its error; answers in percent, with the share of ended ones where some did not end."""
     pattern = "{:.1%}" if "guess" in score else "{:.4f}"
     error, ended = score.get("standard_error"), score.get("ended", 1.0)
