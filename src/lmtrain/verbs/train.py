@@ -69,7 +69,10 @@ def _train(words: list[str], *, program: str, tell: Callable[[Path], None] = lam
         return _search(searched, outer, program=program, tell=tell)
     settings, arguments = grid_settings(arguments)
     composed = _composed(arguments)
-    typed = [[word for word in choices.overrides if word not in arguments.not_typed] for _, choices in composed]
+    typed = [
+        [word for word in choices.overrides if word not in {*arguments.not_typed, *choices.brought}]
+        for _, choices in composed
+    ]
     _refuse_early(composed, typed, arguments, outer)
     if parse_flags(arguments.flags).show:
         return 0

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from lmtrain.composition.command_line.arguments import parse_arguments
-from lmtrain.composition.command_line.compose import compose_config
+from lmtrain.composition.command_line.compose import compose_config, for_each_config
 from lmtrain.composition.command_line.inherited_options import inherited_options
 from lmtrain.errors import ConfigurationError, DataError
 from lmtrain.tokenizers.byte_level import ByteLevelTokenizer
@@ -52,6 +52,22 @@ def test_what_is_typed_wins(run: Path) -> None:
     assert config["tokenizer"]["_target_"].endswith("ByteLevelSpec")
     assert composed(run, "optimizer.lr=1")["optimizer"]["lr"] == 1
     assert inherited_options({"init_from": str(run), "experiment": "nano_d12"}) == []
+
+
+@pytest.mark.parametrize("swept", [["adapter=lora", "adapter=none"], ["init_from={run}", "init_from={run}-muon"]])
+def test_a_trial_of_a_sweep_is_composed_as_if_typed_alone(run: Path, swept: list[str]) -> None:
+    attempt = Path(f"{run}-muon") / "attempts" / "1"
+    attempt.mkdir(parents=True)
+    (attempt / "job.json").write_text(json.dumps({"config": compose_config(["model=nano"])}))
+    one, other = (word.format(run=run) for word in swept)
+    fixed = [] if "init_from" in one else [f"init_from={run}"]
+    found: list[tuple[dict[str, Any], list[str]]] = []
+    arguments = parse_arguments(["-m", *fixed, f"{one},{other.partition('=')[2]}"])
+    for_each_config(lambda config, its: found.append((config, its.brought)), arguments, config_name="train")
+    alone = [parse_arguments([*fixed, word]) for word in (one, other)]
+    assert [config for config, _ in found] == [compose_config(each.words) for each in alone]
+    assert [brought for _, brought in found] == [each.imported for each in alone]
+    assert found[0][0]["optimizer"] != found[1][0]["optimizer"]
 
 
 def test_no_run_brings_nothing(tmp_path: Path) -> None:

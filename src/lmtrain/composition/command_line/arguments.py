@@ -11,7 +11,7 @@ Seven things are settled before composing (a composed config is never changed af
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any, Final
 
@@ -62,6 +62,13 @@ class Arguments:
         """Return the person's own folder of options, as typed."""
         return parse_flags(self.flags).config_dir
 
+    def of_trial(self, words: Sequence[str]) -> "Arguments":
+        """Return the arguments of one trial's `words` of a sweep, with the options of its own `init_from`."""
+        if not any(key_of(word) == "init_from" for word in words):
+            return self
+        keys = _keys([*words])
+        return replace(self, imported=_brought(keys, self.flags))
+
     @property
     def not_typed(self) -> frozenset[str]:
         """Return our own overrides."""
@@ -94,11 +101,10 @@ def parse_arguments(
     if world is not None:
         added += _launcher_overrides(keys, *world)
     _refuse_hydra(keys)
-    chosen = _chosen(keys, flags)
     return Arguments(
         overrides=overrides,
         added=added,
-        imported=[*imported_options(keys, chosen=chosen), *inherited_options(keys, chosen=chosen)],
+        imported=_brought(keys, flags),
         flags=flags,
         allowed_targets=allowed,
     )
@@ -175,6 +181,12 @@ def _chosen(keys: Mapping[str, str], flags: Sequence[str]) -> set[str]:
     from lmtrain.composition.command_line.chosen_groups import chosen_groups  # of a base alone
 
     return chosen_groups(keys, own=parse_flags(flags).config_dir)
+
+
+def _brought(keys: Mapping[str, str], flags: Sequence[str]) -> list[str]:
+    """Return the options from `init_from`."""
+    chosen = _chosen(keys, flags)
+    return [*imported_options(keys, chosen=chosen), *inherited_options(keys, chosen=chosen)]
 
 
 def _within(group: str, options: Iterable[str]) -> set[str]:

@@ -50,13 +50,13 @@ Task = Callable[[dict[str, Any], "Choices"], None]
 
 
 class Choices:
-    """Hydra's facts about one composed config: its overrides, the options chosen, and whether it is a trial."""
+    """Hydra's facts about one composed config; `brought` are a trial's overrides from its own `init_from`."""
 
-    def __init__(self, state: Any, *, is_trial: bool = False) -> None:
+    def __init__(self, state: Any, *, trial: Arguments | None = None) -> None:
         """Read the `hydra` node of a composed config."""
         self.overrides: list[str] = list(state.overrides.task)
         self.options: dict[str, str] = {name: str(option) for name, option in state.runtime.choices.items()}
-        self.is_trial = is_trial
+        self.is_trial, self.brought = trial is not None, trial.imported if trial else []
 
 
 def for_each_config(task: Task, arguments: Arguments, *, config_name: str, shown: Task | None = None) -> None:
@@ -71,13 +71,13 @@ def for_each_config(task: Task, arguments: Arguments, *, config_name: str, shown
     found: list[tuple[dict[str, Any], Choices]] = []
     with _worded(arguments, config_name=config_name):
         every = _all_configs(arguments, flags, config_name=config_name)
-        for composed, is_trial in every:
+        for composed, trial in every:
             if flags.show:
                 show(composed, flags)
                 if shown is None:
                     continue
             _refuse_search(composed)
-            choices = Choices(composed.hydra, is_trial=is_trial)
+            choices = Choices(composed.hydra, trial=trial)
             if config_name == "train":
                 require_parts(composed, choices.overrides, meant=meant_by_one_value)
             found.append((_plain(composed), choices))
@@ -109,7 +109,7 @@ def _worded(arguments: Arguments, *, config_name: str) -> Generator[None]:
         raise ConfigurationError(told or no_word) from problem
 
 
-def _all_configs(arguments: Arguments, flags: Flags, *, config_name: str) -> list[tuple[DictConfig, bool]]:
+def _all_configs(arguments: Arguments, flags: Flags, *, config_name: str) -> list[tuple[DictConfig, Arguments | None]]:
     """Compose; a setting of the chosen option's code without a place in its file is added to it."""
     try:
         with _our_configs():
@@ -123,8 +123,8 @@ def _all_configs(arguments: Arguments, flags: Flags, *, config_name: str) -> lis
         return _all_configs(replace(arguments, overrides=overrides), flags, config_name=config_name)
 
 
-def _configs(arguments: Arguments, flags: Flags, *, config_name: str) -> Generator[tuple[DictConfig, bool]]:
-    """Yield the composed configs of a command line, each with whether it is a trial."""
+def _configs(arguments: Arguments, flags: Flags, *, config_name: str) -> Generator[tuple[DictConfig, Arguments | None]]:
+    """Yield the composed configs of a command line, each with its own arguments where it is a trial."""
     first, typed = [*_search_words(flags), *arguments.imported], [*arguments.overrides, *arguments.added]
     try:
         one = _composed([*first, *(single(typed) if flags.is_sweep else typed)], config_name=config_name)
@@ -135,11 +135,12 @@ def _configs(arguments: Arguments, flags: Flags, *, config_name: str) -> Generat
         if one.hydra.mode != RunMode.MULTIRUN:
             raise
     if not (flags.is_sweep or one.hydra.mode == RunMode.MULTIRUN):
-        yield one, False
+        yield one, None
         return
     swept: Mapping[str, str] = one.hydra.sweeper.get("params") or {}
-    for trial in trials_of(typed, swept=swept):
-        yield _composed([*first, *trial], config_name=config_name), True
+    for words in trials_of(typed, swept=swept):
+        trial = arguments.of_trial(words)
+        yield _composed([*_search_words(flags), *trial.imported, *words], config_name=config_name), trial
 
 
 def _composed(words: list[str], *, config_name: str) -> DictConfig:

@@ -31,9 +31,10 @@ class SearchWords:
 
     def of_trial(self, words: Sequence[str]) -> Arguments:
         """Return the command line of one trial."""
+        overrides = [*self.fixed, *words]
         return replace(
-            self.arguments,
-            overrides=[*self.fixed, *words],
+            self.arguments.of_trial(overrides),
+            overrides=overrides,
             added=[*self.arguments.added, "hydra/sweeper=basic"],
             flags=[flag for flag in self.arguments.flags if flag not in MULTIRUN],
         )
