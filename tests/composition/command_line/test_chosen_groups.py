@@ -1,5 +1,8 @@
 from pathlib import Path
 
+import pytest
+
+from lmtrain.composition.command_line.arguments import parse_arguments
 from lmtrain.composition.command_line.chosen_groups import chosen_groups
 
 
@@ -14,3 +17,17 @@ def test_an_option_chooses_for_others_by_its_list_and_by_those_that_it_extends(t
         (tmp_path / "adapter" / f"{name}.yaml").write_text(f"defaults:\n- {extended}\n# - override /model: none\n")
     assert chosen_groups({"adapter": "small"}, own=str(tmp_path)) == {"optimizer"}
     assert chosen_groups({"adapter": "one"}, own=str(tmp_path)) == chosen_groups({"adapter": "../x"}) == set()
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("optimizer=schedule_free task=sft", ["schedule=constant"]),
+        ("experiment=gpt2_124m_adamw optimizer=schedule_free", ["schedule=constant"]),
+        ("optimizer=schedule_free task=sft schedule=linear", []),
+        ("optimizer=schedule_free", []),
+        ("optimizer=muon task=sft", []),
+    ],
+)
+def test_a_typed_optimizer_s_own_schedule_comes_before_a_task_s(line: str, words: list[str]) -> None:
+    assert parse_arguments(line.split()).imported == words

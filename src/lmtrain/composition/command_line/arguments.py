@@ -1,12 +1,13 @@
 """The command line beyond Hydra's own grammar.
 
-Seven things are settled before composing (a composed config is never changed afterwards):
+Eight things are settled before composing (a composed config is never changed afterwards):
 - `budget.steps=20` alone replaces the default budget instead of competing with it;
 - `schedule.warmup_steps=100` (or _tokens) alone replaces the option's warmup_fraction, and so for warmdown;
 - `callbacks.validation.every_steps=10` alone replaces the option's num_passes;
 - under torchrun or SLURM, `trainer.devices` and `trainer.num_nodes` follow the launcher;
 - `init_from=FOLDER` of an imported model brings that folder's own options: its model, its tokenizer;
 - `init_from=RUN` brings the run's model, tokenizer, optimizer and batch;
+- `optimizer=schedule_free task=sft` keeps the optimizer's own schedule rather than the task's;
 - `--allow-target my_package.` lets `_target_` name code outside the allow-list; no file can do that.
 """
 
@@ -17,7 +18,7 @@ from typing import Any, Final
 
 from lmtrain.composition.command_line.flags import TAKE_A_WORD, parse_flags
 from lmtrain.composition.command_line.imported_options import imported_options
-from lmtrain.composition.command_line.inherited_options import inherited_options
+from lmtrain.composition.command_line.inherited_options import OPTIMIZER, inherited_options
 from lmtrain.composition.command_line.meant import refuse_foreign_words
 from lmtrain.composition.command_line.paths import NAMED_BY_PEOPLE, SHORT_KEYS, conf_folder, key_of
 from lmtrain.errors import ConfigurationError
@@ -184,9 +185,19 @@ def _chosen(keys: Mapping[str, str], flags: Sequence[str]) -> set[str]:
 
 
 def _brought(keys: Mapping[str, str], flags: Sequence[str]) -> list[str]:
-    """Return the options from `init_from`."""
+    """Return the options from `init_from`, and those of a typed optimizer."""
     chosen = _chosen(keys, flags)
-    return [*imported_options(keys, chosen=chosen), *inherited_options(keys, chosen=chosen)]
+    from_start = [*imported_options(keys, chosen=chosen), *inherited_options(keys, chosen=chosen)]
+    return [*from_start, *_optimizer_words(keys, flags)]
+
+
+def _optimizer_words(keys: Mapping[str, str], flags: Sequence[str]) -> list[str]:
+    """Return a typed optimizer's choices for other groups, where a task's or an experiment's would come after them."""
+    if not {OPTIMIZER} < keys.keys():
+        return []
+    from lmtrain.composition.command_line.chosen_groups import optimizer_words  # of a typed optimizer alone
+
+    return optimizer_words(keys, own=parse_flags(flags).config_dir)
 
 
 def _within(group: str, options: Iterable[str]) -> set[str]:
