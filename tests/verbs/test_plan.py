@@ -160,6 +160,8 @@ def test_the_page_is_plain_without_a_terminal(capsys: pytest.CaptureFixture[str]
         ("budget.usd=500", r"budget\.usd=500 needs a price"),
         ("init_from=nowhere", r"init_from=nowhere is neither a run"),
         ("resume=nowhere", r"resume=nowhere is neither auto"),
+        ("strategy=context", r"^strategy\.context_size=8 does not divide model\.num_heads=2 over its ranks"),
+        ("callbacks=[token_budget,early_stopping]", r"early_stopping acts on validations and there are none"),
     ],
 )
 def test_what_cannot_be_is_refused(word: str, message: str) -> None:

@@ -115,6 +115,6 @@ class EarlyStopping(pl.Callback):
                 _LOG.warning("Early stopping after step %d: %s.", step, self.reason)
 
 
-def early_stopping_facts() -> CallbackFacts:
-    """Judge the validations during a run, and need some."""
-    return CallbackFacts(acts_between_steps=True, needs_passes=True)
+def early_stopping_facts(*, patience: int | None = 3, stop_at: float | None = None) -> CallbackFacts:
+    """Judge the validations during a run, and need some; with a goal it may end a run at any of them."""
+    return CallbackFacts(acts_between_steps=True, needs_passes=True, patience=patience if stop_at is None else None)

@@ -1,7 +1,7 @@
 import pytest
 
 from lmtrain.composition.command_line.compose import compose_config
-from lmtrain.composition.planning.callbacks import callback_facts, require_end
+from lmtrain.composition.planning.callbacks import callback_facts, callback_lines, require_end
 from lmtrain.composition.run_config import read_config
 from lmtrain.errors import ConfigurationError
 from tests.configs import config_of
@@ -64,3 +64,18 @@ def test_callbacks_that_never_end_the_run_are_refused(words: list[str], message:
 )
 def test_other_callbacks_may_go(words: list[str]) -> None:
     require_end(config_of(*words), words)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["callbacks=[token_budget]"], "no callbacks.checkpoint: nothing of this run is saved"),
+        (["callbacks=[token_budget,graceful_stop]"], "no callbacks.checkpoint: nothing of this run is saved"),
+        (["~callbacks.graceful_stop"], "no callbacks.graceful_stop: a signal ends this run at once"),
+        (["callbacks=[default,early_stopping]", "callbacks.early_stopping.patience=5"], "patience=5 never ends"),
+        ([], None),
+    ],
+)
+def test_what_is_not_saved_and_what_never_stops_is_told(words: list[str], told: str | None) -> None:
+    lines = callback_lines(config_of(*words), 100)
+    assert lines == [] if told is None else len(lines) == 1 and told in lines[0]

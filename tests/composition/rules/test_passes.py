@@ -1,6 +1,6 @@
 import pytest
 
-from lmtrain.composition.rules.passes import require_passes
+from lmtrain.composition.rules.passes import patience_line, require_passes
 from lmtrain.errors import ConfigurationError
 from tests.configs import config_of
 
@@ -30,3 +30,24 @@ def test_early_stopping_without_validations_and_two_numbers_of_them_are_refused(
 @pytest.mark.parametrize("words", [[], [STOPPING], ["callbacks.validation.num_passes=null"]])
 def test_other_callbacks_pass(words: list[str]) -> None:
     require_passes(config_of(*words))
+
+
+@pytest.mark.parametrize(
+    ("words", "patience"),
+    [
+        (["callbacks.early_stopping.patience=4"], 3),
+        (["callbacks.validation.every_steps=40", "callbacks.validation.num_passes=null"], 2),
+        ([], None),
+        (["callbacks.early_stopping.patience=9", "callbacks.early_stopping.stop_at=1.5"], None),
+    ],
+)
+def test_a_patience_as_long_as_the_run_is_told_with_one_that_ends_it(words: list[str], patience: int | None) -> None:
+    line = patience_line(config_of(STOPPING, *words), 100)
+    assert (
+        line is None if patience is None else line and line.endswith(f"callbacks.early_stopping.patience={patience}.")
+    )
+
+
+def test_a_run_of_one_step_has_no_patience_with_an_effect() -> None:
+    assert "or a longer budget." in (patience_line(config_of(STOPPING), 1) or "")
+    assert patience_line(config_of(), 1) is None

@@ -1,5 +1,6 @@
 import pytest
 
+from lmtrain.accounting.model.model_shape import AttentionShape, ModelShape
 from lmtrain.composition.command_line.compose import compose_config
 from lmtrain.composition.rules.tensor_group import require_parts
 from lmtrain.composition.run_config import RunConfig, read_config
@@ -17,11 +18,26 @@ def config(*words: str) -> RunConfig:
     [
         (["loss=liger"], "loss=liger reads the whole vocabulary, and under strategy=tensor .* loss=chunked"),
         (["loss=linear"], "loss=linear reads the whole vocabulary"),
+        (
+            ["trainer.devices=8"],
+            r"^strategy.tensor_size=8 does not divide model.num_heads=2 into parts; .* valid: 2\.$",
+        ),
+        (["model=mixtral_tiny"], "^model.experts cannot be cut over a tensor group; use strategy=fsdp"),
+        (
+            ["strategy=context", "model=llama_3_1_8b", "trainer.devices=16"],
+            r"^strategy.context_size=16 does not divide model.num_kv_heads=8 over its ranks; nearest valid: 8\.$",
+        ),
     ],
 )
 def test_what_a_tensor_group_cannot_do_is_refused_and_what_can_named(words: list[str], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         require_parts(config(*words))
+
+
+def test_heads_of_a_model_without_a_setting_of_them_are_those_of_its_shape() -> None:
+    shape = ModelShape(1, 1, 1, 1, attention=(AttentionShape(6, 128),))
+    with pytest.raises(ConfigurationError, match=r"strategy.tensor_size=4 does not divide model.num_heads=6"):
+        require_parts(config("model=nano", "trainer.devices=4"), shape)
 
 
 @pytest.mark.parametrize("words", [[], ["loss=chunked"], ["compile=blocks"], ["strategy=fsdp", "loss=liger"]])

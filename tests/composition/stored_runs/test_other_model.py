@@ -8,7 +8,8 @@ from lmtrain.accounting.model.model_shape import ModelShape
 from lmtrain.composition.stored_runs.other_model import require_same_parameters, require_same_sizes
 from lmtrain.errors import ConfigurationError
 
-LLAMA = {"_target_": "lmtrain.models.llama.Llama", "width": 64, "num_layers": 2, "num_heads": 2}
+SIZES = {"width": 64, "num_layers": 2, "num_heads": 2, "value_embedding_layers": [1]}
+LLAMA = {"_target_": "lmtrain.models.llama.Llama", **SIZES}
 SHAPE = ModelShape(100, num_embedding_parameters=40, num_matmul_parameters=60, num_active_parameters=100, attention=())
 
 
@@ -33,6 +34,8 @@ def test_another_size_is_refused_with_all_differing_settings(tmp_path: Path) -> 
     said = r"another model: model\.width is 64 there and 128 here\. Give .*: model\.num_heads=4, there 2; model\.width="
     with pytest.raises(ConfigurationError, match=said):
         require_same_sizes(run_of(tmp_path), LLAMA | {"width": 128, "num_heads": 4})
+    with pytest.raises(ConfigurationError, match=r"model\.value_embedding_layers is \[1\] there and \[0\] here"):
+        require_same_sizes(str(tmp_path / "a"), LLAMA | {"value_embedding_layers": [0]})
 
 
 def test_another_number_of_parameters_is_refused_but_for_an_adapter_s(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ def llama(**settings: object) -> LanguageModel:
         (
             {"experts": Experts(num_experts=4, num_experts_per_token=2)},
             2,
-            "MixtureOfExperts cannot be cut .* use strategy=fsdp",
+            "model.experts cannot be cut .* use strategy=fsdp",
         ),
     ],
 )

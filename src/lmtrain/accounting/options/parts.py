@@ -78,6 +78,10 @@ class HeldOutPasses:
                 "to one question; set one of them to null."
             )
 
+    def during(self, num_steps: int) -> int:
+        """Return the passes after the first step of so many, the last step's own included."""
+        return -(-num_steps // self.every_steps) if self.every_steps else min(self.num_passes or 1, num_steps)
+
 
 @dataclass(frozen=True, kw_only=True)
 class CallbackFacts:
@@ -87,6 +91,7 @@ class CallbackFacts:
     checkpoints stay on disk; states from `snapshot_from_bytes` on are copied before they are written. Checkpoints come
     every `saves_every_seconds`, None: not by the clock. `answers_spikes`: it ends a run after one, or takes it back.
     `ends_at_budget`: it ends a run at its last step; `keeps_time`: it moves that step under a budget of time.
+    `patience`: it ends a run after so many passes without a better one, None: at another sign, or never.
     """
 
     group: ClassVar[str] = "callbacks"
@@ -100,6 +105,7 @@ class CallbackFacts:
     answers_spikes: bool = False
     ends_at_budget: bool = False
     keeps_time: bool = False
+    patience: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

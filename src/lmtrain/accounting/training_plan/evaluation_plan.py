@@ -32,8 +32,7 @@ def evaluation_plan(
     if passes is None or not held_out:
         return None
     most = min(run_tokens, passes.max_tokens or run_tokens)
-    every = passes.every_steps
-    during = -(-num_steps // every) if every else min(passes.num_passes or 1, num_steps)
     return EvaluationPlan(
-        num_passes=1 + during, tokens_per_pass=round(padding * sum(min(most, count) for count in held_out))
+        num_passes=1 + passes.during(num_steps),
+        tokens_per_pass=round(padding * sum(min(most, count) for count in held_out)),
     )

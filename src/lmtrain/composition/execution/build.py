@@ -23,7 +23,7 @@ from lmtrain.composition.parts.schedules import schedules_of
 from lmtrain.composition.parts.strategy import build_strategy
 from lmtrain.composition.planning.auto_batch import batch_of, recompute_here
 from lmtrain.composition.planning.calibration import measured_flops
-from lmtrain.composition.planning.callbacks import require_watch
+from lmtrain.composition.planning.callbacks import callback_lines, require_watch
 from lmtrain.composition.planning.evaluation import validated_split
 from lmtrain.composition.planning.make_plan import PlanFacts, make_plan
 from lmtrain.composition.planning.measured_here import measurements_of
@@ -146,7 +146,7 @@ def print_lines(datamodule: TokenDataModule, plan: Plan, config: RunConfig, mode
     """Find or build the packing's index on every rank; log once what a run decides on it, and on its model."""
     lines = [*datamodule.data_lines(), rate_line(config), *datamodule.packing_lines(), *datamodule.loss_lines()]
     lines += [datamodule.sources_line(datamodule.total_steps or 0), base_line(config)]
-    lines.append(first_limit_line(config.budget, plan.horizon))
+    lines += [first_limit_line(config.budget, plan.horizon), *callback_lines(config, plan.horizon.steps)]
     lines += [plan.scaling.line() if plan.scaling else None, export_line(config.model.values)]
     lines.append(compilation_line(config, model))
     for line in lines if rank == 0 else []:

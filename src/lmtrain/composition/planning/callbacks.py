@@ -7,6 +7,7 @@ from lmtrain.accounting.options.parts import CallbackFacts
 from lmtrain.composition.command_line.paths import key_of
 from lmtrain.composition.nodes.facts import facts_of
 from lmtrain.composition.nodes.node import Node
+from lmtrain.composition.rules.passes import patience_line
 from lmtrain.composition.run_config import RunConfig
 from lmtrain.errors import ConfigurationError
 
@@ -56,6 +57,17 @@ def require_end(config: RunConfig, typed: Sequence[str]) -> None:
     of_time = {name: value for name, value in (("hours", config.budget.hours), ("usd", config.budget.usd)) if value}
     if of_time and not any(each.keeps_time for each in facts):
         raise _endless(config, typed, limit_words(of_time).values(), lacking=lambda each: each.keeps_time)
+
+
+def callback_lines(config: RunConfig, num_steps: int) -> list[str]:
+    """Return lines on callbacks without an effect in a run of so many steps, and on nothing being saved."""
+    facts = callback_facts(config)
+    saves = None
+    if not any(each.num_kept for each in facts):
+        saves = "WARNING: no callbacks.checkpoint: nothing of this run is saved, neither at its end nor on a signal."
+    elif not any(each.stops_on_signals for each in facts):
+        saves = "WARNING: no callbacks.graceful_stop: a signal ends this run at once, its last steps unsaved."
+    return [line for line in (saves, patience_line(config, num_steps)) if line]
 
 
 def _endless(

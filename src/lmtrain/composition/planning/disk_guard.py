@@ -9,7 +9,6 @@ from lmtrain.accounting.training_plan.checkpoint_plan import CheckpointPlan, che
 from lmtrain.composition.planning.callbacks import callback_facts
 from lmtrain.composition.planning.setting import PlannedSetting, planned_setting
 from lmtrain.composition.run_config import RunConfig
-from lmtrain.doctor.disk import nearest_folder
 from lmtrain.errors import EnvironmentProblem
 
 
@@ -43,6 +42,8 @@ def require_disk(config: RunConfig, parameters: TrainedParameters, *, folder: Pa
     """
     if not any(facts.num_kept for facts in callback_facts(config)):
         return
+    from lmtrain.doctor.disk import nearest_folder  # for a run, not for a plan of one
+
     planned = planned_checkpoints(config, planned_setting(config), parameters)
     needed = min(planned.kept_bytes, num_steps * planned.checkpoint_bytes)
     earlier = sum(file.stat().st_size for file in (folder / "checkpoints").rglob("*") if file.is_file())

@@ -20,7 +20,7 @@ from lmtrain.composition.parts.schedules import require_ramps_fit
 from lmtrain.composition.planning.auto_recompute import with_recompute
 from lmtrain.composition.planning.auto_strategy import with_strategy
 from lmtrain.composition.planning.calibration import peak_here
-from lmtrain.composition.planning.callbacks import require_end
+from lmtrain.composition.planning.callbacks import callback_lines, require_end
 from lmtrain.composition.planning.disk_guard import planned_checkpoints
 from lmtrain.composition.planning.evaluation import validated_split
 from lmtrain.composition.planning.fit_setting import fit_setting
@@ -36,7 +36,9 @@ from lmtrain.composition.planning.setting import PlannedSetting, planned_setting
 from lmtrain.composition.planning.tried_words import with_words, words_of_devices
 from lmtrain.composition.rules.given import require_given
 from lmtrain.composition.rules.optimizer import rate_line, require_settings
+from lmtrain.composition.rules.passes import require_passes
 from lmtrain.composition.rules.ranks import require_nodes_enough
+from lmtrain.composition.rules.tensor_group import require_parts
 from lmtrain.composition.rules.typed_values import refuse_typed, require_paths_here
 from lmtrain.composition.run_config import RunConfig, read_config
 from lmtrain.errors import ConfigurationError
@@ -73,6 +75,7 @@ def planned_runs(words: list[str], *, check: Callable[[RunConfig], object] = lam
     def task(composed: dict[str, Any], choices: Choices) -> None:
         refuse_foreign(composed, allowed=arguments.allowed_targets)
         config = read_config(composed, allowed=arguments.allowed_targets)
+        require_passes(config)
         require_end(config, choices.overrides)
         require_given(composed)
         require_nodes_enough(config)  # before a batch is divided over ranks that the cluster lacks
@@ -96,7 +99,8 @@ def planned_runs(words: list[str], *, check: Callable[[RunConfig], object] = lam
         planned = with_time_of_evaluation(planned)
         fit = fit_setting(setting, facts)
         said = advice(planned, fit, changes(config, facts))
-        said = replace(said, lines=(*filter(None, (rate_line(config), width, *chosen, *more)), *said.lines))
+        notes = (rate_line(config), *callback_lines(config, planned.horizon.steps), width, *chosen, *more)
+        said = replace(said, lines=(*filter(None, notes), *said.lines))
         found.append(PlannedRun(choices.options["model"], planned, fit, said, asked))
 
     for_each_config(task, arguments, config_name="train")
@@ -122,6 +126,7 @@ def plan_on_paper(config: RunConfig, setting: PlannedSetting, facts: ModelFacts)
     Raises:
         ConfigurationError: An indivisible batch, or an impossible budget.
     """
+    require_parts(config, facts.shape)
     fit = fit_setting(setting, facts)
     batch = planned_batch(config, fit)
     device = setting.cluster.known_device

@@ -1,6 +1,7 @@
 """A run's validations, and the callbacks in need of them."""
 
 from lmtrain.accounting.options.parts import CallbackFacts
+from lmtrain.accounting.quantities import format_count
 from lmtrain.composition.nodes.facts import facts_of
 from lmtrain.composition.run_config import RunConfig
 from lmtrain.errors import ConfigurationError
@@ -12,11 +13,7 @@ def require_passes(config: RunConfig) -> None:
     Raises:
         ConfigurationError: There is no validation, or it measures before and after the run alone.
     """
-    found = [
-        (node.key, facts_of(node.values, CallbackFacts, allowed=config.allowed, key=node.key))
-        for node in config.callbacks.values()
-    ]
-    facts = [(key, said) for key, said in found if said]
+    facts = _facts(config)
     in_need = [key for key, said in facts if said.needs_passes]
     readers = [(key, said.reads) for key, said in facts if said.reads]
     if not in_need:
@@ -34,3 +31,29 @@ def require_passes(config: RunConfig) -> None:
             f"{in_need[0]} acts on validations during the run, and {key} measures before and after it alone; "
             f"set {key}.num_passes or {key}.every_steps."
         )
+
+
+def patience_line(config: RunConfig, num_steps: int) -> str | None:
+    """Return a warning of a patience longer than the validations of a run of so many steps; None without."""
+    facts = _facts(config)
+    passes = next((said.reads for _, said in facts if said.reads), None)
+    patient = next(((key, said.patience) for key, said in facts if said.patience is not None), None)
+    if passes is None or patient is None:
+        return None
+    (key, patience), during = patient, passes.during(num_steps)
+    if patience < during:
+        return None
+    fix = f"{key}.patience={during - 1}" if during > 1 else "more validations, or a longer budget"
+    return (
+        f"WARNING: {key}.patience={patience} never ends this run early: of its {format_count(during, 'validation')} "
+        f"after the first step the last one is at its end; nearest with an effect: {fix}."
+    )
+
+
+def _facts(config: RunConfig) -> list[tuple[str, CallbackFacts]]:
+    """Return the facts of the callbacks by their keys, silent ones left out."""
+    found = [
+        (node.key, facts_of(node.values, CallbackFacts, allowed=config.allowed, key=node.key))
+        for node in config.callbacks.values()
+    ]
+    return [(key, said) for key, said in found if said]

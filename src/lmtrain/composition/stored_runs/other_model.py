@@ -21,8 +21,8 @@ KEY: Final = "init_from"
 TARGET: Final = "_target_"
 # Where weights fit, the number of heads settles these where they are None.
 OF_THE_SHAPES: Final = frozenset({"head_width", "num_kv_heads"})
-# Settings of which another number is always another shape.
-SIZES: Final = ("width", "num_layers", "depth", "feed_forward_width", "vocab_size")
+# Settings of which another value is always another shape, or a tensor elsewhere.
+SIZES: Final = ("width", "num_layers", "depth", "feed_forward_width", "vocab_size", "value_embedding_layers")
 
 
 def require_same_sizes(init_from: str, model: Mapping[str, Any]) -> None:
@@ -40,7 +40,7 @@ def require_same_sizes(init_from: str, model: Mapping[str, Any]) -> None:
     if not isinstance(there, Mapping) or there.get(TARGET) != model.get(TARGET):
         return
     sizes = {name: (there.get(name), model.get(name)) for name in SIZES}
-    differing = {name: both for name, both in sizes.items() if all(isinstance(one, int) for one in both)}
+    differing = {name: both for name, both in sizes.items() if all(isinstance(one, int | list) for one in both)}
     for name, (other, here) in differing.items():
         if other != here:
             fix = give_its_model(run_of(path), job, model)

@@ -6,13 +6,14 @@ where vectors are smeared over their neighbours.
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, Final, NoReturn
+from typing import Any
 
 import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from lmtrain.accounting.options import group_sizes
 from lmtrain.errors import ConfigurationError
 from lmtrain.models.base import LanguageModel
 from lmtrain.models.documents import Documents
@@ -24,10 +25,8 @@ from lmtrain.models.loss import Loss, LossTotal
 from lmtrain.models.mixture_of_experts import MixtureOfExperts
 from lmtrain.models.self_attention import SelfAttention
 from lmtrain.parallel.context_groups.exchange import HeadExchange
-from lmtrain.parallel.tensor_groups.cuts import after, divide_heads
+from lmtrain.parallel.tensor_groups.cuts import after, divide_heads, head_sizes
 from lmtrain.parallel.tensor_groups.layout import share_smear
-
-KEY: Final = "strategy.context_size"
 
 
 def require_shares(model: nn.Module, *, num_ranks: int) -> None:
@@ -43,28 +42,13 @@ def require_shares(model: nn.Module, *, num_ranks: int) -> None:
         )
     for block in model.layers:
         assert isinstance(block, GPT2Block | LlamaBlock)
-        if isinstance(block, GPT2Block):
-            _require_heads(num_ranks, num_heads=block.num_heads)
-        else:
-            attention = block.self_attention
-            _require_heads(num_ranks, num_heads=attention.num_heads, num_kv_heads=attention.num_kv_heads)
-            if attention.qk_norm.over == "width" and attention.key_smear is not None:
-                raise ConfigurationError(
-                    "model.key_smear=true reads the keys of earlier slices, and model.qk_norm_over=width those of all "
-                    "heads; nearest valid: model.qk_norm_over=head, or strategy=fsdp."
-                )
-
-
-def _require_heads(num_ranks: int, **numbers: int) -> None:
-    for key, number in numbers.items():
-        if number % num_ranks:
-            _refuse_size(num_ranks, f"model.{key}", number)
-
-
-def _refuse_size(num_ranks: int, key: str, number: int) -> NoReturn:
-    nearest = max(size for size in range(1, num_ranks) if number % size == 0)
-    instead = f"nearest valid: {nearest}" if nearest > 1 else "use strategy=fsdp"
-    raise ConfigurationError(f"{KEY}={num_ranks} does not divide {key}={number} over its ranks; {instead}.")
+        attention = block.self_attention if isinstance(block, LlamaBlock) else None
+        group_sizes.require_shares(
+            num_ranks,
+            head_sizes(block),
+            smears_keys=attention is not None and attention.key_smear is not None,
+            norms_all_heads=attention is not None and attention.qk_norm.over == "width",
+        )
 
 
 def share_heads(model: LanguageModel, exchange: HeadExchange) -> None:

@@ -5,10 +5,11 @@ slice of the sequence; before and after them all ranks have all.
 """
 
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any
 
 from torch import Tensor, nn
 
+from lmtrain.accounting.options.group_sizes import require_parts
 from lmtrain.errors import ConfigurationError
 from lmtrain.losses.base import TokenLoss
 from lmtrain.models.base import LanguageModel
@@ -34,39 +35,23 @@ def require_cuts(model: nn.Module, *, num_ranks: int) -> None:
         raise ConfigurationError(
             f"{type(model).__name__} has no cuts for a tensor group, GPT2 and Llama have; use strategy=fsdp."
         )
-    if -(-model.vocab_size // num_ranks) * (num_ranks - 1) >= model.vocab_size:
-        _refuse_size(num_ranks, "model.vocab_size", model.vocab_size)
     for block in model.layers:
         assert isinstance(block, GPT2Block | LlamaBlock)
-        if isinstance(block, LlamaBlock):
-            _require_attention(block.self_attention, num_ranks)
-        elif block.num_heads % num_ranks:
-            _refuse_size(num_ranks, "model.num_heads", block.num_heads)
-        if not isinstance(block.feed_forward, SwiGLU | SquaredReLU | GELU):
-            raise ConfigurationError(
-                f"{type(block.feed_forward).__name__} cannot be cut over a tensor group; use strategy=fsdp, or a model "
-                "without experts."
-            )
-        if (width := block.feed_forward.down.in_features) % num_ranks:
-            _refuse_size(num_ranks, "model.feed_forward_width", width)
+        sizes = {"vocab_size": model.vocab_size, **head_sizes(block)}
+        feed_forward = block.feed_forward
+        if isinstance(feed_forward, SwiGLU | SquaredReLU | GELU):
+            sizes["feed_forward_width"] = feed_forward.down.in_features
+        over_width = isinstance(block, LlamaBlock) and block.self_attention.qk_norm.over == "width"
+        has_experts = "feed_forward_width" not in sizes
+        require_parts(num_ranks, sizes, has_experts=has_experts, norms_all_heads=over_width)
 
 
-def _require_attention(attention: SelfAttention, num_ranks: int) -> None:
-    if attention.qk_norm.over == "width":
-        raise ConfigurationError(
-            "model.qk_norm_over=width reads the heads of all ranks of a tensor group; use strategy=fsdp, or "
-            "model.qk_norm_over=head."
-        )
-    for key, number in (("num_heads", attention.num_heads), ("num_kv_heads", attention.num_kv_heads)):
-        if number % num_ranks:
-            _refuse_size(num_ranks, f"model.{key}", number)
-
-
-def _refuse_size(num_ranks: int, key: str, number: int) -> NoReturn:
-    nearest = max(size for size in range(1, num_ranks) if number % size == 0)
-    raise ConfigurationError(
-        f"strategy.tensor_size={num_ranks} does not divide {key}={number} into parts; nearest valid: {nearest}."
-    )
+def head_sizes(block: GPT2Block | LlamaBlock) -> dict[str, int]:
+    """Return the heads of a layer, by the names of their settings."""
+    if isinstance(block, GPT2Block):
+        return {"num_heads": block.num_heads}
+    attention = block.self_attention
+    return {"num_heads": attention.num_heads, "num_kv_heads": attention.num_kv_heads}
 
 
 def cut_model(model: LanguageModel, regions: Regions) -> TensorLayout:

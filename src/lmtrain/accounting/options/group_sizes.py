@@ -1,0 +1,71 @@
+"""A model's sizes against the ranks that share its layers out: parts of every matrix, or heads of a shared sequence.
+
+Told alike of a built model and, without torch, of a plan's config; `sizes` are by their settings' names.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from lmtrain.errors import ConfigurationError
+
+VOCABULARY: Final = "vocab_size"
+HEADS: Final = ("num_heads", "num_kv_heads")
+SIZES: Final = (VOCABULARY, *HEADS, "feed_forward_width")
+
+
+def require_parts(
+    num_ranks: int, sizes: Mapping[str, int], *, has_experts: bool = False, norms_all_heads: bool = False
+) -> None:
+    """Refuse a model without an equal part of each layer for each rank of a tensor group, and a row of its vocabulary.
+
+    Raises:
+        ConfigurationError: With the nearest size of a group, or another strategy.
+    """
+    vocab_size = sizes.get(VOCABULARY)
+    if vocab_size is not None and -(-vocab_size // num_ranks) * (num_ranks - 1) >= vocab_size:
+        raise _indivisible(num_ranks, VOCABULARY, vocab_size)
+    if norms_all_heads:
+        raise ConfigurationError(
+            "model.qk_norm_over=width reads the heads of all ranks of a tensor group; use strategy=fsdp, or "
+            "model.qk_norm_over=head."
+        )
+    if has_experts:
+        raise ConfigurationError(
+            "model.experts cannot be cut over a tensor group; use strategy=fsdp, or a model without experts."
+        )
+    for name in SIZES[1:]:
+        if sizes.get(name, 0) % num_ranks:
+            raise _indivisible(num_ranks, name, sizes[name])
+
+
+def require_shares(
+    num_ranks: int, sizes: Mapping[str, int], *, smears_keys: bool = False, norms_all_heads: bool = False
+) -> None:
+    """Refuse a model without as many heads for each rank of a context group.
+
+    Raises:
+        ConfigurationError: With the nearest size of a group, or another strategy.
+    """
+    for name in HEADS:
+        if (number := sizes.get(name, 0)) % num_ranks:
+            nearest = _nearest(num_ranks, number)
+            instead = f"nearest valid: {nearest}" if nearest > 1 else "use strategy=fsdp"
+            raise ConfigurationError(
+                f"strategy.context_size={num_ranks} does not divide model.{name}={number} over its ranks; {instead}."
+            )
+    if norms_all_heads and smears_keys:
+        raise ConfigurationError(
+            "model.key_smear=true reads the keys of earlier slices, and model.qk_norm_over=width those of all "
+            "heads; nearest valid: model.qk_norm_over=head, or strategy=fsdp."
+        )
+
+
+def _indivisible(num_ranks: int, name: str, number: int) -> ConfigurationError:
+    return ConfigurationError(
+        f"strategy.tensor_size={num_ranks} does not divide model.{name}={number} into parts; nearest valid: "
+        f"{_nearest(num_ranks, number)}."
+    )
+
+
+def _nearest(num_ranks: int, number: int) -> int:
+    return max(size for size in range(1, num_ranks) if number % size == 0)
