@@ -63,6 +63,8 @@ def test_data_that_nobody_named_is_not_told_of_another_machine_s_run(
         remember_folder(read_config(compose_config([*words, *more])), tmp_path / "text")
     after = {name: _page(capsys, *words, *more) for name, more in sources.items()}
     assert after["python_stdlib"] == before["python_stdlib"]
+    told = "  data              not known before a run has prepared or opened it: epochs, the time"
+    assert [told in page for page in (before["files"], after["files"], before["python_stdlib"])] == [True, False, False]
     assert "  epochs            1,000 over 10.0K tokens; those after 4 teach ever less" in after["files"], after[
         "files"
     ]

@@ -3,6 +3,7 @@ import json
 import pytest
 
 from lmtrain.composition.planning.prepared_tokens import (
+    awaited_facts,
     held_out_padding,
     masked_documents,
     prepared_epoch_tokens,
@@ -59,6 +60,8 @@ def test_lengths_are_told_where_documents_do_not_see_one_another(tmp_path):
     assert masked_documents(config_of(*words, "packing.document_mask=true")) == {512: 20}
     unknown = config_of("packing.document_mask=true", f"run.cache={tmp_path}")
     assert masked_documents(unknown) is None
+    assert "assumed until then: attention over all of the context" in (awaited_facts(unknown) or "")
+    assert awaited_facts(config_of(*words, "packing.document_mask=true")) is None
 
 
 def test_sources_of_a_mixture_count_by_their_shares_of_the_run(tmp_path):

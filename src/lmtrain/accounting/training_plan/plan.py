@@ -47,6 +47,7 @@ class Plan:
     `single_device_tokens_per_second` is measured on one device by itself, for the efficiency of several.
     `epoch_tokens` are those of all training rows once, padding included. `most_context_tokens` is the model's limit.
     `components` count parameters by part, `source_epochs` how often each source of a mixture is read.
+    `awaits_data` are the words for figures of data not known yet, and what is assumed until then.
     `is_from_scratch` tells whether all parameters are trained, from no other run's.
     """
 
@@ -58,6 +59,7 @@ class Plan:
     epoch_tokens: int | None = None
     most_context_tokens: int | None = None
     source_epochs: Mapping[str, float] = field(default_factory=dict[str, float])
+    awaits_data: str | None = None
     seen_tokens: int | None = None
     peak_flops: float | None = None
     peak_source: str = "unknown"

@@ -27,6 +27,7 @@ from lmtrain.composition.planning.fit_setting import fit_setting
 from lmtrain.composition.planning.known_models import model_facts
 from lmtrain.composition.planning.make_plan import PlanFacts, make_plan
 from lmtrain.composition.planning.prepared_tokens import (
+    awaited_facts,
     held_out_tokens,
     prepared_epoch_tokens,
     prepared_train_tokens,
@@ -95,6 +96,7 @@ def planned_runs(words: list[str], *, check: Callable[[RunConfig], object] = lam
             planned,
             scaling=config.scaling or offered(composed, choices.overrides),
             source_epochs=source_epochs(config, planned.horizon.tokens),
+            awaits_data=awaited_facts(config),
         )
         planned = with_time_of_evaluation(planned)
         fit = fit_setting(setting, facts)

@@ -42,6 +42,16 @@ def is_prepared(config: RunConfig) -> bool:
     return prepared_train_tokens(config) is not None
 
 
+def awaited_facts(config: RunConfig) -> str | None:
+    """Return the words for a plan's gaps before a run has opened its data; None of known data, or of no folder."""
+    if not (config.data.get("sources") or config.data.node("folder")) or is_prepared(config):
+        return None
+    awaited = "not known before a run has prepared or opened it: epochs, the time of validation"
+    if config.packing.get("document_mask"):
+        awaited += "; assumed until then: attention over all of the context, as if a row were one document"
+    return awaited
+
+
 def text_bytes_per_prepared_token(config: RunConfig) -> float | None:
     """Return the bytes of text that a token of the config's data stands for, None where one folder is not known."""
     num_tokens = prepared_train_tokens(config)

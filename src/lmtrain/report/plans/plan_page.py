@@ -95,6 +95,8 @@ def _run(plan: Plan) -> Rows:
     ]
     if plan.epochs is not None:
         rows.append(("epochs", _epochs(plan.epochs, plan.epoch_tokens or 0)))
+    if plan.awaits_data is not None:
+        rows.append(("data", plan.awaits_data))
     if plan.source_epochs:
         rows.append(
             (
