@@ -114,7 +114,7 @@ def test_dollars_are_for_all_the_time_of_all_attempts(make_run, let_pass):
     train(run, AtStep(1, lambda _: let_pass(30)))
     assert 30 < run.points("cost/usd")[2] < 90
     again = make_run(name="again", steps=2, usd_per_gpu_hour=3600.0)
-    again = replace(again, context=replace(again.context, earlier_seconds=1000.0))
+    again = replace(again, context=replace(again.context, earlier_device_seconds=1000.0))
     train(again)
     assert again.points("cost/usd")[2] > 1000
 

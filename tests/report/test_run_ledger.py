@@ -7,6 +7,7 @@ import pytest
 from lmtrain.errors import ConfigurationError
 from lmtrain.report.ledger_page import text_of
 from lmtrain.report.run_attempts import read_attempts
+from lmtrain.report.run_facts import read_run
 from lmtrain.report.run_ledger import read_ledger
 from lmtrain.tracking.status import Status, write_status
 from tests.report.ledger_folder import PLAN, ROWS, row, write, write_fork
@@ -27,6 +28,10 @@ def test_utilization_and_money_follow_from_plan_and_clock(tmp_path):
     assert ledger.mfu("causal", "clock") == pytest.approx(5e6 * 20_000 / 73 / (2 * 1e9))
     assert ledger.usd == pytest.approx(73 / 3600 * 2 * 36)
     assert ledger.projected_usd == pytest.approx((73 + 41) / 3600 * 2 * 36), "20 more, without set-up and loss"
+    rows = [each | {"num_devices": 8} if each.get("attempt") == 1 else each for each in ROWS]
+    other = write(tmp_path / "b", rows=rows)
+    assert read_ledger(other).usd == pytest.approx((49 * 8 + 24 * 2) / 3600 * 36), "each attempt by its own devices"
+    assert read_run(other).usd == pytest.approx(read_ledger(other).usd)
     assert json.loads(json.dumps(ledger.to_json()))["goodput"] == pytest.approx(40 / 73)
 
 

@@ -144,14 +144,14 @@ class Throughput(pl.Callback):
         context, plan = self._context, self._context.plan
         by_kind = {str(kind): spent for kind, spent in context.events.stopwatch.seconds().items()}
         left = seconds_left(by_kind, steps_done=step - self._began_at_step, steps_left=context.last_step.steps - step)
-        so_far = context.spent_seconds()
-        seconds = {"": so_far, "projected_": so_far + (left or 0.0)}
+        so_far = context.spent_device_seconds(num_devices)
+        device_seconds = {"": so_far, "projected_": so_far + (left or 0.0) * num_devices}
         found: dict[str, float] = {}
-        for when, spent in seconds.items():
+        for when, spent in device_seconds.items():
             if (price := plan.usd_per_gpu_hour) is not None:
-                found[f"cost/{when}usd"] = usd(spent, num_devices=num_devices, usd_per_gpu_hour=price)
+                found[f"cost/{when}usd"] = usd(spent, num_devices=1, usd_per_gpu_hour=price)
             if (watts := plan.device_watts) is not None:
-                found[f"energy/{when}kwh"] = kwh(spent, num_devices=num_devices, device_watts=watts)
+                found[f"energy/{when}kwh"] = kwh(spent, num_devices=1, device_watts=watts)
         return found
 
     def _training_seconds(self) -> float:

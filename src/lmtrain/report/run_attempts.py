@@ -96,6 +96,7 @@ def _attempt(rows: list[dict[str, Any]], *, quiet_seconds: float = 0.0) -> Attem
         started_at=float(rows[0].get("started_at", rows[0]["start"])),
         ended_at=heard + quiet_seconds,
         readings=readings,
+        num_devices=found if isinstance(found := rows[0].get("num_devices"), int) else None,
     )
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE, VALIDATION_BYTES
-from lmtrain.accounting.observed.time_accounts import TimeBalance, balance
+from lmtrain.accounting.observed.time_accounts import Attempt, TimeBalance, balance, spent
 from lmtrain.accounting.quantities import parse_quantity
 from lmtrain.accounting.training_plan.utilization import usd
 from lmtrain.errors import ConfigurationError
@@ -126,7 +126,7 @@ def read_run(folder: Path) -> RunFacts:
     last, settled = furthest(points), settled_status(folder)
     attempts = read_attempts(folder, is_running=settled is not None and settled.status == "RUNNING")
     speed, own = logged_speed(folder, points, attempts), own_steps(plan, attempts, fork)
-    spent, of_steps = balance(attempts), speed.tokens_per_second if speed else None
+    time_spent, of_steps = balance(attempts), speed.tokens_per_second if speed else None
     (budget_key, planned), budgets = _budget(plan), _typed_budgets(job.get("config", {}))
     return RunFacts(
         folder=folder,
@@ -137,7 +137,7 @@ def read_run(folder: Path) -> RunFacts:
         tokens_per_second=of_steps,
         loss_share=speed.loss_share if speed else 1.0,
         mfu_palm=_mean_mfu(points, of_steps) if of_steps else None,
-        usd=_usd(plan, spent, points),
+        usd=_usd(plan, attempts, points),
         held_out=_held_out(points, plan, folder, split=split_measured(job), last_step=last.step),
         sample=_last_sample(folder / "samples.jsonl"),
         last=checkpoints[-1] if checkpoints else None,
@@ -149,8 +149,8 @@ def read_run(folder: Path) -> RunFacts:
         lr=_lr_to_type(job.get("config", {})),
         overrides=tuple(job.get("overrides", ())),
         other_budgets=budgets,
-        time=spent,
-        speeds=speeds(own.tokens, spent, of_steps=of_steps),
+        time=time_spent,
+        speeds=speeds(own.tokens, time_spent, of_steps=of_steps),
         own=own,
         fork=fork,
         skipped_steps=int(newest(points, "train/skipped_steps") or 0),
@@ -162,11 +162,12 @@ def read_run(folder: Path) -> RunFacts:
     )
 
 
-def _usd(plan: dict[str, Any], spent: TimeBalance, points: Sequence[Point]) -> float | None:
+def _usd(plan: dict[str, Any], attempts: Sequence[Attempt], points: Sequence[Point]) -> float | None:
     price, num_devices = plan.get("cost", {}).get("usd_per_gpu_hour"), plan.get("batch", {}).get("num_ranks", 1)
-    if price is None or not spent.wall_seconds:
+    device_seconds = spent(attempts, num_devices=num_devices).device_seconds
+    if price is None or not device_seconds:
         return newest(points, "cost/usd")
-    return usd(spent.wall_seconds, num_devices=num_devices, usd_per_gpu_hour=price)
+    return usd(device_seconds, num_devices=1, usd_per_gpu_hour=price)
 
 
 def _root(config: dict[str, Any]) -> str:

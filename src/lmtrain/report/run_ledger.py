@@ -11,6 +11,7 @@ from lmtrain.accounting.observed.time_accounts import (
     Attempt,
     TimeBalance,
     balance,
+    spent,
 )
 from lmtrain.accounting.training_plan.utilization import kwh, usd
 from lmtrain.errors import ConfigurationError
@@ -43,6 +44,7 @@ class RunLedger:
     num_steps: int
     num_devices: int
     time: TimeBalance
+    device_seconds: float
     flops_per_token: dict[str, float]
     peak_flops: float | None
     peak_source: str
@@ -107,28 +109,36 @@ class RunLedger:
     @property
     def usd(self) -> float | None:
         """Return the cost of the devices for the whole clock, None without a price."""
-        return self._usd(self.time.wall_seconds)
+        return self._usd(self.device_seconds)
 
     @property
     def projected_usd(self) -> float | None:
         """Return the cost of the whole run at the rate so far."""
-        return self._usd(self.projected_seconds)
+        return self._usd(self._projected_device_seconds)
 
     @property
     def kwh(self) -> float | None:
         """Return the energy of the devices at their rated power over the whole clock: an upper bound."""
-        return self._kwh(self.time.wall_seconds)
+        return self._kwh(self.device_seconds)
 
     @property
     def projected_kwh(self) -> float | None:
         """Return the energy of the whole run if it goes on as it did."""
-        return self._kwh(self.projected_seconds)
+        return self._kwh(self._projected_device_seconds)
 
     @property
     def projected_seconds(self) -> float | None:
         """Return the clock of the whole run if its steps go on as they did; None before the first one."""
-        left = self.time.seconds_left(steps_done=self.steps.num, steps_left=self.num_steps - self.step)
-        return None if left is None else self.time.wall_seconds + left
+        return None if self._seconds_left is None else self.time.wall_seconds + self._seconds_left
+
+    @property
+    def _seconds_left(self) -> float | None:
+        return self.time.seconds_left(steps_done=self.steps.num, steps_left=self.num_steps - self.step)
+
+    @property
+    def _projected_device_seconds(self) -> float | None:
+        left = self._seconds_left
+        return None if left is None else self.device_seconds + left * self.num_devices
 
     @property
     def biggest_lever(self) -> str | None:
@@ -141,15 +151,15 @@ class RunLedger:
             is_compiled=self.is_compiled,
         )
 
-    def _usd(self, seconds: float | None) -> float | None:
-        if self.usd_per_gpu_hour is None or seconds is None:
+    def _usd(self, device_seconds: float | None) -> float | None:
+        if self.usd_per_gpu_hour is None or device_seconds is None:
             return None
-        return usd(seconds, num_devices=self.num_devices, usd_per_gpu_hour=self.usd_per_gpu_hour)
+        return usd(device_seconds, num_devices=1, usd_per_gpu_hour=self.usd_per_gpu_hour)
 
-    def _kwh(self, seconds: float | None) -> float | None:
-        if self.device_watts is None or seconds is None:
+    def _kwh(self, device_seconds: float | None) -> float | None:
+        if self.device_watts is None or device_seconds is None:
             return None
-        return kwh(seconds, num_devices=self.num_devices, device_watts=self.device_watts)
+        return kwh(device_seconds, num_devices=1, device_watts=self.device_watts)
 
     def to_json(self) -> dict[str, Any]:
         """Return the accounts as plain numbers."""
@@ -226,15 +236,17 @@ def _points(folder: Path) -> list[Point]:
 
 
 def _ledger(name: str, status: str, plan: dict[str, Any], attempts: list[Attempt], *, fork: Fork | None) -> RunLedger:
-    steps, spent = own_steps(plan, attempts, fork), balance(attempts)
+    steps, by_kind = own_steps(plan, attempts, fork), balance(attempts)
+    num_devices = plan.get("batch", {}).get("num_ranks", 1)
     num_steps = plan.get("horizon", {}).get("steps", steps.last)
     return RunLedger(
         name=name,
         status=status,
         steps=steps,
         num_steps=num_steps,
-        num_devices=plan.get("batch", {}).get("num_ranks", 1),
-        time=spent,
+        num_devices=num_devices,
+        time=by_kind,
+        device_seconds=spent(attempts, num_devices=num_devices).device_seconds,
         flops_per_token=plan.get("flops_per_token", {}),
         peak_flops=plan.get("peak", {}).get("flops"),
         peak_source=plan.get("peak", {}).get("source", "unknown"),
@@ -243,7 +255,7 @@ def _ledger(name: str, status: str, plan: dict[str, Any], attempts: list[Attempt
         single_device_tokens_per_second=plan.get("peak", {}).get("single_device_tokens_per_second"),
         device_watts=plan.get("energy", {}).get("device_watts"),
         is_compiled=plan.get("compiled"),
-        beside_plan=_beside_plan(plan.get("time"), spent, steps_done=steps.num, num_steps=num_steps),
+        beside_plan=_beside_plan(plan.get("time"), by_kind, steps_done=steps.num, num_steps=num_steps),
     )
 
 

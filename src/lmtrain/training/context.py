@@ -22,8 +22,8 @@ class RunContext:
 
     `log` is None on every rank but the first, the only writer of metrics and console lines. `identity` holds the facts
     shared by a checkpoint and a run resuming from it. `attempt` numbers the run's starts; `earlier_seconds` is the time
-    of those before. `scores` are the newest of its validation. `pause_after` (k, n) stops the run
-    after the k-th of n equal parts, to be continued.
+    of those before, `earlier_device_seconds` that of all their devices. `scores` are the newest of its validation.
+    `pause_after` (k, n) stops the run after the k-th of n equal parts, to be continued.
     """
 
     folder: Path
@@ -36,6 +36,7 @@ class RunContext:
     rank: int = 0
     attempt: int = 1
     earlier_seconds: float = 0.0
+    earlier_device_seconds: float = 0.0
     pause_after: tuple[int, int] | None = None
     scores: HeldOutScores = field(default_factory=HeldOutScores)
 
@@ -53,6 +54,10 @@ class RunContext:
     def spent_seconds(self) -> float:
         """Return for how long the run has held its devices, in this attempt and all before it."""
         return self.earlier_seconds + self.events.stopwatch.elapsed_seconds
+
+    def spent_device_seconds(self, num_devices: int) -> float:
+        """Return the same for all devices together: `num_devices` of this attempt, those of each before."""
+        return self.earlier_device_seconds + self.events.stopwatch.elapsed_seconds * num_devices
 
     def tokens_at(self, step: int) -> int:
         """Return how many tokens the run has trained on after so many steps."""

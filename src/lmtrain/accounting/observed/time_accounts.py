@@ -52,12 +52,16 @@ class StopwatchReading:
 
 @dataclass(frozen=True, kw_only=True)
 class Attempt:
-    """One start of a run; times in unix seconds. `ended_at` of a killed one is its last sign of life."""
+    """One start of a run; times in unix seconds. `ended_at` of a killed one is its last sign of life.
+
+    `num_devices` None: nobody wrote them down.
+    """
 
     number: int
     started_at: float
     ended_at: float
     readings: tuple[StopwatchReading, ...] = ()
+    num_devices: int | None = None
 
     @property
     def wall_seconds(self) -> float:
@@ -73,6 +77,23 @@ class Attempt:
     def last_step(self) -> int:
         """Return the last step it is known to have done."""
         return self.readings[-1].step if self.readings else 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spent:
+    """The time of attempts on the clock, and that of all their devices together."""
+
+    seconds: float = 0.0
+    device_seconds: float = 0.0
+
+
+NO_TIME: Final = Spent()
+
+
+def spent(attempts: Sequence[Attempt], *, num_devices: int) -> Spent:
+    """Add up attempts, each by its own devices; by `num_devices` where it did not write them down."""
+    device_seconds = sum(each.wall_seconds * (each.num_devices or num_devices) for each in attempts)
+    return Spent(seconds=sum(each.wall_seconds for each in attempts), device_seconds=device_seconds)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,8 +133,8 @@ def seconds_left(spent: Mapping[str, float], *, steps_done: int, steps_left: int
 def balance(attempts: Sequence[Attempt]) -> TimeBalance:
     """Add up the attempts of a run, oldest first; steps repeated by a later attempt are lost time."""
     total: defaultdict[str, float] = defaultdict(float)
-    for spent in accounts(attempts):
-        for kind, seconds in spent.items():
+    for by_kind in accounts(attempts):
+        for kind, seconds in by_kind.items():
             total[kind] += seconds
     return TimeBalance(
         seconds={kind: seconds for kind, seconds in total.items() if seconds}, num_attempts=len(attempts)

@@ -10,6 +10,7 @@ from lightning.pytorch.callbacks import LambdaCallback
 
 from lmtrain.accounting.batches import BatchPlan
 from lmtrain.accounting.budgets import first_limit_line
+from lmtrain.accounting.observed.time_accounts import NO_TIME, Spent
 from lmtrain.accounting.training_plan.plan import Plan
 from lmtrain.composition.nodes.node import Node
 from lmtrain.composition.nodes.source_signatures import gives_nothing
@@ -70,22 +71,21 @@ class Run:
 
 
 def build_run(
-    job: Job, *, rank: int, log: RunLog | None, earlier_seconds: float = 0.0, fork_step: int | None = None
+    job: Job, *, rank: int, log: RunLog | None, earlier: Spent = NO_TIME, fork_step: int | None = None
 ) -> Run:
     """Build the run of one rank; nothing large is allocated before the Trainer asks for it.
 
-    `earlier_seconds` is how long earlier attempts of the run took; `fork_step` where it left another run.
+    `earlier` is the time of earlier attempts of the run; `fork_step` where it left another run.
     """
     config = recompute_here(job.config)
     batch = broadcast_outcome(partial(without_left_out, batch_of(config), job.folder))
     precision = build_precision(config)
     datamodule = config.data.build(batch=batch, seed=config.seed)
     tokenizer = tokenizer_of(datamodule.dataset)
-    attention = fit_attention(config, compute_dtype=precision.compute_dtype)
-    kernel = attention_for(config, attention.kernel)
-    model = build_model(config.model, tokenizer=tokenizer, batch=batch, attention=kernel)
+    fitted = fit_attention(config, compute_dtype=precision.compute_dtype)
+    model = build_model(config.model, tokenizer=tokenizer, batch=batch, attention=attention_for(config, fitted.kernel))
     events = EventLog(job.folder, rank, began=job.began, waited_before=job.waited)
-    events.mark("attempt", attempt=job.attempt, started_at=events.stopwatch.started_at)
+    events.mark_attempt(job.attempt, num_devices=config.num_ranks)
     context = RunContext(
         folder=job.folder,
         plan=plan_of_run(config, batch=batch, datamodule=datamodule, precision=precision),
@@ -96,12 +96,13 @@ def build_run(
         log=log,
         rank=rank,
         attempt=job.attempt,
-        earlier_seconds=earlier_seconds,
+        earlier_seconds=earlier.seconds,
+        earlier_device_seconds=earlier.device_seconds,
         pause_after=job.pause_after,
     )
     datamodule.total_steps = context.plan.horizon.steps
     print_lines(datamodule, context.plan, config, model, rank=rank)
-    attention.tell(events, rank=rank)
+    fitted.tell(events, rank=rank)
     facts = {"context": context, "num_ranks": config.num_ranks, "compute_dtype": precision.compute_dtype}
     parallelism = build_strategy(config, facts=facts)
     tell_of_precision(precision, model, context, strategy_casts=parallelism.casts_parameters)

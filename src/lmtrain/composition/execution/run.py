@@ -12,6 +12,7 @@ import warnings
 from functools import partial
 from pathlib import Path
 
+from lmtrain.accounting.observed.time_accounts import Spent, spent
 from lmtrain.accounting.quantities import format_quantity
 from lmtrain.callbacks.graceful_stop import GracefulStop
 from lmtrain.composition.execution.build import Run, build_run
@@ -124,12 +125,12 @@ def prepare(job: Job, outer: OuterLauncher | None, *, rank: int) -> tuple[Run | 
     join(outer, variables=job.config.cluster.environment)
     agree_on(config_hash(job.config.values))
     checkpoint = broadcast_outcome(lambda: find_checkpoint(job))
-    earlier_seconds = broadcast_outcome(lambda: seconds_of_earlier_attempts(job.folder))
+    earlier = broadcast_outcome(lambda: time_of_earlier_attempts(job))
     run = build_run(
         job,
         rank=rank,
         log=RunLog(job.folder) if rank == 0 else None,
-        earlier_seconds=earlier_seconds,
+        earlier=earlier,
         fork_step=broadcast_outcome(lambda: fork_step(job, checkpoint)),
     )
     if checkpoint:
@@ -238,9 +239,9 @@ def fit(run: Run, checkpoint: CheckpointFacts | None) -> int:
     return EXIT_CODES[stop_signal] if stop_signal else EXIT_DONE
 
 
-def seconds_of_earlier_attempts(folder: Path) -> float:
-    """Add up the wall time of the attempts in a run's folder."""
-    return sum(attempt.wall_seconds for attempt in read_attempts(folder))
+def time_of_earlier_attempts(job: Job) -> Spent:
+    """Add up the time of the attempts in a run's folder."""
+    return spent(read_attempts(job.folder), num_devices=job.config.num_ranks)
 
 
 def is_done(run: Run, checkpoint: CheckpointFacts) -> bool:

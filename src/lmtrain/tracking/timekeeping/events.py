@@ -99,6 +99,10 @@ class EventLog:
         """Record a moment."""
         self._write({"name": name, "start": round(unix_seconds(), 6), **fields})
 
+    def mark_attempt(self, number: int, *, num_devices: int) -> None:
+        """Record the beginning of an attempt, with the number of its devices for its price."""
+        self.mark("attempt", attempt=number, started_at=self.stopwatch.started_at, num_devices=num_devices)
+
     def flush(self) -> None:
         """Hand all lines to the file now; on a full disk they wait for the next time, and no disk ends the run."""
         lines, self._lines = self._lines, []
