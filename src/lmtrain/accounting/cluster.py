@@ -15,6 +15,7 @@ OF_COMMUNICATION: Final = (
 
 
 MEASURED: Final = "measured"  # begins the source of a peak of no data sheet
+ASSUMED_MFU: Final = 0.4  # the reach of well-tuned loops at about a billion parameters
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from lmtrain.accounting.cluster import Cluster, Peak
-from lmtrain.accounting.fleets.fleet import ASSUMED_MFU, FleetRun, given_terms, is_solved, propagate
+from lmtrain.accounting.cluster import ASSUMED_MFU, Cluster, Peak
+from lmtrain.accounting.fleets.fleet import FleetRun, given_terms, is_solved, propagate
 from lmtrain.accounting.fleets.fleet_plan import (
     STATIC_BYTES_PER_PARAMETER,
     FleetPlan,

@@ -14,12 +14,12 @@ from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
+from lmtrain.accounting.cluster import ASSUMED_MFU
 from lmtrain.accounting.quantities import format_at_least, format_at_most
 from lmtrain.accounting.scaling_laws.compute_optimal import TOKENS_PER_PARAMETER
 from lmtrain.errors import ConfigurationError
 
 SECONDS_PER_HOUR: Final = 3600.0
-ASSUMED_MFU: Final = 0.4  # the reach of well-tuned loops at about a billion parameters
 MOST: Final = 1e30  # of any term: beyond the largest run's FLOPs, and far below a float's limit
 TOLERANCE: Final = 1e-6
 WORK: Final = ("flops", "tokens", "tokens_per_parameter")  # less of the first given one is less work

@@ -11,8 +11,7 @@ from typing import Final
 
 from lmtrain.accounting.batches import BatchPlan
 from lmtrain.accounting.budgets import Rate
-from lmtrain.accounting.cluster import Cluster, Peak
-from lmtrain.accounting.fleets.fleet import ASSUMED_MFU
+from lmtrain.accounting.cluster import ASSUMED_MFU, Cluster, Peak
 from lmtrain.accounting.machine.hardware import Device
 from lmtrain.accounting.model.flops import FlopsPerToken, product_flops
 from lmtrain.accounting.model.model_shape import ModelShape

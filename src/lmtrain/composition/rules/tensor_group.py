@@ -1,7 +1,6 @@
 """Parts of a run unfit for ranks with a share of each product, or of each sequence, decided from a config alone."""
 
 from lmtrain.accounting.model.model_shape import ModelShape
-from lmtrain.accounting.options import group_sizes
 from lmtrain.accounting.options.parts import LossFacts
 from lmtrain.composition.command_line.group_options import one_of, words_of
 from lmtrain.composition.nodes.facts import facts_of
@@ -18,6 +17,10 @@ def require_parts(config: RunConfig, shape: ModelShape | None = None) -> None:
         ConfigurationError: Naming the nearest possible part.
     """
     spread, model = config.spread, config.model
+    if spread.tensor_ranks == spread.context_ranks == 1:
+        return
+    from lmtrain.accounting.options import group_sizes  # of such strategies alone
+
     settings = {name: size for name in group_sizes.SIZES if type(size := model.get(name)) is int}
     sizes = {"num_heads": shape.attention[0].num_heads} | settings if shape and shape.attention else settings
     over_width = model.get("qk_norm_over") == "width"

@@ -8,7 +8,8 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from lmtrain.accounting.fleets.fleet import ASSUMED_MFU, FleetRun
+from lmtrain.accounting.cluster import ASSUMED_MFU
+from lmtrain.accounting.fleets.fleet import FleetRun
 from lmtrain.accounting.fleets.fleet_plan import FleetPlan
 from lmtrain.accounting.quantities import format_at_most, format_count, format_kwh, format_quantity, format_ratio
 from lmtrain.accounting.scaling_laws.compute_optimal import ratio_words, trade_off_lines
