@@ -17,6 +17,7 @@ def write(
     held_out=None,
     sweep=None,
     read=None,
+    masked=False,
     **more,
 ):
     """Write a run measured after 0, 100, 200, ... tokens; `more` are settings besides optimizer.lr."""
@@ -32,7 +33,7 @@ def write(
     steps = len(values) - 1
     plan = {"batch": {"tokens_per_step": STEP_TOKENS}, "horizon": {"steps": 2}, "flops_per_token": {"palm": 10.0}}
     (folder / "plan.json").write_text(json.dumps(plan))
-    splits = {"validation": {"text_bytes": text["split_bytes"]}}
+    splits = {"validation": {"text_bytes": text["split_bytes"], "shards": [{"mask_sha256": "0"}] if masked else []}}
     dataset = {"name": text["source"], "tokenizer_fingerprint": text["tokenizer"], "splits": splits}
     (folder / "dataset.json").write_text(json.dumps(dataset))
     points = [

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 from lmtrain.report.held_out_text import parts_notes, scores_notes, smaller_parts, why_unranked
 from lmtrain.tracking.held_out_text import UNKNOWN, HeldOutText
 
@@ -15,6 +17,10 @@ def test_scores_of_one_text_compare():
 def test_other_texts_parts_and_tokenizers_are_told():
     (texts,) = scores_notes([text(), text(split_bytes=6000, tokenizer="u")])
     assert texts.endswith("another's: notes (5,000 held-out bytes), notes (6,000 held-out bytes).")
+    turns = [replace(text(), is_assistant=True, num_bytes=each) for each in (9, 70, 8)]
+    assert scores_notes([*turns, text()])[0].endswith(
+        "notes (the assistant's words, 70 of 5,000 held-out bytes), notes (5,000 held-out bytes)."
+    )
     part, tokenizers = scores_notes([text(), text(num_bytes=100, tokenizer="u")])
     assert part.startswith("Between 100 and 5,000 bytes")
     assert tokenizers == "The tokenizers differ: nats per token do not compare."
@@ -26,8 +32,8 @@ def test_each_smaller_part_of_a_text_has_a_number_and_the_largest_none():
     found = smaller_parts([small, other, half, whole, unknown, near, text(num_bytes=2499), text(num_bytes=0)])
     assert found == {half: 1, text(num_bytes=2499): 1, small: 2}
     first, second = parts_notes(found)
-    assert first.startswith("[1] Measured on 2,500 of the 5,000 held-out bytes of notes: ")
-    assert second.startswith("[2] Measured on 12 of the 5,000 ")
+    assert first.startswith("[1] Measured on 2,500 of 5,000 held-out bytes of notes: ")
+    assert second.startswith("[2] Measured on 12 of 5,000 ")
     assert smaller_parts([half, half]) == {}, "beside no other part there is nothing to tell apart"
 
 

@@ -41,7 +41,10 @@ def test_a_score_of_a_smaller_part_of_a_text_is_marked(tmp_path: Path) -> None:
     lines = sorted(line.split("2.0000")[0].split()[-1] for line in plain_text(table_of(runs)).splitlines()[1:])
     assert lines == ["200", "200", "[1]"], "two scores stand behind their tokens, one behind its mark"
     (note,) = footnotes_of(runs)
-    assert note.startswith("[1] Measured on 4 of the 1,000 held-out bytes of a book")
+    assert note.startswith("[1] Measured on 4 of 1,000 held-out bytes of a book")
+    told = [in_brief(write(tmp_path / f"turns{n}", masked=True, held_out={"num_bytes": n})) for n in (90, 4)]
+    (note,) = footnotes_of(told)
+    assert note.startswith("[1] Measured on the assistant's words, 4 of 1,000 held-out bytes of a book")
 
 
 def test_a_fork_says_whose_tokens_it_counts(tmp_path: Path) -> None:

@@ -15,6 +15,8 @@ def test_lines_hold_the_score_its_noise_and_80_columns():
     assert bits_line("a.txt", total, 0.01).splitlines()[0] == "a.txt"
     assert " +- 0.0100 bits per byte   1.3863 nats a token" in bits_line("a.txt", total, 0.01)
     assert "+-" not in bits_line("a.txt", total, None)
+    words = bits_line("test split of d", total, None, of_turns=2_000_000_000).splitlines()[2]
+    assert words == "  the assistant's words, 1,000,000,000 of 2,000,000,000 bytes"
     task = TaskScore(label="bigbench_language_identification", num_right=3, num_items=10_000, baseline=0.091)
     score = CoreScore((task,) * 22)
     lines = [*bits_line("a.txt", total, 0.01).splitlines(), task_line(task), core_line(score), *core_notes(score)]

@@ -4,7 +4,8 @@ from pathlib import Path
 import pytest
 
 from lmtrain.accounting.observed.time_accounts import TimeBalance
-from lmtrain.report.run_facts import HeldOutScore, RunFacts, read_run
+from lmtrain.report.held_out_score import HeldOutScore
+from lmtrain.report.run_facts import RunFacts, read_run
 from lmtrain.report.summary import print_summary, printable, summarize
 from lmtrain.report.unkept_best import UnkeptBest
 from lmtrain.tracking.fork import Fork

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 from lmtrain.tracking.held_out_text import HeldOutText
 
 
@@ -6,3 +8,6 @@ def test_a_text_is_the_same_for_every_tokenizer_and_part() -> None:
     part = HeldOutText(source="notes", split_bytes=5000, num_bytes=100, tokenizer="u")
     assert part.text == whole.text
     assert part.words == "notes (5,000 held-out bytes)"
+    answers = replace(part, is_assistant=True)
+    assert answers.text != part.text, "the assistant's words are another text than all turns"
+    assert answers.words == "notes (the assistant's words, 100 of 5,000 held-out bytes)"

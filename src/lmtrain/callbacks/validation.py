@@ -6,7 +6,12 @@ import lightning.pytorch as pl
 import torch
 from typing_extensions import override
 
-from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE, VALIDATION_BYTES, VALIDATION_LOSS
+from lmtrain.accounting.observed.metric_names import (
+    BITS_PER_BYTE,
+    VALIDATION_BYTES,
+    VALIDATION_LOSS,
+    VALIDATION_TOKENS,
+)
 from lmtrain.accounting.options.parts import CallbackFacts, HeldOutPasses
 from lmtrain.errors import ConfigurationError
 from lmtrain.evaluation.bits_per_byte import BitsPerByte, evaluate
@@ -18,7 +23,7 @@ from lmtrain.training.module import CausalLMModule
 
 
 class Validation(pl.Callback):
-    """Append bits per byte, loss (nats per token) and bytes read of a held-out split, on every rank.
+    """Append bits per byte, loss (nats per token), scored bytes and tokens read of a held-out split, on every rank.
 
     The weights are those for evaluation, where an optimizer has others for training. Of an average of the weights,
     `validation/ema_bits_per_byte` and `validation/ema_loss` come beside them.
@@ -104,7 +109,8 @@ class Validation(pl.Callback):
             metrics[f"validation/{name}/bits_per_byte"] = of_source.bits_per_byte
         scores = self._context.scores
         scores.step, scores.metrics, scores.num_bytes = step, metrics, result.num_bytes
-        self._context.append(step, metrics | {VALIDATION_BYTES: result.num_bytes})
+        read = min(self._max_tokens, self._context.dataset.split(self._split).num_tokens)
+        self._context.append(step, metrics | {VALIDATION_BYTES: result.num_bytes, VALIDATION_TOKENS: read})
 
     def _evaluate_average(
         self, trainer: pl.Trainer, module: pl.LightningModule, datamodule: TokenDataModule, *, source: str

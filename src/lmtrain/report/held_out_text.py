@@ -14,13 +14,20 @@ from lmtrain.tracking.run_log import Point
 def held_out_text(folder: Path, points: Sequence[Point], *, split: str) -> HeldOutText:
     """Return the text of a run's newest score."""
     dataset: dict[str, Any] = read_json(folder / "dataset.json")
+    held_out: dict[str, Any] = dataset.get("splits", {}).get(split, {})
     measured = [point.metrics[VALIDATION_BYTES] for point in points if VALIDATION_BYTES in point.metrics]
     return HeldOutText(
         source=str(dataset.get("name", UNKNOWN)),
-        split_bytes=int(dataset.get("splits", {}).get(split, {}).get("text_bytes", 0)),
+        split_bytes=int(held_out.get("text_bytes", 0)),
         num_bytes=int(measured[-1]) if measured else 0,
         tokenizer=str(dataset.get("tokenizer_fingerprint", UNKNOWN)),
+        is_assistant=is_assistant(held_out),
     )
+
+
+def is_assistant(split: Mapping[str, Any]) -> bool:
+    """Tell of a split in dataset.json whether only the assistant's words have loss."""
+    return any(shard.get("mask_sha256") for shard in split.get("shards", ()))
 
 
 def is_one_part(texts: Iterable[HeldOutText]) -> bool:
@@ -50,7 +57,7 @@ def parts_notes(parts: Mapping[HeldOutText, int]) -> list[str]:
     """Say of each numbered part how much of its text it is."""
     first = {number: text for text, number in reversed([*parts.items()])}
     return [
-        f"[{number}] Measured on {text.num_bytes:,} of the {text.split_bytes:,} held-out bytes of {text.source}: "
+        f"[{number}] Measured on {text.read_words} held-out bytes of {text.source}: "
         "compares with scores of this part alone."
         for number, text in sorted(first.items())
     ]
@@ -70,7 +77,8 @@ def why_unranked(texts: Iterable[HeldOutText], *, metric: str) -> str | None:
 def scores_notes(texts: Iterable[HeldOutText]) -> list[str]:
     """Say which scores of these texts, all of them known, do not compare; nothing where all do."""
     known = [text for text in texts if text.source != UNKNOWN]
-    named = {text.text: text.words for text in known}
+    named = {text.text: "" for text in known}
+    named |= {text.text: text.words for text in sorted(known, key=lambda text: text.num_bytes)}
     if len(named) > 1:
         return [f"The held-out texts differ, and no score of one compares with another's: {', '.join(named.values())}."]
     notes: list[str] = []

@@ -10,6 +10,7 @@ from lmtrain.accounting.observed.time_accounts import accounts
 from lmtrain.accounting.quantities import format_quantity
 from lmtrain.errors import ConfigurationError
 from lmtrain.report.charts import swatch, time_bars
+from lmtrain.report.held_out_score import RESULT, HeldOutScore
 from lmtrain.report.ledger_page import kinds_of_time, reasons
 from lmtrain.report.loss_spikes import Texts, spikes_section
 from lmtrain.report.markup import Markup, joined, table, tag
@@ -17,7 +18,7 @@ from lmtrain.report.profile_page import profile_section
 from lmtrain.report.report_card import shown_score
 from lmtrain.report.run_attempts import read_attempts
 from lmtrain.report.run_curves import curve_sections
-from lmtrain.report.run_facts import REPORT_FILE, RESULT, HeldOutScore, RunFacts, read_run
+from lmtrain.report.run_facts import REPORT_FILE, RunFacts, read_run
 from lmtrain.report.run_ledger import RunLedger, read_ledger
 from lmtrain.report.run_speeds import speed_name
 from lmtrain.report.web_page import section, tiles, web_page
@@ -156,7 +157,7 @@ def _held_out(held_out: HeldOutScore | None) -> Markup:
     if held_out is None:
         return Markup("")
     rows = [(name, f"{score:.3f}") for name, score in held_out.worst_first()]
-    read = f"{held_out.part_words}, {held_out.num_bytes:,} bytes, in windows of {held_out.context_tokens} tokens"
+    read = f"{held_out.part_words}, in windows of {held_out.context_tokens} tokens"
     return section("Held-out text", tag("p", f"Bits per byte; the model read {read}."), table(rows, numeric=True))
 
 

@@ -8,7 +8,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any, Final
 
-from lmtrain.accounting.observed.metric_names import TRAIN_LOSS, VALIDATION_BYTES
+from lmtrain.accounting.observed.metric_names import TRAIN_LOSS, VALIDATION_BYTES, VALIDATION_TOKENS
 from lmtrain.accounting.observed.time_accounts import Attempt, goodput_so_far
 from lmtrain.accounting.quantities import format_flops, format_quantity
 from lmtrain.report.charts import Show, line_chart, plain
@@ -50,7 +50,7 @@ OTHERS: Final[tuple[tuple[str, str, Show], ...]] = (
 )
 PEAKS: Final = ("memory/peak_bytes",)  # each process begins anew; the run's is the highest of all its attempts
 HELD_OUT: Final = ("validation/", "evaluation/", "core/", "chat/", "lm_eval/", "answers/")
-NO_CURVES: Final = (VALIDATION_BYTES,)
+NO_CURVES: Final = (VALIDATION_BYTES, VALIDATION_TOKENS)
 HELD_OUT_TITLE: Final = "Held-out text and benchmarks, over tokens"
 CLOCK_GAP: Final = 1e-9
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
-from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE, VALIDATION_BYTES
 from lmtrain.accounting.observed.time_accounts import Attempt, TimeBalance, balance, spent
 from lmtrain.accounting.quantities import parse_quantity
 from lmtrain.accounting.training_plan.utilization import usd
 from lmtrain.errors import ConfigurationError
+from lmtrain.report.held_out_score import HeldOutScore, held_out_score
 from lmtrain.report.kept_flags import kept_flags
 from lmtrain.report.run_attempts import OwnSteps, own_steps, read_attempts
 from lmtrain.report.run_speeds import logged_speed, speeds
@@ -25,55 +25,6 @@ from lmtrain.tracking.settled_status import settled_status
 from lmtrain.training.checkpointing.checkpoints import CheckpointFacts, best_of, list_checkpoints
 
 REPORT_FILE = "report.html"  # the whole page, in the run's folder
-RESULT = "after training"
-
-
-@dataclass(frozen=True, kw_only=True)
-class HeldOutScore:
-    """Bits per byte of a held-out text, before training (where measured) and after.
-
-    `whole_bytes` are of the whole split, `num_bytes` of the part read; `references` are compressors' results by name.
-    """
-
-    before: float | None
-    after: float
-    num_bytes: int
-    whole_bytes: int
-    context_tokens: int
-    references: dict[str, float]
-    before_num_bytes: int | None = None  # of an extended run: a longer one reads more
-    after_averaged: float | None = None  # of the average of the weights
-    after_words: str = RESULT  # or after the step of a run that trained on without a newer score
-
-    @property
-    def is_whole(self) -> bool:
-        """Tell whether the whole text was read, but for its first token, predicted by nothing."""
-        return self.num_bytes >= 0.999 * self.whole_bytes
-
-    @property
-    def before_words(self) -> str:
-        """Name the score before training, with its part of the text where the one after is of another part."""
-        if self.before_num_bytes in (None, self.num_bytes) or not self.whole_bytes:
-            return "before training"
-        return f"before training, of the first {self.before_num_bytes / self.whole_bytes:.1%}"
-
-    @property
-    def part_words(self) -> str:
-        """Name the part read by the model."""
-        if not self.is_whole:
-            return f"the first {self.num_bytes / self.whole_bytes:.1%}"
-        return "all" if self.num_bytes == self.whole_bytes else "all but the first token"
-
-    def worst_first(self) -> list[tuple[str, float]]:
-        """Return model and compressors, which always read the whole text, with their scores."""
-        of_what = "" if self.is_whole else ", of all of it"
-        scores = {f"{name}{of_what}": score for name, score in self.references.items()}
-        if self.before is not None:
-            scores[self.before_words] = self.before
-        scores[self.after_words] = self.after
-        if self.after_averaged is not None:
-            scores[f"{self.after_words}, weights averaged"] = self.after_averaged
-        return sorted(scores.items(), key=lambda score: -score[1])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,7 +89,7 @@ def read_run(folder: Path) -> RunFacts:
         loss_share=speed.loss_share if speed else 1.0,
         mfu_palm=_mean_mfu(points, of_steps) if of_steps else None,
         usd=_usd(plan, attempts, points),
-        held_out=_held_out(points, plan, folder, split=split_measured(job), last_step=last.step),
+        held_out=held_out_score(points, plan, folder, split=split_measured(job), last_step=last.step),
         sample=_last_sample(folder / "samples.jsonl"),
         last=checkpoints[-1] if checkpoints else None,
         best=best_of(checkpoints),
@@ -209,34 +160,6 @@ def split_measured(job: dict[str, Any]) -> str:
     """Return the run's held-out split."""
     validation: dict[str, Any] = job.get("config", {}).get("callbacks", {}).get("validation") or {}
     return validation.get("split", "validation")
-
-
-def _held_out(
-    points: list[Point], plan: dict[str, Any], folder: Path, *, split: str, last_step: int
-) -> HeldOutScore | None:
-    measured = [point for point in points if BITS_PER_BYTE in point.metrics]
-    if not measured:
-        return None
-    dataset: dict[str, Any] = read_json(folder / "dataset.json")
-    last, step = measured[-1].metrics, measured[-1].step
-    reference = dataset.get("references", {}).get(split, {})
-    names = {"gzip -9": "gzip_bits_per_byte", "xz -9e": "xz_bits_per_byte"}
-    num_bytes = int(last.get(VALIDATION_BYTES, 0))
-    return HeldOutScore(
-        before=measured[0].metrics[BITS_PER_BYTE] if measured[0].step == 0 < step else None,
-        before_num_bytes=int(measured[0].metrics.get(VALIDATION_BYTES, num_bytes)),
-        after=last[BITS_PER_BYTE],
-        num_bytes=num_bytes,
-        whole_bytes=dataset.get("splits", {}).get(split, {}).get("text_bytes", num_bytes),
-        context_tokens=plan.get("batch", {}).get("context_tokens", 0),
-        references={name: reference[key] for name, key in names.items() if reference.get(key)},
-        after_averaged=last.get("validation/ema_bits_per_byte"),
-        after_words="before training" if step == 0 else _after(step, last_step=last_step),
-    )
-
-
-def _after(step: int, *, last_step: int) -> str:
-    return RESULT if step >= last_step else f"after step {step:,}"
 
 
 def _last_sample(path: Path) -> dict[str, Any]:

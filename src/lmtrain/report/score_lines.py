@@ -5,16 +5,21 @@ from lmtrain.evaluation.bits_per_byte import BitsPerByte
 from lmtrain.evaluation.chat_tasks.chat_core import CORE_LABELS
 from lmtrain.evaluation.core.score import SPREAD_OVER_SEEDS, CoreScore, TaskScore
 from lmtrain.evaluation.harness.harness_tasks import HarnessScore
+from lmtrain.tracking.held_out_text import ASSISTANT
 
 NUM_CHAT_TASKS = len(CORE_LABELS)
 
 
-def bits_line(name: str, total: BitsPerByte, standard_error: float | None) -> str:
-    """Return the name, bits per byte with the standard error, and nats a token, on two lines."""
+def bits_line(name: str, total: BitsPerByte, standard_error: float | None, *, of_turns: int | None = None) -> str:
+    """Return the name, bits per byte with the standard error, and nats a token, each on its line.
+
+    `of_turns` are the bytes of all turns where only the assistant's words were scored.
+    """
+    whose = "" if of_turns is None else f"\n  {ASSISTANT}, {total.num_bytes:,} of {of_turns:,} bytes"
     error = f" +- {standard_error:.4f}" if standard_error is not None else ""
     return (
         f"{name}\n  {total.bits_per_byte:.4f}{error} bits per byte   {total.nats_per_token:.4f} nats a token   "
-        f"{total.num_bytes:,} bytes"
+        f"{total.num_bytes:,} bytes{whose}"
     )
 
 

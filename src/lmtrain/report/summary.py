@@ -15,9 +15,10 @@ from rich.text import Text
 from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE
 from lmtrain.accounting.observed.time_accounts import kind_words
 from lmtrain.accounting.quantities import format_count, format_quantity, parse_quantity
+from lmtrain.report.held_out_score import HeldOutScore
 from lmtrain.report.kept_flags import kept_flags
 from lmtrain.report.profile_page import profile_lines
-from lmtrain.report.run_facts import REPORT_FILE, HeldOutScore, RunFacts, command, read_run
+from lmtrain.report.run_facts import REPORT_FILE, RunFacts, command, read_run
 from lmtrain.report.run_speeds import ALL_OF_THEM, speed_name, speed_words
 from lmtrain.report.show import plain_text, show
 from lmtrain.report.visible_text import visible
@@ -93,7 +94,7 @@ def _speeds(facts: RunFacts) -> list[Text]:
 
 def _how_measured(held_out: HeldOutScore) -> str:
     windows = f"windows of {held_out.context_tokens} tokens"
-    return f"Bits per byte of held-out text: {held_out.part_words}, {held_out.num_bytes:,} bytes, {windows}"
+    return f"Bits per byte of held-out text: {held_out.part_words}, {windows}"
 
 
 def _scores(held_out: HeldOutScore) -> list[Text]:

@@ -11,7 +11,7 @@ def test_a_run_has_a_curve_settings_without_seed_and_the_words_that_were_typed(t
     assert (run.seed, run.settings, run.words) == ("7", {"optimizer.lr": "0.1"}, ("optimizer.lr=0.1", "data=x"))
     assert (run.tokens, run.final, run.trouble) == (200.0, 2.0, None)
     assert (run.flops_per_token, run.tokens_per_second) == (10.0, 50.0)
-    assert run.held_out.text == ("a book", 1000)
+    assert run.held_out.text == ("a book", 1000, False)
 
 
 def test_seconds_are_those_of_the_steps_by_the_run_s_accounts(tmp_path):

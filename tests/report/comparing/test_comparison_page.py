@@ -19,6 +19,13 @@ def test_the_page_shows_means_noise_and_what_it_took(tmp_path):
     assert verdict in " ".join(text.split())
 
 
+def test_scores_of_conversations_are_of_the_assistants_words(tmp_path):
+    runs = [write(tmp_path / name, lr=lr, masked=True) for name, lr in (("a", 0.1), ("b", 0.2))]
+    text = " ".join(text_of(compare(runs)).split())
+    assert "validation/bits_per_byte, the assistant's words in a book" in text
+    assert "Scores are of the assistant's words, 900 of 1,000 held-out bytes." in text
+
+
 def test_a_difference_within_its_noise_says_so_and_a_target_may_never_be_reached(tmp_path):
     rows = [(0.1, 1, 2.0), (0.1, 2, 2.9), (0.2, 1, 2.1), (0.2, 2, 2.9)]
     runs = [write(tmp_path / f"{lr}-{seed}", lr=lr, seed=seed, values=(8.0, last)) for lr, seed, last in rows]

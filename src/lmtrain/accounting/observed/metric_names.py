@@ -6,3 +6,4 @@ TRAIN_LOSS: Final = "train/loss"  # nats a token, over the whole step and all ra
 VALIDATION_LOSS: Final = "validation/loss"  # nats a token
 BITS_PER_BYTE: Final = "validation/bits_per_byte"
 VALIDATION_BYTES: Final = "validation/num_bytes"  # of held-out text read: scores of other bytes do not compare
+VALIDATION_TOKENS: Final = "validation/read_tokens"  # of the held-out split, from its start, those without loss too

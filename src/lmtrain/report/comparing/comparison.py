@@ -193,6 +193,12 @@ def _without_effect(*, baseline: str | None, target: float | None) -> list[str]:
     return [f"{words}: scores of several parts have no differences and no target."] if typed else []
 
 
+def _of_conversations(runs: Sequence[ComparedRun]) -> list[HeldOutText]:
+    """Return the text of the scores, where those of conversations are of one part."""
+    texts = [run.held_out for run in runs]
+    return texts[:1] if texts[0].is_assistant and is_one_part(texts) else []
+
+
 def _notes(runs: Sequence[ComparedRun], choices: Sequence[Choice], *, metric: str) -> list[str]:
     notes = [f"{run.name}: {run.left_out}" for run in runs if run.left_out]
     notes += [
@@ -203,6 +209,7 @@ def _notes(runs: Sequence[ComparedRun], choices: Sequence[Choice], *, metric: st
     ]
     if not is_of_training(metric):
         notes += scores_notes(run.held_out for run in runs)
+        notes += [f"Scores are of {text.read_words} held-out bytes." for text in _of_conversations(runs)]
     budgets = [choice.flops for choice in choices]
     if max(budgets) > MUCH_MORE_BYTES * min(budgets):
         notes.append(f"The budgets differ: from {min(budgets):.3g} to {max(budgets):.3g} FLOPs.")

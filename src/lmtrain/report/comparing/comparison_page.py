@@ -13,6 +13,7 @@ from lmtrain.report.comparing.compared_run import is_of_training
 from lmtrain.report.comparing.comparison import Comparison, Reach
 from lmtrain.report.comparing.spread import difference
 from lmtrain.report.show import plain_text, show
+from lmtrain.tracking.held_out_text import ASSISTANT
 
 DIFFERENCE: Final = "difference ± 95%"
 TIME: Final = "time in steps"
@@ -45,6 +46,8 @@ def _title(comparison: Comparison) -> str:
     held_out = comparison.held_out
     if is_of_training(comparison.metric):
         return f"{comparison.metric}, {held_out.source}"
+    if held_out.is_assistant:
+        return f"{comparison.metric}, {ASSISTANT} in {held_out.source}"
     if not comparison.is_one_part:
         return f"{comparison.metric}, parts of the {held_out.split_bytes:,} held-out bytes of {held_out.source}"
     return f"{comparison.metric}, {held_out.num_bytes:,} held-out bytes of {held_out.source}"

@@ -68,8 +68,11 @@ def _text_scores(asked: argparse.Namespace, loaded: LoadedModel, wanted: Evaluat
     if (dataset := wanted.dataset) is not None:
         split = asked.split or ("test" if "test" in dataset.splits else "validation")
         score = score_split(loaded, dataset, split, allowed=asked.allow_target, **sizes)
-        say(bits_line(f"{split} split of {dataset.folder}", score.total, score.standard_error))
-        yield f"evaluation/{split}/bits_per_byte", {**_bits(score), "data": dataset.manifest.fingerprint}
+        scored = dataset.split(split)
+        of_turns = scored.text_bytes if scored.has_loss_mask else None
+        say(bits_line(f"{split} split of {dataset.folder}", score.total, score.standard_error, of_turns=of_turns))
+        facts = {"data": dataset.manifest.fingerprint, "split_bytes": scored.text_bytes}
+        yield f"evaluation/{split}/bits_per_byte", {**_bits(score), **facts, "is_assistant": scored.has_loss_mask}
     for key, (name, text) in zip(text_keys([name for name, _ in wanted.texts]), wanted.texts, strict=True):
         score = score_text(loaded, text, **sizes)
         say(bits_line(name, score.total, score.standard_error))

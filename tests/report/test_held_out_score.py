@@ -1,0 +1,50 @@
+import json
+
+import pytest
+
+from lmtrain.report.held_out_score import held_out_score
+from lmtrain.tracking.run_log import Point
+
+WHOLE, READ = "the assistant's words, 300 of 1,000 bytes", "validation/read_tokens"
+
+
+def score(folder, *read, num_bytes=300, masked=True):
+    """Return the score of a run that read so many of its split's 200 tokens, before and after training."""
+    shards = [{"file": "a", **({"mask_sha256": "0"} if masked else {})}]
+    dataset = {
+        "splits": {"validation": {"text_bytes": 1000, "num_tokens": 200, "shards": shards}},
+        "references": {"validation": {"gzip_bits_per_byte": 1.9}},
+    }
+    (folder / "dataset.json").write_text(json.dumps(dataset))
+    points = [
+        Point(0.0, step, step, {"validation/bits_per_byte": 2.0 - step, "validation/num_bytes": num_bytes + step})
+        for step in (0, 1)
+    ]
+    for point, tokens in zip(points, read, strict=False):
+        point.metrics[READ] = tokens
+    found = held_out_score(points, {}, folder, split="validation", last_step=1)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(
+    ("read", "words"),
+    [
+        ((200, 200), ", all conversations"),
+        ((40, 100), ", the first 50.0% of the conversations"),
+        ((), ""),  # of a run that did not note it
+    ],
+)
+def test_a_score_of_conversations_is_of_the_assistants_words_beside_no_compressor(tmp_path, read, words):
+    found = score(tmp_path, *read, num_bytes=299)
+    assert found.part_words == WHOLE + words
+    assert "gzip" not in str(found.worst_first()), "it read the users' turns too"
+    before = {(200, 200): "all of it", (40, 100): "the first 20.0%"}.get(read, "299 bytes")
+    assert found.before_words == f"before training, of {before}"
+
+
+def test_documents_cut_to_a_window_are_no_first_part_of_the_text(tmp_path):
+    found = score(tmp_path, 200, 200, num_bytes=799, masked=False)
+    assert found.part_words == "all documents, cut to a window, 800 of 1,000 bytes"
+    assert score(tmp_path, 20, 20, num_bytes=99, masked=False).part_words == "the first 10.0%, 100 bytes"
+    assert score(tmp_path, num_bytes=499, masked=False).part_words == "the first 50.0%, 500 bytes"
