@@ -40,6 +40,13 @@ def write(path, content):
     path.write_text(json.dumps(content))
 
 
+def test_a_doubt_about_the_peak_stands_beside_mfu(folder):
+    assert read_run(folder).mfu_by == "PaLM"
+    plan = json.loads((folder / "plan.json").read_text())
+    write(folder / "plan.json", plan | {"peak": {"doubt": "the machine is busy: 5 tries"}})
+    assert read_run(folder).mfu_by == "PaLM, peak measured on a busy machine"
+
+
 def test_scores_of_another_split_stand_beside_its_own_references(folder):
     job = {"config": {"callbacks": {"validation": {"split": "test"}}}}
     write(folder / "attempts" / "1" / "job.json", job)

@@ -1,6 +1,7 @@
 import json
 import os
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -40,7 +41,10 @@ def test_the_share_of_the_measured_roofline_stands_beside_mfu(tmp_path):
     plan = PLAN | {"peak": PLAN["peak"] | {"measured_flops": 8e9}}
     ledger = read_ledger(write(tmp_path / "b", plan=plan))
     assert ledger.share_of_roofline == pytest.approx(6e6 * 500 / (2 * 8e9))
-    assert "18.8% of what a matrix product was measured to reach here" in text_of(ledger)
+    assert "18.8% of what a matrix product was measured to reach here\n" in text_of(ledger)
+    doubted = replace(ledger, measured_doubt="the machine is busy")
+    assert "measured to reach here; the machine is busy" in text_of(doubted)
+    assert "roofline" not in text_of(replace(doubted, measured_flops=ledger.peak_flops)), "it is MFU again"
 
 
 def test_energy_is_rated_power_over_the_clock(tmp_path):

@@ -62,6 +62,8 @@ def summary(monkeypatch):
 def test_a_summary_says_what_it_took(summary):
     speed = "12.9K tokens/s (timed over 1min58s after the first step)"
     assert f"1.5M tokens in 748 steps, {speed}, MFU 38.1% (PaLM), $0.01" in summary(FACTS)
+    doubted = summary(replace(FACTS, peak_doubt="the machine is busy: 5 tries"))
+    assert "MFU 38.1% (PaLM, peak measured on a busy machine), $0.01" in " ".join(doubted.split())
 
 
 def test_where_the_time_went_is_one_line_with_a_way_to_all_of_it(summary):

@@ -89,7 +89,7 @@ def _header(facts: RunFacts, ledger: RunLedger | None) -> Markup:
     if facts.tokens_per_second is not None:
         shown.append((speed_name(facts.loss_share), format_quantity(round(facts.tokens_per_second))))
     if facts.mfu_palm is not None:
-        shown.append(("MFU (PaLM)", f"{facts.mfu_palm:.1%}"))
+        shown.append((f"MFU ({facts.mfu_by})", f"{facts.mfu_palm:.1%}"))
     if ledger is not None:
         shown.append(("goodput", f"{ledger.time.goodput:.1%}"))
         shown.append(("on the clock", format_quantity(ledger.time.wall_seconds, "seconds")))

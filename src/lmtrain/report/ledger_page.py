@@ -93,9 +93,9 @@ def _facts_table(ledger: RunLedger) -> Table:
     devices = format_count(ledger.num_devices, "device")
     if ledger.peak_flops is not None:
         table.add_row("peak", f"{ledger.peak_flops / 1e12:.4g} TFLOP/s x {devices} ({ledger.peak_source})")
-    if ledger.share_of_roofline is not None:
+    if ledger.share_of_roofline is not None and ledger.measured_flops != ledger.peak_flops:  # else MFU again
         reached = f"{ledger.share_of_roofline:.1%} of what a matrix product was measured to reach here"
-        table.add_row("roofline", reached)
+        table.add_row("roofline", "; ".join(filter(None, (reached, ledger.measured_doubt))))
     _add_scaling(table, ledger)
     if ledger.trained_share < 1:
         share = f"{1 - ledger.trained_share:.1%} of the tokens computed: padding, prompts"

@@ -67,12 +67,17 @@ class RunFacts:
     allowed: tuple[str, ...] = ()  # targets of --allow-target
     ended: str = "FINISHED"  # its state
     reason: str | None = None  # of a failure, in its own words
+    peak_doubt: str = ""  # of MFU's divisor
+
+    @property
+    def mfu_by(self) -> str:
+        """Name the formula of MFU, with the doubt about its peak."""
+        return "PaLM, peak measured on a busy machine" if self.peak_doubt else "PaLM"
 
 
 def read_run(folder: Path) -> RunFacts:
     """Read a run's folder; a missing file leaves its facts open."""
-    points = list(read_points(folder / "metrics.jsonl")) if (folder / "metrics.jsonl").exists() else []
-    plan, status = read_json(folder / "plan.json"), read_json(folder / "status.json")
+    points, plan, status = _points(folder), read_json(folder / "plan.json"), read_json(folder / "status.json")
     checkpoints, job, fork = list_checkpoints(folder / "checkpoints"), newest_job(folder), read_fork(folder)
     last, settled = furthest(points), settled_status(folder)
     attempts = read_attempts(folder, is_running=settled is not None and settled.status == "RUNNING")
@@ -109,8 +114,14 @@ def read_run(folder: Path) -> RunFacts:
         config_dir=found if isinstance(found := job.get("config_dir"), str) else None,
         root=_root(job.get("config", {})),
         ended=settled.shown if settled else RunFacts.ended,
+        peak_doubt=_peak_doubt(plan),
         reason=str(reason) if (reason := status.get("reason")) else None,
     )
+
+
+def _points(folder: Path) -> list[Point]:
+    log = folder / "metrics.jsonl"
+    return list(read_points(log)) if log.exists() else []
 
 
 def _usd(plan: dict[str, Any], attempts: Sequence[Attempt], points: Sequence[Point]) -> float | None:
@@ -169,6 +180,10 @@ def _last_sample(path: Path) -> dict[str, Any]:
             if isinstance(sample := foreign_json.parse(line), dict):
                 return sample
     return {}
+
+
+def _peak_doubt(plan: dict[str, Any]) -> str:
+    return str(plan.get("peak", {}).get("doubt", ""))
 
 
 def _budget(plan: dict[str, Any]) -> tuple[str, float]:

@@ -49,7 +49,9 @@ class RunLedger:
     peak_flops: float | None
     peak_source: str
     usd_per_gpu_hour: float | None
+    peak_doubt: str = ""
     measured_flops: float | None = None
+    measured_doubt: str = ""
     device_watts: float | None = None
     beside_plan: PlanAndFact | None = None
     sent: SentBytes | None = None
@@ -181,6 +183,7 @@ class RunLedger:
             "peak": {"flops": self.peak_flops, "source": self.peak_source, "num_devices": self.num_devices},
             "scaling_efficiency": self.scaling_efficiency,
             "share_of_measured_matmul": self.share_of_roofline,
+            "doubts": {"peak": self.peak_doubt, "measured_matmul": self.measured_doubt},
             "cost": {"usd": self.usd, "projected_usd": self.projected_usd},
             "energy": {"kwh": self.kwh, "projected_kwh": self.projected_kwh},
             "plan_and_fact": None if self.beside_plan is None else self._plan_and_fact(self.beside_plan),
@@ -251,7 +254,9 @@ def _ledger(name: str, status: str, plan: dict[str, Any], attempts: list[Attempt
         peak_flops=plan.get("peak", {}).get("flops"),
         peak_source=plan.get("peak", {}).get("source", "unknown"),
         usd_per_gpu_hour=plan.get("cost", {}).get("usd_per_gpu_hour"),
+        peak_doubt=plan.get("peak", {}).get("doubt", ""),
         measured_flops=plan.get("peak", {}).get("measured_flops"),
+        measured_doubt=plan.get("peak", {}).get("measured_doubt", ""),
         single_device_tokens_per_second=plan.get("peak", {}).get("single_device_tokens_per_second"),
         device_watts=plan.get("energy", {}).get("device_watts"),
         is_compiled=plan.get("compiled"),

@@ -70,7 +70,7 @@ def _took(facts: RunFacts) -> Text:
         timed = f"timed over {format_quantity(facts.seconds, 'seconds')} after the first step"
         said.append(f"{speed} ({share}{timed})")
     if facts.mfu_palm is not None:
-        said.append(f"MFU {facts.mfu_palm:.1%} (PaLM)")
+        said.append(f"MFU {facts.mfu_palm:.1%} ({facts.mfu_by})")
     if facts.usd is not None:
         said.append(f"${facts.usd:,.2f}")
     if facts.skipped_steps:

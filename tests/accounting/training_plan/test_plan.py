@@ -44,7 +44,7 @@ def test_json_survives_a_round_trip(plan):
 def test_what_is_not_known_is_null_or_absent(plan):
     report = plan.to_json()
     unknown = {"flops": None, "measured_flops": None, "single_device_tokens_per_second": None}
-    assert report["peak"] == {**unknown, "source": "unknown"}
+    assert report["peak"] == {**unknown, "source": "unknown", "doubt": "", "measured_doubt": ""}
     assert "memory" not in report
     assert "time" not in report
 

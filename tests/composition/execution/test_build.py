@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 import torch
 
+from lmtrain.accounting.cluster import Peak
 from lmtrain.accounting.model.flops import flops_per_token
 from lmtrain.callbacks.checkpoint import Checkpoint
+from lmtrain.composition.execution import build
 from lmtrain.composition.execution.build import build_run, identity
 from lmtrain.composition.stored_runs.job import Job
 from lmtrain.data.shards import open_dataset
@@ -44,6 +46,21 @@ def test_a_plan_counts_what_the_config_says(tiny_job: MakeJob) -> None:
     assert plan.speed.step_seconds == pytest.approx(64 * plan.flops_per_token.palm / (2 * 1e12 * 0.4))
     assert plan.train_tokens == run.datamodule.dataset.split("train").num_tokens
     assert (run.context.rank, run.context.is_main_process) == (1, False)
+
+
+def test_a_run_has_one_measured_peak_and_says_where_it_is_in_doubt(tiny_job: MakeJob, monkeypatch) -> None:
+    doctors = Peak(4e11, "measured by lmtrain doctor; busy", doubt="busy")
+    monkeypatch.setattr(build, "measured_peak", lambda *_: doctors)
+    for own, flops, doubt in (
+        (Peak(1e12, "measured here"), 1e12, ""),
+        (doctors, 4e11, "busy"),
+        (Peak(1e12, "H100 bf16 dense"), 4e11, "busy"),
+    ):
+        monkeypatch.setattr(build, "device_peak", lambda *_, own=own, **__: own)
+        plan = build_run(tiny_job(), rank=0, log=None).context.plan
+        assert (plan.peak_flops, plan.peak_doubt) == (own.flops, own.doubt)
+        assert (plan.measured_flops, plan.measured_doubt) == (flops, doubt)
+        assert plan.to_json()["peak"]["measured_doubt"] == doubt
 
 
 def test_the_trainer_follows_the_plan_and_the_precision(tiny_job: MakeJob) -> None:

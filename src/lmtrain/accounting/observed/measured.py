@@ -39,7 +39,8 @@ class MeasuredDevice:
         flops = self.matmul_flops.get(dtype)
         threads = "" if self.threads is None else f" on {format_count(self.threads, 'thread')}"
         doubt = f"; {self.doubt}" if self.doubt else ""
-        return Peak(flops, f"{MEASURED} by lmtrain doctor: {self.name} {dtype}{threads}{doubt}") if flops else None
+        source = f"{MEASURED} by lmtrain doctor: {self.name} {dtype}{threads}{doubt}"
+        return Peak(flops, source, self.doubt) if flops else None
 
 
 @dataclass(frozen=True, kw_only=True)

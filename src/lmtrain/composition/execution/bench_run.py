@@ -116,7 +116,8 @@ def _told(job: Job, run: Run, timer: StepTimer, *, setup_seconds: float) -> Benc
     plan = run.context.plan
     matmul = planned_setting(job.config).bytes_of.matmul
     uses_gpu = run.module.device.type == "cuda"
-    known = Peak(plan.measured_flops, "") if plan.measured_flops else None
+    busy = f"; {plan.measured_doubt}" if plan.measured_doubt else ""
+    known = Peak(plan.measured_flops, busy) if plan.measured_flops else None
     rate = known or matmul_rate(matmul, uses_gpu=uses_gpu)
     return Bench(
         parts=timer.parts,

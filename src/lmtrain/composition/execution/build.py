@@ -23,7 +23,7 @@ from lmtrain.composition.parts.precision import build_precision, tell_of_precisi
 from lmtrain.composition.parts.schedules import schedules_of
 from lmtrain.composition.parts.strategy import build_strategy
 from lmtrain.composition.planning.auto_batch import batch_of, recompute_here
-from lmtrain.composition.planning.calibration import measured_flops
+from lmtrain.composition.planning.calibration import measured_peak
 from lmtrain.composition.planning.callbacks import callback_lines, require_watch
 from lmtrain.composition.planning.evaluation import validated_split
 from lmtrain.composition.planning.make_plan import PlanFacts, make_plan
@@ -267,7 +267,7 @@ def plan_of_run(config: RunConfig, *, batch: BatchPlan, datamodule: TokenDataMod
         peak=peak,
         peak_source="unknown device: set cluster.peak_flops",
         device_watts=device_watts(cluster, accelerator=trainer.accelerator),
-        measured_flops=measured_flops(config, precision.matmul),
+        measured=peak if peak and peak.is_measured else measured_peak(config, precision.matmul),
         is_compiled=is_compiled(config),
         trusts_assumed_speed=False,  # before the first step
     )

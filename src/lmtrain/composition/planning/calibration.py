@@ -86,12 +86,18 @@ def peak_here(config: RunConfig, setting: PlannedSetting) -> Peak | None:
 
 def measured_flops(config: RunConfig, matmul: MatmulDtype) -> float | None:
     """Return the doctor's measured FLOP/s of products on this machine's device, None without a measurement."""
+    found = measured_peak(config, matmul)
+    return found.flops if found else None
+
+
+def measured_peak(config: RunConfig, matmul: MatmulDtype) -> Peak | None:
+    """Return the doctor's measured rate of products on this machine's device, None without a measurement."""
     measured = measurements_of(config)
     if kind_here(config, measured) == "cpu":
         device = measured.find("cpu", name=cpu_name(), threads=threads_here(config, measured))
     else:
         device = measured.find("gpu")
-    return device.matmul_flops.get(matmul) if device else None
+    return device.peak(matmul) if device else None
 
 
 def threads_here(config: RunConfig, measured: Measurements) -> int | None:

@@ -49,7 +49,7 @@ class PlanFacts:
     peak: Peak | None
     peak_source: str
     device_watts: float | None
-    measured_flops: float | None = None
+    measured: Peak | None = None
     is_compiled: bool
     trusts_assumed_speed: bool
 
@@ -85,7 +85,9 @@ def make_plan(config: RunConfig, facts: PlanFacts) -> Plan:
         seen_tokens=seen if documents else None,
         peak_flops=facts.peak.flops if facts.peak else None,
         peak_source=facts.peak.source if facts.peak else facts.peak_source,
-        measured_flops=facts.measured_flops,
+        peak_doubt=facts.peak.doubt if facts.peak else "",
+        measured_flops=facts.measured.flops if facts.measured else None,
+        measured_doubt=facts.measured.doubt if facts.measured else "",
         usd_per_gpu_hour=cluster.usd_per_gpu_hour,
         usd_per_kwh=cluster.usd_per_kwh,
         device_watts=facts.device_watts,

@@ -71,7 +71,8 @@ def device_watts(cluster: Cluster, *, accelerator: str) -> float | None:
 def settled_matmul(matmul: MatmulDtype) -> Peak:
     """Return the best rate of products on the CPU, measured until two agree; the source is empty where they do."""
     tries = until_two_agree(lambda: measure_matmul(CPU_DTYPES[matmul]), lambda rate: {matmul: rate})
-    return Peak(max(tries.results), "" if tries.agree else f"; {tries.words}")
+    doubt = "" if tries.agree else tries.words
+    return Peak(max(tries.results), f"; {doubt}" if doubt else "", doubt)
 
 
 def measure_matmul(dtype: torch.dtype) -> float:
