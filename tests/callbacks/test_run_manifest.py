@@ -1,7 +1,11 @@
 import json
 
+import pytest
+
 from lmtrain.callbacks.run_manifest import RunManifest
 from lmtrain.callbacks.token_budget import TokenBudget
+from lmtrain.errors import ConfigurationError
+from lmtrain.tokenizers.byte_level import ByteLevelTokenizer
 from lmtrain.tokenizers.loading import load_tokenizer
 from tests.callbacks.tiny_run import AtStep
 
@@ -18,6 +22,15 @@ def test_plan_data_and_devices_lie_beside_the_results(make_run):
     assert load_tokenizer(run.context.folder / "tokenizer").fingerprint == run.context.tokenizer.fingerprint
     devices = json.loads((attempt / "devices.json").read_text())
     assert (devices["type"], devices["num_devices"], devices["precision"]) == ("cpu", 1, "32-true")
+
+
+def test_a_tokenizer_that_checkpoints_know_is_never_overwritten(make_run):
+    run = make_run(steps=1)
+    (run.context.folder / "checkpoints" / "step_00000001").mkdir(parents=True)
+    ByteLevelTokenizer(vocab_size=900).save(run.context.folder / "tokenizer")
+    with pytest.raises(ConfigurationError, match="checkpoints there know its ids alone; start a new run"):
+        run.fit(RunManifest(context=run.context))
+    assert load_tokenizer(run.context.folder / "tokenizer").vocab_size == 900
 
 
 def test_under_a_budget_of_time_the_plan_ends_where_the_run_did(make_run):

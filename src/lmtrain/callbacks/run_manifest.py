@@ -1,12 +1,16 @@
 """Keep a run's plan, data and machine beside its results."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
 import torch
 from typing_extensions import override
 
+from lmtrain.errors import ConfigurationError
+from lmtrain.tokenizers.base import TOKENIZER_FILE
+from lmtrain.tokenizers.loading import load_tokenizer
 from lmtrain.tracking.atomic_files import write_json
 from lmtrain.tracking.redacting.redaction import redact
 from lmtrain.tracking.run_folder import RunFolder
@@ -30,16 +34,31 @@ class RunManifest(pl.Callback):
             return
         folder = self._context.folder
         attempts = RunFolder(folder).attempts()
+        self._keep_tokenizer(folder / "tokenizer")
         self._write_plan()
         RunFolder(folder).note({"data": str(self._context.dataset.folder.absolute())})
         write_json(folder / "dataset.json", redact(self._context.dataset.manifest.to_json()))
-        self._context.tokenizer.save(folder / "tokenizer")
         write_json((attempts or [folder])[-1] / "devices.json", describe_devices(trainer))
 
     @override
     def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if self._context.is_main_process and self._context.last_step.seconds is not None:
             self._write_plan()
+
+    def _keep_tokenizer(self, folder: Path) -> None:
+        """Write the tokenizer, over another one only where no checkpoint of the run knows that one's ids.
+
+        Raises:
+            ConfigurationError: One does.
+        """
+        tokenizer = self._context.tokenizer
+        is_known = (folder / TOKENIZER_FILE).is_file() and any(RunFolder(folder.parent).checkpoints_path.glob("step_*"))
+        if is_known and load_tokenizer(folder).fingerprint != tokenizer.fingerprint:
+            raise ConfigurationError(
+                f"{folder} is another tokenizer than this run's data has, and checkpoints there know its ids alone; "
+                "start a new run with another run.name."
+            )
+        tokenizer.save(folder)
 
     def _write_plan(self) -> None:
         plan, steps = self._context.plan, self._context.last_step.steps

@@ -1,13 +1,17 @@
 import shlex
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
+from lmtrain.composition.command_line.compose import compose_config
+from lmtrain.composition.execution.check_config import check_config
 from lmtrain.composition.execution.run import execute
 from lmtrain.composition.execution.start import start
 from lmtrain.composition.stored_runs.job import Job
 from lmtrain.errors import ConfigurationError
 from lmtrain.tracking.run_log import read_points
+from tests.composition.conftest import TINY
 
 MakeJob = Callable[..., Job]
 
@@ -99,3 +103,39 @@ def test_what_changed_is_told_against_the_attempt_that_wrote_the_checkpoint_with
         line for line in capsys.readouterr().out.splitlines() if line.startswith("going on from step 2 (128 tok")
     ]
     assert "optimizer.lr 0.01 -> 0.02" in line
+
+
+def test_changed_text_goes_on_with_the_runs_own_tokenizer_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    notes, kept = Path("notes"), Path("runs/cat/tokenizer/tokenizer.json")
+    notes.mkdir()
+    (notes / "a.txt").write_text("".join(f"the cat sat on mat {number}.\n\n" for number in range(400)))
+    of_text = ["source=files", "source.paths=[notes]", "callbacks=[step_log,token_budget,checkpoint,run_manifest]"]
+    others = [word for word in TINY if not word.startswith(("data", "tokenizer", "callbacks"))]
+
+    def train(*words: str, name: str = "cat") -> None:
+        typed = [*others, *of_text, *words]
+        config = check_config(compose_config(typed), allowed=[])
+        start(Job(config=config, overrides=typed, name=name, root="runs"), outer=None)
+
+    learned, allowed = "tokenizer.vocab_size=300", "run.allow_changes=[data.fingerprint]"
+    train("budget.steps=4", learned)
+    before = kept.read_bytes()
+    (notes / "b.txt").write_text("".join(f"zum Beispiel {number} Dinge.\n\n" for number in range(900)))
+    for more in ([], [allowed]):
+        with pytest.raises(ConfigurationError, match=r"; tokenizer=|: tokenizer=") as refused:
+            train("budget.steps=6", learned, *more)
+        own = ["tokenizer=folder", "tokenizer.path=runs/cat/tokenizer", "tokenizer.vocab_size=300"]
+        said = f"its own tokenizer, in the place of {learned}: {' '.join(own)} '{allowed}', or start a new run with"
+        assert said in str(refused.value)
+        assert str(refused.value).endswith("another run.name and init_from=runs/cat.")
+    train("budget.steps=6", *own, allowed)
+    assert kept.read_bytes() == before
+    assert "WARNING: data.fingerprint " in capsys.readouterr().err
+    with pytest.raises(ConfigurationError, match=r"init_from=runs/cat has another tokenizer: \d+ of its 300 ids"):
+        train("budget.steps=1", "init_from=runs/cat", learned, name="next")
+    train("budget.steps=1", "init_from=runs/cat", learned, "run.allow_changes=[tokenizer]", name="next")
+    assert "ids stand for other text in this run's data" in capsys.readouterr().err
+    train("budget.steps=1", "init_from=runs/cat", *own, name="third")

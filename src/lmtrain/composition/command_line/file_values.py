@@ -9,6 +9,7 @@ from typing import Any, Final
 from lmtrain.errors import DataError
 
 WORD: Final = re.compile(r"[A-Za-z0-9_.-]+")
+PLAIN_PATH: Final = re.compile(r"[A-Za-z0-9_./-]+")
 NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -43,10 +44,17 @@ def _word(value: Any, *, key: str, source: Path) -> str:
 
 def tokenizer_words(path: Path) -> list[str]:
     """Return the overrides for the tokenizer of a folder, none where there is no such folder."""
-    path = path.absolute()
     if not path.is_dir():
         return []
     from lmtrain.tokenizers.loading import load_tokenizer
 
+    size = load_tokenizer(path).vocab_size
+    return ["tokenizer=folder", f"tokenizer.path={path_value(path)}", f"tokenizer.vocab_size={size}"]
+
+
+def path_value(path: Path) -> str:
+    """Return a path as an override's value: in quotes where Hydra would read some character otherwise."""
+    if PLAIN_PATH.fullmatch(str(path)):
+        return str(path)
     quoted = str(path).replace("\\", "\\\\").replace("'", "\\'").replace("${", "\\${")
-    return ["tokenizer=folder", f"tokenizer.path='{quoted}'", f"tokenizer.vocab_size={load_tokenizer(path).vocab_size}"]
+    return f"'{quoted}'"

@@ -41,7 +41,7 @@ def imported_options(given: Mapping[str, str], *, chosen: Collection[str] = ()) 
     words = [f"{BASE}={OPTION}"] if is_alone else []
     words += value_words("model", _facts(folder).get("settings"), source=folder / FACTS)
     has_own = "tokenizer" in given or "experiment" in given
-    return words if has_own else [*words, *tokenizer_words(folder / TOKENIZER)]
+    return words if has_own else [*words, *tokenizer_words((folder / TOKENIZER).absolute())]
 
 
 def _facts(folder: Path) -> dict[str, Any]:

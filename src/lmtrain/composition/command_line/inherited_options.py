@@ -41,7 +41,7 @@ def inherited_options(given: Mapping[str, str], *, chosen: Collection[str] = ())
         if given.get(group, option) == option and isinstance(node := config.get(group), dict):
             words += [f"{group}={option}", *_settings(group, node, source=job)]
     words += value_words(BATCH, {key: config.get(BATCH, {}).get(key) for key in OF_BATCH}, source=job)
-    return words if TOKENIZER in given else [*words, *tokenizer_words(job.parents[2] / TOKENIZER)]
+    return words if TOKENIZER in given else [*words, *tokenizer_words((job.parents[2] / TOKENIZER).absolute())]
 
 
 def _job_file(path: Path) -> Path | None:

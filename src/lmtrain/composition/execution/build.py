@@ -284,6 +284,7 @@ def identity(config: RunConfig, dataset: Dataset) -> dict[str, str | int | float
         "init_from": fingerprint_of(config.init_from),
         "optimizer._target_": config.optimizer.target,
         "data.fingerprint": dataset.manifest.fingerprint,
+        "tokenizer": dataset.manifest.tokenizer_fingerprint,
         "batch.context_tokens": config.batch.context_tokens,
         "batch.tokens_per_step": config.batch.tokens_per_step,
         "seed": config.seed,

@@ -13,6 +13,7 @@ from lmtrain.composition.parts.adapters import planned_model
 from lmtrain.composition.run_config import RunConfig
 from lmtrain.composition.stored_runs.checkpoint_source import find_job
 from lmtrain.composition.stored_runs.job import Job, load_job
+from lmtrain.composition.stored_runs.own_tokenizer import TOKENIZER, keeping, with_tokenizer
 from lmtrain.errors import LMTRAIN_ERRORS
 from lmtrain.training.checkpointing.checkpoints import (
     NOT_SET,
@@ -26,8 +27,9 @@ from lmtrain.training.module import STATEFUL
 
 OF_TENSORS: Final = ("model.", "adapter.")  # settings of the checkpoint's tensors, or of what is done with them
 FINGERPRINT: Final = "data.fingerprint"
-OF_DATA: Final = ("source", "data", "cleaning", "deduplicate", "tokenizer")
+OF_DATA: Final = ("source", "data", "cleaning", "deduplicate", TOKENIZER)
 CHOOSING: Final = ("task", "experiment", "init_from", "scaling")  # they choose options of other groups
+OF_TOKENIZER: Final = {TOKENIZER, "model.vocab_size"}
 COUNTED_IN: Final = ("batch.context_tokens", "batch.tokens_per_step")
 
 
@@ -38,9 +40,14 @@ def require_same_run(run: Run, job: Job, checkpoint: CheckpointFacts) -> None:
         ConfigurationError: A change is not allowed, or cannot be.
     """
     identity, allowed = run.context.identity, job.config.run.allow_changes
+    checkpoint = with_tokenizer(checkpoint, otherwise=identity[TOKENIZER])
     fixed = _fixed(run, job.config, checkpoint)
     words = _forgotten(identity, job.overrides, checkpoint)
-    _accept(run, require_same_identity(checkpoint, identity, allowed=allowed, fixed=fixed, words=words))
+    keep = ""
+    if TOKENIZER in fixed and fixed.keys() <= OF_TOKENIZER:
+        keep = keeping(checkpoint.path.parents[1], job.overrides, job.config.data)
+    changes = require_same_identity(checkpoint, identity, allowed=allowed, fixed=fixed, words=words, keep=keep)
+    _accept(run, changes)
     require_same_left_out(checkpoint, run.context.plan.batch.left_out_before(checkpoint.step))
 
 
@@ -67,6 +74,8 @@ def _fixed(run: Run, config: RunConfig, checkpoint: CheckpointFacts) -> dict[str
     differing = [name for name in sorted({*here, *there}) if here.get(name) != there.get(name)]
     counted = "a run's tokens and its place in the data are counted in it; a new run takes the weights with init_from"
     fixed = {name: f"{counted}={checkpoint.path.parents[1]}" for name in differing if name in COUNTED_IN}
+    if TOKENIZER in differing:
+        fixed[TOKENIZER] = "the checkpoint's weights know the ids of its own alone"
     if OPTIMIZER in differing and not run.trainer.strategy.lightning_restore_optimizer:
         fixed[OPTIMIZER] = f"strategy={run.parallelism.name} reads one optimizer's shards alone; without shards it can"
     of_tensors = [name for name in differing if name.startswith(OF_TENSORS)]

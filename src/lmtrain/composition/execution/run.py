@@ -26,6 +26,7 @@ from lmtrain.composition.stored_runs.going_on import going_on_line
 from lmtrain.composition.stored_runs.initial_weights import difference_line
 from lmtrain.composition.stored_runs.job import Job, config_hash
 from lmtrain.composition.stored_runs.left_out import leave_out, next_attempt, start_attempt
+from lmtrain.composition.stored_runs.own_tokenizer import require_base_tokenizer
 from lmtrain.composition.stored_runs.resume import find_checkpoint, fork_step, is_own, remember_fork
 from lmtrain.composition.stored_runs.step_texts import step_texts
 from lmtrain.errors import (
@@ -137,6 +138,8 @@ def prepare(job: Job, outer: OuterLauncher | None, *, rank: int) -> tuple[Run | 
         require_same_run(run, job, checkpoint)
         if is_done(run, checkpoint):
             return None, checkpoint
+    elif (warning := require_base_tokenizer(job, run.context.tokenizer)) and run.context.is_main_process:
+        print(warning, file=sys.stderr, flush=True)
     if run.context.log:  # only now: a refusal has lost nothing
         line = going_on_line(job, checkpoint) if checkpoint else difference_line(job.config.init_from, job.config.model)
         RunFolder(job.folder, root=Path(job.root)).accept_newest_attempt()

@@ -1,5 +1,6 @@
 """Find and compare the checkpoints of a run, without reading their tensors."""
 
+import re
 import shlex
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from lmtrain.storage.hashed_folder import MANIFEST, damage
 
 NOT_SET = "not set"
 OPTIMIZER: Final = "optimizer._target_"
+FINGERPRINT: Final = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{52}\b")
 MOST_TOLD: Final = 5  # differing settings in one message
 
 
@@ -91,11 +93,12 @@ def require_same_identity(
     allowed: Collection[str] = (),
     fixed: Mapping[str, str] | None = None,
     words: Sequence[str] = (),
+    keep: str = "",
 ) -> dict[str, str]:
     """Refuse to resume from a checkpoint of another model, data set, tokenizer, seed or batch.
 
     Return the differences allowed by their names, each as OLD -> NEW. No name allows those in `fixed`, with the reason.
-    `words` would bring the checkpoint's values back.
+    `words` would bring the checkpoint's values back; `keep` are words by which the rest of the changes can be allowed.
 
     Raises:
         ConfigurationError: Naming each other field, or one that is allowed and cannot differ.
@@ -106,10 +109,10 @@ def require_same_identity(
     if refused:
         told = _told(refused, identity, facts.identity)
         raise ConfigurationError(
-            f"Checkpoint {facts.path} belongs to another run: {told}. {_ways_on(differing, fixed, words)}, or start a "
-            "new run with another run.name."
+            f"Checkpoint {facts.path} belongs to another run: {told}. {_ways_on(differing, fixed, words, keep)}, or "
+            "start a new run with another run.name" + (f" and init_from={facts.path.parents[1]}." if keep else ".")
         )
-    return {name: f"{facts.identity.get(name, NOT_SET)} -> {identity.get(name, NOT_SET)}" for name in differing}
+    return {name: f"{_value(facts.identity, name)} -> {_value(identity, name)}" for name in differing}
 
 
 def _told(names: Sequence[str], here: Mapping[str, Any], there: Mapping[str, Any]) -> str:
@@ -117,7 +120,12 @@ def _told(names: Sequence[str], here: Mapping[str, Any], there: Mapping[str, Any
     in_order = sorted(names, key=lambda name: (not name.endswith("._target_"), not (name in here and name in there)))
     shown = [*names] if len(names) <= MOST_TOLD else in_order[: MOST_TOLD - 1]
     more = f"; and {len(names) - len(shown)} more" if len(shown) < len(names) else ""
-    return "; ".join(f"{name}={here.get(name, NOT_SET)}, there {there.get(name, NOT_SET)}" for name in shown) + more
+    return "; ".join(f"{name}={_value(here, name)}, there {_value(there, name)}" for name in shown) + more
+
+
+def _value(facts: Mapping[str, Any], name: str) -> str:
+    """Write a fact; of a fingerprint its beginning, as in a folder's name."""
+    return FINGERPRINT.sub(r"\1", str(facts.get(name, NOT_SET)))
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -126,7 +134,7 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(names if len(names) <= MOST_TOLD else parts)
 
 
-def _ways_on(differing: Sequence[str], fixed: Mapping[str, str], words: Sequence[str]) -> str:
+def _ways_on(differing: Sequence[str], fixed: Mapping[str, str], words: Sequence[str], keep: str) -> str:
     """Say why some names cannot be allowed, and with which word the others are: in quotes, as every shell takes it."""
     can = [name for name in differing if name not in fixed]
     word = f"'run.allow_changes=[{','.join(can)}]'"
@@ -135,6 +143,8 @@ def _ways_on(differing: Sequence[str], fixed: Mapping[str, str], words: Sequence
         return f"{back}, or go on otherwise with {word}"
     by_reason = {reason: [name for name in differing if fixed.get(name) == reason] for reason in fixed.values()}
     why = " ".join(f"{_listed(names)} cannot be allowed: {reason}." for reason, names in by_reason.items())
+    if keep:
+        return f"{why} {back}, or go on with {keep} {word}"
     return f"{why} {back}" + (f" ({word} allows the others)" if can else "")
 
 
