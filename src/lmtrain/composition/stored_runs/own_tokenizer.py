@@ -30,7 +30,7 @@ def with_tokenizer(checkpoint: CheckpointFacts, *, otherwise: object) -> Checkpo
 
 
 def keeping(folder: Path, typed: Sequence[str], data: Node) -> str:
-    """Return the words by which data is encoded with a run's or an import's tokenizer; data made elsewhere needs more.
+    """Return the words for data in the ids of a run or an import; data made elsewhere needs more.
 
     `folder` is of the run, `typed` the command's words, of which those of another tokenizer leave.
     """
