@@ -160,7 +160,8 @@ def _tokens_of_an_epoch(limits: dict[str, float], epoch_tokens: int | None) -> i
         fix = f"{' and '.join(others)} without budget.epochs" if others else "budget.tokens"
         raise ConfigurationError(
             f"budget.epochs={limits['epochs']:g} needs the number of training tokens, not known before the data is "
-            f"prepared; train, which prepares it, or plan with {fix}."
+            f"prepared; train or `lmtrain prepare`, which prepare it, or plan with {fix}.",
+            lacking=() if others else ("budget.epochs=null", "budget.tokens=1M"),
         )
     return epoch_tokens or 1
 

@@ -57,6 +57,14 @@ class RunInBrief:
     inherited_tokens: int = 0
     trained_share: float = 1.0  # of its own tokens, with loss
 
+    @property
+    def inherited_words(self) -> str:
+        """Say how many of its tokens are of the run it left; empty where it left none."""
+        if self.forked_from is None:
+            return ""
+        tokens = format_quantity(self.inherited_tokens)
+        return f"{visible(self.name)}: {tokens} of its tokens are of {visible(self.forked_from)}"
+
     def to_json(self) -> dict[str, Any]:
         """Return it as plain values."""
         return asdict(self)
@@ -134,12 +142,7 @@ def notes_of(runs: Sequence[RunInBrief]) -> list[str]:
 
 def footnotes_of(runs: Sequence[RunInBrief]) -> list[str]:
     """Say what the numbers beside the table's scores mean."""
-    forks = [
-        f"{visible(run.name)}: {format_quantity(run.inherited_tokens)} of its tokens are of "
-        f"{visible(run.forked_from)}; its clock is its own."
-        for run in runs
-        if run.forked_from is not None
-    ]
+    forks = [f"{run.inherited_words}; its clock is its own." for run in runs if run.inherited_words]
     return [*parts_notes(smaller_parts(_texts(runs))), *forks]
 
 

@@ -27,6 +27,8 @@ def tail(words: list[str], *, program: str = "lmtrain tail") -> int:
     num_steps, share = brief.num_steps, brief.trained_share
     found = log.stat() if log.exists() else None
     place = LogOffset() if found is None else LogOffset(found.st_ino, found.st_size)
+    if brief.inherited_words:
+        print(f"{brief.inherited_words}.", flush=True)
     lines = lines_of(newest_points(log), num_steps, trained_share=share)
     for line in lines[-asked.n :] if asked.n > 0 else []:
         print(line, flush=True)

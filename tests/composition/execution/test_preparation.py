@@ -1,4 +1,5 @@
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,8 @@ from lmtrain.cli import serve
 from lmtrain.composition.command_line.arguments import parse_arguments
 from lmtrain.composition.command_line.compose import compose_config
 from lmtrain.composition.execution.preparation import checked_folder, prepare_data
+from lmtrain.composition.planning.prepared_tokens import prepared_train_tokens
+from lmtrain.composition.run_config import read_config
 from lmtrain.data.shards import Dataset, open_dataset
 
 
@@ -109,6 +112,28 @@ def test_it_prints_the_folder_and_a_training_run_asks_for_the_same_one(
     assert 20_000 <= manifest["splits"]["train"]["num_tokens"] < 20_300
     assert prepare_data([*words, "data.folder.token_budget=20K"]) == 0
     assert Path(capsys.readouterr().out.strip()) == printed
+
+
+def test_a_training_s_words_prepare_its_data_and_its_plan_knows_the_tokens(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = (json.dumps({"text": f"On day {day} we walked {day * 7 % 31} miles. " * 5}) + "\n" for day in range(100))
+    (tmp_path / "walks.jsonl").write_text("".join(rows))
+    words = ["source=files", "source.paths=[walks.jsonl]", "tokenizer=byte_level"]
+    training = ["task=pretrain", *words, "budget.epochs=2", "seed=3"]
+    printed = list[str]()
+    for typed in (training, words):
+        assert serve("prepare", [*typed, "data.folder.references=false"], program="lmtrain prepare") == 0
+        printed.append(capfd.readouterr().out)
+        config = read_config(compose_config([*training, "data.folder.references=false"]))
+        num_tokens = open_dataset(Path(printed[-1].strip())).split("train").num_tokens
+        assert prepared_train_tokens(config) == num_tokens
+        shutil.rmtree(tmp_path / ".cache")
+    assert printed[0] == printed[1]
+    code, said = refusal(["task=sft", "init_from=runs/gone", *words], capfd)
+    assert code == 2
+    assert "init_from=runs/gone" in said
 
 
 def test_no_budget_option_is_added() -> None:

@@ -1,7 +1,7 @@
 """How many tokens a config's data has to train on, where it is prepared already; nothing is prepared for a plan.
 
 A folder named outright, or each of a mixture, is read itself. Where settings decide the folder, only preparing
-gives its name: a run stores it in the cache, for later plans of the same settings.
+gives its name: a run or `lmtrain prepare` stores it in the cache, for later plans of the same settings.
 """
 
 import hashlib
@@ -12,6 +12,7 @@ from typing import Any
 
 from lmtrain.accounting.options.parts import PackingFacts
 from lmtrain.composition.nodes.facts import facts_of
+from lmtrain.composition.nodes.node import Node
 from lmtrain.composition.run_config import RunConfig
 from lmtrain.tracking.atomic_files import read_json, write_json
 
@@ -134,15 +135,19 @@ def _folder_of(config: RunConfig) -> str | None:
     folder = config.data.node("folder")
     if folder is None:
         return None
-    remembered: dict[str, Any] = {} if "path" in folder else read_json(_memory(config))
+    remembered: dict[str, Any] = {} if "path" in folder else read_json(_memory(folder, Path(config.run.cache)))
     return folder.get("path") or remembered.get("folder")
 
 
 def remember_folder(config: RunConfig, folder: Path) -> None:
     """Keep the folder of the data's settings."""
-    if not data_key(config):
-        return
-    memory, content = _memory(config), {"folder": str(folder.absolute())}
+    if node := config.data.node("folder"):
+        remember_prepared(node, folder, cache=Path(config.run.cache))
+
+
+def remember_prepared(node: Node, folder: Path, *, cache: Path) -> None:
+    """Keep the folder of these settings of a preparation."""
+    memory, content = _memory(node, cache), {"folder": str(folder.absolute())}
     if read_json(memory) != content:
         memory.parent.mkdir(parents=True, exist_ok=True)
         write_json(memory, content)
@@ -151,15 +156,17 @@ def remember_folder(config: RunConfig, folder: Path) -> None:
 def data_key(config: RunConfig) -> str:
     """Return a hash of the settings behind the data's folder, "" without any."""
     folder = config.data.node("folder")
-    if folder is None:
-        return ""
+    return "" if folder is None else _hash_of(folder)
+
+
+def _hash_of(folder: Node) -> str:
     content = json.dumps(folder.without("engine", "num_processes").canonical(), sort_keys=True, default=str)
     return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 
-def _memory(config: RunConfig) -> Path:
-    """Return the cache's file with the folder of the data's settings."""
-    return Path(config.run.cache) / "data" / f"{data_key(config)}.json"
+def _memory(node: Node, cache: Path) -> Path:
+    """Return the cache's file with the folder of a preparation's settings."""
+    return cache / "data" / f"{_hash_of(node)}.json"
 
 
 def _tokens_of(folder: str | None, *, split: str = "train") -> int | None:
