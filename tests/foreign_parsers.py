@@ -169,7 +169,7 @@ def _parsers() -> Iterator[Parser]:
         "questions", "questions.jsonl", "lines", lines_of_answers, lambda it: read_questions(it / "questions.jsonl")
     )
     yield Parser("prompts", "prompts.jsonl", "lines", lines_of_answers, lambda it: read_prompts(it / "prompts.jsonl"))
-    read = lambda it: written_so_far(it / "answers.jsonl", ["a"])  # noqa: E731
+    read = lambda it: written_so_far(it / "answers.jsonl", ["a"], by={"seed": 0})  # noqa: E731
     yield Parser("answers", "answers.jsonl", "lines", lines_of_answers, read)
     pairs: Callable[[Path], object] = lambda it: list(PreferencePairs(paths=[str(it / "pairs.jsonl")]).documents())  # noqa: E731
     yield Parser("preference pairs", "pairs.jsonl", "lines", lines_of_answers, pairs)

@@ -1,3 +1,6 @@
+import json
+import re
+
 import pytest
 
 from lmtrain.errors import ConfigurationError, DataError
@@ -35,7 +38,41 @@ def test_a_file_that_is_not_there_is_refused(tmp_path):
 
 def test_half_a_line_is_cut_off(tmp_path):
     out = tmp_path / "out.jsonl"
-    assert written_so_far(out, ["a"]) == set()
-    out.write_text('{"index": 1, "prompt": "b"}\n{"index": 0, "pro')
-    assert written_so_far(out, ["a", "b"]) == {1}
-    assert out.read_text() == '{"index": 1, "prompt": "b"}\n'
+    assert written_so_far(out, ["a"], by={}) == set()
+    whole = '{"index": 1, "prompt": "b", "written_by": {}}\n'
+    out.write_text(whole + '{"index": 0, "pro')
+    assert written_so_far(out, ["a", "b"], by={}) == {1}
+    assert out.read_text() == whole
+
+
+BY = {"model": "a/step_00000005", "sha256": "1f", "num_new_tokens": 10, "temperature": 0.8, "top_k": None, "stop": []}
+
+
+@pytest.mark.parametrize(
+    ("there", "told"),
+    [
+        (BY, None),
+        (BY | {"model": "renamed"}, None),
+        (BY | {"sha256": "2e"}, "sha256=2e, now 1f"),  # trained anew under its name
+        (BY | {"model": "b", "sha256": "2e", "top_k": 5}, "model=b, now a/step_00000005; top_k=5, now null"),
+        (BY | {"num_new_tokens": 9, "stop": ["."]}, 'num_new_tokens=9, now 10; stop=["."], now []'),
+        ({}, "model=null, now a/step_00000005; num_new_tokens=null"),
+    ],
+)
+def test_answers_of_another_model_or_by_other_settings_are_not_joined(there, told, tmp_path):
+    out = tmp_path / "out.jsonl"
+    lines = [{"index": place, "prompt": "a", "written_by": by} for place, by in enumerate((BY, there))]
+    out.write_text("".join(json.dumps(line) + "\n" for line in lines) + "{")
+    (tmp_path / "out-2.jsonl").touch()
+    if told is None:
+        assert written_so_far(out, ["a", "a"], by=BY) == {0, 1}
+        return
+    with pytest.raises(ConfigurationError, match=rf"line 2 was .*: {re.escape(told)}.*--out \S*/out-3.jsonl\.$"):
+        written_so_far(out, ["a", "a"], by=BY)
+    assert out.read_text().endswith("}\n{"), "it is as it was"
+
+
+def test_answers_that_do_not_say_what_wrote_them_are_not_joined(tmp_path):
+    (tmp_path / "out.jsonl").write_text('{"index": 0, "prompt": "a"}\n')
+    with pytest.raises(ConfigurationError, match="line 1 has no written_by, the model and settings of its answer; ne"):
+        written_so_far(tmp_path / "out.jsonl", ["a"], by=BY)

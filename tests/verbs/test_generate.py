@@ -94,6 +94,14 @@ def test_a_file_of_prompts_goes_on_where_it_was_interrupted(folder: Path, tmp_pa
     assert generate(words) == 0
     assert out.read_bytes().startswith(b"".join(lines[:2]))
     assert {line["index"]: line for line in map(json.loads, out.read_text().splitlines())} == whole
+    sampled = ["--temperature", "0", "--top-p", "0.5", "--seed", "1", "--stop", "x", "--past-the-end"]
+    with pytest.raises(
+        ConfigurationError, match=r"stop=.*, now .*; seed=0, now 1; past_the_end=false, now true; temp.*; "
+    ):
+        generate([*words, *sampled])  # also where every prompt has its answer
+    saved("llama", other := tmp_path / "other", seed=1)
+    with pytest.raises(ConfigurationError, match=r"model=.*, now other; nearest valid: --out .*out-2.jsonl\.$"):
+        generate([str(other), *words[1:]])
 
 
 def test_no_file_is_answered_with_anothers(folder: Path, tmp_path: Path) -> None:

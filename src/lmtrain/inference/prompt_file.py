@@ -1,11 +1,21 @@
-"""Prompts from a file of JSON lines, answers into another; an interrupted one is continued."""
+"""Prompts from a file of JSON lines, answers into another; an interrupted one is continued.
 
+Each answer says what wrote it: model and settings. Answers of another model or other settings are never joined.
+"""
+
+import itertools
+import json
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, Final, TextIO
 
 from lmtrain.errors import ConfigurationError, DataError, EnvironmentProblem
 from lmtrain.storage import foreign_json
+
+WRITTEN_BY: Final = "written_by"  # of each answer
+MOST_SHOWN: Final = 80  # characters of a value
+MODEL, SHA256 = "model", "sha256"  # of what wrote it, beside the settings
 
 
 def read_prompts(path: Path) -> list[str]:
@@ -17,25 +27,34 @@ def read_prompts(path: Path) -> list[str]:
     """
     if not path.is_file():
         raise ConfigurationError(f"--prompts {path} is not a file; name one with a JSON object a line.")
-    prompts = [_prompt(line, f"{path}:{number}") for number, line in enumerate(_lines(path), start=1)]
+    prompts = [
+        _prompt(line, f"{path}:{number}") for number, line in enumerate(_lines(path, path.read_bytes()), start=1)
+    ]
     if not prompts:
         raise DataError(f'--prompts {path} has no lines; each is an object as {{"prompt": "..."}}.')
     return prompts
 
 
-def written_so_far(path: Path, prompts: Sequence[str]) -> set[int]:
+def written_so_far(path: Path, prompts: Sequence[str], *, by: Mapping[str, Any]) -> set[int]:
     """Return the prompts, from 0, with an answer in a file, and cut off an incomplete last line.
 
+    `by` is the model and the settings of the answers to come.
+
     Raises:
+        ConfigurationError: Another model or other settings wrote some answers, or these do not say.
         DataError: It holds answers to other prompts.
     """
     if not path.is_file():
         return set()
     content = path.read_bytes()
     whole = content[: content.rfind(b"\n") + 1]
-    if whole != content:
+    lines = _lines(path, whole)
+    placed = {_place(line, f"{path}:{number}", prompts) for number, line in enumerate(lines, start=1)}
+    for number, line in enumerate(lines, start=1):
+        _require_written_by(by, _object(line, f"{path}:{number}"), path=path, number=number)
+    if whole != content:  # none of a refused file's bytes are taken
         path.write_bytes(whole)
-    return {_place(line, f"{path}:{n}", prompts) for n, line in enumerate(_lines(path), start=1)}
+    return placed
 
 
 def open_answers(path: Path) -> TextIO:
@@ -60,6 +79,31 @@ def _place(line: str, where: str, prompts: Sequence[str]) -> int:
     raise DataError(f"{where} answers another file's prompt; name a new file with --out, or remove this one.")
 
 
+def _require_written_by(by: Mapping[str, Any], answer: Mapping[str, Any], *, path: Path, number: int) -> None:
+    there, another = answer.get(WRITTEN_BY), f"nearest valid: --out {shlex.quote(str(_free(path)))}."
+    if not isinstance(there, dict):
+        raise ConfigurationError(
+            f"--out {path}: line {number} has no {WRITTEN_BY}, the model and settings of its answer; {another}"
+        )
+    differing = [key for key in by if there.get(key) != by[key]]
+    if MODEL in differing:  # the same bytes under another name are the same model
+        differing.remove(SHA256 if SHA256 in differing else MODEL)
+    if differing:
+        told = "; ".join(f"{key}={_value(there.get(key))}, now {_value(by[key])}" for key in differing)
+        raise ConfigurationError(f"--out {path}: line {number} was written otherwise: {told}; {another}")
+
+
+def _free(path: Path) -> Path:
+    """Return a file's name with the first number that no file has."""
+    others = (path.with_name(f"{path.stem}-{number}{path.suffix}") for number in itertools.count(2))
+    return next(other for other in others if not other.exists())
+
+
+def _value(value: Any) -> str:
+    is_plain = isinstance(value, str) and value.isprintable()
+    return (value if is_plain else json.dumps(value))[:MOST_SHOWN]  # of anybody's file
+
+
 def _prompt(line: str, where: str) -> str:
     prompt = _object(line, where).get("prompt")
     if isinstance(prompt, str):
@@ -77,8 +121,8 @@ def _object(line: str, where: str) -> Mapping[str, Any]:
     return content
 
 
-def _lines(path: Path) -> list[str]:
+def _lines(path: Path, content: bytes) -> list[str]:
     try:
-        return [line for line in path.read_text(encoding="utf-8").split("\n") if line.strip()]
+        return [line for line in content.decode("utf-8").split("\n") if line.strip()]
     except UnicodeDecodeError as problem:
         raise DataError(f"{path} is no UTF-8 ({problem}); convert it.") from problem

@@ -5,8 +5,9 @@ import json
 import os
 import shlex
 import sys
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lmtrain.composition.command_line.flag_parser import FlagParser
 from lmtrain.errors import ConfigurationError
@@ -18,7 +19,6 @@ from lmtrain.verbs.model_flags import (
     read_model,
     read_sampling,
     read_writer,
-    require_model,
 )
 
 if TYPE_CHECKING:
@@ -65,20 +65,20 @@ def generate(words: list[str], *, program: str = "lmtrain generate") -> int:
 
 def _question_file(arguments: argparse.Namespace) -> int:
     """Write a line for each prompt as it is answered; prompts answered in an earlier attempt are left alone."""
-    from lmtrain.inference.prompt_file import open_answers, read_prompts, written_so_far
+    from lmtrain.inference.prompt_file import WRITTEN_BY, open_answers, read_prompts, written_so_far
 
     if arguments.prompt:
         raise ConfigurationError("--prompt and --prompts are both given; nearest valid: one of them.")
     if arguments.compile:
         raise ConfigurationError("--compile is for a lone text, and --prompts are written together; leave it out.")
     prompts = read_prompts(arguments.prompts)
-    answered = written_so_far(arguments.out, prompts) if arguments.out else set[int]()
+    by = _written_by(arguments)
+    answered = written_so_far(arguments.out, prompts, by=by) if arguments.out else set[int]()
     missing = [place for place in range(len(prompts)) if place not in answered]
     if answered:
         print(f"{len(answered)} of {len(prompts)} prompts are answered in {arguments.out}.", file=sys.stderr)
     if not missing:
         return 0
-    require_model(arguments)  # before a file is made
     out = open_answers(arguments.out) if arguments.out else os.fdopen(os.dup(1), "w", encoding="utf-8")
     with out:
         loaded = read_model(arguments)
@@ -86,10 +86,23 @@ def _question_file(arguments: argparse.Namespace) -> int:
         for delta in loaded.engine().run(requests):
             if delta.finish_reason is not None:
                 place = delta.generation.request.index
-                line = {"index": place, "prompt": prompts[place], **_answer(delta.generation)}
+                line = {"index": place, "prompt": prompts[place], **_answer(delta.generation), WRITTEN_BY: by}
                 out.write(json.dumps(line, ensure_ascii=False) + "\n")
                 out.flush()
     return 0
+
+
+def _written_by(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return the model and the settings of the answers; from here on `arguments` name this very checkpoint."""
+    from lmtrain.composition.stored_runs.model_bytes import model_bytes
+    from lmtrain.inference.prompt_file import MODEL, SHA256
+
+    read = model_bytes(arguments.run, key="RUN")
+    arguments.run = read.path
+    others = ("weights", "num_new_tokens", "stop", "seed", "past_the_end")
+    settings = {name: getattr(arguments, name) for name in others} | asdict(read_sampling(arguments))
+    del settings["logit_bias"]  # of the server alone
+    return {MODEL: read.name, SHA256: read.sha256, **settings}
 
 
 def _request(arguments: argparse.Namespace, loaded: "LoadedModel", prompt: str, *, index: int) -> "Request":
