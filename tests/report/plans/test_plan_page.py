@@ -84,10 +84,12 @@ def test_passes_over_a_small_text_are_a_number_that_people_read():
     assert "1,200 over 2 tokens; those after 4 teach ever less" in many
 
 
-def test_a_context_far_below_the_model_s_is_pointed_at():
-    said = "the model takes up to 80: batch.context_tokens=80"
-    assert said in text_of(replace(PLAN, most_context_tokens=80), Advice((), is_possible=True), title="small")
-    for most in (None, 79):
+def test_a_context_below_the_model_s_is_pointed_at():
+    context = PLAN.batch.context_tokens
+    said = f"the model takes up to {context + 1}: batch.context_tokens={context + 1}"
+    longer = replace(PLAN, most_context_tokens=context + 1)
+    assert said in text_of(longer, Advice((), is_possible=True), title="small")
+    for most in (None, context):
         assert "takes up to" not in text_of(
             replace(PLAN, most_context_tokens=most), Advice((), is_possible=True), title="small"
         )

@@ -18,7 +18,6 @@ from lmtrain.report.plans.plan_advice import Advice
 from lmtrain.report.show import plain_text, show
 
 Rows = list[tuple[str, str]]
-SHORT_CONTEXT = 8  # times as long is the model's limit, from where a plan says so
 # Up to four passes over a text are worth nearly as much as new text (Muennighoff et al., arXiv:2305.16264).
 WORTHWHILE_EPOCHS = 4
 # Kinds that take turns: the reason where one is not there.
@@ -117,8 +116,8 @@ def _ratio(plan: Plan) -> str:
 
 
 def _short_context(context_tokens: int, most: int | None) -> Rows:
-    """Point at the model's context where the run's is far below it: a default is for small models."""
-    if most is None or most < SHORT_CONTEXT * context_tokens:
+    """Point at the model's context where the run's is below it: a default is for small models."""
+    if most is None or most <= context_tokens:
         return []
     return [("", f"the model takes up to {most:,}: batch.context_tokens={most}")]
 
