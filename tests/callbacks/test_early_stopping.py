@@ -9,6 +9,8 @@ from lmtrain.callbacks.early_stopping import EarlyStopping
 from lmtrain.callbacks.token_budget import TokenBudget
 from lmtrain.callbacks.validation import Validation
 from lmtrain.errors import ConfigurationError
+from lmtrain.report.event_rows import last_step_of
+from lmtrain.tracking.timekeeping.events import EARLY_STOPPING, STOPPING_AT_THE_END
 from tests.callbacks.tiny_run import AtStep
 
 
@@ -63,6 +65,15 @@ def test_scores_of_other_bytes_are_judged_anew(make_run):
     run = make_run(steps=6)
     reads_more = AtStep(2, lambda _: setattr(run.context.scores, "num_bytes", 9))
     assert train(run, [5, 4, 8, 7, 7.5, 7.5, 7], reads_more, patience=2)[0] == 5
+
+
+@pytest.mark.parametrize(("steps", "event"), [(4, STOPPING_AT_THE_END), (5, EARLY_STOPPING)])
+def test_its_end_is_an_event_also_at_the_budget_s(make_run, steps, event):
+    run = make_run(steps=steps)
+    assert train(run, [9, 9, 9, 9, 7, 6], stop_at=7.0, patience=None)[0] == 4
+    run.context.events.flush()
+    found = {name: last_step_of(run.context.folder, name) for name in (EARLY_STOPPING, STOPPING_AT_THE_END)}
+    assert found == {EARLY_STOPPING: None, STOPPING_AT_THE_END: None, event: 4}
 
 
 def test_its_end_is_said_with_the_best_step(make_run, caplog):

@@ -67,6 +67,14 @@ def test_speed_is_all_tokens_over_all_seconds_not_a_mean_of_speeds(folder):
     assert facts.unkept_best is None
 
 
+def test_early_stopping_at_the_last_step_is_known_by_its_event(folder):
+    (folder / "events").mkdir()
+    for name, step, known in (("early_stopping", 200, None), ("early_stopping_at_the_end", 300, True)):
+        row = {"name": name, "start": 1.0, "step": step}
+        (folder / "events/rank0.jsonl").write_text(json.dumps(row) + "\n")
+        assert read_run(folder).early_stop == (name if known else None)
+
+
 def test_padding_is_in_the_seconds_and_not_in_the_speed(folder):
     log = RunLog(folder)
     append_point(log, 500, 5000, {"speed/tokens_per_second": 50.0, "speed/timed_seconds": 20.0})

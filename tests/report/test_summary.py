@@ -209,6 +209,15 @@ def test_twice_the_budget_is_twice_of_each_of_several(summary):
     assert "budget.tokens=3063808\n" in summary(exact), "3.06M would end it some steps early, 3.07M late"
 
 
+def test_a_run_ended_by_early_stopping_goes_on_without_it(summary):
+    words = ("callbacks=[default,early_stopping]", "callbacks.early_stopping.stop_at=2.6", "run.name=cat")
+    facts = replace(FACTS, overrides=words, early_stop="early_stopping")
+    start = "python train.py 'callbacks=[default,early_stopping]' run.name=cat callbacks.early_stopping=null"
+    assert f"# train on to its budget, without early stopping\n  {start}\n" in summary(facts)
+    also = replace(facts, early_stop="early_stopping_at_the_end", budget=1000)
+    assert f"to twice the budget, without early stopping\n  {start} budget.tokens=2.0K\n" in summary(also)
+
+
 def test_a_run_of_one_step_is_offered_a_budget_of_two_or_none(summary):
     one = replace(FACTS, step=1, tokens=2048, budget=5.0, other_budgets={"budget.steps": 20.0})
     assert "budget.tokens=4096 budget.steps=40\n" in summary(one), "10 tokens are one step too"

@@ -9,6 +9,7 @@ from typing_extensions import override
 
 from lmtrain.accounting.options.parts import CallbackFacts
 from lmtrain.errors import ConfigurationError
+from lmtrain.tracking.timekeeping.events import EARLY_STOPPING, STOPPING_AT_THE_END
 from lmtrain.training.context import RunContext
 from lmtrain.training.loop.steps import is_step_end
 
@@ -109,10 +110,11 @@ class EarlyStopping(pl.Callback):
             return
         trainer.should_stop = True
         step = trainer.global_step
-        if step < self._context.last_step.steps:
-            self._context.events.mark("early_stopping", step=step, best_step=self._best_step)
-            if self._context.is_main_process:
-                _LOG.warning("Early stopping after step %d: %s.", step, self.reason)
+        is_early = step < self._context.last_step.steps
+        name = EARLY_STOPPING if is_early else STOPPING_AT_THE_END
+        self._context.events.mark(name, step=step, best_step=self._best_step)
+        if is_early and self._context.is_main_process:
+            _LOG.warning("Early stopping after step %d: %s.", step, self.reason)
 
 
 def early_stopping_facts(*, patience: int | None = 3, stop_at: float | None = None) -> CallbackFacts:

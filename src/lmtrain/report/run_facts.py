@@ -11,6 +11,7 @@ from lmtrain.accounting.observed.time_accounts import Attempt, TimeBalance, bala
 from lmtrain.accounting.quantities import parse_quantity
 from lmtrain.accounting.training_plan.utilization import usd
 from lmtrain.errors import ConfigurationError
+from lmtrain.report.event_rows import last_step_of
 from lmtrain.report.held_out_score import HeldOutScore, held_out_score
 from lmtrain.report.kept_flags import kept_flags
 from lmtrain.report.run_attempts import OwnSteps, own_steps, read_attempts
@@ -22,6 +23,7 @@ from lmtrain.tracking.fork import Fork, read_fork
 from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.run_log import Point, furthest, newest, read_points
 from lmtrain.tracking.settled_status import settled_status
+from lmtrain.tracking.timekeeping.events import EARLY_STOPPING, STOPPING_AT_THE_END
 from lmtrain.training.checkpointing.checkpoints import CheckpointFacts, best_of, list_checkpoints
 
 REPORT_FILE = "report.html"  # the whole page, in the run's folder
@@ -67,6 +69,7 @@ class RunFacts:
     allowed: tuple[str, ...] = ()  # targets of --allow-target
     ended: str = "FINISHED"  # its state
     reason: str | None = None  # of a failure, in its own words
+    early_stop: str | None = None  # the event of callbacks.early_stopping at its last step
     peak_doubt: str = ""  # of MFU's divisor
 
     @property
@@ -103,20 +106,32 @@ def read_run(folder: Path) -> RunFacts:
         budget_key=budget_key,
         budget=budgets.pop(budget_key, planned),
         lr=_lr_to_type(job.get("config", {})),
-        overrides=tuple(job.get("overrides", ())),
         other_budgets=budgets,
         time=time_spent,
         speeds=speeds(own.tokens, time_spent, of_steps=of_steps),
         own=own,
         fork=fork,
         skipped_steps=int(newest(points, "train/skipped_steps") or 0),
-        program=str(job.get("program", RunFacts.program)),
-        config_dir=found if isinstance(found := job.get("config_dir"), str) else None,
-        root=_root(job.get("config", {})),
+        **_as_typed(job),
         ended=settled.shown if settled else RunFacts.ended,
         peak_doubt=_peak_doubt(plan),
         reason=str(reason) if (reason := status.get("reason")) else None,
+        early_stop=_early_stop(folder, last.step),
     )
+
+
+def _as_typed(job: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "overrides": tuple(job.get("overrides", ())),
+        "program": str(job.get("program", RunFacts.program)),
+        "config_dir": found if isinstance(found := job.get("config_dir"), str) else None,
+        "root": _root(job.get("config", {})),
+    }
+
+
+def _early_stop(folder: Path, step: int) -> str | None:
+    events = (EARLY_STOPPING, STOPPING_AT_THE_END)
+    return next((event for event in events if last_step_of(folder, event) == step), None)
 
 
 def _points(folder: Path) -> list[Point]:

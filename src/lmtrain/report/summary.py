@@ -22,11 +22,13 @@ from lmtrain.report.run_facts import REPORT_FILE, RunFacts, command, read_run
 from lmtrain.report.run_speeds import ALL_OF_THEM, speed_name, speed_words
 from lmtrain.report.show import plain_text, show
 from lmtrain.report.visible_text import visible
+from lmtrain.tracking.timekeeping.events import EARLY_STOPPING
 from lmtrain.training.checkpointing.checkpoints import CheckpointFacts
 
 SAMPLE_LINES = 14
 NUM_KINDS_OF_TIME = 4
 OF_TEXT = ("source", "data", "init_from")  # groups and keys of a run on a text of its own
+WITHOUT_STOPPING = "callbacks.early_stopping=null"  # a run that it ended is ended by it again
 ROUNDED_UP = frozenset({"budget.epochs", "budget.tokens_per_parameter", "budget.flops"})  # twice may be one step too
 
 
@@ -170,7 +172,16 @@ def _start(facts: RunFacts) -> str:
 
 
 def _onward(facts: RunFacts) -> list[tuple[str, list[str]]]:
-    """Say how this run goes on and with which budgets; nothing where no budget is known to train another step."""
+    """Say how this run goes on and by which words; nothing where no budget is known to train another step."""
+    if facts.early_stop == EARLY_STOPPING:
+        return [("train on to its budget, without early stopping", [WITHOUT_STOPPING])]
+    if facts.early_stop is not None:
+        further = _further(facts)
+        return [(f"{what}, without early stopping", [WITHOUT_STOPPING, *budgets]) for what, budgets in further]
+    return _further(facts)
+
+
+def _further(facts: RunFacts) -> list[tuple[str, list[str]]]:
     if facts.ended not in ("FINISHED", "RUNNING"):
         return [(f"go on, from {'its checkpoint' if facts.last else 'the start'} to its budget", [])]
     budgets = {facts.budget_key: facts.budget, **facts.other_budgets}

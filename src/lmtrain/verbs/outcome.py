@@ -20,10 +20,10 @@ from lmtrain.errors import (
 from lmtrain.tracking.atomic_files import read_json
 from lmtrain.tracking.redacting.redaction import redact_text
 from lmtrain.tracking.sweep_file import read_sweep
+from lmtrain.tracking.timekeeping.events import EARLY_STOPPING
 
 STOPPED: Final = {EXIT_INTERRUPTED: "interrupted", EXIT_TERMINATED: "terminated", EXIT_REQUEUE: "queue me again"}
 FLAGS: Final = ("--json", "--against")
-EARLY_STOPPING: Final = "early_stopping"  # its event
 
 
 @dataclass(kw_only=True)
