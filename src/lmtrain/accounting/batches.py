@@ -150,6 +150,8 @@ def _does_not_divide(batch: Batch, sequences: int, num_ranks: int, unit: int) ->
 
 def _binary(value: int, unit: int, nearest: int) -> str:
     """Return the amount that 4M or 512K may have meant, 4Mi or 512Ki, where it divides and is not the nearest."""
+    if value < 10_000:
+        return ""  # such a number is seldom an amount of K
     for letter, decimal, power in (("M", 10**6, 2**20), ("K", 10**3, 2**10)):
         number, rest = divmod(value, decimal)
         if not rest and number * power % unit == 0 and number * power != nearest:

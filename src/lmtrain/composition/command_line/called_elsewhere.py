@@ -47,7 +47,10 @@ class ChoiceElsewhere:
 
 @dataclass(frozen=True)
 class SettingsElsewhere:
-    """Answers by a setting's name elsewhere; of `special` ones the kind. `names` has all of a kind or an answer."""
+    """Answers by a setting's name elsewhere; of `special` ones the kind. `names` has all of a kind or an answer.
+
+    `columns` have the key of a text's column by task, where it is not the usual one.
+    """
 
     words: Mapping[str, str]
     choices: Mapping[str, ChoiceElsewhere]
@@ -55,6 +58,7 @@ class SettingsElsewhere:
     special: Mapping[str, str]
     values: Mapping[str, Mapping[str, str]]
     together: Mapping[frozenset[str], str]
+    columns: Mapping[str, str]
     names: Mapping[str, tuple[str, ...]]
 
     def __contains__(self, name: object) -> bool:
@@ -77,6 +81,7 @@ def settings_elsewhere() -> SettingsElsewhere:
             for key, by_value in table["values"].items()
         },
         together={frozenset(words.split()): word for words, word in table["together"].items()},
+        columns=table["columns"],
         choices={name: choice for names, choice in choices for name in names},
         names={answer: tuple(names.split()) for part in parts.values() for answer, names in part.items()},
     )

@@ -30,11 +30,12 @@ def place_of_data(value: str, _: Sequence[str] = ()) -> Equivalent:
 
 
 def _column(value: str, typed: Mapping[str, str]) -> Equivalent:
-    """Return a column of the typed data; task=sft reads conversations from it."""
-    if typed.get("task") == "sft":
-        of_data = _setting(value, typed, words="source.messages_column={}")
-        return Equivalent(of_data.words, "; ".join(filter(None, (of_data.note, OF_MESSAGES))), of_data.implied)
-    return _setting(value, typed, words="source.text_column={}")
+    """Return a column of the typed data; some tasks read conversations from it."""
+    key = settings_elsewhere().columns.get(typed.get("task", ""))
+    if key is None:
+        return _setting(value, typed, words="source.text_column={}")
+    of_data = _setting(value, typed, words=f"{key}={{}}")
+    return Equivalent(of_data.words, "; ".join(filter(None, (of_data.note, OF_MESSAGES))), of_data.implied)
 
 
 def _setting(value: str, typed: Mapping[str, str], *, words: str, option: str = "") -> Equivalent:

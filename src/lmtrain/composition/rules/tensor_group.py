@@ -19,7 +19,7 @@ def require_parts(config: RunConfig, shape: ModelShape | None = None) -> None:
     spread, model = config.spread, config.model
     if spread.tensor_ranks == spread.context_ranks == 1:
         return
-    from lmtrain.accounting.options import group_sizes  # of such strategies alone
+    from lmtrain.parallel import group_sizes  # of such strategies alone
 
     settings = {name: size for name in group_sizes.SIZES if type(size := model.get(name)) is int}
     sizes = {"num_heads": shape.attention[0].num_heads} | settings if shape and shape.attention else settings

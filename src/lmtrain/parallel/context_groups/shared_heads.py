@@ -13,7 +13,6 @@ from jaxtyping import Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lmtrain.accounting.options import group_sizes
 from lmtrain.errors import ConfigurationError
 from lmtrain.models.base import LanguageModel
 from lmtrain.models.documents import Documents
@@ -24,6 +23,7 @@ from lmtrain.models.llama_block import LlamaBlock
 from lmtrain.models.loss import Loss, LossTotal
 from lmtrain.models.mixture_of_experts import MixtureOfExperts
 from lmtrain.models.self_attention import SelfAttention
+from lmtrain.parallel import group_sizes
 from lmtrain.parallel.context_groups.exchange import HeadExchange
 from lmtrain.parallel.tensor_groups.cuts import after, divide_heads, head_sizes
 from lmtrain.parallel.tensor_groups.layout import share_smear

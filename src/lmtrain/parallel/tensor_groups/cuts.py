@@ -9,7 +9,6 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from lmtrain.accounting.options.group_sizes import require_parts
 from lmtrain.errors import ConfigurationError
 from lmtrain.losses.base import TokenLoss
 from lmtrain.models.base import LanguageModel
@@ -20,6 +19,7 @@ from lmtrain.models.llama import Llama
 from lmtrain.models.llama_block import LlamaBlock
 from lmtrain.models.loss import LossTotal
 from lmtrain.models.self_attention import SelfAttention
+from lmtrain.parallel.group_sizes import require_parts
 from lmtrain.parallel.tensor_groups.layout import TensorLayout
 from lmtrain.parallel.tensor_groups.regions import Regions
 from lmtrain.parallel.tensor_groups.sharded_loss import score_shards

@@ -2,8 +2,8 @@ import re
 
 import pytest
 
-from lmtrain.accounting.options.group_sizes import require_parts, require_shares
 from lmtrain.errors import ConfigurationError
+from lmtrain.parallel.group_sizes import require_parts, require_shares
 
 
 @pytest.mark.parametrize("require", [require_parts, require_shares])
