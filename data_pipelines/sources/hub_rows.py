@@ -9,7 +9,7 @@ from typing import Any
 import huggingface_hub
 from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError, RevisionNotFoundError
 
-from lmtrain.errors import ConfigurationError, DataError, EnvironmentProblem, suggest
+from lmtrain.errors import ConfigurationError, DataError, EnvironmentProblem, suggest, suggest_path
 
 REACH_SECONDS = 10.0  # `datasets` itself gives up on the network after about 24 seconds
 NAME_KEY = "source.name"
@@ -81,7 +81,7 @@ def _commit_of(wanted: Wanted) -> str | None:
     """Return the hub's present commit, for reading one state of the dataset."""
     if not HUB_NAME.fullmatch(wanted.name):
         rule = "is neither a folder here nor OWNER/NAME of a dataset on the hub"
-        raise DataError(f"{wanted.typed} {rule}.{_near_folder(wanted)}")
+        raise DataError(f"{wanted.typed} {rule}.{suggest_path(Path(wanted.name))}")
     if huggingface_hub.constants.HF_HUB_OFFLINE:  # an earlier download may do
         return wanted.revision
     try:
@@ -101,13 +101,7 @@ def _commit_of(wanted: Wanted) -> str | None:
 def _unreachable(wanted: Wanted, problem: Exception) -> EnvironmentProblem:
     msg = f"{wanted.typed} is no folder here, and the hub cannot be reached: {_one_line(problem)}"
     fix = "name a local folder, go online, or set HF_HUB_OFFLINE=1 to read what source.streaming=false downloaded"
-    return EnvironmentProblem(f"{msg}; {fix}.{_near_folder(wanted)}")
-
-
-def _near_folder(wanted: Wanted) -> str:
-    parent = Path(wanted.name).parent
-    siblings = [sibling.name for sibling in parent.iterdir()] if parent.is_dir() else []
-    return suggest(Path(wanted.name).name, siblings)
+    return EnvironmentProblem(f"{msg}; {fix}.{suggest_path(Path(wanted.name))}")
 
 
 def _require_config(wanted: Wanted, configs: list[str], default: str | None) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from data_pipelines.sources.base import Skipped
 from data_pipelines.sources.found_file import FoundFile
-from lmtrain.errors import DataError, suggest
+from lmtrain.errors import DataError, suggest_path
 
 HASHED_WHOLE_BYTES = 256_000_000
 
@@ -94,9 +94,8 @@ def find_local(named: str, *, key: str = "source.paths") -> Iterator[FoundFile |
             if file.is_file():
                 yield local_file(file, name=file.as_posix().lstrip("/"))
     else:
-        siblings = [sibling.name for sibling in path.parent.iterdir()] if path.parent.is_dir() else []
         rule = "matches no file" if glob.has_magic(named) else "does not exist"
-        raise DataError(f"{key}: {named} {rule} (looked from {Path.cwd()}).{suggest(path.name, siblings)}")
+        raise DataError(f"{key}: {named} {rule} (looked from {Path.cwd()}).{suggest_path(path)}")
 
 
 def unreadable(path: object, problem: OSError) -> DataError:

@@ -2,6 +2,7 @@
 
 import difflib
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 EXIT_DONE = 0
 EXIT_NO = 1
@@ -69,6 +70,17 @@ LMTRAIN_ERRORS = (ConfigurationError, EnvironmentProblem, DataError)
 def suggest(word: str, candidates: Iterable[str]) -> str:
     """Return " Did you mean 'x'?" for the nearest candidate, or an empty string when none is near."""
     return did_you_mean(difflib.get_close_matches(word, list(candidates), n=1, cutoff=0.6))
+
+
+def suggest_path(path: Path, names: Iterable[str] | None = None) -> str:
+    """Return " Did you mean 'folder/x'?" for the nearest of `names` in a mistyped path's folder, by default all."""
+    if names is None:
+        try:
+            names = [other.name for other in path.parent.iterdir()]
+        except OSError:
+            names = ()
+    near = difflib.get_close_matches(path.name, list(names), n=1, cutoff=0.6)
+    return did_you_mean([str(path.with_name(name)) for name in near])
 
 
 def did_you_mean(names: Sequence[str]) -> str:

@@ -19,11 +19,11 @@ def test_a_run_a_folder_and_a_sweep_name_runs_and_each_counts_once(tmp_path):
     assert find_runs([other, tmp_path]) == [other, one, third]
 
 
-def test_what_holds_no_run_is_refused_with_the_nearest_name(tmp_path):
+def test_what_holds_no_run_is_refused_with_the_nearest_path(tmp_path, monkeypatch):
     write(tmp_path / "warm_adamw")
     for name in ("empty", "warm_adam.log"):  # the latter is nearer, and would be refused too
         (tmp_path / name).mkdir()
-    with pytest.raises(ConfigurationError, match=r"holds no run.*Did you mean 'warm_adamw'"):
+    with pytest.raises(ConfigurationError, match=rf"holds no run.*Did you mean '{tmp_path}/warm_adamw'"):
         find_runs([tmp_path / "warm_adam"])
     with pytest.raises(ConfigurationError, match="empty holds no run; give a run's folder, as runs/NAME"):
         find_runs([tmp_path / "empty"])
@@ -33,7 +33,10 @@ def test_what_holds_no_run_is_refused_with_the_nearest_name(tmp_path):
         with pytest.raises(ConfigurationError, match=rf"holds no run.*Did you mean '{tmp_path}/warm_adamw'"):
             find_runs([tmp_path / "warm_adamw" / inside])
     write(tmp_path / "runs/a")
+    monkeypatch.chdir(tmp_path)
     for read in (find_run, read_ledger):
+        with pytest.raises(ConfigurationError, match=r"Did you mean 'runs/a'\?"):
+            read(Path("runs/aa"))
         with pytest.raises(ConfigurationError, match=r"Did you mean 'runs/a'\?"):
             read(tmp_path / "a")
     (tmp_path / "base/weights").mkdir(parents=True)

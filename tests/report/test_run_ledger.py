@@ -127,7 +127,7 @@ def test_a_run_that_goes_on_is_on_the_clock_until_now(tmp_path):
 
 def test_a_folder_without_a_run_is_refused_with_the_nearest(tmp_path):
     write(tmp_path / "llama")
-    with pytest.raises(ConfigurationError, match="Did you mean 'llama'"):
+    with pytest.raises(ConfigurationError, match=f"Did you mean '{tmp_path}/llama'"):
         read_ledger(tmp_path / "lama")
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, TextIO
 
-from lmtrain.errors import ConfigurationError, DataError, EnvironmentProblem
+from lmtrain.errors import ConfigurationError, DataError, EnvironmentProblem, suggest_path
 from lmtrain.storage import foreign_json
 
 WRITTEN_BY: Final = "written_by"  # of each answer
@@ -26,7 +26,8 @@ def read_prompts(path: Path) -> list[str]:
         DataError: A line is no object with a text `prompt`, or there is none.
     """
     if not path.is_file():
-        raise ConfigurationError(f"--prompts {path} is not a file; name one with a JSON object a line.")
+        near = suggest_path(path, [other.name for other in path.parent.glob("*") if other.is_file()])
+        raise ConfigurationError(f"--prompts {path} is not a file; name one with a JSON object a line.{near}")
     prompts = [
         _prompt(line, f"{path}:{number}") for number, line in enumerate(_lines(path, path.read_bytes()), start=1)
     ]

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from lmtrain.errors import ConfigurationError, did_you_mean, suggest
+from lmtrain.errors import ConfigurationError, did_you_mean, suggest_path
 from lmtrain.interop.imported_folder import is_imported
 from lmtrain.tracking.atomic_files import read_json
 from lmtrain.tracking.sweep_file import NAME as SWEEP_FILE
@@ -44,12 +44,13 @@ def find_run(path: Path) -> Path:
 
 def nearest_run(path: Path, patterns: Sequence[str] = NEARBY) -> str:
     """Return " Did you mean 'x'?" for a mistyped run beside a path, runs/a for a or a file of it; "" for none."""
-    if above := next((str(folder) for folder in path.parents[:DEEPEST] if (folder / "status.json").exists()), None):
-        return did_you_mean([above])
+    path = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+    below = path.parent / RUNS / path.name
+    for run in (*path.parents[:DEEPEST], below):
+        if (run / "status.json").exists():
+            return did_you_mean([str(run)])
     known = {file.relative_to(path.parent).parts[0] for pattern in patterns for file in path.parent.glob(pattern)}
-    name = Path(RUNS) / path.name
-    is_below = (path.parent / name / "status.json").exists()
-    return did_you_mean([str(name)]) if is_below else suggest(path.name, known - {path.name})
+    return suggest_path(path, known - {path.name})
 
 
 def names_sweep(path: Path) -> bool:

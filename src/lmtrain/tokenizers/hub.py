@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from lmtrain.errors import ConfigurationError, DataError, EnvironmentProblem
+from lmtrain.errors import ConfigurationError, DataError, EnvironmentProblem, suggest_path
 from lmtrain.tokenizers.base import TOKENIZER_FILE
 
 MORE_FILES = ("tokenizer_config.json", "special_tokens_map.json")  # they name the end-of-text token
@@ -25,7 +25,7 @@ def find_tokenizer(name: str, *, revision: str | None = None, key: str = "tokeni
         return path
     if name.startswith((".", "/", "~")) or name.count("/") > 1 or name.endswith((".json", "/")):
         msg = f"{typed} does not exist here"
-        raise DataError(f"{msg}; name a folder, a {TOKENIZER_FILE}, or a model of the hub.")
+        raise DataError(f"{msg}; name a folder, a {TOKENIZER_FILE}, or a model of the hub.{suggest_path(path)}")
     return _cached(name, revision, typed) or _download(name, revision, typed)
 
 

@@ -78,7 +78,7 @@ def test_a_folder_without_data_is_refused_in_one_line(tmp_path):
 
 
 def test_a_path_that_is_no_folder_is_refused_with_the_nearest(corpus):
-    with pytest.raises(DataError, match=r"is neither a folder here nor OWNER/NAME .* Did you mean 'corpus'\?"):
+    with pytest.raises(DataError, match=rf"is neither a folder here nor OWNER/NAME .* Did you mean '{corpus}'\?"):
         find_dataset(wanted(corpus.parent / "corpse"), cache=None)
 
 
@@ -138,7 +138,7 @@ def test_a_misspelt_folder_is_told_where_the_hub_cannot_be_reached(monkeypatch, 
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine" / "corpus").mkdir(parents=True)
-    with pytest.raises(EnvironmentProblem, match=r"Did you mean 'corpus'\?"):
+    with pytest.raises(EnvironmentProblem, match=r"Did you mean 'mine/corpus'\?"):
         find_dataset(wanted("mine/corpsu"), cache=None)
 
 

@@ -51,6 +51,7 @@ def test_a_home_folder_is_expanded(notes, monkeypatch):
     ("named", "message"),
     [
         ("note", r"source\.paths: note does not exist .*Did you mean 'notes'\?"),
+        ("notes/deeep", r"source\.paths: notes/deeep does not exist .*Did you mean 'notes/deep'\?"),
         ("notes/*.csv", r"source\.paths: notes/\*\.csv matches no file"),
     ],
 )

@@ -19,7 +19,7 @@ from lmtrain.composition.rules.optimizer import require_settings
 from lmtrain.composition.rules.ranks import require_ranks
 from lmtrain.composition.rules.tokenizer_size import require_rows
 from lmtrain.composition.run_config import RunConfig
-from lmtrain.errors import DataError, suggest
+from lmtrain.errors import DataError, suggest_path
 from lmtrain.models.dimensions import REQUIRED, check_heads, check_layers, check_positive, check_possible
 
 OURS: Final = "lmtrain.models."
@@ -76,11 +76,9 @@ def require_paths(paths: Any, *, key: str) -> None:
     """
     for path in [paths] if isinstance(paths, str) else paths if isinstance(paths, list) else ():
         is_elsewhere = "://" in str(path) or glob.has_magic(str(path))
-        if not is_elsewhere and not Path(str(path)).expanduser().exists():
-            near = Path(str(path)).expanduser().parent
-            siblings = [sibling.name for sibling in near.iterdir()] if near.is_dir() else []
-            said = suggest(Path(str(path)).name, siblings)
-            raise DataError(f"{key}: {path} does not exist (looked from {Path.cwd()}).{said}")
+        here = Path(str(path)).expanduser()
+        if not is_elsewhere and not here.exists():
+            raise DataError(f"{key}: {path} does not exist (looked from {Path.cwd()}).{suggest_path(here)}")
 
 
 def _require_division(config: RunConfig) -> None:
