@@ -7,7 +7,13 @@ from typing import Literal
 import pytest
 
 from lmtrain.accounting.cluster import Cluster
-from lmtrain.composition.nodes.source_signatures import default_settings, setting_names, setting_types, typed_alone
+from lmtrain.composition.nodes.source_signatures import (
+    built_class,
+    default_settings,
+    setting_names,
+    setting_types,
+    typed_alone,
+)
 from lmtrain.models.llama import Llama
 from lmtrain.models.nano import nano
 
@@ -71,3 +77,9 @@ def test_words_and_none_are_plain_too():
 )
 def test_the_settings_that_no_file_decides_are_marked(target, names):
     assert typed_alone(target) == names
+
+
+def test_a_class_is_found_also_behind_a_function() -> None:
+    found = [built_class(f"lmtrain.models.{name}") for name in ("llama.Llama", "nano.nano", "gpt2.GPT2", "none.There")]
+    assert found == ["Llama", "Llama", "GPT2", None]
+    assert built_class("mine.Llama") is None

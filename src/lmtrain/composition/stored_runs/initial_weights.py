@@ -30,7 +30,7 @@ def find_weights(init_from: str | None, model: LanguageModel, *, node: Node | No
         return unchanged
     source = find_source(Path(init_from), key=KEY)
     if not isinstance(source, Path):
-        fix = give_its_model(source.run, source.job, node.values if node else {})
+        fix = give_its_model(source.job, node.values if node else {})
         require_shapes(model, _shapes(source.checkpoint.path), source=init_from, fix=fix)
         adapter = adapter_part(source.job)
         return _filled(partial(load_weights, checkpoint=source.checkpoint.path, adapter=adapter))

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from lmtrain.accounting.model.model_shape import ModelShape
-from lmtrain.composition.nodes.source_signatures import default_settings
+from lmtrain.composition.nodes.source_signatures import built_class, default_settings
 from lmtrain.composition.stored_runs.checkpoint_source import find_job, run_of
 from lmtrain.composition.stored_runs.job import StoredJob
 from lmtrain.errors import ConfigurationError
@@ -23,10 +23,12 @@ TARGET: Final = "_target_"
 OF_THE_SHAPES: Final = frozenset({"head_width", "num_kv_heads"})
 # Settings of which another value is always another shape, or a tensor elsewhere.
 SIZES: Final = ("width", "num_layers", "depth", "feed_forward_width", "vocab_size", "value_embedding_layers")
+FIX: Final = f"Leave out model=... and model.*=...: {KEY} brings its own."
+MOST_TOLD: Final = 3
 
 
 def require_same_sizes(init_from: str, model: Mapping[str, Any]) -> None:
-    """Refuse a model's node of another size than the one of the run in `init_from`.
+    """Refuse a model's node of another class or size than the one of the run in `init_from`.
 
     Raises:
         ConfigurationError: It is, or `init_from` names no run.
@@ -37,16 +39,26 @@ def require_same_sizes(init_from: str, model: Mapping[str, Any]) -> None:
         return
     job = find_job(path, key=KEY, takes_imports=True)
     there = job.config.get("model")
-    if not isinstance(there, Mapping) or there.get(TARGET) != model.get(TARGET):
+    if not isinstance(there, Mapping):
         return
-    sizes = {name: (there.get(name), model.get(name)) for name in SIZES}
-    differing = {name: both for name, both in sizes.items() if all(isinstance(one, int | list) for one in both)}
-    for name, (other, here) in differing.items():
-        if other != here:
-            fix = give_its_model(run_of(path), job, model)
-            raise ConfigurationError(
-                f"{KEY}={init_from} is another model: model.{name} is {other} there and {here} here. {fix}"
-            )
+    if difference := _another_class(there, model) or _another_size(there, model):
+        raise ConfigurationError(f"{KEY}={init_from} is another model: {difference}. {give_its_model(job, model)}")
+
+
+def _another_class(there: Mapping[str, Any], here: Mapping[str, Any]) -> str | None:
+    """Return the classes of two nodes where both are ours and differ: one of somebody else's may have equal tensors."""
+    other, own = built_class(str(there.get(TARGET, ""))), built_class(str(here.get(TARGET, "")))
+    return f"a {other} there and a {own} here" if other and own and other != own else None
+
+
+def _another_size(there: Mapping[str, Any], here: Mapping[str, Any]) -> str | None:
+    """Return the first size of another value in two nodes of one target."""
+    if there.get(TARGET) != here.get(TARGET):
+        return None
+    sizes = {name: (there.get(name), here.get(name)) for name in SIZES}
+    given = {name: both for name, both in sizes.items() if all(isinstance(one, int | list) for one in both)}
+    differing = (name for name, (other, own) in given.items() if other != own)
+    return next((f"model.{name} is {given[name][0]} there and {given[name][1]} here" for name in differing), None)
 
 
 def require_same_parameters(init_from: str, model: Mapping[str, Any], shape: ModelShape) -> None:
@@ -64,25 +76,41 @@ def require_same_parameters(init_from: str, model: Mapping[str, Any], shape: Mod
     here = shape.num_frozen_parameters or shape.num_parameters
     if not isinstance(total, int) or not isinstance(trained, int) or here == (there := total - trained or total):
         return
-    fix = give_its_model(run, find_job(path, key=KEY), model)
+    fix = give_its_model(find_job(path, key=KEY), model)
     raise ConfigurationError(f"{KEY}={init_from} is another model: {there:,} parameters there and {here:,} here. {fix}")
 
 
-def give_its_model(run: Path, job: StoredJob, model: Mapping[str, Any]) -> str:
-    """Return the fix of another model than a run's: its differing settings."""
-    line = differences(job, model)
-    return f"Give the model that {run} has" + (f": {line}" if line else ".")
+def give_its_model(job: StoredJob, model: Mapping[str, Any]) -> str:
+    """Return the fix of another model than a run's, and a few of its differing settings: those of both, sizes first."""
+    found = _differing(job, model)
+    names = sorted(found, key=lambda name: (NOT_SET in found[name], _rank(name), name))
+    told = "; ".join(_told(name, *found[name]) for name in names[:MOST_TOLD])
+    rest = f"; and {len(names) - MOST_TOLD} more" if len(names) > MOST_TOLD else ""
+    return f"{FIX} Differing: {told}{rest}." if names else FIX
 
 
 def differences(job: StoredJob, model: Mapping[str, Any]) -> str:
     """Return the differing settings of a run's model and of a node, as one sentence; empty without a difference."""
-    here, there = _completed(model), _completed(job.config["model"])
-    differing = [
-        f"model.{name}={here.get(name, NOT_SET)}, there {there.get(name, NOT_SET)}"
-        for name in sorted({*here, *there} - WITHOUT_EFFECT - OF_THE_SHAPES)
-        if here.get(name, NOT_SET) != there.get(name, NOT_SET)
-    ]
+    differing = [_told(name, *both) for name, both in _differing(job, model).items()]
     return f"{'; '.join(differing)}." if differing else ""
+
+
+def _differing(job: StoredJob, model: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Return the differing settings by name, in its order: here and in the run."""
+    here, there = _completed(model), _completed(job.config["model"])
+    both = {
+        name: (here.get(name, NOT_SET), there.get(name, NOT_SET))
+        for name in sorted({*here, *there} - WITHOUT_EFFECT - OF_THE_SHAPES)
+    }
+    return {name: (own, other) for name, (own, other) in both.items() if own != other}
+
+
+def _rank(name: str) -> int:
+    return SIZES.index(name) if name in SIZES else len(SIZES)
+
+
+def _told(name: str, here: Any, there: Any) -> str:
+    return f"model.{name}={here}, there {there}"
 
 
 def _completed(node: Mapping[str, Any]) -> dict[str, Any]:
