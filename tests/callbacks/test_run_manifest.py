@@ -20,6 +20,8 @@ def test_plan_data_and_devices_lie_beside_the_results(make_run):
     dataset = json.loads((run.context.folder / "dataset.json").read_text())
     assert dataset["fingerprint"] == run.context.dataset.manifest.fingerprint
     assert load_tokenizer(run.context.folder / "tokenizer").fingerprint == run.context.tokenizer.fingerprint
+    noted = {"data": str(run.context.dataset.folder), "fingerprint": dataset["fingerprint"]}
+    assert json.loads((attempt / "data.json").read_text()) == noted
     devices = json.loads((attempt / "devices.json").read_text())
     assert (devices["type"], devices["num_devices"], devices["precision"]) == ("cpu", 1, "32-true")
 

@@ -13,12 +13,12 @@ from lmtrain.tokenizers.base import TOKENIZER_FILE
 from lmtrain.tokenizers.loading import load_tokenizer
 from lmtrain.tracking.atomic_files import write_json
 from lmtrain.tracking.redacting.redaction import redact
-from lmtrain.tracking.run_folder import RunFolder
+from lmtrain.tracking.run_folder import DATA_OF_ATTEMPT, RunFolder
 from lmtrain.training.context import RunContext
 
 
 class RunManifest(pl.Callback):
-    """Write plan.json, dataset.json and tokenizer/ into the run's folder, devices.json into its newest attempt's.
+    """Write plan.json, dataset.json and tokenizer/ of a run, data.json and devices.json of its newest attempt.
 
     Under a budget of time the plan's horizon begins as an estimate: at the end plan.json has the last step as it is
     known then.
@@ -33,12 +33,15 @@ class RunManifest(pl.Callback):
         if not self._context.is_main_process:
             return
         folder = self._context.folder
-        attempts = RunFolder(folder).attempts()
+        attempt = (RunFolder(folder).attempts() or [folder])[-1]
         self._keep_tokenizer(folder / "tokenizer")
         self._write_plan()
-        RunFolder(folder).note({"data": str(self._context.dataset.folder.absolute())})
-        write_json(folder / "dataset.json", redact(self._context.dataset.manifest.to_json()))
-        write_json((attempts or [folder])[-1] / "devices.json", describe_devices(trainer))
+        dataset = self._context.dataset
+        data = {"data": str(dataset.folder.absolute())}
+        RunFolder(folder).note(data)
+        write_json(folder / "dataset.json", redact(dataset.manifest.to_json()))
+        write_json(attempt / DATA_OF_ATTEMPT, data | {"fingerprint": dataset.manifest.fingerprint})
+        write_json(attempt / "devices.json", describe_devices(trainer))
 
     @override
     def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:

@@ -5,7 +5,7 @@ The layout:
     plan.json       the run's plan                  status.json     RUNNING, FINISHED, ...
     run.json        the run's identity              checkpoints/    of a step each
     events/         each rank's activities in time  system/         each node's load (node_load)
-    attempts/<n>/   config, overrides, git state, versions, rank logs
+    attempts/<n>/   config, overrides, git state, versions, data, rank logs
 """
 
 import contextlib
@@ -26,6 +26,7 @@ from lmtrain.tracking.stop_request import forget_stop
 
 MINIMUM_FREE_BYTES = 64 * 2**20
 ACCEPTED = "accepted_attempt"  # in run.json: the last one that began to train
+DATA_OF_ATTEMPT = "data.json"  # an attempt's: the folder of its prepared data, and the fingerprint
 
 
 class RunFolder:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from lmtrain.composition.stored_runs.trained_step import _job_of
+from lmtrain.composition.stored_runs.trained_step import _attempt_of, _TrainedOn
 from lmtrain.errors import ConfigurationError, DataError
 from lmtrain.report.run_ledger import READING
 from lmtrain.verbs.data import data
@@ -87,10 +87,18 @@ def test_a_step_is_of_the_attempt_that_trained_it_and_is_kept(tmp_path: Path) ->
         folder = tmp_path / "attempts" / str(number)
         folder.mkdir(parents=True)
         job = {"config": {"seed": number}, "overrides": [], "name": "a", "root": str(tmp_path)}
+        (folder / "data.json").write_text(json.dumps({"data": f"data/{number}", "fingerprint": f"of {number}"}))
         (folder / "job.json").write_text(json.dumps(job))
         rows.append({"name": "attempt", "start": number, "attempt": number, "started_at": number})
         rows += [{"name": READING, "start": number, "step": step} for step in (first, first + 3)]
     (tmp_path / "events/rank0.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    assert [_job_of(tmp_path, step).config["seed"] for step in (1, 2, 3, 4)] == [1, 1, 3, 3]
+    found = [_attempt_of(tmp_path, step) for step in (1, 2, 3, 4)]
+    assert [job.config["seed"] for _, job in found] == [1, 1, 3, 3]
+    (tmp_path / "run.json").write_text(json.dumps({"data": "data/3"}))
+    trained_on = [_TrainedOn.read(tmp_path, attempt) for attempt, _ in found]
+    assert [str(data.folder) for data in trained_on] == ["data/1", "data/1", "data/3", "data/3"]
+    assert [data.fingerprint for data in trained_on] == ["of 1", "of 1", "of 3", "of 3"]
     (tmp_path / "events/rank0.jsonl").unlink()
-    assert _job_of(tmp_path, 1).config["seed"] == 3
+    attempt, job = _attempt_of(tmp_path, 1)
+    assert job.config["seed"] == 3
+    assert _TrainedOn.read(tmp_path, attempt).folder == Path("data/3")

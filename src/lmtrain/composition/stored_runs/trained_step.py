@@ -6,7 +6,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,7 @@ from lmtrain.report.run_attempts import read_attempts
 from lmtrain.tokenizers.base import Tokenizer
 from lmtrain.tokenizers.loading import load_tokenizer
 from lmtrain.tracking.atomic_files import read_json
+from lmtrain.tracking.run_folder import DATA_OF_ATTEMPT
 from lmtrain.tracking.run_log import read_points
 from lmtrain.training.datamodule import TokenDataModule
 
@@ -60,11 +61,11 @@ def trained_step(
         ConfigurationError: No run is there, it has not trained the step, or no spike there took it back.
         DataError: Its data is gone or has changed.
     """
-    job = _job_of(run, step)
+    attempt, job = _attempt_of(run, step)
     config = read_config(job.config, allowed=allowed)
     batch = config.divided(replace(config.batch, micro_batch_sequences=_sequences(config)))
     batch, loss = as_first_trained(batch, run, step) if left_out else _as_kept(batch, run, step)
-    module = _datamodule(job, run, batch, data=data, allowed=allowed)
+    module = _datamodule(job, batch, trained_on=_TrainedOn.read(run, attempt), data=data, allowed=allowed)
     module.total_steps = _horizon_steps(run)
     numbers, rows = module.rows_of_step(step - 1)
     return TrainedStep(
@@ -80,15 +81,16 @@ def trained_step(
     )
 
 
-def _job_of(run: Path, step: int) -> StoredJob:
-    """Return the job of the attempt that trained a step: a later one may have another seed, or packing, by name.
+def _attempt_of(run: Path, step: int) -> tuple[Path, StoredJob]:
+    """Return the attempt that trained a step, and its job: a later one may have other data, seed or packing, by name.
 
-    The last accepted one's, where the accounts of the run do not tell.
+    The last accepted one's job, where the accounts of the run do not tell.
     """
     job = find_job(run, key="RUN")
     numbers = [each.number for each in read_attempts(run) if each.readings and each.readings[0].step < step]
-    file = run / "attempts" / str(numbers[-1] if numbers else 0) / "job.json"
-    return replace(load_job(file), allowed_targets=[]) if file.is_file() else job
+    attempt = run / "attempts" / str(numbers[-1] if numbers else 0)
+    file = attempt / "job.json"
+    return attempt, replace(load_job(file), allowed_targets=[]) if file.is_file() else job
 
 
 def _as_kept(batch: BatchPlan, run: Path, step: int) -> tuple[BatchPlan, float | None]:
@@ -126,23 +128,40 @@ def _horizon_steps(run: Path) -> int:
     return int(horizon.get("steps") or 0) if isinstance(horizon, dict) else 0
 
 
+@dataclass(frozen=True, kw_only=True)
+class _TrainedOn:
+    """The data of an attempt of a run: its folder then, and its fingerprint where one was noted."""
+
+    run: Path
+    folder: Path
+    fingerprint: str | None
+
+    @classmethod
+    def read(cls, run: Path, attempt: Path) -> Self:
+        """Read an attempt's notes, or the run's newest data, where an older version of lmtrain noted no more."""
+        noted = read_json(attempt / DATA_OF_ATTEMPT)
+        facts = noted or read_json(run / "run.json") | read_json(run / "dataset.json")
+        fingerprint = facts.get("fingerprint")
+        folder = Path(str(facts.get("data", "an unknown folder")))
+        return cls(run=run, folder=folder, fingerprint=None if fingerprint is None else str(fingerprint))
+
+
 def _datamodule(
-    job: StoredJob, run: Path, batch: BatchPlan, *, data: Path | None, allowed: Sequence[str]
+    job: StoredJob, batch: BatchPlan, *, trained_on: _TrainedOn, data: Path | None, allowed: Sequence[str]
 ) -> TokenDataModule:
-    node = checked_part(job, "data", allowed=allowed)
+    node, run = checked_part(job, "data", allowed=allowed), trained_on.run
     if "folder" in node:
-        folder = data or Path(str(read_json(run / "run.json").get("data", "an unknown folder")))
+        folder = data or trained_on.folder
         if not folder.is_dir():
             raise DataError(f"the data of {run} is no longer in {folder}; name its folder with --data FOLDER.")
         node = node.changed(folder={"_target_": PREPARED, "path": str(folder)})
     elif data is not None:
         raise ConfigurationError(f"--data {data}: {run} mixes several folders, read where they were; leave it out.")
     module: TokenDataModule = node.build(batch=batch, seed=job.config["seed"])
-    found = module.dataset.manifest.fingerprint
-    trained_on = str(read_json(run / "dataset.json").get("fingerprint", found))
-    if trained_on != found:
+    found, wanted = module.dataset.manifest.fingerprint, trained_on.fingerprint
+    if wanted not in (None, found):
         raise DataError(
-            f"{module.dataset.folder} is not the data of {run}: its fingerprint is "
-            f"{found[:12]}, not {trained_on[:12]}; name the folder with --data FOLDER."
+            f"{module.dataset.folder} is not the data of that step of {run}: its fingerprint is "
+            f"{found[:12]}, not {wanted[:12]}; name the folder with --data FOLDER."
         )
     return module
