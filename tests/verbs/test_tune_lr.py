@@ -24,8 +24,11 @@ def asked(monkeypatch, tmp_path, losses, *words):
 
 def test_a_falling_loss_gives_a_command_with_all_rates_and_a_plot(monkeypatch, tmp_path, capsys):
     losses = [5.0] * 40 + [5.0 - 0.1 * step for step in range(30)] + [2.0 + step for step in range(30)]
-    assert asked(monkeypatch, tmp_path, losses, "optimizer.lr=0.025", "--json") == 0
-    found = json.loads(capsys.readouterr().out)
+    assert asked(monkeypatch, tmp_path, losses, "optimizer.lr=0.025", "budget.tokens=1M", "--json") == 0
+    printed = capsys.readouterr()
+    said = "100 steps of training at rising learning rates (--steps); budget.tokens=1M is of the command at the end"
+    assert said in printed.err
+    found = json.loads(printed.out)
     lr = found["suggested_lr"]
     assert 0.025 * 0.001 * 1.122**38 < lr < found["lowest_loss_lr"]
     assert f"optimizer.lr={lr:.3g} optimizer.embedding_lr={lr * 0.06 / 0.025:.3g}" in found["command"]

@@ -3,6 +3,7 @@
 import argparse
 import json
 import shlex
+import sys
 from pathlib import Path
 from typing import Any, Final
 
@@ -30,7 +31,8 @@ def tune_lr(words: list[str], *, program: str) -> int:
     config = checked_config(others)
     rates = lr_settings(config.optimizer.values)
     sweep = ["schedule=range_test", f"schedule.lowest={asked.lowest:g}", f"schedule.highest={asked.highest:g}"]
-    tried = try_run([*typed, *sweep], num_steps=asked.steps, callbacks=CALLBACKS)
+    _tell_start(others, num_steps=asked.steps)
+    tried = try_run([*typed, *sweep], num_steps=asked.steps, callbacks=CALLBACKS, tell=_tell)
     if len(tried.curve(TRAIN_LOSS)) == 0:
         raise EnvironmentProblem(f"the range test did not train (exit code {tried.exit_code}): {tried.words}")
     found = judge(shares_of(tried, rates["lr"]), num_asked=asked.steps)
@@ -65,6 +67,16 @@ def shares_of(tried: TriedRun, lr: float) -> list[tuple[float, float]]:
     """Return each step's learning rate as a share of the config's, with its loss."""
     rates = dict(tried.curve("train/lr"))
     return [(rates[step] / lr, loss) for step, loss in tried.curve(TRAIN_LOSS) if step in rates]
+
+
+def _tell_start(words: list[str], *, num_steps: int) -> None:
+    budget = [word for word in words if word.lstrip("+").startswith("budget")]
+    later = f"; {' '.join(budget)} is of the command at the end alone" if budget else ""
+    _tell(f"{num_steps} steps of training at rising learning rates (--steps){later}")
+
+
+def _tell(line: str) -> None:
+    print(f"lmtrain tune lr: {line}", file=sys.stderr, flush=True)
 
 
 def _require_range(asked: argparse.Namespace) -> None:

@@ -4,11 +4,13 @@ import resource
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from lmtrain.accounting.quantities import format_quantity
 from lmtrain.composition.command_line.arguments import parse_arguments
 from lmtrain.composition.command_line.paths import without
 from lmtrain.composition.run_config import RunConfig
@@ -28,6 +30,7 @@ REPLACED: Final = (
     "run.root",
 )
 LAST_LINES: Final = 3
+TOLD_EVERY_SECONDS: Final = 10.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,9 +78,17 @@ def checked_config(words: list[str]) -> RunConfig:
 
 
 def try_run(
-    words: Sequence[str], *, num_steps: int, callbacks: Sequence[str], most_bytes: int | None = None
+    words: Sequence[str],
+    *,
+    num_steps: int,
+    callbacks: Sequence[str],
+    most_bytes: int | None = None,
+    tell: Callable[[str], None] | None = None,
 ) -> TriedRun:
-    """Train so many steps on ranks as the words say; `most_bytes` is the limit of each process (None: no limit)."""
+    """Train so many steps on ranks as the words say; `most_bytes` is the limit of each process (None: no limit).
+
+    `tell` gets a line of the steps done, with the time left, every ten seconds.
+    """
     with tempfile.TemporaryDirectory(prefix="lmtrain-tune-") as folder:
         own = [
             "budget=steps",
@@ -89,7 +100,7 @@ def try_run(
             f"run.name={NAME}",
             f"run.root={folder}",
         ]
-        said = Path(folder) / "words.txt"
+        said, log = Path(folder) / "words.txt", Path(folder) / NAME / "metrics.jsonl"
         with said.open("wb") as file:
             process = subprocess.Popen(
                 [sys.executable, "-m", "lmtrain.cli", "train", *words, *own],
@@ -100,14 +111,32 @@ def try_run(
             if most_bytes is not None and hasattr(resource, "prlimit"):
                 resource.prlimit(process.pid, resource.RLIMIT_DATA, (most_bytes, most_bytes))  # its ranks inherit it
             try:
-                code = process.wait()
+                code = _waited(process, log, num_steps=num_steps, tell=tell)
             except BaseException:
                 process.terminate()
                 process.wait()
                 raise
-        log = Path(folder) / NAME / "metrics.jsonl"
         points = tuple(read_points(log)) if log.exists() else ()
         return TriedRun(exit_code=code, points=points, words=_last_words(said))
+
+
+def _waited(
+    process: "subprocess.Popen[bytes]", log: Path, *, num_steps: int, tell: Callable[[str], None] | None
+) -> int:
+    """Wait for a trial's end, and tell its steps and its time left meanwhile; return its exit code."""
+    began: tuple[float, int] | None = None  # the first look with a step: what comes before is no step's time
+    while True:
+        try:
+            return process.wait(None if tell is None else TOLD_EVERY_SECONDS)
+        except subprocess.TimeoutExpired:
+            done = max((point.step for point in read_points(log)), default=0) if log.exists() else 0
+        assert tell is not None
+        now, left = time.monotonic(), ""
+        if began is not None and done > began[1]:
+            seconds = (num_steps - done) * (now - began[0]) / (done - began[1])
+            left = f", {format_quantity(max(1, round(seconds)), 'seconds')} left"
+        began = began or ((now, done) if done else None)
+        tell(f"step {done} of {num_steps}{left}" if done else "starting")
 
 
 def _last_words(path: Path) -> str:
