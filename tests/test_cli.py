@@ -87,6 +87,8 @@ def test_an_unknown_verb_names_the_nearest_and_the_others(capsys: pytest.Capture
         (["fit", "--trainer.max_epochs", "3"], "there is no such command; write `lmtrain train`."),
         (["upload", "runs/a"], "write `lmtrain push RUN OWNER/NAME`, with your name on the hub"),
         (["resume", "runs/a"], "write the same `lmtrain train` command again, which goes on with its run."),
+        (["train", "plan", "model=nano"], "train plan: a command has one verb; write lmtrain plan model=nano."),
+        (["pipeline", "speedrunn", "--plan"], "write lmtrain pipeline pipeline=speedrun --plan."),
         (["show"], "lmtrain: lmtrain show lacks RUN; `lmtrain ls` lists the runs."),
         (["plan", "source=files", "source.paths=[/nonexistent]"], "source.paths: /nonexistent does not exist"),
     ],
@@ -105,6 +107,8 @@ def test_a_verb_of_other_programs_and_a_missing_place_are_told_in_a_line(
     [
         (["--help", "optimizer=adamw"], ["train", "--help", "optimizer=adamw"]),
         (["help", "plan"], ["plan", "--help"]),
+        (["--help", "train", "tune"], ["tune", "--help"]),
+        (["--help", "train", "data"], ["train", "--help", "data"]),
     ],
 )
 def test_help_takes_a_verb_a_group_or_an_option(

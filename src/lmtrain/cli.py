@@ -15,6 +15,8 @@ from typing import Final
 from lmtrain.errors import EXIT_CONFIGURATION, EXIT_DONE, EXIT_INTERRUPTED, LMTRAIN_ERRORS, suggest
 from lmtrain.verbs.table import VERBS
 
+OF_SETTINGS: Final = ("train", "plan", "bench", "prepare", "doctor", "parity")  # they take no other words
+ALSO_GROUPS: Final = {"data", "tokenizer"}  # of options, beside verbs
 LONGEST_LINE: Final = 4_000  # characters of a message
 
 
@@ -23,6 +25,8 @@ def main(words: Sequence[str] | None = None) -> int:
     verb, *rest = [*(sys.argv[1:] if words is None else words)] or ["--help"]
     if verb in ("-h", "--help", "help"):
         if rest:  # of a verb, else of a group, an option or a key of training
+            if len(rest) > 1 and {*rest} <= VERBS.keys() - ALSO_GROUPS:  # of several verbs, the last
+                rest = rest[-1:]
             verb, *rest = rest if rest[0] in VERBS else ["train", *rest]
             return serve(verb, ["--help", *rest], program=f"lmtrain {verb}")
         print(usage())
@@ -34,6 +38,9 @@ def main(words: Sequence[str] | None = None) -> int:
         return 0
     if verb not in VERBS:
         return _refuse_verb(verb, rest)
+    if verb in OF_SETTINGS and rest and rest[0] in VERBS and rest[0] not in ALSO_GROUPS:
+        _tell(f"lmtrain {verb} {rest[0]}: a command has one verb; write lmtrain {shlex.join(rest)}.")
+        return EXIT_CONFIGURATION
     return serve(verb, rest, program=f"lmtrain {verb}")
 
 

@@ -69,6 +69,7 @@ def test_nodes_without_a_gpu_ask_for_none_and_a_job_without_a_limit_takes_the_qu
         ({"directives": {"time": "3"}}, "--sbatch=time=3 .* --time"),
         ({"directives": {"requeue": "1"}}, "leave it out"),
         ({"directives": {"partiton": "a"}}, "sbatch has no such option; nearest valid: --sbatch=partition=a"),
+        ({"directives": {"tiem": "2h"}}, "--sbatch=tiem=2h would contradict the script: set --time instead"),
         ({"directives": {"nodez": "3"}}, "--sbatch=nodez=3 .* cluster.num_nodes"),
         ({"directives": {"comment": "a\nsrun rm"}}, "no long option"),
         ({"directives": {"p": "gpu"}}, "no long option"),

@@ -28,6 +28,15 @@ def test_compare_refuses_a_target_that_is_no_number(tmp_path):
         compare([str(tmp_path), "--target", "nan"])
 
 
+def test_names_without_their_folder_get_the_whole_command(tmp_path, monkeypatch):
+    sweep(tmp_path / "runs")
+    monkeypatch.chdir(tmp_path)
+    one, other = sorted(path.parent.name for path in (tmp_path / "runs").glob("*/status.json"))[:2]
+    said = f"{one} and {other}: not here .*; write lmtrain compare --json runs/{one} runs/{other}\\.$"
+    with pytest.raises(ConfigurationError, match=said):
+        compare(["--json", one, other])
+
+
 def test_compare_states_its_exit_codes(capsys):
     with pytest.raises(SystemExit):
         compare(["--help"])

@@ -126,7 +126,8 @@ def test_answers_are_scored_by_kind(imported: Path, tmp_path: Path, capsys: pyte
 def test_wrong_words_are_refused_before_the_model_is_read(imported: Path, tmp_path: Path) -> None:
     refusals = {
         ("--chat", str(tmp_path), "--tasks", "mmlu"): "has no mmlu/all",
-        ("--text", "nowhere.txt"): "--text nowhere.txt cannot be read: No such file",
+        ("--text", str(tmp_path / "empy.txt")): r"cannot be read: No such file or directory\. Did you mean 'empty.txt'",
+        (str(tmp_path),): "one model at a time: write `lmtrain evaluate .*` and `lmtrain evaluate .*compare",
         ("--text", str(tmp_path / "empty.txt")): "is empty; give it some text",
         ("--text", str(tmp_path / "bytes.txt")): r"is no UTF-8 text \(byte 0\)",
         ("--core", str(tmp_path)): "is no CORE bundle",

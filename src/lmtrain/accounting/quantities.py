@@ -25,6 +25,7 @@ _EXAMPLES: Final[dict[str, str]] = {
     "bytes": "80GiB, 80GB or a plain number",
     "usd": "$500, 500 or 1.2K",
 }
+_OF_BYTES: Final = re.compile(r"([\d._]+)\s*([kmgtp])i?b", re.IGNORECASE)  # 1MB where a count is asked for
 _SHARE: Final = re.compile(r"(\d+(?:\.\d*)?)\s*%")
 LARGEST: Final = sys.float_info.max
 _TERM: Final = re.compile(r"(\d+(?:_\d+)*(?:\.\d*)?(?:e[+-]?\d+)?|\.\d+(?:e[+-]?\d+)?)\s*([a-z]*)", re.IGNORECASE)
@@ -169,6 +170,10 @@ def _not_a_quantity(value: object, unit: Unit, key: str) -> ConfigurationError:
     kind = _kind(unit)
     if isinstance(value, str) and (share := _SHARE.fullmatch(value.strip())):
         return ConfigurationError(f"{key}={value} is a share; write it as {key}={float(share.group(1)) / 100:g}.")
+    if kind == "count" and isinstance(value, str) and (size := _OF_BYTES.fullmatch(value.strip())):
+        number, power = size[1], size[2].upper()
+        written = f"{key}={number}{power}, or {number}{power}i in powers of 1,024"
+        return ConfigurationError(f"{key}={value} is not a number but bytes; write it as {written}.")
     sign = " of at least 0" if isinstance(value, str) and value.strip().startswith("-") else ""
     return ConfigurationError(f"{key}={value} is not {_NOUN[kind]}{sign}; write it as {_EXAMPLES[kind]}.")
 

@@ -2,6 +2,7 @@
 
 import json
 import math
+import shlex
 from pathlib import Path
 
 from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE
@@ -10,7 +11,7 @@ from lmtrain.errors import ConfigurationError
 from lmtrain.report.comparing.comparison import compare as compare_runs
 from lmtrain.report.comparing.comparison_chart import comparison_chart
 from lmtrain.report.comparing.comparison_page import print_comparison
-from lmtrain.report.find_runs import find_runs
+from lmtrain.report.find_runs import RUNS, find_runs
 from lmtrain.tracking.atomic_files import write_text
 
 
@@ -32,6 +33,7 @@ def compare(words: list[str], *, program: str = "lmtrain compare") -> int:
         raise ConfigurationError(f"--chart {arguments.chart}: there is no folder {arguments.chart.parent}; create it.")
     if arguments.target is not None and not math.isfinite(arguments.target):
         raise ConfigurationError(f"--target {arguments.target} is reached by no run; write a finite number, as 1.9.")
+    _require_folders(arguments.runs, words, program=program)
     found = compare_runs(
         find_runs(arguments.runs),
         metric=arguments.metric,
@@ -45,3 +47,11 @@ def compare(words: list[str], *, program: str = "lmtrain compare") -> int:
     else:
         print_comparison(found)
     return 0
+
+
+def _require_folders(paths: list[Path], words: list[str], *, program: str) -> None:
+    """Refuse names of runs without their folder, all at once, with the whole command."""
+    bare = {str(path) for path in paths if not path.exists() and (RUNS / path / "status.json").exists()}
+    if bare:
+        typed = shlex.join([f"{RUNS}/{word}" if word in bare else word for word in words])
+        raise ConfigurationError(f"{' and '.join(sorted(bare))}: not here but below {RUNS}/; write {program} {typed}.")

@@ -1,11 +1,14 @@
 """`lmtrain evaluate MODEL`: bits per byte of text, CORE, chat tasks and those of lm-eval, each with its noise."""
 
 import json
+import shlex
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lmtrain.errors import EXIT_DONE
+from lmtrain.composition.command_line.flag_parser import UNKNOWN
+from lmtrain.errors import EXIT_DONE, ConfigurationError
 from lmtrain.verbs.evaluating.flags import evaluation_parser, require_flags
 from lmtrain.verbs.evaluating.input import read_input
 from lmtrain.verbs.model_flags import read_model, require_model
@@ -22,7 +25,11 @@ def evaluate(words: list[str], *, program: str = "lmtrain evaluate") -> int:
         DataError: The text, the data or the bundle is missing or damaged.
         EnvironmentProblem: A package of an extra is missing.
     """
-    asked = evaluation_parser(program).parse_args(words)
+    parser = evaluation_parser(program)
+    asked, more = parser.parse_known_args(words)
+    _require_one(asked.run, more)
+    if more:
+        parser.error(UNKNOWN + " ".join(more))
     require_flags(asked)
     require_model(asked)
     wanted = read_input(asked)
@@ -34,6 +41,17 @@ def evaluate(words: list[str], *, program: str = "lmtrain evaluate") -> int:
         print(json.dumps({"model": loaded.name, "scores": scores}))
     _keep(loaded, scores, is_silent=asked.json)
     return EXIT_DONE
+
+
+def _require_one(run: Path, more: list[str]) -> None:
+    """Refuse several models: one is scored at a time, and runs are compared by another verb."""
+    if more and all(Path(word).exists() for word in more):
+        runs = [str(run), *more]
+        each = " and ".join(f"`lmtrain evaluate {shlex.quote(one)}`" for one in runs)
+        raise ConfigurationError(
+            f"lmtrain evaluate scores one model at a time: write {each}, or `lmtrain compare {shlex.join(runs)}` "
+            "for the losses of their trainings."
+        )
 
 
 def _keep(loaded: "LoadedModel", scores: Mapping[str, dict[str, Any]], *, is_silent: bool) -> None:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from lmtrain.composition.execution.pipeline_check import require_trainings
 from lmtrain.composition.execution.pipeline_run import EndedStage, done_stages, run_preflight, run_stages
-from lmtrain.composition.execution.pipeline_stages import FLAGS, TRAIN, CommandPipeline, read_pipeline, require_files
+from lmtrain.composition.execution.pipeline_stages import TRAIN, CommandPipeline, read_pipeline, require_files
 from lmtrain.errors import EXIT_DONE, EXIT_NO, ConfigurationError
 from lmtrain.report.report_card import Card, CardStage, StageAccount, card_page, card_text
 from lmtrain.report.run_ledger import read_ledger
@@ -46,7 +46,7 @@ def pipeline(words: list[str], *, program: str = "lmtrain pipeline") -> int:
     if {"-h", "--help"} & set(words):
         print(HELP.format(program=program))
         return EXIT_DONE
-    read = read_pipeline([word for word in words if word not in FLAGS])
+    read = read_pipeline(words)
     is_json = "--json" in words
     if "--plan" in words:
         return _plan(read, is_json=is_json)

@@ -61,6 +61,7 @@ def test_a_change_reaches_the_stages_behind_it_and_no_other() -> None:
         ("--plan=1", r"^--plan=1: --plan has no value; write --plan\.$"),
         ("--plam", r"^--plam: there is no such flag\. Did you mean '--plan'\?$"),
         ("speedrun_cpu", r"^speedrun_cpu has no key; write pipeline=speedrun_cpu\.$"),
+        ("speedrun_cpuu", r"^speedrun_cpuu is no pipeline; write lmtrain pipeline .*pipeline=speedrun_cpu\.$"),
         ("talker.run.name=x", r"talker\.run\.name=x is decided by the stage's place"),
         ("run.name=a/../b", "nearest valid: a/b"),
     ],

@@ -76,6 +76,10 @@ def test_the_name_of_a_run_leads_to_its_folder(tmp_path: Path, monkeypatch: pyte
             find_source(Path(typed), key="RUN")
     with pytest.raises(ConfigurationError, match=r"RUN=zzz is neither .*; nearest valid: runs/NAME\.$"):
         find_source(Path("zzz"), key="RUN")
+    (tmp_path / "runs/notes/status.json").touch()
+    with pytest.raises(ConfigurationError, match=r"RUN=zzz is neither .*; nearest valid: runs/notes\.$"):
+        find_source(Path("zzz"), key="RUN")
+    (tmp_path / "runs/notes/status.json").unlink()
     with pytest.raises(ConfigurationError, match=r"of a name on the hub: `hf download meta/Ll-3\.2 .*import hf base"):
         find_source(Path("meta/Ll-3.2"), key="init_from")
     (tmp_path / "zzz").mkdir()  # no run, and not the nearest one to itself

@@ -4,6 +4,7 @@ import difflib
 import hashlib
 import json
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -154,6 +155,7 @@ def read_pipeline(words: Sequence[str]) -> CommandPipeline:
         ConfigurationError: There is no such pipeline, or a stage is none.
     """
     _refuse_bare(words)
+    words = [word for word in words if word not in FLAGS]
     own = [word for word in words if _first(word) in (*OWN, ALLOW_TARGET) or word.startswith("-") or "=" not in word]
     found: list[CommandPipeline] = []
     arguments = parse_arguments(own, budget_group=False)
@@ -179,6 +181,10 @@ def _refuse_bare(words: Sequence[str]) -> None:
             raise ConfigurationError(f"{word}: there is no such flag.{near}")
         if (conf_folder() / "pipeline" / f"{word}.yaml").is_file():
             raise ConfigurationError(f"{word} has no key; write pipeline={word}.")
+        known = [path.stem for path in (conf_folder() / "pipeline").glob("*.yaml")]
+        if found := [] if "=" in word or word.startswith("-") else difflib.get_close_matches(word, known, n=1):
+            typed = [f"pipeline={found[0]}" if each == word else each for each in words]
+            raise ConfigurationError(f"{word} is no pipeline; write lmtrain pipeline {shlex.join(typed)}.")
 
 
 def _first(word: str) -> str:

@@ -127,7 +127,9 @@ def _not_a_source(path: Path, *, key: str, takes_imports: bool) -> Configuration
     if takes_imports and HUB_NAME.fullmatch(str(path)) and not path.parent.exists() and nearest == ANY_RUN:
         commands = f"`hf download {path} --local-dir base` and `lmtrain import hf base {IMPORTED}`"
         return ConfigurationError(f"{key}={path} is {kinds}; of a name on the hub: {commands}, then {key}={IMPORTED}.")
-    return ConfigurationError(f"{key}={path} is {kinds}; nearest valid: {nearest}.")
+    return ConfigurationError(
+        f"{key}={path} is {kinds}; nearest valid: {nearest if nearest != ANY_RUN else _newest_run(but=path)}."
+    )
 
 
 def _nearest_run(path: Path, *, takes_imports: bool) -> Path:
@@ -141,6 +143,14 @@ def _nearest_run(path: Path, *, takes_imports: bool) -> Path:
         ):
             return other
     return ANY_RUN
+
+
+def _newest_run(*, but: Path) -> Path:
+    """Return the newest run below runs/, runs/NAME without one."""
+    files = [
+        each for each in Path("runs").glob("*/status.json") if each.parent != but and _job_file(each.parent).exists()
+    ]
+    return max(files, key=lambda file: file.stat().st_mtime, default=ANY_RUN / "status.json").parent
 
 
 def _job_file(run: Path) -> Path:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from lmtrain.errors import ConfigurationError, DataError
+from lmtrain.errors import ConfigurationError, DataError, suggest
 from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.verbs.evaluating.flags import is_anything_asked
 
@@ -108,6 +108,10 @@ def _questions(asked: argparse.Namespace) -> "list[Question]":
 def _text(path: Path) -> str:
     try:
         text = sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8")
+    except FileNotFoundError as problem:
+        beside = [file.name for file in path.parent.iterdir()] if path.parent.is_dir() else []
+        near = suggest(path.name, beside)
+        raise ConfigurationError(f"--text {path} cannot be read: {problem.strerror}.{near}") from problem
     except OSError as problem:
         raise DataError(f"--text {path} cannot be read: {problem.strerror}.") from problem
     except UnicodeDecodeError as problem:
