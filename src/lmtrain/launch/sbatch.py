@@ -146,7 +146,9 @@ def long_option_near(name: str, others: Sequence[str] = ()) -> str:
     """Return sbatch's long option of almost that name; "" for none, for one itself, and where another is as near."""
     options = {*OWN, *PASSED, *others}
     near = difflib.get_close_matches(name, options, n=1, cutoff=A_LETTER) if name not in options else []
-    swapped = [option for option in options if sorted(option) == sorted(name) and option != name]  # tiem for time
+    swapped = [
+        option for option in options if sorted(option) == sorted(name) and option != name
+    ]  # two letters changed places
     near = near or (swapped if name not in options else [])
     return near[0] if near and near[0] not in others else ""
 
