@@ -29,7 +29,7 @@ def parser() -> FlagParser:
         ("--num-new-tokens many hf a", "--num-new-tokens=many is no whole number."),
         ("--json=1 hf a", "--json has no value; write --json."),
         ("--dtype fp8 hf a", "--dtype: invalid choice: 'fp8' (choose from 'fp32', 'bf16')."),
-        ("gpuf a", "hf|gguf: invalid choice: 'gpuf'"),
+        ("gpuf a", "lmtrain make: gpuf is none of hf. Write lmtrain make hf SOURCE."),
     ],
 )
 def test_a_wrong_word_is_one_line_with_the_nearest_flag(words: str, said: str) -> None:

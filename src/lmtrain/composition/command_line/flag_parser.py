@@ -8,11 +8,12 @@ from typing import Any, Final, NoReturn
 
 from typing_extensions import override
 
-from lmtrain.errors import ConfigurationError, did_you_mean
+from lmtrain.errors import ConfigurationError, did_you_mean, suggest
 
 UNKNOWN: Final = "unrecognized arguments: "
 LACKING: Final = "the following arguments are required: "
 OF_TYPE: Final = re.compile(r"invalid (?P<kind>int|float) value: '(?P<value>.*)'", re.DOTALL)
+OF_PART: Final = re.compile(r"invalid choice: '(?P<word>.*)' \(choose from", re.DOTALL)
 NOUN: Final = {"int": "no whole number", "float": "no number"}
 OF_FLAG: Final = re.compile(r"argument (?P<names>[^:]+): (?P<problem>.*)", re.DOTALL)
 
@@ -22,12 +23,14 @@ class FlagParser(argparse.ArgumentParser):
 
     def __init__(self, *arguments: Any, more: Sequence[str] = (), **settings: Any) -> None:
         self.known: list[str] = [*more]
+        self.places: list[str] = []  # of words without a flag, in their order
         self.parts: dict[str, Any] = {}
         super().__init__(*arguments, **settings)
 
     @override
     def add_argument(self, *names: Any, **settings: Any) -> Any:
         self.known += [str(name) for name in names if str(name).startswith("-")]
+        self.places += [str(name).upper() for name in names if not str(name).startswith("-")]
         return super().add_argument(*names, **settings)
 
     @override
@@ -62,6 +65,10 @@ class FlagParser(argparse.ArgumentParser):
         found = OF_FLAG.fullmatch(message)
         if found is None:
             return f"{message[0].upper()}{message[1:]}."
+        if not found["names"].startswith("-") and self.parts and (part := OF_PART.match(found["problem"])):
+            names, first = ", ".join(self.parts), next(iter(self.parts))
+            whole = " ".join([self.prog, first, *self.parts[first].places])
+            return f"{self.prog}: {part['word']} is none of {names}.{suggest(part['word'], self.parts)} Write {whole}."
         flag = found["names"].rpartition("/")[2]
         if found["problem"].startswith("expected one argument"):
             return f"{flag} has no value; write {flag} VALUE."

@@ -26,6 +26,7 @@ from lmtrain.search.search_settings import SearchSettings
 
 HUB: Final = {
     "tokenizer": "; Hugging Face's are tokenizer=huggingface tokenizer.name={}",
+    "model": "; weights of transformers come by `lmtrain import hf FOLDER runs/base`, then init_from=runs/base",
     "source": "; data sets of Hugging Face are source=hf_dataset source.name=OWNER/NAME",
 }
 OF_SIZES: Final = "model"
