@@ -48,6 +48,10 @@ def test_a_nano_without_scaling_is_offered_it() -> None:
     assert found is not None
     assert (found.rule, found.is_applied) == ("depth_dial", False)
     assert found.derived["batch.tokens_per_step"] == 2**20
+    amount = ["batch.tokens_per_step=1Mi"]  # as a person types it
+    found = offered(compose_config(["model=nano", "model.depth=24", "model.vocab_size=32768", *amount]), amount)
+    assert found is not None
+    assert found.base["batch.tokens_per_step"] == 2**20
     assert offered(compose_config([]), []) is None
     assert offered(compose_config(["model=nano", "optimizer=adamw"]), []) is None
 

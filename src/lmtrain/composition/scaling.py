@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
+from lmtrain.accounting.quantities import parse_quantity
 from lmtrain.accounting.scaling import UNSCALED, Scaling
 from lmtrain.composition.nodes.check import PARTIAL, TARGET, check_node
 from lmtrain.composition.nodes.instantiate import instantiate
@@ -57,7 +58,9 @@ def apply_rule(config: Config, node: Config, overrides: Sequence[str], *, allowe
 def _base(config: Config, key: str) -> Any:
     group, _, name = key.partition(".")
     found = setting(config, key)
-    return default_settings(str(config[group].get(TARGET))).get(name) if found is None else found
+    if found is None:
+        return default_settings(str(config[group].get(TARGET))).get(name)
+    return parse_quantity(found, key) if isinstance(found, str) else found  # 1Mi as a person types it
 
 
 def scaling_of(config: Config) -> Scaling | None:
