@@ -1,5 +1,6 @@
 import math
 import random
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -72,3 +73,5 @@ def test_goodput_is_what_failures_at_random_leave_of_the_clock() -> None:
     assert cadence.goodput_at(30.0) == pytest.approx(kept / clock, rel=0.01)
     best = max(cadence.goodput_at(float(every)) for every in range(1, 200))
     assert cadence.goodput == pytest.approx(best, rel=0.01), "Young's interval is near the best one"
+    often = replace(cadence, write_seconds=90.0, set_seconds=30.0)
+    assert often.goodput == cadence.goodput_at(90.0), "a save is put off until the one before is written"

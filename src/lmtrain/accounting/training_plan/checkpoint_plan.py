@@ -46,8 +46,11 @@ class Cadence:
 
     @property
     def goodput(self) -> float:
-        """Return the share of the clock for steps that count, at the run's own interval, or else this one."""
-        return self.goodput_at(self.set_seconds or self.every_seconds)
+        """Return the share of the clock for steps that count, at the run's own interval, or else this one.
+
+        A save by the clock is put off until the one before is written: saves are no closer than `write_seconds`.
+        """
+        return self.goodput_at(max(self.set_seconds or self.every_seconds, self.write_seconds))
 
     def goodput_at(self, every_seconds: float) -> float:
         """Return the share of the clock for steps that count, with a save after each `every_seconds` of training.

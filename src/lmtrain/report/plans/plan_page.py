@@ -208,7 +208,8 @@ def _cadence(cadence: Cadence) -> str:
         )
     )  # fmt: skip
     own = cadence.set_seconds
-    as_set = "" if own is None else f", {cadence.goodput:.1%} as set ({format_quantity(own, 'seconds')})"
+    put_off = "" if own is None or own >= cadence.write_seconds else f", put off to each {write}"
+    as_set = "" if own is None else f", {cadence.goodput:.1%} as set ({format_quantity(own, 'seconds')}{put_off})"
     return (
         f"{every} (callbacks.checkpoint.every_seconds={round(cadence.every_seconds)}): one failure in {apart}, "
         f"{stall} to copy, {write} to write (assumed: 10 GB/s a device, 1 GB/s a node); loses "
