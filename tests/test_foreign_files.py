@@ -152,9 +152,10 @@ def test_a_file_writes_no_line_of_shell(
     folder.mkdir(parents=True)
     lines = ["# @package _global_", "defaults:", "  - override /engine: slurm", f"engine: {node}"]
     (folder / "mine.yaml").write_text("\n".join(lines))
-    words = ["--config-dir", "conf", "+experiment=mine", "source=python_stdlib"]
-    assert serve("prepare", words, program="lmtrain") == EXIT_CONFIGURATION
-    assert part in capsys.readouterr().err
+    for choice in ("+experiment=mine", "experiment=mine"):  # added to a preparation, or a training's
+        words = ["--config-dir", "conf", choice, "source=python_stdlib"]
+        assert serve("prepare", words, program="lmtrain") == EXIT_CONFIGURATION
+        assert part in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("word", ["LD_PRELOAD: evil.so", "PYTHONPATH: .", "NCCL_NET_PLUGIN: /tmp/evil.so"])

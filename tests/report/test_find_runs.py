@@ -20,6 +20,7 @@ def test_a_run_a_folder_and_a_sweep_name_runs_and_each_counts_once(tmp_path):
 
 
 def test_what_holds_no_run_is_refused_with_the_nearest_path(tmp_path, monkeypatch):
+    monkeypatch.chdir("/dev")  # paths below the working folder are named from there
     write(tmp_path / "warm_adamw")
     for name in ("empty", "warm_adam.log"):  # the latter is nearer, and would be refused too
         (tmp_path / name).mkdir()

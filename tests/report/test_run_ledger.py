@@ -125,7 +125,8 @@ def test_a_run_that_goes_on_is_on_the_clock_until_now(tmp_path):
     assert attempt.wall_seconds == pytest.approx(50, abs=5)
 
 
-def test_a_folder_without_a_run_is_refused_with_the_nearest(tmp_path):
+def test_a_folder_without_a_run_is_refused_with_the_nearest(tmp_path, monkeypatch):
+    monkeypatch.chdir("/dev")  # paths below the working folder are named from there
     write(tmp_path / "llama")
     with pytest.raises(ConfigurationError, match=f"Did you mean '{tmp_path}/llama'"):
         read_ledger(tmp_path / "lama")

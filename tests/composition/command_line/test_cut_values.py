@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from lmtrain.composition.command_line.cut_values import in_a_shell, joined_words
+from lmtrain.composition.command_line.cut_values import in_a_shell, in_quotes, joined_words
 
 
 def test_a_path_with_a_space_that_is_here_stays_one_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -18,3 +18,8 @@ def test_a_path_with_a_space_that_is_here_stays_one_path(tmp_path: Path, monkeyp
 def test_answers_are_quoted_for_a_shell() -> None:
     assert in_a_shell(["source=files", "source.paths=[a,b]"]) == "source=files 'source.paths=[a,b]'"
     assert in_a_shell(["run.root=my runs"]) == "'run.root=my runs'"
+
+
+def test_signs_that_hydra_cannot_read_stand_in_quotes_in_a_list_item_by_item() -> None:
+    assert in_quotes("[~/a b, ~/c]") == '["~/a b","~/c"]'
+    assert [in_quotes(value) for value in ("~/a", "[[~/a]")] == ['"~/a"', '"[[~/a]"']

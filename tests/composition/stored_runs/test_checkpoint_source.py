@@ -87,7 +87,10 @@ def test_the_name_of_a_run_leads_to_its_folder(tmp_path: Path, monkeypatch: pyte
         find_source(tmp_path / "zzz", key="init_from")
 
 
-def test_an_imported_folder_is_refused_as_such_where_only_runs_are_read(tmp_path: Path) -> None:
+def test_an_imported_folder_is_refused_as_such_where_only_runs_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # without runs/
     for name in ("base", "base2"):
         (tmp_path / name / "weights").mkdir(parents=True)
         (tmp_path / name / "import.json").touch()

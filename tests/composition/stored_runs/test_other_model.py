@@ -49,6 +49,14 @@ def test_another_class_of_ours_is_refused_with_its_fix_and_three_settings(tmp_pa
     assert count.endswith(" more.")
 
 
+def test_an_imported_folder_is_held_to_its_class_and_sizes_too(tmp_path: Path) -> None:
+    (tmp_path / "weights").mkdir()
+    (tmp_path / "import.json").write_text(json.dumps({"settings": LLAMA}))
+    require_same_sizes(str(tmp_path), LLAMA | {"num_heads": 4})
+    with pytest.raises(ConfigurationError, match=r"model\.num_layers is 2 there and 32 here\. Leave out"):
+        require_same_sizes(str(tmp_path), LLAMA | {"num_layers": 32})
+
+
 def test_another_number_of_parameters_is_refused_but_for_an_adapter_s(tmp_path: Path) -> None:
     run = run_of(tmp_path)
     require_same_parameters(run, LLAMA, SHAPE)

@@ -1,6 +1,8 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from lmtrain.composition.stored_runs.job import Job
 from lmtrain.composition.stored_runs.own_tokenizer import keeping, with_tokenizer
 from lmtrain.tokenizers.byte_level import ByteLevelTokenizer
@@ -8,7 +10,10 @@ from lmtrain.tracking.atomic_files import write_json
 from lmtrain.training.checkpointing.checkpoints import CheckpointFacts
 
 
-def test_data_made_elsewhere_has_to_be_prepared_anew(tiny_job: Callable[..., Job], tmp_path: Path) -> None:
+def test_data_made_elsewhere_has_to_be_prepared_anew(
+    tiny_job: Callable[..., Job], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir("/dev")  # paths below the working folder are named from there
     ByteLevelTokenizer(vocab_size=300).save(tmp_path / "tokenizer")
     words = f"tokenizer=folder tokenizer.path={tmp_path}/tokenizer tokenizer.vocab_size=300"
     told = keeping(tmp_path, ["tokenizer=byte_level"], tiny_job().config.data)

@@ -3,7 +3,6 @@
 Configs are composed by Hydra's compose API alone: it instantiates nothing.
 """
 
-import json
 import re
 import shlex
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -251,7 +250,9 @@ def _translate(problem: Exception, arguments: Arguments, *, config_name: str) ->
         if "while evaluating" in str(problem):  # a function of Hydra's, with other arguments than its own
             reason = NO_NUMBER.sub(r"its \1 is no finite number", str(problem).splitlines()[1].partition(": ")[2])
             return ConfigurationError(f"{problem.override}: {reason}, as {key}=interval(LOW,HIGH) or choice(A,B).")
-        quoted = shlex.quote(f"{key}={json.dumps(value, ensure_ascii=False)}")
+        from lmtrain.composition.command_line.cut_values import in_quotes  # only to refuse
+
+        quoted = shlex.quote(f"{key}={in_quotes(value)}")
         return ConfigurationError(
             f"{problem.override} is not KEY=VALUE or GROUP=OPTION: its value cannot be read. Brackets and quotes come "
             f"in pairs, and a value with other signs stands in quotes: {quoted}."

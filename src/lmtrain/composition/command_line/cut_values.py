@@ -1,5 +1,6 @@
-"""A value cut by the shell at a space: with the rest of it as one word, or as paths of a list."""
+"""A value cut by the shell at a space, as one word or as paths of a list; a value in quotes for Hydra."""
 
+import json
 import re
 import shlex
 from collections.abc import Sequence
@@ -34,6 +35,14 @@ def joined_words(last: str, rest: Sequence[str], own: Sequence[str]) -> list[str
 def in_a_shell(words: Sequence[str]) -> str:
     """Return words as a shell takes them."""
     return " ".join(shlex.quote(word) if " " in word else quoted(word) for word in words)
+
+
+def in_quotes(value: str) -> str:
+    """Return a value as a text, or a plain list with each of its items as one."""
+    items = re.fullmatch(r"\[([^\[\]{}\"']+)\]", value)
+    texts = [item.strip() for item in items[1].split(",")] if items else [value]
+    inside = ",".join(json.dumps(text, ensure_ascii=False) for text in texts)
+    return f"[{inside}]" if items else inside
 
 
 def _list_of(paths: Sequence[str]) -> str:

@@ -6,12 +6,10 @@ The folder may be anybody's. Of its facts come the model's settings, as one over
 
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any
 
 from lmtrain.composition.command_line.file_values import tokenizer_words, value_words
-from lmtrain.errors import ConfigurationError, DataError
-from lmtrain.interop.imported_folder import FACTS, TOKENIZER, is_imported
-from lmtrain.storage import foreign_json
+from lmtrain.errors import ConfigurationError
+from lmtrain.interop.imported_folder import FACTS, TOKENIZER, imported_facts, is_imported
 
 BASE, OPTION = "base", "imported"  # the group of what comes before an adapter, a task and an experiment; its option
 
@@ -39,16 +37,6 @@ def imported_options(given: Mapping[str, str], *, chosen: Collection[str] = ()) 
     if not (is_alone or asked):
         return []
     words = [f"{BASE}={OPTION}"] if is_alone else []
-    words += value_words("model", _facts(folder).get("settings"), source=folder / FACTS)
+    words += value_words("model", imported_facts(folder).get("settings"), source=folder / FACTS)
     has_own = "tokenizer" in given or "experiment" in given
     return words if has_own else [*words, *tokenizer_words((folder / TOKENIZER).absolute())]
-
-
-def _facts(folder: Path) -> dict[str, Any]:
-    try:
-        facts = foreign_json.read(folder / FACTS)
-    except (OSError, ValueError) as problem:
-        raise DataError(f"{folder / FACTS} cannot be read ({problem}); import the model again.") from problem
-    if not isinstance(facts, dict):
-        raise DataError(f"{folder / FACTS} is no object; import the model again.")
-    return facts

@@ -35,7 +35,9 @@ def prepare_data(words: list[str]) -> int:
         ConfigurationError: The command line is wrong; nothing was started.
         DataError: The prepared data has been damaged.
     """
-    is_training = any(key_of(word) in OF_TRAINING for word in words)
+    is_training = any(
+        key_of(word) in OF_TRAINING for word in words if not word.startswith("+")
+    )  # + adds to a preparation
     arguments = parse_arguments(words, budget_group=is_training)
 
     def task(config: dict[str, Any], choices: Choices) -> None:

@@ -30,7 +30,7 @@ def find_weights(init_from: str | None, model: LanguageModel, *, node: Node | No
         return unchanged
     source = find_source(Path(init_from), key=KEY)
     if not isinstance(source, Path):
-        fix = give_its_model(source.job, node.values if node else {})
+        fix = give_its_model(source.job.config["model"], node.values if node else {})
         require_shapes(model, _shapes(source.checkpoint.path), source=init_from, fix=fix)
         adapter = adapter_part(source.job)
         return _filled(partial(load_weights, checkpoint=source.checkpoint.path, adapter=adapter))
@@ -48,7 +48,7 @@ def difference_line(init_from: str | None, node: Node) -> str | None:
     """
     if init_from is None or is_imported(Path(init_from)):
         return None
-    differing = differences(find_job(Path(init_from), key=KEY), node.values)
+    differing = differences(find_job(Path(init_from), key=KEY).config["model"], node.values)
     return f"The weights of {KEY}={init_from} were trained in a model that differs: {differing}" if differing else None
 
 

@@ -1,4 +1,4 @@
-"""Another model than that of the run in `init_from`: told by their settings and parameters alone, without torch.
+"""Another model than the one in `init_from`, a run or an import: told by settings and parameters alone, without torch.
 
 Training compares each tensor's name and shape besides, before anything is allocated.
 """
@@ -10,9 +10,8 @@ from typing import Any, Final
 from lmtrain.accounting.model.model_shape import ModelShape
 from lmtrain.composition.nodes.source_signatures import built_class, default_settings
 from lmtrain.composition.stored_runs.checkpoint_source import find_job, run_of
-from lmtrain.composition.stored_runs.job import StoredJob
 from lmtrain.errors import ConfigurationError
-from lmtrain.interop.imported_folder import is_imported
+from lmtrain.interop.imported_folder import imported_facts, is_imported
 from lmtrain.interop.without_effect import WITHOUT_EFFECT
 from lmtrain.tracking.atomic_files import read_json
 from lmtrain.training.checkpointing.checkpoints import NOT_SET
@@ -28,21 +27,21 @@ MOST_TOLD: Final = 3
 
 
 def require_same_sizes(init_from: str, model: Mapping[str, Any]) -> None:
-    """Refuse a model's node of another class or size than the one of the run in `init_from`.
+    """Refuse a model's node of another class or size than the one in `init_from`, a run or an imported folder.
 
     Raises:
-        ConfigurationError: It is, or `init_from` names no run.
+        ConfigurationError: It is, or `init_from` names neither.
         EnvironmentProblem: It names a damaged checkpoint.
     """
     path = Path(init_from)
     if is_imported(path):
-        return
-    job = find_job(path, key=KEY, takes_imports=True)
-    there = job.config.get("model")
+        there: Any = imported_facts(path).get("settings")
+    else:
+        there = find_job(path, key=KEY, takes_imports=True).config.get("model")
     if not isinstance(there, Mapping):
         return
     if difference := _another_class(there, model) or _another_size(there, model):
-        raise ConfigurationError(f"{KEY}={init_from} is another model: {difference}. {give_its_model(job, model)}")
+        raise ConfigurationError(f"{KEY}={init_from} is another model: {difference}. {give_its_model(there, model)}")
 
 
 def _another_class(there: Mapping[str, Any], here: Mapping[str, Any]) -> str | None:
@@ -52,8 +51,9 @@ def _another_class(there: Mapping[str, Any], here: Mapping[str, Any]) -> str | N
 
 
 def _another_size(there: Mapping[str, Any], here: Mapping[str, Any]) -> str | None:
-    """Return the first size of another value in two nodes of one target."""
-    if there.get(TARGET) != here.get(TARGET):
+    """Return the first size of another value in two nodes of one target, or of one class of ours."""
+    targets = [str(node.get(TARGET, "")) for node in (there, here)]
+    if targets[0] != targets[1] and None in map(built_class, targets):
         return None
     sizes = {name: (there.get(name), here.get(name)) for name in SIZES}
     given = {name: both for name, both in sizes.items() if all(isinstance(one, int | list) for one in both)}
@@ -76,31 +76,31 @@ def require_same_parameters(init_from: str, model: Mapping[str, Any], shape: Mod
     here = shape.num_frozen_parameters or shape.num_parameters
     if not isinstance(total, int) or not isinstance(trained, int) or here == (there := total - trained or total):
         return
-    fix = give_its_model(find_job(path, key=KEY), model)
+    fix = give_its_model(find_job(path, key=KEY).config["model"], model)
     raise ConfigurationError(f"{KEY}={init_from} is another model: {there:,} parameters there and {here:,} here. {fix}")
 
 
-def give_its_model(job: StoredJob, model: Mapping[str, Any]) -> str:
-    """Return the fix of another model than a run's, and a few of its differing settings: those of both, sizes first."""
-    found = _differing(job, model)
+def give_its_model(there: Mapping[str, Any], model: Mapping[str, Any]) -> str:
+    """Return the fix of another model than the one there, and a few differing settings: those of both, sizes first."""
+    found = _differing(there, model)
     names = sorted(found, key=lambda name: (NOT_SET in found[name], _rank(name), name))
     told = "; ".join(_told(name, *found[name]) for name in names[:MOST_TOLD])
     rest = f"; and {len(names) - MOST_TOLD} more" if len(names) > MOST_TOLD else ""
     return f"{FIX} Differing: {told}{rest}." if names else FIX
 
 
-def differences(job: StoredJob, model: Mapping[str, Any]) -> str:
-    """Return the differing settings of a run's model and of a node, as one sentence; empty without a difference."""
-    differing = [_told(name, *both) for name, both in _differing(job, model).items()]
+def differences(there: Mapping[str, Any], model: Mapping[str, Any]) -> str:
+    """Return the differing settings of two models' nodes, as one sentence; empty without a difference."""
+    differing = [_told(name, *both) for name, both in _differing(there, model).items()]
     return f"{'; '.join(differing)}." if differing else ""
 
 
-def _differing(job: StoredJob, model: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Return the differing settings by name, in its order: here and in the run."""
-    here, there = _completed(model), _completed(job.config["model"])
+def _differing(there: Mapping[str, Any], model: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Return the differing settings by name, in its order: here and there."""
+    here, other = _completed(model), _completed(there)
     both = {
-        name: (here.get(name, NOT_SET), there.get(name, NOT_SET))
-        for name in sorted({*here, *there} - WITHOUT_EFFECT - OF_THE_SHAPES)
+        name: (here.get(name, NOT_SET), other.get(name, NOT_SET))
+        for name in sorted({*here, *other} - WITHOUT_EFFECT - OF_THE_SHAPES)
     }
     return {name: (own, other) for name, (own, other) in both.items() if own != other}
 
