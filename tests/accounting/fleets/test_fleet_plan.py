@@ -133,6 +133,9 @@ def test_what_fits_is_neither_undone_by_other_terms_nor_against_them(given, foun
     large = replace(PLAN, run=replace(PLAN.run, num_parameters=1e12))
     (line,) = replace(large, given=frozenset(given.split()), found=tuple(found.split())).problems
     assert line == f"does not fit: 16,000.0 GB before activations on 32 devices; it would with {advice}"
+    (line,) = replace(large, given=frozenset(given.split()), found=tuple(found.split()), model="big").problems
+    in_its_place = "160B in place of model=big"  # both together would be two models
+    assert line.endswith(advice.replace("160B", in_its_place))
 
 
 def test_less_of_a_ratio_is_above_zero():

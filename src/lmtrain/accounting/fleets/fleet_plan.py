@@ -112,6 +112,7 @@ class FleetPlan:
     def _what_fits(self) -> str:
         """Return more devices, unless the model grows with them, or a smaller model, unless the devices shrink too."""
         smaller = f"fleet.num_parameters={format_at_most(self.most_parameters or 0)}"
+        smaller += f" in place of model={self.model}" if self.model else ""
         sizes = self.given & {"num_parameters", *WORK}
         is_free = len(sizes) <= 1 + ("num_parameters" in sizes)  # nothing else fixes the model's size
         if "flops" in self.found:
