@@ -37,6 +37,8 @@ def test_dimensions_read_as_people_write_amounts():
     ("text", "message"),
     [
         ("", "has no dimension; write it as 4096x4096"),
+        ("4096x", "^shape=4096x lacks a dimension; write a shape as 4096x4096"),
+        ("4096,,2", "lacks a dimension"),
         ("4096x-1", "-1 of shape=4096x-1 is not a whole number of at least 1"),
         ("0", "^0 is not a whole number of at least 1"),
         ("2.5x4", "2.5 of shape"),

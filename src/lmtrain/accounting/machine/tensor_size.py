@@ -35,6 +35,7 @@ _LIKE_A_FORMAT: Final = re.compile(
     r"(torch\.)?(q?u?int|[bt]f|n?v?fp?|mx|b?float|complex|bool|e\d)\w*\d\w*", re.IGNORECASE
 )
 _APART: Final = re.compile(r"[x\u00d7*,;\s]+", re.IGNORECASE)
+_GAP: Final = re.compile(r"^[x*,]|[x*]$|[x*,]\s*[x*,]")  # a comma may end a tuple
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,7 +87,10 @@ def parse_shape(text: str) -> tuple[int, ...]:
 
     Raises: ConfigurationError for none, or for one other than a whole number of at least 1.
     """
-    parts = [part for part in _APART.split(text.strip().strip("[]()")) if part]
+    inside = text.strip().strip("[]()").strip()
+    parts = [part for part in _APART.split(inside) if part]
+    if parts and _GAP.search(inside):
+        raise ConfigurationError(f"shape={text} lacks a dimension; write a shape as {EXAMPLES}.")
     if not parts:
         raise ConfigurationError(f"shape={text} has no dimension; write it as {EXAMPLES}.")
     return require_size(tuple(_dimension(part, text) for part in parts))
