@@ -20,13 +20,13 @@ KEYS: Final = ("prompt", "chosen", "rejected")
 class PreferencePairs(Source):
     """Lines {prompt, chosen, rejected}: lists of messages, or texts of a user and of the assistant."""
 
-    def __init__(self, *, paths: list[str]) -> None:
+    def __init__(self, *, paths: str | list[str]) -> None:
         """Read these files one after another.
 
         Raises:
             DataError: One of them is no file.
         """
-        self._paths = [Path(path) for path in paths]
+        self._paths = [Path(path) for path in ([paths] if isinstance(paths, str) else paths)]
         for path in self._paths:
             if not path.is_file():
                 raise DataError(f"source.paths holds {path}, which is no file; name files of JSON lines.")

@@ -42,9 +42,11 @@ def test_auto_precision_asks_the_processor(monkeypatch, flags, precision):
     ],
 )
 def test_every_precision_is_planned_with_its_own_peak_on_devices_that_are_not_here(precision, teraflops):
-    peak = setting("cluster=h100_8x", f"precision={precision}").peak()
+    found = setting("cluster=h100_8x", f"precision={precision}")
+    peak = found.peak()
     assert peak is not None
     assert peak.flops == pytest.approx(teraflops * 1e12)
+    assert (found.speed_line is not None) == (precision == "fp8")
 
 
 @pytest.mark.parametrize(("words", "copy"), [([], 2), (["strategy=fsdp"], 0)])

@@ -22,7 +22,7 @@ GOOD = {"prompt": PROMPT, "chosen": [{"role": "assistant", "content": "4"}], "re
 
 def pairs(tmp_path, *lines):
     (tmp_path / "pairs.jsonl").write_text("\n".join(json.dumps(line) for line in lines))
-    return PreferencePairs(paths=[str(tmp_path / "pairs.jsonl")])
+    return PreferencePairs(paths=str(tmp_path / "pairs.jsonl"))
 
 
 def test_both_answers_become_documents_of_one_split_with_loss_on_the_answer_alone(tmp_path) -> None:

@@ -250,4 +250,6 @@ def _wrong_type(key: str, value: Any, annotation: Any) -> str:
         nearest = f"; nearest valid: {round(value)}" if math.isfinite(value) else ""
         return f"{key}={value} is not a whole number{nearest}."
     wanted = annotation.__name__ if isinstance(annotation, type) else str(annotation).replace("typing.", "")
+    if isinstance(value, str) and any(typing.get_origin(kind) is list for kind in kinds):
+        return f"{key}={value} is a text, not a list; nearest valid: '{key}=[{value}]'."
     return f"{key}={value!r} is not of type {wanted}."

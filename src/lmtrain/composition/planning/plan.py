@@ -101,7 +101,8 @@ def planned_runs(words: list[str], *, check: Callable[[RunConfig], object] = lam
         planned = with_time_of_evaluation(planned)
         fit = fit_setting(setting, facts)
         said = advice(planned, fit, changes(config, facts))
-        notes = (rate_line(config), *callback_lines(config, planned.horizon.steps), width, *chosen, *more)
+        notes = [rate_line(config), setting.speed_line, *callback_lines(config, planned.horizon.steps)]
+        notes += [width, *chosen, *more]
         said = replace(said, lines=(*filter(None, notes), *said.lines))
         found.append(PlannedRun(choices.options["model"], planned, fit, said, asked))
 

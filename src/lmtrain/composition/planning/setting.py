@@ -82,6 +82,16 @@ class PlannedSetting:
         """Return the dense peak of one device for the run's products, of fp8 that of bf16."""
         return self.cluster.peak(utilization_format(self.bytes_of.matmul))
 
+    @property
+    def speed_line(self) -> str | None:
+        """Return a plan's line for products faster than the format of its peak; None where they are of that format."""
+        products, counted = self.bytes_of.matmul, utilization_format(self.bytes_of.matmul)
+        if products == counted:
+            return None
+        return (
+            f"time: {products} by MFU over the peak of {counted}, as {counted}; a faster step is a higher cluster.mfu"
+        )
+
 
 def planned_setting(config: RunConfig) -> PlannedSetting:
     """Read the choices of a composed config.
