@@ -19,7 +19,7 @@ from tests.interop.hugging_face import saved
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs")
-    finished = tiny.train(folder, "budget.steps=16", "run.name=a")
+    finished = tiny.train(folder, "budget.steps=16", "run.name=a", "weight_average=ema")
     assert finished.returncode == 0, finished.stderr
     return folder / "runs" / "a"
 
@@ -51,6 +51,15 @@ def test_a_run_is_scored_on_its_own_test_split_and_keeps_it(run: Path, capsys: p
     assert found.items() == {name: without_time(one) for name, one in read_json(kept).items()}.items()
     *_, last = read_points(run / "metrics.jsonl")
     assert last.metrics == {"evaluation/test/bits_per_byte": found["evaluation/test/bits_per_byte"]["score"]}
+
+
+def test_the_average_of_the_weights_is_scored_beside_them(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found, averaged = scored(capsys, run), scored(capsys, run, "--weights", "ema")
+    (name,), (averaged_name,) = found, averaged
+    assert averaged_name == "evaluation/test/ema_bits_per_byte"
+    kept = read_json(run / "evaluation" / "step_00000016.json")
+    assert [kept[name]["score"], kept[averaged_name]["score"]] == [found[name]["score"], averaged[averaged_name]["score"]]
+    assert averaged[averaged_name]["score"] != found[name]["score"]
 
 
 def test_validation_text_scores_as_in_training(run: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -36,11 +36,17 @@ def evaluate(words: list[str], *, program: str = "lmtrain evaluate") -> int:
     loaded = read_model(asked)
     from lmtrain.verbs.evaluating.scores import scores_of
 
-    scores = dict(scores_of(asked, loaded, wanted))
+    scores = {_named(name, asked.weights): score for name, score in scores_of(asked, loaded, wanted)}
     if asked.json:
         print(json.dumps({"model": loaded.name, "scores": scores}))
     _keep(loaded, scores, is_silent=asked.json)
     return EXIT_DONE
+
+
+def _named(name: str, weights: str) -> str:
+    """Return a score's name: an average's beside that of the weights themselves, as validation names both."""
+    place, _, last = name.rpartition("/")
+    return name if weights == "raw" else f"{place}/{weights}_{last}"
 
 
 def _require_one(run: Path, more: list[str]) -> None:
