@@ -10,7 +10,7 @@ from lmtrain.composition.execution.start import prepare_data, require_launcher, 
 from lmtrain.composition.nodes.node import Node
 from lmtrain.composition.settings import TrainerSettings
 from lmtrain.composition.stored_runs.job import Job, job_of_rank
-from lmtrain.errors import ConfigurationError, EnvironmentProblem
+from lmtrain.errors import ConfigurationError, DataError, EnvironmentProblem
 from lmtrain.launch.detect import OuterLauncher
 from lmtrain.tracking.run_folder import RunFolder
 from tests.configs import config_with
@@ -90,17 +90,18 @@ def test_a_run_that_is_being_trained_is_not_started_twice(
 
 
 @pytest.mark.parametrize("existed", [False, True])
-def test_a_model_that_is_refused_when_it_is_built_leaves_no_folder_of_its_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, existed: bool
+@pytest.mark.parametrize("kind", [ConfigurationError, DataError])
+def test_a_model_or_text_that_is_refused_leaves_no_folder_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, existed: bool, kind: type[Exception]
 ) -> None:
     def refuse(job: Any) -> int:
-        raise ConfigurationError("model.num_heads=3 does not divide model.width=128")
+        raise kind("model.num_heads=3 does not divide model.width=128")
 
     monkeypatch.setattr(start_module, "train", refuse)
     job = make_job(tmp_path)
     if existed:
         job.folder.mkdir(parents=True)
-    with pytest.raises(ConfigurationError, match="num_heads"):
+    with pytest.raises(kind, match="num_heads"):
         start(job, outer=None)
     assert job.folder.exists() == existed
 

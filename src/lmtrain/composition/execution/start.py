@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 
 from lmtrain.composition.settings import TrainerSettings
 from lmtrain.composition.stored_runs.job import Job, job_of_rank
-from lmtrain.errors import EXIT_CONFIGURATION, EXIT_DONE, ConfigurationError
+from lmtrain.errors import EXIT_CONFIGURATION, EXIT_DATA, EXIT_DONE, ConfigurationError, DataError
 from lmtrain.launch.detect import OuterLauncher
 from lmtrain.launch.local import launch
 from lmtrain.tracking.redacting.redaction import redact
@@ -54,14 +54,14 @@ class CommandEnd:
 
 @contextmanager
 def undone_where_refused(undo: Callable[[], object]) -> Generator[CommandEnd]:
-    """Undo where the configuration is refused here, by an exception, or on a rank, by its exit code."""
+    """Undo where configuration or data are refused here, by an exception, or on a rank, by its exit code."""
     end = CommandEnd()
     try:
         yield end
-    except ConfigurationError:
+    except (ConfigurationError, DataError):
         undo()
         raise
-    if end.code == EXIT_CONFIGURATION:
+    if end.code in (EXIT_CONFIGURATION, EXIT_DATA):
         undo()
 
 
