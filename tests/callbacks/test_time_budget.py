@@ -71,6 +71,14 @@ def test_time_of_earlier_attempts_counts(make_run):
     assert trainer.global_step <= 40 / STEP_SECONDS + 1
 
 
+def test_dollars_of_an_attempt_on_two_devices_count_twice_the_time_of_one(make_run):
+    run = timed(make_run, 10_000.0)
+    plan = replace(run.context.plan, horizon=replace(run.context.plan.horizon, counts_devices=True))
+    context = replace(run.context, plan=plan, earlier_seconds=4_980.0, earlier_device_seconds=9_960.0)
+    trainer, _ = train(replace(run, context=context))
+    assert trainer.global_step <= 40 / STEP_SECONDS + 1
+
+
 def test_another_budget_ends_the_run_sooner(make_run):
     trainer, _ = train(timed(make_run, 10_000.0, most_steps=4))
     assert trainer.global_step == 4

@@ -52,7 +52,8 @@ class Horizon:
     """Where a run ends: at the first step at or past its budget. FLOPs are by PaLM's convention.
 
     Under a budget of time `seconds` is its limit, `steps` an estimate corrected during the run, and `most_steps` the
-    limit of the other budgets (None: there are none).
+    limit of the other budgets (None: there are none). `counts_devices`: an attempt on twice the devices spent twice the
+    seconds, as under a budget of dollars.
     """
 
     steps: int
@@ -60,6 +61,7 @@ class Horizon:
     flops: int
     limited_by: str
     seconds: float | None = None
+    counts_devices: bool = False
     most_steps: int | None = None
 
     def ending_at(self, steps: int) -> "Horizon":
@@ -104,9 +106,9 @@ def horizon(
         if name in size_of_step
     }
     most_steps = min(steps.values(), default=None)
-    if seconds:
-        name, limit = min(seconds.items(), key=lambda item: item[1])
-        steps[name] = _steps_within(limit, rate)
+    time_limit = min(seconds, key=lambda name: seconds[name], default=None)
+    if time_limit is not None:
+        steps[time_limit] = _steps_within(seconds[time_limit], rate)
     limited_by = min(steps, key=lambda name: steps[name])
     tokens = steps[limited_by] * tokens_per_step
     return Horizon(
@@ -114,7 +116,8 @@ def horizon(
         tokens=tokens,
         flops=tokens * flops_per_token,
         limited_by=limited_by,
-        seconds=min(seconds.values(), default=None),
+        seconds=None if time_limit is None else seconds[time_limit],
+        counts_devices=time_limit == "usd",
         most_steps=most_steps,
     )
 

@@ -51,9 +51,16 @@ class RunContext:
         """Return the step of the run's pause, None without one."""
         return step_of_part(self.pause_after, num_steps=self.last_step.steps)
 
+    @property
+    def earlier_seconds_of_budget(self) -> float:
+        """Return how much of a budget of time the attempts before this one have spent."""
+        if self.plan.horizon.counts_devices:
+            return self.earlier_device_seconds / self.plan.batch.num_ranks
+        return self.earlier_seconds
+
     def spent_seconds(self) -> float:
-        """Return for how long the run has held its devices, in this attempt and all before it."""
-        return self.earlier_seconds + self.events.stopwatch.elapsed_seconds
+        """Return how much of a budget of time the run has spent, in this attempt and all before it."""
+        return self.earlier_seconds_of_budget + self.events.stopwatch.elapsed_seconds
 
     def spent_device_seconds(self, num_devices: int) -> float:
         """Return the same for all devices together: `num_devices` of this attempt, those of each before."""

@@ -254,7 +254,7 @@ def is_done(run: Run, checkpoint: CheckpointFacts) -> bool:
         ConfigurationError: The run is already past its budget.
     """
     horizon = run.context.plan.horizon
-    has_time = horizon.seconds is None or run.context.earlier_seconds < horizon.seconds
+    has_time = horizon.seconds is None or run.context.earlier_seconds_of_budget < horizon.seconds
     if has_time and (horizon.most_steps is None or checkpoint.step < horizon.most_steps):
         return False
     where, fix = _end_and_fix(run, checkpoint)
