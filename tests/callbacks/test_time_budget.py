@@ -73,7 +73,7 @@ def test_time_of_earlier_attempts_counts(make_run):
 
 def test_dollars_of_an_attempt_on_two_devices_count_twice_the_time_of_one(make_run):
     run = timed(make_run, 10_000.0)
-    plan = replace(run.context.plan, horizon=replace(run.context.plan.horizon, counts_devices=True))
+    plan = replace(run.context.plan, horizon=replace(run.context.plan.horizon, time_limit="usd"))
     context = replace(run.context, plan=plan, earlier_seconds=4_980.0, earlier_device_seconds=9_960.0)
     trainer, _ = train(replace(run, context=context))
     assert trainer.global_step <= 40 / STEP_SECONDS + 1

@@ -61,9 +61,9 @@ def summary(monkeypatch):
 
 def test_a_summary_says_what_it_took(summary):
     speed = "12.9K tokens/s (timed over 1min58s after the first step)"
-    assert f"1.5M tokens in 748 steps, {speed}, MFU 38.1% (PaLM), $0.01" in summary(FACTS)
+    assert f"1.5M tokens in 748 steps, {speed}, MFU 38.1% (PaLM), $0.010" in summary(FACTS)
     doubted = summary(replace(FACTS, peak_doubt="the machine is busy: 5 tries"))
-    assert "MFU 38.1% (PaLM, peak measured on a busy machine), $0.01" in " ".join(doubted.split())
+    assert "MFU 38.1% (PaLM, peak measured on a busy machine), $0.010" in " ".join(doubted.split())
 
 
 def test_where_the_time_went_is_one_line_with_a_way_to_all_of_it(summary):
@@ -197,7 +197,7 @@ def test_a_run_of_which_little_is_known_has_a_summary(tmp_path, capsys):
 def test_skipped_steps_and_averaged_weights_are_told_where_there_were_any(summary):
     held_out = replace(HELD_OUT, after_averaged=1.3)
     text = summary(replace(FACTS, skipped_steps=1204, held_out=held_out))
-    assert "$0.01, 1,204 steps skipped as spikes\n" in text
+    assert "$0.010, 1,204 steps skipped as spikes\n" in text
     assert "  after training, weights averaged   1.300\n" in text
     assert "skipped" not in summary(FACTS)
 

@@ -58,7 +58,10 @@ def test_the_average_of_the_weights_is_scored_beside_them(run: Path, capsys: pyt
     (name,), (averaged_name,) = found, averaged
     assert averaged_name == "evaluation/test/ema_bits_per_byte"
     kept = read_json(run / "evaluation" / "step_00000016.json")
-    assert [kept[name]["score"], kept[averaged_name]["score"]] == [found[name]["score"], averaged[averaged_name]["score"]]
+    assert [kept[name]["score"], kept[averaged_name]["score"]] == [
+        found[name]["score"],
+        averaged[averaged_name]["score"],
+    ]
     assert averaged[averaged_name]["score"] != found[name]["score"]
 
 

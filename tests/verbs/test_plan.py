@@ -142,6 +142,9 @@ def test_a_run_that_cannot_finish_in_its_hours_answers_1(capsys: pytest.CaptureF
 def test_hours_alone_say_how_many_tokens_they_buy(capsys: pytest.CaptureFixture[str]) -> None:
     found = asked(capsys, *SMALL, "budget.hours=2")
     assert found["time"]["hours"] == pytest.approx(2, rel=1e-3)
+    no_speed = asked(capsys, "cluster=cpu", "cluster.num_nodes=1", "budget.hours=2")["horizon"]
+    assert (no_speed["limited_by"], no_speed["seconds"]) == ("hours", 7200)
+    assert {no_speed[name] for name in ("steps", "tokens", "epochs", "flops")} == {None}
 
 
 def test_the_page_is_plain_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:

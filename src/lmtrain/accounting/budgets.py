@@ -4,7 +4,7 @@ import math
 from dataclasses import asdict, dataclass, replace
 from typing import Final
 
-from lmtrain.accounting.quantities import format_quantity
+from lmtrain.accounting.quantities import Unit, format_quantity
 from lmtrain.errors import ConfigurationError
 
 # A ratio is a target, not a limit: 20 tokens per parameter is met by 19.9999, and a whole step of a million tokens
@@ -51,9 +51,8 @@ class Rate:
 class Horizon:
     """Where a run ends: at the first step at or past its budget. FLOPs are by PaLM's convention.
 
-    Under a budget of time `seconds` is its limit, `steps` an estimate corrected during the run, and `most_steps` the
-    limit of the other budgets (None: there are none). `counts_devices`: an attempt on twice the devices spent twice the
-    seconds, as under a budget of dollars.
+    Under a budget of time, `time_limit` (hours or usd), `seconds` is its limit, `steps` an estimate corrected during
+    the run, and `most_steps` the limit of the other budgets (None: there are none).
     """
 
     steps: int
@@ -61,8 +60,18 @@ class Horizon:
     flops: int
     limited_by: str
     seconds: float | None = None
-    counts_devices: bool = False
+    time_limit: str | None = None
     most_steps: int | None = None
+
+    @property
+    def is_of_time(self) -> bool:
+        """Tell whether a budget of time ends the run."""
+        return self.limited_by == self.time_limit
+
+    @property
+    def counts_devices(self) -> bool:
+        """Tell whether an attempt on twice the devices spends twice the seconds, as dollars do."""
+        return self.time_limit == "usd"
 
     def ending_at(self, steps: int) -> "Horizon":
         """Return it with another last step, in proportion."""
@@ -117,7 +126,7 @@ def horizon(
         flops=tokens * flops_per_token,
         limited_by=limited_by,
         seconds=None if time_limit is None else seconds[time_limit],
-        counts_devices=time_limit == "usd",
+        time_limit=time_limit,
         most_steps=most_steps,
     )
 
@@ -144,17 +153,20 @@ def limits_of(budget: Budget) -> dict[str, float]:
 
 
 def first_limit_line(budget: Budget, horizon: Horizon) -> str | None:
-    """Return the deciding limit of several, in words; None of a single one."""
+    """Return the deciding limit of several, in words; None of a single one. One of time may come at any step."""
     shown = limit_words(limits_of(budget))
     others = [word for name, word in shown.items() if name != horizon.limited_by]
     if not others or horizon.limited_by not in shown:
         return None
+    if horizon.time_limit is not None:
+        return f"the run ends at the first of {', '.join(shown.values())}"
     return f"{shown[horizon.limited_by]} ends the run before {' and '.join(others)}"
 
 
 def limit_words(limits: dict[str, float]) -> dict[str, str]:
     """Return the words for limits, by their names."""
-    return {name: f"budget.{name}={format_quantity(value)}" for name, value in limits.items()}
+    hours: dict[str, Unit] = {"hours": "hours"}
+    return {name: f"budget.{name}={format_quantity(value, hours.get(name, 'count'))}" for name, value in limits.items()}
 
 
 def _tokens_of_an_epoch(limits: dict[str, float], epoch_tokens: int | None) -> int:

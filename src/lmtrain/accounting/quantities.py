@@ -79,10 +79,16 @@ def format_quantity(number: float, unit: Unit = "count", *, digits: int = 1) -> 
     if unit in ("bytes", "gib"):
         return _format_power(number * _SIZE_OF_UNIT[unit], 1000, ("B", "KB", "MB", "GB", "TB", "PB"), digits)
     if unit == "usd":
-        return f"${number:,.2f}"
+        return _format_dollars(number)
     if unit == "count":
         return _format_power(number, 1000, ("", "K", "M", "B", "T", "P", "E"), digits)
     return _format_seconds(number * _SIZE_OF_UNIT[unit])
+
+
+def _format_dollars(number: float) -> str:
+    """Write cents, and of fewer than ten of them two digits."""
+    decimals = 2 if number == 0 or abs(number) >= 0.1 else 1 - math.floor(math.log10(abs(number)))
+    return f"${number:,.{decimals}f}"
 
 
 def format_count(number: float, noun: str, plural: str | None = None) -> str:

@@ -94,7 +94,7 @@ def _header(facts: RunFacts, ledger: RunLedger | None) -> Markup:
         shown.append(("goodput", f"{ledger.time.goodput:.1%}"))
         shown.append(("on the clock", format_quantity(ledger.time.wall_seconds, "seconds")))
         if ledger.usd is not None:
-            shown.append(("cost", f"${ledger.usd:,.2f}"))
+            shown.append(("cost", format_quantity(ledger.usd, "usd")))
         if ledger.kwh is not None:
             shown.append(("kWh at rated power", f"{ledger.kwh:,.3g}"))
     status = "" if ledger is None else f"{ledger.status.lower()} at step {step:,} of {ledger.num_steps:,}"

@@ -105,7 +105,8 @@ def _facts_table(ledger: RunLedger) -> Table:
         counted, planned = ledger.sent.counted / 1e6, ledger.sent.planned / 1e6
         table.add_row("sent", f"{counted:,.2f} MB of deltas by the first worker, {planned:,.2f} planned")
     if ledger.usd is not None and ledger.projected_usd is not None:
-        table.add_row("cost", f"${ledger.usd:,.2f} so far, ${ledger.projected_usd:,.2f} for the whole run")
+        so_far, whole = (format_quantity(amount, "usd") for amount in (ledger.usd, ledger.projected_usd))
+        table.add_row("cost", f"{so_far} so far, {whole} for the whole run")
     if ledger.kwh is not None and ledger.projected_kwh is not None:
         whole = f"{ledger.projected_kwh:,.3g} for the whole run, at the devices' rated power"
         table.add_row("energy", f"{ledger.kwh:,.3g} kWh so far, {whole}")

@@ -82,7 +82,7 @@ class Card:
         return [
             ("stages", str(len(self.stages))),
             ("time", format_quantity(self.seconds, "seconds")),
-            *([("dollars of the trainings", f"${sum(usd):,.2f}")] if usd else []),
+            *([("dollars of the trainings", format_quantity(sum(usd), "usd"))] if usd else []),
             *([("energy of the trainings, at most", format_kwh(sum(kwh)))] if kwh else []),
         ]
 
@@ -164,7 +164,7 @@ def _row(stage: CardStage) -> list[str]:
         _time(stage),
         format_quantity(account.tokens),
         f"{account.goodput:.0%}",
-        "" if account.usd is None else f"${account.usd:,.2f}",
+        "" if account.usd is None else format_quantity(account.usd, "usd"),
         "" if account.kwh is None else format_ratio(account.kwh),
     ]
 

@@ -74,7 +74,7 @@ def _took(facts: RunFacts) -> Text:
     if facts.mfu_palm is not None:
         said.append(f"MFU {facts.mfu_palm:.1%} ({facts.mfu_by})")
     if facts.usd is not None:
-        said.append(f"${facts.usd:,.2f}")
+        said.append(format_quantity(facts.usd, "usd"))
     if facts.skipped_steps:
         said.append(f"{format_count(facts.skipped_steps, 'step')} skipped as spikes")
     return Text(", ".join(said))

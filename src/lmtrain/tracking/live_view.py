@@ -144,12 +144,19 @@ def _numbers(now: Snapshot) -> Numbers:
 
 def _spent(now: Snapshot) -> list[tuple[str, str]]:
     """Name the known dollars and energy so far and of the whole run."""
-    amounts = (("cost", "${:,.2f}", now.usd, now.projected_usd), ("energy", "{:,.3g} kWh", now.kwh, now.projected_kwh))
+    amounts = (
+        ("cost", _dollars, now.usd, now.projected_usd),
+        ("energy", "{:,.3g} kWh".format, now.kwh, now.projected_kwh),
+    )
     return [
-        (name, pattern.format(so_far) + ("" if whole is None else f" of about {pattern.format(whole)}"))
-        for name, pattern, so_far, whole in amounts
+        (name, shown(so_far) + ("" if whole is None else f" of about {shown(whole)}"))
+        for name, shown, so_far, whole in amounts
         if so_far is not None
     ]
+
+
+def _dollars(amount: float) -> str:
+    return format_quantity(amount, "usd")
 
 
 def _other_time(now: Snapshot) -> str:

@@ -52,7 +52,7 @@ def test_a_budget_of_time_is_spent_by_all_attempts_together(earlier_seconds: flo
         plan=SimpleNamespace(horizon=horizon),
         folder=Path("runs/cat"),
         is_main_process=False,
-        earlier_seconds=earlier_seconds,
+        earlier_seconds_of_budget=earlier_seconds,
     )
     facts = CheckpointFacts(path=Path("runs/cat/checkpoints/step_40"), step=40, tokens=4000, identity={}, metrics={})
     assert is_done(SimpleNamespace(context=context), facts) is is_spent

@@ -28,6 +28,23 @@ def test_what_is_not_known_says_so_and_is_no_zero():
     assert "GB" not in text
 
 
+def test_the_end_of_a_budget_of_hours_is_not_told_where_no_speed_is_known():
+    end = horizon(Budget(hours=2), tokens_per_step=240, num_active_parameters=MILLION, flops_per_token=FLOPS.palm)
+    unknown = replace(PLAN, horizon=end, epoch_tokens=1_000)
+    text = text_of(unknown, Advice((), is_possible=True), title="small")
+    assert "tokens            not known: budget.hours ends it, and no speed is known" in text
+    assert not any(
+        word in text for word in ("the run", "tokens/parameter", "epochs", "compute-optimal", "100,000 steps")
+    )
+    both = horizon(
+        Budget(hours=2, steps=40), tokens_per_step=240, num_active_parameters=MILLION, flops_per_token=FLOPS.palm
+    )
+    text = text_of(replace(unknown, horizon=both), Advice((), is_possible=True), title="small")
+    assert "in 40 steps, as budget.steps says, unless budget.hours ends it before" in " ".join(text.split())
+    known = replace(unknown, speed=Speed(step_seconds=1.0, mfu_palm=0.4, source="measured"))
+    assert "compute-optimal" in text_of(known, Advice((), is_possible=True), title="small")
+
+
 def test_a_stage_s_memory_says_what_it_counts():
     memory = device_memory(SETTING.facts.parameters, precision=SETTING.precision, optimizer=SETTING.optimizer)
     plan = replace(PLAN, memory=memory)

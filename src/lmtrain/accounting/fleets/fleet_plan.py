@@ -14,7 +14,7 @@ from lmtrain.accounting.fleets.fleet import (
     solve,
 )
 from lmtrain.accounting.machine.hardware import Device
-from lmtrain.accounting.quantities import format_at_most, format_count
+from lmtrain.accounting.quantities import format_at_most, format_count, format_quantity
 from lmtrain.accounting.scaling_laws.compute_optimal import TradeOff, trade_off
 
 # Weights, gradients and two moments in fp32, before activations: AdamW, in fp32 or under autocast.
@@ -133,9 +133,8 @@ class FleetPlan:
         usd, allowed = self.run.usd, self.allowed_usd
         if usd is None or allowed is None or usd <= allowed * (1 + TOLERANCE):
             return None
-        return (
-            f"does not finish: it costs ${usd:,.2f} of ${allowed:,.2f}; that pays for {self._less_work(allowed / usd)}"
-        )
+        costs, budget = (format_quantity(amount, "usd") for amount in (usd, allowed))
+        return f"does not finish: it costs {costs} of {budget}; that pays for {self._less_work(allowed / usd)}"
 
     def _holds_too_long(self) -> str | None:
         held, allowed = self.run.device_hours, self.allowed_device_hours

@@ -85,6 +85,11 @@ class Plan:
     is_from_scratch: bool = True
 
     @property
+    def knows_its_end(self) -> bool:
+        """Tell whether the last step is more than a stand-in: a budget of time has one only at a known speed."""
+        return self.speed is not None or not self.horizon.is_of_time
+
+    @property
     def epochs(self) -> float | None:
         """Return how many times the run reads its training rows."""
         return None if self.epoch_tokens is None else self.horizon.tokens / self.epoch_tokens

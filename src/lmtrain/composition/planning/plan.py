@@ -58,8 +58,11 @@ class PlannedRun:
     config: RunConfig
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain values."""
-        return self.plan.to_json() | {"advice": list(self.advice.lines), "ok": self.advice.is_possible}
+        """Return plain values; of a run of an unknown end, null for its steps, tokens, epochs and FLOPs."""
+        told = self.plan.to_json()
+        if not self.plan.knows_its_end:
+            told["horizon"] |= dict.fromkeys(("steps", "tokens", "epochs", "flops"))
+        return told | {"advice": list(self.advice.lines), "ok": self.advice.is_possible}
 
 
 def planned_runs(words: list[str], *, check: Callable[[RunConfig], object] = lambda _: None) -> list[PlannedRun]:
@@ -161,7 +164,7 @@ def plan_on_paper(config: RunConfig, setting: PlannedSetting, facts: ModelFacts)
 
 def with_time_of_evaluation(plan: Plan) -> Plan:
     """Take the passes over held-out text out of a budget of time, in the place of steps."""
-    if plan.horizon.limited_by in ("hours", "usd") and plan.speed is not None:
+    if plan.horizon.is_of_time and plan.speed is not None:
         steps = plan.horizon.steps - math.ceil(plan.evaluation_seconds / plan.speed.step_seconds)
         plan = replace(plan, horizon=plan.horizon.ending_at(max(1, steps)))
     return plan

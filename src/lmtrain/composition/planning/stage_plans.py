@@ -106,7 +106,7 @@ class PlannedTraining:
         most = plan.horizon.steps * kept.checkpoint_bytes if kept else 0
         return self.priced(
             StagePlan(
-                tokens=plan.horizon.tokens,
+                tokens=plan.horizon.tokens if plan.knows_its_end else None,
                 seconds=seconds,
                 disk_bytes=min(kept.kept_bytes, most) if kept else None,
                 kept_bytes=min(kept.kept_bytes - kept.checkpoint_bytes, most) if kept else None,

@@ -1,5 +1,6 @@
 """A solved fleet as text: every term with its unit, the computed ones marked."""
 
+import math
 from collections.abc import Callable
 from typing import Final
 
@@ -9,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from lmtrain.accounting.cluster import ASSUMED_MFU
-from lmtrain.accounting.fleets.fleet import FleetRun
+from lmtrain.accounting.fleets.fleet import TOLERANCE, FleetRun
 from lmtrain.accounting.fleets.fleet_plan import FleetPlan
 from lmtrain.accounting.quantities import format_at_most, format_count, format_kwh, format_quantity, format_ratio
 from lmtrain.accounting.scaling_laws.compute_optimal import ratio_words, trade_off_lines
@@ -24,7 +25,7 @@ MOVING: Final[dict[str, Callable[[FleetRun], str]]] = {
     "num_devices": lambda run: f"{run.num_devices:,.0f} devices",
     "hours": lambda run: f"{format_ratio((run.hours or 0) / 24)} days",
     "device_hours": lambda run: f"{run.device_hours or 0:,.0f} device hours",
-    "usd": lambda run: f"${run.usd or 0:,.2f}",
+    "usd": lambda run: format_quantity(run.usd or 0, "usd"),
 }
 
 
@@ -74,7 +75,7 @@ def _over_mfu(plan: FleetPlan) -> list[RenderableType]:
 
 
 def _terms(plan: FleetPlan) -> Rows:
-    run = plan.run
+    run, hours, held = plan.run, plan.allowed_hours, plan.allowed_device_hours
     tokens = run.tokens or 0
     ratio = ratio_words(tokens, num_parameters=plan.num_parameters, num_active_parameters=plan.num_active_parameters)
     formula = (
@@ -92,8 +93,8 @@ def _terms(plan: FleetPlan) -> Rows:
         ("FLOPs", f"{plan.flops:.4e} ({formula})", "flops"),
         ("devices", f"{_devices(run)} x {run.peak_flops / 1e12:,.1f} TFLOP/s ({plan.peak_source})", "num_devices"),
         ("MFU", f"{run.mfu:.1%}{_mfu_source(plan)}", "mfu"),
-        ("time", _time(run), "hours"),
-        ("device hours", f"{run.device_hours or 0:,.0f}", "device_hours"),
+        ("time", f"{_time(run)}{_limit(hours, run.hours, unit=' hours')}", "hours"),
+        ("device hours", f"{run.device_hours or 0:,.0f}{_limit(held, run.device_hours)}", "device_hours"),
         ("cost", _cost(plan), "" if run.usd is None else "usd"),
     ]
 
@@ -116,6 +117,15 @@ def _time(run: FleetRun) -> str:
     return f"{format_ratio(run.hours / 24)} days, {format_ratio(run.hours)} hours"
 
 
+def _limit(
+    allowed: float | None, found: float | None, *, unit: str = "", as_text: Callable[[float], str] = format_ratio
+) -> str:
+    """Name a given limit where the run's own amount is another."""
+    if allowed is None or found is None or math.isclose(allowed, found, rel_tol=TOLERANCE):
+        return ""
+    return f"; the limit is {as_text(allowed)}{unit}"
+
+
 def _exact(plan: FleetPlan) -> str:
     return f" ({plan.num_parameters:,.0f})" if plan.model else ""
 
@@ -123,7 +133,9 @@ def _exact(plan: FleetPlan) -> str:
 def _cost(plan: FleetPlan) -> str:
     if plan.run.usd is None:
         return "set fleet.usd_per_gpu_hour"
-    return f"${plan.run.usd:,.2f} at ${plan.run.usd_per_gpu_hour:,.2f} a device and hour"
+    price = format_quantity(plan.run.usd_per_gpu_hour or 0, "usd")
+    limit = _limit(plan.allowed_usd, plan.run.usd, as_text=lambda amount: format_quantity(amount, "usd"))
+    return f"{format_quantity(plan.run.usd, 'usd')} at {price} a device and hour{limit}"
 
 
 def _consequences(plan: FleetPlan) -> Rows:

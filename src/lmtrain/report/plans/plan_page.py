@@ -46,7 +46,7 @@ def page(plan: Plan, advice: Advice, *, title: str) -> RenderableType:
         ("Memory of one device at the peak of a step", _memory(plan)),
         ("Time and money", _time(plan)),
         (_scaling_heading(plan), plan.scaling.rows() if plan.scaling else []),
-        ("The same FLOPs otherwise", _otherwise(plan) if plan.is_from_scratch else []),
+        ("The same FLOPs otherwise", _otherwise(plan) if plan.is_from_scratch and plan.knows_its_end else []),
     ]
     parts: list[RenderableType] = [Rule(Text(title, style="bold"), style="dim cyan")]
     for heading, rows in sections:
@@ -82,21 +82,18 @@ def _model(plan: Plan) -> Rows:
 
 
 def _run(plan: Plan) -> Rows:
-    batch, run = plan.batch, plan.horizon
+    batch = plan.batch
     rows = [
-        (
-            "tokens",
-            f"{format_quantity(run.tokens)} in {format_count(run.steps, 'step')}, as budget.{run.limited_by} says",
-        ),
+        ("tokens", _whole_run(plan)),
         ("tokens a step", f"{batch.tokens_per_step:,} = {_product(plan)}"),
         *_short_context(batch.context_tokens, plan.most_context_tokens),
-        *([("tokens/parameter", _ratio(plan))] if plan.is_from_scratch else []),
+        *([("tokens/parameter", _ratio(plan))] if plan.is_from_scratch and plan.knows_its_end else []),
     ]
-    if plan.epochs is not None:
+    if plan.epochs is not None and plan.knows_its_end:
         rows.append(("epochs", _epochs(plan.epochs, plan.epoch_tokens or 0)))
     if plan.awaits_data is not None:
         rows.append(("data", plan.awaits_data))
-    if plan.source_epochs:
+    if plan.source_epochs and plan.knows_its_end:
         rows.append(
             (
                 "of each source",
@@ -104,6 +101,15 @@ def _run(plan: Plan) -> Rows:
             )
         )
     return rows
+
+
+def _whole_run(plan: Plan) -> str:
+    """State a run's tokens and steps: at most, where a budget of time may end it and no speed is known."""
+    run = plan.horizon
+    if not plan.knows_its_end:
+        return f"not known: budget.{run.limited_by} ends it, and no speed is known"
+    whole = f"{format_quantity(run.tokens)} in {format_count(run.steps, 'step')}, as budget.{run.limited_by} says"
+    return whole if run.time_limit is None or plan.speed else f"{whole}, unless budget.{run.time_limit} ends it before"
 
 
 def _ratio(plan: Plan) -> str:
@@ -146,7 +152,7 @@ def _flops(plan: Plan) -> Rows:
     return [
         *([] if plan.seen_tokens is None else [("attention over", seen)]),
         ("a token", f"{per_token.palm:.4e} (PaLM), {per_token.causal:.4e} (causal), {per_token.six_n:.4e} (6N)"),
-        ("the run", f"{plan.horizon.flops:.4e} (PaLM)"),
+        *([("the run", f"{plan.horizon.flops:.4e} (PaLM)")] if plan.knows_its_end else []),
         *([] if plan.generation is None else [("writing answers", _writing(plan))]),
     ]
 
@@ -187,7 +193,7 @@ def _time(plan: Plan) -> Rows:
     ]
     if plan.communication is not None and plan.communication.total_bytes:
         rows.append(("sent a step", _sent(plan)))
-    price = "set cluster.usd_per_gpu_hour" if plan.usd is None else f"${plan.usd:,.2f}"
+    price = "set cluster.usd_per_gpu_hour" if plan.usd is None else format_quantity(plan.usd, "usd")
     rows.append(("cost", price))
     if plan.kwh is not None:
         rows.append(("energy", f"at most {format_kwh(plan.kwh)} by the devices' rated power"))

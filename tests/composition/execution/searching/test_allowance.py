@@ -29,7 +29,7 @@ def test_a_reached_limit_is_told_with_the_spent_and_the_next_one_s_dollars() -> 
     sweep = SweepFile(name="s", kind="search", metric="m", fingerprint="f", command="c", trials=done)
     assert not allowance.has_room(sweep, num_running=0)
     assert allowance.room_line(sweep) == (
-        "sweep.max_usd=0.01 has no room for another trial of about 6.3s, $0.0035: 13s, $0.007 are spent"
+        "sweep.max_usd=0.01 has no room for another trial of about 6.3s, $0.0035: 13s, $0.0070 are spent"
     )
 
 

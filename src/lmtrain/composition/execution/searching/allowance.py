@@ -104,7 +104,7 @@ class Allowance:
         shown = f"{runs}, about {format_quantity(of_trial, 'seconds')} each {source}: {clock}"
         if self.usd_per_hour:
             usd = num_trials * of_trial / SECONDS_PER_HOUR * self.usd_per_hour
-            shown += f", {_dollars(usd)}"
+            shown += f", {format_quantity(usd, 'usd')}"
         if self.most_seconds is None or num_trials * of_trial <= self.most_seconds:
             return shown
         fitting = int(self.most_seconds / of_trial)
@@ -124,8 +124,4 @@ class Allowance:
         shown = format_quantity(round(seconds, 1), "seconds")
         if not self.usd_per_hour:
             return shown
-        return f"{shown}, {_dollars(seconds / SECONDS_PER_HOUR * self.usd_per_hour)}"
-
-
-def _dollars(usd: float) -> str:
-    return format_quantity(usd, "usd") if usd >= 1 else f"${usd:.2g}"
+        return f"{shown}, {format_quantity(seconds / SECONDS_PER_HOUR * self.usd_per_hour, 'usd')}"
