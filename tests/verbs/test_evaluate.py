@@ -117,9 +117,10 @@ def test_chat_tasks_and_those_of_lm_eval_are_scored_and_kept(
     *_, last = read_points(run / "metrics.jsonl")
     assert set(names) <= set(last.metrics)
     assert evaluate([str(run), "--chat", str(copies), "--tasks", "mmlu"]) == 0
-    printed = capsys.readouterr().out.splitlines()
-    assert printed[-2] == "  ChatCORE has 6 tasks."
-    assert max(map(len, printed[:-1])) <= 80
+    *printed, ended, renamed = capsys.readouterr().out.splitlines()
+    assert printed[-1] == "  ChatCORE has 6 tasks."
+    assert max(map(len, printed)) <= 80
+    assert (ended.partition(" ")[0], renamed.split()[1]) == ("Kept", "chat/mmlu_2:"), "all of its items, not two"
 
 
 def test_answers_are_scored_by_kind(imported: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

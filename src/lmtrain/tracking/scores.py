@@ -1,7 +1,9 @@
 """Keep an evaluation's scores with their run: in its folder, its curves, and its run in MLflow."""
 
+import itertools
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,21 +17,43 @@ from lmtrain.tracking.settled_status import settled_status
 
 FOLDER = "evaluation"
 SCORED_AT = "scored_at"  # seconds since 1970, beside each kept score
+OF_WHAT = ("sha256", "data", "context_tokens", "tasks", "settings")  # of a score: what was scored, and how
 
 
-def keep_scores(run: Path, *, step: int, tokens: int, scores: Mapping[str, Any]) -> str | None:
-    """Add scores of a checkpoint to its run; return a line where MLflow could not be told.
+@dataclass(frozen=True)
+class Kept:
+    """The names of kept scores where they differ from their metrics', and a line where MLflow could not be told."""
+
+    names: Mapping[str, str]
+    problem: str | None
+
+
+def keep_scores(run: Path, *, step: int, tokens: int, scores: Mapping[str, Any]) -> Kept:
+    """Add scores of a checkpoint to its run.
 
     `scores` are objects with a `score` each, under their metrics' names; they join those kept for this step before,
-    each with its time.
+    each with its time. One of the same name replaces that before it where both are of the same thing, and else has a
+    number in its name.
     """
     file, now = scores_file(run, step), time.time()
     file.parent.mkdir(exist_ok=True)
-    write_json(file, {**read_json(file), **{name: {**one, SCORED_AT: now} for name, one in scores.items()}})
+    kept: dict[str, Any] = read_json(file)
+    names = {name: _free_name(kept, name, one) for name, one in scores.items()}
+    write_json(file, {**kept, **{names[name]: {**one, SCORED_AT: now} for name, one in scores.items()}})
     log = RunLog(run)
-    log.extend([Point(now, step, tokens, {name: float(one["score"]) for name, one in scores.items()})])
+    log.extend([Point(now, step, tokens, {names[name]: float(one["score"]) for name, one in scores.items()})])
     log.close()
-    return tell_mlflow(run)
+    return Kept({name: given for name, given in names.items() if given != name}, tell_mlflow(run))
+
+
+def _free_name(kept: Mapping[str, Any], name: str, score: Mapping[str, Any]) -> str:
+    """Return a name that no kept score of another thing has."""
+    names = itertools.chain([name], (f"{name}_{number}" for number in itertools.count(2)))
+    return next(one for one in names if _is_of_the_same(kept.get(one, {}), score))
+
+
+def _is_of_the_same(before: Mapping[str, Any], score: Mapping[str, Any]) -> bool:
+    return all(before[key] == score[key] for key in OF_WHAT if key in before and key in score)
 
 
 def tell_mlflow(run: Path) -> str | None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from lmtrain.composition.command_line.flag_parser import UNKNOWN
 from lmtrain.errors import EXIT_DONE, ConfigurationError
-from lmtrain.verbs.evaluating.flags import evaluation_parser, require_flags
+from lmtrain.verbs.evaluating.flags import evaluation_parser, require_flags, settings_of
 from lmtrain.verbs.evaluating.input import read_input
 from lmtrain.verbs.model_flags import read_model, require_model
 
@@ -36,7 +36,10 @@ def evaluate(words: list[str], *, program: str = "lmtrain evaluate") -> int:
     loaded = read_model(asked)
     from lmtrain.verbs.evaluating.scores import scores_of
 
-    scores = {_named(name, asked.weights): score for name, score in scores_of(asked, loaded, wanted)}
+    scores = {
+        _named(name, asked.weights): {**score, "settings": settings_of(asked, name)}
+        for name, score in scores_of(asked, loaded, wanted)
+    }
     if asked.json:
         print(json.dumps({"model": loaded.name, "scores": scores}))
     _keep(loaded, scores, is_silent=asked.json)
@@ -66,8 +69,10 @@ def _keep(loaded: "LoadedModel", scores: Mapping[str, dict[str, Any]], *, is_sil
         return
     from lmtrain.tracking.scores import keep_scores, scores_file
 
-    problem = keep_scores(origin.run, step=origin.step, tokens=origin.tokens, scores=scores)
+    kept = keep_scores(origin.run, step=origin.step, tokens=origin.tokens, scores=scores)
     if not is_silent:
         print(f"Kept in {scores_file(origin.run, origin.step)}")
-    if problem:
-        print(problem, file=sys.stderr)
+        for name, given in kept.names.items():
+            print(f"as {given}: {name} there is of another text or of other settings")
+    if kept.problem:
+        print(kept.problem, file=sys.stderr)

@@ -3,7 +3,7 @@
 import argparse
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from lmtrain.composition.command_line.flag_parser import FlagParser
 from lmtrain.errors import ConfigurationError
@@ -23,6 +23,20 @@ BELONGS: Final = (
     ("chat_template", ("lm_eval",), "--lm-eval TASKS"),
     ("num_new_tokens", ("answers", "made", "chat", "lm_eval"), "--answers, --made, --chat or --lm-eval"),
 )
+
+# The settings of a kind of score, by the first word of its name.
+SETTINGS: Final[dict[str, tuple[str, ...]]] = {
+    "evaluation": ("precision",),
+    "core": ("precision", "max_items"),
+    "chat": ("precision", "max_items", "num_new_tokens"),
+    "lm_eval": ("precision", "max_items", "num_new_tokens", "num_shots", "chat_template"),
+    "answers": ("precision", "num_new_tokens"),
+}
+
+
+def settings_of(asked: argparse.Namespace, name: str) -> dict[str, Any]:
+    """Return the settings of a score: the flags beside its model and its text."""
+    return {flag: getattr(asked, flag) for flag in SETTINGS[name.partition("/")[0]]}
 
 
 def require_flags(asked: argparse.Namespace) -> None:

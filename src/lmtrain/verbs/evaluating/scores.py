@@ -1,13 +1,14 @@
 """The scores of `lmtrain evaluate`, one by one, each printed as it comes."""
 
 import argparse
+import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import torch
 
-from lmtrain.composition.stored_runs.held_out_text import score_split, score_text
+from lmtrain.composition.stored_runs.held_out_text import context_of, score_split, score_text
 from lmtrain.evaluation.answer_scores import ALL, Answered, Question, score_answers
 from lmtrain.evaluation.chat_tasks.chat_core import ChatTask
 from lmtrain.evaluation.chat_tasks.chat_score import score_task
@@ -65,18 +66,23 @@ def scores_of(asked: argparse.Namespace, loaded: LoadedModel, wanted: Evaluation
 
 def _text_scores(asked: argparse.Namespace, loaded: LoadedModel, wanted: EvaluationInput, say: Say) -> Iterator[Named]:
     sizes = {"context_tokens": asked.context_tokens, "batch_tokens": asked.batch_tokens}
+    context = {"context_tokens": context_of(loaded, asked.context_tokens)} if wanted.dataset or wanted.texts else {}
     if (dataset := wanted.dataset) is not None:
         split = asked.split or ("test" if "test" in dataset.splits else "validation")
         score = score_split(loaded, dataset, split, allowed=asked.allow_target, **sizes)
         scored = dataset.split(split)
         of_turns = scored.text_bytes if scored.has_loss_mask else None
         say(bits_line(f"{split} split of {dataset.folder}", score.total, score.standard_error, of_turns=of_turns))
-        facts = {"data": dataset.manifest.fingerprint, "split_bytes": scored.text_bytes}
+        facts = {"data": dataset.manifest.fingerprint, "split_bytes": scored.text_bytes, **context}
         yield f"evaluation/{split}/bits_per_byte", {**_bits(score), **facts, "is_assistant": scored.has_loss_mask}
     for key, (name, text) in zip(text_keys([name for name, _ in wanted.texts]), wanted.texts, strict=True):
         score = score_text(loaded, text, **sizes)
         say(bits_line(name, score.total, score.standard_error))
-        yield f"evaluation/{key}/bits_per_byte", {**_bits(score), "text": name}
+        yield f"evaluation/{key}/bits_per_byte", {**_bits(score), "text": name, "sha256": _sha256(text), **context}
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def text_keys(names: Sequence[str]) -> list[str]:
@@ -119,8 +125,7 @@ def _chat_scores(
     if of_core.tasks:
         for line in chat_lines(of_core):
             say(line)
-        facts = {"standard_error": of_core.standard_error, "num_tasks": len(of_core.tasks)}
-        yield _mean_name("chat", asked, of_core), {"score": of_core.core, **facts}
+        yield _mean_name("chat", asked, of_core), _mean_facts(of_core)
 
 
 def _harness_scores(asked: argparse.Namespace, loaded: LoadedModel, tasks: HarnessTasks, say: Say) -> Iterator[Named]:
@@ -154,8 +159,12 @@ def _core_scores(
         say(line)
     for task in core.tasks:
         yield f"core/{task.label}", _task_facts(task)
-    facts = {"standard_error": core.standard_error, "num_tasks": len(core.tasks)}
-    yield _mean_name("core", asked, core), {"score": core.core, **facts}
+    yield _mean_name("core", asked, core), _mean_facts(core)
+
+
+def _mean_facts(core: CoreScore) -> dict[str, Any]:
+    tasks = sorted(task.label for task in core.tasks)
+    return {"score": core.core, "standard_error": core.standard_error, "num_tasks": len(tasks), "tasks": tasks}
 
 
 def _mean_name(group: str, asked: argparse.Namespace, core: CoreScore) -> str:
@@ -175,6 +184,7 @@ def _answer_scores(
         place = next(place for place, one in enumerate(asked) if score.kind in (one.kind, ALL))
         said = [{"asked": asked[place].messages[-1]["content"], "said": answered[place].text}]
         facts: dict[str, Any] = {"guess": score.guess, "ended": score.ended, "num_items": score.num_items}
+        facts["sha256"] = _sha256(repr([(one.messages, one.answer) for one in asked]))
         facts["samples"] = said if score.kind != ALL else []
         yield f"answers/{score.kind}", {"score": score.accuracy, "standard_error": score.standard_error, **facts}
 
