@@ -39,10 +39,17 @@ def test_under_a_budget_of_time_the_plan_ends_where_the_run_did(make_run):
     run = make_run(steps=100)
     run.context.last_step.seconds = 3600.0
 
-    def finish(_):
-        run.context.last_step.steps = 3  # as the budget of time would
+    def estimate(steps):
+        def change(_):
+            run.context.last_step.steps = steps  # as the budget of time would
 
-    run.fit(RunManifest(context=run.context), AtStep(2, finish), TokenBudget(context=run.context))
+        return change
+
+    seen = []
+    read = AtStep(3, lambda _: seen.append(json.loads((run.context.folder / "plan.json").read_text())["horizon"]))
+    manifest = RunManifest(context=run.context)
+    run.fit(AtStep(2, estimate(40)), AtStep(3, estimate(3)), manifest, read, TokenBudget(context=run.context))
+    assert seen[0]["steps"] == 3, "a run under way does not tell of its first estimate"
     horizon = json.loads((run.context.folder / "plan.json").read_text())["horizon"]
     assert horizon["steps"] == 3
     assert horizon["tokens"] == 3 * run.context.plan.batch.tokens_per_step

@@ -71,6 +71,13 @@ def test_time_of_earlier_attempts_counts(make_run):
     assert trainer.global_step <= 40 / STEP_SECONDS + 1
 
 
+def test_the_last_validation_and_save_are_within_the_budget(make_run):
+    run = timed(make_run, 100.0)
+    run.context.events.last_pauses.update(validation=20.0, text_samples=5.0, checkpoint=5.0, first_step=50.0)
+    trainer, _ = train(run)
+    assert 70 / STEP_SECONDS - 1 <= trainer.global_step <= 70 / STEP_SECONDS + 1
+
+
 def test_dollars_of_an_attempt_on_two_devices_count_twice_the_time_of_one(make_run):
     run = timed(make_run, 10_000.0)
     plan = replace(run.context.plan, horizon=replace(run.context.plan.horizon, time_limit="usd"))

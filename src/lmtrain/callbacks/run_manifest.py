@@ -1,14 +1,15 @@
 """Keep a run's plan, data and machine beside its results."""
 
+import contextlib
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import lightning.pytorch as pl
 import torch
 from typing_extensions import override
 
-from lmtrain.errors import ConfigurationError
+from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.tokenizers.base import TOKENIZER_FILE
 from lmtrain.tokenizers.loading import load_tokenizer
 from lmtrain.tracking.atomic_files import write_json
@@ -16,17 +17,20 @@ from lmtrain.tracking.redacting.redaction import redact
 from lmtrain.tracking.run_folder import DATA_OF_ATTEMPT, RunFolder
 from lmtrain.training.context import RunContext
 
+ESTIMATE_TOLERANCE: Final = 0.05  # of the last step: plan.json is written anew beyond it
+
 
 class RunManifest(pl.Callback):
     """Write plan.json, dataset.json and tokenizer/ of a run, data.json and devices.json of its newest attempt.
 
-    Under a budget of time the plan's horizon begins as an estimate: at the end plan.json has the last step as it is
-    known then.
+    Under a budget of time the plan's last step begins as an estimate: plan.json follows it in changes of a twentieth,
+    and has the true one at the end.
     """
 
     def __init__(self, *, context: RunContext) -> None:
         super().__init__()
         self._context = context
+        self._written_steps = 0
 
     @override
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -42,6 +46,15 @@ class RunManifest(pl.Callback):
         write_json(folder / "dataset.json", redact(dataset.manifest.to_json()))
         write_json(attempt / DATA_OF_ATTEMPT, data | {"fingerprint": dataset.manifest.fingerprint})
         write_json(attempt / "devices.json", describe_devices(trainer))
+
+    @override
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        steps = self._context.last_step.steps
+        if self._context.is_main_process and abs(steps - self._written_steps) > ESTIMATE_TOLERANCE * steps:
+            with contextlib.suppress(EnvironmentProblem):  # a full disk does not end a run between saves
+                self._write_plan()
 
     @override
     def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -66,6 +79,7 @@ class RunManifest(pl.Callback):
     def _write_plan(self) -> None:
         plan, steps = self._context.plan, self._context.last_step.steps
         plan = replace(plan, horizon=plan.horizon.ending_at(steps)) if steps else plan
+        self._written_steps = steps
         write_json(self._context.folder / "plan.json", plan.to_json())
 
 

@@ -14,7 +14,7 @@ import lightning.pytorch as pl
 from typing_extensions import override
 
 from lmtrain.accounting.cluster import MEASURED
-from lmtrain.accounting.observed.time_accounts import seconds_left
+from lmtrain.accounting.observed.time_accounts import Passes, seconds_left
 from lmtrain.accounting.training_plan.utilization import kwh, model_flops_utilization, usd
 from lmtrain.errors import ConfigurationError
 from lmtrain.training.context import RunContext
@@ -143,7 +143,10 @@ class Throughput(pl.Callback):
         """Return dollars and kWh so far and of the whole run, where there is a price or a rated power."""
         context, plan = self._context, self._context.plan
         by_kind = {str(kind): spent for kind, spent in context.events.stopwatch.seconds().items()}
-        left = seconds_left(by_kind, steps_done=step - self._began_at_step, steps_left=context.last_step.steps - step)
+        steps = {"steps_done": step - self._began_at_step, "steps_left": context.last_step.steps - step}
+        left = context.last_step.within(
+            seconds_left(by_kind, **steps, passes=self._passes(step)), spent_seconds=context.spent_seconds()
+        )
         so_far = context.spent_device_seconds(num_devices)
         device_seconds = {"": so_far, "projected_": so_far + (left or 0.0) * num_devices}
         found: dict[str, float] = {}
@@ -153,6 +156,16 @@ class Throughput(pl.Callback):
             if (watts := plan.device_watts) is not None:
                 found[f"energy/{when}kwh"] = kwh(spent, num_devices=1, device_watts=watts)
         return found
+
+    def _passes(self, step: int) -> Passes | None:
+        """Return the passes over held-out text: of this attempt, and left in the run."""
+        evaluation, num_steps = self._context.plan.evaluation, self._context.last_step.steps
+        if evaluation is None:
+            return None
+        done, earlier = (evaluation.passes_by(at, num_steps=num_steps) for at in (step, self._began_at_step))
+        return Passes(
+            done=done - (earlier if self._began_at_step else 0), left=evaluation.passes_left(step, num_steps=num_steps)
+        )
 
     def _training_seconds(self) -> float:
         return time.monotonic() - self._context.events.paused_seconds

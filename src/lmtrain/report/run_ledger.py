@@ -19,6 +19,7 @@ from lmtrain.report.biggest_lever import biggest_lever
 from lmtrain.report.event_rows import event_rows
 from lmtrain.report.find_runs import OF_RUNS, nearest_run
 from lmtrain.report.run_attempts import READING, OwnSteps, own_steps, read_attempts
+from lmtrain.report.run_end import RunEnd, run_end
 from lmtrain.report.run_speeds import OVER, logged_speed, speeds
 from lmtrain.report.save_pauses import SavePauses, save_pauses
 from lmtrain.report.sent_bytes import SentBytes, sent_bytes
@@ -61,6 +62,7 @@ class RunLedger:
     is_compiled: bool | None = None
     logged_tokens_per_second: float | None = None  # of whole steps, pauses left out
     logged_step: int = 0
+    end: RunEnd | None = None  # with the passes and the budget of time, where they are known
 
     @property
     def step(self) -> int:
@@ -135,7 +137,9 @@ class RunLedger:
 
     @property
     def _seconds_left(self) -> float | None:
-        return self.time.seconds_left(steps_done=self.steps.num, steps_left=self.num_steps - self.step)
+        end = self.end or RunEnd(num_steps=self.num_steps)
+        steps = {"step": self.step, "steps_done": self.steps.num, "num_devices": self.num_devices}
+        return end.seconds_left(self.time, **steps, device_seconds=self.device_seconds)
 
     @property
     def _projected_device_seconds(self) -> float | None:
@@ -241,12 +245,13 @@ def _points(folder: Path) -> list[Point]:
 def _ledger(name: str, status: str, plan: dict[str, Any], attempts: list[Attempt], *, fork: Fork | None) -> RunLedger:
     steps, by_kind = own_steps(plan, attempts, fork), balance(attempts)
     num_devices = plan.get("batch", {}).get("num_ranks", 1)
-    num_steps = plan.get("horizon", {}).get("steps", steps.last)
+    end = run_end(plan, last_step=steps.last)
     return RunLedger(
         name=name,
         status=status,
         steps=steps,
-        num_steps=num_steps,
+        num_steps=end.num_steps,
+        end=end,
         num_devices=num_devices,
         time=by_kind,
         device_seconds=spent(attempts, num_devices=num_devices).device_seconds,
@@ -260,7 +265,7 @@ def _ledger(name: str, status: str, plan: dict[str, Any], attempts: list[Attempt
         single_device_tokens_per_second=plan.get("peak", {}).get("single_device_tokens_per_second"),
         device_watts=plan.get("energy", {}).get("device_watts"),
         is_compiled=plan.get("compiled"),
-        beside_plan=_beside_plan(plan.get("time"), by_kind, steps_done=steps.num, num_steps=num_steps),
+        beside_plan=_beside_plan(plan.get("time"), by_kind, steps_done=steps.num, num_steps=end.num_steps),
     )
 
 

@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 from lmtrain.accounting.observed.time_accounts import (
     LEVERS,
     Attempt,
+    Passes,
     StopwatchReading,
     balance,
     goodput_so_far,
@@ -117,4 +118,7 @@ def test_the_rest_goes_on_at_the_pace_so_far_without_what_comes_once():
     assert seconds_left(spent, steps_done=10, steps_left=30) == pytest.approx(75.0)
     assert seconds_left(spent, steps_done=10, steps_left=-1) == 0.0
     assert seconds_left(spent, steps_done=0, steps_left=30) is None
+    passes = Passes(done=2, left=3)
+    apart = seconds_left({**spent, "evaluation": 8.0}, steps_done=10, steps_left=30, passes=passes)
+    assert apart == pytest.approx(seconds_left({**spent, "evaluation": 0.0}, steps_done=10, steps_left=30) + 12.0)
     assert balance([FIRST]).seconds_left(steps_done=20, steps_left=20) == pytest.approx(47.0)

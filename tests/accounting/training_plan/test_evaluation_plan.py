@@ -19,6 +19,12 @@ def test_there_is_a_pass_before_the_first_step_and_those_that_are_asked_for():
     )
 
 
+def test_passes_are_over_one_by_one():
+    plan = EvaluationPlan(num_passes=5, tokens_per_pass=400)
+    assert [plan.passes_by(step, num_steps=100) for step in (0, 24, 25, 99, 100, 120)] == [1, 1, 2, 4, 5, 5]
+    assert plan.passes_left(99, num_steps=100) == 1
+
+
 def test_a_pass_reads_no_more_than_is_asked_for_nor_than_the_run_trains_on():
     short = evaluation_plan(passes(max_tokens=150), **SIZES | {"held_out": [400, 100]})
     assert short == EvaluationPlan(num_passes=2, tokens_per_pass=250)

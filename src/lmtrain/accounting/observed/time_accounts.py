@@ -11,6 +11,7 @@ COMPUTE: Final = "compute"
 # The cost of a step; set-up, compilation, evaluation, checkpoints and logging are apart.
 STEP_KINDS: Final = (COMPUTE, "data_wait", "communication", "host_overhead")
 WORK_KINDS: Final = (*STEP_KINDS, "generation")  # with the answers that a step learns from
+EVALUATION: Final = "evaluation"
 ONCE: Final = ("setup", "compile", LOST)  # paid once, not again by the rest of a run
 
 # The key is one that scripts read; to people, "preempted" is a job evicted by its scheduler.
@@ -35,6 +36,14 @@ LEVERS: Final[dict[str, str]] = {
 def kind_words(kind: str) -> str:
     """Name a kind of time for people."""
     return WORDS.get(kind, kind.replace("_", " "))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Passes:
+    """Passes over held-out text: so many are done in some time, so many are left in the run."""
+
+    done: int
+    left: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,17 +126,23 @@ class TimeBalance:
         """Return a kind's share of the clock."""
         return self.seconds.get(kind, 0.0) / self.wall_seconds if self.wall_seconds else 0.0
 
-    def seconds_left(self, *, steps_done: int, steps_left: int) -> float | None:
+    def seconds_left(self, *, steps_done: int, steps_left: int, passes: Passes | None = None) -> float | None:
         """Return how long the rest of the run takes at its pace so far; None before its first step."""
-        return seconds_left(self.seconds, steps_done=steps_done, steps_left=steps_left)
+        return seconds_left(self.seconds, steps_done=steps_done, steps_left=steps_left, passes=passes)
 
 
-def seconds_left(spent: Mapping[str, float], *, steps_done: int, steps_left: int) -> float | None:
-    """Return the seconds of more steps at the pace of those done, with all the parts of steps; None: none done."""
+def seconds_left(
+    spent: Mapping[str, float], *, steps_done: int, steps_left: int, passes: Passes | None = None
+) -> float | None:
+    """Return the seconds of more steps at the pace of those done, with all the parts of steps; None: none done.
+
+    Evaluation goes by its `passes`, where they are known: one comes before the first step.
+    """
     if steps_done < 1:
         return None
-    paced = sum(seconds for kind, seconds in spent.items() if kind not in ONCE)
-    return paced / steps_done * max(0, steps_left)
+    apart = ONCE if passes is None else (*ONCE, EVALUATION)
+    paced = sum(seconds for kind, seconds in spent.items() if kind not in apart) / steps_done * max(0, steps_left)
+    return paced if passes is None else paced + spent.get(EVALUATION, 0.0) / max(1, passes.done) * passes.left
 
 
 def balance(attempts: Sequence[Attempt]) -> TimeBalance:

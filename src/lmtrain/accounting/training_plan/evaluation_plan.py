@@ -16,6 +16,14 @@ class EvaluationPlan:
     num_passes: int
     tokens_per_pass: int
 
+    def passes_by(self, step: int, *, num_steps: int) -> int:
+        """Return how many of a run's passes are over after a step, that before the first step with them."""
+        return 1 + (self.num_passes - 1) * min(step, num_steps) // max(1, num_steps)
+
+    def passes_left(self, step: int, *, num_steps: int) -> int:
+        """Return how many come after a step."""
+        return self.num_passes - self.passes_by(step, num_steps=num_steps)
+
     def seconds(self, *, step_seconds: float, tokens_per_step: int) -> float:
         """Return how long they take at the speed of training."""
         return self.num_passes * self.tokens_per_pass * FORWARD_SHARE * step_seconds / tokens_per_step

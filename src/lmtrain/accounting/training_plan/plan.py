@@ -185,6 +185,8 @@ class Plan:
             rate = self.batch.tokens_per_step / self.speed.step_seconds
             hours = {"evaluation_seconds": self.evaluation_seconds, "hours": self.hours, "days": self.hours / 24}
             report["time"] = asdict(self.speed) | {"tokens_per_second": rate} | hours
+        if self.evaluation is not None:
+            report["evaluation"] = asdict(self.evaluation)
         if self.generation is not None:
             report["generation"] = asdict(self.generation) | {"seconds_per_step": self.generation_seconds_per_step}
         return report | self._links_energy_and_checkpoints()

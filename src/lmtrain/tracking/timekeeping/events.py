@@ -37,9 +37,9 @@ class EventLog:
     """Append a rank's spans and marks; they reach the file about once a second and on close.
 
     `paused_for` names the cause of training's present wait (None: nothing) and `paused_at` says since when, on
-    time.monotonic's clock; `paused_seconds` sums all such waits. While torch's profiler records steps `is_profiled`
-    says so: it takes one trace at a time. `stopwatch` has every second of the process since
-    `began` (on the same clock; None is now), and `preemption`, where set, books the time lost to
+    time.monotonic's clock; `paused_seconds` sums all such waits, `last_pauses` has the newest of each name. While
+    torch's profiler records steps `is_profiled` says so: it takes one trace at a time. `stopwatch` has every second of
+    the process since `began` (on the same clock; None is now), and `preemption`, where set, books the time lost to
     other processes by the kernel's counts of `threads`, which were `waited_before` at that moment.
     """
 
@@ -59,6 +59,7 @@ class EventLog:
         self.paused_for: str | None = None
         self.paused_at = 0.0
         self.paused_seconds = 0.0
+        self.last_pauses: dict[str, float] = {}
         self.is_profiled = False
         self.stopwatch = Stopwatch(began=began)
         self.preemption: Preemption | None = Preemption(self.stopwatch, threads=threads, waited_before=waited_before)
@@ -86,8 +87,9 @@ class EventLog:
         finally:
             self._book_preemption()
             self.paused_for = outer
+            self.last_pauses[name] = time.monotonic() - began
             if outer is None:
-                self.paused_seconds += time.monotonic() - began
+                self.paused_seconds += self.last_pauses[name]
 
     def _book_preemption(self) -> None:
         if self.preemption is not None:

@@ -1,0 +1,25 @@
+import pytest
+
+from lmtrain.accounting.observed.time_accounts import TimeBalance
+from lmtrain.report.run_end import run_end
+
+TIME = TimeBalance(seconds={"setup": 5.0, "compute": 10.0, "evaluation": 4.0}, num_attempts=1)
+SPENT = {"step": 10, "steps_done": 10, "device_seconds": 38.0, "num_devices": 2}
+
+
+@pytest.mark.parametrize(
+    ("horizon", "passes", "left"),
+    [
+        ({"steps": 110}, None, 140.0),
+        ({"steps": 110}, 2, 104.0),  # one pass of 4 s is over, one is left
+        ({"steps": 110, "seconds": 49.0, "time_limit": "hours"}, 2, 30.0),
+        ({"steps": 110, "seconds": 10.0, "time_limit": "hours"}, 2, 0.0),
+        ({"steps": 110, "seconds": 39.0, "time_limit": "usd"}, 2, 20.0),
+        ({}, None, 0.0),
+    ],
+)
+def test_a_run_goes_on_for_its_steps_its_passes_and_no_longer_than_its_budget(horizon, passes, left):
+    plan = {"horizon": horizon}
+    if passes is not None:
+        plan["evaluation"] = {"num_passes": passes, "tokens_per_pass": 100}
+    assert run_end(plan, last_step=10).seconds_left(TIME, **SPENT) == pytest.approx(left)
