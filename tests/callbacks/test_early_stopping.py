@@ -84,6 +84,15 @@ def test_its_end_is_said_with_the_best_step(make_run, caplog):
     assert f"Early stopping after step 3: {best}." in caplog.messages
 
 
+def test_each_best_validation_and_the_last_step_are_saved(make_run):
+    run = make_run(steps=6)
+    stopping = EarlyStopping(patience=2, context=run.context)
+    saves = Checkpoint(keep_last=9, context=run.context)
+    validation = Scripted([9, 8, 9, 7, 8, 8, 6], context=run.context)
+    run.fit(TokenBudget(context=run.context), validation, saves, stopping)
+    assert run.saved_steps() == [1, 3, 5]
+
+
 def test_a_resumed_run_counts_on_and_an_ended_one_trains_no_step(make_run):
     run, values = make_run(steps=9), [9, 8, *([8] * 8)]
 

@@ -95,7 +95,8 @@ class Checkpoint(pl.Callback):
         self._behind.poll()
         if self._comes_soon(trainer.global_step):
             self._behind.prepare(trainer, pl_module)
-        if self._interval.is_due(trainer, batch_idx) or self._is_time(trainer, batch_idx):
+        is_best = self._retention.keep_best and self._context.scores.is_new_best(trainer.global_step)
+        if is_best or self._interval.is_due(trainer, batch_idx) or self._is_time(trainer, batch_idx):
             self._save(trainer, pl_module, is_last=trainer.global_step >= self._context.last_step.steps)
 
     @override

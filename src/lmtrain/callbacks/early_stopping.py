@@ -20,8 +20,8 @@ class EarlyStopping(pl.Callback):
     """Stop after `patience` validations in a row without a value lower than the best by more than `min_delta`.
 
     `metric` is one of the validation's, all better when lower; a non-finite value is no better. At `stop_at`
-    or below the run stops at once: the goal is reached. The checkpoint callback saves the last step, and a resumed run
-    counts on from there. Before `validation` in the list it acts one step later.
+    or below the run stops at once: the goal is reached. The checkpoint callback saves each best validation's step and
+    the last one, and a resumed run counts on from there. Before `validation` in the list it acts one step later.
 
     Raises: ConfigurationError for a patience below 1, a negative `min_delta`, an unknown metric.
     """
@@ -48,6 +48,7 @@ class EarlyStopping(pl.Callback):
             )
         self._metric, self._patience, self._min_delta, self._stop_at = metric, patience, min_delta, stop_at
         self._context = context
+        context.scores.keeps_best = True
         self._best, self._best_step, self._passes_since = math.inf, 0, 0
         self._judged_step, self._num_bytes = -1, 0
         self.reason: str | None = None  # why it ended the run; None: it has not
