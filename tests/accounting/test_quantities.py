@@ -8,11 +8,13 @@ from hypothesis import strategies as st
 from lmtrain.accounting.quantities import (
     format_at_most,
     format_count,
+    format_days,
     format_kwh,
     format_quantity,
     format_ratio,
     parse_quantity,
     parse_whole,
+    typed_hours,
     unit_of,
 )
 from lmtrain.errors import ConfigurationError
@@ -102,6 +104,12 @@ def test_a_rate_has_the_unit_of_its_numerator():
     assert unit_of("cluster.usd_per_gpu_hour") == "usd"
     assert unit_of("batch.tokens_per_step") == "count"
     assert unit_of("budget.hours") == "hours"
+
+
+def test_hours_are_written_as_they_are_typed_and_one_day_is_a_day():
+    assert [typed_hours(hours) for hours in (2.5, 0.5, 30 / 3600, 0.3 / 3600)] == ["2.5", "30min", "30s", "0.3s"]
+    assert all(parse_quantity(typed_hours(hours), "budget.hours") == pytest.approx(hours) for hours in (2.5, 0.5, 1e-3))
+    assert [format_days(days) for days in (1, 0.347, 1.02)] == ["1 day", "0.347 days", "1.02 days"]
 
 
 @pytest.mark.parametrize(

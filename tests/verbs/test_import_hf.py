@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from lmtrain.errors import ConfigurationError, DataError
-from lmtrain.verbs.import_hf import import_model
+from lmtrain.verbs.import_hf import context_words, import_model
 from tests.interop.hugging_face import change_config, saved
 
 
@@ -15,7 +15,8 @@ def test_the_command_to_go_on_with_is_printed(tmp_path: Path, capsys: pytest.Cap
     assert import_model(["hf", str(tmp_path / "hf"), str(tmp_path / "my base")]) == 0
     printed = capsys.readouterr()
     (line,) = [line for line in printed.out.splitlines() if "lmtrain train" in line]
-    words = [f"init_from={tmp_path / 'my base'}", "source=files", "source.paths=[my/notes]"]
+    context = ["batch.context_tokens=64", "batch.tokens_per_step=2048"]
+    words = [f"init_from={tmp_path / 'my base'}", *context, "source=files", "source.paths=[my/notes]"]
     assert shlex.split(line)[2:-1] == words, "as a shell reads it"
     assert "qwen3, 40,160 parameters" in printed.out
     assert "config.json: rotate_twice is not known here and not used" in printed.err
@@ -34,7 +35,10 @@ def test_one_json_object_is_printed_where_it_is_asked_for(tmp_path: Path, capsys
     ]
     assert import_model(words) == 0
     told = json.loads(capsys.readouterr().out)
-    assert told["command"] == f"lmtrain train init_from={tmp_path / 'in'}"
+    most = json.loads((tmp_path / "in" / "import.json").read_text())["settings"]["max_context_tokens"]
+    words = f"batch.context_tokens={most} batch.tokens_per_step={2048 // most * most}"
+    assert told["command"] == f"lmtrain train init_from={tmp_path / 'in'} {words}"
+    assert context_words(8192) == []
     assert len(list((tmp_path / "in" / "weights").glob("*.safetensors"))) > 1
 
 

@@ -4,7 +4,7 @@ import math
 from dataclasses import asdict, dataclass, replace
 from typing import Final
 
-from lmtrain.accounting.quantities import Unit, format_quantity
+from lmtrain.accounting.quantities import format_quantity, typed_hours
 from lmtrain.errors import ConfigurationError
 
 # A ratio is a target, not a limit: 20 tokens per parameter is met by 19.9999, and a whole step of a million tokens
@@ -165,8 +165,8 @@ def first_limit_line(budget: Budget, horizon: Horizon) -> str | None:
 
 def limit_words(limits: dict[str, float]) -> dict[str, str]:
     """Return the words for limits, by their names."""
-    hours: dict[str, Unit] = {"hours": "hours"}
-    return {name: f"budget.{name}={format_quantity(value, hours.get(name, 'count'))}" for name, value in limits.items()}
+    shown = {name: typed_hours(value) if name == "hours" else format_quantity(value) for name, value in limits.items()}
+    return {name: f"budget.{name}={value}" for name, value in shown.items()}
 
 
 def _tokens_of_an_epoch(limits: dict[str, float], epoch_tokens: int | None) -> int:

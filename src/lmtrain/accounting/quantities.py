@@ -91,6 +91,19 @@ def _format_dollars(number: float) -> str:
     return f"${number:,.{decimals}f}"
 
 
+def typed_hours(hours: float) -> str:
+    """Write hours as a person types them: 2.5, 30min, 3s."""
+    units = ((1, ""), (60, "min"), (3600, "s"))
+    per_hour, unit = next((each for each in units if hours * each[0] >= 1), units[-1])
+    return f"{hours * per_hour:.6g}{unit}"
+
+
+def format_days(days: float) -> str:
+    """Write days: 1 day, 0.35 days."""
+    number = format_ratio(days)
+    return f"{number} day" if number == "1" else f"{number} days"
+
+
 def format_count(number: float, noun: str, plural: str | None = None) -> str:
     """Write a whole number of things: 1 device, 1,024 devices; `plural` is the noun's where an s does not make it."""
     return f"{number:,.0f} {noun if number == 1 else plural or noun + 's'}"

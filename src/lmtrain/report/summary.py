@@ -14,7 +14,7 @@ from rich.text import Text
 
 from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE
 from lmtrain.accounting.observed.time_accounts import kind_words
-from lmtrain.accounting.quantities import format_count, format_quantity, parse_quantity
+from lmtrain.accounting.quantities import format_count, format_quantity, parse_quantity, typed_hours
 from lmtrain.report.held_out_score import HeldOutScore
 from lmtrain.report.kept_flags import kept_flags
 from lmtrain.report.profile_page import profile_lines
@@ -195,7 +195,9 @@ def _further(facts: RunFacts) -> list[tuple[str, list[str]]]:
 
 
 def _twice(key: str, amount: float) -> str:
-    if key in ("budget.hours", "budget.usd", "budget.epochs"):
+    if key == "budget.hours":
+        return f"{key}={typed_hours(2 * amount)}"
+    if key in ("budget.usd", "budget.epochs"):
         return f"{key}={2 * amount:.4g}"
     short = format_quantity(2 * amount)
     return f"{key}={short if parse_quantity(short) == 2 * amount else f'{2 * amount:.0f}'}"

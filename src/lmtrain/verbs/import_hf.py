@@ -5,10 +5,14 @@ import json
 import shlex
 import sys
 from pathlib import Path
+from typing import Final
 
 from lmtrain.accounting.quantities import format_count, parse_quantity
 from lmtrain.composition.command_line.flag_parser import FlagParser
 from lmtrain.errors import EXIT_DONE
+
+SHORT_CONTEXT: Final = 512  # tokens; real models take more
+STEP_TOKENS: Final = 2048  # of a small run's step
 
 
 def import_model(words: list[str], *, program: str = "lmtrain import") -> int:
@@ -31,7 +35,8 @@ def _model(arguments: argparse.Namespace) -> int:
     import_folder(
         model, arguments.out, max_shard_bytes=int(parse_quantity(arguments.max_shard_bytes, "max_shard_bytes"))
     )
-    command = shlex.join(["lmtrain", "train", f"init_from={arguments.out}"])
+    context = context_words(model.description.settings["max_context_tokens"])
+    command = shlex.join(["lmtrain", "train", f"init_from={arguments.out}", *context])
     if arguments.json:
         print(json.dumps({"folder": str(arguments.out), "parameters": model.num_parameters, "command": command}))
         return EXIT_DONE
@@ -40,6 +45,13 @@ def _model(arguments: argparse.Namespace) -> int:
     )
     print(f"  {command} source=files 'source.paths=[my/notes]' budget.tokens=...")
     return EXIT_DONE
+
+
+def context_words(most: int) -> list[str]:
+    """Return the words for training within a short context: the default may be beyond it, and divides its step."""
+    if most > SHORT_CONTEXT:
+        return []
+    return [f"batch.context_tokens={most}", f"batch.tokens_per_step={most * max(1, STEP_TOKENS // most)}"]
 
 
 def _adapter(arguments: argparse.Namespace) -> int:

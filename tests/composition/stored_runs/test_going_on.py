@@ -49,6 +49,8 @@ def test_nothing_changed_is_not_told(tmp_path: Path) -> None:
 
 def test_settings_that_come_or_go_are_null_on_the_other_side() -> None:
     assert changed_settings({"a": {"x": 1}}, {"a": {"y": "word"}}) == ["a.y null -> word", "a.x 1 -> null"]
+    budgets = ({"budget": {"hours": hours / 3600}} for hours in (15.0, 5400.0))
+    assert changed_settings(*budgets) == ["budget.hours 15s -> 1.5"]
 
 
 def test_changes_are_told_against_the_attempt_that_was_accepted(tmp_path: Path) -> None:

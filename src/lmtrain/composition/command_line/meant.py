@@ -226,6 +226,12 @@ def _refuse_spaces(words: Sequence[str], index: int, last: str) -> None:
     word, following = words[index], words[index + 1 : index + 2]
     if word.endswith("=") and not word.startswith("=") and following and "=" not in following[0]:
         raise MeantWord(f"{word} {following[0]}", NO_SPACE, f"{word}{quoted(following[0])}")
+    if (spaced := re.fullmatch(r"([\w.+@/]+)\s+=\s*(\S.*)", word)) is not None:
+        from lmtrain.composition.command_line.cut_values import in_a_shell, joined_words  # only to refuse
+
+        value, *rest = spaced[2].split()
+        meant = joined_words(f"{spaced[1]}={value}", rest, words) if rest else [f"{spaced[1]}={value}"]
+        raise MeantWord(word, NO_SPACE, in_a_shell(meant))
     if "=" in word or word.startswith("~"):
         return
     if following and following[0].startswith("="):
@@ -236,6 +242,11 @@ def _refuse_spaces(words: Sequence[str], index: int, last: str) -> None:
         _refuse_apart(word, following[0])
     if following and _is_key(word) and "=" not in following[0] and not following[0].startswith("-"):
         raise MeantWord(f"{word} {following[0]}", "a key and its value are one word", f"{word}={quoted(following[0])}")
+    from lmtrain.composition.command_line.bare_options import bare_options  # only to refuse
+
+    bare, meant = bare_options(words[index:], last=last if last == words[index - 1] else "")
+    if bare:
+        raise MeantWord(" ".join(bare), "an option stands behind its group, a value behind its key", " ".join(meant))
     cut = [word, *_until_override(words[index + 1 :])]
     rest = " ".join(cut)
     if "=" in last and last == words[index - 1]:

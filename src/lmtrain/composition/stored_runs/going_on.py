@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from lmtrain.accounting.quantities import format_quantity
+from lmtrain.accounting.quantities import format_quantity, typed_hours, unit_of
 from lmtrain.composition.stored_runs.job import Job, flatten, load_job
 from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.training.checkpointing.checkpoints import CheckpointFacts
@@ -30,8 +30,8 @@ def going_on_line(job: Job, checkpoint: CheckpointFacts) -> str:
 def changed_settings(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """Return each differing setting of two configs, as KEY OLD -> NEW; a missing one is null."""
     old, new = _leaves(before), _leaves(now)
-    keys = [key for key in {**new, **old} if not key.startswith(OF_THE_COMMAND)]
-    return [f"{key} {_shown(old.get(key))} -> {_shown(new.get(key))}" for key in keys if old.get(key) != new.get(key)]
+    differing = [key for key in {**new, **old} if old.get(key) != new.get(key) and not key.startswith(OF_THE_COMMAND)]
+    return [f"{key} {_shown(key, old.get(key))} -> {_shown(key, new.get(key))}" for key in differing]
 
 
 def _writer_of(checkpoint: CheckpointFacts, folder: RunFolder) -> Path | None:
@@ -50,9 +50,11 @@ def _leaves(config: Mapping[str, Any]) -> dict[str, Any]:
     return {key: json.dumps(leaf) if isinstance(leaf, tuple) else leaf for key, leaf in leaves.items()}  # as lists are
 
 
-def _shown(value: Any) -> str:
+def _shown(key: str, value: Any) -> str:
     if value is None:
         return "null"
+    if unit_of(key) == "hours" and isinstance(value, int | float):
+        return typed_hours(value)
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 10_000:
         return format_quantity(value)
     return f"{value:g}" if isinstance(value, float) else str(value)

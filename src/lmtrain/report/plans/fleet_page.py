@@ -12,7 +12,14 @@ from rich.text import Text
 from lmtrain.accounting.cluster import ASSUMED_MFU
 from lmtrain.accounting.fleets.fleet import TOLERANCE, FleetRun
 from lmtrain.accounting.fleets.fleet_plan import FleetPlan
-from lmtrain.accounting.quantities import format_at_most, format_count, format_kwh, format_quantity, format_ratio
+from lmtrain.accounting.quantities import (
+    format_at_most,
+    format_count,
+    format_days,
+    format_kwh,
+    format_quantity,
+    format_ratio,
+)
 from lmtrain.accounting.scaling_laws.compute_optimal import ratio_words, trade_off_lines
 from lmtrain.report.show import plain_text, show
 
@@ -23,7 +30,7 @@ MOVING: Final[dict[str, Callable[[FleetRun], str]]] = {
     "num_parameters": lambda run: f"{format_quantity(run.num_parameters or 0)} parameters",
     "tokens": lambda run: f"{format_quantity(run.tokens or 0)} tokens",
     "num_devices": lambda run: f"{run.num_devices:,.0f} devices",
-    "hours": lambda run: f"{format_ratio((run.hours or 0) / 24)} days",
+    "hours": lambda run: format_days((run.hours or 0) / 24),
     "device_hours": lambda run: f"{run.device_hours or 0:,.0f} device hours",
     "usd": lambda run: format_quantity(run.usd or 0, "usd"),
 }
@@ -114,7 +121,7 @@ def _devices(run: FleetRun) -> str:
 def _time(run: FleetRun) -> str:
     if run.hours is None:
         return "by the devices: fleet.num_devices or fleet.days sets it"
-    return f"{format_ratio(run.hours / 24)} days, {format_ratio(run.hours)} hours"
+    return f"{format_days(run.hours / 24)}, {format_ratio(run.hours)} hours"
 
 
 def _limit(

@@ -5,7 +5,7 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from lmtrain.accounting.quantities import format_count, format_kwh, format_quantity, format_ratio
+from lmtrain.accounting.quantities import format_count, format_days, format_kwh, format_quantity, format_ratio
 from lmtrain.accounting.scaling_laws.compute_optimal import (
     compute_optimum,
     ratio_words,
@@ -228,7 +228,7 @@ def _duration(hours: float) -> str:
     """Return hours and days, below an hour minutes and seconds: 0.00 days tell nothing."""
     if hours < 1:
         return format_quantity(hours * 3600, "seconds")
-    return f"{format_ratio(hours)} hours, {format_ratio(hours / 24)} days"
+    return f"{format_ratio(hours)} hours, {format_days(hours / 24)}"
 
 
 def _utilization(speed: Speed) -> str:
