@@ -4,6 +4,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from lmtrain.accounting.training_plan.evaluation_plan import EvaluationPlan
 from lmtrain.callbacks.throughput import Throughput
 from lmtrain.callbacks.token_budget import TokenBudget
 from lmtrain.training.batches.token_batch import TokenBatch
@@ -131,6 +132,21 @@ def test_dollars_and_energy_of_the_whole_run_are_those_so_far_and_the_rest_at_th
         half, end = run.points(so_far)[2], run.points(so_far)[4]
         assert run.points(whole)[2] > half + 30, "two of four steps are left, and two took 40 s and more"
         assert run.points(whole)[4] == pytest.approx(end), "nothing is left"
+
+
+def test_the_passes_left_are_dollars_of_their_own_and_no_part_of_a_step(make_run, let_pass):
+    run = make_run(steps=40, usd_per_gpu_hour=3600.0)
+    plan = replace(run.context.plan, evaluation=EvaluationPlan(num_passes=3, tokens_per_pass=100))
+    run = replace(run, context=replace(run.context, plan=plan))
+
+    def evaluate(_):
+        with run.context.events.stopwatch.spending("evaluation"):
+            let_pass(1000)
+
+    train(run, AtStep(1, evaluate))
+    left = {step: whole - run.points("cost/usd")[step] for step, whole in run.points("cost/projected_usd").items()}
+    assert 2000 < left[2] < 2500, "two passes, and not 19 times what came before"
+    assert 500 < left[40] < 600, "of two passes, half their time"
 
 
 def test_a_run_without_a_price_has_no_cost(make_run):

@@ -158,14 +158,13 @@ class Throughput(pl.Callback):
         return found
 
     def _passes(self, step: int) -> Passes | None:
-        """Return the passes over held-out text: of this attempt, and left in the run."""
+        """Return the passes over held-out text of this attempt, and those left: one of this very step is to come."""
         evaluation, num_steps = self._context.plan.evaluation, self._context.last_step.steps
         if evaluation is None:
             return None
-        done, earlier = (evaluation.passes_by(at, num_steps=num_steps) for at in (step, self._began_at_step))
-        return Passes(
-            done=done - (earlier if self._began_at_step else 0), left=evaluation.passes_left(step, num_steps=num_steps)
-        )
+        done = evaluation.passes_by(step - 1, num_steps=num_steps)
+        earlier = evaluation.passes_by(self._began_at_step, num_steps=num_steps) if self._began_at_step else 0
+        return Passes(done=max(0, done - earlier), left=evaluation.num_passes - done)
 
     def _training_seconds(self) -> float:
         return time.monotonic() - self._context.events.paused_seconds
