@@ -182,6 +182,13 @@ class Progress(pl.Callback):
                 self._validation, self._validation_bytes = {}, num_bytes
             self._validation[measured.step] = measured.metrics[BITS_PER_BYTE]
 
+    def _seconds_left(self, step: int) -> float | None:
+        """Return the time of the steps left and of the pauses with them; None before there is a pace."""
+        steps = self._context.last_step.steps - step
+        if self._pace is None:
+            return None
+        return self._pace * steps + self._context.pauses_to_come(step) if steps > 0 else 0.0
+
     def _snapshot(self) -> Snapshot:
         """Collect the newest numbers from the run's log."""
         plan, paused_for = self._context.plan, self._context.events.paused_for
@@ -200,7 +207,7 @@ class Progress(pl.Callback):
             lr=values.get("train/lr"),
             tokens_per_second=values.get("speed/tokens_per_second"),
             mfu=values.get("speed/mfu_palm"),
-            seconds_left=None if self._pace is None else self._pace * (self._context.last_step.steps - step),
+            seconds_left=self._seconds_left(step),
             peak_is_known=plan.peak_flops is not None,
             usd=values.get("cost/usd"),
             projected_usd=values.get("cost/projected_usd"),

@@ -63,14 +63,8 @@ class TimeBudget(pl.Callback):
     def _estimate(self, step: int, now: float) -> int:
         first_step, began = self._mark or (step - 1, now)
         seconds_per_step = max((now - began) / (step - first_step), 1e-9)
-        spent_seconds = self._context.spent_seconds() + self._pauses_to_come(step)
+        spent_seconds = self._context.spent_seconds() + self._context.pauses_to_come(step)
         return self._last_step.reestimate(step=step, spent_seconds=spent_seconds, seconds_per_step=seconds_per_step)
-
-    def _pauses_to_come(self, step: int) -> float:
-        """Return the seconds of the validations left, of a sample and of a save, each as long as the newest."""
-        pauses, evaluation = self._context.events.last_pauses, self._context.plan.evaluation
-        passes = 1 if evaluation is None else evaluation.passes_left(step, num_steps=self._last_step.steps)
-        return passes * pauses.get("validation", 0.0) + pauses.get("text_samples", 0.0) + pauses.get("checkpoint", 0.0)
 
     def _follow(self, trainer: pl.Trainer, module: pl.LightningModule, steps: int) -> None:
         assert isinstance(module, CausalLMModule)

@@ -22,7 +22,7 @@ BARS: Final = "▁▂▃▄▅▆▇█"
 class Snapshot:
     """The state of a run at a moment, None for not yet known; `validation` is bits per byte, oldest first.
 
-    `tokens_per_second` and MFU are of tokens with loss; `seconds_left` are without pauses. `time_shares` say where
+    `tokens_per_second` and MFU are of tokens with loss; `seconds_left` are with pauses. `time_shares` say where
     this attempt's time went, by kind. Projections are of the whole run.
     """
 

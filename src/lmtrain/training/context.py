@@ -62,6 +62,12 @@ class RunContext:
         """Return how much of a budget of time the run has spent, in this attempt and all before it."""
         return self.earlier_seconds_of_budget + self.events.stopwatch.elapsed_seconds
 
+    def pauses_to_come(self, step: int) -> float:
+        """Return the seconds of the validations after a step, of a sample and a save, each as long as the newest."""
+        pauses, evaluation = self.events.last_pauses, self.plan.evaluation
+        passes = 1 if evaluation is None else evaluation.passes_left(step, num_steps=self.last_step.steps)
+        return passes * pauses.get("validation", 0.0) + pauses.get("text_samples", 0.0) + pauses.get("checkpoint", 0.0)
+
     def spent_device_seconds(self, num_devices: int) -> float:
         """Return the same for all devices together: `num_devices` of this attempt, those of each before."""
         return self.earlier_device_seconds + self.events.stopwatch.elapsed_seconds * num_devices
