@@ -31,7 +31,8 @@ class PackedLinear(nn.Linear):
     @override
     def forward(self, input: Float[Tensor, "*B I"]) -> Float[Tensor, "*B O"]:
         """Multiply: [*B, I] -> [*B, O]."""
-        if input.numel() < FEWEST_TOKENS * self.in_features:
+        is_other_format = torch.is_autocast_enabled("cpu")  # the packed weight has fp32 products alone
+        if is_other_format or input.numel() < FEWEST_TOKENS * self.in_features:
             return F.linear(input, self.weight, self.bias)
         return _product(input, self.packed, self.bias, "none", [], "")
 
