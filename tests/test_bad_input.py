@@ -56,6 +56,7 @@ def attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Captu
         ("resume=nowhere", ["resume=nowhere is neither", "nearest valid: resume=auto"]),
         ("run.name=../b", ["run.name='../b'", "nearest valid"]),
         ("strategy=ddp trainer.devices=2 trainer.num_nodes=2", ["trainer.num_nodes=2 needs a launcher"]),
+        ("model.num_heads=0.5", ["model.num_heads=0.5 is not a whole number; nearest valid: 1."]),
         ("seed=[1", ["seed=[1 is not KEY=VALUE"]),
         ("=3", ["no GROUP=OPTION"]),
         ("~trainer=-0", ["~trainer=-0"]),

@@ -247,7 +247,9 @@ def _wrong_type(key: str, value: Any, annotation: Any) -> str:
         return f"{key}={value} is none of {', '.join(choices)}{null}.{suggest(str(value), choices)}"
     kinds = _alternatives(annotation)
     if isinstance(value, float) and not value.is_integer() and int in kinds and float not in kinds:
-        nearest = f"; nearest valid: {round(value)}" if math.isfinite(value) else ""
+        nearest = (
+            f"; nearest valid: {max(1, round(value)) if value > 0 else round(value)}" if math.isfinite(value) else ""
+        )
         return f"{key}={value} is not a whole number{nearest}."
     wanted = annotation.__name__ if isinstance(annotation, type) else str(annotation).replace("typing.", "")
     if isinstance(value, str) and any(typing.get_origin(kind) is list for kind in kinds):
