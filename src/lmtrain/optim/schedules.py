@@ -196,7 +196,7 @@ def _final(fraction: float) -> float:
 def _fraction(key: str, value: float) -> float:
     if not 0 <= value <= 1:
         nearest = (
-            f"{value:g}% is {value / 100:g}" if 1 < value <= 100 else f"nearest valid: {min(max(0.0, value), 1.0):g}"
+            f"{value:g}% is {value / 100:g}" if 2 <= value <= 100 else f"nearest valid: {min(max(0.0, value), 1.0):g}"
         )
         raise ConfigurationError(f"{key}={value:g} is not between 0 and 1; {nearest}.")
     return value
