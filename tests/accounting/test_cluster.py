@@ -43,6 +43,7 @@ def test_misspelt_device_is_refused_with_the_nearest_name():
         ("mfu", 1.2),
         ("mfu", 0.0),
         ("network_bytes_per_second", 0),
+        ("restart_seconds", float("inf")),
     ],
 )
 def test_impossible_cluster_is_refused_by_key(setting, value):

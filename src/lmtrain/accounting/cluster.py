@@ -1,5 +1,6 @@
 """The machines of a run: number, device, links and price."""
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -120,5 +121,9 @@ class Cluster:
 
 
 def _require(key: str, value: float | None, is_valid: Callable[[float], bool], rule: str) -> None:
-    if value is not None and not is_valid(value):
+    if value is None:
+        return
+    if not math.isfinite(value):
+        raise ConfigurationError(f"cluster.{key}={value} is not finite; null leaves it out.")
+    if not is_valid(value):
         raise ConfigurationError(f"cluster.{key}={value} {rule}.")
