@@ -152,7 +152,11 @@ class ShardFiller:
             self.work.save_tokenizer(spec.build(()))
             return blocks
         held = hold_blocks(
-            blocks, self.work, sample_bytes=spec.sample_bytes, budget=self.question.settings.token_budget
+            blocks,
+            self.work,
+            sample_bytes=spec.sample_bytes,
+            budget=self.question.settings.token_budget,
+            source=self.question.source,
         )
         if held.left_out:
             self.work.save_tokenizer(learn(spec, held, self.work))

@@ -10,6 +10,7 @@ from itertools import chain
 from typing import final
 
 from data_pipelines.progress import stage
+from data_pipelines.sources.base import Source
 from data_pipelines.stages.split import TRAIN, place_of
 from data_pipelines.stages.spool import Block, LeftOut, load_block, num_bytes
 from data_pipelines.stages.stage import content_of
@@ -42,10 +43,17 @@ class Held:
             yield block
 
 
-def hold_blocks(blocks: Iterator[Block], work: WorkFolder, *, sample_bytes: int, budget: int | None) -> Held:
+def hold_blocks(
+    blocks: Iterator[Block],
+    work: WorkFolder,
+    *,
+    sample_bytes: int,
+    budget: int | None,
+    source: Source | None = None,
+) -> Held:
     """Write blocks to the disk until they have text enough to draw a sample from, or end.
 
-    A budget of tokens bounds the reading beyond it.
+    A budget of tokens bounds the reading beyond it. The progress is that of the sample, or of a smaller `source`.
     """
     wanted = (
         HELD_FOR_LEARNING * sample_bytes
@@ -60,7 +68,8 @@ def hold_blocks(blocks: Iterator[Block], work: WorkFolder, *, sample_bytes: int,
             left_out[block.number] = block.left_out
             train_bytes += sum(num_bytes(text) for _, text in _train_texts(block))
             read_bytes = sum(num_bytes(content_of(document)) for document in block.documents)
-            progress.advance(documents=len(block.documents), text_bytes=read_bytes, fraction=train_bytes / wanted)
+            share = max(train_bytes / wanted, (source and source.fraction_read) or 0.0)
+            progress.advance(documents=len(block.documents), text_bytes=read_bytes, fraction=share)
     return Held(left_out, train_bytes)
 
 

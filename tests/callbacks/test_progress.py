@@ -70,10 +70,11 @@ def test_time_left_is_that_of_the_steps_at_the_pace_of_those_done_and_of_the_las
     assert left == [None, *times]
 
 
-def test_no_validation_is_forgotten_between_two_lines(make_run, capsys):
+@pytest.mark.parametrize("every_steps", [1, 2])
+def test_no_validation_is_forgotten_between_two_lines(make_run, capsys, every_steps):
     run = make_run(steps=4)
     progress = Progress(every_seconds=1000, context=run.context)
-    run.fit(Validation(every_steps=2, context=run.context), progress, TokenBudget(context=run.context))
+    run.fit(Validation(every_steps=every_steps, context=run.context), progress, TokenBudget(context=run.context))
     scores = run.points("validation/bits_per_byte")
     assert len(scores) > 2
     last = capsys.readouterr().out.splitlines()[-1]

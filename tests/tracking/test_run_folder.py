@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
-from lmtrain.tracking.run_folder import RunFolder, check_free_space, run_path
+from lmtrain.tracking.run_folder import RunFolder, check_free_space, run_path, stored_name
 from tests.small_disk import mount_small_disk, reason_for_none
 
 HOLDER = """
@@ -41,6 +41,16 @@ def test_two_runs_have_two_identities(tmp_path):
 
 def test_trial_in_a_sweeps_folder_is_named_from_the_root(tmp_path):
     assert RunFolder(tmp_path / "sweep" / "3", root=tmp_path).name == "sweep/3"
+
+
+@pytest.mark.parametrize(
+    ("name", "folder", "stored"),
+    [("cat", "cat", "cat"), ("p/cat", "cat.before-1", "p/cat.before-1"), ("cat", "moved", "cat"), ("ca", "cat", "ca")],
+)
+def test_a_run_after_which_another_began_under_its_name_has_its_folders(name, folder, stored, tmp_path):
+    (tmp_path / folder).mkdir()
+    (tmp_path / folder / "run.json").write_text(json.dumps({"name": name}))
+    assert stored_name(tmp_path / folder) == stored
 
 
 def test_attempts_count_up_and_keep_what_came_before(tmp_path):

@@ -93,6 +93,10 @@ class Progress(pl.Callback):
         self._look_for_checkpoint()
 
     @override
+    def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._note_validation()  # the one before the first step, whatever the callbacks' order
+
+    @override
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:

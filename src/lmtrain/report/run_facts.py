@@ -20,7 +20,7 @@ from lmtrain.report.unkept_best import UnkeptBest, unkept_best
 from lmtrain.storage import foreign_json
 from lmtrain.tracking.atomic_files import read_json
 from lmtrain.tracking.fork import Fork, read_fork
-from lmtrain.tracking.run_folder import RunFolder
+from lmtrain.tracking.run_folder import RunFolder, stored_name
 from lmtrain.tracking.run_log import Point, furthest, newest, read_points
 from lmtrain.tracking.settled_status import settled_status
 from lmtrain.tracking.timekeeping.events import EARLY_STOPPING, STOPPING_AT_THE_END
@@ -89,7 +89,7 @@ def read_run(folder: Path) -> RunFacts:
     (budget_key, planned), budgets = _budget(plan), _typed_budgets(job.get("config", {}))
     return RunFacts(
         folder=folder,
-        name=str(read_json(folder / "run.json").get("name", folder.name)),
+        name=stored_name(folder),
         step=last.step,
         tokens=last.tokens,
         seconds=speed.seconds if speed else None,

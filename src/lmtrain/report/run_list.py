@@ -17,6 +17,7 @@ from lmtrain.report.run_facts import newest_job, split_measured
 from lmtrain.report.run_speeds import speed_name
 from lmtrain.report.visible_text import visible
 from lmtrain.tracking.atomic_files import read_json
+from lmtrain.tracking.run_folder import stored_name
 from lmtrain.tracking.fork import read_fork
 from lmtrain.tracking.held_out_text import HeldOutText
 from lmtrain.tracking.log_tail import LogOffset, read_after
@@ -80,7 +81,7 @@ def in_brief(folder: Path) -> RunInBrief:
     attempts = read_attempts(folder, is_running=is_running)
     own = own_steps(plan, attempts, fork)
     return RunInBrief(
-        name=str(read_json(folder / "run.json").get("name", folder.name)),
+        name=stored_name(folder),
         folder=str(folder),
         status="UNKNOWN" if status is None else status.shown,
         step=last.step,

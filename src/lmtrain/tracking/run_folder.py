@@ -13,7 +13,7 @@ import shutil
 import time
 import uuid
 from collections.abc import Generator, Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from lmtrain.accounting.quantities import format_quantity
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
@@ -26,6 +26,7 @@ from lmtrain.tracking.stop_request import forget_stop
 
 MINIMUM_FREE_BYTES = 64 * 2**20
 ACCEPTED = "accepted_attempt"  # in run.json: the last one that began to train
+OF_OLDER = ".before-"  # in the folder's name of a run that began anew under its name
 DATA_OF_ATTEMPT = "data.json"  # an attempt's: the folder of its prepared data, and the fingerprint
 
 
@@ -185,3 +186,10 @@ def check_free_space(folder: Path, free_bytes: int) -> None:
         raise EnvironmentProblem(
             f"{folder} has {has} free and the run needs {needs}; free some space, or set run.root to a larger disk."
         )
+
+
+def stored_name(folder: Path) -> str:
+    """Return the name of a stored run: its own; that of its folder since another began anew under it."""
+    name = str(atomic_files.read_json(folder / "run.json").get("name", folder.name))
+    is_older = folder.name.startswith(f"{PurePath(name).name}{OF_OLDER}")
+    return str(PurePath(name).with_name(folder.name)) if is_older else name

@@ -1,5 +1,8 @@
+from types import SimpleNamespace
+
 import pytest
 
+from data_pipelines import progress
 from data_pipelines.sources.base import Document
 from data_pipelines.stages import spool as spool_module
 from data_pipelines.stages.learn import BYTES_PER_TOKEN, HELD_FOR_LEARNING, hold_blocks, learn
@@ -40,6 +43,14 @@ def test_no_more_is_held_than_a_sample_takes(work, sample_bytes, budget, wanted)
 def test_the_line_of_the_reading_counts_the_bytes_of_the_documents_it_counts(work, capsys):
     hold_blocks(blocks(20), work, sample_bytes=10**6, budget=None)
     assert "20 documents, 1.0 kB" in capsys.readouterr().err, "0.9 kB of them are to train on"
+
+
+def test_the_time_left_is_that_of_a_source_smaller_than_the_sample(work, capsys, monkeypatch):
+    for seconds in ("PLAIN_LINE_SECONDS", "SECONDS_WORTH_A_FORECAST"):
+        monkeypatch.setattr(progress, seconds, -1.0)
+    source = SimpleNamespace(fraction_read=0.5)
+    hold_blocks(blocks(20), work, sample_bytes=10**6, budget=None, source=source)
+    assert "read                     50%, " in capsys.readouterr().err
 
 
 def test_the_whole_of_a_small_corpus_is_learned_from_without_what_is_held_out(work):

@@ -16,7 +16,7 @@ from lmtrain.errors import EXIT_CONFIGURATION, EXIT_DATA, EXIT_DONE, Configurati
 from lmtrain.launch.detect import OuterLauncher
 from lmtrain.launch.local import launch
 from lmtrain.tracking.redacting.redaction import redact
-from lmtrain.tracking.run_folder import RunFolder, run_path
+from lmtrain.tracking.run_folder import OF_OLDER, RunFolder, run_path
 from lmtrain.training.lean_import import import_lightning
 
 
@@ -115,7 +115,7 @@ def prepare_data(job: Job) -> None:
 
 
 def _older(folder: RunFolder, number: int) -> Path:
-    return folder.path.with_name(f"{folder.path.name}.before-{number}")
+    return folder.path.with_name(f"{folder.path.name}{OF_OLDER}{number}")
 
 
 def require_launcher(trainer: TrainerSettings, outer: OuterLauncher | None) -> None:

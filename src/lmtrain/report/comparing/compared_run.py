@@ -19,7 +19,7 @@ from lmtrain.report.run_facts import read_run
 from lmtrain.tracking.atomic_files import read_json
 from lmtrain.tracking.flat_config import flatten
 from lmtrain.tracking.held_out_text import HeldOutText
-from lmtrain.tracking.run_folder import RunFolder
+from lmtrain.tracking.run_folder import RunFolder, stored_name
 from lmtrain.tracking.run_log import Point, read_points
 from lmtrain.tracking.settled_status import settled_status
 
@@ -103,7 +103,7 @@ def read_compared_run(folder: Path, *, metric: str = BITS_PER_BYTE) -> ComparedR
     plan, facts = read_json(folder / "plan.json"), read_run(folder)
     return ComparedRun(
         folder=folder,
-        name=str(read_json(folder / "run.json").get("name", folder.name)),
+        name=stored_name(folder),
         status=status.shown,
         exit_code=status.exit_code,
         step=max((point.step for point in points), default=0),
