@@ -77,7 +77,9 @@ def test_a_momentum_that_has_no_time_to_rise_is_refused_under_its_own_key():
         match=r"^momentum_schedule\..*=400 and .*take 460.*_steps=40, or budget\.steps=1000\.",
     ):
         refuse({"warmup_steps": 400, "warmdown_fraction": 0.6}, horizon=horizon(100), name="momentum_schedule")
-    with pytest.raises(ConfigurationError, match=r"momentum_schedule\.warmdown_fraction=7 is not between 0 and 1; 7% is 0\.07"):
+    with pytest.raises(
+        ConfigurationError, match=r"momentum_schedule\.warmdown_fraction=7 is not between 0 and 1; 7% is 0\.07"
+    ):
         refuse({"warmdown_fraction": 7}, horizon=horizon(100), name="momentum_schedule")
 
 
