@@ -17,10 +17,10 @@ from lmtrain.report.run_facts import newest_job, split_measured
 from lmtrain.report.run_speeds import speed_name
 from lmtrain.report.visible_text import visible
 from lmtrain.tracking.atomic_files import read_json
-from lmtrain.tracking.run_folder import stored_name
 from lmtrain.tracking.fork import read_fork
 from lmtrain.tracking.held_out_text import HeldOutText
 from lmtrain.tracking.log_tail import LogOffset, read_after
+from lmtrain.tracking.run_folder import stored_name
 from lmtrain.tracking.run_log import Point, furthest, newest
 from lmtrain.tracking.settled_status import settled_status
 
