@@ -22,7 +22,7 @@ from lmtrain.data.atomic_folder import build_folder
 from lmtrain.data.layout import DTYPES, DatasetFolder, narrowest_dtype, num_ids
 from lmtrain.data.shards import open_dataset
 from lmtrain.errors import ConfigurationError, suggest
-from lmtrain.tokenizers.chat_styles import STYLES
+from lmtrain.tokenizers.chat_styles import has_a_style, style_names
 
 
 def prepare(
@@ -89,9 +89,7 @@ def prepare(
 
 
 def _require_chat_tokens(tokenizer: TokenizerSpec, source: str) -> None:
-    known = tokenizer.special_tokens
-    if not any(all(token in known for token in style.special_tokens) for style in STYLES):
-        styles = ", ".join(style.name for style in STYLES)
+    if not has_a_style(tokenizer.special_tokens):
         way = (
             "set tokenizer.chat=true, or take the tokenizer of a chat model. A base of init_from brings its own: train "
             "one with tokenizer.chat=true."
@@ -100,7 +98,8 @@ def _require_chat_tokens(tokenizer: TokenizerSpec, source: str) -> None:
             "with tokenizer.chat=true."
         )
         raise ConfigurationError(
-            f"{source} gives conversations, and this tokenizer has the special tokens of no style ({styles}); {way}"
+            f"{source} gives conversations, and this tokenizer has the special tokens of no style ({style_names()}); "
+            f"{way}"
         )
 
 

@@ -94,4 +94,4 @@ def _messages(value: Any, role: str) -> list[Mapping[str, Any]]:
 
 def preference_pairs_facts() -> SourceFacts:
     """Tell whether documents are lists of messages."""
-    return SourceFacts(has_conversations=True)
+    return SourceFacts(has_conversations=True, has_pairs=True)

@@ -8,8 +8,11 @@ import pytest
 from lmtrain.composition.command_line.compose import compose_config
 from lmtrain.composition.execution import pipeline_run
 from lmtrain.composition.execution.check_config import check_config
-from lmtrain.composition.execution.pipeline_stages import read_pipeline
+from lmtrain.composition.execution.pipeline_check import rehearse_trainings
+from lmtrain.composition.execution.pipeline_run import done_stages
+from lmtrain.composition.execution.pipeline_stages import CommandPipeline, read_pipeline
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
+from lmtrain.verbs import pipeline as pipeline_verb
 from lmtrain.verbs.evaluate import evaluate
 from lmtrain.verbs.evaluating.work import evaluation_work
 from lmtrain.verbs.export import export
@@ -24,6 +27,11 @@ TINY = [f"base.{word}" for word in [*BASE, "source=made_conversations"]] + [
     *("base.budget.tokens=512", "talker.budget.tokens=512"),
     *(f"pipeline.stages.{name}.words=[--made,7,--num-new-tokens,3]" for name in ("base_answers", "talker_answers")),
 ]
+
+
+def rehearsals_here(read: CommandPipeline) -> None:
+    """Rehearse without another import of torch."""
+    rehearse_trainings(read, [*done_stages(read)])
 
 
 def test_a_pipeline_goes_from_text_to_a_scored_and_exported_model(
@@ -42,6 +50,9 @@ def test_a_pipeline_goes_from_text_to_a_scored_and_exported_model(
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(pipeline_run, "_call", call)
+    monkeypatch.setattr(
+        pipeline_verb, "require_rehearsals", lambda read: rehearse_trainings(read, [*done_stages(read)])
+    )
     assert pipeline(TINY) == 0
     printed = capsys.readouterr().out
     assert "As a page: runs/speedrun_cpu/card.html" in printed
@@ -98,9 +109,13 @@ def test_a_typing_error_in_a_late_stage_ends_it_before_the_first(tmp_path: Path)
     with pytest.raises(ConfigurationError, match=r"stage talker: optimiser\.lr=3: there is no key"):
         pipeline([f"run.root={tmp_path}", "talker.optimiser.lr=3"])
     assert not any(tmp_path.iterdir())
+    with pytest.raises(ConfigurationError, match=r"^stage talker: precision=fp8 needs a GPU"):  # of another process
+        pipeline([f"run.root={tmp_path}", "base.model=llama_micro", "talker.precision=fp8"])
+    assert not any(tmp_path.iterdir())
 
 
-def test_two_pipelines_of_one_name_are_not_run_at_once(tmp_path: Path) -> None:
+def test_two_pipelines_of_one_name_are_not_run_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pipeline_verb, "require_rehearsals", lambda read: None)
     (tmp_path / "p").mkdir()
     hold = (
         "import sys\nfrom pathlib import Path\nfrom lmtrain.tracking.file_lock import file_lock\n"

@@ -5,7 +5,7 @@
 - llama3: Meta's (https://www.llama.com/docs/model-cards-and-prompt-formats/meta-llama-3).
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from lmtrain.tokenizers.conversation import (
@@ -165,3 +165,13 @@ STYLES = (
         call_words=CallWords('{"name"', arguments_key="parameters"),
     ),
 )
+
+
+def has_a_style(special_tokens: Collection[str]) -> bool:
+    """Tell whether a tokenizer's special tokens write conversations in one of the styles."""
+    return any(all(token in special_tokens for token in style.special_tokens) for style in STYLES)
+
+
+def style_names() -> str:
+    """Return the names of the styles."""
+    return ", ".join(style.name for style in STYLES)

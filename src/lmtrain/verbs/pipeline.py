@@ -7,9 +7,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from lmtrain.composition.execution.pipeline_check import require_trainings
+from lmtrain.composition.execution.pipeline_check import StageReaders, require_files, require_rehearsals, require_stages
 from lmtrain.composition.execution.pipeline_run import EndedStage, done_stages, run_preflight, run_stages
-from lmtrain.composition.execution.pipeline_stages import TRAIN, CommandPipeline, read_pipeline, require_files
+from lmtrain.composition.execution.pipeline_stages import TRAIN, CommandPipeline, read_pipeline
 from lmtrain.errors import EXIT_DONE, EXIT_NO, ConfigurationError
 from lmtrain.report.report_card import Card, CardStage, StageAccount, card_page, card_text
 from lmtrain.report.run_ledger import read_ledger
@@ -51,7 +51,8 @@ def pipeline(words: list[str], *, program: str = "lmtrain pipeline") -> int:
     if "--plan" in words:
         return _plan(read, is_json=is_json)
     require_files(read)
-    require_trainings(read)
+    require_stages(read, _readers())
+    require_rehearsals(read)
     read.folder.mkdir(parents=True, exist_ok=True)
     busy = f"{read.folder} is already at work in process HOLDER; wait for it, or choose another run.name."
     note = f"{this_process()}\n"
@@ -139,14 +140,19 @@ def _account(run: Path) -> StageAccount | None:
 
 def _plan(read: CommandPipeline, *, is_json: bool) -> int:
     """Print the needs of all stages; answer 1 where one cannot be."""
-    from lmtrain.composition.execution.pipeline_plan import StageReaders, plan_pipeline
+    from lmtrain.composition.execution.pipeline_plan import plan_pipeline
     from lmtrain.report.plans.pipeline_plan_page import plan_text
+
+    plan = plan_pipeline(read, _readers())
+    print(json.dumps(plan.to_json()) if is_json else plan_text(plan))
+    return EXIT_DONE if plan.is_possible else EXIT_NO
+
+
+def _readers() -> StageReaders:
     from lmtrain.verbs.evaluating.work import evaluation_work
     from lmtrain.verbs.export import bytes_per_exported_value
 
-    plan = plan_pipeline(read, StageReaders(evaluation=evaluation_work, export=bytes_per_exported_value))
-    print(json.dumps(plan.to_json()) if is_json else plan_text(plan))
-    return EXIT_DONE if plan.is_possible else EXIT_NO
+    return StageReaders(evaluation=evaluation_work, export=bytes_per_exported_value)
 
 
 def _near(path: Path) -> Path:

@@ -2,7 +2,8 @@ import pytest
 
 from lmtrain.accounting.training_plan.stage_work import EvaluationWork
 from lmtrain.composition.execution import pipeline_plan
-from lmtrain.composition.execution.pipeline_plan import StageReaders, plan_pipeline
+from lmtrain.composition.execution.pipeline_check import StageReaders
+from lmtrain.composition.execution.pipeline_plan import plan_pipeline
 from lmtrain.composition.execution.pipeline_run import EndedStage
 from lmtrain.composition.execution.pipeline_stages import read_pipeline
 from lmtrain.errors import ConfigurationError
@@ -66,7 +67,7 @@ def test_a_stage_with_an_optimizer_of_its_own_is_planned_without_its_base_s(tmp_
 def test_a_training_after_an_ended_one_is_planned_from_its_run(tmp_path, monkeypatch):
     planned_words = []
 
-    def plan_training(words, *, learns):
+    def plan_training(words, **_):
         planned_words.append(words)
         raise ConfigurationError("enough")
 
@@ -75,7 +76,7 @@ def test_a_training_after_an_ended_one_is_planned_from_its_run(tmp_path, monkeyp
     monkeypatch.setattr(pipeline_plan, "done_stages", lambda _: dict.fromkeys(done, ended))
     monkeypatch.setattr(pipeline_plan, "planned_training", plan_training)
     assert not planned(tmp_path).is_possible
-    (words,) = planned_words
+    words = planned_words[-1]
     assert f"init_from={tmp_path}/speedrun_cpu/base" in words, "its data is known by the tokenizer of its base"
 
 

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from lmtrain.composition.execution.pipeline_stages import read_pipeline, require_files
+from lmtrain.composition.execution.pipeline_stages import read_pipeline
 from lmtrain.errors import ConfigurationError
 
 
@@ -80,14 +80,6 @@ def test_a_preflight_is_every_stage_in_short_in_a_folder_of_its_own(tmp_path: Pa
     assert "model.depth=24" in base
     assert core == ["evaluate", f"{tmp_path}/speedrun/preflight/base", "--core", "eval_bundle", "--max-items", "11"]
     assert f"init_from={tmp_path}/speedrun/preflight/base" in short.command(short.stage("talker"))
-
-
-def test_files_of_an_evaluation_are_looked_for_before_anything_runs(tmp_path: Path) -> None:
-    there, key = tmp_path / "a.txt", "pipeline.stages.base_answers.words"
-    there.touch()
-    require_files(read_pipeline([f"{key}=[--text,{there}]"]))
-    with pytest.raises(ConfigurationError, match=r"base_answers\.words: --core nowhere does not exist"):
-        require_files(read_pipeline([f"{key}=[--core,nowhere]"]))
 
 
 def test_a_typed_target_reaches_every_stage() -> None:

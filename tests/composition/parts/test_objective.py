@@ -138,6 +138,6 @@ def test_what_cannot_be_preferred_is_refused_in_one_line(folder) -> None:
     said = train(folder, *DPO, "batch.micro_batch_sequences=1", "run.name=x", code=2)
     assert "batch.micro_batch_sequences=1 parts pairs of answers; nearest valid: 2." in said
     conversations = ["source=made_conversations", "source.num_conversations=60"]
-    said = train(folder, *[word for word in DPO if "source" not in word], *conversations, "run.name=x", code=4)
-    assert "are no pair, their prompts differ; task=dpo reads source=preference_pairs." in said
+    said = train(folder, *[word for word in DPO if "source" not in word], *conversations, "run.name=x", code=2)
+    assert "gives no pairs of answers, and task=dpo learns from them; nearest valid: source=preference_pairs" in said
     assert torch.is_grad_enabled()

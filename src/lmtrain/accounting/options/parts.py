@@ -154,11 +154,15 @@ class PackingFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class SourceFacts:
-    """A source: `has_conversations`, lists of messages, or else the words for them, "" where it has none."""
+    """A source: `has_conversations`, lists of messages, or else the words for them, "" where it has none.
+
+    `has_pairs`: each conversation is followed by itself with a worse answer.
+    """
 
     group: ClassVar[str] = "source"
     has_conversations: bool
     with_conversations: str = ""
+    has_pairs: bool = False
 
     @classmethod
     def of_column(cls, messages_column: str | None) -> "SourceFacts":

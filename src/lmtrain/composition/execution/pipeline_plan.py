@@ -1,28 +1,27 @@
 """The plan of a pipeline: trainings by their own plans, and preparations, evaluations and exports at those rates."""
 
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final
 
 from lmtrain.accounting.training_plan.stage_plan import PipelinePlan, StagePlan, done_stage
-from lmtrain.accounting.training_plan.stage_work import EvaluationWork
+from lmtrain.composition.execution.pipeline_check import StageReaders
 from lmtrain.composition.execution.pipeline_run import EndedStage, done_stages, has_preflight_ahead
-from lmtrain.composition.execution.pipeline_stages import EVALUATE, PREFLIGHT, TRAIN, CommandPipeline, PipelineStage
+from lmtrain.composition.execution.pipeline_stages import (
+    EVALUATE,
+    PREFLIGHT,
+    TRAIN,
+    CommandPipeline,
+    PipelineStage,
+)
+from lmtrain.composition.execution.pipeline_starts import require_same_start, stage_check
 from lmtrain.composition.planning.stage_plans import PlannedTraining, evaluated, exported, planned_training
 from lmtrain.doctor.disk import nearest_folder
 from lmtrain.errors import LMTRAIN_ERRORS
 
 PREPARE: Final = "prepare"
-
-
-@dataclass(frozen=True, kw_only=True)
-class StageReaders:
-    """Readers of the words of stages that do not train: an evaluation's work, an export's bytes of a value."""
-
-    evaluation: Callable[[Sequence[str]], EvaluationWork]
-    export: Callable[[Sequence[str]], int | None]
 
 
 def plan_pipeline(read: CommandPipeline, readers: StageReaders) -> PipelinePlan:
@@ -91,12 +90,17 @@ class _StagesAhead:
 
     def _training(self, stage: PipelineStage) -> PlannedTraining | str:
         ahead = ([*words, *self.read.flags] for words in self.read.ways_to_plan(stage))
+        base, check = self.training(stage.of) if stage.of else None, stage_check(self.read, stage)
         refused = ""
         for words in [self.read.command(stage)[1:]] if stage.of in self.done else ahead:
             try:
-                return planned_training(words, learns=stage.of is None)
+                planned = planned_training(words, learns=stage.of is None, check=check)
+                if isinstance(base, PlannedTraining):
+                    require_same_start(self.read, stage, planned.config, base=base.config)
             except LMTRAIN_ERRORS as problem:
                 refused = str(problem)
+            else:
+                return planned
         return refused
 
     def _plans(self, stage: PipelineStage, training: PlannedTraining) -> Iterator[StagePlan]:

@@ -7,7 +7,6 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
@@ -36,9 +35,12 @@ SHORT: Final = (
     *ANEW,
     "logger=none",
 )
-FILES: Final = ("--core", "--text", "--answers", "--data")  # flags of an evaluation before a path
 OF_A_RUN: Final = ("run.name", "run.root", "init_from", "resume")  # a stage's own, by its place
 SHAPES: Final = ("experiment", "model", "tokenizer", "batch")  # groups that every later stage takes from its base
+TOKENIZER, MODEL, EXPERIMENT = "tokenizer", "model", "experiment"
+HANDED_ON: Final = (TOKENIZER, MODEL)  # groups that a run hands on whole, but where an experiment chooses
+OWN_ATTENTION: Final = f"{MODEL}.attention"  # the new run's own choice
+OF_A_RUN_THERE: Final = ("=inherited", "=imported")  # options that read the run
 NOT_THE_BASE_S: Final = ("budget", "logger", "source", "data", "task")  # of an earlier stage's words in a plan
 
 
@@ -86,6 +88,10 @@ class CommandPipeline:
         """Return a stage by its name."""
         return next(stage for stage in self.stages if stage.name == name)
 
+    def first_of(self, stage: PipelineStage) -> PipelineStage:
+        """Return the training at the beginning of a stage: its tokenizer is that of all after it."""
+        return self.first_of(self.stage(stage.of)) if stage.of else stage
+
     def output(self, stage: PipelineStage) -> Path:
         """Return a stage's run or folder; for an evaluation, the run it scores."""
         return self.folder / (stage.of or stage.name if stage.verb == EVALUATE else stage.name)
@@ -99,7 +105,20 @@ class CommandPipeline:
         if stage.verb == EXPORT:
             return [EXPORT, "hf", *source, str(self.output(stage)), *stage.words, *allowed]
         place = [f"run.root={self.root}", f"run.name={self.name}/{stage.name}"]
-        return [TRAIN, *place, *(f"init_from={run}" for run in source), *self.words, *stage.words, *self.flags]
+        words = [*self._words_of_all(stage), *stage.words]
+        return [TRAIN, *place, *(f"init_from={run}" for run in source), *words, *self.flags]
+
+    def chosen_groups(self, stage: PipelineStage) -> set[str]:
+        """Return the groups of a training's own words, and of those of all trainings as far as they reach it."""
+        return {_first(word) for word in (*self._words_of_all(stage), *stage.words)}
+
+    def _words_of_all(self, stage: PipelineStage) -> list[str]:
+        """Return the words of every training for one of them: a later one has the tokenizer and model of its base."""
+        if stage.of is None or EXPERIMENT in map(_first, (*self.words, *stage.words)):
+            return [*self.words]
+        return [
+            word for word in self.words if _first(word) not in HANDED_ON or f"{key_of(word)}.".startswith(OWN_ATTENTION)
+        ]
 
     def ways_to_plan(self, stage: PipelineStage) -> tuple[list[str], list[str]]:
         """Return a training stage's words for a plan, before its starting run exists.
@@ -119,7 +138,8 @@ class CommandPipeline:
             if key_of(word) not in own
         ]
         anew = ANEW if stage.of else ()
-        return [*kept, *(word for word in self.words if word not in kept), *anew, *stage.words]
+        words = [word for word in stage.words if not (stage.of and word.endswith(OF_A_RUN_THERE))]
+        return [*kept, *(word for word in self._words_of_all(stage) if word not in kept), *anew, *words]
 
     def preflight(self) -> "CommandPipeline":
         """Return the same stages in a folder inside, each as short as it can be, and untracked."""
@@ -213,21 +233,6 @@ def _with_words(pipeline: CommandPipeline, words: Sequence[str]) -> CommandPipel
         _refuse_places(f"{name}.", more[EACH] + more[name])
     stages = [replace(stage, words=(*stage.words, *more.get(stage.name, ()))) for stage in pipeline.stages]
     return replace(pipeline, stages=tuple(stages), words=tuple(more[EACH]))
-
-
-def require_files(pipeline: CommandPipeline) -> None:
-    """Refuse an evaluation of missing files, before the training to score.
-
-    Raises:
-        ConfigurationError: The first one.
-    """
-    for stage in pipeline.stages:
-        if stage.verb != EVALUATE:
-            continue
-        for flag, path in pairwise(stage.words):
-            if flag in FILES and not Path(path).exists():
-                key = f"pipeline.stages.{stage.name}.words"
-                raise ConfigurationError(f"{key}: {flag} {path} does not exist; correct it, or {key}=[...] without it.")
 
 
 def _refuse_places(key: str, words: Sequence[str]) -> None:

@@ -3,6 +3,7 @@
 Every stage holds all of the training's devices, and is paid for with them; an evaluation computes on one.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -133,14 +134,18 @@ class PlannedTraining:
         return found[-1].copy_bytes_per_second if found else None
 
 
-def planned_training(words: list[str], *, learns: bool) -> PlannedTraining:
+def planned_training(
+    words: list[str], *, learns: bool, check: Callable[[RunConfig], object] = lambda _: None
+) -> PlannedTraining:
     """Plan a training by its words, and the data before it; it `learns` a tokenizer unless it starts from a run.
+
+    `check` refuses its config.
 
     Raises:
         ConfigurationError: The command line is wrong.
         DataError: The files of its text are missing.
     """
-    (run,) = planned_runs(words)
+    (run,) = planned_runs(words, check=check)
     tokens = run.plan.horizon.tokens
     return PlannedTraining(run, planned_preparation(run.config, run_tokens=tokens, learns=learns))
 

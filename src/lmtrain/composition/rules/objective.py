@@ -1,7 +1,7 @@
 """Parts of a run unfit for an objective of its own, decided from a config alone."""
 
 from lmtrain.accounting.batches import BatchPlan
-from lmtrain.accounting.options.parts import ObjectiveFacts, PackingFacts
+from lmtrain.accounting.options.parts import ObjectiveFacts, PackingFacts, SourceFacts
 from lmtrain.accounting.options.strategy import ModelSpread
 from lmtrain.composition.command_line.group_options import one_of, words_of
 from lmtrain.composition.nodes.facts import facts_of, require_facts
@@ -33,6 +33,7 @@ def require_objective(config: RunConfig) -> None:
             f"{task} learns beside the model that it starts from, and init_from=null has random weights; "
             f"{start_of(config)}"
         )
+    _require_pairs(config, facts)
     packing = facts_of(config.packing.values, PackingFacts, allowed=config.allowed) or PackingFacts()
     if not packing.holds_out_whole_documents:
         raise ConfigurationError(
@@ -45,6 +46,18 @@ def require_objective(config: RunConfig) -> None:
     _require_strategy(config, facts)
     if facts.num_new_tokens and config.compile.get("cuda_graphs", False):
         raise ConfigurationError(f"compile.cuda_graphs=true records a step, and {task} writes in it; leave it out.")
+
+
+def _require_pairs(config: RunConfig, facts: ObjectiveFacts) -> None:
+    """Refuse a source of single rows where neighbouring ones are an example; prepared data tells as it is read."""
+    folder = config.data.node("folder")
+    source = folder and folder.node("source")
+    told = source and facts_of(source.values, SourceFacts, allowed=config.allowed)
+    if source and told is not None and facts.rows_together > 1 and not told.has_pairs:
+        raise ConfigurationError(
+            f"the source ({source.word}) gives no pairs of answers, and task={facts.task} learns from them; nearest "
+            "valid: source=preference_pairs 'source.paths=[pairs.jsonl]'."
+        )
 
 
 def _require_strategy(config: RunConfig, facts: ObjectiveFacts) -> None:

@@ -40,8 +40,13 @@ def require_same_sizes(init_from: str, model: Mapping[str, Any]) -> None:
         there = find_job(path, key=KEY, takes_imports=True).config.get("model")
     if not isinstance(there, Mapping):
         return
-    if difference := _another_class(there, model) or _another_size(there, model):
+    if difference := size_difference(there, model):
         raise ConfigurationError(f"{KEY}={init_from} is another model: {difference}. {give_its_model(there, model)}")
+
+
+def size_difference(there: Mapping[str, Any], here: Mapping[str, Any]) -> str | None:
+    """Return the first difference of two models' nodes after which the weights of one do not fit into the other."""
+    return _another_class(there, here) or _another_size(there, here)
 
 
 def _another_class(there: Mapping[str, Any], here: Mapping[str, Any]) -> str | None:
