@@ -44,10 +44,10 @@ def require_files(pipeline: CommandPipeline) -> None:
 
 
 def require_stages(pipeline: CommandPipeline, readers: StageReaders) -> None:
-    """Refuse a stage that cannot be, before the earlier ones run; finished ones are not looked at.
+    """Refuse an impossible stage, before the earlier ones run; finished ones are not looked at.
 
     Raises:
-        ConfigurationError: The first one, in the words that its own command would be refused with.
+        ConfigurationError: The first one, in the words of its own command's refusal.
     """
     done = done_stages(pipeline)
     for stage in pipeline.stages:
@@ -62,7 +62,7 @@ def require_stages(pipeline: CommandPipeline, readers: StageReaders) -> None:
 
 
 def require_rehearsals(pipeline: CommandPipeline) -> None:
-    """Refuse a training whose parts cannot be built on this machine; torch is imported in another process alone.
+    """Refuse a training of parts unfit for this machine; torch is imported in another process alone.
 
     Raises:
         ConfigurationError: The first one.

@@ -1,4 +1,4 @@
-"""A training that starts from an earlier stage's run, beside that stage's own config: the run is not there yet."""
+"""A training beside the config of its base, an earlier stage: the run to start from is not there yet."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -37,7 +37,7 @@ def stage_check(pipeline: CommandPipeline, stage: PipelineStage) -> Callable[[Ru
 
 
 def _require_weights_to_adapt(pipeline: CommandPipeline, stage: PipelineStage, config: RunConfig) -> None:
-    """Refuse adapters of a training that starts from no run, in the words of a later one."""
+    """Refuse adapters of a training without a run to start from, in the words of a later one."""
     if config.init_from is None and not gives_nothing(config.adapter.target):
         word = f"adapter={config.adapter.word.lower()}"
         later = ", ".join(f"{other.name}.{word}" for other in pipeline.stages if other.verb == TRAIN and other.of)
@@ -48,7 +48,7 @@ def _require_weights_to_adapt(pipeline: CommandPipeline, stage: PipelineStage, c
 
 
 def require_same_start(pipeline: CommandPipeline, stage: PipelineStage, config: RunConfig, *, base: RunConfig) -> None:
-    """Refuse another tokenizer, model or longer context than the run has that a training starts from.
+    """Refuse another tokenizer, model or longer context than those of the run to start from.
 
     Raises:
         ConfigurationError: With the words of the stage for them.

@@ -45,7 +45,7 @@ def require_same_sizes(init_from: str, model: Mapping[str, Any]) -> None:
 
 
 def size_difference(there: Mapping[str, Any], here: Mapping[str, Any]) -> str | None:
-    """Return the first difference of two models' nodes after which the weights of one do not fit into the other."""
+    """Return the first difference of two models' nodes to keep the weights of one out of the other."""
     return _another_class(there, here) or _another_size(there, here)
 
 
