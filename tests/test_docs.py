@@ -132,6 +132,10 @@ def test_every_make_target_shown_exists() -> None:
     assert {"train", "test"} <= shown <= set(targets)
 
 
+# options that init_from, an adapter or a task chooses
+CHOSEN_BY_OTHERS = {"imported", "inherited", "adamw_gentle", "adamw_adapter", "adamw_preference"}
+
+
 def table_of_groups() -> Iterator[tuple[str, list[str], set[str]]]:
     """Yield the groups of the table of choices with their options, and those in bold."""
     for group, options in re.findall(r"^\| `(\w+)` \| ([^|]*`[^|]*) \|", CHOICES, flags=re.MULTILINE):
@@ -146,6 +150,9 @@ def test_the_table_has_every_group_its_options_and_the_defaults_in_bold() -> Non
     for group, options, bold in table_of_groups():
         assert [option for option in options if not (conf_folder() / group / f"{option}.yaml").exists()] == []
         assert bold == ({defaults[group]} if defaults.get(group) else set()), group
+        if group != "callbacks":  # those of `default` are named together
+            there = {path.stem for path in (conf_folder() / group).glob("*.yaml")}
+            assert there - set(options) <= CHOSEN_BY_OTHERS, group
 
 
 def test_the_data_format_can_be_read_as_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
