@@ -36,6 +36,7 @@ def looked_at(words: list[str]) -> CommandPipeline:
         (["talker.source=python_stdlib"], "the source .* is text, and task=sft learns only"),
         (["talker.task=dpo"], "the source .* gives no pairs of answers, and task=dpo"),
         (["base.tokenizer=byte_level"], r"the source .* special tokens of no style .*; set base\.tokenizer\.chat=true"),
+        (["talker.tokenizer=byte_level"], r"tokenizer=byte_level: its weights start from base"),
         (["each.adapter=lora"], r"adapter=lora .* begins with random ones; nearest valid: talker\.adapter=lora"),
     ],
 )

@@ -28,8 +28,8 @@ def stage_check(pipeline: CommandPipeline, stage: PipelineStage) -> Callable[[Ru
         if stage.of is not None and config.init_from is None:
             config = replace(config, init_from=str(pipeline.folder / stage.of))
         require_conversations(config)
-        owner = stage.name if TOKENIZER in pipeline.chosen_groups(stage) else pipeline.first_of(stage).name
-        require_chat_tokens(config, of=f"{owner}.")
+        if stage.of is None:
+            require_chat_tokens(config, of=f"{stage.name}.")
         _require_weights_to_adapt(pipeline, stage, config)
         require_objective(config)
 
@@ -59,6 +59,8 @@ def require_same_start(pipeline: CommandPipeline, stage: PipelineStage, config: 
         here = {**here, "vocab_size": there.get("vocab_size")}  # its run's: here it follows the other tokenizer
     elif {TOKENIZER, EXPERIMENT} & chosen:
         _require_same_tokenizer(stage, config, base=base)
+    is_own = TOKENIZER in config.run.allow_changes and TOKENIZER in chosen
+    require_chat_tokens(config, of=f"{stage.name if is_own else pipeline.first_of(stage).name}.")
     if difference := size_difference(there, here):
         fix = give_its_model(there, here)
         raise ConfigurationError(f"the run of {stage.of} is another model: {difference}. {fix}")
