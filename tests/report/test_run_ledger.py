@@ -36,6 +36,11 @@ def test_utilization_and_money_follow_from_plan_and_clock(tmp_path):
     assert json.loads(json.dumps(ledger.to_json()))["goodput"] == pytest.approx(40 / 73)
 
 
+def test_the_tokens_of_a_killed_run_are_those_of_its_last_logged_step(tmp_path):
+    told = replace(read_ledger(write(tmp_path / "a")), logged_step=21).to_json()
+    assert [told[key] for key in ("step", "tokens", "all_tokens")] == [21, 21_000, 21_000]
+
+
 def test_the_share_of_the_measured_roofline_stands_beside_mfu(tmp_path):
     assert read_ledger(write(tmp_path / "a")).share_of_roofline is None
     plan = PLAN | {"peak": PLAN["peak"] | {"measured_flops": 8e9}}

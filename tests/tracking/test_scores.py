@@ -1,7 +1,7 @@
 from lmtrain.tracking.atomic_files import read_json
 from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.run_log import Point, RunLog, read_points
-from lmtrain.tracking.scores import keep_scores, scores_file, scores_since
+from lmtrain.tracking.scores import all_scores, keep_scores, scores_file, scores_since
 
 
 def test_scores_join_those_of_their_step_and_the_run_s_curves(tmp_path):
@@ -29,5 +29,5 @@ def test_a_score_of_another_text_or_setting_does_not_replace_one_of_its_name(tmp
     names = ["evaluation/x", "evaluation/x_2", "evaluation/x_3", "evaluation/x", "evaluation/x_2"]
     asked = [first, short, {"sha256": "bb", "context_tokens": 256}, first, short]
     assert [keep(number / 8, **one) for number, one in enumerate(asked)] == names
-    file = read_json(scores_file(tmp_path, 5))
+    file = all_scores(tmp_path)[5]
     assert {name: one["score"] for name, one in file.items()} == dict(zip(names[:3], [0.375, 0.5, 0.25], strict=True))

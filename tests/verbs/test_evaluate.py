@@ -8,6 +8,7 @@ from data_pipelines.sources.made_questions import KINDS
 from lmtrain.errors import ConfigurationError, DataError
 from lmtrain.tracking.atomic_files import read_json
 from lmtrain.tracking.run_log import read_points
+from lmtrain.tracking.scores import all_scores
 from lmtrain.verbs.evaluate import evaluate
 from tests import tiny
 from tests.evaluation.chat_tasks.copies import write_copies
@@ -57,7 +58,7 @@ def test_the_average_of_the_weights_is_scored_beside_them(run: Path, capsys: pyt
     found, averaged = scored(capsys, run), scored(capsys, run, "--weights", "ema")
     (name,), (averaged_name,) = found, averaged
     assert averaged_name == "evaluation/test/ema_bits_per_byte"
-    kept = read_json(run / "evaluation" / "step_00000016.json")
+    kept = all_scores(run)[16]
     assert [kept[name]["score"], kept[averaged_name]["score"]] == [
         found[name]["score"],
         averaged[averaged_name]["score"],

@@ -169,13 +169,13 @@ class RunLedger:
 
     def to_json(self) -> dict[str, Any]:
         """Return the accounts as plain numbers."""
-        formulas = ("palm", "causal")
+        formulas, done = ("palm", "causal"), replace(self.steps, last=self.step)
         return {
             "run": self.name,
             "status": self.status,
             "step": self.step,
-            "tokens": self.tokens,
-            "all_tokens": self.steps.all_tokens,
+            "tokens": done.tokens,
+            "all_tokens": done.all_tokens,
             "forked_from": self._forked_from(),
             "trained_share": self.trained_share,
             "attempts": self.time.num_attempts,
