@@ -103,6 +103,13 @@ def test_a_checkpoint_s_steps_are_known_as_done_at_once(make_run):
     assert known == [3]
 
 
+def test_a_step_in_the_log_is_in_the_accounts_on_the_disk(make_run):
+    run = make_run(steps=4)
+    known = []
+    train(run, AtStep(3, lambda _: known.append(read_attempts(run.context.folder)[0].last_step)))
+    assert known == [2], "of a run killed now, step 2 is time to be lost"
+
+
 def test_evaluation_and_checkpoints_lower_goodput_and_leave_mfu_as_it_is(make_run, let_pass):
     run = make_run(steps=6, peak_flops=1e15)
 

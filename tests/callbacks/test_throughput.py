@@ -146,7 +146,8 @@ def test_the_passes_left_are_dollars_of_their_own_and_no_part_of_a_step(make_run
     train(run, AtStep(1, evaluate))
     left = {step: whole - run.points("cost/usd")[step] for step, whole in run.points("cost/projected_usd").items()}
     assert 2000 < left[2] < 2500, "two passes, and not 19 times what came before"
-    assert 500 < left[40] < 600, "of two passes, half their time"
+    assert 400 < left[38] < 600, "one pass"
+    assert left[40] == 0
 
 
 def test_a_run_without_a_price_has_no_cost(make_run):

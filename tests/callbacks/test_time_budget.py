@@ -1,3 +1,4 @@
+import logging
 from dataclasses import replace
 
 import pytest
@@ -27,7 +28,8 @@ class Slow(TinyModel):
 def timed(make_run, seconds, *, earlier_seconds=0.0, most_steps=None, **settings):
     run = make_run(**settings)
     steps = STEPS_BEFORE_SPEED_IS_KNOWN
-    limit = Horizon(steps=steps, tokens=1, flops=1, limited_by="hours", seconds=seconds, most_steps=most_steps)
+    of_time = {"limited_by": "hours", "time_limit": "hours", "seconds": seconds}
+    limit = Horizon(steps=steps, tokens=1, flops=1, most_steps=most_steps, **of_time)
     context = replace(run.context, plan=replace(run.context.plan, horizon=limit), earlier_seconds=earlier_seconds)
     return replace(run, context=context)
 
@@ -69,6 +71,16 @@ def test_the_schedule_is_laid_over_what_the_time_allows(make_run):
 def test_time_of_earlier_attempts_counts(make_run):
     trainer, _ = train(timed(make_run, 10_000.0, earlier_seconds=9_960.0))
     assert trainer.global_step <= 40 / STEP_SECONDS + 1
+
+
+def test_a_budget_smaller_than_its_pauses_is_told_once(make_run, caplog):
+    run = timed(make_run, 100.0)
+    run.context.events.last_pauses["validation"] = 95.0
+    with caplog.at_level(logging.WARNING):
+        trainer, _ = train(run)
+    assert trainer.global_step == 2
+    (told,) = [message for message in caplog.messages if "too small" in message]
+    assert "take 1min35s. It ends after step 2; raise budget.hours" in told
 
 
 def test_the_last_validation_and_save_are_within_the_budget(make_run):

@@ -163,6 +163,13 @@ def test_a_warmup_as_a_fraction_fits_a_run_of_any_length(total_steps: int) -> No
     assert curve(0, total_steps, warmup_fraction=0.027) == curve(0, total_steps, warmup_steps=steps)
 
 
+def test_a_run_of_one_step_is_no_warmup() -> None:
+    assert linear(0, 1, final_fraction=0.0, warmup_fraction=0.02) == 1.0
+    assert warmup_cosine(0, 1, final_fraction=0.1, warmup_fraction=0.02) == 1.0
+    assert inverse_sqrt(0, 1, warmup_fraction=0.02) == 1.0
+    assert linear(0, 2, final_fraction=0.0, warmup_fraction=0.02) == 0.0
+
+
 def test_ramps_are_told_in_steps() -> None:
     assert ramp_steps("warmdown", None, None, 0.65, None, 1000) == 650
     assert ramp_steps("warmup", None, 4096, None, 1024, 1000) == 4

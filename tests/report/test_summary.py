@@ -194,6 +194,15 @@ def test_a_run_of_which_little_is_known_has_a_summary(tmp_path, capsys):
     assert read_run(tmp_path).lr is None
 
 
+def test_a_run_past_its_budget_of_time_says_so(summary):
+    spent = TimeBalance(seconds={"setup": 20.0, "compute": 10.0}, num_attempts=1)
+    facts = replace(FACTS, budget_key="budget.hours", budget=15 / 3600, time=spent, other_budgets={"budget.usd": 0.006})
+    line = "beyond its budget: 30s of budget.hours=15s and $0.010 of budget.usd=0.006, 10s of the clock in steps"
+    assert line in summary(facts)
+    within = replace(facts, budget=30 / 3600, other_budgets={"budget.usd": 0.01})
+    assert "beyond" not in summary(within)
+
+
 def test_skipped_steps_and_averaged_weights_are_told_where_there_were_any(summary):
     held_out = replace(HELD_OUT, after_averaged=1.3)
     text = summary(replace(FACTS, skipped_steps=1204, held_out=held_out))

@@ -22,6 +22,14 @@ MIDDLE = replace(
 )
 
 
+def test_no_end_is_told_before_a_budget_of_time_has_a_speed():
+    unknown = replace(MIDDLE, num_steps=None, seconds_left=None)
+    assert line(unknown).startswith("step 300 | 614.4K tokens | loss 3.501")
+    console = Console(file=io.StringIO(), width=80)
+    console.print(panel(unknown))
+    assert "step 300 " in console.file.getvalue()  # pyright: ignore[reportAttributeAccessIssue]
+
+
 def test_a_line_holds_all_numbers_of_the_moment():
     assert line(MIDDLE) == (
         "step 300/750 | 614.4K of 1.5M tokens (40%) | loss 3.501 | lr 1.49e-02 | 12.9K tokens/s | MFU 38.1% | "

@@ -65,6 +65,7 @@ class Ledger(pl.Callback):
             assert isinstance(pl_module, CausalLMModule)
             self._counted = trainer.global_step, pl_module.step_metrics.trained_tokens
             seconds = self._write(trainer.global_step)
+            self._context.events.flush()  # the log has this step: what a kill repeats is then known as lost
             sent = {} if pl_module.outer is None else {"communication/sent_bytes": pl_module.outer.sent_bytes}
             self._log(trainer.global_step, seconds, sent)
 

@@ -13,7 +13,7 @@ from typing_extensions import override
 
 from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE, TRAIN_LOSS, VALIDATION_BYTES
 from lmtrain.accounting.options.parts import CallbackFacts
-from lmtrain.accounting.quantities import format_quantity
+from lmtrain.accounting.quantities import format_count, format_quantity
 from lmtrain.errors import ConfigurationError
 from lmtrain.tracking.live_view import Snapshot, line, panel
 from lmtrain.tracking.steady_live import SteadyLive
@@ -83,7 +83,8 @@ class Progress(pl.Callback):
         """State the run's tokens and steps; under a budget of time its first steps' speed decides them."""
         last, tokens_per_step = self._context.last_step, self._context.plan.batch.tokens_per_step
         if last.seconds is None:
-            return f"{format_quantity(last.steps * tokens_per_step)} tokens in {last.steps} steps of {tokens_per_step}"
+            steps = format_count(last.steps, "step")
+            return f"{format_quantity(last.steps * tokens_per_step)} tokens in {steps} of {tokens_per_step}"
         clock = format_quantity(last.seconds, "seconds")
         return f"{clock} on the clock, in steps of {tokens_per_step}, their number by the speed of the first ones"
 
@@ -189,7 +190,7 @@ class Progress(pl.Callback):
     def _seconds_left(self, step: int) -> float | None:
         """Return the time of the steps left and of the pauses with them; None before there is a pace."""
         steps = self._context.last_step.steps - step
-        if self._pace is None:
+        if self._pace is None or not self._context.last_step.is_known:
             return None
         return self._pace * steps + self._context.pauses_to_come(step) if steps > 0 else 0.0
 
@@ -205,7 +206,7 @@ class Progress(pl.Callback):
             name=self._context.folder.name,
             activity=self._label(paused_for) if paused_for else self._activity,
             step=step,
-            num_steps=self._context.last_step.steps,
+            num_steps=self._context.last_step.steps if self._context.last_step.is_known else None,
             tokens_per_step=plan.batch.tokens_per_step,
             loss=values.get(TRAIN_LOSS),
             lr=values.get("train/lr"),

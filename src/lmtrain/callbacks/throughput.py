@@ -86,6 +86,9 @@ class Throughput(pl.Callback):
     @override
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._append(trainer, pl_module)
+        cost = self._cost(trainer.global_step, trainer.world_size, is_over=True)  # with the last validation
+        if cost:
+            self._context.append(trainer.global_step, cost)
 
     @override
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
@@ -139,7 +142,7 @@ class Throughput(pl.Callback):
         alone = self._context.plan.single_device_tokens_per_second
         return {"speed/scaling_efficiency": tokens_per_second / num_devices / alone} if alone else {}
 
-    def _cost(self, step: int, num_devices: int) -> dict[str, float]:
+    def _cost(self, step: int, num_devices: int, *, is_over: bool = False) -> dict[str, float]:
         """Return dollars and kWh so far and of the whole run, where there is a price or a rated power."""
         context, plan = self._context, self._context.plan
         by_kind = {str(kind): spent for kind, spent in context.events.stopwatch.seconds().items()}
@@ -147,6 +150,7 @@ class Throughput(pl.Callback):
         left = context.last_step.within(
             seconds_left(by_kind, **steps, passes=self._passes(step)), spent_seconds=context.spent_seconds()
         )
+        left = 0.0 if is_over else left
         so_far = context.spent_device_seconds(num_devices)
         device_seconds = {"": so_far, "projected_": so_far + (left or 0.0) * num_devices}
         found: dict[str, float] = {}

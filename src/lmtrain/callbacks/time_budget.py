@@ -1,5 +1,6 @@
 """Hold a run to its hours or dollars: estimate its last step anew as its speed becomes known."""
 
+import logging
 import time
 from typing import Any, Final
 
@@ -7,11 +8,13 @@ import lightning.pytorch as pl
 from typing_extensions import override
 
 from lmtrain.accounting.options.parts import CallbackFacts
+from lmtrain.accounting.quantities import format_quantity
 from lmtrain.training.context import RunContext
 from lmtrain.training.loop.step_interval import StepInterval
 from lmtrain.training.loop.steps import is_step_end
 from lmtrain.training.module import CausalLMModule
 
+_LOG = logging.getLogger(__name__)
 STEPS_BEFORE_THE_END: Final = 2  # from so many intervals before the end on, ranks agree on every step
 
 
@@ -58,13 +61,27 @@ class TimeBudget(pl.Callback):
     @override
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         if self._last_step.seconds is not None:
-            self._last_step.steps = int(state_dict["last_step"])
+            self._last_step.steps, self._last_step.is_known = int(state_dict["last_step"]), True
 
     def _estimate(self, step: int, now: float) -> int:
         first_step, began = self._mark or (step - 1, now)
         seconds_per_step = max((now - began) / (step - first_step), 1e-9)
-        spent_seconds = self._context.spent_seconds() + self._context.pauses_to_come(step)
+        spent, pauses = self._context.spent_seconds(), self._context.pauses_to_come(step)
+        self._tell_of_too_little(step, spent, pauses)
+        spent_seconds = spent + pauses
         return self._last_step.reestimate(step=step, spent_seconds=spent_seconds, seconds_per_step=seconds_per_step)
+
+    def _tell_of_too_little(self, step: int, spent: float, pauses: float) -> None:
+        """Say at the first estimate that nothing is left for steps."""
+        is_first, self._last_step.is_known = not self._last_step.is_known, True
+        whole = self._last_step.seconds or 0.0
+        if is_first and spent + pauses >= whole and self._context.is_main_process:
+            seconds = [format_quantity(amount, "seconds") for amount in (whole, spent, pauses)]
+            _LOG.warning(
+                "The budget of %s is too small: %s are spent, and the validations and the save to come take %s. "
+                "It ends after step %d; raise budget.%s, or shorten validations by callbacks.validation.max_tokens.",
+                *seconds, step, self._context.plan.horizon.time_limit,
+            )  # fmt: skip
 
     def _follow(self, trainer: pl.Trainer, module: pl.LightningModule, steps: int) -> None:
         assert isinstance(module, CausalLMModule)

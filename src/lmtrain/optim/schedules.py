@@ -84,12 +84,12 @@ def inverse_sqrt(
         ConfigurationError: There is no warm-up, the scale of the fall.
     """
     warmup = whole_warmup(warmup_steps, warmup_tokens, warmup_fraction, tokens_per_step, total_steps)
-    if warmup < 1:
+    if warmup < 1 and not warmup_fraction:
         raise ConfigurationError(
             "schedule.warmup_steps=0 leaves the inverse square root without a scale; nearest valid: 1."
         )
     step = min(step, total_steps)
-    return step / warmup if step < warmup else math.sqrt(warmup / step)
+    return step / warmup if step < warmup else math.sqrt(max(1, warmup) / max(1, step))
 
 
 def trapezoid(
@@ -139,8 +139,9 @@ def cooldown(step: int, total_steps: int, *, final_fraction: float, start_step: 
 def whole_warmup(
     steps: int | None, tokens: int | None, fraction: float | None, tokens_per_step: int | None, total_steps: int
 ) -> int:
-    """Return the steps of a warm-up, rounded up: a given one lasts at least a step."""
-    return math.ceil(ramp_steps("warmup", steps, tokens, fraction, tokens_per_step, total_steps))
+    """Return the steps of a warm-up, rounded up: a given one lasts at least a step, a part of a run not all of it."""
+    warmup = math.ceil(ramp_steps("warmup", steps, tokens, fraction, tokens_per_step, total_steps))
+    return warmup if fraction is None or fraction == 1 else min(warmup, max(0, total_steps - 1))
 
 
 def ramp_steps(

@@ -7,13 +7,14 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
 from rich.console import Group, RenderableType
 from rich.rule import Rule
 from rich.text import Text
 
 from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE
-from lmtrain.accounting.observed.time_accounts import kind_words
+from lmtrain.accounting.observed.time_accounts import WORK_KINDS, kind_words
 from lmtrain.accounting.quantities import format_count, format_quantity, parse_quantity, typed_hours
 from lmtrain.report.held_out_score import HeldOutScore
 from lmtrain.report.kept_flags import kept_flags
@@ -27,6 +28,7 @@ from lmtrain.training.checkpointing.checkpoints import CheckpointFacts
 
 SAMPLE_LINES = 14
 NUM_KINDS_OF_TIME = 4
+BEYOND: Final = 1.05  # of a budget of time: less is the last step, and the save
 OF_TEXT = ("source", "data", "init_from")  # groups and keys of a run on a text of its own
 WITHOUT_STOPPING = "callbacks.early_stopping=null"  # a run that it ended is ended by it again
 ROUNDED_UP = frozenset({"budget.epochs", "budget.tokens_per_parameter", "budget.flops"})  # twice may be one step too
@@ -49,7 +51,7 @@ def page(facts: RunFacts) -> RenderableType:
     """Lay out the facts of a run; unknown ones are left out."""
     parts: list[RenderableType] = [Text(""), Rule(Text(facts.name, style="bold"), style="dim cyan"), _took(facts)]
     if facts.time.wall_seconds:
-        parts += [_time(facts), *_speeds(facts)]
+        parts += [_time(facts), *_beyond_budget(facts), *_speeds(facts)]
     if facts.reason:
         parts.append(Text(f"{facts.ended.lower()}: {facts.reason}", style="red"))
     if facts.held_out:
@@ -86,6 +88,20 @@ def _time(facts: RunFacts) -> Text:
     shares = ", ".join(f"{kind_words(kind)} {facts.time.share(kind):.0%}" for kind in kinds)
     clock = format_quantity(facts.time.wall_seconds, "seconds")
     return Text(f"{clock} on the clock: {shares}; all of it: lmtrain ledger {shlex.quote(str(facts.folder))}")
+
+
+def _beyond_budget(facts: RunFacts) -> list[Text]:
+    """Tell of a budget of time that the run went past, with the part of its steps."""
+    budgets = {facts.budget_key: facts.budget, **facts.other_budgets}
+    hours, dollars = budgets.get("budget.hours"), budgets.get("budget.usd")
+    said: list[str] = []
+    if hours is not None and facts.time.wall_seconds > BEYOND * 3600 * hours:
+        said.append(f"{format_quantity(facts.time.wall_seconds, 'seconds')} of budget.hours={typed_hours(hours)}")
+    if dollars is not None and facts.usd is not None and facts.usd > BEYOND * dollars:
+        said.append(f"{format_quantity(facts.usd, 'usd')} of budget.usd={dollars:g}")
+    steps = format_quantity(sum(facts.time.seconds.get(kind, 0.0) for kind in WORK_KINDS), "seconds")
+    line = f"beyond its budget: {' and '.join(said)}, {steps} of the clock in steps"
+    return [Text(line, style="bold red")] if said else []
 
 
 def _speeds(facts: RunFacts) -> list[Text]:

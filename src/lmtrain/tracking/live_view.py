@@ -29,7 +29,7 @@ class Snapshot:
     name: str
     activity: str
     step: int
-    num_steps: int
+    num_steps: int | None
     tokens_per_step: int
     loss: float | None = None
     lr: float | None = None
@@ -48,8 +48,9 @@ class Snapshot:
 
 def line(now: Snapshot) -> str:
     """Write a snapshot as one plain line."""
-    share = min(1.0, now.step / now.num_steps)
-    parts = [f"step {now.step}/{now.num_steps}", f"{_tokens(now)} tokens ({share:.0%})"]
+    parts = [f"step {now.step}", f"{_tokens(now)} tokens"]
+    if now.num_steps is not None:
+        parts = [f"step {now.step}/{now.num_steps}", f"{_tokens(now)} tokens ({_share(now):.0%})"]
     if now.loss is not None:
         parts.append(f"loss {now.loss:.3f}")
     if now.lr is not None:
@@ -66,7 +67,7 @@ def line(now: Snapshot) -> str:
 
 def panel(now: Snapshot) -> RenderableType:
     """Draw a snapshot as a panel of about ten rows, or of twenty on a narrow terminal."""
-    share = min(1.0, now.step / now.num_steps)
+    share = _share(now)
     bar = Table.grid(expand=True, padding=(0, 1))
     bar.add_column(ratio=1)
     bar.add_column(justify="right", width=6)
@@ -75,7 +76,8 @@ def panel(now: Snapshot) -> RenderableType:
         Text(f"{share:.1%}", style="bold"),
     )
     left = "" if now.seconds_left is None else f"{format_quantity(now.seconds_left, 'seconds')} left"
-    done = AmountsDone(f"{_tokens(now)} tokens", f"step {now.step:,} of {now.num_steps:,}", left)
+    steps = f"step {now.step:,}" if now.num_steps is None else f"step {now.step:,} of {now.num_steps:,}"
+    done = AmountsDone(f"{_tokens(now)} tokens", steps, left)
     return Panel(
         Group(bar, done, Text(""), _numbers(now)),
         title=Text(now.name, style="bold"),
@@ -175,8 +177,12 @@ def sparkline(values: tuple[float, ...]) -> str:
 
 
 def _tokens(now: Snapshot) -> str:
-    done, total = now.step * now.tokens_per_step, now.num_steps * now.tokens_per_step
-    return f"{format_quantity(done)} of {format_quantity(total)}"
+    done = format_quantity(now.step * now.tokens_per_step)
+    return done if now.num_steps is None else f"{done} of {format_quantity(now.num_steps * now.tokens_per_step)}"
+
+
+def _share(now: Snapshot) -> float:
+    return min(1.0, now.step / now.num_steps) if now.num_steps else 0.0
 
 
 def _mfu(now: Snapshot) -> str:

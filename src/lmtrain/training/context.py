@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
+from lmtrain.accounting.budgets import STEPS_BEFORE_SPEED_IS_KNOWN
 from lmtrain.accounting.training_plan.plan import Plan
 from lmtrain.data.shards import Dataset
 from lmtrain.search.halving import step_of_part
@@ -44,7 +45,8 @@ class RunContext:
     def last_step(self) -> LastStep:
         """Return the run's last step; a budget of time moves it while the run goes on."""
         horizon = self.plan.horizon
-        return LastStep(horizon.steps, seconds=horizon.seconds, most_steps=horizon.most_steps)
+        is_known = not horizon.is_of_time or horizon.steps != STEPS_BEFORE_SPEED_IS_KNOWN
+        return LastStep(horizon.steps, seconds=horizon.seconds, most_steps=horizon.most_steps, is_known=is_known)
 
     @property
     def pause_step(self) -> int | None:

@@ -77,6 +77,9 @@ def test_the_name_of_a_run_leads_to_its_folder(tmp_path: Path, monkeypatch: pyte
     with pytest.raises(ConfigurationError, match=r"RUN=zzz is neither .*; nearest valid: runs/NAME\.$"):
         find_source(Path("zzz"), key="RUN")
     (tmp_path / "runs/notes/status.json").touch()
+    with pytest.raises(ConfigurationError, match=r"RUN=zzz is neither .*; nearest valid: runs/NAME\.$"):
+        find_source(Path("zzz"), key="RUN")  # notes has no checkpoint
+    (tmp_path / "runs/notes/checkpoints/step_00000001").mkdir(parents=True)
     with pytest.raises(ConfigurationError, match=r"RUN=zzz is neither .*; nearest valid: runs/notes\.$"):
         find_source(Path("zzz"), key="RUN")
     (tmp_path / "runs/notes/status.json").unlink()

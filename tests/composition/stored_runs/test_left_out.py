@@ -1,6 +1,7 @@
 """Spikes noted in a run's folder; tests/faults/test_rewind.py goes back in a real run."""
 
 import json
+import shutil
 from types import SimpleNamespace
 
 import pytest
@@ -21,12 +22,14 @@ def test_each_spike_leaves_out_the_batch_of_its_step_and_sets_later_checkpoints_
     for step in (3, 6):
         (tmp_path / f"checkpoints/step_{step:08}").mkdir(parents=True)
     line = leave_out(job, BATCH, spike(6, num_batches=2))
-    assert "windows 20 to 27" in line
+    assert "back to the checkpoint before it, without windows 20 to 27" in line
     names = sorted(path.name.partition("_0")[0] for path in (tmp_path / "checkpoints").iterdir())
     assert names == ["left_step", "step"]
     batch = without_left_out(BATCH, tmp_path)
     assert batch.left_out == (5, 6)
-    leave_out(job, batch, spike(6))  # the same step, with the batch after those
+    shutil.rmtree(tmp_path / "checkpoints")
+    line = leave_out(job, batch, spike(6))  # the same step, with the batch after those
+    assert "back to the start, as no checkpoint is before it, without windows" in line
     assert without_left_out(BATCH, tmp_path).left_out == (5, 6, 7)
     with pytest.raises(Diverged, match=r"gone back 2 times already .* windows 32 to 35"):
         leave_out(job, without_left_out(BATCH, tmp_path), spike(6))

@@ -146,9 +146,11 @@ def _nearest_run(path: Path, *, takes_imports: bool) -> Path:
 
 
 def _newest_run(*, but: Path) -> Path:
-    """Return the newest run below runs/, runs/NAME without one."""
+    """Return the newest run with a checkpoint below runs/, runs/NAME without one."""
     files = [
-        each for each in Path("runs").glob("*/status.json") if each.parent != but and _job_file(each.parent).exists()
+        each
+        for each in Path("runs").glob("*/status.json")
+        if each.parent != but and _job_file(each.parent).exists() and any(each.parent.glob("checkpoints/step_*"))
     ]
     return max(files, key=lambda file: file.stat().st_mtime, default=ANY_RUN / "status.json").parent
 

@@ -74,8 +74,12 @@ def leave_out(job: Job, batch: BatchPlan, spike: GoBack) -> str:
         "time": time.time(),
     }
     write_json(job.folder / FILE, {"spikes": [*earlier, note]})
-    set_aside_after(job.folder / "checkpoints", spike.step - 1)
-    return f"{spike}: back to the checkpoint before it, without windows {windows[0]} to {windows[1]} of the run's order"
+    checkpoints = job.folder / "checkpoints"
+    set_aside_after(checkpoints, spike.step - 1)
+    place = (
+        "the checkpoint before it" if any(checkpoints.glob("step_*")) else "the start, as no checkpoint is before it"
+    )
+    return f"{spike}: back to {place}, without windows {windows[0]} to {windows[1]} of the run's order"
 
 
 def next_attempt(job: Job) -> Job:

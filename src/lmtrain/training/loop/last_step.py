@@ -7,12 +7,15 @@ class LastStep:
     """`steps` is the number of the last step, from 1, as it is known now; every rank holds the same.
 
     `seconds` is the time the whole run may take over all attempts (None: no limit) and `most_steps` the most steps of
-    its other budgets.
+    its other budgets. `is_known` False: no speed is, and `steps` a stand-in for the schedule.
     """
 
-    def __init__(self, steps: int, *, seconds: float | None = None, most_steps: int | None = None) -> None:
+    def __init__(
+        self, steps: int, *, seconds: float | None = None, most_steps: int | None = None, is_known: bool = True
+    ) -> None:
         self.steps = steps
         self.seconds = seconds
+        self.is_known = is_known
         self._most_steps = most_steps
 
     def within(self, seconds_left: float | None, *, spent_seconds: float) -> float | None:
