@@ -4,7 +4,6 @@ from lmtrain.accounting.options.parts import PackingFacts, SourceFacts
 from lmtrain.composition.nodes.facts import facts_of
 from lmtrain.composition.run_config import RunConfig
 from lmtrain.errors import ConfigurationError
-from lmtrain.tokenizers.chat_styles import has_a_style, style_names
 
 
 def require_conversations(config: RunConfig) -> None:
@@ -40,6 +39,8 @@ def require_chat_tokens(config: RunConfig, *, of: str = "") -> None:
     facts = source and facts_of(source.values, SourceFacts, allowed=config.allowed)
     if not source or facts is None or not facts.has_conversations or config.tokenizer.get("chat") is True:
         return
+    from lmtrain.tokenizers.chat_styles import has_a_style, style_names  # numpy
+
     spec = config.tokenizer.checked(config.allowed).build()
     if not has_a_style(spec.special_tokens):
         way = f"set {of}tokenizer.chat=true" if spec.takes_chat else "take the tokenizer of a chat model"
