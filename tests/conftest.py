@@ -144,13 +144,14 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _random_numbers_are_seeded() -> None:
-    """Start every test from the same random numbers, of whichever library is loaded."""
+def _tests_begin_alike() -> None:
+    """Start every test from the same random numbers, of whichever library is loaded, and with torch's own products."""
     random.seed(0)
     if numpy := sys.modules.get("numpy"):
         numpy.random.seed(0)
     if torch := sys.modules.get("torch"):
         torch.manual_seed(0)
+        torch.set_float32_matmul_precision("highest")  # a training in this process sets its own
 
 
 @pytest.fixture(autouse=True)

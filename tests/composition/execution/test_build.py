@@ -94,7 +94,11 @@ def test_a_callback_that_was_switched_off_is_not_there(tiny_job: MakeJob) -> Non
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (["model.vocab_size=100"], "model.vocab_size=100 is below the tokenizer's 257 entries; nearest valid: 257."),
+        (
+            ["model.vocab_size=100"],
+            "model.vocab_size=100 is below the tokenizer's 257 entries; nearest valid: 257, "
+            "or text prepared with a tokenizer of at most 100: under init_from, with the model's own.",
+        ),
         (
             ["model.max_context_tokens=8"],
             "batch.context_tokens=16 is beyond model.max_context_tokens=8; nearest valid: 8.",

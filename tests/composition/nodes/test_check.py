@@ -1,4 +1,5 @@
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import pytest
@@ -61,7 +62,14 @@ def test_nodes_inside_nodes_are_checked_under_their_full_key() -> None:
 
 @pytest.mark.parametrize(
     ("value", "annotation", "expected"),
-    [(1, float, 1.0), ("1h", float | None, 3600), (None, int | None, None), (7, str | None, "7"), (True, bool, True)],
+    [
+        (1, float, 1.0),
+        ("1h", float | None, 3600),
+        (None, int | None, None),
+        (7, str | None, "7"),
+        (True, bool, True),
+        ("data/a", Path | None, "data/a"),
+    ],
 )
 def test_values_fit_their_annotation(value: object, annotation: object, expected: object) -> None:
     assert check_value(value, annotation, key="callbacks.checkpoint.every_seconds") == expected

@@ -28,7 +28,8 @@ WRONG = {
     "batch.context_tokens=banana": "batch.context_tokens=banana is not a number",
     "batch.tokens_per_step=1000": "nearest valid: 1024.",
     "budget.tokens=0": "budget.tokens=0 is not above 0",
-    "model.vocab_size=1": "model.vocab_size=1 is below the tokenizer's 4096 entries; nearest valid: 4096.",
+    "model.vocab_size=1": "model.vocab_size=1 is below the tokenizer's 4096 entries; nearest valid: 4096, "
+    "or text prepared with a tokenizer of at most 1: under init_from, with the model's own.",
     "model.width=1e30": "model.width=1e+30 is more than any model can have; at most 16777216.",
     "batch.context_tokens=1e30": "batch.context_tokens=1e+30 is more than any model can have",
     "trainer.accelerator=foo": "trainer.accelerator=foo is none of auto, cpu, gpu, cuda, mps",

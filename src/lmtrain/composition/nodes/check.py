@@ -178,7 +178,8 @@ def _converted(value: Any, annotation: Any, *, key: str) -> Any:
 
     try:
         adapter: TypeAdapter[Any] = TypeAdapter(annotation, config=ConfigDict(arbitrary_types_allowed=True))
-        return adapter.validate_python(value)
+        converted = adapter.validate_python(value)
+        return str(converted) if isinstance(converted, Path) else converted  # a job is kept as plain values
     except PydanticSchemaGenerationError:
         return value
     except ValidationError as problem:
