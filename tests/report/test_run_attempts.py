@@ -1,5 +1,6 @@
 from lmtrain.report.run_attempts import own_steps, read_attempts
 from lmtrain.tracking.fork import read_fork
+from lmtrain.tracking.timekeeping.events import EventLog
 from tests.report.ledger_folder import PLAN, write, write_fork
 
 
@@ -15,3 +16,17 @@ def test_own_steps_begin_where_a_run_left_another_one(tmp_path):
 def test_all_steps_of_a_run_from_its_start_are_its_own(tmp_path):
     own = own_steps(PLAN, read_attempts(write(tmp_path / "a")), None)
     assert (own.num, own.all_tokens, own.inherited_tokens, own.inherited_words) == (20, 20_000, 0, "")
+
+
+def test_a_pause_under_way_has_its_kind_of_time_also_where_a_kill_ended_it(tmp_path):
+    log = EventLog(tmp_path, 0)
+    log.compiles_first = True
+    log.mark_attempt(1, num_devices=1)
+    kinds = []
+    for name in ("validation", "checkpoint", "checkpoint"):
+        with log.pause(name):
+            (attempt,) = read_attempts(tmp_path)
+            kinds.append(attempt.pause and attempt.pause[0])
+        log.flush()
+        assert read_attempts(tmp_path)[0].pause is None
+    assert kinds == ["compile", "checkpoint", "checkpoint"]

@@ -50,6 +50,7 @@ def test_what_is_shown_is_what_is_submitted_and_showing_writes_nothing(
         (["torchrun", *FLEET], r"needs --address=HOST"),
         (["torchrun", *FLEET, "--address=n0:x"], r"'x' is no port from 1 to 65535; nearest valid: n0:29500"),
         (["torchrun", *FLEET, "--address=n0", "--node-rank=2"], r"--node-rank=2 is none of this run's nodes, 0 to 1"),
+        (["torchrun", *FLEET, "--address=n0", "--node-rank=5", "--dry-run"], r"--node-rank=5 is none of this run's"),
         (["torchrun", *FLEET, "--address=n0"], r"needs --node-rank, one of this run's nodes, 0 to 1"),
         (["k8s", *FLEET, "--image=x"], r"needs --claim=NAME"),
         (["sky", *FLEET, "--gpus", "H100:8"], r"^flags of `sky launch`: write cluster=h100_8x\.$"),

@@ -37,6 +37,7 @@ class Ledger(pl.Callback):
     @override
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         self._context.events.mark(ACCOUNTS)
+        self._context.events.compiles_first = bool(self._context.plan.is_compiled)
         if self._context.plan.is_compiled:
             self._compile_time_apart.enter_context(compile_time_apart(self._stopwatch))
         self._context.events.flush()  # of a run killed in its first validation, too, the time is known

@@ -11,6 +11,7 @@ from lmtrain.accounting.quantities import format_quantity
 from lmtrain.report.event_rows import event_rows
 from lmtrain.report.visible_text import visible
 from lmtrain.tracking.fork import Fork
+from lmtrain.tracking.timekeeping.events import PAUSE
 from lmtrain.tracking.timekeeping.stopwatch import KINDS
 
 READING: Final = "ledger"
@@ -96,8 +97,20 @@ def _attempt(rows: list[dict[str, Any]], *, quiet_seconds: float = 0.0) -> Attem
         started_at=float(rows[0].get("started_at", rows[0]["start"])),
         ended_at=heard + quiet_seconds,
         readings=readings,
+        pause=_pause(rows),
         num_devices=found if isinstance(found := rows[0].get("num_devices"), int) else None,
     )
+
+
+def _pause(rows: list[dict[str, Any]]) -> tuple[str, float] | None:
+    """Return the pause under way at the end of the rows: its span is not there yet."""
+    begun = [(number, row) for number, row in enumerate(rows) if row["name"] == PAUSE]
+    if not begun:
+        return None
+    number, row = begun[-1]
+    is_over = any(later["name"] == row.get("pause") for later in rows[number + 1 :])
+    kind = row.get("kind")
+    return None if is_over or kind not in KINDS else (kind, float(row["start"]))
 
 
 def _reading(row: dict[str, Any]) -> StopwatchReading:

@@ -98,7 +98,7 @@ def torchrun(words: list[str], program: str) -> int:
     if len(ranks) > 1 and not host:
         raise ConfigurationError(f"{program} needs --address=HOST, the first node's name or address, to meet at.")
     node = 0 if len(ranks) == 1 and asked.node_rank is None else asked.node_rank
-    if not asked.dry_run and node not in ranks:
+    if node not in ranks and not (asked.dry_run and node is None):
         said = f"{program} needs --node-rank, one" if node is None else f"--node-rank={node} is none"
         raise ConfigurationError(
             f"{said} of this run's nodes, 0 to {len(ranks) - 1}; every node takes its own number, and {DRY_RUN} prints "

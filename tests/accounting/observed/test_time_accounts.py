@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -111,6 +113,14 @@ def test_every_kind_of_time_has_a_lever():
     from lmtrain.tracking.timekeeping.stopwatch import KINDS
 
     assert set(LEVERS) == {*KINDS, "lost"} - {"compute"}
+
+
+def test_a_pause_under_way_is_no_setup_and_no_overhead():
+    begun = Attempt(number=1, started_at=0.0, ended_at=60.0, pause=("compile", 10.0))
+    assert balance([begun]).seconds == {"setup": 10.0, "compile": 50.0}
+    reading = StopwatchReading(step=3, time=30.0, seconds={"setup": 10.0, "compute": 20.0, "evaluation": 1.0})
+    trained = replace(begun, readings=(reading,), pause=("evaluation", 40.0))
+    assert balance([trained]).seconds == {"setup": 10.0, "compute": 20.0, "evaluation": 21.0, "host_overhead": 9.0}
 
 
 def test_the_rest_goes_on_at_the_pace_so_far_without_what_comes_once():

@@ -63,7 +63,7 @@ class StopwatchReading:
 class Attempt:
     """One start of a run; times in unix seconds. `ended_at` of a killed one is its last sign of life.
 
-    `num_devices` None: nobody wrote them down.
+    `num_devices` None: nobody wrote them down. `pause` is the kind of time of a pause not yet over, and its beginning.
     """
 
     number: int
@@ -71,6 +71,7 @@ class Attempt:
     ended_at: float
     readings: tuple[StopwatchReading, ...] = ()
     num_devices: int | None = None
+    pause: tuple[str, float] | None = None
 
     @property
     def wall_seconds(self) -> float:
@@ -219,12 +220,17 @@ def trained_share(attempts: Sequence[Attempt], *, tokens_per_step: int) -> float
 
 def _accounts(attempt: Attempt, *, redone_from: int | None) -> dict[str, float]:
     """Return an attempt's seconds by kind; time after the first repeated step (None: none) is lost."""
+    kind, began = attempt.pause or ("", attempt.ended_at)
+    paused = max(0.0, attempt.ended_at - began)
     if not attempt.readings:
-        return {"setup": attempt.wall_seconds}
+        return {"setup": attempt.wall_seconds - paused} | ({kind: paused} if kind else {})
     last = attempt.readings[-1]
     after_last_reading = max(0.0, attempt.wall_seconds - sum(last.seconds.values()))
     if redone_from is None or redone_from >= attempt.last_step:
-        return {**last.seconds, "host_overhead": last.seconds.get("host_overhead", 0.0) + after_last_reading}
+        paused = min(paused, after_last_reading)
+        overhead = last.seconds.get("host_overhead", 0.0) + after_last_reading - paused
+        seconds = {**last.seconds, "host_overhead": overhead}
+        return seconds | ({kind: seconds.get(kind, 0.0) + paused} if kind else {})
     kept = _kept(attempt, redone_from)
     counted = kept[-1].seconds if kept else attempt.readings[0].seconds
     lost = sum(last.seconds.values()) - sum(counted.values()) + after_last_reading

@@ -27,6 +27,6 @@ def require_rows(num_rows: int, *, num_entries: int) -> None:
     if num_rows < num_entries:
         raise ConfigurationError(
             f"model.vocab_size={num_rows} is below the tokenizer's {num_entries} entries; nearest valid: "
-            f"{num_entries}, or text prepared with a tokenizer of at most {num_rows}: under init_from, with the model's "
-            "own."
+            f"{num_entries}, or text prepared with a tokenizer of at most {num_rows}: under init_from, with the "
+            "model's own."
         )

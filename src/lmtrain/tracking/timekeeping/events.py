@@ -21,6 +21,7 @@ ACCOUNTS: Final = "accounts"  # the mark of their process
 EARLY_STOPPING: Final = "early_stopping"  # the mark of an end by callbacks.early_stopping
 STOPPING_AT_THE_END: Final = "early_stopping_at_the_end"  # its mark where the budget ends there too
 TRACED: Final = "traced_step"  # the mark of a step with its seconds of own work and of waiting for other ranks
+PAUSE: Final = "pause"  # the mark of a pause's beginning; its span follows at its end
 
 # The ledger's kind of a pause's time.
 PAUSES: Final[dict[str, Kind]] = {
@@ -37,8 +38,9 @@ class EventLog:
     """Append a rank's spans and marks; they reach the file about once a second and on close.
 
     `paused_for` names the cause of training's present wait (None: nothing) and `paused_at` says since when, on
-    time.monotonic's clock; `paused_seconds` sums all such waits, `last_pauses` has the newest of each name. While
-    torch's profiler records steps `is_profiled` says so: it takes one trace at a time. `stopwatch` has every second of
+    time.monotonic's clock; `paused_seconds` sums all such waits, `last_pauses` has the newest of each name. The first one
+    compiles where `compiles_first` says so. While torch's profiler records steps `is_profiled` says so: it takes one
+    trace at a time. `stopwatch` has every second of
     the process since `began` (on the same clock; None is now), and `preemption`, where set, books the time lost to
     other processes by the kernel's counts of `threads`, which were `waited_before` at that moment.
     """
@@ -61,6 +63,7 @@ class EventLog:
         self.paused_seconds = 0.0
         self.last_pauses: dict[str, float] = {}
         self.is_profiled = False
+        self.compiles_first = False
         self.stopwatch = Stopwatch(began=began)
         self.preemption: Preemption | None = Preemption(self.stopwatch, threads=threads, waited_before=waited_before)
 
@@ -81,6 +84,9 @@ class EventLog:
         self._book_preemption()
         if outer is None:
             self.paused_at = began
+            compiles = self.compiles_first and not self.last_pauses
+            self.mark(PAUSE, pause=name, kind="compile" if compiles else PAUSES.get(name, "host_overhead"))
+            self.flush()  # a long one may be a killed process's last sign of life, or under way while others read
         try:
             with self.stopwatch.spending(PAUSES.get(name, "host_overhead")), self.span(name, **fields):
                 yield
