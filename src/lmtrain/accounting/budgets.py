@@ -49,7 +49,7 @@ class Rate:
 
 @dataclass(frozen=True, kw_only=True)
 class Horizon:
-    """Where a run ends: at the first step at or past its budget. FLOPs are by PaLM's convention.
+    """Where a run ends: at the first step at or past its budget, or the last within its time. FLOPs are PaLM's.
 
     Under a budget of time, `time_limit` (hours or usd), `seconds` is its limit, `steps` an estimate corrected during
     the run, and `most_steps` the limit of the other budgets (None: there are none).
@@ -198,7 +198,7 @@ def _limit_seconds(limits: dict[str, float], rate: Rate) -> dict[str, float]:
 def _steps_within(seconds: float, rate: Rate | None) -> int:
     if rate is None or rate.seconds_per_step is None:
         return STEPS_BEFORE_SPEED_IS_KNOWN
-    return max(1, math.ceil((seconds - rate.setup_seconds) / rate.seconds_per_step))
+    return max(1, math.floor((seconds - rate.setup_seconds) / rate.seconds_per_step))
 
 
 def _first_step_past(limit: float, size_of_step: float, tolerance: float) -> int:

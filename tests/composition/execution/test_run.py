@@ -1,3 +1,4 @@
+import json
 import logging
 import os
 import signal
@@ -46,16 +47,21 @@ def done(step: int, *, of: int, rank: int = 0, path: str = "runs/cat/checkpoints
 
 
 @pytest.mark.parametrize(("earlier_seconds", "is_spent"), [(99.0, False), (100.0, True), (500.0, True)])
-def test_a_budget_of_time_is_spent_by_all_attempts_together(earlier_seconds: float, is_spent: bool) -> None:
+def test_a_budget_of_time_is_spent_by_all_attempts_together(
+    tmp_path: Path, earlier_seconds: float, is_spent: bool
+) -> None:
     horizon = SimpleNamespace(steps=100_000, limited_by="hours", seconds=100.0, most_steps=None)
     context = SimpleNamespace(
         plan=SimpleNamespace(horizon=horizon),
-        folder=Path("runs/cat"),
+        folder=tmp_path,
         is_main_process=False,
         earlier_seconds_of_budget=earlier_seconds,
     )
-    facts = CheckpointFacts(path=Path("runs/cat/checkpoints/step_40"), step=40, tokens=4000, identity={}, metrics={})
+    facts = CheckpointFacts(path=tmp_path / "checkpoints/step_40", step=40, tokens=4000, identity={}, metrics={})
     assert is_done(SimpleNamespace(context=context), facts) is is_spent
+    for seconds, steps in ((100.0, 41), (90.0, 40), (100.0, 40)):  # of an earlier end, the last one the same
+        (tmp_path / "plan.json").write_text(json.dumps({"horizon": {"steps": steps, "seconds": seconds}}))
+        assert is_done(SimpleNamespace(context=context), facts) is (is_spent or (seconds, steps) == (100.0, 40))
 
 
 def test_a_budget_spent_exactly_is_done_and_the_first_rank_says_so(capsys: pytest.CaptureFixture[str]) -> None:

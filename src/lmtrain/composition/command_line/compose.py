@@ -4,7 +4,6 @@ Configs are composed by Hydra's compose API alone: it instantiates nothing.
 """
 
 import re
-import shlex
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -246,17 +245,13 @@ def _translate(problem: Exception, arguments: Arguments, *, config_name: str) ->
         key = str(problem).partition("Missing mandatory value: ")[2].split()[0]
         return no_value(key)
     if isinstance(problem, OverrideParseException):
-        key, _, value = str(problem.override).partition("=")
+        key = str(problem.override).partition("=")[0]
         if "while evaluating" in str(problem):  # a function of Hydra's, with other arguments than its own
             reason = NO_NUMBER.sub(r"its \1 is no finite number", str(problem).splitlines()[1].partition(": ")[2])
             return ConfigurationError(f"{problem.override}: {reason}, as {key}=interval(LOW,HIGH) or choice(A,B).")
-        from lmtrain.composition.command_line.cut_values import in_quotes  # only to refuse
+        from lmtrain.composition.command_line.cut_values import unreadable  # only to refuse
 
-        quoted = shlex.quote(f"{key}={in_quotes(value)}")
-        return ConfigurationError(
-            f"{problem.override} is not KEY=VALUE or GROUP=OPTION: its value cannot be read. Brackets and quotes come "
-            f"in pairs, and a value with other signs stands in quotes: {quoted}."
-        )
+        return unreadable(str(problem.override))
     return ConfigurationError(" ".join(str(problem).split()))
 
 

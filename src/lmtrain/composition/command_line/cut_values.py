@@ -10,6 +10,7 @@ from typing import Final
 from lmtrain.composition.command_line.bare_words import is_place, takes_paths
 from lmtrain.composition.command_line.called_elsewhere import quoted
 from lmtrain.composition.command_line.paths import key_of
+from lmtrain.errors import ConfigurationError
 
 AMOUNT: Final = re.compile(r"[\d.]+")
 UNIT: Final = re.compile(r"[A-Za-z]{1,4}")
@@ -35,6 +36,19 @@ def joined_words(last: str, rest: Sequence[str], own: Sequence[str]) -> list[str
 def in_a_shell(words: Sequence[str]) -> str:
     """Return words as a shell takes them."""
     return " ".join(shlex.quote(word) if " " in word else quoted(word) for word in words)
+
+
+def unreadable(override: str) -> ConfigurationError:
+    """Return the refusal of an override that Hydra cannot parse, with its value as a text or as a function's."""
+    key, _, value = override.partition("=")
+    if re.match(r"(interval|choice|range)\(", value):
+        way = f"{key}=interval(LOW,HIGH) or choice(A,B)"
+        return ConfigurationError(f"{override}: its value cannot be read; write {way}.")
+    text = shlex.quote(f"{key}={in_quotes(value)}")
+    return ConfigurationError(
+        f"{override} is not KEY=VALUE or GROUP=OPTION: its value cannot be read. Brackets and quotes come in pairs, "
+        f"and a value with other signs stands in quotes: {text}."
+    )
 
 
 def in_quotes(value: str) -> str:

@@ -134,5 +134,7 @@ def _named(stage: PipelineStage, look: Callable[[], object]) -> None:
     try:
         look()
     except LMTRAIN_ERRORS as refused:
-        kind = next(kind for kind in LMTRAIN_ERRORS if isinstance(refused, kind))  # each is made of its line alone
+        kind = next(
+            kind for kind in LMTRAIN_ERRORS if issubclass(type(refused), kind)
+        )  # each is made of its line alone
         raise kind(f"stage {stage.name}: {refused}") from refused

@@ -11,6 +11,7 @@ import sys
 import warnings
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from lmtrain.accounting.observed.time_accounts import Spent, spent
 from lmtrain.accounting.quantities import format_quantity
@@ -47,7 +48,7 @@ from lmtrain.report.html_page import write_report
 from lmtrain.report.run_attempts import read_attempts
 from lmtrain.report.run_ledger import read_ledger
 from lmtrain.report.summary import print_summary
-from lmtrain.tracking.atomic_files import write_json
+from lmtrain.tracking.atomic_files import read_json, write_json
 from lmtrain.tracking.redacting.redaction import redact_text
 from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.run_log import RunLog
@@ -254,7 +255,8 @@ def is_done(run: Run, checkpoint: CheckpointFacts) -> bool:
         ConfigurationError: The run is already past its budget.
     """
     horizon = run.context.plan.horizon
-    has_time = horizon.seconds is None or run.context.earlier_seconds_of_budget < horizon.seconds
+    limit, context = horizon.seconds, run.context
+    has_time = limit is None or (context.earlier_seconds_of_budget < limit and not _ended_by_time(run, checkpoint))
     if has_time and (horizon.most_steps is None or checkpoint.step < horizon.most_steps):
         return False
     where, fix = _end_and_fix(run, checkpoint)
@@ -265,6 +267,13 @@ def is_done(run: Run, checkpoint: CheckpointFacts) -> bool:
     if run.context.is_main_process:
         print(f"Nothing left to do: {where}, the end of its budget. To go on, {fix}.")
     return True
+
+
+def _ended_by_time(run: Run, checkpoint: CheckpointFacts) -> bool:
+    """Tell whether the same budget of time ended the run here: at the last step within it, with some seconds left."""
+    before: Any = read_json(run.context.folder / "plan.json").get("horizon", {})
+    now = {"steps": checkpoint.step, "seconds": run.context.plan.horizon.seconds}
+    return is_own(checkpoint, run.context.folder) and before.items() >= now.items()
 
 
 def _end_and_fix(run: Run, checkpoint: CheckpointFacts) -> tuple[str, str]:

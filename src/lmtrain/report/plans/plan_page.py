@@ -21,6 +21,7 @@ Rows = list[tuple[str, str]]
 # Up to four passes over a text are worth nearly as much as new text (Muennighoff et al., arXiv:2305.16264).
 WORTHWHILE_EPOCHS = 4
 # Kinds that take turns: the reason where one is not there.
+BEYOND = 1.001  # of a budget of time: rounding
 ABSENT = {
     "gradients": "0 at the peak, before the backward pass; freed after each step",
     "activations": "0 at the peak, the optimizer's step",
@@ -109,6 +110,8 @@ def _whole_run(plan: Plan) -> str:
     if not plan.knows_its_end:
         return f"not known: budget.{run.limited_by} ends it, and no speed is known"
     whole = f"{format_quantity(run.tokens)} in {format_count(run.steps, 'step')}, as budget.{run.limited_by} says"
+    if run.is_of_time and (plan.seconds or 0.0) > (run.seconds or 0.0) * BEYOND:
+        return f"{whole}, which is less than a run of one step takes"
     return whole if run.time_limit is None or plan.speed else f"{whole}, unless budget.{run.time_limit} ends it before"
 
 

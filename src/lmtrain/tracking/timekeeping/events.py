@@ -38,11 +38,11 @@ class EventLog:
     """Append a rank's spans and marks; they reach the file about once a second and on close.
 
     `paused_for` names the cause of training's present wait (None: nothing) and `paused_at` says since when, on
-    time.monotonic's clock; `paused_seconds` sums all such waits, `last_pauses` has the newest of each name. The first one
-    compiles where `compiles_first` says so. While torch's profiler records steps `is_profiled` says so: it takes one
-    trace at a time. `stopwatch` has every second of
-    the process since `began` (on the same clock; None is now), and `preemption`, where set, books the time lost to
-    other processes by the kernel's counts of `threads`, which were `waited_before` at that moment.
+    time.monotonic's clock; `paused_seconds` sums all such waits, `last_pauses` has the newest of each name. The first
+    one compiles where `compiles_first` says so. While torch's profiler records steps `is_profiled` says so: it takes
+    one trace at a time. `stopwatch` has every second of the process since `began` (on the same clock; None is now), and
+    `preemption`, where set, books the time lost to other processes by the kernel's counts of `threads`, which were
+    `waited_before` at that moment.
     """
 
     def __init__(

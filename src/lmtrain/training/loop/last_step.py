@@ -25,8 +25,8 @@ class LastStep:
         return min(seconds_left, max(0.0, self.seconds - spent_seconds))
 
     def reestimate(self, *, step: int, spent_seconds: float, seconds_per_step: float) -> int:
-        """Return the first step at or past the time limit, if the steps after `step` go at this rate."""
+        """Return the last step within the time limit, if the steps after `step` go at this rate."""
         if self.seconds is None:
             return self.steps
-        left = max(0, math.ceil((self.seconds - spent_seconds) / seconds_per_step))
+        left = max(0, math.floor((self.seconds - spent_seconds) / seconds_per_step))
         return min(step + left, self._most_steps or step + left)
