@@ -134,7 +134,5 @@ def _named(stage: PipelineStage, look: Callable[[], object]) -> None:
     try:
         look()
     except LMTRAIN_ERRORS as refused:
-        kind = next(
-            kind for kind in LMTRAIN_ERRORS if issubclass(type(refused), kind)
-        )  # each is made of its line alone
+        kind = next(kind for kind in type(refused).__mro__ if kind in LMTRAIN_ERRORS)  # each is made of its line alone
         raise kind(f"stage {stage.name}: {refused}") from refused
