@@ -98,7 +98,7 @@ def torchrun(words: list[str], program: str) -> int:
     if len(ranks) > 1 and not host:
         raise ConfigurationError(f"{program} needs --address=HOST, the first node's name or address, to meet at.")
     node = 0 if len(ranks) == 1 and asked.node_rank is None else asked.node_rank
-    if node not in ranks and not (asked.dry_run and node is None):
+    if node not in ranks and (node is not None or not asked.dry_run):
         said = f"{program} needs --node-rank, one" if node is None else f"--node-rank={node} is none"
         raise ConfigurationError(
             f"{said} of this run's nodes, 0 to {len(ranks) - 1}; every node takes its own number, and {DRY_RUN} prints "
@@ -107,7 +107,7 @@ def torchrun(words: list[str], program: str) -> int:
     commands = [
         run.job.torchrun(sys.executable, node_rank=str(rank), address=host or "127.0.0.1", port=port) for rank in ranks
     ]
-    if asked.dry_run:
+    if asked.dry_run or node is None:
         shown = "\n".join(f"# node {rank}\n{shlex.join(commands[rank])}" for rank in ranks)
         return _tell(asked, shown, {"commands": commands})
     os.execv(sys.executable, commands[node])  # noqa: S606  every word as it is: no shell

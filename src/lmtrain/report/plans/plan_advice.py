@@ -59,8 +59,18 @@ def _misfit(plan: Plan, setting: Setting, changes: Changes) -> tuple[Remedy | No
         on = [format_count(one.plan.batch.num_ranks, "device") for one in found]
         lines += [f"fits on {num} with {' '.join(one.words)}" for num, one in zip(on, found, strict=True)]
     else:
-        lines.append("does not fit on any number of devices: one sequence's activations alone are too large")
+        lines.append(f"does not fit on any number of devices: {_why_nowhere(plan, setting)}")
     return next(iter(found), None), lines
+
+
+def _why_nowhere(plan: Plan, setting: Setting) -> str:
+    """Name the part of a device's memory that no number of devices makes small enough."""
+    memory = memory_of(setting, plan.batch)
+    passing = memory.activations + memory.workspace
+    if passing > (plan.device_bytes or 0):
+        return "one sequence's activations alone are too large"
+    held = _gb(memory.total - passing)
+    return f"with this optimizer and strategy each holds {held} besides the activations"
 
 
 def _larger_micro_batch(plan: Plan, setting: Setting, changes: Changes) -> list[str]:
