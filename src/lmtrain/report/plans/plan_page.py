@@ -243,9 +243,10 @@ def _utilization(speed: Speed) -> str:
 def _beside_training(plan: Plan) -> str:
     has_start = plan.speed is not None and plan.speed.setup_seconds > 0
     last = "checkpoints" if has_start else "start-up and checkpoints"
+    where = "are within it, and leave fewer steps" if plan.horizon.is_of_time else "come on top"
     if plan.evaluation is None:
-        return f"validation{' and' if has_start else ','} {last} come on top"
-    return f"{format_quantity(plan.evaluation_seconds, 'seconds')} of it validation; {last} come on top"
+        return f"validation{' and' if has_start else ','} {last} {where}"
+    return f"{format_quantity(plan.evaluation_seconds, 'seconds')} of it validation; {last} {where}"
 
 
 def _sent(plan: Plan) -> str:
