@@ -67,6 +67,11 @@ class DataError(ValueError):
 LMTRAIN_ERRORS = (ConfigurationError, EnvironmentProblem, DataError)
 
 
+def retold(problem: ConfigurationError | EnvironmentProblem | DataError, line: str) -> Exception:
+    """Return an error of a problem's kind in another line; a kind's subclasses may be made of more than that."""
+    return next(kind for kind in type(problem).__mro__ if kind in LMTRAIN_ERRORS)(line)
+
+
 def suggest(word: str, candidates: Iterable[str]) -> str:
     """Return " Did you mean 'x'?" for the nearest candidate, or an empty string when none is near."""
     return did_you_mean(difflib.get_close_matches(word, list(candidates), n=1, cutoff=0.6))

@@ -23,3 +23,9 @@ def test_a_run_goes_on_for_its_steps_its_passes_and_no_longer_than_its_budget(ho
     if passes is not None:
         plan["evaluation"] = {"num_passes": passes, "tokens_per_pass": 100}
     assert run_end(plan, last_step=10).seconds_left(TIME, **SPENT) == pytest.approx(left)
+
+
+def test_an_evaluation_of_another_form_is_not_known():
+    for strange in (None, {}, {"num_passes": 2}, {"num_passes": 2, "tokens_per_pass": 9, "more": 1}):
+        end = run_end({"horizon": {"steps": 110}, "evaluation": strange}, last_step=10)
+        assert (end.evaluation is None) == (len(strange or {}) < 3)

@@ -39,10 +39,11 @@ class RunEnd:
 
 def run_end(plan: Mapping[str, Any], *, last_step: int) -> RunEnd:
     """Return the end of a run's plan.json; `last_step` stands for one that it lacks."""
-    horizon, evaluation = plan.get("horizon", {}), plan.get("evaluation")
+    horizon, evaluation = plan.get("horizon", {}), plan.get("evaluation") or {}
+    sizes = {name: evaluation[name] for name in ("num_passes", "tokens_per_pass") if name in evaluation}
     return RunEnd(
         num_steps=horizon.get("steps", last_step),
-        evaluation=None if evaluation is None else EvaluationPlan(**evaluation),
+        evaluation=EvaluationPlan(**sizes) if len(sizes) == 2 else None,
         budget_seconds=horizon.get("seconds"),
         counts_devices=horizon.get("time_limit") == "usd",
     )

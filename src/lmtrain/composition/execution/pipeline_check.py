@@ -14,7 +14,7 @@ from lmtrain.composition.execution.pipeline_run import done_stages
 from lmtrain.composition.execution.pipeline_stages import EVALUATE, TRAIN, CommandPipeline, PipelineStage
 from lmtrain.composition.execution.pipeline_starts import require_same_start, stage_check
 from lmtrain.composition.run_config import RunConfig
-from lmtrain.errors import LMTRAIN_ERRORS, ConfigurationError
+from lmtrain.errors import LMTRAIN_ERRORS, ConfigurationError, retold
 
 T = TypeVar("T")
 FILES: Final = ("--core", "--text", "--answers", "--data")  # flags of an evaluation before a path
@@ -134,5 +134,4 @@ def _named(stage: PipelineStage, look: Callable[[], object]) -> None:
     try:
         look()
     except LMTRAIN_ERRORS as refused:
-        kind = next(kind for kind in type(refused).__mro__ if kind in LMTRAIN_ERRORS)  # each is made of its line alone
-        raise kind(f"stage {stage.name}: {refused}") from refused
+        raise retold(refused, f"stage {stage.name}: {refused}") from refused

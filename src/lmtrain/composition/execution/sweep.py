@@ -16,6 +16,7 @@ from lmtrain.errors import (
     LMTRAIN_ERRORS,
     ConfigurationError,
     EnvironmentProblem,
+    retold,
 )
 from lmtrain.tracking.redacting.redaction import redact_text
 from lmtrain.tracking.status import status_name
@@ -39,7 +40,7 @@ def naming_trial(trials: Sequence[Sequence[str]], number: int) -> Generator[None
         yield
     except (ConfigurationError, EnvironmentProblem) as refusal:
         where = f"trial {number + 1} of {len(trials)} ({' '.join(trials[number])})"
-        raise type(refusal)(f"{refusal} This is {where}; no trial was started.") from refusal
+        raise retold(refusal, f"{refusal} This is {where}; no trial was started.") from refusal
 
 
 def one_after_another(trials: Sequence[Job], start: Callable[[Job], int]) -> Generator[tuple[Job, int]]:
