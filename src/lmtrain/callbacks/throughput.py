@@ -145,12 +145,7 @@ class Throughput(pl.Callback):
     def _cost(self, step: int, num_devices: int, *, is_over: bool = False) -> dict[str, float]:
         """Return dollars and kWh so far and of the whole run, where there is a price or a rated power."""
         context, plan = self._context, self._context.plan
-        by_kind = {str(kind): spent for kind, spent in context.events.stopwatch.seconds().items()}
-        steps = {"steps_done": step - self._began_at_step, "steps_left": context.last_step.steps - step}
-        left = context.last_step.within(
-            seconds_left(by_kind, **steps, passes=self._passes(step)), spent_seconds=context.spent_seconds()
-        )
-        left = 0.0 if is_over else left
+        left = 0.0 if is_over else self._seconds_left(step)
         so_far = context.spent_device_seconds(num_devices)
         device_seconds = {"": so_far, "projected_": so_far + (left or 0.0) * num_devices}
         found: dict[str, float] = {}
@@ -160,6 +155,17 @@ class Throughput(pl.Callback):
             if (watts := plan.device_watts) is not None:
                 found[f"energy/{when}kwh"] = kwh(spent, num_devices=1, device_watts=watts)
         return found
+
+    def _seconds_left(self, step: int) -> float | None:
+        """Return how long the run goes on at this attempt's pace, no longer than its budget of time."""
+        context, last_step = self._context, self._context.last_step
+        return seconds_left(
+            {str(kind): spent for kind, spent in context.events.stopwatch.seconds().items()},
+            steps_done=step - self._began_at_step,
+            steps_left=last_step.steps - step,
+            passes=self._passes(step),
+            at_most=None if last_step.seconds is None else last_step.seconds - context.spent_seconds(),
+        )
 
     def _passes(self, step: int) -> Passes | None:
         """Return the passes over held-out text of this attempt, and those left: one of this very step is to come."""

@@ -24,11 +24,13 @@ class RunEnd:
         self, time: TimeBalance, *, step: int, steps_done: int, device_seconds: float, num_devices: int
     ) -> float | None:
         """Return how long the run goes on from a step, at its pace; None before its first one."""
-        left = time.seconds_left(steps_done=steps_done, steps_left=self.num_steps - step, passes=self._passes(step))
-        if left is None or self.budget_seconds is None:
-            return left
         spent = device_seconds / num_devices if self.counts_devices else time.wall_seconds
-        return min(left, max(0.0, self.budget_seconds - spent))
+        return time.seconds_left(
+            steps_done=steps_done,
+            steps_left=self.num_steps - step,
+            passes=self._passes(step),
+            at_most=None if self.budget_seconds is None else self.budget_seconds - spent,
+        )
 
     def _passes(self, step: int) -> Passes | None:
         if self.evaluation is None:

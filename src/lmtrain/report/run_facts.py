@@ -73,6 +73,11 @@ class RunFacts:
     peak_doubt: str = ""  # of MFU's divisor
 
     @property
+    def budgets(self) -> dict[str, float]:
+        """Return the amounts of all budgets by key, the deciding one first."""
+        return {self.budget_key: self.budget, **self.other_budgets}
+
+    @property
     def mfu_by(self) -> str:
         """Name the formula of MFU, with the doubt about its peak."""
         return "PaLM, peak measured on a busy machine" if self.peak_doubt else "PaLM"

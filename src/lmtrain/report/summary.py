@@ -92,7 +92,7 @@ def _time(facts: RunFacts) -> Text:
 
 def _beyond_budget(facts: RunFacts) -> list[Text]:
     """Tell of a budget of time that the run went past, with the part of its steps."""
-    budgets = {facts.budget_key: facts.budget, **facts.other_budgets}
+    budgets = facts.budgets
     hours, dollars = budgets.get("budget.hours"), budgets.get("budget.usd")
     said: list[str] = []
     if hours is not None and facts.time.wall_seconds > BEYOND * 3600 * hours:
@@ -200,7 +200,7 @@ def _onward(facts: RunFacts) -> list[tuple[str, list[str]]]:
 def _further(facts: RunFacts) -> list[tuple[str, list[str]]]:
     if facts.ended not in ("FINISHED", "RUNNING"):
         return [(f"go on, from {'its checkpoint' if facts.last else 'the start'} to its budget", [])]
-    budgets = {facts.budget_key: facts.budget, **facts.other_budgets}
+    budgets = facts.budgets
     if facts.step != 1:
         return [("train on, to twice the budget", [_twice(key, amount) for key, amount in budgets.items()])]
     if budgets.keys() & ROUNDED_UP:

@@ -17,8 +17,8 @@ class HeldOutScores:
     metrics: dict[str, float] = field(default_factory=dict)
     num_bytes: int = 0
     keeps_best: bool = False
-    _best: float = math.inf
-    _best_num_bytes: int = 0
+    _best: float = field(default=math.inf, init=False)
+    _best_num_bytes: int = field(default=0, init=False)
 
     def is_new_best(self, step: int) -> bool:
         """Tell once whether the validation after a step is to be kept: better than all before, on the same bytes."""

@@ -127,23 +127,33 @@ class TimeBalance:
         """Return a kind's share of the clock."""
         return self.seconds.get(kind, 0.0) / self.wall_seconds if self.wall_seconds else 0.0
 
-    def seconds_left(self, *, steps_done: int, steps_left: int, passes: Passes | None = None) -> float | None:
+    def seconds_left(
+        self, *, steps_done: int, steps_left: int, passes: Passes | None = None, at_most: float | None = None
+    ) -> float | None:
         """Return how long the rest of the run takes at its pace so far; None before its first step."""
-        return seconds_left(self.seconds, steps_done=steps_done, steps_left=steps_left, passes=passes)
+        pace = {"steps_done": steps_done, "steps_left": steps_left}
+        return seconds_left(self.seconds, **pace, passes=passes, at_most=at_most)
 
 
 def seconds_left(
-    spent: Mapping[str, float], *, steps_done: int, steps_left: int, passes: Passes | None = None
+    spent: Mapping[str, float],
+    *,
+    steps_done: int,
+    steps_left: int,
+    passes: Passes | None = None,
+    at_most: float | None = None,
 ) -> float | None:
     """Return the seconds of more steps at the pace of those done, with all the parts of steps; None: none done.
 
-    Evaluation goes by its `passes`, where they are known: one comes before the first step.
+    Evaluation goes by its `passes`, where they are known: one comes before the first step. A budget of time has
+    `at_most` so many seconds left, maybe less than none.
     """
     if steps_done < 1:
         return None
     apart = ONCE if passes is None else (*ONCE, EVALUATION)
     paced = sum(seconds for kind, seconds in spent.items() if kind not in apart) / steps_done * max(0, steps_left)
-    return paced if passes is None else paced + spent.get(EVALUATION, 0.0) / max(1, passes.done) * passes.left
+    left = paced if passes is None else paced + spent.get(EVALUATION, 0.0) / max(1, passes.done) * passes.left
+    return left if at_most is None else min(left, max(0.0, at_most))
 
 
 def balance(attempts: Sequence[Attempt]) -> TimeBalance:

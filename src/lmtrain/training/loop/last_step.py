@@ -18,12 +18,6 @@ class LastStep:
         self.is_known = is_known
         self._most_steps = most_steps
 
-    def within(self, seconds_left: float | None, *, spent_seconds: float) -> float | None:
-        """Return the time left, no more than a budget of time has."""
-        if seconds_left is None or self.seconds is None:
-            return seconds_left
-        return min(seconds_left, max(0.0, self.seconds - spent_seconds))
-
     def reestimate(self, *, step: int, spent_seconds: float, seconds_per_step: float) -> int:
         """Return the last step within the time limit, if the steps after `step` go at this rate."""
         if self.seconds is None:
