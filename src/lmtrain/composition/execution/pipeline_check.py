@@ -50,11 +50,12 @@ def require_stages(pipeline: CommandPipeline, readers: StageReaders) -> None:
         ConfigurationError: The first one, in the words of its own command's refusal.
     """
     done = done_stages(pipeline)
+    configs: dict[str, RunConfig] = {}
     for stage in pipeline.stages:
         if stage.name in done:
             continue
         if stage.verb == TRAIN:
-            _named(stage, lambda stage=stage: _planned(pipeline, stage))
+            _named(stage, lambda stage=stage: _planned(pipeline, stage, configs))
         else:
             read: Callable[[Sequence[str]], object]
             read = readers.evaluation if stage.verb == EVALUATE else readers.export
@@ -81,11 +82,13 @@ def rehearse_trainings(pipeline: CommandPipeline, done: Sequence[str]) -> None:
             _named(stage, lambda stage=stage: _first_way(pipeline, stage, partial(_rehearse, pipeline, stage)))
 
 
-def _planned(pipeline: CommandPipeline, stage: PipelineStage) -> RunConfig:
-    """Return a training's config by its words, beside that of its base."""
+def _planned(pipeline: CommandPipeline, stage: PipelineStage, configs: dict[str, RunConfig]) -> RunConfig:
+    """Return a training's config by its words, beside that of its base; each is planned once, into `configs`."""
     from lmtrain.composition.planning.plan import planned_runs
 
-    base = _planned(pipeline, pipeline.stage(stage.of)) if stage.of else None
+    if stage.name in configs:
+        return configs[stage.name]
+    base = _planned(pipeline, pipeline.stage(stage.of), configs) if stage.of else None
 
     def plan(words: list[str]) -> RunConfig:
         config = planned_runs([*words, *pipeline.flags], check=stage_check(pipeline, stage))[0].config
@@ -93,7 +96,8 @@ def _planned(pipeline: CommandPipeline, stage: PipelineStage) -> RunConfig:
             require_same_start(pipeline, stage, config, base=base)
         return config
 
-    return _first_way(pipeline, stage, plan)
+    configs[stage.name] = _first_way(pipeline, stage, plan)
+    return configs[stage.name]
 
 
 def _rehearse(pipeline: CommandPipeline, stage: PipelineStage, words: Sequence[str]) -> None:
