@@ -40,10 +40,17 @@ def test_nearest_step_is_never_zero():
         plan_batches(Batch(context_tokens=256, tokens_per_step=3), num_ranks=2)
 
 
-@pytest.mark.parametrize("setting", ["context_tokens", "tokens_per_step", "micro_batch_sequences"])
-def test_values_below_one_are_refused_by_key(setting):
+@pytest.mark.parametrize(
+    ("setting", "rule"),
+    [
+        ("context_tokens", "is below 1; nearest valid: 1"),
+        ("tokens_per_step", r"is below one step's least, 4 .*; nearest valid: 4\."),
+        ("micro_batch_sequences", "is below 1; nearest valid: 1"),
+    ],
+)
+def test_values_below_one_are_refused_by_key(setting, rule):
     values = {"context_tokens": 4, "tokens_per_step": 4, "micro_batch_sequences": 1} | {setting: 0}
-    with pytest.raises(ConfigurationError, match=rf"batch\.{setting}=0 is below 1"):
+    with pytest.raises(ConfigurationError, match=rf"batch\.{setting}=0 {rule}"):
         plan_batches(Batch(**values), num_ranks=1)
 
 

@@ -98,7 +98,6 @@ def plan_batches(
     for key, value in (
         ("batch.context_tokens", batch.context_tokens),
         ("batch.micro_batch_sequences", sequences),
-        ("batch.tokens_per_step", batch.tokens_per_step),
         ("trainer.devices x trainer.num_nodes", num_ranks),
     ):
         if value < 1:
@@ -116,7 +115,7 @@ def plan_batches(
     num_data_ranks = num_ranks // (tensor_ranks * context_ranks * num_stages)
     unit = sequences * batch.context_tokens * num_data_ranks
     num_units, rest = divmod(batch.tokens_per_step, unit)
-    if rest:
+    if rest or num_units < 1:
         raise ConfigurationError(_does_not_divide(batch, sequences, num_data_ranks, unit))
     whole_share = batch.micro_batch_sequences is None
     return BatchPlan(
@@ -141,8 +140,9 @@ def _does_not_divide(batch: Batch, sequences: int, num_ranks: int, unit: int) ->
     is_whole = batch.tokens_per_step % (sequences * batch.context_tokens) == 0  # else no number of ranks divides it
     fewer = f", or at most {format_count(most_ranks, 'rank')}" if is_whole and 0 < most_ranks < num_ranks else ""
     binary = _binary(batch.tokens_per_step, unit, nearest)
+    rule = "is not a multiple of" if batch.tokens_per_step > 0 else "is below one step's least,"
     return (
-        f"batch.tokens_per_step={batch.tokens_per_step} is not a multiple of {unit} "
+        f"batch.tokens_per_step={batch.tokens_per_step} {rule} {unit} "
         f"({format_count(sequences, 'sequence')} x {batch.context_tokens} tokens x "
         f"{format_count(num_ranks, 'rank')}); nearest valid: {nearest}{binary}{fewer}."
     )

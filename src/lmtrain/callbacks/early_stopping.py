@@ -118,6 +118,8 @@ class EarlyStopping(pl.Callback):
             _LOG.warning("Early stopping after step %d: %s.", step, self.reason)
 
 
-def early_stopping_facts(*, patience: int | None = 3, stop_at: float | None = None) -> CallbackFacts:
+def early_stopping_facts(
+    *, metric: str = "validation/bits_per_byte", patience: int | None = 3, stop_at: float | None = None
+) -> CallbackFacts:
     """Judge the validations during a run, and need some; with a goal it may end a run at any of them."""
-    return CallbackFacts(acts_between_steps=True, needs_passes=True, patience=patience if stop_at is None else None)
+    return CallbackFacts(acts_between_steps=True, judges=metric, patience=patience if stop_at is None else None)

@@ -46,9 +46,7 @@ class Validation(pl.Callback):
         context: RunContext,
     ) -> None:
         super().__init__()
-        HeldOutPasses(split=split, num_passes=num_passes, every_steps=every_steps)  # refuses both at once
-        if num_passes is not None and num_passes < 1:
-            raise ConfigurationError(f"callbacks.validation.num_passes={num_passes} is below 1; nearest valid: 1.")
+        HeldOutPasses(split=split, num_passes=num_passes, every_steps=every_steps)  # refuses wrong ones
         if max_tokens is not None and max_tokens < 2:
             raise ConfigurationError(
                 f"callbacks.validation.max_tokens={max_tokens} is below 2; null reads the whole split."

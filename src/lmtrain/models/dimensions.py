@@ -25,7 +25,7 @@ def check_positive(**dimensions: int) -> None:
     """Raise ConfigurationError for the first model.<name>=value below 1."""
     for name, value in dimensions.items():
         if value < 1:
-            raise ConfigurationError(f"model.{name}={value} is below 1; nearest valid: 1.")
+            raise ConfigurationError(f"model.{name}={value} is below 1; each dimension of a model is at least 1.")
 
 
 def check_not_negative(**settings: int | float | None) -> None:

@@ -20,14 +20,31 @@ STOPPING = "callbacks=[default,early_stopping]"
             "set callbacks.validation.num_passes or callbacks.validation.every_steps",
         ),
         (["callbacks.validation.every_steps=10"], "num_passes=4 and every_steps=10 are two answers to one question"),
+        (
+            ["callbacks.validation.num_passes=null", "callbacks.validation.every_steps=0"],
+            "callbacks.validation.every_steps=0 is below 1; nearest valid: 1",
+        ),
+        (
+            [STOPPING, "callbacks.early_stopping.metric=validation/los"],
+            r"metric=validation/los is none of the validation's: .*bits_per_byte, .*Did you mean 'validation/loss'",
+        ),
+        ([STOPPING, "callbacks.early_stopping.metric=validation/ema_loss"], "none of the validation's"),
     ],
 )
-def test_early_stopping_without_validations_and_two_numbers_of_them_are_refused(words: list[str], message: str) -> None:
+def test_validations_that_nothing_can_be_judged_by_are_refused(words: list[str], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         require_passes(config_of(*words))
 
 
-@pytest.mark.parametrize("words", [[], [STOPPING], ["callbacks.validation.num_passes=null"]])
+@pytest.mark.parametrize(
+    "words",
+    [
+        [],
+        [STOPPING],
+        [STOPPING, "weight_average=ema", "callbacks.early_stopping.metric=validation/ema_loss"],
+        ["callbacks.validation.num_passes=null"],
+    ],
+)
 def test_other_callbacks_pass(words: list[str]) -> None:
     require_passes(config_of(*words))
 

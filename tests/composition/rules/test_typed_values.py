@@ -20,7 +20,7 @@ RIGHT = [
     "run.cache=elsewhere",
 ]
 WRONG = {
-    "model.width=-3": "model.width=-3 is below 1; nearest valid: 1.",
+    "model.width=-3": "model.width=-3 is below 1; each dimension of a model is at least 1.",
     "model.num_layers=2": "layers are 0 to 1, nearest valid: 'model.value_embedding_layers=[1]'.",
     "model.num_heads=7": "num_heads=7; nearest valid: model.width=126 or 140, or model.num_heads=4 or 8.",
     "+model.num_kv_heads=3": "is not a multiple of model.num_kv_heads=3; nearest valid: model.num_kv_heads=1 or 2.",

@@ -63,7 +63,7 @@ class LossFacts:
 class HeldOutPasses:
     """Passes over a held-out split during a run, in number or every so many steps, of so many tokens at most.
 
-    Raises: ConfigurationError under the validation's keys for both at once.
+    Raises: ConfigurationError under the validation's keys for both at once, and for one below 1.
     """
 
     split: str
@@ -77,6 +77,9 @@ class HeldOutPasses:
                 f"callbacks.validation.num_passes={self.num_passes} and every_steps={self.every_steps} are two answers "
                 "to one question; set one of them to null."
             )
+        for name, value in (("num_passes", self.num_passes), ("every_steps", self.every_steps)):
+            if value is not None and value < 1:
+                raise ConfigurationError(f"callbacks.validation.{name}={value} is below 1; nearest valid: 1.")
 
     def during(self, num_steps: int) -> int:
         """Return the passes after the first step of so many, the last step's own included."""
@@ -87,9 +90,9 @@ class HeldOutPasses:
 class CallbackFacts:
     """A callback; `acts_between_steps`: a measurement of steps does without; `stops_on_signals`: it ends a run early.
 
-    `reads` is held-out text; `needs_passes`: it acts on another callback's reads during the run. `num_kept`
-    checkpoints stay on disk; states from `snapshot_from_bytes` on are copied before they are written. Checkpoints come
-    every `saves_every_seconds`, None: not by the clock. `answers_spikes`: it ends a run after one, or takes it back.
+    `reads` is held-out text; `judges`: the metric of another callback's reads during the run that it acts on.
+    `num_kept` checkpoints stay on disk; states from `snapshot_from_bytes` on are copied before they are written; they
+    come every `saves_every_seconds`, None: not by the clock. `answers_spikes`: it ends a run after one, or undoes it.
     `ends_at_budget`: it ends a run at its last step; `keeps_time`: it moves that step under a budget of time.
     `patience`: it ends a run after so many passes without a better one, None: at another sign, or never.
     """
@@ -98,7 +101,7 @@ class CallbackFacts:
     acts_between_steps: bool = False
     stops_on_signals: bool = False
     reads: HeldOutPasses | None = None
-    needs_passes: bool = False
+    judges: str | None = None
     num_kept: int = 0
     snapshot_from_bytes: int | None = None
     saves_every_seconds: float | None = None

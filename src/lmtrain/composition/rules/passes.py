@@ -3,33 +3,41 @@
 from lmtrain.accounting.options.parts import CallbackFacts
 from lmtrain.accounting.quantities import format_count
 from lmtrain.composition.nodes.facts import facts_of
+from lmtrain.composition.nodes.source_signatures import OURS
+from lmtrain.composition.rules.logged_metrics import logged_metrics
 from lmtrain.composition.run_config import RunConfig
-from lmtrain.errors import ConfigurationError
+from lmtrain.errors import ConfigurationError, suggest
 
 
 def require_passes(config: RunConfig) -> None:
     """Refuse a callback in need of validations, in a run without any.
 
     Raises:
-        ConfigurationError: There is no validation, or it measures before and after the run alone.
+        ConfigurationError: There is no validation, or it measures before and after the run alone, or something else.
     """
     facts = _facts(config)
-    in_need = [key for key, said in facts if said.needs_passes]
+    in_need = [(key, said.judges) for key, said in facts if said.judges]
     readers = [(key, said.reads) for key, said in facts if said.reads]
     if not in_need:
         return
+    judge, metric = in_need[0]
     if not readers:
         from lmtrain.composition.command_line.group_options import beside_ordinary  # where one is wrong alone
 
         raise ConfigurationError(
-            f"{in_need[0]} acts on validations and there are none; nearest valid: {beside_ordinary(config.callbacks)}, "
+            f"{judge} acts on validations and there are none; nearest valid: {beside_ordinary(config.callbacks)}, "
             "which has callbacks.validation."
         )
     key, passes = readers[0]
     if passes.num_passes is None and passes.every_steps is None:
         raise ConfigurationError(
-            f"{in_need[0]} acts on validations during the run, and {key} measures before and after it alone; "
+            f"{judge} acts on validations during the run, and {key} measures before and after it alone; "
             f"set {key}.num_passes or {key}.every_steps."
+        )
+    measured = [name for name in logged_metrics(config) if name.startswith("validation/")]
+    if metric not in measured and all(node.target.startswith(OURS) for node in config.callbacks.values()):
+        raise ConfigurationError(
+            f"{judge}.metric={metric} is none of the validation's: {', '.join(measured)}.{suggest(metric, measured)}"
         )
 
 

@@ -1,14 +1,11 @@
 """The metric of a search: refused before the first trial where no trial would log it."""
 
-from typing import Final
-
-from lmtrain.composition.nodes.source_signatures import OURS, gives_nothing
+from lmtrain.composition.nodes.source_signatures import OURS
 from lmtrain.composition.planning.callbacks import callback_facts
+from lmtrain.composition.rules.logged_metrics import OF_AVERAGES, keeps_no_average, logged_metrics
 from lmtrain.composition.run_config import RunConfig
 from lmtrain.errors import ConfigurationError, suggest
-from lmtrain.search.search_settings import KNOWN_METRICS, SearchSettings
-
-OF_AVERAGES: Final = tuple(metric for metric in KNOWN_METRICS if "ema_" in metric)
+from lmtrain.search.search_settings import SearchSettings
 
 
 def require_metric(config: RunConfig, settings: SearchSettings) -> None:
@@ -22,7 +19,7 @@ def require_metric(config: RunConfig, settings: SearchSettings) -> None:
             f"sweep.metric={metric} needs callbacks.validation, which is switched off; nearest valid: "
             "sweep.metric=train/loss."
         )
-    if metric in OF_AVERAGES and _keeps_no_average(config):
+    if metric in OF_AVERAGES and keeps_no_average(config):
         raise ConfigurationError(
             f"sweep.metric={metric} is of averaged weights, and no weight_average keeps any; nearest valid: "
             f"sweep.metric={metric.replace('ema_', '')}."
@@ -32,15 +29,3 @@ def require_metric(config: RunConfig, settings: SearchSettings) -> None:
         raise ConfigurationError(
             f"sweep.metric={metric} is logged by no trial; there are {', '.join(logged)}.{suggest(metric, logged)}"
         )
-
-
-def logged_metrics(config: RunConfig) -> list[str]:
-    """Return the measures that a run of a config logs, better where they are lower."""
-    sources: dict[str, object] = config.data.get("sources") or {}
-    of_sources = [f"validation/{name}/bits_per_byte" for name in sources] if len(sources) > 1 else []
-    known = [name for name in KNOWN_METRICS if not (name in OF_AVERAGES and _keeps_no_average(config))]
-    return [*known, *of_sources]
-
-
-def _keeps_no_average(config: RunConfig) -> bool:
-    return gives_nothing(config.weight_average.target)
