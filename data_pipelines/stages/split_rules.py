@@ -18,6 +18,7 @@ from data_pipelines.stages.split import (
     split_documents,
 )
 from data_pipelines.stages.stage import content_of
+from lmtrain.accounting.quantities import format_count
 from lmtrain.errors import ConfigurationError, suggest
 
 Read = Callable[[], Iterable[Document]]
@@ -84,7 +85,7 @@ def _as_named(read: Read, measure: Read, held_out: HeldOut) -> Iterator[tuple[st
             yield document.split or TRAIN, piece
     if num_leaks:
         fix = "deduplicate=exact takes them out of the training text"
-        tell(f"  {num_leaks:,} training documents are documents of source.validation_paths too: {fix}")
+        tell(f"  {format_count(num_leaks, 'training document')} equal to one of source.validation_paths: {fix}")
 
 
 RULES: Final[Mapping[str, Callable[[Read, Read, HeldOut], Iterator[tuple[str, Document]]]]] = {

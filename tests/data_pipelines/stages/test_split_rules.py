@@ -43,4 +43,4 @@ def test_a_document_in_both_texts_is_told(capsys):
 
     pairs = list(split_by_rule(read, read, held_out=HeldOut(0, 0, "named")))
     assert [split for split, _ in pairs] == ["validation", "train", "train"]
-    assert "1 training documents are documents of source.validation_paths too" in capsys.readouterr().err
+    assert "1 training document equal to one of source.validation_paths: " in capsys.readouterr().err
