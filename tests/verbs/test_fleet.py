@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from lmtrain.errors import ConfigurationError
-from lmtrain.verbs.fleet import FleetConfig, FleetModel, make_fleet_plan, plan_fleet
+from lmtrain.verbs.fleet import FleetConfig, FleetModel, fleet_of, make_fleet_plan, plan_fleet
 from lmtrain.verbs.fleet_terms import is_fleet, read_terms
 from lmtrain.verbs.plan import plan
 
@@ -255,6 +255,31 @@ def test_advice_that_is_typed_mends_what_it_was_given_for(work: tuple[str, ...],
                 assert without_numbers(line) not in map(without_numbers, problems([*kept, f"{key}={value}"])), line
                 tried += 1
     assert tried > 10
+
+
+ADVICE_ABOVE_THE_PEAK = (
+    ("fleet.tokens=16T", "fleet.num_devices=8", "fleet.days=10", "fleet.usd=5K"),
+    ("fleet.tokens=16T", "fleet.num_devices=8", "fleet.days=400", "fleet.usd=5K"),
+    ("fleet.tokens=16T", "fleet.num_devices=8", "fleet.hours=3", "fleet.usd=50M"),
+    ("fleet.tokens=16T", "fleet.hours=100", "fleet.device_hours=10K", "fleet.usd=5K"),
+    ("fleet.tokens_per_parameter=20", "fleet.num_devices=1", "fleet.days=1.5"),
+    ("fleet.tokens=16T", "fleet.num_devices=64", "fleet.device_hours=1K", "fleet.days=0.1"),
+)
+
+
+@pytest.mark.parametrize("terms", ADVICE_ABOVE_THE_PEAK)
+def test_advice_above_the_peak_keeps_every_limit_when_typed(terms: tuple[str, ...]) -> None:
+    words = ["fleet.num_parameters=7B", "fleet.usd_per_gpu_hour=3", H100, *terms]
+    with pytest.raises(ConfigurationError, match=r"would be needed") as refused:
+        fleet_of(words)
+    at_peak, tuned = re.findall(r"(fleet\.[a-z][^;]*?)(?:;|\.$)", str(refused.value).partition("MFU: ")[2])
+    for said, most in ((at_peak, 1.0), (tuned, 0.4)):
+        for advice in said.split("MFU, a well-tuned run's: ")[-1].split(", or "):
+            changed = advice.split(" with ")
+            keys = tuple(f"{word.partition('=')[0]}=" for word in changed)
+            plan = fleet_of([*(word for word in words if not word.startswith(keys)), *changed])
+            assert 0.7 * most < (plan.run.mfu or 0) <= most * (1 + 1e-9), advice
+            assert not any("does not finish" in line for line in plan.problems)
 
 
 def problems(words: list[str]) -> tuple[str, ...]:

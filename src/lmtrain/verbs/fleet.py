@@ -19,9 +19,9 @@ from lmtrain.accounting.machine.number_formats import utilization_format
 from lmtrain.accounting.model.flops import flops_per_token
 from lmtrain.accounting.options.precision import PrecisionFacts
 from lmtrain.composition.command_line.arguments import parse_arguments
-from lmtrain.errors import EXIT_DONE, EXIT_NO, ConfigurationError
+from lmtrain.errors import EXIT_DONE, EXIT_NO, ConfigurationError, retold
 from lmtrain.report.plans.fleet_page import print_fleet
-from lmtrain.verbs.fleet_terms import PREFIX, read_dtype, read_terms
+from lmtrain.verbs.fleet_terms import PREFIX, as_typed, read_dtype, read_terms
 
 # Groups allowed beside fleet's terms: devices, model and precision. Anything else would have no effect.
 MOST_CONTEXT: Final = 8192  # tokens, unless typed; models of longer ones are pretrained in such sequences mostly
@@ -80,7 +80,10 @@ def fleet_of(words: list[str]) -> FleetPlan:
     terms = read_terms([word for word in words if word.startswith(PREFIX)])
     others = [word for word in words if not word.startswith(PREFIX)]
     _require_effect(others)
-    return make_fleet_plan(terms, _composed(others) if others else FleetConfig())
+    try:
+        return make_fleet_plan(terms, _composed(others) if others else FleetConfig())
+    except ConfigurationError as problem:
+        raise retold(problem, as_typed(str(problem), words)) from problem
 
 
 def make_fleet_plan(terms: Mapping[str, Any], config: FleetConfig) -> FleetPlan:
@@ -102,7 +105,7 @@ def _plan_at(terms: Mapping[str, Any], config: FleetConfig) -> FleetPlan:
     typed = _typed_run(terms, cluster, config, peak_flops=peak.flops)
     is_assumed = typed.mfu is None and "mfu" not in terms and not is_solved(propagate(without_limits(typed)))
     asked = without_limits(replace(typed, mfu=ASSUMED_MFU) if is_assumed else typed)
-    solved = solve_in_whole_devices(asked)
+    solved = solve_in_whole_devices(asked, typed)
     return FleetPlan(
         run=solved,
         found=found_terms(asked, solved),

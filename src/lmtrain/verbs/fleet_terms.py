@@ -1,5 +1,6 @@
 """The words of fleet's terms, `fleet.TERM=VALUE`, as numbers."""
 
+import math
 import re
 from collections.abc import Iterable
 from typing import Any, Final
@@ -53,6 +54,13 @@ def read_terms(words: Iterable[str]) -> dict[str, Any]:
         days = terms.pop("days")
         terms["hours"] = None if days is None else days * 24
     return terms
+
+
+def as_typed(message: str, words: Iterable[str]) -> str:
+    """Return a message with its hours as days, at least as many, where days are typed."""
+    if not any(word.startswith(f"{PREFIX}days=") for word in words):
+        return message
+    return re.sub(r"fleet\.hours=(\d+)", lambda found: f"fleet.days={math.ceil(int(found[1]) / 2.4) / 10:g}", message)
 
 
 def read_dtype(word: str) -> MatmulDtype:

@@ -82,10 +82,10 @@ class Relation:
         )
 
 
-def solve(run: FleetRun) -> FleetRun:
+def solve(run: FleetRun, typed: FleetRun | None = None) -> FleetRun:
     """Return the run with every term known; model and tokens missing together are the compute-optimal ones.
 
-    Devices and hours stay unknown where neither follows: their product, the device hours, is known.
+    `typed` is the run with its limits, None: without others. Devices and hours stay unknown where neither follows: their product, the device hours, is known.
     Raises: ConfigurationError for an impossible term, for too few terms and for contradicting ones.
     """
     solved = propagate(_checked(run))
@@ -93,7 +93,7 @@ def solve(run: FleetRun) -> FleetRun:
         solved = propagate(replace(solved, tokens_per_parameter=TOKENS_PER_PARAMETER))
     _require_solved(solved)
     if (solved.mfu or 0) > 1:
-        raise ConfigurationError(_over_the_peak(run, solved))
+        raise ConfigurationError(_over_the_peak(typed or run, solved))
     for relation in relations(solved):
         if not relation.unknown(solved) and abs(relation.product(solved) - 1) > TOLERANCE:
             raise ConfigurationError(relation.contradiction(solved))
@@ -172,24 +172,31 @@ def given_terms(run: FleetRun) -> frozenset[str]:
     return frozenset(name for name, value in asdict(run).items() if value is not None)
 
 
-def _over_the_peak(run: FleetRun, solved: FleetRun) -> str:
+def _over_the_peak(typed: FleetRun, solved: FleetRun) -> str:
     """Name the changes from a utilization above 1 to 1, which no run reaches, and to the assumed one."""
-    mfu = solved.mfu or 0
     return (
-        f"fleet.mfu={mfu:.4g} would be needed, and above 1 is more than the devices' peak; nearest that can be, at "
-        f"100% MFU: {_changes(run, solved, factor=mfu)}; at {ASSUMED_MFU:.0%}, a well-tuned run's: "
-        f"{_changes(run, solved, factor=mfu / ASSUMED_MFU)}."
+        f"fleet.mfu={solved.mfu:.4g} would be needed, and above 1 is more than the devices' peak; nearest that can be, "
+        f"at 100% MFU: {_changes(typed, solved, mfu=1)}; at {ASSUMED_MFU:.0%}, a well-tuned run's: "
+        f"{_changes(typed, solved, mfu=ASSUMED_MFU)}."
     )
 
 
-def _changes(run: FleetRun, solved: FleetRun, *, factor: float) -> str:
-    """Name less work, and more of the terms behind the device hours, by a factor."""
-    given = given_terms(run)
-    bought = [name for name in ("usd", "device_hours") if name in given]
-    held = [name for name in ("num_devices", "hours") if name in given]
-    more = [f"fleet.{name}={format_at_least(getattr(run, name) * factor)}" for name in bought[:1]]
-    more = more or [f"fleet.{name}={math.ceil(getattr(run, name) * factor)}" for name in held]
-    return ", or ".join([less_work(solved, given, 1 / factor), *more])
+def _changes(typed: FleetRun, solved: FleetRun, *, mfu: float) -> str:
+    """Name less work, and all typed limits that are too low at a utilization; or devices, where time alone is."""
+    free = replace(solved, mfu=mfu, num_devices=typed.num_devices, hours=None, usd=None, device_hours=None)
+    factor, needed = mfu / (solved.mfu or mfu), propagate(free)
+    if typed.num_devices is None and solved.num_devices and typed.hours:  # whole ones, or one for a part of the time
+        factor *= math.floor(solved.num_devices) / solved.num_devices or 1
+        devices = (needed.device_hours or 0) / typed.hours
+        held = math.ceil(devices) * typed.hours if devices > 1 else needed.device_hours
+        needed = replace(needed, device_hours=held, usd=(held or 0) * (typed.usd_per_gpu_hour or 0))
+    amounts = [(name, getattr(typed, name), getattr(needed, name)) for name in ("usd", "device_hours", "hours")]
+    low = {name: least for name, most, least in amounts if most and least and most < least * (1 - TOLERANCE)}
+    raised = {name: f"{math.ceil(least)}" if name == "hours" else format_at_least(least) for name, least in low.items()}
+    more = [" with ".join(f"fleet.{name}={amount}" for name, amount in raised.items())]
+    if typed.num_devices and [*low] == ["hours"]:
+        more.insert(0, f"fleet.num_devices={math.ceil(typed.num_devices / factor)}")
+    return ", or ".join([less_work(solved, given_terms(typed), factor), *more])
 
 
 def _checked(run: FleetRun) -> FleetRun:

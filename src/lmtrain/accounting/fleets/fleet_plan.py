@@ -212,21 +212,21 @@ def _has_time(run: FleetRun) -> bool:
     return is_solved(solved) and None not in (solved.hours, solved.num_devices)
 
 
-def solve_in_whole_devices(run: FleetRun) -> FleetRun:
-    """Solve a run in whole devices where their number was not given.
+def solve_in_whole_devices(run: FleetRun, typed: FleetRun | None = None) -> FleetRun:
+    """Solve a run in whole devices where their number was not given; `typed` is the run with its limits.
 
     For a known amount of work they are rounded up, and the time shortens; from money and time they are rounded down.
     """
-    solved = solve(run)
+    solved = solve(run, typed)
     if run.num_devices is not None or solved.num_devices is None:
         return solved
     if propagate(replace(run, hours=None, usd=None, device_hours=None)).device_hours is not None:
         whole = math.ceil(solved.num_devices * (1 - 1e-9))
-        return solve(replace(solved, num_devices=whole, hours=None, usd=None))
+        return solve(replace(solved, num_devices=whole, hours=None, usd=None), typed)
     whole = math.floor(solved.num_devices * (1 + 1e-9))
     if whole == 0:
-        return solve(replace(run, num_devices=1, hours=None))
-    return solve(replace(run, num_devices=whole, usd=None, device_hours=None))
+        return solve(replace(run, num_devices=1, hours=None), typed)
+    return solve(replace(run, num_devices=whole, usd=None, device_hours=None), typed)
 
 
 def found_terms(asked: FleetRun, solved: FleetRun) -> tuple[str, ...]:
