@@ -85,8 +85,8 @@ class Relation:
 def solve(run: FleetRun, typed: FleetRun | None = None) -> FleetRun:
     """Return the run with every term known; model and tokens missing together are the compute-optimal ones.
 
-    `typed` is the run with its limits, None: without others. Devices and hours stay unknown where neither follows: their
-    product, the device hours, is known.
+    `typed` is the run with its limits, None: without others. Devices and hours stay unknown where neither follows:
+    their product, the device hours, is known.
     Raises: ConfigurationError for an impossible term, for too few terms and for contradicting ones.
     """
     solved = propagate(_checked(run))
