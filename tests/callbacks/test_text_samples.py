@@ -1,5 +1,6 @@
 import json
 from contextlib import ExitStack
+from types import SimpleNamespace
 
 import pytest
 
@@ -44,6 +45,17 @@ def test_samples_come_during_the_run_where_asked(make_run):
     run = make_run(steps=5)
     train(run, every_steps=2)
     assert [sample["step"] for sample in samples(run)] == [2, 4, 5]
+
+
+def test_a_budget_of_time_expects_a_sample_by_a_part_of_one(make_run, monkeypatch):
+    run = make_run(steps=1)
+    train(run)
+    assert run.context.expected_pauses == {}
+    run.context.last_step.seconds = 1e9
+    clock = iter([10.0, 12.0])
+    monkeypatch.setattr("lmtrain.callbacks.text_samples.time", SimpleNamespace(monotonic=lambda: next(clock)))
+    train(run)
+    assert run.context.expected_pauses == {"text_samples": 2.0 * 5 / 4}
 
 
 def test_sampling_more_tokens_than_the_context_holds_works(make_run):

@@ -31,3 +31,14 @@ def test_a_point_of_an_earlier_moment_keeps_it():
     plan = SimpleNamespace(batch=SimpleNamespace(tokens_per_step=512))
     point = RunContext(folder=Path("runs/a"), **FACTS | {"plan": plan}).point(2, {"train/loss": 2.0}, at=1000.5)
     assert (point.time, point.step, point.tokens) == (1000.5, 2, 1024)
+
+
+def test_pauses_to_come_are_expected_before_the_first_and_as_long_as_the_newest_after_it():
+    plan = SimpleNamespace(evaluation=None, checkpoints=SimpleNamespace(write_seconds=8.0))
+    events = SimpleNamespace(last_pauses={"validation": 3.0})
+    context = RunContext(folder=Path("runs/a"), **FACTS | {"plan": plan, "events": events})
+    assert context.pauses_to_come(1) == 3 + 8
+    context.expected_pauses["text_samples"] = 2.0
+    assert context.pauses_to_come(1) == 3 + 2 + 8
+    events.last_pauses |= {"checkpoint": 1.0, "text_samples": 0.5}
+    assert context.pauses_to_come(1) == 3 + 0.5 + 1

@@ -2,10 +2,11 @@
 
 import json
 import logging
+import time
 from collections.abc import Sequence
 from contextlib import nullcontext
 from itertools import takewhile
-from typing import Any
+from typing import Any, Final
 
 import lightning.pytorch as pl
 import torch
@@ -28,6 +29,7 @@ from lmtrain.training.module import CausalLMModule
 
 _LOG = logging.getLogger(__name__)
 GREETING = "Hello"
+TIMED_TOKENS: Final = 4  # before the first sample, under a budget of time
 
 
 class TextSamples(pl.Callback):
@@ -67,6 +69,18 @@ class TextSamples(pl.Callback):
         )
 
     @override
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if self._context.last_step.seconds is None:
+            return
+        assert isinstance(pl_module, CausalLMModule)
+        with evaluation_weights(pl_module.weight_holders, pl_module.language_model):
+            self._generate(trainer, pl_module, num_new_tokens=1)
+            began = time.monotonic()
+            self._generate(trainer, pl_module, num_new_tokens=TIMED_TOKENS)
+            took = time.monotonic() - began
+        self._context.expected_pauses["text_samples"] = took * self._num_new_tokens / TIMED_TOKENS
+
+    @override
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
@@ -84,12 +98,12 @@ class TextSamples(pl.Callback):
             evaluation_weights(module.weight_holders, module.language_model),
             average.in_place_of(module.language_model) if average else nullcontext(),
         ):
-            text = self._generate(trainer, module)
+            text = self._generate(trainer, module, num_new_tokens=self._num_new_tokens)
         if self._context.is_main_process:
             prompt = f"User: {self._prompt}\nAssistant: " if self._is_chat else self._prompt
             self._append({"step": trainer.global_step, "prompt": prompt, "text": text})
 
-    def _generate(self, trainer: pl.Trainer, module: CausalLMModule) -> str:
+    def _generate(self, trainer: pl.Trainer, module: CausalLMModule, *, num_new_tokens: int) -> str:
         """Return the prompt's continuation, without the prompt."""
         tokenizer = self._context.tokenizer
         ids = chat_opening(tokenizer, self._prompt) if self._is_chat else tokenizer.encode(self._prompt)
@@ -100,7 +114,7 @@ class TextSamples(pl.Callback):
             tokens = generate(
                 module.language_model,
                 torch.tensor([ids], device=device),
-                num_new_tokens=self._num_new_tokens,
+                num_new_tokens=num_new_tokens,
                 sampling=self._sampling,
                 seed=self._seed,
             )

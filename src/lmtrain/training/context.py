@@ -24,7 +24,8 @@ class RunContext:
     `log` is None on every rank but the first, the only writer of metrics and console lines. `identity` holds the facts
     shared by a checkpoint and a run resuming from it. `attempt` numbers the run's starts; `earlier_seconds` is the time
     of those before, `earlier_device_seconds` that of all their devices. `scores` are the newest of its validation.
-    `pause_after` (k, n) stops the run after the k-th of n equal parts, to be continued.
+    `pause_after` (k, n) stops the run after the k-th of n equal parts, to be continued. `expected_pauses` are the
+    seconds of pauses by name, before the first of them.
     """
 
     folder: Path
@@ -40,6 +41,7 @@ class RunContext:
     earlier_device_seconds: float = 0.0
     pause_after: tuple[int, int] | None = None
     scores: HeldOutScores = field(default_factory=HeldOutScores)
+    expected_pauses: dict[str, float] = field(default_factory=dict[str, float])
 
     @cached_property
     def last_step(self) -> LastStep:
@@ -65,10 +67,15 @@ class RunContext:
         return self.earlier_seconds_of_budget + self.events.stopwatch.elapsed_seconds
 
     def pauses_to_come(self, step: int) -> float:
-        """Return the seconds of the validations after a step, of a sample and a save, each as long as the newest."""
-        pauses, evaluation = self.events.last_pauses, self.plan.evaluation
-        passes = 1 if evaluation is None else evaluation.passes_left(step, num_steps=self.last_step.steps)
-        return passes * pauses.get("validation", 0.0) + pauses.get("text_samples", 0.0) + pauses.get("checkpoint", 0.0)
+        """Return the seconds of the validations after a step, of a sample and a save, each as long as the newest.
+
+        Before the first sample and save they are expected to take as long as a part of a sample took, and as planned.
+        """
+        saves, evaluation = self.plan.checkpoints, self.plan.evaluation
+        planned = {"checkpoint": 0.0 if saves is None else saves.write_seconds}
+        pauses = planned | self.expected_pauses | self.events.last_pauses
+        passes = evaluation.passes_left(step, num_steps=self.last_step.steps) if evaluation else 1
+        return passes * pauses.get("validation", 0.0) + pauses.get("text_samples", 0.0) + pauses["checkpoint"]
 
     def spent_device_seconds(self, num_devices: int) -> float:
         """Return the same for all devices together: `num_devices` of this attempt, those of each before."""

@@ -64,10 +64,14 @@ class Cadence:
 
 @dataclass(frozen=True, kw_only=True)
 class CheckpointPlan:
-    """Bytes of one checkpoint and of all kept ones; `cadence` None where no failure rate is stated."""
+    """Bytes of one checkpoint and of all kept ones, and the time of a write.
+
+    `cadence` None where no failure rate is stated.
+    """
 
     checkpoint_bytes: int
     kept_bytes: int
+    write_seconds: float
     cadence: Cadence | None = None
 
 
@@ -98,13 +102,19 @@ def checkpoint_plan(
     )
     num_bytes = num_copied + (num_workers - 1) * (num_copied - shared_bytes * parameters.num_total)
     num_writing_nodes = math.ceil(num_parts * num_workers * num_nodes / num_devices)
+    write_seconds = num_bytes / num_writing_nodes / WRITE_BYTES_PER_SECOND
     cadence = None
     if device_hours_per_failure is not None:
         cadence = Cadence(
             stall_seconds=num_copied / num_parts / COPY_BYTES_PER_SECOND,
-            write_seconds=num_bytes / num_writing_nodes / WRITE_BYTES_PER_SECOND,
+            write_seconds=write_seconds,
             seconds_between_failures=device_hours_per_failure * 3600 / num_devices,
             restart_seconds=RESTART_SECONDS if restart_seconds is None else restart_seconds,
             set_seconds=set_seconds,
         )
-    return CheckpointPlan(checkpoint_bytes=num_bytes, kept_bytes=num_bytes * (num_kept + 1), cadence=cadence)
+    return CheckpointPlan(
+        checkpoint_bytes=num_bytes,
+        kept_bytes=num_bytes * (num_kept + 1),
+        write_seconds=write_seconds,
+        cadence=cadence,
+    )
