@@ -82,8 +82,9 @@ def require_one_tokenizer(sources: Mapping[str, SourceSettings], datasets: Mappi
         if found != wanted:
             msg = (
                 f"data.sources.{name} ({sources[name].path}) was encoded with tokenizer {found[:12]}, data.sources."
-                f"{first} ({sources[first].path}) with {wanted[:12]}; ids mean nothing across tokenizers. Prepare one "
-                f"of them again with tokenizer=folder and the other's tokenizer folder."
+                f"{first} ({sources[first].path}) with {wanted[:12]}; ids mean nothing across tokenizers. Prepare the text "
+                f"of one again by the other's, as {name}'s with tokenizer=folder tokenizer.path="
+                f"{datasets[first].tokenizer_folder}"
             )
             raise DataError(msg)
 

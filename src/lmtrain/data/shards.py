@@ -194,8 +194,8 @@ class Dataset:
             raise DataError(f"data set {self.folder} has no split '{name}', only {known}.{suggest(name, self.splits)}")
         return self.splits[name]
 
-    def require_tokenizer(self, fingerprint: str) -> None:
-        """Refuse tokens of another tokenizer.
+    def require_tokenizer(self, fingerprint: str, *, way: str = REBUILD) -> None:
+        """Refuse tokens of another tokenizer; `way` is the nearest fix.
 
         Raises:
             DataError: The tokens were made with another tokenizer.
@@ -203,8 +203,8 @@ class Dataset:
         made_with = self.manifest.tokenizer_fingerprint
         if fingerprint != made_with:
             msg = (
-                f"data set {self.folder} was encoded with tokenizer {made_with[:12]}, this run has {fingerprint[:12]}; "
-                f"ids mean nothing across tokenizers. Use {self.tokenizer_folder}, or prepare the data again."
+                f"data set {self.folder} was encoded with tokenizer {made_with[:12]}, not with {fingerprint[:12]}; "
+                f"ids mean nothing across tokenizers. {way}"
             )
             raise DataError(msg)
 

@@ -50,12 +50,14 @@ class LoadedModel:
     `end_ids` end a text; `begin_id` begins one, None: as in training here, the end-of-text id of the one before.
     `added_ids` are put before a text by its tokenizer in transformers. `origin` None: of a folder outside any run.
     `converses` False: it learned from no conversation, and its chat tokens are as at the start.
+    `tokenizer_path` is its tokenizer's folder, None where it is in no file.
     `compiles`: its engines compile the pass of a lone text's next token before their first text.
     """
 
     name: str
     model: LanguageModel
     tokenizer: Tokenizer
+    tokenizer_path: Path | None = None
     template: ChatTemplate | None = None
     end_ids: frozenset[int] = frozenset()
     begin_id: int | None = None

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 import torch
 
 from lmtrain.composition.stored_runs.checkpoint_source import checked_part, find_job
+from lmtrain.composition.stored_runs.own_tokenizer import preparation_by
 from lmtrain.data.packing import Contiguous, Packing
-from lmtrain.data.shards import Dataset
+from lmtrain.data.shards import REBUILD, Dataset
 from lmtrain.errors import ConfigurationError
 from lmtrain.evaluation.held_out import TextScore, batches_of_texts, batches_of_windows, score_held_out
 from lmtrain.inference.loaded_model import LoadedModel
@@ -30,7 +31,10 @@ def score_split(
         ConfigurationError: The context is longer than the model's.
         DataError: There is no such split, or it has the ids of another tokenizer.
     """
-    dataset.require_tokenizer(loaded.tokenizer.fingerprint)
+    way = REBUILD
+    if loaded.tokenizer_path is not None:
+        way = f"Encode its text with the model's: {preparation_by(loaded.tokenizer_path, dataset.manifest)}"
+    dataset.require_tokenizer(loaded.tokenizer.fingerprint, way=way)
     packing: Packing = Contiguous()
     if loaded.origin is not None:
         packing = checked_part(find_job(loaded.origin.run, key="RUN"), "packing", allowed=allowed).build()

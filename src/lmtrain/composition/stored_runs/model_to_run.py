@@ -60,11 +60,12 @@ def _of_run(source: CheckpointSource, kind: Kind, device: torch.device, *, allow
         model: LanguageModel = node.without("attention").build(**more)
     _make_room(model)
     load_weights(model, source.checkpoint.path, kind, adapter=adapter_part(source.job))
-    tokenizer = load_tokenizer(source.run / "tokenizer")
+    tokenizer = load_tokenizer(source.run / TOKENIZER)
     return LoadedModel(
         name=source.run.name,
         model=_placed(model, device),
         tokenizer=tokenizer,
+        tokenizer_path=source.run / TOKENIZER,
         end_ids=ids_of_ends(tokenizer),
         converses=has_conversed(source.run, source.job),
         origin=Origin(
@@ -87,6 +88,7 @@ def _of_import(folder: Path, device: torch.device) -> LoadedModel:
         name=folder.name,
         model=_placed(model, device),
         tokenizer=tokenizer,
+        tokenizer_path=folder / TOKENIZER,
         template=read_template(original),
         end_ids=ids_of_ends(tokenizer, original),
         begin_id=id_of_begin(tokenizer, original),
@@ -104,6 +106,7 @@ def _of_hugging_face(folder: Path, device: torch.device) -> LoadedModel:
         name=folder.resolve().name,
         model=_placed(model, device),
         tokenizer=tokenizer,
+        tokenizer_path=folder,
         template=read_template(folder),
         end_ids=ids_of_ends(tokenizer, folder),
         begin_id=id_of_begin(tokenizer, folder),

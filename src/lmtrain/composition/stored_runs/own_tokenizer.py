@@ -1,16 +1,18 @@
 """A run's own tokenizer: the weights know its ids alone, so other data is encoded by it, or refused."""
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from lmtrain.composition.command_line.file_values import tokenizer_words
-from lmtrain.composition.command_line.paths import key_of
+from lmtrain.composition.command_line.file_values import path_value, tokenizer_words
+from lmtrain.composition.command_line.group_options import file_values
+from lmtrain.composition.command_line.paths import conf_folder, key_of
 from lmtrain.composition.nodes.node import Node
 from lmtrain.composition.stored_runs.checkpoint_source import run_of
 from lmtrain.composition.stored_runs.job import Job
+from lmtrain.data.manifest import Manifest
 from lmtrain.errors import ConfigurationError
 from lmtrain.tokenizers.base import Tokenizer
 from lmtrain.tokenizers.loading import load_tokenizer
@@ -34,13 +36,44 @@ def keeping(folder: Path, typed: Sequence[str], data: Node) -> str:
 
     `folder` is of the run, `typed` the command's words, of which those of another tokenizer leave.
     """
-    here = Path.cwd()
-    near = folder.relative_to(here) if folder.is_relative_to(here) else folder
-    words = shlex.join(tokenizer_words(near / TOKENIZER))
+    words = shlex.join(tokenizer_words(_near(folder) / TOKENIZER))
     if not encodes_here(data):
         return f"text prepared with its own tokenizer ({words})"
     others = [word for word in typed if key_of(word).partition(".")[0] == TOKENIZER]
     return f"its own tokenizer{f', in the place of {shlex.join(others)}' if others else ''}: {words}"
+
+
+def preparation_by(tokenizer: Path, manifest: Manifest) -> str:
+    """Return the command that prepares data's text again, by another tokenizer.
+
+    Its manifest tells source, budget and held-out shares; other words of its preparation are asked for.
+    """
+    held_out: Mapping[str, Any] = manifest.settings.get("held_out", {})
+    usual = file_values("data=prepared")["folder"]
+    named = {{"rule": "split"}.get(key, key): value for key, value in held_out.items() if value != "named"}
+    settings = {f"data.folder.{key}": value for key, value in named.items() if usual.get(key, value) != value}
+    if (tokens := manifest.settings.get("token_budget")) is not None:
+        settings["budget.tokens"] = tokens
+    source = _source_words(manifest.source)
+    words = [*source, *(f"{key}={value}" for key, value in settings.items())]
+    words += ["tokenizer=folder", f"tokenizer.path={path_value(_near(tokenizer))}"]
+    unknown = [word for word in source if word.endswith("=...")]
+    more = f" (with the words of its own preparation for {' '.join(unknown)})" if unknown else ""
+    return f"{shlex.join(['lmtrain', 'prepare', *words])}{more}"
+
+
+def _source_words(name: str) -> list[str]:
+    """Return the words of a source, KEY=... for those that no manifest tells."""
+    options = {path.stem for path in (conf_folder() / "source").glob("*.yaml")}
+    if name not in options:
+        return ["source=..."]
+    missing = [key for key, value in file_values(f"source={name}").items() if value == "???"]
+    return [f"source={name}", *(f"source.{key}=..." for key in missing)]
+
+
+def _near(path: Path) -> Path:
+    here = Path.cwd()
+    return path.relative_to(here) if path.is_relative_to(here) else path
 
 
 def encodes_here(data: Node) -> bool:
