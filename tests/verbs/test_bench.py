@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from lmtrain.errors import ConfigurationError
-from lmtrain.verbs.bench import bench, configs, read_words, title_of
+from lmtrain.verbs.bench import bench, configs, read_words
 from tests import tiny
 
 SMALL = [*tiny.MODEL, *tiny.DATA, *tiny.BATCH, "precision=fp32", "trainer.accelerator=cpu", "cluster.peak_flops=1e15"]
@@ -74,5 +74,5 @@ def test_what_is_wrong_is_refused_before_data_is_looked_for(tmp_path, monkeypatc
 
 def test_each_config_of_a_sweep_is_told_by_what_it_alone_has() -> None:
     found = configs([*SMALL, "-m", "optimizer.lr=0.1,0.2"])
-    assert [title_of(config, found).split()[1:] for config in found] == [["optimizer.lr=0.1"], ["optimizer.lr=0.2"]]
-    assert title_of(found[0], found[:1]) == found[0].model
+    assert [config.choices.swept for config in found] == [["optimizer.lr=0.1"], ["optimizer.lr=0.2"]]
+    assert [config.choices.title for config in configs(SMALL)] == [found[0].choices.options["model"]]

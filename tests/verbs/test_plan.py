@@ -210,3 +210,21 @@ def test_planning_a_known_model_needs_no_torch(capsys: pytest.CaptureFixture[str
     )
     environment = {"PYTHONPATH": ":".join(sys.path), "HYDRA_FULL_ERROR": "1"}
     assert subprocess.run([sys.executable, "-c", code], env=environment, check=False).returncode == 0
+
+
+def test_a_sweep_is_a_fleet_of_each_value_under_a_heading_of_its_words(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["cluster=h100_8x", "-m", "fleet.num_parameters=8B,70B", "fleet.tokens=160B"]
+    assert plan([*words, "fleet.mfu=0.3-0.5"]) == 1  # 70B are held by no eight devices
+    headings = [line.strip("─ ") for line in capsys.readouterr().out.splitlines() if line.startswith("──")]
+    assert headings == ["fleet, fleet.num_parameters=8B", "fleet, fleet.num_parameters=70B"]
+    assert plan([*words, "--json"]) == 1
+    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [fleet["num_parameters"] for fleet in found] == [8e9, 70e9]
+    assert found[1]["swept"] == ["fleet.num_parameters=70B"]
+    with pytest.raises(ConfigurationError, match=r"choose one, as in fleet\.num_parameters=8B, or add -m"):
+        plan([word for word in words if word != "-m"])
+    with pytest.raises(ConfigurationError, match=r"^fleet\.tokens=1B,"):
+        plan(["-m", "fleet.num_devices=8", "fleet.num_parameters=8B", "fleet.tokens=1B,"])
+    devices = ["-m", "fleet.device=NVIDIA H100 80GB HBM3,NVIDIA A100-SXM4-80GB", "fleet.num_devices=8"]
+    assert plan([*devices, "fleet.num_parameters=8B", "fleet.tokens=160B"]) == 0
+    assert "─ fleet, fleet.device=NVIDIA A100-SXM4-80GB ─" in capsys.readouterr().out

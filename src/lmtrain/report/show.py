@@ -8,12 +8,15 @@ from typing import Any, Final
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.measure import Measurement
+from rich.rule import Rule
 from rich.segment import Segment
 from rich.table import Table
+from rich.text import Text
 
 from lmtrain.report.visible_text import visible
 
 COLUMNS: Final = 92
+MOST_OF_A_RULE: Final = 50  # columns of a title
 MOST_COLUMNS: Final = 10_000  # of a table's row in a file or a pipe
 
 
@@ -25,6 +28,13 @@ def show(page: RenderableType, *, soft_wrap: bool = False) -> None:
     else:
         sys.stdout.write(plain_text(page, soft_wrap=soft_wrap))
         sys.stdout.flush()
+
+
+def title_line(title: str) -> RenderableType:
+    """Return the line above a plan: its title in a rule, or below one that it would not fit."""
+    if len(title) <= MOST_OF_A_RULE:
+        return Rule(Text(title, style="bold"), style="dim cyan")
+    return Group(Rule(style="dim cyan"), Text(title, style="bold"))
 
 
 def plain_text(page: RenderableType, *, soft_wrap: bool = False) -> str:

@@ -14,6 +14,7 @@ from typing import Any, Final
 from lmtrain.accounting.observed.step_changes import Change, ChangeOutcome, best_first
 from lmtrain.accounting.observed.step_parts import Bench
 from lmtrain.composition.command_line.arguments import parse_arguments
+from lmtrain.composition.command_line.choices import Choices
 from lmtrain.composition.command_line.help import HELP_FLAGS, verb_page
 from lmtrain.composition.command_line.paths import key_of, without
 from lmtrain.composition.nodes.node import Node
@@ -49,8 +50,7 @@ class BenchConfig:
     """A composed config with Hydra's choices for it."""
 
     config: RunConfig
-    overrides: list[str]
-    model: str
+    choices: Choices
 
 
 def bench(words: list[str], *, program: str = "lmtrain bench") -> int:
@@ -73,22 +73,24 @@ def bench(words: list[str], *, program: str = "lmtrain bench") -> int:
     for one in found:
         from lmtrain.composition.execution.bench_run import measure
 
-        _say(f"{one.model}: building, and the first step with what it compiles")
-        measured = measure(one.config, overrides=one.overrides, seconds=asked.seconds)
+        _say(f"{one.choices.title}: building, and the first step with what it compiles")
+        measured = measure(one.config, overrides=one.choices.overrides, seconds=asked.seconds)
         outcomes = tried(one.config, measured, asked, began=began, is_alone=len(found) == 1)
         if asked.as_json:
-            print(json.dumps({**measured.to_json(), "advice": [each.to_json() for each in best_first(outcomes)]}))
+            print(
+                json.dumps(
+                    {
+                        "swept": one.choices.swept,
+                        **measured.to_json(),
+                        "advice": [each.to_json() for each in best_first(outcomes)],
+                    }
+                )
+            )
             continue
         from lmtrain.report.bench_page import print_bench
 
-        print_bench(measured, outcomes, title=title_of(one, found))
+        print_bench(measured, outcomes, title=one.choices.title)
     return EXIT_DONE
-
-
-def title_of(config: BenchConfig, found: list[BenchConfig]) -> str:
-    """Return the model's name, and in a sweep the words not shared by all its configs."""
-    shared = set.intersection(*(set(each.overrides) for each in found))
-    return " ".join([config.model, *(word for word in config.overrides if word not in shared)])
 
 
 def read_words(words: list[str]) -> BenchArguments:
@@ -110,7 +112,7 @@ def read_words(words: list[str]) -> BenchArguments:
 def configs(words: list[str]) -> list[BenchConfig]:
     """Compose the config of a command line, or each of a sweep, with budget and bookkeeping replaced."""
     arguments = parse_arguments([*without(words, REPLACED), *WORDS])
-    from lmtrain.composition.command_line.compose import Choices, for_each_config
+    from lmtrain.composition.command_line.compose import for_each_config
     from lmtrain.composition.execution.check_config import refuse_early
 
     found: list[BenchConfig] = []
@@ -120,13 +122,7 @@ def configs(words: list[str]) -> list[BenchConfig]:
         require_one_process(config)
         require_parts(config)
         kept = {name: node.values for name, node in config.callbacks.items() if not _acts_between_steps(config, node)}
-        found.append(
-            BenchConfig(
-                config=config.changed(callbacks=kept),
-                overrides=choices.overrides,
-                model=choices.options["model"],
-            )
-        )
+        found.append(BenchConfig(config=config.changed(callbacks=kept), choices=choices))
 
     for_each_config(task, arguments, config_name="train")
     return found
@@ -196,7 +192,7 @@ def _outcome(change: Change, found: Bench, asked: BenchArguments) -> ChangeOutco
         (other,) = configs([*words, *change.words])
         measured = measure(
             other.config,
-            overrides=other.overrides,
+            overrides=other.choices.overrides,
             seconds=TRIAL_SHARE * asked.seconds,
             counts_syncs=False,
         )

@@ -19,6 +19,8 @@ from lmtrain.accounting.machine.number_formats import utilization_format
 from lmtrain.accounting.model.flops import flops_per_token
 from lmtrain.accounting.options.precision import PrecisionFacts
 from lmtrain.composition.command_line.arguments import parse_arguments
+from lmtrain.composition.command_line.choices import told_apart
+from lmtrain.composition.command_line.flags import MULTIRUN
 from lmtrain.errors import EXIT_DONE, EXIT_NO, ConfigurationError, retold
 from lmtrain.report.plans.fleet_page import print_fleet
 from lmtrain.verbs.fleet_terms import PREFIX, as_typed, read_dtype, read_terms
@@ -58,17 +60,34 @@ class FleetConfig:
 
 
 def plan_fleet(words: list[str]) -> int:
-    """Print the run with every term known, and answer 1 where it does not fit or finish.
+    """Print the run with every term known, or each of a sweep, and answer 1 where one does not fit or finish.
 
     Raises:
         ConfigurationError: An unknown, impossible or contradictory term; or too few.
     """
-    planned = fleet_of([word for word in words if word != "--json"])
-    if "--json" in words:
-        print(json.dumps(planned.to_json()))
-    else:
-        print_fleet(planned)
-    return EXIT_DONE if planned.is_possible else EXIT_NO
+    trials = _trials([word for word in words if word != "--json"])
+    swept = told_apart(trials)
+    planned = [replace(fleet_of(trial), swept=own) for trial, own in zip(trials, swept, strict=True)]
+    for fleet in planned:
+        if "--json" in words:
+            print(json.dumps(fleet.to_json()))
+        else:
+            print_fleet(fleet)
+    return EXIT_DONE if all(fleet.is_possible for fleet in planned) else EXIT_NO
+
+
+def _trials(words: list[str]) -> list[list[str]]:
+    """Return the words of each fleet: under -m one for each value of a word.
+
+    Raises:
+        ConfigurationError: A word cannot be read.
+    """
+    typed = [word for word in words if word not in MULTIRUN]
+    if typed == words:
+        return [words]
+    from lmtrain.composition.command_line.trials import typed_trials  # brings Hydra: of a sweep alone
+
+    return typed_trials(typed)
 
 
 def fleet_of(words: list[str]) -> FleetPlan:

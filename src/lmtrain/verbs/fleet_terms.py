@@ -25,6 +25,7 @@ SYNONYMS: Final = {
 }  # fmt: skip
 STEPS: Final = 4  # between the ends of a range of utilization
 _BETWEEN: Final = re.compile(r"(?<=[\d.%])\s*(?:-|\.\.|,|:|\bto\b)\s*(?=[\d.])")
+_THOUSANDS: Final = re.compile(r"\d{1,3}(,\d{3})+")  # a number as people write it
 
 
 def is_fleet(words: Iterable[str]) -> bool:
@@ -80,6 +81,11 @@ def _number(name: str, value: str) -> float | tuple[float, ...]:
     key = PREFIX + name
     if name == "mfu" and len(ends := _BETWEEN.split(value)) > 1:
         return _range(value, ends)
+    first, comma, _ = value.partition(",")
+    if comma and first and not _THOUSANDS.fullmatch(value):
+        raise ConfigurationError(
+            f"{key}={value} has several values; choose one, as in {key}={first}, or add -m for a fleet of each."
+        )
     number = parse_quantity(value, key, unit="count" if name == "device_hours" else None)  # 100K of them, no time
     if number <= 0:
         raise ConfigurationError(f"{key}={value} is not above 0; leave it out to have it computed.")

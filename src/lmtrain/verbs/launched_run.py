@@ -121,4 +121,5 @@ def _tell_misfits(words: list[str]) -> None:
 
     for run in planned_runs(words):
         if not run.advice.is_possible:
-            print("\n".join(("the plan does not fit:", *run.advice.lines)), file=sys.stderr)
+            of_trial = f" of {run.title}" if run.swept else ""
+            print("\n".join((f"the plan{of_trial} does not fit:", *run.advice.lines)), file=sys.stderr)

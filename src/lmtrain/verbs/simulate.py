@@ -48,16 +48,17 @@ def simulate(words: list[str], *, program: str = "lmtrain simulate") -> int:
         if asked.plot:
             from lmtrain.report.plans.fleet_chart import fleet_chart
 
-            _write(asked.plot, fleet_chart(each.title, each.rows))
+            _write(asked.plot, fleet_chart(each.choices.title, each.rows))
         if asked.as_json:
             rows = [row.to_json() | {"scaling": row.efficiency(each.bases[row.strategy])} for row in each.rows]
-            print(json.dumps({"model": each.title, "chosen": each.chosen, "fleets": rows}))
+            of_config = {"model": each.choices.options["model"], "swept": each.choices.swept, "chosen": each.chosen}
+            print(json.dumps(of_config | {"fleets": rows}))
             continue
         from lmtrain.report.plans.fleet_simulation_page import print_simulation
 
         if each.chosen:
             print(each.chosen)
-        print_simulation(each.title, each.rows, each.bases)
+        print_simulation(each.choices.title, each.rows, each.bases)
     return EXIT_NO if any(row.fits is False for each in found for row in each.rows) else EXIT_DONE
 
 

@@ -21,7 +21,9 @@ def test_a_sweep_plans_each_of_its_configs(tmp_path, monkeypatch):
     monkeypatch.setattr("lmtrain.composition.planning.plan.width_line", lambda option, *_: f"of {option}")
     found = planned_runs(["-m", *WORDS, "batch.tokens_per_step=16384,32768"])
     assert [run.plan.batch.tokens_per_step for run in found] == [16_384, 32_768]
-    assert {run.title for run in found} == {"llama_3_8b"}
+    own = [["batch.tokens_per_step=16384"], ["batch.tokens_per_step=32768"]]
+    assert [run.title for run in found] == [f"llama_3_8b, {word}" for (word,) in own]
+    assert [run.to_json()["swept"] for run in found] == own
     for run in found:
         assert run.plan.memory is not None
         assert run.to_json()["ok"] is run.advice.is_possible

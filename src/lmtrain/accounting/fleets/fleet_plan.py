@@ -1,6 +1,7 @@
 """A solved fleet: its days, memory, money and energy, and whether it stays within the allowed."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
@@ -29,6 +30,7 @@ class FleetPlan:
 
     `allowed_...` are given limits. `device` None is one outside the table; `model` None is one
     known by its size alone; `over_mfu` are the runs over a range of utilization, the lowest first, `run` in its middle.
+    `swept` are the words of this fleet alone in a sweep.
     """
 
     run: FleetRun
@@ -45,6 +47,7 @@ class FleetPlan:
     precision: str | None = None
     bytes_per_parameter: float = STATIC_BYTES_PER_PARAMETER
     over_mfu: tuple[FleetRun, ...] = ()
+    swept: Sequence[str] = ()
 
     @property
     def num_parameters(self) -> float:
@@ -163,6 +166,7 @@ class FleetPlan:
     def to_json(self) -> dict[str, Any]:
         """Return the terms and all derived values as plain numbers."""
         return self.run.to_json() | {
+            "swept": list(self.swept),
             "found": list(self.found),
             "days": None if self.run.hours is None else self.run.hours / 24,
             "mfu_is_assumed": self.mfu_is_assumed,

@@ -21,6 +21,7 @@ from omegaconf.errors import InterpolationToMissingValueError, MissingMandatoryV
 from lmtrain.accounting.scaling import UNSCALED
 from lmtrain.composition.command_line import bounded_config
 from lmtrain.composition.command_line.arguments import Arguments
+from lmtrain.composition.command_line.choices import Choices, told_apart
 from lmtrain.composition.command_line.equivalents import meant_by_one_value
 from lmtrain.composition.command_line.flags import Flags, parse_flags
 from lmtrain.composition.command_line.lean_compose import lean_composing
@@ -44,17 +45,7 @@ SETTINGS: Final = "sweep"
 NO_NUMBER: Final = re.compile(r"mismatch type argument (\w+): \w+ is incompatible with Union\[int, float\]")
 SEVERAL_VALUES: Final = "Ambiguous value for argument"
 
-Task = Callable[[dict[str, Any], "Choices"], None]
-
-
-class Choices:
-    """Hydra's facts about one composed config; `brought` are a trial's overrides from its own `init_from`."""
-
-    def __init__(self, state: Any, *, trial: Arguments | None = None) -> None:
-        """Read the `hydra` node of a composed config."""
-        self.overrides: list[str] = list(state.overrides.task)
-        self.options: dict[str, str] = {name: str(option) for name, option in state.runtime.choices.items()}
-        self.is_trial, self.brought = trial is not None, trial.imported if trial else []
+Task = Callable[[dict[str, Any], Choices], None]
 
 
 def for_each_config(task: Task, arguments: Arguments, *, config_name: str, shown: Task | None = None) -> None:
@@ -81,6 +72,8 @@ def for_each_config(task: Task, arguments: Arguments, *, config_name: str, shown
             found.append((_plain(composed), choices))
             if flags.config_dir is not None:
                 refuse_untyped(found[-1][0], arguments.overrides)
+    for (_, choices), swept in zip(found, told_apart([choices.overrides for _, choices in found]), strict=True):
+        choices.swept = swept
     for config, choices in found:
         (shown if shown and flags.show else task)(
             _scaled(config, choices.overrides, allowed=arguments.allowed_targets), choices

@@ -5,7 +5,10 @@ from collections.abc import Mapping, Sequence
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
+from hydra.errors import HydraException
+from omegaconf.errors import OmegaConfBaseException
 
+from lmtrain.composition.command_line.cut_values import unreadable
 from lmtrain.errors import ConfigurationError
 
 
@@ -28,6 +31,21 @@ def single(words: Sequence[str]) -> list[str]:
     """Return the words with one value in all trials."""
     parsed = OverridesParser.create().parse_overrides([*words])
     return [each.input_line or "" for each in parsed if not each.is_sweep_override()]
+
+
+def typed_trials(words: Sequence[str]) -> list[list[str]]:
+    """Return the words of each trial, as typed where they have one value in all.
+
+    Raises:
+        ConfigurationError: A word cannot be read.
+    """
+    try:
+        fixed = single(words)
+        swept = trials_of([word for word in words if word not in fixed], swept={})
+    except (HydraException, OmegaConfBaseException) as problem:
+        of_functions = [word for word in words if "(" in word]
+        raise unreadable(str(getattr(problem, "override", " ".join(of_functions)))) from problem
+    return [[*fixed, *(word.replace("\\ ", " ") for word in trial)] for trial in swept]
 
 
 def _values(override: Override) -> list[str]:

@@ -49,9 +49,10 @@ from lmtrain.report.plans.plan_advice import Advice, advice
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """A config's plan, the setting of its memory, and advice; `title` is the model."""
+    """A config's plan, the setting of its memory, and advice; `title` is the model, with the trial's words `swept`."""
 
     title: str
+    swept: list[str]
     plan: Plan
     fit: Setting
     advice: Advice
@@ -62,7 +63,7 @@ class PlannedRun:
         told = self.plan.to_json()
         if not self.plan.knows_its_end:
             told["horizon"] |= dict.fromkeys(("steps", "tokens", "epochs", "flops"))
-        return told | {"advice": list(self.advice.lines), "ok": self.advice.is_possible}
+        return {"swept": self.swept} | told | {"advice": list(self.advice.lines), "ok": self.advice.is_possible}
 
 
 def planned_runs(words: list[str], *, check: Callable[[RunConfig], object] = lambda _: None) -> list[PlannedRun]:
@@ -107,7 +108,7 @@ def planned_runs(words: list[str], *, check: Callable[[RunConfig], object] = lam
         notes = [rate_line(config), setting.speed_line, *callback_lines(config, planned.horizon.steps)]
         notes += [width, *chosen, *more]
         said = replace(said, lines=(*filter(None, notes), *said.lines))
-        found.append(PlannedRun(choices.options["model"], planned, fit, said, asked))
+        found.append(PlannedRun(choices.title, choices.swept, planned, fit, said, asked))
 
     for_each_config(task, arguments, config_name="train")
     return found

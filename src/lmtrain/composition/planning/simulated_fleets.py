@@ -10,6 +10,7 @@ from typing import Any, Final
 from lmtrain.accounting.options.strategy import ModelSpread
 from lmtrain.accounting.training_plan.simulated_step import SimulatedFleet
 from lmtrain.composition.command_line.arguments import parse_arguments
+from lmtrain.composition.command_line.choices import Choices
 from lmtrain.composition.command_line.group_options import one_of, words_of
 from lmtrain.composition.nodes.check import refuse_foreign
 from lmtrain.composition.planning.auto_strategy import with_strategy
@@ -30,7 +31,7 @@ class Fleets:
     `bases` are those of one node, by strategy: efficiencies are shares of their tokens a second and device.
     """
 
-    title: str
+    choices: Choices
     rows: Sequence[SimulatedFleet]
     bases: dict[str, SimulatedFleet]
     chosen: str | None
@@ -43,7 +44,7 @@ def simulated_fleets(words: list[str], *, ranks: Sequence[int], strategies: Sequ
         ConfigurationError: The command line is wrong, or a run of it would be refused.
     """
     arguments = parse_arguments(words)
-    from lmtrain.composition.command_line.compose import Choices, for_each_config
+    from lmtrain.composition.command_line.compose import for_each_config
 
     found: list[Callable[[], Fleets]] = []
 
@@ -53,14 +54,14 @@ def simulated_fleets(words: list[str], *, ranks: Sequence[int], strategies: Sequ
         refuse_typed(config, choices.overrides)
         require_settings(config)
         config, chosen = with_strategy(config)
-        found.append(_prepared(config, ranks, strategies, title=choices.options["model"], chosen=chosen))
+        found.append(_prepared(config, ranks, strategies, choices=choices, chosen=chosen))
 
     for_each_config(task, arguments, config_name="train")
     return [run() for run in found]
 
 
 def _prepared(
-    config: RunConfig, ranks: Sequence[int], strategies: Sequence[str], *, title: str, chosen: str | None
+    config: RunConfig, ranks: Sequence[int], strategies: Sequence[str], *, choices: Choices, chosen: str | None
 ) -> Callable[[], Fleets]:
     """Check every fleet before the first is simulated, and return their simulations."""
     numbers = list(ranks or [config.num_ranks])
@@ -76,7 +77,7 @@ def _prepared(
         done = [row.run() for row in rows]
         known = {(row.strategy, row.batch.num_ranks): row for row in done}
         first = {word: known.get((word, base.batch.num_ranks)) or base.run() for word, base in bases.items()}
-        return Fleets(title=title, rows=done, bases=first, chosen=chosen)
+        return Fleets(choices=choices, rows=done, bases=first, chosen=chosen)
 
     return run
 

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from typing import Final
 
 from rich.console import Group, RenderableType
-from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
@@ -21,7 +20,7 @@ from lmtrain.accounting.quantities import (
     format_ratio,
 )
 from lmtrain.accounting.scaling_laws.compute_optimal import ratio_words, trade_off_lines
-from lmtrain.report.show import plain_text, show
+from lmtrain.report.show import plain_text, show, title_line
 
 Rows = list[tuple[str, str, str]]
 # The terms that may follow from a utilization, each as a cell
@@ -56,8 +55,9 @@ def page(plan: FleetPlan) -> RenderableType:
         text = Text(value, style="bold cyan" if is_found else "")
         table.add_row(f"  {name}", text.append("  <- computed", style="dim") if is_found else text)
     problems = [Text(line, style="bold red") for line in plan.problems]
+    name = plan.model or "fleet"
     return Group(
-        Rule(Text(plan.model or "fleet", style="bold"), style="dim cyan"),
+        title_line(", ".join([name, *(word for word in plan.swept if word != f"model={name}")])),
         table,
         Text("\nFLOPs = devices x hours x 3600 x FLOP/s of the peak x MFU", style="dim"),
         *_over_mfu(plan),

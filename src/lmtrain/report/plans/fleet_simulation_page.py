@@ -4,14 +4,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from rich.console import Group, RenderableType
-from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
 from lmtrain.accounting.quantities import format_count
 from lmtrain.accounting.training_plan.simulated_step import SimulatedFleet
 from lmtrain.accounting.training_plan.step_events import MessageCount
-from lmtrain.report.show import plain_text, show
+from lmtrain.report.show import plain_text, show, title_line
 
 PHASES: Final = {"forward": "forward pass", "backward": "backward pass", "step": "optimizer"}
 KINDS: Final = {"gather": "gathers", "scatter": "scatters", "reduce": "all-reduces", "exchange": "all-to-alls"}
@@ -29,7 +28,7 @@ def text_of(title: str, fleets: Sequence[SimulatedFleet], bases: Mapping[str, Si
 
 def page(title: str, fleets: Sequence[SimulatedFleet], bases: Mapping[str, SimulatedFleet]) -> RenderableType:
     """Lay out one fleet at length, or a table of several."""
-    rule = Rule(Text(f"{title}, simulated", style="bold"), style="dim cyan")
+    rule = title_line(f"{title}, simulated")
     if len(fleets) > 1:
         return Group(rule, _table(fleets, bases), *_problems(fleets))
     (fleet,) = fleets

@@ -1,7 +1,6 @@
 """A plan as people read it: sections of names and values, amounts with their units, sources beside the figures."""
 
 from rich.console import Group, RenderableType
-from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
@@ -15,7 +14,7 @@ from lmtrain.accounting.scaling_laws.compute_optimal import (
 from lmtrain.accounting.training_plan.checkpoint_plan import Cadence
 from lmtrain.accounting.training_plan.plan import Plan, Speed
 from lmtrain.report.plans.plan_advice import Advice
-from lmtrain.report.show import plain_text, show
+from lmtrain.report.show import plain_text, show, title_line
 
 Rows = list[tuple[str, str]]
 # Up to four passes over a text are worth nearly as much as new text (Muennighoff et al., arXiv:2305.16264).
@@ -49,7 +48,7 @@ def page(plan: Plan, advice: Advice, *, title: str) -> RenderableType:
         (_scaling_heading(plan), plan.scaling.rows() if plan.scaling else []),
         ("The same FLOPs otherwise", _otherwise(plan) if plan.is_from_scratch and plan.knows_its_end else []),
     ]
-    parts: list[RenderableType] = [Rule(Text(title, style="bold"), style="dim cyan")]
+    parts: list[RenderableType] = [title_line(title)]
     for heading, rows in sections:
         if rows:
             parts += [Text(f"\n{heading}", style="bold"), _table(rows)]
