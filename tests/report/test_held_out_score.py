@@ -3,21 +3,31 @@ import json
 import pytest
 
 from lmtrain.report.held_out_score import held_out_score
+from lmtrain.report.held_out_text import held_out_text
 from lmtrain.tracking.run_log import Point
+from tests.report.runs_on_disk import write_data
 
 WHOLE, READ = "the assistant's words, 300 of 1,000 bytes", "validation/read_tokens"
 
 
-def score(folder, *read, num_bytes=300, masked=True):
-    """Return the score of a run that read so many of its split's 200 tokens, before and after training."""
+def score(folder, *read, num_bytes=300, masked=True, data=("one", "one")):
+    """Return the score of a run that read so many of its split's 200 tokens, before and after training.
+
+    `data` is of an attempt each, the first at step 0 and the second at step 1; the last is that of its dataset.json.
+    """
     shards = [{"file": "a", **({"mask_sha256": "0"} if masked else {})}]
+    write_data(folder, *data)
     dataset = {
+        "name": "a book",
+        "fingerprint": data[-1],
         "splits": {"validation": {"text_bytes": 1000, "num_tokens": 200, "shards": shards}},
         "references": {"validation": {"gzip_bits_per_byte": 1.9}},
     }
     (folder / "dataset.json").write_text(json.dumps(dataset))
     points = [
-        Point(0.0, step, step, {"validation/bits_per_byte": 2.0 - step, "validation/num_bytes": num_bytes + step})
+        Point(
+            float(step), step, step, {"validation/bits_per_byte": 2.0 - step, "validation/num_bytes": num_bytes + step}
+        )
         for step in (0, 1)
     ]
     for point, tokens in zip(points, read, strict=False):
@@ -48,3 +58,25 @@ def test_documents_cut_to_a_window_are_no_first_part_of_the_text(tmp_path):
     assert found.part_words == "all documents, cut to a window, 800 of 1,000 bytes"
     assert score(tmp_path, 20, 20, num_bytes=99, masked=False).part_words == "the first 10.0%, 100 bytes"
     assert score(tmp_path, num_bytes=499, masked=False).part_words == "the first 50.0%, 500 bytes"
+
+
+@pytest.mark.parametrize(
+    ("data", "before"),
+    [
+        (("one", "two"), "before training, of another text"),
+        (("one", "one"), "before training, of the first 10.0%"),
+        ((None, "one"), "before training, of 99 bytes"),
+        (("one", "one", "two"), "before training, of 99 bytes"),
+    ],
+)
+def test_a_score_of_other_data_is_of_another_text_and_no_part_of_this_one(tmp_path, data, before):
+    found = score(tmp_path, 20, 20, num_bytes=99, masked=False, data=data)
+    assert found.before_words == before
+    points = [Point(1.0, 1, 1, {"validation/num_bytes": 100})]
+    text = held_out_text(tmp_path, points, split="validation")
+    if data[-1] == "two" and len(data) == 3:
+        assert found.part_words == "the text before the change of data, 100 bytes"
+        assert "gzip" not in str(found.worst_first()), "a result of the text to come"
+        assert text.words == "a book before the change of data (100 held-out bytes)"
+    else:
+        assert text.words == "a book (1,000 held-out bytes)"

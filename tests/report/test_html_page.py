@@ -110,6 +110,8 @@ def test_before_training_names_its_part_of_the_text_where_an_extended_run_reads_
             }
         )
     )
+    (folder / "attempts/2").mkdir()
+    (folder / "attempts/2/data.json").write_text('{"fingerprint": "one"}')
     path = folder / "metrics.jsonl"
     points = [json.loads(line) for line in path.read_text().splitlines()]
     for point in points:

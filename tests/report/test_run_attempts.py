@@ -10,7 +10,7 @@ def test_own_steps_begin_where_a_run_left_another_one(tmp_path):
     assert (own.first, own.last, own.num) == (20, 40, 20)
     assert (own.tokens, own.all_tokens, own.inherited_tokens) == (20_000, 20_000, 20_000)
     assert own_steps(PLAN, [], read_fork(folder)).num == 0, "it has not begun"
-    assert own.inherited_words == "20.0K of them of runs/dog"
+    assert own.inherited_words == "20.0K of them of runs/dog, no longer there"
 
 
 def test_all_steps_of_a_run_from_its_start_are_its_own(tmp_path):

@@ -46,7 +46,7 @@ def test_every_curve_is_there_with_its_unit(points, tmp_path):
     (tmp_path / "plan.json").write_text(json.dumps({"batch": {"tokens_per_step": 100}}))
     (tmp_path / "fork.json").write_text(json.dumps({"checkpoint": "runs/dog/checkpoints/step_1", "step": 1}))
     told = "".join(curve_sections(tmp_path, points))
-    assert "100 of the tokens, with their FLOPs, are of runs/dog; time and dollars are this run&#x27;s own." in told
+    assert "100 of the tokens, with their FLOPs, are of runs/dog, no longer there; time and dollars are this" in told
     for name in (
         "Learning rate",
         "Gradient norm",

@@ -85,8 +85,10 @@ def test_every_rate_of_a_fork_is_over_its_own_tokens_and_seconds(tmp_path):
     assert ledger.mfu("palm", "computing") == pytest.approx(6e6 * 500 / (2 * 1e9))
     told = ledger.to_json()
     assert told["plan_and_fact"]["seconds"] == {"planned": 20.0, "fact": 45.0}
-    assert told["forked_from"] == {"run": "runs/dog", "step": 20, "tokens": 20_000}
-    assert "step 40 of 40, 40.0K tokens (20.0K of them of runs/dog), 1 attempt" in text_of(ledger)
+    assert told["forked_from"] == {"run": "runs/dog", "is_gone": True, "step": 20, "tokens": 20_000}
+    assert "step 40 of 40, 40.0K tokens (20.0K of them of runs/dog, no longer there), 1 attempt" in " ".join(
+        text_of(ledger).split()
+    )
     assert read_ledger(write(tmp_path / "b")).to_json()["forked_from"] is None
 
 

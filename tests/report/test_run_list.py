@@ -52,7 +52,7 @@ def test_a_fork_says_whose_tokens_it_counts(tmp_path: Path) -> None:
     (folder / "fork.json").write_text('{"checkpoint": "runs/dog/checkpoints/step_00000001", "step": 1}')
     run = in_brief(folder)
     assert (run.tokens, run.inherited_tokens, run.forked_from) == (200, 100, "runs/dog")
-    assert footnotes_of([run]) == ["tail: 100 of its tokens are of runs/dog; its clock is its own."]
+    assert footnotes_of([run]) == ["tail: 100 of its tokens are of runs/dog, no longer there; its clock is its own."]
 
 
 def test_the_points_of_a_step_are_one_line_and_those_for_nobody_none() -> None:

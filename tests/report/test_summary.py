@@ -129,6 +129,10 @@ def test_a_run_like_a_fork_begins_where_the_fork_did(summary, tmp_path, monkeypa
         own = "seed=3 " if typed == "seed=3" else ""
         assert f"  python train.py schedule=cooldown {own}run.name=cat budget.tokens=3.0M\n" in text, "by its fork.json"
         assert "my/notes" not in text
+    moved = replace(FACTS, fork=Fork(checkpoint=start, step=9, noted=tmp_path / "runs/older"))
+    assert f" resume={start} {lr}\n" in summary(replace(moved, overrides=("resume=runs/older",)))
+    gone = replace(FACTS, fork=Fork(checkpoint=start, step=9, is_gone=True))
+    assert "learning rates" not in summary(gone), "another run's checkpoint"
     start.rmdir()
     assert "learning rates" not in summary(fork), "nothing to begin with"
     own = summary(replace(FACTS, overrides=("resume=runs/cat/checkpoints/step_00000009", "run.name=cat")))

@@ -26,7 +26,7 @@ def test_a_fork_says_whose_tokens_it_counts(tmp_path: Path, capsys: pytest.Captu
     (folder / "fork.json").write_text('{"checkpoint": "runs/dog/checkpoints/step_00000001", "step": 1}')
     (folder / "plan.json").write_text('{"horizon": {"steps": 9}, "batch": {"tokens_per_step": 100}}')
     assert tail([str(folder), "-n", "1", "--once"]) == 0
-    assert capsys.readouterr().out.splitlines()[:2] == ["a: 100 of its tokens are of runs/dog.", LAST]
+    assert capsys.readouterr().out.splitlines()[:2] == ["a: 100 of its tokens are of runs/dog, no longer there.", LAST]
 
 
 def test_a_name_from_a_folder_commands_no_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

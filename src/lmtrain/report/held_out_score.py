@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE, VALIDATION_BYTES, VALIDATION_TOKENS
 from lmtrain.report.held_out_text import is_assistant
+from lmtrain.report.scored_data import data_behind, is_of_earlier_data
 from lmtrain.tracking.atomic_files import read_json
 from lmtrain.tracking.held_out_text import ASSISTANT
 from lmtrain.tracking.run_log import Point
@@ -21,7 +22,8 @@ class HeldOutScore:
 
     `whole_bytes` are of the whole split, `num_bytes` those scored: of conversations (`is_assistant`) the assistant's
     words. `read_share` is the part of the split read, from its start; None of a run that did not note it.
-    `references` are compressors' results by name.
+    `references` are compressors' results by name. A run gone on with other data is `is_earlier` until its first score
+    of that data's text.
     """
 
     before: float | None
@@ -34,6 +36,8 @@ class HeldOutScore:
     read_share: float | None = None
     before_num_bytes: int | None = None  # of an extended run: a longer one reads more
     before_read_share: float | None = None
+    before_is_same: bool | None = None  # a score of the same data; None: nobody noted it
+    is_earlier: bool = False
     after_averaged: float | None = None  # of the average of the weights
     after_words: str = RESULT  # or after the step of a run that trained on without a newer score
 
@@ -45,17 +49,21 @@ class HeldOutScore:
 
     @property
     def before_words(self) -> str:
-        """Name the score before training, with its part of the text where the one after is of another part."""
+        """Name the score before training, with its text or part of it where the one after is of another."""
         if self.before_num_bytes in (None, self.num_bytes) or not self.whole_bytes:
             return "before training"
+        if self.before_is_same is False:
+            return "before training, of another text"
         share = self._part(self.before_num_bytes, self.before_read_share)
-        if share is None:
+        if share is None or self.is_earlier or not self.before_is_same:
             return f"before training, of {self.before_num_bytes:,} bytes"
         return f"before training, of {'all of it' if share >= WHOLE else f'the first {share:.1%}'}"
 
     @property
     def part_words(self) -> str:
         """Name the part read by the model, and its bytes."""
+        if self.is_earlier:
+            return f"the text before the change of data, {self.num_bytes:,} bytes"
         share = self._part(self.num_bytes, self.read_share)
         if self.is_assistant:
             of = f"{ASSISTANT}, {self.num_bytes:,} of {self.whole_bytes:,} bytes"
@@ -97,9 +105,11 @@ def held_out_score(
     measured = [point for point in points if BITS_PER_BYTE in point.metrics]
     if not measured:
         return None
-    dataset: dict[str, Any] = read_json(folder / "dataset.json")
-    held_out: dict[str, Any] = dataset.get("splits", {}).get(split, {})
     first, last, step = measured[0].metrics, measured[-1].metrics, measured[-1].step
+    dataset: dict[str, Any] = read_json(folder / "dataset.json")
+    is_earlier = is_of_earlier_data(folder, measured[-1], dataset)
+    dataset = {} if is_earlier else dataset
+    held_out: dict[str, Any] = dataset.get("splits", {}).get(split, {})
     reference = dataset.get("references", {}).get(split, {})
     names = {"gzip -9": "gzip_bits_per_byte", "xz -9e": "xz_bits_per_byte"}
     num_bytes = int(last.get(VALIDATION_BYTES, 0))
@@ -107,6 +117,8 @@ def held_out_score(
         before=first[BITS_PER_BYTE] if measured[0].step == 0 < step else None,
         before_num_bytes=int(first.get(VALIDATION_BYTES, num_bytes)),
         before_read_share=_read_share(first, held_out),
+        before_is_same=_are_of_same_data(folder, measured[0], measured[-1]),
+        is_earlier=is_earlier,
         after=last[BITS_PER_BYTE],
         num_bytes=num_bytes,
         whole_bytes=held_out.get("text_bytes", num_bytes),
@@ -117,6 +129,11 @@ def held_out_score(
         after_averaged=last.get("validation/ema_bits_per_byte"),
         after_words="before training" if step == 0 else _after(step, last_step=last_step),
     )
+
+
+def _are_of_same_data(folder: Path, *points: Point) -> bool | None:
+    known = {data_behind(folder, point) for point in points}
+    return None if None in known else len(known) == 1
 
 
 def _read_share(metrics: dict[str, float], split: dict[str, Any]) -> float | None:

@@ -6,6 +6,7 @@ from typing import Any
 
 from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE, VALIDATION_BYTES
 from lmtrain.report.comparable_scores import MUCH_MORE_BYTES
+from lmtrain.report.scored_data import is_of_earlier_data
 from lmtrain.tracking.atomic_files import read_json
 from lmtrain.tracking.held_out_text import UNKNOWN, HeldOutText
 from lmtrain.tracking.run_log import Point
@@ -15,11 +16,14 @@ def held_out_text(folder: Path, points: Sequence[Point], *, split: str) -> HeldO
     """Return the text of a run's newest score."""
     dataset: dict[str, Any] = read_json(folder / "dataset.json")
     held_out: dict[str, Any] = dataset.get("splits", {}).get(split, {})
-    measured = [point.metrics[VALIDATION_BYTES] for point in points if VALIDATION_BYTES in point.metrics]
+    measured = [point for point in points if VALIDATION_BYTES in point.metrics]
+    num_bytes = int(measured[-1].metrics[VALIDATION_BYTES]) if measured else 0
+    source = str(dataset.get("name", UNKNOWN))
+    is_earlier = bool(measured) and is_of_earlier_data(folder, measured[-1], dataset)
     return HeldOutText(
-        source=str(dataset.get("name", UNKNOWN)),
-        split_bytes=int(held_out.get("text_bytes", 0)),
-        num_bytes=int(measured[-1]) if measured else 0,
+        source=f"{source} before the change of data" if is_earlier else source,
+        split_bytes=num_bytes if is_earlier else int(held_out.get("text_bytes", 0)),
+        num_bytes=num_bytes,
         tokenizer=str(dataset.get("tokenizer_fingerprint", UNKNOWN)),
         is_assistant=is_assistant(held_out),
     )

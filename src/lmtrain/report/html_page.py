@@ -85,7 +85,9 @@ def _header(facts: RunFacts, ledger: RunLedger | None) -> Markup:
     shown = [] if facts.held_out is None else [(_score_name(facts.held_out), f"{facts.held_out.after:.3f}")]
     shown += [("steps", f"{step:,}"), ("tokens", format_quantity(tokens))]
     if facts.own.fork is not None:
-        shown.append((f"of the tokens those of {facts.own.fork.run}", format_quantity(facts.own.inherited_tokens)))
+        shown.append(
+            (f"of the tokens those of {facts.own.fork.run_words}", format_quantity(facts.own.inherited_tokens))
+        )
     if facts.tokens_per_second is not None:
         shown.append((speed_name(facts.loss_share), format_quantity(round(facts.tokens_per_second))))
     if facts.mfu_palm is not None:

@@ -57,7 +57,9 @@ class OwnSteps:
     @property
     def inherited_words(self) -> str:
         """Say how many of all tokens are of the run it left; empty where it left none."""
-        return f"{format_quantity(self.inherited_tokens)} of them of {visible(self.fork.run)}" if self.fork else ""
+        return (
+            f"{format_quantity(self.inherited_tokens)} of them of {visible(self.fork.run_words)}" if self.fork else ""
+        )
 
 
 def own_steps(plan: dict[str, Any], attempts: Sequence[Attempt], fork: Fork | None) -> OwnSteps:

@@ -99,7 +99,7 @@ def curve_sections(folder: Path, points: Sequence[Point]) -> list[Markup]:
     }
     said = {HELD_OUT_TITLE: [tag("p", words) for words in [left_out_words(points)] if words]}
     if own.fork is not None:
-        whose = f"{format_quantity(own.inherited_tokens)} of the tokens, with their FLOPs, are of {own.fork.run}"
+        whose = f"{format_quantity(own.inherited_tokens)} of the tokens, with their FLOPs, are of {own.fork.run_words}"
         said["Training loss"] = [tag("p", f"{whose}; time and dollars are this run's own.")]
     return [section(title, *_grid(drawn), *said.get(title, ())) for title, drawn in found.items()]
 

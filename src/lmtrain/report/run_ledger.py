@@ -199,7 +199,8 @@ class RunLedger:
 
     def _forked_from(self) -> dict[str, Any] | None:
         inherited = {"step": self.steps.first, "tokens": self.steps.inherited_tokens}
-        return None if self.steps.fork is None else {"run": self.steps.fork.run, **inherited}
+        fork = self.steps.fork
+        return None if fork is None else {"run": fork.run, "is_gone": fork.is_gone, **inherited}
 
     def _plan_and_fact(self, found: PlanAndFact) -> dict[str, Any]:
         return {

@@ -55,6 +55,7 @@ class RunInBrief:
     changed_at: float
     held_out: HeldOutText | None = None
     forked_from: str | None = None
+    forked_from_is_gone: bool = False
     inherited_tokens: int = 0
     trained_share: float = 1.0  # of its own tokens, with loss
 
@@ -63,8 +64,8 @@ class RunInBrief:
         """Say how many of its tokens are of the run it left; empty where it left none."""
         if self.forked_from is None:
             return ""
-        tokens = format_quantity(self.inherited_tokens)
-        return f"{visible(self.name)}: {tokens} of its tokens are of {visible(self.forked_from)}"
+        tokens, gone = format_quantity(self.inherited_tokens), ", no longer there" if self.forked_from_is_gone else ""
+        return f"{visible(self.name)}: {tokens} of its tokens are of {visible(self.forked_from)}{gone}"
 
     def to_json(self) -> dict[str, Any]:
         """Return it as plain values."""
@@ -92,6 +93,7 @@ def in_brief(folder: Path) -> RunInBrief:
         seconds=sum(attempt.wall_seconds for attempt in attempts),
         held_out=_held_out(folder, points),
         forked_from=fork.run if fork else None,
+        forked_from_is_gone=fork is not None and fork.is_gone,
         inherited_tokens=own.inherited_tokens,
         trained_share=own.trained_share,
         changed_at=(log if log.exists() else folder).stat().st_mtime,

@@ -165,7 +165,7 @@ def _next_commands(facts: RunFacts) -> list[Text]:
     if facts.last is not None:
         allowed = kept_flags(config_dir=None, allowed=facts.allowed)
         commands.append(("talk to it", shlex.join(["lmtrain", "chat", str(facts.folder), *allowed])))
-    if facts.lr is not None and (facts.fork is None or facts.fork.checkpoint.exists()):
+    if facts.lr is not None and (facts.fork is None or facts.fork.kept_checkpoint):
         sweep = f"optimizer.lr={facts.lr / 2:g},{facts.lr:g},{facts.lr * 2:g}"
         commands.append(("try three learning rates", command(facts, "run.name=", _start(facts), sweep, sweep=True)))
     is_bound = facts.fork is not None  # a fork goes on with the text of the run that it left
@@ -181,9 +181,8 @@ def _start(facts: RunFacts) -> str:
     """Return the word for the start of another run like this one: a fork's is where it left its first run."""
     if facts.fork is None:
         return "resume="
-    starts = (facts.fork.checkpoint, *facts.fork.checkpoint.parents[1:2])
     typed = [word for word in facts.overrides if word.startswith("resume=")]
-    is_start = typed and Path(typed[-1].partition("=")[2]).resolve() in starts
+    is_start = typed and not facts.fork.noted and facts.fork.starts_at(Path(typed[-1].partition("=")[2]))
     return typed[-1] if is_start else f"resume={facts.fork.checkpoint}"
 
 

@@ -1,21 +1,29 @@
 """The place where a run left another one: `fork.json` in its folder."""
 
+import glob
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from lmtrain.storage import foreign_json
-from lmtrain.tracking.atomic_files import write_json
+from lmtrain.tracking.atomic_files import read_json, write_json
+from lmtrain.tracking.run_folder import OF_OLDER
 
 NAME: Final = "fork.json"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fork:
-    """Another run's checkpoint, the start of a fork."""
+    """Another run's checkpoint, the start of a fork.
+
+    `checkpoint` is its place of today, `noted` that of the fork's beginning where it has moved since; `is_gone` where
+    the other run is found nowhere, be there a newer one of its name.
+    """
 
     checkpoint: Path
     step: int
+    noted: Path | None = None
+    is_gone: bool = False
 
     @property
     def run(self) -> str:
@@ -23,10 +31,28 @@ class Fork:
         folder = self.checkpoint.parents[1] if len(self.checkpoint.parents) > 1 else self.checkpoint
         return str(folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder)
 
+    @property
+    def run_words(self) -> str:
+        """Name the other run, and say where it is gone."""
+        return f"{self.run}, no longer there" if self.is_gone else self.run
+
+    @property
+    def kept_checkpoint(self) -> Path | None:
+        """Return the checkpoint, None where it is no longer there."""
+        return self.checkpoint if not self.is_gone and self.checkpoint.is_dir() else None
+
+    def starts_at(self, place: Path) -> bool:
+        """Tell whether a place is the checkpoint or its run, of today or of the fork's beginning."""
+        known = [self.checkpoint, *([self.noted] if self.noted else [])]
+        return any(place.resolve() in (each, *each.parents[1:2]) for each in known)
+
 
 def write_fork(run_folder: Path, fork: Fork) -> None:
-    """Note in a run's folder where it left another one."""
-    write_json(run_folder / NAME, {"checkpoint": str(fork.checkpoint.resolve()), "step": fork.step})
+    """Note in a run's folder where it left another one, and that one's identity."""
+    checkpoint = fork.checkpoint.resolve()
+    identity = {} if len(checkpoint.parents) < 2 else _identity(checkpoint.parents[1])
+    of_run = {"run": identity["run"]} if "run" in identity else {}
+    write_json(run_folder / NAME, {"checkpoint": str(checkpoint), "step": fork.step} | of_run)
 
 
 def read_fork(run_folder: Path) -> Fork | None:
@@ -35,4 +61,39 @@ def read_fork(run_folder: Path) -> Fork | None:
         noted = foreign_json.read(run_folder / NAME)
     except (FileNotFoundError, NotADirectoryError):  # a file in the way is refused where the folder is made
         return None
-    return Fork(checkpoint=Path(noted["checkpoint"]), step=int(noted["step"]))
+    checkpoint, step = Path(noted["checkpoint"]), int(noted["step"])
+    if len(checkpoint.parents) < 2:  # anybody's file
+        return Fork(checkpoint=checkpoint, step=step, is_gone=True)
+    run = checkpoint.parents[1]
+    found = _left_run(run, noted, run_folder)
+    if found in (None, run):
+        return Fork(checkpoint=checkpoint, step=step, is_gone=found is None)
+    return Fork(checkpoint=found / checkpoint.relative_to(run), step=step, noted=checkpoint)
+
+
+def _left_run(run: Path, noted: dict[str, Any], run_folder: Path) -> Path | None:
+    """Return the run that was left, under its name, set aside since, or moved with the fork; None where it is gone.
+
+    Where an older file notes no identity, it is the run of that name at the fork's beginning.
+    """
+    if "run" in noted:
+        moved = run_folder.absolute().with_name(run.name)
+        return next(
+            (each for each in (*_called(run), *_called(moved)) if _identity(each).get("run") == noted["run"]), None
+        )
+    began = _created_at(run_folder) or float("inf")
+    return max((each for each in _called(run) if _created_at(each) <= began), key=_created_at, default=None)
+
+
+def _called(run: Path) -> list[Path]:
+    """Return the run of a name, and those set aside for a newer one."""
+    return [each for each in (run, *run.parent.glob(f"{glob.escape(run.name)}{OF_OLDER}*")) if each.is_dir()]
+
+
+def _identity(run: Path) -> dict[str, Any]:
+    return read_json(run / "run.json")
+
+
+def _created_at(run: Path) -> float:
+    found = _identity(run).get("created_at")
+    return float(found) if isinstance(found, int | float) else 0.0

@@ -56,7 +56,7 @@ def data(words: list[str], *, program: str = "lmtrain data") -> int:
 def _checkpoint(run: Path, step: int) -> CheckpointFacts | None:
     """Return the newest checkpoint before a step, be it a fork's first, else the oldest after it; None without any."""
     kept, fork = list_checkpoints(run / "checkpoints"), read_fork(run)
-    forked = read_facts(fork.checkpoint) if fork else None
+    forked = read_facts(fork.kept_checkpoint) if fork and fork.kept_checkpoint else None
     earlier = [facts for facts in (*([forked] if forked else []), *kept) if facts.step < step]
     return earlier[-1] if earlier else kept[0] if kept else None
 

@@ -140,8 +140,15 @@ def test_a_fork_of_a_run_s_folder_stays_with_the_checkpoint_it_began_from(tmp_pa
 
 
 def test_a_fork_killed_before_its_first_save_begins_where_it_did(tmp_path: Path) -> None:
-    fork(tmp_path, save(tmp_path / "dog", 9))
+    origin = save(tmp_path / "dog", 9)
+    fork(tmp_path, origin)
     assert step_of(resuming(tmp_path, "auto")) == 9
+    (tmp_path / "cat/fork.json").write_text(json.dumps({"checkpoint": str(origin), "step": 9, "run": "one"}))
+    (tmp_path / "dog/run.json").write_text(json.dumps({"run": "another"}))
+    with pytest.raises(
+        ConfigurationError, match=r"cat began from .*/dog/checkpoints/step_00000009, of a run no longer"
+    ):
+        find_checkpoint(resuming(tmp_path, "auto"))
 
 
 def test_a_run_that_began_elsewhere_is_not_forked_anew(tmp_path: Path) -> None:

@@ -49,7 +49,10 @@ def test_a_fork_says_whose_tokens_it_counts_and_takes_its_own_seconds(tmp_path):
     write_readings(fork, [0.0, 5.0, 10.0], first=1)
     found = compare([fork, write(tmp_path / "b", lr=0.2)], target=2.0)
     assert found.reaches["optimizer.lr=0.1"].seconds == pytest.approx(5.0)
-    assert "fork: 100 of its tokens, with their FLOPs, are of runs/dog; its seconds are its own." in found.notes
+    assert (
+        "fork: 100 of its tokens, with their FLOPs, are of runs/dog, no longer there; its seconds are its own."
+        in found.notes
+    )
 
 
 def test_a_named_baseline_sets_the_target(tmp_path):

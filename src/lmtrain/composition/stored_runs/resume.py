@@ -32,7 +32,7 @@ def find_checkpoint(job: Job) -> CheckpointFacts | None:
         facts = _checkpoint_at(Path(resume))
         return facts if is_own(facts, job.folder) else _fork_or_go_on(job, facts)
     fork = read_fork(job.folder)
-    facts = _newest(job.folder) or (_checkpoint_at(fork.checkpoint) if fork else None)
+    facts = _newest(job.folder) or (_start_of(fork, job.folder) if fork else None)
     if facts is None and resume == "must":
         raise no_run_to_go_on(job.folder)
     return facts
@@ -63,14 +63,22 @@ def _fork_or_go_on(job: Job, facts: CheckpointFacts) -> CheckpointFacts:
     newest, fork = _newest(job.folder), read_fork(job.folder)
     if newest is None:
         return facts
-    asked = Path(job.config.resume).resolve()
-    if fork is not None and asked in (fork.checkpoint, *fork.checkpoint.parents[1:2]):
+    if fork is not None and fork.starts_at(Path(job.config.resume)):
         return newest
     began = f"from {fork.checkpoint}" if fork else "at step 0"
     raise ConfigurationError(
         f"resume={job.config.resume} is another run's, but {job.folder} began {began} and has checkpoints of its "
         "own; choose another run.name for a new fork, or resume=auto to go on with this one."
     )
+
+
+def _start_of(fork: Fork, run_folder: Path) -> CheckpointFacts:
+    if fork.is_gone:
+        raise ConfigurationError(
+            f"{run_folder} began from {fork.checkpoint}, of a run no longer there, and has no checkpoint of its own; "
+            "start again with resume=never."
+        )
+    return _checkpoint_at(fork.checkpoint)
 
 
 def is_own(facts: CheckpointFacts, run_folder: Path) -> bool:

@@ -202,8 +202,8 @@ def _of_conversations(runs: Sequence[ComparedRun]) -> list[HeldOutText]:
 def _notes(runs: Sequence[ComparedRun], choices: Sequence[Choice], *, metric: str) -> list[str]:
     notes = [f"{run.name}: {run.left_out}" for run in runs if run.left_out]
     notes += [
-        f"{run.name}: {format_quantity(run.own.inherited_tokens)} of its tokens, with their FLOPs, are of {fork.run}; "
-        "its seconds are its own."
+        f"{run.name}: {format_quantity(run.own.inherited_tokens)} of its tokens, with their FLOPs, are of "
+        f"{fork.run_words}; its seconds are its own."
         for run in runs
         if (fork := run.own.fork)
     ]

@@ -1,0 +1,23 @@
+"""The prepared data behind a run's scores: that of the attempt of each."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from lmtrain.report.run_attempts import read_attempts
+from lmtrain.tracking.atomic_files import read_json
+from lmtrain.tracking.run_folder import DATA_OF_ATTEMPT
+from lmtrain.tracking.run_log import Point
+
+
+def data_behind(folder: Path, point: Point) -> str | None:
+    """Return the fingerprint of the data of a point's attempt, None where nobody noted it."""
+    begun = [attempt.number for attempt in read_attempts(folder) if attempt.started_at <= point.time]
+    noted = read_json(folder / "attempts" / str(begun[-1]) / DATA_OF_ATTEMPT) if begun else {}
+    return str(noted["fingerprint"]) if "fingerprint" in noted else None
+
+
+def is_of_earlier_data(folder: Path, point: Point, dataset: Mapping[str, Any]) -> bool:
+    """Tell whether a point was measured before the run went on with other data, that of its dataset.json."""
+    behind, now = data_behind(folder, point), dataset.get("fingerprint")
+    return None not in (behind, now) and behind != now
