@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -5,7 +6,9 @@ import pytest
 from lmtrain.report.run_list import footnotes_of, in_brief, lines_of, newest_points, table_of
 from lmtrain.report.show import plain_text
 from lmtrain.tracking.run_folder import RunFolder
+from lmtrain.tracking.run_log import RunLog
 from lmtrain.tracking.status import Status
+from tests.points import append_point
 from tests.report.compared_folder import write
 from tests.report.runs_on_disk import POINTS, write_run
 
@@ -13,7 +16,7 @@ from tests.report.runs_on_disk import POINTS, write_run
 def test_a_run_in_brief_is_its_newest_figures(tmp_path: Path) -> None:
     run = in_brief(write_run(tmp_path / "a"))
     assert (run.name, run.status, run.step, run.num_steps, run.tokens) == ("a", "FINISHED", 2, 9, 200)
-    assert (run.loss, run.bits_per_byte, run.changed_at) == (4.25, 3.5, 1000.0)
+    assert (run.loss, run.bits_per_byte, run.scored_step, run.changed_at) == (4.25, 3.5, 0, 1000.0)
 
 
 @pytest.mark.parametrize(("code", "state"), [(143, "STOPPED"), (130, "STOPPED"), (137, "KILLED")])
@@ -29,11 +32,13 @@ def test_what_has_not_begun_has_no_figures(tmp_path: Path) -> None:
 
 def test_the_newest_run_is_the_last_line(tmp_path: Path) -> None:
     runs = [in_brief(write_run(tmp_path / name, changed_at=at)) for name, at in (("late", 2000.0), ("early", 1000.0))]
+    append_point(RunLog(tmp_path / "late"), 2, 200, {"validation/bits_per_byte": 3.25})
+    runs[0] = replace(in_brief(tmp_path / "late"), changed_at=2000.0)
     head, *lines = plain_text(table_of(runs)).splitlines()
     assert head.split() == ["run", "state", "step", "tokens", "loss", "bits/byte", "clock", "changed"]
     assert [line.split()[:6] for line in lines] == [
-        [name, "finished", "2/9", "200", "4.250", "3.5000"] for name in ("early", "late")
-    ]
+        [name, "finished", "2/9", "200", "4.250", score] for name, score in (("early", "-"), ("late", "3.2500"))
+    ], "the score before training is none of a run that has trained"
 
 
 def test_a_score_of_a_smaller_part_of_a_text_is_marked(tmp_path: Path) -> None:

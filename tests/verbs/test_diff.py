@@ -4,8 +4,10 @@ from pathlib import Path
 import pytest
 
 from lmtrain.errors import ConfigurationError
+from lmtrain.tracking.run_log import RunLog
 from lmtrain.tracking.status import Status
 from lmtrain.verbs.diff import diff
+from tests.points import append_point
 from tests.report.runs_on_disk import write_run
 
 
@@ -24,6 +26,9 @@ def test_settings_versions_and_results_that_differ_are_printed(
     assert found["results"] == {"status": ["FINISHED", "KILLED"]}
     assert diff([str(first), str(first)]) == 0
     assert capsys.readouterr().out.split().count("same") == 3
+    append_point(RunLog(second), 2, 200, {"validation/bits_per_byte": 3.25})
+    diff([str(first), str(second)])
+    assert "bits_per_byte 3.5000 before training 3.2500 scored_step 0 2" in " ".join(capsys.readouterr().out.split())
     for run, source in ((first, "notes"), (second, "other")):
         (run / "dataset.json").write_text(
             json.dumps({"name": source, "splits": {"validation": {"text_bytes": 5000}}, "tokenizer_fingerprint": "t"})

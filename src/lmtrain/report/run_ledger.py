@@ -17,7 +17,7 @@ from lmtrain.accounting.training_plan.utilization import kwh, usd
 from lmtrain.errors import ConfigurationError
 from lmtrain.report.biggest_lever import biggest_lever
 from lmtrain.report.event_rows import event_rows
-from lmtrain.report.find_runs import OF_RUNS, nearest_run
+from lmtrain.report.nearest_run import nearest_words
 from lmtrain.report.run_attempts import READING, OwnSteps, own_steps, read_attempts
 from lmtrain.report.run_end import RunEnd, run_end
 from lmtrain.report.run_speeds import OVER, logged_speed, speeds
@@ -220,8 +220,7 @@ def read_ledger(folder: Path, *, points: Sequence[Point] | None = None) -> RunLe
     status = settled_status(folder)
     plan: dict[str, Any] = read_json(folder / "plan.json")
     if status is None or not (folder / "events" / "rank0.jsonl").exists():
-        near = nearest_run(folder, [OF_RUNS])
-        raise ConfigurationError(f"{folder} is not the folder of a run, as runs/NAME is.{near}")
+        raise ConfigurationError(f"{folder} is not the folder of a run, as runs/NAME is.{nearest_words(folder)}")
     attempts = read_attempts(folder, is_running=status.status == "RUNNING")
     if not any(row["name"] in (ACCOUNTS, READING) for row in event_rows(folder / "events" / "rank0.jsonl")):
         raise ConfigurationError(f"{folder} has no accounts: the run had no callbacks.ledger, or did not start.")

@@ -21,7 +21,7 @@ from lmtrain.tracking.fork import read_fork
 from lmtrain.tracking.held_out_text import HeldOutText
 from lmtrain.tracking.log_tail import LogOffset, read_after
 from lmtrain.tracking.run_folder import stored_name
-from lmtrain.tracking.run_log import Point, furthest, newest
+from lmtrain.tracking.run_log import Point, furthest, newest, newest_point
 from lmtrain.tracking.settled_status import settled_status
 
 TAIL_BYTES: Final = 1 << 18
@@ -40,6 +40,7 @@ SHOWN: Final = (
 class RunInBrief:
     """A run's state and newest figures; None: not known yet. `changed_at` in unix seconds.
 
+    `bits_per_byte` is of the step `scored_step`, 0 before training.
     `inherited_tokens` of a fork's tokens are of the run `forked_from`; its seconds are its own.
     """
 
@@ -51,6 +52,7 @@ class RunInBrief:
     tokens: int
     loss: float | None
     bits_per_byte: float | None
+    scored_step: int | None
     seconds: float
     changed_at: float
     held_out: HeldOutText | None = None
@@ -58,6 +60,11 @@ class RunInBrief:
     forked_from_is_gone: bool = False
     inherited_tokens: int = 0
     trained_share: float = 1.0  # of its own tokens, with loss
+
+    @property
+    def is_scored_untrained(self) -> bool:
+        """Tell whether it has trained since its only score, the one before training."""
+        return self.scored_step == 0 < self.step
 
     @property
     def inherited_words(self) -> str:
@@ -76,7 +83,7 @@ def in_brief(folder: Path) -> RunInBrief:
     """Read a run's folder: the end of its log, its plan, its state and its clock."""
     status, log = settled_status(folder), folder / "metrics.jsonl"
     points = newest_points(log)
-    last = furthest(points)
+    last, scored = furthest(points), newest_point(points, BITS_PER_BYTE)
     fork, plan = read_fork(folder), read_json(folder / "plan.json")
     is_running = status is not None and status.status == "RUNNING"
     attempts = read_attempts(folder, is_running=is_running)
@@ -89,7 +96,8 @@ def in_brief(folder: Path) -> RunInBrief:
         num_steps=_number(plan, "horizon", "steps"),
         tokens=last.tokens,
         loss=newest(points, TRAIN_LOSS),
-        bits_per_byte=newest(points, BITS_PER_BYTE),
+        bits_per_byte=scored.metrics[BITS_PER_BYTE] if scored else None,
+        scored_step=scored.step if scored else None,
         seconds=sum(attempt.wall_seconds for attempt in attempts),
         held_out=_held_out(folder, points),
         forked_from=fork.run if fork else None,
@@ -117,11 +125,14 @@ def newest_points(log: Path) -> list[Point]:
 
 
 def table_of(runs: Sequence[RunInBrief]) -> Table:
-    """Lay runs out, the last changed at the end; a score of a smaller part of its text has that part's number."""
+    """Lay runs out, the last changed at the end; a score of a smaller part of its text has that part's number.
+
+    A score before training is none of a run that has trained.
+    """
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("run", "state", "step", "tokens", "loss", "bits/byte", "clock", "changed"):
         table.add_column(name, justify="left" if name in ("run", "state") else "right", overflow="fold")
-    now, parts = time.time(), smaller_parts(_texts(runs))
+    now, parts = time.time(), smaller_parts(_texts_shown(runs))
     for run in sorted(runs, key=lambda run: run.changed_at):
         mark = f"[{parts[run.held_out]}] " if run.held_out in parts else ""
         steps = f"{run.step:,}" + ("" if run.num_steps is None else f"/{run.num_steps:,}")
@@ -131,7 +142,7 @@ def table_of(runs: Sequence[RunInBrief]) -> Table:
             steps,
             format_quantity(run.tokens),
             "" if run.loss is None else f"{run.loss:.3f}",
-            "" if run.bits_per_byte is None else f"{mark}{run.bits_per_byte:.4f}",
+            "-" if run.bits_per_byte is None or run.is_scored_untrained else f"{mark}{run.bits_per_byte:.4f}",
             format_quantity(run.seconds, "seconds"),
             f"{format_quantity(now - run.changed_at, 'seconds')} ago",
         )
@@ -140,17 +151,17 @@ def table_of(runs: Sequence[RunInBrief]) -> Table:
 
 def notes_of(runs: Sequence[RunInBrief]) -> list[str]:
     """Say which of the runs' scores do not compare."""
-    return scores_notes(_texts(runs))
+    return scores_notes(run.held_out for run in runs if run.held_out)
 
 
 def footnotes_of(runs: Sequence[RunInBrief]) -> list[str]:
     """Say what the numbers beside the table's scores mean."""
     forks = [f"{run.inherited_words}; its clock is its own." for run in runs if run.inherited_words]
-    return [*parts_notes(smaller_parts(_texts(runs))), *forks]
+    return [*parts_notes(smaller_parts(_texts_shown(runs))), *forks]
 
 
-def _texts(runs: Sequence[RunInBrief]) -> list[HeldOutText]:
-    return [run.held_out for run in runs if run.held_out]
+def _texts_shown(runs: Sequence[RunInBrief]) -> list[HeldOutText]:
+    return [run.held_out for run in runs if run.held_out and not run.is_scored_untrained]
 
 
 def lines_of(points: Sequence[Point], num_steps: int | None, *, trained_share: float = 1.0) -> list[str]:

@@ -37,7 +37,13 @@ class Point:
 
 def newest(points: Sequence[Point], metric: str) -> float | None:
     """Return a metric's last value, None where it was never measured."""
-    return next((point.metrics[metric] for point in reversed(points) if metric in point.metrics), None)
+    found = newest_point(points, metric)
+    return found.metrics[metric] if found else None
+
+
+def newest_point(points: Sequence[Point], metric: str) -> Point | None:
+    """Return the last point with a metric, None where it was never measured."""
+    return next((point for point in reversed(points) if metric in point.metrics), None)
 
 
 def furthest(points: Sequence[Point]) -> Point:

@@ -11,7 +11,8 @@ from lmtrain.errors import ConfigurationError
 from lmtrain.report.comparing.comparison import compare as compare_runs
 from lmtrain.report.comparing.comparison_chart import comparison_chart
 from lmtrain.report.comparing.comparison_page import print_comparison
-from lmtrain.report.find_runs import RUNS, find_runs
+from lmtrain.report.find_runs import find_runs
+from lmtrain.report.nearest_run import RUNS
 from lmtrain.tracking.atomic_files import write_text
 
 

@@ -12,7 +12,7 @@ from rich.text import Text
 from lmtrain.composition.command_line.flag_parser import FlagParser
 from lmtrain.errors import EXIT_DONE
 from lmtrain.report.find_runs import find_run
-from lmtrain.report.run_list import in_brief, notes_of
+from lmtrain.report.run_list import RunInBrief, in_brief, notes_of
 from lmtrain.report.show import show
 from lmtrain.storage import foreign_yaml
 from lmtrain.storage.damage import told_as_damage
@@ -21,7 +21,8 @@ from lmtrain.tracking.flat_config import flatten
 from lmtrain.tracking.run_folder import RunFolder
 
 OF_EVERY_RUN: Final = ("run.name",)
-RESULTS: Final = ("status", "step", "tokens", "inherited_tokens", "loss", "bits_per_byte", "seconds")
+SCORE: Final = "bits_per_byte"
+RESULTS: Final = ("status", "step", "tokens", "inherited_tokens", "loss", SCORE, "scored_step", "seconds")
 ABSENT: Final = "-"
 Read = TypeVar("Read")
 
@@ -36,7 +37,8 @@ def diff(words: list[str], *, program: str = "lmtrain diff") -> int:
     first, second = (find_run(path) for path in (asked.first, asked.second))
     parts = (("settings", _settings), ("made with", _versions), ("results", _results))
     found = {part: _differences(_read(read, first), _read(read, second)) for part, read in parts}
-    notes = notes_of([_read(in_brief, folder) for folder in (first, second)])
+    briefs = [_read(in_brief, folder) for folder in (first, second)]
+    notes = notes_of(briefs)
     if asked.json:
         print(json.dumps(found | {"notes": notes}))
         return EXIT_DONE
@@ -44,7 +46,8 @@ def diff(words: list[str], *, program: str = "lmtrain diff") -> int:
     for part, rows in found.items():
         table.add_row(part, style="dim")
         for name, values in rows.items():
-            table.add_row(f"  {name}", *values)
+            pairs = zip(values, briefs, strict=True)
+            table.add_row(f"  {name}", *(_marked(value, run) if name == SCORE else value for value, run in pairs))
         if not rows:
             table.add_row("  the same")
     show(Group(table, *(Text(note, style="dim") for note in notes)))
@@ -55,6 +58,10 @@ def _differences(first: dict[str, str], second: dict[str, str]) -> dict[str, tup
     """Return the differing values, in the order of the first's names and then the second's."""
     pairs = {name: (first.get(name, ABSENT), second.get(name, ABSENT)) for name in [*first, *second]}
     return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+
+
+def _marked(score: str, run: RunInBrief) -> str:
+    return f"{score} before training" if run.is_scored_untrained else score
 
 
 def _read(read: Callable[[Path], Read], folder: Path) -> Read:

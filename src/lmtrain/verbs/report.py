@@ -4,7 +4,8 @@ from functools import partial
 from pathlib import Path
 
 from lmtrain.composition.command_line.flag_parser import FlagParser
-from lmtrain.report.find_runs import find_run, names_sweep
+from lmtrain.report.find_runs import find_run
+from lmtrain.report.nearest_run import names_sweep
 from lmtrain.storage.damage import told_as_damage
 
 

@@ -1,7 +1,5 @@
 """Find the model of a path: a run's newest checkpoint, one checkpoint, or an imported folder."""
 
-import difflib
-import os
 import re
 import shlex
 import sys
@@ -17,6 +15,7 @@ from lmtrain.composition.stored_runs.kept_checkpoints import CHECKPOINTS, not_ke
 from lmtrain.errors import ConfigurationError, DataError, EnvironmentProblem
 from lmtrain.interop.config_file import ADAPTER_CONFIG, CONFIG
 from lmtrain.interop.imported_folder import is_imported
+from lmtrain.report.nearest_run import RUNS, has_checkpoint, nearest_run, newest_trained
 from lmtrain.storage.hashed_folder import damage
 from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.training.checkpointing.checkpoints import CheckpointFacts, newest_whole, read_facts
@@ -30,7 +29,6 @@ TOOLS: Final = {HF: "transformers", PEFT: "PEFT"}
 IMPORTED: Final = "runs/base"  # as the documentation calls it
 HUB_NAME: Final = re.compile(r"(?!runs/)\w[\w.-]*/[\w.-]+")
 ANY_RUN: Final = Path("runs/NAME")
-MOST_TRIED: Final = 20  # names like the typed one, until one is a run
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,36 +121,22 @@ def _not_a_source(path: Path, *, key: str, takes_imports: bool) -> Configuration
     kinds = "neither a run, nor a checkpoint of one" + (", nor an imported folder" if takes_imports else "")
     if is_imported(path):
         kinds = "an imported folder, and only a run or a checkpoint of one is read here"
-    nearest = _nearest_run(path, takes_imports=takes_imports)
-    if takes_imports and HUB_NAME.fullmatch(str(path)) and not path.parent.exists() and nearest == ANY_RUN:
+    nearest = nearest_run(path, is_run=lambda folder: _has_job(folder) or (takes_imports and is_imported(folder)))
+    if takes_imports and HUB_NAME.fullmatch(str(path)) and not path.parent.exists() and nearest is None:
         commands = f"`hf download {path} --local-dir base` and `lmtrain import hf base {IMPORTED}`"
         return ConfigurationError(f"{key}={path} is {kinds}; of a name on the hub: {commands}, then {key}={IMPORTED}.")
-    return ConfigurationError(
-        f"{key}={path} is {kinds}; nearest valid: {nearest if nearest != ANY_RUN else _newest_run(but=path)}."
-    )
-
-
-def _nearest_run(path: Path, *, takes_imports: bool) -> Path:
-    """Return another run or import of such a name or nearly, beside the path or below runs/; runs/NAME without one."""
-    root = path.parent if path.parent.is_dir() and path.parent != Path() else Path("runs")
-    names = [each.name for each in root.iterdir() if each.is_dir() and each != path] if root.is_dir() else []
-    near = (root / name for name in difflib.get_close_matches(path.name, names, n=MOST_TRIED))
-    for other in near:
-        if os.access(other, os.R_OK | os.X_OK) and (
-            _job_file(other).is_file() or (takes_imports and is_imported(other))
-        ):
-            return other
-    return ANY_RUN
+    return ConfigurationError(f"{key}={path} is {kinds}; nearest valid: {nearest or _newest_run(but=path)}.")
 
 
 def _newest_run(*, but: Path) -> Path:
     """Return the newest run with a checkpoint below runs/, runs/NAME without one."""
-    files = [
-        each
-        for each in Path("runs").glob("*/status.json")
-        if each.parent != but and _job_file(each.parent).exists() and any(each.parent.glob("checkpoints/step_*"))
-    ]
-    return max(files, key=lambda file: file.stat().st_mtime, default=ANY_RUN / "status.json").parent
+    runs = [file.parent for file in RUNS.glob("*/status.json") if file.parent != but and _has_job(file.parent)]
+    newest = newest_trained(runs)
+    return newest if newest is not None and has_checkpoint(newest) else ANY_RUN
+
+
+def _has_job(folder: Path) -> bool:
+    return _job_file(folder).is_file()
 
 
 def _job_file(run: Path) -> Path:

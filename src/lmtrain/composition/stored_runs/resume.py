@@ -10,6 +10,7 @@ from lmtrain.composition.stored_runs.checkpoint_source import newest_whole_aloud
 from lmtrain.composition.stored_runs.job import Job
 from lmtrain.composition.stored_runs.kept_checkpoints import CHECKPOINTS, not_kept
 from lmtrain.errors import ConfigurationError
+from lmtrain.report.nearest_run import of_folder
 from lmtrain.tracking.fork import Fork, read_fork, write_fork
 from lmtrain.tracking.sweep_file import NAME as SWEEP_FILE
 from lmtrain.training.checkpointing.checkpoints import CheckpointFacts, read_facts
@@ -134,7 +135,8 @@ def no_run_to_go_on(run_folder: Path) -> ConfigurationError:
 def no_checkpoint(path: Path) -> ConfigurationError:
     """Return the message for a `resume` neither a word nor a place with a checkpoint."""
     return not_kept(path, key="resume") or ConfigurationError(
-        f"resume={path} is neither auto, must, never nor a checkpoint or run folder; nearest valid: resume=auto."
+        f"resume={path} is neither auto, must, never nor a checkpoint or run folder; "
+        f"nearest valid: resume={of_folder(path) or 'auto'}."
     )
 
 
