@@ -11,8 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from lmtrain.composition.command_line.completions import completions
+from lmtrain.composition.command_line.paths import conf_folder
 from lmtrain.errors import ConfigurationError
-from lmtrain.verbs.completion import BASH, completion
+from lmtrain.verbs.completion import BASH, completion, page
+from lmtrain.verbs.table import VERBS
 
 PROBE = """
 for line in "$@"; do
@@ -21,7 +24,14 @@ for line in "$@"; do
 done
 complete -p lmtrain
 """
-LINES = ("lmtrain gen", "lmtrain train optimizer=muo", "python train.py schedule.warmdown_f", "python other.py x")
+LINES = (
+    "lmtrain gen",
+    "lmtrain train optimizer=muo",
+    "python train.py schedule.warmdown_f",
+    "python other.py x",
+    "lmtrain export p",
+    "lmtrain tune lr --l",
+)
 SECONDS = 30.0  # a shell's own start, at most
 
 
@@ -52,7 +62,8 @@ def test_bash_completes_the_last_word_behind_its_last_equals_sign() -> None:
     assert {"muon", "muon_nano"} <= set(answer[1].split())
     assert answer[2] == "schedule.warmdown_fraction="
     assert answer[3] == ""
-    assert "-F _lmtrain" in answer[4]
+    assert answer[4:6] == ["peft", "--lowest"]
+    assert "-F _lmtrain" in answer[6]
 
 
 def test_fish_completes_the_same(script: Callable[[str], Path]) -> None:
@@ -61,7 +72,8 @@ def test_fish_completes_the_same(script: Callable[[str], Path]) -> None:
         [installed("fish"), "--no-config", "-c", f"source {script('fish')}; {asked}"],
         env=environment(), capture_output=True, text=True, check=True, cwd=script("fish").parent,
     ).stdout  # fmt: skip
-    verbs, optimizers, keys, files = (answer.split() for answer in told.split(".\n"))
+    verbs, optimizers, keys, files, *own = (answer.split() for answer in told.split(".\n"))
+    assert own == [["peft"], ["--lowest"]]
     assert (verbs, keys, files) == (["generate"], ["schedule.warmdown_fraction="], [])
     assert {"optimizer=muon", "optimizer=muon_nano"} <= set(optimizers)
 
@@ -86,6 +98,10 @@ def test_zsh_completes_at_a_tab(script: Callable[[str], Path]) -> None:
         typed("\x15", "")
         assert "raction=" in typed("lmtrain train schedule.warmdown_f\t", "raction=")
         typed("\x15", "")
+        assert "peft " in typed("lmtrain import p\t", "peft ")
+        typed("\x15", "")
+        assert "lowest " in typed("lmtrain tune lr --l\t", "lowest ")
+        typed("\x15", "")
         assert "muon_nano " in typed("python train.py optimizer=muon_n\t", "muon_nano ")
     finally:
         shell.kill()
@@ -96,3 +112,10 @@ def test_zsh_completes_at_a_tab(script: Callable[[str], Path]) -> None:
 def test_another_shell_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="shells are bash, zsh, fish; nearest valid: lmtrain completion bash"):
         completion(["tcsh"])
+
+
+def test_every_verb_has_a_page_of_its_flags() -> None:
+    for verb in VERBS:
+        assert page([verb]).startswith((f"usage: lmtrain {verb} ", f"lmtrain {verb}")), verb
+        assert "--help" in completions([verb, "-"], verbs=VERBS, conf=conf_folder(), page=page)
+    assert page(["completion", "tcsh"]) == ""

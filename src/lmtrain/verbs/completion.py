@@ -1,10 +1,16 @@
 """`lmtrain completion bash|zsh|fish`: Tab completion for `lmtrain` and `python train.py`, as a script for the shell."""
 
+import gc
+import importlib
+import io
+from collections.abc import Sequence
+from contextlib import redirect_stdout, suppress
+from functools import cache
 from typing import Final
 
 from lmtrain.composition.command_line.completions import completions
 from lmtrain.composition.command_line.paths import conf_folder
-from lmtrain.errors import EXIT_DONE, ConfigurationError
+from lmtrain.errors import EXIT_DONE, LMTRAIN_ERRORS, ConfigurationError
 from lmtrain.verbs.table import VERBS
 
 USAGE: Final = """\
@@ -81,7 +87,8 @@ def completion(words: list[str], *, program: str = "lmtrain completion") -> int:
     """
     match words:
         case ["words", *typed]:
-            print("\n".join(completions(typed, verbs=VERBS, conf=conf_folder())))
+            gc.disable()  # a third of a verb's import; the process ends with its answer
+            print("\n".join(completions(typed, verbs=VERBS, conf=conf_folder(), page=page)))
         case [shell] if shell in SCRIPTS:
             print(SCRIPTS[shell].strip())
         case ["-h" | "--help", *_]:
@@ -90,3 +97,18 @@ def completion(words: list[str], *, program: str = "lmtrain completion") -> int:
             said = " ".join([program, *words])
             raise ConfigurationError(f"{said}: shells are {', '.join(SCRIPTS)}; nearest valid: {program} bash.")
     return EXIT_DONE
+
+
+def page(words: Sequence[str]) -> str:
+    """Return the `--help` of a verb, or of its first word; "" of another word."""
+    return _page(tuple(words))
+
+
+@cache
+def _page(words: tuple[str, ...]) -> str:
+    verb, *first = words
+    module, _, function = VERBS[verb][0].partition(":")
+    told = io.StringIO()
+    with redirect_stdout(told), suppress(SystemExit, *LMTRAIN_ERRORS):
+        getattr(importlib.import_module(module), function)([*first, "--help"], program=f"lmtrain {verb}")
+    return told.getvalue()

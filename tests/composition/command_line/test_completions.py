@@ -2,6 +2,8 @@ import pytest
 
 from lmtrain.composition.command_line.completions import completions
 from lmtrain.composition.command_line.paths import conf_folder
+from lmtrain.verbs.completion import page
+from lmtrain.verbs.table import VERBS
 
 
 @pytest.mark.parametrize(
@@ -14,9 +16,25 @@ from lmtrain.composition.command_line.paths import conf_folder
         ("train model=gpt2_124m model.num_l", {"model.num_layers="}),
         ("train run.name=no", {"run.name=notes"}),
         ("train resume=m", {"resume=must"}),
-        ("train init_from=", {"init_from=runs/notes"}),
+        ("train init_from=runs/n", {"init_from=runs/notes"}),
         ("generate runs/n", {"runs/notes"}),
-        ("export g", {"gguf"}),
+        ("show runs/spe", {"runs/speedrun", "runs/speedrun/base"}),
+        ("export ", {"gguf", "hf", "peft"}),
+        ("export hf --w", {"--weights"}),
+        ("export hf runs/n", {"runs/notes"}),
+        ("import p", {"peft"}),
+        ("tune ", {"lr", "batch"}),
+        ("tune lr optimizer=adamw_8", {"optimizer=adamw_8bit"}),
+        ("tune lr --l", {"--lowest"}),
+        ("data ", {"show"}),
+        ("data show --st", {"--step"}),
+        ("launch ", {"slurm", "torchrun", "k8s", "sky"}),
+        ("launch slurm --dr", {"--dry-run"}),
+        ("calc ", {"tensor", "matmul"}),
+        ("completion ", {"bash", "zsh", "fish"}),
+        ("pipeline pipeline=speedrun_c", {"pipeline=speedrun_cpu", "pipeline=speedrun_cpu_rewards"}),
+        ("pipeline --p", {"--plan"}),
+        ("ls ", set()),
         ("train deterministic=", {"deterministic=true", "deterministic=false"}),
         ("doctor --j", {"--json"}),
         ("prepare strat", set()),
@@ -25,6 +43,8 @@ from lmtrain.composition.command_line.paths import conf_folder
 )
 def test_a_word_is_completed_as_far_as_it_is_typed(line, expected, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "runs" / "notes").mkdir(parents=True)
-    found = completions(line.split(" "), verbs=["plan", "train"], conf=conf_folder())
+    for run in ("notes", "speedrun/base"):
+        (tmp_path / "runs" / run).mkdir(parents=True)
+        (tmp_path / "runs" / run / "run.json").touch()
+    found = completions(line.split(" "), verbs=VERBS, conf=conf_folder(), page=page)
     assert set(found) == expected

@@ -1,9 +1,10 @@
-"""The offers of Tab after the words typed so far, read from the YAML files.
+"""The offers of Tab after the words typed so far, read from the YAML files and from the verbs' own `--help`.
 
 Hydra's own completion composes a config for it: 0.27 s of a processor.
 """
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -18,29 +19,58 @@ CONFIGS: Final = {
     "bench": "train",
     "doctor": "train",
     "parity": "train",
+    "launch": "train",
+    "tune": "train",
+    "pipeline": "pipeline",
     "prepare": "prepare",
     "tokenizer": "make_tokenizer",
 }
-OF_A_RUN: Final = frozenset({"generate", "chat", "serve", "ledger", "report", "compare", "sync"})
-FORMATS: Final = {"export": ("hf", "gguf"), "import": ("hf",), "completion": ("bash",), "calc": ("tensor", "matmul")}
-FLAGS: Final = ("--help", "--json")
+FLAG: Final = re.compile(r"(?<![\w-])--[a-z][\w-]*")
+QUOTED: Final = re.compile(r"`[^`]*`")  # other commands, with flags of theirs
+# First words of a verb: of its usage, as a|b; of its examples; and of argparse's list of parts
+FIRST_WORDS: Final = (
+    r"^(?:usage: )?{program} (?:\[-h\] )?([a-z0-9]+(?:\|[a-z0-9]+)+)",
+    r"^  {program} ([a-z0-9]+)(?: |$)",
+    r"^    ([a-z0-9]+)(?: |$)",
+)
+A_RUN: Final = re.compile(r"\bruns/|\ba run\b")
 RUN_KEYS: Final = {"run.name": "", "init_from": "runs/", "resume": "runs/"}
 WORDS: Final = {"resume": ("auto", "never", "must")}
 
 
-def completions(words: Sequence[str], *, verbs: Iterable[str], conf: Path, runs: Path = Path("runs")) -> list[str]:
-    """Return the completions of the last word; the first is the verb."""
+def completions(
+    words: Sequence[str],
+    *,
+    verbs: Iterable[str],
+    conf: Path,
+    page: Callable[[Sequence[str]], str],
+    runs: Path = Path("runs"),
+) -> list[str]:
+    """Return the completions of the last word; the first is the verb; `page` is a verb's `--help`, or its part's."""
     *before, current = words or [""]
+    verbs = [*verbs]
     if not before:
         found = [*verbs, "--help", "--version"]
+    elif before[0] not in verbs:
+        found = []
+    elif current.startswith("-"):
+        part = before[:2] if before[1:] and before[1] in _first_words(before[0], page) else before[:1]
+        found = ["--help", *FLAG.findall(QUOTED.sub("", page(part)))]
+    elif len(before) == 1 and "=" not in current and (first := _first_words(before[0], page)):
+        found = first
     elif before[0] in CONFIGS:
         found = _overrides(before[1:], current, conf=conf, config=CONFIGS[before[0]], runs=runs)
-    elif before[0] in FORMATS and len(before) == 1:
-        found = [*FORMATS[before[0]]]
     else:
-        found = [f"{runs}/{name}" for name in _runs(runs)] if before[0] in {*OF_A_RUN, "export"} else []
-    flags = FLAGS if before and current.startswith("-") else ()
-    return sorted({word for word in (*found, *flags) if word.startswith(current)})
+        found = [f"{runs}/{name}" for name in _runs(runs)] if A_RUN.search(page(before[:2])) else []
+    return sorted({word for word in found if word.startswith(current)})
+
+
+def _first_words(verb: str, page: Callable[[Sequence[str]], str]) -> list[str]:
+    """Return the words of which a verb takes one first, as its page has them; none where it takes others."""
+    told, program = page([verb]), re.escape(f"lmtrain {verb}")
+    parted, examples, parts = (re.findall(form.format(program=program), told, re.MULTILINE) for form in FIRST_WORDS)
+    listed = parts if told.startswith("usage: ") else examples
+    return sorted({word for words in parted for word in words.split("|")} | {*listed})
 
 
 def _overrides(before: Sequence[str], current: str, *, conf: Path, config: str, runs: Path) -> list[str]:
@@ -78,4 +108,10 @@ def _values(key: str, conf: Path, chosen: dict[str, str], main: Path, runs: Path
 
 
 def _runs(root: Path) -> list[str]:
-    return [path.name for path in root.glob("[!.]*") if path.is_dir()]
+    """Return the folders of runs, and those below a pipeline's."""
+    folders = [path for path in root.glob("[!.]*") if path.is_dir()]
+    return [str(path.relative_to(root)) for each in folders for path in (each, *_below(each))]
+
+
+def _below(folder: Path) -> list[Path]:
+    return [file.parent for file in folder.glob("[!.]*/run.json")]
