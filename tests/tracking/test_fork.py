@@ -1,4 +1,5 @@
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -53,6 +54,14 @@ def test_a_run_set_aside_since_is_known_by_its_identity(tmp_path):
         gone = read(cat)
         assert (gone.is_gone, gone.kept_checkpoint) == (True, None), "the run of its name is another one"
         assert gone.run_words == f"{dog}, no longer there"
+
+
+def test_a_run_nobody_can_read_is_no_trouble_of_its_fork(tmp_path):
+    dog, cat = began(tmp_path / "dog", at=1.0), began(tmp_path / "cat", at=2.0)
+    write_fork(cat, Fork(checkpoint=dog / "checkpoints/step_00000020", step=20))
+    (dog / "run.json").unlink()
+    os.mkfifo(dog / "run.json")
+    assert read(cat).is_gone
 
 
 def test_a_run_moved_with_its_fork_is_found_beside_it(tmp_path):

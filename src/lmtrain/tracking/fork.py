@@ -1,10 +1,13 @@
 """The place where a run left another one: `fork.json` in its folder."""
 
+import contextlib
 import glob
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from lmtrain.errors import EnvironmentProblem
 from lmtrain.storage import foreign_json
 from lmtrain.tracking.atomic_files import read_json, write_json
 from lmtrain.tracking.run_folder import OF_OLDER
@@ -86,12 +89,19 @@ def _left_run(run: Path, noted: dict[str, Any], run_folder: Path) -> Path | None
 
 
 def _called(run: Path) -> list[Path]:
-    """Return the run of a name, and those set aside for a newer one."""
-    return [each for each in (run, *run.parent.glob(f"{glob.escape(run.name)}{OF_OLDER}*")) if each.is_dir()]
+    """Return the run of a name, and those set aside for a newer one, where they can be read."""
+    older = run.parent.glob(f"{glob.escape(run.name)}{OF_OLDER}*") if _is_open(run.parent) else ()
+    return [each for each in (run, *older) if _is_open(each) and each.is_dir()]
+
+
+def _is_open(folder: Path) -> bool:
+    return os.access(folder, os.R_OK | os.X_OK)
 
 
 def _identity(run: Path) -> dict[str, Any]:
-    return read_json(run / "run.json")
+    with contextlib.suppress(EnvironmentProblem):  # the other run's trouble is none of the fork's
+        return read_json(run / "run.json")
+    return {}
 
 
 def _created_at(run: Path) -> float:
