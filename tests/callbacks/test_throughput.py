@@ -64,6 +64,7 @@ def test_tokens_without_loss_do_not_count(make_run, let_pass):
     train(run, AtStep(3, lambda _: let_pass(20)), module=module)
     assert module.step_metrics.trained_tokens == 5 * TOKENS_PER_STEP // 2
     assert 0 < run.points("speed/tokens_per_second")[4] < 2 * TOKENS_PER_STEP / 2 / 20
+    assert set(run.points("speed/loss_share").values()) == {0.5}
 
 
 def test_mfu_is_flops_over_peak_by_both_conventions(make_run):

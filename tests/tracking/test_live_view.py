@@ -37,6 +37,10 @@ def test_a_line_holds_all_numbers_of_the_moment():
     )
 
 
+def test_a_speed_of_a_part_of_the_tokens_says_so():
+    assert " | 12.9K tokens/s with loss | MFU 38.1% | " in line(replace(MIDDLE, loss_share=0.3))
+
+
 def test_what_the_whole_run_costs_stands_beside_what_it_cost_so_far():
     projected = replace(MIDDLE, projected_usd=3.2, kwh=0.41, projected_kwh=1.05)
     assert line(projected).endswith("| $1.23 of about $3.20 | 0.41 kWh of about 1.05 kWh")
@@ -47,7 +51,7 @@ def test_what_the_whole_run_costs_stands_beside_what_it_cost_so_far():
 @pytest.mark.parametrize("columns", [40, 47, 60, 80, 120])
 def test_a_panel_holds_every_word_of_the_moment_at_any_width(columns):
     shares = {"setup": 0.2, "compute": 0.61, "data_wait": 0.19}
-    full = replace(MIDDLE, projected_usd=3.2, kwh=0.41, projected_kwh=1.05, time_shares=shares)
+    full = replace(MIDDLE, loss_share=0.3, projected_usd=3.2, kwh=0.41, projected_kwh=1.05, time_shares=shares)
     shown = render(full, columns=columns)
     assert max(map(len, shown.splitlines())) <= min(columns, PANEL_COLUMNS)
     assert "…" not in shown, "nothing is cut"

@@ -11,7 +11,7 @@ import lightning.pytorch as pl
 from rich.console import Console, RenderableType
 from typing_extensions import override
 
-from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE, TRAIN_LOSS, VALIDATION_BYTES
+from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE, LOSS_SHARE, TRAIN_LOSS, VALIDATION_BYTES
 from lmtrain.accounting.options.parts import CallbackFacts
 from lmtrain.accounting.quantities import format_count, format_quantity
 from lmtrain.errors import ConfigurationError
@@ -32,7 +32,7 @@ LABELS: Final = {
     "text_samples": "writing a sample…",
 }
 SHOWN: Final = (
-    *(TRAIN_LOSS, "train/lr", "speed/tokens_per_second", "speed/mfu_palm"),
+    *(TRAIN_LOSS, "train/lr", "speed/tokens_per_second", LOSS_SHARE, "speed/mfu_palm"),
     *("cost/usd", "cost/projected_usd", "energy/kwh", "energy/projected_kwh"),
 )
 TIME_SHARES: Final = {kind: f"time/{kind}_share" for kind in KINDS}
@@ -211,6 +211,7 @@ class Progress(pl.Callback):
             loss=values.get(TRAIN_LOSS),
             lr=values.get("train/lr"),
             tokens_per_second=values.get("speed/tokens_per_second"),
+            loss_share=values.get(LOSS_SHARE, 1.0),
             mfu=values.get("speed/mfu_palm"),
             seconds_left=self._seconds_left(step),
             peak_is_known=plan.peak_flops is not None,

@@ -14,6 +14,7 @@ import lightning.pytorch as pl
 from typing_extensions import override
 
 from lmtrain.accounting.cluster import MEASURED
+from lmtrain.accounting.observed.metric_names import LOSS_SHARE
 from lmtrain.accounting.observed.time_accounts import Passes, seconds_left
 from lmtrain.accounting.training_plan.utilization import kwh, model_flops_utilization, usd
 from lmtrain.errors import ConfigurationError
@@ -110,6 +111,7 @@ class Throughput(pl.Callback):
             "memory/peak_bytes": peak_bytes(module.device),
             "speed/tokens_per_second": tokens_per_second,
             "speed/timed_seconds": seconds,
+            LOSS_SHARE: tokens / ((now.step - before.step) * self._context.plan.batch.tokens_per_step),
             **self._utilization(tokens_per_second, trainer.world_size),
             **self._efficiency(tokens_per_second, trainer.world_size),
             **self._cost(now.step, trainer.world_size),

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE
+from lmtrain.accounting.observed.speed_names import speed_name
 from lmtrain.accounting.observed.time_accounts import accounts
 from lmtrain.accounting.quantities import format_quantity
 from lmtrain.errors import ConfigurationError
@@ -20,7 +21,6 @@ from lmtrain.report.run_attempts import read_attempts
 from lmtrain.report.run_curves import curve_sections
 from lmtrain.report.run_facts import REPORT_FILE, RunFacts, read_run
 from lmtrain.report.run_ledger import RunLedger, read_ledger
-from lmtrain.report.run_speeds import speed_name
 from lmtrain.report.web_page import section, tiles, web_page
 from lmtrain.storage import foreign_json
 from lmtrain.tracking.atomic_files import read_json, write_text

@@ -8,10 +8,11 @@ from rich.table import Table
 from rich.text import Text
 
 from lmtrain.accounting.observed.plan_and_fact import UTILIZATION, PlanAndFact
+from lmtrain.accounting.observed.speed_names import speed_name
 from lmtrain.accounting.observed.time_accounts import COMPUTE, kind_words
 from lmtrain.accounting.quantities import format_count, format_quantity
 from lmtrain.report.run_ledger import RunLedger
-from lmtrain.report.run_speeds import speed_name, speed_words
+from lmtrain.report.run_speeds import speed_words
 from lmtrain.report.save_pauses import SavePauses
 from lmtrain.report.show import plain_text, show
 from lmtrain.report.slow_ranks import MOST_SHOWN, SlowRanks

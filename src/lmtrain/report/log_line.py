@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from lmtrain.accounting.observed.metric_names import TRAIN_LOSS
+from lmtrain.accounting.observed.speed_names import speed_name
 from lmtrain.accounting.quantities import format_quantity
 from lmtrain.errors import ConfigurationError
 from lmtrain.report.run_attempts import read_attempts
 from lmtrain.report.run_clock import on_the_clock
 from lmtrain.report.run_ledger import RunLedger
-from lmtrain.report.run_speeds import speed_name
 from lmtrain.tracking.run_log import Point, read_points
 
 

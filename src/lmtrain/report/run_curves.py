@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from lmtrain.accounting.observed.metric_names import TRAIN_LOSS, VALIDATION_BYTES, VALIDATION_TOKENS
+from lmtrain.accounting.observed.speed_names import speed_name
 from lmtrain.accounting.observed.time_accounts import Attempt, goodput_so_far
 from lmtrain.accounting.quantities import format_flops, format_quantity
 from lmtrain.report.charts import Show, line_chart, plain
@@ -16,7 +17,7 @@ from lmtrain.report.comparable_scores import comparable, left_out_words
 from lmtrain.report.markup import Markup, tag
 from lmtrain.report.run_attempts import own_steps, read_attempts
 from lmtrain.report.run_clock import on_the_clock
-from lmtrain.report.run_speeds import logged_speed, speed_name
+from lmtrain.report.run_speeds import logged_speed
 from lmtrain.report.web_page import section
 from lmtrain.tracking.atomic_files import read_json
 from lmtrain.tracking.fork import read_fork

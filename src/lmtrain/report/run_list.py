@@ -10,11 +10,11 @@ from typing import Any, Final
 from rich.table import Table
 
 from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE, TRAIN_LOSS
+from lmtrain.accounting.observed.speed_names import speed_name
 from lmtrain.accounting.quantities import format_quantity
 from lmtrain.report.held_out_text import held_out_text, parts_notes, scores_notes, smaller_parts
 from lmtrain.report.run_attempts import own_steps, read_attempts
 from lmtrain.report.run_facts import newest_job, split_measured
-from lmtrain.report.run_speeds import speed_name
 from lmtrain.report.visible_text import visible
 from lmtrain.tracking.atomic_files import read_json
 from lmtrain.tracking.fork import read_fork

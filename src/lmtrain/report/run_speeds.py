@@ -15,7 +15,6 @@ OVER: Final = {
     "steps": "over whole steps",
     "clock": "over the clock",
 }
-ALL_OF_THEM: Final = 0.97  # the first step's tokens are not timed
 
 
 @dataclass(frozen=True)
@@ -58,11 +57,6 @@ def speeds(tokens: int, time: TimeBalance, *, of_steps: float | None) -> dict[st
         "steps": of_steps,
         "clock": _rate(tokens, time.wall_seconds),
     }
-
-
-def speed_name(loss_share: float) -> str:
-    """Name the tokens of a speed: those with loss, where others are a share to speak of."""
-    return "tokens/s" if loss_share > ALL_OF_THEM else "tokens/s with loss"
 
 
 def speed_words(found: Mapping[str, float | None], write: Callable[[float], str]) -> str:

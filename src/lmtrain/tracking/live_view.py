@@ -10,6 +10,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from lmtrain.accounting.observed.speed_names import speed_name
 from lmtrain.accounting.observed.time_accounts import kind_words
 from lmtrain.accounting.quantities import format_quantity
 
@@ -22,8 +23,8 @@ BARS: Final = "▁▂▃▄▅▆▇█"
 class Snapshot:
     """The state of a run at a moment, None for not yet known; `validation` is bits per byte, oldest first.
 
-    `tokens_per_second` and MFU are of tokens with loss; `seconds_left` are with pauses. `time_shares` say where
-    this attempt's time went, by kind. Projections are of the whole run.
+    `tokens_per_second` and MFU are of tokens with loss, a `loss_share` of all; `seconds_left` are with pauses.
+    `time_shares` say where this attempt's time went, by kind. Projections are of the whole run.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Snapshot:
     loss: float | None = None
     lr: float | None = None
     tokens_per_second: float | None = None
+    loss_share: float = 1.0
     mfu: float | None = None
     seconds_left: float | None = None
     peak_is_known: bool = True
@@ -56,7 +58,7 @@ def line(now: Snapshot) -> str:
     if now.lr is not None:
         parts.append(f"lr {now.lr:.2e}")
     if now.tokens_per_second is not None:
-        parts += [f"{format_quantity(round(now.tokens_per_second))} tokens/s", f"MFU {_mfu(now)}"]
+        parts += [_speed(now, now.tokens_per_second), f"MFU {_mfu(now)}"]
     if now.validation:
         parts.append(f"validation {_validation(now)} bits/byte")
     if now.seconds_left is not None:
@@ -127,7 +129,7 @@ class Numbers:
 
 
 def _numbers(now: Snapshot) -> Numbers:
-    speed = None if now.tokens_per_second is None else f"{format_quantity(round(now.tokens_per_second))} tokens/s"
+    speed = None if now.tokens_per_second is None else _speed(now, now.tokens_per_second)
     trend = f"{_validation(now)} bits/byte {sparkline(now.validation)}" if now.validation else None
     saved = None if now.checkpoint_step is None else f"step {now.checkpoint_step:,}"
     pairs = [
@@ -142,6 +144,10 @@ def _numbers(now: Snapshot) -> Numbers:
         pairs.append(("goodput", f"{now.time_shares.get('compute', 0.0):.1%}"))
         pairs.append(("other time", _other_time(now)))
     return Numbers([*pairs, *_spent(now)])
+
+
+def _speed(now: Snapshot, tokens_per_second: float) -> str:
+    return f"{format_quantity(round(tokens_per_second))} {speed_name(now.loss_share)}"
 
 
 def _spent(now: Snapshot) -> list[tuple[str, str]]:

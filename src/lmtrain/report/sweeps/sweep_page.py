@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from urllib.parse import quote
 
+from lmtrain.accounting.observed.speed_names import speed_name
 from lmtrain.accounting.quantities import format_count, format_quantity
 from lmtrain.errors import ConfigurationError, DataError
 from lmtrain.report.charts import HEIGHT, Line, plain, plot, square, told_apart
@@ -23,7 +24,6 @@ from lmtrain.report.comparing.score_decimals import FEWEST
 from lmtrain.report.find_runs import find_runs
 from lmtrain.report.markup import Markup, joined, table, tag
 from lmtrain.report.run_facts import REPORT_FILE, RunFacts, read_run
-from lmtrain.report.run_speeds import speed_name
 from lmtrain.report.sweeps.parallel_axes import STYLE as PARALLEL_STYLE
 from lmtrain.report.sweeps.sweep_trials import sweep_sections
 from lmtrain.report.web_page import section, tiles, web_page
