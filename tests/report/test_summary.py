@@ -112,6 +112,13 @@ def test_it_names_the_checkpoint_the_mlflow_run_and_the_next_commands(summary):
         assert f"  {command}\n" in text
 
 
+def test_a_run_under_way_is_followed_and_stopped_not_trained_on(summary):
+    text = summary(replace(FACTS, ended="RUNNING"))
+    for command in ("lmtrain tail runs/cat", "lmtrain stop runs/cat", "lmtrain ledger runs/cat", "lmtrain ui"):
+        assert f"  {command}\n" in text
+    assert "train.py" not in text
+
+
 def test_a_run_like_a_fork_begins_where_the_fork_did(summary, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     start = tmp_path / "runs/base/checkpoints/step_00000009"

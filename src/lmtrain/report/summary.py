@@ -161,6 +161,19 @@ def _named_checkpoints(facts: RunFacts) -> list[tuple[str, CheckpointFacts]]:
 
 
 def _next_commands(facts: RunFacts) -> list[Text]:
+    commands = _of_one_under_way(facts) if facts.ended == "RUNNING" else _of_one_at_its_end(facts)
+    words = ["lmtrain", "ui" if facts.mlflow_run_id else "ls", *([facts.root] if facts.root != RunFacts.root else [])]
+    commands.append(("see all runs", shlex.join(words)))
+    return [line for what, words in commands for line in (Text(f"  # {what}", style="dim"), Text(f"  {words}"))]
+
+
+def _of_one_under_way(facts: RunFacts) -> list[tuple[str, str]]:
+    """Follow and stop it: its own command is refused until it ends."""
+    verbs = (("follow it", "tail"), ("stop it, with a checkpoint", "stop"), ("see where its time goes", "ledger"))
+    return [(what, shlex.join(["lmtrain", verb, str(facts.folder)])) for what, verb in verbs]
+
+
+def _of_one_at_its_end(facts: RunFacts) -> list[tuple[str, str]]:
     onward = _onward(facts)
     commands = [(what, command(facts, f"run.name={facts.name}", "resume=", *budget)) for what, budget in onward]
     if facts.last is not None:
@@ -173,9 +186,7 @@ def _next_commands(facts: RunFacts) -> list[Text]:
     if not is_bound and not any(word.lstrip("+").startswith(OF_TEXT) for word in facts.overrides):
         own_text = ("source=files", "source.paths=[my/notes]")
         commands.append(("learn your own text", command(facts, "run.name=", "resume=", *own_text)))
-    words = ["lmtrain", "ui" if facts.mlflow_run_id else "ls", *([facts.root] if facts.root != RunFacts.root else [])]
-    commands.append(("see all runs", shlex.join(words)))
-    return [line for what, words in commands for line in (Text(f"  # {what}", style="dim"), Text(f"  {words}"))]
+    return commands
 
 
 def _start(facts: RunFacts) -> str:
@@ -198,7 +209,7 @@ def _onward(facts: RunFacts) -> list[tuple[str, list[str]]]:
 
 
 def _further(facts: RunFacts) -> list[tuple[str, list[str]]]:
-    if facts.ended not in ("FINISHED", "RUNNING"):
+    if facts.ended != "FINISHED":
         return [(f"go on, from {'its checkpoint' if facts.last else 'the start'} to its budget", [])]
     budgets = facts.budgets
     if facts.step != 1:
