@@ -179,6 +179,10 @@ def test_a_run_does_not_begin_in_a_sweep_s_folder(jobs: list[Job]) -> None:
     Path("runs/cat/trial").mkdir()
     Path("runs/cat/trial/status.json").write_text("{}")
     assert train(["run.name=cat/trial"]) == 0  # one of its own goes on
+    Path("runs/pp/base").mkdir(parents=True)
+    Path("runs/pp/base/status.json").write_text("{}")
+    with pytest.raises(ConfigurationError, match="pp holds other runs"):
+        train(["run.name=pp"])
 
 
 def test_a_key_of_execution_that_is_swept_gives_each_trial_a_run(jobs: list[Job]) -> None:

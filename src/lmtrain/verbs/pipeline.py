@@ -10,6 +10,7 @@ from typing import Any, Final
 from lmtrain.composition.execution.pipeline_check import StageReaders, require_files, require_rehearsals, require_stages
 from lmtrain.composition.execution.pipeline_run import EndedStage, done_stages, run_preflight, run_stages
 from lmtrain.composition.execution.pipeline_stages import TRAIN, CommandPipeline, read_pipeline
+from lmtrain.composition.stored_runs.own_folder import require_pipeline_folder
 from lmtrain.errors import EXIT_DONE, EXIT_NO, ConfigurationError
 from lmtrain.report.report_card import Card, CardStage, StageAccount, card_page, card_text
 from lmtrain.report.run_ledger import read_ledger
@@ -50,6 +51,7 @@ def pipeline(words: list[str], *, program: str = "lmtrain pipeline") -> int:
     is_json = "--json" in words
     if "--plan" in words:
         return _plan(read, is_json=is_json)
+    require_pipeline_folder(read.folder)
     require_files(read)
     require_stages(read, _readers())
     require_rehearsals(read)

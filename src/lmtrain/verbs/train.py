@@ -197,11 +197,11 @@ def _refuse_early(
 
 
 def _refuse_late(job: Job, outer: OuterLauncher | None) -> None:
-    """Refuse a run in a sweep's folder, and what torch refuses."""
+    """Refuse a run in another's folder, and what torch refuses."""
     from lmtrain.composition.execution.rehearsal import rehearse
-    from lmtrain.composition.stored_runs.resume import require_no_sweep
+    from lmtrain.composition.stored_runs.own_folder import require_own_folder
 
-    require_no_sweep(job.folder, root=Path(job.root))
+    require_own_folder(job.folder, root=Path(job.root))
     rehearse(job, is_alone=outer is None and job.config.trainer.devices == 1)
 
 

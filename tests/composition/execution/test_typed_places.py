@@ -11,6 +11,7 @@ from lmtrain.errors import LMTRAIN_ERRORS, EnvironmentProblem
 
 WRONG = {
     "run.name=a/../b": "nearest valid: a/b.",
+    "resume=here": "resume=here is neither auto, must, never nor a checkpoint or run folder",
     "resume=nowhere": "resume=nowhere is neither auto, must, never nor a checkpoint or run folder",
     "init_from=nowhere": "init_from=nowhere is neither a run",
     "data.folder.path=nowhere": "data folder nowhere does not exist",
@@ -24,7 +25,7 @@ RIGHT = [
     "run.name=notes",
     "run.root=here/to/be/made",
     "resume=must",
-    "resume=here",
+    "resume=trained",
     "init_from=null",
     "source.paths=[here]",
     "source.paths=[s3://a/b]",
@@ -43,6 +44,7 @@ def in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "here").mkdir()
     (tmp_path / "here" / "a.txt").write_text("a")
+    (tmp_path / "trained" / "checkpoints" / "step_00000009").mkdir(parents=True)
 
 
 @pytest.mark.parametrize("word", WRONG)

@@ -58,6 +58,12 @@ def test_a_path_names_a_checkpoint_or_another_run(tmp_path: Path) -> None:
 def test_a_path_without_a_checkpoint_is_refused(tmp_path: Path, resume: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "dog" / "checkpoints").mkdir(parents=True)
+    (tmp_path / "early" / "attempts" / "1").mkdir(parents=True)
+    (tmp_path / "early" / "attempts" / "1" / "job.json").write_text("{}")
+    with pytest.raises(
+        ConfigurationError, match=r"resume=early has no checkpoint yet; train it first \(run.name=early\)"
+    ):
+        find_checkpoint(resuming(tmp_path, "early"))
     with pytest.raises(ConfigurationError, match=f"resume={resume} is neither.*nearest valid: resume=auto"):
         find_checkpoint(resuming(tmp_path, resume))
 

@@ -21,13 +21,14 @@ from lmtrain.composition.execution.pipeline_stages import (
     PipelineStage,
 )
 from lmtrain.composition.execution.start import set_aside
+from lmtrain.composition.stored_runs.own_folder import PIPELINE_FILE
 from lmtrain.errors import EXIT_CONFIGURATION, EXIT_DONE
 from lmtrain.tracking.atomic_files import read_json, write_json
 from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.scores import scores_since
 from lmtrain.tracking.settled_status import settled_status
 
-STATE: Final = "pipeline.json"
+STATE: Final = PIPELINE_FILE
 BEGUN: Final = "begun"  # the cause of each training and export, by the name of its stage
 LMTRAIN: Final = ("-c", "from lmtrain.cli import main; raise SystemExit(main())")
 PASSED_ON: Final = (signal.SIGTERM, signal.SIGUSR1)

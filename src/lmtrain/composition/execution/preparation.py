@@ -73,7 +73,7 @@ def checked_folder(config: dict[str, Any], arguments: Arguments) -> dict[str, An
 def folder_of_training(config: dict[str, Any], arguments: Arguments) -> dict[str, Any]:
     """Return the node of the data that a training of this config prepares, its budget aside."""
     if init_from := config["init_from"]:
-        require_source(Path(init_from), key=KEY)
+        require_source(Path(init_from), key=KEY, is_trained=False)
     _require_folder(config)
     for name in NAMED:
         check_node(config[name], key=name, allowed=arguments.allowed_targets)

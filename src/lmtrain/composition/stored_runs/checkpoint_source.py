@@ -17,7 +17,7 @@ from lmtrain.interop.config_file import ADAPTER_CONFIG, CONFIG
 from lmtrain.interop.imported_folder import is_imported
 from lmtrain.report.nearest_run import RUNS, has_checkpoint, nearest_run, newest_trained
 from lmtrain.storage.hashed_folder import damage
-from lmtrain.tracking.run_folder import RunFolder
+from lmtrain.tracking.run_folder import RunFolder, stored_name
 from lmtrain.training.checkpointing.checkpoints import CheckpointFacts, newest_whole, read_facts
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def find_source(path: Path, *, key: str) -> CheckpointSource | Path:
     if facts is None:
         facts = newest_whole_aloud(run / CHECKPOINTS)
     if facts is None:
-        raise ConfigurationError(f"{key}={path} has no checkpoint yet; train it first, or name another run.")
+        raise not_trained(path, key=key)
     return CheckpointSource(run=run, job=job, checkpoint=facts)
 
 
@@ -70,13 +70,31 @@ def newest_whole_aloud(folder: Path, *, fix: str = "Name another run.") -> Check
     return facts
 
 
-def require_source(path: Path, *, key: str) -> None:
-    """Refuse a path without a model, as `find_source` does, and verify no checkpoint.
+def require_source(path: Path, *, key: str, is_trained: bool = True) -> None:
+    """Refuse a path without a model, as `find_source` does, and verify no checkpoint; not `is_trained`: one to come.
 
     Raises: ConfigurationError.
     """
-    if not is_imported(path):
-        find_job(path, key=key, takes_imports=True)
+    if is_imported(path):
+        return
+    find_job(path, key=key, takes_imports=True)
+    if is_trained and not may_have_checkpoint(path):
+        raise not_trained(path, key=key)
+
+
+def may_have_checkpoint(path: Path) -> bool:
+    """Tell whether a path is a checkpoint or a run with one, damaged or not."""
+    return read_facts(path) is not None or any((path / CHECKPOINTS).glob("step_*"))
+
+
+def not_trained(path: Path, *, key: str) -> ConfigurationError:
+    """Return the refusal of a run without a checkpoint yet."""
+    another = _newest_run(but=path)
+    nearest = "" if another == ANY_RUN else f", as {another}"
+    name = stored_name(path.absolute())
+    return ConfigurationError(
+        f"{key}={path} has no checkpoint yet; train it first (run.name={name}), or name another run{nearest}."
+    )
 
 
 def find_job(path: Path, *, key: str, takes_imports: bool = False) -> StoredJob:
@@ -137,6 +155,11 @@ def _newest_run(*, but: Path) -> Path:
 
 def _has_job(folder: Path) -> bool:
     return _job_file(folder).is_file()
+
+
+def is_run(path: Path) -> bool:
+    """Tell whether a folder is a run's, with a job."""
+    return _job_file(path).is_file()
 
 
 def _job_file(run: Path) -> Path:

@@ -4,22 +4,30 @@ A fork is a run of its own: it takes weights, optimizer state and place in the d
 and leaves that run as it is. `fork.json` in its folder remembers where it began, so that the same command goes on.
 """
 
+from collections.abc import Callable
 from pathlib import Path
 
-from lmtrain.composition.stored_runs.checkpoint_source import newest_whole_aloud
+from lmtrain.composition.stored_runs.checkpoint_source import (
+    is_run,
+    may_have_checkpoint,
+    newest_whole_aloud,
+    not_trained,
+)
 from lmtrain.composition.stored_runs.job import Job
 from lmtrain.composition.stored_runs.kept_checkpoints import CHECKPOINTS, not_kept
 from lmtrain.errors import ConfigurationError
 from lmtrain.report.nearest_run import of_folder
 from lmtrain.tracking.fork import Fork, read_fork, write_fork
-from lmtrain.tracking.sweep_file import NAME as SWEEP_FILE
-from lmtrain.training.checkpointing.checkpoints import CheckpointFacts, read_facts
+from lmtrain.training.checkpointing.checkpoints import CheckpointFacts, list_checkpoints, read_facts
 
+Finder = Callable[[Path], CheckpointFacts | None]  # a run's newest checkpoint
 WAYS_TO_GO_ON = ("auto", "must", "never")  # `resume` is one of them, or a path
 
 
-def find_checkpoint(job: Job) -> CheckpointFacts | None:
+def find_checkpoint(job: Job, *, verifies: bool = True) -> CheckpointFacts | None:
     """Return the checkpoint to go on from, as `resume` says: auto, must, never, or a path.
+
+    One chosen by its name alone, as the newest with a manifest, where nobody `verifies` its files.
 
     Raises:
         ConfigurationError: `resume` asks for a checkpoint that is not there, or for another run's, though this one
@@ -29,11 +37,12 @@ def find_checkpoint(job: Job) -> CheckpointFacts | None:
     resume = job.config.resume
     if resume == "never":
         return None
+    newest = _newest if verifies else _last_listed
     if resume not in ("auto", "must"):
-        facts = _checkpoint_at(Path(resume))
-        return facts if is_own(facts, job.folder) else _fork_or_go_on(job, facts)
+        facts = _checkpoint_at(Path(resume), newest=newest)
+        return facts if is_own(facts, job.folder) else _fork_or_go_on(job, facts, newest=newest)
     fork = read_fork(job.folder)
-    facts = _newest(job.folder) or (_start_of(fork, job.folder) if fork else None)
+    facts = newest(job.folder) or (_start_of(fork, job.folder, newest=newest) if fork else None)
     if facts is None and resume == "must":
         raise no_run_to_go_on(job.folder)
     return facts
@@ -59,13 +68,13 @@ def remember_fork(job: Job, checkpoint: CheckpointFacts) -> None:
     )
 
 
-def _fork_or_go_on(job: Job, facts: CheckpointFacts) -> CheckpointFacts:
+def _fork_or_go_on(job: Job, facts: CheckpointFacts, *, newest: Finder) -> CheckpointFacts:
     """Return another run's checkpoint for a run without its own yet, else its own newest."""
-    newest, fork = _newest(job.folder), read_fork(job.folder)
-    if newest is None:
+    own, fork = newest(job.folder), read_fork(job.folder)
+    if own is None:
         return facts
     if fork is not None and fork.starts_at(Path(job.config.resume)):
-        return newest
+        return own
     began = f"from {fork.checkpoint}" if fork else "at step 0"
     raise ConfigurationError(
         f"resume={job.config.resume} is another run's, but {job.folder} began {began} and has checkpoints of its "
@@ -73,13 +82,13 @@ def _fork_or_go_on(job: Job, facts: CheckpointFacts) -> CheckpointFacts:
     )
 
 
-def _start_of(fork: Fork, run_folder: Path) -> CheckpointFacts:
+def _start_of(fork: Fork, run_folder: Path, *, newest: Finder) -> CheckpointFacts:
     if fork.is_gone:
         raise ConfigurationError(
             f"{run_folder} began from {fork.checkpoint}, of a run no longer there, and has no checkpoint of its own; "
             "start again with resume=never."
         )
-    return _checkpoint_at(fork.checkpoint)
+    return _checkpoint_at(fork.checkpoint, newest=newest)
 
 
 def is_own(facts: CheckpointFacts, run_folder: Path) -> bool:
@@ -87,10 +96,10 @@ def is_own(facts: CheckpointFacts, run_folder: Path) -> bool:
     return facts.path.resolve().is_relative_to(run_folder.resolve())
 
 
-def _checkpoint_at(path: Path) -> CheckpointFacts:
+def _checkpoint_at(path: Path, *, newest: Finder) -> CheckpointFacts:
     facts = read_facts(path)
     if facts is None and (path / CHECKPOINTS).is_dir():
-        facts = _newest(path)
+        facts = newest(path)
     if facts is None:
         raise no_checkpoint(path)
     return facts
@@ -106,24 +115,12 @@ def require_begun(run_folder: Path) -> None:
         raise no_run_to_go_on(run_folder)
 
 
-def require_no_sweep(run_folder: Path, *, root: Path) -> None:
-    """Refuse a run that would begin in a sweep's folder: the sweep could not go on, or would count it among its own.
-
-    Raises:
-        ConfigurationError: It would. A sweep's own run may go on by its name.
-    """
-    above = [] if (run_folder / "status.json").exists() else [each for each in run_folder.parents if each != root]
-    for folder in (run_folder, *above):
-        if folder.is_relative_to(root) and (folder / SWEEP_FILE).exists():
-            raise ConfigurationError(f"{folder} is a sweep's folder; give the run another run.name.")
-
-
 def require_place(resume: str) -> None:
-    """Refuse a `resume` neither a word nor a folder, without a look into it.
+    """Refuse a `resume` neither a word nor a checkpoint nor a run with one; none is verified.
 
     Raises: ConfigurationError.
     """
-    if resume not in WAYS_TO_GO_ON and not Path(resume).is_dir():
+    if resume not in WAYS_TO_GO_ON and not may_have_checkpoint(Path(resume)):
         raise no_checkpoint(Path(resume))
 
 
@@ -134,6 +131,8 @@ def no_run_to_go_on(run_folder: Path) -> ConfigurationError:
 
 def no_checkpoint(path: Path) -> ConfigurationError:
     """Return the message for a `resume` neither a word nor a place with a checkpoint."""
+    if is_run(path) and not may_have_checkpoint(path):
+        return not_trained(path, key="resume")
     return not_kept(path, key="resume") or ConfigurationError(
         f"resume={path} is neither auto, must, never nor a checkpoint or run folder; "
         f"nearest valid: resume={of_folder(path) or 'auto'}."
@@ -142,3 +141,7 @@ def no_checkpoint(path: Path) -> ConfigurationError:
 
 def _newest(run_folder: Path) -> CheckpointFacts | None:
     return newest_whole_aloud(run_folder / CHECKPOINTS, fix="Start again with resume=never.")
+
+
+def _last_listed(run_folder: Path) -> CheckpointFacts | None:
+    return next(reversed(list_checkpoints(run_folder / CHECKPOINTS)), None)
