@@ -48,6 +48,22 @@ class Rate:
 
 
 @dataclass(frozen=True, kw_only=True)
+class RunSoFar:
+    """A run's steps and seconds before its next start; `device_seconds` are those of all devices, by their number."""
+
+    steps: int = 0
+    seconds: float = 0.0
+    device_seconds: float = 0.0
+
+    def spent(self, time_limit: str | None) -> float:
+        """Return the seconds of a budget of time that are spent."""
+        return self.device_seconds if time_limit == "usd" else self.seconds
+
+
+NOT_BEGUN: Final = RunSoFar()
+
+
+@dataclass(frozen=True, kw_only=True)
 class Horizon:
     """Where a run ends: at the first step at or past its budget, or the last within its time. FLOPs are PaLM's.
 
@@ -91,12 +107,13 @@ def horizon(
     flops_per_token: int,
     epoch_tokens: int | None = None,
     rate: Rate | None = None,
+    done: RunSoFar = NOT_BEGUN,
 ) -> Horizon:
     """Return the first step at or past the budget.
 
     `num_active_parameters` is the factor of tokens_per_parameter; `flops_per_token` is PaLM's; `epoch_tokens`
-    are those of all rows once, padding included, None where the data is not known; `rate` turns hours and dollars into
-    steps.
+    are those of all rows once, padding included, None where the data is not known; `rate` turns the hours and dollars
+    left by `done` into steps.
     Raises: ConfigurationError when no budget is set, one is not above 0, dollars are without a price, or epochs
         without data.
     """
@@ -117,7 +134,7 @@ def horizon(
     most_steps = min(steps.values(), default=None)
     time_limit = min(seconds, key=lambda name: seconds[name], default=None)
     if time_limit is not None:
-        steps[time_limit] = _steps_within(seconds[time_limit], rate)
+        steps[time_limit] = _steps_within(seconds[time_limit] - done.spent(time_limit), rate, done)
     limited_by = min(steps, key=lambda name: steps[name])
     tokens = steps[limited_by] * tokens_per_step
     return Horizon(
@@ -195,10 +212,10 @@ def _limit_seconds(limits: dict[str, float], rate: Rate) -> dict[str, float]:
     return seconds
 
 
-def _steps_within(seconds: float, rate: Rate | None) -> int:
+def _steps_within(seconds: float, rate: Rate | None, done: RunSoFar) -> int:
     if rate is None or rate.seconds_per_step is None:
-        return STEPS_BEFORE_SPEED_IS_KNOWN
-    return max(1, math.floor((seconds - rate.setup_seconds) / rate.seconds_per_step))
+        return done.steps + STEPS_BEFORE_SPEED_IS_KNOWN
+    return max(1, done.steps, done.steps + math.floor((seconds - rate.setup_seconds) / rate.seconds_per_step))
 
 
 def _first_step_past(limit: float, size_of_step: float, tolerance: float) -> int:

@@ -118,8 +118,9 @@ def _device(config: "RunConfig") -> str | None:
 def _tell_misfits(words: list[str]) -> None:
     """Plan the run, with its refusals, and say where it does not fit its devices or its budget."""
     from lmtrain.composition.planning.plan import planned_runs
+    from lmtrain.verbs.plan import start_of
 
-    for run in planned_runs(words):
+    for run in planned_runs(words, start_of=start_of):
         if not run.advice.is_possible:
             of_trial = f" of {run.title}" if run.swept else ""
             print("\n".join((f"the plan{of_trial} does not fit:", *run.advice.lines)), file=sys.stderr)

@@ -2,13 +2,16 @@
 
 import json
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from lmtrain.composition.command_line.help import HELP_FLAGS, verb_page
-from lmtrain.composition.planning.plan import PlannedRun, planned_runs
+from lmtrain.composition.planning.plan import FROM_THE_START, PlannedRun, PlannedStart, planned_runs
 from lmtrain.composition.run_config import RunConfig
 from lmtrain.errors import EXIT_DONE, EXIT_NO
 from lmtrain.verbs.fleet_terms import is_fleet
+
+if TYPE_CHECKING:
+    from lmtrain.composition.command_line.compose import Choices
 
 WEB: Final = "--web"
 
@@ -30,7 +33,8 @@ def plan(words: list[str], *, program: str = "lmtrain plan") -> int:
         from lmtrain.verbs.fleet import plan_fleet
 
         return plan_fleet(words)
-    found = planned_runs([word for word in words if word != "--json"], check=_require_weights)
+    typed = [word for word in words if word != "--json"]
+    found = planned_runs(typed, check=_require_weights, start_of=start_of)
     for run in found:
         _require_parameters(run)
     if "--json" in words:
@@ -56,6 +60,20 @@ def _require_weights(config: RunConfig) -> None:
 
         require_source(Path(config.init_from), key=KEY)
         require_same_sizes(config.init_from, config.model.values)
+
+
+def start_of(config: RunConfig, choices: "Choices") -> PlannedStart:
+    """Return the start of a run that goes on: of a name or a checkpoint as typed, else of step 0."""
+    is_named = config.run.name is not None and not choices.is_trial
+    if config.resume == "never" or (config.resume == "auto" and not is_named):
+        return FROM_THE_START
+    from lmtrain.composition.execution.planned_start import planned_start  # of a few plans alone
+    from lmtrain.composition.stored_runs.job import Job
+    from lmtrain.verbs.train import run_name
+
+    words = [word for word in choices.overrides if word not in choices.brought]
+    name = run_name(config, words, choices.options["model"], [words] if choices.is_trial else None)
+    return planned_start(Job(config=config, overrides=words, name=name, root=str(Path(config.run.root).absolute())))
 
 
 def _require_parameters(run: PlannedRun) -> None:

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from lmtrain.accounting.batches import BatchPlan
-from lmtrain.accounting.budgets import SECONDS_PER_HOUR, Horizon
+from lmtrain.accounting.budgets import NOT_BEGUN, SECONDS_PER_HOUR, Horizon, RunSoFar
 from lmtrain.accounting.model.flops import FlopsPerToken
 from lmtrain.accounting.model.memory import DeviceMemory
 from lmtrain.accounting.model.model_shape import ModelShape
@@ -49,6 +49,7 @@ class Plan:
     `epoch_tokens` are those of all training rows once, padding included. `most_context_tokens` is the model's limit.
     `components` count parameters by part, `source_epochs` how often each source of a mixture is read.
     `awaits_data` are the words for figures of data not known yet, and what is assumed until then.
+    `done` is before it: FLOPs per run, time and money are those of the steps `ahead`.
     `is_from_scratch` tells whether all parameters are trained, from no other run's.
     """
 
@@ -83,6 +84,12 @@ class Plan:
     scaling: Scaling | None = None
     is_compiled: bool | None = None
     is_from_scratch: bool = True
+    done: RunSoFar = NOT_BEGUN
+
+    @property
+    def ahead(self) -> Horizon:
+        """Return the steps, tokens and FLOPs after those done."""
+        return self.horizon.ending_at(self.horizon.steps - self.done.steps)
 
     @property
     def knows_its_end(self) -> bool:
@@ -106,8 +113,8 @@ class Plan:
         """Return how long steps and evaluation take, and the start where it was measured; without checkpoints."""
         if self.speed is None:
             return None
-        written = self.horizon.steps * self.generation_seconds_per_step
-        return self.speed.seconds(self.horizon.steps) + written + self.evaluation_seconds
+        written = self.ahead.steps * self.generation_seconds_per_step
+        return self.speed.seconds(self.ahead.steps) + written + self.evaluation_seconds
 
     @property
     def hours(self) -> float | None:
@@ -116,10 +123,11 @@ class Plan:
 
     @property
     def evaluation_seconds(self) -> float:
-        """Return how long the passes over held-out text take; 0 where there are none, or none are known."""
+        """Return how long the passes over held-out text ahead take; 0 where there are none, or none are known."""
         if self.speed is None or self.evaluation is None:
             return 0.0
-        return self.evaluation.seconds(step_seconds=self.speed.step_seconds, tokens_per_step=self.batch.tokens_per_step)
+        tokens, share = self.batch.tokens_per_step, self.ahead.steps / self.horizon.steps
+        return share * self.evaluation.seconds(step_seconds=self.speed.step_seconds, tokens_per_step=tokens)
 
     @property
     def generation_seconds_per_step(self) -> float:

@@ -11,10 +11,7 @@ import sys
 import warnings
 from functools import partial
 from pathlib import Path
-from typing import Any
 
-from lmtrain.accounting.observed.time_accounts import Spent, spent
-from lmtrain.accounting.quantities import format_quantity
 from lmtrain.callbacks.graceful_stop import GracefulStop
 from lmtrain.composition.execution.build import Run, build_run
 from lmtrain.composition.execution.caches import keep_caches_in
@@ -28,7 +25,8 @@ from lmtrain.composition.stored_runs.initial_weights import difference_line
 from lmtrain.composition.stored_runs.job import Job, config_hash
 from lmtrain.composition.stored_runs.left_out import leave_out, next_attempt, start_attempt
 from lmtrain.composition.stored_runs.own_tokenizer import require_base_tokenizer
-from lmtrain.composition.stored_runs.resume import find_checkpoint, fork_step, is_own, remember_fork
+from lmtrain.composition.stored_runs.resume import find_checkpoint, fork_step, remember_fork
+from lmtrain.composition.stored_runs.spent_budget import nothing_left, time_of_earlier_attempts
 from lmtrain.composition.stored_runs.step_texts import step_texts
 from lmtrain.errors import (
     EXIT_DONE,
@@ -37,7 +35,6 @@ from lmtrain.errors import (
     EXIT_REQUEUE,
     EXIT_TERMINATED,
     LMTRAIN_ERRORS,
-    ConfigurationError,
     EnvironmentProblem,
     GoBack,
 )
@@ -45,10 +42,9 @@ from lmtrain.launch.agree import agree_on
 from lmtrain.launch.detect import OuterLauncher, outer_launcher
 from lmtrain.launch.process_group import broadcast_outcome, join
 from lmtrain.report.html_page import write_report
-from lmtrain.report.run_attempts import read_attempts
 from lmtrain.report.run_ledger import read_ledger
 from lmtrain.report.summary import print_summary
-from lmtrain.tracking.atomic_files import read_json, write_json
+from lmtrain.tracking.atomic_files import write_json
 from lmtrain.tracking.redacting.redaction import redact_text
 from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.run_log import RunLog
@@ -243,50 +239,18 @@ def fit(run: Run, checkpoint: CheckpointFacts | None) -> int:
     return EXIT_CODES[stop_signal] if stop_signal else EXIT_DONE
 
 
-def time_of_earlier_attempts(job: Job) -> Spent:
-    """Add up the time of the attempts in a run's folder."""
-    return spent(read_attempts(job.folder), num_devices=job.config.num_ranks)
-
-
 def is_done(run: Run, checkpoint: CheckpointFacts) -> bool:
     """Tell whether the budget is spent exactly, and say so.
 
     Raises:
         ConfigurationError: The run is already past its budget.
     """
-    horizon = run.context.plan.horizon
-    limit, context = horizon.seconds, run.context
-    has_time = limit is None or (context.earlier_seconds_of_budget < limit and not _ended_by_time(run, checkpoint))
-    if has_time and (horizon.most_steps is None or checkpoint.step < horizon.most_steps):
-        return False
-    where, fix = _end_and_fix(run, checkpoint)
-    if has_time and checkpoint.step > horizon.steps:
-        key = f"budget.{horizon.limited_by}"
-        msg = f"{key} ends the run at step {horizon.steps}, which is already spent: {where}; {fix}."
-        raise ConfigurationError(msg)
-    if run.context.is_main_process:
-        print(f"Nothing left to do: {where}, the end of its budget. To go on, {fix}.")
-    return True
-
-
-def _ended_by_time(run: Run, checkpoint: CheckpointFacts) -> bool:
-    """Tell whether the same budget of time ended the run here: at the last step within it, with some seconds left."""
-    before: Any = read_json(run.context.folder / "plan.json").get("horizon", {})
-    now = {"steps": checkpoint.step, "seconds": run.context.plan.horizon.seconds}
-    return is_own(checkpoint, run.context.folder) and before.items() >= now.items()
-
-
-def _end_and_fix(run: Run, checkpoint: CheckpointFacts) -> tuple[str, str]:
-    """Say whose checkpoint is at the end of the budget, and the ways on from there."""
-    folder, at = run.context.folder, f"at step {checkpoint.step} ({format_quantity(checkpoint.tokens)} tokens)"
-    if is_own(checkpoint, folder):
-        fix = "raise the budget to train on, or start anew with another run.name or resume=never"
-        return f"{folder} is {at}", fix
-    fix = (
-        f"raise budget.{run.context.plan.horizon.limited_by} above it; without that {folder} trains nothing and has no "
-        f"checkpoint, and the model is that of `lmtrain generate {checkpoint.path.parents[1]}`"
-    )
-    return f"{checkpoint.path} is {at}", fix
+    context = run.context
+    spent_seconds = context.earlier_seconds_of_budget
+    line = nothing_left(context.plan.horizon, checkpoint, folder=context.folder, spent_seconds=spent_seconds)
+    if line and context.is_main_process:
+        print(line)
+    return line is not None
 
 
 def quiet_libraries() -> None:

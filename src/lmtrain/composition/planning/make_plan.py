@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lmtrain.accounting.batches import BatchPlan
-from lmtrain.accounting.budgets import horizon
+from lmtrain.accounting.budgets import NOT_BEGUN, RunSoFar, horizon
 from lmtrain.accounting.cluster import Peak
 from lmtrain.accounting.machine.number_formats import PrecisionBytes
 from lmtrain.accounting.model.flops import FlopsPerToken, block_forward_flops, flops_per_token, seen_tokens
@@ -52,6 +52,7 @@ class PlanFacts:
     measured: Peak | None = None
     is_compiled: bool
     trusts_assumed_speed: bool
+    done: RunSoFar = NOT_BEGUN
 
 
 def make_plan(config: RunConfig, facts: PlanFacts) -> Plan:
@@ -78,6 +79,7 @@ def make_plan(config: RunConfig, facts: PlanFacts) -> Plan:
             flops_per_token=flops.palm,
             epoch_tokens=_epoch_tokens(config, facts),
             rate=rate_of(cluster, trusted, num_ranks=batch.num_ranks),
+            done=facts.done,
         ),
         flops_per_token=flops,
         train_tokens=facts.train_tokens,

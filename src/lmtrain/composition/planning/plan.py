@@ -2,11 +2,12 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 from lmtrain.accounting.batches import BatchPlan
+from lmtrain.accounting.budgets import NOT_BEGUN, Horizon, RunSoFar
 from lmtrain.accounting.model.model_facts import ModelFacts
 from lmtrain.accounting.training_plan.fit import Setting, largest_micro_batch, memory_of
 from lmtrain.accounting.training_plan.plan import Plan
@@ -46,6 +47,20 @@ from lmtrain.errors import ConfigurationError
 from lmtrain.report.plans.fit_advice import Changes, Levers, in_parts
 from lmtrain.report.plans.plan_advice import Advice, advice
 
+if TYPE_CHECKING:
+    from lmtrain.composition.command_line.compose import Choices
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedStart:
+    """A run so far, and the line on the rest of a horizon after it; a spent one is refused."""
+
+    done: RunSoFar = NOT_BEGUN
+    left: Callable[[Horizon], str | None] = lambda _: None
+
+
+FROM_THE_START: Final = PlannedStart()
+
 
 @dataclass(frozen=True)
 class PlannedRun:
@@ -60,24 +75,35 @@ class PlannedRun:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values; of a run of an unknown end, null for its steps, tokens, epochs and FLOPs."""
-        told = self.plan.to_json()
+        told, ahead = self.plan.to_json(), asdict(self.plan.ahead)
+        told["ahead"] = {"steps_done": self.plan.done.steps} | {
+            name: ahead[name] for name in ("steps", "tokens", "flops")
+        }
         if not self.plan.knows_its_end:
             told["horizon"] |= dict.fromkeys(("steps", "tokens", "epochs", "flops"))
+            told["ahead"] |= dict.fromkeys(("steps", "tokens", "flops"))
         return {"swept": self.swept} | told | {"advice": list(self.advice.lines), "ok": self.advice.is_possible}
 
 
-def planned_runs(words: list[str], *, check: Callable[[RunConfig], object] = lambda _: None) -> list[PlannedRun]:
+def planned_runs(
+    words: list[str],
+    *,
+    check: Callable[[RunConfig], object] = lambda _: None,
+    start_of: Callable[[RunConfig, "Choices"], PlannedStart] = lambda _, __: FROM_THE_START,
+) -> list[PlannedRun]:
     """Plan the config of a command line, or each of a sweep; `check` refuses one before its model is counted.
+
+    `start_of` a config is its checkpoint; without it each run begins at step 0.
 
     Raises:
         ConfigurationError: The command line is wrong.
     """
     arguments = parse_arguments(words)
-    from lmtrain.composition.command_line.compose import Choices, for_each_config
+    from lmtrain.composition.command_line.compose import for_each_config
 
     found: list[PlannedRun] = []
 
-    def task(composed: dict[str, Any], choices: Choices) -> None:
+    def task(composed: dict[str, Any], choices: "Choices") -> None:
         refuse_foreign(composed, allowed=arguments.allowed_targets)
         config = read_config(composed, allowed=arguments.allowed_targets)
         require_passes(config)
@@ -88,30 +114,30 @@ def planned_runs(words: list[str], *, check: Callable[[RunConfig], object] = lam
         require_settings(config)
         require_paths_here(config, choices.overrides)
         check(config)
+        start = start_of(config, choices)
         width = width_line(choices.options["model"], config.model.values, choices.overrides)
         config, *chosen = with_strategy(config)
         config, *more = with_recompute(config)
         asked, config = config, _with_named_data(config, choices.options, choices.overrides)
         setting = planned_setting(config)
         facts = model_facts(config, setting)
-        planned = plan_on_paper(config, setting, facts)
+        planned = plan_on_paper(config, setting, facts, done=start.done)
         _require_ramps(config, planned)
-        planned = replace(
-            planned,
-            scaling=config.scaling or offered(composed, choices.overrides),
-            source_epochs=source_epochs(config, planned.horizon.tokens),
-            awaits_data=awaited_facts(config),
-        )
-        planned = with_time_of_evaluation(planned)
-        fit = fit_setting(setting, facts)
-        said = advice(planned, fit, changes(config, facts))
+        planned = replace(planned, scaling=config.scaling or offered(composed, choices.overrides))
+        planned = with_time_of_evaluation(_with_data(planned, config))
+        fit, left = fit_setting(setting, facts), start.left(planned.horizon)
+        said = advice(planned, fit, changes(config, facts, start))
         notes = [rate_line(config), setting.speed_line, *callback_lines(config, planned.horizon.steps)]
-        notes += [width, *chosen, *more]
+        notes += [width, *chosen, *more, left]
         said = replace(said, lines=(*filter(None, notes), *said.lines))
         found.append(PlannedRun(choices.title, choices.swept, planned, fit, said, asked))
 
     for_each_config(task, arguments, config_name="train")
     return found
+
+
+def _with_data(plan: Plan, config: RunConfig) -> Plan:
+    return replace(plan, source_epochs=source_epochs(config, plan.horizon.tokens), awaits_data=awaited_facts(config))
 
 
 def _with_named_data(config: RunConfig, options: Mapping[str, str], overrides: Sequence[str]) -> RunConfig:
@@ -127,8 +153,8 @@ def _with_named_data(config: RunConfig, options: Mapping[str, str], overrides: S
     return config.changed(data=config.data.without("folder"))
 
 
-def plan_on_paper(config: RunConfig, setting: PlannedSetting, facts: ModelFacts) -> Plan:
-    """Compute the whole plan of a config, memory and checkpoints too, without building it.
+def plan_on_paper(config: RunConfig, setting: PlannedSetting, facts: ModelFacts, *, done: RunSoFar = NOT_BEGUN) -> Plan:
+    """Compute the whole plan of a config after the steps done, memory and checkpoints too, without building it.
 
     Raises:
         ConfigurationError: An indivisible batch, or an impossible budget.
@@ -152,10 +178,12 @@ def plan_on_paper(config: RunConfig, setting: PlannedSetting, facts: ModelFacts)
             device_watts=device.power_watts if device else None,
             is_compiled=setting.is_compiled,
             trusts_assumed_speed=True,
+            done=done,
         ),
     )
     return replace(
         plan,
+        done=done,
         components=facts.components,
         device_bytes=fit.device_bytes,
         memory=memory_of(fit, batch),
@@ -167,14 +195,14 @@ def with_time_of_evaluation(plan: Plan) -> Plan:
     """Take the passes over held-out text out of a budget of time, in the place of steps."""
     if plan.horizon.is_of_time and plan.speed is not None:
         steps = plan.horizon.steps - math.ceil(plan.evaluation_seconds / plan.speed.step_seconds)
-        plan = replace(plan, horizon=plan.horizon.ending_at(max(1, steps)))
+        plan = replace(plan, horizon=plan.horizon.ending_at(max(1, plan.done.steps, steps)))
     return plan
 
 
-def changes(config: RunConfig, facts: ModelFacts) -> Changes:
+def changes(config: RunConfig, facts: ModelFacts, start: PlannedStart = FROM_THE_START) -> Changes:
     """Return the candidate changes of a config, with its model's facts."""
     return Changes(
-        planned=partial(planned_with, config),
+        planned=partial(planned_with, config, start=start),
         words_of_devices=partial(words_of_devices, config),
         levers=partial(_levers, config, facts),
     )
@@ -186,12 +214,13 @@ def _levers(config: RunConfig, facts: ModelFacts) -> Levers:
     return levers_of(config, facts)
 
 
-def planned_with(config: RunConfig, words: Sequence[str]) -> Plan | None:
+def planned_with(config: RunConfig, words: Sequence[str], *, start: PlannedStart = FROM_THE_START) -> Plan | None:
     """Return the plan of a config with some words typed beside, None where they are refused."""
     try:
         changed = with_words(config, words)
         setting = planned_setting(changed)
-        plan = plan_on_paper(changed, setting, model_facts(changed, setting))
+        plan = plan_on_paper(changed, setting, model_facts(changed, setting), done=start.done)
+        start.left(plan.horizon)
         _require_ramps(changed, plan)
     except ConfigurationError:
         return None

@@ -86,12 +86,13 @@ def _unfinished(plan: Plan, changes: Changes, words: Words = ()) -> list[str]:
     run, asked = plan.horizon, plan.horizon.most_steps
     if plan.speed is None or asked is None or _finishes(plan):
         return []
-    hours = (plan.speed.seconds(asked) + plan.evaluation_seconds) / 3600
+    done = plan.done
+    hours = (done.spent(run.time_limit) + plan.speed.seconds(asked - done.steps) + plan.evaluation_seconds) / 3600
     if run.limited_by == "usd":  # more devices cost as much for less long
         usd = hours * plan.batch.num_ranks * (plan.usd_per_gpu_hour or 0)
         tries: list[Iterable[Sequence[str]]] = [((f"budget.usd={math.ceil(usd * more)}",) for more in HOURS_ON_TOP)]
     else:
-        fewest = plan.batch.num_ranks * asked / run.steps
+        fewest = plan.batch.num_ranks * (asked - done.steps) / max(1, plan.ahead.steps)
         devices = islice(more_devices(plan.batch, fewest=fewest), MOST_TRIED)
         tries = [
             ((f"budget.hours={_hundredths(hours * more)}",) for more in HOURS_ON_TOP),

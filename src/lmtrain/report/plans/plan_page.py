@@ -108,7 +108,12 @@ def _whole_run(plan: Plan) -> str:
     run = plan.horizon
     if not plan.knows_its_end:
         return f"not known: budget.{run.limited_by} ends it, and no speed is known"
-    whole = f"{format_quantity(run.tokens)} in {format_count(run.steps, 'step')}, as budget.{run.limited_by} says"
+    ends = format_count(run.steps, "step")
+    if plan.done.steps:
+        ahead = f"{format_quantity(plan.ahead.tokens)} in {format_count(plan.ahead.steps, 'step')} ahead"
+        whole = f"{ahead}, after {plan.done.steps:,} done; {ends} in all, as budget.{run.limited_by} says"
+    else:
+        whole = f"{format_quantity(run.tokens)} in {ends}, as budget.{run.limited_by} says"
     if run.is_of_time and (plan.seconds or 0.0) > (run.seconds or 0.0) * BEYOND:
         return f"{whole}, which is less than a run of one step takes"
     return whole if run.time_limit is None or plan.speed else f"{whole}, unless budget.{run.time_limit} ends it before"
@@ -154,7 +159,11 @@ def _flops(plan: Plan) -> Rows:
     return [
         *([] if plan.seen_tokens is None else [("attention over", seen)]),
         ("a token", f"{per_token.palm:.4e} (PaLM), {per_token.causal:.4e} (causal), {per_token.six_n:.4e} (6N)"),
-        *([("the run", f"{plan.horizon.flops:.4e} (PaLM)")] if plan.knows_its_end else []),
+        *(
+            [("the steps ahead" if plan.done.steps else "the run", f"{plan.ahead.flops:.4e} (PaLM)")]
+            if plan.knows_its_end
+            else []
+        ),
         *([] if plan.generation is None else [("writing answers", _writing(plan))]),
     ]
 

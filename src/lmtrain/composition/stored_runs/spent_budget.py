@@ -1,0 +1,59 @@
+"""The time of a run before its next start, and the rest of its budget after a checkpoint."""
+
+from pathlib import Path
+from typing import Any
+
+from lmtrain.accounting.budgets import Horizon
+from lmtrain.accounting.observed.time_accounts import Spent, spent
+from lmtrain.accounting.quantities import format_quantity
+from lmtrain.composition.stored_runs.job import Job
+from lmtrain.composition.stored_runs.resume import is_own
+from lmtrain.errors import ConfigurationError
+from lmtrain.report.run_attempts import read_attempts
+from lmtrain.tracking.atomic_files import read_json
+from lmtrain.training.checkpointing.checkpoints import CheckpointFacts
+
+
+def time_of_earlier_attempts(job: Job) -> Spent:
+    """Add up the time of the attempts in a run's folder."""
+    return spent(read_attempts(job.folder), num_devices=job.config.num_ranks)
+
+
+def nothing_left(horizon: Horizon, checkpoint: CheckpointFacts, *, folder: Path, spent_seconds: float) -> str | None:
+    """Return the line on a budget that ends exactly at a checkpoint, None where steps are left.
+
+    `spent_seconds` of a budget of time are those of the earlier attempts of the run in `folder`.
+
+    Raises:
+        ConfigurationError: The checkpoint is already past the budget.
+    """
+    limit = horizon.seconds
+    has_time = limit is None or (spent_seconds < limit and not _ended_by_time(horizon, checkpoint, folder))
+    if has_time and (horizon.most_steps is None or checkpoint.step < horizon.most_steps):
+        return None
+    where, fix = _end_and_fix(horizon, checkpoint, folder)
+    if has_time and checkpoint.step > horizon.steps:
+        key = f"budget.{horizon.limited_by}"
+        msg = f"{key} ends the run at step {horizon.steps}, which is already spent: {where}; {fix}."
+        raise ConfigurationError(msg)
+    return f"Nothing left to do: {where}, the end of its budget. To go on, {fix}."
+
+
+def _ended_by_time(horizon: Horizon, checkpoint: CheckpointFacts, folder: Path) -> bool:
+    """Tell whether the same budget of time ended the run here: at the last step within it, with some seconds left."""
+    before: Any = read_json(folder / "plan.json").get("horizon", {})
+    now = {"steps": checkpoint.step, "seconds": horizon.seconds}
+    return is_own(checkpoint, folder) and before.items() >= now.items()
+
+
+def _end_and_fix(horizon: Horizon, checkpoint: CheckpointFacts, folder: Path) -> tuple[str, str]:
+    """Say whose checkpoint is at the end of the budget, and the ways on from there."""
+    at = f"at step {checkpoint.step} ({format_quantity(checkpoint.tokens)} tokens)"
+    if is_own(checkpoint, folder):
+        fix = "raise the budget to train on, or start anew with another run.name or resume=never"
+        return f"{folder} is {at}", fix
+    fix = (
+        f"raise budget.{horizon.limited_by} above it; without that {folder} trains nothing and has no "
+        f"checkpoint, and the model is that of `lmtrain generate {checkpoint.path.parents[1]}`"
+    )
+    return f"{checkpoint.path} is {at}", fix
