@@ -8,7 +8,6 @@ from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
-from lmtrain.composition.command_line.cut_values import unreadable
 from lmtrain.errors import ConfigurationError
 
 
@@ -43,6 +42,8 @@ def typed_trials(words: Sequence[str]) -> list[list[str]]:
         fixed = single(words)
         swept = trials_of([word for word in words if word not in fixed], swept={})
     except (HydraException, OmegaConfBaseException) as problem:
+        from lmtrain.composition.command_line.cut_values import unreadable  # only to refuse
+
         of_functions = [word for word in words if "(" in word]
         raise unreadable(str(getattr(problem, "override", " ".join(of_functions)))) from problem
     return [[*fixed, *(word.replace("\\ ", " ") for word in trial)] for trial in swept]

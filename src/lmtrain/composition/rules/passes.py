@@ -4,7 +4,6 @@ from lmtrain.accounting.options.parts import CallbackFacts
 from lmtrain.accounting.quantities import format_count
 from lmtrain.composition.nodes.facts import facts_of
 from lmtrain.composition.nodes.source_signatures import OURS
-from lmtrain.composition.rules.logged_metrics import logged_metrics
 from lmtrain.composition.run_config import RunConfig
 from lmtrain.errors import ConfigurationError, suggest
 
@@ -34,6 +33,8 @@ def require_passes(config: RunConfig) -> None:
             f"{judge} acts on validations during the run, and {key} measures before and after it alone; "
             f"set {key}.num_passes or {key}.every_steps."
         )
+    from lmtrain.composition.rules.logged_metrics import logged_metrics  # where a callback judges
+
     measured = [name for name in logged_metrics(config) if name.startswith("validation/")]
     if metric not in measured and all(node.target.startswith(OURS) for node in config.callbacks.values()):
         raise ConfigurationError(
