@@ -233,6 +233,7 @@ def test_a_run_that_goes_on_is_planned_from_its_checkpoint(tmp_path: Path, capsy
     assert plan([*words, "run.name=b", f"resume={saved}", f"run.cache={CACHE}", "compile=none"]) == 0
     page = capsys.readouterr().out
     assert "16.0M in 16 steps ahead, after 14 done; 30 steps in all" in " ".join(page.split())
+    assert "The whole run's FLOPs otherwise" in page
     assert "goes on from runs/a/checkpoints/step_00000014" in page
 
 

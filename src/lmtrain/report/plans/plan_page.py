@@ -46,7 +46,10 @@ def page(plan: Plan, advice: Advice, *, title: str) -> RenderableType:
         ("Memory of one device at the peak of a step", _memory(plan)),
         ("Time and money", _time(plan)),
         (_scaling_heading(plan), plan.scaling.rows() if plan.scaling else []),
-        ("The same FLOPs otherwise", _otherwise(plan) if plan.is_from_scratch and plan.knows_its_end else []),
+        (
+            "The whole run's FLOPs otherwise" if plan.done.steps else "The same FLOPs otherwise",
+            _otherwise(plan) if plan.is_from_scratch and plan.knows_its_end else [],
+        ),
     ]
     parts: list[RenderableType] = [title_line(title)]
     for heading, rows in sections:
