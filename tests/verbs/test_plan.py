@@ -9,9 +9,11 @@ import pytest
 from lmtrain.composition.command_line.compose import compose_config
 from lmtrain.composition.planning.prepared_tokens import remember_folder
 from lmtrain.composition.run_config import read_config
+from lmtrain.composition.stored_runs.identity import identity_of_settings
 from lmtrain.errors import ConfigurationError
 from lmtrain.storage.hashed_folder import write_atomically
 from lmtrain.verbs.plan import plan
+from tests.configs import config_of
 
 SMALL = ["model=llama_tiny", "compile=none", "cluster=h100_8x", "batch.tokens_per_step=1M", "batch.context_tokens=1000"]
 CACHE = Path(__file__).parents[2] / ".cache" / "tests"
@@ -206,9 +208,9 @@ def test_a_model_unlike_that_of_the_run_it_begins_with_is_refused(tmp_path: Path
 def test_a_run_that_goes_on_is_planned_from_its_checkpoint(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Time as the run's ledger has it planned: of the steps ahead, with their share of the validations."""
     saved = tmp_path / "runs" / "a" / "checkpoints" / "step_00000014"
-    facts = {"step": 14, "tokens": 14_000_000, "identity": {}}
-    write_atomically(saved, facts=facts, write=lambda aside: (aside / "state.pt").write_bytes(b"weights"))
     words = [*SMALL, "cluster.usd_per_gpu_hour=2", "budget.steps=30"]
+    facts = {"step": 14, "tokens": 14_000_000, "identity": identity_of_settings(config_of(*words))}
+    write_atomically(saved, facts=facts, write=lambda aside: (aside / "state.pt").write_bytes(b"weights"))
     whole, fork = asked(capsys, *words), asked(capsys, *words, "run.name=b", f"resume={saved}")
     assert whole["ahead"] == {"steps_done": 0} | {name: whole["horizon"][name] for name in ("steps", "tokens", "flops")}
     ahead = {"steps": 16, "tokens": 16_000_000, "flops": whole["horizon"]["flops"] * 16 // 30}
@@ -234,6 +236,8 @@ def test_a_run_that_goes_on_is_planned_from_its_checkpoint(tmp_path: Path, capsy
     page = capsys.readouterr().out
     assert "16.0M in 16 steps ahead, after 14 done; 30 steps in all" in " ".join(page.split())
     assert "The whole run's FLOPs otherwise" in page
+    with pytest.raises(ConfigurationError, match=r"belongs to another run: seed=2, there 1337\..*allow_changes=\[seed"):
+        plan([*words, "run.name=a", "seed=2", f"run.cache={CACHE}", "compile=none"])
     assert "goes on from runs/a/checkpoints/step_00000014" in page
 
 

@@ -197,7 +197,7 @@ def _refuse_early(
 
 
 def _refuse_late(job: Job, outer: OuterLauncher | None) -> None:
-    """Refuse a run in another's folder, and what torch refuses."""
+    """Refuse a run in another's folder, and torch's own refusals."""
     from lmtrain.composition.execution.rehearsal import rehearse
     from lmtrain.composition.stored_runs.own_folder import require_own_folder
 

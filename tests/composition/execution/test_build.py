@@ -1,6 +1,5 @@
 import copy
 from collections.abc import Callable
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,17 +10,11 @@ from lmtrain.accounting.cluster import Peak
 from lmtrain.accounting.model.flops import flops_per_token
 from lmtrain.callbacks.checkpoint import Checkpoint
 from lmtrain.composition.execution import build
-from lmtrain.composition.execution.build import build_run, identity
+from lmtrain.composition.execution.build import build_run
 from lmtrain.composition.stored_runs.job import Job
-from lmtrain.data.shards import open_dataset
-from lmtrain.data.synthetic import synthetic
 from lmtrain.errors import ConfigurationError, DataError
 
 MakeJob = Callable[..., Job]
-
-
-def identity_of(job: Job, folder: Path) -> dict[str, str | int | float | None]:
-    return identity(job.config, open_dataset(synthetic(root=str(folder), vocab_size=257, num_tokens=600)))
 
 
 def test_a_run_is_built_without_allocating_its_model(tiny_job: MakeJob) -> None:
@@ -128,42 +121,6 @@ def test_tokens_of_another_tokenizer_are_refused(tiny_job: MakeJob) -> None:
     meta.write_text(meta.read_text().replace("257", "258"))
     with pytest.raises(DataError, match="was encoded with tokenizer"):
         build_run(job, rank=0, log=None)
-
-
-@pytest.mark.parametrize(
-    "override",
-    ["attention=eager", "optimizer.lr=0.1", "precision=bf16_mixed", "budget.steps=9", "strategy=ddp", "compile=blocks"],
-)
-def test_what_leaves_a_checkpoint_usable_is_no_part_of_its_identity(
-    tiny_job: MakeJob, tmp_path: Path, override: str
-) -> None:
-    assert identity_of(tiny_job(override), tmp_path) == identity_of(tiny_job(), tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("override", "name"),
-    [
-        ("model.width=32", "model.width"),
-        ("model.qk_norm=false", "model.qk_norm"),
-        ("optimizer=adamw", "optimizer._target_"),
-        ("seed=2", "seed"),
-        ("batch.tokens_per_step=128", "batch.tokens_per_step"),
-        ("batch.context_tokens=32", "batch.context_tokens"),
-    ],
-)
-def test_what_makes_another_run_of_it_is_part_of_its_identity(
-    tiny_job: MakeJob, tmp_path: Path, override: str, name: str
-) -> None:
-    one, other = (identity_of(tiny_job(*overrides), tmp_path) for overrides in ([], [override]))
-    assert one[name] != other[name]
-
-
-def test_other_tokens_make_another_run(tiny_job: MakeJob, tmp_path: Path) -> None:
-    datasets = [
-        open_dataset(synthetic(root=str(tmp_path), vocab_size=257, num_tokens=600, seed=seed)) for seed in (0, 1)
-    ]
-    one, other = (identity(tiny_job().config, dataset) for dataset in datasets)
-    assert {name for name in one if one[name] != other[name]} == {"data.fingerprint"}
 
 
 def test_models_of_two_ranks_start_from_the_same_weights(tiny_job: MakeJob) -> None:

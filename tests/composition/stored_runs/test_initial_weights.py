@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from lmtrain.composition.nodes.node import Node
-from lmtrain.composition.stored_runs.initial_weights import difference_line, find_weights, fingerprint_of
+from lmtrain.composition.stored_runs.identity import fingerprint_of
+from lmtrain.composition.stored_runs.initial_weights import difference_line, find_weights
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.interop.imported import read_facts
 from lmtrain.interop.model_settings import build

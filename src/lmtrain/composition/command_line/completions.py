@@ -66,7 +66,7 @@ def completions(
 
 
 def _first_words(verb: str, page: Callable[[Sequence[str]], str]) -> list[str]:
-    """Return the words of which a verb takes one first, as its page has them; none where it takes others."""
+    """Return a verb's own first words, as on its page; none where it takes others."""
     told, program = page([verb]), re.escape(f"lmtrain {verb}")
     parted, examples, parts = (re.findall(form.format(program=program), told, re.MULTILINE) for form in FIRST_WORDS)
     listed = parts if told.startswith("usage: ") else examples

@@ -13,7 +13,6 @@ from lmtrain.accounting.budgets import first_limit_line
 from lmtrain.accounting.observed.time_accounts import NO_TIME, Spent
 from lmtrain.accounting.training_plan.plan import Plan
 from lmtrain.composition.nodes.node import Node
-from lmtrain.composition.nodes.source_signatures import gives_nothing
 from lmtrain.composition.parts.adapters import adapting, planned_model
 from lmtrain.composition.parts.cuda_graphs import graphs_of
 from lmtrain.composition.parts.kernels import compilation_line, device_type, fit_attention, fit_loss, is_compiled
@@ -31,8 +30,9 @@ from lmtrain.composition.planning.measured_here import measurements_of
 from lmtrain.composition.rules.optimizer import rate_line
 from lmtrain.composition.rules.tokenizer_size import require_rows
 from lmtrain.composition.run_config import RunConfig
-from lmtrain.composition.stored_runs.initial_weights import base_line, find_weights, fingerprint_of
-from lmtrain.composition.stored_runs.job import Job, config_hash, flatten
+from lmtrain.composition.stored_runs.identity import fingerprint_of, identity
+from lmtrain.composition.stored_runs.initial_weights import base_line, find_weights
+from lmtrain.composition.stored_runs.job import Job, config_hash
 from lmtrain.composition.stored_runs.left_out import without_left_out
 from lmtrain.data.shards import Dataset
 from lmtrain.errors import ConfigurationError
@@ -91,7 +91,7 @@ def build_run(
         plan=plan_of_run(config, batch=batch, datamodule=datamodule, precision=precision),
         dataset=datamodule.dataset,
         tokenizer=tokenizer,
-        identity={**identity(config, datamodule.dataset), **datamodule.identity},
+        identity={**identity(config, datamodule.dataset.manifest), **datamodule.identity},
         events=events,
         log=log,
         rank=rank,
@@ -272,27 +272,3 @@ def plan_of_run(config: RunConfig, *, batch: BatchPlan, datamodule: TokenDataMod
         trusts_assumed_speed=False,  # before the first step
     )
     return make_plan(config, facts)
-
-
-def identity(config: RunConfig, dataset: Dataset) -> dict[str, str | int | float | None]:
-    """Name the settings shared by a checkpoint and a run resumed from it; everything else may change."""
-    kept = {node.key: node.target for node in (config.spikes, config.weight_average)}
-    return {
-        **flatten(config.model.without("attention").values, "model"),
-        **_identity_of(config.adapter.without("start", "dropout")),
-        **_identity_of(config.objective),
-        "init_from": fingerprint_of(config.init_from),
-        "optimizer._target_": config.optimizer.target,
-        "data.fingerprint": dataset.manifest.fingerprint,
-        "tokenizer": dataset.manifest.tokenizer_fingerprint,
-        "batch.context_tokens": config.batch.context_tokens,
-        "batch.tokens_per_step": config.batch.tokens_per_step,
-        "seed": config.seed,
-        # A checkpoint holds these only where the run had them.
-        **{name: target for name, target in kept.items() if not gives_nothing(target)},
-    }
-
-
-def _identity_of(node: Node) -> dict[str, str | int | float | None]:
-    """Name the settings of a part that a run may be without: then it has none."""
-    return {} if gives_nothing(node.target) else flatten(node.values, node.key)

@@ -12,6 +12,7 @@ from lmtrain.composition.execution.build import Run
 from lmtrain.composition.parts.adapters import planned_model
 from lmtrain.composition.run_config import RunConfig
 from lmtrain.composition.stored_runs.checkpoint_source import find_job
+from lmtrain.composition.stored_runs.identity import identity_of_settings, with_settings
 from lmtrain.composition.stored_runs.job import Job, load_job
 from lmtrain.composition.stored_runs.own_tokenizer import TOKENIZER, keeping, with_tokenizer
 from lmtrain.errors import LMTRAIN_ERRORS
@@ -39,16 +40,39 @@ def require_same_run(run: Run, job: Job, checkpoint: CheckpointFacts) -> None:
     Raises:
         ConfigurationError: A change is not allowed, or cannot be.
     """
-    identity, allowed = run.context.identity, job.config.run.allow_changes
+    identity, name = run.context.identity, run.parallelism.name
     checkpoint = with_tokenizer(checkpoint, otherwise=identity[TOKENIZER])
-    fixed = _fixed(run, job.config, checkpoint)
-    words = _forgotten(identity, job.overrides, checkpoint)
+    reads_shards = not run.trainer.strategy.lightning_restore_optimizer
+    _accept(run, allowed_changes(identity, job, checkpoint, reads_shards_of=name if reads_shards else None))
+    require_same_left_out(checkpoint, run.context.plan.batch.left_out_before(checkpoint.step))
+
+
+def require_same_settings(job: Job, checkpoint: CheckpointFacts) -> None:
+    """Refuse a checkpoint of a run of other settings, whatever the data.
+
+    Raises:
+        ConfigurationError: A change is not allowed, or cannot be.
+    """
+    allowed_changes(with_settings(checkpoint.identity, identity_of_settings(job.config)), job, checkpoint)
+
+
+def allowed_changes(
+    here: dict[str, Any], job: Job, checkpoint: CheckpointFacts, *, reads_shards_of: str | None = None
+) -> Mapping[str, str]:
+    """Return the allowed changes from a checkpoint to an identity, each as OLD -> NEW.
+
+    `reads_shards_of` is the strategy that reads one optimizer's shards, None: optimizers may differ.
+
+    Raises:
+        ConfigurationError: A change is not allowed, or cannot be.
+    """
+    fixed = _fixed(here, job.config, checkpoint, reads_shards_of=reads_shards_of)
+    words = _forgotten(here, job.overrides, checkpoint)
     keep = ""
     if TOKENIZER in fixed and fixed.keys() <= OF_TOKENIZER:
         keep = keeping(checkpoint.path.parents[1], job.overrides, job.config.data)
-    changes = require_same_identity(checkpoint, identity, allowed=allowed, fixed=fixed, words=words, keep=keep)
-    _accept(run, changes)
-    require_same_left_out(checkpoint, run.context.plan.batch.left_out_before(checkpoint.step))
+    allowed = job.config.run.allow_changes
+    return require_same_identity(checkpoint, here, allowed=allowed, fixed=fixed, words=words, keep=keep)
 
 
 def _forgotten(identity: Mapping[str, Any], typed: Sequence[str], checkpoint: CheckpointFacts) -> list[str]:
@@ -57,7 +81,7 @@ def _forgotten(identity: Mapping[str, Any], typed: Sequence[str], checkpoint: Ch
         name for name in {*identity, *checkpoint.identity} if identity.get(name) != checkpoint.identity.get(name)
     }
     groups = {name.partition(".")[0] for name in differing}
-    of_data = OF_DATA if FINGERPRINT in differing else ()
+    of_data = OF_DATA if differing & {FINGERPRINT, "model.vocab_size"} else ()
     try:
         run = checkpoint.path.parents[1]
         attempt = run / "attempts" / f"{checkpoint.attempt}" / "job.json"
@@ -68,16 +92,18 @@ def _forgotten(identity: Mapping[str, Any], typed: Sequence[str], checkpoint: Ch
     return [word for word in words if word not in typed and key_of(word).partition(".")[0] in chosen]
 
 
-def _fixed(run: Run, config: RunConfig, checkpoint: CheckpointFacts) -> dict[str, str]:
+def _fixed(
+    here: Mapping[str, Any], config: RunConfig, checkpoint: CheckpointFacts, *, reads_shards_of: str | None
+) -> dict[str, str]:
     """Return the differing settings that no name allows, each with its reason."""
-    here, there = run.context.identity, checkpoint.identity
+    there = checkpoint.identity
     differing = [name for name in sorted({*here, *there}) if here.get(name) != there.get(name)]
     counted = "a run's tokens and its place in the data are counted in it; a new run takes the weights with init_from"
     fixed = {name: f"{counted}={checkpoint.path.parents[1]}" for name in differing if name in COUNTED_IN}
     if TOKENIZER in differing:
         fixed[TOKENIZER] = "the checkpoint's weights know the ids of its own alone"
-    if OPTIMIZER in differing and not run.trainer.strategy.lightning_restore_optimizer:
-        fixed[OPTIMIZER] = f"strategy={run.parallelism.name} reads one optimizer's shards alone; without shards it can"
+    if OPTIMIZER in differing and reads_shards_of is not None:
+        fixed[OPTIMIZER] = f"strategy={reads_shards_of} reads one optimizer's shards alone; without shards it can"
     of_tensors = [name for name in differing if name.startswith(OF_TENSORS)]
     if of_tensors and (tensor := _other_tensor(config, checkpoint)):
         fixed |= dict.fromkeys(of_tensors, f"the checkpoint's tensors are others: {tensor}")

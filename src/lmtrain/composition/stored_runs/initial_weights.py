@@ -12,7 +12,7 @@ from lmtrain.composition.stored_runs.other_model import KEY, differences, give_i
 from lmtrain.interop.imported import fill_from, open_weights, require_fit, require_shapes
 from lmtrain.interop.imported_folder import is_imported
 from lmtrain.models.base import LanguageModel
-from lmtrain.storage.hashed_folder import MANIFEST, file_sha256, require_whole
+from lmtrain.storage.hashed_folder import require_whole
 from lmtrain.training.checkpointing.weights import load_weights, weight_shapes
 from lmtrain.training.transforms import ModelTransform, unchanged
 
@@ -77,15 +77,6 @@ def _is_told(key: str, value: Any) -> bool:
 
 def _shown(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def fingerprint_of(init_from: str | None) -> str | None:
-    """Return the sha256 of the manifest of `init_from`: of its content, independent of its place."""
-    if init_from is None:
-        return None
-    source = find_source(Path(init_from), key=KEY)
-    folder = source if isinstance(source, Path) else source.checkpoint.path
-    return file_sha256(folder / MANIFEST)
 
 
 def _shapes(checkpoint: Path) -> dict[str, tuple[int, ...]]:
