@@ -148,7 +148,8 @@ def test_a_run_that_fails_leaves_its_account(make_run):
     assert train_row(run)["step"] == 3
 
 
-def test_a_slow_first_step_is_compilation(make_run, let_pass):
+@pytest.mark.parametrize(("is_compiled", "kind"), [(True, "compile"), (False, "setup")])
+def test_a_slow_first_step_is_compilation_or_else_set_up(make_run, let_pass, is_compiled, kind):
     class CompilesFirst(TinyModel):
         def features(self, tokens, documents=None):
             if not hasattr(self, "compiled"):
@@ -156,12 +157,14 @@ def test_a_slow_first_step_is_compilation(make_run, let_pass):
                 let_pass(50)
             return super().features(tokens, documents)
 
-    run = make_run(steps=4)
-    spent = seconds_of(
-        train(run, Throughput(every_steps=1, context=run.context), module=run.module(CompilesFirst()))[-1]
-    )
-    assert 40 < spent["compile"] < 70
-    assert spent["compute"] < 30
+    def spent(steps):
+        run = make_run(steps=steps, is_compiled=is_compiled)
+        watch = Throughput(every_steps=1, context=run.context)
+        return seconds_of(train(run, watch, module=run.module(CompilesFirst()))[-1])
+
+    assert 40 < spent(4)[kind] < 70
+    assert spent(4)["compute"] < 30
+    assert 40 < spent(1)["compile" if is_compiled else "compute"] < 70
 
 
 def test_compilation_in_a_validation_is_compilation(make_run, let_pass):

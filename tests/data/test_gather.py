@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lmtrain.data.gather import address_of, copy_blocks, cover, gather_rows
+from lmtrain.data.gather import MOST_BLOCK_BYTES, address_of, copy_blocks, cover, gather_rows
 
 
 @given(
@@ -49,6 +49,16 @@ def test_only_the_blocks_of_the_target_are_copied():
     assert target.reshape(-1).tolist() == list(range(10, 20))
     copy_blocks(blocks, 100, target)
     assert target.reshape(-1).tolist() == list(range(10, 20)), "nothing lies there"
+
+
+def test_the_longest_block_is_one_that_numpy_can_count():
+    source = np.arange(MOST_BLOCK_BYTES, dtype=np.uint8)
+    blocks = cover(np.array([address_of(source)]), np.array([source.size]), np.array([0]), item_bytes=1, block_lengths=(
+        MOST_BLOCK_BYTES, 1
+    ))
+    target = np.zeros_like(source)
+    copy_blocks(blocks, 0, target)
+    assert (target == source).all()
 
 
 def test_rows_of_one_length_are_gathered_at_once():

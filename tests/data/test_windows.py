@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from lmtrain.data.manifest import SplitManifest
 from lmtrain.data.shard_writer import ShardWriter
 from lmtrain.data.shards import TokenSplit
-from lmtrain.data.windows import evaluation_windows, num_training_windows
+from lmtrain.data.windows import ContiguousRows, evaluation_windows, num_training_windows
 from lmtrain.errors import ConfigurationError
 
 
@@ -72,6 +72,19 @@ def test_a_window_past_the_last_has_no_target(make_split):
     assert windows.num_windows == 3
     assert (windows.window(3).targets == -100).all()
     assert windows.window(3).inputs.shape == (8,)
+
+
+@pytest.mark.parametrize(("context_tokens", "dtype"), [(32_766, "uint16"), (40_000, "uint16"), (20_000, "uint32")])
+def test_windows_of_long_contexts_are_read_whole(tmp_path, context_tokens, dtype):
+    num_tokens = 2 * context_tokens + 5
+    writer = ShardWriter(tmp_path, split="train", dtype=dtype, shard_tokens=num_tokens)
+    ids = np.arange(num_tokens) % 60_000
+    writer.append(ids, np.array([num_tokens]))
+    split = TokenSplit(tmp_path, dtype=dtype, split=writer.close(text_bytes=0))
+    rows = ContiguousRows(split, context_tokens=context_tokens, fingerprint="", document_ends=None)
+    for row in range(2):
+        (found,) = rows.locate(np.array([0, 1])).read(row, row + 1).ids
+        assert (found == ids[row * context_tokens : (row + 1) * context_tokens + 1]).all()
 
 
 @pytest.mark.parametrize("packing", ["contiguous", "best_fit"])

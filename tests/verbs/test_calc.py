@@ -133,6 +133,7 @@ def test_what_was_measured_here_stands_beside_the_table(tmp_path: Path, capsys: 
         ("matmul m=0 k=4 n=4", "m=0 is below 1"),
         ("matmul 3x4 5x6", "inner dimensions, 4 and 5, differ"),
         ("matmul 3 3 3 int8", "dtype=int8 is not one of bf16"),
+        ("matmul 3 3 3 --dtype fp8", "--json is the only flag of matmul, and settings have no dashes; write dtype=fp8"),
         ("matmul 3 3 3 gpu=h100", "Did you mean 'device'"),
         ("matmul 3 3 3 device=h100-sxm", "Did you mean 'NVIDIA H100 80GB HBM3'"),
         ("matmul 3 3 3 device=a10 fp8", "no peak of device=a10"),

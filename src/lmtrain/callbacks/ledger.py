@@ -1,6 +1,7 @@
 """Write down a run's time by kind as it goes: a killed run leaves its account too."""
 
 import contextlib
+import math
 from typing import Any
 
 import lightning.pytorch as pl
@@ -58,10 +59,7 @@ class Ledger(pl.Callback):
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         if is_step_end(trainer, batch_idx) and trainer.global_step == self._second_step:
-            # The first step compiled and trained: the second one's time was training.
-            seconds = self._stopwatch.seconds()
-            in_first_step = max(0.0, seconds["compile"] - self._compiled_before)
-            self._stopwatch.move(min(seconds["compute"], in_first_step), source="compile", target="compute")
+            self._part_first_step(self._stopwatch.seconds()["compute"])
         if self._interval.is_due(trainer, batch_idx):
             assert isinstance(pl_module, CausalLMModule)
             self._counted = trainer.global_step, pl_module.step_metrics.trained_tokens
@@ -84,6 +82,8 @@ class Ledger(pl.Callback):
     def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         assert isinstance(pl_module, CausalLMModule)
         self._counted = trainer.global_step, pl_module.step_metrics.trained_tokens
+        if trainer.global_step == self._second_step - 1 and not self._context.plan.is_compiled:
+            self._part_first_step(math.inf)
         self._write(trainer.global_step, is_last=True)
         self._compile_time_apart.close()
 
@@ -91,6 +91,14 @@ class Ledger(pl.Callback):
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
         self._write(trainer.global_step, is_last=True)
         self._compile_time_apart.close()
+
+    def _part_first_step(self, most: float) -> None:
+        """Count at most so many seconds of the first step as training, the rest as compilation or else as set-up."""
+        in_first_step = max(0.0, self._stopwatch.seconds()["compile"] - self._compiled_before)
+        trained = min(most, in_first_step)
+        self._stopwatch.move(trained, source="compile", target="compute")
+        if not self._context.plan.is_compiled:
+            self._stopwatch.move(in_first_step - trained, source="compile", target="setup")
 
     def _write(self, step: int, *, is_last: bool = False) -> dict[str, float]:
         if preemption := self._context.events.preemption:

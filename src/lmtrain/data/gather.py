@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 BLOCK = 64
 _LOWEST_ADDRESS = 4096
 _NUM_ADDRESSES = 1 << 47
+MOST_BLOCK_BYTES = (2**63 - 1) // _NUM_ADDRESSES  # an array of one block at each address has a countable size
 
 
 class Blocks(NamedTuple):

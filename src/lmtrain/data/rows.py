@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol, final
 import numpy as np
 from numpy.typing import NDArray
 
-from lmtrain.data.gather import BLOCK, Blocks, address_of, copy_blocks, cover
+from lmtrain.data.gather import BLOCK, MOST_BLOCK_BYTES, Blocks, address_of, copy_blocks, cover
 from lmtrain.data.shards import Ids, TokenSplit
 
 
@@ -105,7 +105,8 @@ class PieceReader:
             firsts[shard] = self._ids[shard]
         item_bytes = self._dtype.itemsize
         addresses = firsts[pieces.shards] + pieces.offsets * item_bytes
-        lengths = (BLOCK, 1) if usual_length is None or usual_length <= BLOCK else (usual_length, BLOCK, 1)
+        longest = min(usual_length or BLOCK, MOST_BLOCK_BYTES // item_bytes)
+        lengths = (BLOCK, 1) if longest <= BLOCK else (longest, BLOCK, 1)
         return cover(addresses, pieces.lengths, pieces.places, item_bytes=item_bytes, block_lengths=lengths)
 
     def read_ids(self, blocks: list[Blocks], first: int, ids: Ids) -> None:

@@ -94,8 +94,12 @@ def _sorted(kind: str, words: list[str]) -> tuple[list[str], dict[str, str]]:
     """Return the shapes' words, and the settings by key; a format by itself, known or not, is a dtype."""
     places: list[str] = []
     settings: dict[str, str] = {}
-    for word in words:
+    for word, after in zip(words, [*words[1:], ""], strict=True):
         key, equals, value = word.partition("=")
+        if word.startswith("--"):
+            typed = key.lstrip("-").replace("-", "_")
+            meant = f"; write {typed}={value or after or 'VALUE'}" if typed in KEYS[kind] else ""
+            raise ConfigurationError(f"{word}: --json is the only flag of {kind}, and settings have no dashes{meant}.")
         if not equals and is_like_format(word):
             key, value = "dtype", word
         elif not equals:
