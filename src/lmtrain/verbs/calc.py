@@ -94,7 +94,7 @@ def _sorted(kind: str, words: list[str]) -> tuple[list[str], dict[str, str]]:
     """Return the shapes' words, and the settings by key; a format by itself, known or not, is a dtype."""
     places: list[str] = []
     settings: dict[str, str] = {}
-    for word, after in zip(words, [*words[1:], ""], strict=True):
+    for word, after in zip(words, (*words[1:], ""), strict=False):
         key, equals, value = word.partition("=")
         if word.startswith("--"):
             typed = key.lstrip("-").replace("-", "_")

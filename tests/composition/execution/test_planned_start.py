@@ -3,31 +3,80 @@ from pathlib import Path
 
 import pytest
 
+from lmtrain.accounting.budgets import Horizon
 from lmtrain.accounting.observed.time_accounts import Spent
 from lmtrain.composition.execution import planned_start as module
 from lmtrain.composition.execution.planned_start import planned_start
 from lmtrain.composition.planning.plan import FROM_THE_START
 from lmtrain.composition.stored_runs.identity import identity_of_settings
 from lmtrain.composition.stored_runs.job import Job
+from lmtrain.data.shards import open_dataset
+from lmtrain.data.synthetic import synthetic
 from lmtrain.errors import ConfigurationError
 from lmtrain.storage.hashed_folder import write_atomically
 from tests.configs import config_of
+
+HORIZON = Horizon(steps=20, tokens=200, flops=200, limited_by="steps")
+
+
+def saved(job: Job, step: int, **more: str) -> Path:
+    folder = job.folder / "checkpoints" / f"step_{step:08d}"
+    facts = {"step": step, "tokens": 10 * step, "identity": {**identity_of_settings(job.config), **more}}
+    write_atomically(folder, facts=facts, write=lambda aside: (aside / "state.pt").write_bytes(b"terabytes"))
+    (folder / "state.pt").unlink()
+    return folder
 
 
 def test_a_start_is_read_and_not_verified_with_the_time_of_its_own_attempts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job = Job(config=config_of(), overrides=[], name="cat", root=str(tmp_path))
+    job = Job(config=config_of(f"run.cache={tmp_path}"), overrides=[], name="cat", root=str(tmp_path))
     assert planned_start(job) is FROM_THE_START
-    facts = {"step": 9, "tokens": 90, "identity": identity_of_settings(job.config)}
-    saved = tmp_path / "cat" / "checkpoints" / "step_00000009"
-    write_atomically(saved, facts=facts, write=lambda aside: (aside / "state.pt").write_bytes(b"terabytes"))
-    (saved / "state.pt").unlink()
+    saved(job, 9)
     monkeypatch.setattr(module, "time_of_earlier_attempts", lambda _: Spent(seconds=30.0, device_seconds=60.0))
     done = planned_start(job).done
     assert (done.steps, done.spent("hours"), done.spent("usd")) == (9, 30.0, 60.0)
-    other = Job(config=config_of("optimizer=adamw"), overrides=["optimizer=adamw"], name="cat", root=str(tmp_path))
+    other = Job(
+        config=config_of("optimizer=adamw", f"run.cache={tmp_path}"),
+        overrides=["optimizer=adamw"],
+        name="cat",
+        root=str(tmp_path),
+    )
     with pytest.raises(ConfigurationError, match=r"optimizer._target_=.*there .*or go on otherwise with 'run.allow_ch"):
         planned_start(other)
-    allowed = config_of("optimizer=adamw", "run.allow_changes=[optimizer._target_]")
+    allowed = config_of("optimizer=adamw", "run.allow_changes=[optimizer._target_]", f"run.cache={tmp_path}")
     assert planned_start(replace(other, config=allowed)).done == done
+
+
+def test_other_data_is_refused_where_it_is_known_and_else_awaited(tmp_path: Path) -> None:
+    folder = synthetic(root=str(tmp_path), vocab_size=257, num_tokens=600)
+    words = ["data=shards", f"data.folder.path={folder}"]
+    job = Job(config=config_of(*words), overrides=words, name="cat", root=str(tmp_path))
+    manifest = open_dataset(folder).manifest
+    there = {"data.fingerprint": manifest.fingerprint, "tokenizer": manifest.tokenizer_fingerprint}
+    saved(job, 9, **there)
+    assert not (planned_start(job).left(HORIZON) or "").endswith("opened")
+    unknown = replace(job, config=config_of(f"run.cache={tmp_path}"))
+    assert (planned_start(unknown).left(HORIZON) or "").endswith("seen once it is opened")
+    saved(job, 10, **{**there, "data.fingerprint": "a" * 64})
+    with pytest.raises(ConfigurationError, match=r"belongs to another run: data.fingerprint=\w+, there aaaaaaaaaaaa\."):
+        planned_start(job)
+
+
+def test_nothing_is_left_of_a_run_that_the_same_callback_ended(tmp_path: Path) -> None:
+    def job(*words: str) -> Job:
+        config = config_of("callbacks=[default,early_stopping]", f"run.cache={tmp_path}", *words)
+        return Job(config=config, overrides=[*words], name="cat", root=str(tmp_path))
+
+    saved(job(), 9)
+    attempt = job().folder / "attempts" / "1"
+    attempt.mkdir(parents=True)
+    job().save(attempt / "job.json")
+    assert not planned_start(job()).is_over, "nothing ended it"
+    (job().folder / "events").mkdir()
+    (job().folder / "events" / "rank0.jsonl").write_text('{"name": "early_stopping", "start": 1.0, "step": 9}\n')
+    start = planned_start(job())
+    assert start.is_over
+    assert "where callbacks.early_stopping ended it" in (start.left(HORIZON) or "")
+    assert not planned_start(job("callbacks.early_stopping.patience=9")).is_over
+    assert not planned_start(replace(job(), config=config_of(f"run.cache={tmp_path}"))).is_over

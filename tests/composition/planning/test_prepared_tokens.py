@@ -5,6 +5,7 @@ import pytest
 from lmtrain.composition.planning.prepared_tokens import (
     awaited_facts,
     held_out_padding,
+    known_data,
     masked_documents,
     prepared_epoch_tokens,
     prepared_train_tokens,
@@ -12,6 +13,7 @@ from lmtrain.composition.planning.prepared_tokens import (
     source_epochs,
 )
 from lmtrain.data.packing import BestFit, OneDocument
+from lmtrain.data.shards import open_dataset
 from lmtrain.data.synthetic import synthetic
 from tests.configs import config_of
 from tests.data.documents import make_dataset
@@ -26,6 +28,18 @@ def prepared(folder, num_tokens):
 def test_a_folder_that_is_named_tells_its_tokens(tmp_path):
     config = config_of("data=shards", f"data.folder.path={prepared(tmp_path, 1234)}")
     assert prepared_train_tokens(config) == 1234
+
+
+def test_one_folder_that_is_named_tells_its_fingerprints(tmp_path):
+    folder = synthetic(root=str(tmp_path), vocab_size=257, num_tokens=600)
+    manifest = open_dataset(folder).manifest
+    config = config_of("data=shards", f"data.folder.path={folder}")
+    assert known_data(config) == {
+        "data.fingerprint": manifest.fingerprint,
+        "tokenizer": manifest.tokenizer_fingerprint,
+    }
+    assert known_data(config_of(f"run.cache={tmp_path}")) == {}
+    assert known_data(config_of("data=mixture", f"++data.sources.web.path={folder}")) == {}
 
 
 def test_a_mixture_has_the_tokens_of_all_its_sources(tmp_path):

@@ -12,7 +12,6 @@ from lmtrain.composition.execution.build import Run
 from lmtrain.composition.parts.adapters import planned_model
 from lmtrain.composition.run_config import RunConfig
 from lmtrain.composition.stored_runs.checkpoint_source import find_job
-from lmtrain.composition.stored_runs.identity import identity_of_settings, with_settings
 from lmtrain.composition.stored_runs.job import Job, load_job
 from lmtrain.composition.stored_runs.own_tokenizer import TOKENIZER, keeping, with_tokenizer
 from lmtrain.errors import LMTRAIN_ERRORS
@@ -45,15 +44,6 @@ def require_same_run(run: Run, job: Job, checkpoint: CheckpointFacts) -> None:
     reads_shards = not run.trainer.strategy.lightning_restore_optimizer
     _accept(run, allowed_changes(identity, job, checkpoint, reads_shards_of=name if reads_shards else None))
     require_same_left_out(checkpoint, run.context.plan.batch.left_out_before(checkpoint.step))
-
-
-def require_same_settings(job: Job, checkpoint: CheckpointFacts) -> None:
-    """Refuse a checkpoint of a run of other settings, whatever the data.
-
-    Raises:
-        ConfigurationError: A change is not allowed, or cannot be.
-    """
-    allowed_changes(with_settings(checkpoint.identity, identity_of_settings(job.config)), job, checkpoint)
 
 
 def allowed_changes(

@@ -1,38 +1,53 @@
 """The start of a planned run: the checkpoint that its training would go on from, read but not verified."""
 
 from pathlib import Path
+from typing import Any
 
 from lmtrain.accounting.budgets import Horizon, RunSoFar
 from lmtrain.composition.planning.plan import FROM_THE_START, PlannedStart
+from lmtrain.composition.planning.prepared_tokens import known_data
 from lmtrain.composition.stored_runs.identity import identity_of_settings, with_settings
 from lmtrain.composition.stored_runs.job import Job
+from lmtrain.composition.stored_runs.own_tokenizer import TOKENIZER, with_tokenizer
 from lmtrain.composition.stored_runs.resume import find_checkpoint
-from lmtrain.composition.stored_runs.spent_budget import nothing_left, time_of_earlier_attempts
+from lmtrain.composition.stored_runs.spent_budget import ended_early, nothing_left, time_of_earlier_attempts
+from lmtrain.training.checkpointing.checkpoints import CheckpointFacts
 
 
 def planned_start(job: Job) -> PlannedStart:
     """Return the start of a job, as its training finds it.
 
     Raises:
-        ConfigurationError: `resume` asks for a checkpoint that is not there, or of other settings.
+        ConfigurationError: `resume` asks for a checkpoint that is not there, or of other settings or other data.
     """
     checkpoint = find_checkpoint(job, verifies=False)
     if checkpoint is None:
         return FROM_THE_START
-    there = checkpoint.identity
-    if with_settings(there, identity_of_settings(job.config)) != there:
-        from lmtrain.composition.execution.changed_resume import require_same_settings  # where they differ
-
-        require_same_settings(job, checkpoint)
+    data = known_data(job.config)
+    _require_same(job, checkpoint, data)
     earlier, num_ranks = time_of_earlier_attempts(job), job.config.num_ranks
     done = RunSoFar(steps=checkpoint.step, seconds=earlier.seconds, device_seconds=earlier.device_seconds / num_ranks)
+    goes_on = f"goes on from {_near(checkpoint.path)}: FLOPs, time and money are those of the steps ahead"
+    if not data:
+        goes_on += "; its data is to be the checkpoint's, which is seen once it is opened"
+    ended = ended_early(job, checkpoint)
 
     def left(horizon: Horizon) -> str:
         spent = done.spent(horizon.time_limit)
-        line = nothing_left(horizon, checkpoint, folder=job.folder, spent_seconds=spent)
-        return line or f"goes on from {_near(checkpoint.path)}: FLOPs, time and money are those of the steps ahead"
+        return ended or nothing_left(horizon, checkpoint, folder=job.folder, spent_seconds=spent) or goes_on
 
-    return PlannedStart(done=done, left=left)
+    return PlannedStart(done=done, is_over=ended is not None, left=left)
+
+
+def _require_same(job: Job, checkpoint: CheckpointFacts, data: dict[str, Any]) -> None:
+    """Refuse a checkpoint of a run of other settings, or of other data where it is known."""
+    if TOKENIZER in data:
+        checkpoint = with_tokenizer(checkpoint, otherwise=data[TOKENIZER])
+    here = with_settings(checkpoint.identity, {**identity_of_settings(job.config), **data})
+    if here != checkpoint.identity:
+        from lmtrain.composition.execution.changed_resume import allowed_changes  # where they differ
+
+        allowed_changes(here, job, checkpoint)
 
 
 def _near(path: Path) -> Path:

@@ -53,9 +53,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedStart:
-    """A run so far, and the line on the rest of a horizon after it; a spent one is refused."""
+    """A run so far, and the line on the rest of a horizon after it; a spent one is refused.
+
+    `is_over` where the run trains none of it.
+    """
 
     done: RunSoFar = NOT_BEGUN
+    is_over: bool = False
     left: Callable[[Horizon], str | None] = lambda _: None
 
 
@@ -122,6 +126,8 @@ def planned_runs(
         setting = planned_setting(config)
         facts = model_facts(config, setting)
         planned = plan_on_paper(config, setting, facts, done=start.done)
+        if start.is_over:
+            planned = replace(planned, horizon=planned.horizon.ending_at(start.done.steps))
         _require_ramps(config, planned)
         planned = replace(planned, scaling=config.scaling or offered(composed, choices.overrides))
         planned = with_time_of_evaluation(_with_data(planned, config))

@@ -43,6 +43,17 @@ def is_prepared(config: RunConfig) -> bool:
     return prepared_train_tokens(config) is not None
 
 
+def known_data(config: RunConfig) -> dict[str, Any]:
+    """Return the fingerprints of the config's data and tokenizer by their names in an identity, where they are known.
+
+    They are those of one folder: a mixture is known to its run alone.
+    """
+    folder = None if config.data.get("sources") else _folder_of(config)
+    manifest: dict[str, Any] = {} if folder is None else read_json(Path(folder) / MANIFEST)
+    names = {"data.fingerprint": "fingerprint", "tokenizer": "tokenizer_fingerprint"}
+    return {name: manifest[key] for name, key in names.items()} if {*names.values()} <= manifest.keys() else {}
+
+
 def awaited_facts(config: RunConfig) -> str | None:
     """Return the words for a plan's gaps before a run has opened its data; None of known data, or of no folder."""
     if not (config.data.get("sources") or config.data.node("folder")) or is_prepared(config):

@@ -1,16 +1,21 @@
-"""The time of a run before its next start, and the rest of its budget after a checkpoint."""
+"""The time of a run before its next start, and its end at a checkpoint: of its budget, or by early stopping."""
 
 from pathlib import Path
 from typing import Any
 
 from lmtrain.accounting.budgets import Horizon
 from lmtrain.accounting.observed.time_accounts import Spent, spent
+from lmtrain.accounting.options.parts import CallbackFacts
 from lmtrain.accounting.quantities import format_quantity
+from lmtrain.composition.nodes.facts import facts_of
+from lmtrain.composition.stored_runs.checkpoint_source import find_job
 from lmtrain.composition.stored_runs.job import Job
 from lmtrain.composition.stored_runs.resume import is_own
 from lmtrain.errors import ConfigurationError
+from lmtrain.report.event_rows import last_step_of
 from lmtrain.report.run_attempts import read_attempts
 from lmtrain.tracking.atomic_files import read_json
+from lmtrain.tracking.timekeeping.events import EARLY_STOPPING
 from lmtrain.training.checkpointing.checkpoints import CheckpointFacts
 
 
@@ -37,6 +42,19 @@ def nothing_left(horizon: Horizon, checkpoint: CheckpointFacts, *, folder: Path,
         msg = f"{key} ends the run at step {horizon.steps}, which is already spent: {where}; {fix}."
         raise ConfigurationError(msg)
     return f"Nothing left to do: {where}, the end of its budget. To go on, {fix}."
+
+
+def ended_early(job: Job, checkpoint: CheckpointFacts) -> str | None:
+    """Return the line on a run that its validations ended, where the same callback judges them; None otherwise."""
+    if not is_own(checkpoint, job.folder) or last_step_of(job.folder, EARLY_STOPPING) != checkpoint.step:
+        return None
+    before = find_job(job.folder, key="run.name").config.get("callbacks") or {}
+    for name, node in job.config.callbacks.items():
+        facts = facts_of(node.values, CallbackFacts, allowed=job.config.allowed, key=node.key)
+        if facts is not None and facts.judges and before.get(name) == node.values:
+            where = f"{job.folder} is at step {checkpoint.step}, where {node.key} ended it"
+            return f"Nothing left to do: {where}. To go on, {node.key}=null or more {node.key}.patience."
+    return None
 
 
 def _ended_by_time(horizon: Horizon, checkpoint: CheckpointFacts, folder: Path) -> bool:

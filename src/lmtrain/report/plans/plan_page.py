@@ -48,7 +48,7 @@ def page(plan: Plan, advice: Advice, *, title: str) -> RenderableType:
         (_scaling_heading(plan), plan.scaling.rows() if plan.scaling else []),
         (
             "The whole run's FLOPs otherwise" if plan.done.steps else "The same FLOPs otherwise",
-            _otherwise(plan) if plan.is_from_scratch and plan.knows_its_end else [],
+            _otherwise(plan) if plan.is_from_scratch and plan.knows_its_end and plan.ahead.steps else [],
         ),
     ]
     parts: list[RenderableType] = [title_line(title)]
@@ -112,7 +112,9 @@ def _whole_run(plan: Plan) -> str:
     if not plan.knows_its_end:
         return f"not known: budget.{run.limited_by} ends it, and no speed is known"
     ends = format_count(run.steps, "step")
-    if plan.done.steps:
+    if plan.done.steps and not plan.ahead.steps:
+        whole = f"none ahead, after {format_count(plan.done.steps, 'step')}"
+    elif plan.done.steps:
         ahead = f"{format_quantity(plan.ahead.tokens)} in {format_count(plan.ahead.steps, 'step')} ahead"
         whole = f"{ahead}, after {plan.done.steps:,} done; {ends} in all, as budget.{run.limited_by} says"
     else:
