@@ -176,10 +176,13 @@ def test_compilation_in_a_validation_is_compilation(make_run, let_pass):
     model.compile(backend=compiles_slowly)  # without gradients in the validation, with them in the first step
     run = make_run(steps=4, is_compiled=True)
     watched = (Validation(every_steps=2, context=run.context), Throughput(every_steps=1, context=run.context))
+    told = []
+    watched += tuple(AtStep(n, lambda _: told.append(run.context.events.last_pauses["validation"])) for n in (1, 3))
     before, *_, last = map(seconds_of, train(run, *watched, module=run.module(model)))
     assert before["compile"] + before["preempted"] > 95
     assert last["compile"] + last["preempted"] > 190
     assert last["evaluation"] < 50
+    assert told == [pytest.approx(0, abs=50)] * 2, "a validation to come compiles nothing"
     assert not callback_handler.start_callbacks
     assert not callback_handler.end_callbacks
 

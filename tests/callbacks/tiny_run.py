@@ -173,6 +173,8 @@ def make_context(
         num_active_parameters=shape.num_active_parameters,
         flops_per_token=flops.palm,
     )
+    events = EventLog(folder, rank=rank)
+    events.compiles_first = bool(plan.get("is_compiled"))
     whole = Plan(shape=shape, batch=plan_batches(batch, num_ranks=num_ranks), horizon=budget, flops_per_token=flops)
     return RunContext(
         folder=folder,
@@ -180,7 +182,7 @@ def make_context(
         dataset=open_dataset(dataset_folder),
         tokenizer=ByteLevelTokenizer(),
         identity={"seed": 1},
-        events=EventLog(folder, rank=rank),
+        events=events,
         log=RunLog(folder) if rank == 0 else None,
         rank=rank,
     )

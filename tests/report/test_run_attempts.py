@@ -23,10 +23,10 @@ def test_a_pause_under_way_has_its_kind_of_time_also_where_a_kill_ended_it(tmp_p
     log.compiles_first = True
     log.mark_attempt(1, num_devices=1)
     kinds = []
-    for name in ("validation", "checkpoint", "checkpoint"):
+    for name in ("checkpoint", "validation", "validation"):
         with log.pause(name):
             (attempt,) = read_attempts(tmp_path)
             kinds.append(attempt.pause and attempt.pause[0])
         log.flush()
         assert read_attempts(tmp_path)[0].pause is None
-    assert kinds == ["compile", "checkpoint", "checkpoint"]
+    assert kinds == ["checkpoint", "compile", "evaluation"]

@@ -3,6 +3,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from lmtrain.accounting.training_plan.evaluation_plan import EvaluationPlan
 from lmtrain.tracking.run_log import RunLog, read_points
 from lmtrain.training.context import RunContext
 
@@ -34,11 +35,18 @@ def test_a_point_of_an_earlier_moment_keeps_it():
 
 
 def test_pauses_to_come_are_expected_before_the_first_and_as_long_as_the_newest_after_it():
-    plan = SimpleNamespace(evaluation=None, checkpoints=SimpleNamespace(write_seconds=8.0))
-    events = SimpleNamespace(last_pauses={"validation": 3.0})
+    horizon = SimpleNamespace(is_of_time=False, steps=10, seconds=None, most_steps=None)
+    evaluation = EvaluationPlan(num_passes=3, tokens_per_pass=600)
+    plan = SimpleNamespace(
+        batch=SimpleNamespace(tokens_per_step=100), horizon=horizon, evaluation=evaluation,
+        checkpoints=SimpleNamespace(write_seconds=8.0),
+    )  # fmt: skip
+    events = SimpleNamespace(last_pauses={})
     context = RunContext(folder=Path("runs/a"), **FACTS | {"plan": plan, "events": events})
-    assert context.pauses_to_come(1) == 3 + 8
+    assert context.pauses_to_come(1, step_seconds=2.0) == pytest.approx(2 * 600 / 3 * 2.0 / 100 + 8), "as planned"
+    events.last_pauses["validation"] = 3.0
+    assert context.pauses_to_come(1, step_seconds=2.0) == 2 * 3 + 8
     context.expected_pauses["text_samples"] = 2.0
-    assert context.pauses_to_come(1) == 3 + 2 + 8
+    assert context.pauses_to_come(1, step_seconds=2.0) == 2 * 3 + 2 + 8
     events.last_pauses |= {"checkpoint": 1.0, "text_samples": 0.5}
-    assert context.pauses_to_come(1) == 3 + 0.5 + 1
+    assert context.pauses_to_come(1, step_seconds=2.0) == 2 * 3 + 0.5 + 1

@@ -1,13 +1,11 @@
 """Write down a run's time by kind as it goes: a killed run leaves its account too."""
 
-import contextlib
 import math
 from typing import Any
 
 import lightning.pytorch as pl
 from typing_extensions import override
 
-from lmtrain.tracking.timekeeping.compile_time import compile_time_apart
 from lmtrain.tracking.timekeeping.events import ACCOUNTS
 from lmtrain.training.context import RunContext
 from lmtrain.training.loop.step_interval import StepInterval
@@ -32,15 +30,11 @@ class Ledger(pl.Callback):
         self._interval = StepInterval(every_steps, last_step=context.last_step, key="callbacks.ledger.every_steps")
         self._second_step = 0  # of this process
         self._compiled_before = 0.0  # the first step, in evaluations: seconds
-        self._compile_time_apart = contextlib.ExitStack()
         self._counted: tuple[int, int] | None = None  # a step, and the tokens with loss until it
 
     @override
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         self._context.events.mark(ACCOUNTS)
-        self._context.events.compiles_first = bool(self._context.plan.is_compiled)
-        if self._context.plan.is_compiled:
-            self._compile_time_apart.enter_context(compile_time_apart(self._stopwatch))
         self._context.events.flush()  # of a run killed in its first validation, too, the time is known
 
     @override
@@ -85,12 +79,10 @@ class Ledger(pl.Callback):
         if trainer.global_step == self._second_step - 1 and not self._context.plan.is_compiled:
             self._part_first_step(math.inf)
         self._write(trainer.global_step, is_last=True)
-        self._compile_time_apart.close()
 
     @override
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
         self._write(trainer.global_step, is_last=True)
-        self._compile_time_apart.close()
 
     def _part_first_step(self, most: float) -> None:
         """Count at most so many seconds of the first step as training, the rest as compilation or else as set-up."""

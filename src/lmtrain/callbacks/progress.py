@@ -192,7 +192,8 @@ class Progress(pl.Callback):
         steps = self._context.last_step.steps - step
         if self._pace is None or not self._context.last_step.is_known:
             return None
-        return self._pace * steps + self._context.pauses_to_come(step) if steps > 0 else 0.0
+        pauses = self._context.pauses_to_come(step, step_seconds=self._pace)
+        return self._pace * steps + pauses if steps > 0 else 0.0
 
     def _snapshot(self) -> Snapshot:
         """Collect the newest numbers from the run's log."""

@@ -171,12 +171,13 @@ class Throughput(pl.Callback):
 
     def _passes(self, step: int) -> Passes | None:
         """Return the passes over held-out text of this attempt, and those left: one of this very step is to come."""
-        evaluation, num_steps = self._context.plan.evaluation, self._context.last_step.steps
-        if evaluation is None:
+        plan, num_steps = self._context.plan, self._context.last_step.steps
+        if (evaluation := plan.evaluation) is None:
             return None
         done = evaluation.passes_by(step - 1, num_steps=num_steps)
         earlier = evaluation.passes_by(self._began_at_step, num_steps=num_steps) if self._began_at_step else 0
-        return Passes(done=max(0, done - earlier), left=evaluation.num_passes - done)
+        each = evaluation.pass_seconds(step_seconds=1.0, tokens_per_step=plan.batch.tokens_per_step)
+        return Passes(done=max(0, done - earlier), left=evaluation.num_passes - done, steps_each=each)
 
     def _training_seconds(self) -> float:
         return time.monotonic() - self._context.events.paused_seconds

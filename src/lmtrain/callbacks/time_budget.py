@@ -21,8 +21,8 @@ STEPS_BEFORE_THE_END: Final = 2  # from so many intervals before the end on, ran
 class TimeBudget(pl.Callback):
     """Move the run's last step to the end of the budget of time, all attempts counted.
 
-    There is time in it for the validations, a sample and a save, each as long as the newest. The learning-rate
-    schedule follows. One rank looks after each step; several follow the first one's clock every
+    There is time in it for the validations, a sample and a save, each as long as the newest without its compilation.
+    The learning-rate schedule follows. One rank looks after each step; several follow the first one's clock every
     `every_steps` steps, and at each step near the end. Without a budget of time it does nothing. It belongs first in
     the list: the others must know of the last step in time.
     """
@@ -66,7 +66,8 @@ class TimeBudget(pl.Callback):
     def _estimate(self, step: int, now: float) -> int:
         first_step, began = self._mark or (step - 1, now)
         seconds_per_step = max((now - began) / (step - first_step), 1e-9)
-        spent, pauses = self._context.spent_seconds(), self._context.pauses_to_come(step)
+        spent = self._context.spent_seconds()
+        pauses = self._context.pauses_to_come(step, step_seconds=seconds_per_step)
         self._tell_of_too_little(step, spent, pauses)
         spent_seconds = spent + pauses
         return self._last_step.reestimate(step=step, spent_seconds=spent_seconds, seconds_per_step=seconds_per_step)

@@ -66,16 +66,20 @@ class RunContext:
         """Return how much of a budget of time the run has spent, in this attempt and all before it."""
         return self.earlier_seconds_of_budget + self.events.stopwatch.elapsed_seconds
 
-    def pauses_to_come(self, step: int) -> float:
+    def pauses_to_come(self, step: int, *, step_seconds: float) -> float:
         """Return the seconds of the validations after a step, of a sample and a save, each as long as the newest.
 
-        Before the first sample and save they are expected to take as long as a part of a sample took, and as planned.
+        Compilation does not come again. Before the first of this attempt, a sample is expected to take as long as a
+        part of one took, a save as planned, and a validation as planned at the speed of training, `step_seconds`.
         """
         saves, evaluation = self.plan.checkpoints, self.plan.evaluation
-        planned = {"checkpoint": 0.0 if saves is None else saves.write_seconds}
+        planned = {"checkpoint": 0.0 if saves is None else saves.write_seconds, "validation": 0.0}
+        if evaluation is not None:
+            tokens = self.plan.batch.tokens_per_step
+            planned["validation"] = evaluation.pass_seconds(step_seconds=step_seconds, tokens_per_step=tokens)
         pauses = planned | self.expected_pauses | self.events.last_pauses
         passes = evaluation.passes_left(step, num_steps=self.last_step.steps) if evaluation else 1
-        return passes * pauses.get("validation", 0.0) + pauses.get("text_samples", 0.0) + pauses["checkpoint"]
+        return passes * pauses["validation"] + pauses.get("text_samples", 0.0) + pauses["checkpoint"]
 
     def spent_device_seconds(self, num_devices: int) -> float:
         """Return the same for all devices together: `num_devices` of this attempt, those of each before."""

@@ -133,3 +133,11 @@ def test_the_rest_goes_on_at_the_pace_so_far_without_what_comes_once():
     without = seconds_left({**spent, "evaluation": 0.0}, steps_done=10, steps_left=30)
     assert (apart, without) == (pytest.approx((without or 0.0) + 12.0), without)
     assert balance([FIRST]).seconds_left(steps_done=20, steps_left=20) == pytest.approx(47.0)
+    unknown = seconds_left({**spent, "evaluation": 0.0}, steps_done=10, steps_left=30,
+                           passes=Passes(done=0, left=3, steps_each=4.0))  # fmt: skip
+    assert unknown == pytest.approx(60.0 + 3 * 4 * 2.0), "as planned, before the first one"
+    shared = {kind: 1.1 * seconds for kind, seconds in spent.items()}
+    crowded = {**spent, "preempted": sum(shared.values()) - sum(spent.values())}  # other work has taken a tenth of all
+    assert seconds_left(crowded, steps_done=10, steps_left=30) == pytest.approx(1.1 * 75.0)
+    again = seconds_left(crowded, steps_done=10, steps_left=30, passes=passes)
+    assert again == pytest.approx(1.1 * (60.0 + 7.5))

@@ -24,6 +24,8 @@ def test_a_run_is_built_without_allocating_its_model(tiny_job: MakeJob) -> None:
     assert isinstance(run.callbacks["checkpoint"], Checkpoint)
     assert set(run.callbacks.values()) <= set(run.trainer.callbacks)
     assert run.context.folder.name == "cat"
+    compiled = build_run(tiny_job("compile=model"), rank=0, log=None)
+    assert [each.context.events.compiles_first for each in (run, compiled)] == [False, True]
 
 
 def test_a_plan_counts_what_the_config_says(tiny_job: MakeJob) -> None:

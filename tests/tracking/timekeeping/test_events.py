@@ -107,6 +107,20 @@ def test_waiting_for_a_processor_is_taken_from_set_up_and_from_evaluation(tmp_pa
     assert sum(seconds.values()) == pytest.approx(18.0, abs=0.1)
 
 
+def test_a_pause_is_a_measure_of_those_to_come_without_compilation_slowed_by_other_work_too(tmp_path, monkeypatch):
+    real, passed = time.monotonic, [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: real() + passed[0])
+    log = EventLog(tmp_path, rank=0, threads=tmp_path / "threads")
+    waited(tmp_path / "threads", 0.0)
+    with log.pause("validation"):
+        passed[0] += 2.0
+        with log.stopwatch.spending("compile"):
+            passed[0] += 30.0
+        waited(tmp_path / "threads", 16.0)
+    assert log.last_pauses["validation"] == pytest.approx(2.0, abs=0.5)
+    assert log.paused_seconds == pytest.approx(32.0, abs=0.5)
+
+
 def test_waiting_before_the_log_is_not_booked_where_its_beginning_is_not_known(tmp_path):
     threads = tmp_path / "threads"
     waited(threads, 2.0)

@@ -12,10 +12,11 @@ COMPUTE: Final = "compute"
 STEP_KINDS: Final = (COMPUTE, "data_wait", "communication", "host_overhead")
 WORK_KINDS: Final = (*STEP_KINDS, "generation")  # with the answers that a step learns from
 EVALUATION: Final = "evaluation"
+PREEMPTED: Final = "preempted"
 ONCE: Final = ("setup", "compile", LOST)  # paid once, not again by the rest of a run
 
 # The key is one that scripts read; to people, "preempted" is a job evicted by its scheduler.
-WORDS: Final = {"preempted": "CPU taken by others"}
+WORDS: Final = {PREEMPTED: "CPU taken by others"}
 
 # Advice for each kind of time beside computing, given where it is the largest.
 LEVERS: Final[dict[str, str]] = {
@@ -28,7 +29,7 @@ LEVERS: Final[dict[str, str]] = {
     "checkpoint": "raise callbacks.checkpoint.every_seconds",
     "evaluation": "lower callbacks.validation.num_passes, or set callbacks.validation.max_tokens",
     "logging": "raise run.log_every_steps",
-    "preempted": "end the other work on these processors, or lower trainer.cpu_threads",
+    PREEMPTED: "end the other work on these processors, or lower trainer.cpu_threads",
     LOST: "lower callbacks.checkpoint.every_seconds: what follows the last checkpoint is done again",
 }
 
@@ -40,10 +41,18 @@ def kind_words(kind: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Passes:
-    """Passes over held-out text: so many are done in some time, so many are left in the run."""
+    """Passes over held-out text: so many are done in some time, so many are left in the run.
+
+    Before the first one, each is expected to take as long as `steps_each` steps.
+    """
 
     done: int
     left: int
+    steps_each: float = 0.0
+
+    def seconds_left(self, evaluation_seconds: float, *, step_seconds: float) -> float:
+        """Return how long the rest takes, after so many seconds of those done, at this time of a step."""
+        return self.left * (evaluation_seconds / self.done if self.done else self.steps_each * step_seconds)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,14 +154,19 @@ def seconds_left(
 ) -> float | None:
     """Return the seconds of more steps at the pace of those done, with all the parts of steps; None: none done.
 
-    Evaluation goes by its `passes`, where they are known: one comes before the first step. A budget of time has
+    Evaluation goes by its `passes`, where they are known: one comes before the first step. Time of other processes is
+    taken from all kinds alike, as it is booked: set-up's and compilation's does not come again. A budget of time has
     `at_most` so many seconds left, maybe less than none.
     """
     if steps_done < 1:
         return None
-    apart = ONCE if passes is None else (*ONCE, EVALUATION)
-    paced = sum(seconds for kind, seconds in spent.items() if kind not in apart) / steps_done * max(0, steps_left)
-    left = paced if passes is None else paced + spent.get(EVALUATION, 0.0) / max(1, passes.done) * passes.left
+    apart = (*ONCE, PREEMPTED) if passes is None else (*ONCE, PREEMPTED, EVALUATION)
+    left = sum(seconds for kind, seconds in spent.items() if kind not in apart) / steps_done * max(0, steps_left)
+    if passes is not None:
+        step_seconds = sum(spent.get(kind, 0.0) for kind in STEP_KINDS) / steps_done
+        left += passes.seconds_left(spent.get(EVALUATION, 0.0), step_seconds=step_seconds)
+    own = sum(seconds for kind, seconds in spent.items() if kind != PREEMPTED)
+    left *= 1 + spent.get(PREEMPTED, 0.0) / own if own else 1.0
     return left if at_most is None else min(left, max(0.0, at_most))
 
 

@@ -26,7 +26,11 @@ class EvaluationPlan:
 
     def seconds(self, *, step_seconds: float, tokens_per_step: int) -> float:
         """Return how long they take at the speed of training."""
-        return self.num_passes * self.tokens_per_pass * FORWARD_SHARE * step_seconds / tokens_per_step
+        return self.num_passes * self.pass_seconds(step_seconds=step_seconds, tokens_per_step=tokens_per_step)
+
+    def pass_seconds(self, *, step_seconds: float, tokens_per_step: int) -> float:
+        """Return how long one takes at the speed of training."""
+        return self.tokens_per_pass * FORWARD_SHARE * step_seconds / tokens_per_step
 
 
 def evaluation_plan(

@@ -100,6 +100,7 @@ def build_run(
         earlier_device_seconds=earlier.device_seconds,
         pause_after=job.pause_after,
     )
+    events.compiles_first = bool(context.plan.is_compiled)
     datamodule.total_steps = context.plan.horizon.steps
     print_lines(datamodule, context.plan, config, model, rank=rank)
     fitted.tell(events, rank=rank)

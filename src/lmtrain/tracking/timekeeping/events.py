@@ -13,6 +13,7 @@ from typing import Final
 from lmtrain.errors import EnvironmentProblem
 from lmtrain.tracking.line_file import LineFile
 from lmtrain.tracking.timekeeping.clock import unix_seconds
+from lmtrain.tracking.timekeeping.compile_time import compile_time_apart
 from lmtrain.tracking.timekeeping.preemption import THREADS, Preemption
 from lmtrain.tracking.timekeeping.stopwatch import Kind, Stopwatch
 
@@ -21,12 +22,13 @@ ACCOUNTS: Final = "accounts"  # the mark of their process
 EARLY_STOPPING: Final = "early_stopping"  # the mark of an end by callbacks.early_stopping
 STOPPING_AT_THE_END: Final = "early_stopping_at_the_end"  # its mark where the budget ends there too
 TRACED: Final = "traced_step"  # the mark of a step with its seconds of own work and of waiting for other ranks
+VALIDATION: Final = "validation"  # the pause with a graph of its own, without gradients
 PAUSE: Final = "pause"  # the mark of a pause's beginning; its span follows at its end
 
 # The ledger's kind of a pause's time.
 PAUSES: Final[dict[str, Kind]] = {
     "first_step": "compile",
-    "validation": "evaluation",
+    VALIDATION: "evaluation",
     "text_samples": "evaluation",
     "generation": "generation",
     "checkpoint": "checkpoint",
@@ -38,11 +40,11 @@ class EventLog:
     """Append a rank's spans and marks; they reach the file about once a second and on close.
 
     `paused_for` names the cause of training's present wait (None: nothing) and `paused_at` says since when, on
-    time.monotonic's clock; `paused_seconds` sums all such waits, `last_pauses` has the newest of each name. The first
-    one compiles where `compiles_first` says so. While torch's profiler records steps `is_profiled` says so: it takes
-    one trace at a time. `stopwatch` has every second of the process since `began` (on the same clock; None is now), and
-    `preemption`, where set, books the time lost to other processes by the kernel's counts of `threads`, which were
-    `waited_before` at that moment.
+    time.monotonic's clock; `paused_seconds` sums all such waits. `last_pauses` has the newest of each name without its
+    compilation, as a measure of those to come: the first validation compiles where `compiles_first` says so. While
+    torch's profiler records steps `is_profiled` says so: it takes one trace at a time. `stopwatch` has every second of
+    the process since `began` (on the same clock; None is now), and `preemption`, where set, books the time lost to
+    other processes by the kernel's counts of `threads`, which were `waited_before` at that moment.
     """
 
     def __init__(
@@ -82,20 +84,24 @@ class EventLog:
         outer, began = self.paused_for, time.monotonic()
         self.paused_for = name
         self._book_preemption()
+        compiled_before, kind = self.stopwatch.seconds()["compile"], PAUSES.get(name, "host_overhead")
         if outer is None:
             self.paused_at = began
-            compiles = self.compiles_first and not self.last_pauses
-            self.mark(PAUSE, pause=name, kind="compile" if compiles else PAUSES.get(name, "host_overhead"))
+            compiles = self.compiles_first and name == VALIDATION and name not in self.last_pauses
+            self.mark(PAUSE, pause=name, kind="compile" if compiles else kind)
             self.flush()  # a long one may be a killed process's last sign of life, or under way while others read
+        apart = compile_time_apart(self.stopwatch) if self.compiles_first else contextlib.nullcontext()
         try:
-            with self.stopwatch.spending(PAUSES.get(name, "host_overhead")), self.span(name, **fields):
+            with apart, self.stopwatch.spending(kind), self.span(name, **fields):
                 yield
         finally:
+            seconds = time.monotonic() - began
+            compiled = self.stopwatch.seconds()["compile"] - compiled_before  # a booking would take a part of it
             self._book_preemption()
             self.paused_for = outer
-            self.last_pauses[name] = time.monotonic() - began
+            self.last_pauses[name] = max(0.0, seconds - compiled)
             if outer is None:
-                self.paused_seconds += self.last_pauses[name]
+                self.paused_seconds += seconds
 
     def _book_preemption(self) -> None:
         if self.preemption is not None:
