@@ -20,8 +20,7 @@ def test_all_steps_of_a_run_from_its_start_are_its_own(tmp_path):
 
 def test_a_pause_under_way_has_its_kind_of_time_also_where_a_kill_ended_it(tmp_path):
     log = EventLog(tmp_path, 0)
-    log.compiles_first = True
-    log.mark_attempt(1, num_devices=1)
+    log.mark_attempt(1, num_devices=1, compiles_first=True)
     kinds = []
     for name in ("checkpoint", "validation", "validation"):
         with log.pause(name):

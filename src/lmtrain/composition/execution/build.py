@@ -85,7 +85,6 @@ def build_run(
     fitted = fit_attention(config, compute_dtype=precision.compute_dtype)
     model = build_model(config.model, tokenizer=tokenizer, batch=batch, attention=attention_for(config, fitted.kernel))
     events = EventLog(job.folder, rank, began=job.began, waited_before=job.waited)
-    events.mark_attempt(job.attempt, num_devices=config.num_ranks)
     context = RunContext(
         folder=job.folder,
         plan=plan_of_run(config, batch=batch, datamodule=datamodule, precision=precision),
@@ -100,7 +99,7 @@ def build_run(
         earlier_device_seconds=earlier.device_seconds,
         pause_after=job.pause_after,
     )
-    events.compiles_first = bool(context.plan.is_compiled)
+    events.mark_attempt(job.attempt, num_devices=config.num_ranks, compiles_first=bool(context.plan.is_compiled))
     datamodule.total_steps = context.plan.horizon.steps
     print_lines(datamodule, context.plan, config, model, rank=rank)
     fitted.tell(events, rank=rank)

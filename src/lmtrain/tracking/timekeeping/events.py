@@ -115,8 +115,9 @@ class EventLog:
         """Record a moment."""
         self._write({"name": name, "start": round(unix_seconds(), 6), **fields})
 
-    def mark_attempt(self, number: int, *, num_devices: int) -> None:
+    def mark_attempt(self, number: int, *, num_devices: int, compiles_first: bool = False) -> None:
         """Record the beginning of an attempt, with the number of its devices for its price."""
+        self.compiles_first = compiles_first
         self.mark("attempt", attempt=number, started_at=self.stopwatch.started_at, num_devices=num_devices)
 
     def flush(self) -> None:
