@@ -14,6 +14,7 @@ from tests.simulate.real_step import simulated, train
 
 CASES = {4: ["fsdp", "tensor", "hsdp+recomputes", "fsdp_tensor", "context"]}
 MEMORY = 0.05  # of the real ranks' peak
+SMALL = 2000  # bytes: tokens, and sums for the log
 
 
 @pytest.fixture(scope="module", params=CASES)
@@ -37,3 +38,6 @@ def test_messages_and_memory_are_those_of_real_ranks(found: tuple[int, list[dict
         assert sent == Counter(tuple(each) for each in truth["sent"]), case
         peaks = [sum(peak.values()) for part in [*step.micro_steps, step.end] for peak in part.peaks.values()]
         assert max(peaks) == pytest.approx(truth["peak"], rel=MEMORY), case
+        at_step = step.end.peaks["step"]
+        assert at_step["activations"] < SMALL, case
+        assert at_step["gathered weights"] == 0, case

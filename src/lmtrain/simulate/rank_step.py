@@ -100,6 +100,7 @@ class _Steps:
         tokens = torch.zeros(shape, dtype=torch.int64)
         with self._recorder:
             self._step(tokens)
+            self._recorder.memory.find_emptied()
             self._recorder.hold(_local(_state(self._optimizer)), "optimizer")
             return self._step(tokens)
 
