@@ -41,7 +41,9 @@ def measure_depths(
             parameters=parameters,
             activations=_line(one.with_further(depth - depths[0]), two.with_further(depth - depths[0])),
             workspace=_line(one.workspace, two.workspace),
-            workspace_of_many=_line(*many, first=MANY),
+            workspace_of_many=_line(*(each.most for each in many), first=MANY),
+            block_workspace=_line(one.block_workspace, two.block_workspace),
+            block_workspace_of_many=_line(*(each.blocks for each in many), first=MANY),
         )
         for depth, (shape, parts, parameters) in zip(depths, counts, strict=True)
     ]

@@ -26,16 +26,26 @@ MANY_BLOCKS: Final = 8
 
 
 @dataclass(frozen=True, kw_only=True)
+class Workspace:
+    """Bytes beside activations: the most in a step, and in the blocks' backward passes alone."""
+
+    most: int
+    blocks: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class StepMemory:
     """Bytes of one micro-batch: kept by the forward pass for the backward pass, and for a while besides.
 
-    `workspace` is the higher need of the loss (logits and their gradients) and of the blocks' backward passes, both run
-    eagerly: an upper bound where they are compiled. Blocks with partial recomputation count as the compiler runs them.
-    `per_block` are the activations of each block beyond MANY_BLOCKS, None of a model without.
+    `workspace` is the higher need of the loss (logits and their gradients) and of the blocks' backward passes
+    (`block_workspace`), both run eagerly: an upper bound where they are compiled. Blocks with partial recomputation
+    count as the compiler runs them. `per_block` are the activations of each block beyond MANY_BLOCKS, None of a model
+    without.
     """
 
     activations: int
     workspace: int
+    block_workspace: int
     per_block: float | None = None
 
     def with_further(self, num_blocks: int) -> int:
@@ -80,13 +90,11 @@ def simulate_step(step: SimulatedStep, *, micro_batch_sequences: int, context_to
         del model.blocks[MANY_BLOCKS:]
         model = step.recompute(model)
         eager = _eager_peaks(step, model, shape)
-        if not step.is_compiled:
-            return _of_depth(eager, num_blocks, workspace=max(eager.loss, eager.blocks) - eager.activations)
-        compiled = _compiled(step, model, shape)
-    return _of_depth(compiled, num_blocks, workspace=_workspace(step, eager, compiled))
+        compiled = _compiled(step, model, shape) if step.is_compiled else None
+    return _of_depth(compiled or eager, num_blocks, workspace=_workspace(step, eager, compiled))
 
 
-def simulate_workspace(step: SimulatedStep, *, micro_batch_sequences: int, context_tokens: int) -> int:
+def simulate_workspace(step: SimulatedStep, *, micro_batch_sequences: int, context_tokens: int) -> Workspace:
     """Return the workspace alone, the same for any number of blocks."""
     with fake_tensors():
         model = _built(step)
@@ -111,13 +119,15 @@ def _built(step: SimulatedStep) -> LanguageModel:
     return model
 
 
-def _of_depth(run: "_Peaks | CompiledBlocks", num_blocks: int, *, workspace: int) -> StepMemory:
+def _of_depth(run: "_Peaks | CompiledBlocks", num_blocks: int, *, workspace: Workspace) -> StepMemory:
     """Return the memory of a model of `num_blocks`, from the bytes left by each block in the run."""
     if num_blocks <= MANY_BLOCKS:  # all were run
-        return StepMemory(activations=run.activations, workspace=workspace)
+        return StepMemory(activations=run.activations, workspace=workspace.most, block_workspace=workspace.blocks)
     per_block = (run.steps[MANY_BLOCKS] - run.steps[FEW_BLOCKS]) / (MANY_BLOCKS - FEW_BLOCKS)
     activations = round(run.activations + per_block * (num_blocks - MANY_BLOCKS))
-    return StepMemory(activations=activations, workspace=workspace, per_block=per_block)
+    return StepMemory(
+        activations=activations, workspace=workspace.most, block_workspace=workspace.blocks, per_block=per_block
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,12 +143,12 @@ class _Peaks:
     steps: Sequence[int]
 
 
-def _workspace(step: SimulatedStep, eager: _Peaks, compiled: CompiledBlocks | None) -> int:
+def _workspace(step: SimulatedStep, eager: _Peaks, compiled: CompiledBlocks | None) -> Workspace:
     """Return the higher need of the loss and of the blocks' backward passes, run eagerly unless they recompute."""
     blocks = eager.blocks - eager.activations
     if compiled is not None and step.recomputes:
         blocks = compiled.peak - compiled.activations
-    return max(eager.loss - eager.activations, blocks)
+    return Workspace(most=max(eager.loss - eager.activations, blocks), blocks=blocks)
 
 
 def _compiled(step: SimulatedStep, model: LanguageModel, shape: tuple[int, int]) -> CompiledBlocks:

@@ -18,6 +18,7 @@ def test_twice_the_tokens_take_twice_the_bytes_of_a_sequence():
         FACTS,
         activations=replace(FACTS.activations, per_sequence=100.0),
         workspace_of_many=replace(FACTS.workspace_of_many, per_sequence=20.0),
+        block_workspace_of_many=replace(FACTS.block_workspace_of_many, per_sequence=10.0),
     )
 
 

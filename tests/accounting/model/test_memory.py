@@ -68,7 +68,18 @@ def test_gradients_that_are_freed_take_turns_with_activations():
     assert (kept.gradients, kept.total) == (4000, 16_000 + 5300)
     assert (freed.gradients, freed.total) == (0, 12_000 + 5300)
     few = memory_of(1000, keeps_gradients=False, **settings | {"activations": 3000})
-    assert (few.gradients, few.activations, few.total) == (4000, 0, 16_000 + 300)
+    assert (few.gradients, few.activations, few.total) == (4000, 0, 16_000), "without the loss's logits"
+    assert (few.moment, few.freed) == ("the optimizer's step", ("activations", "workspace"))
+    of_block = {"activations": 3000, "block_activations": 50, "block_workspace": 200}
+    last = memory_of(1000, keeps_gradients=False, **settings | of_block)
+    assert (last.activations, last.workspace, last.total) == (50, 200, 16_250), "the last block's backward pass"
+
+
+def test_fsdp_sends_the_gradients_outside_the_blocks_together_from_a_copy():
+    parameters = TrainedParameters(num_total=1000, num_hidden_matrix=0, num_largest_block=10, num_outside_blocks=500)
+    settings = {"precision": facts.precision("bf16_mixed").bytes_of, "optimizer": facts.optimizer("adamw").state}
+    sent = device_memory(parameters, num_shards=2, keeps_gradients=False, **settings)
+    assert (sent.gathered, sent.workspace, sent.moment) == (0, 500 * (2 + 4), "the last message of gradients")
 
 
 def test_an_optimizer_s_own_temporaries_count_where_its_step_is_the_fullest_moment():

@@ -12,6 +12,8 @@ FACTS = ModelFacts(
     activations=LinearBytes(fixed=100.0, per_sequence=50.0),
     workspace=LinearBytes(fixed=100.0, per_sequence=0.0),
     workspace_of_many=LinearBytes(fixed=0.0, per_sequence=10.0),
+    block_workspace=LinearBytes(fixed=80.0, per_sequence=0.0),
+    block_workspace_of_many=LinearBytes(fixed=0.0, per_sequence=5.0),
 )
 
 
@@ -27,3 +29,4 @@ def test_each_sequence_adds_its_bytes_to_what_is_there_anyhow():
 
 def test_the_higher_of_the_two_places_where_a_workspace_peaks_counts():
     assert [FACTS.workspace_bytes(sequences) for sequences in (1, 10, 64)] == [100, 100, 640]
+    assert [FACTS.block_workspace_bytes(sequences) for sequences in (1, 10, 64)] == [80, 80, 320]

@@ -35,6 +35,8 @@ SETTING = Setting(
         activations=LinearBytes(fixed=0.0, per_sequence=1e6),
         workspace=LinearBytes(fixed=0.0, per_sequence=1e6),
         workspace_of_many=LinearBytes(fixed=0.0, per_sequence=1e6),
+        block_workspace=LinearBytes(fixed=0.0, per_sequence=1e6),
+        block_workspace_of_many=LinearBytes(fixed=0.0, per_sequence=1e6),
     ),
     precision=facts.precision("fp32").bytes_of,
     optimizer=facts.optimizer("adamw").state,

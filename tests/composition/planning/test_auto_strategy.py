@@ -38,6 +38,8 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[str]:
             activations=LinearBytes(fixed=0, per_sequence=10e9),
             workspace=none,
             workspace_of_many=none,
+            block_workspace=none,
+            block_workspace_of_many=none,
         )
 
     monkeypatch.setattr(auto_strategy, "model_facts", facts)

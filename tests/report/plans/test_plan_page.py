@@ -59,7 +59,7 @@ def test_a_stage_s_memory_says_what_it_counts():
 
 def test_kinds_that_are_not_there_at_the_peak_say_so():
     settings = {"precision": SETTING.precision, "optimizer": SETTING.optimizer, "keeps_gradients": False}
-    for activations, missing in ((9_000_000, "gradients"), (0, "activations")):
+    for activations, missing in ((9_000_000, "gradients"), (1, "activations")):
         memory = device_memory(SETTING.facts.parameters, activations=activations, **settings)
         text = text_of(replace(PLAN, memory=memory), Advice((), is_possible=True), title="small")
         assert f"{missing:<18}0 at the peak" in text

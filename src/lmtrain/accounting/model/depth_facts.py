@@ -1,7 +1,7 @@
 """Facts of a model at any number of blocks, along the line through two depths: each further block is like the last."""
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Final
 
 from lmtrain.accounting.model.memory import TrainedParameters
@@ -25,13 +25,12 @@ def at_depth(few: ModelFacts, more: ModelFacts, num_blocks: int) -> ModelFacts:
     attention = (*layers, *layers[-1:] * (num_blocks - DEPTHS[0]))[:num_blocks]
     shape = {name: value for name, value in asdict(few.shape).items() if name != "attention"}
     deeper = {name: getattr(more.shape, name) for name in shape}
-    return ModelFacts(
+    return replace(
+        few,
         shape=ModelShape(attention=attention, **counts(shape, deeper)),
         components=counts(few.components, more.components),
         parameters=TrainedParameters(**counts(asdict(few.parameters), asdict(more.parameters))),
         activations=_along(few.activations, more.activations, num_blocks),
-        workspace=few.workspace,
-        workspace_of_many=few.workspace_of_many,
     )
 
 

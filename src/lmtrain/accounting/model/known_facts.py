@@ -5,11 +5,9 @@ This holds for fused attention over the whole context: as many tokens keep as mu
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Final
+from typing import Any
 
-from lmtrain.accounting.model.model_facts import LinearBytes, ModelFacts, facts_from_json
-
-MEMORY: Final = ("activations", "workspace", "workspace_of_many")
+from lmtrain.accounting.model.model_facts import MEMORY, LinearBytes, ModelFacts, facts_from_json
 
 
 @dataclass(frozen=True, kw_only=True)

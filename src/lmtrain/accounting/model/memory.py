@@ -22,6 +22,10 @@ HEAP_SHARE: Final = 0.36
 WORKSPACE_HEAP_SHARE: Final = 1.1
 COMPILED_HEAP_SHARE: Final = 0.05  # of both: compiled blocks ask for few tensors, and use each again
 LARGEST_KEPT_BYTES: Final = 1 << 30  # a larger tensor is mapped by itself, and leaves no hole
+FORWARD: Final = "the end of the forward pass"  # moments of a step
+BACKWARD: Final = "the end of the backward pass"
+SENT: Final = "the last message of gradients"
+STEP: Final = "the optimizer's step"
 TENSORS_OF_A_WORKSPACE: Final = 3  # logits, their gradient, and log-probabilities
 
 
@@ -78,12 +82,12 @@ class TrainedParameters:
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceMemory:
-    """Bytes at the peak of a step on one device, by kind; a kind that is not there at that moment is 0.
+    """Bytes at the peak of a step on one device, by kind; those `freed` at that `moment` are 0.
 
-    `weights` are the optimizer's master weights, `weights_copy` a kept copy in the compute format,
-    `gathered` the whole tensors under sharding, `workspace` logits and loss, or the temporaries of an optimizer's step,
-    `snapshot` the copy for a save in the background, `process` a process on a CPU by itself, `margin` the
-    allocator's.
+    `weights` are the optimizer's master weights, `weights_copy` a kept copy in the compute format, `gathered` the whole
+    tensors under sharding, `workspace` logits and loss, or the temporaries of a block's backward pass, of the last
+    message of gradients or of an optimizer's step, `snapshot` the copy for a save in the background, `process` a
+    process on a CPU by itself, `margin` the allocator's.
     """
 
     weights: int
@@ -96,6 +100,8 @@ class DeviceMemory:
     snapshot: int = 0
     process: int = 0
     margin: int = 0
+    moment: str = ""
+    freed: tuple[str, ...] = ()
 
     @property
     def static(self) -> int:
@@ -110,7 +116,7 @@ class DeviceMemory:
 
     def to_json(self) -> dict[str, Any]:
         """Return bytes by kind, and their total."""
-        return asdict(self) | {"total": self.total}
+        return {kind: size for kind, size in asdict(self).items() if isinstance(size, int)} | {"total": self.total}
 
 
 def device_memory(
@@ -127,7 +133,9 @@ def device_memory(
     num_at_end: int | None = None,
     num_gathered_blocks: int | None = 2,
     activations: int = 0,
+    block_activations: int = 0,
     workspace: int = 0,
+    block_workspace: int = 0,
     allocator_margin: float = ALLOCATOR_MARGIN,
     host: HostMemory | None = None,
     takes_back: bool = False,
@@ -140,10 +148,11 @@ def device_memory(
     in place of those of the shards. `takes_back`: weights and state are copied for the time of a step.
     A stage of a `pipeline` holds `num_at_end` of the parameters outside the blocks, None: all.
 
-    `num_gathered_blocks` are whole at once under sharding: the computing one and the next one on its way; None is all
-    blocks, kept from the forward pass to the backward pass. `host`
-    is the rest on a CPU; None is a GPU, with `allocator_margin` of everything in its allocator. `state_share` of the
-    optimizer's state is on the device at once, of averages all.
+    `workspace` is needed beside all activations, `block_workspace` by the last backward pass of a block beside its own
+    `block_activations`. `num_gathered_blocks` are whole at once under sharding: the computing one and the next one on
+    its way; None is all blocks, kept from the forward pass to the backward pass. `host` is the rest on a CPU; None is a
+    GPU, with `allocator_margin` of everything in its allocator. `state_share` of the optimizer's state is on the device
+    at once, of averages all.
     """
     num_devices = num_shards * tensor_ranks
     outside = parameters.num_outside_blocks
@@ -171,21 +180,31 @@ def device_memory(
         ranks = {"num_shards": num_shards, "tensor_ranks": tensor_ranks, "num_copies": num_copies}
         update += work.num_bytes(hidden, num_largest=parameters.num_largest_matrix, **ranks)
     between = whole or (by_kind.gradients if keeps_gradients else 0)
-    peak = _at_peak(by_kind, gradients=between, update=math.ceil(state_share * update + undone * takes_back))
+    last = replace(by_kind, activations=block_activations, workspace=block_workspace)
+    sent = outside * (precision.activations + FP32_BYTES) // tensor_ranks if num_devices > 1 else 0
+    update = math.ceil(state_share * update + undone * takes_back)
+    peak = _at_peak(replace(by_kind, gradients=between), last, sent=sent, update=update)
     if host is not None:
         return replace(peak, **_on_host(by_kind, host))
     return replace(peak, margin=math.ceil(peak.total * allocator_margin))
 
 
-def _at_peak(held: DeviceMemory, *, gradients: int, update: int) -> DeviceMemory:
-    """Return the fullest of three moments: the ends of both passes, with `gradients` at the first, and the step.
+def _at_peak(forward: DeviceMemory, last: DeviceMemory, *, sent: int, update: int) -> DeviceMemory:
+    """Return the fullest of four moments: the ends of both passes, the gradients `sent` after them, and the step.
 
-    Between the first two gradients grow while activations go. At the step nothing is gathered.
+    Between the first two gradients grow while activations go. FSDP2 sends the gradients of all parameters outside the
+    blocks together, from a copy in fp32 beside them. Neither there nor at the step anything is gathered.
     """
-    forward = replace(held, gradients=gradients)
-    backward = replace(held, activations=0)
-    step = replace(backward, gathered=0, workspace=update)
-    return max(forward, backward, step, key=lambda moment: moment.total)
+    empty = replace(last, gathered=0, activations=0)
+    moments = (
+        replace(forward, moment=FORWARD),
+        replace(empty, workspace=update, moment=STEP),  # the one to name where it is as full as the next two
+        replace(last, moment=BACKWARD),
+        replace(empty, workspace=sent, moment=SENT),
+    )
+    peak = max(moments, key=lambda moment: moment.total)
+    kinds = [kind for kind, size in peak.to_json().items() if not size]
+    return replace(peak, freed=tuple(kind for kind in kinds if any(getattr(one, kind) for one in moments)))
 
 
 def _on_host(held: DeviceMemory, host: HostMemory) -> dict[str, int]:

@@ -3,10 +3,12 @@
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from itertools import groupby
-from typing import Any
+from typing import Any, Final
 
 from lmtrain.accounting.model.memory import TrainedParameters
 from lmtrain.accounting.model.model_shape import AttentionShape, ModelShape
+
+MEMORY: Final = ("activations", "workspace", "workspace_of_many", "block_workspace", "block_workspace_of_many")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +28,8 @@ class ModelFacts:
     """A model in one context length, precision, recomputation and loss; `components` count parameters by part.
 
     Memory on top of activations peaks in one place for few sequences (`workspace`), in another for many
-    (`workspace_of_many`): the higher one counts.
+    (`workspace_of_many`): the higher one counts. `block_workspace` and `block_workspace_of_many` are the same of the
+    blocks' backward passes, without the loss.
     """
 
     shape: ModelShape
@@ -35,10 +38,17 @@ class ModelFacts:
     activations: LinearBytes
     workspace: LinearBytes
     workspace_of_many: LinearBytes
+    block_workspace: LinearBytes
+    block_workspace_of_many: LinearBytes
 
     def workspace_bytes(self, sequences: float) -> int:
         """Return the peak bytes of a micro-batch beyond its activations."""
         return max(0, self.workspace.of(sequences), self.workspace_of_many.of(sequences))
+
+    def block_workspace_bytes(self, sequences: float) -> int:
+        """Return the peak bytes of a block's backward pass beyond activations."""
+        own = max(0, self.block_workspace.of(sequences), self.block_workspace_of_many.of(sequences))
+        return min(own, self.workspace_bytes(sequences))
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values; equal layers are counted together."""
@@ -57,7 +67,5 @@ def facts_from_json(content: Mapping[str, Any]) -> ModelFacts:
         shape=ModelShape(**shape),
         components=content["components"],
         parameters=TrainedParameters(**content["parameters"]),
-        activations=LinearBytes(**content["activations"]),
-        workspace=LinearBytes(**content["workspace"]),
-        workspace_of_many=LinearBytes(**content["workspace_of_many"]),
+        **{kind: LinearBytes(**content[kind]) for kind in MEMORY},
     )

@@ -1,5 +1,6 @@
 """The fit into a device: the memory of a run as set, the largest micro batch, and the fewest devices."""
 
+import math
 from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -98,6 +99,8 @@ def num_at_end(facts: ModelFacts, *, is_first: bool) -> int:
 def _of_stage(setting: Setting, batch: BatchPlan, stage: int) -> DeviceMemory:
     sequences = batch.micro_batch_sequences / setting.slices
     alone = setting.facts.activations.of(sequences)
+    num_blocks = len(setting.facts.shape.attention) or math.inf  # without blocks none keeps anything
+    num_tokens = batch.micro_batch_sequences * batch.context_tokens
     accumulates = batch.accumulation_micro_steps > 1
     kept = alone * setting.pipeline.kept_share(batch.accumulation_micro_steps, stage=stage)
     return device_memory(
@@ -112,10 +115,11 @@ def _of_stage(setting: Setting, batch: BatchPlan, stage: int) -> DeviceMemory:
         pipeline=setting.pipeline,
         num_at_end=num_at_end(setting.facts, is_first=stage == 0),
         num_gathered_blocks=None if setting.keeps_gathered_blocks else 2,
-        activations=setting.tensor.activations(
-            round(kept),
-            num_tokens=batch.micro_batch_sequences * batch.context_tokens,
+        activations=setting.tensor.activations(round(kept), num_tokens=num_tokens),
+        block_activations=setting.tensor.activations(
+            round(alone / num_blocks), num_tokens=int(num_tokens / num_blocks)
         ),
+        block_workspace=setting.facts.block_workspace_bytes(sequences) // setting.tensor.num_ranks,
         workspace=setting.facts.workspace_bytes(sequences) // setting.tensor.num_ranks,
         host=setting.host,
         takes_back=setting.takes_back,

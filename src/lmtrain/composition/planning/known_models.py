@@ -19,7 +19,7 @@ from lmtrain.errors import ConfigurationError
 from lmtrain.tracking.atomic_files import read_json, write_json
 from lmtrain.training.garbage import collecting_later
 
-VERSION: Final = 3  # raised when the same model comes to be measured otherwise
+VERSION: Final = 4  # raised when the same model comes to be measured otherwise
 ALIKE_FROM: Final = 8  # blocks: each beyond them counts as much as those just before
 MOST_BLOCKS: Final = 1_000_000
 # Settings of a model without effect on shapes and operations, by the ends of their names.

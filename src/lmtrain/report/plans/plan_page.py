@@ -19,12 +19,7 @@ from lmtrain.report.show import plain_text, show, title_line
 Rows = list[tuple[str, str]]
 # Up to four passes over a text are worth nearly as much as new text (Muennighoff et al., arXiv:2305.16264).
 WORTHWHILE_EPOCHS = 4
-# Kinds that take turns: the reason where one is not there.
 BEYOND = 1.001  # of a budget of time: rounding
-ABSENT = {
-    "gradients": "0 at the peak, before the backward pass; freed after each step",
-    "activations": "0 at the peak, the optimizer's step",
-}
 
 
 def print_plan(plan: Plan, advice: Advice, *, title: str) -> None:
@@ -186,8 +181,9 @@ def _memory(plan: Plan) -> Rows:
         return []
     kinds = plan.memory.to_json()
     total = kinds.pop("total")
-    told = {kind: _gb(num_bytes) if num_bytes else ABSENT.get(kind) for kind, num_bytes in kinds.items()}
-    rows = [(kind.replace("_", " "), words) for kind, words in told.items() if words]
+    told = {kind: _gb(size) if size else f"0 at the peak, {plan.memory.moment}" for kind, size in kinds.items()}
+    shown = [kind for kind, size in kinds.items() if size or kind in plan.memory.freed]
+    rows = [(kind.replace("_", " "), told[kind]) for kind in shown]
     device = "device memory not known" if plan.device_bytes is None else f"of {_gb(plan.device_bytes)}"
     if plan.offload is not None:
         rows.append(("host memory", f"{_gb(plan.offload.host_bytes)} of optimizer state, a piece of it here at a time"))
