@@ -52,7 +52,7 @@ def test_one_step_of_a_nano_moves_every_parameter_sooner_or_later():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"depth": 0}, r"model\.depth=0 is below 1; nearest valid: 1"),
+        ({"depth": 0}, r"model\.depth=0 is below 1; each dimension"),
         ({"window_pattern": "SSSX"}, r"model\.window_pattern='SSSX' .* nearest valid: SSS"),
         ({"logit_soft_cap": -1.0}, r"model\.logit_soft_cap=-1\.0 is not above 0"),
     ],

@@ -53,7 +53,8 @@ def test_a_run_set_aside_since_is_known_by_its_identity(tmp_path):
         write_json(cat / "fork.json", {"checkpoint": str(start), "step": 20} | older)
         gone = read(cat)
         assert (gone.is_gone, gone.kept_checkpoint) == (True, None), "the run of its name is another one"
-        assert gone.run_words == f"{dog}, no longer there"
+        where, _, said = gone.run_words.partition(", ")
+        assert (Path(where).absolute(), said) == (dog, "no longer there")
 
 
 def test_a_run_nobody_can_read_is_no_trouble_of_its_fork(tmp_path):

@@ -164,7 +164,8 @@ def test_data_of_another_tokenizer_and_a_context_beyond_the_model_are_refused(
     data = read_json(run / "run.json")["data"]
     with pytest.raises(DataError, match="ids mean nothing across tokenizers") as refused:
         evaluate([str(imported), "--data", str(data)])
-    assert f" tokenizer=folder tokenizer.path={imported}" in str(refused.value)
+    _, _, where = str(refused.value).partition(" tokenizer=folder tokenizer.path=")
+    assert Path(where.split()[0].rstrip(".")).absolute() == imported
     (tmp_path / "a.txt").write_text("a")
     with pytest.raises(ConfigurationError, match=r"--context-tokens 99999 is over the model's \d+; nearest valid"):
         evaluate([str(imported), "--text", str(tmp_path / "a.txt"), "--context-tokens", "99999"])
