@@ -4,6 +4,8 @@ import pytest
 
 from lmtrain.report.comparing.choices import make_choices
 from lmtrain.report.comparing.compared_run import read_compared_run
+from lmtrain.report.run_attempts import OwnSteps
+from lmtrain.tracking.fork import Fork
 from tests.report.compared_folder import write
 
 
@@ -51,4 +53,7 @@ def test_tokens_to_a_target_lie_on_the_straight_line_between_two_measurements_un
     assert (choice.tokens_to_reach(5.0), choice.reached_between(5.0)) == (None, (100.0, 200.0))
     late = replace(choice, runs=tuple(replace(run, curve=run.curve[2:]) for run in choice.runs))
     assert late.reached_between(5.0) == (0.0, 200.0), "where it was not measured before, nobody knows"
+    own = OwnSteps(last=4, tokens_per_step=50, fork=Fork(checkpoint=tmp_path / "c", step=3))
+    forked = replace(late, runs=tuple(replace(run, own=own) for run in late.runs))
+    assert (forked.reached_between(5.0), forked.tokens_to_reach(5.0)) == ((150.0, 200.0), None), "the fork's own tokens"
     assert (choice.reached_between(4.0), choice.reached_between(1.9)) == ((200.0, 200.0), None)

@@ -46,8 +46,10 @@ def test_a_training_curve_is_averaged_and_ends_where_the_run_does(tmp_path):
 
 def test_a_metric_that_a_run_lacks_or_that_has_no_better_is_refused(tmp_path):
     folder = write(tmp_path / "a")
-    with pytest.raises(ConfigurationError, match=r"a has no such metric; it has .*Did you mean 'validation/loss'"):
+    with pytest.raises(ConfigurationError, match=r"a has no validaton/loss; it has .*Did you mean 'validation/loss'"):
         read_compared_run(folder, metric="validaton/loss")
+    under_way = read_compared_run(write(tmp_path / "b", status="FAILED"), metric="validation/else/loss")
+    assert (under_way.curve, under_way.trouble) == ([], "failed, exit code 3 at step 2 of 2"), "left out, and told"
     with pytest.raises(ConfigurationError, match="none that is better where it is lower"):
         read_compared_run(folder, metric="speed/tokens_per_second")
 

@@ -65,8 +65,11 @@ class Choice:
         return [(tokens, spread([curve[tokens] for curve in curves]).mean) for tokens in steps]
 
     def reached_between(self, target: float) -> tuple[float, float] | None:
-        """Return the tokens of the last point above target and of the first as low; of a point at it twice its own."""
-        before = 0.0
+        """Return the tokens of the last point above target and of the first as low; of a point at it twice its own.
+
+        Before the first point are the tokens of the run that a fork left.
+        """
+        before = float(min(run.own.inherited_tokens for run in self.runs))
         for tokens, value in self.mean_curve:
             if math.isclose(value, target):
                 return tokens, tokens
@@ -81,7 +84,7 @@ class Choice:
         None: never, or somewhere between two points too far apart for the line.
         """
         found, values = self.reached_between(target), dict(self.mean_curve)
-        if found is None or found[1] > FAR_APART * found[0]:
+        if found is None or found[0] not in values or found[1] > FAR_APART * found[0]:
             return None
         before, after = found
         if before == after:

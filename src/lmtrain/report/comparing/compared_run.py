@@ -25,6 +25,7 @@ from lmtrain.tracking.settled_status import settled_status
 
 Curve = Sequence[tuple[float, float]]  # (tokens trained on, value)
 MEASURED: Final = ("/bits_per_byte", "/loss")  # lower is better
+FINISHED: Final = "FINISHED"
 NUM_MEANS: Final = 40  # a training curve has a value a step, too noisy to read one of
 # Where, how fast and how often a run is executed and saved: no effect on learning.
 EXECUTION: Final = (
@@ -80,7 +81,7 @@ class ComparedRun:
     def trouble(self) -> str | None:
         """Say why the run's last value is not the result of its settings; None where it is."""
         done = f"step {self.step:,} of {self.num_steps:,}"
-        if self.status != "FINISHED":
+        if self.status != FINISHED:
             code = "" if self.exit_code is None else f", exit code {self.exit_code}"
             return f"{self.status.lower()}{code} at {done}"
         return None if math.isfinite(self.final) else f"diverged: its last value is {self.final}"
@@ -112,7 +113,7 @@ def read_compared_run(folder: Path, *, metric: str = BITS_PER_BYTE) -> ComparedR
         settings={key: value for key, value in flat.items() if key != "seed" and not key.startswith(EXECUTION)},
         words=tuple(word for word in job.get("overrides", ()) if _tells(word)),
         held_out=held_out_text(folder, points, split=_split(flat)),
-        curve=_curve(comparable(points), metric, name=folder.name),
+        curve=_curve(comparable(points), metric, name=folder.name, is_over=status.shown == FINISHED),
         left_out=left_out_words(points),
         flops_per_token=_number(plan, "flops_per_token", "palm"),
         tokens_per_second=facts.tokens_per_second,
@@ -144,16 +145,17 @@ def _split(flat: dict[str, str]) -> str:
     return flat.get("callbacks.validation.split", "validation")
 
 
-def _curve(points: Sequence[Point], metric: str, *, name: str) -> Curve:
+def _curve(points: Sequence[Point], metric: str, *, name: str, is_over: bool) -> Curve:
+    """Return a metric over tokens; nothing of a run that has not measured it yet."""
     known = sorted({key for point in points for key in point.metrics if key.endswith(MEASURED)})
     if not metric.endswith(MEASURED):
         raise ConfigurationError(
             f"--metric {metric} is none that is better where it is lower; it must end with {' or '.join(MEASURED)}."
         )
     curve = [(float(point.tokens), point.metrics[metric]) for point in points if metric in point.metrics]
-    if points and not curve:
-        has = f"it has {', '.join(known)}" if known else "it was stopped before its first measurement"
-        raise ConfigurationError(f"--metric {metric}: {name} has no such metric; {has}.{suggest(metric, known)}")
+    if points and not curve and is_over:
+        has = f"it has {', '.join(known)}, of which --metric chooses one" if known else "it has no measurement"
+        raise ConfigurationError(f"{name} has no {metric}; {has}.{suggest(metric, known)}")
     return _means(curve) if is_of_training(metric) else curve
 
 
