@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
-from lmtrain.tracking.run_folder import RunFolder, check_free_space, run_path, stored_name
+from lmtrain.tracking.run_folder import RunFolder, check_free_space, run_path, shown_path, stored_name
 from tests.small_disk import mount_small_disk, reason_for_none
 
 HOLDER = """
@@ -174,3 +174,9 @@ def test_an_attempt_that_cannot_be_written_is_told_in_a_line(tmp_path):
     (folder.path / "attempts").write_text("")
     with pytest.raises(EnvironmentProblem, match="cannot be written"):
         folder.start_attempt("", [])
+
+
+def test_a_path_below_the_working_folder_is_shown_from_there(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert shown_path(tmp_path / "runs" / "a") == Path("runs/a")
+    assert [shown_path(path) for path in (tmp_path.parent, Path("runs/a"))] == [tmp_path.parent, Path("runs/a")]

@@ -9,6 +9,7 @@ from typing import Final
 
 from lmtrain.errors import DataError, did_you_mean
 from lmtrain.tracking.atomic_files import read_json
+from lmtrain.tracking.run_folder import shown_path
 from lmtrain.tracking.sweep_file import NAME as SWEEP_FILE
 from lmtrain.tracking.sweep_file import read_sweep
 
@@ -27,7 +28,7 @@ def nearest_run(path: Path, *, is_run: Callable[[Path], bool] = has_status, take
 
     `takes_folders` tells whether a folder with runs in it, of a like name, will do. None: there is none.
     """
-    path = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+    path = shown_path(path)
     around = (*path.parents[:DEEPEST], path.parent / RUNS / path.name)
     if run := next((each for each in around if is_run(each)), None):
         return run

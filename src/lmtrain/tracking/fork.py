@@ -10,7 +10,7 @@ from typing import Any, Final
 from lmtrain.errors import EnvironmentProblem
 from lmtrain.storage import foreign_json
 from lmtrain.tracking.atomic_files import read_json, write_json
-from lmtrain.tracking.run_folder import OF_OLDER
+from lmtrain.tracking.run_folder import OF_OLDER, shown_path
 
 NAME: Final = "fork.json"
 
@@ -32,7 +32,7 @@ class Fork:
     def run(self) -> str:
         """Return the other run's folder, as typed from here where it lies below."""
         folder = self.checkpoint.parents[1] if len(self.checkpoint.parents) > 1 else self.checkpoint
-        return str(folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder)
+        return str(shown_path(folder))
 
     @property
     def run_words(self) -> str:

@@ -17,7 +17,7 @@ from lmtrain.tracking.mlflow.client import check_uri, default_uri
 from lmtrain.tracking.mlflow.known_servers import remember_server
 from lmtrain.tracking.mlflow.sink import read_state, write_state
 from lmtrain.tracking.redacting.redaction import redact, redact_text
-from lmtrain.tracking.run_folder import RunFolder
+from lmtrain.tracking.run_folder import RunFolder, shown_path
 from lmtrain.tracking.status import Close, Status, StatusName, Tracked, close_run, no_files, write_status
 
 STARTING_SECONDS = 45.0  # importing MLflow takes 3 to 8 seconds, and creating the tables of a new store as long again
@@ -127,6 +127,6 @@ def _start_process(
 
 
 def _advice(folder: Path, error: str | None) -> str:
-    shown = folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder
+    shown = shown_path(folder)
     reason = f" ({error})" if error else ""
     return f"MLflow lacks a part of this run{reason}. Nothing is lost; send the rest with: lmtrain sync {shown}\n"

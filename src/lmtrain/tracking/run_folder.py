@@ -188,6 +188,12 @@ def check_free_space(folder: Path, free_bytes: int) -> None:
         )
 
 
+def shown_path(path: Path) -> Path:
+    """Return a path as a person types it here: from the working folder, where it lies below it."""
+    here = Path.cwd()
+    return path.relative_to(here) if path.is_relative_to(here) else path
+
+
 def stored_name(folder: Path) -> str:
     """Return the name of a stored run: its own; that of its folder since another began anew under it."""
     name = str(atomic_files.read_json(folder / "run.json").get("name", folder.name))

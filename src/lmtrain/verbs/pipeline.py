@@ -16,6 +16,7 @@ from lmtrain.report.report_card import Card, CardStage, StageAccount, card_page,
 from lmtrain.report.run_ledger import read_ledger
 from lmtrain.tracking.atomic_files import read_json, write_json, write_text
 from lmtrain.tracking.file_lock import file_lock, this_process
+from lmtrain.tracking.run_folder import shown_path
 from lmtrain.tracking.scores import tell_mlflow
 
 CARD: Final = "card"  # .json, once whole: the scores of each run, the stages' ends; .md and .html all of it
@@ -76,7 +77,7 @@ def _run(read: CommandPipeline, *, is_json: bool) -> int:
     if is_json:
         print(json.dumps({stage.name: _facts(stage) for stage in card.stages}))
     else:
-        print(f"\n{card_text(card)}\nAs a page: {_near(read.folder / 'card.html')}")
+        print(f"\n{card_text(card)}\nAs a page: {shown_path(read.folder / 'card.html')}")
     return code
 
 
@@ -155,7 +156,3 @@ def _readers() -> StageReaders:
     from lmtrain.verbs.export import bytes_per_exported_value
 
     return StageReaders(evaluation=evaluation_work, export=bytes_per_exported_value)
-
-
-def _near(path: Path) -> Path:
-    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path

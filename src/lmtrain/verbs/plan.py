@@ -2,16 +2,14 @@
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from lmtrain.composition.command_line.choices import Choices
 from lmtrain.composition.command_line.help import HELP_FLAGS, verb_page
 from lmtrain.composition.planning.plan import FROM_THE_START, PlannedRun, PlannedStart, planned_runs
 from lmtrain.composition.run_config import RunConfig
 from lmtrain.errors import EXIT_DONE, EXIT_NO
 from lmtrain.verbs.fleet_terms import is_fleet
-
-if TYPE_CHECKING:
-    from lmtrain.composition.command_line.compose import Choices
 
 WEB: Final = "--web"
 
@@ -62,7 +60,7 @@ def _require_weights(config: RunConfig) -> None:
         require_same_sizes(config.init_from, config.model.values)
 
 
-def start_of(config: RunConfig, choices: "Choices") -> PlannedStart:
+def start_of(config: RunConfig, choices: Choices) -> PlannedStart:
     """Return the start of a run that goes on: of a name or a checkpoint as typed, else of step 0."""
     is_named = config.run.name is not None and not choices.is_trial
     if config.resume == "never" or (config.resume == "auto" and not is_named):

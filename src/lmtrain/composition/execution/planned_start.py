@@ -1,6 +1,5 @@
 """The start of a planned run: the checkpoint that its training would go on from, read but not verified."""
 
-from pathlib import Path
 from typing import Any
 
 from lmtrain.accounting.budgets import Horizon, RunSoFar
@@ -11,6 +10,7 @@ from lmtrain.composition.stored_runs.job import Job
 from lmtrain.composition.stored_runs.own_tokenizer import TOKENIZER, with_tokenizer
 from lmtrain.composition.stored_runs.resume import find_checkpoint
 from lmtrain.composition.stored_runs.spent_budget import ended_early, nothing_left, time_of_earlier_attempts
+from lmtrain.tracking.run_folder import shown_path
 from lmtrain.training.checkpointing.checkpoints import CheckpointFacts
 
 
@@ -27,7 +27,7 @@ def planned_start(job: Job) -> PlannedStart:
     _require_same(job, checkpoint, data)
     earlier, num_ranks = time_of_earlier_attempts(job), job.config.num_ranks
     done = RunSoFar(steps=checkpoint.step, seconds=earlier.seconds, device_seconds=earlier.device_seconds / num_ranks)
-    goes_on = f"goes on from {_near(checkpoint.path)}: FLOPs, time and money are those of the steps ahead"
+    goes_on = f"goes on from {shown_path(checkpoint.path)}: FLOPs, time and money are those of the steps ahead"
     if not data:
         goes_on += "; its data is to be the checkpoint's, which is seen once it is opened"
     ended = ended_early(job, checkpoint)
@@ -48,7 +48,3 @@ def _require_same(job: Job, checkpoint: CheckpointFacts, data: dict[str, Any]) -
         from lmtrain.composition.execution.changed_resume import allowed_changes  # where they differ
 
         allowed_changes(here, job, checkpoint)
-
-
-def _near(path: Path) -> Path:
-    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from lmtrain.accounting.batches import BatchPlan
 from lmtrain.accounting.budgets import NOT_BEGUN, Horizon, RunSoFar
@@ -12,6 +12,7 @@ from lmtrain.accounting.model.model_facts import ModelFacts
 from lmtrain.accounting.training_plan.fit import Setting, largest_micro_batch, memory_of
 from lmtrain.accounting.training_plan.plan import Plan
 from lmtrain.composition.command_line.arguments import parse_arguments
+from lmtrain.composition.command_line.choices import Choices
 from lmtrain.composition.command_line.help import default_options
 from lmtrain.composition.command_line.model_proportions import width_line
 from lmtrain.composition.command_line.paths import conf_folder
@@ -46,9 +47,6 @@ from lmtrain.composition.run_config import RunConfig, read_config
 from lmtrain.errors import ConfigurationError
 from lmtrain.report.plans.fit_advice import Changes, Levers, in_parts
 from lmtrain.report.plans.plan_advice import Advice, advice
-
-if TYPE_CHECKING:
-    from lmtrain.composition.command_line.compose import Choices
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +91,7 @@ def planned_runs(
     words: list[str],
     *,
     check: Callable[[RunConfig], object] = lambda _: None,
-    start_of: Callable[[RunConfig, "Choices"], PlannedStart] = lambda _, __: FROM_THE_START,
+    start_of: Callable[[RunConfig, Choices], PlannedStart] = lambda _, __: FROM_THE_START,
 ) -> list[PlannedRun]:
     """Plan the config of a command line, or each of a sweep; `check` refuses one before its model is counted.
 
@@ -107,7 +105,7 @@ def planned_runs(
 
     found: list[PlannedRun] = []
 
-    def task(composed: dict[str, Any], choices: "Choices") -> None:
+    def task(composed: dict[str, Any], choices: Choices) -> None:
         refuse_foreign(composed, allowed=arguments.allowed_targets)
         config = read_config(composed, allowed=arguments.allowed_targets)
         require_passes(config)

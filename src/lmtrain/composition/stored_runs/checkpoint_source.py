@@ -84,7 +84,7 @@ def require_source(path: Path, *, key: str, is_trained: bool = True) -> None:
 
 def may_have_checkpoint(path: Path) -> bool:
     """Tell whether a path is a checkpoint or a run with one, damaged or not."""
-    return read_facts(path) is not None or any((path / CHECKPOINTS).glob("step_*"))
+    return read_facts(path) is not None or has_checkpoint(path)
 
 
 def not_trained(path: Path, *, key: str) -> ConfigurationError:
@@ -139,7 +139,7 @@ def _not_a_source(path: Path, *, key: str, takes_imports: bool) -> Configuration
     kinds = "neither a run, nor a checkpoint of one" + (", nor an imported folder" if takes_imports else "")
     if is_imported(path):
         kinds = "an imported folder, and only a run or a checkpoint of one is read here"
-    nearest = nearest_run(path, is_run=lambda folder: _has_job(folder) or (takes_imports and is_imported(folder)))
+    nearest = nearest_run(path, is_run=lambda folder: is_run(folder) or (takes_imports and is_imported(folder)))
     if takes_imports and HUB_NAME.fullmatch(str(path)) and not path.parent.exists() and nearest is None:
         commands = f"`hf download {path} --local-dir base` and `lmtrain import hf base {IMPORTED}`"
         return ConfigurationError(f"{key}={path} is {kinds}; of a name on the hub: {commands}, then {key}={IMPORTED}.")
@@ -148,13 +148,9 @@ def _not_a_source(path: Path, *, key: str, takes_imports: bool) -> Configuration
 
 def _newest_run(*, but: Path) -> Path:
     """Return the newest run with a checkpoint below runs/, runs/NAME without one."""
-    runs = [file.parent for file in RUNS.glob("*/status.json") if file.parent != but and _has_job(file.parent)]
+    runs = [file.parent for file in RUNS.glob("*/status.json") if file.parent != but and is_run(file.parent)]
     newest = newest_trained(runs)
     return newest if newest is not None and has_checkpoint(newest) else ANY_RUN
-
-
-def _has_job(folder: Path) -> bool:
-    return _job_file(folder).is_file()
 
 
 def is_run(path: Path) -> bool:

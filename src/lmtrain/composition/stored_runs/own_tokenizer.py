@@ -18,6 +18,7 @@ from lmtrain.tokenizers.base import Tokenizer
 from lmtrain.tokenizers.loading import load_tokenizer
 from lmtrain.tokenizers.special_tokens import is_unused
 from lmtrain.tracking.atomic_files import read_json
+from lmtrain.tracking.run_folder import shown_path
 from lmtrain.training.checkpointing.checkpoints import CheckpointFacts
 
 TOKENIZER: Final = "tokenizer"  # the group, a checkpoint's fact, and a run's folder of it
@@ -36,7 +37,7 @@ def keeping(folder: Path, typed: Sequence[str], data: Node) -> str:
 
     `folder` is of the run, `typed` the command's words, of which those of another tokenizer leave.
     """
-    words = shlex.join(tokenizer_words(_near(folder) / TOKENIZER))
+    words = shlex.join(tokenizer_words(shown_path(folder) / TOKENIZER))
     if not encodes_here(data):
         return f"text prepared with its own tokenizer ({words})"
     others = [word for word in typed if key_of(word).partition(".")[0] == TOKENIZER]
@@ -56,7 +57,7 @@ def preparation_by(tokenizer: Path, manifest: Manifest) -> str:
         settings["budget.tokens"] = tokens
     source = _source_words(manifest.source)
     words = [*source, *(f"{key}={value}" for key, value in settings.items())]
-    words += ["tokenizer=folder", f"tokenizer.path={path_value(_near(tokenizer))}"]
+    words += ["tokenizer=folder", f"tokenizer.path={path_value(shown_path(tokenizer))}"]
     unknown = [word for word in source if word.endswith("=...")]
     more = f" (with the words of its own preparation for {' '.join(unknown)})" if unknown else ""
     return f"{shlex.join(['lmtrain', 'prepare', *words])}{more}"
@@ -69,11 +70,6 @@ def _source_words(name: str) -> list[str]:
         return ["source=..."]
     missing = [key for key, value in file_values(f"source={name}").items() if value == "???"]
     return [f"source={name}", *(f"source.{key}=..." for key in missing)]
-
-
-def _near(path: Path) -> Path:
-    here = Path.cwd()
-    return path.relative_to(here) if path.is_relative_to(here) else path
 
 
 def encodes_here(data: Node) -> bool:
