@@ -12,6 +12,7 @@ from typing_extensions import override
 
 from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE, TRAIN_LOSS
 from lmtrain.accounting.options.parts import CallbackFacts
+from lmtrain.accounting.options.ranges import require_count
 from lmtrain.errors import ConfigurationError, Diverged, EnvironmentProblem
 from lmtrain.storage.hashed_folder import clear_leftovers
 from lmtrain.training.checkpointing.background_saves import BackgroundSaves, SaveOutcome
@@ -267,8 +268,7 @@ def _check(every_seconds: float | None, *, max_time_share: float, keep_last: int
     if from_bytes is not None and from_bytes < 0:
         key = f"callbacks.checkpoint.background_from_bytes={from_bytes}"
         raise ConfigurationError(f"{key} is below 0; nearest valid: 0 (every state; null: none).")
-    if keep_last < 1:
-        raise ConfigurationError(f"callbacks.checkpoint.keep_last={keep_last} is below 1; nearest valid: 1.")
+    require_count("callbacks.checkpoint.keep_last", keep_last)
     if every_seconds is not None and every_seconds <= 0:
         raise ConfigurationError(f"callbacks.checkpoint.every_seconds={every_seconds} is not above 0; null is never.")
     if not 0 < max_time_share <= 1:
@@ -282,8 +282,7 @@ def _steps_of(every_tokens: int, *, every_steps: int | None, context: RunContext
     key = f"callbacks.checkpoint.every_tokens={every_tokens}"
     if every_steps is not None:
         raise ConfigurationError(f"{key} and every_steps={every_steps} both set the interval; leave one of them null.")
-    if every_tokens < 1:
-        raise ConfigurationError(f"{key} is below 1; null is never.")
+    require_count("callbacks.checkpoint.every_tokens", every_tokens)
     return max(1, round(every_tokens / context.plan.batch.tokens_per_step))
 
 

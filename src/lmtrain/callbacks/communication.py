@@ -12,7 +12,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 from typing_extensions import override
 
-from lmtrain.errors import ConfigurationError
+from lmtrain.accounting.options.ranges import require_count
 from lmtrain.tracking.timekeeping.events import TRACED
 from lmtrain.training.context import RunContext
 from lmtrain.training.loop.steps import is_step_end
@@ -31,10 +31,7 @@ class Communication(pl.Callback):
 
     def __init__(self, *, every_steps: int | None, context: RunContext) -> None:
         super().__init__()
-        if every_steps is not None and every_steps < 1:
-            raise ConfigurationError(
-                f"callbacks.communication.every_steps={every_steps} is below 1; nearest valid: 1 (null: never)."
-            )
+        require_count("callbacks.communication.every_steps", every_steps)
         self._every_steps = every_steps
         self._events = context.events
         self._stopwatch = context.events.stopwatch

@@ -9,6 +9,7 @@ import lightning.pytorch as pl
 from typing_extensions import override
 
 from lmtrain.accounting.options.parts import CallbackFacts
+from lmtrain.accounting.options.ranges import require_count
 from lmtrain.errors import ConfigurationError
 from lmtrain.training.context import RunContext
 from lmtrain.training.loop.step_interval import StepInterval
@@ -31,8 +32,7 @@ class Divergence(pl.Callback):
         super().__init__()
         if not 1 < most_rise < math.inf:
             raise ConfigurationError(f"callbacks.divergence.most_rise={most_rise:g} is not above 1; nearest valid: 3.")
-        if mean_steps < 1:
-            raise ConfigurationError(f"callbacks.divergence.mean_steps={mean_steps} is below 1; nearest valid: 1.")
+        require_count("callbacks.divergence.mean_steps", mean_steps)
         self._most_rise = most_rise
         self._context = context
         self._interval = StepInterval(every_steps, last_step=context.last_step, key="callbacks.divergence.every_steps")

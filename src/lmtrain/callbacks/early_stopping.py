@@ -8,6 +8,7 @@ import lightning.pytorch as pl
 from typing_extensions import override
 
 from lmtrain.accounting.options.parts import CallbackFacts
+from lmtrain.accounting.options.ranges import require_count
 from lmtrain.errors import ConfigurationError
 from lmtrain.tracking.timekeeping.events import EARLY_STOPPING, STOPPING_AT_THE_END
 from lmtrain.training.context import RunContext
@@ -36,8 +37,7 @@ class EarlyStopping(pl.Callback):
         context: RunContext,
     ) -> None:
         super().__init__()
-        if patience is not None and patience < 1:
-            raise ConfigurationError(f"callbacks.early_stopping.patience={patience} is below 1; nearest valid: 1.")
+        require_count("callbacks.early_stopping.patience", patience)
         if patience is None and stop_at is None:
             raise ConfigurationError(
                 "callbacks.early_stopping.patience=null has no end without stop_at; set one of them to a number."

@@ -13,6 +13,7 @@ import lightning.pytorch as pl
 from typing_extensions import override
 
 from lmtrain.accounting.options.parts import CallbackFacts
+from lmtrain.accounting.options.ranges import require_count
 from lmtrain.accounting.options.typed_alone import TypedAlone
 from lmtrain.errors import ConfigurationError
 from lmtrain.tracking.held_checkpoints import (
@@ -59,10 +60,7 @@ class EvaluateAside(pl.Callback):
         context: RunContext,
     ) -> None:
         super().__init__()
-        if most_waiting < 1:
-            raise ConfigurationError(
-                f"callbacks.evaluate_aside.most_waiting={most_waiting} is below 1; nearest valid: 1."
-            )
+        require_count("callbacks.evaluate_aside.most_waiting", most_waiting)
         if slurm and launcher != "slurm":
             raise ConfigurationError(
                 f"callbacks.evaluate_aside.slurm={[*slurm]} has no effect on a process; set launcher=slurm."

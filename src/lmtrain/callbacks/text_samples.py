@@ -13,7 +13,8 @@ import torch
 from typing_extensions import override
 
 from lmtrain.accounting.options.parts import CallbackFacts
-from lmtrain.errors import ConfigurationError, DataError
+from lmtrain.accounting.options.ranges import require_count
+from lmtrain.errors import DataError
 from lmtrain.inference.generate import generate
 from lmtrain.inference.loaded_model import ids_of_ends
 from lmtrain.inference.sampling_settings import Sampling
@@ -54,10 +55,7 @@ class TextSamples(pl.Callback):
         context: RunContext,
     ) -> None:
         super().__init__()
-        if num_new_tokens < 1:
-            raise ConfigurationError(
-                f"callbacks.text_samples.num_new_tokens={num_new_tokens} is below 1; nearest valid: 1."
-            )
+        require_count("callbacks.text_samples.num_new_tokens", num_new_tokens)
         self._context = context
         self._is_chat = context.dataset.split("train").has_loss_mask and has_chat_style(context.tokenizer)
         self._prompt = prompt or (GREETING if self._is_chat else "")

@@ -38,6 +38,9 @@ WRONG = {
     "cluster.peak_flops=abc": "cluster.peak_flops=abc is not a number",
     "model._target_=os.system": "model._target_=os.system is not allowed: a target here starts with lmtrain.models.",
     "callbacks.checkpoint.keep_last=no": "callbacks.checkpoint.keep_last=no is not a number",
+    "callbacks.checkpoint.keep_last=0": "callbacks.checkpoint.keep_last=0 is below 1; nearest valid: 1.",
+    "callbacks.step_log.every_steps=0": "every_steps=0 is below 1; nearest valid: 1.",
+    "callbacks.checkpoint.every_tokens=0": "callbacks.checkpoint.every_tokens=0 is below 1; nearest valid: 1.",
 }
 
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
+from lmtrain.accounting.options.ranges import require_count
 from lmtrain.errors import ConfigurationError
 
 
@@ -78,8 +79,7 @@ class HeldOutPasses:
                 "to one question; set one of them to null."
             )
         for name, value in (("num_passes", self.num_passes), ("every_steps", self.every_steps)):
-            if value is not None and value < 1:
-                raise ConfigurationError(f"callbacks.validation.{name}={value} is below 1; nearest valid: 1.")
+            require_count(f"callbacks.validation.{name}", value)
 
     def during(self, num_steps: int) -> int:
         """Return the passes after the first step of so many, the last step's own included."""

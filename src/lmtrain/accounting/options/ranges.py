@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
+from lmtrain.errors import ConfigurationError
+
 
 @dataclass(frozen=True, kw_only=True)
 class Range:
@@ -40,3 +42,23 @@ COMMON: Final[Mapping[str, Range]] = MappingProxyType(
         "eps": Range(low=1e-38, usual="1e-8", why=", which keeps a gradient of 0 from being divided by 0"),
     }
 )
+COUNTS: Final = (  # of callbacks
+    "every_steps",
+    "every_tokens",
+    "keep_last",
+    "mean_steps",
+    "most_waiting",
+    "num_new_tokens",
+    "num_passes",
+    "patience",
+)
+
+
+def require_count(key: str, value: float | None) -> None:
+    """Check a count by its dotted key; null passes.
+
+    Raises:
+        ConfigurationError: It is below 1.
+    """
+    if value is not None and value < 1:
+        raise ConfigurationError(f"{key}={value} is below 1; nearest valid: 1.")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from lmtrain.accounting.budgets import limits_of
+from lmtrain.accounting.options.ranges import COUNTS, require_count
 from lmtrain.composition.command_line.unknown_words import node_at
 from lmtrain.composition.nodes.check import TARGET, check_value
 from lmtrain.composition.nodes.node import Node
@@ -129,6 +130,8 @@ def _require_type(config: Mapping[str, Any], key: str) -> None:
         return
     types = setting_types(str(node.get(TARGET, "")))
     value = check_value(node[name], types[name], key=key) if name in types else None
+    if parent.startswith("callbacks.") and name in COUNTS and isinstance(value, int | float):
+        require_count(key, value)
     if parent == "model" and name in REQUIRED and isinstance(value, int):
         check_positive(**{name: value})
         check_possible(key, value)

@@ -2,7 +2,7 @@
 
 import lightning.pytorch as pl
 
-from lmtrain.errors import ConfigurationError
+from lmtrain.accounting.options.ranges import require_count
 from lmtrain.training.loop.last_step import LastStep
 from lmtrain.training.loop.steps import is_step_end
 
@@ -14,8 +14,7 @@ class StepInterval:
     """
 
     def __init__(self, every_steps: int | None, *, num_times: int | None = None, last_step: LastStep, key: str) -> None:
-        if every_steps is not None and every_steps < 1:
-            raise ConfigurationError(f"{key}={every_steps} is below 1; nearest valid: 1 (null: the last step only).")
+        require_count(key, every_steps)
         self._every_steps = every_steps
         self._num_times = num_times
         self._last_step = last_step
