@@ -22,6 +22,7 @@ from lmtrain.verbs.table import VERBS
         ("export ", {"gguf", "hf", "peft"}),
         ("export hf --w", {"--weights"}),
         ("export hf runs/n", {"runs/notes"}),
+        ("ledger runs/c", {"runs/class/mine"}),
         ("import p", {"peft"}),
         ("tune ", {"lr", "batch"}),
         ("tune lr optimizer=adamw_8", {"optimizer=adamw_8bit"}),
@@ -43,8 +44,14 @@ from lmtrain.verbs.table import VERBS
 )
 def test_a_word_is_completed_as_far_as_it_is_typed(line, expected, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
-    for run in ("notes", "speedrun/base"):
-        (tmp_path / "runs" / run).mkdir(parents=True)
-        (tmp_path / "runs" / run / "run.json").touch()
+    for file in (
+        "notes/run.json",
+        "speedrun/pipeline.json",
+        "speedrun/base/run.json",
+        "class/mine/run.json",
+        "notes_files/0/x.png",
+    ):
+        (tmp_path / "runs" / file).parent.mkdir(parents=True)
+        (tmp_path / "runs" / file).touch()
     found = completions(line.split(" "), verbs=VERBS, conf=conf_folder(), page=page)
     assert set(found) == expected

@@ -108,10 +108,6 @@ def _values(key: str, conf: Path, chosen: dict[str, str], main: Path, runs: Path
 
 
 def _runs(root: Path) -> list[str]:
-    """Return the folders of runs, and those below a pipeline's."""
-    folders = [path for path in root.glob("[!.]*") if path.is_dir()]
-    return [str(path.relative_to(root)) for each in folders for path in (each, *_below(each))]
-
-
-def _below(folder: Path) -> list[Path]:
-    return [file.parent for file in folder.glob("[!.]*/run.json")]
+    """Return the folders of runs, sweeps, pipelines and imports, each known by its JSON, and of the runs below."""
+    files = [*root.glob("[!.]*/*.json"), *root.glob("[!.]*/[!.]*/run.json")]
+    return [str(file.parent.relative_to(root)) for file in files]
