@@ -49,10 +49,11 @@ def measured_peak(step, *, accumulates=True):
         for block in model.blocks:
             block.compile(fullgraph=True, dynamic=False)
     tokens = torch.zeros(tuple(SHAPE.values()), dtype=torch.int64)
+    documents = torch.zeros_like(tokens, dtype=torch.int32) if step.masks_documents else None
 
     def micro_step():
         with torch.autocast("cpu", dtype=step.compute_dtype, enabled=step.compute_dtype != torch.float32):
-            total = model(tokens, tokens, step.loss)
+            total = model(tokens, tokens, step.loss, documents)
         total.objective.backward()
 
     micro_step()
@@ -78,6 +79,17 @@ def test_the_prediction_is_the_measured_peak(build, recompute, loss):
     step = simulated(lambda: build(3), loss=loss, recompute=recompute)
     predicted = simulate_step(step, **SHAPE)
     assert predicted.activations + predicted.workspace == pytest.approx(measured_peak(step), rel=0.02)
+
+
+@pytest.mark.parametrize("build", [llama, gpt2])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_masks_of_documents_are_kept_in_each_layer(build, dtype):
+    plain = simulated(lambda: build(MANY_BLOCKS + 2), dtype=dtype)
+    step = replace(plain, masks_documents=True)
+    predicted, without = simulate_step(step, **SHAPE), simulate_step(plain, **SHAPE)
+    assert predicted.activations + predicted.workspace == pytest.approx(measured_peak(step), rel=0.02)
+    of_masks = (MANY_BLOCKS + 2) * 2 * 128 * 128 * dtype.itemsize
+    assert predicted.activations - without.activations == pytest.approx(of_masks, rel=0.1)
 
 
 @pytest.mark.parametrize("build", [llama, gpt2])

@@ -41,11 +41,12 @@ def fake_tensors() -> FakeTensorMode:
     return FakeTensorMode(allow_non_fake_inputs=True)
 
 
-def compiled_blocks(model: LanguageModel, shape: tuple[int, int]) -> CompiledBlocks:
+def compiled_blocks(model: LanguageModel, shape: tuple[int, int], *, masks_documents: bool = False) -> CompiledBlocks:
     """Compile the blocks and run a micro-batch [B, T] forward and back, without a loss, under `fake_tensors`."""
     torch.compiler.reset()  # versions of other simulated models count against torch's limit
     tokens = torch.zeros(shape, dtype=torch.int64)
-    known = [*model.parameters(), *model.buffers(), tokens]
+    documents = torch.zeros(shape, dtype=torch.int32) if masks_documents else None
+    known = [*model.parameters(), *model.buffers(), tokens, *([] if documents is None else [documents])]
     held: dict[int, Any] = {id(tensor.untyped_storage()): tensor.untyped_storage() for tensor in known}
     weights = frozenset(held)
     kept = by_blocks = taken = 0
@@ -75,7 +76,7 @@ def compiled_blocks(model: LanguageModel, shape: tuple[int, int]) -> CompiledBlo
     for block in model.blocks[-1:]:
         block.register_forward_hook(last_block)
     with _without_notices(), saved_tensors_hooks(keep, lambda tensor: tensor):
-        hidden, _ = model.features(tokens)
+        hidden, _ = model.features(tokens, documents)
     keep(hidden)
     hidden.backward(torch.zeros_like(hidden))
     return CompiledBlocks(activations=kept, peak=by_blocks + taken, steps=[*before, by_blocks])

@@ -64,7 +64,7 @@ class SimulatedStep:
     in it too; else products take copies of the weights, counted with these, and the stream stays in fp32 unless the
     precision `narrows_residual`. `is_compiled` cuts each block as the compiler does, with the block's own recomputation
     (`recomputes`); a whole-model compile keeps about the same. Blocks with full recomputation keep the same as eagerly
-    and are run so.
+    and are run so. `masks_documents`: attention takes each row's documents.
     """
 
     build: Callable[[], LanguageModel]
@@ -76,6 +76,7 @@ class SimulatedStep:
     casts_parameters: bool = False
     narrows_residual: bool = False
     num_blocks: int | None = None
+    masks_documents: bool = False
 
 
 def simulate_step(step: SimulatedStep, *, micro_batch_sequences: int, context_tokens: int) -> StepMemory:
@@ -153,12 +154,13 @@ def _workspace(step: SimulatedStep, eager: _Peaks, compiled: CompiledBlocks | No
 
 def _compiled(step: SimulatedStep, model: LanguageModel, shape: tuple[int, int]) -> CompiledBlocks:
     with _casting(step):
-        return compiled_blocks(model, shape)
+        return compiled_blocks(model, shape, masks_documents=step.masks_documents)
 
 
 def _eager_peaks(step: SimulatedStep, model: LanguageModel, shape: tuple[int, int]) -> _Peaks:
     tokens = torch.zeros(shape, dtype=torch.int64)
-    known = [*model.parameters(), *model.buffers(), tokens]
+    documents = torch.zeros(shape, dtype=torch.int32) if step.masks_documents else None
+    known = [*model.parameters(), *model.buffers(), tokens, *([] if documents is None else [documents])]
     for parameter in model.parameters():
         if not parameter.requires_grad:
             continue
@@ -175,7 +177,7 @@ def _eager_peaks(step: SimulatedStep, model: LanguageModel, shape: tuple[int, in
             live.peak = live.now
 
         with _casting(step):
-            hidden, penalty = model.features(tokens)
+            hidden, penalty = model.features(tokens, documents)
             activations = live.now
             hidden.register_hook(blocks_begin)
             total = step.loss(model.output_head(), hidden, tokens)

@@ -74,6 +74,22 @@ def test_a_rounded_residual_stream_is_planned(precision):
         setting(*words, "precision.residual=fp16")
 
 
+@pytest.mark.parametrize(
+    ("words", "masks"),
+    [
+        (["batch.context_tokens=1024"], False),
+        (["batch.context_tokens=1025"], True),
+        (["compile=none"], True),
+        (["compile=none", "attention=blocked"], False),
+        (["packing.document_mask=false"], False),
+        (["cluster=h100_8x"], False),
+        (["cluster=h100_8x", "attention=sdpa"], True),
+    ],
+)
+def test_masks_of_documents_count_where_a_kernel_keeps_them(words, masks):
+    assert setting("compile=blocks", "packing.document_mask=true", *words).masks_documents is masks
+
+
 def test_a_strategy_of_one_rank_is_refused_on_several():
     assert setting("strategy=single").num_ranks == 1
     with pytest.raises(

@@ -2,23 +2,27 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import ClassVar, Final, Literal
 
 from lmtrain.accounting.options.ranges import require_count
 from lmtrain.errors import ConfigurationError
+
+BLOCKED_UP_TO_TOKENS: Final = 1024  # the longest context of a compiled attention in blocks of rows
 
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionFacts:
     """An attention; `measured_as` is the target of a kernel with the same memory, where its own cannot be measured.
 
-    `chooses`: it picks the fastest kernel of the device. `is_fused`: one kernel, without scores in memory.
+    `chooses`: it picks the fastest kernel of the device. `is_fused`: one kernel, without scores in memory. In contexts
+    beyond `masks_beyond` tokens each layer keeps a mask of documents, of all pairs of tokens; None: in none.
     """
 
     group: ClassVar[str] = "attention"
     measured_as: str | None = None
     chooses: bool = False
     is_fused: bool = True
+    masks_beyond: int | None = 0
 
 
 @dataclass(frozen=True, kw_only=True)

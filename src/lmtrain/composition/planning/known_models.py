@@ -109,6 +109,8 @@ def key_of(config: RunConfig, setting: PlannedSetting) -> str:
     }
     if setting.precision.residual is not None and not setting.casts_parameters:
         parts["residual"] = setting.precision.residual
+    if setting.masks_documents:
+        parts["masks_documents"] = True
     if not gives_nothing(config.adapter.target):
         parts["adapter"] = config.adapter.without("start").canonical()
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]

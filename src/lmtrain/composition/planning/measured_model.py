@@ -40,6 +40,7 @@ def measure_models(configs: Sequence[RunConfig], setting: PlannedSetting) -> lis
         is_compiled=setting.cuts_blocks,
         casts_parameters=setting.casts_parameters,
         narrows_residual=setting.precision.residual is not None,
+        masks_documents=setting.masks_documents,
     )
     return measure_depths(step, builds, context_tokens=config.batch.context_tokens)
 

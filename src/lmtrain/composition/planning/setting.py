@@ -36,7 +36,8 @@ class PlannedSetting:
 
     `host` is the memory of a run on this machine's CPU beside its tensors, None on a GPU. `offloads_state`: optimizer
     state is in host memory between steps. `records_steps`: in CUDA graphs, so gradients stay where they are.
-    `takes_back`: a step leaves copies to go back to.
+    `takes_back`: a step leaves copies to go back to. `masks_documents`: attention is measured with the documents of its
+    rows, for it keeps a mask of all their pairs.
     """
 
     cluster: Cluster
@@ -51,6 +52,7 @@ class PlannedSetting:
     offloads_state: bool = False
     records_steps: bool = False
     takes_back: bool = False
+    masks_documents: bool = False
 
     @property
     def keeps_gradients(self) -> bool:
@@ -112,6 +114,7 @@ def planned_setting(config: RunConfig) -> PlannedSetting:
     spread = require_facts(config.strategy.values, ModelSpread, allowed=allowed)
     host = _host(config, is_compiled=compiles.compiles)
     require_offload(config, on_cpu=host is not None)
+    attention = facts_of(config.attention.values, AttentionFacts, allowed=allowed, **place) or AttentionFacts()
     return PlannedSetting(
         cluster=config.cluster,
         num_ranks=config.num_ranks,
@@ -119,12 +122,13 @@ def planned_setting(config: RunConfig) -> PlannedSetting:
         state=_state(config, precision.bytes_of),
         spread=spread,
         recompute=facts_of(config.recompute.values, RecomputeFacts, allowed=allowed) or RecomputeFacts(),
-        attention=facts_of(config.attention.values, AttentionFacts, allowed=allowed, **place) or AttentionFacts(),
+        attention=attention,
         is_compiled=compiles.compiles,
         host=host,
         offloads_state=config.optimizer_cpu_offload,
         records_steps=config.compile.get("cuda_graphs", False),
         takes_back=(facts_of(config.spikes.values, SpikeFacts, allowed=allowed) or SpikeFacts()).takes_back,
+        masks_documents=_masks_documents(config, attention),
     )
 
 
@@ -146,6 +150,12 @@ def _state(config: RunConfig, held: PrecisionBytes) -> OptimizerState:
     objective = objective_facts(config)
     start = held.weights + held.compute_copy if objective and objective.keeps_start else 0
     return replace(state, average_bytes=average.num_bytes + config.spread.kept_bytes + start)
+
+
+def _masks_documents(config: RunConfig, attention: AttentionFacts) -> bool:
+    """Tell whether each layer keeps a mask of the documents in its rows."""
+    beyond = attention.masks_beyond
+    return config.packing.get("document_mask") is True and beyond is not None and config.batch.context_tokens > beyond
 
 
 def _precision(config: RunConfig, *, on_gpu: bool) -> PrecisionFacts:

@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from typing_extensions import override
 
-from lmtrain.accounting.options.parts import AttentionFacts
+from lmtrain.accounting.options.parts import BLOCKED_UP_TO_TOKENS, AttentionFacts
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.models.attention.base import Attention, KernelTarget
 from lmtrain.models.attention.blocked import NUM_BLOCKS, blocked
@@ -20,8 +20,6 @@ from lmtrain.models.attention.flash import Flash
 from lmtrain.models.attention.flex import Flex
 from lmtrain.models.attention.masks import Prepared, is_cut
 from lmtrain.models.attention.sdpa import kernel_picked, sdpa
-
-BLOCKED_UP_TO_TOKENS = 1024
 
 
 @final
@@ -143,8 +141,11 @@ class ByCase(Attention):
 
 def auto_facts(*, on_gpu: bool, is_compiled: bool) -> AttentionFacts:
     """Keep the same as torch's own kernel on a GPU, and uncompiled on a CPU mostly."""
-    uncompiled = None if is_compiled else "lmtrain.models.attention.auto.Uncompiled"
-    return AttentionFacts(measured_as="lmtrain.models.attention.sdpa.SDPA" if on_gpu else uncompiled, chooses=True)
+    if on_gpu:
+        return AttentionFacts(measured_as="lmtrain.models.attention.sdpa.SDPA", chooses=True, masks_beyond=None)
+    if is_compiled:
+        return AttentionFacts(chooses=True, masks_beyond=BLOCKED_UP_TO_TOKENS)
+    return AttentionFacts(measured_as="lmtrain.models.attention.auto.Uncompiled", chooses=True)
 
 
 auto = Auto()

@@ -58,7 +58,7 @@ class Blocked(Attention):
 
 def blocked_facts() -> AttentionFacts:
     """Keep the scores of one block of rows after the other in memory."""
-    return AttentionFacts(is_fused=False)
+    return AttentionFacts(is_fused=False, masks_beyond=None)
 
 
 blocked = Blocked()
