@@ -151,7 +151,8 @@ def _tests_begin_alike() -> None:
         numpy.random.seed(0)
     if torch := sys.modules.get("torch"):
         torch.manual_seed(0)
-        torch.set_float32_matmul_precision("highest")  # a training in this process sets its own
+        torch.set_float32_matmul_precision("highest")  # a training in this process sets its own, and this too
+        torch.use_deterministic_algorithms(False)
 
 
 @pytest.fixture(autouse=True)

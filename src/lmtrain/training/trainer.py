@@ -19,7 +19,7 @@ from typing_extensions import override
 from lmtrain.errors import ConfigurationError
 from lmtrain.training.checkpointing.checkpoint_io import AtomicCheckpointIO
 from lmtrain.training.loop.absent_gpu import answer_that_none_is_there
-from lmtrain.training.loop.determinism import be_deterministic
+from lmtrain.training.loop.determinism import be_deterministic, order_sums
 from lmtrain.training.loop.heap import keep_freed_memory
 from lmtrain.training.loop.precision_plugin import PrecisionPlugin
 from lmtrain.training.loop.tested_lightning import use_step_loop
@@ -43,7 +43,7 @@ def make_trainer(
     """Build the Trainer of a run; it stops only when a callback says so.
 
     `precision` may also be a word of Lightning's. `cpu_threads` None leaves torch's own choice: all cores for one
-    process, a share of them under a launcher.
+    process, a share of them under a launcher. On a CPU sums have one order, `deterministic` or not.
 
     Raises:
         ConfigurationError: Fewer than one thread.
@@ -85,9 +85,15 @@ def make_trainer(
     )
     use_step_loop(trainer)
     if isinstance(trainer.accelerator, CPUAccelerator):
-        keep_freed_memory()
-        answer_that_none_is_there()
+        _settle_cpu(deterministic=deterministic)
     return trainer
+
+
+def _settle_cpu(*, deterministic: bool) -> None:
+    """Give sums one order, after Lightning has set its own, keep freed memory, and answer for the GPU."""
+    order_sums(refuses=deterministic)
+    keep_freed_memory()
+    answer_that_none_is_there()
 
 
 def _use_threads(number: int | None) -> None:
