@@ -210,8 +210,11 @@ def test_a_run_past_its_budget_of_time_says_so(summary):
     facts = replace(FACTS, budget_key="budget.hours", budget=15 / 3600, time=spent, other_budgets={"budget.usd": 0.006})
     line = "beyond its budget: 30s of budget.hours=15s and $0.010 of budget.usd=0.006, 10s of the clock in steps"
     assert line in summary(facts)
+    assert "# train on, to twice what it took\n" in summary(facts)
+    assert "budget.hours=1min budget.usd=0.02\n" in " ".join(summary(facts).split(" ")), "30s are none to train on with"
     within = replace(facts, budget=30 / 3600, other_budgets={"budget.usd": 0.01})
     assert "beyond" not in summary(within)
+    assert "to twice the budget" in summary(within)
 
 
 def test_skipped_steps_and_averaged_weights_are_told_where_there_were_any(summary):

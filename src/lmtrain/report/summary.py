@@ -211,9 +211,11 @@ def _onward(facts: RunFacts) -> list[tuple[str, list[str]]]:
 def _further(facts: RunFacts) -> list[tuple[str, list[str]]]:
     if facts.ended != "FINISHED":
         return [(f"go on, from {'its checkpoint' if facts.last else 'the start'} to its budget", [])]
-    budgets = facts.budgets
+    spent = {"budget.hours": facts.time.wall_seconds / 3600, "budget.usd": facts.usd or 0.0}
+    budgets = {key: max(amount, spent.get(key, 0.0)) for key, amount in facts.budgets.items()}
     if facts.step != 1:
-        return [("train on, to twice the budget", [_twice(key, amount) for key, amount in budgets.items()])]
+        what = "the budget" if budgets == facts.budgets else "what it took"
+        return [(f"train on, to twice {what}", [_twice(key, amount) for key, amount in budgets.items()])]
     if budgets.keys() & ROUNDED_UP:
         return []
     if "budget.tokens" in budgets:
