@@ -143,13 +143,14 @@ def test_held_out_windows_of_a_mask_keep_documents_apart(tmp_path, packing):
         assert (windows.window(0).documents is not None) == masked
 
 
+@pytest.mark.parametrize("packing", [Contiguous(document_mask=True), BestFit(document_mask=True), OneDocument()])
 @pytest.mark.parametrize("max_tokens", [None, 30])
 @pytest.mark.parametrize("shard_tokens", [25, 10_000])
-def test_held_out_documents_are_whole_and_begin_as_in_training(tmp_path, shard_tokens, max_tokens):
+def test_held_out_documents_are_whole_and_begin_as_in_training(tmp_path, shard_tokens, max_tokens, packing):
     lengths = [3, 20, 7, 2, 2, 2, 9, 8, 1, 5]
     dataset = make_dataset(tmp_path, lengths, shard_tokens=shard_tokens)
     ids = dataset.split("train").window(0, sum(lengths))
-    windows = OneDocument().held_out(dataset, "train", context_tokens=8, max_tokens=max_tokens)
+    windows = packing.held_out(dataset, "train", context_tokens=8, max_tokens=max_tokens)
     end = ids[lengths[0] - 1]
     seen = []
     for index in range(windows.num_windows):
@@ -161,10 +162,12 @@ def test_held_out_documents_are_whole_and_begin_as_in_training(tmp_path, shard_t
             kept = targets[part][targets[part] != -100]
             assert (inputs[part][1 : len(kept)] == kept[:-1]).all()
             seen.append(kept.tolist())
-    starts = [start for start in np.cumsum([0, *lengths[:-1]]) if max_tokens is None or start < max_tokens]
-    expected = [ids[start : start + min(n, 8)].tolist() for start, n in zip(starts, lengths, strict=False)]
-    assert seen[: len(expected)] == expected
-    assert len(seen) - len(expected) <= 3  # those that fit into the last window
+    starts = np.cumsum([0, *lengths[:-1]])
+    documents = [(start, start + n) for start, n in zip(starts, lengths, strict=True)]
+    pieces = [(at, min(at + 8, stop)) for start, stop in documents for at in range(start, stop, 8)]
+    expected = [ids[start:stop].tolist() for start, stop in pieces]
+    assert seen == expected[: len(seen)]
+    assert len(seen) == len(expected) if max_tokens is None else pieces[len(seen)][0] >= max_tokens
     assert (windows.window(windows.num_windows).targets == -100).all()
 
 

@@ -53,9 +53,7 @@ def test_a_score_of_conversations_is_of_the_assistants_words_beside_no_compresso
     assert found.before_words == f"before training, of {before}"
 
 
-def test_documents_cut_to_a_window_are_no_first_part_of_the_text(tmp_path):
-    found = score(tmp_path, 200, 200, num_bytes=799, masked=False)
-    assert found.part_words == "all documents, cut to a window, 800 of 1,000 bytes"
+def test_a_part_of_a_text_is_told_by_its_tokens_or_else_by_its_bytes(tmp_path):
     assert score(tmp_path, 20, 20, num_bytes=99, masked=False).part_words == "the first 10.0%, 100 bytes"
     assert score(tmp_path, num_bytes=499, masked=False).part_words == "the first 50.0%, 500 bytes"
 

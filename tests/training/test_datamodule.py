@@ -229,11 +229,8 @@ def test_held_out_windows_count_documents_where_training_keeps_them_apart(two_fo
     datamodule, plan = serve(two_folders[1][1])
     masked = TokenDataModule(folder=two_folders[1][1], batch=plan, seed=SEED, packing=Contiguous(document_mask=True))
     masked.trainer = datamodule.trainer
-    for (inputs, targets), (same, also, documents) in zip(
-        datamodule.held_out_batches("validation"), masked.held_out_batches("validation"), strict=True
-    ):
-        assert torch.equal(inputs, same)
-        assert torch.equal(targets, also)
+    assert all(len(batch) == 2 for batch in datamodule.held_out_batches("validation"))
+    for inputs, targets, documents in masked.held_out_batches("validation"):
         ended = (inputs == 256)[:, 1:].cumsum(1)  # an end-of-text begins the next document
         known = targets[:, 1:] != -100
         assert torch.equal(documents[:, 1:][known], ended[known].int())

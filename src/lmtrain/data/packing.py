@@ -49,6 +49,11 @@ class Packing(Protocol):
         ...
 
 
+def contiguous_facts(*, document_mask: bool = False) -> PackingFacts:
+    """Describe its held-out windows."""
+    return PackingFacts(holds_out_whole_documents=document_mask)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Contiguous:
     """Windows w x T to w x T + T of all documents back to back."""
@@ -67,13 +72,9 @@ class Contiguous:
     def held_out(
         self, dataset: Dataset, split: str, *, context_tokens: int, max_tokens: int | None
     ) -> HeldOutWindows:
-        """Cut a split at any place."""
-        return evaluation_windows(
-            dataset.split(split),
-            context_tokens=context_tokens,
-            max_tokens=max_tokens,
-            document_ends=document_ends(dataset, split) if self.document_mask else None,
-        )
+        """Cut a split at any place, into whole documents where they do not see one another."""
+        cut = document_windows if self.document_mask else plain_windows
+        return cut(dataset, split, context_tokens=context_tokens, max_tokens=max_tokens)
 
     def epoch_tokens(self, dataset: Dataset, *, context_tokens: int) -> int:
         """Return the tokens of the text."""
@@ -86,9 +87,11 @@ class Contiguous:
         return None
 
 
-def best_fit_facts(*, of_conversations: bool = False) -> PackingFacts:
-    """Name its index, and tell whether it takes text."""
-    return PackingFacts(index="best_fit", needs_conversations=of_conversations)
+def best_fit_facts(*, document_mask: bool = False, of_conversations: bool = False) -> PackingFacts:
+    """Name its index, and tell its held-out windows and whether it takes text."""
+    return PackingFacts(
+        holds_out_whole_documents=document_mask, index="best_fit", needs_conversations=of_conversations
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,13 +129,9 @@ class BestFit:
     def held_out(
         self, dataset: Dataset, split: str, *, context_tokens: int, max_tokens: int | None
     ) -> HeldOutWindows:
-        """Cut a split at any place."""
-        return evaluation_windows(
-            dataset.split(split),
-            context_tokens=context_tokens,
-            max_tokens=max_tokens,
-            document_ends=document_ends(dataset, split) if self.document_mask else None,
-        )
+        """Cut a split at any place, into whole documents where they do not see one another."""
+        cut = document_windows if self.document_mask else plain_windows
+        return cut(dataset, split, context_tokens=context_tokens, max_tokens=max_tokens)
 
     def epoch_tokens(self, dataset: Dataset, *, context_tokens: int) -> int:
         """Find or build the index."""
@@ -174,12 +173,7 @@ class OneDocument:
         self, dataset: Dataset, split: str, *, context_tokens: int, max_tokens: int | None
     ) -> HeldOutWindows:
         """Cut a split into whole documents."""
-        return DocumentWindows(
-            dataset.split(split),
-            context_tokens=context_tokens,
-            document_ends=document_ends(dataset, split),
-            max_tokens=max_tokens,
-        )
+        return document_windows(dataset, split, context_tokens=context_tokens, max_tokens=max_tokens)
 
     def epoch_tokens(self, dataset: Dataset, *, context_tokens: int) -> int:
         """Find or build the index."""
@@ -195,3 +189,18 @@ class OneDocument:
         report = build_once(folder, lambda aside: build_one_document(split, aside, context_tokens=context_tokens))
         require_end_of_text(dataset, report.end_of_text_id)
         return report, folder
+
+
+def plain_windows(dataset: Dataset, split: str, *, context_tokens: int, max_tokens: int | None) -> HeldOutWindows:
+    """Cut a split at any place."""
+    return evaluation_windows(dataset.split(split), context_tokens=context_tokens, max_tokens=max_tokens)
+
+
+def document_windows(dataset: Dataset, split: str, *, context_tokens: int, max_tokens: int | None) -> HeldOutWindows:
+    """Cut a split into whole documents."""
+    return DocumentWindows(
+        dataset.split(split),
+        context_tokens=context_tokens,
+        document_ends=document_ends(dataset, split),
+        max_tokens=max_tokens,
+    )

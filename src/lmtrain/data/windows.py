@@ -68,7 +68,6 @@ class EvaluationWindows:
     split: TokenSplit
     context_tokens: int
     num_targets: int
-    document_ends: NDArray[np.int64] | None = None
 
     @property
     def num_windows(self) -> int:
@@ -88,17 +87,14 @@ class EvaluationWindows:
             if self.split.has_loss_mask:
                 marked = self.split.loss_mask_windows(np.array([start + 1]), num_targets)[0]
                 targets[:num_targets][~marked] = IGNORED
-        documents = None
-        if self.document_ends is not None:
-            documents = spans_of_windows(self.document_ends, np.array([start]), self.context_tokens).read(0, 1)[0]
-        return EvaluationWindow(inputs, targets, documents)
+        return EvaluationWindow(inputs, targets)
 
 
 @final
 class DocumentWindows:
-    """Whole documents, as many as fit one after the other; of a longer one its first T tokens.
+    """Whole documents, as many as fit one after the other; longer ones in pieces of T tokens and a rest.
 
-    Each follows an end-of-text id, as in training, and sees no other one.
+    Each, and each piece, follows an end-of-text id, as in training, and sees no other document.
     """
 
     def __init__(
@@ -138,31 +134,23 @@ class DocumentWindows:
         while start < self._most:
             whole = int(self._ends.searchsorted(start + self._context_tokens, side="right"))
             first = int(self._ends.searchsorted(start, side="right"))
-            if whole > first:
-                next_start = stop = int(self._ends[whole - 1])
-            else:  # a document longer than a window
-                next_start, stop = int(self._ends[first]), start + self._context_tokens
+            stop = int(self._ends[whole - 1]) if whole > first else start + self._context_tokens
             yield start, stop
-            start = next_start
+            start = stop
 
 
 def evaluation_windows(
-    split: TokenSplit,
-    *,
-    context_tokens: int,
-    max_tokens: int | None = None,
-    document_ends: NDArray[np.int64] | None = None,
+    split: TokenSplit, *, context_tokens: int, max_tokens: int | None = None
 ) -> EvaluationWindows:
     """Cut a split so that each of its first `max_tokens` tokens (None: all) but the very first is predicted once.
 
-    Tokens without loss are not predicted. With `document_ends`, windows count their documents.
+    Tokens without loss are not predicted.
     """
     num_tokens = split.num_tokens if max_tokens is None else min(max_tokens, split.num_tokens)
     return EvaluationWindows(
         split=split,
         context_tokens=context_tokens,
         num_targets=max(num_tokens - 1, 0),
-        document_ends=document_ends,
     )
 
 

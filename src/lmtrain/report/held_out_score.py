@@ -71,8 +71,6 @@ class HeldOutScore:
             return of if share is None else f"{of}, {part} conversations"
         if not self.is_whole:
             return f"the first {share or 0:.1%}, {self.num_bytes:,} bytes"
-        if self.num_bytes < WHOLE * self.whole_bytes:
-            return f"all documents, cut to a window, {self.num_bytes:,} of {self.whole_bytes:,} bytes"
         part = "all" if self.num_bytes == self.whole_bytes else "all but the first token"
         return f"{part}, {self.num_bytes:,} bytes"
 

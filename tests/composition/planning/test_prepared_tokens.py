@@ -99,9 +99,10 @@ def test_held_out_documents_are_computed_with_their_padding(tmp_path):
     made = make_dataset(tmp_path, [40, 20, 30, 90])
     words = ["data=shards", f"data.folder.path={made.folder}", "batch.context_tokens=64"]
     windows = OneDocument().held_out(made, "validation", context_tokens=64, max_tokens=None)
-    assert windows.num_windows == 3  # of 40 + 20, of 30, and of 64 of the 90
-    padding = held_out_padding(config_of(*words, "packing=document"), "validation")
-    assert padding == pytest.approx(3 * 64 / 180)
+    assert windows.num_windows == 4  # of 40 + 20, of 30, of 64 of the 90, and of the rest
+    for packing in (["packing=document"], ["packing=best_fit", "packing.document_mask=true"]):
+        padding = held_out_padding(config_of(*words, *packing), "validation")
+        assert padding == pytest.approx(4 * 64 / 180)
     assert held_out_padding(config_of(*words, "packing=best_fit"), "validation") == 1.0
     assert held_out_padding(config_of(*words, "packing=document"), "test") == 1.0
 

@@ -35,10 +35,10 @@ def require_objective(config: RunConfig) -> None:
         )
     _require_pairs(config, facts)
     packing = facts_of(config.packing.values, PackingFacts, allowed=config.allowed) or PackingFacts()
-    if not packing.holds_out_whole_documents:
+    if not packing.row_is_document:
         raise ConfigurationError(
             f"packing puts several documents into a row, and {task} takes each answer as a row; nearest valid: "
-            f"{one_of(words_of(PackingFacts, lambda other: other.holds_out_whole_documents))}."
+            f"{one_of(words_of(PackingFacts, lambda other: other.row_is_document))}."
         )
     if config.data.node("sources") is not None or "sources" in config.data:
         kept = "pairs" if facts.rows_together > 1 else "groups"

@@ -25,7 +25,9 @@ def score_split(
     batch_tokens: int,
     allowed: Sequence[str] = (),
 ) -> TextScore:
-    """Score a split of prepared data in windows of its run's packing; a folder without a run takes contiguous ones.
+    """Score a split of prepared data in windows of its run's packing.
+
+    A folder without a run takes contiguous ones, of conversations whole ones.
 
     Raises:
         ConfigurationError: The context is longer than the model's.
@@ -35,7 +37,7 @@ def score_split(
     if loaded.tokenizer_path is not None:
         way = f"Encode its text with the model's: {preparation_by(loaded.tokenizer_path, dataset.manifest)}"
     dataset.require_tokenizer(loaded.tokenizer.fingerprint, way=way)
-    packing: Packing = Contiguous()
+    packing: Packing = Contiguous(document_mask=dataset.split(split).has_loss_mask)
     if loaded.origin is not None:
         packing = checked_part(find_job(loaded.origin.run, key="RUN"), "packing", allowed=allowed).build()
     context = context_of(loaded, context_tokens)
