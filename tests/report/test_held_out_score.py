@@ -53,8 +53,9 @@ def test_a_score_of_conversations_is_of_the_assistants_words_beside_no_compresso
     assert found.before_words == f"before training, of {before}"
 
 
-def test_a_part_of_a_text_is_told_by_its_tokens_or_else_by_its_bytes(tmp_path):
-    assert score(tmp_path, 20, 20, num_bytes=99, masked=False).part_words == "the first 10.0%, 100 bytes"
+def test_a_part_of_a_text_is_told_by_its_bytes_and_the_whole_of_a_short_one_by_its_tokens(tmp_path):
+    assert score(tmp_path, 20, 20, num_bytes=119, masked=False).part_words == "the first 12.0%, 120 bytes"
+    assert score(tmp_path, 200, 200, num_bytes=989, masked=False).part_words == "all but the first token, 990 bytes"
     assert score(tmp_path, num_bytes=499, masked=False).part_words == "the first 50.0%, 500 bytes"
 
 
@@ -62,7 +63,7 @@ def test_a_part_of_a_text_is_told_by_its_tokens_or_else_by_its_bytes(tmp_path):
     ("data", "before"),
     [
         (("one", "two"), "before training, of another text"),
-        (("one", "one"), "before training, of the first 10.0%"),
+        (("one", "one"), "before training, of the first 9.9%"),
         ((None, "one"), "before training, of 99 bytes"),
         (("one", "one", "two"), "before training, of 99 bytes"),
     ],

@@ -57,7 +57,7 @@ class HeldOutScore:
         share = self._part(self.before_num_bytes, self.before_read_share)
         if share is None or self.is_earlier or not self.before_is_same:
             return f"before training, of {self.before_num_bytes:,} bytes"
-        return f"before training, of {'all of it' if share >= WHOLE else f'the first {share:.1%}'}"
+        return f"before training, of {'all of it' if share >= WHOLE else self._first(self.before_num_bytes, share)}"
 
     @property
     def part_words(self) -> str:
@@ -67,10 +67,10 @@ class HeldOutScore:
         share = self._part(self.num_bytes, self.read_share)
         if self.is_assistant:
             of = f"{ASSISTANT}, {self.num_bytes:,} of {self.whole_bytes:,} bytes"
-            part = "all" if self.is_whole else f"the first {share or 0:.1%} of the"
+            part = "all" if self.is_whole else f"{self._first(self.num_bytes, share)} of the"
             return of if share is None else f"{of}, {part} conversations"
         if not self.is_whole:
-            return f"the first {share or 0:.1%}, {self.num_bytes:,} bytes"
+            return f"{self._first(self.num_bytes, share)}, {self.num_bytes:,} bytes"
         part = "all" if self.num_bytes == self.whole_bytes else "all but the first token"
         return f"{part}, {self.num_bytes:,} bytes"
 
@@ -88,6 +88,11 @@ class HeldOutScore:
         if self.after_averaged is not None:
             scores[f"{self.after_words}, weights averaged"] = self.after_averaged
         return sorted(scores.items(), key=lambda score: -score[1])
+
+    def _first(self, num_bytes: int | None, read_share: float | None) -> str:
+        """Name the part read by its share of the bytes, of conversations of the tokens: its bytes leave words out."""
+        share = read_share if self.is_assistant or not self.whole_bytes else (num_bytes or 0) / self.whole_bytes
+        return f"the first {share or 0:.1%}"
 
     def _part(self, num_bytes: int | None, read_share: float | None) -> float | None:
         """Return the share of the text read, by its bytes where a run did not note its tokens; None: unknown."""
