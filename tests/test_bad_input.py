@@ -60,7 +60,10 @@ def attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Captu
         ("seed=[1", ["seed=[1 is not KEY=VALUE"]),
         ("=3", ["no GROUP=OPTION"]),
         ("~trainer=-0", ["~trainer=-0"]),
-        ("model.value_embedding_layers=3", ["model.value_embedding_layers=3 is not of type"]),
+        (
+            "model.value_embedding_layers=3",
+            ["one value, not a list; nearest valid: 'model.value_embedding_layers=[3]'"],
+        ),
         ("run.cache=a_file", ["run.cache=a_file is a file"]),
         ("run.root=s3://bucket/runs", ["run.root=s3://bucket/runs is an address", "run.root=runs"]),
         ("data.folder.root=s3://bucket/data", ["is an address"]),

@@ -252,7 +252,24 @@ def _wrong_type(key: str, value: Any, annotation: Any) -> str:
             f"; nearest valid: {max(1, round(value)) if value > 0 else round(value)}" if math.isfinite(value) else ""
         )
         return f"{key}={value} is not a whole number{nearest}."
-    wanted = annotation.__name__ if isinstance(annotation, type) else str(annotation).replace("typing.", "")
-    if isinstance(value, str) and any(typing.get_origin(kind) is list for kind in kinds):
-        return f"{key}={value} is a text, not a list; nearest valid: '{key}=[{value}]'."
-    return f"{key}={value!r} is not of type {wanted}."
+    is_one = isinstance(value, str | int | float) and not isinstance(value, bool)
+    if is_one and any(typing.get_origin(kind) in (list, Sequence) for kind in kinds):
+        what = "a text" if isinstance(value, str) else "one value"
+        return f"{key}={value} is {what}, not a list; nearest valid: '{key}=[{value}]'."
+    return f"{key}={value!r} is not of type {_type_words(annotation)}."
+
+
+def _type_words(annotation: Any) -> str:
+    """Write a type as on a command line: null for None, the words of a Literal."""
+    origin, parts = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin in (typing.Union, types.UnionType):
+        return " or ".join(map(_type_words, parts))
+    if origin is typing.Annotated:
+        return _type_words(parts[0])
+    if origin is typing.Literal:
+        return " or ".join(map(str, parts))
+    if origin is Sequence:
+        return "list"
+    if annotation is type(None):
+        return "null"
+    return annotation.__name__ if type(annotation) is type else str(annotation).replace("typing.", "")
