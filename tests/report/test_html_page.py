@@ -55,7 +55,7 @@ def test_the_page_holds_time_plan_curves_scores_and_settings(folder):
 def test_each_speed_of_a_page_has_its_clock(folder):
     append_point(RunLog(folder), 20, 20_000, {"speed/tokens_per_second": 400.0})
     text = Reader(report_page(folder)).text
-    assert "Tokens/s: 500 while computing, 274 over the whole clock; 400, at the top, of the logged steps" in text
+    assert "Tokens/s: 500 while computing, 400 over whole steps, 274 over the clock; those over whole steps, at" in text
     assert "time on the clock, of all kinds20s1min13s" in text
     told = "500 while computing, 400 over whole steps, 274 over the clock"
     for page in (text_of(read_ledger(folder)), summarize(folder)):
@@ -67,7 +67,7 @@ def test_a_chat_run_s_page_says_which_tokens_its_speeds_count(tmp_path):
     chat = write(tmp_path / "chat", rows=[ROWS[0], *counted])
     append_point(RunLog(chat), 20, 20_000, {"speed/tokens_per_second": 160.0, "speed/mfu_palm": 0.1})
     text = Reader(report_page(chat)).text
-    assert "Tokens/s with loss: 200 while computing, 178 over the whole clock; 160, at the top" in text
+    assert "Tokens/s with loss: 200 while computing, 160 over whole steps, 178 over the clock; those over" in text
     assert "MFU (PaLM) of computing, of all tokens" in text
     assert "here it is of computing alone, and there of tokens with loss." in text
 

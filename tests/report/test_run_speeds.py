@@ -13,6 +13,8 @@ def test_each_speed_is_over_its_own_seconds_and_an_unknown_one_is_left_out():
     told = "100 while computing, 50 over whole steps, 10 over the clock"
     assert speed_words(found, "{:g}".format) == told
     assert speed_words(speeds(1000, time, of_steps=None), "{:.0f}".format) == "100 while computing, 10 over the clock"
+    few = {"computing": 126.0, "steps": 130.0, "clock": 1.0}
+    assert speed_words(few, "{:g}".format) == "130 over whole steps, 1 over the clock"
     assert speed_words(speeds(0, TimeBalance(), of_steps=None), "{:g}".format) == ""
 
 

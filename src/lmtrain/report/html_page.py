@@ -21,6 +21,7 @@ from lmtrain.report.run_attempts import read_attempts
 from lmtrain.report.run_curves import curve_sections
 from lmtrain.report.run_facts import REPORT_FILE, RunFacts, read_run
 from lmtrain.report.run_ledger import RunLedger, read_ledger
+from lmtrain.report.run_speeds import speed_words
 from lmtrain.report.web_page import section, tiles, web_page
 from lmtrain.storage import foreign_json
 from lmtrain.tracking.atomic_files import read_json, write_text
@@ -129,11 +130,9 @@ def _speeds(ledger: RunLedger, of_log: float | None) -> list[Markup]:
     """Set the speeds of one run beside one another, each with its own clock."""
     if of_log is None:
         return []
-    over = ledger.tokens_per_second
-    told = [f"{format_quantity(round(value))} {words}" for value, words in
-            ((over["computing"], "while computing"), (over["clock"], "over the whole clock")) if value]  # fmt: skip
+    told = speed_words(ledger.tokens_per_second, lambda value: format_quantity(round(value)))
     name = speed_name(ledger.trained_share).capitalize()
-    return [tag("p", f"{name}: {', '.join(told)}; {format_quantity(round(of_log))}, at the top, {TOP_SPEED}")]
+    return [tag("p", f"{name}: {told}; those over whole steps, at the top, are {TOP_SPEED}")]
 
 
 def _plan(ledger: RunLedger, mfu_of_log: float | None) -> Markup:

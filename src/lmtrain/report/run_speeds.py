@@ -60,8 +60,16 @@ def speeds(tokens: int, time: TimeBalance, *, of_steps: float | None) -> dict[st
 
 
 def speed_words(found: Mapping[str, float | None], write: Callable[[float], str]) -> str:
-    """Name each known speed, or a utilization, with its seconds."""
-    known = [(value, words) for over, words in OVER.items() if (value := found.get(over)) is not None]
+    """Name each known speed, or a utilization, with its seconds.
+
+    In a run of a few steps the slow first ones, in computing alone, can make that the slower: it is left out.
+    """
+    steps = found.get("steps") or 0.0
+    known = [
+        (value, words)
+        for over, words in OVER.items()
+        if (value := found.get(over)) is not None and not (over == "computing" and value < steps)
+    ]
     return ", ".join(f"{write(value)} {words}" for value, words in known)
 
 
