@@ -129,5 +129,8 @@ def test_of_several_limits_the_first_is_told():
     both = Budget(steps=5, tokens=1_000_000)
     assert first_limit_line(both, of(both)) == "budget.steps=5 ends the run before budget.tokens=1.0M"
     assert first_limit_line(Budget(steps=5), of(Budget(steps=5))) is None
+    below = Budget(flops=1e5, steps=20)
+    assert first_limit_line(below, of(below)) == "budget.flops=100.0K is less than one step, the least of a run"
+    assert first_limit_line(Budget(tokens=1000), of(Budget(tokens=1000))) is None
     timed = Budget(steps=40, hours=3 / 3600)
     assert first_limit_line(timed, of(timed)) == "the run ends at the first of budget.steps=40, budget.hours=3s"

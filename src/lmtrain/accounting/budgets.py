@@ -68,7 +68,8 @@ class Horizon:
     """Where a run ends: at the first step at or past its budget, or the last within its time. FLOPs are PaLM's.
 
     Under a budget of time, `time_limit` (hours or usd), `seconds` is its limit, `steps` an estimate corrected during
-    the run, and `most_steps` the limit of the other budgets (None: there are none).
+    the run, and `most_steps` the limit of the other budgets (None: there are none). `is_less_than_a_step`: the budget
+    is, and a run trains one at least.
     """
 
     steps: int
@@ -78,6 +79,7 @@ class Horizon:
     seconds: float | None = None
     time_limit: str | None = None
     most_steps: int | None = None
+    is_less_than_a_step: bool = False
 
     @property
     def is_of_time(self) -> bool:
@@ -145,6 +147,7 @@ def horizon(
         seconds=None if time_limit is None else seconds[time_limit],
         time_limit=time_limit,
         most_steps=most_steps,
+        is_less_than_a_step=limits[limited_by] < size_of_step.get(limited_by, 0) * (1 - RATIO_TOLERANCE),
     )
 
 
@@ -170,8 +173,13 @@ def limits_of(budget: Budget) -> dict[str, float]:
 
 
 def first_limit_line(budget: Budget, horizon: Horizon) -> str | None:
-    """Return the deciding limit of several, in words; None of a single one. One of time may come at any step."""
+    """Return the deciding limit of several, or one below a step, in words; None of another single one.
+
+    One of time may come at any step.
+    """
     shown = limit_words(limits_of(budget))
+    if horizon.is_less_than_a_step:
+        return f"{shown[horizon.limited_by]} is less than one step, the least of a run"
     others = [word for name, word in shown.items() if name != horizon.limited_by]
     if not others or horizon.limited_by not in shown:
         return None

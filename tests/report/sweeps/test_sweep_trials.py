@@ -71,3 +71,18 @@ def test_scores_of_different_texts_are_listed_by_number_without_a_best(tmp_path:
     text = Reader(sweep_sections(sweep, tmp_path, {})).text
     assert text.startswith("No bestThe held-out texts differ.Trialstrial")
     assert text.index("0finished6.0000") < text.index("4finished2.0000")
+
+
+def test_a_trial_that_trained_on_is_no_choice_of_its_search(tmp_path: Path) -> None:
+    sweep = SweepFile(name="s", kind="search", metric="validation/bits_per_byte", fingerprint="f", command="c")
+    for number, (score, now) in enumerate([(3.2, 2.9), (3.1, 3.1)]):
+        name = f"trial-{number:04d}"
+        trial = SweepTrial(number=number, values={"optimizer.lr": f"0.{number}"}, state="finished", score=score)
+        trial.runs = [SweepRun(folder=name, seed=1, state="finished", score=score, seconds=60)]
+        sweep.trials.append(trial)
+        write(tmp_path / name, lr=number, values=(8.0, 4.0, now))
+    sweep.save(tmp_path)
+    text = Reader(sweep_page(tmp_path)).text
+    assert "3.1000bits per byte of the best" in text
+    assert "The best: trial 1" in text
+    assert "trial-0000trained on after the search, to 2.9000; 3.2000 is its trial's score" in text

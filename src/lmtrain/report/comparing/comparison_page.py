@@ -116,6 +116,8 @@ def verdict_words(comparison: Comparison) -> str | None:
         return None
     other = others[0] if comparison.baseline is best else comparison.baseline
     found = difference(other.by_seed, best.by_seed)  # over shared seeds, whose best may be another one's
+    if not found.mean:
+        return f"{best.label} and {other.label} have the same score"
     better = f"{abs(found.mean):.{comparison.decimals}f} {'better' if found.mean >= 0 else 'worse'} than {other.label}"
     if found.plus_minus is None:
         return f"{best.label} is {better}: noise unknown"

@@ -113,7 +113,8 @@ def _whole_run(plan: Plan) -> str:
         ahead = f"{format_quantity(plan.ahead.tokens)} in {format_count(plan.ahead.steps, 'step')} ahead"
         whole = f"{ahead}, after {plan.done.steps:,} done; {ends} in all, as budget.{run.limited_by} says"
     else:
-        whole = f"{format_quantity(run.tokens)} in {ends}, as budget.{run.limited_by} says"
+        why = "the least: it is more than" if run.is_less_than_a_step else "as"
+        whole = f"{format_quantity(run.tokens)} in {ends}, {why} budget.{run.limited_by} says"
     if run.is_of_time and (plan.seconds or 0.0) > (run.seconds or 0.0) * BEYOND:
         return f"{whole}, which is less than a run of one step takes"
     return whole if run.time_limit is None or plan.speed else f"{whole}, unless budget.{run.time_limit} ends it before"
