@@ -73,8 +73,9 @@ class Contiguous:
         self, dataset: Dataset, split: str, *, context_tokens: int, max_tokens: int | None
     ) -> HeldOutWindows:
         """Cut a split at any place, into whole documents where they do not see one another."""
-        cut = document_windows if self.document_mask else plain_windows
-        return cut(dataset, split, context_tokens=context_tokens, max_tokens=max_tokens)
+        return held_out_windows(
+            dataset, split, context_tokens=context_tokens, max_tokens=max_tokens, are_whole=self.document_mask
+        )
 
     def epoch_tokens(self, dataset: Dataset, *, context_tokens: int) -> int:
         """Return the tokens of the text."""
@@ -130,8 +131,9 @@ class BestFit:
         self, dataset: Dataset, split: str, *, context_tokens: int, max_tokens: int | None
     ) -> HeldOutWindows:
         """Cut a split at any place, into whole documents where they do not see one another."""
-        cut = document_windows if self.document_mask else plain_windows
-        return cut(dataset, split, context_tokens=context_tokens, max_tokens=max_tokens)
+        return held_out_windows(
+            dataset, split, context_tokens=context_tokens, max_tokens=max_tokens, are_whole=self.document_mask
+        )
 
     def epoch_tokens(self, dataset: Dataset, *, context_tokens: int) -> int:
         """Find or build the index."""
@@ -173,7 +175,9 @@ class OneDocument:
         self, dataset: Dataset, split: str, *, context_tokens: int, max_tokens: int | None
     ) -> HeldOutWindows:
         """Cut a split into whole documents."""
-        return document_windows(dataset, split, context_tokens=context_tokens, max_tokens=max_tokens)
+        return held_out_windows(
+            dataset, split, context_tokens=context_tokens, max_tokens=max_tokens, are_whole=True
+        )
 
     def epoch_tokens(self, dataset: Dataset, *, context_tokens: int) -> int:
         """Find or build the index."""
@@ -191,16 +195,12 @@ class OneDocument:
         return report, folder
 
 
-def plain_windows(dataset: Dataset, split: str, *, context_tokens: int, max_tokens: int | None) -> HeldOutWindows:
-    """Cut a split at any place."""
-    return evaluation_windows(dataset.split(split), context_tokens=context_tokens, max_tokens=max_tokens)
-
-
-def document_windows(dataset: Dataset, split: str, *, context_tokens: int, max_tokens: int | None) -> HeldOutWindows:
-    """Cut a split into whole documents."""
-    return DocumentWindows(
-        dataset.split(split),
-        context_tokens=context_tokens,
-        document_ends=document_ends(dataset, split),
-        max_tokens=max_tokens,
-    )
+def held_out_windows(
+    dataset: Dataset, split: str, *, context_tokens: int, max_tokens: int | None, are_whole: bool
+) -> HeldOutWindows:
+    """Cut a split into whole documents, or at any place."""
+    tokens = dataset.split(split)
+    if not are_whole:
+        return evaluation_windows(tokens, context_tokens=context_tokens, max_tokens=max_tokens)
+    ends = document_ends(dataset, split)
+    return DocumentWindows(tokens, context_tokens=context_tokens, document_ends=ends, max_tokens=max_tokens)
