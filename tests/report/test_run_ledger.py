@@ -10,7 +10,9 @@ from lmtrain.report.ledger_page import text_of
 from lmtrain.report.run_attempts import read_attempts
 from lmtrain.report.run_facts import read_run
 from lmtrain.report.run_ledger import read_ledger
+from lmtrain.tracking.run_log import RunLog
 from lmtrain.tracking.status import Status, write_status
+from tests.points import append_point
 from tests.report.ledger_folder import PLAN, ROWS, row, write, write_fork
 
 
@@ -34,6 +36,19 @@ def test_utilization_and_money_follow_from_plan_and_clock(tmp_path):
     assert read_ledger(other).usd == pytest.approx((49 * 8 + 24 * 2) / 3600 * 36), "each attempt by its own devices"
     assert read_run(other).usd == pytest.approx(read_ledger(other).usd)
     assert json.loads(json.dumps(ledger.to_json()))["goodput"] == pytest.approx(40 / 73)
+
+
+def test_utilization_is_of_the_mean_of_the_attempts_peaks_over_their_steps(tmp_path):
+    folder = write(tmp_path / "a")
+    newest = read_ledger(folder)
+    for step, mfu, seconds in ((10, 0.1, 30.0), (20, 0.2, 10.0)):
+        logged = {"speed/tokens_per_second": 100.0, "speed/mfu_palm": mfu, "speed/timed_seconds": seconds}
+        append_point(RunLog(folder), step, step * 1000, logged)
+    found = read_ledger(folder)
+    assert found.mfu_at(875.0, "palm") == pytest.approx(1.0)
+    assert found.mfu("palm", "steps") == pytest.approx(100 / 875)
+    assert read_run(folder).mfu_palm == pytest.approx(100 / 875)
+    assert found.peak_source == f"{newest.peak_source}; mean of its attempts over their steps"
 
 
 def test_the_tokens_of_a_killed_run_are_those_of_its_last_logged_step(tmp_path):

@@ -15,7 +15,7 @@ from lmtrain.report.event_rows import last_step_of
 from lmtrain.report.held_out_score import HeldOutScore, held_out_score
 from lmtrain.report.kept_flags import kept_flags
 from lmtrain.report.run_attempts import OwnSteps, own_steps, read_attempts
-from lmtrain.report.run_speeds import logged_speed, speeds
+from lmtrain.report.run_speeds import full_speed, logged_speed, speeds
 from lmtrain.report.unkept_best import UnkeptBest, unkept_best
 from lmtrain.storage import foreign_json
 from lmtrain.tracking.atomic_files import read_json
@@ -100,7 +100,7 @@ def read_run(folder: Path) -> RunFacts:
         seconds=speed.seconds if speed else None,
         tokens_per_second=of_steps,
         loss_share=speed.loss_share if speed else 1.0,
-        mfu_palm=_mean_mfu(points, of_steps) if of_steps else None,
+        mfu_palm=of_steps / full if of_steps and (full := full_speed(points)) else None,
         usd=_usd(plan, attempts, points),
         held_out=held_out_score(points, plan, folder, split=split_measured(job), last_step=last.step),
         sample=_last_sample(folder / "samples.jsonl"),
@@ -177,14 +177,6 @@ def command(facts: RunFacts, *replaced: str, sweep: bool = False) -> str:
     flags = [*(["-m"] if sweep else []), *kept_flags(config_dir=facts.config_dir, allowed=facts.allowed)]
     words = [*facts.program.split(), *flags, *kept]
     return shlex.join([*words, *(word for word in replaced if not word.endswith("="))])
-
-
-def _mean_mfu(points: list[Point], speed: float) -> float | None:
-    """Return the MFU at a speed: both are proportional."""
-    with_mfu = [point.metrics for point in points if "speed/mfu_palm" in point.metrics]
-    if not with_mfu:
-        return None
-    return with_mfu[-1]["speed/mfu_palm"] * speed / with_mfu[-1]["speed/tokens_per_second"]
 
 
 def split_measured(job: dict[str, Any]) -> str:

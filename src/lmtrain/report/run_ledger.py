@@ -1,5 +1,6 @@
 """Where the time, FLOPs and money of a run went, read from its folder: events of the first rank, plan, status."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -20,7 +21,7 @@ from lmtrain.report.event_rows import event_rows
 from lmtrain.report.nearest_run import nearest_words
 from lmtrain.report.run_attempts import READING, OwnSteps, own_steps, read_attempts
 from lmtrain.report.run_end import RunEnd, run_end
-from lmtrain.report.run_speeds import OVER, logged_speed, speeds
+from lmtrain.report.run_speeds import OVER, full_speed, logged_speed, speeds
 from lmtrain.report.save_pauses import SavePauses, save_pauses
 from lmtrain.report.sent_bytes import SentBytes, sent_bytes
 from lmtrain.report.slow_ranks import SlowRanks, rank_of, slow_ranks
@@ -228,13 +229,22 @@ def read_ledger(folder: Path, *, points: Sequence[Point] | None = None) -> RunLe
     points = _points(folder) if points is None else points
     speed = logged_speed(folder, points, attempts)
     return replace(
-        ledger,
+        _with_mean_peak(ledger, full_speed(points)),
         sent=sent_bytes(folder, plan),
         by_rank=_by_rank(folder),
         saves=save_pauses(folder),
         logged_tokens_per_second=None if speed is None else speed.tokens_per_second,
         logged_step=furthest(points).step,
     )
+
+
+def _with_mean_peak(ledger: RunLedger, full: float | None) -> RunLedger:
+    """Return it with the mean of its attempts' peaks where they differ, by the log's tokens/s at a utilization of 1."""
+    per_token, newest = ledger.flops_per_token.get("palm"), ledger.peak_flops
+    mean = full * per_token / ledger.num_devices if full and per_token else newest
+    if ledger.time.num_attempts < 2 or newest is None or mean is None or math.isclose(mean, newest, rel_tol=1e-3):
+        return ledger
+    return replace(ledger, peak_flops=mean, peak_source=f"{ledger.peak_source}; mean of its attempts over their steps")
 
 
 def _points(folder: Path) -> list[Point]:

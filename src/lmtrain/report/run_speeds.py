@@ -50,6 +50,23 @@ def logged_speed(folder: Path, points: Sequence[Point], attempts: Sequence[Attem
     return LoggedSpeed(tokens / seconds, seconds, min(1.0, tokens / counted)) if seconds and counted else None
 
 
+def full_speed(points: Sequence[Point]) -> float | None:
+    """Return tokens/s at a utilization of 1, PaLM's, by the log: each attempt measures a CPU's peak anew.
+
+    A mean over timed seconds; of points without these, of an older version, the last.
+    """
+    known = [
+        one.metrics for one in points if one.metrics.get("speed/mfu_palm") and "speed/tokens_per_second" in one.metrics
+    ]
+    if not known:
+        return None
+    timed = sum(one.get("speed/timed_seconds", 0.0) for one in known)
+    full = [one["speed/tokens_per_second"] / one["speed/mfu_palm"] for one in known]
+    if not timed:
+        return full[-1]
+    return sum(one.get("speed/timed_seconds", 0.0) * speed for one, speed in zip(known, full, strict=True)) / timed
+
+
 def speeds(tokens: int, time: TimeBalance, *, of_steps: float | None) -> dict[str, float | None]:
     """Return tokens/s over computing time, over whole steps by the log, and over the whole clock."""
     return {

@@ -26,7 +26,12 @@ def compare(words: list[str], *, program: str = "lmtrain compare") -> int:
     parser.add_argument("runs", type=Path, nargs="+", help="runs/NAME, a folder with runs below it, or runs/sweep-ID")
     parser.add_argument("--metric", default=BITS_PER_BYTE, help="what is lower where it is better (%(default)s)")
     parser.add_argument("--baseline", metavar="WORDS", help="compare with this choice, as optimizer=adamw; or the best")
-    parser.add_argument("--target", type=float, metavar="VALUE", help="value to reach; or where the baseline ends")
+    parser.add_argument(
+        "--target",
+        type=float,
+        metavar="VALUE",
+        help="value to reach; or where the named baseline ends, or else the worst choice",
+    )
     parser.add_argument("--chart", type=Path, metavar="FILE.svg", help="draw all curves into a file")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     arguments = parser.parse_args(words)

@@ -42,6 +42,14 @@ def test_a_target_between_measurements_far_apart_is_said_to_lie_between_them(tmp
     assert ["optimizer.lr=0.2", "200", "2e+03", "4s"] in [line.split() for line in text.splitlines()]
 
 
+def test_a_run_that_is_left_out_as_repeated_decides_nothing(tmp_path):
+    runs = [write(tmp_path / name, lr=lr) for name, lr in (("a", 0.1), ("b", 0.2))]
+    runs.append(write(tmp_path / "again", lr=0.1, held_out={"num_bytes": 200}))
+    text = " ".join(text_of(compare(runs)).split())
+    assert "have the same score" in text
+    assert "again: the settings and seed of a" in text
+
+
 def test_scores_of_other_parts_of_a_text_have_no_difference_no_verdict_and_no_target(tmp_path):
     whole, part = write(tmp_path / "a"), write(tmp_path / "b", lr=0.2, held_out={"num_bytes": 200}, values=(8, 1, 1))
     found = compare([whole, part])

@@ -112,6 +112,7 @@ def compare(
         raise DataError(f"No run has finished, so that there is nothing to compare: {reasons}.")
     check_comparable(whole, metric=metric)
     choices, repeated = make_choices(whole)
+    whole = [run for run in whole if run.name not in repeated]
     against = choices[0] if baseline is None else _named(choices, baseline)
     last = choices[-1] if baseline is None else against
     aim = last.final.mean if target is None else target
