@@ -208,7 +208,7 @@ def test_a_run_of_which_little_is_known_has_a_summary(tmp_path, capsys):
 def test_a_run_past_its_budget_of_time_says_so(summary):
     spent = TimeBalance(seconds={"setup": 20.0, "compute": 10.0}, num_attempts=1)
     facts = replace(FACTS, budget_key="budget.hours", budget=15 / 3600, time=spent, other_budgets={"budget.usd": 0.006})
-    line = "beyond its budget: 30s of budget.hours=15s and $0.010 of budget.usd=0.006, 10s of the clock in steps"
+    line = "beyond its budget: 30s of budget.hours=15s and $0.010 of budget.usd=0.006, 10s of it work in steps"
     assert line in summary(facts)
     assert "# train on, to twice what it took\n" in summary(facts)
     assert "budget.hours=1min budget.usd=0.02\n" in " ".join(summary(facts).split(" ")), "30s are none to train on with"

@@ -8,7 +8,7 @@ from lmtrain.accounting.quantities import format_kwh, format_quantity, format_ra
 from lmtrain.report.markup import table, tag
 from lmtrain.report.web_page import section, tiles, web_page
 
-HEAD: Final = ("stage", "time", "tokens with loss", "share in steps", "dollars", "kWh", "command")
+HEAD: Final = ("stage", "time", "tokens with loss", "work in steps", "dollars", "kWh", "command")
 NOTE: Final = "Behind ± is the standard error of so many items."
 # On a phone a score and its error stay on one line, and the long names of scores leave room for them.
 STYLE: Final = ".scores td{min-width:8.5rem}.scores th[scope=row]{min-width:7rem;overflow-wrap:anywhere}"
@@ -18,7 +18,7 @@ Scores = Mapping[str, Mapping[str, Any]]  # by name: an object with its `score`,
 
 @dataclass(frozen=True, kw_only=True)
 class StageAccount:
-    """A training's ledger in short: tokens with loss, the share of its clock in steps, dollars and energy if known."""
+    """A training's ledger in short: tokens with loss, the share of its clock at work, dollars and energy if known."""
 
     tokens: int
     goodput: float

@@ -101,7 +101,7 @@ def _beyond_budget(facts: RunFacts) -> list[Text]:
     if dollars is not None and facts.usd is not None and facts.usd > BEYOND * dollars:
         said.append(f"{format_quantity(facts.usd, 'usd')} of budget.usd={dollars:g}")
     steps = format_quantity(sum(facts.time.seconds.get(kind, 0.0) for kind in WORK_KINDS), "seconds")
-    line = f"beyond its budget: {' and '.join(said)}, {steps} of the clock in steps"
+    line = f"beyond its budget: {' and '.join(said)}, {steps} of it work in steps"
     return [Text(line, style="bold red")] if said else []
 
 

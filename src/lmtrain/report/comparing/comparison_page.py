@@ -16,7 +16,7 @@ from lmtrain.report.show import plain_text, show
 from lmtrain.tracking.held_out_text import ASSISTANT
 
 DIFFERENCE: Final = "difference ± 95%"
-TIME: Final = "time in steps"
+TIME: Final = "work in steps"  # without the processor's time with others
 
 
 def print_comparison(comparison: Comparison) -> None:

@@ -115,7 +115,10 @@ def _tiles(found: Comparison | None) -> Markup:
     ]
     if seconds is not None:
         shown.append(
-            (f"in steps of the best to reach {found.target:.{found.decimals}f}", format_quantity(seconds, "seconds"))
+            (
+                f"of work in steps of the best to reach {found.target:.{found.decimals}f}",
+                format_quantity(seconds, "seconds"),
+            )
         )
     return tiles(shown)
 
