@@ -75,11 +75,11 @@ def require_same(found: Found, expected: Found) -> None:
         _require_close(tensor, wanted, atol=max(RELATIVE * wanted.abs().max().item(), 1e-8), name=f"gradient of {name}")
 
 
-def require_same_end(found: Found, expected: Found) -> None:
+def require_same_end(found: Found, expected: Found, *, atol: float = OF_WEIGHTS) -> None:
     """Hold the last weights of one training to another's."""
     assert found["weights"].keys() == expected["weights"].keys()
     for name, tensor in found["weights"].items():
-        _require_close(tensor, expected["weights"][name], atol=OF_WEIGHTS, name=name)
+        _require_close(tensor, expected["weights"][name], atol=atol, name=name)
 
 
 def _require_close(found: torch.Tensor, expected: torch.Tensor, *, atol: float, name: str) -> None:

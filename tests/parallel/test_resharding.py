@@ -42,6 +42,9 @@ def test_an_unsharded_model_is_left_as_it_is() -> None:
 # Muon's products in bf16 amplify the last bits of gradients, which depend on the order of sums: one process with other
 # last bits has losses up to 2e-6 apart over these steps, and so may a run through the strategies.
 OF_LAST_BITS = 1e-5
+# In fp32 the losses agree; weights of one process end 2.3e-6 to 7.4e-6 apart with other last bits of gradients (six
+# seeds), 8.6e-6 with smaller micro-batches. A lost moment would be a thousand times that.
+OF_LAST_WEIGHTS = 2e-5
 
 
 @pytest.mark.slow
@@ -53,7 +56,7 @@ def test_one_run_goes_on_through_every_strategy_as_if_it_had_never_stopped(tmp_p
     expected, in_bf16, shaken = trained(tmp_path, [*straight, {**straight[1], "last_bits": 1}])
     legs, legs_in_bf16 = along_the_trail(tmp_path, cases)
     assert losses_along(legs) == pytest.approx(expected["losses"], rel=RELATIVE)
-    require_same_end(legs[-1], expected)
+    require_same_end(legs[-1], expected, atol=OF_LAST_WEIGHTS)
     for losses in (shaken["losses"], losses_along(legs_in_bf16)):
         assert losses == pytest.approx(in_bf16["losses"], rel=OF_LAST_BITS)
         assert losses != pytest.approx(in_bf16["losses"], rel=RELATIVE / 10), "the products amplify them"

@@ -37,7 +37,7 @@ class Feeds(nn.Module):
         self.table = nn.Embedding(10, 16)
         self.blocks = nn.ModuleList(Feed() for _ in range(num_blocks))
 
-    def features(self, tokens):
+    def features(self, tokens, documents=None):
         x = self.table(tokens)
         for block in self.blocks:
             x = block(x)
