@@ -11,11 +11,16 @@ def test_each_speed_is_over_its_own_seconds_and_an_unknown_one_is_left_out():
     time = TimeBalance(seconds={"setup": 90.0, "compute": 10.0}, num_attempts=1)
     found = speeds(1000, time, of_steps=50.0)
     told = "100 while computing, 50 over whole steps, 10 over the clock"
-    assert speed_words(found, "{:g}".format) == told
-    assert speed_words(speeds(1000, time, of_steps=None), "{:.0f}".format) == "100 while computing, 10 over the clock"
+    assert speed_words(found, "{:g}".format, time=time) == told
+    assert (
+        speed_words(speeds(1000, time, of_steps=None), "{:.0f}".format, time=time)
+        == "100 while computing, 10 over the clock"
+    )
     few = {"computing": 126.0, "steps": 130.0, "clock": 1.0}
-    assert speed_words(few, "{:g}".format) == "130 over whole steps, 1 over the clock"
-    assert speed_words(speeds(0, TimeBalance(), of_steps=None), "{:g}".format) == ""
+    assert speed_words(few, "{:g}".format, time=time) == "130 over whole steps, 1 over the clock"
+    writes = TimeBalance(seconds={"generation": 30.0}, num_attempts=1)
+    assert speed_words({"steps": 5.0}, "{:g}".format, time=writes) == "5 over whole steps but for generation"
+    assert speed_words(speeds(0, TimeBalance(), of_steps=None), "{:g}".format, time=time) == ""
 
 
 def test_a_fork_s_speed_begins_at_its_step(tmp_path):

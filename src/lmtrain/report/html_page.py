@@ -26,7 +26,7 @@ from lmtrain.report.web_page import section, tiles, web_page
 from lmtrain.storage import foreign_json
 from lmtrain.tracking.atomic_files import read_json, write_text
 from lmtrain.tracking.run_folder import RunFolder
-from lmtrain.tracking.run_log import Point, read_points
+from lmtrain.tracking.run_log import Point, logged_points
 from lmtrain.tracking.scores import all_scores
 from lmtrain.training.checkpointing.checkpoints import list_checkpoints
 
@@ -49,7 +49,7 @@ def write_report(folder: Path, *, texts: Texts | None = None) -> Path:
 
 def report_page(folder: Path, *, texts: Texts | None = None) -> str:
     """Return the page of a run's folder; unknown facts are left out."""
-    points = list(read_points(folder / "metrics.jsonl")) if (folder / "metrics.jsonl").exists() else []
+    points = logged_points(folder)
     ledger, facts = known_ledger(folder, points), read_run(folder)
     sections = [
         _header(facts, ledger),
@@ -130,7 +130,7 @@ def _speeds(ledger: RunLedger, of_log: float | None) -> list[Markup]:
     """Set the speeds of one run beside one another, each with its own clock."""
     if of_log is None:
         return []
-    told = speed_words(ledger.tokens_per_second, lambda value: format_quantity(round(value)))
+    told = speed_words(ledger.tokens_per_second, lambda value: format_quantity(round(value)), time=ledger.time)
     name = speed_name(ledger.trained_share).capitalize()
     return [tag("p", f"{name}: {told}; those over whole steps, at the top, are {TOP_SPEED}")]
 

@@ -86,11 +86,12 @@ def _facts_table(ledger: RunLedger) -> Table:
     table.add_row("goodput", f"{ledger.time.goodput:.1%} of the clock computed steps that count")
     speed = ledger.tokens_per_second
     if speed["computing"] is not None and speed["clock"] is not None:
-        table.add_row(speed_name(ledger.trained_share), speed_words(speed, lambda value: format_quantity(round(value))))
+        told = speed_words(speed, lambda value: format_quantity(round(value)), time=ledger.time)
+        table.add_row(speed_name(ledger.trained_share), told)
     for formula in ("palm", "causal"):
         shares = {over: ledger.mfu(formula, over) for over in speed}
         if shares["computing"] is not None and shares["clock"] is not None:
-            table.add_row(f"MFU ({formula})", speed_words(shares, "{:.1%}".format))
+            table.add_row(f"MFU ({formula})", speed_words(shares, "{:.1%}".format, time=ledger.time))
     devices = format_count(ledger.num_devices, "device")
     if ledger.peak_flops is not None:
         table.add_row("peak", f"{ledger.peak_flops / 1e12:.4g} TFLOP/s x {devices} ({ledger.peak_source})")

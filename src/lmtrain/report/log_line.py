@@ -12,7 +12,7 @@ from lmtrain.errors import ConfigurationError
 from lmtrain.report.run_attempts import read_attempts
 from lmtrain.report.run_clock import on_the_clock
 from lmtrain.report.run_ledger import RunLedger
-from lmtrain.tracking.run_log import Point, read_points
+from lmtrain.tracking.run_log import logged_points
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +48,7 @@ def implied_speed(folder: Path, ledger: RunLedger, *, step: int) -> ImpliedSpeed
     Raises:
         ConfigurationError: There is no such line, or none before it.
     """
-    points = [point for point in _points(folder) if TRAIN_LOSS in point.metrics]
+    points = [point for point in logged_points(folder) if TRAIN_LOSS in point.metrics]
     clock = on_the_clock(points, read_attempts(folder), began=points[0].time if points else 0.0)
     pairs = {
         point.step: (before, point, until - since)
@@ -71,8 +71,3 @@ def implied_speed(folder: Path, ledger: RunLedger, *, step: int) -> ImpliedSpeed
         mfu_causal=ledger.mfu_at(speed, "causal"),
         trained_share=ledger.trained_share,
     )
-
-
-def _points(folder: Path) -> list[Point]:
-    path = folder / "metrics.jsonl"
-    return list(read_points(path)) if path.exists() else []

@@ -21,7 +21,7 @@ from lmtrain.storage import foreign_json
 from lmtrain.tracking.atomic_files import read_json
 from lmtrain.tracking.fork import Fork, read_fork
 from lmtrain.tracking.run_folder import RunFolder, stored_name
-from lmtrain.tracking.run_log import Point, furthest, newest, read_points
+from lmtrain.tracking.run_log import Point, furthest, logged_points, newest
 from lmtrain.tracking.settled_status import settled_status
 from lmtrain.tracking.timekeeping.events import EARLY_STOPPING, STOPPING_AT_THE_END
 from lmtrain.training.checkpointing.checkpoints import CheckpointFacts, best_of, list_checkpoints
@@ -85,7 +85,7 @@ class RunFacts:
 
 def read_run(folder: Path) -> RunFacts:
     """Read a run's folder; a missing file leaves its facts open."""
-    points, plan, status = _points(folder), read_json(folder / "plan.json"), read_json(folder / "status.json")
+    points, plan, status = logged_points(folder), read_json(folder / "plan.json"), read_json(folder / "status.json")
     checkpoints, job, fork = list_checkpoints(folder / "checkpoints"), newest_job(folder), read_fork(folder)
     last, settled = furthest(points), settled_status(folder)
     attempts = read_attempts(folder, is_running=settled is not None and settled.status == "RUNNING")
@@ -137,11 +137,6 @@ def _as_typed(job: dict[str, Any]) -> dict[str, Any]:
 def _early_stop(folder: Path, step: int) -> str | None:
     events = (EARLY_STOPPING, STOPPING_AT_THE_END)
     return next((event for event in events if last_step_of(folder, event) == step), None)
-
-
-def _points(folder: Path) -> list[Point]:
-    log = folder / "metrics.jsonl"
-    return list(read_points(log)) if log.exists() else []
 
 
 def _usd(plan: dict[str, Any], attempts: Sequence[Attempt], points: Sequence[Point]) -> float | None:

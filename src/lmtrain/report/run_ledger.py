@@ -27,7 +27,7 @@ from lmtrain.report.sent_bytes import SentBytes, sent_bytes
 from lmtrain.report.slow_ranks import SlowRanks, rank_of, slow_ranks
 from lmtrain.tracking.atomic_files import read_json
 from lmtrain.tracking.fork import Fork, read_fork
-from lmtrain.tracking.run_log import Point, furthest, read_points
+from lmtrain.tracking.run_log import Point, furthest, logged_points
 from lmtrain.tracking.settled_status import settled_status
 from lmtrain.tracking.timekeeping.events import ACCOUNTS
 
@@ -226,7 +226,7 @@ def read_ledger(folder: Path, *, points: Sequence[Point] | None = None) -> RunLe
     if not any(row["name"] in (ACCOUNTS, READING) for row in event_rows(folder / "events" / "rank0.jsonl")):
         raise ConfigurationError(f"{folder} has no accounts: the run had no callbacks.ledger, or did not start.")
     ledger = _ledger(folder.name, status.shown, plan, attempts, fork=read_fork(folder))
-    points = _points(folder) if points is None else points
+    points = logged_points(folder) if points is None else points
     speed = logged_speed(folder, points, attempts)
     return replace(
         _with_mean_peak(ledger, full_speed(points)),
@@ -244,12 +244,9 @@ def _with_mean_peak(ledger: RunLedger, full: float | None) -> RunLedger:
     mean = full * per_token / ledger.num_devices if full and per_token else newest
     if ledger.time.num_attempts < 2 or newest is None or mean is None or math.isclose(mean, newest, rel_tol=1e-3):
         return ledger
-    return replace(ledger, peak_flops=mean, peak_source=f"{ledger.peak_source}; mean of its attempts over their steps")
-
-
-def _points(folder: Path) -> list[Point]:
-    log = folder / "metrics.jsonl"
-    return list(read_points(log)) if log.exists() else []
+    source, beside = f"{ledger.peak_source}; mean of its attempts over their steps", ledger.beside_plan
+    beside = None if beside is None else replace(beside, mfu=beside.mfu * newest / mean)
+    return replace(ledger, peak_flops=mean, peak_source=source, beside_plan=beside)
 
 
 def _ledger(name: str, status: str, plan: dict[str, Any], attempts: list[Attempt], *, fork: Fork | None) -> RunLedger:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, cast
 
-from lmtrain.accounting.observed.time_accounts import COMPUTE, Attempt, TimeBalance
+from lmtrain.accounting.observed.time_accounts import COMPUTE, GENERATION, Attempt, TimeBalance
 from lmtrain.tracking.atomic_files import read_json
 from lmtrain.tracking.run_log import Point
 
@@ -76,15 +76,17 @@ def speeds(tokens: int, time: TimeBalance, *, of_steps: float | None) -> dict[st
     }
 
 
-def speed_words(found: Mapping[str, float | None], write: Callable[[float], str]) -> str:
+def speed_words(found: Mapping[str, float | None], write: Callable[[float], str], *, time: TimeBalance) -> str:
     """Name each known speed, or a utilization, with its seconds.
 
-    In a run of a few steps the slow first ones, in computing alone, can make that the slower: it is left out.
+    In a run of a few steps the slow first ones, in computing alone, can make that the slower: it is left out. Steps
+    that learn from answers are timed without the writing of these.
     """
     steps = found.get("steps") or 0.0
+    learning = {"steps": "over whole steps but for generation"} if time.seconds.get(GENERATION) else {}
     known = [
         (value, words)
-        for over, words in OVER.items()
+        for over, words in (OVER | learning).items()
         if (value := found.get(over)) is not None and not (over == "computing" and value < steps)
     ]
     return ", ".join(f"{write(value)} {words}" for value, words in known)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from lmtrain.tracking.run_log import read_points
+from lmtrain.tracking.run_log import logged_points
 
 COPIED, WAITED, WRITTEN = (f"checkpoint/{name}_seconds" for name in ("copy", "wait", "write"))
 
@@ -20,7 +20,6 @@ class SavePauses:
 
 def save_pauses(folder: Path) -> SavePauses | None:
     """Add up the pauses recorded in a run's folder; None: there is none."""
-    path = folder / "metrics.jsonl"
-    metrics = [point.metrics for point in read_points(path)] if path.exists() else []
+    metrics = [point.metrics for point in logged_points(folder)]
     copied, waited, written = ([one[name] for one in metrics if name in one] for name in (COPIED, WAITED, WRITTEN))
     return SavePauses(len(copied), sum(copied), sum(waited), sum(written)) if copied or waited else None

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from lmtrain.tracking.run_log import read_points
+from lmtrain.tracking.run_log import logged_points
 
 SENT: Final = "communication/sent_bytes"
 
@@ -20,10 +20,9 @@ class SentBytes:
 def sent_bytes(folder: Path, plan: dict[str, Any]) -> SentBytes | None:
     """Return the bytes of a run's log; None where its ranks meet each step, or counted none."""
     planned: dict[str, Any] = plan.get("communication") or {}
-    path, groups = folder / "metrics.jsonl", planned.get("groups", [])
-    if not path.exists() or all(group.get("every_steps", 1) == 1 for group in groups):
+    if all(group.get("every_steps", 1) == 1 for group in planned.get("groups", [])):
         return None
-    counts = [point for point in read_points(path) if SENT in point.metrics]
+    counts = [point for point in logged_points(folder) if SENT in point.metrics]
     if not counts:
         return None
     return SentBytes(counted=counts[-1].metrics[SENT], planned=counts[-1].step * planned["bytes_per_step"])

@@ -107,7 +107,7 @@ def _beyond_budget(facts: RunFacts) -> list[Text]:
 
 def _speeds(facts: RunFacts) -> list[Text]:
     """Set the speeds of one run beside one another, each with its own seconds."""
-    told = speed_words(facts.speeds, lambda value: format_quantity(round(value)))
+    told = speed_words(facts.speeds, lambda value: format_quantity(round(value)), time=facts.time)
     return [Text(f"{speed_name(facts.loss_share)}: {told}")] if told and facts.tokens_per_second is not None else []
 
 

@@ -134,6 +134,12 @@ class RunLog:
             self._file.close()
 
 
+def logged_points(folder: Path) -> list[Point]:
+    """Return the points of a run's log, none where it has no log yet; raises as `read_points`."""
+    log = folder / "metrics.jsonl"
+    return list(read_points(log)) if log.exists() else []
+
+
 def read_points(path: Path) -> Iterator[Point]:
     """Yield the points of a metrics.jsonl in order, without a torn last line.
 

@@ -16,7 +16,12 @@ def ledger(words: list[str], *, program: str = "lmtrain ledger") -> int:
     parser = FlagParser(prog=program, description="Show where every second of a run went.")
     parser.add_argument("run", type=Path, help="the run's folder: runs/NAME")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument("--at", type=int, metavar="STEP", help="print the MFU that the log line of a step implies")
+    parser.add_argument(
+        "--at",
+        type=int,
+        metavar="STEP",
+        help="speed and MFU from the log line before STEP to its own, pauses in between included",
+    )
     arguments = parser.parse_args(words)
     with told_as_damage(arguments.run, fix="restore it, or name another run"):
         return _told(arguments, read_ledger(arguments.run.absolute()))

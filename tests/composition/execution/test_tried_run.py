@@ -31,7 +31,7 @@ def test_a_wait_tells_its_steps_and_the_time_left(tmp_path, monkeypatch):
             raise subprocess.TimeoutExpired("train", timeout)
 
     process, told = Process(), []
-    monkeypatch.setattr(tried_run, "read_points", lambda _: [Point(0.0, 10 * process.looks, 0, {})])
+    monkeypatch.setattr(tried_run, "logged_points", lambda _: [Point(0.0, 10 * process.looks, 0, {})])
     monkeypatch.setattr("time.monotonic", lambda: 10.0 * process.looks)
     assert tried_run._waited(process, tmp_path, num_steps=100, tell=told.append) == 0
     assert told == ["step 10 of 100", "step 20 of 100, 1min20s left", "step 30 of 100, 1min10s left"]

@@ -10,7 +10,8 @@ LOST: Final = "lost"
 COMPUTE: Final = "compute"
 # The cost of a step; set-up, compilation, evaluation, checkpoints and logging are apart.
 STEP_KINDS: Final = (COMPUTE, "data_wait", "communication", "host_overhead")
-WORK_KINDS: Final = (*STEP_KINDS, "generation")  # with the answers that a step learns from
+GENERATION: Final = "generation"
+WORK_KINDS: Final = (*STEP_KINDS, GENERATION)  # with the answers that a step learns from
 EVALUATION: Final = "evaluation"
 PREEMPTED: Final = "preempted"
 ONCE: Final = ("setup", "compile", LOST)  # paid once, not again by the rest of a run

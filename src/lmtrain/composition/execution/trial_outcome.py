@@ -13,7 +13,7 @@ from lmtrain.report.run_facts import newest_job, split_measured
 from lmtrain.tracking.atomic_files import read_json
 from lmtrain.tracking.held_out_text import HeldOutText
 from lmtrain.tracking.run_folder import RunFolder
-from lmtrain.tracking.run_log import Point, read_points
+from lmtrain.tracking.run_log import Point, logged_points
 from lmtrain.tracking.status import CLEAN_STOPS
 from lmtrain.tracking.sweep_file import TrialState
 
@@ -39,7 +39,7 @@ def outcome_of(folder: Path, exit_code: int, *, metric: str, refusal: str | None
     Raises:
         ConfigurationError: It went well, and has no such metric.
     """
-    points = _points(folder)
+    points = logged_points(folder)
     seconds = seconds_of(folder)
     values = [point.metrics[metric] for point in points if metric in point.metrics]
     if exit_code == 0 or exit_code in CLEAN_STOPS:
@@ -59,11 +59,6 @@ def outcome_of(folder: Path, exit_code: int, *, metric: str, refusal: str | None
 def seconds_of(folder: Path) -> float:
     """Add up the time of all attempts of a run."""
     return sum(attempt.wall_seconds for attempt in read_attempts(folder)) if folder.exists() else 0.0
-
-
-def _points(folder: Path) -> list[Point]:
-    path = folder / "metrics.jsonl"
-    return [*read_points(path)] if path.exists() else []
 
 
 def _failure(folder: Path) -> dict[str, object]:

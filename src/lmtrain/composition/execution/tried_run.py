@@ -15,7 +15,7 @@ from lmtrain.composition.command_line.arguments import parse_arguments
 from lmtrain.composition.command_line.paths import without
 from lmtrain.composition.run_config import RunConfig
 from lmtrain.errors import ConfigurationError
-from lmtrain.tracking.run_log import Point, read_points
+from lmtrain.tracking.run_log import Point, logged_points
 
 NAME: Final = "tried"
 REPLACED: Final = (
@@ -116,7 +116,7 @@ def try_run(
                 process.terminate()
                 process.wait()
                 raise
-        points = tuple(read_points(log)) if log.exists() else ()
+        points = tuple(logged_points(log.parent))
         return TriedRun(exit_code=code, points=points, words=_last_words(said))
 
 
@@ -129,7 +129,7 @@ def _waited(
         try:
             return process.wait(None if tell is None else TOLD_EVERY_SECONDS)
         except subprocess.TimeoutExpired:
-            done = max((point.step for point in read_points(log)), default=0) if log.exists() else 0
+            done = max((point.step for point in logged_points(log.parent)), default=0)
         assert tell is not None
         now, left = time.monotonic(), ""
         if began is not None and done > began[1]:

@@ -24,7 +24,7 @@ from lmtrain.tokenizers.base import Tokenizer
 from lmtrain.tokenizers.loading import load_tokenizer
 from lmtrain.tracking.atomic_files import read_json
 from lmtrain.tracking.run_folder import DATA_OF_ATTEMPT
-from lmtrain.tracking.run_log import read_points
+from lmtrain.tracking.run_log import logged_points
 from lmtrain.training.datamodule import TokenDataModule
 
 PREPARED: Final = "lmtrain.data.shards.existing_folder"
@@ -108,8 +108,7 @@ def _as_kept(batch: BatchPlan, run: Path, step: int) -> tuple[BatchPlan, float |
 def _logged(run: Path, step: int) -> tuple[int, float | None]:
     """Return the last step of a run's log, and the loss logged at a step."""
     last, loss = 0, None
-    log = run / "metrics.jsonl"
-    for point in read_points(log) if log.exists() else ():
+    for point in logged_points(run):
         last = max(last, point.step)
         if point.step == step:
             loss = point.metrics.get(TRAIN_LOSS, loss)

@@ -20,7 +20,7 @@ from lmtrain.tracking.atomic_files import read_json
 from lmtrain.tracking.flat_config import flatten
 from lmtrain.tracking.held_out_text import HeldOutText
 from lmtrain.tracking.run_folder import RunFolder, stored_name
-from lmtrain.tracking.run_log import Point, read_points
+from lmtrain.tracking.run_log import Point, logged_points
 from lmtrain.tracking.settled_status import settled_status
 
 Curve = Sequence[tuple[float, float]]  # (tokens trained on, value)
@@ -99,7 +99,7 @@ def read_compared_run(folder: Path, *, metric: str = BITS_PER_BYTE) -> ComparedR
     job: dict[str, Any] = read_json(attempt / "job.json") if attempt else {}
     if status is None or not isinstance(job.get("config"), dict):
         raise DataError(f"{folder} has no status or no settings (attempts/<n>/job.json); leave it out.")
-    points = list(read_points(folder / "metrics.jsonl")) if (folder / "metrics.jsonl").exists() else []
+    points = logged_points(folder)
     flat = flatten(job["config"])
     plan, facts = read_json(folder / "plan.json"), read_run(folder)
     return ComparedRun(

@@ -19,7 +19,7 @@ from lmtrain.report.run_list import newest_points
 from lmtrain.report.scaling.isoflop_minima import SAME_FLOPS, IsoflopFit, isoflop_fit
 from lmtrain.report.scaling.law_fit import LawFit, LawPoint, fit_law, optimum
 from lmtrain.tracking.atomic_files import read_json
-from lmtrain.tracking.run_log import held_out_bytes, read_points
+from lmtrain.tracking.run_log import held_out_bytes, logged_points
 from lmtrain.tracking.settled_status import settled_status
 
 BEYOND: Final = 10.0  # times the largest run's compute: the band covers no more
@@ -167,7 +167,7 @@ def read_law_point(folder: Path) -> LawPoint | str:
     if status is None or status.status != "FINISHED":
         return "not finished"
     parameters: Any = read_json(folder / "plan.json").get("parameters", {})
-    found = [point for point in read_points(folder / "metrics.jsonl") if VALIDATION_LOSS in point.metrics]
+    found = [point for point in logged_points(folder) if VALIDATION_LOSS in point.metrics]
     if not found or not parameters or found[-1].tokens == 0:
         return f"no {VALIDATION_LOSS} or no plan.json"
     loss = found[-1].metrics[VALIDATION_LOSS]

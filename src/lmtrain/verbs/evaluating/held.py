@@ -16,7 +16,7 @@ from typing import Final
 from lmtrain.errors import EnvironmentProblem
 from lmtrain.tracking.file_lock import file_lock
 from lmtrain.tracking.held_checkpoints import FOLDER, LOCK, claim, note_start, release, step_of, unclaim, waiting
-from lmtrain.tracking.run_log import read_points
+from lmtrain.tracking.run_log import logged_points
 from lmtrain.tracking.status import read_status
 from lmtrain.training.lifetime import die_with_parent
 
@@ -52,11 +52,10 @@ def evaluate_held(run: Path, words: Sequence[str], *, trainer: int | None) -> in
 
 def is_posted(run: Path, step: int) -> bool:
     """Tell whether a run's curves have scores of a step."""
-    log = run / "metrics.jsonl"
-    return log.exists() and any(
+    return any(
         point.step == step and any(name.startswith(("evaluation/", "core/", "chat/", "lm_eval/", "answers/"))
                                    for name in point.metrics)
-        for point in read_points(log)
+        for point in logged_points(run)
     )  # fmt: skip
 
 
