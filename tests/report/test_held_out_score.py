@@ -78,4 +78,4 @@ def test_a_score_of_other_data_is_of_another_text_and_no_part_of_this_one(tmp_pa
         assert "gzip" not in str(found.worst_first()), "a result of the text to come"
         assert text.words == "a book before the change of data (100 held-out bytes)"
     else:
-        assert text.words == "a book (1,000 held-out bytes)"
+        assert text.words == "a book (100 of 1,000 held-out bytes)"

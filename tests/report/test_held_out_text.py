@@ -15,8 +15,10 @@ def test_scores_of_one_text_compare():
 
 
 def test_other_texts_parts_and_tokenizers_are_told():
-    (texts,) = scores_notes([text(), text(split_bytes=6000, tokenizer="u")])
+    (texts,) = scores_notes([text(), text(split_bytes=6000, num_bytes=5999, tokenizer="u")])
     assert texts.endswith("another's: notes (5,000 held-out bytes), notes (6,000 held-out bytes).")
+    (parts,) = scores_notes([text(num_bytes=3000), text(source="a book", num_bytes=4999)])
+    assert parts.endswith("another's: notes (3,000 of 5,000 held-out bytes), a book (5,000 held-out bytes).")
     turns = [replace(text(), is_assistant=True, num_bytes=each) for each in (9, 70, 8)]
     assert scores_notes([*turns, text()])[0].endswith(
         "notes (the assistant's words, 70 of 5,000 held-out bytes), notes (5,000 held-out bytes)."

@@ -69,7 +69,7 @@ def test_a_chat_run_s_page_says_which_tokens_its_speeds_count(tmp_path):
     text = Reader(report_page(chat)).text
     assert "Tokens/s with loss: 200 while computing, 160 over whole steps, 178 over the clock; those over" in text
     assert "MFU (PaLM) of computing, of all tokens" in text
-    assert "here it is of computing alone, and there of tokens with loss." in text
+    assert "here of computing, in all steps, and there of tokens with loss." in text
 
 
 def test_the_bar_of_the_time_is_in_the_order_of_its_table(folder):

@@ -30,6 +30,17 @@ def test_speed_is_what_was_done_between_two_lines_and_mfu_follows(tmp_path):
     assert implied_speed(folder, read_ledger(folder), step=12).seconds == 1049 - 1016 + 1066 - 1060
 
 
+def test_a_line_s_own_share_and_peak_come_before_those_of_the_run(tmp_path):
+    folder = write(tmp_path / "a")
+    write_log(folder)
+    timed = {"speed/tokens_per_second": 400.0, "speed/mfu_palm": 0.1, "speed/loss_share": 0.5}
+    append_point(RunLog(folder), 8, 8000, timed, time=1012.0)
+    line = implied_speed(folder, read_ledger(folder), step=8)
+    assert (line.tokens_per_second, line.trained_share) == (500.0, 0.5)
+    assert line.mfu_palm == pytest.approx(0.125)
+    assert line.mfu_causal == read_ledger(folder).mfu_at(500.0, "causal")
+
+
 @pytest.mark.parametrize(("step", "nearest"), [(6, 8), (9, 8), (99, 12), (0, 8)])
 def test_a_step_without_a_line_and_one_before_it_is_refused_with_the_nearest(tmp_path, step, nearest):
     folder = write(tmp_path / "a")

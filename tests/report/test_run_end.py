@@ -29,3 +29,12 @@ def test_an_evaluation_of_another_form_is_not_known():
     for strange in (None, {}, {"num_passes": 2}, {"num_passes": 2, "tokens_per_pass": 9, "more": 1}):
         end = run_end({"horizon": {"steps": 110}, "evaluation": strange}, last_step=10)
         assert (end.evaluation is None) == (len(strange or {}) < 3)
+
+
+def test_the_passes_due_by_a_step_are_whole_ones():
+    end = run_end({"horizon": {"steps": 200}, "evaluation": {"num_passes": 5, "tokens_per_pass": 3000}}, last_step=200)
+    pace = {"step_seconds": 0.1, "tokens_per_step": 100}  # 1 s a pass
+    assert end.passes_seconds(first=0, last=6, **pace) == pytest.approx(1.0), "the one before the first step"
+    assert end.passes_seconds(first=0, last=200, **pace) == pytest.approx(5.0)
+    assert end.passes_seconds(first=100, last=200, **pace) == pytest.approx(2.0), "a fork from the middle"
+    assert run_end({}, last_step=6).passes_seconds(first=0, last=6, **pace) == 0.0

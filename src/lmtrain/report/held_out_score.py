@@ -9,11 +9,10 @@ from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE, VALIDATION_B
 from lmtrain.report.held_out_text import is_assistant
 from lmtrain.report.scored_data import data_behind, is_of_earlier_data
 from lmtrain.tracking.atomic_files import read_json
-from lmtrain.tracking.held_out_text import ASSISTANT
+from lmtrain.tracking.held_out_text import ASSISTANT, WHOLE
 from lmtrain.tracking.run_log import Point
 
 RESULT: Final = "after training"
-WHOLE: Final = 0.999  # of a text: all of it but its first token, predicted by nothing
 
 
 @dataclass(frozen=True, kw_only=True)

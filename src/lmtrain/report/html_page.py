@@ -1,7 +1,7 @@
 """report.html: a run's whole record in one file for any browser, a phone's too, without scripts."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,8 +32,8 @@ from lmtrain.training.checkpointing.checkpoints import list_checkpoints
 
 NAMED_VERSIONS: Final = {"python", "lmtrain", "torch", "lightning", "numpy", "tokenizers", "mlflow"}
 MOST_SAMPLES: Final = 8
-TOP_SPEED: Final = "of the logged steps with all that held them up between pauses."
-TOP_MFU: Final = "is of the logged steps with all that held them up between pauses; here it is of computing alone"
+TOP_SPEED: Final = "of the logged steps but the first, with all that held them up between pauses."
+TOP_MFU: Final = "is of the logged steps but the first, with all that held them up; here of computing, in all steps"
 
 
 def write_report(folder: Path, *, texts: Texts | None = None) -> Path:
@@ -141,6 +141,7 @@ def _plan(ledger: RunLedger, mfu_of_log: float | None) -> Markup:
         return Markup("")
     took = [format_quantity(seconds, "seconds") for seconds in (found.planned_seconds, found.seconds)]
     of_what = "MFU (PaLM) of computing" + (", of all tokens" if ledger.trained_share < 1 else "")
+    of_what += ", by the plan's peak" if found.is_of_other_peak else ""
     rows = [
         ("time on the clock, of all kinds", *took),
         (of_what, f"{found.planned_mfu:.1%}", f"{found.mfu:.1%}"),
@@ -165,12 +166,18 @@ def _held_out(held_out: HeldOutScore | None) -> Markup:
 def _evaluated(folder: Path) -> Markup:
     """Return the scores by `lmtrain evaluate`, with their standard errors."""
     rows = [
-        (name.removeprefix("evaluation/").replace("/", ", ").replace("_", " "), f"{step:,}", shown_score(one))
+        (_evaluation_words(name, one), f"{step:,}", shown_score(one))
         for step, scores in all_scores(folder).items()
         for name, one in scores.items()
     ]
     listed = table(rows, head=("score", "step", "± standard error"), numeric=True)
     return section("Scores by lmtrain evaluate", *([listed] if rows else []))
+
+
+def _evaluation_words(name: str, score: Mapping[str, Any]) -> str:
+    """Name a score with the bytes it was read from, where they were counted."""
+    words = name.removeprefix("evaluation/").replace("/", ", ").replace("_", " ")
+    return f"{words}, of {score['num_bytes']:,} bytes" if "num_bytes" in score else words
 
 
 def _samples(folder: Path) -> list[Markup]:

@@ -175,7 +175,8 @@ def reasons(found: PlanAndFact, *, trained_share: float) -> list[tuple[str, str,
 def _reason(name: str, found: PlanAndFact, trained_share: float) -> str:
     if name == UTILIZATION:
         of_all = " of all tokens" if trained_share < 1 else ""
-        return f"computing at {found.mfu:.1%} MFU{of_all}, not {found.planned_mfu:.1%}"
+        of_peak = " by the plan's peak" if found.is_of_other_peak else ""
+        return f"computing at {found.mfu:.1%} MFU{of_all}{of_peak}, not {found.planned_mfu:.1%}"
     return kind_words(name)
 
 

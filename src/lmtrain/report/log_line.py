@@ -5,7 +5,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from lmtrain.accounting.observed.metric_names import TRAIN_LOSS
+from lmtrain.accounting.observed.metric_names import LOSS_SHARE, TRAIN_LOSS
 from lmtrain.accounting.observed.speed_names import speed_name
 from lmtrain.accounting.quantities import format_quantity
 from lmtrain.errors import ConfigurationError
@@ -45,10 +45,13 @@ class ImpliedSpeed:
 def implied_speed(folder: Path, ledger: RunLedger, *, step: int) -> ImpliedSpeed:
     """Compare the log's line of a step with the one before it; pauses in between count, but none between attempts.
 
+    The share of tokens with loss and the peak are those logged at that step, or else the run's.
+
     Raises:
         ConfigurationError: There is no such line, or none before it.
     """
-    points = [point for point in logged_points(folder) if TRAIN_LOSS in point.metrics]
+    logged = logged_points(folder)
+    points = [point for point in logged if TRAIN_LOSS in point.metrics]
     clock = on_the_clock(points, read_attempts(folder), began=points[0].time if points else 0.0)
     pairs = {
         point.step: (before, point, until - since)
@@ -60,14 +63,19 @@ def implied_speed(folder: Path, ledger: RunLedger, *, step: int) -> ImpliedSpeed
         fix = "it has none yet" if nearest is None else f"nearest valid: {nearest}"
         raise ConfigurationError(f"--at={step}: the log of {folder.name} has no such step after another; {fix}.")
     before, point, seconds = pairs[step]
-    speed = (point.tokens - before.tokens) * ledger.trained_share / seconds
+    own = {name: value for each in logged if each.step == step for name, value in each.metrics.items()}
+    share, timed = own.get(LOSS_SHARE, ledger.trained_share), own.get("speed/tokens_per_second")
+    speed = (point.tokens - before.tokens) * share / seconds
+    mfu = {formula: ledger.mfu_at(speed, formula) for formula in ("palm", "causal")}
+    if timed:
+        mfu |= {name: own[at] * speed / timed for name in mfu if (at := f"speed/mfu_{name}") in own}
     return ImpliedSpeed(
         step=step,
         since_step=before.step,
         loss=point.metrics[TRAIN_LOSS],
         seconds=seconds,
         tokens_per_second=speed,
-        mfu_palm=ledger.mfu_at(speed, "palm"),
-        mfu_causal=ledger.mfu_at(speed, "causal"),
-        trained_share=ledger.trained_share,
+        mfu_palm=mfu["palm"],
+        mfu_causal=mfu["causal"],
+        trained_share=share,
     )

@@ -32,6 +32,14 @@ class RunEnd:
             at_most=None if self.budget_seconds is None else self.budget_seconds - spent,
         )
 
+    def passes_seconds(self, *, first: int, last: int, step_seconds: float, tokens_per_step: int) -> float:
+        """Return the planned seconds of the passes between two steps, that before a run's first step with them."""
+        if self.evaluation is None:
+            return 0.0
+        before = self.evaluation.passes_by(first, num_steps=self.num_steps) if first else 0
+        due = self.evaluation.passes_by(last, num_steps=self.num_steps) - before
+        return due * self.evaluation.pass_seconds(step_seconds=step_seconds, tokens_per_step=tokens_per_step)
+
     def _passes(self, step: int) -> Passes | None:
         if self.evaluation is None:
             return None

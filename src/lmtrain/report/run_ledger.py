@@ -245,8 +245,9 @@ def _with_mean_peak(ledger: RunLedger, full: float | None) -> RunLedger:
     if ledger.time.num_attempts < 2 or newest is None or mean is None or math.isclose(mean, newest, rel_tol=1e-3):
         return ledger
     source, beside = f"{ledger.peak_source}; mean of its attempts over their steps", ledger.beside_plan
-    beside = None if beside is None else replace(beside, mfu=beside.mfu * newest / mean)
-    return replace(ledger, peak_flops=mean, peak_source=source, beside_plan=beside)
+    measured = mean if ledger.measured_flops == newest else ledger.measured_flops
+    beside = None if beside is None else replace(beside, is_of_other_peak=True)
+    return replace(ledger, peak_flops=mean, measured_flops=measured, peak_source=source, beside_plan=beside)
 
 
 def _ledger(name: str, status: str, plan: dict[str, Any], attempts: list[Attempt], *, fork: Fork | None) -> RunLedger:
@@ -272,7 +273,7 @@ def _ledger(name: str, status: str, plan: dict[str, Any], attempts: list[Attempt
         single_device_tokens_per_second=plan.get("peak", {}).get("single_device_tokens_per_second"),
         device_watts=plan.get("energy", {}).get("device_watts"),
         is_compiled=plan.get("compiled"),
-        beside_plan=_beside_plan(plan.get("time"), by_kind, steps_done=steps.num, num_steps=end.num_steps),
+        beside_plan=_beside_plan(plan.get("time"), by_kind, steps, end),
     )
 
 
@@ -282,15 +283,16 @@ def _by_rank(folder: Path) -> SlowRanks | None:
 
 
 def _beside_plan(
-    planned: dict[str, Any] | None, spent: TimeBalance, *, steps_done: int, num_steps: int
+    planned: dict[str, Any] | None, spent: TimeBalance, steps: OwnSteps, end: RunEnd
 ) -> PlanAndFact | None:
     if planned is None:
         return None
+    pace = {"step_seconds": planned["step_seconds"], "tokens_per_step": steps.tokens_per_step}
     return explain(
         spent,
-        planned_seconds=steps_done * planned["step_seconds"],
+        planned_seconds=steps.num * planned["step_seconds"],
         planned_setup_seconds=planned.get("setup_seconds", 0.0),
-        planned_evaluation_seconds=steps_done / num_steps * planned.get("evaluation_seconds", 0.0),
+        planned_evaluation_seconds=end.passes_seconds(first=steps.first, last=steps.last, **pace),
         planned_mfu=planned["mfu_palm"],
         mfu_source=planned["source"],
     )

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Final
 
 UNKNOWN: Final = "unknown"
+WHOLE: Final = 0.999  # of a text: all of it but its first token, predicted by nothing
 ASSISTANT: Final = "the assistant's words"
 
 
@@ -27,8 +28,8 @@ class HeldOutText:
 
     @property
     def words(self) -> str:
-        """Name the text."""
-        if self.is_assistant:
+        """Name the text, with the bytes scored where they are a part of it."""
+        if self.is_assistant or 0 < self.num_bytes < WHOLE * self.split_bytes:
             return f"{self.source} ({self.read_words} held-out bytes)"
         return f"{self.source} ({self.split_bytes:,} held-out bytes)"
 

@@ -3,6 +3,8 @@
 import json
 import math
 import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE
@@ -13,7 +15,10 @@ from lmtrain.report.comparing.comparison_chart import comparison_chart
 from lmtrain.report.comparing.comparison_page import print_comparison
 from lmtrain.report.find_runs import find_runs
 from lmtrain.report.nearest_run import RUNS
+from lmtrain.report.run_facts import read_run
+from lmtrain.report.sweeps.trial_words import trained_on
 from lmtrain.tracking.atomic_files import write_text
+from lmtrain.tracking.sweep_file import read_sweep
 
 
 def compare(words: list[str], *, program: str = "lmtrain compare") -> int:
@@ -46,6 +51,7 @@ def compare(words: list[str], *, program: str = "lmtrain compare") -> int:
         baseline=arguments.baseline,
         target=arguments.target,
     )
+    found = replace(found, notes=(*found.notes, *_of_searches(arguments.runs)))
     if arguments.chart:
         write_text(arguments.chart, f"{comparison_chart(found)}\n")
     if arguments.json:
@@ -53,6 +59,15 @@ def compare(words: list[str], *, program: str = "lmtrain compare") -> int:
     else:
         print_comparison(found)
     return 0
+
+
+def _of_searches(paths: Sequence[Path]) -> Iterator[str]:
+    """Yield the runs of searches among these folders that trained on: their scores here are none of their trials."""
+    for path in paths:
+        told = read_sweep(path)
+        if told is not None:
+            trials = {folder: read_run(folder) for folder in find_runs([path])}
+            yield from (f"{run.name}: {why}." for run, why in trained_on(told, path.absolute(), trials).items())
 
 
 def _require_folders(paths: list[Path], words: list[str], *, program: str) -> None:

@@ -42,6 +42,15 @@ def test_one_attempt_adds_up_to_its_clock_and_its_end_is_overhead():
     assert whole.goodput == pytest.approx(40 / 52)
 
 
+def test_the_work_until_a_step_is_that_of_the_latest_reading_that_knows_it():
+    told_late = attempt(reading(0), reading(1, compile=9.0), reading(1, compute=0.5, compile=8.5), seconds=9.0)
+    assert step_seconds([told_late]) == [(0, 0.0), (1, 0.5)], "the first step's own time is told from compilation"
+    taken_back = attempt(
+        reading(0), reading(17, compute=6.2), reading(18, compute=5.2), reading(20, compute=5.8), seconds=6.0
+    )
+    assert step_seconds([taken_back]) == [(0, 0.0), (17, 5.2), (18, 5.2), (20, 5.8)], "others had the processor"
+
+
 def test_goodput_goes_on_over_all_attempts():
     second = attempt(reading(10, setup=4.0), reading(20, setup=4.0, compute=20.0), seconds=24.0, number=2)
     assert goodput_so_far([FIRST, second]) == [
@@ -65,9 +74,7 @@ def test_the_seconds_of_steps_leave_out_pauses_the_time_of_others_and_repeated_s
         seconds=23.0,
         number=2,
     )
-    assert step_seconds([FIRST, again]) == [(0, 0.0), (10, 21.0), (10, 21.0), (20, 41.0)]
-    taken_back = attempt(reading(0), reading(1, compute=5.0), reading(2, compute=4.0), seconds=9.0)
-    assert step_seconds([taken_back]) == [(0, 0.0), (1, 5.0), (2, 5.0)], "time never runs back"
+    assert step_seconds([FIRST, again]) == [(0, 0.0), (10, 21.0), (20, 41.0)]
 
 
 def test_going_on_from_the_last_step_loses_nothing():

@@ -1,10 +1,13 @@
 import re
 from pathlib import Path
 
+import pytest
+
 from lmtrain.report.run_facts import read_run
 from lmtrain.report.sweeps.sweep_page import sweep_page
 from lmtrain.report.sweeps.sweep_trials import sweep_sections
 from lmtrain.tracking.sweep_file import SweepFile, SweepRun, SweepTrial
+from lmtrain.verbs.compare import compare
 from tests.report.compared_folder import write
 from tests.report.test_markup import Reader
 
@@ -73,7 +76,7 @@ def test_scores_of_different_texts_are_listed_by_number_without_a_best(tmp_path:
     assert text.index("0finished6.0000") < text.index("4finished2.0000")
 
 
-def test_a_trial_that_trained_on_is_no_choice_of_its_search(tmp_path: Path) -> None:
+def test_a_trial_that_trained_on_is_no_choice_of_its_search(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sweep = SweepFile(name="s", kind="search", metric="validation/bits_per_byte", fingerprint="f", command="c")
     for number, (score, now) in enumerate([(3.2, 2.9), (3.1, 3.1)]):
         name = f"trial-{number:04d}"
@@ -85,4 +88,6 @@ def test_a_trial_that_trained_on_is_no_choice_of_its_search(tmp_path: Path) -> N
     text = Reader(sweep_page(tmp_path)).text
     assert "3.1000bits per byte of the best" in text
     assert "The best: trial 1" in text
+    assert compare([str(tmp_path)]) == 0
+    assert "trial-0000: trained on after the search, to 2.9000" in " ".join(capsys.readouterr().out.split())
     assert "trial-0000trained on after the search, to 2.9000; 3.2000 is its trial's score" in text

@@ -199,9 +199,10 @@ def step_seconds(attempts: Sequence[Attempt]) -> list[tuple[int, float]]:
         before = found[-1][1] if found else 0.0
         kept = _kept(attempt, redone_from)
         found += [(each.step, before + _of_steps(each) - _of_steps(attempt.readings[0])) for each in kept]
-    # Time of other processes is booked now and then, and taken back from the steps before.
-    rising = accumulate((seconds for _, seconds in found), max)
-    return [(step, seconds) for (step, _), seconds in zip(found, rising, strict=True)]
+    # A later reading knows more: time of other processes is taken back now and then, and the first step's share of
+    # compilation is told apart in the end.
+    rising = [*accumulate((seconds for _, seconds in reversed(found)), min)][::-1]
+    return [*{step: (step, seconds) for (step, _), seconds in zip(found, rising, strict=True)}.values()]
 
 
 def goodput_so_far(attempts: Sequence[Attempt]) -> list[tuple[int, float]]:

@@ -1,12 +1,10 @@
 """The report of a sweep: its choices side by side, their curves, and every trial with its own report."""
 
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from urllib.parse import quote
 
-from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE
 from lmtrain.accounting.observed.speed_names import speed_name
 from lmtrain.accounting.quantities import format_count, format_quantity
 from lmtrain.errors import ConfigurationError, DataError
@@ -28,6 +26,7 @@ from lmtrain.report.markup import Markup, joined, table, tag
 from lmtrain.report.run_facts import REPORT_FILE, RunFacts, read_run
 from lmtrain.report.sweeps.parallel_axes import STYLE as PARALLEL_STYLE
 from lmtrain.report.sweeps.sweep_trials import sweep_sections
+from lmtrain.report.sweeps.trial_words import trained_on
 from lmtrain.report.web_page import section, tiles, web_page
 from lmtrain.tracking.atomic_files import write_text
 from lmtrain.tracking.settled_status import settled_status
@@ -56,9 +55,9 @@ def sweep_page(sweep: Path) -> str:
     folders = _runs(sweep, told)
     trials = {folder: read_run(folder) for folder in folders}
     statuses = {folder: status.shown.lower() if (status := settled_status(folder)) else "" for folder in folders}
-    trained_on = {} if told is None else _trained_on(told, sweep, trials)
+    left_out = {} if told is None else trained_on(told, sweep, trials)
     try:
-        found, refusal = compare([folder for folder in folders if folder not in trained_on]), ""
+        found, refusal = compare([folder for folder in folders if folder not in left_out]), ""
     except (ConfigurationError, DataError) as error:
         found, refusal = None, str(error)
     header = [tag("h1", sweep.name), tag("p", _counts(told, statuses)), _tiles(found)]
@@ -66,7 +65,7 @@ def sweep_page(sweep: Path) -> str:
     compared = (
         [tag("p", refusal)]
         if found is None
-        else [_curves(found), _finals(found), _reaches(found), _left(found, trained_on)]
+        else [_curves(found), _finals(found), _reaches(found), _left(found, left_out)]
     )
     decimals = FEWEST if found is None else found.decimals
     listed = _trials(trials, statuses, beside=sweep.parent, decimals=decimals)
@@ -82,19 +81,6 @@ def _runs(sweep: Path, told: SweepFile | None) -> list[Path]:
         if told is None:
             raise
         return []
-
-
-def _trained_on(told: SweepFile, sweep: Path, trials: Mapping[Path, RunFacts]) -> dict[Path, str]:
-    """Return the trials' runs with another score since: they trained on by themselves, which their search had not."""
-    if told.metric != BITS_PER_BYTE:
-        return {}
-    scores = {(sweep / run.folder).resolve(): run.score for trial in told.trials for run in trial.runs if run.score}
-    now = {path: facts.held_out.after for path, facts in trials.items() if facts.held_out}
-    return {
-        path: f"trained on after the search, to {now[path]:.4f}; {score:.4f} is its trial's score"
-        for path, score in scores.items()
-        if path in now and not math.isclose(now[path], score)
-    }
 
 
 def _counts(told: SweepFile | None, statuses: Mapping[Path, str]) -> str:
@@ -165,9 +151,9 @@ def _reaches(found: Comparison) -> Markup:
     return section(target_words(found), table(rows, head=head, numeric=True))
 
 
-def _left(found: Comparison, trained_on: Mapping[Path, str]) -> Markup:
+def _left(found: Comparison, left_out: Mapping[Path, str]) -> Markup:
     notes = section("Notes", *(tag("p", note) for note in found.notes))
-    rows = [*found.left_out.items(), *((path.name, why) for path, why in trained_on.items())]
+    rows = [*found.left_out.items(), *((path.name, why) for path, why in left_out.items())]
     left = [table(rows, head=("trial", "why"))] if rows else []
     return joined([notes, section("Left out", *left)])
 

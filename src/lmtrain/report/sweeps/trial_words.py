@@ -1,10 +1,14 @@
-"""A trial's score in words, and the lead of the best over the next beside its noise."""
+"""A trial's score in words, the lead of the best over the next beside its noise, and a run gone on since."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
+from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE
 from lmtrain.report.comparing.score_decimals import score_decimals
 from lmtrain.report.comparing.spread import difference
-from lmtrain.tracking.sweep_file import SweepTrial
+from lmtrain.report.run_facts import RunFacts
+from lmtrain.tracking.sweep_file import SweepFile, SweepTrial
 
 
 def trial_decimals(trials: Sequence[SweepTrial]) -> int:
@@ -35,3 +39,16 @@ def noise_words(best_first: Sequence[SweepTrial]) -> str | None:
     decimals = trial_decimals(best_first)
     lead = f"{found.mean:.{decimals}f} ± {found.plus_minus:.{decimals}f} (95%)"
     return f"trial {one.number} is {lead} better than trial {other.number}: {verdict}"
+
+
+def trained_on(told: SweepFile, sweep: Path, trials: Mapping[Path, RunFacts]) -> dict[Path, str]:
+    """Return the trials' runs with another score since, and both scores: they trained on after the search."""
+    if told.metric != BITS_PER_BYTE:
+        return {}
+    scores = {(sweep / run.folder).resolve(): run.score for trial in told.trials for run in trial.runs if run.score}
+    now = {path: facts.held_out.after for path, facts in trials.items() if facts.held_out}
+    return {
+        path: f"trained on after the search, to {now[path]:.4f}; {score:.4f} is its trial's score"
+        for path, score in scores.items()
+        if path in now and not math.isclose(now[path], score)
+    }
