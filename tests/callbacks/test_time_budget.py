@@ -72,6 +72,15 @@ def test_time_of_earlier_attempts_counts(make_run):
     assert trainer.global_step <= 40 / STEP_SECONDS + 1
 
 
+def test_a_run_that_its_time_ended_trains_on_with_more(make_run, tmp_path):
+    ended, _ = train(timed(make_run, 30.0))
+    ended.save_checkpoint(tmp_path / "ended")
+    run = timed(make_run, 70.0, earlier_seconds=30.0)
+    gone_on, _ = train(run, checkpoint=tmp_path / "ended")
+    assert 70.0 - 2 * STEP_SECONDS < run.context.spent_seconds() <= 70.0
+    assert gone_on.global_step > ended.global_step > 1
+
+
 def test_a_budget_smaller_than_its_pauses_is_told_once(make_run, caplog):
     run = timed(make_run, 100.0)
     run.context.events.last_pauses["validation"] = 95.0

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from lmtrain.training.stopping import SIGNALS, StoppedEarly, ignoring_interrupts, stopping_at_once
+from lmtrain.training.stopping import SIGNALS, StoppedEarly, ended_by_signals, ignoring_interrupts, stopping_at_once
 
 
 @pytest.mark.parametrize("number", SIGNALS)
@@ -40,3 +40,12 @@ def test_interrupts_pass_by_where_they_are_ignored_and_the_handler_is_put_back()
     with ignoring_interrupts():
         os.kill(os.getpid(), signal.SIGINT)
     assert signal.getsignal(signal.SIGINT) == before
+
+
+def test_a_measurement_ends_in_a_line_with_the_signal_s_code(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended, ended_by_signals():
+        os.kill(os.getpid(), signal.SIGTERM)
+    assert ended.value.code == 143
+    assert capsys.readouterr().err == "lmtrain: SIGTERM: stopped; nothing was to be kept\n"
+    with pytest.raises(KeyboardInterrupt), ended_by_signals():
+        os.kill(os.getpid(), signal.SIGINT)

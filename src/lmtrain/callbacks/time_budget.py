@@ -34,11 +34,16 @@ class TimeBudget(pl.Callback):
         self._every_steps = every_steps
         self._interval = StepInterval(every_steps, last_step=context.last_step, key="callbacks.time_budget.every_steps")
         self._mark: tuple[int, float] | None = None  # step and moment since which speed is measured
+        self._estimated_before: int | None = None  # the last step, by the attempt that wrote the checkpoint
 
     @override
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        if self._last_step.seconds is not None:
-            self._follow(trainer, pl_module, self._last_step.steps)
+        if self._last_step.seconds is None:
+            return
+        before = self._estimated_before
+        if before is not None and before > trainer.global_step:  # else a smaller budget ended the run here
+            self._last_step.steps, self._last_step.is_known = before, True
+        self._follow(trainer, pl_module, self._last_step.steps)
 
     @override
     def on_train_batch_end(
@@ -60,8 +65,7 @@ class TimeBudget(pl.Callback):
 
     @override
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        if self._last_step.seconds is not None:
-            self._last_step.steps, self._last_step.is_known = int(state_dict["last_step"]), True
+        self._estimated_before = int(state_dict["last_step"])
 
     def _estimate(self, step: int, now: float) -> int:
         first_step, began = self._mark or (step - 1, now)

@@ -47,7 +47,7 @@ class RunContext:
     def last_step(self) -> LastStep:
         """Return the run's last step; a budget of time moves it while the run goes on."""
         horizon = self.plan.horizon
-        is_known = not horizon.is_of_time or horizon.steps != STEPS_BEFORE_SPEED_IS_KNOWN
+        is_known = not horizon.is_of_time or self.plan.ahead.steps != STEPS_BEFORE_SPEED_IS_KNOWN
         return LastStep(horizon.steps, seconds=horizon.seconds, most_steps=horizon.most_steps, is_known=is_known)
 
     @property

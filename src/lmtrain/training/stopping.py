@@ -1,6 +1,7 @@
 """A stop from outside without a wait for a step: before the first one, or asked for twice."""
 
 import signal
+import sys
 import threading
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -41,6 +42,19 @@ def stopping_at_once() -> Generator[None]:
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler or signal.SIG_DFL)
+
+
+@contextmanager
+def ended_by_signals() -> Generator[None]:
+    """Let a signal end a measurement, which has nothing to save, in one line and with the signal's exit code."""
+    try:
+        with stopping_at_once():
+            yield
+    except StoppedEarly as stop:
+        if stop.number == signal.SIGINT:
+            raise KeyboardInterrupt from stop
+        sys.stderr.write(f"lmtrain: {signal.Signals(stop.number).name}: stopped; nothing was to be kept\n")
+        raise SystemExit(128 + stop.number) from stop
 
 
 @contextmanager

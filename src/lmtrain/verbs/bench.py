@@ -9,6 +9,7 @@ import os
 import sys
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 from lmtrain.accounting.observed.step_changes import Change, ChangeOutcome, best_first
@@ -113,11 +114,13 @@ def configs(words: list[str]) -> list[BenchConfig]:
     """Compose the config of a command line, or each of a sweep, with budget and bookkeeping replaced."""
     arguments = parse_arguments([*without(words, REPLACED), *WORDS])
     from lmtrain.composition.command_line.compose import for_each_config
+    from lmtrain.composition.execution.caches import keep_caches_in
     from lmtrain.composition.execution.check_config import refuse_early
 
     found: list[BenchConfig] = []
 
     def task(composed: dict[str, Any], choices: Choices) -> None:
+        keep_caches_in(Path(str(composed["run"]["cache"])))  # before the import of torch's compiler
         config = refuse_early(composed, allowed=arguments.allowed_targets, typed=choices.overrides)
         require_one_process(config)
         require_parts(config)

@@ -31,6 +31,7 @@ from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.run_log import RunLog
 from lmtrain.training.measuring.peak import CPU_DTYPES, settled_matmul
 from lmtrain.training.measuring.step_timer import StepTimer
+from lmtrain.training.stopping import ended_by_signals
 
 
 def measure(config: RunConfig, *, overrides: list[str], seconds: float, counts_syncs: bool = True) -> Bench:
@@ -41,12 +42,13 @@ def measure(config: RunConfig, *, overrides: list[str], seconds: float, counts_s
         EnvironmentProblem: The machine lacks the memory for it, or the room for a run's folder.
         DataError: Its data is missing or damaged.
         KeyboardInterrupt: It was interrupted.
+        SystemExit: Another signal ended it.
     """
     began = time.perf_counter()
     quiet_libraries()
     config = check_config(config.values, allowed=config.allowed)
     keep_caches_in(Path(config.run.cache))
-    with _throwaway_folder() as folder:
+    with ended_by_signals(), _throwaway_folder() as folder:
         job = Job(
             config=config,
             overrides=overrides,

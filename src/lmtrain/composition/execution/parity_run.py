@@ -21,7 +21,7 @@ from lmtrain.composition.execution.build import Run, build_run
 from lmtrain.composition.execution.caches import keep_caches_in
 from lmtrain.composition.execution.run import fit, quiet_libraries
 from lmtrain.composition.stored_runs.job import Job, job_of_rank
-from lmtrain.errors import EnvironmentProblem
+from lmtrain.errors import EXIT_INTERRUPTED, EXIT_TERMINATED, EnvironmentProblem
 from lmtrain.launch.detect import outer_launcher
 from lmtrain.launch.local import launch
 from lmtrain.launch.process_group import join
@@ -29,6 +29,7 @@ from lmtrain.parallel.rank_differences import differing, whole
 from lmtrain.storage import foreign_json
 from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.training.measuring.step_witness import Seen, StepWitness
+from lmtrain.training.stopping import ended_by_signals
 
 ENTRY_POINT: Final = "lmtrain.composition.execution.parity_run:on_rank"
 EXPECTED, FOUND, SETTINGS = "expected", "found.json", "settings.json"
@@ -42,6 +43,7 @@ def compare(alone: Job, together: Job, *, num_steps: int, tolerance: float) -> t
 
     Raises:
         EnvironmentProblem: The ranks failed; they have said why.
+        SystemExit: A signal ended them.
     """
     for job in (alone, together):
         folder = RunFolder(job.folder, root=Path(job.root))
@@ -55,6 +57,8 @@ def compare(alone: Job, together: Job, *, num_steps: int, tolerance: float) -> t
             entry_point=ENTRY_POINT,
             more_environment=job.handed_over(),
         )
+        if code in (EXIT_INTERRUPTED, EXIT_TERMINATED):
+            raise SystemExit(code)  # the ranks have said so
         if code:
             ranks = format_count(job.config.trainer.devices, "rank")
             raise EnvironmentProblem(f"parity: the training on {ranks} failed with code {code}.")
@@ -70,7 +74,7 @@ def on_rank(path: Path) -> int:
     outer = outer_launcher(os.environ)
     join(outer)
     rank, expected = outer.rank if outer else 0, Path(job.root) / EXPECTED
-    with contextlib.redirect_stdout(io.StringIO()):
+    with ended_by_signals(), contextlib.redirect_stdout(io.StringIO()):
         run = build_run(job, rank=rank, log=None)
         if job.config.num_ranks == 1:
             Writer(run, expected).train(settings["num_steps"])
