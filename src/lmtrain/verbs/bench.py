@@ -120,8 +120,8 @@ def configs(words: list[str]) -> list[BenchConfig]:
     found: list[BenchConfig] = []
 
     def task(composed: dict[str, Any], choices: Choices) -> None:
-        keep_caches_in(Path(str(composed["run"]["cache"])))  # before the import of torch's compiler
         config = refuse_early(composed, allowed=arguments.allowed_targets, typed=choices.overrides)
+        keep_caches_in(Path(config.run.cache))  # before the import of torch's compiler
         require_one_process(config)
         require_parts(config)
         kept = {name: node.values for name, node in config.callbacks.items() if not _acts_between_steps(config, node)}

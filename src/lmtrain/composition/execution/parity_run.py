@@ -43,7 +43,7 @@ def compare(alone: Job, together: Job, *, num_steps: int, tolerance: float) -> t
 
     Raises:
         EnvironmentProblem: The ranks failed; they have said why.
-        SystemExit: A signal ended them.
+        KeyboardInterrupt, SystemExit: A signal ended them.
     """
     for job in (alone, together):
         folder = RunFolder(job.folder, root=Path(job.root))
@@ -57,7 +57,9 @@ def compare(alone: Job, together: Job, *, num_steps: int, tolerance: float) -> t
             entry_point=ENTRY_POINT,
             more_environment=job.handed_over(),
         )
-        if code in (EXIT_INTERRUPTED, EXIT_TERMINATED):
+        if code == EXIT_INTERRUPTED:
+            raise KeyboardInterrupt
+        if code == EXIT_TERMINATED:
             raise SystemExit(code)  # the ranks have said so
         if code:
             ranks = format_count(job.config.trainer.devices, "rank")
