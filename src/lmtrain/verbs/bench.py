@@ -9,7 +9,6 @@ import os
 import sys
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 from lmtrain.accounting.observed.step_changes import Change, ChangeOutcome, best_first
@@ -114,14 +113,12 @@ def configs(words: list[str]) -> list[BenchConfig]:
     """Compose the config of a command line, or each of a sweep, with budget and bookkeeping replaced."""
     arguments = parse_arguments([*without(words, REPLACED), *WORDS])
     from lmtrain.composition.command_line.compose import for_each_config
-    from lmtrain.composition.execution.caches import keep_caches_in
     from lmtrain.composition.execution.check_config import refuse_early
 
     found: list[BenchConfig] = []
 
     def task(composed: dict[str, Any], choices: Choices) -> None:
         config = refuse_early(composed, allowed=arguments.allowed_targets, typed=choices.overrides)
-        keep_caches_in(Path(config.run.cache))  # before the import of torch's compiler
         require_one_process(config)
         require_parts(config)
         kept = {name: node.values for name, node in config.callbacks.items() if not _acts_between_steps(config, node)}

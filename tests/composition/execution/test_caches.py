@@ -21,8 +21,21 @@ def test_compile_caches_stay_inside_the_project_unless_a_person_put_them_elsewhe
     assert os.environ["TRITON_CACHE_DIR"] == "mine"
 
 
-@pytest.mark.parametrize("verb", ["train", "bench"])
-def test_no_import_settles_on_other_caches_before_the_config_is_looked_at(verb: str, tmp_path: Path) -> None:
+def test_a_folder_that_torch_noted_at_its_import_is_nobody_s_choice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    noted = subprocess.run(
+        [sys.executable, "-c", "import os, torch._dynamo; print(os.environ['TORCHINDUCTOR_CACHE_DIR'])"],
+        env={name: value for name, value in os.environ.items() if name != "TORCHINDUCTOR_CACHE_DIR"},
+        capture_output=True, text=True, check=True,
+    ).stdout.strip()  # fmt: skip
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", noted)
+    keep_caches_in(Path(".cache"))
+    assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == str(tmp_path / ".cache" / "inductor")
+
+
+def test_no_import_settles_on_other_caches_before_the_config_is_looked_at(tmp_path: Path) -> None:
     """The import of torch's compiler settles on a folder and keeps it in the environment; the refusal is a late one."""
     script = (
         "import atexit, os, sys\n"
@@ -32,7 +45,7 @@ def test_no_import_settles_on_other_caches_before_the_config_is_looked_at(verb: 
     )
     environment = tiny.environment()
     environment.pop("TORCHINDUCTOR_CACHE_DIR", None)
-    words = [verb, "debug=tiny", "model.rope_base=-3", f"run.root={tmp_path}", f"run.cache={tmp_path / 'cache'}"]
+    words = ["train", "debug=tiny", "model.rope_base=-3", f"run.root={tmp_path}", f"run.cache={tmp_path / 'cache'}"]
     command = [sys.executable, "-c", script, *words]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert f"KEPT {tmp_path / 'cache' / 'inductor'}" in done.stdout, done.stderr[-2000:]

@@ -22,6 +22,8 @@ def keep_caches_in(folder: Path) -> None:
     """
     if folder.exists() and not folder.is_dir():
         raise ConfigurationError(f"run.cache={folder} is a file; name a folder, as run.cache=.cache.")
+    if os.environ.get("TORCHINDUCTOR_CACHE_DIR", "").startswith(str(Path(tempfile.gettempdir()) / "torchinductor_")):
+        del os.environ["TORCHINDUCTOR_CACHE_DIR"]  # torch's compiler notes its own choice there at its import
     is_usable = not any(letter.isspace() for letter in str(folder.absolute()))
     for variable, name in VARIABLES if is_usable else ():
         os.environ.setdefault(variable, str((folder / name).absolute()))
