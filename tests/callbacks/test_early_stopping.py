@@ -9,7 +9,7 @@ from lmtrain.callbacks.early_stopping import EarlyStopping
 from lmtrain.callbacks.token_budget import TokenBudget
 from lmtrain.callbacks.validation import Validation
 from lmtrain.errors import ConfigurationError
-from lmtrain.report.event_rows import last_step_of
+from lmtrain.report.event_rows import last_row_of, last_step_of
 from lmtrain.tracking.timekeeping.events import EARLY_STOPPING, STOPPING_AT_THE_END
 from tests.callbacks.tiny_run import AtStep
 
@@ -74,6 +74,7 @@ def test_its_end_is_an_event_also_at_the_budget_s(make_run, steps, event):
     run.context.events.flush()
     found = {name: last_step_of(run.context.folder, name) for name in (EARLY_STOPPING, STOPPING_AT_THE_END)}
     assert found == {EARLY_STOPPING: None, STOPPING_AT_THE_END: None, event: 4}
+    assert (last_row_of(run.context.folder, event) or {})["reached_stop_at"]
 
 
 def test_its_end_is_said_with_the_best_step(make_run, caplog):

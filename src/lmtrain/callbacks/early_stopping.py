@@ -103,7 +103,8 @@ class EarlyStopping(pl.Callback):
 
     def _stop_if_over(self, trainer: pl.Trainer) -> None:
         best = f"{self._metric} {self._best:.4f} of step {self._best_step}"
-        if self._stop_at is not None and self._best <= self._stop_at:
+        reached = self._stop_at is not None and self._best <= self._stop_at
+        if reached:
             self.reason = f"{best} reached stop_at={self._stop_at:g}"
         elif self._patience is not None and self._passes_since >= self._patience:
             self.reason = f"{best} was the best of the last {self._passes_since + 1} validations"
@@ -113,7 +114,7 @@ class EarlyStopping(pl.Callback):
         step = trainer.global_step
         is_early = step < self._context.last_step.steps
         name = EARLY_STOPPING if is_early else STOPPING_AT_THE_END
-        self._context.events.mark(name, step=step, best_step=self._best_step)
+        self._context.events.mark(name, step=step, best_step=self._best_step, reached_stop_at=reached)
         if is_early and self._context.is_main_process:
             _LOG.warning("Early stopping after step %d: %s.", step, self.reason)
 

@@ -21,5 +21,11 @@ def event_rows(path: Path) -> Iterator[dict[str, Any]]:
 
 def last_step_of(folder: Path, event: str) -> int | None:
     """Return the step of the first rank's newest event of a name in a run's folder, None without one."""
-    steps = [int(row["step"]) for row in event_rows(folder / "events" / "rank0.jsonl") if row["name"] == event]
-    return steps[-1] if steps else None
+    row = last_row_of(folder, event)
+    return None if row is None else int(row["step"])
+
+
+def last_row_of(folder: Path, event: str) -> dict[str, Any] | None:
+    """Return the first rank's newest event of a name in a run's folder, None without one."""
+    rows = [row for row in event_rows(folder / "events" / "rank0.jsonl") if row["name"] == event]
+    return rows[-1] if rows else None

@@ -74,9 +74,13 @@ def test_nothing_is_left_of_a_run_that_the_same_callback_ended(tmp_path: Path) -
     job().save(attempt / "job.json")
     assert not planned_start(job()).is_over, "nothing ended it"
     (job().folder / "events").mkdir()
-    (job().folder / "events" / "rank0.jsonl").write_text('{"name": "early_stopping", "start": 1.0, "step": 9}\n')
-    start = planned_start(job())
-    assert start.is_over
-    assert "where callbacks.early_stopping ended it" in (start.left(HORIZON) or "")
+    events = job().folder / "events" / "rank0.jsonl"
+    for reached, fix in (("true", "a lower callbacks.early_stopping.stop_at."), ("false", "early_stopping.patience.")):
+        row = f'"name": "early_stopping", "start": 1.0, "step": 9, "reached_stop_at": {reached}'
+        events.write_text(f"{{{row}}}\n")
+        start = planned_start(job())
+        assert start.is_over
+        assert "where callbacks.early_stopping ended it" in (start.left(HORIZON) or "")
+        assert (start.left(HORIZON) or "").endswith(fix)
     assert not planned_start(job("callbacks.early_stopping.patience=9")).is_over
     assert not planned_start(replace(job(), config=config_of(f"run.cache={tmp_path}"))).is_over

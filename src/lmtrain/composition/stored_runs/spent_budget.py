@@ -12,7 +12,7 @@ from lmtrain.composition.stored_runs.checkpoint_source import find_job
 from lmtrain.composition.stored_runs.job import Job
 from lmtrain.composition.stored_runs.resume import is_own
 from lmtrain.errors import ConfigurationError
-from lmtrain.report.event_rows import last_step_of
+from lmtrain.report.event_rows import last_row_of
 from lmtrain.report.run_attempts import read_attempts
 from lmtrain.tracking.atomic_files import read_json
 from lmtrain.tracking.timekeeping.events import EARLY_STOPPING
@@ -46,14 +46,16 @@ def nothing_left(horizon: Horizon, checkpoint: CheckpointFacts, *, folder: Path,
 
 def ended_early(job: Job, checkpoint: CheckpointFacts) -> str | None:
     """Return the line on a run that its validations ended, where the same callback judges them; None otherwise."""
-    if not is_own(checkpoint, job.folder) or last_step_of(job.folder, EARLY_STOPPING) != checkpoint.step:
+    ended = last_row_of(job.folder, EARLY_STOPPING)
+    if ended is None or not is_own(checkpoint, job.folder) or ended["step"] != checkpoint.step:
         return None
     before = find_job(job.folder, key="run.name").config.get("callbacks") or {}
     for name, node in job.config.callbacks.items():
         facts = facts_of(node.values, CallbackFacts, allowed=job.config.allowed, key=node.key)
         if facts is not None and facts.judges and before.get(name) == node.values:
             where = f"{job.folder} is at step {checkpoint.step}, where {node.key} ended it"
-            return f"Nothing left to do: {where}. To go on, {node.key}=null or more {node.key}.patience."
+            further = f"a lower {node.key}.stop_at" if ended.get("reached_stop_at") else f"more {node.key}.patience"
+            return f"Nothing left to do: {where}. To go on, {node.key}=null or {further}."
     return None
 
 
