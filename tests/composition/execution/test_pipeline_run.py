@@ -1,12 +1,15 @@
 import json
+import os
 import shutil
+import signal
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from lmtrain.composition.execution import pipeline_run
-from lmtrain.composition.execution.pipeline_run import done_stages, run_preflight, run_stages
+from lmtrain.composition.execution.pipeline_run import Stops, done_stages, run_preflight, run_stages
 from lmtrain.composition.execution.pipeline_stages import CommandPipeline, read_pipeline
 from lmtrain.tracking.scores import keep_scores
 from lmtrain.tracking.status import Status, write_status
@@ -18,15 +21,17 @@ NAMES = ["base", "base_text", "base_answers", "talker", "talker_answers", "expor
 def faked_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int, list[str]]]:
     """Run stages that leave what their commands would; one of them may fail."""
 
-    def run(*words: str, failing: str = "", code: int = 3) -> tuple[int, list[str]]:
+    def run(*words: str, failing: str = "", code: int = 3, stopping: str = "") -> tuple[int, list[str]]:
         called: list[str] = []
         pipeline = read_pipeline([f"run.root={tmp_path}", "run.name=p", *words])
 
-        def call(command: list[str]) -> int:
+        def call(command: list[str], _: Stops) -> int:
             (stage,) = [one for one in pipeline.stages if pipeline.command(one) == command]
             called.append(stage.name)
             if stage.name != failing:
                 leave(pipeline.output(stage), command)
+            if stage.name == stopping:
+                os.kill(os.getpid(), signal.SIGTERM)
             return code if stage.name == failing else 0
 
         monkeypatch.setattr(pipeline_run, "_call", call)
@@ -121,7 +126,7 @@ def test_a_preflight_comes_first_is_cleared_away_and_comes_once(tmp_path: Path, 
     pipeline, called, code = read_pipeline([f"run.root={tmp_path}", "pipeline.preflight_steps=2"]), list[str](), [3]
     short = pipeline.preflight()
 
-    def call(command: list[str]) -> int:
+    def call(command: list[str], _: Stops) -> int:
         (stage,) = [one for one in short.stages if short.command(one) == command]
         called.append(stage.name)
         leave(short.output(stage), command)
@@ -142,4 +147,20 @@ def test_a_preflight_comes_first_is_cleared_away_and_comes_once(tmp_path: Path, 
 
 
 def test_a_command_runs_in_a_process_of_its_own() -> None:
-    assert pipeline_run._call(["--version"]) == 0
+    assert pipeline_run._call(["--version"], Stops()) == 0
+
+
+def test_a_stop_too_late_for_a_stage_ends_the_pipeline_before_the_next(run, tmp_path: Path) -> None:
+    assert run(stopping="talker") == (143, NAMES[:4])
+    assert run() == (0, NAMES[4:])
+    (tmp_path / "p" / "exported" / "config.json").unlink()
+    assert run(stopping="exported") == (0, ["exported"]), "nothing is left to stop"
+
+
+def test_a_stop_is_passed_on_to_the_command_that_runs() -> None:
+    stops = Stops()
+    with stops.heard():
+        stops.process = subprocess.Popen(["sleep", "60"])
+        os.kill(os.getpid(), signal.SIGUSR1)
+        assert stops.process.wait() == -signal.SIGUSR1
+    assert stops.number == signal.SIGUSR1

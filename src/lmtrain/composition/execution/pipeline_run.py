@@ -5,7 +5,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import FrameType
@@ -22,7 +23,7 @@ from lmtrain.composition.execution.pipeline_stages import (
 )
 from lmtrain.composition.execution.start import set_aside
 from lmtrain.composition.stored_runs.own_folder import PIPELINE_FILE
-from lmtrain.errors import EXIT_CONFIGURATION, EXIT_DONE
+from lmtrain.errors import EXIT_CONFIGURATION, EXIT_DONE, EXIT_INTERRUPTED, EXIT_REQUEUE, EXIT_TERMINATED
 from lmtrain.tracking.atomic_files import read_json, write_json
 from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.scores import scores_since
@@ -31,7 +32,11 @@ from lmtrain.tracking.settled_status import settled_status
 STATE: Final = PIPELINE_FILE
 BEGUN: Final = "begun"  # the cause of each training and export, by the name of its stage
 LMTRAIN: Final = ("-c", "from lmtrain.cli import main; raise SystemExit(main())")
-PASSED_ON: Final = (signal.SIGTERM, signal.SIGUSR1)
+EXIT_CODES: Final = {
+    signal.SIGTERM: EXIT_TERMINATED,
+    signal.SIGINT: EXIT_INTERRUPTED,
+    signal.SIGUSR1: EXIT_REQUEUE,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +47,30 @@ class EndedStage:
     seconds: float
     ended_at: float
     scores: dict[str, Any]
+
+
+class Stops:
+    """Signals to a pipeline: `number` of the newest, 0 without one; each is passed on to the command that runs."""
+
+    def __init__(self) -> None:
+        self.number = 0
+        self.process: subprocess.Popen[bytes] | None = None
+
+    @contextmanager
+    def heard(self) -> Generator[None]:
+        """Hear them as long as this lasts."""
+        before = {number: signal.signal(number, self._hear) for number in EXIT_CODES}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _hear(self, number: int, _: FrameType | None) -> None:
+        self.number = number
+        is_sent = number == signal.SIGINT and sys.stdin.isatty()  # by the terminal, to every process
+        if self.process is not None and not is_sent:
+            self.process.send_signal(number)
 
 
 def done_stages(pipeline: CommandPipeline) -> dict[str, EndedStage]:
@@ -58,7 +87,16 @@ def done_stages(pipeline: CommandPipeline) -> dict[str, EndedStage]:
 
 
 def run_stages(pipeline: CommandPipeline, *, tell: Callable[[str], None]) -> int:
-    """Run the missing stages, and those after them; return the first exit code other than 0."""
+    """Run the missing stages, and those after them; return the first exit code other than 0.
+
+    A stop that comes too late for a stage, which is done, ends the pipeline before the next one.
+    """
+    stops = Stops()
+    with stops.heard():
+        return _run_stages(pipeline, stops, tell=tell)
+
+
+def _run_stages(pipeline: CommandPipeline, stops: Stops, *, tell: Callable[[str], None]) -> int:
     pipeline.folder.mkdir(parents=True, exist_ok=True)
     done = done_stages(pipeline)
     for number, stage in enumerate(pipeline.stages, start=1):
@@ -66,9 +104,12 @@ def run_stages(pipeline: CommandPipeline, *, tell: Callable[[str], None]) -> int
         if stage.name in done and _is_newer_than_base(stage, done[stage.name], done):
             tell(f"{title}: done in {done[stage.name].seconds:.0f} s, nothing has changed")
             continue
+        if stops.number:
+            tell(f"{title}: not begun, {signal.Signals(stops.number).name}; the same command goes on from here.")
+            return EXIT_CODES[signal.Signals(stops.number)]
         tell(f"{title}: lmtrain {' '.join(pipeline.command(stage))}")
         began, began_at = time.monotonic(), time.time()
-        code = _attempt(pipeline, stage, cause=[pipeline.key(stage), done[stage.of].ended_at if stage.of else 0])
+        code = _attempt(pipeline, stage, stops, cause=[pipeline.key(stage), done[stage.of].ended_at if stage.of else 0])
         if code != EXIT_DONE:
             tell(f"{title} ended with exit code {code}; {_way_on(pipeline, stage, code)}")
             return code
@@ -106,30 +147,23 @@ def has_preflight_ahead(pipeline: CommandPipeline) -> bool:
     return bool(pipeline.preflight_steps) and done != pipeline.preflight().last_key
 
 
-def _attempt(pipeline: CommandPipeline, stage: PipelineStage, *, cause: list[str | float]) -> int:
+def _attempt(pipeline: CommandPipeline, stage: PipelineStage, stops: Stops, *, cause: list[str | float]) -> int:
     """Run a stage; an older run of another cause stands aside for it, unless its command is refused."""
     older, output = _make_room(pipeline, stage, cause=cause), pipeline.output(stage)
-    code = _call(pipeline.command(stage))
+    code = _call(pipeline.command(stage), stops)
     if older is not None and code == EXIT_CONFIGURATION and not output.exists():
         shutil.move(older, output)
         print(f"{output} is as it was.", file=sys.stderr)
     return code
 
 
-def _call(words: list[str]) -> int:
-    """Run one command; a stop is passed on, but for an interrupt: its terminal sends that one."""
-    process = subprocess.Popen([sys.executable, *LMTRAIN, *words])
-
-    def pass_on(number: int, _: FrameType | None) -> None:
-        process.send_signal(number)
-
-    before = {number: signal.signal(number, pass_on) for number in PASSED_ON}
-    before[signal.SIGINT] = signal.signal(signal.SIGINT, signal.SIG_IGN if sys.stdin.isatty() else pass_on)
+def _call(words: list[str], stops: Stops) -> int:
+    """Run one command; a stop is passed on."""
+    stops.process = subprocess.Popen([sys.executable, *LMTRAIN, *words])
     try:
-        code = process.wait()
+        code = stops.process.wait()
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        stops.process = None
     return code if code >= 0 else 128 - code
 
 
