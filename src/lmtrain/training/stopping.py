@@ -8,7 +8,14 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Final
 
+from lmtrain.errors import EXIT_INTERRUPTED, EXIT_REQUEUE, EXIT_TERMINATED
+
 SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
+EXIT_CODES: Final[dict[int, int]] = {
+    signal.SIGTERM: EXIT_TERMINATED,
+    signal.SIGINT: EXIT_INTERRUPTED,
+    signal.SIGUSR1: EXIT_REQUEUE,
+}
 
 
 class StoppedEarly(BaseException):  # no error, and nothing that catches errors may keep it

@@ -23,20 +23,16 @@ from lmtrain.composition.execution.pipeline_stages import (
 )
 from lmtrain.composition.execution.start import set_aside
 from lmtrain.composition.stored_runs.own_folder import PIPELINE_FILE
-from lmtrain.errors import EXIT_CONFIGURATION, EXIT_DONE, EXIT_INTERRUPTED, EXIT_REQUEUE, EXIT_TERMINATED
+from lmtrain.errors import EXIT_CONFIGURATION, EXIT_DONE
 from lmtrain.tracking.atomic_files import read_json, write_json
 from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.scores import scores_since
 from lmtrain.tracking.settled_status import settled_status
+from lmtrain.training.stopping import EXIT_CODES, SIGNALS
 
 STATE: Final = PIPELINE_FILE
 BEGUN: Final = "begun"  # the cause of each training and export, by the name of its stage
 LMTRAIN: Final = ("-c", "from lmtrain.cli import main; raise SystemExit(main())")
-EXIT_CODES: Final = {
-    signal.SIGTERM: EXIT_TERMINATED,
-    signal.SIGINT: EXIT_INTERRUPTED,
-    signal.SIGUSR1: EXIT_REQUEUE,
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +55,7 @@ class Stops:
     @contextmanager
     def heard(self) -> Generator[None]:
         """Hear them as long as this lasts."""
-        before = {number: signal.signal(number, self._hear) for number in EXIT_CODES}
+        before = {number: signal.signal(number, self._hear) for number in SIGNALS}
         try:
             yield
         finally:
@@ -106,7 +102,7 @@ def _run_stages(pipeline: CommandPipeline, stops: Stops, *, tell: Callable[[str]
             continue
         if stops.number:
             tell(f"{title}: not begun, {signal.Signals(stops.number).name}; the same command goes on from here.")
-            return EXIT_CODES[signal.Signals(stops.number)]
+            return EXIT_CODES[stops.number]
         tell(f"{title}: lmtrain {' '.join(pipeline.command(stage))}")
         began, began_at = time.monotonic(), time.time()
         code = _attempt(pipeline, stage, stops, cause=[pipeline.key(stage), done[stage.of].ended_at if stage.of else 0])

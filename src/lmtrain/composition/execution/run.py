@@ -6,7 +6,6 @@ A run that goes back from a spike is built anew, as its next attempt.
 import gc
 import logging
 import os
-import signal
 import sys
 import warnings
 from functools import partial
@@ -31,9 +30,6 @@ from lmtrain.composition.stored_runs.step_texts import step_texts
 from lmtrain.errors import (
     EXIT_DONE,
     EXIT_ENVIRONMENT,
-    EXIT_INTERRUPTED,
-    EXIT_REQUEUE,
-    EXIT_TERMINATED,
     LMTRAIN_ERRORS,
     EnvironmentProblem,
     GoBack,
@@ -50,13 +46,7 @@ from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.run_log import RunLog
 from lmtrain.tracking.status import Status, read_status, status_name, write_status
 from lmtrain.training.checkpointing.checkpoints import CheckpointFacts
-from lmtrain.training.stopping import StoppedEarly, ignoring_interrupts, stopping_at_once
-
-EXIT_CODES: dict[int, int] = {
-    signal.SIGTERM: EXIT_TERMINATED,
-    signal.SIGINT: EXIT_INTERRUPTED,
-    signal.SIGUSR1: EXIT_REQUEUE,
-}
+from lmtrain.training.stopping import EXIT_CODES, StoppedEarly, ignoring_interrupts, stopping_at_once
 
 
 def execute(job: Job) -> int:
