@@ -9,7 +9,7 @@ from lmtrain.composition.command_line.compose import compose_config
 from lmtrain.composition.execution import pipeline_run
 from lmtrain.composition.execution.check_config import check_config
 from lmtrain.composition.execution.pipeline_check import rehearse_trainings
-from lmtrain.composition.execution.pipeline_run import done_stages
+from lmtrain.composition.execution.pipeline_run import Stops, done_stages
 from lmtrain.composition.execution.pipeline_stages import CommandPipeline, read_pipeline
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.verbs import pipeline as pipeline_verb
@@ -39,7 +39,7 @@ def test_a_pipeline_goes_from_text_to_a_scored_and_exported_model(
 ) -> None:
     failing = [""]
 
-    def call(words: list[str]) -> int:  # in forks and here, for speed
+    def call(words: list[str], stops: Stops) -> int:  # in forks and here, for speed
         if words[0] == failing[0]:
             return 3
         if words[0] == "train":
