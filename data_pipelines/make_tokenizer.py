@@ -1,6 +1,6 @@
 """Learn one tokenizer from a source's training text, save it, and hold it against others on text it has not seen.
 
-source -> cleaning -> split -> learn from the training text -> save -> bytes per token of the held-out text
+source -> clean -> deduplicate -> split -> learn from the training text -> save -> bytes per token of held-out text
 """
 
 import os
@@ -46,6 +46,7 @@ def make_tokenizer(
     source: Source,
     tokenizer: TokenizerSpec,
     cleaning: Mapping[str, Stage] | None = None,
+    deduplicate: Mapping[str, Stage] | None = None,
     compare: str | Sequence[str] = (),
     folder: str | None = None,
     root: str = "tokenizers",
@@ -53,10 +54,11 @@ def make_tokenizer(
 ) -> TokenizerReport:
     """Make the tokenizer, save it where it was learned here or a `folder` is named, and compare it.
 
-    `folder` None names one in `root` after the source, the size and the content. The split is `prepare`'s.
+    `folder` None names one in `root` after the source, the size and the content. Text and split are `prepare`'s.
 
     Raises:
-        ConfigurationError: The folder holds another tokenizer, or a name to compare does not exist.
+        ConfigurationError: The folder holds another tokenizer, a name to compare does not exist, or deduplication needs
+            the whole corpus.
         DataError: No text to learn from, or a tokenizer with damage or a loss of text.
         EnvironmentProblem: The folder cannot be written, or a download fails.
     """
@@ -64,8 +66,9 @@ def make_tokenizer(
     rivals = [find_competitor(name) for name in dict.fromkeys(names)]
     if folder is not None:
         _require_free(Path(folder))
+    stages = (*(cleaning or {}).values(), OnlyEncodable(), *_in_one_pass(deduplicate or {}))
     source.check()
-    texts = _Texts(source, tuple((cleaning or {}).values()), held_out_bytes)
+    texts = _Texts(source, stages, held_out_bytes)
     with stage("tokenizer") as progress:
         made = tokenizer.build(texts.to_learn(tokenizer.sample_bytes))
         progress.notes.append(f"{made.vocab_size:,} entries")
@@ -96,7 +99,7 @@ class _Texts:
         self._wanted = held_out_bytes
 
         def documents() -> Iterator[Document]:
-            items = in_turn((*stages, OnlyEncodable()), source.documents())
+            items = in_turn(stages, source.documents())
             return (item for item in items if not isinstance(item, Skipped))
 
         held_out = held_out_of(source, HASH, fractions=(0.05, 0.05))
@@ -123,6 +126,17 @@ class _Texts:
         if split == VALIDATION and self._wanted > 0:
             self.held_out.append(text)
             self._wanted -= len(text.encode())
+
+
+def _in_one_pass(deduplicate: Mapping[str, Stage]) -> tuple[Stage, ...]:
+    """Return the stages of deduplication, each of which decides from the documents before."""
+    for name, each in deduplicate.items():
+        if each.scope == "corpus":
+            raise ConfigurationError(
+                f"deduplicate.{name} compares all documents, and a tokenizer is learned in one pass; nearest valid: "
+                "deduplicate=exact. Text prepared with it has a tokenizer learned from it: lmtrain prepare."
+            )
+    return tuple(deduplicate.values())
 
 
 def _require_free(folder: Path) -> None:

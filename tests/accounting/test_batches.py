@@ -1,4 +1,5 @@
 import re
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -27,6 +28,14 @@ def test_step_that_does_not_divide_names_the_nearest_that_does():
     assert str(refusal.value) == (
         "batch.tokens_per_step=1000 is not a multiple of 512 (2 sequences x 256 tokens x 1 rank); nearest valid: 1024."
     )
+
+
+def test_slices_of_an_indivisible_sequence_name_both_ways():
+    batch = Batch(context_tokens=64, tokens_per_step=512)
+    with pytest.raises(ConfigurationError, match=r"nearest valid: 63, or strategy.tensor_size=2\.$"):
+        plan_batches(batch, num_ranks=3, tensor_ranks=3)
+    with pytest.raises(ConfigurationError, match=r"nearest valid: 66\.$"):
+        plan_batches(replace(batch, context_tokens=65), num_ranks=2, context_ranks=2)
 
 
 def test_nearest_step_is_never_zero():

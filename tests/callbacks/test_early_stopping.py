@@ -83,6 +83,13 @@ def test_its_end_is_said_with_the_best_step(make_run, caplog):
         train(run, [9, 8, 9, 9, 9, 9, 9], patience=2)
     best = "validation/bits_per_byte 8.0000 of step 1 was the best of the last 3 validations"
     assert f"Early stopping after step 3: {best}." in caplog.messages
+    caplog.clear()
+    with caplog.at_level(logging.WARNING):
+        train(make_run(steps=6), [9, 8, 7.8, 7.6, 7, 7, 7], patience=2, min_delta=0.5)
+    since = (
+        "validation/bits_per_byte 8.0000 of step 1 is not beaten by more than min_delta=0.5 in the 2 validations since"
+    )
+    assert f"Early stopping after step 3: {since}." in caplog.messages, "7.6 was lower"
 
 
 def test_each_best_validation_and_the_last_step_are_saved(make_run):

@@ -2,6 +2,8 @@ import pytest
 
 from data_pipelines.make_tokenizer import make_tokenizer
 from data_pipelines.sources.base import Document, Source
+from data_pipelines.stages.deduplicate import ExactDeduplication
+from data_pipelines.stages.minhash import MinHashDeduplication
 from data_pipelines.stages.split import HeldOut
 from data_pipelines.stages.train_tokenizer import ByteLevelSpec, BytePairSpec, FolderSpec
 from lmtrain.errors import ConfigurationError, DataError, EnvironmentProblem
@@ -48,6 +50,29 @@ def test_a_tokenizer_is_learned_from_training_text_alone_saved_and_reported():
     assert len(made.encode(" unseen")) > 4
     assert report.bytes_per_token["held-out text"]["this"] < 2
     assert report.num_used + report.num_unused + len(report.special_tokens) == 270
+
+
+class Twice(Words):
+    """Every document twice, under another name the second time."""
+
+    def documents(self):
+        for number, name in enumerate(NAMES):
+            yield Document(name, f"text {number // 2}")
+
+
+def test_copies_are_left_out_as_prepare_leaves_them_out_and_no_stage_looks_at_all_documents():
+    texts = [document.text for document in Twice().documents()]
+    exact = ExactDeduplication()
+    kept = [item for item in exact(Twice().documents()) if isinstance(item, Document)]
+    assert len(texts) == 2 * len(kept)
+    seen: list[str] = []
+    tokenizer = BytePairSpec(vocab_size=270)
+    build = tokenizer.build
+    tokenizer.build = lambda given: build(seen.append(text) or text for text in given)  # pyright: ignore[reportAttributeAccessIssue]
+    make_tokenizer(source=Twice(), tokenizer=tokenizer, deduplicate={"exact": exact})
+    assert seen == [each.text for each in kept if HELD_OUT.split_of(each.id) == "train"]
+    with pytest.raises(ConfigurationError, match=r"deduplicate\.minhash compares all documents.*=exact"):
+        make_tokenizer(source=Twice(), tokenizer=tokenizer, deduplicate={"minhash": MinHashDeduplication()})
 
 
 def test_little_text_leaves_entries_unused_and_says_how_many():

@@ -43,7 +43,7 @@ def write_fork(folder):
     return folder
 
 
-def write(folder, *, rows=ROWS, status="FINISHED", plan=PLAN):
+def write(folder, *, rows=ROWS, status="RUNNING", plan=PLAN):
     (folder / "events").mkdir(parents=True, exist_ok=True)
     lines = [json.dumps(one) for one in rows]
     (folder / "events/rank0.jsonl").write_text("\n".join([*lines, '{"name": "torn']))

@@ -36,7 +36,7 @@ def folder(tmp_path):
 def test_the_page_holds_time_plan_curves_scores_and_settings(folder):
     page = Reader(report_page(folder))
     for shown in (
-        "finished at step 20 of 40",
+        "killed at step 20 of 40",
         "Where the time went",
         "2 attempts, one bar each",
         "Plan beside fact",
@@ -126,7 +126,7 @@ def test_before_training_names_its_part_of_the_text_where_an_extended_run_reads_
 def test_a_killed_run_s_page_is_of_its_last_step_and_says_of_which_its_score_is(folder):
     append_point(RunLog(folder), 30, 30_000, {"train/loss": 1.0})  # its accounts end at step 20
     text = Reader(report_page(folder)).text
-    assert "finished at step 30 of 40" in text
+    assert "killed at step 30 of 40" in text
     assert "30steps30.0Ktokens" in text
     assert "1.600bits per byte, held out, after step 4" in text
     assert "before training2.000after step 41.600" in text

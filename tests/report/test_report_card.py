@@ -5,11 +5,11 @@ STAGES = [
     CardStage(
         name="base",
         command="lmtrain train",
-        seconds=90.0,
+        seconds=30.0,
         run="base",
         scores={},
         was_done=True,
-        account=StageAccount(tokens=2_000_000, goodput=0.8, usd=1.25, kwh=0.5),
+        account=StageAccount(seconds=90.0, tokens=2_000_000, goodput=0.8, usd=1.25, kwh=0.5),
     ),
     CardStage(
         name="asked",

@@ -31,6 +31,7 @@ def test_utilization_and_money_follow_from_plan_and_clock(tmp_path):
     assert ledger.mfu("causal", "clock") == pytest.approx(5e6 * 20_000 / 73 / (2 * 1e9))
     assert ledger.usd == pytest.approx(73 / 3600 * 2 * 36)
     assert ledger.projected_usd == pytest.approx((73 + 41) / 3600 * 2 * 36), "20 more, without set-up and loss"
+    assert replace(ledger, status="FINISHED").projected_usd == ledger.usd, "early stopping ended it"
     rows = [each | {"num_devices": 8} if each.get("attempt") == 1 else each for each in ROWS]
     other = write(tmp_path / "b", rows=rows)
     assert read_ledger(other).usd == pytest.approx((49 * 8 + 24 * 2) / 3600 * 36), "each attempt by its own devices"

@@ -106,7 +106,8 @@ def plan_batches(
         if batch.context_tokens % size:
             raise ConfigurationError(
                 f"batch.context_tokens={batch.context_tokens} is not a multiple of {key}={size}, whose ranks take "
-                f"slices of a sequence; nearest valid: {_nearest(batch.context_tokens, size)}."
+                f"slices of a sequence; nearest valid: {_nearest(batch.context_tokens, size)}"
+                f"{_or_smaller(key, size, batch.context_tokens)}."
             )
     if any(number < 0 for number in batch.left_out):
         raise ConfigurationError(
@@ -132,6 +133,12 @@ def plan_batches(
 
 def _nearest(value: int, unit: int) -> int:
     return max(1, (value + unit // 2) // unit) * unit
+
+
+def _or_smaller(key: str, size: int, tokens: int) -> str:
+    """Name a smaller group too: heads may allow no other, whatever the context."""
+    fitting = max(smaller for smaller in range(1, size) if tokens % smaller == 0)
+    return f", or {key}={fitting}" if fitting > 1 else ""
 
 
 def _does_not_divide(batch: Batch, sequences: int, num_ranks: int, unit: int) -> str:

@@ -20,11 +20,11 @@ COPIES: Final = 5
 DTYPES: Final[dict[MatmulDtype, torch.dtype]] = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 
-def measure_cpu(*, threads: int | None = None, copy_bytes: int = CPU_COPY_BYTES) -> MeasuredDevice:
-    """Measure this CPU with so many threads, None for torch's own choice, then known as the default."""
+def measure_cpu(*, threads: int | None = None, num_ranks: int = 1, copy_bytes: int = CPU_COPY_BYTES) -> MeasuredDevice:
+    """Measure this CPU with so many threads, None for a rank's share of torch's own choice, unless somebody set it."""
     default = torch.get_num_threads()
-    is_default = threads is None and "OMP_NUM_THREADS" not in os.environ
-    torch.set_num_threads(threads or default)
+    is_default = "OMP_NUM_THREADS" not in os.environ
+    torch.set_num_threads(threads or (max(1, default // num_ranks) if is_default else default))
     try:
         return MeasuredDevice(
             kind="cpu",

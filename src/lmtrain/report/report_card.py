@@ -18,8 +18,9 @@ Scores = Mapping[str, Mapping[str, Any]]  # by name: an object with its `score`,
 
 @dataclass(frozen=True, kw_only=True)
 class StageAccount:
-    """A training's ledger in short: tokens with loss, the share of its clock at work, dollars and energy if known."""
+    """A training's ledger in short: its clock, tokens with loss, share at work, dollars and energy if known."""
 
+    seconds: float
     tokens: int
     goodput: float
     usd: float | None = None
@@ -28,7 +29,7 @@ class StageAccount:
 
 @dataclass(frozen=True, kw_only=True)
 class CardStage:
-    """One stage: its command, seconds of the attempt that ended it (None: not yet), the run it scores, its scores.
+    """One stage: its command, the seconds of its tries (None: not ended yet), the run it scores, its scores.
 
     `was_done`: nothing had changed, and it was skipped this time.
     """
@@ -40,6 +41,11 @@ class CardStage:
     scores: Scores
     was_done: bool = False
     account: StageAccount | None = None
+
+    @property
+    def shown_seconds(self) -> float | None:
+        """Return the clock of a training's ledger, as its dollars; of another stage the seconds of its tries."""
+        return self.seconds if self.account is None else self.account.seconds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +59,7 @@ class Card:
     @property
     def seconds(self) -> float:
         """Return the seconds of all ended stages."""
-        return sum(stage.seconds or 0.0 for stage in self.stages)
+        return sum(stage.shown_seconds or 0.0 for stage in self.stages)
 
     @property
     def runs(self) -> list[str]:
@@ -170,9 +176,9 @@ def _row(stage: CardStage) -> list[str]:
 
 
 def _time(stage: CardStage) -> str:
-    if stage.seconds is None:
+    if stage.shown_seconds is None:
         return "not yet"
-    return format_quantity(stage.seconds, "seconds") + (", skipped: unchanged" if stage.was_done else "")
+    return format_quantity(stage.shown_seconds, "seconds") + (", skipped: unchanged" if stage.was_done else "")
 
 
 def _cell(text: str) -> str:

@@ -138,6 +138,8 @@ class RunLedger:
 
     @property
     def _seconds_left(self) -> float | None:
+        if self.status == "FINISHED":  # early stopping leaves steps out
+            return 0.0
         end = self.end or RunEnd(num_steps=self.num_steps)
         steps = {"step": self.step, "steps_done": self.steps.num, "num_devices": self.num_devices}
         return end.seconds_left(self.time, **steps, device_seconds=self.device_seconds)
@@ -199,8 +201,7 @@ class RunLedger:
         }
 
     def _forked_from(self) -> dict[str, Any] | None:
-        inherited = {"step": self.steps.first, "tokens": self.steps.inherited_tokens}
-        fork = self.steps.fork
+        fork, inherited = self.steps.fork, {"step": self.steps.first, "tokens": self.steps.inherited_tokens}
         return None if fork is None else {"run": fork.run, "is_gone": fork.is_gone, **inherited}
 
     def _plan_and_fact(self, found: PlanAndFact) -> dict[str, Any]:

@@ -4,6 +4,7 @@ import json
 import os
 import sys
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -107,8 +108,8 @@ def measure_and_keep(config: RunConfig) -> Settled:
 
     trainer, cache = config.trainer, Path(config.run.cache)
     uses_gpu = bool(gpus()) and trainer.accelerator != "cpu"
-    measure = measure_gpu if uses_gpu else lambda: measure_cpu(threads=trainer.cpu_threads)
-    settled = measure_until_two_agree(measure)
+    on_cpu = partial(measure_cpu, threads=trainer.cpu_threads, num_ranks=trainer.devices)
+    settled = measure_until_two_agree(measure_gpu if uses_gpu else on_cpu)
     write_measurements(cache, read_measurements(cache).with_device(settled.device))
     return settled
 

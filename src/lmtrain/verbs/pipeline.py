@@ -130,7 +130,7 @@ def keep_card(read: CommandPipeline, card: Card) -> str | None:
 def _facts(stage: CardStage) -> dict[str, Any]:
     """Return what the card says of a stage, for a script."""
     account = {} if stage.account is None else asdict(stage.account)
-    return {"seconds": stage.seconds, "was_done": stage.was_done, **account, "scores": stage.scores}
+    return {**account, "seconds": stage.shown_seconds, "was_done": stage.was_done, "scores": stage.scores}
 
 
 def _account(run: Path) -> StageAccount | None:
@@ -138,7 +138,8 @@ def _account(run: Path) -> StageAccount | None:
         found = read_ledger(run)
     except ConfigurationError:  # it keeps none
         return None
-    return StageAccount(tokens=found.tokens, goodput=found.time.goodput, usd=found.usd, kwh=found.kwh)
+    seconds = found.time.wall_seconds
+    return StageAccount(seconds=seconds, tokens=found.tokens, goodput=found.time.goodput, usd=found.usd, kwh=found.kwh)
 
 
 def _plan(read: CommandPipeline, *, is_json: bool) -> int:

@@ -30,7 +30,7 @@ def make(words: list[str], *, program: str = "lmtrain tokenizer") -> int:
 
     def task(config: dict[str, Any], choices: Choices) -> None:
         del choices
-        for name in ("source", "cleaning", "tokenizer"):
+        for name in ("source", "cleaning", "deduplicate", "tokenizer"):
             check_node(config[name], key=name, allowed=arguments.allowed_targets)
         node = check_node(config["make"], key="make", allowed=arguments.allowed_targets)
         report = instantiate(node, key="make")

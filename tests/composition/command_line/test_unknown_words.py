@@ -116,6 +116,7 @@ def test_one_value_in_the_place_of_several_keys_is_refused(word, message, meant)
     said = refusal(word)
     assert said.startswith(message)
     assert said.endswith(f"; write {meant}.")
+    assert refusal(f"{word.partition('=')[0]}=null").endswith("; leave it out.")
 
 
 @pytest.mark.parametrize("word", ["~optimizer", "~model", "~optimizer=muon"])

@@ -1,3 +1,4 @@
+import os
 import subprocess
 import sys
 
@@ -132,12 +133,23 @@ def test_a_database_closed_to_writing_is_told_at_once(run, monkeypatch):
         sync(run.path, seconds=600)
 
 
-def test_killed_run_that_still_reads_running_becomes_killed(run):
+def test_killed_run_that_still_reads_running_ended_with_its_last_event(run):
     write_status(run.path, Status("RUNNING", process=1_000_001))
+    (run.path / "events").mkdir(exist_ok=True)
+    (run.path / "events" / "rank0.jsonl").touch()
+    os.utime(run.path / "events" / "rank0.jsonl", (1e9, 1e9))
     sync(run.path)
     status = read_status(run.path)
     assert status is not None
-    assert status.status == "KILLED"
+    assert (status.status, status.time) == ("KILLED", 1e9)
+
+
+def test_a_stopped_run_ended_when_it_did_not_when_it_was_sent(run):
+    write_status(run.path, Status("KILLED", 143, step=3, tokens=9, time=1e9))
+    tracked = sync(run.path)
+    assert (read_status(run.path) or Status("RUNNING")).time == 1e9
+    store = open_client(Store(run.root, default_uri(run.root), "lmtrain"))
+    assert store.get_run(str(tracked.run_id)).info.end_time == 10**12
 
 
 @pytest.mark.slow

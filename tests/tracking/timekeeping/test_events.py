@@ -45,11 +45,22 @@ def test_mark_has_no_duration(tmp_path):
 
 def test_events_wait_for_the_second_and_not_longer(tmp_path, monkeypatch):
     log = EventLog(tmp_path, rank=0)
+    log.flush()
     log.mark("early")
     assert rows(tmp_path) == []
     monkeypatch.setattr(events, "FLUSH_SECONDS", 0.0)
     log.mark("late")
     assert [row["name"] for row in rows(tmp_path)] == ["early", "late"]
+
+
+def test_an_attempt_that_comes_to_nothing_leaves_no_event(tmp_path, monkeypatch):
+    monkeypatch.setattr(events, "FLUSH_SECONDS", 0.0)
+    log = EventLog(tmp_path, rank=0)
+    log.mark_attempt(2, num_devices=1)
+    log.mark("attention")
+    assert rows(tmp_path) == [], "refused, or nothing left to train"
+    log.flush()
+    assert [row["name"] for row in rows(tmp_path)] == ["attempt", "attention"]
 
 
 def test_next_attempt_appends_behind_a_torn_line(tmp_path):

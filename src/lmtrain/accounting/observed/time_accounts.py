@@ -21,7 +21,7 @@ WORDS: Final = {PREEMPTED: "CPU taken by others"}
 
 # Advice for each kind of time beside computing, given where it is the largest.
 LEVERS: Final[dict[str, str]] = {
-    "setup": "longer runs, or prepare the data beforehand with `lmtrain prepare`",
+    "setup": "longer runs; where text is still prepared at the start, `lmtrain prepare` beforehand",
     "compile": "compilation by blocks compiles one of them once; a second start finds the cache in run.cache",
     "data_wait": "raise data.num_workers, or move the shards to a faster disk",
     "communication": "a larger micro batch, or fewer reductions: a strategy of whole copies, where the model fits",

@@ -206,7 +206,8 @@ def require_parts(composed: DictConfig, overrides: Iterable[str], *, meant: Call
             raise ConfigurationError(f"{word}: every run has {name}; nearest valid: without this word.")
         if name in composed and not OmegaConf.is_dict(composed[name]) and (keys := _keys_of_part(name)):
             listed = f"{word} is one value, and {name} has {', '.join(keys)}"
-            raise ConfigurationError(f"{listed}; write {meant(name, value)}.")
+            way = "leave it out" if value.lower() in OFF else f"write {meant(name, value)}"
+            raise ConfigurationError(f"{listed}; {way}.")
 
 
 def _keys_of_part(name: str) -> list[str]:

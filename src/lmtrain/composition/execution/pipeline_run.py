@@ -32,12 +32,13 @@ from lmtrain.training.stopping import EXIT_CODES, SIGNALS
 
 STATE: Final = PIPELINE_FILE
 BEGUN: Final = "begun"  # the cause of each training and export, by the name of its stage
+TRIED: Final = "tried"  # cause and seconds of the tries of each stage that has not ended, by its name
 LMTRAIN: Final = ("-c", "from lmtrain.cli import main; raise SystemExit(main())")
 
 
 @dataclass(frozen=True, kw_only=True)
 class EndedStage:
-    """One stage's end: its key and its last attempt's seconds; `scores` are its run's, by name."""
+    """One stage's end: its key and the seconds of all tries; `scores` are its run's, by name."""
 
     key: str
     seconds: float
@@ -105,19 +106,22 @@ def _run_stages(pipeline: CommandPipeline, stops: Stops, *, tell: Callable[[str]
             return EXIT_CODES[stops.number]
         tell(f"{title}: lmtrain {' '.join(pipeline.command(stage))}")
         began, began_at = time.monotonic(), time.time()
-        code = _attempt(pipeline, stage, stops, cause=[pipeline.key(stage), done[stage.of].ended_at if stage.of else 0])
+        cause: list[str | float] = [pipeline.key(stage), done[stage.of].ended_at if stage.of else 0]
+        code = _attempt(pipeline, stage, stops, cause=cause)
+        seconds = _note_try(pipeline, stage, cause=cause, seconds=time.monotonic() - began)
         if code != EXIT_DONE:
             tell(f"{title} ended with exit code {code}; {_way_on(pipeline, stage, code)}")
             return code
         done[stage.name] = EndedStage(
             key=pipeline.key(stage),
-            seconds=time.monotonic() - began,
+            seconds=seconds,
             ended_at=time.time(),
             scores=scores_since(pipeline.output(stage), began_at) if stage.verb == EVALUATE else {},
         )
         rows = _recorded(pipeline) | {name: asdict(one) for name, one in done.items()}
         kept = read_json(pipeline.folder / STATE)
-        write_json(pipeline.folder / STATE, {**kept, "pipeline": pipeline.name, "stages": rows})
+        tried = {name: each for name, each in _tried(kept).items() if name != stage.name}
+        write_json(pipeline.folder / STATE, {**kept, "pipeline": pipeline.name, "stages": rows, TRIED: tried})
     return EXIT_DONE
 
 
@@ -151,6 +155,22 @@ def _attempt(pipeline: CommandPipeline, stage: PipelineStage, stops: Stops, *, c
         shutil.move(older, output)
         print(f"{output} is as it was.", file=sys.stderr)
     return code
+
+
+def _note_try(pipeline: CommandPipeline, stage: PipelineStage, *, cause: list[str | float], seconds: float) -> float:
+    """Note the seconds of a stage's try, and return those of all its tries of this cause."""
+    kept = read_json(pipeline.folder / STATE)
+    tried = _tried(kept)
+    before = tried.get(stage.name, {})
+    if before.get("cause") == cause:
+        seconds += before["seconds"]
+    tried[stage.name] = {"cause": cause, "seconds": seconds}
+    write_json(pipeline.folder / STATE, {**kept, TRIED: tried})
+    return seconds
+
+
+def _tried(kept: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    return dict(kept.get(TRIED, {}))
 
 
 def _call(words: list[str], stops: Stops) -> int:

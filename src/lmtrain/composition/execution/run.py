@@ -127,6 +127,7 @@ def prepare(job: Job, outer: OuterLauncher | None, *, rank: int) -> tuple[Run | 
             return None, checkpoint
     elif (warning := require_base_tokenizer(job, run.context.tokenizer)) and run.context.is_main_process:
         print(warning, file=sys.stderr, flush=True)
+    run.context.events.flush()
     if run.context.log:  # only now: a refusal has lost nothing
         line = going_on_line(job, checkpoint) if checkpoint else difference_line(job.config.init_from, job.config.model)
         RunFolder(job.folder, root=Path(job.root)).accept_newest_attempt()

@@ -178,7 +178,7 @@ def plan_on_paper(config: RunConfig, setting: PlannedSetting, facts: ModelFacts,
             epoch_tokens=prepared_epoch_tokens(config),
             held_out=held_out_tokens(config, validated_split(config)),
             peak=setting.peak() or peak_here(config, setting),
-            peak_source="unknown: set cluster.device, cluster.peak_flops, or run lmtrain doctor",
+            peak_source=f"unknown: set cluster.device, cluster.peak_flops, or run {_doctor_of(config)}",
             device_watts=device.power_watts if device else None,
             is_compiled=setting.is_compiled,
             trusts_assumed_speed=True,
@@ -193,6 +193,12 @@ def plan_on_paper(config: RunConfig, setting: PlannedSetting, facts: ModelFacts,
         memory=memory_of(fit, batch),
         checkpoints=planned_checkpoints(config, setting, facts.parameters),
     )
+
+
+def _doctor_of(config: RunConfig) -> str:
+    """Return the command to measure this machine: a CPU's ranks share its threads."""
+    devices = config.trainer.devices
+    return "lmtrain doctor" if devices == 1 else f"lmtrain doctor trainer.devices={devices}"
 
 
 def with_time_of_evaluation(plan: Plan) -> Plan:

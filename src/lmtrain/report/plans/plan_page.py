@@ -194,20 +194,12 @@ def _memory(plan: Plan) -> Rows:
 
 
 def _time(plan: Plan) -> Rows:
-    rows: Rows = []
-    if plan.speed is None or plan.hours is None:
-        return [("step", f"not known: the peak of the device is {plan.peak_source}")]
-    tokens_per_second = plan.batch.tokens_per_step / plan.speed.step_seconds
-    rows += [
-        ("step", f"{format_ratio(plan.speed.step_seconds)} s at {_utilization(plan.speed)} ({plan.speed.source})"),
-        ("peak", f"{(plan.peak_flops or 0) / 1e12:.4g} TFLOP/s x {plan.batch.num_ranks} ({plan.peak_source})"),
-        ("speed", f"{format_quantity(round(tokens_per_second))} tokens/s"),
-        ("time", f"{_duration(plan.hours)}; {_beside_training(plan)}"),
-    ]
+    rows = _speed(plan)
     if plan.communication is not None and plan.communication.total_bytes:
         rows.append(("sent a step", _sent(plan)))
-    price = "set cluster.usd_per_gpu_hour" if plan.usd is None else format_quantity(plan.usd, "usd")
-    rows.append(("cost", price))
+    if plan.hours is not None:
+        price = "set cluster.usd_per_gpu_hour" if plan.usd is None else format_quantity(plan.usd, "usd")
+        rows.append(("cost", price))
     if plan.kwh is not None:
         rows.append(("energy", f"at most {format_kwh(plan.kwh)} by the devices' rated power"))
     if plan.checkpoints is not None:
@@ -215,6 +207,18 @@ def _time(plan: Plan) -> Rows:
         rows.append(("checkpoint", f"{_gb(size)} each, {_gb(kept)} on disk"))
         rows += [] if plan.checkpoints.cadence is None else [("save every", _cadence(plan.checkpoints.cadence))]
     return rows
+
+
+def _speed(plan: Plan) -> Rows:
+    if plan.speed is None or plan.hours is None:
+        return [("step", f"not known: the peak of the device is {plan.peak_source}")]
+    tokens_per_second = plan.batch.tokens_per_step / plan.speed.step_seconds
+    return [
+        ("step", f"{format_ratio(plan.speed.step_seconds)} s at {_utilization(plan.speed)} ({plan.speed.source})"),
+        ("peak", f"{(plan.peak_flops or 0) / 1e12:.4g} TFLOP/s x {plan.batch.num_ranks} ({plan.peak_source})"),
+        ("speed", f"{format_quantity(round(tokens_per_second))} tokens/s"),
+        ("time", f"{_duration(plan.hours)}; {_beside_training(plan)}"),
+    ]
 
 
 def _cadence(cadence: Cadence) -> str:
@@ -284,13 +288,8 @@ def _scaling_heading(plan: Plan) -> str:
 def _otherwise(plan: Plan) -> Rows:
     """Show the compute-optimal model for the run's FLOPs, and smaller and larger ones on the tokens left for them."""
     optimum = compute_optimum(plan.horizon.flops)
-    rows = [
-        (
-            "compute-optimal",
-            f"{format_quantity(optimum.num_parameters)} parameters on {format_quantity(optimum.tokens)} tokens",
-        )
-    ]
-    return [*rows, *(("", line) for line in trade_off_lines(trade_off(plan.horizon.flops)))]
+    best = f"{format_quantity(optimum.num_parameters)} parameters on {format_quantity(optimum.tokens)} tokens"
+    return [("compute-optimal", best), *(("", line) for line in trade_off_lines(trade_off(plan.horizon.flops)))]
 
 
 def _gb(num_bytes: float) -> str:

@@ -92,8 +92,10 @@ def _require_known(value: str, *, key: str) -> None:
 
 
 def _settled_status(folder: RunFolder) -> Status:
-    """Return the run's state, and write it where a killed run still reads RUNNING."""
-    status = settled_status(folder.path) or Status("KILLED")
-    if status.status == "KILLED":
-        write_status(folder.path, Status("KILLED", status.exit_code, step=status.step, tokens=status.tokens))
+    """Return the run's state, and write it where a killed run still reads RUNNING: it ended with its last event."""
+    stored, status = read_status(folder.path), settled_status(folder.path) or Status("KILLED")
+    if stored is None or stored.status != status.status:
+        ended_at = max((file.stat().st_mtime for file in folder.path.glob("events/rank*.jsonl")), default=None)
+        ended = Status(status.status, status.exit_code, step=status.step, tokens=status.tokens, time=ended_at)
+        write_status(folder.path, ended)
     return read_status(folder.path) or status

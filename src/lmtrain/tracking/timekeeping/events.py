@@ -5,6 +5,7 @@ A line is {"name": str, "start": unix seconds, "seconds": float, "step": int or 
 
 import contextlib
 import json
+import math
 import time
 from collections.abc import Generator, Mapping
 from pathlib import Path
@@ -37,8 +38,9 @@ PAUSES: Final[dict[str, Kind]] = {
 
 
 class EventLog:
-    """Append a rank's spans and marks; they reach the file about once a second and on close.
+    """Append a rank's spans and marks; they reach the file about once a second and on close, from the first flush on.
 
+    Before it, an attempt that is refused or has nothing left to train leaves no line.
     `paused_for` names the cause of training's present wait (None: nothing) and `paused_at` says since when, on
     time.monotonic's clock; `paused_seconds` sums all such waits. `last_pauses` has the newest of each name without its
     compilation, as a measure of those to come: the first validation compiles where `compiles_first` says so. While
@@ -59,7 +61,7 @@ class EventLog:
         self.path = folder / "events" / f"rank{rank}.jsonl"
         self._file = LineFile(self.path)
         self._lines: list[str] = []
-        self._flushed_at = time.monotonic()
+        self._flushed_at = math.inf
         self.paused_for: str | None = None
         self.paused_at = 0.0
         self.paused_seconds = 0.0
