@@ -5,7 +5,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lmtrain.data.interleave import MAX_PERIOD, Interleave, ScheduledInterleave, turns_per_period
+from lmtrain.data.interleave import (
+    MAX_PERIOD,
+    Interleave,
+    ScheduledInterleave,
+    phases_going_on,
+    turns_per_period,
+)
 
 WEIGHTS = st.lists(st.integers(0, 40), min_size=1, max_size=8).filter(any)
 
@@ -32,6 +38,25 @@ def test_a_source_s_turns_count_up_from_any_position(weights, start):
         mine = indices[sources == source]
         assert mine.tolist() == list(range(before[source], before[source] + len(mine)))
     assert (interleave.counts(start + 300) - before).sum() == 300
+
+
+@given(st.integers(1, 300), st.integers(1, 300), st.integers(0, 300))
+def test_another_length_of_the_run_leaves_what_was_read_and_goes_on_by_its_own_weights(before, now, until):
+    def placed(num_positions):
+        return [(0, (3.0, 1.0)), (num_positions // 2, (0.0, 1.0)), (num_positions * 3 // 4, (1.0, 1.0))]
+
+    positions = np.arange(max(before, now, until) + 50)
+    phases = phases_going_on(placed(now), earlier=placed(before), until=until)
+    found = ScheduledInterleave(phases)(positions)
+    read = [each.tolist() for each in ScheduledInterleave(placed(before))(positions[:until])]
+    assert [each[:until].tolist() for each in found] == read
+    for source in (0, 1):
+        mine = found.indices[found.sources == source]
+        assert mine.tolist() == list(range(len(mine))), "no row is passed over or read again"
+    for position in (until, until + 20):
+        active = [[weights for start, weights in each if start <= position][-1] for each in (phases, placed(now))]
+        assert active[0] == active[1]
+    assert phases_going_on(placed(now), earlier=placed(now), until=until) == placed(now), "to the last bit"
 
 
 def test_golden_turns():

@@ -193,6 +193,21 @@ def test_a_mixture_is_the_same_at_any_world_size_worker_count_and_start(two_fold
     assert is_other(whole).sum(1).tolist() == [2] * 10 + [4] * 10
 
 
+def test_a_longer_budget_moves_no_phase_of_the_steps_already_trained(two_folders):
+    schedule = [{"from": 0.5, "weights": {"made": 0, "other": 1}}]
+    before = mixture_steps(two_folders, 10, schedule=schedule, total_steps=10)
+    longer, plan = serve_mixture(two_folders, schedule=schedule, total_steps=20)
+    moved = longer.source_epochs(20)
+    longer.go_on(serve_mixture(two_folders, schedule=schedule, total_steps=10)[0].placed_phases, step=10)
+    batches = list(islice(longer.train_dataloader(), 20 * plan.accumulation_micro_steps))
+    steps = torch.cat(batches).view(20, plan.sequences_per_rank, -1)
+    assert torch.equal(steps[:10], before)
+    assert is_other(steps).sum(1).tolist() == [2] * 5 + [8] * 15, "the second half of 20 steps begins at their tenth"
+    assert longer.source_epochs(20)["made"] == moved["made"] / 2, "5 of its 10 steps"
+    longer.go_on([(0, (1.0,))], step=10)
+    assert longer.source_epochs(20)["made"] == moved["made"] / 2, "phases of other sources are nobody's"
+
+
 def test_epochs_of_each_source_are_told_before_the_run(two_folders):
     datamodule, _ = serve_mixture(two_folders)
     epochs = datamodule.source_epochs(40)

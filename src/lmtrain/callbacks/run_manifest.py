@@ -14,7 +14,7 @@ from lmtrain.tokenizers.base import TOKENIZER_FILE
 from lmtrain.tokenizers.loading import load_tokenizer
 from lmtrain.tracking.atomic_files import write_json
 from lmtrain.tracking.redacting.redaction import redact
-from lmtrain.tracking.run_folder import DATA_OF_ATTEMPT, RunFolder
+from lmtrain.tracking.run_folder import DATA_OF_ATTEMPT, PHASES, RunFolder
 from lmtrain.training.context import RunContext
 
 ESTIMATE_TOLERANCE: Final = 0.05  # of the last step: plan.json is written anew beyond it
@@ -44,7 +44,9 @@ class RunManifest(pl.Callback):
         data = {"data": str(dataset.folder.absolute())}
         RunFolder(folder).note(data)
         write_json(folder / "dataset.json", redact(dataset.manifest.to_json()))
-        write_json(attempt / DATA_OF_ATTEMPT, data | {"fingerprint": dataset.manifest.fingerprint})
+        phases = getattr(trainer, "datamodule").placed_phases  # noqa: B009  Lightning's, and not in its types
+        noted = {"fingerprint": dataset.manifest.fingerprint} | ({PHASES: phases} if len(phases) > 1 else {})
+        write_json(attempt / DATA_OF_ATTEMPT, data | noted)
         write_json(attempt / "devices.json", describe_devices(trainer))
 
     @override

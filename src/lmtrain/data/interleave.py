@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 MAX_PERIOD = 1 << 16
+Placed = tuple[int, tuple[float, ...]]  # a phase's first position, and its weights [K]
 
 
 class Turns(NamedTuple):
@@ -56,7 +57,7 @@ class Interleave:
 class ScheduledInterleave:
     """Turns for weights with changes at some positions; each phase keeps to its weights from its own first position."""
 
-    def __init__(self, phases: Sequence[tuple[int, Sequence[float]]]) -> None:
+    def __init__(self, phases: Sequence[Placed]) -> None:
         """Take (first position, weights) of each phase, ascending, the first from 0."""
         assert phases[0][0] == 0, phases
         self._starts = np.array([start for start, _ in phases], dtype=np.int64)
@@ -80,6 +81,19 @@ class ScheduledInterleave:
         """Return how many of the first positions each source has: [K]."""
         phase = max(0, int(self._starts.searchsorted(num_positions, side="right")) - 1)
         return self._counts_before[phase] + self._phases[phase].counts(num_positions - int(self._starts[phase]))
+
+
+def phases_going_on(planned: Sequence[Placed], *, earlier: Sequence[Placed], until: int) -> list[Placed]:
+    """Return the phases of a run that read up to position `until` by `earlier` ones, and goes on by `planned` ones.
+
+    Of another number of steps the planned phases lie elsewhere; what was read stays read.
+    """
+    past = [phase for phase in earlier if phase[0] < until]
+    if not past or past == [phase for phase in planned if phase[0] < until]:
+        return list(planned)
+    weights = [phase for phase in planned if phase[0] <= until][-1][1]
+    ahead = [phase for phase in planned if phase[0] > until]
+    return [*past, *([] if weights == past[-1][1] else [(until, weights)]), *ahead]
 
 
 def turns_per_period(weights: Sequence[float]) -> tuple[int, ...]:

@@ -27,7 +27,8 @@ from lmtrain.tracking.stop_request import forget_stop
 MINIMUM_FREE_BYTES = 64 * 2**20
 ACCEPTED = "accepted_attempt"  # in run.json: the last one that began to train
 OF_OLDER = ".before-"  # in the folder's name of a run that began anew under its name
-DATA_OF_ATTEMPT = "data.json"  # an attempt's: the folder of its prepared data, and the fingerprint
+DATA_OF_ATTEMPT = "data.json"  # an attempt's: the folder of its prepared data, the fingerprint, a mixture's phases
+PHASES = "phases"  # there: the first position and the weights of each
 
 
 class RunFolder:

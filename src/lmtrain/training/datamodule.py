@@ -4,7 +4,7 @@ The rows are the packing's choice, their order the mixture's; see training_batch
 micro-batch sequences, T context tokens`.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from lmtrain.accounting.batches import BatchPlan
 from lmtrain.accounting.quantities import format_count
 from lmtrain.data.cache import cached_folder
 from lmtrain.data.checked_shards import BackgroundCheck
-from lmtrain.data.interleave import ScheduledInterleave
+from lmtrain.data.interleave import Placed, ScheduledInterleave, phases_going_on
 from lmtrain.data.known_ids import require_known, with_known_ids
 from lmtrain.data.layout import DatasetFolder
 from lmtrain.data.mixture import MixedRows, Mixture, open_mixture, single_source
@@ -62,6 +62,7 @@ class TokenDataModule(pl.LightningDataModule):
         self.mixture = single_source(open_dataset(cached_folder(folder, cache))) if one else folder
         self.dataset: Dataset = self.mixture.main
         self.total_steps: int | None = None  # of the run, to divide by a schedule of weights
+        self._phases: list[Placed] | None = None  # as they were placed before; None: by total_steps
         self._batch = batch
         self._seed = seed
         self._num_workers = num_workers
@@ -217,13 +218,24 @@ class TokenDataModule(pl.LightningDataModule):
         mixed = MixedRows(sources, interleave=self._interleave(), seed=self._seed, dtype=dtype)
         return mixed, mixed.order
 
-    def _interleave(self) -> ScheduledInterleave:
+    def go_on(self, earlier: Sequence[Placed], *, step: int) -> None:
+        """Keep the order of a mixture in the steps that were trained by `earlier` phases of the same sources."""
+        if all(len(weights) == len(self._datasets) for _, weights in earlier):
+            until = self._batch.number_of(step) * self._batch.sequences_per_step
+            self._phases = phases_going_on(self.placed_phases, earlier=earlier, until=until)
+
+    @property
+    def placed_phases(self) -> list[Placed]:
+        """Return the first position and the weights of each phase of a mixture."""
+        if self._phases is not None:
+            return self._phases
         phases = self.mixture.phases
         assert self.total_steps is not None or len(phases) == 1, "a schedule needs total_steps"
         num_positions = (self.total_steps or 0) * self._batch.sequences_per_step
-        return ScheduledInterleave(
-            [(round(phase.start * num_positions), list(phase.weights.values())) for phase in phases]
-        )
+        return [(round(phase.start * num_positions), tuple(phase.weights.values())) for phase in phases]
+
+    def _interleave(self) -> ScheduledInterleave:
+        return ScheduledInterleave(self.placed_phases)
 
     @property
     def _datasets(self) -> list[Dataset]:

@@ -34,6 +34,7 @@ from lmtrain.composition.stored_runs.identity import fingerprint_of, identity
 from lmtrain.composition.stored_runs.initial_weights import base_line, find_weights
 from lmtrain.composition.stored_runs.job import Job, config_hash
 from lmtrain.composition.stored_runs.left_out import without_left_out
+from lmtrain.composition.stored_runs.phases_read import PhasesRead
 from lmtrain.data.shards import Dataset
 from lmtrain.errors import ConfigurationError
 from lmtrain.interop.hf_export import export_line
@@ -71,11 +72,17 @@ class Run:
 
 
 def build_run(
-    job: Job, *, rank: int, log: RunLog | None, earlier: Spent = NO_TIME, fork_step: int | None = None
+    job: Job,
+    *,
+    rank: int,
+    log: RunLog | None,
+    earlier: Spent = NO_TIME,
+    fork_step: int | None = None,
+    read: PhasesRead | None = None,
 ) -> Run:
     """Build the run of one rank; nothing large is allocated before the Trainer asks for it.
 
-    `earlier` is the time of earlier attempts of the run; `fork_step` where it left another run.
+    `earlier` is the time of earlier attempts, `read` the phases before it; `fork_step` where it left another run.
     """
     config = recompute_here(job.config)
     batch = broadcast_outcome(partial(without_left_out, batch_of(config), job.folder))
@@ -100,7 +107,7 @@ def build_run(
         pause_after=job.pause_after,
     )
     events.mark_attempt(job.attempt, num_devices=config.num_ranks, compiles_first=bool(context.plan.is_compiled))
-    datamodule.total_steps = context.plan.horizon.steps
+    place_phases(datamodule, context.plan.horizon.steps, read=read)
     print_lines(datamodule, context.plan, config, model, rank=rank)
     fitted.tell(events, rank=rank)
     facts = {"context": context, "num_ranks": config.num_ranks, "compute_dtype": precision.compute_dtype}
@@ -117,6 +124,13 @@ def build_run(
         callbacks=callbacks,
         parallelism=parallelism,
     )
+
+
+def place_phases(datamodule: TokenDataModule, num_steps: int, *, read: PhasesRead | None) -> None:
+    """Place a mixture's phases in so many steps, behind those that were read."""
+    datamodule.total_steps = num_steps
+    if read:
+        datamodule.go_on(read.phases, step=read.step)
 
 
 def agreeing(config: RunConfig, datamodule: TokenDataModule) -> pl.Callback:

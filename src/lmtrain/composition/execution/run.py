@@ -24,6 +24,7 @@ from lmtrain.composition.stored_runs.initial_weights import difference_line
 from lmtrain.composition.stored_runs.job import Job, config_hash
 from lmtrain.composition.stored_runs.left_out import leave_out, next_attempt, start_attempt
 from lmtrain.composition.stored_runs.own_tokenizer import require_base_tokenizer
+from lmtrain.composition.stored_runs.phases_read import phases_read
 from lmtrain.composition.stored_runs.resume import find_checkpoint, fork_step, remember_fork
 from lmtrain.composition.stored_runs.spent_budget import nothing_left, time_of_earlier_attempts
 from lmtrain.composition.stored_runs.step_texts import step_texts
@@ -120,6 +121,7 @@ def prepare(job: Job, outer: OuterLauncher | None, *, rank: int) -> tuple[Run | 
         log=RunLog(job.folder) if rank == 0 else None,
         earlier=earlier,
         fork_step=broadcast_outcome(lambda: fork_step(job, checkpoint)),
+        read=broadcast_outcome(lambda: phases_read(checkpoint)),
     )
     if checkpoint:
         require_same_run(run, job, checkpoint)

@@ -17,6 +17,7 @@ from lmtrain.composition.run_config import RunConfig, read_config
 from lmtrain.composition.stored_runs.checkpoint_source import checked_part, find_job
 from lmtrain.composition.stored_runs.job import StoredJob, load_job
 from lmtrain.composition.stored_runs.left_out import as_first_trained, without_left_out
+from lmtrain.composition.stored_runs.phases_read import phases_of
 from lmtrain.data.rows import RowBatch
 from lmtrain.errors import ConfigurationError, DataError
 from lmtrain.report.run_attempts import read_attempts
@@ -67,6 +68,7 @@ def trained_step(
     batch, loss = as_first_trained(batch, run, step) if left_out else _as_kept(batch, run, step)
     module = _datamodule(job, batch, trained_on=_TrainedOn.read(run, attempt), data=data, allowed=allowed)
     module.total_steps = _horizon_steps(run)
+    module.go_on(phases_of(attempt), step=step)
     numbers, rows = module.rows_of_step(step - 1)
     return TrainedStep(
         run=run,
