@@ -129,7 +129,7 @@ class _Texts:
 
 
 def _in_one_pass(deduplicate: Mapping[str, Stage]) -> tuple[Stage, ...]:
-    """Return the stages of deduplication, each of which decides from the documents before."""
+    """Return the stages of deduplication: each decides from the documents before."""
     for name, each in deduplicate.items():
         if each.scope == "corpus":
             raise ConfigurationError(

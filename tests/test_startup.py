@@ -68,7 +68,7 @@ OF_FOLDERS = ("ls RUN", "show RUN", "tail RUN --once", "ledger RUN", "report RUN
 
 
 def test_what_only_reads_the_folders_of_runs_loads_no_torch(tmp_path: Path) -> None:
-    run = ledger_folder.write(compared_folder.write(tmp_path / "a"))
+    run = ledger_folder.write(compared_folder.write(tmp_path / "a"), status="FINISHED")
     lines = [line.replace("RUN", str(run)) for line in OF_FOLDERS]
     code, answer, _, packages = ask(*lines, script=ASK_ALL)
     assert code == 0, answer

@@ -110,6 +110,8 @@ def test_it_names_the_checkpoint_the_mlflow_run_and_the_next_commands(summary):
         "lmtrain ui",
     ):
         assert f"  {command}\n" in text
+    assert "optimizer.lr=2,4,8\n" in summary(replace(FACTS, lr=8.0)), "16 would be refused"
+    assert "three learning rates" not in summary(replace(FACTS, lr=0.0))
 
 
 def test_a_run_under_way_is_followed_and_stopped_not_trained_on(summary):

@@ -16,6 +16,7 @@ from rich.text import Text
 from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE
 from lmtrain.accounting.observed.speed_names import ALL_OF_THEM, speed_name
 from lmtrain.accounting.observed.time_accounts import WORK_KINDS, kind_words
+from lmtrain.accounting.options.optimizer import HIGHEST_RATE
 from lmtrain.accounting.quantities import format_count, format_quantity, parse_quantity, typed_hours
 from lmtrain.report.held_out_score import HeldOutScore
 from lmtrain.report.kept_flags import kept_flags
@@ -179,8 +180,9 @@ def _of_one_at_its_end(facts: RunFacts) -> list[tuple[str, str]]:
     if facts.last is not None:
         allowed = kept_flags(config_dir=None, allowed=facts.allowed)
         commands.append(("talk to it", shlex.join(["lmtrain", "chat", str(facts.folder), *allowed])))
-    if facts.lr is not None and (facts.fork is None or facts.fork.kept_checkpoint):
-        sweep = f"optimizer.lr={facts.lr / 2:g},{facts.lr:g},{facts.lr * 2:g}"
+    if facts.lr and (facts.fork is None or facts.fork.kept_checkpoint):
+        middle = facts.lr if facts.lr * 2 <= HIGHEST_RATE else facts.lr / 2
+        sweep = f"optimizer.lr={middle / 2:g},{middle:g},{middle * 2:g}"
         commands.append(("try three learning rates", command(facts, "run.name=", _start(facts), sweep, sweep=True)))
     is_bound = facts.fork is not None  # a fork goes on with the text of the run that it left
     if not is_bound and not any(word.lstrip("+").startswith(OF_TEXT) for word in facts.overrides):

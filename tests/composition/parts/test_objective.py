@@ -1,12 +1,18 @@
 """`task=dpo` and `task=grpo` as a person types them: a resume, ranks, adapters, and refusals."""
 
 import json
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
 import torch
 
+from lmtrain.composition.parts.objective import before_training
+from lmtrain.errors import DataError
+from lmtrain.training.objectives.objective import Objective
 from tests import tiny
+from tests.configs import config_of
 
 BASE = [*tiny.MODEL, *tiny.BATCH, *tiny.QUIET, "run.log_every_steps=1", "source=made_conversations"]
 DATA = [
@@ -128,6 +134,16 @@ def test_a_failing_reward_ends_the_run_in_one_line_and_corrected_it_goes_on(rewa
     assert "batch.micro_batch_sequences=2 parts groups of 4 answers; nearest valid: 4." in said
     said = train(rewarded, *GRPO, "strategy=fsdp", "run.name=x", code=2)
     assert "task=grpo writes with whole weights on each rank, and strategy=fsdp does not" in said
+
+
+@pytest.mark.parametrize(("task", "source"), [("dpo", "preference_pairs"), ("grpo", "made_conversations")])
+def test_prepared_text_is_no_answer(task: str, source: str) -> None:
+    text = SimpleNamespace(folder="data/text-1", split=lambda _: SimpleNamespace(has_loss_mask=False))
+    data: Any = SimpleNamespace(dataset=text)
+    rows: Any = SimpleNamespace(plan=SimpleNamespace(batch=SimpleNamespace(micro_batch_sequences=8)))
+    config, objective = config_of(f"task={task}", "init_from=x"), cast("Objective", object())
+    with pytest.raises(DataError, match=rf"data/text-1 is text, .* task={task} .*; nearest valid: source={source}, or"):
+        before_training(config, objective, start=None, datamodule=data, context=rows)
 
 
 def test_what_cannot_be_preferred_is_refused_in_one_line(folder) -> None:

@@ -36,3 +36,13 @@ def test_text_is_refused_where_only_answers_are_learned(words: tuple[str, ...], 
 )
 def test_conversations_and_data_that_tell_by_themselves_pass(words: list[str]) -> None:
     require_conversations(config_of(SFT, *words))
+
+
+def test_text_asks_no_question() -> None:
+    grpo = ["task=grpo", "init_from=x"]
+    with pytest.raises(
+        ConfigurationError, match=r"text, and task=grpo asks the last question .*: source=made_conv\w+\.$"
+    ):
+        require_conversations(config_of(*grpo))
+    require_conversations(config_of(*grpo, "source=made_conversations"))
+    require_conversations(config_of("task=dpo", "init_from=x", "source.paths=[a]"))

@@ -2,11 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import ClassVar, Final, Literal
 
 from lmtrain.accounting.model.optimizer_state import OptimizerState
 from lmtrain.accounting.options.ranges import Range
 from lmtrain.accounting.scaling_laws.mup import Update
+
+HIGHEST_RATE: Final = 10.0  # where a step changes each weight by the rate
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,9 +38,9 @@ class OptimizerFacts:
 
     @property
     def rate(self) -> Range:
-        """Return the range of its learning rates: where a step changes each weight by the rate, not above 10."""
+        """Return the range of its learning rates, HIGHEST_RATE at most if a step changes each weight by the rate."""
         why = "" if self.update is None else ": a step changes each weight by about so much"
-        return Range(high=1e4 if self.update is None else 10.0, usual=self.usual_words, is_open=False, why=why)
+        return Range(high=1e4 if self.update is None else HIGHEST_RATE, usual=self.usual_words, is_open=False, why=why)
 
     @property
     def usual_words(self) -> str:

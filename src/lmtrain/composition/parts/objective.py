@@ -10,6 +10,8 @@ from lmtrain.accounting.options.parts import ObjectiveFacts
 from lmtrain.accounting.quantities import format_count
 from lmtrain.composition.rules.objective import objective_facts, require_examples
 from lmtrain.composition.run_config import RunConfig
+from lmtrain.data.shards import Dataset
+from lmtrain.errors import DataError
 from lmtrain.inference.paged_attention import CachedBeside
 from lmtrain.models.attention.base import Attention
 from lmtrain.rollouts.answer_writer import SampledAnswers
@@ -51,12 +53,23 @@ def before_training(
     if objective is None or facts is None:
         return None
     require_examples(context.plan.batch, facts)
+    _require_marks(datamodule.dataset, facts)
     datamodule.examples = Examples(rows_together=facts.rows_together, copies=facts.copies, num_uses=facts.num_uses)
     if facts.scores_ahead:
         return reference_of(facts, start=start, datamodule=datamodule, context=context)
     if facts.keeps_start:
         return lambda module: cast(WritesAnswers, objective).keep_start(module.language_model)
     return None
+
+
+def _require_marks(dataset: Dataset, facts: ObjectiveFacts) -> None:
+    """Refuse prepared text: without marks of the assistant's words it has neither questions nor answers."""
+    if not dataset.split("train").has_loss_mask:
+        source = "preference_pairs" if facts.rows_together > 1 else "made_conversations"
+        raise DataError(
+            f"{dataset.folder} is text, without marks of the assistant's words, and task={facts.task} takes them for "
+            f"answers; nearest valid: source={source}, or the folder of prepared conversations."
+        )
 
 
 def reference_of(

@@ -2,30 +2,35 @@
 
 from lmtrain.accounting.options.parts import PackingFacts, SourceFacts
 from lmtrain.composition.nodes.facts import facts_of
+from lmtrain.composition.rules.objective import objective_facts
 from lmtrain.composition.run_config import RunConfig
 from lmtrain.errors import ConfigurationError
 
 
 def require_conversations(config: RunConfig) -> None:
-    """Refuse a source of text for a packing of conversations; other data tells by itself, once it is open.
+    """Refuse a source of text for a packing of conversations or an objective; other data tells once it is open.
 
     Raises:
         ConfigurationError: With the words for conversations from the same source.
     """
     packing = facts_of(config.packing.values, PackingFacts, allowed=config.allowed) or PackingFacts()
-    folder = config.data.node("folder")
+    folder, objective = config.data.node("folder"), objective_facts(config)
     source = folder and folder.node("source")
-    if not packing.needs_conversations or source is None:
+    if source is None or not (packing.needs_conversations or objective):
         return
     facts = facts_of(source.values, SourceFacts, allowed=config.allowed)
-    if facts is not None and not facts.has_conversations:
-        own = (
-            f"{facts.with_conversations} (a column of lists of {{role, content}}), " if facts.with_conversations else ""
-        )
-        raise ConfigurationError(
-            f"the source ({source.word}) is text, and task=sft learns only the assistant's words of conversations; "
-            f"nearest valid: {own}source=made_conversations, or task=pretrain for all words of the text."
-        )
+    if (
+        facts is None or facts.has_conversations or (objective and objective.rows_together > 1)
+    ):  # of pairs, its own rule
+        return
+    own = f"{facts.with_conversations} (a column of lists of {{role, content}}), " if facts.with_conversations else ""
+    learns, instead = "task=sft learns only the assistant's words", ", or task=pretrain for all words of the text"
+    if objective:
+        learns, instead = f"task={objective.task} asks the last question", ""
+    raise ConfigurationError(
+        f"the source ({source.word}) is text, and {learns} of conversations; nearest valid: {own}"
+        f"source=made_conversations{instead}."
+    )
 
 
 def require_chat_tokens(config: RunConfig, *, of: str = "") -> None:
