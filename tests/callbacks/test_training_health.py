@@ -4,9 +4,10 @@ import torch
 from lmtrain.callbacks.checkpoint import Checkpoint
 from lmtrain.callbacks.token_budget import TokenBudget
 from lmtrain.callbacks.training_health import TrainingHealth
-from lmtrain.errors import EnvironmentProblem
+from lmtrain.errors import DataError, EnvironmentProblem
 from lmtrain.losses.cross_entropy import CrossEntropy
 from lmtrain.training.spikes import SpikeFilter
+from lmtrain.training.step_metrics import StepRecord
 from tests.callbacks.tiny_run import NotANumber
 
 
@@ -67,3 +68,13 @@ def test_steps_without_a_token_that_is_scored_are_no_harm_and_are_saved(make_run
     health = TrainingHealth(every_steps=4, context=run.context)
     assert run.fit(health, budget, checkpoint, module=module).global_step == 12
     assert run.saved_steps() == [6, 12]
+
+
+def test_a_hundred_steps_without_a_token_that_is_scored_teach_nothing(make_run):
+    health = TrainingHealth(every_steps=4, context=make_run(steps=12).context)
+    nothing = [StepRecord(step, float("nan"), 0.0, 0.1, num_tokens=0) for step in range(1, 101)]
+    health._unseen = [*nothing[:99], StepRecord(100, 2.0, 1.0, 0.1), *nothing[:99]]
+    health._look()
+    health._unseen = [nothing[99]]
+    with pytest.raises(DataError, match="Steps 1 to 100 have no token with loss: nothing is learned"):
+        health._look()

@@ -7,7 +7,7 @@ import lightning.pytorch as pl
 from typing_extensions import override
 
 from lmtrain.accounting.options.parts import CallbackFacts
-from lmtrain.errors import Diverged, GoBack
+from lmtrain.errors import DataError, Diverged, GoBack
 from lmtrain.training.checkpointing.checkpoints import list_checkpoints
 from lmtrain.training.context import RunContext
 from lmtrain.training.loop.step_interval import StepInterval
@@ -16,6 +16,7 @@ from lmtrain.training.spikes import SpikeFilter
 from lmtrain.training.step_metrics import StepRecord
 
 MOST_SKIPPED: Final = 10
+MOST_WITHOUT_LOSS: Final = 100  # steps one after the other: nothing is learned from them
 
 
 class TrainingHealth(pl.Callback):
@@ -34,6 +35,7 @@ class TrainingHealth(pl.Callback):
         self._unseen: list[StepRecord] = []
         self._spikes: SpikeFilter | None = None
         self._num_skipped = 0  # one after the other, none of them finite
+        self._num_without_loss = 0  # one after the other
 
     @override
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -65,6 +67,7 @@ class TrainingHealth(pl.Callback):
         Raises:
             Diverged: A step's loss or gradient norm is not finite, and the step was made; or so are ten in
                 a row, skipped or not; or it is a spike, and spikes stop the run.
+            DataError: A hundred steps in a row have no token with loss.
             GoBack: It is a spike, and spikes take the run back.
         """
         unseen = self._unseen.copy()
@@ -72,6 +75,9 @@ class TrainingHealth(pl.Callback):
         for record in unseen:
             if record.is_spike:
                 self._answer(record)
+            self._num_without_loss = 0 if record.num_tokens else self._num_without_loss + 1
+            if self._num_without_loss == MOST_WITHOUT_LOSS:
+                raise DataError(_without_loss(record.step))
             has_loss = record.num_tokens == 0 or math.isfinite(record.loss)  # a step may hold no scored token
             if has_loss and math.isfinite(record.gradient_norm):
                 self._num_skipped = 0
@@ -103,6 +109,14 @@ class TrainingHealth(pl.Callback):
             f"batch was windows {first} to {first + num_sequences - 1} of the run's order; {way_back}. "
             "Nearest fix: a lower optimizer.lr, or a gradient_clip_norm."
         )
+
+
+def _without_loss(step: int) -> str:
+    return (
+        f"Steps {step - MOST_WITHOUT_LOSS + 1} to {step} have no token with loss: nothing is learned from their text. "
+        "A longer batch.context_tokens reaches the assistant's words of a long conversation; `lmtrain data show` has "
+        "the text of a step."
+    )
 
 
 def training_health_facts() -> CallbackFacts:
