@@ -53,3 +53,4 @@ def test_the_page_shows_the_same_and_no_one_s_markup() -> None:
     assert ".scores td{min-width:" in page, "on a phone a score and its error stay on one line"
     assert "&lt;i&gt;two" in page
     assert "<i>two" not in page
+    assert "<pre># base\nlmtrain train\n# asked" in page, "no column of the table, which a phone would cut"

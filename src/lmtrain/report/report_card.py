@@ -141,9 +141,9 @@ def card_text(card: Card) -> str:
 
 def card_page(card: Card) -> str:
     """Return the card as a page."""
-    head, *stages = card.stage_rows
-    marked = [[*cells, tag("code", command)] for *cells, command in stages]
-    parts = [tag("h1", card.name), tiles(card.totals), section("Stages", table(marked, head=head))]
+    (*head, _), *stages = card.stage_rows
+    rows = table([cells for *cells, _ in stages], head=head)
+    parts = [tag("h1", card.name), tiles(card.totals), section("Stages", rows)]
     if card.runs:
         head, *rows = card.score_rows
         scores = tag("div", table(rows, head=head), class_="scores")
@@ -151,6 +151,7 @@ def card_page(card: Card) -> str:
     if len(card.sample_rows) > 1:
         head, *rows = card.sample_rows
         parts.append(section("What they say", table(rows, head=head)))
+    parts.append(section("Commands", tag("pre", "\n".join(f"# {name}\n{command}" for name, *_, command in stages))))
     return web_page(f"{card.name}: a pipeline of lmtrain", *parts, style=STYLE)
 
 

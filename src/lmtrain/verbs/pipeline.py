@@ -1,6 +1,7 @@
 """`lmtrain pipeline pipeline=NAME`: stages from text to a model to talk to, with one report card."""
 
 import json
+import shlex
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -87,7 +88,7 @@ def card_of(read: CommandPipeline, before: Mapping[str, EndedStage]) -> Card:
     stages = [
         CardStage(
             name=stage.name,
-            command=" ".join(["lmtrain", *read.command(stage)]),
+            command=shlex.join(["lmtrain", *read.command(stage)]),
             seconds=done[stage.name].seconds if stage.name in done else None,
             run=stage.of or stage.name,
             scores=done[stage.name].scores if stage.name in done else {},

@@ -1,5 +1,6 @@
 """Run a pipeline's stages one after the other, each in a process of its own; finished ones are skipped."""
 
+import shlex
 import shutil
 import signal
 import subprocess
@@ -104,7 +105,7 @@ def _run_stages(pipeline: CommandPipeline, stops: Stops, *, tell: Callable[[str]
         if stops.number:
             tell(f"{title}: not begun, {signal.Signals(stops.number).name}; the same command goes on from here.")
             return EXIT_CODES[stops.number]
-        tell(f"{title}: lmtrain {' '.join(pipeline.command(stage))}")
+        tell(f"{title}: lmtrain {shlex.join(pipeline.command(stage))}")
         began, began_at = time.monotonic(), time.time()
         cause: list[str | float] = [pipeline.key(stage), done[stage.of].ended_at if stage.of else 0]
         code = _attempt(pipeline, stage, stops, cause=cause)
