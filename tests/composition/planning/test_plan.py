@@ -150,3 +150,11 @@ def test_a_micro_batch_found_by_itself_names_the_word_for_gradients_in_shards():
 def test_ranks_that_the_cluster_lacks_are_refused_before_a_step_that_does_not_divide_among_them() -> None:
     with pytest.raises(ConfigurationError, match=r"nearest valid: cluster\.num_nodes=16 without trainer"):
         planned_runs(["cluster=h100_8x", "strategy=fsdp", "trainer.num_nodes=16", "batch.tokens_per_step=4M"])
+
+
+def test_a_plan_without_a_peak_names_the_measurement_of_its_own_ranks(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ["trainer.devices=2", "trainer.cpu_threads=1"]
+    small = ["model=llama_micro", "tokenizer=byte_level", "strategy=ddp", "budget.steps=2", f"run.cache={tmp_path}"]
+    (run,) = planned_runs([*small, *words])
+    assert run.plan.peak_source.endswith(" ".join(["or run lmtrain doctor", *words]))

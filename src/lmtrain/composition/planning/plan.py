@@ -197,8 +197,9 @@ def plan_on_paper(config: RunConfig, setting: PlannedSetting, facts: ModelFacts,
 
 def _doctor_of(config: RunConfig) -> str:
     """Return the command to measure this machine: a CPU's ranks share its threads."""
-    devices = config.trainer.devices
-    return "lmtrain doctor" if devices == 1 else f"lmtrain doctor trainer.devices={devices}"
+    devices, threads = config.trainer.devices, config.trainer.cpu_threads
+    words = ["lmtrain doctor", *([f"trainer.devices={devices}"] if devices > 1 else [])]
+    return " ".join([*words, *([f"trainer.cpu_threads={threads}"] if threads is not None else [])])
 
 
 def with_time_of_evaluation(plan: Plan) -> Plan:
