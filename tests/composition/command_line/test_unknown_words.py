@@ -35,6 +35,7 @@ def test_an_unknown_option_names_those_made_of_its_word_or_the_nearest(option: s
             "gpt2",
             "no such option. Did you mean 'gpt2_124m'? `--help model` lists all 27.",
         ),
+        ("model", "llama_mikro", "Did you mean 'llama_micro'? `--help model` lists all 27."),
         ("model", "meta-llama/Llama-3.2-1B", "then init_from=OUT. Did you mean 'llama_3_2_1b'?"),
         ("source", "my/notes", "source.name=my/notes."),
         ("compile", "off", "compile=off: there is no such option. Did you mean 'none'? `--help compile` lists all 4."),

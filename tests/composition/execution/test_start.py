@@ -87,10 +87,11 @@ def test_a_run_that_is_being_trained_is_not_started_twice(
     with pytest.raises(EnvironmentProblem, match="already being trained"):
         start(make_job(tmp_path), outer=None)
     assert started == []
+    assert make_job(tmp_path).folder.exists(), "the other process is at work in it"
 
 
 @pytest.mark.parametrize("existed", [False, True])
-@pytest.mark.parametrize("kind", [ConfigurationError, DataError])
+@pytest.mark.parametrize("kind", [ConfigurationError, DataError, EnvironmentProblem])
 def test_a_model_or_text_that_is_refused_leaves_no_folder_of_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, existed: bool, kind: type[Exception]
 ) -> None:

@@ -259,9 +259,10 @@ def _unknown_option(problem: MissingConfigException) -> str:
     group, _, option = str(problem.missing_cfg_file).partition("/")  # a typed option may be a path
     if group == "hydra":
         return f"{group}/{option.replace('/', '=')}: there is basic, a grid, and optuna, a search."
-    if not problem.options:
+    options = problem.options or [path.stem for path in (conf_folder() / group).glob("*.yaml")]  # of a list: none told
+    if not options:
         return f"There is no config {problem.missing_cfg_file} in {conf_folder()}."
-    return unknown_option(group, option, problem.options)
+    return unknown_option(group, option, options)
 
 
 def _refused_override(problem: ConfigCompositionException) -> str | None:

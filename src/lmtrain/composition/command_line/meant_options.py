@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 AMOUNT: Final = re.compile(r"(?P<dollars>\$)?[\d.]+(?:[KMBGT]|(?P<time>s|min|h|d))?")
-A_LETTER: Final = 0.93  # of two long words that differ in one
+A_LETTER: Final = 0.9  # of two words of ten letters and more that differ in one
 OFF: Final = ("false", "null", "none", "0", "off", "no")
 EXPERTS: Final = "experts stay whole on every device: strategy=fsdp or hsdp (docs/decisions/0018)"
 SEQUENCE: Final = "an all-to-all shares the heads out, and there is no ring (docs/decisions/0019)"

@@ -12,7 +12,14 @@ from omegaconf import OmegaConf
 
 from lmtrain.composition.settings import TrainerSettings
 from lmtrain.composition.stored_runs.job import Job, job_of_rank
-from lmtrain.errors import EXIT_CONFIGURATION, EXIT_DATA, EXIT_DONE, ConfigurationError, DataError
+from lmtrain.errors import (
+    EXIT_CONFIGURATION,
+    EXIT_DATA,
+    EXIT_DONE,
+    LMTRAIN_ERRORS,
+    ConfigurationError,
+    EnvironmentProblem,
+)
 from lmtrain.launch.detect import OuterLauncher
 from lmtrain.launch.local import launch
 from lmtrain.tracking.redacting.redaction import redact
@@ -33,11 +40,13 @@ def start(job: Job, *, outer: OuterLauncher | None, isolated: bool = False) -> i
     with undone_where_refused(lambda: _discard(folder, older) if is_new else None) as end:
         folder.create(sweep=job.sweep)
         with folder.lock():
+            end.has_folder = True
             attempt = folder.start_attempt(
                 OmegaConf.to_yaml(OmegaConf.create(redact(job.config.values))), job.overrides
             )
             job.save(attempt / "job.json")
             with undone_where_refused(partial(folder.withdraw, attempt)) as end_of_attempt:
+                end_of_attempt.has_folder = True
                 is_here = outer is not None or not (isolated or job.config.trainer.devices > 1)
                 end.code = end_of_attempt.code = train(job) if is_here else _train_on_ranks(job, attempt)
     if is_new and end.code == EXIT_DONE:  # another run's checkpoint at the end of the budget left nothing to train
@@ -47,19 +56,21 @@ def start(job: Job, *, outer: OuterLauncher | None, isolated: bool = False) -> i
 
 @dataclass
 class CommandEnd:
-    """How a command ended."""
+    """How a command ended, and whether it had the run's folder to itself."""
 
     code: int = EXIT_DONE
+    has_folder: bool = False
 
 
 @contextmanager
 def undone_where_refused(undo: Callable[[], object]) -> Generator[CommandEnd]:
-    """Undo where configuration or data are refused here, by an exception, or on a rank, by its exit code."""
+    """Undo where a start is refused here, by an exception, or its configuration or data on a rank, by its exit code."""
     end = CommandEnd()
     try:
         yield end
-    except (ConfigurationError, DataError):
-        undo()
+    except LMTRAIN_ERRORS as refusal:
+        if end.has_folder or not isinstance(refusal, EnvironmentProblem):  # it may be of another process at work there
+            undo()
         raise
     if end.code in (EXIT_CONFIGURATION, EXIT_DATA):
         undo()

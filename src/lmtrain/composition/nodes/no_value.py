@@ -13,8 +13,13 @@ EXAMPLES: Final = {
     "data.folder.format": "data.folder.format=nanogpt",
     "data.folder.train": "'data.folder.train=[train.bin]'",
 }
+# The same of one option's key alone, by its target.
+OF_TARGETS: Final = {
+    "data_pipelines.sources.preference_pairs.PreferencePairs": {"source.paths": "'source.paths=[pairs.jsonl]'"},
+}
 
 
-def no_value(key: str) -> ConfigurationError:
-    """Return the refusal of a key that has no default."""
-    return ConfigurationError(f"{key} has no value; set it on the command line: {EXAMPLES.get(key, f'{key}=...')}")
+def no_value(key: str, *, target: object = None) -> ConfigurationError:
+    """Return the refusal of a key that has no default, in an option of that target."""
+    example = OF_TARGETS.get(str(target), {}).get(key) or EXAMPLES.get(key, f"{key}=...")
+    return ConfigurationError(f"{key} has no value; set it on the command line: {example}")

@@ -18,4 +18,4 @@ def require_given(values: Mapping[str, Any]) -> None:
     for name in sorted({*KEYS} - {*SCALARS, REPEATS}):
         missing = [key for key in leaf_keys(values[name], f"{name}.") if node_at(values, key) == MISSING]
         if missing:
-            raise no_value(missing[0])
+            raise no_value(missing[0], target=values[name].get("_target_"))
