@@ -1,5 +1,6 @@
 """Packed, masked and mixed runs too go on after kill -9 as if nothing had happened."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -49,7 +50,7 @@ def test_a_run_killed_goes_on_bit_for_bit(
 
 
 @pytest.mark.faults
-def test_other_weights_do_not_go_on_from_a_checkpoint_of_these(
+def test_other_weights_do_not_go_on_from_a_checkpoint_of_these_and_another_budget_does(
     words: dict[str, list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tiny, "TINY", [word for word in tiny.TINY if not word.startswith("data")])
@@ -57,3 +58,8 @@ def test_other_weights_do_not_go_on_from_a_checkpoint_of_these(
     refused = tiny.train(tmp_path, *words["mixture"], "data.sources.web.weight=0.6", "budget.steps=4", "run.name=a")
     assert refused.returncode == 2
     assert "data.sources=web 0.6667, math 0.3333; from 0.5" in refused.stderr
+    assert tiny.train(tmp_path, *words["mixture"], "budget.steps=4", "run.name=a").returncode == 0
+    noted = sorted((tmp_path / "runs/a/attempts").glob("*/data.json"))
+    first, longer = (json.loads(file.read_text())["phases"] for file in noted)
+    assert len(first) == 2
+    assert longer == first, "another budget moves no phase of the steps already trained"
