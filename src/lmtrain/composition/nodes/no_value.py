@@ -13,13 +13,10 @@ EXAMPLES: Final = {
     "data.folder.format": "data.folder.format=nanogpt",
     "data.folder.train": "'data.folder.train=[train.bin]'",
 }
-# The same of one option's key alone, by its target.
-OF_TARGETS: Final = {
-    "data_pipelines.sources.preference_pairs.PreferencePairs": {"source.paths": "'source.paths=[pairs.jsonl]'"},
-}
+OF_PAIRS: Final = {"source.paths": "'source.paths=[pairs.jsonl]'"}  # of a source of pairs of answers
 
 
-def no_value(key: str, *, target: object = None) -> ConfigurationError:
-    """Return the refusal of a key that has no default, in an option of that target."""
-    example = OF_TARGETS.get(str(target), {}).get(key) or EXAMPLES.get(key, f"{key}=...")
+def no_value(key: str, *, of_pairs: bool = False) -> ConfigurationError:
+    """Return the refusal of a key that has no default, perhaps of a source of pairs of answers."""
+    example = (EXAMPLES | OF_PAIRS if of_pairs else EXAMPLES).get(key, f"{key}=...")
     return ConfigurationError(f"{key} has no value; set it on the command line: {example}")

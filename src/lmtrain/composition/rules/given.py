@@ -18,4 +18,8 @@ def require_given(values: Mapping[str, Any]) -> None:
     for name in sorted({*KEYS} - {*SCALARS, REPEATS}):
         missing = [key for key in leaf_keys(values[name], f"{name}.") if node_at(values, key) == MISSING]
         if missing:
-            raise no_value(missing[0], target=values[name].get("_target_"))
+            from lmtrain.accounting.options.parts import SourceFacts  # only to refuse
+            from lmtrain.composition.nodes.facts import facts_of
+
+            source = facts_of(values[name], SourceFacts) if name == SourceFacts.group else None
+            raise no_value(missing[0], of_pairs=source is not None and source.has_pairs)
