@@ -18,8 +18,16 @@ def require_given(values: Mapping[str, Any]) -> None:
     for name in sorted({*KEYS} - {*SCALARS, REPEATS}):
         missing = [key for key in leaf_keys(values[name], f"{name}.") if node_at(values, key) == MISSING]
         if missing:
-            from lmtrain.accounting.options.parts import SourceFacts  # only to refuse
-            from lmtrain.composition.nodes.facts import facts_of
+            raise no_value(missing[0], of_pairs=name == "source" and _gives_pairs(values))
 
-            source = facts_of(values[name], SourceFacts) if name == SourceFacts.group else None
-            raise no_value(missing[0], of_pairs=source is not None and source.has_pairs)
+
+def _gives_pairs(values: Mapping[str, Any]) -> bool:
+    """Tell whether an objective of its own reads a source of pairs; the loss of next tokens asks for none."""
+    from lmtrain.accounting.options.parts import SourceFacts  # only to refuse
+    from lmtrain.composition.nodes.facts import facts_of
+    from lmtrain.composition.nodes.source_signatures import gives_nothing
+
+    if gives_nothing(str(values["objective"].get("_target_"))):
+        return False
+    source = facts_of(values["source"], SourceFacts)
+    return source is not None and source.has_pairs
