@@ -10,6 +10,7 @@ from typing import Final
 
 from lmtrain.composition.command_line.help import default_options, shared_keys
 from lmtrain.composition.command_line.help_topics import option_rows
+from lmtrain.composition.command_line.paths import option_names
 
 # verb -> the entry config whose overrides it takes
 CONFIGS: Final = {
@@ -97,7 +98,7 @@ def _keys(conf: Path, chosen: dict[str, str], *, group: str) -> list[str]:
 
 def _values(key: str, conf: Path, chosen: dict[str, str], main: Path, runs: Path) -> list[str]:
     if (conf / key).is_dir():
-        return [file.stem for file in (conf / key).glob("*.yaml")]
+        return option_names(key, conf)
     if key in RUN_KEYS:
         return [*WORDS.get(key, ()), *(f"{RUN_KEYS[key]}{name}" for name in _runs(runs))]
     group = key.partition(".")[0]

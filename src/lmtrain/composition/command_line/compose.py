@@ -25,7 +25,7 @@ from lmtrain.composition.command_line.choices import Choices, told_apart
 from lmtrain.composition.command_line.equivalents import meant_by_one_value
 from lmtrain.composition.command_line.flags import Flags, parse_flags
 from lmtrain.composition.command_line.lean_compose import lean_composing
-from lmtrain.composition.command_line.paths import conf_folder, group_folders
+from lmtrain.composition.command_line.paths import conf_folder, group_folders, option_names
 from lmtrain.composition.command_line.show_config import show
 from lmtrain.composition.command_line.trials import single, trials_of
 from lmtrain.composition.command_line.typed_alone import refuse_untyped
@@ -259,7 +259,7 @@ def _unknown_option(problem: MissingConfigException) -> str:
     group, _, option = str(problem.missing_cfg_file).partition("/")  # a typed option may be a path
     if group == "hydra":
         return f"{group}/{option.replace('/', '=')}: there is basic, a grid, and optuna, a search."
-    options = problem.options or [path.stem for path in (conf_folder() / group).glob("*.yaml")]  # of a list: none told
+    options = problem.options or option_names(group)  # of a list: none told
     if not options:
         return f"There is no config {problem.missing_cfg_file} in {conf_folder()}."
     return unknown_option(group, option, options)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
+from lmtrain.composition.command_line.paths import option_names
 from lmtrain.composition.nodes.source_signatures import default_settings
 from lmtrain.errors import ConfigurationError, suggest
 
@@ -34,7 +35,7 @@ def topic_page(conf: Path, topic: str, *, groups: Sequence[Path], default: str |
     if not file.is_file():
         from lmtrain.composition.command_line.unknown_words import unknown_option  # OmegaConf: only to refuse
 
-        raise ConfigurationError(unknown_option(group, option, [path.stem for path in (conf / group).glob("*.yaml")]))
+        raise ConfigurationError(unknown_option(group, option, option_names(group, conf)))
     return option_page(file)
 
 

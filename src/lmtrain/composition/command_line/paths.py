@@ -34,6 +34,11 @@ def conf_folder() -> Path:
     return shipped if shipped.is_dir() else package.parents[1] / "conf"
 
 
+def option_names(group: str, conf: Path | None = None) -> list[str]:
+    """Return the names of a group's options, in no order."""
+    return [file.stem for file in ((conf or conf_folder()) / group).glob("*.yaml")]
+
+
 def key_of(word: str) -> str:
     """Return an override's key, without the sign before it."""
     return word.lstrip("+~").partition("=")[0]

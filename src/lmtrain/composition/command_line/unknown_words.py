@@ -19,7 +19,7 @@ from lmtrain.composition.command_line.meant_options import (
     why_nearest,
 )
 from lmtrain.composition.command_line.model_knob import by_its_knob
-from lmtrain.composition.command_line.paths import conf_folder, group_folders, key_of
+from lmtrain.composition.command_line.paths import conf_folder, group_folders, key_of, option_names
 from lmtrain.composition.nodes.source_signatures import setting_names
 from lmtrain.errors import ConfigurationError, did_you_mean, suggest
 from lmtrain.search.search_settings import SearchSettings
@@ -54,7 +54,7 @@ def number_as_option(problem: str, overrides: Iterable[str], conf: Path) -> str 
         return None
     for text in overrides:
         group, _, option = text.lstrip("+~").partition("=")
-        options = [path.stem for path in (conf / group).glob("*.yaml")] if group else []
+        options = option_names(group, conf) if group else []
         if options and option not in options and not option.startswith("["):
             return unknown_option(group, option, options)
     return None

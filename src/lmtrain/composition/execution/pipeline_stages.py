@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from lmtrain.composition.command_line.arguments import ALLOW_TARGET, MANY_OPTIONS, parse_arguments
 from lmtrain.composition.command_line.compose import for_each_config
-from lmtrain.composition.command_line.paths import conf_folder, is_key_of_training, key_of
+from lmtrain.composition.command_line.paths import conf_folder, is_key_of_training, key_of, option_names
 from lmtrain.composition.command_line.typed_alone import IN_A_WORD
 from lmtrain.errors import ConfigurationError, did_you_mean, suggest
 from lmtrain.report.kept_flags import kept_flags
@@ -201,7 +201,7 @@ def _refuse_bare(words: Sequence[str]) -> None:
             raise ConfigurationError(f"{word}: there is no such flag.{near}")
         if (conf_folder() / "pipeline" / f"{word}.yaml").is_file():
             raise ConfigurationError(f"{word} has no key; write pipeline={word}.")
-        known = [path.stem for path in (conf_folder() / "pipeline").glob("*.yaml")]
+        known = option_names("pipeline")
         if found := [] if "=" in word or word.startswith("-") else difflib.get_close_matches(word, known, n=1):
             typed = [f"pipeline={found[0]}" if each == word else each for each in words]
             raise ConfigurationError(f"{word} is no pipeline; write lmtrain pipeline {shlex.join(typed)}.")

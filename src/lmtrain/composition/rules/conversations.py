@@ -19,9 +19,8 @@ def require_conversations(config: RunConfig) -> None:
     if source is None or not (packing.needs_conversations or objective):
         return
     facts = facts_of(source.values, SourceFacts, allowed=config.allowed)
-    if (
-        facts is None or facts.has_conversations or (objective and objective.rows_together > 1)
-    ):  # of pairs, its own rule
+    has_own_rule = objective is not None and objective.rows_together > 1  # pairs
+    if facts is None or facts.has_conversations or has_own_rule:
         return
     own = f"{facts.with_conversations} (a column of lists of {{role, content}}), " if facts.with_conversations else ""
     learns, instead = "task=sft learns only the assistant's words", ", or task=pretrain for all words of the text"

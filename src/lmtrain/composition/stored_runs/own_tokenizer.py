@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from lmtrain.composition.command_line.file_values import path_value, tokenizer_words
 from lmtrain.composition.command_line.group_options import file_values
-from lmtrain.composition.command_line.paths import conf_folder, key_of
+from lmtrain.composition.command_line.paths import key_of, option_names
 from lmtrain.composition.nodes.node import Node
 from lmtrain.composition.stored_runs.checkpoint_source import run_of
 from lmtrain.composition.stored_runs.job import Job
@@ -65,7 +65,7 @@ def preparation_by(tokenizer: Path, manifest: Manifest) -> str:
 
 def _source_words(name: str) -> list[str]:
     """Return the words of a source, KEY=... for those that no manifest tells."""
-    options = {path.stem for path in (conf_folder() / "source").glob("*.yaml")}
+    options = {*option_names("source")}
     if name not in options:
         return ["source=..."]
     missing = [key for key, value in file_values(f"source={name}").items() if value == "???"]
