@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from lmtrain.tracking.timekeeping import preemption
 from tests.callbacks.tiny_run import TinyRun, make_context, write_dataset
 
 
@@ -28,9 +29,18 @@ def make_run(dataset_folder: Path, tmp_path: Path) -> Callable[..., TinyRun]:
 
 @pytest.fixture
 def let_pass(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
-    """Make the clock that a run reads go on by so many seconds at once; nothing waits for them."""
-    real, passed = time.monotonic, [0.0]
-    monkeypatch.setattr(time, "monotonic", lambda: real() + passed[0])
+    """Make the clock that a run reads go on by so many seconds at once; nothing waits for them.
+
+    Between these it goes on by a tenth of a millisecond a reading, however busy the machine is, and no thread waits.
+    """
+    passed = [time.monotonic()]
+
+    def read() -> float:
+        passed[0] += 1e-4
+        return passed[0]
+
+    monkeypatch.setattr(time, "monotonic", read)
+    monkeypatch.setattr(preemption, "waited_seconds", lambda _: {})
 
     def let_pass(seconds: float) -> None:
         passed[0] += seconds
