@@ -7,8 +7,9 @@ import os
 import random
 import shutil
 import sys
+import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import pytest
 from hypothesis import settings
 
 from lmtrain.tracking.redacting.secret_values import REMEMBERED
+from lmtrain.tracking.timekeeping import preemption
 from tests.no_wait import leave_files_to_the_kernel
 
 TESTS = Path(__file__).parent
@@ -179,3 +181,28 @@ def _has_cuda() -> bool:
     import torch
 
     return torch.cuda.is_available()
+
+
+@pytest.fixture
+def let_pass(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Make the clock that a run reads go on by so many seconds at once; nothing waits for them.
+
+    Between these it goes on by a tenth of a millisecond a reading, however busy the machine is, and no thread of this
+    process is told to have waited.
+    """
+    passed = [time.monotonic()]
+
+    def read() -> float:
+        passed[0] += 1e-4
+        return passed[0]
+
+    monkeypatch.setattr(time, "monotonic", read)
+    waited = preemption.waited_seconds
+    monkeypatch.setattr(
+        preemption, "waited_seconds", lambda threads: {} if threads == preemption.THREADS else waited(threads)
+    )
+
+    def let_pass(seconds: float) -> None:
+        passed[0] += seconds
+
+    return let_pass

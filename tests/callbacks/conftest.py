@@ -1,11 +1,9 @@
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from lmtrain.tracking.timekeeping import preemption
 from tests.callbacks.tiny_run import TinyRun, make_context, write_dataset
 
 
@@ -25,24 +23,3 @@ def make_run(dataset_folder: Path, tmp_path: Path) -> Callable[..., TinyRun]:
         return TinyRun(context=make_context(tmp_path / "runs" / name, dataset_folder, **settings))
 
     return make
-
-
-@pytest.fixture
-def let_pass(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
-    """Make the clock that a run reads go on by so many seconds at once; nothing waits for them.
-
-    Between these it goes on by a tenth of a millisecond a reading, however busy the machine is, and no thread waits.
-    """
-    passed = [time.monotonic()]
-
-    def read() -> float:
-        passed[0] += 1e-4
-        return passed[0]
-
-    monkeypatch.setattr(time, "monotonic", read)
-    monkeypatch.setattr(preemption, "waited_seconds", lambda _: {})
-
-    def let_pass(seconds: float) -> None:
-        passed[0] += seconds
-
-    return let_pass

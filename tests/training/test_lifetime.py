@@ -16,7 +16,7 @@ import os, time
 from lmtrain.training.lifetime import die_with_parent
 die_with_parent(os.getppid())
 print(os.getpid(), flush=True)
-time.sleep(60)
+time.sleep(600)
 """
 PARENT = "import subprocess, sys; subprocess.run([sys.executable, '-c', sys.argv[1]])"
 
@@ -37,7 +37,7 @@ def test_child_ends_with_a_parent_that_was_killed():
     assert is_running(child)
     parent.kill()
     parent.wait()
-    deadline = time.monotonic() + 2.0
+    deadline = time.monotonic() + 60
     while is_running(child):
         assert time.monotonic() < deadline
         time.sleep(0.02)

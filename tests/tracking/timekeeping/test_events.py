@@ -104,7 +104,7 @@ def waited(folder, seconds):
     (folder / "main" / "schedstat").write_text(f"{10**9} {int(seconds * 1e9)} 7\n")
 
 
-def test_waiting_for_a_processor_is_taken_from_set_up_and_from_evaluation(tmp_path):
+def test_waiting_for_a_processor_is_taken_from_set_up_and_from_evaluation(tmp_path, let_pass):
     threads = tmp_path / "threads"
     waited(threads, 2.5)
     log = EventLog(tmp_path, rank=0, began=time.monotonic() - 10, waited_before={"main": 0.5}, threads=threads)
@@ -118,15 +118,13 @@ def test_waiting_for_a_processor_is_taken_from_set_up_and_from_evaluation(tmp_pa
     assert sum(seconds.values()) == pytest.approx(18.0, abs=0.1)
 
 
-def test_a_pause_is_a_measure_of_those_to_come_without_compilation_slowed_by_other_work_too(tmp_path, monkeypatch):
-    real, passed = time.monotonic, [0.0]
-    monkeypatch.setattr(time, "monotonic", lambda: real() + passed[0])
+def test_a_pause_is_a_measure_of_those_to_come_without_compilation_slowed_by_other_work_too(tmp_path, let_pass):
     log = EventLog(tmp_path, rank=0, threads=tmp_path / "threads")
     waited(tmp_path / "threads", 0.0)
     with log.pause("validation"):
-        passed[0] += 2.0
+        let_pass(2.0)
         with log.stopwatch.spending("compile"):
-            passed[0] += 30.0
+            let_pass(30.0)
         waited(tmp_path / "threads", 16.0)
     assert log.last_pauses["validation"] == pytest.approx(2.0, abs=0.5)
     assert log.paused_seconds == pytest.approx(32.0, abs=0.5)

@@ -22,7 +22,7 @@ def waited_one_of_eight_seconds(folder):
     return watch, preemption
 
 
-def test_waiting_is_taken_from_all_kinds_alike_and_the_sum_stays(tmp_path):
+def test_waiting_is_taken_from_all_kinds_alike_and_the_sum_stays(let_pass, tmp_path):
     write(tmp_path, main=1.0, worker=5.0)
     watch = Stopwatch(began=time.monotonic() - 10)
     preemption = Preemption(watch, threads=tmp_path)
@@ -40,19 +40,18 @@ def test_waiting_is_taken_from_all_kinds_alike_and_the_sum_stays(tmp_path):
     assert sum(after.values()) == pytest.approx(sum(before.values()), abs=0.01)
 
 
-def test_booking_twice_moves_nothing_more(tmp_path):
+def test_booking_twice_moves_nothing_more(let_pass, tmp_path):
     watch, preemption = waited_one_of_eight_seconds(tmp_path)
     preemption.book()
     preemption.book()
     assert watch.seconds()["preempted"] == pytest.approx(1.0, rel=1e-2)
 
 
-def test_now_and_then_books_once_a_second_at_most(tmp_path, monkeypatch):
+def test_now_and_then_books_once_a_second_at_most(let_pass, tmp_path):
     watch, preemption = waited_one_of_eight_seconds(tmp_path)
     preemption.book_now_and_then()
     assert watch.seconds()["preempted"] == 0.0
-    later = time.monotonic() + 1.1
-    monkeypatch.setattr("lmtrain.tracking.timekeeping.preemption.time.monotonic", lambda: later)
+    let_pass(1.1)
     preemption.book_now_and_then()
     assert watch.seconds()["preempted"] == pytest.approx(1.0, rel=1e-2)
 

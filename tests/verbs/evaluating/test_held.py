@@ -84,7 +84,7 @@ def test_a_scoring_ends_with_its_killed_process_and_posts_nothing_beside_the_nex
     started = run / "started"
 
     def scoring(command, **settings):
-        process = popen(["sleep", "60"], **settings)
+        process = popen(["sleep", "600"], **settings)
         started.write_text(str(process.pid))
         return process
 
@@ -94,7 +94,7 @@ def test_a_scoring_ends_with_its_killed_process_and_posts_nothing_beside_the_nex
         target=verb.evaluate_held, args=(run, []), kwargs={"trainer": None}
     )
     scorer.start()
-    until = time.monotonic() + 10.0
+    until = time.monotonic() + 60
     while not (started.exists() and started.read_text()):
         assert time.monotonic() < until
         time.sleep(0.01)
