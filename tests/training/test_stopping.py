@@ -4,7 +4,14 @@ import threading
 
 import pytest
 
-from lmtrain.training.stopping import SIGNALS, StoppedEarly, ended_by_signals, ignoring_interrupts, stopping_at_once
+from lmtrain.training.stopping import (
+    SIGNALS,
+    StoppedEarly,
+    ended_by_signals,
+    heard_signals,
+    ignoring_interrupts,
+    stopping_at_once,
+)
 
 
 @pytest.mark.parametrize("number", SIGNALS)
@@ -33,6 +40,16 @@ def test_another_thread_than_the_main_one_keeps_its_handlers() -> None:
     thread.start()
     thread.join()
     assert seen == [True]
+
+
+def test_signals_are_heard_whoever_answers_them() -> None:
+    before = signal.set_wakeup_fd(-1)
+    with heard_signals() as heard:
+        assert heard() == []
+        with ignoring_interrupts(), pytest.raises(StoppedEarly), stopping_at_once():
+            signal.raise_signal(signal.SIGUSR1)
+        assert heard() == [signal.SIGUSR1]
+    assert signal.set_wakeup_fd(before) == -1
 
 
 def test_interrupts_pass_by_where_they_are_ignored_and_the_handler_is_put_back() -> None:

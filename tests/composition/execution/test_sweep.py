@@ -1,5 +1,7 @@
+import signal
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +18,7 @@ from lmtrain.composition.stored_runs.job import Job
 from lmtrain.errors import EXIT_INTERRUPTED, EXIT_TERMINATED, ConfigurationError, DataError, EnvironmentProblem
 from lmtrain.tracking.no_tracking import NoTracking
 from lmtrain.tracking.stop_request import ask_to_stop
+from lmtrain.training.stopping import StoppedEarly, stopping_at_once
 from tests.configs import config_with
 
 
@@ -47,6 +50,17 @@ def test_a_stop_from_outside_ends_the_sweep_and_not_its_trial_alone(
     assert lines[0] == "  a  failed, exit code 4"
     assert lines[1] == f"  b  stopped, exit code {code}; the same command goes on"
     assert lines[2] == "  c  not started"
+
+
+def test_a_signal_too_late_for_its_trial_ends_the_sweep(capsys: pytest.CaptureFixture[str]) -> None:
+    def start(trial: Job) -> int:
+        with stopping_at_once(), suppress(StoppedEarly):  # as a run whose last step is saved
+            signal.raise_signal(signal.SIGTERM)
+        return 0
+
+    assert sweep(trials("a", "b"), start) == EXIT_TERMINATED
+    assert capsys.readouterr().out.splitlines()[:2] == ["  a  done", "  b  not started"]
+    assert sweep(trials("a"), start) == 0, "nothing was left to stop"
 
 
 def test_the_last_lines_stand_also_when_ctrl_c_comes_between_two_trials(

@@ -21,6 +21,7 @@ from lmtrain.errors import (
 from lmtrain.tracking.redacting.redaction import redact_text
 from lmtrain.tracking.status import status_name
 from lmtrain.tracking.stop_request import forget_stop, is_asked_to_stop
+from lmtrain.training.stopping import EXIT_CODES, StoppedEarly, heard_signals
 
 STOPPED: Final = frozenset({EXIT_INTERRUPTED, EXIT_REQUEUE, EXIT_TERMINATED})  # meant for the sweep, not for its trial
 NOT_STARTED: Final = -1
@@ -46,16 +47,21 @@ def naming_trial(trials: Sequence[Sequence[str]], number: int) -> Generator[None
 def one_after_another(trials: Sequence[Job], start: Callable[[Job], int]) -> Generator[tuple[Job, int]]:
     """Train the trials; yield each with its exit code, no more after a stop or the wish for one.
 
-    Raises: KeyboardInterrupt for a wish between two trials, as Ctrl-C there.
+    Raises: KeyboardInterrupt for a wish between two trials, as Ctrl-C there; StoppedEarly for a signal too late to stop
+    the trial that it came in.
     """
     for trial in trials:
         if is_asked_to_stop(grid_folder(trial)):  # lmtrain stop
             forget_stop(grid_folder(trial))
             raise KeyboardInterrupt
-        code = _outcome(trial, start)
+        with heard_signals() as heard:
+            code = _outcome(trial, start)
+            signals = heard()
         yield trial, code
         if code in STOPPED:
             break
+        if signals and trial is not trials[-1]:
+            raise StoppedEarly(signals[0])
 
 
 def run_sweep(trials: Sequence[Job], ends: Iterable[tuple[Job, int]]) -> int:
@@ -68,6 +74,9 @@ def run_sweep(trials: Sequence[Job], ends: Iterable[tuple[Job, int]]) -> int:
         for trial, outcome in ends:
             outcomes[trial.name] = outcome
             record.close(trial, outcome)
+    except StoppedEarly as stop:
+        code = EXIT_CODES[stop.number]
+    else:
         code = next((outcome for outcome in outcomes.values() if outcome in STOPPED), max(outcomes.values()))
     finally:
         record.end(status_name(code))
