@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lmtrain.data.interleave import turns_per_period
+from lmtrain.data.interleave import Placed, turns_per_period
 from lmtrain.errors import ConfigurationError, suggest
 
 EXAMPLE = "data.sources.web.path=FOLDER data.sources.web.weight=0.7"
@@ -85,6 +85,11 @@ def parse_schedule(sources: Mapping[str, SourceSettings], schedule: Sequence[Map
             msg = f"data.sources.{name}.weight=0: {name} is never read"
             raise ConfigurationError(f"{msg}; leave it out, or give it weight here or in data.schedule.")
     return tuple(phases)
+
+
+def placed(phases: Sequence[Phase], num_positions: int) -> list[Placed]:
+    """Return the first position and the weights of each phase of a run of so many positions."""
+    return [(round(phase.start * num_positions), tuple(phase.weights.values())) for phase in phases]
 
 
 def mean_shares(phases: Sequence[Phase]) -> dict[str, float]:

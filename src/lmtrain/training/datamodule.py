@@ -22,6 +22,7 @@ from lmtrain.data.interleave import Placed, ScheduledInterleave, phases_going_on
 from lmtrain.data.known_ids import require_known, with_known_ids
 from lmtrain.data.layout import DatasetFolder
 from lmtrain.data.mixture import MixedRows, Mixture, open_mixture, single_source
+from lmtrain.data.mixture_settings import placed
 from lmtrain.data.order import WindowOrder
 from lmtrain.data.packing import Contiguous, Packing
 from lmtrain.data.rows import RowBatch, Rows, read_rows
@@ -232,7 +233,7 @@ class TokenDataModule(pl.LightningDataModule):
         phases = self.mixture.phases
         assert self.total_steps is not None or len(phases) == 1, "a schedule needs total_steps"
         num_positions = (self.total_steps or 0) * self._batch.sequences_per_step
-        return [(round(phase.start * num_positions), tuple(phase.weights.values())) for phase in phases]
+        return placed(phases, num_positions)
 
     def _interleave(self) -> ScheduledInterleave:
         return ScheduledInterleave(self.placed_phases)

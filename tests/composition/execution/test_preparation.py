@@ -48,13 +48,15 @@ def test_a_token_budget_reaches_the_preparation_as_a_number() -> None:
         (["budget=tokens"], ["budget=tokens has no effect", "budget has the keys tokens"]),
         (["budget.tokens=1M", "data.folder.token_budget=2M"], ["are two budgets"]),
         (["budget.tokens=1M", "data=synthetic"], ["budget.tokens=1000000 has no effect"]),
-        (["data.num_workers=2"], ["data.num_workers=2 has no effect in a preparation"]),
+        (["data.num_workers=2"], ["data.num_workers=2 has no effect here: it is a setting of training"]),
         (["data=mixture"], ["data.folder is missing", "prepare each by itself"]),
         (["data.folder.num_processes=-2"], ["data.folder.num_processes=-2 is negative; nearest valid: 0"]),
         (["data.folder.sample_documents=-2"], ["data.folder.sample_documents=-2 is negative; nearest valid: 0"]),
         (["+tpyo=1"], ["tpyo=1 is not a key of a preparation"]),
-        (["packing=best_fit"], ["packing=best_fit has no effect: there is no choice of packing here."]),
-        (["seed=1"], ["there is no key seed"]),
+        (["packing=best_fit"], ["packing=best_fit has no effect here: it is a setting of training; leave it out."]),
+        (["seed=1"], ["seed=1 has no effect here: it is a setting of training"]),
+        (["run.cache=elsewhere"], ["run.cache=elsewhere has no effect here: it is a setting of training"]),
+        (["optimizer.lr=1"], ["optimizer.lr=1 has no effect here: it is a setting of training"]),
     ],
 )
 def test_a_wrong_setting_is_refused_under_the_name_that_was_typed(

@@ -30,6 +30,7 @@ from lmtrain.composition.command_line.show_config import show
 from lmtrain.composition.command_line.trials import single, trials_of
 from lmtrain.composition.command_line.typed_alone import refuse_untyped
 from lmtrain.composition.command_line.unknown_words import (
+    is_of_training_alone,
     is_setting,
     number_as_option,
     require_parts,
@@ -273,6 +274,8 @@ def _refused_override(problem: ConfigCompositionException) -> str | None:
 def _unknown_key(word: str, arguments: Arguments, *, config_name: str) -> str:
     key = word.partition("@")[0]
     typed = next((text for text in arguments.overrides if text.lstrip("+~").startswith(f"{key}=")), word)
+    if is_of_training_alone(key, config_name=config_name, conf=conf_folder()):
+        return f"{typed} has no effect here: it is a setting of training; leave it out."
     config = _chosen(key, arguments, config_name=config_name)
     return unknown_key(key, typed=typed, config=config, conf=conf_folder())
 

@@ -8,6 +8,7 @@ from lmtrain.composition.planning.prepared_tokens import known_data
 from lmtrain.composition.stored_runs.identity import identity_of_settings, with_settings
 from lmtrain.composition.stored_runs.job import Job
 from lmtrain.composition.stored_runs.own_tokenizer import TOKENIZER, with_tokenizer
+from lmtrain.composition.stored_runs.phases_read import phases_read
 from lmtrain.composition.stored_runs.resume import find_checkpoint
 from lmtrain.composition.stored_runs.spent_budget import ended_early, nothing_left, time_of_earlier_attempts
 from lmtrain.tracking.run_folder import shown_path
@@ -36,7 +37,7 @@ def planned_start(job: Job) -> PlannedStart:
         spent = done.spent(horizon.time_limit)
         return ended or nothing_left(horizon, checkpoint, folder=job.folder, spent_seconds=spent) or goes_on
 
-    return PlannedStart(done=done, is_over=ended is not None, left=left)
+    return PlannedStart(done=done, is_over=ended is not None, left=left, read=phases_read(checkpoint))
 
 
 def _require_same(job: Job, checkpoint: CheckpointFacts, data: dict[str, Any]) -> None:

@@ -109,4 +109,4 @@ def _refuse_others(config: dict[str, Any], arguments: Arguments) -> None:
     for word in arguments.overrides:
         key = key_of(word)
         if key.startswith("data.") and not key.startswith(f"{FOLDER}.") and key != FOLDER:
-            raise ConfigurationError(f"{word} has no effect in a preparation: it is a setting of training.")
+            raise ConfigurationError(f"{word} has no effect here: it is a setting of training; leave it out.")

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from lmtrain.accounting.batches import BatchPlan
 from lmtrain.accounting.budgets import NOT_BEGUN, Horizon, RunSoFar
@@ -48,16 +48,20 @@ from lmtrain.errors import ConfigurationError
 from lmtrain.report.plans.fit_advice import Changes, Levers, in_parts
 from lmtrain.report.plans.plan_advice import Advice, advice
 
+if TYPE_CHECKING:
+    from lmtrain.composition.stored_runs.phases_read import PhasesRead
+
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedStart:
     """A run so far, and the line on the rest of a horizon after it; a spent one is refused.
 
-    `is_over` where the run trains none of it.
+    `is_over` where the run trains none of it. `read` are a mixture's phases so far.
     """
 
     done: RunSoFar = NOT_BEGUN
     is_over: bool = False
+    read: "PhasesRead | None" = None
     left: Callable[[Horizon], str | None] = lambda _: None
 
 
@@ -128,7 +132,7 @@ def planned_runs(
             planned = replace(planned, horizon=planned.horizon.ending_at(start.done.steps))
         _require_ramps(config, planned)
         planned = replace(planned, scaling=config.scaling or offered(composed, choices.overrides))
-        planned = with_time_of_evaluation(_with_data(planned, config))
+        planned = with_time_of_evaluation(_with_data(planned, config, start))
         fit, left = fit_setting(setting, facts), start.left(planned.horizon)
         said = advice(planned, fit, changes(config, facts, start))
         notes = [rate_line(config), setting.speed_line, *callback_lines(config, planned.horizon.steps)]
@@ -140,8 +144,11 @@ def planned_runs(
     return found
 
 
-def _with_data(plan: Plan, config: RunConfig) -> Plan:
-    return replace(plan, source_epochs=source_epochs(config, plan.horizon.tokens), awaits_data=awaited_facts(config))
+def _with_data(plan: Plan, config: RunConfig, start: PlannedStart) -> Plan:
+    epochs = source_epochs(
+        config, plan.horizon.tokens, sequences_per_step=plan.batch.sequences_per_step, read=start.read
+    )
+    return replace(plan, source_epochs=epochs, awaits_data=awaited_facts(config))
 
 
 def _with_named_data(config: RunConfig, options: Mapping[str, str], overrides: Sequence[str]) -> RunConfig:

@@ -6,15 +6,19 @@ gives its name: a run or `lmtrain prepare` stores it in the cache, for later pla
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lmtrain.accounting.options.parts import PackingFacts
 from lmtrain.composition.nodes.facts import facts_of
 from lmtrain.composition.nodes.node import Node
 from lmtrain.composition.run_config import RunConfig
 from lmtrain.tracking.atomic_files import read_json, write_json
+
+if TYPE_CHECKING:
+    from lmtrain.composition.stored_runs.phases_read import PhasesRead
+    from lmtrain.data.mixture_settings import Phase
 
 MANIFEST = "dataset.json"
 
@@ -92,12 +96,27 @@ def held_out_padding(config: RunConfig, split: str, folder: Path | None = None) 
     return windows.num_windows * context / tokens.num_tokens
 
 
-def source_epochs(config: RunConfig, run_tokens: int) -> dict[str, float]:
-    """Return the passes of a run of so many tokens over each source of a mixture; empty where unknown."""
+def source_epochs(
+    config: RunConfig, run_tokens: int, *, sequences_per_step: int = 1, read: "PhasesRead | None" = None
+) -> dict[str, float]:
+    """Return the passes of a run of so many tokens over each source of a mixture; empty where unknown.
+
+    `read` are the phases of steps that are done already, each of so many sequences.
+    """
     if not config.data.get("sources"):
         return {}
-    counts = {name: (share, _epoch_tokens_of(config, str(folder))) for name, (folder, share) in _mixed(config).items()}
-    return {name: share * run_tokens / count for name, (share, count) in counts.items() if count}
+    from lmtrain.data.interleave import phases_going_on  # numpy: for mixtures alone
+    from lmtrain.data.mixture_settings import Phase, mean_shares, placed
+
+    folders, phases = _mixture(config)
+    if read and all(len(weights) == len(folders) for _, weights in read.phases):
+        num = run_tokens // config.batch.context_tokens
+        until = read.step * sequences_per_step
+        ahead = phases_going_on(placed(phases, num), earlier=read.phases, until=until)
+        phases = [Phase(start=start / num, weights=dict(zip(folders, each, strict=True))) for start, each in ahead]
+    shares = mean_shares(phases)
+    counts = {name: _epoch_tokens_of(config, str(folder)) for name, folder in folders.items()}
+    return {name: shares[name] * run_tokens / count for name, count in counts.items() if count}
 
 
 def masked_documents(config: RunConfig, folder: Path | None = None) -> dict[int, float] | None:
@@ -109,7 +128,10 @@ def masked_documents(config: RunConfig, folder: Path | None = None) -> dict[int,
     if not config.packing.get("document_mask"):
         return None
     if config.data.get("sources"):
-        shares = {folder: share for folder, share in _mixed(config).values() if share}
+        from lmtrain.data.mixture_settings import mean_shares  # numpy: for mixtures alone
+
+        folders, phases = _mixture(config)
+        shares = {folders[name]: share for name, share in mean_shares(phases).items() if share}
     else:
         found = folder or _folder_of(config)
         shares = {} if found is None else {Path(found): 1.0}
@@ -127,13 +149,13 @@ def masked_documents(config: RunConfig, folder: Path | None = None) -> dict[int,
     return mixed
 
 
-def _mixed(config: RunConfig) -> dict[str, tuple[Path, float]]:
-    """Return the folder of each source of a mixture, and its share of the run's tokens."""
-    from lmtrain.data.mixture_settings import mean_shares, parse_schedule, parse_sources  # numpy: for mixtures alone
+def _mixture(config: RunConfig) -> "tuple[dict[str, Path], Sequence[Phase]]":
+    """Return the folder of each source of a mixture, and their weights through the run."""
+    from lmtrain.data.mixture_settings import parse_schedule, parse_sources  # numpy: for mixtures alone
 
     sources = parse_sources(config.data.get("sources"))
-    shares = mean_shares(parse_schedule(sources, config.data.get("schedule") or ()))
-    return {name: (Path(source.path), shares[name]) for name, source in sources.items()}
+    folders = {name: Path(source.path) for name, source in sources.items()}
+    return folders, parse_schedule(sources, config.data.get("schedule") or ())
 
 
 def _folders_of(config: RunConfig) -> list[str | None]:
