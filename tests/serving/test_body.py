@@ -46,3 +46,14 @@ def test_settings_reach_the_requests():
     assert [request.index for request in asked.requests] == [0, 1]
     one = asked.requests[0]
     assert (one.seed, one.stops, one.sampling.top_k, one.sampling.logit_bias) == (3, ("x",), 4, {5: -1.0})
+
+
+def test_a_token_with_a_bias_is_a_whole_number_with_or_without_zeros_before_it():
+    def biases(token):
+        body = {"prompt": "a", "logit_bias": {token: -1}}
+        return read_completion(body, LOADED, client="").requests[0].sampling.logit_bias
+
+    assert biases("0000000000000000065") == {65: -1.0}
+    for wrong in ("--5", "-", "", "5-", "a", "9" * 5000, "0" * 5000):
+        with pytest.raises(DataError, match="logit_bias is no object of numbers by token"):
+            biases(wrong)

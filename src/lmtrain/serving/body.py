@@ -1,5 +1,6 @@
 """A request's JSON, as OpenAI's API has it, checked field by field: texts to write, or one clear refusal."""
 
+import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, final
@@ -13,6 +14,7 @@ from lmtrain.inference.tools.calculator import calculator
 from lmtrain.storage import foreign_json
 
 MOST = 2**53  # numbers beyond are no settings, and not exact in JSON
+TOKEN = re.compile(r"-?0{0,99}[0-9]{1,15}")  # of a model, or none; bounded, for `int` refuses thousands of digits
 MAX_TEXTS, MAX_STOPS, MAX_LIKELIEST = 16, 16, 20
 NUMBERS = ("temperature", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty")
 SHARED = {*NUMBERS, "model", "n", "stream", "stream_options", "stop", "seed", "logit_bias", "top_k", "max_tokens"}
@@ -120,9 +122,9 @@ def _asked(
 def _sampling(body: Mapping[str, Any]) -> Sampling:
     given: dict[str, Any] = {name: value for name in NUMBERS if (value := _number(body, name)) is not None}
     bias = body.get("logit_bias") or {}
-    if not isinstance(bias, Mapping) or not all(str(token).lstrip("-").isdecimal() for token in bias):
+    if not isinstance(bias, Mapping) or not all(TOKEN.fullmatch(token) for token in bias):
         raise DataError('logit_bias is no object of numbers by token; nearest valid: {"50": -100}.')
-    biases = {int(token): _number(bias, token) or 0.0 for token in bias if len(str(token)) < 16}
+    biases = {int(token): _number(bias, token) or 0.0 for token in bias}
     return Sampling(**given, top_k=_integer(body, "top_k", least=1), logit_bias=biases)
 
 
