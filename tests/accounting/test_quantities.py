@@ -54,6 +54,7 @@ def test_quantity_is_read_in_the_unit_its_key_ends_with(text, key, expected):
 
 def test_whole_quantity_is_an_int():
     assert isinstance(parse_quantity("1.5K", "budget.steps"), int)
+    assert parse_quantity("4.1M", "budget.tokens") == 4_100_000, "4.1 times a million is below it in binary"
     assert isinstance(parse_quantity("1.0001K", "budget.steps"), float)
 
 

@@ -150,3 +150,16 @@ def test_a_number_of_bytes_is_no_score(make_run):
         ConfigurationError, match=r"none of the validation's: validation/bits_per_byte, validation/loss\."
     ):
         run.fit(Validation(context=run.context), EarlyStopping(metric="validation/num_bytes", context=run.context))
+
+
+def test_another_metric_has_no_best_yet(make_run):
+    context = make_run(steps=6).context
+    context.scores.step = None
+    of_loss = EarlyStopping(context=context, metric="validation/loss")
+    of_loss.load_state_dict(
+        {"metric": "validation/loss", "best": 3.0, "best_step": 2, "passes_since": 1, "judged_step": 2}
+    )
+    of_bits = EarlyStopping(context=context)
+    of_bits.load_state_dict(of_loss.state_dict())
+    kept = of_bits.state_dict()
+    assert (kept["best"], kept["passes_since"], kept["judged_step"]) == (math.inf, 0, 2)

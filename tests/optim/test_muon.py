@@ -267,3 +267,14 @@ def test_state_of_bf16_weights_keeps_its_formats_through_a_checkpoint() -> None:
     weight = model.blocks[0].up.weight
     assert resumed.state[weight]["mean_squares"].dtype == torch.float32
     assert torch.equal(resumed.state[weight]["mean_squares"], optimizer.state[weight]["mean_squares"])
+
+
+def test_sizes_of_rows_may_begin_with_a_resume() -> None:
+    model = tiny_model()
+    optimizer = muon(model, **{**SETTINGS, "row_beta": None})
+    train(model, optimizer, range(1))
+    resumed = muon(model, **{**SETTINGS, "row_beta": 0.9})
+    resumed.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+    resumed.param_groups[0]["row_beta"] = 0.9  # as a run's first step does
+    train(model, resumed, range(1, 2))
+    assert "mean_squares" in resumed.state[resumed.param_groups[0]["params"][0]]

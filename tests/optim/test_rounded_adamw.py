@@ -79,3 +79,15 @@ def test_saved_state_keeps_its_format_and_goes_on_exactly() -> None:
     for mine, theirs in zip(model.parameters(), other.parameters(), strict=True):
         assert torch.equal(mine, theirs)
         assert resumed.state[theirs]["exp_avg"].dtype == torch.bfloat16
+
+
+def test_it_goes_on_from_an_adamw_without_rounding() -> None:
+    model = tiny_model()
+    plain = torch.optim.AdamW(model.parameters())
+    fill_gradients(model, 0)
+    plain.step()
+    resumed = build(list(model.parameters()))
+    resumed.load_state_dict(copy.deepcopy(plain.state_dict()))
+    fill_gradients(model, 1)
+    resumed.step()
+    assert resumed.param_groups[0]["num_steps"] == 1

@@ -1,4 +1,5 @@
 import copy
+from functools import partial
 
 import pytest
 import torch
@@ -84,3 +85,20 @@ def test_what_a_checkpoint_brought_gives_way_to_the_config_in_the_first_step() -
     optimizer.param_groups[0].update(betas=(0.1, 0.2), eps=1.0)
     settings.set_for(5, 10)
     assert (optimizer.param_groups[0]["betas"], optimizer.param_groups[0]["eps"]) == ((0.8, 0.9), 1e-8)
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "brought"),
+    [
+        (partial(torch.optim.SGD, lr=0.1, momentum=0.9, nesterov=True), {"nesterov": False}),
+        (partial(torch.optim.RMSprop, alpha=0.9), {"alpha": 0.5}),
+        (partial(torch.optim.Adafactor, beta2_decay=-0.7, d=2.0), {"beta2_decay": -0.8, "d": 1.0}),
+    ],
+)
+def test_every_setting_of_an_optimizer_is_the_config_s_after_a_resume(optimizer, brought) -> None:
+    made = optimizer([torch.nn.Parameter(torch.zeros(2, 2))])
+    configured = {name: made.param_groups[0][name] for name in brought}
+    settings = Hyperparameters(made, lr=half)
+    made.param_groups[0].update(brought)
+    settings.set_for(5, 10)
+    assert {name: made.param_groups[0][name] for name in brought} == configured

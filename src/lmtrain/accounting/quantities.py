@@ -116,7 +116,7 @@ def format_ratio(number: float) -> str:
 
 def format_kwh(number: float) -> str:
     """Write energy: whole kilowatt-hours from 100 on, fewer in two digits."""
-    return f"{number:,.0f} kWh" if number >= 100 else f"{number:.2g} kWh"
+    return f"{number:,.0f} kWh" if number >= 99.5 else f"{number:.2g} kWh"
 
 
 def format_flops(number: float) -> str:
@@ -177,7 +177,8 @@ def _kind(unit: Unit) -> str:
 
 
 def _whole(number: float) -> int | float:
-    return int(number) if float(number).is_integer() else number
+    """Return a whole number as such, one by a rounding of the last digit as well: 4.1 times a million is below it."""
+    return round(number) if math.isclose(number, round(number), rel_tol=1e-15, abs_tol=0.0) else number
 
 
 def _is_finite(value: object) -> bool:
@@ -208,7 +209,7 @@ def _format_power(number: float, base: int, suffixes: tuple[str, ...], digits: i
 
 
 def _format_seconds(seconds: float) -> str:
-    if 0 < seconds < 0.1:
+    if 0 < seconds < 0.0995:
         return f"{seconds * 1000:.2g}ms"
     if seconds < 60:
         return f"{seconds:.0f}s" if seconds >= 10 else f"{seconds:.2g}s"

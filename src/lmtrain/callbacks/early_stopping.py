@@ -71,12 +71,15 @@ class EarlyStopping(pl.Callback):
     def state_dict(self) -> dict[str, Any]:
         self._judge()  # a checkpoint of this very step may be written before this callback's turn
         counts = {"best_step": self._best_step, "passes_since": self._passes_since, "judged_step": self._judged_step}
-        return {"best": self._best, "num_bytes": self._num_bytes, **counts}
+        return {"metric": self._metric, "best": self._best, "num_bytes": self._num_bytes, **counts}
 
     @override
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self._judged_step = int(state_dict["judged_step"])
+        if state_dict.get("metric", self._metric) != self._metric:
+            return  # another metric has no best yet
         self._best, self._best_step = float(state_dict["best"]), int(state_dict["best_step"])
-        self._passes_since, self._judged_step = int(state_dict["passes_since"]), int(state_dict["judged_step"])
+        self._passes_since = int(state_dict["passes_since"])
         self._num_bytes = int(state_dict.get("num_bytes", 0))
 
     def _judge(self) -> None:

@@ -198,7 +198,7 @@ class Muon(torch.optim.Optimizer):
     def _step_alike(
         self, parameters: list[nn.Parameter], place: Place, group: Group, noise: torch.Generator | None
     ) -> None:
-        states = [self.state[parameter] or self._start_muon(parameter, group) for parameter in parameters]
+        states = [self._state_of_matrix(parameter, group) for parameter in parameters]
         gradients = [local(gradient_of(parameter)) for parameter in parameters]
         averages = [local(state["momentum"]) for state in states]
         recipe = Recipe(self._quintics, self._dtype, group["row_beta"], group["cautious_decay"])
@@ -244,14 +244,16 @@ class Muon(torch.optim.Optimizer):
         scales = even(sizes, squares, fused, recipe.row_beta)
         return directions, [scale if scale is None else sharing.part(scale, i) for i, scale in enumerate(scales)]
 
-    def _start_muon(self, parameter: nn.Parameter, group: Group) -> dict[str, Tensor]:
-        state = {"momentum": torch.zeros_like(parameter)}
-        if group["row_beta"] is not None:
+    def _state_of_matrix(self, parameter: nn.Parameter, group: Group) -> dict[str, Tensor]:
+        """Return a matrix's state, with everything that is new now, as after a resume with `row_beta`."""
+        state: dict[str, Tensor] = self.state[parameter]
+        if not state:
+            state["momentum"] = torch.zeros_like(parameter)
+        if group["row_beta"] is not None and "mean_squares" not in state:
             *stack, num_rows, num_columns = parameter.shape
             is_by_rows = by_rows(parameter, self._fused.get(parameter))
             means_shape = (*stack, *mean_squares_shape(num_rows, num_columns, by_rows=is_by_rows))
             state["mean_squares"] = torch.zeros(means_shape, device=parameter.device)
-        self.state[parameter] = state
         return state
 
 

@@ -48,4 +48,6 @@ class RoundedAdamW(torch.optim.Optimizer):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on from saved state, in the formats it was saved in."""
         super().load_state_dict(state_dict)
+        for group in self.param_groups:
+            group.setdefault("num_steps", 0)  # of a run without rounding so far
         restore_formats(self, state_dict)

@@ -15,7 +15,11 @@ from lmtrain.errors import ConfigurationError
 Multiplier = Callable[[int, int], float]  # (step, total_steps)
 MomentumCurve = Callable[[int, int, float], float]  # (step, total_steps, the optimizer's momentum)
 STEPS_AHEAD: Final = 32  # whose factors are computed at once: the same Python takes ten times as long between two steps
-SETTINGS: Final = ("lr", "momentum", "weight_decay", "betas", "beta1", "beta2", "eps")
+# Replaced by the config's after a resume: no counts, and no choice of a kernel, which the state follows.
+SETTINGS: Final = (
+    *("lr", "momentum", "weight_decay", "betas", "beta1", "beta2", "eps", "nesterov", "alpha", "beta2_decay", "d"),
+    *("cautious_decay", "row_beta", "stochastic_rounding"),
+)
 
 
 class Hyperparameters:

@@ -94,9 +94,9 @@ def test_sources_of_a_mixture_count_by_their_shares_of_the_run(tmp_path):
     epochs = source_epochs(tail, 40_960)
     assert epochs == pytest.approx({"web": 40_960 * 0.625 / (512 * 20), "math": 40_960 * 0.375 / (64 * 300)})
     assert source_epochs(config_of("data=shards", "data.folder.path=nowhere"), 1000) == {}
-    read = PhasesRead(phases=[(0, (0.0, 1.0)), (40, (1.0, 3.0))], step=20)
+    read = PhasesRead(phases=[(0, (1.0, 0.0)), (40, (3.0, 1.0))], step=20)
     going_on = source_epochs(tail, 160 * 256, sequences_per_step=4, read=read)
-    of_web = 0 * 40 + 0.25 * 40 + 1.0 * 80  # of 160 sequences; 80 are read
+    of_web = 0.0 * 40 + 0.25 * 40 + 1.0 * 80  # of 160 sequences; 80 are read
     assert going_on == pytest.approx({"web": 256 * of_web / (512 * 20), "math": 256 * (160 - of_web) / (64 * 300)})
 
 

@@ -79,9 +79,11 @@ def reference_of(
     batch, horizon = context.plan.batch, context.plan.horizon
     rows, order = datamodule.rows_in_order()
     is_whole = horizon.seconds is not None or horizon.steps * batch.sequences_per_step >= rows.num_rows
+    numbers = np.array([batch.number_of(step) for step in range(0 if is_whole else horizon.steps)], np.int64)
+    positions = numbers[:, None] * batch.sequences_per_step + np.arange(batch.sequences_per_step)
     scores = ReferenceScores(
         rows,
-        np.arange(rows.num_rows) if is_whole else order(np.arange(horizon.steps * batch.sequences_per_step)),
+        np.arange(rows.num_rows) if is_whole else order(positions.reshape(-1)),
         folder=context.folder,
         key=f"{start}",
         rows_together=facts.rows_together,
