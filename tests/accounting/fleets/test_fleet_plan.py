@@ -127,6 +127,7 @@ def test_the_shortest_of_time_money_and_device_hours_counts(limits, hours):
         ("num_parameters tokens hours", "num_devices", "fleet.num_devices=200"),
         ("flops tokens num_devices", "num_parameters", "fleet.num_devices=200"),
         ("tokens num_devices hours", "num_parameters flops", "fleet.num_parameters=160B"),
+        ("tokens hours usd", "num_parameters flops num_devices", "fleet.num_devices=32 fleet.num_parameters=160B"),
     ],
 )
 def test_what_fits_is_neither_undone_by_other_terms_nor_against_them(given, found, advice):

@@ -93,11 +93,11 @@ def solve(run: FleetRun, typed: FleetRun | None = None) -> FleetRun:
     if solved.flops is not None and all(each is None for each in (solved.num_parameters, solved.tokens)):
         solved = propagate(replace(solved, tokens_per_parameter=TOKENS_PER_PARAMETER))
     _require_solved(solved)
-    if (solved.mfu or 0) > 1:
-        raise ConfigurationError(_over_the_peak(typed or run, solved))
     for relation in relations(solved):
         if not relation.unknown(solved) and abs(relation.product(solved) - 1) > TOLERANCE:
             raise ConfigurationError(relation.contradiction(solved))
+    if (solved.mfu or 0) > 1:
+        raise ConfigurationError(_over_the_peak(typed or run, solved))
     return solved
 
 

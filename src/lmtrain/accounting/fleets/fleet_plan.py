@@ -118,6 +118,8 @@ class FleetPlan:
         smaller += f" in place of model={self.model}" if self.model else ""
         sizes = self.given & {"num_parameters", *WORK}
         is_free = len(sizes) <= 1 + ("num_parameters" in sizes)  # nothing else fixes the model's size
+        if "flops" in self.found and "num_devices" not in self.given:  # less work would be that of fewer devices
+            return f"fleet.num_devices={self.run.num_devices} {smaller}"
         if "flops" in self.found:
             return smaller
         more = f"fleet.num_devices={self._enough_devices}"
