@@ -9,6 +9,7 @@ share to within one turn. Any position is answered at once, from a table of one 
 import heapq
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import NamedTuple, final
 
@@ -17,6 +18,14 @@ from numpy.typing import NDArray
 
 MAX_PERIOD = 1 << 16
 Placed = tuple[int, tuple[float, ...]]  # a phase's first position, and its weights [K]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PhasesRead:
+    """The phases that the text of the first `step` steps was read by."""
+
+    phases: Sequence[Placed]
+    step: int
 
 
 class Turns(NamedTuple):

@@ -12,7 +12,7 @@ from lmtrain.composition.planning.prepared_tokens import (
     remember_folder,
     source_epochs,
 )
-from lmtrain.composition.stored_runs.phases_read import PhasesRead
+from lmtrain.data.interleave import PhasesRead
 from lmtrain.data.packing import BestFit, OneDocument
 from lmtrain.data.shards import open_dataset
 from lmtrain.data.synthetic import synthetic

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from lmtrain.composition.stored_runs.phases_read import PhasesRead, phases_of, phases_read
+from lmtrain.composition.stored_runs.phases_read import phases_of, phases_read
+from lmtrain.data.interleave import PhasesRead
 from lmtrain.training.checkpointing.checkpoints import CheckpointFacts
 
 PHASES = [[0, [0.75, 0.25]], [80, [0.0, 1.0]]]

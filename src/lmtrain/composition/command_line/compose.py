@@ -30,7 +30,6 @@ from lmtrain.composition.command_line.show_config import show
 from lmtrain.composition.command_line.trials import single, trials_of
 from lmtrain.composition.command_line.typed_alone import refuse_untyped
 from lmtrain.composition.command_line.unknown_words import (
-    is_of_training_alone,
     is_setting,
     number_as_option,
     require_parts,
@@ -274,6 +273,8 @@ def _refused_override(problem: ConfigCompositionException) -> str | None:
 def _unknown_key(word: str, arguments: Arguments, *, config_name: str) -> str:
     key = word.partition("@")[0]
     typed = next((text for text in arguments.overrides if text.lstrip("+~").startswith(f"{key}=")), word)
+    from lmtrain.composition.command_line.help import is_of_training_alone  # only to refuse
+
     if is_of_training_alone(key, config_name=config_name, conf=conf_folder()):
         return f"{typed} has no effect here: it is a setting of training; leave it out."
     config = _chosen(key, arguments, config_name=config_name)

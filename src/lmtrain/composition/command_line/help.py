@@ -257,6 +257,16 @@ def shared_keys(main: Path) -> dict[str, str]:
     return {name: value for name, value, _ in _shared_rows(main)}
 
 
+def is_of_training_alone(key: str, *, config_name: str, conf: Path) -> bool:
+    """Tell whether a key's group or node is in the config of training, and not in this one."""
+
+    def names(config: str) -> set[str]:
+        main = conf / f"{config}.yaml"
+        return {*default_options(main), *(each.partition(".")[0] for each in shared_keys(main))}
+
+    return key.partition(".")[0] in names("train") - names(config_name)
+
+
 def _shared_rows(main: Path) -> list[tuple[str, str, str]]:
     """Read `key: value  # meaning`, one nesting level deep."""
     rows: list[tuple[str, str, str]] = []

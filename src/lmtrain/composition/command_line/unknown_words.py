@@ -113,17 +113,6 @@ def unknown_key(key: str, *, typed: str, config: dict[str, Any], conf: Path) -> 
     return f"{typed}: there is no key {key}; {listed}{elsewhere}.{off or near}"
 
 
-def is_of_training_alone(key: str, *, config_name: str, conf: Path) -> bool:
-    """Tell whether a key's group or node is in the config of training, and not in this one."""
-    from lmtrain.composition.command_line.help import default_options, shared_keys  # only to refuse
-
-    def names(config: str) -> set[str]:
-        main = conf / f"{config}.yaml"
-        return {*default_options(main), *(each.partition(".")[0] for each in shared_keys(main))}
-
-    return key.partition(".")[0] in names("train") - names(config_name)
-
-
 def _near(name: str, siblings: Sequence[str], *, typed: str) -> str:
     """Suggest the key with the nearest last word: the node before it, equal in all, makes none nearer."""
     by_name = {each.rpartition(".")[2]: each for each in siblings}

@@ -34,7 +34,7 @@ from lmtrain.composition.stored_runs.identity import fingerprint_of, identity
 from lmtrain.composition.stored_runs.initial_weights import base_line, find_weights
 from lmtrain.composition.stored_runs.job import Job, config_hash
 from lmtrain.composition.stored_runs.left_out import without_left_out
-from lmtrain.composition.stored_runs.phases_read import PhasesRead
+from lmtrain.data.interleave import PhasesRead
 from lmtrain.data.shards import Dataset
 from lmtrain.errors import ConfigurationError
 from lmtrain.interop.hf_export import export_line

@@ -49,7 +49,7 @@ from lmtrain.report.plans.fit_advice import Changes, Levers, in_parts
 from lmtrain.report.plans.plan_advice import Advice, advice
 
 if TYPE_CHECKING:
-    from lmtrain.composition.stored_runs.phases_read import PhasesRead
+    from lmtrain.data.interleave import PhasesRead
 
 
 @dataclass(frozen=True, kw_only=True)

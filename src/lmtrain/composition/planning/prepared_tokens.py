@@ -17,7 +17,7 @@ from lmtrain.composition.run_config import RunConfig
 from lmtrain.tracking.atomic_files import read_json, write_json
 
 if TYPE_CHECKING:
-    from lmtrain.composition.stored_runs.phases_read import PhasesRead
+    from lmtrain.data.interleave import PhasesRead
     from lmtrain.data.mixture_settings import Phase
 
 MANIFEST = "dataset.json"

@@ -2,22 +2,13 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from lmtrain.data.interleave import Placed
+from lmtrain.data.interleave import PhasesRead, Placed
 from lmtrain.tracking.atomic_files import read_json
 from lmtrain.tracking.run_folder import DATA_OF_ATTEMPT, PHASES
 from lmtrain.training.checkpointing.checkpoints import CheckpointFacts
-
-
-@dataclass(frozen=True, kw_only=True)
-class PhasesRead:
-    """The phases that the text of the first `step` steps was read by."""
-
-    phases: Sequence[Placed]
-    step: int
 
 
 def phases_read(checkpoint: CheckpointFacts | None) -> PhasesRead | None:
