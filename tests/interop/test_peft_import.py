@@ -1,10 +1,12 @@
 """The reference is PEFT: its adapter, read here, changes our model as it changes transformers'."""
 
 import json
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from lmtrain.adapters.lora import Lora
 from lmtrain.errors import ConfigurationError, DataError
@@ -59,3 +61,21 @@ def test_what_is_no_plain_lora_of_this_model_is_refused(made) -> None:
     path.write_text(json.dumps(json.loads(path.read_text()) | {"use_dora": True}))
     with pytest.raises(DataError, match=r"use_dora=True is not known here; only plain LoRA is"):
         open_peft(folder / "adapter")
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "is_plain"),
+    [
+        *[("init_lora_weights", begin, False) for begin in ("pissa", "pissa_niter_4", "corda", "olora", "lora_ga")],
+        *[("init_lora_weights", begin, True) for begin in (True, False, "gaussian", "eva", "orthogonal", "loftq")],
+        ("alora_invocation_tokens", [1, 2], False),
+        ("alora_invocation_tokens", None, True),
+    ],
+)
+def test_a_setting_that_changes_the_base_or_the_tokens_adapted_is_refused(tmp_path, setting, value, is_plain) -> None:
+    names = [f"base_model.model.model.layers.0.mlp.up_proj.lora_{factor}.weight" for factor in "AB"]
+    save_file({name: torch.ones(1, 1) for name in names}, tmp_path / "adapter_model.safetensors")
+    config = {"r": 1, "lora_alpha": 1, "peft_type": "LORA", setting: value}
+    (tmp_path / "adapter_config.json").write_text(json.dumps(config))
+    with nullcontext() if is_plain else pytest.raises(DataError, match=rf"{setting}=.* is not known here"):
+        open_peft(tmp_path)

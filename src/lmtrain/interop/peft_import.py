@@ -31,7 +31,14 @@ from lmtrain.models.base import LanguageModel
 from lmtrain.storage import foreign_json
 
 # Settings of PEFT with an effect on the result, and the value of plain LoRA.
-PLAIN: Final[dict[str, Any]] = {"use_dora": False, "bias": "none", "modules_to_save": None, "layer_replication": None}
+PLAIN: Final[dict[str, Any]] = {
+    "use_dora": False,
+    "bias": "none",
+    "modules_to_save": None,
+    "layer_replication": None,
+    "alora_invocation_tokens": None,
+}
+CHANGES_BASE: Final = ("pissa", "corda", "olora", "lora_ga")  # beginnings of init_lora_weights: B A is of another base
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,6 +88,9 @@ def open_peft(folder: Path) -> PeftFolder:
     for name, plain in PLAIN.items():
         if (config.get(name) or plain) != plain:
             raise DataError(f"{folder / ADAPTER_CONFIG}: {name}={config[name]} is not known here; only plain LoRA is.")
+    if str(begin := config.get("init_lora_weights")).lower().startswith(CHANGES_BASE):
+        msg = f"init_lora_weights={begin} is not known here, for it changes the base"
+        raise DataError(f"{folder / ADAPTER_CONFIG}: {msg}; convert it to plain LoRA with PEFT's save_pretrained.")
     return PeftFolder(folder=folder, config=config, factors=_pairs(tensors, folder))
 
 
