@@ -1,6 +1,7 @@
 """Read a folder of PEFT: an adapter to train on from, or its change of a base model's weights."""
 
 import math
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,6 +39,8 @@ PLAIN: Final[dict[str, Any]] = {
     "layer_replication": None,
     "alora_invocation_tokens": None,
 }
+ALPHAS: Final = "alpha_pattern"  # by expressions, of which only names with an escaped point are read
+NAME: Final = re.compile(r"[\w.-]+")
 CHANGES_BASE: Final = ("pissa", "corda", "olora", "lora_ga")  # beginnings of init_lora_weights: B A is of another base
 
 
@@ -52,7 +55,7 @@ class PeftFolder:
     def scale(self, module: str) -> float:
         """Return the factor of a module's change."""
         rank = self.factors[module][0].shape[0]
-        alpha = float(pattern_value(self.config.get("alpha_pattern") or {}, module, self.config["lora_alpha"]))
+        alpha = float(pattern_value(self.config[ALPHAS], module, self.config["lora_alpha"]))
         return alpha / (math.sqrt(rank) if self.config.get("use_rslora") else rank)
 
     def require(self, adapter: Lora) -> None:
@@ -91,7 +94,13 @@ def open_peft(folder: Path) -> PeftFolder:
     if str(begin := config.get("init_lora_weights")).lower().startswith(CHANGES_BASE):
         msg = f"init_lora_weights={begin} is not known here, for it changes the base"
         raise DataError(f"{folder / ADAPTER_CONFIG}: {msg}; convert it to plain LoRA with PEFT's save_pretrained.")
-    return PeftFolder(folder=folder, config=config, factors=_pairs(tensors, folder))
+    if not isinstance(config.get(ALPHAS) or {}, dict):
+        raise DataError(f"{folder / ADAPTER_CONFIG}: {ALPHAS}={config[ALPHAS]} is no table of names; copy it again.")
+    alphas: dict[str, Any] = {str(key).replace(r"\.", "."): value for key, value in (config.get(ALPHAS) or {}).items()}
+    if others := [key for key in alphas if not NAME.fullmatch(key)]:
+        msg = f"{ALPHAS} has the pattern {others[0]!r}, and only names of modules are known here; write each name"
+        raise DataError(f"{folder / ADAPTER_CONFIG}: {msg}.")
+    return PeftFolder(folder=folder, config={**config, ALPHAS: alphas}, factors=_pairs(tensors, folder))
 
 
 def fill_adapters(model: LanguageModel, start: PeftFolder) -> None:
