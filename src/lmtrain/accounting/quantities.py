@@ -178,7 +178,7 @@ def _kind(unit: Unit) -> str:
 
 def _whole(number: float) -> int | float:
     """Return a whole number as such, one by a rounding of the last digit as well: 4.1 times a million is below it."""
-    return round(number) if math.isclose(number, round(number), rel_tol=1e-15, abs_tol=0.0) else number
+    return round(number) if math.isclose(number, round(number), rel_tol=1e-15) else number
 
 
 def _is_finite(value: object) -> bool:

@@ -95,8 +95,11 @@ class ScheduledInterleave:
 def phases_going_on(planned: Sequence[Placed], *, earlier: Sequence[Placed], until: int) -> list[Placed]:
     """Return the phases of a run that read up to position `until` by `earlier` ones, and goes on by `planned` ones.
 
-    Of another number of steps the planned phases lie elsewhere; what was read stays read.
+    Of another number of steps the planned phases lie elsewhere; what was read stays read. Earlier phases of another
+    number of sources are nobody's.
     """
+    if any(len(weights) != len(planned[0][1]) for _, weights in earlier):
+        return list(planned)
     past = [phase for phase in earlier if phase[0] < until]
     if not past or past == [phase for phase in planned if phase[0] < until]:
         return list(planned)

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import torch
 from safetensors import SafetensorError
@@ -94,9 +94,10 @@ def open_peft(folder: Path) -> PeftFolder:
     if str(begin := config.get("init_lora_weights")).lower().startswith(CHANGES_BASE):
         msg = f"init_lora_weights={begin} is not known here, for it changes the base"
         raise DataError(f"{folder / ADAPTER_CONFIG}: {msg}; convert it to plain LoRA with PEFT's save_pretrained.")
-    if not isinstance(config.get(ALPHAS) or {}, dict):
-        raise DataError(f"{folder / ADAPTER_CONFIG}: {ALPHAS}={config[ALPHAS]} is no table of names; copy it again.")
-    alphas: dict[str, Any] = {str(key).replace(r"\.", "."): value for key, value in (config.get(ALPHAS) or {}).items()}
+    given: Any = config.get(ALPHAS) or {}
+    if not isinstance(given, dict):
+        raise DataError(f"{folder / ADAPTER_CONFIG}: {ALPHAS}={given} is no table of names; copy it again.")
+    alphas = {key.replace(r"\.", "."): value for key, value in cast("dict[str, Any]", given).items()}
     if others := [key for key in alphas if not NAME.fullmatch(key)]:
         msg = f"{ALPHAS} has the pattern {others[0]!r}, and only names of modules are known here; write each name"
         raise DataError(f"{folder / ADAPTER_CONFIG}: {msg}.")

@@ -221,9 +221,8 @@ class TokenDataModule(pl.LightningDataModule):
 
     def go_on(self, earlier: Sequence[Placed], *, step: int) -> None:
         """Keep the order of a mixture in the steps that were trained by `earlier` phases of the same sources."""
-        if all(len(weights) == len(self._datasets) for _, weights in earlier):
-            until = self._batch.number_of(step) * self._batch.sequences_per_step
-            self._phases = phases_going_on(self.placed_phases, earlier=earlier, until=until)
+        until = self._batch.number_of(step) * self._batch.sequences_per_step
+        self._phases = phases_going_on(self.placed_phases, earlier=earlier, until=until)
 
     @property
     def placed_phases(self) -> list[Placed]:

@@ -113,15 +113,13 @@ class FleetPlan:
         )
 
     def _what_fits(self) -> str:
-        """Return more devices, unless the model grows with them, or a smaller model, unless the devices shrink too."""
+        """Return more devices, unless the model grows with them, or a smaller model, on as many if they shrink."""
         smaller = f"fleet.num_parameters={format_at_most(self.most_parameters or 0)}"
         smaller += f" in place of model={self.model}" if self.model else ""
         sizes = self.given & {"num_parameters", *WORK}
         is_free = len(sizes) <= 1 + ("num_parameters" in sizes)  # nothing else fixes the model's size
-        if "flops" in self.found and "num_devices" not in self.given:  # less work would be that of fewer devices
-            return f"fleet.num_devices={self.run.num_devices} {smaller}"
-        if "flops" in self.found:
-            return smaller
+        if "flops" in self.found:  # less work would be that of fewer devices
+            return smaller if "num_devices" in self.given else f"fleet.num_devices={self.run.num_devices} {smaller}"
         more = f"fleet.num_devices={self._enough_devices}"
         return f"{more} or with {smaller}" if is_free and "num_devices" in self.given else more
 

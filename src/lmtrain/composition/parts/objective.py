@@ -16,6 +16,7 @@ from lmtrain.inference.paged_attention import CachedBeside
 from lmtrain.models.attention.base import Attention
 from lmtrain.rollouts.answer_writer import SampledAnswers
 from lmtrain.training.batches.examples import Examples
+from lmtrain.training.batches.training_batches import positions_of_steps
 from lmtrain.training.context import RunContext
 from lmtrain.training.datamodule import TokenDataModule
 from lmtrain.training.module import CausalLMModule
@@ -78,12 +79,13 @@ def reference_of(
     """Give the data its reference, and return the computing of it; `start` is the starting weights' fingerprint."""
     batch, horizon = context.plan.batch, context.plan.horizon
     rows, order = datamodule.rows_in_order()
-    is_whole = horizon.seconds is not None or horizon.steps * batch.sequences_per_step >= rows.num_rows
-    numbers = np.array([batch.number_of(step) for step in range(0 if is_whole else horizon.steps)], np.int64)
-    positions = numbers[:, None] * batch.sequences_per_step + np.arange(batch.sequences_per_step)
+    num_sequences = batch.sequences_per_step
+    is_whole = horizon.seconds is not None or horizon.steps * num_sequences >= rows.num_rows
     scores = ReferenceScores(
         rows,
-        np.arange(rows.num_rows) if is_whole else order(positions.reshape(-1)),
+        np.arange(rows.num_rows)
+        if is_whole
+        else order(positions_of_steps(batch, range(horizon.steps), np.arange(num_sequences))),
         folder=context.folder,
         key=f"{start}",
         rows_together=facts.rows_together,

@@ -109,7 +109,7 @@ def source_epochs(
     from lmtrain.data.mixture_settings import Phase, mean_shares, placed
 
     folders, phases = _mixture(config)
-    if read and all(len(weights) == len(folders) for _, weights in read.phases):
+    if read:
         num = run_tokens // config.batch.context_tokens
         until = read.step * sequences_per_step
         ahead = phases_going_on(placed(phases, num), earlier=read.phases, until=until)

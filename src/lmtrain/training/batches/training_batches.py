@@ -30,6 +30,12 @@ GROUP_BYTES = 8_000_000
 Order = Callable[[NDArray[np.int64]], NDArray[np.int64]]
 
 
+def positions_of_steps(batch: BatchPlan, steps: range, places: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the positions of steps in the run's order, of each the sequences at `places` [P]: [S P]."""
+    numbers = np.array([batch.number_of(step) for step in steps])
+    return (numbers[:, None] * batch.sequences_per_step + places).reshape(-1)
+
+
 @final
 class RankRows:
     """The rows of each micro-batch of one rank, [B] each, from a step on."""
@@ -52,8 +58,7 @@ class RankRows:
         num_steps = -(-CHUNK_BATCHES // batch.accumulation_micro_steps)
         mine = self._rank * batch.sequences_per_rank + np.arange(batch.sequences_per_rank)
         while True:
-            numbers = np.array([batch.number_of(each) for each in range(step, step + num_steps)])
-            positions = (numbers[:, None] * batch.sequences_per_step + mine).reshape(-1)
+            positions = positions_of_steps(batch, range(step, step + num_steps), mine)
             yield self._order(positions).reshape(-1, batch.micro_batch_sequences)
             step += num_steps
 
