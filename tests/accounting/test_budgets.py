@@ -1,12 +1,31 @@
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lmtrain.accounting.budgets import STEPS_BEFORE_SPEED_IS_KNOWN, Budget, Rate, first_limit_line, horizon
+from lmtrain.accounting.budgets import (
+    NOT_BEGUN,
+    STEPS_BEFORE_SPEED_IS_KNOWN,
+    Budget,
+    Rate,
+    RunSoFar,
+    first_limit_line,
+    horizon,
+)
 from lmtrain.errors import ConfigurationError
 
 
-def of(budget, *, tokens_per_step=1000, num_parameters=100, flops_per_token=600, epoch_tokens=None, rate=None):
+def of(
+    budget,
+    *,
+    tokens_per_step=1000,
+    num_parameters=100,
+    flops_per_token=600,
+    epoch_tokens=None,
+    rate=None,
+    done=NOT_BEGUN,
+):
     return horizon(
         budget,
         tokens_per_step=tokens_per_step,
@@ -14,6 +33,7 @@ def of(budget, *, tokens_per_step=1000, num_parameters=100, flops_per_token=600,
         flops_per_token=flops_per_token,
         epoch_tokens=epoch_tokens,
         rate=rate,
+        done=done,
     )
 
 
@@ -117,6 +137,27 @@ def test_of_time_and_tokens_the_first_reached_ends_the_run():
 
 def test_the_time_before_the_first_step_is_no_time_to_train():
     assert of(Budget(hours=1), rate=Rate(seconds_per_step=3.0, setup_seconds=600.0)).steps == 1000
+
+
+@pytest.mark.parametrize(("usd", "limited_by", "steps"), [(30, "usd", 1200), (31, "hours", 1220)])
+def test_of_hours_and_dollars_the_one_with_less_left_ends_the_run(usd, limited_by, steps):
+    """As after an attempt on twice the devices, whose dollars were spent in half the time."""
+    done = RunSoFar(steps=100, seconds=240.0, device_seconds=2100.0)
+    rate = Rate(seconds_per_step=3.0, usd_per_hour=20.0)
+    run = of(Budget(hours=1, usd=usd), rate=rate, done=done)
+    assert (run.limited_by, run.steps) == (limited_by, steps)
+    assert run.seconds_left(done) == (steps - 100) * 3.0
+
+
+@pytest.mark.parametrize(
+    ("seconds", "steps", "limited_by"),
+    [(14.0, 7, "hours"), (59.0, 9, "hours"), (60.0, 10, "hours"), (14_895.0, 999, "hours"), (1e9, 1000, "steps")],
+)
+def test_a_budget_of_time_is_left_with_the_steps_that_it_is_enough_for(seconds, steps, limited_by):
+    done = RunSoFar(steps=7, seconds=0.0)
+    run = replace(of(Budget(steps=1000)), seconds=seconds, time_limit="hours")
+    found = run.within_time(lambda last: 15.0 * (last - 6), done=done)
+    assert (found.steps, found.limited_by, found.tokens) == (steps, limited_by, steps * (run.tokens // run.steps))
 
 
 def test_a_horizon_moves_in_proportion():

@@ -29,7 +29,7 @@ def timed(make_run, seconds, *, earlier_seconds=0.0, most_steps=None, **settings
     run = make_run(**settings)
     steps = STEPS_BEFORE_SPEED_IS_KNOWN
     of_time = {"limited_by": "hours", "time_limit": "hours", "seconds": seconds}
-    limit = Horizon(steps=steps, tokens=1, flops=1, most_steps=most_steps, **of_time)
+    limit = Horizon(steps=steps, tokens=1, flops=1, most_steps=most_steps, is_stand_in=True, **of_time)
     context = replace(run.context, plan=replace(run.context.plan, horizon=limit), earlier_seconds=earlier_seconds)
     return replace(run, context=context)
 

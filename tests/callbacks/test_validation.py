@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 
 import pytest
 import schedulefree
@@ -71,6 +72,13 @@ def test_a_pass_never_reads_more_tokens_than_the_run_trains_on(make_run):
         nats = F.cross_entropy(module.language_model(tokens[None, :-1])[0], tokens[1:]).item()
     train(run, Validation(context=run.context), module=module)
     assert run.points("validation/loss")[0] == pytest.approx(nats, rel=1e-5)
+
+
+def test_a_run_of_hours_reads_no_more_than_it_is_expected_to_train_on(make_run):
+    run = make_run()
+    plan = replace(run.context.plan, horizon=replace(run.context.plan.horizon, tokens=10**6), expected_tokens=90)
+    callback = Validation(context=replace(run.context, plan=plan))
+    assert callback.state_dict()["read_tokens"] == 90
 
 
 def test_training_does_not_notice(make_run):

@@ -1,6 +1,8 @@
 """From a budget to a horizon: how many steps and tokens a run goes on for."""
 
 import math
+from bisect import bisect_right
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Final
 
@@ -40,7 +42,7 @@ class Budget:
 
 @dataclass(frozen=True, kw_only=True)
 class Rate:
-    """The devices' speed, the seconds before the first step, and the price of all; None: not known."""
+    """The devices' seconds for a step, all in it, and before the first one, and the price of all; None: not known."""
 
     seconds_per_step: float | None = None
     setup_seconds: float = 0.0
@@ -49,11 +51,15 @@ class Rate:
 
 @dataclass(frozen=True, kw_only=True)
 class RunSoFar:
-    """A run's steps and seconds before its next start; `device_seconds` are those of all devices, by their number."""
+    """A run's steps and seconds before its next start; `device_seconds` are those of all devices, by their number.
+
+    `read_tokens` were those of its validations, None where they are not known, or others come.
+    """
 
     steps: int = 0
     seconds: float = 0.0
     device_seconds: float = 0.0
+    read_tokens: int | None = None
 
     def spent(self, time_limit: str | None) -> float:
         """Return the seconds of a budget of time that are spent."""
@@ -68,8 +74,8 @@ class Horizon:
     """Where a run ends: at the first step at or past its budget, or the last within its time. FLOPs are PaLM's.
 
     Under a budget of time, `time_limit` (hours or usd), `seconds` is its limit, `steps` an estimate corrected during
-    the run, and `most_steps` the limit of the other budgets (None: there are none). `is_less_than_a_step`: the budget
-    is, and a run trains one at least.
+    the run, and `most_steps` the limit of the other budgets (None: there are none); `is_stand_in` where no speed is
+    known to estimate by. `is_less_than_a_step`: the budget is, and a run trains one at least.
     """
 
     steps: int
@@ -80,6 +86,7 @@ class Horizon:
     time_limit: str | None = None
     most_steps: int | None = None
     is_less_than_a_step: bool = False
+    is_stand_in: bool = False
 
     @property
     def is_of_time(self) -> bool:
@@ -90,6 +97,21 @@ class Horizon:
     def counts_devices(self) -> bool:
         """Tell whether an attempt on twice the devices spends twice the seconds, as dollars do."""
         return self.time_limit == "usd"
+
+    def seconds_left(self, done: RunSoFar) -> float:
+        """Return how much of its time is left; without a limit, it never ends."""
+        return math.inf if self.seconds is None else self.seconds - done.spent(self.time_limit)
+
+    def within_time(self, seconds_to: Callable[[int], float], *, done: RunSoFar) -> "Horizon":
+        """Return it ending at the last step that its time is enough for, one at least; it gets no longer.
+
+        `seconds_to` a last step are those of the whole way there, more for each later one.
+        """
+        least = max(1, done.steps)
+        steps = least + bisect_right(range(least + 1, self.steps + 1), self.seconds_left(done), key=seconds_to)
+        if steps >= self.steps:
+            return self
+        return replace(self.ending_at(steps), limited_by=self.time_limit)
 
     def ending_at(self, steps: int) -> "Horizon":
         """Return it with another last step, in proportion."""
@@ -134,9 +156,10 @@ def horizon(
         if name in size_of_step
     }
     most_steps = min(steps.values(), default=None)
-    time_limit = min(seconds, key=lambda name: seconds[name], default=None)
+    left = {name: limit - done.spent(name) for name, limit in seconds.items()}
+    time_limit = min(left, key=lambda name: left[name], default=None)
     if time_limit is not None:
-        steps[time_limit] = _steps_within(seconds[time_limit] - done.spent(time_limit), rate, done)
+        steps[time_limit] = _steps_within(left[time_limit], rate, done)
     limited_by = min(steps, key=lambda name: steps[name])
     tokens = steps[limited_by] * tokens_per_step
     return Horizon(
@@ -148,6 +171,7 @@ def horizon(
         time_limit=time_limit,
         most_steps=most_steps,
         is_less_than_a_step=limits[limited_by] < size_of_step.get(limited_by, 0) * (1 - RATIO_TOLERANCE),
+        is_stand_in=limited_by == time_limit and (rate is None or rate.seconds_per_step is None),
     )
 
 

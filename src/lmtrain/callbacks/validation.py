@@ -52,11 +52,11 @@ class Validation(pl.Callback):
                 f"callbacks.validation.max_tokens={max_tokens} is below 2; null reads the whole split."
             )
         context.dataset.split(split)  # refuses a name outside its splits
-        horizon = context.plan.horizon
+        most = context.plan.expected_tokens or context.plan.horizon.tokens
         self._context = context
         self._split = split
         self._asked = {"split": split, "max_tokens": max_tokens}
-        self._max_tokens = min(horizon.tokens, max_tokens or horizon.tokens)
+        self._max_tokens = min(most, max_tokens or most)
         self._token_bytes = torch.from_numpy(context.tokenizer.token_bytes())
         self._interval = StepInterval(
             every_steps,

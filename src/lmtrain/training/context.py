@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from lmtrain.accounting.budgets import STEPS_BEFORE_SPEED_IS_KNOWN
 from lmtrain.accounting.training_plan.plan import Plan
 from lmtrain.data.shards import Dataset
 from lmtrain.search.halving import step_of_part
@@ -46,9 +45,8 @@ class RunContext:
     @cached_property
     def last_step(self) -> LastStep:
         """Return the run's last step; a budget of time moves it while the run goes on."""
-        horizon = self.plan.horizon
-        is_known = not horizon.is_of_time or self.plan.ahead.steps != STEPS_BEFORE_SPEED_IS_KNOWN
-        return LastStep(horizon.steps, seconds=horizon.seconds, most_steps=horizon.most_steps, is_known=is_known)
+        end = self.plan.horizon
+        return LastStep(end.steps, seconds=end.seconds, most_steps=end.most_steps, is_known=not end.is_stand_in)
 
     @property
     def pause_step(self) -> int | None:

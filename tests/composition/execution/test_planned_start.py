@@ -4,16 +4,18 @@ from pathlib import Path
 import pytest
 
 from lmtrain.accounting.budgets import Horizon
+from lmtrain.accounting.observed.metric_names import VALIDATION_TOKENS
 from lmtrain.accounting.observed.time_accounts import Spent
-from lmtrain.composition.execution import planned_start as module
 from lmtrain.composition.execution.planned_start import planned_start
 from lmtrain.composition.planning.plan import FROM_THE_START
+from lmtrain.composition.stored_runs import spent_budget
 from lmtrain.composition.stored_runs.identity import identity_of_settings
 from lmtrain.composition.stored_runs.job import Job
 from lmtrain.data.shards import open_dataset
 from lmtrain.data.synthetic import synthetic
 from lmtrain.errors import ConfigurationError
 from lmtrain.storage.hashed_folder import write_atomically
+from lmtrain.tracking.run_log import Point, format_point
 from tests.configs import config_of
 
 HORIZON = Horizon(steps=20, tokens=200, flops=200, limited_by="steps")
@@ -33,7 +35,7 @@ def test_a_start_is_read_and_not_verified_with_the_time_of_its_own_attempts(
     job = Job(config=config_of(f"run.cache={tmp_path}"), overrides=[], name="cat", root=str(tmp_path))
     assert planned_start(job) is FROM_THE_START
     saved(job, 9)
-    monkeypatch.setattr(module, "time_of_earlier_attempts", lambda _: Spent(seconds=30.0, device_seconds=60.0))
+    monkeypatch.setattr(spent_budget, "spent", lambda _, num_devices: Spent(seconds=30.0, device_seconds=60.0))
     done = planned_start(job).done
     assert (done.steps, done.spent("hours"), done.spent("usd")) == (9, 30.0, 60.0)
     other = Job(
@@ -61,6 +63,22 @@ def test_other_data_is_refused_where_it_is_known_and_else_awaited(tmp_path: Path
     saved(job, 10, **{**there, "data.fingerprint": "a" * 64})
     with pytest.raises(ConfigurationError, match=r"belongs to another run: data.fingerprint=\w+, there aaaaaaaaaaaa\."):
         planned_start(job)
+
+
+def test_validations_go_on_with_the_tokens_of_those_before_unless_others_are_asked_for(tmp_path: Path) -> None:
+    def job(*words: str) -> Job:
+        return Job(config=config_of(f"run.cache={tmp_path}", *words), overrides=[], name="cat", root=str(tmp_path))
+
+    saved(job(), 9)
+    attempt = job().folder / "attempts" / "1"
+    attempt.mkdir(parents=True)
+    job().save(attempt / "job.json")
+    points = [format_point(Point(1.0, step, step, {VALIDATION_TOKENS: read})) for step, read in ((0, 70), (12, 50))]
+    (job().folder / "metrics.jsonl").write_text("".join(points))
+    assert planned_start(job()).done.read_tokens == 70, "the last point is past the checkpoint"
+    assert planned_start(job("callbacks.validation.max_tokens=90")).done.read_tokens is None
+    (attempt / "job.json").unlink()
+    assert planned_start(job()).done.read_tokens is None, "nobody knows what was asked"
 
 
 def test_nothing_is_left_of_a_run_that_the_same_callback_ended(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@ from dataclasses import replace
 
 import pytest
 
+from lmtrain.accounting.budgets import RunSoFar
 from lmtrain.accounting.training_plan.evaluation_plan import EvaluationPlan
 from lmtrain.accounting.training_plan.plan import Speed
 from lmtrain.composition.planning.evaluation import validated_split, with_evaluation
@@ -21,6 +22,37 @@ def test_the_passes_of_the_config_are_counted_and_take_time():
     assert padded is not None
     assert padded.tokens_per_pass == round(1.5 * min(2000, plan.horizon.tokens))
     assert found.hours == pytest.approx(plan.hours + seconds / 3600)
+
+
+@pytest.mark.parametrize(("seconds", "is_enough_for"), [(150.0, 18), (2000.0, 250), (5000.0, 650), (6400.0, 1000)])
+def test_a_budget_of_time_pays_for_steps_and_passes(seconds, is_enough_for):
+    speed = Speed(step_seconds=4.0, mfu_palm=0.4, source="a test")
+    end = replace(PLAN.horizon, seconds=seconds, time_limit="hours")
+    plan = replace(PLAN, speed=speed, horizon=end)
+    config = config_of("callbacks.validation.num_passes=2")
+    held_out = [600 * PLAN.batch.tokens_per_step]
+    found = with_evaluation(plan, config, held_out=held_out)
+    assert found.horizon.steps == is_enough_for
+    assert found.seconds is not None
+    assert found.seconds <= seconds
+    longer = with_evaluation(replace(plan, horizon=end.ending_at(is_enough_for + 1)), config, held_out=held_out)
+    assert longer.horizon.steps == is_enough_for
+    only_sized = with_evaluation(plan, config, held_out=held_out, decides_end=False)
+    assert (only_sized.horizon, only_sized.evaluation) == (end, found.evaluation)
+    assert only_sized.expected_tokens == found.horizon.tokens
+
+
+def test_a_run_that_goes_on_reads_what_it_read_before():
+    config = config_of()
+    tokens_per_pass = {
+        read: with_evaluation(replace(PLAN, done=RunSoFar(steps=9, read_tokens=read)), config, held_out=[500])
+        for read in (300, 500, None)
+    }
+    assert {read: plan.evaluation and plan.evaluation.tokens_per_pass for read, plan in tokens_per_pass.items()} == {
+        300: 300,
+        500: 500,
+        None: 500,
+    }
 
 
 def test_an_average_of_the_weights_is_scored_too():

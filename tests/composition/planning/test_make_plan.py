@@ -45,6 +45,14 @@ def test_a_budget_of_time_trusts_an_assumed_speed_on_paper_and_a_stated_one_in_a
     assert make_plan(stated, facts(stated, trusts_assumed_speed=False)).horizon.steps == on_paper.horizon.steps
 
 
+def test_the_writing_of_answers_takes_time_from_a_budget_of_hours():
+    config = config_of("task=grpo", "budget=none", "+budget.hours=1", "~callbacks.validation")
+    plan = make_plan(config, facts(config, held_out=[]))
+    assert plan.speed is not None
+    assert plan.generation_seconds_per_step > 0
+    assert plan.horizon.steps == int(3600 / (plan.speed.step_seconds + plan.generation_seconds_per_step))
+
+
 def test_a_peak_that_is_not_known_says_why():
     config = config_of()
     plan = make_plan(config, facts(config, peak=None))

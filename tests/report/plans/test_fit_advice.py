@@ -56,7 +56,9 @@ def typed(setting, words, recomputed=None, **asked):
             setting = memory_with(setting, [word], recomputed)
         elif key.startswith("budget."):
             budget = asked.get("budget") or Budget(steps=10)
-            asked["budget"] = replace(budget, **{key.removeprefix("budget."): parse_quantity(value, key)})
+            asked["budget"] = replace(
+                budget, **{key.removeprefix("budget."): None if value == "null" else parse_quantity(value, key)}
+            )
         else:
             name = {"devices": "num_ranks", "micro_batch_sequences": "sequences"}.get(key.partition(".")[2])
             asked[name or key.partition(".")[2]] = int(value)

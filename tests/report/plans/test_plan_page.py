@@ -45,7 +45,8 @@ def test_the_end_of_a_budget_of_hours_is_not_told_where_no_speed_is_known():
     )
     text = text_of(replace(unknown, horizon=both), Advice((), is_possible=True), title="small")
     assert "in 40 steps, as budget.steps says, unless budget.hours ends it before" in " ".join(text.split())
-    known = replace(unknown, speed=Speed(step_seconds=1.0, mfu_palm=0.4, source="measured"))
+    measured = Speed(step_seconds=1.0, mfu_palm=0.4, source="measured")
+    known = replace(unknown, speed=measured, horizon=replace(end, is_stand_in=False))
     text = " ".join(text_of(known, Advice((), is_possible=True), title="small").split())
     assert "compute-optimal" in text
     assert "; validation, start-up and checkpoints are within it, and leave fewer steps" in text

@@ -111,11 +111,14 @@ def expected_speed(
     return Speed(step_seconds=seconds, mfu_palm=mfu, hfu_palm=mfu * per_model_flop, source=source)
 
 
-def rate_of(cluster: Cluster, speed: Speed | None, *, num_ranks: int) -> Rate:
-    """Return the basis of a budget of time: this speed, None if unknown, and the price of all devices."""
+def rate_of(cluster: Cluster, speed: Speed | None, *, num_ranks: int, seconds_beside: float = 0.0) -> Rate:
+    """Return the basis of a budget of time: this speed, None if unknown, and the price of all devices.
+
+    `seconds_beside` come with each step.
+    """
     price = cluster.usd_per_gpu_hour
     return Rate(
-        seconds_per_step=speed.step_seconds if speed else None,
+        seconds_per_step=speed.step_seconds + seconds_beside if speed else None,
         setup_seconds=speed.setup_seconds if speed else 0.0,
         usd_per_hour=None if price is None else price * num_ranks,
     )

@@ -50,6 +50,7 @@ class Plan:
     `components` count parameters by part, `source_epochs` how often each source of a mixture is read.
     `awaits_data` are the words for figures of data not known yet, and what is assumed until then.
     `done` is before it: FLOPs per run, time and money are those of the steps `ahead`.
+    `expected_tokens` are the run's by a speed that does not decide its end.
     `is_from_scratch` tells whether all parameters are trained, from no other run's.
     """
 
@@ -85,6 +86,7 @@ class Plan:
     is_compiled: bool | None = None
     is_from_scratch: bool = True
     done: RunSoFar = NOT_BEGUN
+    expected_tokens: int | None = None
 
     @property
     def ahead(self) -> Horizon:
@@ -94,7 +96,7 @@ class Plan:
     @property
     def knows_its_end(self) -> bool:
         """Tell whether the last step is more than a stand-in: a budget of time has one only at a known speed."""
-        return self.speed is not None or not self.horizon.is_of_time
+        return not self.horizon.is_stand_in
 
     @property
     def epochs(self) -> float | None:

@@ -1,6 +1,6 @@
 """From a checked config to the objects of a run, in the order of their construction."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -9,8 +9,7 @@ import torch
 from lightning.pytorch.callbacks import LambdaCallback
 
 from lmtrain.accounting.batches import BatchPlan
-from lmtrain.accounting.budgets import first_limit_line
-from lmtrain.accounting.observed.time_accounts import NO_TIME, Spent
+from lmtrain.accounting.budgets import NOT_BEGUN, RunSoFar, first_limit_line
 from lmtrain.accounting.training_plan.plan import Plan
 from lmtrain.composition.nodes.node import Node
 from lmtrain.composition.parts.adapters import adapting, planned_model
@@ -76,13 +75,13 @@ def build_run(
     *,
     rank: int,
     log: RunLog | None,
-    earlier: Spent = NO_TIME,
+    done: RunSoFar = NOT_BEGUN,
     fork_step: int | None = None,
     read: PhasesRead | None = None,
 ) -> Run:
     """Build the run of one rank; nothing large is allocated before the Trainer asks for it.
 
-    `earlier` is the time of earlier attempts, `read` the phases before it; `fork_step` where it left another run.
+    `done` is the run before its start, `read` the phases before it; `fork_step` where it left another run.
     """
     config = recompute_here(job.config)
     batch = broadcast_outcome(partial(without_left_out, batch_of(config), job.folder))
@@ -94,7 +93,7 @@ def build_run(
     events = EventLog(job.folder, rank, began=job.began, waited_before=job.waited)
     context = RunContext(
         folder=job.folder,
-        plan=plan_of_run(config, batch=batch, datamodule=datamodule, precision=precision),
+        plan=plan_of_run(config, batch=batch, datamodule=datamodule, precision=precision, done=done),
         dataset=datamodule.dataset,
         tokenizer=tokenizer,
         identity={**identity(config, datamodule.dataset.manifest), **datamodule.identity},
@@ -102,8 +101,8 @@ def build_run(
         log=log,
         rank=rank,
         attempt=job.attempt,
-        earlier_seconds=earlier.seconds,
-        earlier_device_seconds=earlier.device_seconds,
+        earlier_seconds=done.seconds,
+        earlier_device_seconds=done.device_seconds * config.num_ranks,
         pause_after=job.pause_after,
     )
     events.mark_attempt(job.attempt, num_devices=config.num_ranks, compiles_first=bool(context.plan.is_compiled))
@@ -258,8 +257,10 @@ def build_trainer(
     )
 
 
-def plan_of_run(config: RunConfig, *, batch: BatchPlan, datamodule: TokenDataModule, precision: Precision) -> Plan:
-    """Compute the plan of the run, on its devices and its data."""
+def plan_of_run(
+    config: RunConfig, *, batch: BatchPlan, datamodule: TokenDataModule, precision: Precision, done: RunSoFar
+) -> Plan:
+    """Compute the plan of the whole run, on its devices and its data; its budget has the time left that is not done."""
     model = planned_model(config)
     cluster, trainer, shape = config.cluster, config.trainer, model.shape()
     peak = device_peak(
@@ -284,5 +285,6 @@ def plan_of_run(config: RunConfig, *, batch: BatchPlan, datamodule: TokenDataMod
         measured=peak if peak and peak.is_measured else measured_peak(config, precision.matmul),
         is_compiled=is_compiled(config),
         trusts_assumed_speed=False,  # before the first step
+        done=done,
     )
-    return make_plan(config, facts)
+    return replace(make_plan(config, facts), done=NOT_BEGUN)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from lmtrain.accounting.budgets import Horizon, RunSoFar
+from lmtrain.accounting.budgets import Horizon
 from lmtrain.composition.planning.plan import FROM_THE_START, PlannedStart
 from lmtrain.composition.planning.prepared_tokens import known_data
 from lmtrain.composition.stored_runs.identity import identity_of_settings, with_settings
@@ -10,7 +10,7 @@ from lmtrain.composition.stored_runs.job import Job
 from lmtrain.composition.stored_runs.own_tokenizer import TOKENIZER, with_tokenizer
 from lmtrain.composition.stored_runs.phases_read import phases_read
 from lmtrain.composition.stored_runs.resume import find_checkpoint
-from lmtrain.composition.stored_runs.spent_budget import ended_early, nothing_left, time_of_earlier_attempts
+from lmtrain.composition.stored_runs.spent_budget import ended_early, nothing_left, run_so_far
 from lmtrain.tracking.run_folder import shown_path
 from lmtrain.training.checkpointing.checkpoints import CheckpointFacts
 
@@ -26,8 +26,7 @@ def planned_start(job: Job) -> PlannedStart:
         return FROM_THE_START
     data = known_data(job.config)
     _require_same(job, checkpoint, data)
-    earlier, num_ranks = time_of_earlier_attempts(job), job.config.num_ranks
-    done = RunSoFar(steps=checkpoint.step, seconds=earlier.seconds, device_seconds=earlier.device_seconds / num_ranks)
+    done = run_so_far(job, checkpoint)
     goes_on = f"goes on from {shown_path(checkpoint.path)}: FLOPs, time and money are those of the steps ahead"
     if not data:
         goes_on += "; its data is to be the checkpoint's, which is seen once it is opened"

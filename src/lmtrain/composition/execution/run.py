@@ -26,7 +26,7 @@ from lmtrain.composition.stored_runs.left_out import leave_out, next_attempt, st
 from lmtrain.composition.stored_runs.own_tokenizer import require_base_tokenizer
 from lmtrain.composition.stored_runs.phases_read import phases_read
 from lmtrain.composition.stored_runs.resume import find_checkpoint, fork_step, remember_fork
-from lmtrain.composition.stored_runs.spent_budget import nothing_left, time_of_earlier_attempts
+from lmtrain.composition.stored_runs.spent_budget import nothing_left, run_so_far
 from lmtrain.composition.stored_runs.step_texts import step_texts
 from lmtrain.errors import (
     EXIT_DONE,
@@ -114,12 +114,11 @@ def prepare(job: Job, outer: OuterLauncher | None, *, rank: int) -> tuple[Run | 
     join(outer, variables=job.config.cluster.environment)
     agree_on(config_hash(job.config.values))
     checkpoint = broadcast_outcome(lambda: find_checkpoint(job))
-    earlier = broadcast_outcome(lambda: time_of_earlier_attempts(job))
     run = build_run(
         job,
         rank=rank,
         log=RunLog(job.folder) if rank == 0 else None,
-        earlier=earlier,
+        done=broadcast_outcome(lambda: run_so_far(job, checkpoint)),
         fork_step=broadcast_outcome(lambda: fork_step(job, checkpoint)),
         read=broadcast_outcome(lambda: phases_read(checkpoint)),
     )

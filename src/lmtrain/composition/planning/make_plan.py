@@ -69,6 +69,8 @@ def make_plan(config: RunConfig, facts: PlanFacts) -> Plan:
     offload = _offload(config, facts)
     speed = _speed(config, facts, flops=flops, seen=seen, sent=sent, offload=offload)
     trusted = speed if facts.trusts_assumed_speed or cluster.mfu else None
+    generation = _generation(config, facts, flops_per_token=flops.palm)
+    writing = _writing_seconds(generation, speed, batch)
     plan = Plan(
         shape=shape,
         batch=batch,
@@ -78,7 +80,7 @@ def make_plan(config: RunConfig, facts: PlanFacts) -> Plan:
             num_active_parameters=shape.num_active_parameters,
             flops_per_token=flops.palm,
             epoch_tokens=_epoch_tokens(config, facts),
-            rate=rate_of(cluster, trusted, num_ranks=batch.num_ranks),
+            rate=rate_of(cluster, trusted, num_ranks=batch.num_ranks, seconds_beside=writing),
             done=facts.done,
         ),
         flops_per_token=flops,
@@ -95,12 +97,16 @@ def make_plan(config: RunConfig, facts: PlanFacts) -> Plan:
         device_watts=facts.device_watts,
         speed=speed,
         communication=sent,
+        generation=generation,
+        done=facts.done,
     )
-    return _with_more(plan, config, facts, offload=offload)
+    return _with_more(plan, config, facts, offload=offload, is_trusted=trusted is not None)
 
 
-def _with_more(plan: Plan, config: RunConfig, facts: PlanFacts, *, offload: OffloadPlan | None) -> Plan:
-    """Add parts that a plan may be without: optimizer state in host memory, scaling, writing of answers, evaluation."""
+def _with_more(
+    plan: Plan, config: RunConfig, facts: PlanFacts, *, offload: OffloadPlan | None, is_trusted: bool
+) -> Plan:
+    """Add parts that a plan may be without: optimizer state in host memory, scaling, evaluation."""
     plan = replace(
         plan,
         is_compiled=facts.is_compiled,
@@ -109,10 +115,9 @@ def _with_more(plan: Plan, config: RunConfig, facts: PlanFacts, *, offload: Offl
         single_device_tokens_per_second=single_device_speed(config, plan.batch),
         offload=offload,
         scaling=config.scaling,
-        generation=_generation(config, facts, flops_per_token=plan.flops_per_token.palm),
     )
     padding = held_out_padding(config, validated_split(config), facts.folder)
-    return with_evaluation(plan, config, held_out=facts.held_out, padding=padding)
+    return with_evaluation(plan, config, held_out=facts.held_out, padding=padding, decides_end=is_trusted)
 
 
 def _recompute(config: RunConfig) -> RecomputeFacts:
@@ -192,6 +197,12 @@ def _generation(config: RunConfig, facts: PlanFacts, *, flops_per_token: float) 
         weight_bytes=facts.shape.num_active_parameters * facts.bytes_of.activations,
         memory_bytes_per_second=device.memory_bytes_per_second if device else None,
     )
+
+
+def _writing_seconds(generation: GenerationPlan | None, speed: Speed | None, batch: BatchPlan) -> float:
+    if generation is None or speed is None:
+        return 0.0
+    return generation.seconds(step_seconds=speed.step_seconds, tokens_per_step=batch.tokens_per_step)
 
 
 def _speed(

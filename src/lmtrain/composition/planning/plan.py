@@ -1,6 +1,5 @@
 """A training config's memory, time and cost, from the very config of the training."""
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -132,7 +131,7 @@ def planned_runs(
             planned = replace(planned, horizon=planned.horizon.ending_at(start.done.steps))
         _require_ramps(config, planned)
         planned = replace(planned, scaling=config.scaling or offered(composed, choices.overrides))
-        planned = with_time_of_evaluation(_with_data(planned, config, start))
+        planned = _with_data(planned, config, start)
         fit, left = fit_setting(setting, facts), start.left(planned.horizon)
         said = advice(planned, fit, changes(config, facts, start))
         notes = [rate_line(config), setting.speed_line, *callback_lines(config, planned.horizon.steps)]
@@ -194,7 +193,6 @@ def plan_on_paper(config: RunConfig, setting: PlannedSetting, facts: ModelFacts,
     )
     return replace(
         plan,
-        done=done,
         components=facts.components,
         device_bytes=fit.device_bytes,
         memory=memory_of(fit, batch),
@@ -207,14 +205,6 @@ def _doctor_of(config: RunConfig) -> str:
     devices, threads = config.trainer.devices, config.trainer.cpu_threads
     words = ["lmtrain doctor", *([f"trainer.devices={devices}"] if devices > 1 else [])]
     return " ".join([*words, *([f"trainer.cpu_threads={threads}"] if threads is not None else [])])
-
-
-def with_time_of_evaluation(plan: Plan) -> Plan:
-    """Take the passes over held-out text out of a budget of time, in the place of steps."""
-    if plan.horizon.is_of_time and plan.speed is not None:
-        steps = plan.horizon.steps - math.ceil(plan.evaluation_seconds / plan.speed.step_seconds)
-        plan = replace(plan, horizon=plan.horizon.ending_at(max(1, plan.done.steps, steps)))
-    return plan
 
 
 def changes(config: RunConfig, facts: ModelFacts, start: PlannedStart = FROM_THE_START) -> Changes:
@@ -242,7 +232,7 @@ def planned_with(config: RunConfig, words: Sequence[str], *, start: PlannedStart
         _require_ramps(changed, plan)
     except ConfigurationError:
         return None
-    return with_time_of_evaluation(plan)
+    return plan
 
 
 def _require_ramps(config: RunConfig, plan: Plan) -> None:

@@ -13,7 +13,7 @@ from lmtrain.composition.command_line.group_options import file_values
 from lmtrain.composition.run_config import RunConfig
 
 # Settings with another's value by default, conf/trainer/default.yaml.
-SWITCH: Final = {"true": True, "false": False}
+SWITCH: Final = {"true": True, "false": False, "null": None}
 NAMED: Final = re.compile(r"\$\{([\w.]+)\}")
 FOLLOWERS: Final = {
     "cluster.devices_per_node": "trainer.devices",
@@ -76,13 +76,13 @@ def words_of_devices(config: RunConfig, num_devices: int) -> tuple[str, ...]:
     return tuple(words)
 
 
-def _with_value(values: Mapping[str, Any], key: str, number: float) -> dict[str, Any]:
+def _with_value(values: Mapping[str, Any], key: str, value: float | None) -> dict[str, Any]:
     """Return the groups with a value, and with one that follows it."""
     group, _, name = key.partition(".")
-    groups = {group: {**values[group], name: number}}
+    groups = {group: {**values[group], name: value}}
     if key in FOLLOWERS:
         followers, _, follower = FOLLOWERS[key].partition(".")
         held = values[followers]
         if held[follower] == values[group][name]:
-            groups[followers] = {**held, follower: number}
+            groups[followers] = {**held, follower: value}
     return groups

@@ -1,27 +1,57 @@
 """The time of a run before its next start, and its end at a checkpoint: of its budget, or by early stopping."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from lmtrain.accounting.budgets import Horizon
-from lmtrain.accounting.observed.time_accounts import Spent, spent
+from lmtrain.accounting.budgets import Horizon, RunSoFar
+from lmtrain.accounting.observed.metric_names import VALIDATION_TOKENS
+from lmtrain.accounting.observed.time_accounts import spent
 from lmtrain.accounting.options.parts import CallbackFacts
 from lmtrain.accounting.quantities import format_quantity
 from lmtrain.composition.nodes.facts import facts_of
-from lmtrain.composition.stored_runs.checkpoint_source import find_job
+from lmtrain.composition.stored_runs.checkpoint_source import find_job, run_of
 from lmtrain.composition.stored_runs.job import Job
 from lmtrain.composition.stored_runs.resume import is_own
 from lmtrain.errors import ConfigurationError
 from lmtrain.report.event_rows import last_row_of
 from lmtrain.report.run_attempts import read_attempts
 from lmtrain.tracking.atomic_files import read_json
+from lmtrain.tracking.run_log import logged_points, newest
 from lmtrain.tracking.timekeeping.events import EARLY_STOPPING
 from lmtrain.training.checkpointing.checkpoints import CheckpointFacts
 
 
-def time_of_earlier_attempts(job: Job) -> Spent:
-    """Add up the time of the attempts in a run's folder."""
-    return spent(read_attempts(job.folder), num_devices=job.config.num_ranks)
+def run_so_far(job: Job, checkpoint: CheckpointFacts | None) -> RunSoFar:
+    """Return the steps of a checkpoint and the tokens of its validations, and the time of the run's attempts."""
+    num_ranks = job.config.num_ranks
+    earlier = spent(read_attempts(job.folder), num_devices=num_ranks)
+    return RunSoFar(
+        steps=checkpoint.step if checkpoint else 0,
+        seconds=earlier.seconds,
+        device_seconds=earlier.device_seconds / num_ranks,
+        read_tokens=_read_tokens(job, checkpoint) if checkpoint else None,
+    )
+
+
+def _read_tokens(job: Job, checkpoint: CheckpointFacts) -> int | None:
+    """Return the tokens of the newest validation at a checkpoint; None where others are asked for now."""
+    folder = run_of(checkpoint.path)
+    try:
+        before = find_job(folder, key="resume").config.get("callbacks") or {}
+    except ConfigurationError:  # a checkpoint without its run
+        return None
+    for name, node in job.config.callbacks.items():
+        facts = facts_of(node.values, CallbackFacts, allowed=job.config.allowed, key=node.key)
+        if facts is not None and facts.reads and _asked(before.get(name) or {}) == _asked(node.values):
+            points = [point for point in logged_points(folder) if point.step <= checkpoint.step]
+            read = newest(points, VALIDATION_TOKENS)
+            return None if read is None else round(read)
+    return None
+
+
+def _asked(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: values.get(name) for name in ("_target_", "split", "max_tokens")}
 
 
 def nothing_left(horizon: Horizon, checkpoint: CheckpointFacts, *, folder: Path, spent_seconds: float) -> str | None:

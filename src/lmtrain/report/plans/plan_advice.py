@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
+from lmtrain.accounting.budgets import SECONDS_PER_HOUR
 from lmtrain.accounting.quantities import format_at_most, format_count, format_quantity
 from lmtrain.accounting.training_plan.fit import Setting, largest_micro_batch, memory_of, more_devices
 from lmtrain.accounting.training_plan.plan import Plan
@@ -24,6 +25,7 @@ from lmtrain.report.plans.fit_advice import (
 )
 
 HOURS_ON_TOP: Final = (1.0, 1.01, 1.1)  # for costs that grow with the run, such as validation
+WITHOUT_TIME: Final = ("budget.hours=null", "budget.usd=null")
 
 
 @dataclass(frozen=True)
@@ -86,11 +88,11 @@ def _unfinished(plan: Plan, changes: Changes, words: Words = ()) -> list[str]:
     run, asked = plan.horizon, plan.horizon.most_steps
     if plan.speed is None or asked is None or _finishes(plan):
         return []
-    done = plan.done
-    hours = (done.spent(run.time_limit) + plan.speed.seconds(asked - done.steps) + plan.evaluation_seconds) / 3600
+    done, whole = plan.done, changes.planned(_typed_over(words, WITHOUT_TIME))
+    hours = (done.spent(run.time_limit) + ((whole and whole.seconds) or 0.0)) / SECONDS_PER_HOUR
     if run.limited_by == "usd":  # more devices cost as much for less long
         usd = hours * plan.batch.num_ranks * (plan.usd_per_gpu_hour or 0)
-        tries: list[Iterable[Sequence[str]]] = [((f"budget.usd={math.ceil(usd * more)}",) for more in HOURS_ON_TOP)]
+        tries: list[Iterable[Sequence[str]]] = [((f"budget.usd={_hundredths(usd * more)}",) for more in HOURS_ON_TOP)]
     else:
         fewest = plan.batch.num_ranks * (asked - done.steps) / max(1, plan.ahead.steps)
         devices = islice(more_devices(plan.batch, fewest=fewest), MOST_TRIED)
