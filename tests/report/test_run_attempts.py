@@ -1,6 +1,11 @@
+import os
+
+from lmtrain.accounting.observed.time_accounts import balance
 from lmtrain.report.run_attempts import own_steps, read_attempts
+from lmtrain.report.run_ledger import read_ledger
 from lmtrain.tracking.fork import read_fork
 from lmtrain.tracking.timekeeping.events import EventLog
+from lmtrain.tracking.timekeeping.set_up_time import FILE
 from tests.report.ledger_folder import PLAN, write, write_fork
 
 
@@ -29,3 +34,21 @@ def test_a_pause_under_way_has_its_kind_of_time_also_where_a_kill_ended_it(tmp_p
         log.flush()
         assert read_attempts(tmp_path)[0].pause is None
     assert kinds == ["checkpoint", "compile", "evaluation"]
+
+
+def test_an_attempt_that_ended_in_its_set_up_is_counted(tmp_path):
+    folder = write(tmp_path / "a")
+    recorded = read_attempts(folder)
+    last = recorded[-1].number
+    for number in (last, last + 1):
+        attempt = folder / "attempts" / str(number)
+        attempt.mkdir(parents=True)
+        (attempt / FILE).write_text('{"started_at": 1000.0, "num_devices": 4}')
+        os.utime(attempt / FILE, (1030.0, 1030.0))
+    *others, killed = read_attempts(folder)
+    assert others == recorded, "their events say more"
+    assert (killed.number, killed.wall_seconds, killed.num_devices) == (last + 1, 30.0, 4)
+    before, now = balance(recorded), read_ledger(folder).time
+    assert now.num_attempts == before.num_attempts + 1
+    assert now.seconds["setup"] == before.seconds.get("setup", 0.0) + 30.0
+    assert now.wall_seconds == before.wall_seconds + 30.0

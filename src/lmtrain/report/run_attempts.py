@@ -1,7 +1,7 @@
 """The attempts of a run, from its first rank's events, and its own steps among those of its model."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -11,7 +11,9 @@ from lmtrain.accounting.quantities import format_quantity
 from lmtrain.report.event_rows import event_rows
 from lmtrain.report.visible_text import visible
 from lmtrain.tracking.fork import Fork
+from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.timekeeping.events import PAUSE
+from lmtrain.tracking.timekeeping.set_up_time import set_up_time
 from lmtrain.tracking.timekeeping.stopwatch import KINDS
 
 READING: Final = "ledger"
@@ -75,7 +77,7 @@ def own_steps(plan: dict[str, Any], attempts: Sequence[Attempt], fork: Fork | No
 
 
 def read_attempts(folder: Path, *, is_running: bool = False) -> list[Attempt]:
-    """Read each attempt's accounts from the first rank's events, oldest first."""
+    """Read each attempt's accounts from the first rank's events, oldest first, and those ended in their set-up."""
     attempts: list[Attempt] = []
     rows: list[dict[str, Any]] = []
     path = folder / "events" / "rank0.jsonl"
@@ -88,7 +90,18 @@ def read_attempts(folder: Path, *, is_running: bool = False) -> list[Attempt]:
         # Silence counts from the file's last change: the process's own clock in the rows may differ from ours.
         quiet_seconds = max(0.0, time.time() - path.stat().st_mtime) if is_running else 0.0
         attempts.append(_attempt(rows, quiet_seconds=quiet_seconds))
-    return attempts
+    ended_early = _ended_in_set_up(folder, without={each.number for each in attempts})
+    return sorted([*attempts, *ended_early], key=lambda each: each.number) if ended_early else attempts
+
+
+def _ended_in_set_up(folder: Path, *, without: Collection[int]) -> list[Attempt]:
+    """Return the attempts that no event is of: each was stopped or killed before, or is at it."""
+    found = [(int(each.name), set_up_time(each)) for each in RunFolder(folder).attempts()]
+    return [
+        Attempt(number=number, started_at=noted.started_at, ended_at=noted.seen_at, num_devices=noted.num_devices)
+        for number, noted in found
+        if noted is not None and number not in without
+    ]
 
 
 def _attempt(rows: list[dict[str, Any]], *, quiet_seconds: float = 0.0) -> Attempt:

@@ -5,7 +5,7 @@ The layout:
     plan.json       the run's plan                  status.json     RUNNING, FINISHED, ...
     run.json        the run's identity              checkpoints/    of a step each
     events/         each rank's activities in time  system/         each node's load (node_load)
-    attempts/<n>/   config, overrides, git state, versions, data, rank logs
+    attempts/<n>/   config, overrides, git state, versions, set-up time, data, rank logs
 """
 
 import contextlib
@@ -147,9 +147,13 @@ class RunFolder:
             atomic_files.write_text(self.config_path, (attempts[-1] / "config.yaml").read_text())
             self.note({ACCEPTED: attempts[-1].name})
 
+    def is_accepted(self, attempt: Path) -> bool:
+        """Tell whether an attempt is the newest accepted one."""
+        return self.read_identity().get(ACCEPTED) == attempt.name
+
     def withdraw(self, attempt: Path) -> None:
         """Delete a refused attempt, unless it was accepted before."""
-        if self.read_identity().get(ACCEPTED) != attempt.name:
+        if not self.is_accepted(attempt):
             shutil.rmtree(attempt, ignore_errors=True)
 
     def discard_untrained(self) -> None:

@@ -118,7 +118,7 @@ def prepare(job: Job, outer: OuterLauncher | None, *, rank: int) -> tuple[Run | 
         job,
         rank=rank,
         log=RunLog(job.folder) if rank == 0 else None,
-        done=broadcast_outcome(lambda: run_so_far(job, checkpoint)),
+        done=broadcast_outcome(lambda: run_so_far(job, checkpoint, before=job.attempt)),
         fork_step=broadcast_outcome(lambda: fork_step(job, checkpoint)),
         read=broadcast_outcome(lambda: phases_read(checkpoint)),
     )

@@ -24,6 +24,7 @@ from lmtrain.launch.detect import OuterLauncher
 from lmtrain.launch.local import launch
 from lmtrain.tracking.redacting.redaction import redact
 from lmtrain.tracking.run_folder import OF_OLDER, RunFolder, run_path
+from lmtrain.tracking.timekeeping.set_up_time import noted_set_up
 from lmtrain.training.lean_import import import_lightning
 
 
@@ -45,7 +46,15 @@ def start(job: Job, *, outer: OuterLauncher | None, isolated: bool = False) -> i
                 OmegaConf.to_yaml(OmegaConf.create(redact(job.config.values))), job.overrides
             )
             job.save(attempt / "job.json")
-            with undone_where_refused(partial(folder.withdraw, attempt)) as end_of_attempt:
+            with (
+                noted_set_up(
+                    attempt,
+                    began=job.began,
+                    num_devices=job.config.num_ranks,
+                    is_over=partial(folder.is_accepted, attempt),
+                ),
+                undone_where_refused(partial(folder.withdraw, attempt)) as end_of_attempt,
+            ):
                 end_of_attempt.has_folder = True
                 is_here = outer is not None or not (isolated or job.config.trainer.devices > 1)
                 end.code = end_of_attempt.code = train(job) if is_here else _train_on_ranks(job, attempt)

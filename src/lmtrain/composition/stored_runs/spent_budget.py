@@ -22,10 +22,14 @@ from lmtrain.tracking.timekeeping.events import EARLY_STOPPING
 from lmtrain.training.checkpointing.checkpoints import CheckpointFacts
 
 
-def run_so_far(job: Job, checkpoint: CheckpointFacts | None) -> RunSoFar:
-    """Return the steps of a checkpoint and the tokens of its validations, and the time of the run's attempts."""
+def run_so_far(job: Job, checkpoint: CheckpointFacts | None, *, before: int | None = None) -> RunSoFar:
+    """Return the steps of a checkpoint and the tokens of its validations, and the time of the run's attempts.
+
+    Those `before` an attempt of this number are counted; None: all.
+    """
     num_ranks = job.config.num_ranks
-    earlier = spent(read_attempts(job.folder), num_devices=num_ranks)
+    attempts = [each for each in read_attempts(job.folder) if before is None or each.number < before]
+    earlier = spent(attempts, num_devices=num_ranks)
     return RunSoFar(
         steps=checkpoint.step if checkpoint else 0,
         seconds=earlier.seconds,
