@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from lmtrain.errors import ConfigurationError, DataError
-from lmtrain.report.find_runs import find_run, find_runs
+from lmtrain.report.find_runs import find_run, find_runs, names_apart
 from lmtrain.report.run_ledger import read_ledger
 from lmtrain.tracking.sweep_file import SweepFile
 from tests.report.compared_folder import write
@@ -17,6 +17,13 @@ def test_a_run_a_folder_and_a_sweep_name_runs_and_each_counts_once(tmp_path):
     assert find_runs([tmp_path]) == [one, other, third]
     assert find_runs([tmp_path / "sweep-1"]) == [one, other]
     assert find_runs([other, tmp_path]) == [other, one, third]
+
+
+def test_runs_of_one_name_are_named_with_the_folders_that_tell_them_apart(tmp_path):
+    folders = [write(tmp_path / name) for name in ("one/x/a", "two/x/a", "two/b")]
+    assert [*names_apart(folders).values()] == ["one/x/a", "two/x/a", "b"]
+    above = write(tmp_path / "a")  # in the end of whose path every other ends too
+    assert names_apart([*folders, above])[above] == f"{tmp_path.name}/a"
 
 
 def test_what_holds_no_run_is_refused_with_the_nearest_path(tmp_path, monkeypatch):

@@ -76,6 +76,19 @@ def test_another_recipe_is_told_in_compute_to_an_equal_loss(tmp_path: Path, caps
     assert min(needed) == pytest.approx(loss, rel=1e-3)
 
 
+def test_runs_of_one_name_in_two_sweeps_all_count(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for budget in (1e18, 1e19, 1e20):
+        sweep = sweep_of(tmp_path / f"both/{budget:.0e}", [budget], [0.3, 0.6, 1.1, 2.0, 4.0])
+        for place, folder in enumerate(sorted(sweep.iterdir())):
+            folder.rename(sweep / f"run-{place}")
+        going = run_of(sweep / "going", 1e6, 1e8)
+        (going / "status.json").write_text(json.dumps({"status": "RUNNING"}))
+    assert scaling([str(tmp_path / "both"), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["num_runs"] == 15
+    assert found["left_out"].keys() == {"1e+18/going", "1e+19/going", "1e+20/going"}
+
+
 def test_what_cannot_be_fitted_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="No budget has a best size within its models"):
         scaling([str(sweep_of(tmp_path / "small", [1e18, 1e19, 1e20], [0.05, 0.1, 0.2]))])

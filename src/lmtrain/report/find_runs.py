@@ -1,11 +1,13 @@
 """The run folders named on a command line."""
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
 from lmtrain.errors import ConfigurationError
 from lmtrain.interop.imported_folder import is_imported
 from lmtrain.report.nearest_run import nearest_words, of_folder, runs_in
+from lmtrain.tracking.run_folder import stored_name
 from lmtrain.tracking.sweep_file import read_sweep
 
 
@@ -30,6 +32,22 @@ def find_run(path: Path) -> Path:
     if len(found) > 1:
         raise ConfigurationError(f"{path} holds {len(found)} runs; name one of them, as {of_folder(path)}.")
     return found[0]
+
+
+def names_apart(folders: Sequence[Path]) -> dict[Path, str]:
+    """Return the runs' names; those of one name have as many of the folders around them as tell them apart."""
+    own = {folder: stored_name(folder) for folder in folders}
+    counts = Counter(own.values())
+    return {folder: name if counts[name] == 1 else _shortest_end(folder, folders) for folder, name in own.items()}
+
+
+def _shortest_end(folder: Path, folders: Sequence[Path]) -> str:
+    """Return the fewest last parts of a folder's path in which no other ends."""
+    for number in range(1, len(folder.parts)):
+        end = folder.parts[-number:]
+        if not any(other.parts[-number:] == end for other in folders if other != folder):
+            return str(Path(*end))
+    return str(folder)
 
 
 def _runs_of(path: Path) -> list[Path]:

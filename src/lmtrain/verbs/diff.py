@@ -11,7 +11,7 @@ from rich.text import Text
 
 from lmtrain.composition.command_line.flag_parser import FlagParser
 from lmtrain.errors import EXIT_DONE
-from lmtrain.report.find_runs import find_run
+from lmtrain.report.find_runs import find_run, names_apart
 from lmtrain.report.run_list import RunInBrief, in_brief, notes_of
 from lmtrain.report.show import show
 from lmtrain.storage import foreign_yaml
@@ -42,7 +42,8 @@ def diff(words: list[str], *, program: str = "lmtrain diff") -> int:
     if asked.json:
         print(json.dumps(found | {"notes": notes}))
         return EXIT_DONE
-    table = Table("", first.name, second.name, box=None, pad_edge=False, header_style="bold")
+    names = names_apart([first, second])
+    table = Table("", names[first], names[second], box=None, pad_edge=False, header_style="bold")
     for part, rows in found.items():
         table.add_row(part, style="dim")
         for name, values in rows.items():

@@ -1,13 +1,14 @@
 """`lmtrain ls`: all runs, a line each, from their folders alone."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Group
 from rich.text import Text
 
 from lmtrain.composition.command_line.flag_parser import FlagParser
-from lmtrain.report.find_runs import find_runs
+from lmtrain.report.find_runs import find_runs, names_apart
 from lmtrain.report.run_list import RunInBrief, footnotes_of, in_brief, notes_of, table_of
 from lmtrain.report.show import show
 from lmtrain.storage.damage import told_as_damage
@@ -19,7 +20,8 @@ def ls(words: list[str], *, program: str = "lmtrain ls") -> int:
     parser.add_argument("runs", type=Path, nargs="*", default=[Path("runs")], help="folders with runs (runs)")
     parser.add_argument("--json", action="store_true", help="print one JSON list")
     asked = parser.parse_args(words)
-    found = [_read(folder) for folder in find_runs(asked.runs)]
+    names = names_apart(find_runs(asked.runs))
+    found = [replace(_read(folder), name=name) for folder, name in names.items()]
     if asked.json:
         print(json.dumps([run.to_json() for run in found]))
     else:

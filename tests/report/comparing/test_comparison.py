@@ -74,6 +74,17 @@ def test_words_that_name_two_choices_are_refused(tmp_path):
     assert compare([*folders, other, whole], baseline="optimizer=adamw").baseline.runs[0].name == "whole"
 
 
+def test_runs_of_one_name_in_two_folders_are_told_apart(tmp_path):
+    untyped = [write(tmp_path / name / "a", lr=0.1, words=[], seed=n) for n, name in enumerate(("one", "two"))]
+    stopped = [write(tmp_path / name / "b", status="RUNNING") for name in ("one", "two")]
+    repeated = write(tmp_path / "three/a", lr=0.1, words=[])
+    found = compare([*untyped, *stopped, repeated])
+    assert [run.name for choice in found.choices for run in choice.runs] == ["one/a", "two/a"]
+    assert found.left_out.keys() == {"one/b", "two/b", "three/a"}
+    labels = [choice.label for choice in compare([untyped[0], write(tmp_path / "four/a", depth=2, words=[])]).choices]
+    assert len(set(labels)) == 2
+
+
 def test_runs_that_did_not_finish_do_not_count_and_are_named(tmp_path):
     runs = [*sweep(tmp_path), write(tmp_path / "going", lr=0.1, seed=3, status="RUNNING")]
     found = compare(runs)

@@ -2,7 +2,7 @@
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from lmtrain.report.comparing.choices import Choice, make_choices
 from lmtrain.report.comparing.compared_run import ComparedRun, is_of_training, read_compared_run
 from lmtrain.report.comparing.score_decimals import score_decimals
 from lmtrain.report.comparing.spread import Difference, difference
+from lmtrain.report.find_runs import names_apart
 from lmtrain.report.held_out_text import is_one_part, scores_notes
 from lmtrain.storage.damage import told_as_damage
 from lmtrain.tracking.held_out_text import HeldOutText
@@ -104,7 +105,8 @@ def compare(
         ConfigurationError: No choice is called `baseline`, or a run has no such metric.
         DataError: No run has finished, or the measurements do not compare.
     """
-    runs = [_read(folder, metric=metric) for folder in folders]
+    names = names_apart(folders)
+    runs = [replace(_read(folder, metric=metric), name=names[folder]) for folder in folders]
     whole = [run for run in runs if run.trouble is None]
     left_out = {run.name: run.trouble for run in runs if run.trouble is not None}
     if not whole:

@@ -14,7 +14,7 @@ from lmtrain.accounting.observed.metric_names import VALIDATION_LOSS
 from lmtrain.accounting.scaling_laws.compute_optimal import LossSurface
 from lmtrain.errors import ConfigurationError, DataError
 from lmtrain.report.comparable_scores import MUCH_MORE_BYTES
-from lmtrain.report.find_runs import find_run, find_runs
+from lmtrain.report.find_runs import find_run, find_runs, names_apart
 from lmtrain.report.run_list import newest_points
 from lmtrain.report.scaling.isoflop_minima import SAME_FLOPS, IsoflopFit, isoflop_fit
 from lmtrain.report.scaling.law_fit import LawFit, LawPoint, fit_law, optimum
@@ -152,10 +152,12 @@ def study_of(path: Path, *, needs_minima: bool = True) -> ScalingStudy:
         DataError: Too few runs, sizes or budgets, or no budget with a best size within its models.
     """
     folders = find_runs([path])
-    points, left_out = _read(folders)
+    points, reasons = _read(folders)
+    names = names_apart(folders)
+    left_out = {names[folder]: reason for folder, reason in reasons.items()}
     budgets = by_budget(points)
     minima = isoflop_fit(budgets) if needs_minima else None
-    note = _of_one_text([folder for folder in folders if folder.name not in left_out])
+    note = _of_one_text([folder for folder in folders if folder not in reasons])
     return ScalingStudy(
         name=path.name, budgets=budgets, law=fit_law(points), isoflop=minima, left_out=left_out, note=note
     )
@@ -207,13 +209,12 @@ def equal_loss_flops(surface: LossSurface, loss: float) -> float:
     return float(10**high)
 
 
-def _read(folders: Sequence[Path]) -> tuple[list[LawPoint], dict[str, str]]:
-    found = {folder.name: read_law_point(folder) for folder in folders}
-    texts = {folder.name: read_json(folder / "dataset.json").get("tokenizer_fingerprint") for folder in folders}
-    points = {name: point for name, point in found.items() if isinstance(point, LawPoint)}
-    if len({texts[name] for name in points}) > 1:
+def _read(folders: Sequence[Path]) -> tuple[list[LawPoint], dict[Path, str]]:
+    found = {folder: read_law_point(folder) for folder in folders}
+    points = {folder: point for folder, point in found.items() if isinstance(point, LawPoint)}
+    if len({read_json(folder / "dataset.json").get("tokenizer_fingerprint") for folder in points}) > 1:
         raise DataError("The runs have several tokenizers: losses a token of one are not those of another.")
-    return [*points.values()], {name: reason for name, reason in found.items() if isinstance(reason, str)}
+    return [*points.values()], {folder: reason for folder, reason in found.items() if isinstance(reason, str)}
 
 
 def _of_one_text(folders: Sequence[Path]) -> str | None:
