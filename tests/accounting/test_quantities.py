@@ -46,6 +46,8 @@ from lmtrain.errors import ConfigurationError
         ("$500", "budget.usd", 500),
         ("$2.99", "cluster.usd_per_gpu_hour", 2.99),
         ("500 USD", "budget.usd", 500),
+        ("50K", "cluster.device_hours_per_failure", 50_000),
+        ("1.5M", "fleet.device_hours", 1_500_000),
     ],
 )
 def test_quantity_is_read_in_the_unit_its_key_ends_with(text, key, expected):

@@ -27,13 +27,20 @@ _EXAMPLES: Final[dict[str, str]] = {
 }
 _OF_BYTES: Final = re.compile(r"([\d._]+)\s*([kmgtp])i?b", re.IGNORECASE)  # 1MB where a count is asked for
 _SHARE: Final = re.compile(r"(\d+(?:\.\d*)?)\s*%")
+_DEVICE_HOURS: Final = "device_hours"
 LARGEST: Final = sys.float_info.max
 _TERM: Final = re.compile(r"(\d+(?:_\d+)*(?:\.\d*)?(?:e[+-]?\d+)?|\.\d+(?:e[+-]?\d+)?)\s*([a-z]*)", re.IGNORECASE)
 
 
 def unit_of(key: str) -> Unit:
-    """Return the unit in the last word of a configuration key; a rate has the unit of its numerator."""
-    word = key.rpartition(".")[2].partition("_per_")[0].rpartition("_")[2]
+    """Return the unit in the last word of a configuration key; a rate has the unit of its numerator.
+
+    Device hours are no time but a number: 50K of them.
+    """
+    name = key.rpartition(".")[2].partition("_per_")[0]
+    if name.endswith(_DEVICE_HOURS):
+        return "count"
+    word = name.rpartition("_")[2]
     return word if word in _SIZE_OF_UNIT else "count"
 
 

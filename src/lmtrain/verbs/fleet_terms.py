@@ -86,7 +86,7 @@ def _number(name: str, value: str) -> float | tuple[float, ...]:
         raise ConfigurationError(
             f"{key}={value} has several values; choose one, as in {key}={first}, or add -m for a fleet of each."
         )
-    number = parse_quantity(value, key, unit="count" if name == "device_hours" else None)  # 100K of them, no time
+    number = parse_quantity(value, key)
     if number <= 0:
         raise ConfigurationError(f"{key}={value} is not above 0; leave it out to have it computed.")
     return parse_whole(value, key) if name == "num_devices" else number
