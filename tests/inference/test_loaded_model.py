@@ -34,6 +34,10 @@ def test_a_damaged_configuration_is_refused(tmp_path):
 def test_texts_end_as_the_tokenizer_and_the_folder_say(tmp_path):
     tokenizer = ByteLevelTokenizer(vocab_size=300, chat=True)
     assert ids_of_ends(tokenizer) == {256, tokenizer.special_tokens["<|assistant_end|>"]}
+    (tmp_path / "config.json").write_text(json.dumps({"eos_token_id": 9}))
+    assert ids_of_ends(ByteLevelTokenizer(), tmp_path) == {256, 9}
+    (tmp_path / "generation_config.json").write_text(json.dumps({"temperature": 0.5}))
+    assert ids_of_ends(ByteLevelTokenizer(), tmp_path) == {256, 9}
     (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": [7, 8]}))
     assert ids_of_ends(ByteLevelTokenizer(), tmp_path) == {256, 7, 8}
 
