@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Literal, final
 
 from data_pipelines.progress import tell
@@ -37,10 +37,12 @@ TABLE_SUFFIXES: dict[str, Format] = {
     ".jsonl": "json_lines", ".ndjson": "json_lines", ".csv": "csv", ".tsv": "tsv", ".parquet": "parquet",
 }  # fmt: skip
 CHECKS: dict[Format, Callable[[FoundFile, Column], None]] = {
-    "json_lines": check_json_lines, "csv": check_delimited, "tsv": check_delimited, "parquet": check_parquet,
+    "json_lines": check_json_lines, "parquet": check_parquet,
+    "csv": partial(check_delimited, delimiter=","), "tsv": partial(check_delimited, delimiter="\t"),
 }  # fmt: skip
 READERS: dict[Format, Callable[[FoundFile, Column, FileReading], Iterator[Document | Skipped]]] = {
-    "json_lines": read_json_lines, "csv": read_delimited, "tsv": read_delimited, "parquet": read_parquet,
+    "json_lines": read_json_lines, "parquet": read_parquet,
+    "csv": partial(read_delimited, delimiter=","), "tsv": partial(read_delimited, delimiter="\t"),
 }  # fmt: skip
 
 

@@ -2,11 +2,10 @@
 
 import csv
 from collections.abc import Iterator
-from pathlib import PurePosixPath
 
 from data_pipelines.sources.base import Document, Skipped
 from data_pipelines.sources.columns import Column
-from data_pipelines.sources.compression import PlainBytes, open_plain, without_compression
+from data_pipelines.sources.compression import PlainBytes, open_plain
 from data_pipelines.sources.formats.lines import MAX_LINE_BYTES, numbered_lines
 from data_pipelines.sources.formats.reading import FileReading
 from data_pipelines.sources.found_file import FoundFile
@@ -14,7 +13,9 @@ from data_pipelines.sources.utf8 import Utf8
 from lmtrain.errors import DataError
 
 
-def read_delimited(file: FoundFile, column: Column, reading: FileReading) -> Iterator[Document | Skipped]:
+def read_delimited(
+    file: FoundFile, column: Column, reading: FileReading, *, delimiter: str
+) -> Iterator[Document | Skipped]:
     """Yield each row's document as `name:line number`, the line being the row's last.
 
     Raises:
@@ -23,7 +24,7 @@ def read_delimited(file: FoundFile, column: Column, reading: FileReading) -> Ite
     """
     with open_plain(file) as content, reading.of(content):
         lines = _Lines(content, reading.utf8, address=file.address)
-        rows = _rows(lines, file)
+        rows = _rows(lines, file, delimiter)
         header = next(rows, None)
         if header is None:
             return
@@ -36,21 +37,20 @@ def read_delimited(file: FoundFile, column: Column, reading: FileReading) -> Ite
                 yield column.document(dict(zip(header, row, strict=True)), row_id)
 
 
-def check_delimited(file: FoundFile, column: Column) -> None:
+def check_delimited(file: FoundFile, column: Column, *, delimiter: str) -> None:
     """Refuse a file whose first line does not name the column.
 
     Raises:
         DataError: The message lists the columns that there are.
     """
     with open_plain(file) as content:
-        header = next(_rows(_Lines(content, Utf8(), address=file.address), file), None)
+        header = next(_rows(_Lines(content, Utf8(), address=file.address), file, delimiter), None)
     if header is not None:
         column.require_in(header, table=file.address)
 
 
-def _rows(lines: "_Lines", file: FoundFile) -> Iterator[list[str]]:
+def _rows(lines: "_Lines", file: FoundFile, delimiter: str) -> Iterator[list[str]]:
     csv.field_size_limit(MAX_LINE_BYTES)  # of the whole process, and far too low as it comes
-    delimiter = "\t" if PurePosixPath(without_compression(file.name)).suffix.lower() == ".tsv" else ","
     rows = csv.reader(lines, delimiter=delimiter, strict=True)
     first = 1
     try:

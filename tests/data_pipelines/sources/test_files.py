@@ -236,3 +236,14 @@ def test_a_wrong_path_for_validation_names_its_setting(tmp_path):
     (tmp_path / "a.txt").write_text("a")
     with pytest.raises(DataError, match=r"source\.validation_paths: .*missing does not exist"):
         list(Files(paths=[str(tmp_path)], validation_paths=[str(tmp_path / "missing")]).documents())
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "form", "text"),
+    [("a.txt", "text\tid\na, b\t1\n", "tsv", "a, b"), ("a.tsv", "text,id\na\tb,1\n", "csv", "a\tb")],
+)
+def test_the_format_separates_columns_whatever_the_suffix(tmp_path, name, content, form, text):
+    (tmp_path / name).write_text(content)
+    source = Files(paths=str(tmp_path / name), format=form)
+    source.check()
+    assert list(source.documents()) == [Document(f"{name}:2", text)]

@@ -19,8 +19,8 @@ def written(tmp_path):
     return write
 
 
-def read(file, column=TEXT):
-    return list(read_delimited(file, column, FileReading(total_bytes=file.num_bytes)))
+def read(file, column=TEXT, delimiter=","):
+    return list(read_delimited(file, column, FileReading(total_bytes=file.num_bytes), delimiter=delimiter))
 
 
 def test_each_row_is_a_document_named_by_its_line(written):
@@ -33,7 +33,7 @@ def test_each_row_is_a_document_named_by_its_line(written):
 
 
 def test_tabs_separate_a_tsv(written):
-    assert read(written("id\ttext\r\n1\ta, b\r\n", "table.tsv")) == [Document("table.tsv:2", "a, b")]
+    assert read(written("id\ttext\r\n1\ta, b\r\n", "table.tsv"), delimiter="\t") == [Document("table.tsv:2", "a, b")]
 
 
 def test_a_field_may_be_long(written):
@@ -52,7 +52,7 @@ def test_a_row_of_another_shape_is_skipped_with_the_reason(written):
 @pytest.mark.parametrize("content", ["", "text\n"])
 def test_a_table_without_rows_gives_none(written, content):
     assert read(written(content)) == []
-    check_delimited(written(content), TEXT)
+    check_delimited(written(content), TEXT, delimiter=",")
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_a_table_that_cannot_be_told_into_rows_is_refused_with_the_line(written,
 
 def test_a_missing_column_is_refused_before_the_work(written):
     with pytest.raises(DataError, match="it has txt"):
-        check_delimited(written("txt\na\n"), TEXT)
+        check_delimited(written("txt\na\n"), TEXT, delimiter=",")
 
 
 def test_a_line_that_is_too_long_is_refused(written, monkeypatch):
