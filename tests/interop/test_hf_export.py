@@ -16,7 +16,9 @@ from lmtrain.models.llama import Llama
 from lmtrain.models.mixture_of_experts import Experts
 from lmtrain.models.rope import LinearRopeScaling, RopeScaling
 from lmtrain.tokenizers.byte_level import ByteLevelTokenizer
+from lmtrain.tokenizers.loading import load_tokenizer
 from tests.interop.hugging_face import MODELS, imported, saved, tokens, weights_of
+from tests.tokenizers import layouts
 
 SMALL = {
     "width": 32,
@@ -190,6 +192,37 @@ def test_generation_stops_at_the_end_of_text(tmp_path):
     model = AutoModelForCausalLM.from_pretrained(tmp_path / "out")
     assert model.generation_config.eos_token_id == model.config.eos_token_id == 256
     assert model.generation_config.do_sample is False
+
+
+def ends_of(tokenizer, out, **changes):
+    """Export with a tokenizer, and return the ends in both configs as transformers reads them."""
+    from transformers import AutoConfig, GenerationConfig
+
+    export_folder(to_export(random_model("llama"), settings_of("llama"), tokenizer=tokenizer, **changes), out)
+    return [kind.from_pretrained(out).eos_token_id for kind in (AutoConfig, GenerationConfig)]
+
+
+def test_generation_stops_at_the_end_of_a_turn_too(tmp_path):
+    own = ByteLevelTokenizer(vocab_size=288, chat=True)
+    ends = [own.end_of_text_id, own.special_tokens["<|assistant_end|>"]]
+    assert ends_of(own, tmp_path / "own") == [ends, ends]
+    for layout, end in ((layouts.qwen, "<|im_end|>"), (layouts.llama_3, "<|eot_id|>")):
+        folder = layout(tmp_path / end)
+        tokenizer = load_tokenizer(folder)
+        ends = [tokenizer.end_of_text_id, tokenizer.special_tokens[end]]
+        assert ends_of(tokenizer, tmp_path / f"{end}-out") == [ends, ends]
+        given = {"eos_token_id": tokenizer.end_of_text_id, "temperature": 0.5, "do_sample": True}
+        (folder / "generation_config.json").write_text(json.dumps(given))
+        assert ends_of(tokenizer, tmp_path / f"{end}-base", companions=folder) == [ends, ends]
+        kept = json.loads((tmp_path / f"{end}-base/generation_config.json").read_text())
+        assert kept == given | {"eos_token_id": ends}
+        given = json.dumps({"eos_token_id": [7, *reversed(ends)]})
+        (folder / "generation_config.json").write_text(given)
+        assert ends_of(tokenizer, tmp_path / f"{end}-chat", companions=folder) == [ends, [7, *reversed(ends)]]
+        assert (tmp_path / f"{end}-chat/generation_config.json").read_text() == given, "copied as it was"
+        (folder / "generation_config.json").write_text("[]")
+        with pytest.raises(DataError, match=r"generation_config\.json is damaged"):
+            ends_of(tokenizer, tmp_path / f"{end}-damaged", companions=folder)
 
 
 NOT_THERE = {

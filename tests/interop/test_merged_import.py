@@ -18,5 +18,7 @@ def test_a_merged_folder_computes_what_peft_does_and_is_never_overwritten(made) 
     with torch.no_grad():
         torch.testing.assert_close(ours(folder / "merged")(tokens()), logits, atol=1e-4, rtol=1e-4)  # fp32
     assert model_to_export(folder / "merged").tokenizer is not None
+    before, after = (folder / name / "original/config.json" for name in ("in", "merged"))
+    assert after.read_bytes() == before.read_bytes(), "the ends of a text may stand there alone"
     with pytest.raises(ConfigurationError, match="is there already"):
         import_merged(base, adapter, folder / "merged")

@@ -10,6 +10,7 @@ from lmtrain.errors import ConfigurationError, DataError, EnvironmentProblem
 from lmtrain.inference.engine import EngineLimits, TextEngine
 from lmtrain.inference.generation import Request
 from lmtrain.inference.kept_interrupts import kept_interrupts
+from lmtrain.interop.chat_template import end_ids
 from lmtrain.interop.config_file import CONFIG
 from lmtrain.interop.tokenizer_files import GENERATION_CONFIG, TOKENIZER_CONFIG
 from lmtrain.models.base import LanguageModel
@@ -19,7 +20,6 @@ from lmtrain.tokenizers.base import TOKENIZER_FILE, Tokenizer, is_unicode
 from lmtrain.tokenizers.panics import HELD, panics_told
 
 MAX_TEMPLATE_BYTES = 1 << 20
-TURN_ENDS = ("<|assistant_end|>", "<|im_end|>", "<|eot_id|>")
 
 
 @final
@@ -157,10 +157,10 @@ def ids_added(folder: Path) -> tuple[int, ...]:
 
 def ids_of_ends(tokenizer: Tokenizer, folder: Path | None = None) -> frozenset[int]:
     """Return the ids at a text's end: of the tokenizer, and of a folder's generation config or else its config."""
-    ends = {tokenizer.end_of_text_id, *(id_ for name, id_ in tokenizer.special_tokens.items() if name in TURN_ENDS)}
     read = (_json(folder / name).get("eos_token_id") for name in (GENERATION_CONFIG, CONFIG)) if folder else ()
     more: Any = next((found for found in read if found is not None), None)
-    return frozenset(ends | {id_ for id_ in (more if isinstance(more, list) else [more]) if isinstance(id_, int)})
+    ids: list[Any] = more if isinstance(more, list) else [more]
+    return frozenset([*end_ids(tokenizer), *(id_ for id_ in ids if isinstance(id_, int))])
 
 
 def _json(path: Path) -> dict[str, Any]:

@@ -4,6 +4,7 @@ It begins with the end-of-text token (`bos_token`), as every document does in tr
 """
 
 from lmtrain.tokenizers.base import Tokenizer
+from lmtrain.tokenizers.chat_styles import turn_ends
 from lmtrain.tokenizers.special_tokens import CHAT_TOKENS
 
 ANSWER_END = "<|assistant_end|>"
@@ -25,6 +26,11 @@ def chat_template(tokenizer: Tokenizer) -> str | None:
 
 
 def end_ids(tokenizer: Tokenizer) -> list[int]:
-    """Return the ids at the end of generation: the end of a text, and of an answer where there are chat tokens."""
-    ends = [tokenizer.end_of_text_id]
-    return ends if chat_template(tokenizer) is None else [*ends, tokenizer.special_tokens[ANSWER_END]]
+    """Return the ids at the end of generation: the end of a text, and of an assistant's turn in each chat style."""
+    return [*dict.fromkeys([tokenizer.end_of_text_id, *turn_ends(tokenizer.special_tokens)])]
+
+
+def eos_token_id(tokenizer: Tokenizer) -> int | list[int]:
+    """Return `end_ids` as transformers writes them: one alone, several as a list."""
+    ends = end_ids(tokenizer)
+    return ends if len(ends) > 1 else ends[0]

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from lmtrain.errors import ConfigurationError
+from lmtrain.interop.chat_template import eos_token_id
 from lmtrain.interop.config_writer import NoClass, write_config
 from lmtrain.interop.finite import require_finite
 from lmtrain.interop.model_card import CardFacts, model_card
@@ -23,7 +24,7 @@ from lmtrain.interop.new_folder import make_folder
 from lmtrain.interop.own_config import CODE, OWN_TYPE, own_config
 from lmtrain.interop.safetensors_files import TensorToWrite, write_shards
 from lmtrain.interop.tensor_map import MappedTensor, Part, map_tensors
-from lmtrain.interop.tokenizer_files import copy_companions, is_same_tokenizer, write_tokenizer
+from lmtrain.interop.tokenizer_files import add_ends, copy_companions, is_same_tokenizer, write_tokenizer
 from lmtrain.tokenizers.base import Tokenizer
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
@@ -132,11 +133,13 @@ def _write_tokenizer(model: ModelToExport, folder: Path, *, max_context_tokens: 
         model.tokenizer is None or is_same_tokenizer(model.tokenizer, model.companions)
     ):
         copy_companions(model.companions, folder)
+        if model.tokenizer is not None:
+            add_ends(model.tokenizer, folder)
     elif model.tokenizer is not None:
         write_tokenizer(model.tokenizer, folder, max_context_tokens=max_context_tokens)
 
 
-def _token_ids(tokenizer: Tokenizer | None) -> dict[str, int]:
+def _token_ids(tokenizer: Tokenizer | None) -> dict[str, int | list[int]]:
     if tokenizer is None:
         return {}
-    return {"bos_token_id": tokenizer.end_of_text_id, "eos_token_id": tokenizer.end_of_text_id}
+    return {"bos_token_id": tokenizer.end_of_text_id, "eos_token_id": eos_token_id(tokenizer)}

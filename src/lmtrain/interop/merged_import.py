@@ -1,11 +1,13 @@
 """Write a base model with an adapter's changes in its weights, as a folder to train on from and to talk to."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from lmtrain.interop.config_file import CONFIG
 from lmtrain.interop.hf_export import ModelToExport
 from lmtrain.interop.imported_folder import FACTS, ORIGINAL, TOKENIZER, WEIGHTS
 from lmtrain.interop.model_settings import build, complete
@@ -40,6 +42,8 @@ def import_merged(base: ModelToExport, adapter: PeftFolder, out: Path) -> int:
         if base.companions is not None and base.companions.is_dir():
             (folder / ORIGINAL).mkdir()
             copy_companions(base.companions, folder / ORIGINAL)
+            if (config := base.companions / CONFIG).is_file():  # it may name the ends of a text
+                shutil.copyfile(config, folder / ORIGINAL / CONFIG)
         if base.tokenizer is not None:
             base.tokenizer.save(folder / TOKENIZER)
         facts: dict[str, Any] = {"source": str(adapter.folder), "settings": settings}

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from lmtrain.errors import DataError
-from lmtrain.interop.chat_template import chat_template, end_ids
+from lmtrain.interop.chat_template import chat_template, end_ids, eos_token_id
+from lmtrain.storage import foreign_json
+from lmtrain.storage.damage import told_as_damage
 from lmtrain.tokenizers.base import META_FILE, TOKENIZER_FILE, Tokenizer
 from lmtrain.tokenizers.loading import load_tokenizer
 
@@ -42,11 +44,28 @@ def write_tokenizer(tokenizer: Tokenizer, folder: Path, *, max_context_tokens: i
     }
     _write(folder / TOKENIZER_CONFIG, config)
     _write(folder / "special_tokens_map.json", dict.fromkeys(("bos_token", "eos_token", "pad_token"), end))
-    ids: dict[str, Any] = dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"), tokenizer.end_of_text_id)
     if template := chat_template(tokenizer):
         (folder / "chat_template.jinja").write_text(template)
-        ids["eos_token_id"] = end_ids(tokenizer)
+    ids: dict[str, Any] = dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"), tokenizer.end_of_text_id)
+    ids["eos_token_id"] = eos_token_id(tokenizer)
     _write(folder / GENERATION_CONFIG, {**ids, "do_sample": False})
+
+
+def add_ends(tokenizer: Tokenizer, folder: Path) -> None:
+    """Add the ends that a folder's generation config lacks, where the tokenizer has a chat style's; without one, none.
+
+    Raises:
+        DataError: The file is damaged.
+    """
+    path, ends = folder / GENERATION_CONFIG, end_ids(tokenizer)
+    if not path.is_file() or ends == [tokenizer.end_of_text_id]:
+        return
+    with told_as_damage(path, fix="copy it again"):
+        content: dict[str, Any] = foreign_json.read(path)
+        given: Any = content.get("eos_token_id")
+        known = given if isinstance(given, list) else [] if given is None else [given]
+        if not {*ends} <= {*known}:
+            _write(path, {**content, "eos_token_id": [*dict.fromkeys([*known, *ends])]})
 
 
 def is_same_tokenizer(tokenizer: Tokenizer, folder: Path) -> bool:

@@ -5,7 +5,7 @@
 - llama3: Meta's (https://www.llama.com/docs/model-cards-and-prompt-formats/meta-llama-3).
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from lmtrain.tokenizers.conversation import (
@@ -170,6 +170,11 @@ STYLES = (
 def has_a_style(special_tokens: Collection[str]) -> bool:
     """Tell whether a tokenizer's special tokens write conversations in one of the styles."""
     return any(all(token in special_tokens for token in style.special_tokens) for style in STYLES)
+
+
+def turn_ends(special_tokens: Mapping[str, int]) -> list[int]:
+    """Return the ids among some special tokens' at the end of an assistant's turn, in the order of the styles."""
+    return [special_tokens[style.end] for style in STYLES if style.end in special_tokens]
 
 
 def style_names() -> str:
