@@ -46,12 +46,12 @@ class Validation(pl.Callback):
         context: RunContext,
     ) -> None:
         super().__init__()
-        HeldOutPasses(split=split, num_passes=num_passes, every_steps=every_steps)  # refuses wrong ones
+        passes = HeldOutPasses(split=split, num_passes=num_passes, every_steps=every_steps)  # refuses wrong ones
         if max_tokens is not None and max_tokens < 2:
             raise ConfigurationError(
                 f"callbacks.validation.max_tokens={max_tokens} is below 2; null reads the whole split."
             )
-        context.dataset.split(split)  # refuses a name outside its splits
+        passes.require_split(context.dataset.splits, of=f"data set {context.dataset.folder}")
         most = context.plan.expected_tokens or context.plan.horizon.tokens
         self._context = context
         self._split = split

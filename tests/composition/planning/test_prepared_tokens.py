@@ -10,12 +10,14 @@ from lmtrain.composition.planning.prepared_tokens import (
     prepared_epoch_tokens,
     prepared_train_tokens,
     remember_folder,
+    require_split,
     source_epochs,
 )
 from lmtrain.data.interleave import PhasesRead
 from lmtrain.data.packing import BestFit, OneDocument
 from lmtrain.data.shards import open_dataset
 from lmtrain.data.synthetic import synthetic
+from lmtrain.errors import DataError
 from tests.configs import config_of
 from tests.data.documents import make_dataset
 
@@ -49,6 +51,23 @@ def test_a_mixture_has_the_tokens_of_all_its_sources(tmp_path):
         words += [f"++data.sources.{name}.path={prepared(tmp_path / name, num_tokens)}"]
     assert prepared_train_tokens(config_of(*words)) == 1200
     assert prepared_train_tokens(config_of(*words, "++data.sources.code.path=nowhere")) is None
+
+
+def test_a_source_without_the_text_of_validation_is_refused_with_its_name_and_the_words(tmp_path):
+    words = ["data=mixture", "++data.sources.web.weight=1", "++data.sources.math.weight=1"]
+    for name, splits in (("web", {"train": {}, "validation": {}, "test": {}}), ("math", {"train": {}, "test": {}})):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "dataset.json").write_text(json.dumps({"splits": splits}))
+        words.append(f"++data.sources.{name}.path={tmp_path / name}")
+    told = rf"^data\.sources\.math: data set {tmp_path}/math has no split 'validation' to measure, only train, test; "
+    with pytest.raises(DataError, match=told + r".*validation_fraction=0\.05.*callbacks\.validation=null\.$"):
+        require_split(config_of(*words))
+    require_split(config_of(*words, "callbacks.validation.split=test"))
+    require_split(config_of(*words, "callbacks.validation=null"))
+    require_split(config_of("data=mixture", "++data.sources.web.path=nowhere"))
+    alone = config_of("data=shards", f"data.folder.path={tmp_path / 'math'}", "callbacks.validation.split=tests")
+    with pytest.raises(DataError, match=r"^data set .*math has no split 'tests'.* Did you mean 'test'\?"):
+        require_split(alone)
 
 
 def test_nothing_is_prepared_to_know(tmp_path):

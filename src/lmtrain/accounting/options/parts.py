@@ -1,11 +1,11 @@
 """Facts of the smaller options; silence is the plain case, each class without arguments."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Final, Literal
 
 from lmtrain.accounting.options.ranges import require_count
-from lmtrain.errors import ConfigurationError
+from lmtrain.errors import ConfigurationError, DataError, suggest
 
 BLOCKED_UP_TO_TOKENS: Final = 1024  # the longest context of a compiled attention in blocks of rows
 
@@ -84,6 +84,19 @@ class HeldOutPasses:
             )
         for name, value in (("num_passes", self.num_passes), ("every_steps", self.every_steps)):
             require_count(f"callbacks.validation.{name}", value)
+
+    def require_split(self, known: Collection[str], *, of: str) -> None:
+        """Refuse data without the split; `of` names it, `known` are its splits.
+
+        Raises:
+            DataError: With the words for held-out text, and for none.
+        """
+        if self.split not in known:
+            raise DataError(
+                f"{of} has no split '{self.split}' to measure, only {', '.join(known)}; prepare it with "
+                "data.folder.validation_fraction=0.05 (data=external: data.folder.validation=[FILE]), or train without "
+                f"scores: callbacks.validation=null.{suggest(self.split, known)}"
+            )
 
     def during(self, num_steps: int) -> int:
         """Return the passes after the first step of so many, the last step's own included."""

@@ -22,7 +22,7 @@ from lmtrain.composition.parts.schedules import schedules_of
 from lmtrain.composition.parts.strategy import require_strategy
 from lmtrain.composition.planning.disk_guard import require_disk
 from lmtrain.composition.planning.memory_guard import require_memory
-from lmtrain.composition.planning.prepared_tokens import masked_documents, prepared_epoch_tokens
+from lmtrain.composition.planning.prepared_tokens import masked_documents, prepared_epoch_tokens, require_split
 from lmtrain.composition.rules.adapters import require_adaptable, require_trained_weights
 from lmtrain.composition.rules.cpu_offload import require_offload
 from lmtrain.composition.rules.objective import objective_facts, require_examples, require_objective
@@ -51,6 +51,7 @@ def rehearse(job: Job, *, is_alone: bool) -> None:
         EnvironmentProblem: A package is missing.
     """
     config = job.config
+    require_split(config)
     graphs_of(config)
     touches_device = is_alone or device_type(config.trainer.accelerator) == "cpu"
     precision = build_precision(config) if touches_device else None

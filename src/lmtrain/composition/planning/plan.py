@@ -32,6 +32,7 @@ from lmtrain.composition.planning.prepared_tokens import (
     held_out_tokens,
     prepared_epoch_tokens,
     prepared_train_tokens,
+    require_split,
     source_epochs,
 )
 from lmtrain.composition.planning.setting import PlannedSetting, planned_setting
@@ -118,6 +119,7 @@ def planned_runs(
         refuse_typed(config, choices.overrides)
         require_settings(config)
         require_paths_here(config, choices.overrides)
+        require_split(config)
         check(config)
         start = start_of(config, choices)
         width = width_line(choices.options["model"], config.model.values, choices.overrides)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from lmtrain.accounting.options.parts import PackingFacts
 from lmtrain.composition.nodes.facts import facts_of
 from lmtrain.composition.nodes.node import Node
+from lmtrain.composition.planning.callbacks import callback_facts
 from lmtrain.composition.run_config import RunConfig
 from lmtrain.tracking.atomic_files import read_json, write_json
 
@@ -40,6 +41,20 @@ def held_out_tokens(config: RunConfig, split: str) -> list[int]:
     """Return the tokens of a split of each folder of the config; empty where one of them is not known."""
     counts = [_tokens_of(folder, split=split) for folder in _folders_of(config)]
     return [count for count in counts if count is not None] if None not in counts else []
+
+
+def require_split(config: RunConfig) -> None:
+    """Refuse folders that are there without the split of the run's validation.
+
+    Raises:
+        DataError: It names the folder, its source in a mixture, and the words to type.
+    """
+    passes = next((facts.reads for facts in callback_facts(config) if facts.reads), None)
+    names = [f"data.sources.{name}: " for name in config.data.get("sources") or {}] or [""]
+    for name, folder in zip(names, _folders_of(config), strict=True) if passes else ():
+        splits: Any = None if folder is None else read_json(Path(folder) / MANIFEST).get("splits")
+        if passes and isinstance(splits, dict):
+            passes.require_split([*splits], of=f"{name}data set {folder}")
 
 
 def is_prepared(config: RunConfig) -> bool:
