@@ -1,6 +1,7 @@
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import schedulefree
 import torch
@@ -12,7 +13,7 @@ from lmtrain.callbacks.token_budget import TokenBudget
 from lmtrain.callbacks.validation import Validation
 from lmtrain.errors import ConfigurationError, DataError
 from lmtrain.training.weight_average import WeightAverage
-from tests.callbacks.tiny_run import TinyModel
+from tests.callbacks.tiny_run import TinyModel, TinyRun, make_context, write_dataset
 
 
 def train(run, *callbacks, **settings):
@@ -79,6 +80,20 @@ def test_a_run_of_hours_reads_no_more_than_it_is_expected_to_train_on(make_run):
     plan = replace(run.context.plan, horizon=replace(run.context.plan.horizon, tokens=10**6), expected_tokens=90)
     callback = Validation(context=replace(run.context, plan=plan))
     assert callback.state_dict()["read_tokens"] == 90
+
+
+def test_a_pass_reads_on_to_the_first_words_with_loss(tmp_path):
+    mask = np.zeros(201, np.uint8)
+    mask[100:110] = 1
+    for name, marks in (("marked", mask), ("unmarked", 0 * mask)):
+        write_dataset(tmp_path / name, validation_mask=marks)
+    run = TinyRun(context=make_context(tmp_path / "run", tmp_path / "marked", steps=1))  # 32 tokens
+    train(run, Validation(context=run.context))
+    assert run.points("validation/num_bytes")[0] == 10
+    assert run.points("validation/read_tokens")[0] == 110
+    without = make_context(tmp_path / "other", tmp_path / "unmarked", steps=1)
+    with pytest.raises(DataError, match=r"no token with loss in its split 'validation'.*callbacks\.validation=null"):
+        Validation(context=without)
 
 
 def test_training_does_not_notice(make_run):

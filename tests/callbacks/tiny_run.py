@@ -188,11 +188,13 @@ def make_context(
     )
 
 
-def write_dataset(folder: Path) -> None:
-    """Write a byte-level data set of 2,000 training and 201 validation tokens of an easy text."""
+def write_dataset(folder: Path, *, validation_mask: np.ndarray | None = None) -> None:
+    """Write a byte-level data set of 2,000 training and 201 validation tokens of an easy text; the mask is of loss."""
+    folder.mkdir(exist_ok=True)
     text = np.frombuffer(b"the cat sat on the mat and the dog sat on the cat; " * 40, dtype=np.uint8)
     splits = {
-        name: _write_split(folder, name, text[:length]) for name, length in (("train", 2000), ("validation", 201))
+        "train": _write_split(folder, "train", text[:2000]),
+        "validation": _write_split(folder, "validation", text[:201], mask=validation_mask),
     }
     tokenizer = ByteLevelTokenizer()
     tokenizer.save(folder / "tokenizer")
@@ -202,10 +204,13 @@ def write_dataset(folder: Path) -> None:
     (folder / "dataset.json").write_text(json.dumps(manifest.to_json()))
 
 
-def _write_split(folder: Path, name: str, text: np.ndarray) -> SplitManifest:
+def _write_split(folder: Path, name: str, text: np.ndarray, *, mask: np.ndarray | None = None) -> SplitManifest:
     shard, index = folder / f"{name}_00000.ds", folder / f"{name}_00000.ds.index"
     shard.write_bytes(text.astype("<u2").tobytes())
     index.write_bytes(np.array([len(text)], dtype="<u8").tobytes())
     sha256 = [hashlib.sha256(path.read_bytes()).hexdigest() for path in (shard, index)]
     shards = (Shard(shard.name, len(text), 1, *sha256),)
+    if mask is not None:
+        (folder / f"{shard.name}.mask").write_bytes(mask.tobytes())
+        shards = (replace(shards[0], mask_sha256=hashlib.sha256(mask.tobytes()).hexdigest()),)
     return SplitManifest(num_documents=1, num_tokens=len(text), text_bytes=len(text), shards=shards)

@@ -196,6 +196,18 @@ def test_a_loss_mask_lies_beside_the_shard_that_needs_one(masked):
     assert rows.tolist() == [[True] * 4, [True, True, False, True], [True, True, False, True]]
 
 
+@pytest.mark.parametrize(
+    ("mask", "reaches"), [([0, 1, 1, 0, 1], 3), ([0, 0, 0, 0, 1], 5), ([1] * 5, 5), ([0] * 5, None), (None, 1)]
+)
+def test_the_first_words_with_loss_are_found(tmp_path, mask, reaches):
+    writer = ShardWriter(tmp_path, split="train", dtype="uint16", shard_tokens=5)
+    for marks in ([0] * 5, mask):
+        writer.append(np.arange(5), np.array([5]), *([] if marks is None else [np.array(marks, np.uint8)]))
+    splits = {"train": writer.close(text_bytes=10)}
+    write_manifest(tmp_path, Manifest("m", "uint16", 300, "f" * 64, splits))
+    assert open_dataset(tmp_path).split("train").first_learned == (None if reaches is None else 5 + reaches)
+
+
 def test_a_missing_loss_mask_is_named(masked):
     (masked / "train_00001.ds.mask").unlink()
     with pytest.raises(DataError, match=r"train_00001\.ds\.mask is missing"):

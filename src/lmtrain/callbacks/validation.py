@@ -13,7 +13,8 @@ from lmtrain.accounting.observed.metric_names import (
     VALIDATION_TOKENS,
 )
 from lmtrain.accounting.options.parts import CallbackFacts, HeldOutPasses
-from lmtrain.errors import ConfigurationError
+from lmtrain.data.shards import Dataset
+from lmtrain.errors import ConfigurationError, DataError
 from lmtrain.evaluation.bits_per_byte import BitsPerByte, evaluate
 from lmtrain.training.context import RunContext
 from lmtrain.training.datamodule import TokenDataModule
@@ -32,8 +33,9 @@ class Validation(pl.Callback):
 
     During the run it is measured `num_passes` times, evenly, or every `every_steps` steps; with neither, only before
     and after. A pass reads `max_tokens` (None: the whole split), and never more than the whole run's training tokens: a
-    run of two steps does not validate for minutes. A resumed run, of a longer budget too, reads what it read before, so
-    that its scores compare, unless `max_tokens` or `split` itself is changed.
+    run of two steps does not validate for minutes; but it reads on to the end of the first words with loss. A resumed
+    run, of a longer budget too, reads what it read before, so that its scores compare, unless `max_tokens` or `split`
+    itself is changed.
     """
 
     def __init__(
@@ -52,6 +54,11 @@ class Validation(pl.Callback):
                 f"callbacks.validation.max_tokens={max_tokens} is below 2; null reads the whole split."
             )
         passes.require_split(context.dataset.splits, of=f"data set {context.dataset.folder}")
+        if context.dataset.split(split).first_learned is None:
+            raise DataError(
+                f"data set {context.dataset.folder} has no token with loss in its split '{split}', and others have no "
+                "score; prepare more conversations, or train without scores: callbacks.validation=null."
+            )
         most = context.plan.expected_tokens or context.plan.horizon.tokens
         self._context = context
         self._split = split
@@ -107,8 +114,13 @@ class Validation(pl.Callback):
             metrics[f"validation/{name}/bits_per_byte"] = of_source.bits_per_byte
         scores = self._context.scores
         scores.step, scores.metrics, scores.num_bytes = step, metrics, result.num_bytes
-        read = min(self._max_tokens, self._context.dataset.split(self._split).num_tokens)
+        read = self._most_tokens(self._context.dataset)
         self._context.append(step, metrics | {VALIDATION_BYTES: result.num_bytes, VALIDATION_TOKENS: read})
+
+    def _most_tokens(self, dataset: Dataset) -> int:
+        """Return how many tokens of a data set's split are read."""
+        split = dataset.split(self._split)
+        return min(split.num_tokens, max(self._max_tokens, split.first_learned or 0))
 
     def _evaluate_average(
         self, trainer: pl.Trainer, module: pl.LightningModule, datamodule: TokenDataModule, *, source: str
@@ -125,7 +137,8 @@ class Validation(pl.Callback):
     ) -> BitsPerByte:
         """Score by the nats of the run's own loss (plain cross-entropy), in the dtype of training."""
         assert isinstance(module, CausalLMModule)
-        batches = datamodule.held_out_batches(self._split, max_tokens=self._max_tokens, source=source)
+        most = self._most_tokens(datamodule.mixture.datasets[source])
+        batches = datamodule.held_out_batches(self._split, max_tokens=most, source=source)
         with trainer.precision_plugin.forward_context():
             return evaluate(
                 module.language_model,

@@ -104,6 +104,18 @@ class TokenSplit:
         mask = self.shard_mask(0) if self._shards else None
         return 1.0 if mask is None else float(mask.mean(dtype=np.float64))
 
+    @cached_property
+    def first_learned(self) -> int | None:
+        """Return how many tokens reach to the end of the first words with loss; None where none has any."""
+        for shard, start in enumerate(self.shard_starts[:-1].tolist()):
+            if (mask := self.shard_mask(shard)) is None:
+                return start + 1
+            first = int(mask.argmax())
+            if mask[first]:
+                length = int(mask[first:].argmin()) or len(mask) - first
+                return start + first + length
+        return None
+
     def loss_mask_windows(self, starts: NDArray[np.int64], num_tokens: int) -> NDArray[np.bool_]:
         """Return the loss mask of the windows at these positions: [B] -> [B, L]."""
         rows = np.ones((len(starts), num_tokens), np.bool_)
