@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 from lmtrain.interop.model_card import CardFacts, model_card
 
 FACTS = CardFacts(
@@ -19,6 +21,14 @@ def test_the_facts_of_a_run_are_told():
         assert line in card.splitlines()
     assert "Licence: unknown" in card
     assert "of which a token meets" not in card
+    assert "these weights" not in card
+
+
+def test_averaged_weights_have_their_own_scores_or_none():
+    facts = replace(FACTS, is_averaged=True, metrics={})
+    lines = model_card(facts, architecture="X", dtype="float32").splitlines()
+    assert "| weights | the moving average of the training's |" in lines
+    assert "| held-out text | not scored with these weights |" in lines
 
 
 def test_what_nobody_knows_is_called_unknown():

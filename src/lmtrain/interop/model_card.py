@@ -7,7 +7,10 @@ from lmtrain.accounting.quantities import format_count
 
 @dataclass(frozen=True, kw_only=True)
 class CardFacts:
-    """The known origin of a model; None and empty are unknown, and are told as such."""
+    """The known origin of a model; None and empty are unknown, and are told as such.
+
+    `metrics` are of the model's own weights; `is_averaged` where these are the moving average of a run's.
+    """
 
     name: str
     num_parameters: int
@@ -20,6 +23,7 @@ class CardFacts:
     tokenizer_fingerprint: str | None = None
     code_version: str | None = None
     imported_from: str | None = None
+    is_averaged: bool = False
     metrics: dict[str, float] = field(default_factory=dict[str, float])
 
 
@@ -72,6 +76,10 @@ def _rows(facts: CardFacts, architecture: str, dtype: str) -> list[tuple[str, st
         rows.insert(2, ("of which a token meets", f"{facts.num_active_parameters:,}"))
     if facts.imported_from is not None:
         rows.append(("weights began as", facts.imported_from))
+    if facts.is_averaged:
+        rows.append(("weights", "the moving average of the training's"))
+    if facts.step is not None and not facts.metrics:
+        rows.append(("held-out text", "not scored with these weights"))
     return rows + [(name, f"{value:.4f}") for name, value in sorted(facts.metrics.items())]
 
 

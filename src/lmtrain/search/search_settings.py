@@ -5,15 +5,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE, TRAIN_LOSS, VALIDATION_LOSS
+from lmtrain.accounting.observed.metric_names import AVERAGED, BITS_PER_BYTE, TRAIN_LOSS, VALIDATION_LOSS
 from lmtrain.accounting.options.typed_alone import TypedAlone
 from lmtrain.errors import ConfigurationError, suggest
 
 KNOWN_METRICS: Final = (
     BITS_PER_BYTE,
     VALIDATION_LOSS,
-    "validation/ema_bits_per_byte",
-    "validation/ema_loss",
+    *AVERAGED.values(),
     TRAIN_LOSS,
 )
 DRAWS_WITHOUT_RESULTS: Final = ("random", "grid")

@@ -1,10 +1,13 @@
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from lmtrain.composition.stored_runs.export_source import model_to_export
 from lmtrain.errors import ConfigurationError
+from lmtrain.training.checkpointing.weights import Kind
 from tests.interop.hugging_face import imported, saved
 
 
@@ -34,11 +37,32 @@ def test_held_out_figures_are_the_newest_up_to_the_checkpoint(tmp_path: Path) ->
     points = [
         {"step": 5, "metrics": {"validation/loss": 3.0, "validation/bits_per_byte": 2.0}},
         {"step": 10, "metrics": {"validation/loss": 2.0, "validation/num_bytes": 9}},
-        {"step": 20, "metrics": {"validation/loss": 1.0}},
+        {"step": 20, "metrics": {"validation/loss": 1.0, "validation/ema_loss": 0.5}},
     ]
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(point) + "\n" for point in points))
     expected = {"validation/loss": 2.0, "validation/bits_per_byte": 2.0}
     assert _last_validation(tmp_path / "metrics.jsonl", 10) == expected
+    assert _last_validation(tmp_path / "metrics.jsonl", 20, told=["validation/ema_loss"]) == {
+        "validation/ema_loss": 0.5
+    }
+
+
+def test_averaged_weights_have_their_own_scores_or_none(tmp_path: Path) -> None:
+    from lmtrain.composition.stored_runs.export_source import _facts
+
+    shape = SimpleNamespace(num_parameters=1, num_active_parameters=1)
+    model: Any = SimpleNamespace(shape=lambda: shape, max_context_tokens=8)
+    scores = {"validation/loss": 2.0, "validation/ema_loss": 3.0, "validation/ema_bits_per_byte": 4.0}
+
+    def metrics_of(kind: Kind, metrics: dict[str, float]) -> dict[str, float]:
+        source: Any = SimpleNamespace(run=tmp_path, checkpoint=SimpleNamespace(step=1, tokens=9, metrics=metrics))
+        facts = _facts(source, model, "f", None, kind)
+        assert facts.is_averaged == (kind == "ema")
+        return facts.metrics
+
+    assert metrics_of("raw", scores) == {"validation/loss": 2.0}
+    assert metrics_of("ema", scores) == {"validation/ema_loss": 3.0, "validation/ema_bits_per_byte": 4.0}
+    assert metrics_of("ema", {"validation/loss": 2.0}) == {}
 
 
 def test_what_is_no_model_is_refused_under_the_name_of_the_command_line(tmp_path: Path) -> None:

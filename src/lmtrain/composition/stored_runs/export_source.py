@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE, VALIDATION_LOSS
+from lmtrain.accounting.observed.metric_names import AVERAGED, BITS_PER_BYTE, VALIDATION_LOSS
 from lmtrain.adapters.lora import Lora
 from lmtrain.composition.stored_runs.checkpoint_source import (
     CheckpointSource,
@@ -120,14 +120,17 @@ def _of_run(source: CheckpointSource, kind: Kind, *, allowed: Sequence[str], own
         dtype_of=lambda name: weights[name].dtype,
         tokenizer=tokenizer,
         companions=Path(began) / ORIGINAL if began and is_imported(Path(began)) else None,
-        facts=_facts(source, model, tokenizer.fingerprint, began),
+        facts=_facts(source, model, tokenizer.fingerprint, began, kind),
     )
 
 
-def _facts(source: CheckpointSource, model: LanguageModel, tokenizer_fingerprint: str, began: str | None) -> CardFacts:
+def _facts(
+    source: CheckpointSource, model: LanguageModel, tokenizer_fingerprint: str, began: str | None, kind: Kind
+) -> CardFacts:
     shape, checkpoint = model.shape(), source.checkpoint
     data = _json(source.run / "dataset.json")
-    measured = {name: checkpoint.metrics[name] for name in TOLD if name in checkpoint.metrics}
+    told = TOLD if kind == "raw" else tuple(AVERAGED[name] for name in TOLD)
+    measured = {name: checkpoint.metrics[name] for name in told if name in checkpoint.metrics}
     return CardFacts(
         name=source.run.name,
         num_parameters=shape.num_parameters,
@@ -140,7 +143,8 @@ def _facts(source: CheckpointSource, model: LanguageModel, tokenizer_fingerprint
         tokenizer_fingerprint=tokenizer_fingerprint,
         code_version=_code_version(source.run),
         imported_from=None if began is None else Path(began).name,
-        metrics=measured or _last_validation(source.run / "metrics.jsonl", checkpoint.step),
+        is_averaged=kind == "ema",
+        metrics=measured or _last_validation(source.run / "metrics.jsonl", checkpoint.step, told=told),
     )
 
 
@@ -153,13 +157,13 @@ def _json(path: Path) -> dict[str, Any]:
         raise ConfigurationError(f"{path} is no JSON ({problem}); restore it, or remove it.") from problem
 
 
-def _last_validation(path: Path, step: int) -> dict[str, float]:
-    """Return the newest held-out figures up to a step."""
+def _last_validation(path: Path, step: int, *, told: Sequence[str] = TOLD) -> dict[str, float]:
+    """Return the newest of these held-out figures up to a step."""
     newest: dict[str, float] = {}
     for line in path.read_text().splitlines() if path.is_file() else []:
         point = foreign_json.parse(line)
         if point["step"] <= step:
-            newest |= {name: point["metrics"][name] for name in TOLD if name in point["metrics"]}
+            newest |= {name: point["metrics"][name] for name in told if name in point["metrics"]}
     return newest
 
 
