@@ -183,14 +183,14 @@ def _refuse_early(
 ) -> None:
     """Refuse wrong words before torch, those of a sweep's last trial too."""
     from lmtrain.composition.execution.check_config import refuse_early
-    from lmtrain.composition.execution.start import require_launcher
     from lmtrain.composition.execution.sweep import naming_trial
+    from lmtrain.composition.rules.ranks import require_launcher
     from lmtrain.composition.stored_runs.resume import require_begun
 
     for number, (values, choices) in enumerate(composed):
         with naming_trial(typed, number) if choices.is_trial else nullcontext():
             config = refuse_early(values, allowed=arguments.allowed_targets, typed=typed[number])
-            require_launcher(config.trainer, outer)
+            require_launcher(config.trainer, is_launched=outer is not None)
             if config.resume == "must":
                 name = run_name(config, typed[number], choices.options["model"], typed if choices.is_trial else None)
                 require_begun(run_path(Path(config.run.root).absolute(), name))

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from lmtrain.composition.execution import start as start_module
-from lmtrain.composition.execution.start import prepare_data, require_launcher, set_aside, start
+from lmtrain.composition.execution.start import prepare_data, set_aside, start
 from lmtrain.composition.nodes.node import Node
 from lmtrain.composition.settings import TrainerSettings
 from lmtrain.composition.stored_runs.job import Job, job_of_rank
@@ -119,14 +119,6 @@ def test_a_name_cannot_leave_the_folder_of_runs(tmp_path: Path, started: list[An
     with pytest.raises(ConfigurationError, match=r"run\.name="):
         start(make_job(tmp_path / "runs", name=name), outer=None)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_several_nodes_need_a_launcher_and_the_message_has_the_command(tmp_path: Path) -> None:
-    several = make_job(tmp_path, num_nodes=4, devices=8).config.trainer
-    with pytest.raises(ConfigurationError, match=r"num_nodes=4 needs.*torchrun --nnodes=4 --nproc-per-node=8.*srun"):
-        require_launcher(several, None)
-    require_launcher(several, RANK_1)
-    require_launcher(make_job(tmp_path).config.trainer, None)
 
 
 def test_a_new_start_renames_the_older_run_and_loses_nothing(

@@ -1,6 +1,6 @@
 import pytest
 
-from lmtrain.composition.rules.ranks import require_nodes_enough, require_ranks
+from lmtrain.composition.rules.ranks import require_launcher, require_nodes_enough, require_ranks
 from lmtrain.errors import ConfigurationError
 from tests.configs import config_of
 
@@ -41,3 +41,11 @@ def test_more_than_a_named_cluster_has_is_refused_and_a_part_of_it_passes(word: 
         require_nodes_enough(config_of("cluster=h100_8x", word))
     for words in (["cluster=h100_8x", "trainer.devices=4"], ["trainer.devices=2"]):
         require_nodes_enough(config_of(*words))
+
+
+def test_several_nodes_need_a_launcher_and_the_message_has_the_command() -> None:
+    several = config_of("trainer.num_nodes=4", "trainer.devices=8").trainer
+    with pytest.raises(ConfigurationError, match=r"num_nodes=4 needs.*torchrun --nnodes=4 --nproc-per-node=8.*srun"):
+        require_launcher(several, is_launched=False)
+    require_launcher(several, is_launched=True)
+    require_launcher(config_of().trainer, is_launched=False)

@@ -104,8 +104,8 @@ def _rehearse(pipeline: CommandPipeline, stage: PipelineStage, words: Sequence[s
     from lmtrain.composition.command_line.arguments import parse_arguments
     from lmtrain.composition.command_line.compose import Choices, for_each_config
     from lmtrain.composition.execution.check_config import check_config, refuse_early
-    from lmtrain.composition.execution.start import require_launcher
     from lmtrain.composition.planning.auto_strategy import with_strategy
+    from lmtrain.composition.rules.ranks import require_launcher
     from lmtrain.composition.stored_runs.job import Job
 
     arguments = parse_arguments([*words, *pipeline.flags])
@@ -116,7 +116,7 @@ def _rehearse(pipeline: CommandPipeline, stage: PipelineStage, words: Sequence[s
         values = {**composed, "init_from": str(pipeline.folder / stage.of) if stage.of else None}
         typed = [word for word in choices.overrides if word not in arguments.not_typed]
         allowed = arguments.allowed_targets
-        require_launcher(refuse_early(values, allowed=allowed, typed=typed).trainer, None)
+        require_launcher(refuse_early(values, allowed=allowed, typed=typed).trainer, is_launched=False)
         config, _ = with_strategy(check_config(values, allowed=allowed))
         name = str(Path(pipeline.name, stage.name))
         rehearse(Job(config=config, overrides=typed, name=name, root=str(pipeline.root)), is_alone=False)

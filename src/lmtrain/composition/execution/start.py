@@ -10,14 +10,12 @@ from pathlib import Path
 
 from omegaconf import OmegaConf
 
-from lmtrain.composition.settings import TrainerSettings
 from lmtrain.composition.stored_runs.job import Job, job_of_rank
 from lmtrain.errors import (
     EXIT_CONFIGURATION,
     EXIT_DATA,
     EXIT_DONE,
     LMTRAIN_ERRORS,
-    ConfigurationError,
     EnvironmentProblem,
 )
 from lmtrain.launch.detect import OuterLauncher
@@ -136,18 +134,3 @@ def prepare_data(job: Job) -> None:
 
 def _older(folder: RunFolder, number: int) -> Path:
     return folder.path.with_name(f"{folder.path.name}{OF_OLDER}{number}")
-
-
-def require_launcher(trainer: TrainerSettings, outer: OuterLauncher | None) -> None:
-    """Refuse several nodes without a launcher.
-
-    Raises:
-        ConfigurationError: `trainer.num_nodes` is above 1 in a process started by no launcher.
-    """
-    nodes = trainer.num_nodes
-    if outer is None and nodes > 1:
-        msg = (
-            f"trainer.num_nodes={nodes} needs a launcher on every node; run the same command under "
-            f"torchrun --nnodes={nodes} --nproc-per-node={trainer.devices} (or SLURM's srun)."
-        )
-        raise ConfigurationError(msg)

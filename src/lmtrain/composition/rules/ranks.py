@@ -6,6 +6,7 @@ from lmtrain.accounting.options.ranges import Range
 from lmtrain.accounting.options.strategy import ModelSpread
 from lmtrain.composition.command_line.group_options import one_of, words_of
 from lmtrain.composition.run_config import RunConfig
+from lmtrain.composition.settings import TrainerSettings
 from lmtrain.errors import ConfigurationError
 
 TIMEOUT: Final = Range(low=1.0, high=1e6, usual="600", is_open=False)  # gloo waits for ever for 0 s
@@ -60,3 +61,17 @@ def require_nodes_enough(config: RunConfig) -> None:
     is_over = trainer.devices > cluster.devices_per_node or trainer.num_nodes > cluster.num_nodes
     if cluster.device is not None and is_over:
         require_cluster(config)
+
+
+def require_launcher(trainer: TrainerSettings, *, is_launched: bool) -> None:
+    """Refuse several nodes where no launcher started this process.
+
+    Raises:
+        ConfigurationError: With the launcher's command.
+    """
+    nodes = trainer.num_nodes
+    if not is_launched and nodes > 1:
+        raise ConfigurationError(
+            f"trainer.num_nodes={nodes} needs a launcher on every node; run the same command under "
+            f"torchrun --nnodes={nodes} --nproc-per-node={trainer.devices} (or SLURM's srun)."
+        )

@@ -143,7 +143,7 @@ def _facts(
         tokenizer_fingerprint=tokenizer_fingerprint,
         code_version=_code_version(source.run),
         imported_from=None if began is None else Path(began).name,
-        is_averaged=kind == "ema",
+        is_averaged=kind != "raw",
         metrics=measured or _last_validation(source.run / "metrics.jsonl", checkpoint.step, told=told),
     )
 
