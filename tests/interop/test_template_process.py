@@ -1,9 +1,41 @@
+import pytest
+
 from lmtrain.interop.template_process import MAX_CHARACTERS, answer
 
 
 def test_templates_have_what_transformers_gives_them():
     template = "{% for a in all %}{% if a == 'c' %}{% break %}{% endif %}{{ a | tojson }}{% endfor %}\n"
     assert answer(template, {"all": ["<a>&", "c", "d"]}) == {"text": '"<a>&"'}
+
+
+TOOL = {"name": "dé<f>", "parameters": {"b": [1, 2.5], "a": None}}
+MESSAGES = [{"role": "user", "content": "Hi & <bye>"}, {"role": "assistant", "content": " Hello\n"}]
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{% for m in messages %}{% generation %}{{ m.content }}{% endgeneration %}\n{% endfor %}x",
+        "{%- for m in messages -%}\n  {%- generation -%}\n {{ m.content | trim }} {%- endgeneration -%}\n{%- endfor %}",
+        "{% set a = 1 %}{% generation %}{{ a }}{% set a = 2 %}{{ a }}{% endgeneration %}{{ a }}",
+        "{% for m in messages %}{% if loop.last %}{% generation %}{{ loop.index }}{% if m.content %}!{% endif %}"
+        "{% endgeneration %}{% endif %}{% endfor %}",
+        "{{ tool | tojson(indent=2) }}{{ tool | tojson(separators=(',', ':'), sort_keys=true) }}",
+        "{{ tool | tojson(ensure_ascii=true) }}{{ tool | tojson(true, 1) }}{{ tojson }}",
+        "{{ strftime_now('%Y-%m %% %Z%z') }}{% if strftime_now is defined %}{{ strftime_now('%B') }}{% endif %}",
+    ],
+)
+def test_it_is_written_as_transformers_writes_it(template):
+    from transformers.utils.chat_template_utils import render_jinja_template
+
+    (theirs,), _ = render_jinja_template(conversations=[MESSAGES], chat_template=template, tool=TOOL)
+    assert answer(template, {"messages": MESSAGES, "tool": TOOL}) == {"text": theirs}
+
+
+def test_extensions_open_nothing():
+    assert "unsafe" in answer("{% generation %}{{ ''.__class__.__mro__ }}{% endgeneration %}", {})["problem"]
+    assert "unsafe" in answer("{{ strftime_now.__globals__.os }}", {})["problem"]
+    assert "endgeneration" in answer("{% generation %}", {})["problem"]
 
 
 def test_what_cannot_be_written_is_told():

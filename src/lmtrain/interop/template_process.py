@@ -12,9 +12,13 @@ import resource
 import signal
 import sys
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 import jinja2
+from jinja2 import nodes
+from jinja2.ext import Extension
+from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment, SandboxedEnvironment
 
 MEMORY_BYTES = 1 << 30  # of the whole process
@@ -58,15 +62,29 @@ def answer(template: str, variables: Mapping[str, Any], *, kind: str = "chat") -
     return {"text": "".join(pieces)}
 
 
+class Generation(Extension):
+    """`{% generation %}...{% endgeneration %}` around an assistant's words: they are written as they stand.
+
+    Names set within hold within.
+    """
+
+    tags = {"generation"}  # noqa: RUF012  # as in jinja2
+
+    def parse(self, parser: Parser) -> nodes.Node:
+        """Read what stands between the tags."""
+        line = next(parser.stream).lineno
+        return nodes.Scope(parser.parse_statements(("name:endgeneration",), drop_needle=True)).set_lineno(line)
+
+
 @functools.lru_cache(maxsize=64)  # of a task's few, each for every question
 def _compiled(template: str, kind: str) -> jinja2.Template:
     if kind == "task":
         return _task_environment().from_string(template)
     environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
+        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols", Generation]
     )
     environment.filters["tojson"] = _to_json
-    return environment.from_string(template, globals={"raise_exception": _refuse})
+    return environment.from_string(template, globals={"raise_exception": _refuse, "strftime_now": _written_now})
 
 
 @functools.cache
@@ -81,9 +99,20 @@ def _replaced(text: str, pattern: str, by: str, count: int = 0) -> str:
     return re.sub(pattern, by, text, count=count)
 
 
-def _to_json(value: Any, indent: int | None = None) -> str:
+def _to_json(
+    value: Any,
+    ensure_ascii: bool = False,  # noqa: FBT001, FBT002  # templates call it by place too
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,  # noqa: FBT001, FBT002
+) -> str:
     """Write JSON as transformers does: jinja2's own would escape <, > and & for web pages."""
-    return json.dumps(value, ensure_ascii=False, indent=indent)
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+
+
+def _written_now(form: str) -> str:
+    """Write this machine's time in a form of strftime's."""
+    return datetime.now().strftime(form)  # noqa: DTZ005  # as in transformers: local, its zone has no name
 
 
 def _refuse(message: str) -> None:
