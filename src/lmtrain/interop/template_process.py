@@ -62,7 +62,7 @@ def answer(template: str, variables: Mapping[str, Any], *, kind: str = "chat") -
     return {"text": "".join(pieces)}
 
 
-class Generation(Extension):
+class GenerationTag(Extension):
     """`{% generation %}...{% endgeneration %}` around an assistant's words: they are written as they stand.
 
     Names set within hold within.
@@ -81,7 +81,7 @@ def _compiled(template: str, kind: str) -> jinja2.Template:
     if kind == "task":
         return _task_environment().from_string(template)
     environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols", Generation]
+        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols", GenerationTag]
     )
     environment.filters["tojson"] = _to_json
     return environment.from_string(template, globals={"raise_exception": _refuse, "strftime_now": _written_now})
