@@ -16,5 +16,11 @@ def test_an_answer_is_right_where_it_is_the_text_and_ended():
     assert (everything.kind, everything.num_right, everything.num_items, everything.num_commonest) == ("all", 2, 4, 3)
 
 
+def test_equal_answers_with_other_spaces_around_are_one_for_a_guess():
+    asked = [Question([], answer) for answer in ("7", "7 ", "8", "7\n")]
+    (score,) = score_answers(asked, [Answered("7", True)] * 4)
+    assert (score.accuracy, score.guess) == (0.75, 0.75)
+
+
 def test_a_single_kind_has_no_second_line():
     assert [score.kind for score in score_answers([Question([], "a")], [Answered("", True)])] == ["answers"]

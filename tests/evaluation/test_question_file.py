@@ -17,6 +17,13 @@ def test_the_last_turn_of_each_line_is_the_right_answer(tmp_path):
     assert (second.messages, second.answer, second.kind) == ([USER, RIGHT, USER], "2", "sum")
 
 
+def test_the_name_of_all_kinds_together_is_no_kind(tmp_path):
+    path = tmp_path / "asked.jsonl"
+    path.write_text(json.dumps({"messages": [USER, RIGHT], "kind": "all"}))
+    with pytest.raises(DataError, match=r'asked\.jsonl:1 has "kind": "all", the name of all kinds together'):
+        read_questions(path)
+
+
 def test_a_text_holds_any_end_of_a_line(tmp_path):
     path = tmp_path / "asked.jsonl"
     asked = {"messages": [{**USER, "content": "1\u2028+ 1\x85?"}, RIGHT]}

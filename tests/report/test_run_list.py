@@ -3,10 +3,11 @@ from pathlib import Path
 
 import pytest
 
+from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE
 from lmtrain.report.run_list import footnotes_of, in_brief, lines_of, newest_points, table_of
 from lmtrain.report.show import plain_text
 from lmtrain.tracking.run_folder import RunFolder
-from lmtrain.tracking.run_log import RunLog
+from lmtrain.tracking.run_log import RunLog, newest_point
 from lmtrain.tracking.status import Status
 from tests.points import append_point
 from tests.report.compared_folder import write
@@ -75,3 +76,7 @@ def test_of_a_long_log_the_end_is_read(tmp_path: Path, monkeypatch: pytest.Monke
     found = newest_points(write_run(tmp_path / "a") / "metrics.jsonl")
     assert found == [*POINTS[-len(found) :]]
     assert 0 < len(found) < len(POINTS)
+    assert newest_point(found, BITS_PER_BYTE) is None
+    beside = newest_points(tmp_path / "a" / "metrics.jsonl", beside=BITS_PER_BYTE)
+    assert beside == [newest_point(POINTS, BITS_PER_BYTE), *found]
+    assert in_brief(tmp_path / "a").scored_step == 0

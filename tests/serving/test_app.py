@@ -99,7 +99,9 @@ def test_refusals_have_their_own_status(client):
 
     assert post(b"x" * (11 << 20)) == 413
     assert post(b"{}", **{"content-type": "text/plain"}) == 415  # what a page elsewhere could send
-    assert post(b"{}", host="evil.example") == 403
+    assert [post(b"{}", host=host) for host in ("evil.example", "[::1]evil.example", "[::1", "")] == [403] * 4
+    here = ("LOCALHOST", "127.0.0.1:1", "[::1]", "[::1]:8000", "localhost:80")
+    assert [post(b"{}", host=host) for host in here] == [400] * len(here)
     assert post(b'{"model": "gpt-5", "prompt": "x"}') == 404
     assert client.get("/v1/completions").status_code == 405
     assert client.get("/v1/nothing").status_code == 404

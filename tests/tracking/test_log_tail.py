@@ -1,5 +1,10 @@
-from lmtrain.tracking.log_tail import LogOffset, read_after
-from lmtrain.tracking.run_log import RunLog
+from pathlib import Path
+
+import pytest
+
+from lmtrain.tracking import log_tail
+from lmtrain.tracking.log_tail import LogOffset, newest_with, read_after
+from lmtrain.tracking.run_log import Point, RunLog, format_point
 from tests.points import append_point
 
 
@@ -52,3 +57,20 @@ def test_long_log_is_read_in_parts_that_join(tmp_path):
 
 def test_log_that_does_not_exist_yet_is_empty(tmp_path):
     assert read_after(tmp_path / "metrics.jsonl", LogOffset()).points == []
+
+
+@pytest.mark.parametrize("read_bytes", [7, 100, 1 << 20])
+def test_the_newest_point_with_a_metric_is_found_however_far_before_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read_bytes: int
+) -> None:
+    monkeypatch.setattr(log_tail, "READ_BYTES", read_bytes)
+    log = tmp_path / "metrics.jsonl"
+    points = [
+        Point(float(n), n, n, {"validation/a": 1.0 + n} if n in (0, 3) else {"train/loss": 0.5}) for n in range(9)
+    ]
+    log.write_text("".join(map(format_point, points)) + '{"time": 9.0, "metrics": {"validation/a"')
+    assert newest_with(log, "validation/a") == points[3]
+    assert newest_with(log, "validation") is None
+    monkeypatch.setattr(log_tail, "LONGEST_LINE_BYTES", 200)
+    log.write_text(format_point(points[0]) + 1000 * " ")
+    assert newest_with(log, "validation/a") == (points[0] if read_bytes > 1000 else None)

@@ -64,6 +64,15 @@ def test_a_sweep_gives_its_law_a_prediction_and_a_verdict_on_a_run_kept_out(
     assert "The law's best size is far from all models of the sweep" in capsys.readouterr().out
 
 
+def test_a_run_kept_out_of_its_own_sweep_is_not_fitted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sweep = sweep_of(tmp_path / "sweep", [1e18, 1e19, 1e20], [0.3, 0.6, 1.1, 2.0, 4.0])
+    run = run_of(sweep / "odd", *optimum(REPLICATION, 1e21), worse=100.0)
+    assert scaling([str(sweep), "--held-out", str(run), "--law-only", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["num_runs"] == 15
+    assert found["fit"]["parameters_exponent"] == pytest.approx(REPLICATION.parameters_exponent, rel=1e-2)
+
+
 def test_another_recipe_is_told_in_compute_to_an_equal_loss(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sweep = sweep_of(tmp_path / "good", [1e18, 1e19, 1e20], [0.3, 0.6, 1.1, 2.0, 4.0])
     worse = sweep_of(tmp_path / "worse", [1e18, 1e19, 1e20], [0.3, 0.6, 1.1, 2.0, 4.0], worse=1.5)

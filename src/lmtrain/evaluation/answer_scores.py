@@ -69,7 +69,7 @@ def score_answers(asked: Sequence[Question], answered: Sequence[Answered]) -> li
 
 
 def _score(kind: str, pairs: Sequence[tuple[Question, Answered]]) -> AnswerScore:
-    (_, commonest), *_ = Counter(asked.answer for asked, _ in pairs).most_common(1)
+    (_, commonest), *_ = Counter(asked.answer.strip() for asked, _ in pairs).most_common(1)
     return AnswerScore(
         kind=kind,
         num_right=sum(answer.is_ended and answer.text.strip() == asked.answer.strip() for asked, answer in pairs),

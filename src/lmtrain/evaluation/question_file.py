@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from lmtrain.errors import DataError
-from lmtrain.evaluation.answer_scores import Question
+from lmtrain.evaluation.answer_scores import ALL, Question
 from lmtrain.storage import foreign_json
 from lmtrain.tokenizers.conversation import ConversationError, read_conversation
 
@@ -42,4 +42,7 @@ def _asked(line: str, where: str) -> Question:
         read_conversation(asked, for_answer=True)
     except ConversationError as problem:
         raise DataError(f"{where}: {problem}") from problem
-    return Question(asked, last["content"], str(content.get("kind", "answers")))
+    kind = str(content.get("kind", "answers"))
+    if kind == ALL:
+        raise DataError(f'{where} has "kind": "{ALL}", the name of all kinds together; give it another name.')
+    return Question(asked, last["content"], kind)

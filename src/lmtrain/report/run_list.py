@@ -19,7 +19,7 @@ from lmtrain.report.visible_text import visible
 from lmtrain.tracking.atomic_files import read_json
 from lmtrain.tracking.fork import read_fork
 from lmtrain.tracking.held_out_text import HeldOutText
-from lmtrain.tracking.log_tail import LogOffset, read_after
+from lmtrain.tracking.log_tail import LogOffset, newest_with, read_after
 from lmtrain.tracking.run_folder import stored_name
 from lmtrain.tracking.run_log import Point, furthest, newest, newest_point
 from lmtrain.tracking.settled_status import settled_status
@@ -82,7 +82,7 @@ class RunInBrief:
 def in_brief(folder: Path) -> RunInBrief:
     """Read a run's folder: the end of its log, its plan, its state and its clock."""
     status, log = settled_status(folder), folder / "metrics.jsonl"
-    points = newest_points(log)
+    points = newest_points(log, beside=BITS_PER_BYTE)
     last, scored = furthest(points), newest_point(points, BITS_PER_BYTE)
     fork, plan = read_fork(folder), read_json(folder / "plan.json")
     is_running = status is not None and status.status == "RUNNING"
@@ -115,13 +115,16 @@ def _held_out(folder: Path, points: Sequence[Point]) -> HeldOutText | None:
     return held_out_text(folder, points, split=split_measured(newest_job(folder)))
 
 
-def newest_points(log: Path) -> list[Point]:
-    """Return the points in the last quarter of a megabyte of a log."""
+def newest_points(log: Path, *, beside: str | None = None) -> list[Point]:
+    """Return the points in the last quarter of a megabyte of a log; `beside` them the newest with this metric."""
     if not log.exists():
         return []
     found = log.stat()
-    place = LogOffset(found.st_ino, max(0, found.st_size - TAIL_BYTES))  # maybe within a line, then left out
-    return read_after(log, place, read_bytes=TAIL_BYTES).points
+    start = max(0, found.st_size - TAIL_BYTES)  # maybe within a line, then left out
+    points = read_after(log, LogOffset(found.st_ino, start), read_bytes=TAIL_BYTES).points
+    if beside is None or not start or newest_point(points, beside):
+        return points
+    return [*filter(None, [newest_with(log, beside)]), *points]
 
 
 def table_of(runs: Sequence[RunInBrief]) -> Table:

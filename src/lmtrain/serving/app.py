@@ -2,6 +2,7 @@
 
 import asyncio
 import hmac
+import re
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
@@ -31,7 +32,7 @@ T = TypeVar("T")
 KINDS = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
 NUM_READERS = 4  # threads kept: those of starlette come and go, each with new memory
 KEPT_WORDS = 1_000  # of each reader: the 10,000 of tokenizers grow to 260 MB where texts of 200 characters are not cut
-HERE = {"localhost", "127.0.0.1", "[::1]"}
+HERE = {"localhost", "127.0.0.1", "::1"}
 
 
 @final
@@ -130,8 +131,8 @@ class Service:
         """Refuse a wrong key; without keys, refuse requests from web pages elsewhere."""
         key = self._settings.api_key
         if key is None:
-            name = request.headers.get("host", "").rsplit(":", 1)[0].lower()
-            if name not in HERE | {self._settings.host}:
+            name = _host(request.headers.get("host", ""))
+            if name not in HERE | {_host(self._settings.host)}:
                 raise HTTPException(403, f"host {name} is not this machine; start the server with a key to allow it.")
             return
         given = request.headers.get("authorization", "").removeprefix("Bearer ")
@@ -206,6 +207,12 @@ async def _refuse(request: Request, problem: Exception) -> Response:
         told = known.get(problem.status_code, told)
     kind = KINDS.get(problem.status_code, "invalid_request_error")
     return JSONResponse(error(told, kind=kind), problem.status_code, headers=problem.headers)
+
+
+def _host(address: str) -> str:
+    """Return the host of an address with a port or without, an IPv6 one without brackets; all else as it stands."""
+    found = re.fullmatch(r"\[([^\]]*)\](?::\d+)?|([^:]*)(?::\d+)?", address.lower())
+    return (found[1] or found[2] or "") if found else address.lower()
 
 
 async def _no_embeddings(request: Request) -> Response:

@@ -59,10 +59,17 @@ class Writing:
         if self.is_chat:
             return {"content": [self._scored(score) for score in scores]}
         return {
-            "tokens": [self._text(score.token) for score in scores],
+            "tokens": [self._name(score.token) for score in scores],
             "token_logprobs": [score.log_probability for score in scores],
-            "top_logprobs": [{self._text(token): value for token, value in score.likeliest} for score in scores],
+            "top_logprobs": [self._likeliest(score) for score in scores],
         }
+
+    def _likeliest(self, score: TokenScore) -> dict[str, float]:
+        """Return the likeliest tokens by their texts; of equal texts, such as none, the likelier."""
+        found: dict[str, float] = {}
+        for token, value in score.likeliest:
+            found.setdefault(self._name(token), value)
+        return found
 
     def _scored(self, score: TokenScore) -> dict[str, Any]:
         near = [self._token(token, value) for token, value in score.likeliest]
@@ -70,6 +77,14 @@ class Writing:
 
     def _token(self, token: int, value: float) -> dict[str, Any]:
         return {"token": self._text(token), "logprob": value, "bytes": list(self._bytes(token))}
+
+    def _name(self, token: int) -> str:
+        """Return a token's text, or as OpenAI writes it the bytes of one that is a part of a character."""
+        piece = self._bytes(token)
+        try:
+            return piece.decode()
+        except UnicodeDecodeError:
+            return "bytes:" + "".join(f"\\x{byte:02x}" for byte in piece)
 
     def _text(self, token: int) -> str:
         return self._bytes(token).decode(errors="replace")

@@ -1,12 +1,16 @@
 """Follow a run's metrics.jsonl while it grows, from a place valid across its readers and its resumes."""
 
+import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from lmtrain.storage import foreign_json
 from lmtrain.tracking.run_log import Point, parse_point
 
 READ_BYTES = 1 << 20
+LONGEST_LINE_BYTES: Final = 1 << 24  # a longer one is no point, and nothing before it is looked for
 
 
 @dataclass(frozen=True)
@@ -40,6 +44,22 @@ def read_after(path: Path, place: LogOffset, *, read_bytes: int = READ_BYTES) ->
     whole = block[: block.rfind(b"\n") + 1]
     points = [point for line in whole.splitlines() if (point := _parse(line)) is not None]
     return PointBatch(points, LogOffset(found.st_ino, start + len(whole)))
+
+
+def newest_with(path: Path, metric: str) -> Point | None:
+    """Return a log's newest point with a metric, looked for from the log's end; None where it has none."""
+    name, rest = json.dumps(metric).encode(), b""
+    with path.open("rb") as file:
+        end = file.seek(0, os.SEEK_END)
+        while end and len(rest) < LONGEST_LINE_BYTES:
+            start = max(0, end - READ_BYTES)
+            file.seek(start)
+            rest, *lines = (file.read(end - start) + rest).split(b"\n")
+            for line in reversed(lines if start else [rest, *lines]):
+                if name in line and (point := _parse(line)) and metric in point.metrics:
+                    return point
+            end = start
+    return None
 
 
 def _parse(line: bytes) -> Point | None:

@@ -27,7 +27,7 @@ def scaling(words: list[str], *, program: str = "lmtrain scaling") -> int:
     if arguments.plot and not arguments.plot.absolute().parent.is_dir():
         raise ConfigurationError(f"--plot {arguments.plot}: there is no folder {arguments.plot.parent}; create it.")
     held_out_run = find_run(arguments.held_out) if arguments.held_out else None  # refused before the fits
-    study = study_of(arguments.sweep.absolute(), needs_minima=not arguments.law_only)
+    study = study_of(arguments.sweep.absolute(), needs_minima=not arguments.law_only, without=held_out_run)
     predicted = study.predict(_flops(arguments.flops, study))
     held_out = study.hold_out(held_out_run) if held_out_run else None
     beside = study_of(arguments.beside.absolute(), needs_minima=not arguments.law_only) if arguments.beside else None

@@ -31,6 +31,20 @@ def test_a_long_curve_has_2000_points_there_from_its_first_to_its_last(run):
         assert found == [(step, step / factor) for step in steps]
 
 
+def test_the_score_of_an_older_checkpoint_is_sent_after_a_newer_one_s_once(run):
+    log = RunLog(run.path)
+    log.extend([Point(1000.0, 10, 10, {"train/loss": 3.0}), Point(1001.0, 20, 20, {"train/loss": 2.0})])
+    for step, score in ((20, 12.0), (10, 11.5), (10, 11.5), (20, 12.5)):
+        log.extend([Point(1002.0, step, step, {"evaluation/notes": score})])
+        assert send(run)
+    assert history(run, "evaluation/notes") == [(10, 11.5), (20, 12.0)]
+    (run.path / "mlflow_state.json").unlink()  # the log is read from its start
+    log.extend([Point(1003.0, 5, 5, {"evaluation/notes": 11.0})])
+    assert send(run)
+    assert history(run, "evaluation/notes") == [(5, 11.0), (10, 11.5), (20, 12.0)]
+    assert history(run, "train/loss") == [(10, 3.0), (20, 2.0)]
+
+
 def test_scores_of_other_held_out_text_join_no_curve(run):
     scores = [(0, 3.0, 900.0), (1, 2.0, 900.0), (2, 2.5, 400.0)]
     metrics = [{"validation/bits_per_byte": score, "validation/num_bytes": read} for _, score, read in scores]

@@ -144,14 +144,15 @@ class ScalingStudy:
         }
 
 
-def study_of(path: Path, *, needs_minima: bool = True) -> ScalingStudy:
-    """Fit the runs of a sweep.
+def study_of(path: Path, *, needs_minima: bool = True, without: Path | None = None) -> ScalingStudy:
+    """Fit the runs of a sweep, `without` one of them.
 
     Raises:
         ConfigurationError: The path names no run.
         DataError: Too few runs, sizes or budgets, or no budget with a best size within its models.
     """
-    folders = find_runs([path])
+    kept_out = None if without is None else without.resolve()
+    folders = [folder for folder in find_runs([path]) if folder.resolve() != kept_out]
     points, reasons = _read(folders)
     names = names_apart(folders)
     left_out = {names[folder]: reason for folder, reason in reasons.items()}
@@ -219,8 +220,8 @@ def _read(folders: Sequence[Path]) -> tuple[list[LawPoint], dict[Path, str]]:
 
 def _of_one_text(folders: Sequence[Path]) -> str | None:
     """Say where losses are of different parts of a text, as of short budgets; None where they are not."""
-    newest = [[point for point in newest_points(folder / "metrics.jsonl") if VALIDATION_LOSS in point.metrics]
-              for folder in folders]  # fmt: skip
+    tails = [newest_points(folder / "metrics.jsonl", beside=VALIDATION_LOSS) for folder in folders]
+    newest = [[point for point in points if VALIDATION_LOSS in point.metrics] for points in tails]
     read = [number for points in newest for number in [held_out_bytes(points[-1]) if points else None] if number]
     if not read or max(read) <= MUCH_MORE_BYTES * min(read):
         return None

@@ -1,14 +1,15 @@
 """One run of ours as one run in MLflow: the same curves, parameters, files and state, each sent once.
 
 MLflow keeps every point it is given, and a resumed run trains some steps again: a point is sent only when its step is
-past the store's highest for its key, and of a long curve only 2,000 are. MLflow draws curves over steps only; a few are
+past the store's highest for its key, or before one that it follows in the log, as the score of an older checkpoint is.
+Of a long curve only 2,000 are. MLflow draws curves over steps only; a few are
 mirrored under by_tokens/, where the step is the number of tokens.
 """
 
 import json
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar, cast
@@ -71,6 +72,8 @@ class MlflowRun:
         horizon = atomic_files.read_json(folder.plan_path).get("horizon", {})
         self._thinning = Thinning(horizon if isinstance(horizon, dict) else {}, count=self._count)
         self._held: dict[str, Metric] = {}  # of each curve the newest point left out
+        self._read: dict[str, int] = {}  # of each curve the highest step read in the log
+        self._steps_there: dict[str, set[int]] = {}  # of curves with older steps
         self._checkpoints = MlflowCheckpoints(client, self.run_id)
         over_steps = [step for key, step in self._highest.items() if not key.startswith((BY_TOKENS, BY_THE_CLOCK))]
         self._newest_step = max(over_steps, default=-1)
@@ -81,15 +84,38 @@ class MlflowRun:
         """Mark the run as going on, also when it had ended before."""
         self._client.update_run(self.run_id, status="RUNNING")
 
-    def send_points(self, points: Sequence[Point]) -> None:
-        """Send the points missing in the store; infinite values and NaN become tags nonfinite.KEY."""
-        self._send_fresh(self._curves.apart(points))
+    def send_points(self, points: Sequence[Point], *, goes_on: bool) -> None:
+        """Send the points missing in the store; infinite values and NaN become tags nonfinite.KEY.
+
+        They are the log's first ones, or it `goes_on` with them.
+        """
+        apart = self._curves.apart(points)
+        self._read = self._read if goes_on else {}
+        late = self._late(apart, before=self._highest if goes_on else {})
+        self._send_fresh(apart)
+        self._send_metrics([each for each in late if math.isfinite(each.value)])
         self._newest_step = max([self._newest_step, *(point.step for point in points)])
 
     def send_load(self, points: Sequence[Point]) -> None:
         """Send the missing points of a node's load: MLflow's system metrics."""
         own = [replace(each, metrics=_of_the_clock(each.metrics)) for each in points]
         self._send_fresh(own)
+
+    def _late(self, points: Sequence[Point], *, before: Mapping[str, int]) -> list[Metric]:
+        """Return the points behind one of their curve's that they follow, but for those already in the store."""
+        late: list[Metric] = []
+        for metric in _metrics(points):
+            key, highest = metric.key, self._read.get(metric.key, before.get(metric.key, -1))
+            if metric.step < highest and metric.step not in self._steps_of(key):
+                late.append(metric)
+                self._steps_there[key].add(metric.step)
+            self._read[key] = max(highest, metric.step)
+        return late
+
+    def _steps_of(self, key: str) -> set[int]:
+        if key not in self._steps_there:
+            self._steps_there[key] = {each.step for each in self._client.get_metric_history(self.run_id, key)}
+        return self._steps_there[key]
 
     def _send_fresh(self, points: Sequence[Point]) -> None:
         fresh = [metric for metric in _metrics(points) if metric.step > self._highest.get(metric.key, -1)]
@@ -133,7 +159,8 @@ class MlflowRun:
     def _send_metrics(self, metrics: Sequence[Metric]) -> None:
         for part in _parts(metrics, METRICS_A_CALL):
             self._client.log_batch(self.run_id, metrics=part)
-            self._highest |= {metric.key: metric.step for metric in part}
+            for metric in part:
+                self._highest[metric.key] = max(metric.step, self._highest.get(metric.key, -1))
 
     def _send_checkpoints(self) -> None:
         self._checkpoints.send(self._folder.path / "checkpoints", newest_step=self._newest_step)

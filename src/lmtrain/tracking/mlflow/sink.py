@@ -85,8 +85,8 @@ class Sink:
         """Send the store's missing points, about a megabyte at most, and return whether they were all."""
         run = self._connected()
         batch = read_after(self._folder.metrics_path, LogOffset(self.state.inode, self.state.offset))
-        run.send_points(batch.points)
         place = batch.next
+        run.send_points(batch.points, goes_on=place.inode == self.state.inode and self.state.offset > 0)
         self._remember(replace(self.state, phase="sending", error=None, inode=place.inode, offset=place.offset))
         run.send_attempts()
         num_of_load = sum(self._send_load(run, path) for path in load_logs(self._folder.path))
