@@ -75,6 +75,7 @@ def test_a_name_of_elsewhere_gets_the_word_that_takes_it(group: str, option: str
             "is not chosen; write 'callbacks=[default,early_stopping]' callbacks.early_stopping.patience=1.",
         ),
         ("spkes.foo", "spkes.foo=1: there is no key spkes.foo. Did you mean 'spikes'?"),
+        ("sources.paths", "sources.paths=1: there is no key sources.paths; write source=files source.paths=1."),
     ],
 )
 def test_an_unknown_key_names_what_there_is_and_which_option_has_it(key: str, said: str) -> None:

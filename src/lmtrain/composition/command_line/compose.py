@@ -32,6 +32,7 @@ from lmtrain.composition.command_line.typed_alone import refuse_untyped
 from lmtrain.composition.command_line.unknown_words import (
     is_setting,
     number_as_option,
+    of_training_alone,
     require_parts,
     unknown_key,
     unknown_option,
@@ -276,7 +277,7 @@ def _unknown_key(word: str, arguments: Arguments, *, config_name: str) -> str:
     from lmtrain.composition.command_line.help import is_of_training_alone  # only to refuse
 
     if is_of_training_alone(key, config_name=config_name, conf=conf_folder()):
-        return f"{typed} has no effect here: it is a setting of training; leave it out."
+        return of_training_alone(typed)
     config = _chosen(key, arguments, config_name=config_name)
     return unknown_key(key, typed=typed, config=config, conf=conf_folder())
 

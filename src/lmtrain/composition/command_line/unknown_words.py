@@ -96,6 +96,10 @@ def unknown_key(key: str, *, typed: str, config: dict[str, Any], conf: Path) -> 
     if not isinstance(node_at(config, parent), dict) or not parent:
         of_sweeps = [f"sweep.{each.name}" for each in fields(SearchSettings)]  # a node of its own, of -m alone
         near = difflib.get_close_matches(key, [*known, *groups, *of_sweeps], n=1, cutoff=0.6)
+        chosen = [group for group in groups if group in config]
+        is_key = any("." in each for each in near)
+        if not is_key and (whole_words := _of_another_option(key, typed, groups=chosen, conf=conf)):
+            return f"{typed}: there is no key {key}; write {whole_words}."
         return f"{typed}: there is no key {key}.{did_you_mean([_with_value(each, typed) for each in near])}"
     siblings = [each for each in known if each.rpartition(".")[0] == parent]
     names = ", ".join(each.rpartition(".")[2] for each in siblings)
@@ -111,6 +115,21 @@ def unknown_key(key: str, *, typed: str, config: dict[str, Any], conf: Path) -> 
     off = " Here is nothing to switch off: leave it out." if is_off else ""
     near = "" if others else _near(name, siblings, typed=typed)
     return f"{typed}: there is no key {key}; {listed}{elsewhere}.{off or near}"
+
+
+def of_training_alone(typed: str) -> str:
+    """Return the message for a word of a command without training that names a setting of training."""
+    return f"{typed} has no effect here: it is a setting of training; leave it out."
+
+
+def _of_another_option(key: str, typed: str, *, groups: Sequence[str], conf: Path) -> str:
+    """Return the words for a key of a mistyped group with the first option that has it, "" where none has."""
+    group, _, name = key.partition(".")
+    for meant in difflib.get_close_matches(group, groups, n=1, cutoff=0.6) if name else ():
+        whole = f"{meant}.{name}"
+        for option in (options_with(whole, conf=conf) or options_that_take(whole, conf=conf))[:1]:
+            return f"{meant}={option} {whole}={typed.partition('=')[2]}"
+    return ""
 
 
 def _near(name: str, siblings: Sequence[str], *, typed: str) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 from lmtrain.composition.command_line.arguments import Arguments, parse_arguments
 from lmtrain.composition.command_line.compose import Choices, for_each_config
 from lmtrain.composition.command_line.paths import group_folders, key_of
+from lmtrain.composition.command_line.unknown_words import of_training_alone
 from lmtrain.composition.nodes.check import check_node, check_value
 from lmtrain.composition.nodes.instantiate import instantiate
 from lmtrain.composition.nodes.node import Node
@@ -109,4 +110,4 @@ def _refuse_others(config: dict[str, Any], arguments: Arguments) -> None:
     for word in arguments.overrides:
         key = key_of(word)
         if key.startswith("data.") and not key.startswith(f"{FOLDER}.") and key != FOLDER:
-            raise ConfigurationError(f"{word} has no effect here: it is a setting of training; leave it out.")
+            raise ConfigurationError(of_training_alone(word))
