@@ -1,6 +1,6 @@
 from lmtrain.tracking.atomic_files import read_json
 from lmtrain.tracking.run_folder import RunFolder
-from lmtrain.tracking.run_log import Point, RunLog, read_points
+from lmtrain.tracking.run_log import Point, RunLog, logged_points, read_points
 from lmtrain.tracking.scores import all_scores, keep_scores, scores_file, scores_since
 
 
@@ -31,3 +31,14 @@ def test_a_score_of_another_text_or_setting_does_not_replace_one_of_its_name(tmp
     assert [keep(number / 8, **one) for number, one in enumerate(asked)] == names
     file = all_scores(tmp_path)[5]
     assert {name: one["score"] for name, one in file.items()} == dict(zip(names[:3], [0.375, 0.5, 0.25], strict=True))
+
+
+def test_a_score_of_another_text_at_another_step_joins_no_curve_of_its_name(tmp_path):
+    run = tmp_path / "run"
+    run.mkdir()
+    of = {"a": {"score": 1.0, "sha256": "a"}, "b": {"score": 2.0, "sha256": "b"}}
+    kept = [keep_scores(run, step=step, tokens=step, scores={"evaluation/x": of[text]}).names
+            for step, text in ((10, "a"), (20, "b"), (30, "a"), (10, "b"))]  # fmt: skip
+    assert kept == [{}, {"evaluation/x": "evaluation/x_2"}, {}, {"evaluation/x": "evaluation/x_2"}]
+    curves = [(point.step, *point.metrics) for point in logged_points(run)]
+    assert curves == [(10, "evaluation/x"), (20, "evaluation/x_2"), (30, "evaluation/x"), (10, "evaluation/x_2")]

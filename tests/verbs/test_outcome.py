@@ -6,6 +6,7 @@ import pytest
 from lmtrain.errors import ConfigurationError, Diverged
 from lmtrain.tracking.sweep_file import SweepFile, SweepTrial
 from lmtrain.verbs.outcome import OutcomeLine, outcome_line
+from tests.report.compared_folder import write
 
 
 def last_line(capsys: pytest.CaptureFixture[str]) -> dict:
@@ -41,6 +42,34 @@ def test_a_run_ends_with_its_score_budget_and_dollars(tmp_path: Path, capsys: py
     assert last_line(capsys)["exit_reason"] == "callbacks.early_stopping ended it at step 2"
     OutcomeLine(folder=written(tmp_path / "stopped", step=2)).told(lambda: 143)
     assert last_line(capsys)["exit_reason"] == "terminated"
+
+
+def test_a_run_done_with_other_settings_gets_no_verdict(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    base = write(tmp_path / "base", lr=0.1)
+    run = write(tmp_path / "run", lr=0.1)
+    told = {}
+    for lr in (0.1, 0.5):
+        config = json.loads((run / "attempts/1/job.json").read_text())["config"]
+        config["optimizer"]["lr"] = lr
+        OutcomeLine(folder=run, config=config, against=base).told(lambda: 0)
+        told[lr] = last_line(capsys)
+    assert "nothing was trained" not in told[0.1]["exit_reason"] + str(told[0.1]["against"])
+    reason = "nothing was trained: the run is done with optimizer.lr=0.1, not 0.5"
+    assert (told[0.5]["exit_reason"], told[0.5]["against"]["verdict"]) == (reason, "unknown")
+    assert told[0.5]["against"]["reason"] == reason
+
+
+def test_a_run_without_validation_has_its_line_and_no_verdict(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    base = write(tmp_path / "base", lr=0.1)
+    run = write(tmp_path / "run", lr=0.1)
+    log = (run / "metrics.jsonl").read_text()
+    (run / "metrics.jsonl").write_text(log.replace("validation/bits_per_byte", "validation/other"))
+    assert OutcomeLine(folder=run, against=base).told(lambda: 0) == 0
+    found = last_line(capsys)["against"]
+    assert (found["verdict"], found["keep"]) == ("unknown", False)
+    assert "has no validation/bits_per_byte" in found["reason"]
 
 
 def test_a_failure_and_a_refusal_have_a_line_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -148,8 +148,9 @@ class RunFolder:
             self.note({ACCEPTED: attempts[-1].name})
 
     def is_accepted(self, attempt: Path) -> bool:
-        """Tell whether an attempt is the newest accepted one."""
-        return self.read_identity().get(ACCEPTED) == attempt.name
+        """Tell whether an attempt was accepted, or one after it, as where a spike ended this one."""
+        accepted = self.read_identity().get(ACCEPTED)
+        return isinstance(accepted, str) and accepted.isdecimal() and int(accepted) >= int(attempt.name)
 
     def withdraw(self, attempt: Path) -> None:
         """Delete a refused attempt, unless it was accepted before."""

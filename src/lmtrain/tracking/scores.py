@@ -2,7 +2,7 @@
 
 import itertools
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -32,13 +32,14 @@ def keep_scores(run: Path, *, step: int, tokens: int, scores: Mapping[str, Any])
     """Add scores of a checkpoint to its run.
 
     `scores` are objects with a `score` each, under their metrics' names; they join those kept for this step before,
-    each with its time. One of the same name replaces that before it where both are of the same thing, and else has a
-    number in its name.
+    each with its time. One of the same name replaces that before it where both are of the same thing; where one of any
+    step is of another thing, it has a number in its name.
     """
     file, now = scores_file(run, step), time.time()
     file.parent.mkdir(exist_ok=True)
     kept: dict[str, Any] = read_json(file)
-    names = {name: _free_name(kept, name, one) for name, one in scores.items()}
+    every = [kept, *(read_json(each) for each in file.parent.glob("step_*.json") if each != file)]
+    names = {name: _free_name(every, name, one) for name, one in scores.items()}
     write_json(file, {**kept, **{names[name]: {**one, SCORED_AT: now} for name, one in scores.items()}})
     log = RunLog(run)
     log.extend([Point(now, step, tokens, {names[name]: float(one["score"]) for name, one in scores.items()})])
@@ -46,10 +47,10 @@ def keep_scores(run: Path, *, step: int, tokens: int, scores: Mapping[str, Any])
     return Kept({name: given for name, given in names.items() if given != name}, tell_mlflow(run))
 
 
-def _free_name(kept: Mapping[str, Any], name: str, score: Mapping[str, Any]) -> str:
-    """Return a name that no kept score of another thing has."""
+def _free_name(every: Sequence[Mapping[str, Any]], name: str, score: Mapping[str, Any]) -> str:
+    """Return a name that no kept score of another thing has at any step: those of one name are one curve."""
     names = itertools.chain([name], (f"{name}_{number}" for number in itertools.count(2)))
-    return next(one for one in names if _is_of_the_same(kept.get(one, {}), score))
+    return next(one for one in names if all(_is_of_the_same(kept.get(one, {}), score) for kept in every))
 
 
 def _is_of_the_same(before: Mapping[str, Any], score: Mapping[str, Any]) -> bool:

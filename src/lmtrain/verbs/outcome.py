@@ -18,7 +18,8 @@ from lmtrain.errors import (
     ConfigurationError,
 )
 from lmtrain.tracking.atomic_files import read_json
-from lmtrain.tracking.redacting.redaction import redact_text
+from lmtrain.tracking.redacting.redaction import redact, redact_text
+from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.sweep_file import read_sweep
 from lmtrain.tracking.timekeeping.events import EARLY_STOPPING
 
@@ -28,12 +29,13 @@ FLAGS: Final = ("--json", "--against")
 
 @dataclass(kw_only=True)
 class OutcomeLine:
-    """What was asked for beside a training; `folder` is of its run or sweep, None before it is known."""
+    """What was asked for beside a training; `folder` is of its run or sweep, `config` a run's, None: not known yet."""
 
     against: Path | None = None
     is_sweep: bool = False
     speaks: bool = True
     folder: Path | None = None
+    config: dict[str, Any] | None = None
     _message: str | None = field(default=None, init=False)
 
     def told(self, train: Callable[[], int]) -> int:
@@ -78,16 +80,28 @@ class OutcomeLine:
             reason = line["exit_reason"] or sweep.reason or ""
             return {**line, "exit_reason": reason, "sweep": str(self.folder), "metric": sweep.metric, "trials": counts,
                     "best": None if best is None else asdict(best), "unranked": sweep.unranked}  # fmt: skip
-        return {**line, **run_outcome(self.folder, code, self._message), **self._verdict(baseline)}
+        others = self._other_settings() if code == EXIT_DONE else None
+        outcome = run_outcome(self.folder, code, self._message or others)
+        return {**line, **outcome, **self._verdict(baseline, reason=others)}
 
-    def _verdict(self, baseline: Sequence[Any]) -> dict[str, Any]:
+    def _other_settings(self) -> str | None:
+        """Return the line on a run that is done with other settings than asked for, None where it has these."""
+        from lmtrain.report.comparing.compared_run import settings_of
+
+        attempt = RunFolder(self.folder).accepted_attempt() if self.folder and self.config else None
+        before: Any = read_json(attempt / "job.json").get("config") if attempt else None
+        if not isinstance(before, dict) or self.config is None:
+            return None
+        asked, there = settings_of(json.loads(json.dumps(redact(self.config)))), settings_of(before)
+        changed = [f"{key}={there.get(key)}, not {value}" for key, value in asked.items() if there.get(key) != value]
+        return f"nothing was trained: the run is done with {'; '.join(changed)}" if changed else None
+
+    def _verdict(self, baseline: Sequence[Any], *, reason: str | None) -> dict[str, Any]:
         if not baseline or self.folder is None:
             return {}
-        from lmtrain.report.comparing.against import against
-        from lmtrain.report.comparing.compared_run import read_compared_run
+        from lmtrain.report.comparing.against import judged
 
-        found = against(read_compared_run(self.folder), baseline, name=str(self.against))
-        return {"against": found.to_json()}
+        return {"against": judged(self.folder, baseline, name=str(self.against), reason=reason).to_json()}
 
 
 def run_outcome(folder: Path, code: int, message: str | None) -> dict[str, Any]:

@@ -43,14 +43,17 @@ def train(words: list[str], *, program: str = "lmtrain train") -> int:
     if asked is None:
         return _train(words, program=program)
 
-    def tell(folder: Path) -> None:
-        asked.folder = folder
+    def tell(folder: Path, config: dict[str, Any] | None = None) -> None:
+        asked.folder, asked.config = folder, config
 
     return asked.told(lambda: _train(words, program=program, tell=tell))
 
 
-def _train(words: list[str], *, program: str, tell: Callable[[Path], None] = lambda folder: None) -> int:
-    """Train; all trials are checked first, and the worst exit code counts. `tell` learns the folder, once known."""
+def _train(words: list[str], *, program: str, tell: Callable[..., None] = lambda *_: None) -> int:
+    """Train; all trials are checked first, and the worst exit code counts.
+
+    `tell` learns the folder, once known, and of a single run the config.
+    """
     began, waited = time.monotonic(), waited_seconds()
     if HELP_FLAGS & set(words):
         print(help_page(conf_folder(), program=program, words=words))
@@ -82,7 +85,7 @@ def _train(words: list[str], *, program: str, tell: Callable[[Path], None] = lam
     if not choices.is_trial:
         job = make_job(config, words, choices.options["model"], arguments, swept=None)
         _refuse_late(job, outer)
-        tell(job.folder)
+        tell(job.folder, job.config.values)
         return start(replace(job, began=began, waited=waited, program=program), outer=outer)
     jobs = [replace(job, program=program) for job in _jobs_of_trials(composed, typed, arguments)]
     from lmtrain.composition.execution.grid_record import grid_folder
@@ -130,7 +133,7 @@ def _grid(jobs: Sequence[Job], settings: "SearchSettings", outer: OuterLauncher 
         return run_sweep(jobs, TrialsSideBySide(runner, parallel=settings.parallel, folder=folder).ends(jobs))
 
 
-def _search(words: "SearchWords", outer: OuterLauncher | None, *, program: str, tell: Callable[[Path], None]) -> int:
+def _search(words: "SearchWords", outer: OuterLauncher | None, *, program: str, tell: Callable[..., None]) -> int:
     """Search for values."""
     from lmtrain.composition.execution.searching.prepared_search import prepare_search
 

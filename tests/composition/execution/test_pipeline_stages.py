@@ -1,8 +1,9 @@
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from lmtrain.composition.execution.pipeline_stages import read_pipeline
+from lmtrain.composition.execution.pipeline_stages import VERBS, PipelineStage, read_pipeline
 from lmtrain.errors import ConfigurationError
 
 
@@ -80,6 +81,20 @@ def test_a_preflight_is_every_stage_in_short_in_a_folder_of_its_own(tmp_path: Pa
     assert "model.depth=24" in base
     assert core == ["evaluate", f"{tmp_path}/speedrun/preflight/base", "--core", "eval_bundle", "--max-items", "11"]
     assert f"init_from={tmp_path}/speedrun/preflight/base" in short.command(short.stage("talker"))
+
+
+def test_another_text_of_an_evaluation_is_a_change(tmp_path: Path) -> None:
+    text = tmp_path / "notes.txt"
+    stages = tuple(PipelineStage(name=f"of_{verb}", verb=verb, of=None, words=("--text", str(text))) for verb in VERBS)
+    pipeline = replace(read_pipeline(["pipeline=speedrun_cpu"]), stages=stages)
+    keys = []
+    for content in (None, "one", "two", "one"):
+        if content is not None:
+            text.write_text(content)
+        keys.append({stage.verb: pipeline.key(stage) for stage in stages})
+    assert keys[1] == keys[3]
+    assert {verb for verb in VERBS if len({each[verb] for each in keys}) > 1} == {"evaluate"}
+    assert len({each["evaluate"] for each in keys}) == 3
 
 
 def test_a_typed_target_reaches_every_stage() -> None:

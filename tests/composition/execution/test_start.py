@@ -1,5 +1,6 @@
 import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from lmtrain.composition.stored_runs.job import Job, job_of_rank
 from lmtrain.errors import ConfigurationError, DataError, EnvironmentProblem
 from lmtrain.launch.detect import OuterLauncher
 from lmtrain.tracking.run_folder import RunFolder
+from lmtrain.tracking.status import Status, write_status
 from tests.configs import config_with
 
 RANK_1 = OuterLauncher("torchrun", rank=1, local_rank=1, world_size=2, local_world_size=2)
@@ -105,6 +107,26 @@ def test_a_model_or_text_that_is_refused_leaves_no_folder_of_its_own(
     with pytest.raises(kind, match="num_heads"):
         start(job, outer=None)
     assert job.folder.exists() == existed
+
+
+def test_a_start_with_nothing_left_to_train_is_no_attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job, kept = make_job(tmp_path), []
+
+    def train(job: Job, *, code: int, accepts: int) -> int:
+        """Accept so many attempts, as a spike begins a second one."""
+        folder = RunFolder(job.folder)
+        for number in range(accepts):
+            if number:
+                folder.start_attempt("", [])
+            folder.accept_newest_attempt()
+        write_status(job.folder, Status("FINISHED"))
+        return code
+
+    for code, accepts in ((0, 1), (0, 0), (0, 2), (0, 0), (143, 0)):
+        monkeypatch.setattr(start_module, "train", partial(train, code=code, accepts=accepts))
+        assert start(job, outer=None) == code
+        kept.append([each.name for each in RunFolder(job.folder).attempts()])
+    assert kept == [["1"], ["1"], ["1", "2", "3"], ["1", "2", "3"], ["1", "2", "3", "4"]]
 
 
 def test_a_new_run_with_nothing_left_to_train_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

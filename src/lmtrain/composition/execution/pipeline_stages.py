@@ -29,12 +29,7 @@ PREFLIGHT: Final = "preflight"
 ANEW: Final = ("momentum_schedule=none", "weight_decay_schedule=none")  # a base's are not inherited
 # A warm-up longer than a preflight would be refused.
 OF_THE_LENGTH: Final = ("budget", "schedule", "momentum_schedule", "weight_decay_schedule", "logger")
-SHORT: Final = (
-    "budget=steps",
-    "schedule=constant",
-    *ANEW,
-    "logger=none",
-)
+SHORT: Final = ("budget=steps", "schedule=constant", *ANEW, "logger=none")
 OF_A_RUN: Final = ("run.name", "run.root", "init_from", "resume")  # a stage's own, by its place
 SHAPES: Final = ("experiment", "model", "tokenizer", "batch")  # groups that every later stage takes from its base
 TOKENIZER, MODEL, EXPERIMENT = "tokenizer", "model", "experiment"
@@ -162,10 +157,17 @@ class CommandPipeline:
         return hashlib.sha256("".join(map(self.key, self.stages)).encode()).hexdigest()[:16]
 
     def key(self, stage: PipelineStage) -> str:
-        """Return a hash of all causes of a stage's result, wherever its folder is: its words, and its base's."""
+        """Return a hash of a stage's causes, wherever its folder is: its words, its base's, an evaluation's files."""
         before = self.key(self.stage(stage.of)) if stage.of else ""
         words = [*(self.words if stage.verb == TRAIN else ()), *stage.words, *self.allowed]
+        words += filter(None, map(_content, stage.words)) if stage.verb == EVALUATE else ()
         return hashlib.sha256(json.dumps([before, stage.verb, words]).encode()).hexdigest()[:16]
+
+
+def _content(word: str) -> str:
+    """Return a hash of a named file's content, nothing of another word."""
+    path = Path(word)
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
 
 
 def read_pipeline(words: Sequence[str]) -> CommandPipeline:

@@ -56,6 +56,8 @@ def start(job: Job, *, outer: OuterLauncher | None, isolated: bool = False) -> i
                 end_of_attempt.has_folder = True
                 is_here = outer is not None or not (isolated or job.config.trainer.devices > 1)
                 end.code = end_of_attempt.code = train(job) if is_here else _train_on_ranks(job, attempt)
+            if end.code == EXIT_DONE:
+                folder.withdraw(attempt)  # where nothing was left to train
     if is_new and end.code == EXIT_DONE:  # another run's checkpoint at the end of the budget left nothing to train
         folder.discard_untrained()
     return end.code

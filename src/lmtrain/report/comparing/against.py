@@ -61,13 +61,19 @@ def baseline_runs(path: Path) -> list[ComparedRun]:
     return finished
 
 
-def against(run: ComparedRun, baseline: Sequence[ComparedRun], *, name: str) -> Against:
-    """Judge a finished run by a baseline's seeds."""
-    values = [each.final for each in baseline]
-    found = spread(values)
-    facts: Any = {"baseline": name, "num_seeds": found.num, "mean": found.mean, "deviation": found.standard_deviation}
-    if reason := _why_not(run, baseline[0]):
-        return Against(**facts, difference=None, plus_minus=None, verdict="unknown", reason=reason)
+def judged(folder: Path, baseline: Sequence[ComparedRun], *, name: str, reason: str | None = None) -> Against:
+    """Judge a run's folder by a baseline's seeds; a `reason` against it, or no score, leaves no verdict."""
+    try:
+        return against(read_compared_run(folder), baseline, name=name, reason=reason)
+    except ConfigurationError as problem:
+        return _unknown(_facts(baseline, name), str(problem))
+
+
+def against(run: ComparedRun, baseline: Sequence[ComparedRun], *, name: str, reason: str | None = None) -> Against:
+    """Judge a finished run by a baseline's seeds; a `reason` against it leaves no verdict."""
+    found, facts = spread([each.final for each in baseline]), _facts(baseline, name)
+    if reason := reason or _why_not(run, baseline[0]):
+        return _unknown(facts, reason)
     difference = run.final - found.mean
     reason = _other_budget(run, baseline[0])
     if reason is None and found.standard_deviation is None:
@@ -78,6 +84,15 @@ def against(run: ComparedRun, baseline: Sequence[ComparedRun], *, name: str) -> 
     plus_minus = width * found.standard_deviation * math.sqrt(1 + 1 / found.num)
     verdict: Verdict = "noise" if abs(difference) <= plus_minus else "better" if difference < 0 else "worse"
     return Against(**facts, difference=difference, plus_minus=plus_minus, verdict=verdict)
+
+
+def _facts(baseline: Sequence[ComparedRun], name: str) -> dict[str, Any]:
+    found = spread([each.final for each in baseline])
+    return {"baseline": name, "num_seeds": found.num, "mean": found.mean, "deviation": found.standard_deviation}
+
+
+def _unknown(facts: dict[str, Any], reason: str) -> Against:
+    return Against(**facts, difference=None, plus_minus=None, verdict="unknown", reason=reason)
 
 
 def _why_not(run: ComparedRun, other: ComparedRun) -> str | None:

@@ -87,6 +87,11 @@ class ComparedRun:
         return None if math.isfinite(self.final) else f"diverged: its last value is {self.final}"
 
 
+def settings_of(config: dict[str, Any]) -> dict[str, str]:
+    """Return a config's settings with an effect on results, by their keys; the seed is none of them."""
+    return {key: value for key, value in flatten(config).items() if key != "seed" and not key.startswith(EXECUTION)}
+
+
 def read_compared_run(folder: Path, *, metric: str = BITS_PER_BYTE) -> ComparedRun:
     """Read a run's folder.
 
@@ -110,7 +115,7 @@ def read_compared_run(folder: Path, *, metric: str = BITS_PER_BYTE) -> ComparedR
         step=max((point.step for point in points), default=0),
         num_steps=_number(plan, "horizon", "steps"),
         seed=flat.get("seed", ""),
-        settings={key: value for key, value in flat.items() if key != "seed" and not key.startswith(EXECUTION)},
+        settings=settings_of(job["config"]),
         words=tuple(word for word in job.get("overrides", ()) if _tells(word)),
         held_out=held_out_text(folder, points, split=_split(flat)),
         curve=_curve(comparable(points), metric, name=folder.name, is_over=status.shown == FINISHED),

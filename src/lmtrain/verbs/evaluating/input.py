@@ -107,9 +107,7 @@ def _questions(asked: argparse.Namespace) -> "list[Question]":
 
 def _text(path: Path) -> str:
     try:
-        text = (
-            sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()
-        ).decode()  # with its own ends of lines
+        text = sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8")
     except FileNotFoundError as problem:
         beside = [file.name for file in path.parent.iterdir()] if path.parent.is_dir() else []
         near = suggest(path.name, beside)
