@@ -17,6 +17,16 @@ def test_a_prompt_counts_once_however_many_texts_go_on_from_it():
     assert usage([written([1], "ab"), written([1], "c")])["total_tokens"] == 5
 
 
+def test_what_a_prompt_s_other_texts_find_of_it_was_computed_for_the_first():
+    prompt = [*range(40)]
+    texts = [written(prompt, "a") for _ in range(3)]
+    for text, found in zip(texts, (0, 32, 32), strict=True):
+        text.num_prefix_tokens = found
+    assert usage(texts)["prompt_tokens_details"]["cached_tokens"] == 0
+    texts[0].num_prefix_tokens = 16
+    assert usage([*texts, written([1], "a")])["prompt_tokens_details"]["cached_tokens"] == 16
+
+
 def test_half_a_character_is_told_by_its_bytes():
     writing = Writing(model="m", is_chat=True, pieces=PIECES)
     delta = Delta(written([1], ""), "", 0xC3, TokenScore(0xC3, -0.5, [(65, -1.0)]))

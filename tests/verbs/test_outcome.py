@@ -51,7 +51,7 @@ def test_a_run_done_with_other_settings_gets_no_verdict(tmp_path: Path, capsys: 
     for lr in (0.1, 0.5):
         config = json.loads((run / "attempts/1/job.json").read_text())["config"]
         config["optimizer"]["lr"] = lr
-        OutcomeLine(folder=run, config=config, against=base).told(lambda: 0)
+        OutcomeLine(folder=run, settings=config, against=base).told(lambda: 0)
         told[lr] = last_line(capsys)
     assert "nothing was trained" not in told[0.1]["exit_reason"] + str(told[0.1]["against"])
     reason = "nothing was trained: the run is done with optimizer.lr=0.1, not 0.5"

@@ -19,7 +19,6 @@ from lmtrain.errors import (
 )
 from lmtrain.tracking.atomic_files import read_json
 from lmtrain.tracking.redacting.redaction import redact, redact_text
-from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.sweep_file import read_sweep
 from lmtrain.tracking.timekeeping.events import EARLY_STOPPING
 
@@ -29,13 +28,13 @@ FLAGS: Final = ("--json", "--against")
 
 @dataclass(kw_only=True)
 class OutcomeLine:
-    """What was asked for beside a training; `folder` is of its run or sweep, `config` a run's, None: not known yet."""
+    """What was asked for beside a training; `folder` is of its run or sweep, `settings` a run's config; None: not known."""
 
     against: Path | None = None
     is_sweep: bool = False
     speaks: bool = True
     folder: Path | None = None
-    config: dict[str, Any] | None = None
+    settings: dict[str, Any] | None = None
     _message: str | None = field(default=None, init=False)
 
     def told(self, train: Callable[[], int]) -> int:
@@ -86,15 +85,10 @@ class OutcomeLine:
 
     def _other_settings(self) -> str | None:
         """Return the line on a run that is done with other settings than asked for, None where it has these."""
-        from lmtrain.report.comparing.compared_run import settings_of
+        from lmtrain.report.comparing.compared_run import changed_settings
 
-        attempt = RunFolder(self.folder).accepted_attempt() if self.folder and self.config else None
-        before: Any = read_json(attempt / "job.json").get("config") if attempt else None
-        if not isinstance(before, dict) or self.config is None:
-            return None
-        asked, there = settings_of(json.loads(json.dumps(redact(self.config)))), settings_of(before)
-        changed = [f"{key}={there.get(key)}, not {value}" for key, value in asked.items() if there.get(key) != value]
-        return f"nothing was trained: the run is done with {'; '.join(changed)}" if changed else None
+        changed = changed_settings(self.folder, redact(self.settings)) if self.folder and self.settings else ""
+        return f"nothing was trained: the run is done with {changed}" if changed else None
 
     def _verdict(self, baseline: Sequence[Any], *, reason: str | None) -> dict[str, Any]:
         if not baseline or self.folder is None:

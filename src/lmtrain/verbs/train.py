@@ -44,7 +44,7 @@ def train(words: list[str], *, program: str = "lmtrain train") -> int:
         return _train(words, program=program)
 
     def tell(folder: Path, config: dict[str, Any] | None = None) -> None:
-        asked.folder, asked.config = folder, config
+        asked.folder, asked.settings = folder, config
 
     return asked.told(lambda: _train(words, program=program, tell=tell))
 

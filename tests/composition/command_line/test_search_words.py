@@ -21,6 +21,20 @@ def test_spaces_are_typed_as_hydra_types_them() -> None:
     assert found.fixed == ("seed=7",)
 
 
+@pytest.mark.parametrize(
+    ("word", "described"),
+    [
+        ("range(1,3.5)", "int(interval(1,3))"),
+        ("range(3,0,-1)", "int(interval(1,3))"),
+        ("range(9,1,-4)", "range(5,10,4)"),
+    ],
+)
+def test_a_range_has_the_whole_numbers_that_hydra_lists(word: str, described: str) -> None:
+    found = search_of(parse_arguments([*SEARCH, f"seed={word}"]))
+    assert found is not None
+    assert found.space["seed"].describe() == described
+
+
 def test_an_option_brings_a_space_and_settings_and_typed_words_go_before() -> None:
     found = search_of(parse_arguments(["-m", "hparams_search=optimizer_race", "optimizer=muon,sgd", "sweep.seeds=2"]))
     assert found is not None

@@ -1,5 +1,6 @@
 """A search on the command line: its spaces in Hydra's syntax, its settings, and the words of a trial."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -109,10 +110,11 @@ def _choice(override: Override) -> ListedValues:
 
 
 def _whole_numbers(key: str, value: RangeSweep) -> Interval:
-    numbers = range(int(value.start or 0), int(value.stop or 0), int(value.step))
+    numbers = range(int(value.start or 0), math.ceil(value.stop or 0), int(value.step))
     if len(numbers) < 2:
         raise ConfigurationError(f"{key}=range({value.start},{value.stop},{value.step}) has fewer than two values.")
-    return interval(key, numbers[0], numbers[-1], step=numbers.step, is_log="log" in value.tags)
+    low, high = min(numbers), max(numbers)
+    return interval(key, low, high, step=abs(numbers.step), is_log="log" in value.tags)
 
 
 def _require_seeds(space: Space, settings: SearchSettings) -> None:

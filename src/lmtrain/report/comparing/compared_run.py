@@ -1,5 +1,6 @@
 """One run's folder for a comparison: its settings, its curve, its held-out text, its end."""
 
+import json
 import math
 import statistics
 from bisect import bisect_left
@@ -90,6 +91,16 @@ class ComparedRun:
 def settings_of(config: dict[str, Any]) -> dict[str, str]:
     """Return a config's settings with an effect on results, by their keys; the seed is none of them."""
     return {key: value for key, value in flatten(config).items() if key != "seed" and not key.startswith(EXECUTION)}
+
+
+def changed_settings(folder: Path, asked: dict[str, Any]) -> str:
+    """Name a run's settings unlike those `asked` for; none where they are the same, or the run's are gone."""
+    attempt = RunFolder(folder).accepted_attempt()
+    job: dict[str, Any] = read_json(attempt / "job.json") if attempt else {}
+    if not isinstance(job.get("config"), dict):
+        return ""
+    there, now = settings_of(job["config"]), settings_of(json.loads(json.dumps(asked)))
+    return "; ".join(f"{key}={there.get(key)}, not {value}" for key, value in now.items() if there.get(key) != value)
 
 
 def read_compared_run(folder: Path, *, metric: str = BITS_PER_BYTE) -> ComparedRun:

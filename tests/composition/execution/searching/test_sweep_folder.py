@@ -98,10 +98,11 @@ def test_two_searches_do_not_share_a_folder(tmp_path: Path) -> None:
 
 
 def test_a_sweep_is_named_after_its_words_but_not_after_its_limits() -> None:
-    one, more, other = (
+    one, more, *others = (
         sweep_folder(words_of(*words), default_config()).path.name
-        for words in (["model=a"], ["model=a", "sweep.trials=9"], ["model=b"])
+        for words in (["model=a"], ["model=a", "sweep.trials=9"], ["model=b"], ["model=a", "sweep.seeds=2"])
     )
-    assert one == more != other
+    assert one == more
+    assert len({one, *others}) == 3, "sweep.seed is free, sweep.seeds is not"
     named = replace(default_config().run, name="race")
     assert sweep_folder(words_of(), config_with(run=named)).path.name == "race"

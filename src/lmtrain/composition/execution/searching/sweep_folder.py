@@ -164,8 +164,9 @@ def _plain(settings: SearchSettings) -> dict[str, Any]:
 
 
 def _telling(words: Sequence[str]) -> list[str]:
-    free = (*EXECUTION_KEYS, *(f"sweep.{name}" for name in FREE_SETTINGS))
-    return [word for word in words if not word.lstrip("+").startswith(free)]
+    free = {f"sweep.{name}" for name in FREE_SETTINGS}
+    keys = {word: word.lstrip("+").partition("=")[0] for word in words}
+    return [word for word in words if keys[word] not in free and not keys[word].startswith(EXECUTION_KEYS)]
 
 
 def _differences(found: SweepFile, new: SweepFile) -> str:
