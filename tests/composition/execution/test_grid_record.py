@@ -1,12 +1,15 @@
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from lmtrain.composition.execution.grid_record import GridRecord
 from lmtrain.composition.execution.sweep import run_sweep
 from lmtrain.composition.stored_runs.job import Job
 from lmtrain.errors import ConfigurationError
+from lmtrain.tracking.status import Status, write_status
 from lmtrain.tracking.sweep_file import read_sweep
 from tests.configs import config_with, default_config
 
@@ -74,3 +77,47 @@ def test_a_named_grid_keeps_its_record_in_its_folder_and_a_second_one_adds_its_t
     replace(sweep, kind="search").save(tmp_path / "race")
     with pytest.raises(ConfigurationError, match="is a search"):
         run_sweep(grid(4), [])
+
+
+def test_a_grid_started_again_keeps_what_is_known_of_its_trials(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def grid(resume: str = "auto") -> list[Job]:
+        named = replace(default_config().run, name="race")
+        return [
+            Job(config=config_with(run=named, seed=seed, resume=resume), overrides=[f"seed={seed}"],
+                name=f"race/run-{seed}", root=str(tmp_path), sweep="sweep-1")
+            for seed in (1, 2, 3)
+        ]  # fmt: skip
+
+    def states() -> list[tuple[str, float | None]]:
+        found = read_sweep(tmp_path / "race")
+        assert found is not None
+        return [(trial.state, trial.score) for trial in found.trials]
+
+    for seed in (1, 2, 3):
+        line = {"time": 0, "step": 4, "tokens": 8, "metrics": {"validation/bits_per_byte": 1.0 + seed}}
+        (tmp_path / f"race/run-{seed}").mkdir(parents=True)
+        (tmp_path / f"race/run-{seed}/metrics.jsonl").write_text(json.dumps(line) + "\n")
+        write_status(tmp_path / f"race/run-{seed}", Status("FINISHED" if seed < 3 else "KILLED", 0))
+    run_sweep(grid(), zip(grid(), (0, 0, 143), strict=True))
+    known = [("finished", 2.0), ("finished", 3.0), ("stopped", 4.0)]
+    assert states() == known
+    GridRecord(grid()).begin()  # and killed
+    assert states() == known
+    capsys.readouterr()
+    assert run_sweep(grid(), [(grid()[0], 130)]) == 130, "stopped before it saw that nothing is left to do"
+    sweep = read_sweep(tmp_path / "race")
+    assert sweep is not None
+    assert (states(), sweep.best) == (known, 0)
+    assert (sweep.state, sweep.reason) == ("KILLED", "2 of 3 trials have ended, 1 stopped")
+    told = capsys.readouterr().out.splitlines()[:3]
+    assert [line.split("  ")[-1] for line in told] == ["done", "done", "not started"]
+    write_status(tmp_path / "race/run-2", Status("KILLED", 143))  # it trained on
+    run_sweep(grid(), zip(grid(), (0, 143), strict=False))
+    assert states() == [known[0], ("stopped", 3.0), known[2]]
+    shutil.rmtree(tmp_path / "race/run-1")
+    GridRecord(grid()).begin()
+    assert states() == [("waiting", None), ("stopped", 3.0), known[2]], "a run that is gone has no score"
+    GridRecord(grid(resume="never")).begin()
+    assert states() == [("waiting", None)] * 3, "they are trained anew"

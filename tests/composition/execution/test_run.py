@@ -236,3 +236,18 @@ def test_damaged_data_is_refused_before_training(tiny_job: MakeJob) -> None:
     shard.write_bytes(shard.read_bytes()[:-2])
     with pytest.raises(DataError, match=r"train_00000\.ds has .* bytes instead of"):
         execute(tiny_job("budget.steps=1", name="other"))
+
+
+def test_a_finished_run_stopped_in_its_set_up_stays_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stopped(*_: Any, **__: Any) -> None:
+        raise StoppedEarly(signal.SIGINT)
+
+    monkeypatch.setattr(run_module, "prepare", stopped)
+    job = Job(config=config_with(), overrides=[], name="a", root=str(tmp_path))
+    job.folder.mkdir()
+    for before, after in (("FINISHED", "FINISHED"), ("RUNNING", "KILLED")):
+        write_status(job.folder, Status(before, step=4))
+        assert run_module.attempt(job, None) == 130
+        status = read_status(job.folder)
+        assert status is not None
+        assert status.status == after

@@ -9,9 +9,10 @@ from pathlib import Path
 from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE
 from lmtrain.composition.execution.trial_outcome import Outcome, outcome_of
 from lmtrain.composition.stored_runs.job import Job
-from lmtrain.errors import ConfigurationError
+from lmtrain.errors import EXIT_DONE, ConfigurationError
 from lmtrain.report.held_out_text import why_unranked
 from lmtrain.tracking.redacting.redaction import redact_override
+from lmtrain.tracking.status import read_status
 from lmtrain.tracking.sweep_file import ENDED, SweepFile, SweepRun, SweepTrial, read_sweep
 
 
@@ -36,6 +37,8 @@ def require_grid(folder: Path) -> SweepFile | None:
 class GridRecord:
     """The trials of a grid in their order, then those of earlier grids of its name; each run's end replaces the file.
 
+    A trial of an earlier start is as that one left it until it ends anew.
+
     Raises:
         ConfigurationError: The name is that of a search.
         DataError: The folder is of another version.
@@ -43,17 +46,16 @@ class GridRecord:
 
     def __init__(self, trials: Sequence[Job]) -> None:
         self._folder = grid_folder(trials[0])
-        self._records: dict[str, SweepTrial] = {}
-        self._others()
+        found = require_grid(self._folder)
+        earlier = {run.folder: trial for trial in (found.trials if found else []) for run in trial.runs}
         shared = set(trials[0].overrides).intersection(*(trial.overrides for trial in trials))
-        records = [
-            SweepTrial(
-                number=number,
-                values=_values([word for word in trial.overrides if word not in shared]),
-                runs=[SweepRun(folder=os.path.relpath(trial.folder, self._folder), seed=trial.config.seed)],
-            )
-            for number, trial in enumerate(trials)
-        ]
+        records: list[SweepTrial] = []
+        for number, trial in enumerate(trials):
+            run = SweepRun(folder=os.path.relpath(trial.folder, self._folder), seed=trial.config.seed)
+            is_known = run.folder in earlier and trial.config.resume != "never" and trial.folder.exists()
+            known = earlier[run.folder] if is_known else SweepTrial(number=number, values={}, runs=[run])
+            values = _values([word for word in trial.overrides if word not in shared])
+            records.append(replace(known, number=number, values=values))
         self._records = {trial.name: record for trial, record in zip(trials, records, strict=True)}
         fixed = [redact_override(word) for word in trials[0].overrides if word in shared]
         self._file = SweepFile(
@@ -70,18 +72,25 @@ class GridRecord:
         self._save()
 
     def close(self, trial: Job, exit_code: int) -> None:
-        """Note a trial's end."""
+        """Note a trial's end; a finished run that was stopped or refused before it trained on is still finished."""
+        record = self._records[trial.name]
+        status = read_status(trial.folder)
+        if exit_code != EXIT_DONE and record.state == "finished" and status and status.status == "FINISHED":
+            return
         try:
             outcome = outcome_of(trial.folder, exit_code, metric=BITS_PER_BYTE)
         except ConfigurationError:  # a run without validation: the grid does not judge
             outcome = Outcome(state="finished", exit_code=exit_code)
-        record = self._records[trial.name]
         run = record.runs[0]
         record.state = run.state = outcome.state
         record.score = run.score = outcome.score
         run.exit_code, run.seconds, record.reason = exit_code, outcome.seconds, outcome.reason
         run.held_out = outcome.held_out
         self._save()
+
+    def is_finished(self, name: str) -> bool:
+        """Tell whether a trial's run is, by this start or an earlier one."""
+        return self._records[name].state == "finished"
 
     @property
     def unranked(self) -> str | None:

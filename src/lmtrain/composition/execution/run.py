@@ -78,7 +78,9 @@ def attempt(job: Job, outer: OuterLauncher | None) -> int | GoBack:
         if rank == 0:
             with ignoring_interrupts():
                 print(stop, file=sys.stderr)
-                write_status(job.folder, Status(status=status_name(code), exit_code=code))
+                known = read_status(job.folder)
+                if known is None or known.status != "FINISHED":  # a finished run has not trained on
+                    write_status(job.folder, Status(status=status_name(code), exit_code=code))
         return code
     if run is None:
         if rank == 0 and checkpoint is not None:

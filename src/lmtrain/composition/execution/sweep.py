@@ -80,7 +80,10 @@ def run_sweep(trials: Sequence[Job], ends: Iterable[tuple[Job, int]]) -> int:
         code = next((outcome for outcome in outcomes.values() if outcome in STOPPED), max(outcomes.values()))
     finally:
         record.end(status_name(code))
-        print_outcomes(outcomes)
+        unchanged = (NOT_STARTED, *STOPPED)
+        print_outcomes(
+            {name: 0 if each in unchanged and record.is_finished(name) else each for name, each in outcomes.items()}
+        )
         if record.unranked:
             print(f"  {record.unranked}")
         last = trials[-1]
