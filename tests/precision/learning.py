@@ -9,8 +9,10 @@ from torch import Tensor
 from lmtrain.losses.chunked import ChunkedCrossEntropy
 from lmtrain.models.base import LanguageModel
 from lmtrain.precision.kept_copies import KeptCopies
+from tests.precision.bf16_products import multiplied_in_fp32
 
 
+@multiplied_in_fp32()
 def learning_curve(model: LanguageModel, *, lr: float, casts: bool = True) -> Tensor:
     """Train 150 steps of 256 bytes of Python source, under autocast where it `casts`: the mean nats of every 25."""
     copies = KeptCopies(model)

@@ -92,7 +92,7 @@ def test_evaluation_is_bf16_to_the_last_bit():
 
 
 def curve(*, in_fp8):
-    model = Llama(width=64, num_layers=3, num_heads=4, vocab_size=256, max_context_tokens=64, feed_forward_width=128)
+    model = Llama(width=64, num_layers=2, num_heads=4, vocab_size=256, max_context_tokens=64, feed_forward_width=128)
     model.initialize_weights(torch.Generator().manual_seed(0))
     return learning_curve(
         keep_copies(round_head(model, emulate=True) if in_fp8 else model, dtype=torch.bfloat16), lr=3e-4

@@ -22,7 +22,7 @@ MODELS = {
     "nano": lambda: nano(depth=2, vocab_size=65, max_context_tokens=16),
     "experts": lambda: Llama(feed_forward_width=16, experts=Experts(num_experts=4, num_experts_per_token=2), **SHAPE),
 }
-LARGER = {"width": 64, "num_layers": 3, "num_heads": 4, "vocab_size": 256, "max_context_tokens": 64}
+LARGER = {"width": 64, "num_layers": 2, "num_heads": 4, "vocab_size": 256, "max_context_tokens": 64}
 TOKENS = torch.randint(65, (2, 16), generator=torch.Generator().manual_seed(1))
 
 
