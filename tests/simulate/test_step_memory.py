@@ -15,6 +15,7 @@ from lmtrain.parallel import activation_checkpoint
 from lmtrain.precision.kept_copies import keep_copies
 from lmtrain.simulate.step_memory import MANY_BLOCKS, SimulatedStep, simulate_step
 from tests.callbacks.tiny_run import TinyModel
+from tests.counted_kernels import counted_kernels
 
 SHAPE = {"micro_batch_sequences": 2, "context_tokens": 128}
 LLAMA = {"width": 64, "num_heads": 4, "num_kv_heads": 2, "feed_forward_width": 256, "vocab_size": 1000}
@@ -128,7 +129,8 @@ def test_compiled_blocks_keep_less_and_as_much_as_predicted(recompute, share):
     step = simulated(lambda: llama(2), dtype=torch.bfloat16, recompute=recompute, is_compiled=True)
     predicted = simulate_step(step, **SHAPE)
     assert predicted.activations < share * eager.activations
-    assert predicted.activations + predicted.workspace == pytest.approx(measured_peak(step), rel=0.05)
+    with counted_kernels():  # what they write is of no matter to what is allocated
+        assert predicted.activations + predicted.workspace == pytest.approx(measured_peak(step), rel=0.05)
 
 
 def test_memory_is_linear_in_sequences_but_for_what_does_not_depend_on_them():
