@@ -1,5 +1,6 @@
 """The options of conf/optimizer, built as a run builds them, on any model."""
 
+from functools import cache
 from typing import Any
 
 import torch
@@ -20,5 +21,9 @@ NEAR = dict.fromkeys(set(OWN) - {"adafactor", "adamw_8bit"}, 1e-5) | {"muon": 4e
 
 def build(option: str, model: nn.Module, **settings: Any) -> torch.optim.Optimizer:
     """Build an option with its own settings, or these in their place."""
-    node = compose_config([f"optimizer={option}"])["optimizer"]
-    return instantiate({**node, **settings}, key="optimizer")(model)
+    return instantiate({**_node(option), **settings}, key="optimizer")(model)
+
+
+@cache
+def _node(option: str) -> dict[str, Any]:
+    return compose_config([f"optimizer={option}"])["optimizer"]
