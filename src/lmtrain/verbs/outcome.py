@@ -28,7 +28,7 @@ FLAGS: Final = ("--json", "--against")
 
 @dataclass(kw_only=True)
 class OutcomeLine:
-    """What was asked for beside a training; `folder` is of its run or sweep, `settings` a run's config; None: not known."""
+    """What was asked for beside a training; `folder` is of its run or sweep, `settings` a run's config."""
 
     against: Path | None = None
     is_sweep: bool = False

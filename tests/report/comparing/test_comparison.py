@@ -85,6 +85,13 @@ def test_runs_of_one_name_in_two_folders_are_told_apart(tmp_path):
     assert len(set(labels)) == 2
 
 
+def test_a_finished_run_without_its_log_is_left_out(tmp_path):
+    lost = write(tmp_path / "lost", lr=9.0)
+    (lost / "metrics.jsonl").unlink()
+    found = compare([*sweep(tmp_path / "kept"), lost])
+    assert found.left_out == {"lost": "no score in lost/metrics.jsonl"}
+
+
 def test_runs_that_did_not_finish_do_not_count_and_are_named(tmp_path):
     runs = [*sweep(tmp_path), write(tmp_path / "going", lr=0.1, seed=3, status="RUNNING")]
     found = compare(runs)

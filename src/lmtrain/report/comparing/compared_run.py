@@ -85,6 +85,8 @@ class ComparedRun:
         if self.status != FINISHED:
             code = "" if self.exit_code is None else f", exit code {self.exit_code}"
             return f"{self.status.lower()}{code} at {done}"
+        if not self.curve:
+            return f"no score in {self.folder.name}/metrics.jsonl"
         return None if math.isfinite(self.final) else f"diverged: its last value is {self.final}"
 
 
