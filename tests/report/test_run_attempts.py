@@ -1,5 +1,3 @@
-import os
-
 from lmtrain.accounting.observed.time_accounts import balance
 from lmtrain.report.run_attempts import own_steps, read_attempts
 from lmtrain.report.run_ledger import read_ledger
@@ -43,8 +41,7 @@ def test_an_attempt_that_ended_in_its_set_up_is_counted(tmp_path):
     for number in (last, last + 1):
         attempt = folder / "attempts" / str(number)
         attempt.mkdir(parents=True)
-        (attempt / FILE).write_text('{"started_at": 1000.0, "num_devices": 4}')
-        os.utime(attempt / FILE, (1030.0, 1030.0))
+        (attempt / FILE).write_text('{"started_at": 1000.0, "seen_at": 1030.0, "num_devices": 4}')
     *others, killed = read_attempts(folder)
     assert others == recorded, "their events say more"
     assert (killed.number, killed.wall_seconds, killed.num_devices) == (last + 1, 30.0, 4)

@@ -43,6 +43,7 @@ def test_an_option_brings_a_space_and_settings_and_typed_words_go_before() -> No
         "grid",
         2,
     )
+    assert found.of_trial(["optimizer=sgd"]).overrides == ["optimizer=sgd"], "words of one run, to be typed again"
     composed: list[dict] = []
     for_each_config(lambda *one: composed.append(one[0]), found.of_trial(["optimizer=sgd"]), config_name="train")
     assert "sweep" not in composed[0]

@@ -1,4 +1,3 @@
-import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -88,8 +87,7 @@ def test_an_attempt_does_not_count_its_own_set_up_as_an_earlier_one(tmp_path: Pa
     for number, seconds in ((1, 30.0), (2, 7.0)):
         attempt = job.folder / "attempts" / str(number)
         attempt.mkdir(parents=True)
-        (attempt / FILE).write_text('{"started_at": 1000.0, "num_devices": 1}')
-        os.utime(attempt / FILE, (1000.0 + seconds, 1000.0 + seconds))
+        (attempt / FILE).write_text(f'{{"started_at": 1000.0, "seen_at": {1000.0 + seconds}, "num_devices": 1}}')
     assert spent_budget.run_so_far(job, None, before=job.attempt).seconds == 30.0
     assert spent_budget.run_so_far(job, None).seconds == 37.0
 

@@ -17,7 +17,8 @@ from lmtrain.errors import ConfigurationError
 from lmtrain.search.search_settings import SearchSettings
 from lmtrain.search.space import Dimension, Interval, ListedValues, Space, interval, require_space
 
-OF_THE_SEARCH: Final = ("sweep.", "hydra/", "hydra.")  # words of no trial
+OPTION: Final = "hparams_search="
+OF_THE_SEARCH: Final = ("sweep.", "hydra/", "hydra.", OPTION)  # words of no trial
 OF_A_GRID: Final = ("sweep.parallel", "sweep.launcher", "sweep.slurm")
 
 
@@ -33,10 +34,11 @@ class SearchWords:
     def of_trial(self, words: Sequence[str]) -> Arguments:
         """Return the command line of one trial."""
         overrides = [*self.fixed, *words]
+        options = [word for word in self.arguments.overrides if word.lstrip("+").startswith(OPTION)]
         return replace(
             self.arguments.of_trial(overrides),
             overrides=overrides,
-            added=[*self.arguments.added, "hydra/sweeper=basic"],
+            added=[*self.arguments.added, *options, "hydra/sweeper=basic"],
             flags=[flag for flag in self.arguments.flags if flag not in MULTIRUN],
         )
 

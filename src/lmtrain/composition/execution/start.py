@@ -44,15 +44,13 @@ def start(job: Job, *, outer: OuterLauncher | None, isolated: bool = False) -> i
                 OmegaConf.to_yaml(OmegaConf.create(redact(job.config.values))), job.overrides
             )
             job.save(attempt / "job.json")
-            with (
-                noted_set_up(
-                    attempt,
-                    began=job.began,
-                    num_devices=job.config.num_ranks,
-                    is_over=partial(folder.is_accepted, attempt),
-                ),
-                undone_where_refused(partial(folder.withdraw, attempt)) as end_of_attempt,
-            ):
+            noted = noted_set_up(
+                attempt,
+                began=job.began,
+                num_devices=job.config.num_ranks,
+                is_over=partial(folder.is_accepted, attempt),
+            )
+            with undone_where_refused(partial(folder.withdraw, attempt)) as end_of_attempt, noted:
                 end_of_attempt.has_folder = True
                 is_here = outer is not None or not (isolated or job.config.trainer.devices > 1)
                 end.code = end_of_attempt.code = train(job) if is_here else _train_on_ranks(job, attempt)

@@ -1,21 +1,22 @@
 """The time of an attempt's set-up, attempts/<n>/set_up.json: known also of one that was killed before its first event.
 
-The file's last change is the process's sign of life: it is touched once a second until the attempt is accepted.
+The process's sign of life is in it, written anew every few seconds until the attempt is accepted: a copy of the folder
+has it too.
 """
 
 import contextlib
-import os
 import threading
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from lmtrain.errors import EnvironmentProblem
 from lmtrain.tracking.atomic_files import read_json, write_json
 from lmtrain.tracking.timekeeping.clock import unix_seconds
 
 FILE: Final = "set_up.json"
-TOUCHED_EVERY_SECONDS: Final = 1.0
+NOTED_EVERY_SECONDS: Final = 2.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,30 +30,35 @@ class SetUpTime:
 
 @contextlib.contextmanager
 def noted_set_up(attempt: Path, *, began: float, num_devices: int, is_over: Callable[[], bool]) -> Generator[None]:
-    """Note an attempt that `began` on time.monotonic's clock, and touch the note until its set-up `is_over`."""
-    file = attempt / FILE
-    write_json(file, {"started_at": unix_seconds(began), "num_devices": num_devices})
-    ended = threading.Event()
+    """Note an attempt that `began` on time.monotonic's clock, and that it lives until its set-up `is_over`."""
+    ended, started_at = threading.Event(), unix_seconds(began)
 
-    def touch() -> None:
-        while not ended.wait(TOUCHED_EVERY_SECONDS) and not is_over():
-            with contextlib.suppress(OSError):  # a full or a lost disk, or a refused attempt's folder
-                os.utime(file)
+    def note() -> None:
+        write_json(attempt / FILE, {"started_at": started_at, "seen_at": unix_seconds(), "num_devices": num_devices})
 
-    toucher = threading.Thread(target=touch, name="set-up time", daemon=True)
-    toucher.start()
+    def go_on() -> None:
+        while not ended.wait(NOTED_EVERY_SECONDS) and not is_over():
+            with contextlib.suppress(EnvironmentProblem):  # a full or a lost disk
+                note()
+
+    note()
+    noting = threading.Thread(target=go_on, name="set-up time", daemon=True)
+    noting.start()
     try:
         yield
     finally:
         ended.set()
-        toucher.join()
+        noting.join()
 
 
 def set_up_time(attempt: Path) -> SetUpTime | None:
     """Read an attempt's note; None without a whole one."""
-    file = attempt / FILE
-    noted = read_json(file)
-    started_at, num_devices = noted.get("started_at"), noted.get("num_devices")
-    if not isinstance(started_at, int | float) or not isinstance(num_devices, int):
+    noted = read_json(attempt / FILE)
+    started_at, seen_at, num_devices = (noted.get(name) for name in ("started_at", "seen_at", "num_devices"))
+    if (
+        not isinstance(started_at, int | float)
+        or not isinstance(seen_at, int | float)
+        or not isinstance(num_devices, int)
+    ):
         return None
-    return SetUpTime(started_at=started_at, seen_at=max(started_at, file.stat().st_mtime), num_devices=num_devices)
+    return SetUpTime(started_at=started_at, seen_at=max(started_at, seen_at), num_devices=num_devices)
