@@ -161,3 +161,8 @@ class TrialBook:
             tell_score(self.study, record.number, record.score)
         else:
             tell_bad(self.study, record.number, is_place=record.state in BAD_PLACES)
+
+
+def is_first_round_over(sweep: SweepFile) -> bool:
+    """Tell whether halving has chosen who goes on: a trial drawn since would compete with none at its step."""
+    return any(trial.rounds > 1 or (trial.rounds == 1 and trial.state != "paused") for trial in sweep.trials)

@@ -12,6 +12,7 @@ from lmtrain.composition.command_line.search_words import SearchWords
 from lmtrain.composition.execution.searching.allowance import SECONDS_PER_HOUR, Allowance
 from lmtrain.composition.execution.searching.book import TrialBook
 from lmtrain.composition.execution.searching.local_runner import LocalRunner, Runner
+from lmtrain.composition.execution.searching.num_trials import num_trials, require_first_round
 from lmtrain.composition.execution.searching.search import Search
 from lmtrain.composition.execution.searching.search_limits import SearchLimits
 from lmtrain.composition.execution.searching.search_metric import require_metric
@@ -34,11 +35,11 @@ from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.launch.detect import OuterLauncher
 from lmtrain.search.halving import round_ends
 from lmtrain.search.search_settings import SearchSettings
-from lmtrain.search.space import checked_words, num_of_grid
+from lmtrain.search.space import checked_words
 from lmtrain.search.study import enqueue_grid, open_study, require_optuna
 from lmtrain.tracking.redacting.redaction import redact_override
 from lmtrain.tracking.status import status_name
-from lmtrain.tracking.sweep_file import SweepFile
+from lmtrain.tracking.sweep_file import SweepFile, read_sweep
 
 MakeJob = Callable[[Arguments], Job]
 
@@ -67,19 +68,19 @@ class PreparedSearch:
         name = str(self.folder.path.relative_to(Path(self.base.root)))
         sweep = self._begin(name)
         study = open_study(self.folder.path, settings)
-        num_trials = _num_trials(words)
         if settings.sampler == "grid":
             enqueue_grid(study, words.space)
         prepare_data(self.base)
         plan = planned_with(self.base.config, [])
         has_start = plan is None or plan.speed is None or plan.speed.setup_seconds > 0
         allowance = replace(self.allowance, planned_seconds=plan.seconds if plan else None, has_start=has_start)
-        print(allowance.line(num_trials), flush=True)
+        num_of_trials = num_trials(words, sweep)
+        print(allowance.line(num_of_trials), flush=True)
         progress = self.trial_lines(name)
         first_seed = self.base.config.seed
         search = Search(
             settings=settings,
-            num_trials=num_trials,
+            num_trials=num_of_trials,
             folder=self.folder,
             book=TrialBook(
                 sweep=sweep,
@@ -92,7 +93,7 @@ class PreparedSearch:
             ),
             make_job=self._job,
             runner=self.runner,
-            limits=SearchLimits(allowance=allowance, sweep=sweep, num_trials=num_trials, progress=progress),
+            limits=SearchLimits(allowance=allowance, sweep=sweep, num_trials=num_of_trials, progress=progress),
             progress=progress,
         )
         code = 1
@@ -112,7 +113,11 @@ class PreparedSearch:
     def _begin(self, name: str) -> SweepFile:
         typed = shlex.join([*self.base.kept_flags, *map(redact_override, self.words.arguments.overrides)])
         new = new_sweep(self.words, self.base.config, name=name, command=f"{self.program} -m {typed}")
-        return self.folder.begin(new, under_metric=partial(fingerprint_under, self.words, self.base.config))
+        earlier = read_sweep(self.folder.path)
+        sweep = self.folder.begin(new, under_metric=partial(fingerprint_under, self.words, self.base.config))
+        if earlier is not None:
+            require_first_round(self.words, earlier)
+        return sweep
 
     def _job(self, words: Sequence[str]) -> Job:
         return replace(self.make_job(self.words.of_trial(words)), sweep=self.sweep_id, program=self.program)
@@ -159,13 +164,6 @@ def prepare_search(
 
 def _without_name(fixed: Sequence[str]) -> list[str]:
     return [word for word in fixed if not word.startswith("run.name=")]
-
-
-def _num_trials(words: SearchWords) -> int:
-    asked = words.settings.num_trials
-    if words.settings.sampler != "grid":
-        return asked or 0
-    return min(num_of_grid(words.space), asked or num_of_grid(words.space))
 
 
 def _require_resumable(config: RunConfig) -> None:

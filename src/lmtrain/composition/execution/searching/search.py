@@ -15,7 +15,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Final
 
-from lmtrain.composition.execution.searching.book import TrialBook
+from lmtrain.composition.execution.searching.book import TrialBook, is_first_round_over
 from lmtrain.composition.execution.searching.local_runner import Runner, RunningTrial
 from lmtrain.composition.execution.searching.search_limits import SearchLimits
 from lmtrain.composition.execution.searching.sweep_folder import SweepFolder
@@ -142,8 +142,7 @@ class Search:
 
     def _draw(self) -> bool:
         """Draw the next trial; tell whether there was one."""
-        has_closed = any(trial.rounds > 0 and trial.state != "paused" for trial in self.book.sweep.trials)
-        if has_closed or len(self.book.sweep.trials) >= self.num_trials:
+        if is_first_round_over(self.book.sweep) or len(self.book.sweep.trials) >= self.num_trials:
             return False
         if not self.limits.have_room(num_running=len(self._running)):
             return False
