@@ -4,16 +4,17 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from lmtrain.errors import ConfigurationError, Diverged, OutOfMemory, suggest
 from lmtrain.report.held_out_text import held_out_text
 from lmtrain.report.run_attempts import read_attempts
 from lmtrain.report.run_facts import newest_job, split_measured
+from lmtrain.search.halving import step_of_part
 from lmtrain.tracking.atomic_files import read_json
 from lmtrain.tracking.held_out_text import HeldOutText
 from lmtrain.tracking.run_folder import RunFolder
-from lmtrain.tracking.run_log import Point, logged_points
+from lmtrain.tracking.run_log import Point, furthest, logged_points
 from lmtrain.tracking.status import CLEAN_STOPS
 from lmtrain.tracking.sweep_file import TrialState
 
@@ -54,6 +55,13 @@ def outcome_of(folder: Path, exit_code: int, *, metric: str, refusal: str | None
     state = OF_KINDS.get(str(failure.get("kind")), "failed")
     reason = str(failure.get("message") or refusal or _in_words(exit_code))
     return Outcome(state=state, exit_code=exit_code, seconds=seconds, reason=reason)
+
+
+def has_trained(folder: Path, part: tuple[int, int] | None) -> bool:
+    """Tell whether a run has come to the end of k of n parts of its steps, where it pauses; False for no part."""
+    horizon: Any = read_json(folder / "plan.json").get("horizon", {})
+    pause = step_of_part(part, num_steps=int(horizon.get("steps", 0)))
+    return pause is not None and furthest(logged_points(folder)).step >= pause
 
 
 def seconds_of(folder: Path) -> float:

@@ -18,6 +18,7 @@ from tests.composition.execution.searching.written_search import (
     METRIC,
     Killed,
     WritingRunner,
+    Written,
     flat,
     recorded,
     searching,
@@ -171,6 +172,68 @@ def test_a_wish_in_its_folder_stops_the_search_and_its_runs(tmp_path: Path) -> N
     assert searching(tmp_path, runner).run() == 0
     assert [trial.state for trial in recorded(tmp_path).trials] == ["finished"] * 4
     assert recorded(tmp_path).reason == "all 4 trials have ended"
+
+
+class StoppedOnce(WritingRunner):
+    """Runs of which the first is stopped by itself after two steps."""
+
+    def start(self, job: Job, job_path: Path, *, slot: int) -> Written:
+        written = super().start(job, job_path, slot=slot)
+        return replace(written, end=2) if len(self.started) == 1 else written
+
+
+def steps_of(root: Path, name: str) -> list[int]:
+    return [json.loads(line)["step"] for line in (root / "s" / name / "metrics.jsonl").read_text().splitlines()]
+
+
+def test_a_trial_stopped_by_itself_goes_on_with_the_same_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runner = StoppedOnce(flat(lambda values: float(values["x"])))
+    assert searching(tmp_path, runner, num_trials=2).run() == 0
+    assert "trial 0: stopped: the same command goes on with it\n" in capsys.readouterr().out
+    sweep = recorded(tmp_path)
+    assert [trial.state for trial in sweep.trials] == ["stopped", "finished"]
+    assert (sweep.state, sweep.reason) == (
+        "KILLED",
+        "1 of 2 trials have ended, 1 stopped; the same command goes on with it",
+    )
+    assert searching(tmp_path, runner, num_trials=2).run() == 0
+    assert [name for name, _ in runner.started] == ["trial-0000", "trial-0001", "trial-0000"]
+    sweep = recorded(tmp_path)
+    assert [(trial.state, trial.score, trial.reason) for trial in sweep.trials] == [
+        ("finished", 1.0, None),
+        ("finished", 2.0, None),
+    ]
+    assert (sweep.state, sweep.reason, sweep.best) == ("FINISHED", "all 2 trials have ended", 0)
+    assert steps_of(tmp_path, "trial-0000") == [2, 4, 6, 8]
+    assert [trial.value for trial in open_study(tmp_path / "s", SearchSettings()).trials[:2]] == [1.0, 2.0]
+
+
+def test_a_round_of_halving_waits_for_its_trial_that_was_stopped(tmp_path: Path) -> None:
+    runner = StoppedOnce(flat(lambda values: float(values["x"])))
+    assert searching(tmp_path, runner, rounds=(2, 4), pruner="halving").run() == EXIT_NO
+    sweep = recorded(tmp_path)
+    assert [trial.state for trial in sweep.trials] == ["stopped", "paused", "paused", "paused"]
+    assert str(sweep.reason).endswith(" 1 stopped; the same command goes on with it")
+    assert searching(tmp_path, runner, rounds=(2, 4), pruner="halving").run() == 0
+    assert [trial.state for trial in recorded(tmp_path).trials] == ["finished", "finished", "pruned", "pruned"]
+    assert [name for name, _ in runner.started[4:]] == ["trial-0000", "trial-0000", "trial-0001"]
+    assert steps_of(tmp_path, "trial-0000") == [2, 4, 6, 8]
+
+
+@pytest.mark.parametrize("is_failing", [False, True])
+def test_the_other_seeds_of_a_stopped_trial_count_too(tmp_path: Path, is_failing: bool) -> None:
+    def score(values: dict[str, str]) -> list[float] | BaseException:
+        return RuntimeError("a bug") if is_failing and values["seed"] == "1" else [float(values["seed"])] * 4
+
+    runner = StoppedOnce(score)
+    searching(tmp_path, runner, seeds=2, num_trials=1, parallel=2).run()
+    assert recorded(tmp_path).trials[0].state == ("failed" if is_failing else "stopped")
+    searching(tmp_path, runner, seeds=2, num_trials=1, parallel=2).run()
+    (trial,) = recorded(tmp_path).trials
+    assert (trial.state, trial.score) == (("failed", None) if is_failing else ("finished", 0.5))
+    assert len(runner.started) == (2 if is_failing else 3)
 
 
 def test_a_signal_while_a_trial_is_composed_stops_it_too(tmp_path: Path) -> None:

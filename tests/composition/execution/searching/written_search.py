@@ -84,6 +84,7 @@ class WritingRunner:
             (attempt / "rank0.error.json").write_text(json.dumps(error))
             return Written(job.folder, [], 3, NUM_STEPS, NUM_STEPS)
         forget_stop(job.folder)
+        (job.folder / "plan.json").write_text(json.dumps({"horizon": {"steps": NUM_STEPS}}))
         log = job.folder / "metrics.jsonl"
         step = json.loads(log.read_text().splitlines()[-1])["step"] if log.exists() else 0
         end = step_of_part(job.pause_after, num_steps=NUM_STEPS) or NUM_STEPS

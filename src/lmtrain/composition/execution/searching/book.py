@@ -88,7 +88,8 @@ class TrialBook:
         """Note a run's end; with it its trial may end, or its round."""
         run.state, run.exit_code, run.score = outcome.state, outcome.exit_code, outcome.score
         run.seconds, run.held_out = outcome.seconds, outcome.held_out
-        if record.state in ENDED:
+        is_left = record.state == "stopped" and outcome.state not in ("finished", "paused", "stopped")
+        if record.state in ENDED and not is_left:
             self.save()
         elif outcome.state not in ("finished", "paused"):
             record.state, record.reason = outcome.state, outcome.reason
@@ -107,7 +108,9 @@ class TrialBook:
         return trial.should_prune()
 
     def close_round(self, *, factor: int) -> list[SweepTrial]:
-        """Return the better trials of a round, for the next; the others end."""
+        """Return the better trials of a round, for the next, and end the others; none while one of them is stopped."""
+        if any(each.state == "stopped" for each in self.sweep.trials):
+            return []
         waiting = {each.number: each for each in self.sweep.trials if each.state == "paused"}
         scores = {number: each.score for number, each in waiting.items() if each.score is not None}
         if not scores:
@@ -157,6 +160,8 @@ class TrialBook:
         self.progress.ended(record, self.sweep)
 
     def _tell(self, record: SweepTrial) -> None:
+        if record.state == "stopped":  # it goes on
+            return
         if record.state == "finished" and record.score is not None:
             tell_score(self.study, record.number, record.score)
         else:

@@ -2,7 +2,8 @@
 
 A trial's run is one process group, told its values by a file; its points come back from its folder. A trial that
 failed is recorded, and the search goes on. At a limit of hours or dollars, after a signal and at the wish for a stop in
-its folder, the runs under way end after their step, with a checkpoint, for the next start of the same command.
+its folder, the runs under way end after their step, with a checkpoint, for the next start of the same command; a trial
+stopped by itself waits for that start too, and with it the round of halving that it is in.
 """
 
 import math
@@ -22,7 +23,7 @@ from lmtrain.composition.execution.searching.sweep_folder import SweepFolder
 from lmtrain.composition.execution.searching.trial_clock import TrialClock, clock_of
 from lmtrain.composition.execution.searching.trial_lines import TrialLines
 from lmtrain.composition.execution.searching.trial_process import refusal_path
-from lmtrain.composition.execution.trial_outcome import Outcome, outcome_of, seconds_of
+from lmtrain.composition.execution.trial_outcome import Outcome, has_trained, outcome_of, seconds_of
 from lmtrain.composition.stored_runs.job import Job
 from lmtrain.errors import EXIT_DONE, EXIT_NO, LMTRAIN_ERRORS, ConfigurationError
 from lmtrain.launch.exit_codes import plain_exit_code
@@ -32,6 +33,7 @@ from lmtrain.tracking.stop_request import ask_to_stop, forget_stop, is_asked_to_
 from lmtrain.tracking.sweep_file import ENDED, SweepRun, SweepTrial
 
 POLL_SECONDS: Final = 0.2
+GOES_ON: Final = "the same command goes on with it"
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 
 
@@ -98,9 +100,12 @@ class Search:
 
     def _close_sweep(self, *, is_stopped: bool) -> None:
         sweep = self.book.sweep
-        sweep.state = "KILLED" if is_stopped else "FAILED" if self._refusal else "FINISHED"
+        num, num_stopped = len(sweep.trials), sum(trial.state == "stopped" for trial in sweep.trials)
+        is_over = not (is_stopped or num_stopped)
+        sweep.state = "FAILED" if self._refusal and not is_stopped else "FINISHED" if is_over else "KILLED"
         stopped = "it was stopped" if is_stopped else None
-        ended = f"all {len(sweep.trials)} trials have ended"
+        counts = f"{sum(trial.state in ENDED for trial in sweep.trials) - num_stopped} of {num} trials have ended"
+        ended = f"{counts}, {num_stopped} stopped; {GOES_ON}" if num_stopped else f"all {num} trials have ended"
         sweep.reason = str(self._refusal or stopped or self.limits.reached or self.limits.no_room or ended)
         self.book.save()
 
@@ -219,9 +224,11 @@ class Search:
             return
         if outcome.state == "stopped" and each.is_pruned:
             outcome = replace(outcome, state="pruned")
-        elif outcome.state == "stopped" and not self.book.is_last_round(each.trial):
+        elif outcome.state == "stopped" and has_trained(self._path(each.run), self.book.pause_after(each.trial)):
             is_known = outcome.score is not None
             outcome = replace(outcome, state="paused" if is_known else "diverged", reason="no score at its round's end")
+        elif outcome.state == "stopped":  # it alone: lmtrain stop, or its machine
+            outcome = replace(outcome, reason=GOES_ON)
         self.book.close_run(each.trial, each.run, outcome)
 
     def _wait(self, each: Running, *, seconds: float) -> None:
