@@ -30,6 +30,8 @@ def test_a_model_without_chat_tokens_gets_plain_words():
     assert made.name == "plain"
     ids = made.prompt([*MESSAGES[:2], {"role": "assistant", "content": "Hi."}, {"role": "user", "content": "So?"}])
     assert ids[0] == 256
+    sent_back = {"role": "assistant", "content": " Hi."}  # as the model wrote it behind the colon
+    assert made.prompt([*MESSAGES[:2], sent_back, {"role": "user", "content": "So?"}]) == ids
     assert bytes(ids[1:]).decode() == "Be kind.\n\nUser: Hello\nAssistant: Hi.\nUser: So?\nAssistant:"
     assert "\nUser:" in made.stops
 

@@ -24,6 +24,17 @@ def test_drawn_values_are_typed_words() -> None:
     assert words_of(SPACE, values) == ["optimizer.lr=0.00123457", "model.num_layers=4", "optimizer=muon"]
 
 
+def test_bounds_are_kept_whole_and_no_drawn_value_leaves_them() -> None:
+    assert Interval(low=1_000_000, high=1_234_567, step=1).describe() == "int(interval(1000000,1234567))"
+    assert Interval(low=0, high=1_234_566, step=2).describe() == "range(0,1234567,2)"
+    near = Interval(low=0.9, high=0.9999999)
+    assert (near.describe(), near.word(0.99999985), near.word(0.123456789)) == (
+        *("interval(0.9,0.9999999)", "0.99999985"),
+        "0.123456789",
+    )
+    assert near.word(0.912345678) == "0.912346"
+
+
 def test_every_value_of_a_list_and_both_ends_of_an_interval_are_checked() -> None:
     found = checked_words(SPACE)
     assert found[0] == ["optimizer.lr=0.0001", "model.num_layers=2", "optimizer=adamw"]

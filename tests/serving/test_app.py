@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from lmtrain.inference.generation import Request
 from lmtrain.serving.app import NUM_READERS
 from tests.serving.served import CONTEXT, served
 
@@ -161,11 +162,21 @@ def test_a_hundred_clients_that_vanish_leave_nothing_behind():
 
 def test_who_comes_when_too_many_wait_is_told_to_try_again():
     with served(num_texts=1, num_waiting=1) as client:
-        body = {"prompt": "ab", "max_tokens": 2, "n": 3}
+        body, written_on, worker = {"prompt": "ab", "max_tokens": 2}, threading.Event(), client.worker
+        texts = [worker.prepare(Request(prompt=[1], num_new_tokens=1)) for _ in range(2)]
+        worker.submit(texts, lambda _: written_on.wait(30))
         answer = client.post("/v1/completions", json=body)
+        written_on.set()
         assert answer.status_code == 429
         assert answer.headers["retry-after"] == "1"
-        assert client.post("/v1/completions", json={**body, "n": 2}).status_code == 200
+        more = client.post("/v1/completions", json={**body, "n": 3})
+        assert (more.status_code, more.headers.get("retry-after")) == (400, None)
+        assert "nearest valid: 2" in more.json()["error"]["message"]
+
+
+def test_as_many_texts_as_may_wait_and_run_are_written_at_once():
+    with served(num_texts=1, num_waiting=1) as client:
+        assert client.post("/v1/completions", json={"prompt": "ab", "max_tokens": 2, "n": 2}).status_code == 200
 
 
 def test_threads_stay_the_same_however_many_ask_at_once():

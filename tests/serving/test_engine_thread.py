@@ -1,4 +1,5 @@
 import queue
+import threading
 
 import pytest
 
@@ -36,7 +37,12 @@ def test_an_impossible_request_is_refused_before_it_waits(worker):
 
 
 def test_more_than_may_wait_are_refused(worker):
+    written_on = threading.Event()
+    worker.submit([worker.prepare(greedy([1], 1)) for _ in range(3)], lambda _: written_on.wait(30))
     with pytest.raises(QueueFull, match="try again"):
+        worker.submit([worker.prepare(greedy([1], 1))], lambda delta: None)
+    written_on.set()
+    with pytest.raises(ConfigurationError, match=r"4 texts in one request are more than .*; nearest valid: 3"):
         worker.submit([worker.prepare(greedy([1], 1)) for _ in range(4)], lambda delta: None)
 
 

@@ -42,7 +42,7 @@ def _asked(line: str, where: str) -> Question:
         read_conversation(asked, for_answer=True)
     except ConversationError as problem:
         raise DataError(f"{where}: {problem}") from problem
-    kind = str(content.get("kind", "answers"))
+    kind = "answers" if content.get("kind") is None else str(content["kind"])
     if kind == ALL:
         raise DataError(f'{where} has "kind": "{ALL}", the name of all kinds together; give it another name.')
     return Question(asked, last["content"], kind)

@@ -117,7 +117,8 @@ class PlainFormat:
 
 
 def _plain(turn: Turn) -> str:
-    text = "\n".join([*([turn.text] if turn.text else []), *(call.as_json() for call in turn.calls)])
+    said = turn.text.removeprefix(PlainFormat.space) if turn.role == ASSISTANT else turn.text  # an answer sent back
+    text = "\n".join([*([said] if said else []), *(call.as_json() for call in turn.calls)])
     return f"{text}\n\n" if turn.role == SYSTEM else f"{NAMES[turn.role]}: {text}\n"
 
 

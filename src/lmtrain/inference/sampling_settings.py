@@ -3,18 +3,19 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import final
+from typing import Final, final
 
 from lmtrain.errors import ConfigurationError
 
+FAR: Final = 1e6  # beyond it, sums and products of logits leave fp32
 _BOUNDS: tuple[tuple[str, float, float], ...] = (
     ("temperature", 0, math.inf),
     ("top_k", 1, math.inf),
     ("top_p", 0, 1),
     ("min_p", 0, 1),
-    ("repetition_penalty", 0, math.inf),
-    ("presence_penalty", -math.inf, math.inf),
-    ("frequency_penalty", -math.inf, math.inf),
+    ("repetition_penalty", 1 / FAR, FAR),
+    ("presence_penalty", -FAR, FAR),
+    ("frequency_penalty", -FAR, FAR),
 )
 
 
@@ -40,15 +41,20 @@ class Sampling:
     logit_bias: Mapping[int, float] = field(default_factory=dict[int, float])
 
     def __post_init__(self) -> None:
+        for name in ("top_p", "repetition_penalty"):
+            if getattr(self, name) == 0:
+                raise ConfigurationError(f"{name}=0 is not above 0; nearest valid: 1, which changes nothing.")
+        for token, bias in self.logit_bias.items():
+            if not abs(bias) <= FAR:
+                raise ConfigurationError(
+                    f"logit_bias={bias} of token {token} is not a number from {-FAR:g} to {FAR:g}."
+                )
         for name, least, most in _BOUNDS:
             value = getattr(self, name)
             if value is not None and not (least <= value <= most and math.isfinite(value)):
                 nearest = least if value < least else most if value > most else 1
                 rule = f"is below {least}" if value < least else f"is not a number from {least} to {most}"
                 raise ConfigurationError(f"{name}={value} {rule}; nearest valid: {nearest}.")
-        for name in ("top_p", "repetition_penalty"):
-            if getattr(self, name) == 0:
-                raise ConfigurationError(f"{name}=0 is not above 0; nearest valid: 1, which changes nothing.")
 
     @property
     def is_plainly_greedy(self) -> bool:

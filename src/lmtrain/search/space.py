@@ -66,15 +66,25 @@ class Interval:
 
     def word(self, value: Any) -> str:
         """Return a drawn value as it is typed: six significant digits are more than a search can tell apart."""
-        return str(int(value)) if self.is_whole else f"{float(value):.6g}"
+        if self.is_whole:
+            return str(int(value))
+        short = f"{float(value):.6g}"
+        return short if self.low <= float(short) <= self.high else repr(float(value))
 
     def describe(self) -> str:
         """Return it as it is typed."""
-        bounds = f"{self.low:g},{self.high:g}"
+        low, high = _number(self.low), _number(self.high)
+        bounds = f"{low},{high}"
         inner = f"interval({bounds})" if self.step is None else f"int(interval({bounds}))"
         if self.step not in (None, 1):
-            inner = f"range({self.low:g},{self.high + 1:g},{self.step})"
+            inner = f"range({low},{_number(self.high + 1)},{self.step})"
         return f"tag(log,{inner})" if self.is_log else inner
+
+
+def _number(value: float) -> str:
+    """Write a number whole, and short where that is the same number."""
+    short = f"{value:.15g}"
+    return short if float(short) == value else repr(value)
 
 
 Dimension = ListedValues | Interval

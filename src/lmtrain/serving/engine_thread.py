@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import final
 
 from lmtrain.accounting.quantities import format_count
+from lmtrain.errors import ConfigurationError
 from lmtrain.inference.engine import TextEngine
 from lmtrain.inference.generation import Delta, Generation, Request
 
@@ -54,10 +55,16 @@ class EngineWorker:
         """Let the texts of one request wait for their turn.
 
         Raises:
+            ConfigurationError: They are more than an idle server takes.
             QueueFull: Too many wait already.
         """
+        most = self._num_waiting + self._engine.limits.num_texts
+        if len(generations) > most:
+            raise ConfigurationError(
+                f"{len(generations)} texts in one request are more than this server takes; nearest valid: {most}."
+            )
         with self._lock:
-            if self._num_open + len(generations) > self._num_waiting + self._engine.limits.num_texts:
+            if self._num_open + len(generations) > most:
                 raise QueueFull(f"waiting already: {format_count(self.num_queued, 'text')}; try again in a while.")
             self._num_open += len(generations)
 

@@ -92,6 +92,13 @@ def test_a_finished_run_without_its_log_is_left_out(tmp_path):
     assert found.left_out == {"lost": "no score in lost/metrics.jsonl"}
 
 
+def test_seeds_that_their_time_ended_at_other_steps_have_their_mean_tokens(tmp_path):
+    values = {1: (8.0, 4.0), 2: (8.0, 4.0, 3.0, 2.0)}
+    runs = [write(tmp_path / f"s{seed}", seed=seed, values=each) for seed, each in values.items()]
+    (choice,) = compare(runs).choices
+    assert (choice.final.mean, choice.tokens, choice.flops) == (3.0, 200.0, 2000.0)
+
+
 def test_runs_that_did_not_finish_do_not_count_and_are_named(tmp_path):
     runs = [*sweep(tmp_path), write(tmp_path / "going", lr=0.1, seed=3, status="RUNNING")]
     found = compare(runs)

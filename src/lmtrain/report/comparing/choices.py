@@ -33,8 +33,8 @@ class Choice:
 
     @property
     def tokens(self) -> float:
-        """Return the tokens of a run."""
-        return self.runs[0].tokens
+        """Return the mean tokens of the runs: those of a budget of time end at different steps."""
+        return sum(run.tokens for run in self.runs) / len(self.runs)
 
     @property
     def held_out_bytes(self) -> int:

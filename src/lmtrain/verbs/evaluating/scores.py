@@ -103,6 +103,8 @@ def _chat_scores(
     def turn(text: str) -> list[dict[str, str]]:
         return [{"role": "user", "content": text}]
 
+    before = encode(f"{style.space}A")[:-1]  # a letter's own last id follows these, a byte's space among them
+
     def write(texts: Sequence[str]) -> list[str]:
         return [one.text for one in answer_all(loaded, [turn(text) for text in texts], num_new_tokens=length)]
 
@@ -112,7 +114,7 @@ def _chat_scores(
             score_task(
                 loaded.model,
                 task,
-                prompt=lambda text: style.prompt(turn(text)),
+                prompt=lambda text: [*style.prompt(turn(text)), *before],
                 letter=lambda letter: encode(style.space + letter)[-1],
                 write=write,
                 max_items=asked.max_items,
