@@ -1,6 +1,5 @@
 """One run's folder for a comparison: its settings, its curve, its held-out text, its end."""
 
-import json
 import math
 import statistics
 from bisect import bisect_left
@@ -101,7 +100,7 @@ def changed_settings(folder: Path, asked: dict[str, Any]) -> str:
     job: dict[str, Any] = read_json(attempt / "job.json") if attempt else {}
     if not isinstance(job.get("config"), dict):
         return ""
-    there, now = settings_of(job["config"]), settings_of(json.loads(json.dumps(asked)))
+    there, now = settings_of(job["config"]), settings_of(asked)
     return "; ".join(f"{key}={there.get(key)}, not {value}" for key, value in now.items() if there.get(key) != value)
 
 
