@@ -7,11 +7,11 @@ import torch
 from typing_extensions import override
 
 from lmtrain.accounting.observed.metric_names import (
-    AVERAGED,
     BITS_PER_BYTE,
     VALIDATION_BYTES,
     VALIDATION_LOSS,
     VALIDATION_TOKENS,
+    averaged,
 )
 from lmtrain.accounting.options.parts import CallbackFacts, HeldOutPasses
 from lmtrain.data.shards import Dataset
@@ -109,8 +109,8 @@ class Validation(pl.Callback):
             of_average = self._evaluate_average(trainer, module, datamodule, source=first)
         metrics = {VALIDATION_LOSS: result.nats_per_token, BITS_PER_BYTE: result.bits_per_byte}
         if of_average is not None:
-            metrics[AVERAGED[VALIDATION_LOSS]] = of_average.nats_per_token
-            metrics[AVERAGED[BITS_PER_BYTE]] = of_average.bits_per_byte
+            metrics[averaged(VALIDATION_LOSS)] = of_average.nats_per_token
+            metrics[averaged(BITS_PER_BYTE)] = of_average.bits_per_byte
         for name, of_source in ({first: result} | of_sources if others else {}).items():
             metrics[f"validation/{name}/bits_per_byte"] = of_source.bits_per_byte
         scores = self._context.scores

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from lmtrain.accounting.observed.metric_names import AVERAGED, BITS_PER_BYTE, VALIDATION_BYTES, VALIDATION_TOKENS
+from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE, VALIDATION_BYTES, VALIDATION_TOKENS, averaged
 from lmtrain.report.held_out_text import is_assistant
 from lmtrain.report.scored_data import data_behind, is_of_earlier_data
 from lmtrain.tracking.atomic_files import read_json
@@ -128,7 +128,7 @@ def held_out_score(
         read_share=_read_share(last, held_out),
         context_tokens=plan.get("batch", {}).get("context_tokens", 0),
         references={name: reference[key] for name, key in names.items() if reference.get(key)},
-        after_averaged=last.get(AVERAGED[BITS_PER_BYTE]),
+        after_averaged=last.get(averaged(BITS_PER_BYTE)),
         after_words="before training" if step == 0 else _after(step, last_step=last_step),
     )
 

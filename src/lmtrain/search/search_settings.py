@@ -5,14 +5,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from lmtrain.accounting.observed.metric_names import AVERAGED, BITS_PER_BYTE, TRAIN_LOSS, VALIDATION_LOSS
+from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE, TRAIN_LOSS, VALIDATION_LOSS, averaged
 from lmtrain.accounting.options.typed_alone import TypedAlone
 from lmtrain.errors import ConfigurationError, suggest
 
 KNOWN_METRICS: Final = (
     BITS_PER_BYTE,
     VALIDATION_LOSS,
-    *AVERAGED.values(),
+    averaged(BITS_PER_BYTE),
+    averaged(VALIDATION_LOSS),
     TRAIN_LOSS,
 )
 DRAWS_WITHOUT_RESULTS: Final = ("random", "grid")

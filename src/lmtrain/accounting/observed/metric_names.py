@@ -5,10 +5,11 @@ from typing import Final
 TRAIN_LOSS: Final = "train/loss"  # nats a token, over the whole step and all ranks
 VALIDATION_LOSS: Final = "validation/loss"  # nats a token
 BITS_PER_BYTE: Final = "validation/bits_per_byte"
-AVERAGED: Final = {  # of the average of the weights
-    BITS_PER_BYTE: "validation/ema_bits_per_byte",
-    VALIDATION_LOSS: "validation/ema_loss",
-}
 VALIDATION_BYTES: Final = "validation/num_bytes"  # of held-out text read: scores of other bytes do not compare
 VALIDATION_TOKENS: Final = "validation/read_tokens"  # of the held-out split, from its start, those without loss too
 LOSS_SHARE: Final = "speed/loss_share"  # of the timed tokens, those with loss: of speed/tokens_per_second and of MFU
+
+
+def averaged(name: str) -> str:
+    """Return the name of a validation's metric for averaged weights: validation/ema_loss of validation/loss."""
+    return name.replace("/", "/ema_", 1)

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from lmtrain.accounting.observed.metric_names import AVERAGED, BITS_PER_BYTE, VALIDATION_LOSS
+from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE, VALIDATION_LOSS, averaged
 from lmtrain.adapters.lora import Lora
 from lmtrain.composition.stored_runs.checkpoint_source import (
     CheckpointSource,
@@ -129,7 +129,7 @@ def _facts(
 ) -> CardFacts:
     shape, checkpoint = model.shape(), source.checkpoint
     data = _json(source.run / "dataset.json")
-    told = TOLD if kind == "raw" else tuple(AVERAGED[name] for name in TOLD)
+    told = TOLD if kind == "raw" else tuple(averaged(name) for name in TOLD)
     measured = {name: checkpoint.metrics[name] for name in told if name in checkpoint.metrics}
     return CardFacts(
         name=source.run.name,
