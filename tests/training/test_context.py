@@ -3,6 +3,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from lmtrain.accounting.budgets import Horizon
 from lmtrain.accounting.training_plan.evaluation_plan import EvaluationPlan
 from lmtrain.tracking.run_log import RunLog, read_points
 from lmtrain.training.context import RunContext
@@ -35,7 +36,7 @@ def test_a_point_of_an_earlier_moment_keeps_it():
 
 
 def test_pauses_to_come_are_expected_before_the_first_and_as_long_as_the_newest_after_it():
-    horizon = SimpleNamespace(is_of_time=False, steps=10, seconds=None, most_steps=None)
+    horizon = Horizon(steps=10, tokens=1000, flops=1, limited_by="steps")
     evaluation = EvaluationPlan(num_passes=3, tokens_per_pass=600)
     plan = SimpleNamespace(
         batch=SimpleNamespace(tokens_per_step=100), horizon=horizon, evaluation=evaluation,
