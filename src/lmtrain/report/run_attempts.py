@@ -96,11 +96,12 @@ def read_attempts(folder: Path, *, is_running: bool = False) -> list[Attempt]:
 
 def _ended_in_set_up(folder: Path, *, without: Collection[int]) -> list[Attempt]:
     """Return the attempts that no event is of: each was stopped or killed before, or is at it."""
-    found = [(int(each.name), set_up_time(each)) for each in RunFolder(folder).attempts()]
+    numbered = {int(each.name): each for each in RunFolder(folder).attempts()}
+    found = {number: set_up_time(each) for number, each in numbered.items() if number not in without}
     return [
         Attempt(number=number, started_at=noted.started_at, ended_at=noted.seen_at, num_devices=noted.num_devices)
-        for number, noted in found
-        if noted is not None and number not in without
+        for number, noted in found.items()
+        if noted is not None
     ]
 
 

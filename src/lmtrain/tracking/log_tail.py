@@ -1,6 +1,7 @@
 """Follow a run's metrics.jsonl while it grows, from a place valid across its readers and its resumes."""
 
 import json
+import math
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,8 +47,8 @@ def read_after(path: Path, place: LogOffset, *, read_bytes: int = READ_BYTES) ->
     return PointBatch(points, LogOffset(found.st_ino, start + len(whole)))
 
 
-def newest_with(path: Path, metric: str) -> Point | None:
-    """Return a log's newest point with a metric, looked for from the log's end; None where it has none."""
+def newest_with(path: Path, metric: str, *, until: float = math.inf) -> Point | None:
+    """Return a log's newest point with a metric up to a step, looked for from the log's end; None where it has none."""
     name, rest = json.dumps(metric).encode(), b""
     with path.open("rb") as file:
         end = file.seek(0, os.SEEK_END)
@@ -56,7 +57,7 @@ def newest_with(path: Path, metric: str) -> Point | None:
             file.seek(start)
             rest, *lines = (file.read(end - start) + rest).split(b"\n")
             for line in reversed(lines if start else [rest, *lines]):
-                if name in line and (point := _parse(line)) and metric in point.metrics:
+                if name in line and (point := _parse(line)) and metric in point.metrics and point.step <= until:
                     return point
             end = start
     return None

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 
 from lmtrain.accounting.budgets import limit_words, limits_of
-from lmtrain.accounting.options.parts import CallbackFacts
+from lmtrain.accounting.options.parts import CallbackFacts, HeldOutPasses
 from lmtrain.composition.command_line.paths import key_of
 from lmtrain.composition.nodes.facts import facts_of
 from lmtrain.composition.nodes.node import Node
@@ -24,6 +24,11 @@ def callback_facts(config: RunConfig) -> list[CallbackFacts]:
 def facts_of_callback(config: RunConfig, node: Node) -> CallbackFacts | None:
     """Return a callback's own facts."""
     return facts_of(node.values, CallbackFacts, allowed=config.allowed, key=node.key)
+
+
+def held_out_passes(config: RunConfig) -> HeldOutPasses | None:
+    """Return the passes over held-out text of the validation, None without one."""
+    return next((facts.reads for facts in callback_facts(config) if facts.reads), None)
 
 
 def require_watch(config: RunConfig) -> None:

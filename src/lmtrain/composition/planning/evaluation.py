@@ -4,17 +4,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from lmtrain.accounting.budgets import Horizon
-from lmtrain.accounting.options.parts import HeldOutPasses
 from lmtrain.accounting.training_plan.evaluation_plan import evaluation_plan
 from lmtrain.accounting.training_plan.plan import Plan
 from lmtrain.composition.nodes.source_signatures import gives_nothing
-from lmtrain.composition.planning.callbacks import callback_facts
+from lmtrain.composition.planning.callbacks import held_out_passes
 from lmtrain.composition.run_config import RunConfig
 
 
 def validated_split(config: RunConfig) -> str:
     """Return the split of the validation."""
-    passes = _passes(config)
+    passes = held_out_passes(config)
     return passes.split if passes else "validation"
 
 
@@ -27,7 +26,7 @@ def with_evaluation(
     enough for; where the speed does not decide the end, they only size the passes.
     """
     keeps_average = not gives_nothing(config.weight_average.target)
-    passes, texts = _passes(config), [*held_out, *held_out[: int(keeps_average)]]
+    passes, texts = held_out_passes(config), [*held_out, *held_out[: int(keeps_average)]]
     read = plan.done.read_tokens
     goes_on_reading = read if read is not None and read < sum(held_out[:1]) else None  # else the whole of it was read
 
@@ -41,7 +40,3 @@ def with_evaluation(
 
     whole = until(plan.horizon.within_time(seconds_to, done=plan.done))
     return whole if decides_end else replace(whole, horizon=plan.horizon, expected_tokens=whole.horizon.tokens)
-
-
-def _passes(config: RunConfig) -> HeldOutPasses | None:
-    return next((facts.reads for facts in callback_facts(config) if facts.reads), None)

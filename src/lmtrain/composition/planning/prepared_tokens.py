@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from lmtrain.accounting.options.parts import PackingFacts
 from lmtrain.composition.nodes.facts import facts_of
 from lmtrain.composition.nodes.node import Node
-from lmtrain.composition.planning.callbacks import callback_facts
+from lmtrain.composition.planning.callbacks import held_out_passes
 from lmtrain.composition.run_config import RunConfig
 from lmtrain.tracking.atomic_files import read_json, write_json
 
@@ -49,7 +49,7 @@ def require_split(config: RunConfig) -> None:
     Raises:
         DataError: It names the folder, its source in a mixture, and the words to type.
     """
-    passes = next((facts.reads for facts in callback_facts(config) if facts.reads), None)
+    passes = held_out_passes(config)
     names = [f"data.sources.{name}: " for name in config.data.get("sources") or {}] or [""]
     for name, folder in zip(names, _folders_of(config), strict=True) if passes else ():
         splits: Any = None if folder is None else read_json(Path(folder) / MANIFEST).get("splits")

@@ -17,7 +17,7 @@ from lmtrain.errors import ConfigurationError
 from lmtrain.report.event_rows import last_row_of
 from lmtrain.report.run_attempts import read_attempts
 from lmtrain.tracking.atomic_files import read_json
-from lmtrain.tracking.run_log import logged_points, newest
+from lmtrain.tracking.log_tail import newest_with
 from lmtrain.tracking.timekeeping.events import EARLY_STOPPING
 from lmtrain.training.checkpointing.checkpoints import CheckpointFacts
 
@@ -48,9 +48,9 @@ def _read_tokens(job: Job, checkpoint: CheckpointFacts) -> int | None:
     for name, node in job.config.callbacks.items():
         facts = facts_of(node.values, CallbackFacts, allowed=job.config.allowed, key=node.key)
         if facts is not None and facts.reads and _asked(before.get(name) or {}) == _asked(node.values):
-            points = [point for point in logged_points(folder) if point.step <= checkpoint.step]
-            read = newest(points, VALIDATION_TOKENS)
-            return None if read is None else round(read)
+            log = folder / "metrics.jsonl"
+            found = newest_with(log, VALIDATION_TOKENS, until=checkpoint.step) if log.is_file() else None
+            return round(found.metrics[VALIDATION_TOKENS]) if found else None
     return None
 
 

@@ -6,7 +6,7 @@ seed of the same, at 95%. One seed has no noise to tell, and no verdict.
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -66,33 +66,37 @@ def judged(folder: Path, baseline: Sequence[ComparedRun], *, name: str, reason: 
     try:
         return against(read_compared_run(folder), baseline, name=name, reason=reason)
     except ConfigurationError as problem:
-        return _unknown(_facts(baseline, name), str(problem))
+        return _unjudged(baseline, name, str(problem))
 
 
 def against(run: ComparedRun, baseline: Sequence[ComparedRun], *, name: str, reason: str | None = None) -> Against:
     """Judge a finished run by a baseline's seeds; a `reason` against it leaves no verdict."""
-    found, facts = spread([each.final for each in baseline]), _facts(baseline, name)
-    if reason := reason or _why_not(run, baseline[0]):
-        return _unknown(facts, reason)
-    difference = run.final - found.mean
-    reason = _other_budget(run, baseline[0])
-    if reason is None and found.standard_deviation is None:
+    found = _unjudged(baseline, name, reason or _why_not(run, baseline[0]))
+    if found.reason is not None:
+        return found
+    difference, reason = run.final - found.mean, _other_budget(run, baseline[0])
+    if reason is None and found.deviation is None:
         reason = "one seed has no noise to tell: give the baseline a second run with another seed"
-    if reason is not None or found.standard_deviation is None:
-        return Against(**facts, difference=difference, plus_minus=None, verdict="unknown", reason=reason)
-    width = student_quantile(CONFIDENCE, freedom=found.num - 1)
-    plus_minus = width * found.standard_deviation * math.sqrt(1 + 1 / found.num)
+    if reason is not None or found.deviation is None:
+        return replace(found, difference=difference, reason=reason)
+    width = student_quantile(CONFIDENCE, freedom=found.num_seeds - 1)
+    plus_minus = width * found.deviation * math.sqrt(1 + 1 / found.num_seeds)
     verdict: Verdict = "noise" if abs(difference) <= plus_minus else "better" if difference < 0 else "worse"
-    return Against(**facts, difference=difference, plus_minus=plus_minus, verdict=verdict)
+    return replace(found, difference=difference, plus_minus=plus_minus, verdict=verdict)
 
 
-def _facts(baseline: Sequence[ComparedRun], name: str) -> dict[str, Any]:
+def _unjudged(baseline: Sequence[ComparedRun], name: str, reason: str | None) -> Against:
     found = spread([each.final for each in baseline])
-    return {"baseline": name, "num_seeds": found.num, "mean": found.mean, "deviation": found.standard_deviation}
-
-
-def _unknown(facts: dict[str, Any], reason: str) -> Against:
-    return Against(**facts, difference=None, plus_minus=None, verdict="unknown", reason=reason)
+    return Against(
+        baseline=name,
+        num_seeds=found.num,
+        mean=found.mean,
+        deviation=found.standard_deviation,
+        difference=None,
+        plus_minus=None,
+        verdict="unknown",
+        reason=reason,
+    )
 
 
 def _why_not(run: ComparedRun, other: ComparedRun) -> str | None:

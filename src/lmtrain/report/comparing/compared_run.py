@@ -96,8 +96,7 @@ def settings_of(config: dict[str, Any]) -> dict[str, str]:
 
 def changed_settings(folder: Path, asked: dict[str, Any]) -> str:
     """Name a run's settings unlike those `asked` for; none where they are the same, or the run's are gone."""
-    attempt = RunFolder(folder).accepted_attempt()
-    job: dict[str, Any] = read_json(attempt / "job.json") if attempt else {}
+    job = _accepted_job(folder)
     if not isinstance(job.get("config"), dict):
         return ""
     there, now = settings_of(job["config"]), settings_of(asked)
@@ -112,8 +111,7 @@ def read_compared_run(folder: Path, *, metric: str = BITS_PER_BYTE) -> ComparedR
         DataError: The run's settings are gone.
     """
     status = settled_status(folder)
-    attempt = RunFolder(folder).accepted_attempt()
-    job: dict[str, Any] = read_json(attempt / "job.json") if attempt else {}
+    job = _accepted_job(folder)
     if status is None or not isinstance(job.get("config"), dict):
         raise DataError(f"{folder} has no status or no settings (attempts/<n>/job.json); leave it out.")
     points = logged_points(folder)
@@ -137,6 +135,11 @@ def read_compared_run(folder: Path, *, metric: str = BITS_PER_BYTE) -> ComparedR
         seconds=_seconds(folder, tokens_per_step=facts.own.tokens_per_step),
         own=facts.own,
     )
+
+
+def _accepted_job(folder: Path) -> dict[str, Any]:
+    attempt = RunFolder(folder).accepted_attempt()
+    return read_json(attempt / "job.json") if attempt else {}
 
 
 def _seconds(folder: Path, *, tokens_per_step: int) -> Curve:

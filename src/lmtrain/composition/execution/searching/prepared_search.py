@@ -27,7 +27,7 @@ from lmtrain.composition.execution.searching.trial_lines import TrialLines
 from lmtrain.composition.execution.start import prepare_data
 from lmtrain.composition.execution.sweep import naming_trial
 from lmtrain.composition.parts.kernels import device_type
-from lmtrain.composition.planning.callbacks import callback_facts
+from lmtrain.composition.planning.callbacks import callback_facts, held_out_passes
 from lmtrain.composition.planning.plan import planned_with
 from lmtrain.composition.run_config import RunConfig
 from lmtrain.composition.stored_runs.job import Job, short_hash
@@ -180,8 +180,7 @@ def _rounds(config: RunConfig, settings: SearchSettings) -> list[int]:
     Raises:
         ConfigurationError: The run lacks what the metric or the pruner needs.
     """
-    facts = callback_facts(config)
-    validation = next((each.reads for each in facts if each.reads), None)
+    facts, validation = callback_facts(config), held_out_passes(config)
     require_metric(config, settings)
     if settings.pruner == "none":
         return [1]
