@@ -12,7 +12,7 @@ def require_finite(tensor: Tensor, *, name: str, where: object) -> Tensor:
     Raises:
         DataError: Some are not; the message counts each kind.
     """
-    if bool(torch.isfinite(tensor).all()):
+    if not tensor.numel() or all(bool(end.isfinite()) for end in torch.aminmax(tensor)):  # isfinite itself takes 10x
         return tensor
     num_nan, num_infinite = int(tensor.isnan().sum()), int(tensor.isinf().sum())
     dtype = str(tensor.dtype).removeprefix("torch.")

@@ -57,3 +57,13 @@ def test_tokens_to_a_target_lie_on_the_straight_line_between_two_measurements_un
     forked = replace(late, runs=tuple(replace(run, own=own) for run in late.runs))
     assert (forked.reached_between(5.0), forked.tokens_to_reach(5.0)) == ((150.0, 200.0), None), "the fork's own tokens"
     assert (choice.reached_between(4.0), choice.reached_between(1.9)) == ((200.0, 200.0), None)
+
+
+def test_the_curve_of_seeds_that_a_budget_of_time_ended_apart_ends_with_the_mean_of_their_ends(tmp_path):
+    (choice,), _ = choices_of(
+        write(tmp_path / "a", seed=1, values=(8.0, 5.0, 4.0)),
+        write(tmp_path / "b", seed=2, values=(8.0, 7.0, 4.0, 3.0, 2.0)),
+    )
+    assert choice.ends == (200.0, 400.0)
+    assert choice.mean_curve == [(0.0, 8.0), (100.0, 6.0), (200.0, 4.0), (300.0, 3.0)]
+    assert choice.tokens_to_reach(choice.final.mean) == 300.0

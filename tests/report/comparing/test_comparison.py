@@ -95,8 +95,12 @@ def test_a_finished_run_without_its_log_is_left_out(tmp_path):
 def test_seeds_that_their_time_ended_at_other_steps_have_their_mean_tokens(tmp_path):
     values = {1: (8.0, 4.0), 2: (8.0, 4.0, 3.0, 2.0)}
     runs = [write(tmp_path / f"s{seed}", seed=seed, values=each) for seed, each in values.items()]
-    (choice,) = compare(runs).choices
+    found = compare(runs)
+    (choice,) = found.choices
     assert (choice.final.mean, choice.tokens, choice.flops) == (3.0, 200.0, 2000.0)
+    assert found.notes[0].startswith(
+        "optimizer.lr=0.1 data=x: its seeds ended between 100 and 300 tokens; its curve is the mean"
+    )
 
 
 def test_runs_that_did_not_finish_do_not_count_and_are_named(tmp_path):

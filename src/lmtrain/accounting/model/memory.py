@@ -18,6 +18,7 @@ ALLOCATOR_MARGIN: Final = 0.05
 # A training process before its model, and the holes in the heap of a CPU for each byte of activations and of workspace,
 # where freed memory is kept for the next step: measured on Linux with glibc, docs/log.md.
 PROCESS_BYTES: Final = 784 * 10**6
+COMPILER_BYTES: Final = 90 * 10**6  # more of a process that compiled its blocks
 HEAP_SHARE: Final = 0.36
 WORKSPACE_HEAP_SHARE: Final = 1.1
 COMPILED_HEAP_SHARE: Final = 0.05  # of both: compiled blocks ask for few tensors, and use each again

@@ -20,6 +20,7 @@ from lmtrain.inference.packed_linear import pack_linears
 from lmtrain.inference.paged_attention import paged
 from lmtrain.inference.weight_layout import lay_out_for_one_token
 from lmtrain.interop.config_file import CONFIG
+from lmtrain.interop.finite import require_finite
 from lmtrain.interop.hf_import import fill_from_hugging_face, open_hugging_face
 from lmtrain.interop.imported import fill_from, open_weights, read_facts
 from lmtrain.interop.imported_folder import ORIGINAL, TOKENIZER
@@ -38,7 +39,7 @@ def model_to_run(
 
     Raises:
         ConfigurationError: It means none, or this machine has no such device.
-        DataError: The folder is damaged, or has no tokenizer.
+        DataError: The folder is damaged, has no tokenizer, or a weight of NaN or infinity.
         EnvironmentProblem: The checkpoint is damaged.
     """
     place = _device(device)
@@ -60,6 +61,7 @@ def _of_run(source: CheckpointSource, kind: Kind, device: torch.device, *, allow
         model: LanguageModel = node.without("attention").build(**more)
     _make_room(model)
     load_weights(model, source.checkpoint.path, kind, adapter=adapter_part(source.job))
+    _require_finite(model, source.checkpoint.path)
     tokenizer = load_tokenizer(source.run / TOKENIZER)
     return LoadedModel(
         name=source.run.name,
@@ -83,6 +85,7 @@ def _of_import(folder: Path, device: torch.device) -> LoadedModel:
     model, tokenizer = build(read_facts(folder)["settings"], attention=paged), load_tokenizer(folder / TOKENIZER)
     _make_room(model)
     fill_from(model, open_weights(folder))
+    _require_finite(model, folder)
     original = folder / ORIGINAL
     return LoadedModel(
         name=folder.name,
@@ -127,6 +130,11 @@ def _placed(model: LanguageModel, device: torch.device) -> LanguageModel:
     lay_out_for_one_token(moved)
     pack_linears(moved)
     return moved
+
+
+def _require_finite(model: LanguageModel, where: Path) -> None:
+    for name, weight in model.named_parameters():
+        require_finite(weight.detach(), name=name, where=where)
 
 
 def _require_raw(weights: Kind, path: Path, what: str) -> None:

@@ -57,12 +57,25 @@ class Choice:
         known = [spent for run in self.runs if (spent := run.seconds_at(tokens)) is not None]
         return spread(known).mean if len(known) == len(self.runs) else None
 
+    @property
+    def ends(self) -> tuple[float, float]:
+        """Return the tokens of the run that ended first and of the one that ended last."""
+        tokens = [run.tokens for run in self.runs]
+        return min(tokens), max(tokens)
+
+    @cached_property
+    def seed_values(self) -> list[tuple[float, list[float]]]:
+        """Return the values of all seeds where all of them were measured, then of their ends, at their mean tokens."""
+        curves = [dict(run.curve) for run in self.runs]
+        shared = sorted(set.intersection(*map(set, curves)))
+        values = [(tokens, [curve[tokens] for curve in curves]) for tokens in shared]
+        first, last = self.ends
+        return values if first == last else [*values, (self.tokens, [run.final for run in self.runs])]
+
     @cached_property
     def mean_curve(self) -> Curve:
-        """Return the mean over the seeds, where all of them were measured."""
-        steps = sorted(set.intersection(*({tokens for tokens, _ in run.curve} for run in self.runs)))
-        curves = [dict(run.curve) for run in self.runs]
-        return [(tokens, spread([curve[tokens] for curve in curves]).mean) for tokens in steps]
+        """Return the mean over the seeds."""
+        return [(tokens, spread(values).mean) for tokens, values in self.seed_values]
 
     def reached_between(self, target: float) -> tuple[float, float] | None:
         """Return the tokens of the last point above target and of the first as low; of a point at it twice its own.

@@ -210,6 +210,12 @@ def _notes(runs: Sequence[ComparedRun], choices: Sequence[Choice], *, metric: st
         for run in runs
         if (fork := run.own.fork)
     ]
+    notes += [
+        f"{choice.label}: its seeds ended between {format_quantity(choice.ends[0])} and "
+        f"{format_quantity(choice.ends[1])} tokens; its curve is the mean where all were measured, then that of the ends."
+        for choice in choices
+        if choice.ends[0] != choice.ends[1]
+    ]
     if not is_of_training(metric):
         notes += scores_notes(run.held_out for run in runs)
         notes += [f"Scores are of {text.read_words} held-out bytes." for text in _of_conversations(runs)]

@@ -67,9 +67,7 @@ def comparison_axes(choices: Sequence[Choice]) -> ComparisonAxes:
 
 def band(choice: Choice) -> Curve:
     """Return the outline between the highest and the lowest seed, there and back; empty for one seed."""
-    curves = [dict(run.curve) for run in choice.runs]
-    tokens = [tokens for tokens, _ in choice.mean_curve]
-    if len(curves) < 2:
+    if len(choice.runs) < 2:
         return []
-    upper = [(x, max(curve[x] for curve in curves)) for x in tokens]
-    return [*upper, *((x, min(curve[x] for curve in curves)) for x in reversed(tokens))]
+    upper = [(tokens, max(values)) for tokens, values in choice.seed_values]
+    return [*upper, *((tokens, min(values)) for tokens, values in reversed(choice.seed_values))]
