@@ -212,7 +212,7 @@ def _notes(runs: Sequence[ComparedRun], choices: Sequence[Choice], *, metric: st
     ]
     notes += [
         f"{choice.label}: its seeds ended between {format_quantity(choice.ends[0])} and "
-        f"{format_quantity(choice.ends[1])} tokens; its curve is the mean where all were measured, then that of the ends."
+        f"{format_quantity(choice.ends[1])} tokens; its curve is the mean where all were measured, then of the ends."
         for choice in choices
         if choice.ends[0] != choice.ends[1]
     ]
