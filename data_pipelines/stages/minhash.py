@@ -93,7 +93,7 @@ class MinHashDeduplication:
         """Return the deciding settings: all but the number of tasks."""
         parts = {name.removeprefix("_"): value for name, value in vars(self).items()}
         del parts["tasks_per_band"]
-        return {"stage": "minhash", **parts}
+        return {"stage": "minhash", "keeps": "first", **parts}
 
     def config(self) -> Any:
         """Return datatrove's settings for this."""
@@ -154,12 +154,27 @@ class _Clusters:
     folder: Path
 
     def __call__(self, task: int) -> None:
-        """Write the documents to drop of each piece."""
+        """Write the documents to drop of each piece: all of a cluster but the one read first.
+
+        datatrove itself keeps whichever joined most pairs, and so may drop a held-out document for its copy.
+        """
         from datatrove.pipeline.dedup.minhash import MinhashDedupCluster  # pyright: ignore[reportMissingImports]  # an extra
 
+        clusters = self.folder / "clusters"
         MinhashDedupCluster(
             input_folder=str(self.folder / "pairs"),
-            output_folder=str(self.folder / "removed"),
+            output_folder=str(clusters),
             config=self.stage.config(),
+            save_cluster_id=True,
             lines_to_buffer=LINES_TO_BUFFER,
         ).run(None, task, 1)  # pyright: ignore
+        removed = self.folder / "removed"
+        removed.mkdir(exist_ok=True)
+        met: set[int] = set()
+        for path in sorted(clusters.glob("*.clusters")):
+            later = bytearray()
+            for place, cluster in struct.iter_unpack("<II", path.read_bytes()):
+                if cluster in met:
+                    later += struct.pack("<I", place)
+                met.add(cluster)
+            (removed / f"{path.stem}.remove").write_bytes(later)

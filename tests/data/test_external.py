@@ -3,8 +3,9 @@ import json
 import numpy as np
 import pytest
 
+from lmtrain.data.cache import cached_folder
 from lmtrain.data.external import external
-from lmtrain.data.packing import BestFit, OneDocument, Packing
+from lmtrain.data.packing import BestFit, Contiguous, OneDocument, Packing
 from lmtrain.data.shards import open_dataset
 from lmtrain.errors import ConfigurationError, DataError
 from lmtrain.tokenizers.byte_level import ByteLevelTokenizer
@@ -58,6 +59,14 @@ def test_a_header_is_skipped(tmp_path):
     (tmp_path / "a.bin").write_bytes(header.tobytes() + np.array(IDS, "<u2").tobytes())
     train = open_dataset(point(tmp_path, format="llm_c", train=[str(tmp_path / "a.bin")])).split("train")
     assert train.window(0, len(IDS)).tolist() == IDS
+
+
+def test_a_cache_holds_the_ends_of_documents_alone(tmp_path):
+    nanogpt(tmp_path / "train.bin")
+    folder = point(tmp_path, train=[str(tmp_path / "train.bin")])
+    copy = cached_folder(folder, str(tmp_path / "cache"))
+    assert sorted(path.name for path in copy.glob("train*")) == ["train_00000.index"]
+    assert open_dataset(copy).split("train").window(0, len(IDS)).tolist() == IDS
 
 
 def test_the_second_time_nothing_is_read(tmp_path, capsys):
@@ -134,7 +143,7 @@ def test_a_tokenizer_that_would_be_trained_is_refused(tmp_path):
         point(tmp_path, tokenizer=untrained)
 
 
-@pytest.mark.parametrize("packing", [BestFit(), OneDocument()])
+@pytest.mark.parametrize("packing", [BestFit(), OneDocument(), Contiguous(document_mask=True)])
 @pytest.mark.parametrize("last", [END, ord(" ")])
 def test_rows_of_whole_documents_need_the_tokenizers_end_of_text(tmp_path, packing: Packing, last: int):
     ends = np.cumsum([5] * 8)
@@ -146,5 +155,9 @@ def test_rows_of_whole_documents_need_the_tokenizers_end_of_text(tmp_path, packi
         if last == END:
             assert packing.rows(dataset, context_tokens=10).num_rows
         else:
-            with pytest.raises(DataError, match=r"documents end with id 32, but the tokenizer's end-of-text is 256"):
+            refused = pytest.raises(DataError, match=r"end with id 32, but the tokenizer's end-of-text is 256")
+            with refused:
                 packing.rows(dataset, context_tokens=10)
+            if isinstance(packing, Contiguous):
+                with refused:
+                    packing.held_out(dataset, "train", context_tokens=10, max_tokens=None)

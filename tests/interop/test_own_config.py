@@ -152,7 +152,9 @@ def test_a_folder_loads_loads_in_transformers_and_writes_the_same(name, tmp_path
     greedy = theirs.generate(prompt, max_new_tokens=24, do_sample=False, eos_token_id=None)
     assert torch.equal(greedy, generate(model, prompt, num_new_tokens=24, sampling=Sampling(temperature=0.0)))
     labels = tokens()
-    assert theirs(labels, labels=labels).loss.isfinite()
+    alone = theirs(labels, labels=labels).loss
+    halves = [theirs(half, labels=half, num_items_in_batch=labels[:, 1:].numel()).loss for half in labels.split(1)]
+    assert alone.item() == pytest.approx(sum(halves).item(), rel=1e-6), "as transformers' trainer adds batches up"
     assert (tmp_path / "out" / "README.md").read_text().count('from_pretrained(".", trust_remote_code=True)') == 2
 
 

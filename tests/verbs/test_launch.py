@@ -80,6 +80,8 @@ def test_every_node_s_command_is_printed_and_a_node_becomes_its_own(
     printed = capsys.readouterr().out.splitlines()
     assert [line for line in printed if line.startswith("#")] == ["# node 0", "# node 1"]
     assert "--nnodes=2 --nproc-per-node=8 --node-rank=1 --master-addr=fe80::1 --master-port=7 -m lmt" in printed[3]
+    assert launch(["torchrun", *FLEET, "--address=[fe80::1]", "--dry-run"]) == 0
+    assert "--master-addr=fe80::1 --master-port=29500" in capsys.readouterr().out
     became: list[list[str]] = []
     monkeypatch.setattr("os.execv", lambda _, command: became.append(command))
     launch([*words, "--node-rank=1"])

@@ -79,9 +79,8 @@ def _files(folder: Path, manifest: Manifest) -> Iterator[tuple[str, str | None]]
     """Yield each file of a data set with its sha256 in the manifest; None for a tokenizer's."""
     for split in manifest.splits.values():
         for shard in split.shards:
-            if Path(shard.file).is_absolute():
-                continue  # another program's tokens, read where they lie
-            yield shard.file, shard.sha256
+            if not Path(shard.file).is_absolute():  # else another program's tokens, read where they lie
+                yield shard.file, shard.sha256
             yield shard.index_file, shard.index_sha256
             if shard.mask_sha256 is not None:
                 yield shard.mask_file, shard.mask_sha256

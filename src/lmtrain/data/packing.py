@@ -19,10 +19,11 @@ from lmtrain.data.packing_index import (
     build_once,
     build_one_document,
     index_folder,
+    last_ids,
     require_end_of_text,
 )
 from lmtrain.data.rows import Rows
-from lmtrain.data.shards import Dataset
+from lmtrain.data.shards import Dataset, TokenSplit
 from lmtrain.data.windows import ContiguousRows, DocumentWindows, HeldOutWindows, evaluation_windows
 from lmtrain.errors import DataError
 
@@ -61,9 +62,16 @@ class Contiguous:
     document_mask: bool = False
 
     def rows(self, dataset: Dataset, *, context_tokens: int) -> Rows:
-        """Cut the train split into windows."""
+        """Cut the train split into windows.
+
+        Raises:
+            DataError: Documents are to be apart, and do not end with end-of-text.
+        """
+        split = dataset.split("train")
+        if self.document_mask:
+            _require_ends(dataset, split)
         return ContiguousRows(
-            dataset.split("train"),
+            split,
             context_tokens=context_tokens,
             fingerprint=dataset.manifest.fingerprint,
             document_ends=document_ends(dataset) if self.document_mask else None,
@@ -198,9 +206,19 @@ class OneDocument:
 def held_out_windows(
     dataset: Dataset, split: str, *, context_tokens: int, max_tokens: int | None, are_whole: bool
 ) -> HeldOutWindows:
-    """Cut a split into whole documents, or at any place."""
+    """Cut a split into whole documents, or at any place.
+
+    Raises:
+        DataError: Whole documents do not end with end-of-text.
+    """
     tokens = dataset.split(split)
     if not are_whole:
         return evaluation_windows(tokens, context_tokens=context_tokens, max_tokens=max_tokens)
+    _require_ends(dataset, tokens)
     ends = document_ends(dataset, split)
     return DocumentWindows(tokens, context_tokens=context_tokens, document_ends=ends, max_tokens=max_tokens)
+
+
+def _require_ends(dataset: Dataset, tokens: TokenSplit) -> None:
+    for found in sorted(last_ids(tokens, within_shards=True)):
+        require_end_of_text(dataset, found)

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +29,7 @@ from lmtrain.tokenizers.loading import load_tokenizer
 
 GROUP_DOCUMENTS = 1 << 20
 SAMPLE_DOCUMENTS = 1000
+OF_ANY_DOCUMENTS: Final = "packing=contiguous packing.document_mask=false"
 LENGTHS_DTYPE = np.dtype("<u4")
 INDEX_FILE = "index.json"
 _VERSION = 1
@@ -172,16 +174,22 @@ def end_of_text_id(split: TokenSplit) -> int:
     Raises:
         DataError: They end with different ids.
     """
-    found: set[int] = set()
-    for shard, start in enumerate(split.shard_starts[:-1].tolist()):
-        ends = split.shard_document_ends(shard)
-        for end in ends[:: max(1, len(ends) * len(split.shard_starts) // SAMPLE_DOCUMENTS)].tolist():
-            found.add(int(split.window(start + end - 1, 1)[0]))
+    found = last_ids(split)
     if len(found) != 1:
         some = ", ".join(map(str, sorted(found)[:5]))
         msg = f"rows of whole documents need documents that all end with the same id, here they end with {some}, ..."
-        raise DataError(f"{msg} Use packing=contiguous, or prepare the data again.")
+        raise DataError(f"{msg} Use {OF_ANY_DOCUMENTS}, or prepare the data again.")
     return found.pop()
+
+
+def last_ids(split: TokenSplit, *, within_shards: bool = False) -> set[int]:
+    """Return the last ids of up to 1,000 documents; `within_shards`, without a shard's last, which it may cut."""
+    found: set[int] = set()
+    for shard, start in enumerate(split.shard_starts[:-1].tolist()):
+        ends = split.shard_document_ends(shard)[: -1 if within_shards else None]
+        for end in ends[:: max(1, len(ends) * len(split.shard_starts) // SAMPLE_DOCUMENTS)].tolist():
+            found.add(int(split.window(start + end - 1, 1)[0]))
+    return found
 
 
 def require_end_of_text(dataset: Dataset, found: int) -> None:
@@ -196,8 +204,8 @@ def require_end_of_text(dataset: Dataset, found: int) -> None:
     if found != expected:
         raise DataError(
             f"data set {dataset.folder}: its documents end with id {found}, but the tokenizer's end-of-text is "
-            f"{expected}, which rows of whole documents are padded with. Use packing=contiguous, or the tokenizer "
-            "that the ids were made with."
+            f"{expected}, which rows of whole documents begin and are padded with. Use {OF_ANY_DOCUMENTS}, or "
+            "the tokenizer that the ids were made with."
         )
 
 

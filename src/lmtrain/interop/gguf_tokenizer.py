@@ -21,6 +21,7 @@ LLAMA_3: Final = IN_THREES
 QWEN_2: Final = IN_THREES.replace(r"\p{N}{1,3}", r"\p{N}")
 GPT_2: Final = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 CUTS: Final = {LLAMA_3: "llama-bpe", QWEN_2: "qwen2", GPT_2: "gpt-2", SPLIT_EXPRESSION: "llama-bpe"}
+NFC: Final = {"type": "NFC"}
 NEVER_MERGED: Final = "ÿ ÿ"  # llama.cpp asks for a merge; the byte 255 is in no text
 NEARLY: Final = (
     "llama.cpp cuts numbers into three digits where this tokenizer cuts two: it may read a number of three digits or "
@@ -59,13 +60,16 @@ def add_tokenizer(writer: "GGUFWriter", folder: Path, *, num_ids: int) -> str | 
 def split_expression(content: Mapping[str, Any]) -> str | None:
     """Return the expression for cutting text before merges; None: text is not cut.
 
+    NFC, which Qwen's files ask for, is left out, as llama.cpp and lmtrain's own tokenizers leave it out.
+
     Raises: ConfigurationError for cuts of another kind.
     """
     first: Any = content.get("pre_tokenizer") or {}
     steps = first["pretokenizers"] if first.get("type") == "Sequence" else [first]
     splits = [step for step in steps if step.get("type") == "Split"]
     byte_level = [step for step in steps if step.get("type") == "ByteLevel"]
-    if len(byte_level) != 1 or len(splits) > 1 or len(steps) != len(splits) + 1 or content.get("normalizer"):
+    changes_text = (content.get("normalizer") or NFC) != NFC
+    if len(byte_level) != 1 or len(splits) > 1 or len(steps) != len(splits) + 1 or changes_text:
         raise ConfigurationError(
             "tokenizer.json is not of the byte-level kind that llama.cpp reads; `lmtrain export hf` can write it."
         )
@@ -87,12 +91,19 @@ def _add_special(writer: "GGUFWriter", folder: Path, ids: Mapping[str, int]) -> 
             add(ids[token])
     if ANSWER_END in ids:
         writer.add_eot_token_id(ids[ANSWER_END])
-    added = _read(folder / TOKENIZER_FILE).get("post_processor") or {}
-    writer.add_add_bos_token(added.get("type") == "TemplateProcessing" or bool(config.get("add_bos_token", False)))
+    begins = _begins(_read(folder / TOKENIZER_FILE).get("post_processor") or {})
+    writer.add_add_bos_token(begins or bool(config.get("add_bos_token", False)))
     template = folder / "chat_template.jinja"
     text = template.read_text(encoding="utf-8") if template.is_file() else config.get("chat_template")
     if isinstance(text, str):
         writer.add_chat_template(text)
+
+
+def _begins(step: Mapping[str, Any]) -> bool:
+    """Tell whether a post-processor puts a token before a text, by itself or as one of several."""
+    if step.get("type") == "Sequence":
+        return any(map(_begins, step["processors"]))
+    return step.get("type") == "TemplateProcessing" and "SpecialToken" in step["single"][0]
 
 
 def _read(path: Path) -> dict[str, Any]:

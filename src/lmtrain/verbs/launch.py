@@ -178,8 +178,8 @@ def _seconds(text: str, flag: str) -> float:
 def _address(text: str | None) -> tuple[str, int]:
     """Return the host and the port of HOST or HOST:PORT; an address of IPv6 with a port stands in brackets."""
     host, colon, port = (text or "").rpartition(":")
-    if not colon or (":" in host and not host.startswith("[")):
-        return text or "", PORT
+    if not colon or port.endswith("]") or (":" in host and not host.startswith("[")):
+        return (text or "").strip("[]"), PORT
     if not port.isdecimal() or not 0 < int(port) < 65536:
         raise ConfigurationError(
             f"--address={text}: {port!r} is no port from 1 to 65535; nearest valid: {host}:{PORT}."

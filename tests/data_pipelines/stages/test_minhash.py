@@ -7,7 +7,7 @@ from data_pipelines.sources.base import Document, Skipped
 from data_pipelines.stages.minhash import MinHashDeduplication
 from data_pipelines.stages.pieces import Remaining, cut_into_pieces
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
-from tests.data_pipelines.corpus import GOOD, NEAR, kept, reasons
+from tests.data_pipelines.corpus import GOOD, NEAR, kept, reasons, with_words_changed
 
 
 @pytest.fixture(autouse=True)
@@ -22,8 +22,15 @@ def test_near_duplicates_are_dropped_in_their_places_and_nothing_else_is():
     assert [item.id for item in items] == [document.id for document in documents]
     assert reasons(items) == {"why": 1, "near duplicate": len(NEAR)}
     assert "short" in kept(items)
-    for near in NEAR:
-        assert (near.id in kept(items)) != (near.id.replace("near", "good") in kept(items))
+    assert not {near.id for near in NEAR} & {*kept(items)}, "the first of a cluster stays"
+
+
+def test_the_first_of_a_long_cluster_stays_whichever_joins_most_pairs():
+    chains = [[with_words_changed(good.text, 6, seed=seed) for seed in range(1, 6)] for good in GOOD[:8]]
+    copies = [Document(f"copy_{number}", text) for number, chain in enumerate(chains) for text in chain]
+    assert {*kept(MinHashDeduplication()([*GOOD[:8], *copies]))} & {good.id for good in GOOD[:8]} == {
+        good.id for good in GOOD[:8]
+    }
 
 
 def test_conversations_are_compared_by_what_is_said():

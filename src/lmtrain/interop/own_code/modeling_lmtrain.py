@@ -416,10 +416,12 @@ class LmtrainForCausalLM(PreTrainedModel, GenerationMixin):
         attention_mask: Tensor | None = None,
         labels: Tensor | None = None,
         logits_to_keep: int | Tensor = 0,
+        num_items_in_batch: int | Tensor | None = None,
         **others: Any,
     ) -> CausalLMOutput:
         """Score the next token: [B, T] -> logits [B, T, V], and the mean loss of labels [B, T], -100 left out.
 
+        The mean is over `num_items_in_batch`, the targets of a step of several batches; None: over this batch.
         What `attention_mask` leaves out on either side is a document of its own.
         """
         del others
@@ -437,7 +439,9 @@ class LmtrainForCausalLM(PreTrainedModel, GenerationMixin):
             logits = cap * torch.tanh(logits.float() / cap)
         loss = None
         if labels is not None:
-            loss = F.cross_entropy(logits[:, :-1].flatten(0, 1).float(), labels[:, 1:].flatten(), ignore_index=-100)
+            targets = labels[:, 1:].flatten()
+            sums = F.cross_entropy(logits[:, :-1].flatten(0, 1).float(), targets, ignore_index=-100, reduction="sum")
+            loss = sums / ((targets != -100).sum() if num_items_in_batch is None else num_items_in_batch)
         return CausalLMOutput(loss=loss, logits=logits)
 
     def prepare_inputs_for_generation(  # pyright: ignore[reportIncompatibleMethodOverride]  # releases 4 and 5 differ
