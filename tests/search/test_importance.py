@@ -43,3 +43,9 @@ def test_axes_are_of_keys_with_several_values_and_wide_ones_are_logarithmic() ->
     named = axes_of([{"schedule": "b"}, {"schedule": "a"}])["schedule"]
     assert [named.place(name) for name in ("a", "b")] == [0.25, 0.75]
     assert Axis(1e-4, 1e-2, is_log=True).place("1e-3") == pytest.approx(0.5)
+    amounts = ["1M", "100M", "10M"]
+    budgets = axes_of(
+        [{"budget.tokens": tokens, "budget.hours": "30min"} for tokens in amounts] + [{"budget.hours": "2"}]
+    )
+    assert [budgets["budget.tokens"].place(tokens) for tokens in amounts] == pytest.approx([0.0, 1.0, 0.5])
+    assert (budgets["budget.hours"].low, budgets["budget.hours"].high) == (0.5, 2.0)

@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 
+from lmtrain.accounting.quantities import Unit, parse_quantity, unit_of
+from lmtrain.errors import ConfigurationError
+
 if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
 
@@ -21,18 +24,24 @@ PACKAGES: Final = ("optuna", "sklearn")
 
 @dataclass(frozen=True)
 class Axis:
-    """A key's values as numbers: `names` are a list's in order, of which a value is the place; empty for numbers."""
+    """A key's values as numbers of its `unit`; `names` are a list's in order, a value its place; empty for numbers."""
 
     low: float
     high: float
     is_log: bool = False
     names: tuple[str, ...] = ()
+    unit: Unit = "count"
+
+    def number(self, value: str) -> float:
+        """Return a value's number, NaN of another word."""
+        found = _number(value, self.unit)
+        return math.nan if found is None else found
 
     def place(self, value: str) -> float:
         """Return where a value lies, from 0 to 1."""
         if self.names:
             return (self.names.index(value) + 0.5) / len(self.names)
-        low, high, at = (math.log(x) if self.is_log else x for x in (self.low, self.high, float(value)))
+        low, high, at = (math.log(x) if self.is_log else x for x in (self.low, self.high, self.number(value)))
         return 0.5 if high == low else (at - low) / (high - low)
 
 
@@ -53,7 +62,7 @@ def axes_of(choices: Sequence[Mapping[str, str]], space: Mapping[str, str] | Non
     found: dict[str, Axis] = {}
     for key in dict.fromkeys(key for values in choices for key in values):
         words = [*dict.fromkeys(values[key] for values in choices if key in values)]
-        numbers = [number for word in words if (number := _number(word)) is not None]
+        numbers = [number for word in words if (number := _number(word, unit_of(key))) is not None]
         if len(words) < 2:
             continue
         if len(numbers) < len(words):
@@ -62,7 +71,7 @@ def axes_of(choices: Sequence[Mapping[str, str]], space: Mapping[str, str] | Non
             typed = (space or {}).get(key, "")
             is_wide = min(numbers) > 0 and max(numbers) >= WIDE * min(numbers)
             is_log = typed.startswith("tag(log") if "interval(" in typed else is_wide
-            found[key] = Axis(min(numbers), max(numbers), is_log=is_log)
+            found[key] = Axis(min(numbers), max(numbers), is_log=is_log, unit=unit_of(key))
     return found
 
 
@@ -110,13 +119,18 @@ def _frozen(values: Mapping[str, str], score: float, axes: Mapping[str, Axis]) -
         for key, axis in axes.items()
         if key in values
     }
-    params: dict[str, Any] = {key: values[key] if axes[key].names else float(values[key]) for key in distributions}
+    params: dict[str, Any] = {
+        key: values[key] if axes[key].names else axes[key].number(values[key]) for key in distributions
+    }
     return create_trial(params=params, distributions=distributions, value=score)
 
 
-def _number(word: str) -> float | None:
+def _number(word: str, unit: Unit) -> float | None:
     try:
         number = float(word)
     except ValueError:
-        return None
+        try:
+            number = float(parse_quantity(word, unit=unit))
+        except ConfigurationError:
+            return None
     return number if math.isfinite(number) else None

@@ -38,7 +38,7 @@ class TrackioTracking(WithoutSweeps):
 
 
 class TrackioRun:
-    """A run there; a point is sent where its step is past the highest sent of its curve, also by earlier attempts."""
+    """A run there; a point is sent where no attempt sent it before."""
 
     def __init__(self, run_folder: RunFolder, project: str) -> None:
         import trackio  # pyright: ignore[reportMissingImports]  not in the lock

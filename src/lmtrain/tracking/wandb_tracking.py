@@ -59,7 +59,7 @@ def has_key() -> bool:
 
 
 class WandbRun:
-    """A run there; a point is sent where its step is past the highest sent of its curve, also by earlier attempts."""
+    """A run there; a point is sent where no attempt sent it before."""
 
     def __init__(self, run_folder: RunFolder, settings: dict[str, Any]) -> None:
         import wandb  # seconds

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from lmtrain.accounting.quantities import format_quantity
 from lmtrain.report.comparing.comparison_chart import ink_of
 from lmtrain.report.comparing.score_decimals import score_decimals
 from lmtrain.report.markup import Markup, tag
@@ -102,11 +103,15 @@ def _labels(row: int, key: str, axis: Axis) -> list[Markup]:
     ]
     if not axis.names:
         ends = (("low", axis.low), ("high", axis.high))
-        return [*found, *(tag("span", f"{value:.4g}", class_=side, style=below) for side, value in ends)]
+        return [*found, *(tag("span", _written(value), class_=side, style=below) for side, value in ends)]
     width = f"max-width:{100 / len(axis.names):.1f}%"
     return found + [
         tag("span", name, class_="middle", style=f"{below};left:{axis.place(name):.1%};{width}") for name in axis.names
     ]
+
+
+def _written(value: float) -> str:
+    return f"{value:.4g}" if abs(value) < 10_000 else format_quantity(value)
 
 
 def _score_labels(row: int, metric: str, scores: Sequence[float], ends: tuple[float, float]) -> list[Markup]:

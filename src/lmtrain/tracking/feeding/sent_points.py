@@ -8,19 +8,32 @@ from lmtrain.tracking.run_log import Point
 
 
 class SentPoints:
-    """The highest step sent of each curve to a store; another store lacks all."""
+    """The points sent of each curve to a store, by its highest step and by the older steps after it; another lacks all.
+
+    An older step comes from the score of an earlier checkpoint.
+    """
 
     def __init__(self, path: Path, *, store: str) -> None:
         self._path = path
         state = atomic_files.read_json(path)
-        self._state: dict[str, Any] = state if state.get("store") == store else {"store": store, "highest": {}}
+        known = state if state.get("store") == store else {}
+        self._state: dict[str, Any] = {"highest": {}, "late": {}, **known, "store": store}
+        self._read: dict[str, int] = {}  # of each curve the highest step read in the log
 
     def take_missing(self, point: Point) -> dict[str, float]:
-        """Return the point's metrics past the highest step sent of their curves, which count as sent from here on."""
-        highest: dict[str, int] = self._state["highest"]
-        fresh = {key: value for key, value in point.metrics.items() if point.step > highest.get(key, -1)}
-        highest |= dict.fromkeys(fresh, point.step)
-        return fresh
+        """Return the point's metrics not yet sent, the log being read from its first point; they count as sent."""
+        return {key: value for key, value in point.metrics.items() if self._take(key, point.step)}
+
+    def _take(self, key: str, step: int) -> bool:
+        read, highest, late = self._read.get(key, -1), self._state["highest"], self._state["late"]
+        self._read[key] = max(read, step)
+        if step > highest.get(key, -1):
+            highest[key] = step
+            return True
+        if step < read and step not in late.get(key, ()):
+            late[key] = [*late.get(key, ()), step]
+            return True
+        return False
 
     def keep(self) -> None:
         """Write the steps sent."""
