@@ -1,13 +1,16 @@
 """What transformers renders through the template are the ids that our own rendering gives."""
 
 import json
+from functools import partial
 
 import pytest
 
 from lmtrain.interop.chat_template import chat_template, end_ids
 from lmtrain.interop.tokenizer_files import write_tokenizer
 from lmtrain.tokenizers.byte_level import ByteLevelTokenizer
-from lmtrain.tokenizers.chat import render, render_prompt
+from lmtrain.tokenizers.chat import chat_style, render, render_prompt
+from lmtrain.tokenizers.chat_styles import STYLES
+from tests.tokenizers.conversations import byte_tokenizer
 
 MESSAGES = [
     {"role": "system", "content": "Be  brief.\n"},
@@ -17,12 +20,18 @@ MESSAGES = [
 ]
 
 
-@pytest.fixture(scope="module")
-def both(tmp_path_factory):
+TOKENIZERS = {
+    "own": lambda: ByteLevelTokenizer(vocab_size=300, chat=True),
+    **{style.name: partial(byte_tokenizer, style.name) for style in STYLES},
+}
+
+
+@pytest.fixture(scope="module", params=TOKENIZERS)
+def both(request, tmp_path_factory):
     from transformers import AutoTokenizer
 
     folder = tmp_path_factory.mktemp("chat")
-    ours = ByteLevelTokenizer(vocab_size=300, chat=True)
+    ours = TOKENIZERS[request.param]()
     write_tokenizer(ours, folder, max_context_tokens=64)
     return ours, AutoTokenizer.from_pretrained(folder), folder
 
@@ -47,7 +56,7 @@ def test_tool_calls_are_refused_rather_than_forgotten(both):
 
 def test_generation_stops_at_the_end_of_an_answer(both):
     ours, _, folder = both
-    ends = [ours.end_of_text_id, ours.special_tokens["<|assistant_end|>"]]
+    ends = [ours.end_of_text_id, ours.special_tokens[chat_style(ours).end]]
     assert end_ids(ours) == ends
     assert json.loads((folder / "generation_config.json").read_text())["eos_token_id"] == ends
 

@@ -1,28 +1,43 @@
-"""The chat template of transformers for the chat tokens of our own tokenizers, for vLLM and others to converse.
+"""The chat template of transformers for the chat tokens of a tokenizer, for vLLM and others to converse.
 
 It begins with the end-of-text token (`bos_token`), as every document does in training.
 """
 
 from lmtrain.tokenizers.base import Tokenizer
-from lmtrain.tokenizers.chat_styles import turn_ends
-from lmtrain.tokenizers.special_tokens import CHAT_TOKENS
+from lmtrain.tokenizers.chat import chat_style
+from lmtrain.tokenizers.chat_styles import has_a_style, turn_ends
 
 ANSWER_END = "<|assistant_end|>"
-TEMPLATE = """\
-{{- bos_token -}}
-{%- set names = {'system': 'system', 'user': 'user', 'assistant': 'assistant', 'tool': 'tool_result'} -%}
-{%- for message in messages -%}
-{%- if message['tool_calls'] -%}{{ raise_exception('this template writes no tool calls') }}{%- endif -%}
-{%- set name = names[message['role']] -%}
-{{- '<|' + name + '_start|>' + message['content'] + '<|' + name + '_end|>' -}}
-{%- endfor -%}
-{%- if add_generation_prompt -%}{{- '<|assistant_start|>' -}}{%- endif -%}
-"""
+NO_CALLS = "{%- if message['tool_calls'] -%}{{ raise_exception('this template writes no tool calls') }}{%- endif -%}"
+
+
+def _template(turn: str, *, begin: str = "bos_token", answer: str) -> str:
+    """Write a template of the expressions for the begin of a text, a message, and the begin of an answer."""
+    loop = ["{%- for message in messages -%}", NO_CALLS, f"{{{{- {turn} -}}}}", "{%- endfor -%}"]
+    asked = f"{{%- if add_generation_prompt -%}}{{{{- {answer} -}}}}{{%- endif -%}}"
+    return "\n".join([f"{{{{- {begin} -}}}}", *loop, asked, ""])
+
+
+ROLE = "(message['role'] | replace('tool', 'tool_result'))"
+TEMPLATES = {
+    "lmtrain": _template(
+        f"'<|' + {ROLE} + '_start|>' + message['content'] + '<|' + {ROLE} + '_end|>'", answer="'<|assistant_start|>'"
+    ),
+    "chatml": _template(
+        r"'<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>\n'",
+        answer=r"'<|im_start|>assistant\n'",
+    ),
+    "llama3": _template(
+        r"'<|start_header_id|>' + message['role'] + '<|end_header_id|>\n\n' + message['content'] | trim + '<|eot_id|>'",
+        begin="bos_token + '<|begin_of_text|>'",
+        answer=r"'<|start_header_id|>assistant<|end_header_id|>\n\n'",
+    ),
+}
 
 
 def chat_template(tokenizer: Tokenizer) -> str | None:
-    """Return the template, or None where a tokenizer has not the chat tokens."""
-    return TEMPLATE if set(CHAT_TOKENS) <= set(tokenizer.special_tokens) else None
+    """Return the template of a tokenizer's chat style, or None where it has not the tokens of one."""
+    return TEMPLATES[chat_style(tokenizer).name] if has_a_style(tokenizer.special_tokens) else None
 
 
 def end_ids(tokenizer: Tokenizer) -> list[int]:
