@@ -105,5 +105,6 @@ def test_a_cpu_counts_its_process_and_a_gpu_of_the_table_does_not(tmp_path):
     assert (here.snapshot_from_bytes, here.heap_share) == (50_000_000, COMPILED_HEAP_SHARE)
     assert here.workspace_heap_share == COMPILED_HEAP_SHARE
     eager = setting("trainer.accelerator=cpu", "compile=none", f"run.cache={tmp_path}").host
+    assert eager is not None
     assert here.process_bytes - eager.process_bytes == COMPILER_BYTES
     assert setting("cluster=h100_8x").host is None
