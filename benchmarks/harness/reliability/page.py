@@ -11,7 +11,8 @@ HEAD: Final = """# Reliability
 
 A fault, a promise, the test that holds lmtrain to it, with real processes unless the row says otherwise, and that test's
 result when this page was written. "Exact" means the losses of a run that nobody touched, bit for bit on one rank; other
-numbers of ranks sum in another order and stay within 2e-6. `make test-faults` runs the suite (`-m faults`), `make test`
+numbers of ranks sum in another order: in the tests' 24 steps they stay within 2e-6, and drift on with Muon's products in bf16
+([parallelism](parallelism.md)). `make test-faults` runs the suite (`-m faults`), `make test`
 all tests below, and `python benchmarks/questions/reliability_page.py --run` those of the table, and writes this page.
 
 The last column has what torchtitan, OLMo-core, Composer, NVRx, Lightning and nanochat say or test of the fault, by their own

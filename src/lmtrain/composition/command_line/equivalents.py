@@ -35,6 +35,11 @@ UNSET: Final = "-1"  # of nanochat, transformers and torchtitan
 ONE_QUESTION: Final = ("schedule.warmup_", "schedule.warmdown_")
 BASE: Final = "init_from=runs/base"
 OF_A_BASE: Final = f"{BASE}: the model to start from, made by `lmtrain import hf FOLDER runs/base`"
+# Keys of a share of a run, by the answer in steps, and whether they count passes.
+OF_SHARES: Final = {
+    "schedule.warmup_steps={}": ("schedule.warmup_fraction", False),
+    "callbacks.validation.every_steps={}": ("callbacks.validation.num_passes", True),
+}
 # Groups whose options are places elsewhere, by a name of such a place.
 NAMED_BY: Final = {"source": "dataset", "data": "dataset", "model": "model_name_or_path", "tokenizer": "tokenizer_name"}
 
@@ -60,13 +65,37 @@ def equivalent(name: str, value: str, words: Sequence[str]) -> Equivalent:
     table = settings_elsewhere()
     if value == UNSET and name not in table.choices:
         return needless("it leaves the number to the program, as no word does here")
+    if key := _key_of_the_task(name, words):
+        return Equivalent((f"{key}={value}",))
     if name in table.reasons:
         return needless(table.reasons[name])
     if name in table.special:
         from lmtrain.composition.command_line.special_elsewhere import special_equivalent  # only to refuse
 
         return special_equivalent(table.special[name], name, value, words)
-    return _choice(name, value, words) if name in table.choices else filled(table.words[name], value)
+    if name in table.choices:
+        return _choice(name, value, words)
+    return _of_a_share(table.words[name], value) or filled(table.words[name], value)
+
+
+def _key_of_the_task(name: str, words: Sequence[str]) -> str | None:
+    """Return the key of the typed task's objective with such a name; `beta` and `epsilon` are also others'."""
+    task = values_of(words).get("task", "")
+    if task not in options_of("objective"):
+        return None
+    from lmtrain.composition.command_line.group_options import file_values  # only to refuse
+
+    return f"objective.{name}" if name in file_values(f"objective={task}") else None
+
+
+def _of_a_share(answer: str, value: str) -> Equivalent | None:
+    """Return the answer to a share of a run where the key here is of steps, None for a number of steps."""
+    if "_steps={}" not in answer or not re.fullmatch(r"0?\.\d*[1-9]\d*", value):
+        return None
+    if answer in OF_SHARES:
+        key, is_count = OF_SHARES[answer]
+        return Equivalent((f"{key}={round(1 / float(value)) if is_count else value}",), "a share of the run")
+    return needless("a share of a run has no setting here: type a number of steps")
 
 
 def meant_by_one_value(part: str, value: str) -> str:

@@ -29,12 +29,12 @@ CALLED_OPTIONS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
         **dict.fromkeys(("float8", "transformer_engine", "fp8_mixed", "fp8_true"), ("fp8",)),
     },
     "schedule": {
-        **dict.fromkeys(("wsd", "warmup_stable_decay", "constant_with_warmup", "trapezoidal"), ("trapezoid",)),
+        **dict.fromkeys(("wsd", "warmup_stable_decay", "trapezoidal"), ("trapezoid",)),
         **dict.fromkeys(("cosine", "cosine_with_restarts", "cosine_annealing", "cosineannealing"), ("warmup_cosine",)),
         **dict.fromkeys(("cosine_with_min_lr", "cosine_with_warmup", "coswithwarmup"), ("warmup_cosine",)),
         **dict.fromkeys(("linear_with_warmup", "polynomial", "linear_decay"), ("linear",)),
         **dict.fromkeys(("inverse_square_root", "inverse_sqrt_with_warmup"), ("inverse_sqrt",)),
-        "none": ("constant",),
+        **dict.fromkeys(("none", "constant_with_warmup"), ("constant",)),
         "decay": ("cooldown",),
     },
     "optimizer": {

@@ -84,13 +84,16 @@ def _validation_batches(value: str, typed: Mapping[str, str]) -> Equivalent:
 def _smallest_lr(value: str, typed: Mapping[str, str]) -> Equivalent:
     """Return the last learning rate as a fraction of the peak."""
     names = (RATE, *settings_elsewhere().names[f"{RATE}={{}}"])
+    peak = next((typed[name] for name in names if name in typed), None) or _lr_of(_optimizer_of(typed))
+    fraction = parse_quantity(value, value) / parse_quantity(peak, RATE)
+    return Equivalent((f"schedule.final_fraction={fraction:.4g}",), f"of the peak, {RATE}={peak}")
+
+
+def _optimizer_of(typed: Mapping[str, str]) -> str:
     option = next((typed[name] for name in ("optimizer", "optim", "optimizer.name") if name in typed), "")
     known = options_of("optimizer")
     default = default_options(conf_folder() / "train.yaml")["optimizer"]
-    chosen = option if option in known else option_meant("optimizer", option, known) or default
-    peak = next((typed[name] for name in names if name in typed), None) or _lr_of(chosen)
-    fraction = parse_quantity(value, value) / parse_quantity(peak, RATE)
-    return Equivalent((f"schedule.final_fraction={fraction:.4g}",), f"of the peak, {RATE}={peak}")
+    return option if option in known else option_meant("optimizer", option, known) or default
 
 
 def _lr_of(optimizer: str) -> str:
@@ -100,7 +103,7 @@ def _lr_of(optimizer: str) -> str:
 
 
 def _time(value: str, _: Mapping[str, str]) -> Equivalent:
-    """Return hours for 2h, DAYS:HOURS:MINUTES:SECONDS as of Lightning and SLURM, or a plain number of seconds."""
+    """Return hours for 2h, DAYS:HOURS:MINUTES:SECONDS of Lightning, DAYS-HOURS:MINUTES of SLURM, or seconds."""
     parts = [int(part) for part in re.split(r"[:-]", value)] if re.fullmatch(r"\d+(?:[:-]\d+)+", value) else []
     if not parts:
         return (
@@ -108,7 +111,7 @@ def _time(value: str, _: Mapping[str, str]) -> Equivalent:
             if value.isdigit()
             else (Equivalent((f"budget.hours={value}",)))
         )
-    units = (86_400, 3600, 60, 1)[-len(parts) :]
+    units = (86_400, 3600, 60, 1)[: len(parts)] if "-" in value else (86_400, 3600, 60, 1)[-len(parts) :]
     minutes = max(1, sum(part * unit for part, unit in zip(parts, units, strict=True)) // 60)
     return Equivalent((f"budget.hours={minutes}min",))
 
@@ -116,6 +119,13 @@ def _time(value: str, _: Mapping[str, str]) -> Equivalent:
 def _betas(value: str, _: Mapping[str, str]) -> Equivalent:
     first, second = re.split(r"[,\s]+", value.strip("[]() "))
     return Equivalent((f"optimizer.beta1={first}", f"optimizer.beta2={second}"))
+
+
+def _momentum(value: str, typed: Mapping[str, str]) -> Equivalent:
+    """Return the optimizer's own fading sum of gradients; plain gradient descent has one by another name."""
+    values = file_values(f"optimizer={_optimizer_of(typed)}")
+    key = next((key for key in ("momentum", "beta1") if key in values), None)
+    return Equivalent((f"optimizer.{key}={value}",) if key else ("optimizer=momentum", f"optimizer.momentum={value}"))
 
 
 def _layers(value: str, _: Mapping[str, str]) -> Equivalent:
@@ -190,6 +200,7 @@ CONVERSIONS: Final[Mapping[str, Callable[[str, Mapping[str, str]], Equivalent]]]
     "smallest_lr": _smallest_lr,
     "times": _time,
     "betas": _betas,
+    "momenta": _momentum,
     "adapted_layers": _layers,
     "durations": _duration,
     "width": _width,
