@@ -11,6 +11,7 @@ from lmtrain.accounting.observed.lr_range import LrRange, judge
 from lmtrain.accounting.observed.metric_names import TRAIN_LOSS
 from lmtrain.composition.command_line.flag_parser import FlagParser
 from lmtrain.composition.execution.tried_run import TriedRun, checked_config, kept, try_run
+from lmtrain.composition.run_config import RunConfig
 from lmtrain.errors import EXIT_DONE, ConfigurationError, EnvironmentProblem
 
 NO_SUGGESTION: Final = 1
@@ -36,6 +37,7 @@ def tune_lr(words: list[str], *, program: str) -> int:
     if len(tried.curve(TRAIN_LOSS)) == 0:
         raise EnvironmentProblem(f"the range test did not train (exit code {tried.exit_code}): {tried.words}")
     found = judge(shares_of(tried, rates["lr"]), num_asked=asked.steps)
+    rates = rates_to_type(config, rates)
     command = shlex.join(["lmtrain", "train", *_without(others, rates), *_words(rates, found.steepest)])
     from lmtrain.report.tuning.lr_range_page import lr_range_lines, write_lr_range
 
@@ -61,6 +63,12 @@ def lr_settings(optimizer: Any) -> dict[str, float]:
     if "lr" not in rates:
         raise ConfigurationError("optimizer.lr is not a number above 0: there is no learning rate to tune.")
     return {"lr": rates["lr"], **rates}
+
+
+def rates_to_type(config: RunConfig, rates: dict[str, float]) -> dict[str, float]:
+    """Return rates as they are typed: the base's, where a rule of scaling multiplies them."""
+    scaling = config.scaling
+    return {name: scaling.to_type(f"optimizer.{name}", rate) if scaling else rate for name, rate in rates.items()}
 
 
 def shares_of(tried: TriedRun, lr: float) -> list[tuple[float, float]]:

@@ -25,7 +25,7 @@ def lr_range_lines(found: LrRange, *, lr: float, command: str, plot: Path) -> li
 def write_lr_range(found: LrRange, *, lr: float, folder: Path, words: Sequence[str]) -> Path:
     """Write the plot beside the runs, named after the config's words, and return its path."""
     what = tag(
-        "p", "Loss in nats per token, smoothed, over the learning rate, which rose by the same factor each step."
+        "p", "Loss in nats per token, smoothed, over the rate as it is typed, which rose by the same factor each step."
     )
     said = [tag("p", f"No suggestion: {found.problem}.")] if found.problem else []
     parts = [
@@ -60,7 +60,7 @@ def lr_range_chart(found: LrRange, *, lr: float) -> Markup:
 
 def _rows(found: LrRange, lr: float) -> list[tuple[str, str]]:
     rows = [
-        ("learning rate of the config", lr),
+        ("learning rate of the config, as it is typed", lr),
         ("where the loss falls fastest, suggested (solid)", _times(found.steepest, lr)),
         ("where it is lowest, on the way to breaking (dashed)", _times(found.lowest, lr)),
         ("where it broke and the test ended", _times(found.broke, lr)),
