@@ -22,7 +22,7 @@ from lmtrain.data.atomic_folder import build_folder
 from lmtrain.data.layout import DTYPES, DatasetFolder, narrowest_dtype, num_ids
 from lmtrain.data.shards import open_dataset
 from lmtrain.errors import ConfigurationError, suggest
-from lmtrain.tokenizers.chat_styles import has_a_style, style_names
+from lmtrain.tokenizers.chat_styles import style_names, styles_of
 
 
 def prepare(
@@ -63,7 +63,7 @@ def prepare(
     """
     question = BuildRequest(
         source=source,
-        stages=(*(cleaning or {}).values(), WholeConversations(), *(deduplicate or {}).values()),
+        stages=(*(cleaning or {}).values(), _whole_conversations(source, tokenizer), *(deduplicate or {}).values()),
         spec=tokenizer,
         settings=Settings(
             held_out=held_out_of(source, split, fractions=(validation_fraction, test_fraction), budget=token_budget),
@@ -88,8 +88,14 @@ def prepare(
     return DatasetFolder(folder)
 
 
+def _whole_conversations(source: Source, tokenizer: TokenizerSpec) -> WholeConversations:
+    """Return the check of conversations, by the rules of the tokenizer's style too; of texts its tokens are unread."""
+    styles = styles_of(tokenizer.special_tokens) if source.has_conversations else []
+    return WholeConversations(style=styles[0].name) if styles else WholeConversations()
+
+
 def _require_chat_tokens(tokenizer: TokenizerSpec, source: str) -> None:
-    if not has_a_style(tokenizer.special_tokens):
+    if not styles_of(tokenizer.special_tokens):
         way = (
             "set tokenizer.chat=true, or take the tokenizer of a chat model. A base of init_from brings its own: train "
             "one with tokenizer.chat=true."

@@ -1,5 +1,6 @@
 """Documents to ids: texts as they are, conversations with their special tokens and a loss mask beside them."""
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, final
@@ -11,7 +12,8 @@ from data_pipelines.sources.base import REJECTED, Document, Skipped
 from data_pipelines.stages.stage import Item, LooksAtEach
 from lmtrain.tokenizers.base import Tokenizer
 from lmtrain.tokenizers.chat import render_batch, render_prompt
-from lmtrain.tokenizers.conversation import ConversationError, read_conversation
+from lmtrain.tokenizers.chat_styles import STYLES
+from lmtrain.tokenizers.conversation import ConversationError, Turn, read_conversation
 
 
 @dataclass(frozen=True)
@@ -25,21 +27,33 @@ class Rendered:
 
 @final
 class WholeConversations(LooksAtEach):
-    """Turns documents without a valid conversation into `Skipped`, by the broken rule."""
+    """Turns documents without a valid conversation into `Skipped`, by the broken rule; a pair holds two of them."""
+
+    def __init__(self, *, style: str | None = None) -> None:
+        """Ask for the rules of every style, and for those of `style` besides."""
+        self._style = style
 
     def look_at(self, document: Document) -> Item:
         """Return the document, or its messages' broken rule."""
         if document.messages is None:
             return document
         try:
-            read_conversation(document.messages)
+            self._require_written(read_conversation(document.messages))
+            for other in both_of(document)[1:]:
+                self._require_written(read_conversation(other.messages))
         except ConversationError as problem:
             return Skipped(document.id, f"messages: {problem.rule}")
         return document
 
     def fingerprint_parts(self) -> Mapping[str, Any]:
-        """Return its name: it has no settings."""
+        """Return its name; the style follows from the tokenizer."""
         return {"stage": "whole_conversations"}
+
+    def _require_written(self, turns: Sequence[Turn]) -> None:
+        """Write a conversation and discard it: a style asks for its own rules as it writes."""
+        for style in STYLES:
+            if style.name == self._style:
+                deque(style.write(turns), maxlen=0)
 
 
 def render_documents(documents: Sequence[Document], tokenizer: Tokenizer, *, style: str | None = None) -> Rendered:

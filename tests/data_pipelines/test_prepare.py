@@ -1,3 +1,4 @@
+import json
 import shutil
 import time
 from pathlib import Path
@@ -12,6 +13,8 @@ from data_pipelines.stages.defaults import default_cleaning, default_deduplicati
 from data_pipelines.stages.train_tokenizer import ByteLevelSpec, BytePairSpec, FolderSpec
 from lmtrain.data.shards import open_dataset
 from lmtrain.errors import ConfigurationError, DataError, EnvironmentProblem
+from lmtrain.tokenizers.chat_styles import STYLES
+from lmtrain.tokenizers.special_tokens import END_OF_TEXT
 from tests.data_pipelines.poems import Poems, files
 
 SETTINGS = {
@@ -196,6 +199,20 @@ def test_conversations_without_chat_tokens_are_refused_before_anything_is_read(t
     with pytest.raises(ConfigurationError, match=f"^files gives conversations, .*{way}"):
         make(tmp_path / "data", source=chats, tokenizer=spec)
     assert not (tmp_path / "data").exists()
+
+
+def test_a_conversation_beyond_the_tokenizers_style_is_counted_and_the_rest_is_prepared(tmp_path):
+    talks = [[{"role": "user", "content": f"{n}?"}, {"role": "assistant", "content": f"{n}!"}] for n in range(40)]
+    talks[7][1]["tool_calls"] = [{"name": "count", "arguments": {}}]
+    talks[7] += [{"role": "tool", "content": "7"}, {"role": "assistant", "content": "seven"}]
+    lines = (json.dumps({"messages": talk}) for talk in talks)
+    (tmp_path / "chats.jsonl").write_text("\n".join(lines))
+    chats = Files(paths=[str(tmp_path / "chats.jsonl")], messages_column="messages")
+    llama3 = next(style.special_tokens for style in STYLES if style.name == "llama3")
+    spec = BytePairSpec(vocab_size=261, special_tokens=(END_OF_TEXT, *llama3))
+    found = open_dataset(make(tmp_path / "data", source=chats, tokenizer=spec, cleaning={}, deduplicate={})).manifest
+    assert found.dropped == {"messages: one tool call and nothing else a turn in the llama3 style": 1}
+    assert sum(split.num_documents for split in found.splits.values()) == 39
 
 
 def test_validation_paths_hold_out_their_files_alone_and_their_copies_do_not_train(tmp_path):

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from lmtrain.errors import ConfigurationError, DataError, suggest
 from lmtrain.tokenizers.base import Tokenizer
-from lmtrain.tokenizers.chat_styles import STYLES, ChatStyle, Segment
+from lmtrain.tokenizers.chat_styles import STYLES, ChatStyle, Segment, styles_of
 from lmtrain.tokenizers.conversation import read_conversation
 
 Messages = Sequence[Mapping[str, Any]]
@@ -30,9 +30,8 @@ def chat_style(tokenizer: Tokenizer, name: str | None = None) -> ChatStyle:
     names = [style.name for style in STYLES]
     if name is not None and name not in names:
         raise ConfigurationError(f"chat style {name} does not exist; valid: {', '.join(names)}.{suggest(name, names)}")
-    known = tokenizer.special_tokens
-    for style in STYLES:
-        if name in (None, style.name) and all(token in known for token in style.special_tokens):
+    for style in styles_of(tokenizer.special_tokens):
+        if name in (None, style.name):
             return style
     wanted = f"of the {name} style" if name else f"of a chat style ({', '.join(names)})"
     msg = f"the tokenizer has not the special tokens {wanted}"

@@ -167,9 +167,9 @@ STYLES = (
 )
 
 
-def has_a_style(special_tokens: Collection[str]) -> bool:
-    """Tell whether a tokenizer's special tokens write conversations in one of the styles."""
-    return any(all(token in special_tokens for token in style.special_tokens) for style in STYLES)
+def styles_of(special_tokens: Collection[str]) -> list[ChatStyle]:
+    """Return the styles that a tokenizer's special tokens can write, its own first."""
+    return [style for style in STYLES if all(token in special_tokens for token in style.special_tokens)]
 
 
 def turn_ends(special_tokens: Mapping[str, int]) -> list[int]:

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from data_pipelines.sources.base import Document, Skipped
+from data_pipelines.sources.base import REJECTED, Document, Skipped
 from data_pipelines.stages.render import WholeConversations, render_documents
 from lmtrain.errors import DataError
 from lmtrain.tokenizers.byte_level import ByteLevelTokenizer
@@ -41,6 +41,21 @@ def test_conversations_alone_need_no_text():
 def test_conversations_need_a_tokenizer_with_chat_tokens():
     with pytest.raises(DataError, match=r"tokenizer\.chat=true"):
         render_documents([Document("t", "", messages=TALK)], ByteLevelTokenizer())
+
+
+CALL = {"name": "w", "arguments": {"c": "Ulm"}}
+TOGETHER = {"role": "assistant", "content": "Let me look.", "tool_calls": [CALL]}
+CALLED = (TALK[0], TOGETHER, {"role": "tool", "content": "rain"}, TALK[1])
+
+
+def test_a_styles_own_rules_skip_a_conversation_and_either_answer_of_a_pair():
+    pair = (*TALK[:1], {**TALK[1], REJECTED: [TOGETHER]})
+    items = [Document("t", "", messages=TALK), Document("u", "", messages=CALLED), Document("v", "", messages=pair)]
+    for style in (None, "lmtrain", "chatml"):
+        assert list(WholeConversations(style=style)(items)) == items
+    rule = "messages: one tool call and nothing else a turn in the llama3 style"
+    assert list(WholeConversations(style="llama3")(items)) == [items[0], Skipped("u", rule), Skipped("v", rule)]
+    assert WholeConversations(style="llama3").fingerprint_parts() == WholeConversations().fingerprint_parts()
 
 
 def test_what_is_no_conversation_is_skipped_by_its_rule_and_the_rest_passes():

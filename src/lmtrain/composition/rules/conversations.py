@@ -43,10 +43,10 @@ def require_chat_tokens(config: RunConfig, *, of: str = "") -> None:
     facts = source and facts_of(source.values, SourceFacts, allowed=config.allowed)
     if not source or facts is None or not facts.has_conversations or config.tokenizer.get("chat") is True:
         return
-    from lmtrain.tokenizers.chat_styles import has_a_style, style_names  # numpy
+    from lmtrain.tokenizers.chat_styles import style_names, styles_of  # numpy
 
     spec = config.tokenizer.checked(config.allowed).build()
-    if not has_a_style(spec.special_tokens):
+    if not styles_of(spec.special_tokens):
         way = f"set {of}tokenizer.chat=true" if spec.takes_chat else "take the tokenizer of a chat model"
         raise ConfigurationError(
             f"the source ({source.word}) gives conversations, and the tokenizer ({config.tokenizer.word}) has the "
