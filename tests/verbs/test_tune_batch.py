@@ -6,6 +6,7 @@ from lmtrain.composition.execution.tried_run import TriedRun
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.tracking.run_log import Point
 from lmtrain.verbs import tune_batch as verb
+from tests.configs import config_of
 from tests.tiny import TINY
 
 NO_MEMORY = TriedRun(exit_code=3, points=(), words="Out of memory at")
@@ -32,6 +33,12 @@ def test_the_largest_that_fits_is_found_by_few_tries(monkeypatch, capsys, most):
     assert (found["largest"], code) == (largest, 0 if largest else 1)
     assert len(tried) == len(set(tried)) <= 4, "of seven sizes"
     assert all(one["planned_bytes"] > 0 for one in found["tried"])
+
+
+def test_sizes_that_part_pairs_of_answers_are_not_tried(monkeypatch):
+    monkeypatch.setattr(verb, "checked_config", lambda words: config_of(*words))  # without a run to start from
+    code, tried = asked(monkeypatch, 5, "task=dpo", "batch.tokens_per_step=384")
+    assert (code, tried) == (0, [12, 4, 6])
 
 
 def test_a_killed_try_does_not_fit_and_any_other_failure_is_told(monkeypatch, capsys):

@@ -75,6 +75,11 @@ class BatchPlan:
         """Count one rank's sequences of a step."""
         return self.micro_batch_sequences * self.accumulation_micro_steps
 
+    def micro_batches(self, *, example_rows: int = 1) -> list[int]:
+        """Return the micro-batches of whole examples that divide a rank's share of a step, the largest first."""
+        total = self.sequences_per_rank
+        return [size for size in range(total, 0, -1) if total % size == 0 and size % example_rows == 0]
+
     @property
     def sequences_per_step(self) -> int:
         """Count the sequences of one step over all ranks."""

@@ -43,12 +43,14 @@ def tune_batch(words: list[str], *, program: str) -> int:
     typed = kept(others, also=("batch.micro_batch_sequences",))
     from lmtrain.composition.planning.auto_batch import held_device, setting_here
     from lmtrain.composition.planning.setting import planned_setting
+    from lmtrain.composition.rules.objective import objective_facts, require_examples
 
     config = checked_config([*others, "batch.micro_batch_sequences=null"])
     setting = setting_here(config)
     device = held_device(config.trainer)
     whole = config.divided(replace(config.batch, micro_batch_sequences=None))
-    sizes = [size for size in range(1, whole.sequences_per_rank + 1) if whole.sequences_per_rank % size == 0]
+    require_examples(whole, objective_facts(config))
+    sizes = whole.micro_batches(example_rows=setting.example_rows)[::-1]
     held = setting.device_bytes or device.num_bytes
     host = None if device.name else planned_setting(config).host
     process_bytes = host.process_bytes if host else 0  # of Python and torch, beside the tensors
@@ -124,9 +126,7 @@ def _tell(tried: list[TriedBatch], *, as_json: bool, held: int) -> None:
             f"{one.micro_batch_sequences:>9}  {'yes' if one.fits else 'no':>4}  {peak:>11}  "
             f"{one.planned_bytes / 1e9:>7.2f}  {'fits' if one.plan_fits else 'does not':>11}  {speed:>8}"
         )
-    print(
-        f"\n  batch.micro_batch_sequences={best}" if best else "\nnot one sequence fits; `lmtrain plan` says what would"
-    )
+    print(f"\n  batch.micro_batch_sequences={best}" if best else "\nnone fits; `lmtrain plan` says what would")
 
 
 def _say(line: str) -> None:

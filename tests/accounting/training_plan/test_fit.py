@@ -81,6 +81,19 @@ def test_the_numbers_of_devices_that_hold_the_shards_divide_the_step(device_byte
     assert {each.tokens_per_step for each in found} <= {240}
 
 
+def test_an_example_is_never_parted():
+    pairs = replace(SETTING, example_rows=2)
+    assert (SETTING.least_words, pairs.least_words) == ("one sequence", "one example of 2 sequences")
+    for device_bytes, sequences in ((30, 6), (22, 2), (19, None)):
+        found = largest_micro_batch(replace(pairs, device_bytes=device_bytes * MILLION), batch(24))
+        assert (found and found.micro_batch_sequences) == sequences
+    threes = replace(SETTING, example_rows=3, device_bytes=26 * MILLION)
+    found = list(fitting_batches(threes, batch(1)))
+    assert {each.micro_batch_sequences for each in found} == {3}
+    assert [each.num_ranks for each in found] == [1, 2, 4, 8]
+    assert {each.tokens_per_step for each in found} == {240}
+
+
 def test_whole_gradients_count_until_a_step_is_one_micro_batch_of_each_device():
     keeping = replace(SETTING, device_bytes=round(6.5 * MILLION), keeps_whole_gradients=True)
     assert [each.num_ranks for each in fitting_batches(keeping, batch(1))] == [24]

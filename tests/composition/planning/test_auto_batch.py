@@ -17,6 +17,10 @@ from lmtrain.composition.planning.auto_batch import (
 )
 from lmtrain.composition.settings import TrainerSettings
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
+from tests.accounting.training_plan.test_fit import SETTING
+from tests.tiny import MODEL
+
+PAIRS = [*MODEL, "task=dpo", "init_from=x", "source.paths=[x]"]
 
 
 def config(tmp_path, *words):
@@ -42,6 +46,28 @@ def test_little_memory_accumulates_to_the_same_tokens(tmp_path, monkeypatch):
         assert batch.micro_batch_sequences == sequences
         assert batch.tokens_per_step == 2048
         assert not fits(replace(setting, device_bytes=needed), whole)
+
+
+def test_auto_keeps_pairs_of_answers_together_and_so_does_the_advice(tmp_path, monkeypatch):
+    monkeypatch.setattr(auto_batch, "model_facts", lambda *_: SETTING.facts)
+    asked = config(tmp_path, *PAIRS, "batch.context_tokens=64", "batch.tokens_per_step=384")
+    setting = setting_here(asked)
+    whole = asked.divided(replace(asked.batch, micro_batch_sequences=None))
+    for_three = memory_of(setting, replace(whole, micro_batch_sequences=3, accumulation_micro_steps=2)).total
+    monkeypatch.setattr(auto_batch, "held_device", lambda _: HeldDevice(None, for_three))
+    assert batch_of(asked).micro_batch_sequences == 2
+    assert str(out_of_memory(asked, whole)).endswith("fits with batch.micro_batch_sequences=2.")
+    monkeypatch.setattr(auto_batch, "held_device", lambda _: HeldDevice(None, 1_000_000))
+    assert str(out_of_memory(asked, whole)).endswith("; try batch.micro_batch_sequences=2.")
+    two = replace(whole, micro_batch_sequences=2, accumulation_micro_steps=3)
+    assert "micro_batch_sequences=1" not in str(out_of_memory(asked, two))
+
+
+def test_a_step_of_no_whole_pairs_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(auto_batch, "model_facts", lambda *_: SETTING.facts)
+    odd = config(tmp_path, *PAIRS, "batch.context_tokens=64", "batch.tokens_per_step=192")
+    with pytest.raises(ConfigurationError, match=r"parts pairs of answers; nearest valid: batch.tokens_per_step=256"):
+        batch_of(odd)
 
 
 def test_a_device_too_small_for_one_sequence_is_refused_with_numbers(tmp_path, monkeypatch):

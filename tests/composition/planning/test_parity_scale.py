@@ -45,6 +45,12 @@ def test_a_model_too_large_for_the_machine_is_made_smaller_and_told(monkeypatch:
         pair_of(asked, num_steps=3)
 
 
+def test_pairs_of_answers_stay_together() -> None:
+    asked = config_of(*tiny.TINY, *RANKS[:-3], "task=dpo", "init_from=x", "batch.micro_batch_sequences=auto")
+    pair = pair_of(asked, num_steps=2)
+    assert "batch.micro_batch_sequences=2" in pair.changed
+
+
 def test_a_strategy_yet_to_be_chosen_is_refused() -> None:
     with pytest.raises(
         ConfigurationError,

@@ -1,4 +1,5 @@
 import random
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +13,7 @@ from lmtrain.composition.run_config import RunConfig
 from lmtrain.errors import ConfigurationError
 from lmtrain.report.plans.plan_advice import advice
 from tests.configs import config_of
+from tests.tiny import MODEL, QUIET
 
 WORDS = ["model=llama_3_8b", "cluster=h100_8x", "precision=bf16_mixed", "strategy=fsdp", "budget.tokens=1B"]
 
@@ -158,3 +160,20 @@ def test_a_plan_without_a_peak_names_the_measurement_of_its_own_ranks(tmp_path, 
     small = ["model=llama_micro", "tokenizer=byte_level", "strategy=ddp", "budget.steps=2", f"run.cache={tmp_path}"]
     (run,) = planned_runs([*small, *words])
     assert run.plan.peak_source.endswith(" ".join(["or run lmtrain doctor", *words]))
+
+
+def test_a_micro_batch_that_parts_pairs_of_answers_is_refused_as_in_training(tmp_path: Path) -> None:
+    (tmp_path / "pairs.jsonl").touch()
+    words = [
+        *MODEL,
+        "tokenizer=byte_level",
+        *QUIET,
+        "task=dpo",
+        "init_from=x",
+        f"source.paths=[{tmp_path}/pairs.jsonl]",
+    ]
+    words += ["budget=steps", "budget.steps=9", "batch.context_tokens=32", "batch.tokens_per_step=192"]
+    with pytest.raises(ConfigurationError, match=r"micro_batch_sequences=3 parts pairs of answers; nearest valid: 2"):
+        planned_runs([*words, "batch.micro_batch_sequences=3"])
+    (run,) = planned_runs([*words, "cluster.memory_bytes=1e9", "batch.micro_batch_sequences=2"])
+    assert "a larger micro batch fits too: batch.micro_batch_sequences=6" in run.advice.lines

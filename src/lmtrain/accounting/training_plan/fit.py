@@ -44,7 +44,7 @@ class Setting:
     forward to the backward pass. `host` is the memory of a CPU beside the tensors; None is a GPU. `offloads_state`:
     optimizer state is in host memory between steps, and comes in pieces. `takes_back`: a step leaves copies to go back
     to. `steps_together`: copies of the model take the same step, and may share its work. `slices` ranks share
-    each sequence.
+    each sequence. `example_rows` are together in a micro batch.
     """
 
     facts: ModelFacts
@@ -63,6 +63,12 @@ class Setting:
     offloads_state: bool = False
     takes_back: bool = False
     steps_together: bool = True
+    example_rows: int = 1
+
+    @property
+    def least_words(self) -> str:
+        """Name the fewest sequences at a time."""
+        return "one sequence" if self.example_rows == 1 else f"one example of {self.example_rows} sequences"
 
     def num_shards(self, num_ranks: int) -> int:
         """Return the number of devices sharing one copy of the model, or of its part."""
@@ -144,10 +150,8 @@ def _state_share(setting: Setting, batch: BatchPlan) -> float:
 
 def largest_micro_batch(setting: Setting, batch: BatchPlan) -> BatchPlan | None:
     """Return the batch of the same tokens per step with the largest fitting micro batch, or None without one."""
-    for sequences in range(batch.sequences_per_rank, 0, -1):
-        micro_steps, rest = divmod(batch.sequences_per_rank, sequences)
-        if rest:
-            continue
+    for sequences in batch.micro_batches(example_rows=setting.example_rows):
+        micro_steps = batch.sequences_per_rank // sequences
         tried = replace(batch, micro_batch_sequences=sequences, accumulation_micro_steps=micro_steps)
         if fits(setting, tried):
             return tried
@@ -155,24 +159,24 @@ def largest_micro_batch(setting: Setting, batch: BatchPlan) -> BatchPlan | None:
 
 
 def fitting_batches(setting: Setting, batch: BatchPlan) -> Iterator[BatchPlan]:
-    """Give the batches of one sequence at a time on as few devices as hold the run in shards, fewest first.
+    """Give the batches of one example at a time on as few devices as hold the run in shards, fewest first.
 
     Up to a node, or in whole nodes, and in whole groups. They divide the step; where no number of them does, one
     is larger than it was.
     """
     parts, slices = setting.tensor.num_ranks, setting.slices
     sharded = replace(setting, is_sharded=True, most_shards=None, pipeline=ONE_STAGE)
-    together = parts * slices
+    together, rows = parts * slices, setting.example_rows
     numbers = [num for num in NUMBERS_OF_DEVICES if num % together == 0]
 
     def on(num_ranks: int) -> BatchPlan:
-        steps = -(-batch.sequences_per_step * together // num_ranks)
-        one = replace(batch, micro_batch_sequences=1, accumulation_micro_steps=steps, num_ranks=num_ranks)
+        steps = -(-batch.sequences_per_step * together // (num_ranks * rows))
+        one = replace(batch, micro_batch_sequences=rows, accumulation_micro_steps=steps, num_ranks=num_ranks)
         return replace(one, tensor_ranks=parts, context_ranks=slices, num_stages=1)
 
     fewest = bisect_left(numbers, 1, key=lambda num: int(fits(sharded, on(num))))  # more devices hold less each
     enough = numbers[fewest:]
-    dividing = [num for num in enough if batch.sequences_per_step * together % num == 0]
+    dividing = [num for num in enough if batch.sequences_per_step * together % (num * rows) == 0]
     for num_ranks in dividing or enough[:1]:
         yield on(num_ranks)
 

@@ -77,8 +77,7 @@ def rehearse(job: Job, *, is_alone: bool) -> None:
     tokens_per_step = divided.tokens_per_step
     if (facts := objective_facts(config)) is not None:
         config.objective.build().require(model)
-        if not is_auto:
-            require_examples(divided, facts)
+        require_examples(divided, facts)
     if touches_device and not is_auto:
         require_memory(config, divided, num_parameters=model.shape().num_parameters)
     end = expected_end(config, model, tokens_per_step=tokens_per_step)

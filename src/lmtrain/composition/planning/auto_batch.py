@@ -105,8 +105,8 @@ def out_of_memory(config: RunConfig, batch: BatchPlan) -> OutOfMemory:
     smaller = largest_micro_batch(setting, batch)
     if smaller and smaller.micro_batch_sequences < batch.micro_batch_sequences:
         fix = f"fits with batch.micro_batch_sequences={smaller.micro_batch_sequences}"
-    elif batch.micro_batch_sequences > 1:
-        fix = f"try batch.micro_batch_sequences={_half(batch)}"
+    elif half := _half(batch, example_rows=setting.example_rows):
+        fix = f"try batch.micro_batch_sequences={half}"
     else:
         fix = f"try {less_memory(config)}"
     return OutOfMemory(
@@ -115,10 +115,10 @@ def out_of_memory(config: RunConfig, batch: BatchPlan) -> OutOfMemory:
     )
 
 
-def _half(batch: BatchPlan) -> int:
-    """Return the largest divisor of a rank's share of a step, half the micro batch at most."""
-    whole = batch.sequences_per_rank
-    return next(size for size in range(batch.micro_batch_sequences // 2, 0, -1) if whole % size == 0)
+def _half(batch: BatchPlan, *, example_rows: int) -> int | None:
+    """Return the largest micro batch of whole examples, half of this one at most, or None without one."""
+    sizes = batch.micro_batches(example_rows=example_rows)
+    return next((size for size in sizes if size <= batch.micro_batch_sequences // 2), None)
 
 
 def _largest(config: RunConfig) -> BatchPlan:

@@ -13,6 +13,7 @@ from lmtrain.composition.planning.fit_setting import fit_setting
 from lmtrain.composition.planning.known_models import model_facts
 from lmtrain.composition.planning.setting import planned_setting
 from lmtrain.composition.planning.tried_words import with_words
+from lmtrain.composition.rules.objective import example_rows
 from lmtrain.composition.rules.optimizer import require_settings
 from lmtrain.composition.run_config import RunConfig
 from lmtrain.errors import ConfigurationError
@@ -43,7 +44,7 @@ def with_strategy(config: RunConfig) -> tuple[RunConfig, str | None]:
 
     Copies of the model, where one fits a device; else, on several nodes, a copy a node; else shards over all ranks;
     else these two with their savings; else tensor groups too, also where nothing fits. The micro batch is the plan's:
-    `auto` the largest that fits each, another as it is asked for, and one sequence where that fits none.
+    `auto` the largest that fits each, another as it is asked for, and one example where that fits none.
     Activations are measured only where the rest fits.
 
     Raises:
@@ -53,7 +54,8 @@ def with_strategy(config: RunConfig) -> tuple[RunConfig, str | None]:
     if not config.spread.chooses or config.num_ranks == 1 or device_bytes is None:
         return config, None
     is_auto = config.batch.micro_batch_sequences == "auto"
-    single = with_words(config, [f"{MICRO_BATCH}=1"])
+    least = f"{MICRO_BATCH}={example_rows(config)}"
+    single = with_words(config, [least])
     tried: list[Tried] = []
     asked = config
     for asked in (config,) if is_auto or config.batch == single.batch else (config, single):
@@ -66,7 +68,7 @@ def with_strategy(config: RunConfig) -> tuple[RunConfig, str | None]:
     *others, last = tried
     fits = last.num_bytes <= device_bytes
     told = [f"{last.told('takes' if fits else 'needs')} of {_gb(device_bytes)} a device"]
-    told[0] += f" with {MICRO_BATCH}=1" * (asked is single)
+    told[0] += f" with {least}" * (asked is single)
     told += [one.told("needs") for one in others]
     chosen = config.changed(strategy=last.config.strategy)
     return chosen, f"strategy={config.strategy.word}: {'' if fits else 'nothing fits; '}{'; '.join(told)}"
@@ -104,7 +106,9 @@ def _held(config: RunConfig, facts: ModelFacts | None, device_bytes: int) -> tup
     facts = model_facts(settled, setting)
     fit = fit_setting(setting, facts)
     if is_auto:
-        most = largest_micro_batch(fit, most) or config.divided(replace(batch, micro_batch_sequences=1))
+        most = largest_micro_batch(fit, most) or config.divided(
+            replace(batch, micro_batch_sequences=setting.example_rows)
+        )
     return memory_of(fit, most).total, facts
 
 

@@ -29,6 +29,7 @@ def fit_setting(setting: PlannedSetting, facts: ModelFacts) -> Setting:
         offloads_state=setting.offloads_state,
         takes_back=setting.takes_back,
         steps_together=setting.spread.equals_one_process,
+        example_rows=setting.example_rows,
     )
 
 

@@ -39,7 +39,7 @@ def require_memory(config: RunConfig, batch: BatchPlan, *, num_parameters: int) 
         f"nearest that fits: batch.micro_batch_sequences={fitting.micro_batch_sequences}, accumulated over "
         f"{format_count(fitting.accumulation_micro_steps, 'micro-step')} a step"
         if fitting
-        else f"not one sequence fits: take a smaller model, {less_memory(config)}"
+        else f"not {setting.least_words} fits: take a smaller model, {less_memory(config)}"
     )
     raise ConfigurationError(
         f"batch.micro_batch_sequences={batch.micro_batch_sequences} of {batch.context_tokens} tokens needs "

@@ -13,6 +13,7 @@ from lmtrain.accounting.quantities import format_count, format_quantity
 from lmtrain.composition.command_line.group_options import one_of, words_of
 from lmtrain.composition.planning.free_memory import available_bytes
 from lmtrain.composition.planning.tried_words import with_words
+from lmtrain.composition.rules.objective import example_rows
 from lmtrain.composition.run_config import RunConfig
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
 
@@ -92,8 +93,9 @@ def _steady(config: RunConfig) -> Pair:
     words = [f"optimizer.{key}={value}" for key, value in changes.items()]
     changed = config.changed(optimizer={**own, **changes}, callbacks={}, optimizer_cpu_offload=False)
     if changed.batch.micro_batch_sequences == "auto":
-        changed = with_words(changed, ["batch.micro_batch_sequences=1"])
-        words.append("batch.micro_batch_sequences=1")
+        least = f"batch.micro_batch_sequences={example_rows(config)}"
+        changed = with_words(changed, [least])
+        words.append(least)
     return Pair(alone=changed, together=changed, changed=tuple(words))
 
 
@@ -158,7 +160,8 @@ def _smaller(config: RunConfig) -> Iterator[list[str]]:
 
 
 def _of_batch(config: RunConfig, sequences: int, context_tokens: int) -> list[str]:
-    words = [f"batch.tokens_per_step={sequences * context_tokens}", "batch.micro_batch_sequences=1"]
+    rows = example_rows(config)
+    words = [f"batch.tokens_per_step={sequences * rows * context_tokens}", f"batch.micro_batch_sequences={rows}"]
     is_shorter = context_tokens != config.batch.context_tokens
     return [*words, f"batch.context_tokens={context_tokens}"] if is_shorter else words
 

@@ -38,6 +38,7 @@ from lmtrain.composition.planning.prepared_tokens import (
 from lmtrain.composition.planning.setting import PlannedSetting, planned_setting
 from lmtrain.composition.planning.tried_words import with_words, words_of_devices
 from lmtrain.composition.rules.given import require_given
+from lmtrain.composition.rules.objective import objective_facts, require_examples
 from lmtrain.composition.rules.optimizer import rate_line, require_settings
 from lmtrain.composition.rules.passes import require_passes
 from lmtrain.composition.rules.ranks import require_nodes_enough
@@ -247,19 +248,23 @@ def planned_batch(config: RunConfig, fit: Setting) -> BatchPlan:
     batch = config.batch
     if batch.micro_batch_sequences == "auto":
         return fitted_batch(config, fit)
-    return config.divided(batch)
+    divided = config.divided(batch)
+    require_examples(divided, objective_facts(config))
+    return divided
 
 
 def fitted_batch(config: RunConfig, fit: Setting) -> BatchPlan:
     """Return the batch with the largest micro batch for a device.
 
     Raises:
-        ConfigurationError: Not even one sequence does.
+        ConfigurationError: Not even one sequence does, or one example of several.
     """
     whole = config.divided(replace(config.batch, micro_batch_sequences=None))
+    require_examples(whole, objective_facts(config))
     found = largest_micro_batch(fit, whole)
     if found is None:
-        single = replace(whole, micro_batch_sequences=1, accumulation_micro_steps=whole.sequences_per_rank)
+        rows = fit.example_rows
+        single = replace(whole, micro_batch_sequences=rows, accumulation_micro_steps=whole.sequences_per_rank // rows)
         needed, levers = memory_of(fit, single).total, _levers(config, fit.facts)
         fitting = (
             " ".join(words)
@@ -267,9 +272,11 @@ def fitted_batch(config: RunConfig, fit: Setting) -> BatchPlan:
             if (held := levers.memory(words, measures=True)) and largest_micro_batch(held, in_parts(whole, held))
         )
         word = next(fitting, None)
-        would = f"with {word} it does" if word else "`lmtrain plan batch.micro_batch_sequences=1` tells what would"
+        would = (
+            f"with {word} it does" if word else f"`lmtrain plan batch.micro_batch_sequences={rows}` tells what would"
+        )
         raise ConfigurationError(
-            f"batch.micro_batch_sequences=auto: not even one sequence fits, it needs {needed / 1e9:.1f} GB of "
+            f"batch.micro_batch_sequences=auto: not even {fit.least_words} fits, it needs {needed / 1e9:.1f} GB of "
             f"{(fit.device_bytes or 0) / 1e9:.1f} GB; {would}."
         )
     return found

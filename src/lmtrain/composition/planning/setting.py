@@ -26,7 +26,7 @@ from lmtrain.composition.planning.measured_here import kind_here, measurements_o
 from lmtrain.composition.rules.adapters import require_adaptable
 from lmtrain.composition.rules.cpu_offload import require_offload
 from lmtrain.composition.rules.float8_head import require_float8_head
-from lmtrain.composition.rules.objective import objective_facts
+from lmtrain.composition.rules.objective import example_rows, objective_facts
 from lmtrain.composition.rules.ranks import require_ranks
 from lmtrain.composition.rules.recordable import require_recordable
 from lmtrain.composition.rules.rounded_updates import require_rounding
@@ -44,7 +44,7 @@ class PlannedSetting:
     `host` is the memory of a run on this machine's CPU beside its tensors, None on a GPU. `offloads_state`: optimizer
     state is in host memory between steps. `records_steps`: in CUDA graphs, so gradients stay where they are.
     `takes_back`: a step leaves copies to go back to. `masks_documents`: attention is measured with the documents of its
-    rows, for it keeps a mask of all their pairs.
+    rows, for it keeps a mask of all their pairs. `example_rows` of an objective are together in a micro batch.
     """
 
     cluster: Cluster
@@ -60,6 +60,7 @@ class PlannedSetting:
     records_steps: bool = False
     takes_back: bool = False
     masks_documents: bool = False
+    example_rows: int = 1
 
     @property
     def keeps_gradients(self) -> bool:
@@ -136,6 +137,7 @@ def planned_setting(config: RunConfig) -> PlannedSetting:
         records_steps=config.compile.get("cuda_graphs", False),
         takes_back=(facts_of(config.spikes.values, SpikeFacts, allowed=allowed) or SpikeFacts()).takes_back,
         masks_documents=_masks_documents(config, attention),
+        example_rows=example_rows(config),
     )
 
 

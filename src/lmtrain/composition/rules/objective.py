@@ -78,14 +78,20 @@ def _require_strategy(config: RunConfig, facts: ObjectiveFacts) -> None:
         )
 
 
-def require_examples(batch: BatchPlan, facts: ObjectiveFacts) -> None:
-    """Refuse micro-batches that part the rows of an example.
+def example_rows(config: RunConfig) -> int:
+    """Return the rows of an example, 1 for the loss of next tokens."""
+    facts = objective_facts(config)
+    return facts.example_rows if facts else 1
+
+
+def require_examples(batch: BatchPlan, facts: ObjectiveFacts | None) -> None:
+    """Refuse micro-batches that part the rows of an example; the loss of next tokens (None) has single rows.
 
     Raises:
         ConfigurationError: Their sequences are no multiple of an example's rows.
     """
-    rows, together = batch.micro_batch_sequences, facts.example_rows
-    if rows % together:
+    rows = batch.micro_batch_sequences
+    if facts is not None and rows % (together := facts.example_rows):
         parted = "pairs of answers" if facts.rows_together > 1 else f"groups of {together} answers"
         nearest = _whole(batch, together)
         raise ConfigurationError(f"batch.micro_batch_sequences={rows} parts {parted}; nearest valid: {nearest}.")
@@ -94,8 +100,7 @@ def require_examples(batch: BatchPlan, facts: ObjectiveFacts) -> None:
 def _whole(batch: BatchPlan, together: int) -> str:
     """Return the nearest micro-batch of whole examples that divides a step, or else the nearest step that has one."""
     rows, total = batch.micro_batch_sequences, batch.sequences_per_rank
-    possible = [size for size in range(together, total + 1, together) if total % size == 0]
-    if possible:
+    if possible := batch.micro_batches(example_rows=together):
         return str(min(possible, key=lambda size: abs(size - rows)))
     needed = -(-total // together) * together * batch.num_data_ranks * batch.context_tokens
     return f"batch.tokens_per_step={needed}"

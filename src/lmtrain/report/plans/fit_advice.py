@@ -149,13 +149,20 @@ class LeverSearch:
         return first_fitting(self.changes, [words, smaller] if words else [smaller])
 
     def _on_more_devices(self, words: Words) -> Remedy | None:
-        """Return the fewest devices for one sequence at a time; a step divisible by none gets a new size."""
+        """Return the fewest devices for one example at a time; a step divisible by none gets a new size."""
         setting = self.levers.memory((*words, *self.levers.most_devices), measures=self.measures)
         tries: list[Words] = []
         for batch in islice(fitting_batches(setting, self.plan.batch), MOST_TRIED) if setting else ():
             is_larger = batch.tokens_per_step != self.plan.batch.tokens_per_step
             step = (f"batch.tokens_per_step={batch.tokens_per_step}",) if is_larger else ()
-            tries.append((*words, *self.changes.words_of_devices(batch.num_ranks), f"{MICRO_BATCH}=1", *step))
+            tries.append(
+                (
+                    *words,
+                    *self.changes.words_of_devices(batch.num_ranks),
+                    f"{MICRO_BATCH}={batch.micro_batch_sequences}",
+                    *step,
+                )
+            )
         return first_fitting(self.changes, tries)
 
 
