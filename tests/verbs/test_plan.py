@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from lmtrain.composition.command_line.compose import compose_config
+from lmtrain.composition.planning.plan import planned_runs
 from lmtrain.composition.planning.prepared_tokens import remember_folder
 from lmtrain.composition.run_config import read_config
 from lmtrain.composition.stored_runs.identity import identity_of_settings
@@ -271,3 +272,14 @@ def test_a_sweep_is_a_fleet_of_each_value_under_a_heading_of_its_words(capsys: p
     devices = ["-m", "fleet.device=NVIDIA H100 80GB HBM3,NVIDIA A100-SXM4-80GB", "fleet.num_devices=8"]
     assert plan([*devices, "fleet.num_parameters=8B", "fleet.tokens=160B"]) == 0
     assert "─ fleet, fleet.device=NVIDIA A100-SXM4-80GB ─" in capsys.readouterr().out
+
+
+def test_a_strategy_that_a_task_cannot_train_on_is_refused_as_in_training() -> None:
+    words = [*SMALL, "task=grpo", "strategy=fsdp", "budget.steps=9"]
+    message = r"task=grpo writes with whole weights on each rank, and strategy=fsdp does not; nearest valid: "
+    with pytest.raises(ConfigurationError, match=message):
+        planned_runs([*words, "init_from=x"])
+    with pytest.raises(
+        ConfigurationError, match=r"task=grpo learns beside the model that it starts from, and init_from"
+    ):
+        plan([*words, "strategy=ddp"])

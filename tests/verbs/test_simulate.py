@@ -9,6 +9,7 @@ from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.verbs import simulate as verb
 from lmtrain.verbs.simulate import read_words, simulate
 
+PAIRS = ("task=dpo", "init_from=x", "source.paths=[x]")
 WORDS = (
     "model=gpt2_124m",
     "model.num_layers=2",
@@ -57,6 +58,8 @@ def test_ranks_and_strategies_make_a_table_and_json_has_the_same(capsys: pytest.
         (["--strategies=fsdq", *WORDS], "--strategies=fsdq is none of .*fsdp"),
         (["model=llama_tiny", "strategy=fsdp"], "cluster=local names no device of the hardware table"),
         ([*WORDS[:1], "strategy=ddp", "cluster=h100_8x"], "strategy=ddp cannot be simulated on 8 ranks"),
+        ([*WORDS, "task=grpo", "init_from=x"], "task=grpo writes with whole weights on each rank, and strategy=fsdp"),
+        ([*WORDS, *PAIRS], "task=dpo has steps of its own, .* valid: task=pretrain, or `lmtrain plan` with the same"),
         ([*WORDS, "cluster.num_nodes=2", "cluster.network_bytes_per_second=null"], "has no value for 2 nodes"),
         ([*WORDS, "batch.micro_batch_sequences=auto"], "micro_batch_sequences=auto is found by memory"),
         ([*WORDS, "cluster.device=NVIDIA A100-SXM4-80GB", "precision=fp8"], "no peak of NVIDIA A100-SXM4-80GB for fp8"),

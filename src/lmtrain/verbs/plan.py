@@ -7,6 +7,7 @@ from typing import Final
 from lmtrain.composition.command_line.choices import Choices
 from lmtrain.composition.command_line.help import HELP_FLAGS, verb_page
 from lmtrain.composition.planning.plan import FROM_THE_START, PlannedRun, PlannedStart, planned_runs
+from lmtrain.composition.rules.objective import require_objective
 from lmtrain.composition.run_config import RunConfig
 from lmtrain.errors import EXIT_DONE, EXIT_NO
 from lmtrain.verbs.fleet_terms import is_fleet
@@ -32,7 +33,7 @@ def plan(words: list[str], *, program: str = "lmtrain plan") -> int:
 
         return plan_fleet(words)
     typed = [word for word in words if word != "--json"]
-    found = planned_runs(typed, check=_require_weights, start_of=start_of)
+    found = planned_runs(typed, check=_require_start, start_of=start_of)
     for run in found:
         _require_parameters(run)
     if "--json" in words:
@@ -46,8 +47,8 @@ def plan(words: list[str], *, program: str = "lmtrain plan") -> int:
     return max((EXIT_DONE if run.advice.is_possible else EXIT_NO for run in found), default=EXIT_DONE)
 
 
-def _require_weights(config: RunConfig) -> None:
-    """Refuse a config whose `init_from` is no model, or one of other sizes, or whose `resume` is no place."""
+def _require_start(config: RunConfig) -> None:
+    """Refuse a wrong `init_from`, by its sizes too, a `resume` that is no place, and parts unfit for the task."""
     if config.resume != "auto":
         from lmtrain.composition.stored_runs.resume import require_place  # of a few plans alone
 
@@ -58,6 +59,7 @@ def _require_weights(config: RunConfig) -> None:
 
         require_source(Path(config.init_from), key=KEY)
         require_same_sizes(config.init_from, config.model.values)
+    require_objective(config)
 
 
 def start_of(config: RunConfig, choices: Choices) -> PlannedStart:

@@ -130,3 +130,11 @@ def test_nothing_else_is_changed(words: list[str]) -> None:
 def test_settings_of_both_are_kept() -> None:
     chosen, _ = with_strategy(config("cluster=h100_8x", "model=llama_3_8b", "strategy.timeout_seconds=9"))
     assert chosen.strategy.get("timeout_seconds") == 9
+
+
+def test_a_task_that_writes_is_given_no_shards_of_weights() -> None:
+    answers = ["task=grpo", "init_from=x", "batch.micro_batch_sequences=8", "budget.steps=9"]
+    chosen, reason = with_strategy(config("model=llama_3_8b", *B200S, *answers))
+    assert chosen.strategy.word == "ddp"
+    assert reason is not None
+    assert "fsdp" not in reason

@@ -26,7 +26,7 @@ from lmtrain.composition.planning.measured_here import kind_here, measurements_o
 from lmtrain.composition.rules.adapters import require_adaptable
 from lmtrain.composition.rules.cpu_offload import require_offload
 from lmtrain.composition.rules.float8_head import require_float8_head
-from lmtrain.composition.rules.objective import example_rows, objective_facts
+from lmtrain.composition.rules.objective import example_rows, objective_facts, require_whole_sequences
 from lmtrain.composition.rules.ranks import require_ranks
 from lmtrain.composition.rules.recordable import require_recordable
 from lmtrain.composition.rules.rounded_updates import require_rounding
@@ -115,6 +115,7 @@ def planned_setting(config: RunConfig) -> PlannedSetting:
     require_workers(config)
     require_adaptable(config)
     require_ranks(config)
+    require_whole_sequences(config)
     require_recordable(config, num_ranks=config.num_ranks, device="cuda")  # a plan may be of another machine
     on_gpu, allowed = config.cluster.device is not None, config.allowed
     compiles = config.compilation

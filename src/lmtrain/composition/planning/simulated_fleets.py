@@ -3,7 +3,7 @@
 Each rank keeps its sequences of a step as ranks are added: a step grows with the fleet.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -16,6 +16,7 @@ from lmtrain.composition.nodes.check import refuse_foreign
 from lmtrain.composition.planning.auto_strategy import with_strategy
 from lmtrain.composition.planning.setting import planned_setting
 from lmtrain.composition.planning.tried_words import with_words, words_of_devices
+from lmtrain.composition.rules.objective import objective_facts
 from lmtrain.composition.rules.optimizer import require_settings
 from lmtrain.composition.rules.typed_values import refuse_typed
 from lmtrain.composition.run_config import RunConfig, read_config
@@ -93,9 +94,10 @@ def _checked(config: RunConfig) -> RunConfig:
     """Return a config fit for simulation, as far as known without torch.
 
     Raises:
-        ConfigurationError: Its device's or links' rates are not known, or its strategy does not run on fake tensors.
+        ConfigurationError: Its device's or links' rates are not known, or its steps are not those simulated.
     """
     setting, cluster = planned_setting(config), config.cluster
+    _require_plain_steps(config)
     if cluster.known_device is None:
         raise ConfigurationError(
             f"cluster={cluster.name} names no device of the hardware table, and a simulation takes its rates from "
@@ -119,6 +121,20 @@ def _checked(config: RunConfig) -> RunConfig:
         )
     config.divided(config.batch)
     return config
+
+
+def _require_plain_steps(config: RunConfig) -> None:
+    """Refuse a run of other work than steps of next tokens, each like the one before."""
+    for reason, nearest in _other_work(config):
+        raise ConfigurationError(
+            f"{reason}, and simulated is one step of next tokens; nearest valid: {nearest}, or `lmtrain plan` with the "
+            "same words."
+        )
+
+
+def _other_work(config: RunConfig) -> Iterator[tuple[str, str]]:
+    if (objective := objective_facts(config)) is not None:
+        yield f"task={objective.task} has steps of its own", "task=pretrain"
 
 
 def _with_batch(config: RunConfig, typed: Sequence[str]) -> RunConfig:

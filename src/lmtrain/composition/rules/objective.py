@@ -43,7 +43,7 @@ def require_objective(config: RunConfig) -> None:
     if config.data.node("sources") is not None or "sources" in config.data:
         kept = "pairs" if facts.rows_together > 1 else "groups"
         raise ConfigurationError(f"data=mixture mixes rows, and {task} takes them in {kept}; leave data out.")
-    _require_strategy(config, facts)
+    require_whole_sequences(config)
     if facts.num_new_tokens and config.compile.get("cuda_graphs", False):
         raise ConfigurationError(f"compile.cuda_graphs=true records a step, and {task} writes in it; leave it out.")
 
@@ -60,8 +60,15 @@ def _require_pairs(config: RunConfig, facts: ObjectiveFacts) -> None:
         )
 
 
-def _require_strategy(config: RunConfig, facts: ObjectiveFacts) -> None:
-    """Refuse ranks that share sequences, and for writing shards of weights, which every token would gather."""
+def require_whole_sequences(config: RunConfig) -> None:
+    """Refuse ranks that share sequences of an objective, and for writing shards of weights, gathered for every token.
+
+    Raises:
+        ConfigurationError: Naming the strategies that can be.
+    """
+    facts = objective_facts(config)
+    if facts is None:
+        return
 
     def does(spread: ModelSpread) -> bool:
         is_plain = (
