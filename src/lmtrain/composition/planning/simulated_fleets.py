@@ -7,12 +7,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from lmtrain.accounting.options.parts import AverageFacts
 from lmtrain.accounting.options.strategy import ModelSpread
 from lmtrain.accounting.training_plan.simulated_step import SimulatedFleet
 from lmtrain.composition.command_line.arguments import parse_arguments
 from lmtrain.composition.command_line.choices import Choices
 from lmtrain.composition.command_line.group_options import one_of, words_of
 from lmtrain.composition.nodes.check import refuse_foreign
+from lmtrain.composition.nodes.facts import facts_of
 from lmtrain.composition.planning.auto_strategy import with_strategy
 from lmtrain.composition.planning.setting import planned_setting
 from lmtrain.composition.planning.tried_words import with_words, words_of_devices
@@ -135,6 +137,12 @@ def _require_plain_steps(config: RunConfig) -> None:
 def _other_work(config: RunConfig) -> Iterator[tuple[str, str]]:
     if (objective := objective_facts(config)) is not None:
         yield f"task={objective.task} has steps of its own", "task=pretrain"
+    if config.spread.meets_every_steps is not None:
+        cut = one_of(words_of(ModelSpread, lambda other: other.cuts_parameters))
+        yield f"strategy={config.strategy.word} meets after many steps, by an optimizer of its own", cut
+    average = facts_of(config.weight_average.values, AverageFacts, allowed=config.allowed)
+    if average is not None and average.num_bytes:
+        yield "an average of the weights is kept beside them (weight_average)", "weight_average=none"
 
 
 def _with_batch(config: RunConfig, typed: Sequence[str]) -> RunConfig:
