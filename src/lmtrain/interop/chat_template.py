@@ -4,8 +4,7 @@ It begins with the end-of-text token (`bos_token`), as every document does in tr
 """
 
 from lmtrain.tokenizers.base import Tokenizer
-from lmtrain.tokenizers.chat import chat_style
-from lmtrain.tokenizers.chat_styles import has_a_style, turn_ends
+from lmtrain.tokenizers.chat_styles import styles_of, turn_ends
 
 ANSWER_END = "<|assistant_end|>"
 NO_CALLS = "{%- if message['tool_calls'] -%}{{ raise_exception('this template writes no tool calls') }}{%- endif -%}"
@@ -37,7 +36,8 @@ TEMPLATES = {
 
 def chat_template(tokenizer: Tokenizer) -> str | None:
     """Return the template of a tokenizer's chat style, or None where it has not the tokens of one."""
-    return TEMPLATES[chat_style(tokenizer).name] if has_a_style(tokenizer.special_tokens) else None
+    styles = styles_of(tokenizer.special_tokens)
+    return TEMPLATES[styles[0].name] if styles else None
 
 
 def end_ids(tokenizer: Tokenizer) -> list[int]:
