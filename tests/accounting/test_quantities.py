@@ -152,6 +152,8 @@ def test_millions_are_never_minutes():
 def test_a_share_and_a_negative_amount_are_told_apart():
     with pytest.raises(ConfigurationError, match=r"cluster\.mfu=40% is a share; write it as cluster\.mfu=0\.4\."):
         parse_quantity("40%", "cluster.mfu")
+    with pytest.raises(ConfigurationError, match=r"write it as schedule\.warmup_fraction=0\.05\."):
+        parse_quantity("5%", "schedule.warmup_steps")
     with pytest.raises(ConfigurationError, match="is not a number of at least 0"):
         parse_quantity("-5M", "budget.tokens")
     for typed in ("1MB", "1MiB", "1mb"):

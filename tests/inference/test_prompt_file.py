@@ -16,7 +16,7 @@ def test_prompts_are_read_line_by_line(tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b'{"prompt": "a"}\nnot json', r"in.jsonl:2 is no JSON"),
+        (b'{"prompt": "a"}\n\nnot json', r"in.jsonl:3 is no JSON"),
         (b'{"text": "a"}', r'in.jsonl:1 has no text "prompt"'),
         (b'["a"]', r"in.jsonl:1 is no object"),
         (b"\xff", r"in.jsonl is no UTF-8"),

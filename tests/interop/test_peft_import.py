@@ -66,8 +66,8 @@ def test_what_is_no_plain_lora_of_this_model_is_refused(made) -> None:
 @pytest.mark.parametrize(
     ("setting", "value", "is_plain"),
     [
-        *[("init_lora_weights", begin, False) for begin in ("pissa", "pissa_niter_4", "corda", "olora", "lora_ga")],
-        *[("init_lora_weights", begin, True) for begin in (True, False, "gaussian", "eva", "orthogonal", "loftq")],
+        *[("init_lora_weights", begin, False) for begin in ("pissa", "pissa_niter_4", "corda", "olora", "loftq")],
+        *[("init_lora_weights", begin, True) for begin in (True, False, "gaussian", "eva", "orthogonal")],
         ("alora_invocation_tokens", [1, 2], False),
         ("alora_invocation_tokens", None, True),
         ("alpha_pattern", {r"layers\.0\.mlp\.up_proj": 64}, True),

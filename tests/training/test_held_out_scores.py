@@ -16,3 +16,5 @@ def test_a_best_score_is_told_once_and_only_where_somebody_keeps_it():
     assert not scores.is_new_best(4)
     scores.num_bytes = 20
     assert scores.is_new_best(4), "on other bytes, no score before compares"
+    averaged = HeldOutScores(step=5, metrics={"validation/loss": 1.0}, keeps_best=True, metric="validation/loss")
+    assert averaged.is_new_best(5)

@@ -63,7 +63,7 @@ def test_ranks_and_strategies_make_a_table_and_json_has_the_same(capsys: pytest.
             [*WORDS[:2], "strategy=diloco", *WORDS[3:]],
             "strategy=diloco meets after .* of strategy=.*fsdp.*lmtrain plan",
         ),
-        ([*WORDS, "weight_average=ema"], "average of the weights is kept .*weight_average=none, or `lmtrain plan`"),
+        ([*WORDS, "weight_average=ema"], "weight_average keeps an average .*: weight_average=none, or `lmtrain plan`"),
         ([*WORDS, *PAIRS], "task=dpo has steps of its own, .* valid: task=pretrain, or `lmtrain plan` with the same"),
         ([*WORDS, "cluster.num_nodes=2", "cluster.network_bytes_per_second=null"], "has no value for 2 nodes"),
         ([*WORDS, "batch.micro_batch_sequences=auto"], "micro_batch_sequences=auto is found by memory"),

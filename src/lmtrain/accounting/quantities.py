@@ -27,6 +27,7 @@ _EXAMPLES: Final[dict[str, str]] = {
 }
 _OF_BYTES: Final = re.compile(r"([\d._]+)\s*([kmgtp])i?b", re.IGNORECASE)  # 1MB where a count is asked for
 _SHARE: Final = re.compile(r"(\d+(?:\.\d*)?)\s*%")
+_OF_STEPS: Final = re.compile(r"(warmup|warmdown)_(steps|tokens)$")
 _DEVICE_HOURS: Final = "device_hours"
 LARGEST: Final = sys.float_info.max
 _TERM: Final = re.compile(r"(\d+(?:_\d+)*(?:\.\d*)?(?:e[+-]?\d+)?|\.\d+(?:e[+-]?\d+)?)\s*([a-z]*)", re.IGNORECASE)
@@ -196,7 +197,8 @@ def _is_finite(value: object) -> bool:
 def _not_a_quantity(value: object, unit: Unit, key: str) -> ConfigurationError:
     kind = _kind(unit)
     if isinstance(value, str) and (share := _SHARE.fullmatch(value.strip())):
-        return ConfigurationError(f"{key}={value} is a share; write it as {key}={float(share.group(1)) / 100:g}.")
+        of_shares = _OF_STEPS.sub(r"\1_fraction", key)
+        return ConfigurationError(f"{key}={value} is a share; write it as {of_shares}={float(share.group(1)) / 100:g}.")
     if kind == "count" and isinstance(value, str) and (size := _OF_BYTES.fullmatch(value.strip())):
         number, power = size[1], size[2].upper()
         written = f"{key}={number}{power}, or {number}{power}i in powers of 1,024"

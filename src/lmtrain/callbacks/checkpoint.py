@@ -66,7 +66,7 @@ class Checkpoint(pl.Callback):
         self._every_steps = every_steps
         self._every_seconds = every_seconds
         self._max_time_share = max_time_share
-        self._retention = Retention(keep_last=keep_last, keep_best=keep_best)
+        self._retention = Retention(keep_last=keep_last, keep_best=keep_best, scores=context.scores)
         self._behind = BackgroundSaves(from_bytes=background_from_bytes, report=self._log_outcome)
         self._saved_step = 0
         self._first_step = 0

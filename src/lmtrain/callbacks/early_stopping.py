@@ -49,7 +49,7 @@ class EarlyStopping(pl.Callback):
             )
         self._metric, self._patience, self._min_delta, self._stop_at = metric, patience, min_delta, stop_at
         self._context = context
-        context.scores.keeps_best = True
+        context.scores.keeps_best, context.scores.metric = True, metric
         self._best, self._best_step, self._passes_since = math.inf, 0, 0
         self._judged_step, self._num_bytes = -1, 0
         self.reason: str | None = None  # why it ended the run; None: it has not

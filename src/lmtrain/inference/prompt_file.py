@@ -28,9 +28,7 @@ def read_prompts(path: Path) -> list[str]:
     if not path.is_file():
         near = suggest_path(path, [other.name for other in path.parent.glob("*") if other.is_file()])
         raise ConfigurationError(f"--prompts {path} is not a file; name one with a JSON object a line.{near}")
-    prompts = [
-        _prompt(line, f"{path}:{number}") for number, line in enumerate(_lines(path, path.read_bytes()), start=1)
-    ]
+    prompts = [_prompt(line, f"{path}:{number}") for number, line in _lines(path, path.read_bytes())]
     if not prompts:
         raise DataError(f'--prompts {path} has no lines; each is an object as {{"prompt": "..."}}.')
     return prompts
@@ -50,8 +48,8 @@ def written_so_far(path: Path, prompts: Sequence[str], *, by: Mapping[str, Any])
     content = path.read_bytes()
     whole = content[: content.rfind(b"\n") + 1]
     lines = _lines(path, whole)
-    placed = {_place(line, f"{path}:{number}", prompts) for number, line in enumerate(lines, start=1)}
-    for number, line in enumerate(lines, start=1):
+    placed = {_place(line, f"{path}:{number}", prompts) for number, line in lines}
+    for number, line in lines:
         _require_written_by(by, _object(line, f"{path}:{number}"), path=path, number=number)
     if whole != content:  # none of a refused file's bytes are taken
         path.write_bytes(whole)
@@ -122,8 +120,10 @@ def _object(line: str, where: str) -> Mapping[str, Any]:
     return content
 
 
-def _lines(path: Path, content: bytes) -> list[str]:
+def _lines(path: Path, content: bytes) -> list[tuple[int, str]]:
+    """Return the lines with a word and their numbers in the file."""
     try:
-        return [line for line in content.decode("utf-8").split("\n") if line.strip()]
+        lines = enumerate(content.decode("utf-8").split("\n"), start=1)
+        return [(number, line) for number, line in lines if line.strip()]
     except UnicodeDecodeError as problem:
         raise DataError(f"{path} is no UTF-8 ({problem}); convert it.") from problem

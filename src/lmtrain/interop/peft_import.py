@@ -41,7 +41,7 @@ PLAIN: Final[dict[str, Any]] = {
 }
 ALPHAS: Final = "alpha_pattern"  # by expressions, of which only names with an escaped point are read
 NAME: Final = re.compile(r"[\w.-]+")
-CHANGES_BASE: Final = ("pissa", "corda", "olora", "lora_ga")  # beginnings of init_lora_weights: B A is of another base
+CHANGES_BASE: Final = ("pissa", "corda", "olora", "lora_ga", "loftq")  # begins of init_lora_weights: another base's B A
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,13 +10,15 @@ from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE
 class HeldOutScores:
     """Metrics of this attempt's newest validation, all better when lower, alike on all ranks; step None: none yet.
 
-    `num_bytes` were read; scores of other bytes do not compare. `keeps_best` asks for a checkpoint of each best one.
+    `num_bytes` were read; scores of other bytes do not compare. `keeps_best` asks for a checkpoint of each best one, by
+    its `metric`.
     """
 
     step: int | None = None
     metrics: dict[str, float] = field(default_factory=dict)
     num_bytes: int = 0
     keeps_best: bool = False
+    metric: str = BITS_PER_BYTE
     _best: float = field(default=math.inf, init=False)
     _best_num_bytes: int = field(default=0, init=False)
 
@@ -26,6 +28,6 @@ class HeldOutScores:
             return False
         if self._best_num_bytes != self.num_bytes:
             self._best, self._best_num_bytes = math.inf, self.num_bytes
-        is_better = self.metrics.get(BITS_PER_BYTE, math.inf) < self._best
-        self._best = min(self._best, self.metrics.get(BITS_PER_BYTE, math.inf))
-        return is_better
+        value, before = self.metrics.get(self.metric, math.inf), self._best
+        self._best = min(before, value)
+        return value < before

@@ -3,11 +3,15 @@
 import json
 import sys
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from lmtrain.composition.command_line.flag_parser import FlagParser
 from lmtrain.composition.execution.tried_run import TriedRun, checked_config, kept, try_run
 from lmtrain.errors import EXIT_DONE, ConfigurationError, EnvironmentProblem
+
+if TYPE_CHECKING:
+    from lmtrain.accounting.batches import BatchPlan
+    from lmtrain.composition.run_config import RunConfig
 
 NONE_FITS: Final = 1
 CALLBACKS: Final = ("step_log", "throughput", "token_budget")
@@ -43,13 +47,11 @@ def tune_batch(words: list[str], *, program: str) -> int:
     typed = kept(others, also=("batch.micro_batch_sequences",))
     from lmtrain.composition.planning.auto_batch import held_device, setting_here
     from lmtrain.composition.planning.setting import planned_setting
-    from lmtrain.composition.rules.objective import objective_facts, require_examples
 
     config = checked_config([*others, "batch.micro_batch_sequences=null"])
     setting = setting_here(config)
     device = held_device(config.trainer)
-    whole = config.divided(replace(config.batch, micro_batch_sequences=None))
-    require_examples(whole, objective_facts(config))
+    whole = _whole_step(config)
     sizes = whole.micro_batches(example_rows=setting.example_rows)[::-1]
     held = setting.device_bytes or device.num_bytes
     host = None if device.name else planned_setting(config).host
@@ -74,6 +76,15 @@ def tune_batch(words: list[str], *, program: str) -> int:
     tried = largest_that_fits(sizes, attempt)
     _tell(tried, as_json=asked.json, held=held)
     return EXIT_DONE if any(one.fits for one in tried) else NONE_FITS
+
+
+def _whole_step(config: "RunConfig") -> "BatchPlan":
+    """Return a step as one micro batch of a rank, of whole examples."""
+    from lmtrain.composition.rules.objective import objective_facts, require_examples
+
+    whole = config.divided(replace(config.batch, micro_batch_sequences=None))
+    require_examples(whole, objective_facts(config))
+    return whole
 
 
 def largest_that_fits(sizes: list[int], attempt: Any) -> list[TriedBatch]:

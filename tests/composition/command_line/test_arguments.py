@@ -95,6 +95,11 @@ def test_names_that_people_choose_may_be_typed_like_any_key() -> None:
     assert arguments.hydra == ["data=mixture", "++data.sources.web.path=x", "data.num_workers=2"]
 
 
+@pytest.mark.parametrize("name", ["1.10", "1e3", "007", "1_000", "True"])
+def test_a_name_like_a_number_keeps_its_letters(name: str) -> None:
+    assert parse_arguments([f"run.name={name}"]).overrides == [f"run.name='{name}'"]
+
+
 def test_a_short_key_stands_for_its_whole_one():
     assert parse_arguments(["data.split=tail"]).overrides == ["data.folder.split=tail"]
 

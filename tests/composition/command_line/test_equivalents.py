@@ -88,7 +88,14 @@ def answers() -> Iterator[tuple[str, ...]]:
 
 
 def test_a_name_of_elsewhere_is_none_of_our_keys() -> None:
-    of_our_code = {"trainer.precision", "trainer.strategy", "precision.device_type", "scaling.config", "data.batch"}
+    of_our_code = {
+        "trainer.precision",
+        "trainer.strategy",
+        "precision.device_type",
+        "scaling.config",
+        "data.batch",
+        "momentum_schedule.momentum",
+    }
     of_our_code |= {key for key in own_keys() if key.partition(".")[2] in ("total_steps", "tokens_per_step")}
     parts = {"batch", "run", "sweep", "health"}  # one value in their place is refused behind composing
     keys = (own_keys() - of_our_code - parts) | {"batch.tokens_per_step"}

@@ -4,11 +4,12 @@ from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE
 from lmtrain.errors import EnvironmentProblem
 from lmtrain.storage.hashed_folder import write_atomically
 from lmtrain.training.checkpointing.retention import Retention, WriteAndRetain
+from lmtrain.training.held_out_scores import HeldOutScores
 
 
-def save(folder, step, score=None):
+def save(folder, step, score=None, **others):
     path = folder / f"step_{step:08d}"
-    metrics = {} if score is None else {BITS_PER_BYTE: score}
+    metrics = ({} if score is None else {BITS_PER_BYTE: score}) | others
     facts = {"step": step, "tokens": step, "identity": {}, "metrics": metrics}
     write_atomically(path, facts=facts, write=lambda aside: (aside / "state.pt").write_bytes(b"weights"))
     return path
@@ -33,6 +34,13 @@ def steps(folder):
 def test_the_last_few_and_the_best_stay(folder, keep_last, keep_best, kept):
     Retention(keep_last=keep_last, keep_best=keep_best).after(folder / "step_00000004")
     assert steps(folder) == kept
+
+
+def test_the_best_is_that_of_the_metric_which_decides(tmp_path):
+    for step, of_average in ((1, 0.5), (2, 0.9), (3, 0.8)):
+        save(tmp_path, step, float(3 - step), average=of_average)
+    Retention(keep_last=1, keep_best=True, scores=HeldOutScores(metric="average")).after(tmp_path / "step_00000003")
+    assert steps(tmp_path) == [1, 3]
 
 
 def test_all_stay_while_the_new_one_is_not_whole(folder):

@@ -11,6 +11,7 @@ Eight things are settled before composing (a composed config is never changed af
 - `--allow-target my_package.` lets `_target_` name code outside the allow-list; no file can do that.
 """
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -23,6 +24,8 @@ from lmtrain.composition.command_line.meant import refuse_foreign_words
 from lmtrain.composition.command_line.paths import NAMED_BY_PEOPLE, SHORT_KEYS, conf_folder, key_of
 from lmtrain.errors import ConfigurationError
 
+NAME: Final = "run.name"
+LIKE_A_NUMBER: Final = re.compile(r"[\d.+-][\w.+-]*|true|false|nan|inf", re.IGNORECASE)  # 1.10 would become 1.1
 ALLOW_TARGET: Final = "--allow-target"
 ALLOW_TARGET_OPTION: Final[dict[str, Any]] = {
     "action": "append",
@@ -112,9 +115,10 @@ def parse_arguments(
 
 
 def _in_full(word: str) -> str:
-    """Return an override under its whole key, where it has a short one."""
+    """Return an override under its whole key, where it has a short one; a name like a number keeps its letters."""
     key, equals, value = word.partition("=")
-    return f"{SHORT_KEYS.get(key, key)}{equals}{value}"
+    key = SHORT_KEYS.get(key, key)
+    return f"{key}{equals}'{value}'" if key == NAME and LIKE_A_NUMBER.fullmatch(value) else f"{key}{equals}{value}"
 
 
 def _split_allowed(words: Sequence[str]) -> tuple[list[str], list[str]]:

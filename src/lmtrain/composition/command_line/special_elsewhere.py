@@ -27,6 +27,7 @@ from lmtrain.composition.command_line.model_knob import by_its_knob
 from lmtrain.composition.command_line.model_proportions import FEED_FORWARD, WIDTH, feed_forward_at
 from lmtrain.composition.command_line.paths import conf_folder
 from lmtrain.composition.command_line.source_elsewhere import SETTINGS, place_of_data
+from lmtrain.composition.command_line.time_elsewhere import TIMES
 from lmtrain.errors import ConfigurationError
 from lmtrain.storage import foreign_json
 
@@ -36,7 +37,6 @@ HEADS: Final = "model.num_heads"
 HEAD_WIDTH: Final = 64
 LIKELY_SIZE: Final = 32_000  # of a tokenizer unknown here
 RATE: Final = "optimizer.lr"
-UNITS: Final = {"ba": "steps", "step": "steps", "steps": "steps", "ep": "epochs", "epochs": "epochs", "tok": "tokens"}
 CLASS: Final = re.compile(r"(?i)\w*(?:tokenizer(?:fast)?|ForCausalLM|LMHeadModel)")
 
 
@@ -102,18 +102,12 @@ def _lr_of(optimizer: str) -> str:
     return str(values["lr"]) if "lr" in values else _lr_of(base[0])
 
 
-def _time(value: str, _: Mapping[str, str]) -> Equivalent:
-    """Return hours for 2h, DAYS:HOURS:MINUTES:SECONDS of Lightning, DAYS-HOURS:MINUTES of SLURM, or seconds."""
-    parts = [int(part) for part in re.split(r"[:-]", value)] if re.fullmatch(r"\d+(?:[:-]\d+)+", value) else []
-    if not parts:
-        return (
-            Equivalent((f"budget.hours={value}s",), "plain numbers are seconds elsewhere")
-            if value.isdigit()
-            else (Equivalent((f"budget.hours={value}",)))
-        )
-    units = (86_400, 3600, 60, 1)[: len(parts)] if "-" in value else (86_400, 3600, 60, 1)[-len(parts) :]
-    minutes = max(1, sum(part * unit for part, unit in zip(parts, units, strict=True)) // 60)
-    return Equivalent((f"budget.hours={minutes}min",))
+def _held_out_share(value: str, _: Mapping[str, str]) -> Equivalent:
+    """Return the share of the documents to hold out; a number of examples is no setting."""
+    share = float(parse_quantity(value, value))
+    if share >= 1:
+        return needless("held out is a share of the documents, data.folder.validation_fraction=0.01 one in a hundred")
+    return Equivalent((f"data.folder.validation_fraction={value}",))
 
 
 def _betas(value: str, _: Mapping[str, str]) -> Equivalent:
@@ -135,14 +129,6 @@ def _layers(value: str, _: Mapping[str, str]) -> Equivalent:
         return filled("adapter=lora ?init_from=runs/base # every linear layer of the blocks is adapted", value)
     targets = f"[{','.join(dict.fromkeys(named))}]"
     return filled("adapter=lora adapter.targets={} ?init_from=runs/base", targets)
-
-
-def _duration(value: str, typed: Mapping[str, str]) -> Equivalent:
-    """Return a budget for 100ba, 1ep, 2e9T, or a number with its unit beside it."""
-    found = re.fullmatch(r"(\d[\d._]*(?:e[+-]?\d+)?)\s*([a-zA-Z]*)", value)
-    unit = (found[2].lower() if found else "") or typed.get("max_duration.unit", "steps")
-    name = "tokens" if unit in ("t", "tok", "tokens") else UNITS.get(unit, "steps")
-    return Equivalent((f"budget.{name}={found[1] if found else value}",))
 
 
 def _by_its_knob(size: str, value: str, typed: Mapping[str, str]) -> Equivalent | None:
@@ -198,16 +184,16 @@ CONVERSIONS: Final[Mapping[str, Callable[[str, Mapping[str, str]], Equivalent]]]
     "timeouts": _timeout,
     "validation_batches": _validation_batches,
     "smallest_lr": _smallest_lr,
-    "times": _time,
     "betas": _betas,
+    "held_out_shares": _held_out_share,
     "momenta": _momentum,
     "adapted_layers": _layers,
-    "durations": _duration,
     "width": _width,
     "layers": _num_layers,
     "heads": _heads,
     "head_widths": _head_width,
     **SETTINGS,
+    **TIMES,
     "devices_of_all_nodes": devices_of_all_nodes,
     "devices_of_some": devices_of_some,
 }

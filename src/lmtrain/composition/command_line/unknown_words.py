@@ -95,7 +95,8 @@ def unknown_key(key: str, *, typed: str, config: dict[str, Any], conf: Path) -> 
         return f"{typed}: {parent} is not chosen; write {beside_ordinary(whole)} {typed}."
     if not isinstance(node_at(config, parent), dict) or not parent:
         of_sweeps = [f"sweep.{each.name}" for each in fields(SearchSettings)]  # a node of its own, of -m alone
-        near = difflib.get_close_matches(key, [*known, *groups, *of_sweeps], n=1, cutoff=0.6)
+        likely = [group for group in groups if _is_likely(group, key, typed.partition("=")[2], conf=conf)]
+        near = difflib.get_close_matches(key, [*known, *likely, *of_sweeps], n=1, cutoff=0.6)
         chosen = [group for group in groups if group in config]
         is_key = any("." in each for each in near)
         if not is_key and (whole_words := _of_another_option(key, typed, groups=chosen, conf=conf)):
@@ -115,6 +116,11 @@ def unknown_key(key: str, *, typed: str, config: dict[str, Any], conf: Path) -> 
     off = " Here is nothing to switch off: leave it out." if is_off else ""
     near = "" if others else _near(name, siblings, typed=typed)
     return f"{typed}: there is no key {key}; {listed}{elsewhere}.{off or near}"
+
+
+def _is_likely(group: str, key: str, value: str, *, conf: Path) -> bool:
+    """Tell whether a group may be meant: by an option of it, or by all but a letter or two of its name."""
+    return (conf / group / f"{value}.yaml").is_file() or bool(difflib.get_close_matches(key, [group], cutoff=0.8))
 
 
 def of_training_alone(typed: str) -> str:

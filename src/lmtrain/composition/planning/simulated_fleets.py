@@ -142,7 +142,7 @@ def _other_work(config: RunConfig) -> Iterator[tuple[str, str]]:
         yield f"strategy={config.strategy.word} meets after many steps, by an optimizer of its own", cut
     average = facts_of(config.weight_average.values, AverageFacts, allowed=config.allowed)
     if average is not None and average.num_bytes:
-        yield "an average of the weights is kept beside them (weight_average)", "weight_average=none"
+        yield f"{average.group} keeps an average of the weights beside them", f"{average.group}=none"
 
 
 def _with_batch(config: RunConfig, typed: Sequence[str]) -> RunConfig:

@@ -41,13 +41,13 @@ def list_checkpoints(folder: Path) -> list[CheckpointFacts]:
     return sorted((facts for facts in found if facts), key=lambda facts: facts.step)
 
 
-def best_of(checkpoints: Sequence[CheckpointFacts]) -> CheckpointFacts | None:
-    """Return the checkpoint of the lowest bits per byte, among those scored on the bytes of the newest score."""
-    scored = [facts for facts in checkpoints if BITS_PER_BYTE in facts.metrics]
+def best_of(checkpoints: Sequence[CheckpointFacts], *, metric: str = BITS_PER_BYTE) -> CheckpointFacts | None:
+    """Return the checkpoint of the lowest value of a metric, among those scored on the bytes of the newest score."""
+    scored = [facts for facts in checkpoints if metric in facts.metrics]
     comparable = [
         facts for facts in scored if facts.metrics.get(VALIDATION_BYTES) == scored[-1].metrics.get(VALIDATION_BYTES)
     ]
-    return min(comparable, key=lambda facts: facts.metrics[BITS_PER_BYTE], default=None)
+    return min(comparable, key=lambda facts: facts.metrics[metric], default=None)
 
 
 def read_facts(path: Path) -> CheckpointFacts | None:

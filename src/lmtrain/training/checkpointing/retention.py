@@ -4,22 +4,24 @@ import logging
 import shutil
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from lmtrain.errors import EnvironmentProblem
 from lmtrain.storage.hashed_folder import damage
 from lmtrain.training.checkpointing.checkpoints import best_of, list_checkpoints
+from lmtrain.training.held_out_scores import HeldOutScores
 
 _LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Retention:
-    """Delete all but the `keep_last` newest and, with `keep_best`, the best."""
+    """Delete all but the `keep_last` newest and, with `keep_best`, the best by the metric of the run's `scores`."""
 
     keep_last: int
     keep_best: bool
+    scores: HeldOutScores = field(default_factory=HeldOutScores)
 
     def after(self, new: Path) -> None:
         """Delete the unwanted ones beside a new, whole checkpoint.
@@ -28,7 +30,7 @@ class Retention:
             EnvironmentProblem: It is not; everything older stays.
         """
         checkpoints = list_checkpoints(new.parent)
-        best = best_of(checkpoints) if self.keep_best else None
+        best = best_of(checkpoints, metric=self.scores.metric) if self.keep_best else None
         unwanted = [facts.path for facts in checkpoints[: -self.keep_last] if facts != best]
         if unwanted and (problem := damage(new)):
             raise EnvironmentProblem(f"{new} was written, but {problem}; older checkpoints are kept.")
