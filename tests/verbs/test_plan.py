@@ -279,7 +279,6 @@ def test_a_strategy_that_a_task_cannot_train_on_is_refused_as_in_training() -> N
     message = r"task=grpo writes with whole weights on each rank, and strategy=fsdp does not; nearest valid: "
     with pytest.raises(ConfigurationError, match=message):
         planned_runs([*words, "init_from=x"])
-    with pytest.raises(
-        ConfigurationError, match=r"task=grpo learns beside the model that it starts from, and init_from"
-    ):
-        plan([*words, "strategy=ddp"])
+    with pytest.raises(ConfigurationError, match=r"packing puts several documents into a row, and task=grpo"):
+        plan([*words, "strategy=ddp", "packing=contiguous"])
+    assert plan([*words, "strategy=ddp", "batch.tokens_per_step=1024000"]) == 0, "without a starting model"

@@ -7,7 +7,7 @@ from typing import Final
 from lmtrain.composition.command_line.choices import Choices
 from lmtrain.composition.command_line.help import HELP_FLAGS, verb_page
 from lmtrain.composition.planning.plan import FROM_THE_START, PlannedRun, PlannedStart, planned_runs
-from lmtrain.composition.rules.objective import require_objective
+from lmtrain.composition.rules.objective import require_parts_of_task
 from lmtrain.composition.run_config import RunConfig
 from lmtrain.errors import EXIT_DONE, EXIT_NO
 from lmtrain.verbs.fleet_terms import is_fleet
@@ -59,7 +59,7 @@ def _require_start(config: RunConfig) -> None:
 
         require_source(Path(config.init_from), key=KEY)
         require_same_sizes(config.init_from, config.model.values)
-    require_objective(config)
+    require_parts_of_task(config)
 
 
 def start_of(config: RunConfig, choices: Choices) -> PlannedStart:

@@ -19,7 +19,7 @@ def objective_facts(config: RunConfig) -> ObjectiveFacts | None:
 
 
 def require_objective(config: RunConfig) -> None:
-    """Refuse a run without a starting model, rows of more than one answer, mixtures, and ranks that share sequences.
+    """Refuse a run without a starting model, or with parts unfit for its task.
 
     Raises:
         ConfigurationError: Naming the nearest part that can be.
@@ -33,6 +33,19 @@ def require_objective(config: RunConfig) -> None:
             f"{task} learns beside the model that it starts from, and init_from=null has random weights; "
             f"{start_of(config)}"
         )
+    require_parts_of_task(config)
+
+
+def require_parts_of_task(config: RunConfig) -> None:
+    """Refuse rows of more than one answer, mixtures, and ranks that share sequences; a plan needs no starting model.
+
+    Raises:
+        ConfigurationError: Naming the nearest part that can be.
+    """
+    facts = objective_facts(config)
+    if facts is None:
+        return
+    task = f"task={facts.task}"
     _require_pairs(config, facts)
     packing = facts_of(config.packing.values, PackingFacts, allowed=config.allowed) or PackingFacts()
     if not packing.row_is_document:
