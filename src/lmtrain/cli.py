@@ -46,7 +46,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 def _refuse_verb(verb: str, rest: Sequence[str]) -> int:
     """Name the nearest verb, the command of other programs' verb, or the command of settings without one."""
-    from lmtrain.composition.command_line.called_verbs import called_verbs
+    from lmtrain.composition.command_line.elsewhere.verbs import called_verbs
     from lmtrain.composition.planning.forgotten_verb import forgotten_verb, is_setting
 
     if (command := called_verbs().get(verb)) and not "".join(rest[:1]).startswith("="):

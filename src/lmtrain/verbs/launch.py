@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from lmtrain.accounting.quantities import parse_quantity
-from lmtrain.composition.command_line.called_elsewhere import name_elsewhere, options_of
+from lmtrain.composition.command_line.elsewhere.table import name_elsewhere, options_of
 from lmtrain.composition.command_line.flag_parser import FlagParser
 from lmtrain.composition.command_line.flags import known_flags
 from lmtrain.composition.command_line.help import HELP_FLAGS, verb_page

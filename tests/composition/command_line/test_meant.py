@@ -3,7 +3,7 @@ from lightning.pytorch.strategies import StrategyRegistry
 
 from lmtrain.composition.command_line.arguments import parse_arguments
 from lmtrain.composition.command_line.compose import compose_config
-from lmtrain.composition.command_line.equivalents import OF_A_BASE
+from lmtrain.composition.command_line.elsewhere.equivalents import OF_A_BASE
 from lmtrain.composition.command_line.meant import MeantWord, is_known_head, unknown_beside
 from lmtrain.composition.command_line.unknown_words import leaf_keys
 from lmtrain.composition.planning.tried_answers import tried_refusal

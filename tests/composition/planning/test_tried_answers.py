@@ -3,7 +3,7 @@ import shlex
 import pytest
 
 from lmtrain.composition.command_line.arguments import parse_arguments
-from lmtrain.composition.command_line.equivalents import Together
+from lmtrain.composition.command_line.elsewhere.equivalents import Together
 from lmtrain.composition.command_line.meant import MeantWord
 from lmtrain.composition.planning.tried_answers import tried, tried_meant, tried_refusal
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from itertools import takewhile
 
 from lmtrain.composition.command_line.bare_words import WITH_SPACES
-from lmtrain.composition.command_line.called_elsewhere import quoted
+from lmtrain.composition.command_line.elsewhere.table import quoted
 from lmtrain.composition.command_line.paths import conf_folder, is_key_of_training, key_of
 
 

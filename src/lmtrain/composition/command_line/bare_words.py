@@ -1,19 +1,17 @@
 """Words without a key that are places: texts to train on, and other programs' files of settings."""
 
-import re
 from collections.abc import Sequence
 from itertools import takewhile
 from pathlib import Path
 from typing import Final
 
-from lmtrain.composition.command_line.called_elsewhere import Equivalent
-from lmtrain.composition.command_line.paths import conf_folder, is_key_of_training, key_of
+from lmtrain.composition.command_line.elsewhere.table import Equivalent
+from lmtrain.composition.command_line.paths import conf_folder, is_key_of_training, is_text_file, key_of
 
 SETTINGS: Final = (".yaml", ".yml", ".py", ".toml", ".json")
 IN_A_FILE: Final = (
     "settings in a file are FOLDER/experiment/NAME.yaml, by --config-dir FOLDER experiment=NAME; no other file is read"
 )
-TEXT: Final = re.compile(r"\.(?:txt|md|jsonl|csv|parquet)(?:\.gz|\.zst)?$")
 # Keys whose values are places or names, perhaps with a space.
 WITH_SPACES: Final = ("run.", "source.", "data.", "init_from", "resume")
 
@@ -31,11 +29,6 @@ def place_alone(words: Sequence[str], last: str) -> tuple[int, Equivalent] | Non
         return 1, Equivalent((), IN_A_FILE)
     texts = [*takewhile(_is_place_of_texts if source else _is_text, words)]
     return (len(texts), Equivalent((source or "source=files", f"source.paths=[{','.join(texts)}]"))) if texts else None
-
-
-def is_text_file(word: str) -> bool:
-    """Tell whether a word is the name of a text."""
-    return TEXT.search(word) is not None
 
 
 def takes_paths(word: str) -> bool:

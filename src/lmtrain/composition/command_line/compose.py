@@ -22,7 +22,7 @@ from lmtrain.accounting.scaling import UNSCALED
 from lmtrain.composition.command_line import bounded_config
 from lmtrain.composition.command_line.arguments import Arguments
 from lmtrain.composition.command_line.choices import Choices, told_apart
-from lmtrain.composition.command_line.equivalents import meant_by_one_value
+from lmtrain.composition.command_line.elsewhere.equivalents import meant_by_one_value
 from lmtrain.composition.command_line.flags import Flags, parse_flags
 from lmtrain.composition.command_line.lean_compose import lean_composing
 from lmtrain.composition.command_line.paths import conf_folder, group_folders, option_names

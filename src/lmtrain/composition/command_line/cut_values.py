@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from lmtrain.composition.command_line.bare_words import is_place, takes_paths
-from lmtrain.composition.command_line.called_elsewhere import quoted
+from lmtrain.composition.command_line.elsewhere.table import quoted
 from lmtrain.composition.command_line.paths import key_of
 from lmtrain.errors import ConfigurationError
 

@@ -8,14 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from lmtrain.composition.command_line.called_elsewhere import (
-    Equivalent,
-    name_elsewhere,
-    options_of,
-    quoted,
-    settings_elsewhere,
-)
-from lmtrain.composition.command_line.equivalents import (
+from lmtrain.composition.command_line.elsewhere.equivalents import (
     NO_VALUE,
     Together,
     answered_together,
@@ -23,6 +16,13 @@ from lmtrain.composition.command_line.equivalents import (
     equivalent,
     is_switch,
     switched,
+)
+from lmtrain.composition.command_line.elsewhere.table import (
+    Equivalent,
+    name_elsewhere,
+    options_of,
+    quoted,
+    settings_elsewhere,
 )
 from lmtrain.composition.command_line.flags import has_own_folder, known_flags
 from lmtrain.composition.command_line.meant_options import option_meant, why_nearest
@@ -89,7 +89,7 @@ def refuse_foreign_words(words: Sequence[str], *, flags: frozenset[str]) -> None
 
 def _refusal(foreign: Sequence["ForeignWord"], words: Sequence[str], answered: set[int]) -> ConfigurationError:
     """Return the refusal of such words, of options of others beside them, and of words known nowhere."""
-    from lmtrain.composition.command_line.cluster_elsewhere import on_cluster  # only to refuse
+    from lmtrain.composition.command_line.elsewhere.clusters import on_cluster  # only to refuse
 
     options = [each for each in _options_elsewhere(words) if each.typed not in {one.typed for one in foreign}]
     found = [replace(each, meant=on_cluster(each.meant, words)) for each in (*foreign, *options)]
@@ -169,7 +169,7 @@ class ForeignWords:
 
     def on_nodes(self) -> ConfigurationError:
         """Return the refusal with the keys of a launch, which are the cluster's."""
-        from lmtrain.composition.command_line.cluster_elsewhere import of_nodes  # only to refuse
+        from lmtrain.composition.command_line.elsewhere.clusters import of_nodes  # only to refuse
 
         there = replace(self, words=[replace(each, meant=of_nodes(each.meant)) for each in self.words])
         return there.refusal(answered_together([each.meant for each in there.words], self.own))

@@ -5,6 +5,12 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+# Encodings of tiktoken, and itself, by a name on the hub.
+TIKTOKEN: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("tiktoken", "gpt2_bpe", "r50k_base", "gpt2bpetokenizer"), "gpt2"),
+    "cl100k_base": "Xenova/gpt-4",
+    "o200k_base": "Xenova/gpt-4o",
+}
 AMOUNT: Final = re.compile(r"(?P<dollars>\$)?[\d.]+(?:[KMBGT]|(?P<time>s|min|h|d))?")
 A_LETTER: Final = 0.9  # of two words of ten letters and more that differ in one
 OFF: Final = ("false", "null", "none", "0", "off", "no")

@@ -8,18 +8,18 @@ from typing import Any, Final
 
 from omegaconf import DictConfig, OmegaConf
 
-from lmtrain.composition.command_line.called_elsewhere import TIKTOKEN
 from lmtrain.composition.command_line.group_options import beside_ordinary
 from lmtrain.composition.command_line.meant_options import (
     NO_OPTION,
     OFF,
+    TIKTOKEN,
     amount_meant,
     options_meant,
     spelled,
     why_nearest,
 )
 from lmtrain.composition.command_line.model_knob import by_its_knob
-from lmtrain.composition.command_line.paths import conf_folder, group_folders, key_of, option_names
+from lmtrain.composition.command_line.paths import conf_folder, group_folders, is_text_file, key_of, option_names
 from lmtrain.composition.nodes.source_signatures import setting_names
 from lmtrain.errors import ConfigurationError, did_you_mean, suggest
 from lmtrain.search.search_settings import SearchSettings
@@ -62,8 +62,6 @@ def number_as_option(problem: str, overrides: Iterable[str], conf: Path) -> str 
 
 def _not_an_option(group: str, option: str) -> str:
     """Say where a path or a name on the hub belongs, "" for another word."""
-    from lmtrain.composition.command_line.bare_words import is_text_file  # only to refuse
-
     if group in OF_TEXT and (option.startswith((".", "~", "/")) or Path(option).exists() or is_text_file(option)):
         return f"a folder or file of your own is source=files 'source.paths=[{option}]'"
     if group in OF_TEXT and "/" in option:

@@ -8,9 +8,9 @@ from typing import Any, Final
 from lmtrain.accounting.batches import plan_batches
 from lmtrain.accounting.quantities import parse_quantity
 from lmtrain.composition.command_line.arguments import parse_arguments
-from lmtrain.composition.command_line.batch_elsewhere import TOKENS
 from lmtrain.composition.command_line.compose import for_each_config
-from lmtrain.composition.command_line.equivalents import NO_VALUE, Together, answered_together
+from lmtrain.composition.command_line.elsewhere.batches import TOKENS
+from lmtrain.composition.command_line.elsewhere.equivalents import NO_VALUE, Together, answered_together
 from lmtrain.composition.command_line.flags import MULTIRUN, parse_flags
 from lmtrain.composition.command_line.meant import CutValue, ForeignWords, MeantWord, is_known_head
 from lmtrain.composition.command_line.paths import is_key_of_training, key_of, without

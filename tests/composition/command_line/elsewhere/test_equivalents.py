@@ -8,14 +8,14 @@ import pytest
 import yaml
 
 from lmtrain.composition.command_line.arguments import parse_arguments
-from lmtrain.composition.command_line.called_elsewhere import (
+from lmtrain.composition.command_line.compose import compose_config, for_each_config
+from lmtrain.composition.command_line.elsewhere.equivalents import OF_A_BASE, answered_together, equivalent
+from lmtrain.composition.command_line.elsewhere.table import (
     Equivalent,
     filled,
     name_elsewhere,
     settings_elsewhere,
 )
-from lmtrain.composition.command_line.compose import compose_config, for_each_config
-from lmtrain.composition.command_line.equivalents import OF_A_BASE, answered_together, equivalent
 from lmtrain.composition.command_line.paths import conf_folder, key_of, without
 from lmtrain.composition.command_line.unknown_words import leaf_keys, options_that_take, options_with, target_of
 from lmtrain.composition.nodes.check import refuse_foreign

@@ -3,8 +3,8 @@ import shlex
 
 import pytest
 
-from lmtrain.composition.command_line.called_verbs import called_verbs
 from lmtrain.composition.command_line.compose import compose_config
+from lmtrain.composition.command_line.elsewhere.verbs import called_verbs
 from lmtrain.composition.command_line.paths import without
 from lmtrain.verbs.table import VERBS
 

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Final
 
 from lmtrain.accounting.quantities import parse_whole
-from lmtrain.composition.command_line.called_elsewhere import Equivalent, settings_elsewhere
+from lmtrain.composition.command_line.elsewhere.table import Equivalent, settings_elsewhere
 from lmtrain.composition.command_line.paths import conf_folder
 from lmtrain.errors import ConfigurationError
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from lmtrain.composition.command_line.called_elsewhere import (
+from lmtrain.composition.command_line.elsewhere.table import (
     Equivalent,
     filled,
     needless,
@@ -25,7 +25,7 @@ from lmtrain.composition.command_line.meant_options import (
     spelled,
     why_nearest,
 )
-from lmtrain.composition.command_line.paths import SHORT_KEYS, conf_folder, key_of
+from lmtrain.composition.command_line.paths import SHORT_KEYS, conf_folder, is_text_file, key_of
 
 TRUE: Final = ("true", "yes", "on", "1")
 FALSE: Final = ("false", "no", "off", "0", "none", "null")
@@ -70,7 +70,7 @@ def equivalent(name: str, value: str, words: Sequence[str]) -> Equivalent:
     if name in table.reasons:
         return needless(table.reasons[name])
     if name in table.special:
-        from lmtrain.composition.command_line.special_elsewhere import special_equivalent  # only to refuse
+        from lmtrain.composition.command_line.elsewhere.conversions import special_equivalent  # only to refuse
 
         return special_equivalent(table.special[name], name, value, words)
     if name in table.choices:
@@ -130,7 +130,7 @@ def chosen(group: str, value: str, words: Sequence[str]) -> Equivalent:
         return Equivalent((), refusal) if refusal else Equivalent((f"{group}={value}",))
     if reason := NO_OPTION.get(group, {}).get(spelled(value)):
         return needless(reason)
-    from lmtrain.composition.command_line.special_elsewhere import place_of  # only to refuse
+    from lmtrain.composition.command_line.elsewhere.conversions import place_of  # only to refuse
 
     if group in NAMED_BY and "/" in value:
         return place_of(NAMED_BY[group], value, words)
@@ -146,8 +146,6 @@ def chosen(group: str, value: str, words: Sequence[str]) -> Equivalent:
 
 
 def _is_text(group: str, value: str) -> bool:
-    from lmtrain.composition.command_line.bare_words import is_text_file  # only to refuse
-
     return group == "data" and is_text_file(value)
 
 

@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Final
 
 from lmtrain.accounting.quantities import parse_quantity
-from lmtrain.composition.command_line.batch_elsewhere import TOKENS, TypedBatch, batch_equivalent, shared_number
-from lmtrain.composition.command_line.called_elsewhere import (
+from lmtrain.composition.command_line.elsewhere.batches import TOKENS, TypedBatch, batch_equivalent, shared_number
+from lmtrain.composition.command_line.elsewhere.clusters import devices_of_all_nodes, devices_of_some
+from lmtrain.composition.command_line.elsewhere.sources import SETTINGS, place_of_data
+from lmtrain.composition.command_line.elsewhere.table import (
     LAYERS,
-    TIKTOKEN,
     VOCAB_SIZES,
     Equivalent,
     filled,
@@ -19,15 +20,13 @@ from lmtrain.composition.command_line.called_elsewhere import (
     settings_elsewhere,
     values_of,
 )
-from lmtrain.composition.command_line.cluster_elsewhere import devices_of_all_nodes, devices_of_some
+from lmtrain.composition.command_line.elsewhere.times import TIMES
 from lmtrain.composition.command_line.group_options import file_values
 from lmtrain.composition.command_line.help import default_options
-from lmtrain.composition.command_line.meant_options import option_meant
+from lmtrain.composition.command_line.meant_options import TIKTOKEN, option_meant
 from lmtrain.composition.command_line.model_knob import by_its_knob
 from lmtrain.composition.command_line.model_proportions import FEED_FORWARD, WIDTH, feed_forward_at
 from lmtrain.composition.command_line.paths import conf_folder
-from lmtrain.composition.command_line.source_elsewhere import SETTINGS, place_of_data
-from lmtrain.composition.command_line.time_elsewhere import TIMES
 from lmtrain.errors import ConfigurationError
 from lmtrain.storage import foreign_json
 

@@ -1,6 +1,6 @@
 import pytest
 
-from lmtrain.composition.command_line.batch_elsewhere import batch_equivalent
+from lmtrain.composition.command_line.elsewhere.batches import batch_equivalent
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from lmtrain.accounting.quantities import format_count, parse_quantity
-from lmtrain.composition.command_line.batch_elsewhere import TypedBatch
-from lmtrain.composition.command_line.called_elsewhere import Equivalent
+from lmtrain.composition.command_line.elsewhere.batches import TypedBatch
+from lmtrain.composition.command_line.elsewhere.table import Equivalent
 
 UNITS: Final = {"ba": "steps", "step": "steps", "steps": "steps", "ep": "epochs", "epochs": "epochs", "tok": "tokens"}
 

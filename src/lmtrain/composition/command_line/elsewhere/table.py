@@ -1,7 +1,7 @@
 """Names of settings and options in other programs.
 
 Those of transformers, TRL, accelerate, axolotl, LLaMA-Factory, nanoGPT, nanochat, torchtitan, litgpt, OLMo-core, NeMo,
-Megatron-LM and Lightning, as their own examples type them. Settings are a table, settings_elsewhere.json, with an
+Megatron-LM and Lightning, as their own examples type them. Settings are a table, settings.json, with an
 answer before the names that it answers:
 - `words`: the words here, with {} for the value; a word after ? is left out where its key is typed or answered
   already, and a note comes after #;
@@ -25,7 +25,7 @@ from typing import Any, Final
 from lmtrain.composition.command_line.paths import NAMED_BY_PEOPLE, conf_folder, group_folders, is_key_of_training
 from lmtrain.storage import foreign_json
 
-TABLE: Final = Path(__file__).with_name("settings_elsewhere.json")
+TABLE: Final = Path(__file__).with_name("settings.json")
 REASON: Final = "!"
 IMPLIED: Final = "?"
 NOTE: Final = " # "
@@ -174,12 +174,6 @@ def quoted(value: str) -> str:
     return value if re.fullmatch(r"[^\s'\"\[\]{}$*?!&|;<>()]*", value) else shlex.quote(value)
 
 
-# Encodings of tiktoken, and itself, by a name on the hub.
-TIKTOKEN: Final[Mapping[str, str]] = {
-    **dict.fromkeys(("tiktoken", "gpt2_bpe", "r50k_base", "gpt2bpetokenizer"), "gpt2"),
-    "cl100k_base": "Xenova/gpt-4",
-    "o200k_base": "Xenova/gpt-4o",
-}
 # Their entries, where they are known without a download.
 VOCAB_SIZES: Final[Mapping[str, int]] = {"gpt2": 50257}
 # Data sets of the hub by what programs call them.

@@ -10,8 +10,8 @@ from dataclasses import replace
 from typing import Final
 
 from lmtrain.accounting.quantities import parse_whole
-from lmtrain.composition.command_line.batch_elsewhere import TypedBatch
-from lmtrain.composition.command_line.called_elsewhere import Equivalent, needless, options_of, values_of
+from lmtrain.composition.command_line.elsewhere.batches import TypedBatch
+from lmtrain.composition.command_line.elsewhere.table import Equivalent, needless, options_of, values_of
 from lmtrain.composition.command_line.group_options import file_values
 
 DEVICES: Final = "trainer.devices="

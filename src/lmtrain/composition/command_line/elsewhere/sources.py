@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from lmtrain.composition.command_line.called_elsewhere import DATA_SETS, Equivalent, options_of, settings_elsewhere
+from lmtrain.composition.command_line.elsewhere.table import DATA_SETS, Equivalent, options_of, settings_elsewhere
 
 FILE: Final = re.compile(r"\.(?:txt|md|jsonl?|csv|tsv|parquet|npy|bin|gz|zst|py)$")
 FILES, OF_HUB = "files", "hf_dataset"

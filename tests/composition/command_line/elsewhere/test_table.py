@@ -1,7 +1,7 @@
 import pytest
 
 from lmtrain.composition.command_line.arguments import parse_arguments
-from lmtrain.composition.command_line.called_elsewhere import filled, name_elsewhere, values_of
+from lmtrain.composition.command_line.elsewhere.table import filled, name_elsewhere, values_of
 from lmtrain.errors import ConfigurationError
 
 

@@ -1,6 +1,6 @@
 import pytest
 
-from lmtrain.composition.command_line.equivalents import equivalent
+from lmtrain.composition.command_line.elsewhere.equivalents import equivalent
 
 
 @pytest.mark.parametrize(

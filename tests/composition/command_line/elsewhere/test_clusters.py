@@ -1,7 +1,7 @@
 import pytest
 
-from lmtrain.composition.command_line.called_elsewhere import Equivalent
-from lmtrain.composition.command_line.cluster_elsewhere import devices_of_all_nodes, devices_of_some, on_cluster
+from lmtrain.composition.command_line.elsewhere.clusters import devices_of_all_nodes, devices_of_some, on_cluster
+from lmtrain.composition.command_line.elsewhere.table import Equivalent
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,8 @@ import os
 
 import pytest
 
-from lmtrain.composition.command_line import special_elsewhere
-from lmtrain.composition.command_line.equivalents import equivalent
+from lmtrain.composition.command_line.elsewhere import conversions
+from lmtrain.composition.command_line.elsewhere.equivalents import equivalent
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_a_place_is_answered_by_its_files(monkeypatch: pytest.MonkeyPatch, tmp_p
 
 def test_a_pipe_or_a_deep_file_in_place_of_a_tokenizer_holds_no_answer_up(tmp_path):
     os.mkfifo(tmp_path / "tokenizer.json")
-    assert special_elsewhere._size_of(tmp_path) is None
+    assert conversions._size_of(tmp_path) is None
     deep = tmp_path / "deep.json"
     deep.write_text("[" * 100_000)
-    assert special_elsewhere._size_of(deep) is None
+    assert conversions._size_of(deep) is None

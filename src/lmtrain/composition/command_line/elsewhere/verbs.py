@@ -1,4 +1,4 @@
-"""Verbs of other programs, each with the command here, of a table: called_verbs.json, an answer beside its verbs."""
+"""Verbs of other programs, each with the command here, of a table: verbs.json, an answer beside its verbs."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -7,7 +7,7 @@ from typing import Final
 
 from lmtrain.storage import foreign_json
 
-TABLE: Final = Path(__file__).with_name("called_verbs.json")
+TABLE: Final = Path(__file__).with_name("verbs.json")
 
 
 @cache
