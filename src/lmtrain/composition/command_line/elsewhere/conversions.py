@@ -36,6 +36,7 @@ HEADS: Final = "model.num_heads"
 HEAD_WIDTH: Final = 64
 LIKELY_SIZE: Final = 32_000  # of a tokenizer unknown here
 RATE: Final = "optimizer.lr"
+WITH_MOMENTUM: Final = "sgd_momentum"
 CLASS: Final = re.compile(r"(?i)\w*(?:tokenizer(?:fast)?|ForCausalLM|LMHeadModel)")
 
 
@@ -118,7 +119,9 @@ def _momentum(value: str, typed: Mapping[str, str]) -> Equivalent:
     """Return the optimizer's own fading sum of gradients; plain gradient descent has one by another name."""
     values = file_values(f"optimizer={_optimizer_of(typed)}")
     key = next((key for key in ("momentum", "beta1") if key in values), None)
-    return Equivalent((f"optimizer.{key}={value}",) if key else ("optimizer=momentum", f"optimizer.momentum={value}"))
+    return (
+        Equivalent((f"optimizer.{key}={value}",)) if key else filled(settings_elsewhere().words[WITH_MOMENTUM], value)
+    )
 
 
 def _layers(value: str, _: Mapping[str, str]) -> Equivalent:
