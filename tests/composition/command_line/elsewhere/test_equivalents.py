@@ -178,6 +178,7 @@ def test_a_key_is_answered_once_lists_of_options_together_and_implied_words_yiel
         (["accelerator=tpu"], "it trains on CPUs and CUDA GPUs; leave it out."),
         (["trainer.accelerator=tpu"], "it trains on CPUs and CUDA GPUs; leave it out."),
         (["trainer.accelerator=cuda:1"], "trainer.accelerator has no such value; write trainer.accelerator=gpu"),
+        (["device=cuda:1"], "CUDA_VISIBLE_DEVICES=1 before the command chooses the second one"),
         (["--device", "nothing"], "trainer.accelerator=nothing is none of auto, cpu, gpu, cuda, mps."),
     ],
 )

@@ -105,6 +105,8 @@ def meant_by_one_value(part: str, value: str) -> str:
 
 def _choice(name: str, value: str, words: Sequence[str]) -> Equivalent:
     choice = settings_elsewhere().choices[name]
+    if answer := settings_elsewhere().values.get(choice.group, {}).get(value.lower()):
+        return filled(answer, value)
     word = spelled(value)
     switched = "true" if value.lower() in TRUE else "false" if value.lower() in FALSE else word
     for each in (value.lower(), word, switched, value.lower().partition(":")[0]):
