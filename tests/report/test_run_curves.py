@@ -59,6 +59,14 @@ def test_every_curve_is_there_with_its_unit(points, tmp_path):
     assert len(labels) == 10
 
 
+def test_a_task_with_a_loss_of_its_own_has_its_rewards_drawn_and_no_nats_per_token(tmp_path):
+    steps = [Point(float(step), step, 100 * step, {"train/loss": 0.1, "reward/mean": 0.2 * step}) for step in (1, 2)]
+    page = Reader("".join(curve_sections(tmp_path, steps)))
+    labels = [attributes["aria-label"] for _, attributes in page.tags if "aria-label" in attributes]
+    assert sum(label.startswith("Training loss, of the task, over tokens") for label in labels) == 1
+    assert sum(label.startswith("Reward, mean: from 0.2 to 0.4") for label in labels) == 1
+
+
 def test_a_loss_costs_the_set_up_before_it(tmp_path):
     write_readings(tmp_path, [60.0 * step for step in range(4)])
     points = [point(1, train__loss=5.0), point(2, train__loss=4.0), point(3, train__loss=3.0, cost__usd=1.0)]

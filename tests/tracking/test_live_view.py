@@ -37,6 +37,13 @@ def test_a_line_holds_all_numbers_of_the_moment():
     )
 
 
+def test_a_task_of_rewards_shows_them_and_a_step_that_taught_nothing():
+    now = replace(MIDDLE, loss=0.0, reward=0.25, equal_groups=0.5)
+    assert "| loss 0.000 | reward 0.25 |" in line(now)
+    assert "reward 0 (all groups equal: nothing to learn from)" in line(replace(now, reward=0.0, equal_groups=1.0))
+    assert "reward" not in line(MIDDLE)
+
+
 def test_a_speed_of_a_part_of_the_tokens_says_so():
     assert " | 12.9K tokens/s with loss | MFU 38.1% | " in line(replace(MIDDLE, loss_share=0.3))
 

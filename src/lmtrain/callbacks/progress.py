@@ -11,7 +11,14 @@ import lightning.pytorch as pl
 from rich.console import Console, RenderableType
 from typing_extensions import override
 
-from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE, LOSS_SHARE, TRAIN_LOSS, VALIDATION_BYTES
+from lmtrain.accounting.observed.metric_names import (
+    BITS_PER_BYTE,
+    EQUAL_GROUPS,
+    LOSS_SHARE,
+    REWARD,
+    TRAIN_LOSS,
+    VALIDATION_BYTES,
+)
 from lmtrain.accounting.options.parts import CallbackFacts
 from lmtrain.accounting.quantities import format_count, format_quantity
 from lmtrain.errors import ConfigurationError
@@ -33,6 +40,7 @@ LABELS: Final = {
 }
 SHOWN: Final = (
     *(TRAIN_LOSS, "train/lr", "speed/tokens_per_second", LOSS_SHARE, "speed/mfu_palm"),
+    *(REWARD, EQUAL_GROUPS),
     *("cost/usd", "cost/projected_usd", "energy/kwh", "energy/projected_kwh"),
 )
 TIME_SHARES: Final = {kind: f"time/{kind}_share" for kind in KINDS}
@@ -210,6 +218,8 @@ class Progress(pl.Callback):
             num_steps=self._context.last_step.steps if self._context.last_step.is_known else None,
             tokens_per_step=plan.batch.tokens_per_step,
             loss=values.get(TRAIN_LOSS),
+            reward=values.get(REWARD),
+            equal_groups=values.get(EQUAL_GROUPS),
             lr=values.get("train/lr"),
             tokens_per_second=values.get("speed/tokens_per_second"),
             loss_share=values.get(LOSS_SHARE, 1.0),

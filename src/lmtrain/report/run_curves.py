@@ -51,8 +51,10 @@ OTHERS: Final[tuple[tuple[str, str, Show], ...]] = (
 )
 PEAKS: Final = ("memory/peak_bytes",)  # each process begins anew; the run's is the highest of all its attempts
 HELD_OUT: Final = ("validation/", "evaluation/", "core/", "chat/", "lm_eval/", "answers/")
+OF_A_TASK: Final = ("reward/", "rollout/", "policy/", "preference/")  # of the steps of task=grpo and task=dpo
 NO_CURVES: Final = (VALIDATION_BYTES, VALIDATION_TOKENS)
 HELD_OUT_TITLE: Final = "Held-out text and benchmarks, over tokens"
+TASK_TITLE: Final = "Rewards and preferences, over tokens"
 CLOCK_GAP: Final = 1e-9
 
 
@@ -73,16 +75,12 @@ def curve_sections(folder: Path, points: Sequence[Point]) -> list[Markup]:
     attempts = read_attempts(folder)
     speed = logged_speed(folder, points, attempts)
     axes = _axes(losses, points, plan, attempts)
+    of_task = _drawn(points, OF_A_TASK)
+    unit = "of the task" if of_task else "nats per token"
     against = [_chart([(x, point.metrics[TRAIN_LOSS]) for x, point in zip(across.places, losses, strict=True)],
-                      name=f"Training loss, nats per token, over {across.name}", show=plain, show_across=across.show)
+                      name=f"Training loss, {unit}, over {across.name}", show=plain, show_across=across.show)
                for across in axes]  # fmt: skip
-    held_out = sorted({name for point in points for name in point.metrics if name.startswith(HELD_OUT)})
-    scored = comparable(points)
-    measured = [
-        _chart(_curve(scored, name), name=_title(name), show=plain, show_across=format_quantity)
-        for name in held_out
-        if name not in NO_CURVES
-    ]
+    measured = _drawn(comparable(points), HELD_OUT)
     goodput = [(float(step * own.tokens_per_step), share) for step, share in goodput_so_far(attempts)]
     others = [
         _chart(
@@ -95,6 +93,7 @@ def curve_sections(folder: Path, points: Sequence[Point]) -> list[Markup]:
     ]
     found = {
         "Training loss": against,
+        TASK_TITLE: of_task,
         HELD_OUT_TITLE: measured,
         "Other curves, over tokens": others,
     }
@@ -102,7 +101,14 @@ def curve_sections(folder: Path, points: Sequence[Point]) -> list[Markup]:
     if own.fork is not None:
         whose = f"{format_quantity(own.inherited_tokens)} of the tokens, with their FLOPs, are of {own.fork.run_words}"
         said["Training loss"] = [tag("p", f"{whose}; time and dollars are this run's own.")]
-    return [section(title, *_grid(drawn), *said.get(title, ())) for title, drawn in found.items()]
+    parts = [section(title, *_grid(drawn), *said.get(title, ())) for title, drawn in found.items()]
+    return [part for title, part in zip(found, parts, strict=True) if title != TASK_TITLE or of_task]
+
+
+def _drawn(points: Sequence[Point], names: tuple[str, ...]) -> list[Markup]:
+    """Draw the metrics that begin so, in the order of their names."""
+    known = sorted({name for point in points for name in point.metrics if name.startswith(names)} - {*NO_CURVES})
+    return [_chart(_curve(points, name), name=_title(name), show=plain, show_across=format_quantity) for name in known]
 
 
 def _grid(drawn: Sequence[Markup]) -> list[Markup]:

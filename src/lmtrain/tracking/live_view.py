@@ -24,6 +24,7 @@ class Snapshot:
     """The state of a run at a moment, None for not yet known; `validation` is bits per byte, oldest first.
 
     `tokens_per_second` and MFU are of tokens with loss, a `loss_share` of all; `seconds_left` are with pauses.
+    `reward` and `equal_groups` are those of task=grpo.
     `time_shares` say where this attempt's time went, by kind. Projections are of the whole run.
     """
 
@@ -33,6 +34,8 @@ class Snapshot:
     num_steps: int | None
     tokens_per_step: int
     loss: float | None = None
+    reward: float | None = None
+    equal_groups: float | None = None
     lr: float | None = None
     tokens_per_second: float | None = None
     loss_share: float = 1.0
@@ -55,6 +58,8 @@ def line(now: Snapshot) -> str:
         parts = [f"step {now.step}/{now.num_steps}", f"{_tokens(now)} tokens ({_share(now):.0%})"]
     if now.loss is not None:
         parts.append(f"loss {now.loss:.3f}")
+    if now.reward is not None:
+        parts.append(f"reward {_reward(now, now.reward)}")
     if now.lr is not None:
         parts.append(f"lr {now.lr:.2e}")
     if now.tokens_per_second is not None:
@@ -65,6 +70,11 @@ def line(now: Snapshot) -> str:
         parts.append(f"{format_quantity(now.seconds_left, 'seconds')} left")
     parts += [spent for _, spent in _spent(now)]
     return " | ".join(parts)
+
+
+def _reward(now: Snapshot, reward: float) -> str:
+    """Write a mean reward, and that a step of groups with one reward each teaches nothing."""
+    return f"{reward:.4g}" + (" (all groups equal: nothing to learn from)" if now.equal_groups == 1 else "")
 
 
 def panel(now: Snapshot) -> RenderableType:
@@ -133,7 +143,8 @@ def _numbers(now: Snapshot) -> Numbers:
     trend = f"{_validation(now)} bits/byte {sparkline(now.validation)}" if now.validation else None
     saved = None if now.checkpoint_step is None else f"step {now.checkpoint_step:,}"
     pairs = [
-        ("loss", _or_dash(now.loss, "{:.3f} nats")),
+        ("loss", _or_dash(now.loss, "{:.3f} nats" if now.reward is None else "{:.3f}")),
+        *([] if now.reward is None else [("reward", _reward(now, now.reward))]),
         ("validation", trend or "-"),
         ("learning rate", _or_dash(now.lr, "{:.2e}")),
         ("speed", speed or "-"),

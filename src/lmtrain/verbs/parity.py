@@ -123,6 +123,13 @@ def _untyped(overrides: list[str]) -> list[str]:
     return [word for word in UNLESS_TYPED if word.partition("=")[0] not in typed]
 
 
+def _told_ranks(asked: ParityArguments) -> list[str]:
+    """Return the word for the ranks where the words asked for others."""
+    typed = dict(word.partition("=")[::2] for word in asked.overrides)
+    ranks = str(asked.num_ranks)
+    return [f"trainer.devices={ranks} (parity.ranks)"] if typed.get("trainer.devices", ranks) != ranks else []
+
+
 def _compared(config: RunConfig, asked: ParityArguments, overrides: list[str]) -> Parity:
     """Check a config and its one process, prepare its data, and train both."""
     from lmtrain.composition.execution.check_config import check_config
@@ -134,7 +141,7 @@ def _compared(config: RunConfig, asked: ParityArguments, overrides: list[str]) -
 
     config = check_config(config.values, allowed=config.allowed)
     pair = pair_of(config, num_steps=asked.num_steps)
-    changed = (*TOLD, *_untyped(asked.overrides), *pair.changed)
+    changed = (*_told_ranks(asked), *TOLD, *_untyped(asked.overrides), *pair.changed)
     with tempfile.TemporaryDirectory(prefix="lmtrain-parity-") as root:
         jobs = [
             Job(config=one, overrides=overrides, name=name, root=root)

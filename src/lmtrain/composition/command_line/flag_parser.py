@@ -66,7 +66,8 @@ class FlagParser(argparse.ArgumentParser):
         if found is None:
             return f"{message[0].upper()}{message[1:]}."
         if not found["names"].startswith("-") and self.parts and (part := OF_PART.match(found["problem"])):
-            names, first = ", ".join(self.parts), next(iter(self.parts))
+            names, word = ", ".join(self.parts), part["word"]
+            first = next(iter([*difflib.get_close_matches(word, self.parts, n=1), *self.parts]))
             whole = " ".join([self.prog, first, *self.parts[first].places])
             return f"{self.prog}: {part['word']} is none of {names}.{suggest(part['word'], self.parts)} Write {whole}."
         flag = found["names"].rpartition("/")[2]

@@ -13,6 +13,7 @@ from typing import Any, Final, Literal, final
 import torch
 from torch import Tensor
 
+from lmtrain.accounting.observed.metric_names import EQUAL_GROUPS, REWARD
 from lmtrain.accounting.options.parts import ObjectiveFacts
 from lmtrain.errors import ConfigurationError, DataError
 from lmtrain.losses.token_log_probs import TokenLogProbs
@@ -23,8 +24,8 @@ from lmtrain.training.objectives.policy_loss import LossType, PolicyLoss, group_
 from lmtrain.training.objectives.written_answers import AnswerWriter, MakeWriter, WritingSettings, WrittenAnswers
 
 MEASURES: Final = (
-    *("reward/mean", "reward/spread", "reward/equal_groups"),
-    *("answers/tokens", "answers/ended", "policy/divergence", "policy/clipped"),
+    *(REWARD, "reward/spread", EQUAL_GROUPS),
+    *("rollout/tokens", "rollout/ended", "policy/divergence", "policy/clipped"),
 )
 
 
