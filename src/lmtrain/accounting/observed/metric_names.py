@@ -9,7 +9,7 @@ VALIDATION_BYTES: Final = "validation/num_bytes"  # of held-out text read: score
 VALIDATION_TOKENS: Final = "validation/read_tokens"  # of the held-out split, from its start, those without loss too
 REWARD: Final = "reward/mean"  # of the answers written for a step
 EQUAL_GROUPS: Final = (
-    "reward/equal_groups"  # share of groups whose answers have one reward, of which nothing is learned
+    "reward/equal_groups"  # share of groups with one reward, of which nothing is learned
 )
 LOSS_SHARE: Final = "speed/loss_share"  # of the timed tokens, those with loss: of speed/tokens_per_second and of MFU
 
