@@ -8,9 +8,7 @@ BITS_PER_BYTE: Final = "validation/bits_per_byte"
 VALIDATION_BYTES: Final = "validation/num_bytes"  # of held-out text read: scores of other bytes do not compare
 VALIDATION_TOKENS: Final = "validation/read_tokens"  # of the held-out split, from its start, those without loss too
 REWARD: Final = "reward/mean"  # of the answers written for a step
-EQUAL_GROUPS: Final = (
-    "reward/equal_groups"  # share of groups with one reward, of which nothing is learned
-)
+EQUAL_GROUPS: Final = "reward/equal_groups"  # share of groups with one reward, of which nothing is learned
 LOSS_SHARE: Final = "speed/loss_share"  # of the timed tokens, those with loss: of speed/tokens_per_second and of MFU
 
 
