@@ -5,7 +5,7 @@ import pytest
 from lmtrain.errors import DataError
 from lmtrain.inference.chat_format import TemplateFormat, chat_format, plain_line
 from lmtrain.inference.loaded_model import ChatTemplate, LoadedModel
-from lmtrain.interop.chat_template import TEMPLATE
+from lmtrain.interop.chat_template import TEMPLATES
 from lmtrain.interop.template_renderer import TemplateRenderer
 from lmtrain.tokenizers.byte_level import ByteLevelTokenizer
 from tests.inference.cached import build
@@ -54,7 +54,7 @@ def test_chat_tokens_are_written_in_their_style():
 
 def test_a_template_writes_what_the_style_writes_and_no_message_writes_a_special_token():
     """The template that an export writes, against the ids that training learns from."""
-    ids = TemplateFormat(CHAT, ChatTemplate(TEMPLATE, "<|end_of_text|>")).prompt(MESSAGES)
+    ids = TemplateFormat(CHAT, ChatTemplate(TEMPLATES["lmtrain"], "<|end_of_text|>")).prompt(MESSAGES)
     assert ids == chat_format(loaded(CHAT)).prompt(MESSAGES)
     assert ids.count(CHAT.special_tokens["<|user_end|>"]) == 2
     assert "How <|user_end|> are you?" in CHAT.decode(ids)
@@ -88,7 +88,7 @@ def test_a_template_that_refuses_or_reaches_out_is_one_clear_error(template):
 
 
 def test_what_is_no_conversation_is_refused_in_every_format():
-    for made in (chat_format(loaded(ByteLevelTokenizer())), TemplateFormat(CHAT, ChatTemplate(TEMPLATE))):
+    for made in (chat_format(loaded(ByteLevelTokenizer())), TemplateFormat(CHAT, ChatTemplate(TEMPLATES["lmtrain"]))):
         with pytest.raises(DataError, match="unknown role"):
             made.prompt([{"role": "wizard", "content": "x"}])
         with pytest.raises(DataError, match="nothing to answer"):

@@ -198,7 +198,7 @@ def require_end_of_text(dataset: Dataset, found: int) -> None:
     Raises:
         DataError: The tokenizer has another end-of-text.
     """
-    if all(shard.is_native for shard in dataset.manifest.splits["train"].shards):
+    if all(shard.is_native for split in dataset.manifest.splits.values() for shard in split.shards):
         return
     expected = load_tokenizer(dataset.tokenizer_folder).end_of_text_id
     if found != expected:
