@@ -19,6 +19,7 @@ from lmtrain.errors import EXIT_DONE, EXIT_NO, ConfigurationError, suggest
 from lmtrain.launch.detect import outer_launcher
 
 DEFAULTS: Final = {"parity.ranks": 2, "parity.steps": 3, "parity.tolerance": 1e-4}
+DEVICES: Final = "trainer.devices="
 LEAST: Final = {"parity.ranks": 2, "parity.steps": 1}
 REPLACED: Final = ("budget", "schedule", "precision", "resume", "logger", "run.root", "run.name", "trainer")
 WORDS: Final = ("precision=fp32", "schedule=constant", "budget=steps", "resume=never", "logger=none", "run.name=parity")
@@ -125,9 +126,8 @@ def _untyped(overrides: list[str]) -> list[str]:
 
 def _told_ranks(asked: ParityArguments) -> list[str]:
     """Return the word for the ranks where the words asked for others."""
-    typed = dict(word.partition("=")[::2] for word in asked.overrides)
-    ranks = str(asked.num_ranks)
-    return [f"trainer.devices={ranks} (parity.ranks)"] if typed.get("trainer.devices", ranks) != ranks else []
+    others = [word for word in asked.overrides if word.startswith(DEVICES) and word != f"{DEVICES}{asked.num_ranks}"]
+    return [f"{DEVICES}{asked.num_ranks} (parity.ranks)"] if others else []
 
 
 def _compared(config: RunConfig, asked: ParityArguments, overrides: list[str]) -> Parity:

@@ -105,13 +105,12 @@ def meant_by_one_value(part: str, value: str) -> str:
 
 def _choice(name: str, value: str, words: Sequence[str]) -> Equivalent:
     choice = settings_elsewhere().choices[name]
-    if answer := settings_elsewhere().values.get(choice.group, {}).get(value.lower()):
-        return filled(answer, value)
     word = spelled(value)
     switched = "true" if value.lower() in TRUE else "false" if value.lower() in FALSE else word
+    answers = {**settings_elsewhere().values.get(choice.group, {}), **choice.answers}
     for each in (value.lower(), word, switched, value.lower().partition(":")[0]):
-        if each in choice.answers:
-            return filled(choice.answers[each], value)
+        if each in answers:
+            return filled(answers[each], value)
     option = option_meant(choice.group, value, options_of(choice.group))
     if option is not None:
         return Equivalent((f"{choice.group}={option}",), why_nearest(choice.group, value))
