@@ -18,7 +18,6 @@ from lmtrain.composition.command_line.meant_options import (
     spelled,
     why_nearest,
 )
-from lmtrain.composition.command_line.model_knob import by_its_knob
 from lmtrain.composition.command_line.paths import conf_folder, group_folders, is_text_file, key_of, option_names
 from lmtrain.composition.nodes.source_signatures import setting_names
 from lmtrain.errors import ConfigurationError, did_you_mean, suggest
@@ -104,6 +103,8 @@ def unknown_key(key: str, *, typed: str, config: dict[str, Any], conf: Path) -> 
     names = ", ".join(each.rpartition(".")[2] for each in siblings)
     is_built = _is_built(node_at(config, key.partition(".")[0]))
     value = typed.partition("=")[2]
+    from lmtrain.composition.command_line.model_knob import by_its_knob  # only to refuse
+
     if is_built and parent == OF_SIZES and (knob := by_its_knob(node_at(config, parent), name, value)):
         return f"{typed}: there is no key {key}: its sizes follow {key_of(knob)}; write {knob}."
     others = (options_with(key, conf=conf) or options_that_take(key, conf=conf)) if is_built else []
