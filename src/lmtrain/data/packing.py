@@ -19,6 +19,7 @@ from lmtrain.data.packing_index import (
     build_once,
     build_one_document,
     index_folder,
+    is_native,
     last_ids,
     require_end_of_text,
 )
@@ -220,5 +221,5 @@ def held_out_windows(
 
 
 def _require_ends(dataset: Dataset, tokens: TokenSplit) -> None:
-    for found in sorted(last_ids(tokens, within_shards=True)):
+    for found in () if is_native(dataset) else sorted(last_ids(tokens, within_shards=True)):
         require_end_of_text(dataset, found)

@@ -192,13 +192,18 @@ def last_ids(split: TokenSplit, *, within_shards: bool = False) -> set[int]:
     return found
 
 
+def is_native(dataset: Dataset) -> bool:
+    """Tell whether all of a data set was prepared here, where every document ends with end-of-text."""
+    return all(shard.is_native for split in dataset.manifest.splits.values() for shard in split.shards)
+
+
 def require_end_of_text(dataset: Dataset, found: int) -> None:
     """Refuse another program's documents with a common last id other than end-of-text, such as a space.
 
     Raises:
         DataError: The tokenizer has another end-of-text.
     """
-    if all(shard.is_native for split in dataset.manifest.splits.values() for shard in split.shards):
+    if is_native(dataset):
         return
     expected = load_tokenizer(dataset.tokenizer_folder).end_of_text_id
     if found != expected:
