@@ -25,12 +25,9 @@ def require_objective(config: RunConfig) -> None:
         ConfigurationError: Naming the nearest part that can be.
     """
     facts = objective_facts(config)
-    if facts is None:
-        return
-    task = f"task={facts.task}"
-    if config.init_from is None:
+    if facts is not None and config.init_from is None:
         raise ConfigurationError(
-            f"{task} learns beside the model that it starts from, and init_from=null has random weights; "
+            f"task={facts.task} learns beside the model that it starts from, and init_from=null has random weights; "
             f"{start_of(config)}"
         )
     require_parts_of_task(config)
