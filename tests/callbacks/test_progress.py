@@ -70,6 +70,15 @@ def test_time_left_is_that_of_the_steps_at_the_pace_of_those_done_and_of_the_las
     assert left == [None, *times]
 
 
+def test_a_run_that_is_stopped_has_no_time_left(make_run, capsys):
+    run = make_run(steps=9)
+    run.fit(AtStep(3, stop), Progress(every_seconds=0, context=run.context), TokenBudget(context=run.context))
+    steps = [line for line in capsys.readouterr().out.splitlines() if line.startswith("step ")]
+    assert len(steps) == 3
+    assert steps[-1].endswith("| 0s left")
+    assert not steps[-2].endswith("| 0s left")
+
+
 @pytest.mark.parametrize("every_steps", [1, 2])
 def test_no_validation_is_forgotten_between_two_lines(make_run, capsys, every_steps):
     run = make_run(steps=4)

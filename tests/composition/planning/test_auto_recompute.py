@@ -58,6 +58,8 @@ def test_the_least_recomputation_with_room_is_chosen_and_more_memory_never_means
     assert chosen(settings, device_bytes=alone)[0] == "every_block"
     reason = chosen(settings, device_bytes=alone - 1)[1]
     assert "nothing fits 0.0 GB, recompute=none is planned; recompute=selective: not one sequence fits" in reason
+    pairs = {word: replace(setting, example_rows=2) for word, setting in settings.items()}
+    assert "selective: not one example of 2 sequences fits" in chosen(pairs, device_bytes=alone - 1)[1]
 
 
 def test_a_typed_micro_batch_has_to_fit(settings):

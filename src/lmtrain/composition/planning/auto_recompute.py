@@ -31,6 +31,7 @@ class TriedRecompute:
     option: str
     config: RunConfig
     batch: BatchPlan | None
+    least_words: str
     num_bytes: int = 0
 
     @property
@@ -44,7 +45,7 @@ class TriedRecompute:
         if self.batch:
             return f"recompute={self.option} leaves room for {self.num_tokens:,} tokens"
         is_chosen = self.config.batch.micro_batch_sequences == "auto"
-        return f"recompute={self.option}: {'not one sequence fits' if is_chosen else 'the micro batch does not fit'}"
+        return f"recompute={self.option}: {f'not {self.least_words} fits' if is_chosen else 'the micro batch does not fit'}"
 
 
 def chooses_recompute(config: RunConfig) -> bool:
@@ -91,7 +92,8 @@ def _tried(word: str, config: RunConfig, setting: Setting) -> TriedRecompute:
     else:
         batch = config.divided(asked)
         batch = batch if fits(setting, batch) else None
-    return TriedRecompute(option, config, batch, memory_of(setting, batch).total if batch else 0)
+    num_bytes = memory_of(setting, batch).total if batch else 0
+    return TriedRecompute(option, config, batch, setting.least_words, num_bytes)
 
 
 def _is_enough(tried: TriedRecompute, config: RunConfig) -> bool:
