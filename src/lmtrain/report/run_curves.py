@@ -8,7 +8,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any, Final
 
-from lmtrain.accounting.observed.metric_names import TRAIN_LOSS, VALIDATION_BYTES, VALIDATION_TOKENS
+from lmtrain.accounting.observed.metric_names import EVALUATIONS, TRAIN_LOSS, VALIDATION_BYTES, VALIDATION_TOKENS
 from lmtrain.accounting.observed.speed_names import speed_name
 from lmtrain.accounting.observed.time_accounts import Attempt, goodput_so_far
 from lmtrain.accounting.quantities import format_flops, format_quantity
@@ -50,7 +50,7 @@ OTHERS: Final[tuple[tuple[str, str, Show], ...]] = (
     ("communication/sent_bytes", "Sent deltas, bytes", _bytes),
 )
 PEAKS: Final = ("memory/peak_bytes",)  # each process begins anew; the run's is the highest of all its attempts
-HELD_OUT: Final = ("validation/", "evaluation/", "core/", "chat/", "lm_eval/", "answers/")
+HELD_OUT: Final = ("validation/", *EVALUATIONS)
 OF_A_TASK: Final = ("reward/", "rollout/", "policy/", "preference/")  # of the steps of task=grpo and task=dpo
 NO_CURVES: Final = (VALIDATION_BYTES, VALIDATION_TOKENS)
 HELD_OUT_TITLE: Final = "Held-out text and benchmarks, over tokens"

@@ -10,6 +10,7 @@ VALIDATION_TOKENS: Final = "validation/read_tokens"  # of the held-out split, fr
 REWARD: Final = "reward/mean"  # of the answers written for a step
 EQUAL_GROUPS: Final = "reward/equal_groups"  # share of groups with one reward, of which nothing is learned
 LOSS_SHARE: Final = "speed/loss_share"  # of the timed tokens, those with loss: of speed/tokens_per_second and of MFU
+EVALUATIONS: Final = ("evaluation/", "core/", "chat/", "lm_eval/", "answers/")  # how names of `lmtrain evaluate` begin
 
 
 def averaged(name: str) -> str:

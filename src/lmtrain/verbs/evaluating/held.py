@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from lmtrain.accounting.observed.metric_names import EVALUATIONS
 from lmtrain.errors import EnvironmentProblem
 from lmtrain.tracking.file_lock import file_lock
 from lmtrain.tracking.held_checkpoints import FOLDER, LOCK, claim, note_start, release, step_of, unclaim, waiting
@@ -52,11 +53,8 @@ def evaluate_held(run: Path, words: Sequence[str], *, trainer: int | None) -> in
 
 def is_posted(run: Path, step: int) -> bool:
     """Tell whether a run's curves have scores of a step."""
-    return any(
-        point.step == step and any(name.startswith(("evaluation/", "core/", "chat/", "lm_eval/", "answers/"))
-                                   for name in point.metrics)
-        for point in logged_points(run)
-    )  # fmt: skip
+    found = (point.metrics for point in logged_points(run) if point.step == step)
+    return any(name.startswith(EVALUATIONS) for metrics in found for name in metrics)
 
 
 def _score(run: Path, place: Path, words: Sequence[str], *, trainer: int | None) -> bool | None:
