@@ -48,7 +48,7 @@ ADVISED = (
 )
 # Where a text names one all the same, with the reason.
 NAMING = {
-    "src/lmtrain/report/biggest_lever.py": "the remedy of eager steps, beside its measured share",
+    "src/lmtrain/report/ledger/biggest_lever.py": "the remedy of eager steps, beside its measured share",
     "src/lmtrain/composition/command_line/meant_options.py": "the table of other programs' options, and ours for each",
     "src/lmtrain/composition/command_line/help.py": "examples of a command line",
     "src/lmtrain/verbs/compare.py": "an example of a command line",

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lmtrain.composition.stored_runs.push_folder import make_push_folder
-from lmtrain.report.html_page import write_report
+from lmtrain.report.run_page.page import write_report
 from tests import forked, tiny
 
 DRAIN = "logger.drain_seconds=1"

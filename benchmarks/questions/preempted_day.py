@@ -29,7 +29,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "src")]
 from benchmarks.harness.reliability import warm_starts  # noqa: E402
 from benchmarks.harness.reliability.outcome import read_losses  # noqa: E402
 from lmtrain.composition.execution import run as run_module  # noqa: E402
-from lmtrain.report.run_ledger import read_ledger  # noqa: E402
+from lmtrain.report.ledger.run_ledger import read_ledger  # noqa: E402
 from lmtrain.tracking.timekeeping import preemption  # noqa: E402
 from lmtrain.training.checkpointing.state_file import WriteState  # noqa: E402
 from lmtrain.training.optimizer_step import OptimizerStep  # noqa: E402

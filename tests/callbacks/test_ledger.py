@@ -10,7 +10,7 @@ from lmtrain.callbacks.step_log import StepLog
 from lmtrain.callbacks.throughput import Throughput
 from lmtrain.callbacks.token_budget import TokenBudget
 from lmtrain.callbacks.validation import Validation
-from lmtrain.report.run_attempts import read_attempts
+from lmtrain.report.runs.attempts import read_attempts
 from lmtrain.tracking.run_log import read_points
 from lmtrain.training.measuring.time_profiler import TimeProfiler
 from tests.callbacks.tiny_run import AtStep, TinyModel

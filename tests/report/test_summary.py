@@ -4,10 +4,10 @@ from pathlib import Path
 import pytest
 
 from lmtrain.accounting.observed.time_accounts import TimeBalance
-from lmtrain.report.held_out_score import HeldOutScore
-from lmtrain.report.run_facts import RunFacts, read_run
+from lmtrain.report.runs.facts import RunFacts, read_run
+from lmtrain.report.runs.held_out_score import HeldOutScore
+from lmtrain.report.runs.unkept_best import UnkeptBest
 from lmtrain.report.summary import print_summary, printable, summarize
-from lmtrain.report.unkept_best import UnkeptBest
 from lmtrain.tracking.fork import Fork
 from lmtrain.training.checkpointing.checkpoints import CheckpointFacts
 

@@ -4,8 +4,8 @@ import pytest
 
 from lmtrain.errors import ConfigurationError
 from lmtrain.verbs.ledger import ledger
+from tests.report.ledger.test_log_line import write_log
 from tests.report.ledger_folder import write
-from tests.report.test_log_line import write_log
 
 
 def test_ledger_prints_a_page_or_one_json_object(tmp_path, capsys):

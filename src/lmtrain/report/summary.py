@@ -18,11 +18,11 @@ from lmtrain.accounting.observed.speed_names import ALL_OF_THEM, speed_name
 from lmtrain.accounting.observed.time_accounts import WORK_KINDS, kind_words
 from lmtrain.accounting.options.optimizer import HIGHEST_RATE
 from lmtrain.accounting.quantities import format_count, format_quantity, parse_quantity, typed_hours
-from lmtrain.report.held_out_score import HeldOutScore
 from lmtrain.report.kept_flags import kept_flags
-from lmtrain.report.profile_page import profile_lines
-from lmtrain.report.run_facts import REPORT_FILE, RunFacts, command, read_run
-from lmtrain.report.run_speeds import speed_words
+from lmtrain.report.run_page.profile_page import profile_lines
+from lmtrain.report.runs.facts import REPORT_FILE, RunFacts, command, read_run
+from lmtrain.report.runs.held_out_score import HeldOutScore
+from lmtrain.report.runs.speeds import speed_words
 from lmtrain.report.show import plain_text, show
 from lmtrain.report.visible_text import visible
 from lmtrain.tracking.timekeeping.events import EARLY_STOPPING

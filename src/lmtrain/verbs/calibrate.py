@@ -23,7 +23,7 @@ from lmtrain.composition.planning.setting import planned_setting
 from lmtrain.composition.run_config import RunConfig
 from lmtrain.doctor.finding import Finding
 from lmtrain.errors import EnvironmentProblem
-from lmtrain.report.run_attempts import read_attempts
+from lmtrain.report.runs.attempts import read_attempts
 from lmtrain.tracking.measurements import write_measurements
 
 READ_EVERY_STEPS: Final = 5

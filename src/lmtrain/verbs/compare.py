@@ -13,9 +13,9 @@ from lmtrain.errors import ConfigurationError
 from lmtrain.report.comparing.comparison import compare as compare_runs
 from lmtrain.report.comparing.comparison_chart import comparison_chart
 from lmtrain.report.comparing.comparison_page import print_comparison
-from lmtrain.report.find_runs import find_runs
-from lmtrain.report.nearest_run import RUNS
-from lmtrain.report.run_facts import read_run
+from lmtrain.report.runs.facts import read_run
+from lmtrain.report.runs.find import find_runs
+from lmtrain.report.runs.nearest import RUNS
 from lmtrain.report.sweeps.trial_words import trained_on
 from lmtrain.tracking.atomic_files import write_text
 from lmtrain.tracking.sweep_file import read_sweep

@@ -11,8 +11,8 @@ from rich.text import Text
 
 from lmtrain.composition.command_line.flag_parser import FlagParser
 from lmtrain.errors import EXIT_DONE
-from lmtrain.report.find_runs import find_run, names_apart
-from lmtrain.report.run_list import RunInBrief, in_brief, notes_of
+from lmtrain.report.runs.find import find_run, names_apart
+from lmtrain.report.runs.listing import RunInBrief, in_brief, notes_of
 from lmtrain.report.show import show
 from lmtrain.storage import foreign_yaml
 from lmtrain.storage.damage import told_as_damage

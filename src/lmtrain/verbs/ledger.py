@@ -5,9 +5,9 @@ import json
 from pathlib import Path
 
 from lmtrain.composition.command_line.flag_parser import FlagParser
-from lmtrain.report.ledger_page import print_ledger
-from lmtrain.report.log_line import implied_speed
-from lmtrain.report.run_ledger import RunLedger, read_ledger
+from lmtrain.report.ledger.log_line import implied_speed
+from lmtrain.report.ledger.page import print_ledger
+from lmtrain.report.ledger.run_ledger import RunLedger, read_ledger
 from lmtrain.storage.damage import told_as_damage
 
 

@@ -8,8 +8,8 @@ from rich.console import Group
 from rich.text import Text
 
 from lmtrain.composition.command_line.flag_parser import FlagParser
-from lmtrain.report.find_runs import find_runs, names_apart
-from lmtrain.report.run_list import RunInBrief, footnotes_of, in_brief, notes_of, table_of
+from lmtrain.report.runs.find import find_runs, names_apart
+from lmtrain.report.runs.listing import RunInBrief, footnotes_of, in_brief, notes_of, table_of
 from lmtrain.report.show import show
 from lmtrain.storage.damage import told_as_damage
 

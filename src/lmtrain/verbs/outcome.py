@@ -100,8 +100,8 @@ class OutcomeLine:
 
 def run_outcome(folder: Path, code: int, message: str | None) -> dict[str, Any]:
     """Return a run's end as plain values: score in bits per byte, tokens, seconds of all attempts, dollars."""
-    from lmtrain.report.run_attempts import read_attempts
-    from lmtrain.report.run_facts import read_run
+    from lmtrain.report.runs.attempts import read_attempts
+    from lmtrain.report.runs.facts import read_run
 
     facts = read_run(folder)
     horizon: Any = read_json(folder / "plan.json").get("horizon", {})
@@ -122,7 +122,7 @@ def run_outcome(folder: Path, code: int, message: str | None) -> dict[str, Any]:
 
 def _stopped_early(folder: Path, step: int) -> str:
     """Return why a run ended well before its budget's end."""
-    from lmtrain.report.event_rows import last_step_of
+    from lmtrain.report.runs.event_rows import last_step_of
 
     if last_step_of(folder, EARLY_STOPPING) == step:
         return f"callbacks.early_stopping ended it at step {step}"

@@ -13,8 +13,8 @@ from lmtrain.composition.execution.pipeline_run import EndedStage, done_stages, 
 from lmtrain.composition.execution.pipeline_stages import TRAIN, CommandPipeline, read_pipeline
 from lmtrain.composition.stored_runs.own_folder import require_pipeline_folder
 from lmtrain.errors import EXIT_DONE, EXIT_NO, ConfigurationError
-from lmtrain.report.report_card import Card, CardStage, StageAccount, card_page, card_text
-from lmtrain.report.run_ledger import read_ledger
+from lmtrain.report.ledger.run_ledger import read_ledger
+from lmtrain.report.run_page.report_card import Card, CardStage, StageAccount, card_page, card_text
 from lmtrain.tracking.atomic_files import read_json, write_json, write_text
 from lmtrain.tracking.file_lock import file_lock, this_process
 from lmtrain.tracking.run_folder import shown_path

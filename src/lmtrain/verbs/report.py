@@ -4,8 +4,8 @@ from functools import partial
 from pathlib import Path
 
 from lmtrain.composition.command_line.flag_parser import FlagParser
-from lmtrain.report.find_runs import find_run
-from lmtrain.report.nearest_run import names_sweep
+from lmtrain.report.runs.find import find_run
+from lmtrain.report.runs.nearest import names_sweep
 from lmtrain.storage.damage import told_as_damage
 
 
@@ -17,7 +17,7 @@ def report(words: list[str], *, program: str = "lmtrain report") -> int:
     path: Path = parser.parse_args(words).run.absolute()
     if not names_sweep(path):
         path = find_run(path)  # before the page's imports, of seconds
-    from lmtrain.report.html_page import write_report
+    from lmtrain.report.run_page.page import write_report
     from lmtrain.report.sweeps.sweep_page import write_sweep_report
 
     with told_as_damage(path, fix="restore it, or name another run"):

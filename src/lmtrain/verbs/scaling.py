@@ -7,7 +7,7 @@ from pathlib import Path
 from lmtrain.accounting.quantities import format_quantity, parse_quantity
 from lmtrain.composition.command_line.flag_parser import FlagParser
 from lmtrain.errors import ConfigurationError
-from lmtrain.report.find_runs import find_run
+from lmtrain.report.runs.find import find_run
 from lmtrain.report.scaling.law_fit import optimum
 from lmtrain.report.scaling.scaling_chart import scaling_chart
 from lmtrain.report.scaling.scaling_study import (

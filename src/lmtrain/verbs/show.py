@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from lmtrain.composition.command_line.flag_parser import FlagParser
-from lmtrain.report.find_runs import find_runs
-from lmtrain.report.run_list import in_brief, table_of
+from lmtrain.report.runs.find import find_runs
+from lmtrain.report.runs.listing import in_brief, table_of
 from lmtrain.report.show import show as show_page
 from lmtrain.report.summary import print_summary
 from lmtrain.storage.damage import told_as_damage

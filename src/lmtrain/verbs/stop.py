@@ -11,9 +11,9 @@ from typing import Final
 
 from lmtrain.composition.command_line.flag_parser import FlagParser
 from lmtrain.errors import EXIT_DONE, ConfigurationError
-from lmtrain.report.find_runs import find_runs
-from lmtrain.report.nearest_run import names_sweep
-from lmtrain.report.run_list import in_brief
+from lmtrain.report.runs.find import find_runs
+from lmtrain.report.runs.listing import in_brief
+from lmtrain.report.runs.nearest import names_sweep
 from lmtrain.report.visible_text import visible
 from lmtrain.tracking.held_sweep import is_under_way
 from lmtrain.tracking.settled_status import settled_status

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Final
 
 from lmtrain.composition.command_line.flag_parser import FlagParser
-from lmtrain.report.find_runs import find_run
-from lmtrain.report.run_list import RunInBrief, in_brief, lines_of, newest_points
+from lmtrain.report.runs.find import find_run
+from lmtrain.report.runs.listing import RunInBrief, in_brief, lines_of, newest_points
 from lmtrain.report.visible_text import visible
 from lmtrain.storage.damage import told_as_damage
 from lmtrain.tracking.log_tail import LogOffset, read_after

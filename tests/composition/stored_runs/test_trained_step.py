@@ -9,7 +9,7 @@ import pytest
 
 from lmtrain.composition.stored_runs.trained_step import _attempt_of, _TrainedOn
 from lmtrain.errors import ConfigurationError, DataError
-from lmtrain.report.run_ledger import READING
+from lmtrain.report.ledger.run_ledger import READING
 from lmtrain.verbs.data import data
 from tests import tiny
 

@@ -4,7 +4,7 @@ import pytest
 
 from lmtrain.report.comparing.choices import make_choices
 from lmtrain.report.comparing.compared_run import read_compared_run
-from lmtrain.report.run_attempts import OwnSteps
+from lmtrain.report.runs.attempts import OwnSteps
 from lmtrain.tracking.fork import Fork
 from tests.report.compared_folder import write
 

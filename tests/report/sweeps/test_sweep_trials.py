@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from lmtrain.report.run_facts import read_run
+from lmtrain.report.runs.facts import read_run
 from lmtrain.report.sweeps.sweep_page import sweep_page
 from lmtrain.report.sweeps.sweep_trials import sweep_sections
 from lmtrain.tracking.sweep_file import SweepFile, SweepRun, SweepTrial

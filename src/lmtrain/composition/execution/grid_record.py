@@ -10,7 +10,7 @@ from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE
 from lmtrain.composition.execution.trial_outcome import Outcome, outcome_of
 from lmtrain.composition.stored_runs.job import Job
 from lmtrain.errors import EXIT_DONE, ConfigurationError
-from lmtrain.report.held_out_text import why_unranked
+from lmtrain.report.runs.held_out_text import why_unranked
 from lmtrain.tracking.redacting.redaction import redact_override
 from lmtrain.tracking.status import read_status
 from lmtrain.tracking.sweep_file import ENDED, SweepFile, SweepRun, SweepTrial, read_sweep

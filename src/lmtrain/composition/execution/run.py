@@ -38,8 +38,8 @@ from lmtrain.errors import (
 from lmtrain.launch.agree import agree_on
 from lmtrain.launch.detect import OuterLauncher, outer_launcher
 from lmtrain.launch.process_group import broadcast_outcome, join
-from lmtrain.report.html_page import write_report
-from lmtrain.report.run_ledger import read_ledger
+from lmtrain.report.ledger.run_ledger import read_ledger
+from lmtrain.report.run_page.page import write_report
 from lmtrain.report.summary import print_summary
 from lmtrain.tracking.atomic_files import write_json
 from lmtrain.tracking.redacting.redaction import redact_text

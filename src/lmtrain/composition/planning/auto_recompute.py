@@ -44,8 +44,9 @@ class TriedRecompute:
         """Return a few words."""
         if self.batch:
             return f"recompute={self.option} leaves room for {self.num_tokens:,} tokens"
-        is_chosen = self.config.batch.micro_batch_sequences == "auto"
-        return f"recompute={self.option}: {f'not {self.least_words} fits' if is_chosen else 'the micro batch does not fit'}"
+        if self.config.batch.micro_batch_sequences == "auto":
+            return f"recompute={self.option}: not {self.least_words} fits"
+        return f"recompute={self.option}: the micro batch does not fit"
 
 
 def chooses_recompute(config: RunConfig) -> bool:

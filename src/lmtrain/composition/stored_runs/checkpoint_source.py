@@ -15,7 +15,7 @@ from lmtrain.composition.stored_runs.kept_checkpoints import CHECKPOINTS, not_ke
 from lmtrain.errors import ConfigurationError, DataError, EnvironmentProblem
 from lmtrain.interop.config_file import ADAPTER_CONFIG, CONFIG
 from lmtrain.interop.imported_folder import is_imported
-from lmtrain.report.nearest_run import RUNS, has_checkpoint, nearest_run, newest_trained
+from lmtrain.report.runs.nearest import RUNS, has_checkpoint, nearest_run, newest_trained
 from lmtrain.storage.hashed_folder import damage
 from lmtrain.tracking.run_folder import RunFolder, stored_name
 from lmtrain.training.checkpointing.checkpoints import CheckpointFacts, newest_whole, read_facts

@@ -16,7 +16,7 @@ from lmtrain.composition.stored_runs.checkpoint_source import (
 from lmtrain.composition.stored_runs.job import Job
 from lmtrain.composition.stored_runs.kept_checkpoints import CHECKPOINTS, not_kept
 from lmtrain.errors import ConfigurationError
-from lmtrain.report.nearest_run import of_folder
+from lmtrain.report.runs.nearest import of_folder
 from lmtrain.tracking.fork import Fork, read_fork, write_fork
 from lmtrain.training.checkpointing.checkpoints import CheckpointFacts, list_checkpoints, read_facts
 

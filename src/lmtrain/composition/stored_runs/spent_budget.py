@@ -14,8 +14,8 @@ from lmtrain.composition.stored_runs.checkpoint_source import find_job, run_of
 from lmtrain.composition.stored_runs.job import Job
 from lmtrain.composition.stored_runs.resume import is_own
 from lmtrain.errors import ConfigurationError
-from lmtrain.report.event_rows import last_row_of
-from lmtrain.report.run_attempts import read_attempts
+from lmtrain.report.runs.attempts import read_attempts
+from lmtrain.report.runs.event_rows import last_row_of
 from lmtrain.tracking.atomic_files import read_json
 from lmtrain.tracking.log_tail import newest_with
 from lmtrain.tracking.timekeeping.events import EARLY_STOPPING

@@ -20,7 +20,7 @@ from lmtrain.composition.stored_runs.left_out import as_first_trained, without_l
 from lmtrain.composition.stored_runs.phases_read import phases_of
 from lmtrain.data.rows import RowBatch
 from lmtrain.errors import ConfigurationError, DataError
-from lmtrain.report.run_attempts import read_attempts
+from lmtrain.report.runs.attempts import read_attempts
 from lmtrain.tokenizers.base import Tokenizer
 from lmtrain.tokenizers.loading import load_tokenizer
 from lmtrain.tracking.atomic_files import read_json

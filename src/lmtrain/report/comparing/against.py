@@ -14,7 +14,7 @@ from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE
 from lmtrain.errors import ConfigurationError
 from lmtrain.report.comparing.compared_run import ComparedRun, read_compared_run
 from lmtrain.report.comparing.spread import CONFIDENCE, spread, student_quantile
-from lmtrain.report.find_runs import find_runs
+from lmtrain.report.runs.find import find_runs
 
 Verdict = Literal["better", "worse", "noise", "unknown"]
 BUDGET: Final = "budget."

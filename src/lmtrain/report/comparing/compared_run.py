@@ -12,10 +12,10 @@ from typing import Any, Final
 from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE
 from lmtrain.accounting.observed.time_accounts import step_seconds
 from lmtrain.errors import ConfigurationError, DataError, suggest
-from lmtrain.report.comparable_scores import comparable, left_out_words
-from lmtrain.report.held_out_text import held_out_text
-from lmtrain.report.run_attempts import OwnSteps, read_attempts
-from lmtrain.report.run_facts import read_run
+from lmtrain.report.runs.attempts import OwnSteps, read_attempts
+from lmtrain.report.runs.comparable_scores import comparable, left_out_words
+from lmtrain.report.runs.facts import read_run
+from lmtrain.report.runs.held_out_text import held_out_text
 from lmtrain.tracking.atomic_files import read_json
 from lmtrain.tracking.flat_config import flatten
 from lmtrain.tracking.held_out_text import HeldOutText

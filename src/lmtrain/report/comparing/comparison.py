@@ -9,13 +9,13 @@ from typing import Any
 from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE
 from lmtrain.accounting.quantities import format_quantity
 from lmtrain.errors import ConfigurationError, DataError, suggest
-from lmtrain.report.comparable_scores import MUCH_MORE_BYTES
 from lmtrain.report.comparing.choices import Choice, make_choices
 from lmtrain.report.comparing.compared_run import ComparedRun, is_of_training, read_compared_run
 from lmtrain.report.comparing.score_decimals import score_decimals
 from lmtrain.report.comparing.spread import Difference, difference
-from lmtrain.report.find_runs import names_apart
-from lmtrain.report.held_out_text import is_one_part, scores_notes
+from lmtrain.report.runs.comparable_scores import MUCH_MORE_BYTES
+from lmtrain.report.runs.find import names_apart
+from lmtrain.report.runs.held_out_text import is_one_part, scores_notes
 from lmtrain.storage.damage import told_as_damage
 from lmtrain.tracking.held_out_text import HeldOutText
 

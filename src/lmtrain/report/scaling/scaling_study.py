@@ -13,9 +13,9 @@ from typing import Any, Final
 from lmtrain.accounting.observed.metric_names import VALIDATION_LOSS
 from lmtrain.accounting.scaling_laws.compute_optimal import LossSurface
 from lmtrain.errors import ConfigurationError, DataError
-from lmtrain.report.comparable_scores import MUCH_MORE_BYTES
-from lmtrain.report.find_runs import find_run, find_runs, names_apart
-from lmtrain.report.run_list import newest_points
+from lmtrain.report.runs.comparable_scores import MUCH_MORE_BYTES
+from lmtrain.report.runs.find import find_run, find_runs, names_apart
+from lmtrain.report.runs.listing import newest_points
 from lmtrain.report.scaling.isoflop_minima import SAME_FLOPS, IsoflopFit, isoflop_fit
 from lmtrain.report.scaling.law_fit import LawFit, LawPoint, fit_law, optimum
 from lmtrain.tracking.atomic_files import read_json

@@ -21,9 +21,9 @@ from lmtrain.report.comparing.comparison_page import (
     verdict_words,
 )
 from lmtrain.report.comparing.score_decimals import FEWEST
-from lmtrain.report.find_runs import find_runs
 from lmtrain.report.markup import Markup, joined, table, tag
-from lmtrain.report.run_facts import REPORT_FILE, RunFacts, read_run
+from lmtrain.report.runs.facts import REPORT_FILE, RunFacts, read_run
+from lmtrain.report.runs.find import find_runs
 from lmtrain.report.sweeps.parallel_axes import STYLE as PARALLEL_STYLE
 from lmtrain.report.sweeps.sweep_trials import sweep_sections
 from lmtrain.report.sweeps.trial_words import trained_on

@@ -6,7 +6,7 @@ from pathlib import Path
 from lmtrain.accounting.quantities import format_quantity
 from lmtrain.report.charts import HEIGHT, Line, plain, plot, scale, ticks, told_apart
 from lmtrain.report.markup import Markup, joined, table, tag
-from lmtrain.report.run_facts import RunFacts, command
+from lmtrain.report.runs.facts import RunFacts, command
 from lmtrain.report.sweeps.parallel_axes import TrialLine, parallel_axes
 from lmtrain.report.sweeps.trial_words import noise_words, score_words, trial_decimals
 from lmtrain.report.web_page import section

@@ -7,7 +7,7 @@ from pathlib import Path
 from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE
 from lmtrain.report.comparing.score_decimals import score_decimals
 from lmtrain.report.comparing.spread import difference
-from lmtrain.report.run_facts import RunFacts
+from lmtrain.report.runs.facts import RunFacts
 from lmtrain.tracking.sweep_file import SweepFile, SweepTrial
 
 

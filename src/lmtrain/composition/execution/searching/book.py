@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from lmtrain.composition.execution.searching.trial_lines import TrialLines
 from lmtrain.composition.execution.trial_outcome import Outcome
-from lmtrain.report.held_out_text import why_unranked
+from lmtrain.report.runs.held_out_text import why_unranked
 from lmtrain.search.halving import promoted
 from lmtrain.search.space import Space, words_of
 from lmtrain.search.study import draw, open_trials, tell_bad, tell_score

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from lmtrain.report.run_attempts import read_attempts
-from lmtrain.report.run_list import newest_points
+from lmtrain.report.runs.attempts import read_attempts
+from lmtrain.report.runs.listing import newest_points
 from lmtrain.tracking.atomic_files import read_json
 from lmtrain.tracking.run_log import furthest
 

@@ -1,0 +1,185 @@
+"""Runs in brief, from their folders alone: a line a run, and a line a logged step."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Any, Final
+
+from rich.table import Table
+
+from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE, TRAIN_LOSS
+from lmtrain.accounting.observed.speed_names import speed_name
+from lmtrain.accounting.quantities import format_quantity
+from lmtrain.report.runs.held_out_text import held_out_text, parts_notes, scores_notes, smaller_parts
+from lmtrain.report.runs.attempts import own_steps, read_attempts
+from lmtrain.report.runs.facts import newest_job, split_measured
+from lmtrain.report.visible_text import visible
+from lmtrain.tracking.atomic_files import read_json
+from lmtrain.tracking.fork import read_fork
+from lmtrain.tracking.held_out_text import HeldOutText
+from lmtrain.tracking.log_tail import LogOffset, newest_with, read_after
+from lmtrain.tracking.run_folder import stored_name
+from lmtrain.tracking.run_log import Point, furthest, newest, newest_point
+from lmtrain.tracking.settled_status import settled_status
+
+TAIL_BYTES: Final = 1 << 18
+# In a line: the metric, its words, and how its value is written.
+SPEED: Final = "speed/tokens_per_second"
+SHOWN: Final = (
+    (TRAIN_LOSS, "loss {:.3f}"),
+    ("train/lr", "lr {:.2e}"),
+    (SPEED, "{:,.0f}"),
+    ("speed/mfu_palm", "MFU {:.1%}"),
+    (BITS_PER_BYTE, "validation {:.4f} bits/byte"),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunInBrief:
+    """A run's state and newest figures; None: not known yet. `changed_at` in unix seconds.
+
+    `bits_per_byte` is of the step `scored_step`, 0 before training.
+    `inherited_tokens` of a fork's tokens are of the run `forked_from`; its seconds are its own.
+    """
+
+    name: str
+    folder: str
+    status: str
+    step: int
+    num_steps: int | None
+    tokens: int
+    loss: float | None
+    bits_per_byte: float | None
+    scored_step: int | None
+    seconds: float
+    changed_at: float
+    held_out: HeldOutText | None = None
+    forked_from: str | None = None
+    forked_from_is_gone: bool = False
+    inherited_tokens: int = 0
+    trained_share: float = 1.0  # of its own tokens, with loss
+
+    @property
+    def is_scored_untrained(self) -> bool:
+        """Tell whether it has trained since its only score, the one before training."""
+        return self.scored_step == 0 < self.step
+
+    @property
+    def inherited_words(self) -> str:
+        """Say how many of its tokens are of the run it left; empty where it left none."""
+        if self.forked_from is None:
+            return ""
+        tokens, gone = format_quantity(self.inherited_tokens), ", no longer there" if self.forked_from_is_gone else ""
+        return f"{visible(self.name)}: {tokens} of its tokens are of {visible(self.forked_from)}{gone}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as plain values."""
+        return asdict(self)
+
+
+def in_brief(folder: Path) -> RunInBrief:
+    """Read a run's folder: the end of its log, its plan, its state and its clock."""
+    status, log = settled_status(folder), folder / "metrics.jsonl"
+    points = newest_points(log, beside=BITS_PER_BYTE)
+    last, scored = furthest(points), newest_point(points, BITS_PER_BYTE)
+    fork, plan = read_fork(folder), read_json(folder / "plan.json")
+    is_running = status is not None and status.status == "RUNNING"
+    attempts = read_attempts(folder, is_running=is_running)
+    own = own_steps(plan, attempts, fork)
+    return RunInBrief(
+        name=stored_name(folder),
+        folder=str(folder),
+        status="UNKNOWN" if status is None else status.shown,
+        step=last.step,
+        num_steps=_number(plan, "horizon", "steps"),
+        tokens=last.tokens,
+        loss=newest(points, TRAIN_LOSS),
+        bits_per_byte=scored.metrics[BITS_PER_BYTE] if scored else None,
+        scored_step=scored.step if scored else None,
+        seconds=sum(attempt.wall_seconds for attempt in attempts),
+        held_out=_held_out(folder, points),
+        forked_from=fork.run if fork else None,
+        forked_from_is_gone=fork is not None and fork.is_gone,
+        inherited_tokens=own.inherited_tokens,
+        trained_share=own.trained_share,
+        changed_at=(log if log.exists() else folder).stat().st_mtime,
+    )
+
+
+def _held_out(folder: Path, points: Sequence[Point]) -> HeldOutText | None:
+    """Return the text of a run's score, None where there is none."""
+    if newest(points, BITS_PER_BYTE) is None:
+        return None
+    return held_out_text(folder, points, split=split_measured(newest_job(folder)))
+
+
+def newest_points(log: Path, *, beside: str | None = None) -> list[Point]:
+    """Return the points in the last quarter of a megabyte of a log; `beside` them the newest with this metric."""
+    if not log.exists():
+        return []
+    found = log.stat()
+    start = max(0, found.st_size - TAIL_BYTES)  # maybe within a line, then left out
+    points = read_after(log, LogOffset(found.st_ino, start), read_bytes=TAIL_BYTES).points
+    if beside is None or not start or newest_point(points, beside):
+        return points
+    return [*filter(None, [newest_with(log, beside)]), *points]
+
+
+def table_of(runs: Sequence[RunInBrief]) -> Table:
+    """Lay runs out, the last changed at the end; a score of a smaller part of its text has that part's number.
+
+    A score before training is none of a run that has trained.
+    """
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("run", "state", "step", "tokens", "loss", "bits/byte", "clock", "changed"):
+        table.add_column(name, justify="left" if name in ("run", "state") else "right", overflow="fold")
+    now, parts = time.time(), smaller_parts(_texts_shown(runs))
+    for run in sorted(runs, key=lambda run: run.changed_at):
+        mark = f"[{parts[run.held_out]}] " if run.held_out in parts else ""
+        steps = f"{run.step:,}" + ("" if run.num_steps is None else f"/{run.num_steps:,}")
+        table.add_row(
+            run.name,
+            run.status.lower(),
+            steps,
+            format_quantity(run.tokens),
+            "" if run.loss is None else f"{run.loss:.3f}",
+            "-" if run.bits_per_byte is None or run.is_scored_untrained else f"{mark}{run.bits_per_byte:.4f}",
+            format_quantity(run.seconds, "seconds"),
+            f"{format_quantity(now - run.changed_at, 'seconds')} ago",
+        )
+    return table
+
+
+def notes_of(runs: Sequence[RunInBrief]) -> list[str]:
+    """Say which of the runs' scores do not compare."""
+    return scores_notes(run.held_out for run in runs if run.held_out)
+
+
+def footnotes_of(runs: Sequence[RunInBrief]) -> list[str]:
+    """Say what the numbers beside the table's scores mean."""
+    forks = [f"{run.inherited_words}; its clock is its own." for run in runs if run.inherited_words]
+    return [*parts_notes(smaller_parts(_texts_shown(runs))), *forks]
+
+
+def _texts_shown(runs: Sequence[RunInBrief]) -> list[HeldOutText]:
+    return [run.held_out for run in runs if run.held_out and not run.is_scored_untrained]
+
+
+def lines_of(points: Sequence[Point], num_steps: int | None, *, trained_share: float = 1.0) -> list[str]:
+    """Return logged steps, a line each, but those with nothing for a person; speeds are of the tokens with loss."""
+    lines: list[str] = []
+    for step, same in groupby(points, key=lambda point: point.step):
+        found = [*same]
+        metrics = {name: value for point in found for name, value in point.metrics.items()}
+        units = {SPEED: f" {speed_name(trained_share)}"}
+        words = [shown.format(metrics[name]) + units.get(name, "") for name, shown in SHOWN if name in metrics]
+        of = "" if num_steps is None else f"/{num_steps:,}"
+        if words:
+            lines.append(" | ".join([f"step {step:,}{of}", f"{format_quantity(found[-1].tokens)} tokens", *words]))
+    return lines
+
+
+def _number(plan: dict[str, Any], part: str, key: str) -> int | None:
+    return plan.get(part, {}).get(key)

@@ -1,0 +1,176 @@
+import json
+import os
+import time
+from dataclasses import replace
+
+import pytest
+
+from lmtrain.errors import ConfigurationError
+from lmtrain.report.ledger.page import text_of
+from lmtrain.report.ledger.run_ledger import read_ledger
+from lmtrain.report.runs.attempts import read_attempts
+from lmtrain.report.runs.facts import read_run
+from lmtrain.tracking.run_log import RunLog
+from lmtrain.tracking.status import Status, write_status
+from tests.points import append_point
+from tests.report.ledger_folder import PLAN, ROWS, row, write, write_fork
+
+
+def test_the_accounts_are_those_of_the_events(tmp_path):
+    ledger = read_ledger(write(tmp_path / "a"))
+    assert ledger.time.seconds == {"setup": 9.0, "compute": 40.0, "data_wait": 1.0, "lost": pytest.approx(23.0)}
+    assert ledger.time.wall_seconds == pytest.approx(49.0 + 24.0)
+    assert (ledger.step, ledger.tokens, ledger.time.num_attempts) == (20, 20_000, 2)
+    over = {"computing": pytest.approx(500.0), "steps": None, "clock": pytest.approx(20_000 / 73)}
+    assert ledger.tokens_per_second == over, "nobody logged a speed"
+
+
+def test_utilization_and_money_follow_from_plan_and_clock(tmp_path):
+    ledger = read_ledger(write(tmp_path / "a"))
+    assert ledger.mfu("palm", "computing") == pytest.approx(6e6 * 500 / (2 * 1e9))
+    assert ledger.mfu("causal", "clock") == pytest.approx(5e6 * 20_000 / 73 / (2 * 1e9))
+    assert ledger.usd == pytest.approx(73 / 3600 * 2 * 36)
+    assert ledger.projected_usd == pytest.approx((73 + 41) / 3600 * 2 * 36), "20 more, without set-up and loss"
+    assert replace(ledger, status="FINISHED").projected_usd == ledger.usd, "early stopping ended it"
+    rows = [each | {"num_devices": 8} if each.get("attempt") == 1 else each for each in ROWS]
+    other = write(tmp_path / "b", rows=rows)
+    assert read_ledger(other).usd == pytest.approx((49 * 8 + 24 * 2) / 3600 * 36), "each attempt by its own devices"
+    assert read_run(other).usd == pytest.approx(read_ledger(other).usd)
+    assert json.loads(json.dumps(ledger.to_json()))["goodput"] == pytest.approx(40 / 73)
+
+
+def test_utilization_is_of_the_mean_of_the_attempts_peaks_over_their_steps(tmp_path):
+    folder = write(tmp_path / "a")
+    newest = read_ledger(folder)
+    assert newest.beside_plan is not None
+    for step, mfu, seconds in ((10, 0.1, 30.0), (20, 0.2, 10.0)):
+        logged = {"speed/tokens_per_second": 100.0, "speed/mfu_palm": mfu, "speed/timed_seconds": seconds}
+        append_point(RunLog(folder), step, step * 1000, logged)
+    found = read_ledger(folder)
+    assert found.mfu_at(875.0, "palm") == pytest.approx(1.0)
+    assert found.mfu("palm", "steps") == pytest.approx(100 / 875)
+    assert read_run(folder).mfu_palm == pytest.approx(100 / 875)
+    assert found.beside_plan == replace(newest.beside_plan, is_of_other_peak=True), "seconds are of the plan's peak"
+    assert "computing at 20.0% MFU by the plan's peak, not 40.0%" in text_of(found)
+    assert "by the plan's peak" not in text_of(newest)
+    assert found.peak_source == f"{newest.peak_source}; mean of its attempts over their steps"
+
+
+def test_the_tokens_of_a_killed_run_are_those_of_its_last_logged_step(tmp_path):
+    told = replace(read_ledger(write(tmp_path / "a")), logged_step=21).to_json()
+    assert [told[key] for key in ("step", "tokens", "all_tokens")] == [21, 21_000, 21_000]
+
+
+def test_the_share_of_the_measured_roofline_stands_beside_mfu(tmp_path):
+    assert read_ledger(write(tmp_path / "a")).share_of_roofline is None
+    plan = PLAN | {"peak": PLAN["peak"] | {"measured_flops": 8e9}}
+    ledger = read_ledger(write(tmp_path / "b", plan=plan))
+    assert ledger.share_of_roofline == pytest.approx(6e6 * 500 / (2 * 8e9))
+    assert "18.8% of what a matrix product was measured to reach here\n" in text_of(ledger)
+    doubted = replace(ledger, measured_doubt="the machine is busy")
+    assert "measured to reach here; the machine is busy" in text_of(doubted)
+    assert "roofline" not in text_of(replace(doubted, measured_flops=ledger.peak_flops)), "it is MFU again"
+
+
+def test_energy_is_rated_power_over_the_clock(tmp_path):
+    ledger = read_ledger(write(tmp_path / "a"))
+    assert ledger.kwh == pytest.approx(73 / 3600 * 2 * 0.5)
+    assert ledger.projected_kwh == pytest.approx((73 + 41) / 3600 * 2 * 0.5)
+
+
+def test_every_second_beyond_the_plan_has_a_reason(tmp_path):
+    found = read_ledger(write(tmp_path / "a")).to_json()["plan_and_fact"]
+    assert found["seconds"] == {"planned": 20.0, "fact": pytest.approx(73.0)}
+    assert found["mfu_palm"] == {"planned": 0.4, "fact": pytest.approx(0.2), "planned_by": "assumed"}
+    assert found["reasons"] == {"utilization": 20.0, "setup": 9.0, "data_wait": 1.0, "lost": pytest.approx(23.0)}
+    assert sum(found["reasons"].values()) == pytest.approx(found["difference_seconds"])
+
+
+def test_padding_is_taken_off_the_tokens_and_so_off_speed_and_utilization(tmp_path):
+    counted = [row(0, start=1005.0, tokens=0), row(20, start=1045.0, tokens=18_000, compute=40.0)]
+    ledger = read_ledger(write(tmp_path / "a", rows=[ROWS[0], *counted]))
+    assert (ledger.tokens, ledger.steps.all_tokens, ledger.trained_share) == (18_000, 20_000, pytest.approx(0.9))
+    assert ledger.tokens_per_second["computing"] == pytest.approx(18_000 / 40)
+    text = text_of(ledger)
+    assert "20.0K tokens (18.0K with loss), 1 attempt" in text
+    assert "\ntokens/s with loss" in text
+    assert "computing at 20.0% MFU of all tokens, not 40.0%" in text, "the plan computes them all"
+    assert "with loss" not in text_of(read_ledger(write(tmp_path / "b")))
+
+
+def test_every_rate_of_a_fork_is_over_its_own_tokens_and_seconds(tmp_path):
+    ledger = read_ledger(write_fork(tmp_path / "a"))
+    assert (ledger.step, ledger.tokens, ledger.steps.all_tokens) == (40, 20_000, 20_000), "20 of the 40 steps"
+    assert ledger.tokens_per_second == {"computing": 500.0, "steps": None, "clock": pytest.approx(20_000 / 45)}
+    assert ledger.mfu("palm", "computing") == pytest.approx(6e6 * 500 / (2 * 1e9))
+    told = ledger.to_json()
+    assert told["plan_and_fact"]["seconds"] == {"planned": 20.0, "fact": 45.0}
+    assert told["forked_from"] == {"run": "runs/dog", "is_gone": True, "step": 20, "tokens": 20_000}
+    assert "step 40 of 40, 40.0K tokens (20.0K of them of runs/dog, no longer there), 1 attempt" in " ".join(
+        text_of(ledger).split()
+    )
+    assert read_ledger(write(tmp_path / "b")).to_json()["forked_from"] is None
+
+
+def test_the_rest_of_a_fork_goes_on_at_the_pace_of_its_own_steps(tmp_path):
+    plan = PLAN | {"horizon": {"steps": 60}, "compiled": False}
+    folder = write_fork(tmp_path / "a")
+    (folder / "plan.json").write_text(json.dumps(plan))
+    assert read_ledger(folder).projected_seconds == pytest.approx(45 + 40), "20 more, as long as the 20 before"
+
+
+def test_a_killed_run_is_at_the_last_step_of_its_log_and_its_rates_are_of_its_accounts(tmp_path):
+    folder = write(tmp_path / "a")
+    (folder / "metrics.jsonl").write_text('{"time": 1.0, "step": 23, "tokens": 23000, "metrics": {}}\n')
+    ledger = read_ledger(folder)
+    assert (ledger.step, ledger.tokens, ledger.tokens_per_second["computing"]) == (23, 20_000, pytest.approx(500.0))
+    assert "step 23 of 40, 23.0K tokens, 2 attempts" in text_of(ledger)
+
+
+def test_an_attempt_that_never_came_to_train_leaves_the_steps_done(tmp_path):
+    again = {"name": "attempt", "start": 1090.0, "attempt": 3, "started_at": 1090.0}
+    ledger = read_ledger(write(tmp_path / "a", rows=[*ROWS, again]))
+    assert (ledger.step, ledger.tokens, ledger.time.num_attempts) == (20, 20_000, 3)
+
+
+def test_what_is_not_known_is_null_and_never_a_guess(tmp_path):
+    plan = PLAN | {"peak": {"flops": None, "source": "unknown"}, "cost": {}, "energy": {}, "time": None}
+    ledger = read_ledger(write(tmp_path / "a", plan=plan))
+    assert (ledger.mfu("palm", "clock"), ledger.usd, ledger.projected_usd) == (None, None, None)
+    assert (ledger.kwh, ledger.beside_plan) == (None, None)
+
+
+def test_a_run_that_goes_on_is_on_the_clock_until_now(tmp_path):
+    began = time.time() - 50
+    rows = [
+        {"name": "attempt", "start": began, "attempt": 1, "started_at": began},
+        row(5, start=began + 10, compute=10.0),
+    ]
+    folder = write(tmp_path / "a", rows=rows)
+    os.utime(folder / "events" / "rank0.jsonl", (began + 10, began + 10))
+    (attempt,) = read_attempts(folder, is_running=True)
+    assert attempt.wall_seconds == pytest.approx(50, abs=5)
+
+
+def test_a_folder_without_a_run_is_refused_with_the_nearest(tmp_path, monkeypatch):
+    monkeypatch.chdir("/dev")  # paths below the working folder are named from there
+    write(tmp_path / "llama")
+    with pytest.raises(ConfigurationError, match=f"Did you mean '{tmp_path}/llama'"):
+        read_ledger(tmp_path / "lama")
+
+
+def test_a_clean_stop_is_no_kill(tmp_path):
+    folder = write(tmp_path / "a")
+    write_status(folder, Status("KILLED", 143, step=2))
+    assert read_ledger(folder).status == "STOPPED"
+
+
+def test_a_run_without_accounts_says_so(tmp_path):
+    with pytest.raises(ConfigurationError, match=r"no callbacks\.ledger"):
+        read_ledger(write(tmp_path / "a", rows=ROWS[:1]))
+
+
+def test_a_run_killed_before_its_first_step_has_its_time_on_set_up(tmp_path):
+    last_sign = {"name": "accounts", "start": 1007.0}
+    ledger = read_ledger(write(tmp_path / "a", rows=[ROWS[0], last_sign]))
+    assert (ledger.time.seconds, ledger.time.num_attempts, ledger.step) == ({"setup": 7.0}, 1, 0)
