@@ -31,6 +31,7 @@ def test_a_signal_ends_the_run_after_its_step_with_a_checkpoint(make_run, number
     run = make_run(steps=9)
     assert train(run, AtStep(3, receive(number))) == number
     assert run.saved_steps() == [3]
+    assert run.context.last_step.goes_on_later
     assert list(run.points("train/loss")) == [1, 2, 3]
     assert signal.getsignal(number) == before
 

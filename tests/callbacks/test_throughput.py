@@ -135,6 +135,24 @@ def test_dollars_and_energy_of_the_whole_run_are_those_so_far_and_the_rest_at_th
         assert run.points(whole)[4] == pytest.approx(end), "nothing is left"
 
 
+@pytest.mark.parametrize("goes_on", [True, False])
+def test_a_stopped_run_has_the_dollars_of_its_rest_still_to_come_and_one_that_ended_early_has_none(
+    make_run, let_pass, goes_on
+):
+    run = make_run(steps=8, usd_per_gpu_hour=3600.0)
+
+    def compute(_):
+        with run.context.events.stopwatch.spending("compute"):
+            let_pass(40)
+
+    def end(trainer):
+        trainer.should_stop, run.context.last_step.goes_on_later = True, goes_on
+
+    train(run, AtStep(1, compute), AtStep(4, end))
+    left = run.points("cost/projected_usd")[4] - run.points("cost/usd")[4]
+    assert left > 30 if goes_on else left == 0
+
+
 def test_the_passes_left_are_dollars_of_their_own_and_no_part_of_a_step(make_run, let_pass):
     run = make_run(steps=40, usd_per_gpu_hour=3600.0)
     plan = replace(run.context.plan, evaluation=EvaluationPlan(num_passes=3, tokens_per_pass=100))

@@ -11,18 +11,32 @@ from lmtrain.verbs.stop import stop
 from tests.report.runs_on_disk import write_run
 
 
-def test_a_run_under_way_is_asked_and_waited_for(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("ended", "code", "told"),
+    [
+        (Status("KILLED", 143), 0, "a stopped at step 2; the command that started it goes on"),
+        (Status("FINISHED", 0), 0, "a finished at step 2, before it could be stopped\n"),
+        (Status("KILLED"), 1, "a killed at step 2, without a checkpoint of its stop; the command"),
+        (Status("FAILED", 1), 1, "a failed at step 2, without a checkpoint of its stop; the command"),
+    ],
+)
+def test_a_run_under_way_is_asked_and_waited_for_and_its_end_is_told(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    ended: Status,
+    code: int,
+    told: str,
 ) -> None:
     folder = write_run(tmp_path / "a", status=Status("RUNNING"))
 
     def end(_: float) -> None:
         assert is_asked_to_stop(folder)
-        write_status(folder, Status("KILLED", 143))
+        write_status(folder, ended)
 
     monkeypatch.setattr(module.time, "sleep", end)
-    assert stop([str(folder)]) == 0
-    assert capsys.readouterr().out.startswith("a stopped at step 2; the command that started it goes on")
+    assert stop([str(folder)]) == code
+    assert capsys.readouterr().out.startswith(told)
 
 
 def test_a_run_that_goes_on_is_said_to(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

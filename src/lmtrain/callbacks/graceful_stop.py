@@ -114,7 +114,7 @@ class GracefulStop(pl.Callback):
 
     def _stop(self, trainer: pl.Trainer, received: int) -> None:
         self.stop_signal = received
-        trainer.should_stop = True
+        trainer.should_stop = self._context.last_step.goes_on_later = True
         self._context.events.mark("stop_signal", signal=received, step=trainer.global_step)
         if self._context.is_main_process:
             name = signal.Signals(received).name

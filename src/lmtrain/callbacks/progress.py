@@ -197,7 +197,7 @@ class Progress(pl.Callback):
 
     def _seconds_left(self, step: int) -> float | None:
         """Return the time of the steps left and of the pauses with them; None before there is a pace."""
-        if self._trainer is not None and self._trainer.should_stop:
+        if self._trainer is not None and self._trainer.should_stop and not self._context.last_step.goes_on_later:
             return 0.0
         steps = self._context.last_step.steps - step
         if self._pace is None or not self._context.last_step.is_known:

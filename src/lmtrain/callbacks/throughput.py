@@ -87,7 +87,8 @@ class Throughput(pl.Callback):
     @override
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._append(trainer, pl_module)
-        cost = self._cost(trainer.global_step, trainer.world_size, is_over=True)  # with the last validation
+        is_over = not self._context.last_step.goes_on_later
+        cost = self._cost(trainer.global_step, trainer.world_size, is_over=is_over)  # with the last validation
         if cost:
             self._context.append(trainer.global_step, cost)
 

@@ -20,21 +20,32 @@ from lmtrain.tracking.settled_status import settled_status
 from lmtrain.tracking.stop_request import ask_to_stop, is_asked_to_stop
 from lmtrain.tracking.sweep_file import read_sweep
 
-STILL_RUNNING: Final = 1
+NOT_STOPPED: Final = 1
+GOES_ON: Final = "the command that started it goes on from there"
 POLL_SECONDS: Final = 0.2
+
+
+@dataclass(frozen=True)
+class End:
+    """The end of a run or a sweep: a line, and whether nothing trained is lost."""
+
+    line: str
+    is_clean: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)
 class Stopping:
-    """A run or a sweep asked to stop: whether it has ended, and a line for that."""
+    """A run or a sweep asked to stop: whether it has ended, and how."""
 
     name: str
     has_ended: Callable[[], bool]
-    line: Callable[[], str]
+    end: Callable[[], End]
 
 
 def stop(words: list[str], *, program: str = "lmtrain stop") -> int:
-    """Ask runs and sweeps to end, and wait for their ends; 1 where one still goes on after `--wait` seconds.
+    """Ask runs and sweeps to end, and wait for their ends.
+
+    1 where one still goes on after `--wait` seconds, or has ended without the checkpoint asked for.
 
     Raises:
         ConfigurationError: One is not under way.
@@ -54,15 +65,17 @@ def stop(words: list[str], *, program: str = "lmtrain stop") -> int:
 
 
 def _wait_for(stopping: Sequence[Stopping], *, seconds: float) -> int:
-    deadline, left = time.monotonic() + seconds, [*stopping]
+    deadline, left, are_clean = time.monotonic() + seconds, [*stopping], True
     while left and time.monotonic() < deadline:
         time.sleep(POLL_SECONDS)
         for each in [each for each in left if each.has_ended()]:
             left.remove(each)
-            print(f"{visible(each.line())}; the command that started it goes on from there")
+            end = each.end()
+            are_clean &= end.is_clean
+            print(visible(end.line))
     for each in left:
         sys.stderr.write(f"{each.name} goes on: it stops after its step, the first one once it has compiled\n")
-    return STILL_RUNNING if left else EXIT_DONE
+    return NOT_STOPPED if left or not are_clean else EXIT_DONE
 
 
 def _require_running(folder: Path) -> None:
@@ -85,18 +98,27 @@ def _require_sweep(sweep: Path) -> None:
 
 def _ask_run(folder: Path) -> Stopping:
     ask_to_stop(folder)
-    return Stopping(
-        name=folder.name,
-        has_ended=lambda: not _is_running(folder),
-        line=lambda: f"{(run := in_brief(folder)).name} stopped at step {run.step:,}",
-    )
+    return Stopping(name=folder.name, has_ended=lambda: not _is_running(folder), end=lambda: _run_end(folder))
+
+
+def _run_end(folder: Path) -> End:
+    """Tell a stop from the end that came before it."""
+    run = in_brief(folder)
+    match run.status:
+        case "STOPPED":
+            return End(f"{run.name} stopped at step {run.step:,}; {GOES_ON}")
+        case "FINISHED":
+            return End(f"{run.name} finished at step {run.step:,}, before it could be stopped")
+        case _:
+            ended = f"{run.name} {run.status.lower()} at step {run.step:,}, without a checkpoint of its stop"
+            return End(f"{ended}; the command that started it goes on from its newest one", is_clean=False)
 
 
 def _ask_sweep(sweep: Path) -> Stopping:
     """Ask a sweep's process, and its runs too: a grid's trials one after another end with the stopped one."""
     ask_to_stop(sweep)
     _ask_runs(sweep)
-    return Stopping(name=sweep.name, has_ended=lambda: _has_ended(sweep), line=lambda: _sweep_line(sweep))
+    return Stopping(name=sweep.name, has_ended=lambda: _has_ended(sweep), end=lambda: _sweep_end(sweep))
 
 
 def _ask_runs(sweep: Path) -> None:
@@ -114,11 +136,13 @@ def _has_ended(sweep: Path) -> bool:
     return True
 
 
-def _sweep_line(sweep: Path) -> str:
+def _sweep_end(sweep: Path) -> End:
     found = read_sweep(sweep)
     states = [trial.state.replace("_", " ") for trial in (found.trials if found else [])]
     counts = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
-    return f"{sweep.name} stopped: trials {counts}"
+    if set(states) == {"finished"}:
+        return End(f"{sweep.name} finished, before it could be stopped: trials {counts}")
+    return End(f"{sweep.name} stopped: trials {counts}; {GOES_ON}")
 
 
 def _is_running(folder: Path) -> bool:

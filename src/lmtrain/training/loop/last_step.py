@@ -7,7 +7,8 @@ class LastStep:
     """`steps` is the number of the last step, from 1, as it is known now; every rank holds the same.
 
     `seconds` is the time the whole run may take over all attempts (None: no limit) and `most_steps` the most steps of
-    its other budgets. `is_known` False: no speed is, and `steps` a stand-in for the schedule.
+    its other budgets. `is_known` False: no speed is, and `steps` a stand-in for the schedule. `goes_on_later`: this
+    attempt is stopped before it, and the same command trains the rest.
     """
 
     def __init__(
@@ -16,6 +17,7 @@ class LastStep:
         self.steps = steps
         self.seconds = seconds
         self.is_known = is_known
+        self.goes_on_later = False
         self._most_steps = most_steps
 
     def reestimate(self, *, step: int, spent_seconds: float, seconds_per_step: float) -> int:
