@@ -160,6 +160,30 @@ class TestOnRealSlurm:
         slurm_cluster.poll(lambda: status()["status"] != "RUNNING", seconds=60)
         assert (status()["exit_code"], status()["step"]) == (EXIT_TERMINATED, num_steps())
 
+    @pytest.mark.faults
+    def test_a_trial_in_the_queue_goes_on_in_a_new_job_after_its_time_limit_s_signal(
+        self, slurm: dict[str, str], tmp_path: Path
+    ) -> None:
+        words = [*WORDS, "-m", "optimizer.lr=0.01", "run.name=s", "sweep.launcher=slurm", "budget.steps=400"]
+        command = tiny.command(*words, "sweep.slurm={timeout_min: 30}", launcher=())
+        jobs, runs = tmp_path / "runs/s/jobs", tmp_path / "runs"
+
+        def trials() -> list[Path]:
+            return [file.parent for file in runs.glob("**/metrics.jsonl")]
+
+        with subprocess.Popen(command, cwd=tmp_path, env=slurm, text=True, stdout=subprocess.PIPE) as sweep:
+            slurm_cluster.poll(lambda: any(len(tiny.losses(run)) >= 2 for run in trials()), seconds=120)
+            (note,) = jobs.glob("*.slurm.json")
+            first = json.loads(note.read_text())["job_id"]
+            subprocess.run(["scancel", "--signal=USR1", f"{first}.0"], env=slurm, check=True)
+            told, _ = sweep.communicate(timeout=200)
+        assert sweep.returncode == 0, told
+        assert "its time limit came after step" in told
+        (run,) = trials()
+        assert sorted(tiny.losses(run)) == list(range(1, 401))
+        assert json.loads(note.read_text())["job_id"] != first
+        assert [file.name for file in sorted((run / "attempts").iterdir())] == ["1", "2"]
+
     def test_a_batch_script_s_own_process_is_no_rank(self, slurm: dict[str, str], tmp_path: Path) -> None:
         asks = "import os; from lmtrain.launch.detect import outer_launcher; print(outer_launcher(os.environ))"
         batch = ["sbatch", "--wait", "-N2", "--output=out", f"--wrap={sys.executable} -c '{asks}'"]

@@ -7,9 +7,11 @@ from types import SimpleNamespace
 
 import pytest
 
+from lmtrain.composition.execution.searching import slurm_runner as module
 from lmtrain.composition.execution.searching.slurm_runner import SlurmRunner, SlurmTrial, require_slurm
 from lmtrain.composition.stored_runs.job import Job
-from lmtrain.errors import EXIT_TERMINATED, DataError, EnvironmentProblem
+from lmtrain.errors import EXIT_REQUEUE, EXIT_TERMINATED, DataError, EnvironmentProblem
+from lmtrain.tracking.status import Status, write_status
 from lmtrain.tracking.stop_request import forget_stop, is_asked_to_stop
 from tests.configs import default_config
 
@@ -19,7 +21,7 @@ def test_a_stop_cancels_a_waiting_job_and_asks_a_running_one_until_its_run_has_b
         cancelled: list[str] = []
         paths = SimpleNamespace(result_pickle=tmp_path / "result.pkl")
         job = SimpleNamespace(paths=paths, job_id="7", cancel=lambda: cancelled.append(name))
-        return SlurmTrial(job, tmp_path / name, lambda job_id: state), cancelled
+        return SlurmTrial(job, tmp_path / name, lambda job_id: state, submit=lambda: None), cancelled
 
     waiting, cancelled = submitted("waiting", "PENDING")
     waiting.stop(15)
@@ -32,6 +34,37 @@ def test_a_stop_cancels_a_waiting_job_and_asks_a_running_one_until_its_run_has_b
         forget_stop(running.folder)
         assert running.exit_code() is None
         assert is_asked_to_stop(running.folder)
+
+
+def test_a_run_goes_on_in_a_new_job_after_a_time_limit_where_it_has_trained_since(tmp_path: Path) -> None:
+    folder, submitted = tmp_path / "trial", list[str]()
+
+    def job() -> SimpleNamespace:
+        result = tmp_path / f"{len(submitted)}.pkl"
+        result.touch()
+        paths = SimpleNamespace(result_pickle=result)
+        return SimpleNamespace(paths=paths, exception=lambda: None, result=lambda: EXIT_REQUEUE)
+
+    def submit() -> SimpleNamespace:
+        submitted.append("again")
+        return job()
+
+    trial = SlurmTrial(job(), folder, lambda job_id: "RUNNING", submit=submit)
+    folder.mkdir()
+    write_status(folder, Status("KILLED", EXIT_REQUEUE, step=3))
+    assert trial.exit_code() is None
+    assert submitted == ["again"]
+    assert trial.exit_code() == EXIT_REQUEUE, "the second job trained no step"
+
+
+def test_a_job_gone_from_the_queue_has_failed_once_its_result_has_had_time_to_come(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "ASK_SECONDS", 0.0)
+    job = SimpleNamespace(paths=SimpleNamespace(result_pickle=tmp_path / "none"), job_id="7")
+    states = iter(["RUNNING", "", "RUNNING", "", ""])  # a controller that was down forgets none
+    trial = SlurmTrial(job, tmp_path, lambda job_id: next(states), submit=lambda: None)
+    assert [trial.exit_code() for _ in range(5)] == [None, None, None, None, 1]
 
 
 @pytest.mark.parametrize(
