@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from lmtrain.composition.execution.pipeline_check import StageReaders, require_files, require_rehearsals, require_stages
 from lmtrain.composition.execution.pipeline_run import EndedStage, done_stages, run_preflight, run_stages
-from lmtrain.composition.execution.pipeline_stages import TRAIN, CommandPipeline, read_pipeline
+from lmtrain.composition.execution.pipeline_stages import TRAIN, CommandPipeline, read_pipeline, shows_config
 from lmtrain.composition.stored_runs.own_folder import require_pipeline_folder
 from lmtrain.errors import EXIT_DONE, EXIT_NO, ConfigurationError
 from lmtrain.report.ledger.run_ledger import read_ledger
@@ -36,6 +36,7 @@ stop, and skips what is done and unchanged.
   STAGE.KEY=VALUE        of one training, as base.budget.tokens=1M
   each.KEY=VALUE         of every training, as each.trainer.devices=2
   --plan                 every stage's time, dollars and disk; run nothing
+  --cfg job              print the stages of the pipeline, and run nothing
   --json                 the report card, or the plan, as one JSON object"""
 
 
@@ -48,6 +49,8 @@ def pipeline(words: list[str], *, program: str = "lmtrain pipeline") -> int:
     """
     if {"-h", "--help"} & set(words):
         print(HELP.format(program=program))
+        return EXIT_DONE
+    if shows_config(words):
         return EXIT_DONE
     read = read_pipeline(words)
     is_json = "--json" in words

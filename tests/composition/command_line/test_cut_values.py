@@ -1,6 +1,7 @@
 from pathlib import Path
 
 import pytest
+from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from lmtrain.composition.command_line.cut_values import in_a_shell, in_quotes, joined_words
 
@@ -23,3 +24,16 @@ def test_answers_are_quoted_for_a_shell() -> None:
 def test_signs_that_hydra_cannot_read_stand_in_quotes_in_a_list_item_by_item() -> None:
     assert in_quotes("[~/a b, ~/c]") == '["~/a b","~/c"]'
     assert [in_quotes(value) for value in ("~/a", "[[~/a]")] == ['"~/a"', '"[[~/a]"']
+    assert in_quotes('["~/a",~/b]') == '["~/a","~/b"]'
+
+
+def test_a_mapping_has_its_lists_and_its_own_values_in_quotes_as_hydra_reads_them() -> None:
+    words = "words: [task=dpo, source.paths=[a.jsonl,b.jsonl]]"
+    read = in_quotes(f"{{verb: train, of: talker, {words}}}")
+    assert read == '{verb: train, of: talker, words: ["task=dpo","source.paths=[a.jsonl,b.jsonl]"]}'
+    (override,) = OverridesParser.create().parse_overrides([f"+a={read}"])
+    assert override.value() == {
+        "verb": "train",
+        "of": "talker",
+        "words": ["task=dpo", "source.paths=[a.jsonl,b.jsonl]"],
+    }

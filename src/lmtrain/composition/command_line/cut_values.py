@@ -15,6 +15,7 @@ from lmtrain.errors import ConfigurationError
 AMOUNT: Final = re.compile(r"[\d.]+")
 UNIT: Final = re.compile(r"[A-Za-z]{1,4}")
 PATHS: Final = "source.paths"
+PLAIN_WORD: Final = re.compile(r"[\w.+-]+")
 
 
 def joined_words(last: str, rest: Sequence[str], own: Sequence[str]) -> list[str]:
@@ -52,11 +53,38 @@ def unreadable(override: str) -> ConfigurationError:
 
 
 def in_quotes(value: str) -> str:
-    """Return a value as a text, or a plain list with each of its items as one."""
-    items = re.fullmatch(r"\[([^\[\]{}\"']+)\]", value)
-    texts = [item.strip() for item in items[1].split(",")] if items else [value]
-    inside = ",".join(json.dumps(text, ensure_ascii=False) for text in texts)
-    return f"[{inside}]" if items else inside
+    """Return a value as a text; a list with each of its items as one, a mapping with its lists and its own so."""
+    items = _parts(value[1:-1])
+    if items and value[0] == "[" and value[-1] == "]":
+        return f"[{','.join(map(_text, items))}]"
+    if items and value[0] == "{" and value[-1] == "}":
+        return f"{{{', '.join(map(_entry, items))}}}"
+    return _text(value)
+
+
+def _entry(entry: str) -> str:
+    """Return a mapping's `key: value`; a plain word is one without quotes."""
+    key, colon, value = (part.strip() for part in entry.partition(":"))
+    return f"{key}{colon} {value if PLAIN_WORD.fullmatch(value) else in_quotes(value)}" if colon else entry
+
+
+def _text(value: str) -> str:
+    is_quoted = len(value) > 1 and value[0] == value[-1] and value[0] in "\"'"
+    return value if is_quoted else json.dumps(value, ensure_ascii=False)
+
+
+def _parts(inside: str) -> list[str]:
+    """Cut at the commas outside brackets; nothing where the brackets are no pairs, or a quote hides one."""
+    parts, depth = [""], 0
+    for sign in inside:
+        depth += (sign in "[{") - (sign in "]}")
+        if depth < 0:
+            return []
+        if sign == "," and not depth:
+            parts.append("")
+        else:
+            parts[-1] += sign
+    return [] if depth else [part.strip() for part in parts]
 
 
 def _list_of(paths: Sequence[str]) -> str:

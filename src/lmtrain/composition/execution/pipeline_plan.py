@@ -89,7 +89,7 @@ class _StagesAhead:
         return self.planned[name]
 
     def _training(self, stage: PipelineStage) -> PlannedTraining | str:
-        ahead = ([*words, *self.read.flags] for words in self.read.ways_to_plan(stage))
+        ahead = ([*words, *self.read.flags] for words in self.read.ways_to_plan(stage, done=self.done))
         base, check = self.training(stage.of) if stage.of else None, stage_check(self.read, stage)
         refused = ""
         for words in [self.read.command(stage)[1:]] if stage.of in self.done else ahead:

@@ -101,7 +101,7 @@ def _run_stages(pipeline: CommandPipeline, stops: Stops, *, tell: Callable[[str]
         title = f"[{number}/{len(pipeline.stages)}] {stage.name}"
         if stage.name in done and _is_newer_than_base(stage, done[stage.name], done):
             same = "words and files" if stage.verb == EVALUATE else "words"
-            tell(f"{title}: done in {done[stage.name].seconds:.0f} s; its {same} have not changed")
+            tell(f"{title}: done; its {same} have not changed")
             continue
         if stops.number:
             tell(f"{title}: not begun, {signal.Signals(stops.number).name}; the same command goes on from here.")

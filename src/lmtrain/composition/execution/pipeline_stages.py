@@ -5,13 +5,15 @@ import hashlib
 import json
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from lmtrain.composition.command_line.arguments import ALLOW_TARGET, MANY_OPTIONS, parse_arguments
+from lmtrain.composition.command_line.arguments import ALLOW_TARGET, MANY_OPTIONS, Arguments, parse_arguments
 from lmtrain.composition.command_line.compose import for_each_config
+from lmtrain.composition.command_line.cut_values import in_quotes
+from lmtrain.composition.command_line.flags import parse_flags
 from lmtrain.composition.command_line.paths import conf_folder, is_key_of_training, key_of, option_names
 from lmtrain.composition.command_line.typed_alone import IN_A_WORD
 from lmtrain.errors import ConfigurationError, did_you_mean, suggest
@@ -30,7 +32,8 @@ ANEW: Final = ("momentum_schedule=none", "weight_decay_schedule=none")  # a base
 # A warm-up longer than a preflight would be refused.
 OF_THE_LENGTH: Final = ("budget", "schedule", "momentum_schedule", "weight_decay_schedule", "logger")
 SHORT: Final = ("budget=steps", "schedule=constant", *ANEW, "logger=none")
-OF_A_RUN: Final = ("run.name", "run.root", "init_from", "resume")  # a stage's own, by its place
+START: Final = "init_from"
+OF_A_RUN: Final = ("run.name", "run.root", START, "resume")  # a stage's own, by its place
 SHAPES: Final = ("experiment", "model", "tokenizer", "batch")  # groups that every later stage takes from its base
 TOKENIZER, MODEL, EXPERIMENT = "tokenizer", "model", "experiment"
 HANDED_ON: Final = (TOKENIZER, MODEL)  # groups that a run hands on whole, but where an experiment chooses
@@ -101,7 +104,7 @@ class CommandPipeline:
             return [EXPORT, "hf", *source, str(self.output(stage)), *stage.words, *allowed]
         place = [f"run.root={self.root}", f"run.name={self.name}/{stage.name}"]
         words = [*self._words_of_all(stage), *stage.words]
-        return [TRAIN, *place, *(f"init_from={run}" for run in source), *words, *self.flags]
+        return [TRAIN, *place, *(f"{START}={run}" for run in source), *words, *self.flags]
 
     def chosen_groups(self, stage: PipelineStage) -> set[str]:
         """Return the groups of a training's own words, and of those of all trainings as far as they reach it."""
@@ -115,16 +118,18 @@ class CommandPipeline:
             word for word in self.words if _first(word) not in HANDED_ON or f"{key_of(word)}.".startswith(OWN_ATTENTION)
         ]
 
-    def ways_to_plan(self, stage: PipelineStage) -> tuple[list[str], list[str]]:
+    def ways_to_plan(self, stage: PipelineStage, *, done: Collection[str] = ()) -> tuple[list[str], list[str]]:
         """Return a training stage's words for a plan, before its starting run exists.
 
-        A base's words stand for what its run will hand on. A stage may choose an optimizer of its own: the second way
-        takes the base's shapes alone.
+        A base's words stand for what its run will hand on, and the newest run of the stages `done` for those before it.
+        A stage may choose an optimizer of its own: the second way takes the base's shapes alone.
         """
-        return self._planned_words(stage), self._planned_words(stage, only=SHAPES)
+        return self._planned_words(stage, done=done), self._planned_words(stage, done=done, only=(*SHAPES, START))
 
-    def _planned_words(self, stage: PipelineStage, *, only: Sequence[str] = ()) -> list[str]:
-        base = self._planned_words(self.stage(stage.of), only=only) if stage.of else []
+    def _planned_words(self, stage: PipelineStage, *, done: Collection[str], only: Sequence[str] = ()) -> list[str]:
+        if stage.of in done:
+            return [f"{START}={self.folder / str(stage.of)}", *self._words_of_all(stage), *stage.words]
+        base = self._planned_words(self.stage(stage.of), done=done, only=only) if stage.of else []
         own = MANY_OPTIONS & {key_of(word) for word in stage.words}
         kept = [
             word
@@ -177,19 +182,41 @@ def read_pipeline(words: Sequence[str]) -> CommandPipeline:
         ConfigurationError: There is no such pipeline, or a stage is none.
     """
     _refuse_bare(words)
-    words = [word for word in words if word not in FLAGS]
-    own = [word for word in words if _first(word) in (*OWN, ALLOW_TARGET) or word.startswith("-") or "=" not in word]
+    arguments, of_stages = _own_arguments(words)
     found: list[CommandPipeline] = []
-    arguments = parse_arguments(own, budget_group=False)
     for_each_config(
         lambda config, chosen: found.append(_read(config, chosen.options["pipeline"])),
         arguments,
         config_name="pipeline",
     )
     if len(found) != 1:
-        raise ConfigurationError("lmtrain pipeline runs one pipeline; leave out -m and --cfg.")
+        raise ConfigurationError("lmtrain pipeline runs one pipeline; leave out -m.")
     read = replace(found[0], allowed=tuple(arguments.allowed_targets), config_dir=arguments.config_dir)
-    return _with_words(read, [word for word in words if word not in own])
+    return _with_words(read, of_stages)
+
+
+def shows_config(words: Sequence[str]) -> bool:
+    """Print a pipeline's composed config where `--cfg` asks for it, and tell whether it does.
+
+    Raises:
+        ConfigurationError: There are words of stages beside it, which would not be in it.
+    """
+    arguments, of_stages = _own_arguments(words)
+    if not parse_flags(arguments.flags).show:
+        return False
+    if of_stages:
+        raise ConfigurationError(
+            f"--cfg prints the pipeline's own config, before words of its stages; leave out {shlex.join(of_stages)}."
+        )
+    for_each_config(lambda *_: None, arguments, config_name="pipeline")
+    return True
+
+
+def _own_arguments(words: Sequence[str]) -> tuple[Arguments, list[str]]:
+    """Return the words of the pipeline itself, and those of its stages."""
+    words = [word for word in words if word not in FLAGS]
+    own = [word for word in words if _first(word) in (*OWN, ALLOW_TARGET) or word.startswith("-") or "=" not in word]
+    return parse_arguments(own, budget_group=False), [word for word in words if word not in own]
 
 
 def _refuse_bare(words: Sequence[str]) -> None:
@@ -264,7 +291,8 @@ def _stage(name: str, stage: Any, before: Mapping[str, PipelineStage]) -> Pipeli
     if not STAGE_NAME.fullmatch(str(name)):
         raise ConfigurationError(f"{key} has a name of other characters than letters, digits, _ and -; it is a folder.")
     if not isinstance(stage, dict) or set(stage) - set(KEYS):
-        raise ConfigurationError(f"{key}={stage} is no stage; it has {', '.join(KEYS)}.")
+        near = f" Its value is a text; write '+{key}={in_quotes(stage)}'." if str(stage).startswith("{") else ""
+        raise ConfigurationError(f"{key}={stage} is no stage; it has {', '.join(KEYS)}.{near}")
     verb, of = stage.get("verb"), stage.get("of")
     if not isinstance(verb, str) or verb not in VERBS:
         near = suggest(str(verb), VERBS)

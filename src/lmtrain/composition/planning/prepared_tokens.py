@@ -208,8 +208,19 @@ def data_key(config: RunConfig) -> str:
 
 
 def _hash_of(folder: Node) -> str:
-    content = json.dumps(folder.without("engine", "num_processes").canonical(), sort_keys=True, default=str)
+    settings = dict(folder.without("engine", "num_processes").canonical())
+    if isinstance(tokenizer := settings.get("tokenizer"), dict) and (path := tokenizer.get("path")):
+        settings["tokenizer"] = {**tokenizer, "path": _content_of(Path(path))}
+    content = json.dumps(settings, sort_keys=True, default=str)
     return hashlib.sha256(content.encode()).hexdigest()[:16]
+
+
+def _content_of(tokenizer: Path) -> str:
+    """Return a hash of a tokenizer's file, alike for all runs that hand it on; the path itself where there is none."""
+    from lmtrain.tokenizers.base import TOKENIZER_FILE  # not for a tokenizer of the run's own
+
+    file = tokenizer if tokenizer.is_file() else tokenizer / TOKENIZER_FILE
+    return hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else str(tokenizer)
 
 
 def _memory(node: Node, cache: Path) -> Path:
