@@ -52,7 +52,7 @@ NAMING = {
     "src/lmtrain/composition/command_line/meant_options.py": "the table of other programs' options, and ours for each",
     "src/lmtrain/composition/command_line/help.py": "examples of a command line",
     "src/lmtrain/verbs/compare.py": "an example of a command line",
-    "src/lmtrain/composition/execution/pipeline_stages.py": "the words of a preflight: any schedule of a few steps",
+    "src/lmtrain/composition/execution/pipelines/stages.py": "the words of a preflight: any schedule of a few steps",
     "src/lmtrain/verbs/parity.py": "the words of a comparison on any machine",
     "src/lmtrain/verbs/tune_lr.py": "the words of a range test, whose schedule is none of the config's",
     "src/lmtrain/composition/depth_dial.py": "its own file: the dial was tuned for this optimizer",

@@ -6,11 +6,12 @@ from pathlib import Path
 import pytest
 
 from lmtrain.composition.command_line.compose import compose_config
-from lmtrain.composition.execution import pipeline_run
 from lmtrain.composition.execution.check_config import check_config
-from lmtrain.composition.execution.pipeline_check import rehearse_trainings
-from lmtrain.composition.execution.pipeline_run import Stops, done_stages
-from lmtrain.composition.execution.pipeline_stages import CommandPipeline, read_pipeline
+from lmtrain.composition.execution.pipelines import run as module
+from lmtrain.composition.execution.pipelines.check import rehearse_trainings
+from lmtrain.composition.execution.pipelines.reader import read_pipeline
+from lmtrain.composition.execution.pipelines.run import Stops, done_stages
+from lmtrain.composition.execution.pipelines.stages import CommandPipeline
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.verbs import pipeline as pipeline_verb
 from lmtrain.verbs.evaluate import evaluate
@@ -49,7 +50,7 @@ def test_a_pipeline_goes_from_text_to_a_scored_and_exported_model(
         return {"evaluate": evaluate, "export": export}[words[0]](words[1:])
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(pipeline_run, "_call", call)
+    monkeypatch.setattr(module, "_call", call)
     monkeypatch.setattr(
         pipeline_verb, "require_rehearsals", lambda read: rehearse_trainings(read, [*done_stages(read)])
     )

@@ -8,9 +8,15 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from lmtrain.composition.execution.pipeline_check import StageReaders, require_files, require_rehearsals, require_stages
-from lmtrain.composition.execution.pipeline_run import EndedStage, done_stages, run_preflight, run_stages
-from lmtrain.composition.execution.pipeline_stages import TRAIN, CommandPipeline, read_pipeline, shows_config
+from lmtrain.composition.execution.pipelines.check import (
+    StageReaders,
+    require_files,
+    require_rehearsals,
+    require_stages,
+)
+from lmtrain.composition.execution.pipelines.reader import read_pipeline, shows_config
+from lmtrain.composition.execution.pipelines.run import EndedStage, done_stages, run_preflight, run_stages
+from lmtrain.composition.execution.pipelines.stages import TRAIN, CommandPipeline
 from lmtrain.composition.stored_runs.own_folder import require_pipeline_folder
 from lmtrain.errors import EXIT_DONE, EXIT_NO, ConfigurationError
 from lmtrain.report.ledger.run_ledger import read_ledger
@@ -148,7 +154,7 @@ def _account(run: Path) -> StageAccount | None:
 
 def _plan(read: CommandPipeline, *, is_json: bool) -> int:
     """Print the needs of all stages; answer 1 where one cannot be."""
-    from lmtrain.composition.execution.pipeline_plan import plan_pipeline
+    from lmtrain.composition.execution.pipelines.plan import plan_pipeline
     from lmtrain.report.plans.pipeline_plan_page import plan_text
 
     plan = plan_pipeline(read, _readers())

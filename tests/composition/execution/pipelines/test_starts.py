@@ -4,10 +4,11 @@ import pytest
 
 from lmtrain.accounting.training_plan.stage_work import EvaluationWork
 from lmtrain.composition.command_line.compose import compose_config
-from lmtrain.composition.execution.pipeline_check import StageReaders, require_stages
-from lmtrain.composition.execution.pipeline_plan import plan_pipeline
-from lmtrain.composition.execution.pipeline_stages import CommandPipeline, read_pipeline
-from lmtrain.composition.execution.pipeline_starts import require_same_start, stage_check
+from lmtrain.composition.execution.pipelines.check import StageReaders, require_stages
+from lmtrain.composition.execution.pipelines.plan import plan_pipeline
+from lmtrain.composition.execution.pipelines.reader import read_pipeline
+from lmtrain.composition.execution.pipelines.stages import CommandPipeline
+from lmtrain.composition.execution.pipelines.starts import require_same_start, stage_check
 from lmtrain.composition.run_config import read_config
 from lmtrain.errors import ConfigurationError
 

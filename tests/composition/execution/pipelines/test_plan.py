@@ -1,11 +1,11 @@
 import pytest
 
 from lmtrain.accounting.training_plan.stage_work import EvaluationWork
-from lmtrain.composition.execution import pipeline_plan
-from lmtrain.composition.execution.pipeline_check import StageReaders
-from lmtrain.composition.execution.pipeline_plan import plan_pipeline
-from lmtrain.composition.execution.pipeline_run import EndedStage
-from lmtrain.composition.execution.pipeline_stages import read_pipeline
+from lmtrain.composition.execution.pipelines import plan as module
+from lmtrain.composition.execution.pipelines.check import StageReaders
+from lmtrain.composition.execution.pipelines.plan import plan_pipeline
+from lmtrain.composition.execution.pipelines.reader import read_pipeline
+from lmtrain.composition.execution.pipelines.run import EndedStage
 from lmtrain.errors import ConfigurationError
 
 READERS = StageReaders(
@@ -73,8 +73,8 @@ def test_a_training_after_an_ended_one_is_planned_from_its_run(tmp_path, monkeyp
 
     ended = EndedStage(key="", seconds=1.0, ended_at=1.0, scores={})
     done = ("base", "base_text", "base_answers")
-    monkeypatch.setattr(pipeline_plan, "done_stages", lambda _: dict.fromkeys(done, ended))
-    monkeypatch.setattr(pipeline_plan, "planned_training", plan_training)
+    monkeypatch.setattr(module, "done_stages", lambda _: dict.fromkeys(done, ended))
+    monkeypatch.setattr(module, "planned_training", plan_training)
     assert not planned(tmp_path).is_possible
     words = planned_words[-1]
     assert f"init_from={tmp_path}/speedrun_cpu/base" in words, "its data is known by the tokenizer of its base"
@@ -82,7 +82,7 @@ def test_a_training_after_an_ended_one_is_planned_from_its_run(tmp_path, monkeyp
 
 def test_ended_stages_need_nothing_more(tmp_path, monkeypatch):
     ended = EndedStage(key="", seconds=1.0, ended_at=1.0, scores={})
-    monkeypatch.setattr(pipeline_plan, "done_stages", lambda _: dict.fromkeys(("base_text", "talker"), ended))
+    monkeypatch.setattr(module, "done_stages", lambda _: dict.fromkeys(("base_text", "talker"), ended))
     plan = planned(tmp_path, ON_A_GPU)
     assert [stage.name for stage in plan.stages if stage.is_done] == ["base_text", "talker"]
     assert "talker: data" not in [stage.name for stage in plan.stages]

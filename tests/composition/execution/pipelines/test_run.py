@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from lmtrain.composition.execution import pipeline_run
-from lmtrain.composition.execution.pipeline_run import Stops, done_stages, run_preflight, run_stages
-from lmtrain.composition.execution.pipeline_stages import CommandPipeline, read_pipeline
+from lmtrain.composition.execution.pipelines import run as module
+from lmtrain.composition.execution.pipelines.reader import read_pipeline
+from lmtrain.composition.execution.pipelines.run import Stops, done_stages, run_preflight, run_stages
+from lmtrain.composition.execution.pipelines.stages import CommandPipeline
 from lmtrain.tracking.scores import keep_scores
 from lmtrain.tracking.status import Status, write_status
 
@@ -35,7 +36,7 @@ def faked_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., 
                 os.kill(os.getpid(), signal.SIGTERM)
             return code if stage.name == failing else 0
 
-        monkeypatch.setattr(pipeline_run, "_call", call)
+        monkeypatch.setattr(module, "_call", call)
         return run_stages(pipeline, tell=lambda _: None), called
 
     return run
@@ -78,7 +79,7 @@ def test_a_stage_that_fails_ends_it_and_the_same_command_goes_on(run) -> None:
 
 def test_the_seconds_of_a_stage_are_those_of_all_its_tries_of_one_cause(run, tmp_path: Path, monkeypatch) -> None:
     now = itertools.count(0.0, 10.0)
-    monkeypatch.setattr(pipeline_run.time, "monotonic", lambda: next(now))
+    monkeypatch.setattr(module.time, "monotonic", lambda: next(now))
     run(failing="talker")
     run()
     seconds = {name: stage.seconds for name, stage in done_stages(read(tmp_path)).items()}
@@ -145,7 +146,7 @@ def test_a_preflight_comes_first_is_cleared_away_and_comes_once(tmp_path: Path, 
         leave(short.output(stage), command)
         return code[0]
 
-    monkeypatch.setattr(pipeline_run, "_call", call)
+    monkeypatch.setattr(module, "_call", call)
     told: list[str] = []
     assert run_preflight(pipeline, tell=told.append) == 3, "it ends with the first stage that cannot be"
     assert (short.folder / "base").exists()
@@ -160,7 +161,7 @@ def test_a_preflight_comes_first_is_cleared_away_and_comes_once(tmp_path: Path, 
 
 
 def test_a_command_runs_in_a_process_of_its_own() -> None:
-    assert pipeline_run._call(["--version"], Stops()) == 0
+    assert module._call(["--version"], Stops()) == 0
 
 
 def test_a_stop_too_late_for_a_stage_ends_the_pipeline_before_the_next(run, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from types import FrameType
 from typing import Any, Final, cast
 
 from lmtrain.accounting.quantities import format_count
-from lmtrain.composition.execution.pipeline_stages import (
+from lmtrain.composition.execution.pipelines.stages import (
     EVALUATE,
     EXPORT,
     PREFLIGHT,

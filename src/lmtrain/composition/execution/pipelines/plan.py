@@ -7,16 +7,16 @@ from functools import cached_property
 from typing import Final
 
 from lmtrain.accounting.training_plan.stage_plan import PipelinePlan, StagePlan, done_stage
-from lmtrain.composition.execution.pipeline_check import StageReaders
-from lmtrain.composition.execution.pipeline_run import EndedStage, done_stages, has_preflight_ahead
-from lmtrain.composition.execution.pipeline_stages import (
+from lmtrain.composition.execution.pipelines.check import StageReaders
+from lmtrain.composition.execution.pipelines.run import EndedStage, done_stages, has_preflight_ahead
+from lmtrain.composition.execution.pipelines.stages import (
     EVALUATE,
     PREFLIGHT,
     TRAIN,
     CommandPipeline,
     PipelineStage,
 )
-from lmtrain.composition.execution.pipeline_starts import require_same_start, stage_check
+from lmtrain.composition.execution.pipelines.starts import require_same_start, stage_check
 from lmtrain.composition.planning.stage_plans import PlannedTraining, evaluated, exported, planned_training
 from lmtrain.doctor.disk import nearest_folder
 from lmtrain.errors import LMTRAIN_ERRORS

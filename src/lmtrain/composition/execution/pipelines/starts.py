@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from lmtrain.composition.command_line.paths import key_of
-from lmtrain.composition.execution.pipeline_stages import (
+from lmtrain.composition.execution.pipelines.stages import (
     EXPERIMENT,
     MODEL,
     TOKENIZER,

@@ -3,8 +3,13 @@ from pathlib import Path
 import pytest
 
 from lmtrain.accounting.training_plan.stage_work import EvaluationWork
-from lmtrain.composition.execution.pipeline_check import StageReaders, rehearse_trainings, require_files, require_stages
-from lmtrain.composition.execution.pipeline_stages import read_pipeline
+from lmtrain.composition.execution.pipelines.check import (
+    StageReaders,
+    rehearse_trainings,
+    require_files,
+    require_stages,
+)
+from lmtrain.composition.execution.pipelines.reader import read_pipeline
 from lmtrain.errors import ConfigurationError, DataError, EnvironmentProblem
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from lmtrain.accounting.training_plan.stage_work import EvaluationWork
-from lmtrain.composition.execution.pipeline_run import done_stages
-from lmtrain.composition.execution.pipeline_stages import EVALUATE, TRAIN, CommandPipeline, PipelineStage
-from lmtrain.composition.execution.pipeline_starts import require_same_start, stage_check
+from lmtrain.composition.execution.pipelines.run import done_stages
+from lmtrain.composition.execution.pipelines.stages import EVALUATE, TRAIN, CommandPipeline, PipelineStage
+from lmtrain.composition.execution.pipelines.starts import require_same_start, stage_check
 from lmtrain.composition.run_config import RunConfig
 from lmtrain.errors import LMTRAIN_ERRORS, ConfigurationError, retold
 
