@@ -159,7 +159,7 @@ def test_a_run_that_does_not_fit_or_finish_exits_one_with_the_nearest_change(
 def test_the_table_marks_what_was_computed(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["fleet.num_parameters=70B", "fleet.tokens=15T", "fleet.num_devices=1024", "fleet.mfu=0.5", H100]
     assert plan_fleet(words) == 0
-    assert "144 days, 3,455 hours  <- computed" in capsys.readouterr().out
+    assert "144 days (3,455 hours)  <- computed" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

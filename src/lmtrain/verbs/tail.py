@@ -6,7 +6,7 @@ from typing import Final
 
 from lmtrain.composition.command_line.flag_parser import FlagParser
 from lmtrain.report.runs.find import find_run
-from lmtrain.report.runs.listing import RunInBrief, in_brief, lines_of, newest_points
+from lmtrain.report.runs.listing import RunInBrief, in_brief, lines_of, newest_lines
 from lmtrain.report.visible_text import visible
 from lmtrain.storage.damage import told_as_damage
 from lmtrain.tracking.log_tail import LogOffset, read_after
@@ -29,8 +29,7 @@ def tail(words: list[str], *, program: str = "lmtrain tail") -> int:
     place = LogOffset() if found is None else LogOffset(found.st_ino, found.st_size)
     if brief.inherited_words:
         print(f"{brief.inherited_words}.", flush=True)
-    lines = lines_of(newest_points(log), num_steps, trained_share=share)
-    for line in lines[-asked.n :] if asked.n > 0 else []:
+    for line in newest_lines(log, asked.n, num_steps, trained_share=share):
         print(line, flush=True)
     try:
         while not asked.once:

@@ -32,7 +32,7 @@ def test_an_assumption_and_a_count_are_named():
 def test_a_limit_beside_another_amount_is_named():
     priced = replace(PLAN, run=solve(replace(RUN, usd_per_gpu_hour=3.0)))
     assert "a device and hour; the limit is $50,000.00" in text_of(replace(priced, allowed_usd=50_000.0))
-    assert " hours; the limit is 9,000 hours" in text_of(replace(priced, allowed_hours=9_000.0))
+    assert " hours); the limit is 9,000 hours" in text_of(replace(priced, allowed_hours=9_000.0))
     assert "the limit" not in text_of(replace(priced, allowed_usd=priced.run.usd, allowed_hours=priced.run.hours))
 
 

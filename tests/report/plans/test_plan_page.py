@@ -99,7 +99,7 @@ def test_the_time_of_a_short_run_is_told_in_seconds_and_not_as_no_hours():
         for steps in (10, 72_000)
     )
     assert " 5s; validation, start-up and checkpoints come on top" in short
-    assert " 10 hours, 0.417 days; validation" in long
+    assert " 10 hours (0.417 days); validation" in long
 
 
 def test_passes_over_a_small_text_are_a_number_that_people_read():

@@ -4,10 +4,10 @@ from pathlib import Path
 import pytest
 
 from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE
-from lmtrain.report.runs.listing import footnotes_of, in_brief, lines_of, newest_points, table_of
+from lmtrain.report.runs.listing import footnotes_of, in_brief, lines_of, newest_lines, newest_points, table_of
 from lmtrain.report.show import plain_text
 from lmtrain.tracking.run_folder import RunFolder
-from lmtrain.tracking.run_log import RunLog, newest_point
+from lmtrain.tracking.run_log import Point, RunLog, newest_point
 from lmtrain.tracking.status import Status
 from tests.points import append_point
 from tests.report.compared_folder import write
@@ -69,6 +69,24 @@ def test_the_points_of_a_step_are_one_line_and_those_for_nobody_none() -> None:
     ]
     assert lines_of(POINTS[-1:], None) == []
     assert lines_of(POINTS, 9, trained_share=0.2)[-1].endswith(" | 1,234 tokens/s with loss")
+
+
+def test_a_validation_written_before_the_losses_up_to_it_is_in_its_step_s_line() -> None:
+    losses = [Point(1.0, step, 100 * step, {"train/loss": 4.0}) for step in (1, 2)]
+    scored = Point(1.0, 2, 200, {BITS_PER_BYTE: 2.5})
+    assert lines_of([losses[0], scored, losses[1]], None) == [
+        "step 1 | 100 tokens | loss 4.000",
+        "step 2 | 200 tokens | loss 4.000 | validation 2.5000 bits/byte",
+    ]
+    assert lines_of([scored, *losses], None) == lines_of([*losses, scored], None)
+
+
+def test_as_many_lines_as_asked_for_are_read_however_long_the_log_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lmtrain.report.runs.listing.TAIL_BYTES", 150)
+    log, whole = write_run(tmp_path / "a") / "metrics.jsonl", lines_of(POINTS, 9)
+    assert [newest_lines(log, num, 9) for num in (0, 1, 99)] == [[], whole[-1:], whole]
 
 
 def test_of_a_long_log_the_end_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

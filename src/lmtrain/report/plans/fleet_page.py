@@ -121,7 +121,7 @@ def _devices(run: FleetRun) -> str:
 def _time(run: FleetRun) -> str:
     if run.hours is None:
         return "by the devices: fleet.num_devices or fleet.days sets it"
-    return f"{format_days(run.hours / 24)}, {format_ratio(run.hours)} hours"
+    return f"{format_days(run.hours / 24)} ({format_ratio(run.hours)} hours)"
 
 
 def _limit(

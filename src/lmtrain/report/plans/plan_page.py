@@ -245,7 +245,7 @@ def _duration(hours: float) -> str:
     """Return hours and days, below an hour minutes and seconds: 0.00 days tell nothing."""
     if hours < 1:
         return format_quantity(hours * 3600, "seconds")
-    return f"{format_ratio(hours)} hours, {format_days(hours / 24)}"
+    return f"{format_ratio(hours)} hours ({format_days(hours / 24)})"
 
 
 def _utilization(speed: Speed) -> str:

@@ -115,13 +115,17 @@ def _held_out(folder: Path, points: Sequence[Point]) -> HeldOutText | None:
     return held_out_text(folder, points, split=split_measured(newest_job(folder)))
 
 
-def newest_points(log: Path, *, beside: str | None = None) -> list[Point]:
-    """Return the points in the last quarter of a megabyte of a log; `beside` them the newest with this metric."""
+def newest_points(log: Path, *, beside: str | None = None, tail_bytes: int | None = None) -> list[Point]:
+    """Return the points in the last quarter of a megabyte of a log, or in its last `tail_bytes`.
+
+    `beside` them the newest with this metric.
+    """
     if not log.exists():
         return []
     found = log.stat()
-    start = max(0, found.st_size - TAIL_BYTES)  # maybe within a line, then left out
-    points = read_after(log, LogOffset(found.st_ino, start), read_bytes=TAIL_BYTES).points
+    size = TAIL_BYTES if tail_bytes is None else tail_bytes
+    start = max(0, found.st_size - size)  # maybe within a line, then left out
+    points = read_after(log, LogOffset(found.st_ino, start), read_bytes=size).points
     if beside is None or not start or newest_point(points, beside):
         return points
     return [*filter(None, [newest_with(log, beside)]), *points]
@@ -167,10 +171,20 @@ def _texts_shown(runs: Sequence[RunInBrief]) -> list[HeldOutText]:
     return [run.held_out for run in runs if run.held_out and not run.is_scored_untrained]
 
 
+def newest_lines(log: Path, num: int, num_steps: int | None, *, trained_share: float = 1.0) -> list[str]:
+    """Return the lines of the newest `num` logged steps, all where there are fewer."""
+    tail_bytes, size = TAIL_BYTES, log.stat().st_size if log.exists() else 0
+    while True:
+        lines = lines_of(newest_points(log, tail_bytes=tail_bytes), num_steps, trained_share=trained_share)
+        if len(lines) >= num or tail_bytes >= size:
+            return lines[-num:] if num > 0 else []
+        tail_bytes *= 4
+
+
 def lines_of(points: Sequence[Point], num_steps: int | None, *, trained_share: float = 1.0) -> list[str]:
     """Return logged steps, a line each, but those with nothing for a person; speeds are of the tokens with loss."""
     lines: list[str] = []
-    for step, same in groupby(points, key=lambda point: point.step):
+    for step, same in groupby(sorted(points, key=_step_of), key=_step_of):  # a validation comes before its loss
         found = [*same]
         metrics = {name: value for point in found for name, value in point.metrics.items()}
         units = {SPEED: f" {speed_name(trained_share)}"}
@@ -179,6 +193,10 @@ def lines_of(points: Sequence[Point], num_steps: int | None, *, trained_share: f
         if words:
             lines.append(" | ".join([f"step {step:,}{of}", f"{format_quantity(found[-1].tokens)} tokens", *words]))
     return lines
+
+
+def _step_of(point: Point) -> int:
+    return point.step
 
 
 def _number(plan: dict[str, Any], part: str, key: str) -> int | None:
