@@ -32,6 +32,15 @@ def step_of_part(part: tuple[int, int] | None, *, num_steps: int) -> int | None:
     return None if part is None else -(-part[0] * num_steps // part[1])
 
 
+def whole_runs(num_trials: int, ends: Sequence[int], *, factor: int) -> float:
+    """Return the work of a search of so many trials, in trials to their end: each round has the better of the last."""
+    work, before, left = 0.0, 0, num_trials
+    for end in ends:
+        work += left * (end - before) / ends[-1]
+        before, left = end, max(1, left // factor)
+    return work
+
+
 def promoted(scores: Mapping[int, float], *, factor: int) -> Sequence[int]:
     """Return the trials of the next round: the best one in `factor`, at least one."""
     best_first = sorted(scores, key=lambda number: (scores[number], number))

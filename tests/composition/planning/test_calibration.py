@@ -49,6 +49,17 @@ def test_a_calibration_is_of_one_config_and_batch(config: RunConfig, tmp_path: P
     assert calibration_of(config, other) is None
     assert calibration_of(config.changed(optimizer={"_target_": "other"}), BATCH) is None
     assert calibration_of(changed(config, "cluster", device="NVIDIA H200"), BATCH) is None
+    assert calibration_of(config.changed(seed=7), BATCH) == found
+
+
+@pytest.mark.parametrize(
+    "word",
+    ["deterministic=true", "trainer.detect_anomaly=true", "gradient_clip_norm=1", "weight_average=ema", "task=dpo"],
+)
+def test_a_calibration_is_of_everything_that_takes_time(config: RunConfig, tmp_path: Path, word: str) -> None:
+    other, measured = config_of("tokenizer=byte_level", "precision=fp32", f"run.cache={tmp_path}", word), Measurements()
+    assert calibration_key(other, BATCH, measured) != calibration_key(config, BATCH, measured)
+    assert single_device_key(other, BATCH, measured) != single_device_key(config, BATCH, measured)
 
 
 def test_one_device_by_itself_is_kept_for_any_strategy_of_several_with_its_micro_batches(

@@ -56,6 +56,23 @@ def test_utilization_is_of_the_mean_of_the_attempts_peaks_over_their_steps(tmp_p
     assert found.peak_source == f"{newest.peak_source}; mean of its attempts over their steps"
 
 
+def test_speeds_are_of_the_devices_of_each_attempt(tmp_path):
+    rows = [each | {"num_devices": 8} if each.get("attempt") == 1 else each for each in ROWS]
+    plan = PLAN | {"peak": PLAN["peak"] | {"single_device_tokens_per_second": 50.0}}
+    folder = write(tmp_path / "a", rows=rows, plan=plan)
+    devices = (21 * 8 + 20 * 2) / 41  # over the steps that count
+    assert read_ledger(folder).scaling_efficiency == pytest.approx(20_000 / 41 / devices / 50)
+    for step, num_devices, seconds in ((10, 8, 21.0), (20, 2, 20.0)):
+        speed = 100.0 * num_devices
+        mfu = speed * 6e6 / (1e9 * num_devices)
+        logged = {"speed/tokens_per_second": speed, "speed/mfu_palm": mfu, "speed/timed_seconds": seconds}
+        append_point(RunLog(folder), step, step * 1000, logged)
+    found = read_ledger(folder)
+    assert found.peak_flops == pytest.approx(1e9), "a device's is the same in both"
+    assert found.mfu("palm", "steps") == pytest.approx(0.6)
+    assert "0.001 TFLOP/s x 5.07 devices, the mean over its steps (a test)" in text_of(found)
+
+
 def test_the_tokens_of_a_killed_run_are_those_of_its_last_logged_step(tmp_path):
     told = replace(read_ledger(write(tmp_path / "a")), logged_step=21).to_json()
     assert [told[key] for key in ("step", "tokens", "all_tokens")] == [21, 21_000, 21_000]

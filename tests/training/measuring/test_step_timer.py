@@ -1,8 +1,9 @@
 import time
+from types import SimpleNamespace
 
 import torch
 
-from lmtrain.training.measuring.step_timer import ROUNDS, StepTimer, forget_peak, peak_bytes
+from lmtrain.training.measuring.step_timer import ROUNDS, HandStep, StepTimer, forget_peak, peak_bytes
 from tests.training.short_run import train
 
 
@@ -47,3 +48,15 @@ def test_the_peak_of_memory_begins_anew():
     high = peak_bytes(cpu)
     forget_peak(cpu)
     assert peak_bytes(cpu) < high - 100_000_000
+
+
+def test_steps_that_learn_from_the_same_answers_are_timed_together_and_the_run_keeps_its_own(monkeypatch):
+    begun, loaded, seconds = [], [], iter([5.0, 1.0])
+    objective = SimpleNamespace(
+        num_iterations=2, state=lambda: {"written": "own"}, begin=lambda **at: begun.append(at), load=loaded.append
+    )
+    hand = HandStep(None, SimpleNamespace(objective=objective))
+    monkeypatch.setattr(hand, "_parts", lambda: {"forward": next(seconds)})
+    assert hand.measure() == {"forward": 3.0}, "one of the two writes"
+    assert begun == [{"step": step, "micro_step": 0, "seed": step} for step in (0, 1)]
+    assert loaded == [{"written": "own"}]

@@ -189,6 +189,14 @@ def accounts(attempts: Sequence[Attempt]) -> list[dict[str, float]]:
     ]
 
 
+def mean_devices(attempts: Sequence[Attempt], *, num_devices: int) -> float:
+    """Return the mean number of devices over the time of steps, `num_devices` where none was written down."""
+    seconds = [sum(each.get(kind, 0.0) for kind in STEP_KINDS) for each in accounts(attempts)]
+    whole = sum(seconds)
+    held = sum(part * (each.num_devices or num_devices) for part, each in zip(seconds, attempts, strict=True))
+    return held / whole if whole else float(num_devices)
+
+
 def step_seconds(attempts: Sequence[Attempt]) -> list[tuple[int, float]]:
     """Return the seconds of a run's own steps until each reading, steps done again counted once.
 

@@ -17,9 +17,20 @@ from lmtrain.precision.cpu_features import cpu_name
 
 
 def deciding(config: RunConfig) -> tuple[Node, ...]:
-    """Return the settings behind a step's time, beside the device and the division of the step."""
-    model = (config.model, config.attention, config.loss, config.packing)
-    return (*model, config.optimizer, config.precision, config.strategy, config.recompute, config.compile)
+    """Return the parts behind a step's time, beside the device and the division of the step."""
+    model = (config.model, config.attention, config.loss, config.packing, config.adapter, config.objective)
+    of_step = (config.optimizer, config.spikes, config.weight_average, config.compile)
+    return (*model, *of_step, config.precision, config.strategy, config.recompute)
+
+
+def switches(config: RunConfig) -> dict[str, bool]:
+    """Return the settings behind it that belong to no part."""
+    return {
+        "clips": config.gradient_clip_norm is not None,
+        "deterministic": config.deterministic,
+        "detect_anomaly": config.trainer.detect_anomaly,
+        "optimizer_cpu_offload": config.optimizer_cpu_offload,
+    }
 
 
 def calibration_of(config: RunConfig, batch: BatchPlan) -> Calibration | None:
@@ -36,6 +47,7 @@ def calibration_key(config: RunConfig, batch: BatchPlan, measured: Measurements)
     device = measured.find("gpu") if kind == "gpu" else None
     parts = {
         "config": {node.key: node.canonical() for node in deciding(config)},
+        "switches": switches(config),
         "batch": [
             batch.context_tokens,
             batch.micro_batch_sequences,
@@ -54,6 +66,7 @@ def single_device_key(config: RunConfig, batch: BatchPlan, measured: Measurement
     device = measured.find("gpu") if kind == "gpu" else None
     parts = {
         "config": {node.key: node.canonical() for node in deciding(config) if node is not config.strategy},
+        "switches": switches(config),
         "batch": [batch.context_tokens, batch.micro_batch_sequences, batch.accumulation_micro_steps],
         "device": device.name if device else cpu_name(),
         "threads": None if device else threads_here(config, measured),

@@ -1,5 +1,6 @@
 """The ledger of a run as people read it: a bar for each kind of time, then speed, utilization and money."""
 
+import math
 from dataclasses import replace
 
 from rich.console import Group, RenderableType
@@ -79,6 +80,12 @@ def kinds_of_time(ledger: RunLedger) -> list[str]:
     return sorted(seconds, key=lambda kind: (kind != COMPUTE, -seconds[kind]))
 
 
+def _devices(ledger: RunLedger) -> str:
+    if math.isclose(ledger.mean_devices, ledger.num_devices):
+        return format_count(ledger.num_devices, "device")
+    return f"{ledger.mean_devices:.3g} devices, the mean over its steps"
+
+
 def _facts_table(ledger: RunLedger) -> Table:
     table = Table.grid(padding=(0, 2))
     table.add_column(style="dim")
@@ -92,9 +99,8 @@ def _facts_table(ledger: RunLedger) -> Table:
         shares = {over: ledger.mfu(formula, over) for over in speed}
         if shares["computing"] is not None and shares["clock"] is not None:
             table.add_row(f"MFU ({formula})", speed_words(shares, "{:.1%}".format, time=ledger.time))
-    devices = format_count(ledger.num_devices, "device")
     if ledger.peak_flops is not None:
-        table.add_row("peak", f"{ledger.peak_flops / 1e12:.4g} TFLOP/s x {devices} ({ledger.peak_source})")
+        table.add_row("peak", f"{ledger.peak_flops / 1e12:.4g} TFLOP/s x {_devices(ledger)} ({ledger.peak_source})")
     if ledger.share_of_roofline is not None and ledger.measured_flops != ledger.peak_flops:  # else MFU again
         reached = f"{ledger.share_of_roofline:.1%} of what a matrix product was measured to reach here"
         table.add_row("roofline", "; ".join(filter(None, (reached, ledger.measured_doubt))))

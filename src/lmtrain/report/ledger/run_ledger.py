@@ -7,13 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from lmtrain.accounting.observed.plan_and_fact import PlanAndFact, explain
-from lmtrain.accounting.observed.time_accounts import (
-    STEP_KINDS,
-    Attempt,
-    TimeBalance,
-    balance,
-    spent,
-)
+from lmtrain.accounting.observed.time_accounts import STEP_KINDS, Attempt, TimeBalance, balance, mean_devices, spent
 from lmtrain.accounting.training_plan.utilization import kwh, usd
 from lmtrain.errors import ConfigurationError
 from lmtrain.report.ledger.biggest_lever import biggest_lever
@@ -45,6 +39,7 @@ class RunLedger:
     steps: OwnSteps
     num_steps: int
     num_devices: int
+    mean_devices: float
     time: TimeBalance
     device_seconds: float
     flops_per_token: dict[str, float]
@@ -94,7 +89,7 @@ class RunLedger:
         """Return a speed's utilization by a formula; None where the peak is not known."""
         if self.peak_flops is None or formula not in self.flops_per_token:
             return None
-        return self.flops_per_token[formula] * tokens_per_second / (self.peak_flops * self.num_devices)
+        return self.flops_per_token[formula] * tokens_per_second / (self.peak_flops * self.mean_devices)
 
     @property
     def share_of_roofline(self) -> float | None:
@@ -102,14 +97,14 @@ class RunLedger:
         speed, per_token = self.tokens_per_second["computing"], self.flops_per_token.get("palm")
         if speed is None or per_token is None or not self.measured_flops:
             return None
-        return speed * per_token / (self.measured_flops * self.num_devices)
+        return speed * per_token / (self.measured_flops * self.mean_devices)
 
     @property
     def scaling_efficiency(self) -> float | None:
         """Return a device's speed in its steps as a share of its speed by itself; None: not measured."""
         seconds = sum(self.time.seconds.get(kind, 0.0) for kind in STEP_KINDS)
         alone = self.single_device_tokens_per_second
-        return self.tokens / seconds / self.num_devices / alone if seconds and alone else None
+        return self.tokens / seconds / self.mean_devices / alone if seconds and alone else None
 
     @property
     def usd(self) -> float | None:
@@ -187,7 +182,7 @@ class RunLedger:
             "goodput": self.time.goodput,
             "tokens_per_second": self.tokens_per_second,
             "mfu": {over: {formula: self.mfu(formula, over) for formula in formulas} for over in OVER},
-            "peak": {"flops": self.peak_flops, "source": self.peak_source, "num_devices": self.num_devices},
+            "peak": {"flops": self.peak_flops, "source": self.peak_source, "num_devices": self.mean_devices},
             "scaling_efficiency": self.scaling_efficiency,
             "share_of_measured_matmul": self.share_of_roofline,
             "doubts": {"peak": self.peak_doubt, "measured_matmul": self.measured_doubt},
@@ -242,7 +237,7 @@ def read_ledger(folder: Path, *, points: Sequence[Point] | None = None) -> RunLe
 def _with_mean_peak(ledger: RunLedger, full: float | None) -> RunLedger:
     """Return it with the mean of its attempts' peaks where they differ, by the log's tokens/s at a utilization of 1."""
     per_token, newest = ledger.flops_per_token.get("palm"), ledger.peak_flops
-    mean = full * per_token / ledger.num_devices if full and per_token else newest
+    mean = full * per_token / ledger.mean_devices if full and per_token else newest
     if ledger.time.num_attempts < 2 or newest is None or mean is None or math.isclose(mean, newest, rel_tol=1e-3):
         return ledger
     source, beside = f"{ledger.peak_source}; mean of its attempts over their steps", ledger.beside_plan
@@ -262,6 +257,7 @@ def _ledger(name: str, status: str, plan: dict[str, Any], attempts: list[Attempt
         num_steps=end.num_steps,
         end=end,
         num_devices=num_devices,
+        mean_devices=mean_devices(attempts, num_devices=num_devices),
         time=by_kind,
         device_seconds=spent(attempts, num_devices=num_devices).device_seconds,
         flops_per_token=plan.get("flops_per_token", {}),

@@ -65,6 +65,11 @@ class DirectPreference:
         """
         require_dense(model, task="dpo")
 
+    @property
+    def num_iterations(self) -> int:
+        """Return 1: each step has pairs of its own."""
+        return 1
+
     def begin(self, *, step: int, micro_step: int, seed: int) -> None:
         """Do nothing: a batch holds everything."""
 

@@ -41,6 +41,11 @@ class Objective(Protocol):
         """Return the names of the further means."""
         ...
 
+    @property
+    def num_iterations(self) -> int:
+        """Return how many steps learn from the same answers."""
+        ...
+
     def require(self, model: LanguageModel) -> None:
         """Refuse an unfit model.
 

@@ -20,6 +20,14 @@ def test_the_plan_before_the_start_counts_seeds_and_runs_side_by_side() -> None:
     assert "without" not in of_steps.measured(700.0, source="by 3 steps of trial 0").line(4)
 
 
+def test_a_halving_search_is_planned_by_its_rounds() -> None:
+    settings = SearchSettings(max_hours=1.4)
+    allowance = Allowance(settings=settings, planned_seconds=1200.0, usd_per_hour=None, rounds=[1, 2, 4])
+    assert allowance.line(8) == "8 trials, about 20min00s for one to its end by the plan: 1h20min in rounds of halving"
+    assert allowance.line(12).endswith("; sweep.max_hours=1.4 has room for about 8 of them")  # 8/4 + 4/4 + 2/2 runs
+    assert "halving" not in replace(allowance, rounds=[4]).line(2)
+
+
 def test_a_reached_limit_is_told_with_the_spent_and_the_next_one_s_dollars() -> None:
     allowance = Allowance(settings=SearchSettings(max_usd=0.01), planned_seconds=1.0, usd_per_hour=2.0)
     done = [

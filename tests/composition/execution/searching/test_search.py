@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from lmtrain.composition.execution.searching import search as search_module
+from lmtrain.composition.execution.trial_outcome import KILLED
 from lmtrain.composition.stored_runs.job import Job
 from lmtrain.errors import EXIT_NO, EXIT_TERMINATED, ConfigurationError
 from lmtrain.search.search_settings import SearchSettings
@@ -158,13 +159,14 @@ def test_a_metric_of_no_run_is_refused_and_its_run_is_kept_for_another_metric(tm
     assert len(points) == 4  # none trained twice
 
 
-def test_a_wish_in_its_folder_stops_the_search_and_its_runs(tmp_path: Path) -> None:
+@pytest.mark.parametrize("code", [EXIT_TERMINATED, KILLED])  # killed where its step took longer than the grace
+def test_a_wish_in_its_folder_stops_the_search_and_its_runs(tmp_path: Path, code: int) -> None:
     def score(values: dict[str, str]) -> list[float]:
         if values["x"] == "2" and len(runner.started) == 1:
             ask_to_stop(tmp_path / "s")
         return [1.0] * 4
 
-    runner = WritingRunner(score)
+    runner = WritingRunner(score, stopped=code)
     assert searching(tmp_path, runner).run() == EXIT_TERMINATED
     sweep = recorded(tmp_path)
     assert (sweep.state, sweep.reason) == ("KILLED", "it was stopped")

@@ -41,6 +41,7 @@ class Written:
     code: int
     step: int
     end: int
+    stopped: int = EXIT_TERMINATED
 
     @property
     def console(self) -> Path:
@@ -54,7 +55,7 @@ class Written:
                 file.write(json.dumps(line) + "\n")
             return None
         if self.step < NUM_STEPS:
-            return EXIT_TERMINATED
+            return self.stopped
         return self.code
 
     def stop(self, number: int) -> None:
@@ -68,7 +69,7 @@ class WritingRunner:
 
     score: Callable[[dict[str, str]], list[float] | BaseException]
     started: list[tuple[str, int]] = field(default_factory=list)
-    running: int = 0
+    stopped: int = EXIT_TERMINATED
 
     def start(self, job: Job, job_path: Path, *, slot: int) -> Written:
         assert json.loads(job_path.read_text())["overrides"] == job.overrides
@@ -88,7 +89,7 @@ class WritingRunner:
         log = job.folder / "metrics.jsonl"
         step = json.loads(log.read_text().splitlines()[-1])["step"] if log.exists() else 0
         end = step_of_part(job.pause_after, num_steps=NUM_STEPS) or NUM_STEPS
-        return Written(job.folder, scores, 0, step, end)
+        return Written(job.folder, scores, 0, step, end, self.stopped)
 
 
 def flat(level: Callable[[dict[str, str]], float]) -> Callable[[dict[str, str]], list[float]]:

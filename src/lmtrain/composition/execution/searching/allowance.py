@@ -1,11 +1,13 @@
 """The hours and dollars of a sweep: planned before its start, counted while it goes on."""
 
 import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from lmtrain.accounting.quantities import format_count, format_quantity
 from lmtrain.errors import ConfigurationError
+from lmtrain.search.halving import whole_runs
 from lmtrain.search.search_settings import SearchSettings
 from lmtrain.tracking.sweep_file import SweepFile
 
@@ -19,7 +21,7 @@ class Allowance:
 
     Runs side by side share the hours of the clock; dollars are of each run. `source` tells whence the plan has its
     speed: a run's first steps come before a speed measured or assumed elsewhere. `has_start` tells whether the planned
-    seconds begin at a run's start, and not at its first step.
+    seconds begin at a run's start, and not at its first step. `rounds` are their ends, several with halving.
     """
 
     settings: SearchSettings
@@ -27,6 +29,7 @@ class Allowance:
     usd_per_hour: float | None
     source: str = BY_PLAN
     has_start: bool = True
+    rounds: Sequence[int] = ()
 
     def __post_init__(self) -> None:
         if self.settings.max_usd is not None and not self.usd_per_hour:
@@ -98,22 +101,34 @@ class Allowance:
         if self.planned_seconds is None:
             then = "" if self.most_seconds is None else "; its first steps plan all of them"
             return f"{runs}; this machine's speed is not known before the first one (lmtrain doctor --calibrate){then}"
-        of_trial = self.planned_seconds * self.settings.seeds
-        clock = format_quantity(num_trials * of_trial / self.settings.parallel, "seconds")
+        of_trial, whole = self.planned_seconds * self.settings.seeds, self._seconds_of(num_trials)
+        clock = format_quantity(whole / self.settings.parallel, "seconds")
         source = self.source if self.has_start else f"{self.source}, without start-up"
-        shown = f"{runs}, about {format_quantity(of_trial, 'seconds')} each {source}: {clock}"
+        each = "for one to its end" if self._halves else "each"
+        shown = f"{runs}, about {format_quantity(of_trial, 'seconds')} {each} {source}: {clock}"
         if self.usd_per_hour:
-            usd = num_trials * of_trial / SECONDS_PER_HOUR * self.usd_per_hour
-            shown += f", {format_quantity(usd, 'usd')}"
-        if self.most_seconds is None or num_trials * of_trial <= self.most_seconds:
+            shown += f", {format_quantity(whole / SECONDS_PER_HOUR * self.usd_per_hour, 'usd')}"
+        if self._halves:
+            shown += " in rounds of halving"
+        if self.most_seconds is None or whole <= self.most_seconds:
             return shown
-        fitting = int(self.most_seconds / of_trial)
+        fitting = sum(self._seconds_of(num) <= self.most_seconds for num in range(1, num_trials))
         if fitting < 1:
             raise ConfigurationError(
                 f"{self.limits()} is less than one trial takes {self.source}, {self._amount(of_trial)}; raise it, or "
                 "give the run a smaller budget."
             )
         return f"{shown}; {self.limits()} has room for about {fitting} of them"
+
+    @property
+    def _halves(self) -> bool:
+        return len(self.rounds) > 1
+
+    def _seconds_of(self, num_trials: int) -> float:
+        """Return the planned seconds of all runs of so many trials."""
+        factor = self.settings.halving_factor
+        whole = whole_runs(num_trials, self.rounds, factor=factor) if self._halves else num_trials
+        return whole * (self.planned_seconds or 0.0) * self.settings.seeds
 
     def limits(self) -> str:
         """Name the limits as they are typed."""

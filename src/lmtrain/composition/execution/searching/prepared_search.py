@@ -73,7 +73,9 @@ class PreparedSearch:
         prepare_data(self.base)
         plan = planned_with(self.base.config, [])
         has_start = plan is None or plan.speed is None or plan.speed.setup_seconds > 0
-        allowance = replace(self.allowance, planned_seconds=plan.seconds if plan else None, has_start=has_start)
+        allowance = replace(
+            self.allowance, planned_seconds=plan.seconds if plan else None, has_start=has_start, rounds=self.rounds
+        )
         num_of_trials = num_trials(words, sweep)
         print(allowance.line(num_of_trials), flush=True)
         progress = self.trial_lines(name)

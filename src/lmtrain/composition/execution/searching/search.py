@@ -23,7 +23,7 @@ from lmtrain.composition.execution.searching.sweep_folder import SweepFolder
 from lmtrain.composition.execution.searching.trial_clock import TrialClock, clock_of
 from lmtrain.composition.execution.searching.trial_lines import TrialLines
 from lmtrain.composition.execution.searching.trial_process import refusal_path
-from lmtrain.composition.execution.trial_outcome import Outcome, has_trained, outcome_of, seconds_of
+from lmtrain.composition.execution.trial_outcome import KILLED, Outcome, has_trained, outcome_of, seconds_of
 from lmtrain.composition.stored_runs.job import Job
 from lmtrain.errors import EXIT_DONE, EXIT_NO, LMTRAIN_ERRORS, ConfigurationError
 from lmtrain.launch.exit_codes import plain_exit_code
@@ -219,7 +219,8 @@ class Search:
             kept = "The trained run is kept: the same command with another sweep.metric goes on with it."
             self._refuse(ConfigurationError(f"{unknown} {kept}"))
             return
-        if outcome.state == "stopped" and self._is_ending:  # with the whole sweep
+        was_stopped = outcome.state == "stopped" or outcome.exit_code == KILLED  # by its launcher, after the grace
+        if was_stopped and self._is_ending:  # with the whole sweep
             self._wait(each, seconds=outcome.seconds)
             return
         if outcome.state == "stopped" and each.is_pruned:
