@@ -64,7 +64,7 @@ READING = tuple(
         *("composition/planning/tried_words.py", "composition/execution/searching/sweep_folder.py"),  # typed; as data
         *(
             "composition/execution/preparation.py",
-            "composition/execution/pipelines/stages.py",
+            "composition/execution/pipelines/reader.py",
             "verbs/tokenizer.py",
         ),  # configs of their own, not a run's
         *("verbs/train.py", "verbs/export.py"),  # the cache's folder before torch is there; transformers' config

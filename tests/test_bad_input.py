@@ -36,7 +36,7 @@ def attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Captu
         ("optimizer.lrr=1", ["optimizer.lrr=1", "Did you mean 'optimizer.lr=1'?"]),
         ("+tpyo=1", ["tpyo=1 is not a key of a run"]),
         ("+run.nmae=1", ["run.nmae=1 is not a setting", "Did you mean 'name'?"]),
-        ("model=lama_tiny", ["model=lama_tiny", "there is no such option", "Did you mean 'llama_tiny'?"]),
+        ("model=lama_tiny", ["model=lama_tiny", "there is no such option", "Did you mean 'model=llama_tiny'?"]),
         ("modle=llama_tiny", ["modle", "Did you mean 'model=llama_tiny'?"]),
         ("model._target_=os.system", ["model._target_=os.system is not allowed", "--allow-target my_package."]),
         ("model._target_=lmtrain.models.llama.Lama", ["has no Lama", "Did you mean 'Llama'?"]),

@@ -18,7 +18,12 @@ if TYPE_CHECKING:
     from lmtrain.composition.command_line.compose import Choices
     from lmtrain.composition.run_config import RunConfig
 
-OF_THE_NODES: Final = ("trainer.accelerator", "precision")  # this machine need not have their devices
+OF_THE_NODES: Final = (
+    "trainer.accelerator",
+    "precision",
+    "attention",
+    "loss",
+)  # this machine need not have their devices
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -26,7 +26,7 @@ POLL_SECONDS: Final = 0.2
 
 
 @dataclass(frozen=True)
-class End:
+class StopEnd:
     """The end of a run or a sweep: a line, and whether nothing trained is lost."""
 
     line: str
@@ -39,7 +39,7 @@ class Stopping:
 
     name: str
     has_ended: Callable[[], bool]
-    end: Callable[[], End]
+    end: Callable[[], StopEnd]
 
 
 def stop(words: list[str], *, program: str = "lmtrain stop") -> int:
@@ -101,17 +101,17 @@ def _ask_run(folder: Path) -> Stopping:
     return Stopping(name=folder.name, has_ended=lambda: not _is_running(folder), end=lambda: _run_end(folder))
 
 
-def _run_end(folder: Path) -> End:
+def _run_end(folder: Path) -> StopEnd:
     """Tell a stop from the end that came before it."""
     run = in_brief(folder)
     match run.status:
         case "STOPPED":
-            return End(f"{run.name} stopped at step {run.step:,}; {GOES_ON}")
+            return StopEnd(f"{run.name} stopped at step {run.step:,}; {GOES_ON}")
         case "FINISHED":
-            return End(f"{run.name} finished at step {run.step:,}, before it could be stopped")
+            return StopEnd(f"{run.name} finished at step {run.step:,}, before it could be stopped")
         case _:
             ended = f"{run.name} {run.status.lower()} at step {run.step:,}, without a checkpoint of its stop"
-            return End(f"{ended}; the command that started it goes on from its newest one", is_clean=False)
+            return StopEnd(f"{ended}; the command that started it goes on from its newest one", is_clean=False)
 
 
 def _ask_sweep(sweep: Path) -> Stopping:
@@ -136,13 +136,13 @@ def _has_ended(sweep: Path) -> bool:
     return True
 
 
-def _sweep_end(sweep: Path) -> End:
+def _sweep_end(sweep: Path) -> StopEnd:
     found = read_sweep(sweep)
     states = [trial.state.replace("_", " ") for trial in (found.trials if found else [])]
     counts = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
     if set(states) == {"finished"}:
-        return End(f"{sweep.name} finished, before it could be stopped: trials {counts}")
-    return End(f"{sweep.name} stopped: trials {counts}; {GOES_ON}")
+        return StopEnd(f"{sweep.name} finished, before it could be stopped: trials {counts}")
+    return StopEnd(f"{sweep.name} stopped: trials {counts}; {GOES_ON}")
 
 
 def _is_running(folder: Path) -> bool:

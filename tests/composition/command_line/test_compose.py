@@ -22,7 +22,9 @@ def test_an_unknown_key_names_the_nearest_and_its_neighbours() -> None:
 
 def test_an_unknown_option_names_the_nearest_and_the_way_to_all() -> None:
     message = refusal("model=lama_tiny")
-    assert message.startswith("model=lama_tiny: there is no such option. Did you mean 'llama_tiny'? `--help model` ")
+    assert message.startswith(
+        "model=lama_tiny: there is no such option. Did you mean 'model=llama_tiny'? `--help model` "
+    )
     assert "gpt2_124m" not in message
     assert refusal("callbacks=[default,early_stoping]").startswith(
         "callbacks=early_stoping: there is no such option. Did you mean 'early_stopping'? `--help callbacks` lists all "

@@ -90,7 +90,7 @@ def test_a_meaning_is_told_once_for_all_options_of_a_group() -> None:
     ("word", "said"),
     [
         ("optimiser", "Did you mean 'optimizer'?"),
-        ("model=gpt2", "Did you mean 'gpt2_124m'? `--help model` lists all 27."),
+        ("model=gpt2", "Did you mean 'model=gpt2_124m'? `--help model` lists all 27."),
     ],
 )
 def test_an_unknown_topic_names_the_nearest(word: str, said: str) -> None:

@@ -18,6 +18,7 @@ WRONG = {
     "source.paths=[nowhere]": "source.paths: nowhere does not exist",
     "source.paths=nowhere": "source.paths: nowhere does not exist",
     "source.validation_paths=[nowhere]": "source.validation_paths: nowhere does not exist",
+    "data.folder=nowhere": "data folder nowhere does not exist",
     "run.root=/proc/runs": "/proc/runs cannot be written: ",
     "run.root=here/a.txt/runs": "here/a.txt is a file; set run.root to a folder that can be written.",
 }
@@ -78,6 +79,8 @@ def test_a_root_that_is_closed_to_writing_is_refused(code: int, said: str, monke
 NEED_A_GPU = {
     "trainer.accelerator=gpu": "this machine has no GPU; nearest valid: trainer.accelerator=auto.",
     "precision=fp8": "8.9 or later, and this machine has none; nearest valid: precision=bf16_mixed",
+    "attention=flash": "flash needs an NVIDIA GPU, and this machine has no GPU; nearest valid: attention=auto.",
+    "loss=liger": "loss=liger needs an NVIDIA GPU, and this machine has no GPU; nearest valid: loss=chunked.",
     "precision=tf32": "8.0 or later, and this machine has none; nearest valid: precision=fp32.",
 }
 

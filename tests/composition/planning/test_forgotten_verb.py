@@ -32,7 +32,7 @@ def test_settings_without_a_verb_get_the_command_that_was_meant(
 
 def test_an_unknown_option_is_told_too() -> None:
     said = str(forgotten_verb(["model=gpt2"]))
-    assert "Did you mean 'gpt2_124m'?" in said
+    assert "Did you mean 'model=gpt2_124m'?" in said
     assert said.endswith("A setting has a verb before it, as in lmtrain train KEY=VALUE.")
 
 

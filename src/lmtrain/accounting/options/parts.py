@@ -16,6 +16,7 @@ class AttentionFacts:
 
     `chooses`: it picks the fastest kernel of the device. `is_fused`: one kernel, without scores in memory. In contexts
     beyond `masks_beyond` tokens each layer keeps a mask of documents, of all pairs of tokens; None: in none.
+    `without_gpu` are the words in its place where there is no GPU, None where it needs none.
     """
 
     group: ClassVar[str] = "attention"
@@ -23,6 +24,7 @@ class AttentionFacts:
     chooses: bool = False
     is_fused: bool = True
     masks_beyond: int | None = 0
+    without_gpu: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,13 +57,14 @@ class LossFacts:
     """A loss; `makes_head_products`: the head's products are its own, and it can make them in fp8.
 
     `in_chunks`: it never holds the scores of all tokens. `takes_shards`: it is plain cross-entropy, a sum over shards
-    of a vocabulary.
+    of a vocabulary. `without_gpu` are the words in its place where there is no GPU, None where it needs none.
     """
 
     group: ClassVar[str] = "loss"
     makes_head_products: bool = False
     in_chunks: bool = False
     takes_shards: bool = True
+    without_gpu: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,7 +21,7 @@ from lmtrain.composition.command_line.flags import TAKE_A_WORD, parse_flags
 from lmtrain.composition.command_line.imported_options import imported_options
 from lmtrain.composition.command_line.inherited_options import OPTIMIZER, inherited_options
 from lmtrain.composition.command_line.meant import refuse_foreign_words
-from lmtrain.composition.command_line.paths import NAMED_BY_PEOPLE, SHORT_KEYS, conf_folder, key_of
+from lmtrain.composition.command_line.paths import MANY_OPTIONS, NAMED_BY_PEOPLE, SHORT_KEYS, conf_folder, key_of
 from lmtrain.errors import ConfigurationError
 
 NAME: Final = "run.name"
@@ -34,7 +34,6 @@ ALLOW_TARGET_OPTION: Final[dict[str, Any]] = {
     "help": "let the run's config name code of yours, as my_package.",
 }
 HYDRA_READ = ("hydra.mode", "hydra/sweeper", "hydra.sweeper.params.")
-MANY_OPTIONS = frozenset({"callbacks", "experiment", "debug"})  # groups of which several options make one config
 VALIDATION: Final = "callbacks.validation"
 
 

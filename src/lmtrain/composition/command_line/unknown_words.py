@@ -18,9 +18,16 @@ from lmtrain.composition.command_line.meant_options import (
     spelled,
     why_nearest,
 )
-from lmtrain.composition.command_line.paths import conf_folder, group_folders, is_text_file, key_of, option_names
+from lmtrain.composition.command_line.paths import (
+    MANY_OPTIONS,
+    conf_folder,
+    group_folders,
+    is_text_file,
+    key_of,
+    option_names,
+)
 from lmtrain.composition.nodes.source_signatures import setting_names
-from lmtrain.errors import ConfigurationError, did_you_mean, suggest
+from lmtrain.errors import ConfigurationError, did_you_mean
 from lmtrain.search.search_settings import SearchSettings
 
 HUB: Final = {
@@ -36,7 +43,8 @@ def unknown_option(group: str, option: str, options: Iterable[str]) -> str:
     """Name the nearest options of a word, by its parts, its name elsewhere or its letters; without one, all of them."""
     known = sorted(options)
     word = spelled(option)
-    near = did_you_mean(options_meant(group, option, known)) or suggest(word, known)
+    found = options_meant(group, option, known) or difflib.get_close_matches(word, known, n=1)
+    near = did_you_mean([name if group in MANY_OPTIONS else f"{group}={name}" for name in found])
     no_option = NO_OPTION.get(group, {}).get(word) or _not_an_option(group, option)
     if no_option:
         return f"{group}={option}: {no_option}.{near if group == 'model' else ''}"

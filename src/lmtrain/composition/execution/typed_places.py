@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from lmtrain.accounting.options.parts import AttentionFacts, LossFacts
 from lmtrain.accounting.options.precision import PrecisionFacts
 from lmtrain.composition.command_line.unknown_words import node_at
 from lmtrain.composition.nodes.facts import facts_of
@@ -33,10 +34,13 @@ def refuse_places(config: Mapping[str, Any], typed: Sequence[str]) -> None:
         DataError: No data there.
         EnvironmentProblem: No GPU on this machine, or a folder closed to writing.
     """
-    keys = {word.lstrip("+").partition("=")[0] for word in typed}
+    words = {word.lstrip("+").partition("=")[0]: word.lstrip("+") for word in typed}
+    for kind in (AttentionFacts, LossFacts):
+        if kind.group in words:
+            _require_gpu(words[kind.group], facts_of(config[kind.group], kind, on_gpu=False, is_compiled=False))
     for key, check in CHECKS.items():
         value = node_at(config, key)
-        if key in keys and value is not None:
+        if key in words and value is not None:
             check(str(value) if isinstance(value, (int, float)) else value, config)  # a folder's name may be a number
 
 
@@ -69,7 +73,8 @@ def _checkpoint(path: Any, _: Mapping[str, Any]) -> None:
 def _prepared_folder(path: Any, _: Mapping[str, Any]) -> None:
     from lmtrain.data.shards import open_dataset  # numpy: only where such a folder is named
 
-    open_dataset(path)
+    if isinstance(path, str):
+        open_dataset(path)
 
 
 def _source_paths(paths: Any, _: Mapping[str, Any], *, key: str) -> None:
@@ -89,6 +94,13 @@ def _precision(node: Any, _: Mapping[str, Any]) -> None:
         raise ConfigurationError(facts.refusal("this machine has none"))
 
 
+def _require_gpu(word: str, facts: AttentionFacts | LossFacts | None) -> None:
+    if facts and facts.without_gpu and not _may_have_gpu():
+        raise ConfigurationError(
+            f"{word} needs an NVIDIA GPU, and this machine has no GPU; nearest valid: {facts.without_gpu}."
+        )
+
+
 def _may_have_gpu() -> bool:
     return sys.platform != "linux" or any(Path(file).exists() for file in DRIVERS)
 
@@ -99,6 +111,7 @@ CHECKS: Final[Mapping[str, Callable[[Any, Mapping[str, Any]], None]]] = {
     "resume": _checkpoint,
     "init_from": _initial_weights,
     "data.folder.path": _prepared_folder,
+    "data.folder": _prepared_folder,
     **{key: partial(_source_paths, key=key) for key in SOURCE_PATHS},
     "trainer.accelerator": _accelerator,
     "precision": _precision,

@@ -131,4 +131,5 @@ class LoadedFlash(Attention):
 
 def flash_facts(*, on_gpu: bool) -> AttentionFacts:
     """Keep the same as torch's own kernel on a GPU."""
-    return AttentionFacts(measured_as="lmtrain.models.attention.sdpa.SDPA" if on_gpu else None, masks_beyond=None)
+    measured_as = "lmtrain.models.attention.sdpa.SDPA" if on_gpu else None
+    return AttentionFacts(measured_as=measured_as, masks_beyond=None, without_gpu="attention=auto")

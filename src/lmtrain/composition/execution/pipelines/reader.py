@@ -60,6 +60,7 @@ def shows_config(words: Sequence[str]) -> bool:
     Raises:
         ConfigurationError: There are words of stages beside it, which would not be in it.
     """
+    _refuse_bare(words)
     arguments, of_stages = _own_arguments(words)
     if not parse_flags(arguments.flags).show:
         return False

@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from lmtrain.composition.command_line.arguments import MANY_OPTIONS
-from lmtrain.composition.command_line.paths import key_of
+from lmtrain.composition.command_line.paths import MANY_OPTIONS, key_of
 from lmtrain.report.kept_flags import kept_flags
 
 TRAIN, EVALUATE, EXPORT = VERBS = ("train", "evaluate", "export")

@@ -71,11 +71,7 @@ class PreparedSearch:
         if settings.sampler == "grid":
             enqueue_grid(study, words.space)
         prepare_data(self.base)
-        plan = planned_with(self.base.config, [])
-        has_start = plan is None or plan.speed is None or plan.speed.setup_seconds > 0
-        allowance = replace(
-            self.allowance, planned_seconds=plan.seconds if plan else None, has_start=has_start, rounds=self.rounds
-        )
+        allowance = self._planned()
         num_of_trials = num_trials(words, sweep)
         print(allowance.line(num_of_trials), flush=True)
         progress = self.trial_lines(name)
@@ -106,6 +102,13 @@ class PreparedSearch:
             logger = self.base.config.logger.build()
             logger.finish_sweep(Path(self.base.root), self.sweep_id, status=status_name(code))
         return code
+
+    def _planned(self) -> Allowance:
+        """Return the allowance with the plan of a run."""
+        plan = planned_with(self.base.config, [])
+        has_start = plan is None or plan.speed is None or plan.speed.setup_seconds > 0
+        seconds = plan.seconds if plan else None
+        return replace(self.allowance, planned_seconds=seconds, has_start=has_start, rounds=self.rounds)
 
     def trial_lines(self, name: str) -> TrialLines:
         """Return the console's side of a sweep of this name."""
