@@ -102,10 +102,13 @@ class TestOnRealSlurm:
     pytestmark = ON_SLURM
 
     def test_one_node_and_two_train_alike(self, slurm: dict[str, str], tmp_path: Path) -> None:
-        ways = {"one": ["-N1", "-n2"], "two": ["-N2", "--ntasks-per-node=1"]}
+        ways = {
+            "one": (["-N1", "-n2"], "trainer.devices=2"),
+            "two": (["-N2", "--ntasks-per-node=1"], "trainer.num_nodes=2"),
+        }
         losses: dict[str, Any] = {}
-        for name, options in ways.items():
-            words = [f"run.name={name}", "budget.steps=3"]
+        for name, (options, ranks) in ways.items():
+            words = [f"run.name={name}", "budget.steps=3", ranks]
             finished = srun(words, *options, environment=slurm, folder=tmp_path)
             assert finished.returncode == 0, finished.stderr
             losses[name] = tiny.losses(tmp_path / "runs" / name)

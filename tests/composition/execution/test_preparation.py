@@ -39,7 +39,7 @@ def test_a_token_budget_reaches_the_preparation_as_a_number() -> None:
         (["source=files"], ["source.paths has no value", "line: 'source.paths=[my/notes]'"]),
         (["source=files", "source.pahts=[a]"], ["there is no key source.pahts", "Did you mean 'source.paths=[a]'?"]),
         (["source=files", "source.paths=[a]", "source.format=jsn"], ["source.format=", "json_lines"]),
-        (["source=file", "source.paths=[a]"], ["source=file: there is no such option", "Did you mean 'files'?"]),
+        (["source=file", "source.paths=[a]"], ["source=file: there is no such option", "Did you mean 'source=files'?"]),
         (["tokenizer.vocab_size=many"], ["tokenizer.vocab_size=many is not a number"]),
         (["data.folder.shard_tokens=many"], ["data.folder.shard_tokens=many is not a number"]),
         (["budget.tokens=much"], ["budget.tokens=much is not a number"]),

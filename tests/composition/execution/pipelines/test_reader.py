@@ -7,7 +7,7 @@ from lmtrain.errors import ConfigurationError
 @pytest.mark.parametrize(
     ("word", "said"),
     [
-        ("pipeline=speed_run", "pipeline=speed_run: there is no such option. Did you mean 'speedrun'"),
+        ("pipeline=speed_run", "pipeline=speed_run: there is no such option. Did you mean 'pipeline=speedrun'"),
         ("pipeline.preflight_steps=-1", r"preflight_steps=-1 is no number of steps; nearest valid: 2, or 0"),
         ("+pipeline.stages={../../x: {verb: train}}", r"stages\.\.\./\.\./x has a name of other characters"),
         ("pipeline.stages.base.verb=[train]", r"base\.verb=\['train'\] is no verb"),
