@@ -65,6 +65,9 @@ def test_nodes_inside_nodes_are_checked_under_their_full_key() -> None:
     [
         (1, float, 1.0),
         ("1h", float | None, 3600),
+        ("1h", int | Literal["auto"] | None, 3600),
+        ("auto", int | Literal["auto"] | None, "auto"),
+        ("1h", int | str, "1h"),
         (None, int | None, None),
         (7, str | None, "7"),
         (True, bool, True),

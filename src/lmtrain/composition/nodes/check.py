@@ -5,6 +5,7 @@ Returns a copy with amounts written for people ("20M", "2h") as numbers.
 
 import inspect
 import math
+import re
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
@@ -22,6 +23,7 @@ from lmtrain.errors import ConfigurationError, suggest
 
 TARGET, PARTIAL = "_target_", "_partial_"
 PLAIN = frozenset({int, float, str, bool, type(None)})
+AMOUNT: Final = re.compile(r"\d")  # as one begins, and no word of a Literal
 REPEATS: Final = "data"  # it holds other groups: theirs is the key to name, so it is looked at last
 OF_AN_ARGUMENT: Final = Slot(())  # its kind is in a signature, not imported for a name; its packages are all of ours
 LATE_FACTS = frozenset(
@@ -139,7 +141,8 @@ def check_value(value: Any, annotation: Any, *, key: str) -> Any:
     kinds = _alternatives(annotation)
     if isinstance(value, dict) and TARGET in value and not kinds <= PLAIN:
         return value  # an object, checked by its own signature
-    if isinstance(value, str) and kinds & {int, float} and str not in kinds:
+    is_amount = isinstance(value, str) and bool(kinds & {int, float}) and not _takes_text(annotation)
+    if is_amount and (str not in kinds or AMOUNT.match(value)):
         value = _amount(value, kinds, key=key)
     if isinstance(value, float) and value.is_integer() and int in kinds and float not in kinds:
         value = int(value)  # also beyond 2^63, pydantic's limit
@@ -191,6 +194,14 @@ def _converted(value: Any, annotation: Any, *, key: str) -> Any:
 def _amount(value: str, kinds: set[Any], *, key: str) -> Any:
     number = parse_quantity(value, key)
     return int(number) if float not in kinds and float(number).is_integer() else number
+
+
+def _takes_text(annotation: Any) -> bool:
+    """Tell whether any text will do, beside words of a Literal."""
+    origin = typing.get_origin(annotation)
+    if origin in (typing.Union, types.UnionType):
+        return any(map(_takes_text, typing.get_args(annotation)))
+    return annotation is str
 
 
 def _alternatives(annotation: Any) -> set[Any]:
