@@ -24,7 +24,8 @@ def test_answers_are_quoted_for_a_shell() -> None:
 def test_signs_that_hydra_cannot_read_stand_in_quotes_in_a_list_item_by_item() -> None:
     assert in_quotes("[~/a b, ~/c]") == '["~/a b","~/c"]'
     assert [in_quotes(value) for value in ("~/a", "[[~/a]")] == ['"~/a"', '"[[~/a]"']
-    assert in_quotes('["~/a",~/b]') == '["~/a","~/b"]'
+    assert in_quotes('["~/a,[", ~/b]') == '["~/a,[","~/b"]'
+    assert in_quotes('["~/a, ~/b]') == r'"[\"~/a, ~/b]"'
 
 
 def test_a_mapping_has_its_lists_and_its_own_values_in_quotes_as_hydra_reads_them() -> None:

@@ -74,17 +74,19 @@ def _text(value: str) -> str:
 
 
 def _parts(inside: str) -> list[str]:
-    """Cut at the commas outside brackets; nothing where the brackets are no pairs, or a quote hides one."""
-    parts, depth = [""], 0
+    """Cut at the commas outside brackets and quotes; nothing where these are no pairs."""
+    parts, depth, quote = [""], 0, ""
     for sign in inside:
-        depth += (sign in "[{") - (sign in "]}")
+        if sign in ("'", '"') and quote in ("", sign):
+            quote = "" if quote else sign
+        depth += 0 if quote else (sign in "[{") - (sign in "]}")
         if depth < 0:
             return []
-        if sign == "," and not depth:
+        if sign == "," and not depth and not quote:
             parts.append("")
         else:
             parts[-1] += sign
-    return [] if depth else [part.strip() for part in parts]
+    return [] if depth or quote else [part.strip() for part in parts]
 
 
 def _list_of(paths: Sequence[str]) -> str:
