@@ -71,7 +71,7 @@ class GroupRelativePolicy:
         loss_type: LossType = "dapo",
         scale_rewards: Literal["group", "none"] = "group",
     ) -> None:
-        self.num_generations, self.num_iterations = num_generations, num_iterations
+        self.num_generations, self._num_iterations = num_generations, num_iterations
         high = epsilon if epsilon_high is None else epsilon_high
         _require_counts(num_generations=num_generations, num_new_tokens=num_new_tokens, num_iterations=num_iterations)
         _require_numbers(beta=beta, temperature=temperature, epsilon=epsilon, epsilon_high=high)
@@ -98,6 +98,11 @@ class GroupRelativePolicy:
     def measures(self) -> tuple[str, ...]:
         """Return the names of the means over answers."""
         return (*MEASURES, *(f"reward/{name}" for name in self._rewards))
+
+    @property
+    def num_iterations(self) -> int:
+        """Return how many steps learn from the same answers."""
+        return self._num_iterations
 
     def require(self, model: LanguageModel) -> None:
         """Refuse a mixture of experts, whose penalty is of next tokens.
