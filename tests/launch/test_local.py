@@ -120,6 +120,14 @@ def test_failing_rank_ends_the_job_with_its_own_code_and_state(run_folder, capfd
     assert (status.status, status.exit_code, status.step) == (state, code, 7)
 
 
+def test_a_rank_s_word_on_the_end_gets_the_exit_code_of_the_job(run_folder):
+    write_status(run_folder, Status("FAILED", 1, step=7, reason="another rank failed"))
+    assert run(run_folder, "exit_4_on_1") == 4
+    status = read_status(run_folder)
+    assert status is not None
+    assert (status.status, status.exit_code, status.reason) == ("FAILED", 4, "another rank failed")
+
+
 @pytest.mark.faults
 def test_other_ranks_stop_within_a_second_or_so(run_folder):
     parent = start_parent(run_folder, "wait")

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Generator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
 
@@ -99,3 +99,5 @@ def _record_end(run_folder: Path, code: int) -> None:
     if status is not None and status.status == "RUNNING":
         ended = Status(status=status_name(code), exit_code=code, step=status.step, tokens=status.tokens)
         write_status(run_folder, ended)
+    elif status is not None and status.status == "FAILED" and status.exit_code != code:
+        write_status(run_folder, replace(status, exit_code=code))  # a rank's that saw another one die
