@@ -16,6 +16,7 @@ from lmtrain.report.runs.attempts import OwnSteps, read_attempts
 from lmtrain.report.runs.comparable_scores import comparable, left_out_words
 from lmtrain.report.runs.facts import read_run
 from lmtrain.report.runs.held_out_text import held_out_text
+from lmtrain.report.runs.shown_state import PRUNED, shown_state
 from lmtrain.tracking.atomic_files import read_json
 from lmtrain.tracking.flat_config import flatten
 from lmtrain.tracking.held_out_text import HeldOutText
@@ -120,15 +121,15 @@ def read_compared_run(folder: Path, *, metric: str = BITS_PER_BYTE) -> ComparedR
     return ComparedRun(
         folder=folder,
         name=stored_name(folder),
-        status=status.shown,
-        exit_code=status.exit_code,
+        status=(shown := shown_state(folder, status)),
+        exit_code=None if shown == PRUNED else status.exit_code,
         step=max((point.step for point in points), default=0),
         num_steps=_number(plan, "horizon", "steps"),
         seed=flat.get("seed", ""),
         settings=settings_of(job["config"]),
         words=tuple(word for word in job.get("overrides", ()) if _tells(word)),
         held_out=held_out_text(folder, points, split=_split(flat)),
-        curve=_curve(comparable(points), metric, name=folder.name, is_over=status.shown == FINISHED),
+        curve=_curve(comparable(points), metric, name=folder.name, is_over=shown == FINISHED),
         left_out=left_out_words(points),
         flops_per_token=_number(plan, "flops_per_token", "palm"),
         tokens_per_second=facts.tokens_per_second,

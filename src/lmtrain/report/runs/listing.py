@@ -15,6 +15,7 @@ from lmtrain.accounting.quantities import format_quantity
 from lmtrain.report.runs.held_out_text import held_out_text, parts_notes, scores_notes, smaller_parts
 from lmtrain.report.runs.attempts import own_steps, read_attempts
 from lmtrain.report.runs.facts import newest_job, split_measured
+from lmtrain.report.runs.shown_state import shown_state
 from lmtrain.report.visible_text import visible
 from lmtrain.tracking.atomic_files import read_json
 from lmtrain.tracking.fork import read_fork
@@ -91,7 +92,7 @@ def in_brief(folder: Path) -> RunInBrief:
     return RunInBrief(
         name=stored_name(folder),
         folder=str(folder),
-        status="UNKNOWN" if status is None else status.shown,
+        status="UNKNOWN" if status is None else shown_state(folder, status),
         step=last.step,
         num_steps=_number(plan, "horizon", "steps"),
         tokens=last.tokens,

@@ -24,6 +24,7 @@ from lmtrain.report.comparing.score_decimals import FEWEST
 from lmtrain.report.markup import Markup, joined, table, tag
 from lmtrain.report.runs.facts import REPORT_FILE, RunFacts, read_run
 from lmtrain.report.runs.find import find_runs
+from lmtrain.report.runs.shown_state import shown_state
 from lmtrain.report.sweeps.parallel_axes import STYLE as PARALLEL_STYLE
 from lmtrain.report.sweeps.sweep_trials import sweep_sections
 from lmtrain.report.sweeps.trial_words import trained_on
@@ -54,7 +55,7 @@ def sweep_page(sweep: Path) -> str:
     told = read_sweep(sweep)
     folders = _runs(sweep, told)
     trials = {folder: read_run(folder) for folder in folders}
-    statuses = {folder: status.shown.lower() if (status := settled_status(folder)) else "" for folder in folders}
+    statuses = {folder: _state(folder) for folder in folders}
     left_out = {} if told is None else trained_on(told, sweep, trials)
     try:
         found, refusal = compare([folder for folder in folders if folder not in left_out]), ""
@@ -71,6 +72,11 @@ def sweep_page(sweep: Path) -> str:
     listed = _trials(trials, statuses, beside=sweep.parent, decimals=decimals)
     title = f"{sweep.name}: a sweep of lmtrain"
     return web_page(title, tag("header", *header), told_of, *compared, listed, style=PARALLEL_STYLE)
+
+
+def _state(folder: Path) -> str:
+    status = settled_status(folder)
+    return shown_state(folder, status).lower() if status else ""
 
 
 def _runs(sweep: Path, told: SweepFile | None) -> list[Path]:
