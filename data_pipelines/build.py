@@ -127,9 +127,11 @@ class Build:
         num_documents = sum(split.num_documents for split in filled.splits.values())
         if num_documents == 0:
             raise DataError(self._why_empty(filled))
-        rule = f"none of {num_documents:,} documents fell into the {missing[0]} split"
+        rule = f"none of {format_count(num_documents, 'document')} fell into the {missing[0]} split"
         if missing[0] == TRAIN:
-            raise DataError(f"{rule}; give it more documents, or hold out less.")
+            left_out = ", ".join(f"{count:,} {reason}" for reason, count in filled.dropped.items() if count)
+            why = f" (left out: {left_out})" if left_out else ""
+            raise DataError(f"{rule}{why}; give it more documents, or hold out less.")
         if self.question.settings.held_out.is_named:
             raise DataError(f"source.validation_paths: {rule}; name text that the stages keep.")
         msg = f"data.folder.{missing[0]}_fraction is too small: {rule}; nearest valid: {2 / num_documents:.1g}."

@@ -229,6 +229,11 @@ def test_validation_paths_hold_out_their_files_alone_and_their_copies_do_not_tra
     splits = {name: split.num_documents for name, split in dataset.manifest.splits.items()}
     assert splits == {"train": 40, "validation": 1}
     assert dataset.manifest.dropped == {"exact duplicate": 1}
+    alone = Files(paths=[str(own / "copy.txt")], validation_paths=[str(held)])
+    with pytest.raises(
+        DataError, match=r"none of 1 document fell into the train split \(left out: 1 exact duplicate\)"
+    ):
+        make(tmp_path / "none", source=alone, tokenizer=ByteLevelSpec())
 
 
 def test_the_tail_is_the_end_of_the_text_and_its_folder_another_one(tmp_path):

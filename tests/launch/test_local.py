@@ -207,8 +207,9 @@ def test_everything_ends_with_a_killed_agent(run_folder):
     wait_for_notes(run_folder)
     agent = min(processes_of(run_folder))
     os.kill(agent, signal.SIGKILL)
-    parent.communicate(timeout=10)
+    _, said = parent.communicate(timeout=10)
     assert parent.returncode == 137
+    assert "was killed by SIGKILL, and they ended with it; the same command goes on" in said
     poll(lambda: processes_of(run_folder) == [], seconds=10)
 
 

@@ -42,6 +42,9 @@ def test_a_task_of_rewards_shows_them_and_a_step_that_taught_nothing():
     assert "| loss 0.000 | reward 0.25 |" in line(now)
     assert "reward 0 (all groups equal: nothing to learn from)" in line(replace(now, reward=0.0, equal_groups=1.0))
     assert "reward" not in line(MIDDLE)
+    pairs = replace(MIDDLE, loss=0.5, preferred=0.75, margin=0.1234)
+    assert "| loss 0.500 | preferred 75% of pairs by 0.123 |" in line(pairs)
+    assert "preferred" not in line(MIDDLE)
 
 
 def test_a_speed_of_a_part_of_the_tokens_says_so():

@@ -15,6 +15,8 @@ from lmtrain.accounting.observed.metric_names import (
     BITS_PER_BYTE,
     EQUAL_GROUPS,
     LOSS_SHARE,
+    MARGIN,
+    PREFERRED,
     REWARD,
     TRAIN_LOSS,
     VALIDATION_BYTES,
@@ -40,7 +42,7 @@ LABELS: Final = {
 }
 SHOWN: Final = (
     *(TRAIN_LOSS, "train/lr", "speed/tokens_per_second", LOSS_SHARE, "speed/mfu_palm"),
-    *(REWARD, EQUAL_GROUPS),
+    *(REWARD, EQUAL_GROUPS, PREFERRED, MARGIN),
     *("cost/usd", "cost/projected_usd", "energy/kwh", "energy/projected_kwh"),
 )
 TIME_SHARES: Final = {kind: f"time/{kind}_share" for kind in KINDS}
@@ -222,6 +224,8 @@ class Progress(pl.Callback):
             loss=values.get(TRAIN_LOSS),
             reward=values.get(REWARD),
             equal_groups=values.get(EQUAL_GROUPS),
+            preferred=values.get(PREFERRED),
+            margin=values.get(MARGIN),
             lr=values.get("train/lr"),
             tokens_per_second=values.get("speed/tokens_per_second"),
             loss_share=values.get(LOSS_SHARE, 1.0),

@@ -45,7 +45,13 @@ def launch(
     command += ["--run-folder", str(run_folder)]
     command += ["--entry-point", entry_point, "--config", str(config_path.absolute())]
     with _forwarding() as forwarder:
-        code = plain_exit_code(_run(command, forwarder, more_environment or {}))
+        ended = _run(command, forwarder, more_environment or {})
+    code = plain_exit_code(ended)
+    if ended < 0 and -ended not in FORWARDED_SIGNALS:
+        sys.stderr.write(
+            f"lmtrain: the process that started the ranks was killed by {signal.Signals(-ended).name}, and they ended "
+            "with it; the same command goes on from the newest checkpoint.\n"
+        )
     _record_end(run_folder, code)
     return code
 

@@ -24,7 +24,7 @@ class Snapshot:
     """The state of a run at a moment, None for not yet known; `validation` is bits per byte, oldest first.
 
     `tokens_per_second` and MFU are of tokens with loss, a `loss_share` of all; `seconds_left` are with pauses.
-    `reward` and `equal_groups` are those of task=grpo.
+    `reward` and `equal_groups` are those of task=grpo, `preferred` and `margin` those of task=dpo.
     `time_shares` say where this attempt's time went, by kind. Projections are of the whole run.
     """
 
@@ -36,6 +36,8 @@ class Snapshot:
     loss: float | None = None
     reward: float | None = None
     equal_groups: float | None = None
+    preferred: float | None = None
+    margin: float | None = None
     lr: float | None = None
     tokens_per_second: float | None = None
     loss_share: float = 1.0
@@ -60,6 +62,8 @@ def line(now: Snapshot) -> str:
         parts.append(f"loss {now.loss:.3f}")
     if now.reward is not None:
         parts.append(f"reward {_reward(now, now.reward)}")
+    if now.preferred is not None:
+        parts.append(f"preferred {_preferred(now, now.preferred)}")
     if now.lr is not None:
         parts.append(f"lr {now.lr:.2e}")
     if now.tokens_per_second is not None:
@@ -75,6 +79,11 @@ def line(now: Snapshot) -> str:
 def _reward(now: Snapshot, reward: float) -> str:
     """Write a mean reward, and that a step of groups with one reward each teaches nothing."""
     return f"{reward:.4g}" + (" (all groups equal: nothing to learn from)" if now.equal_groups == 1 else "")
+
+
+def _preferred(now: Snapshot, preferred: float) -> str:
+    """Write the share of pairs whose chosen answer is the likelier one, and its margin."""
+    return f"{preferred:.0%} of pairs" + ("" if now.margin is None else f" by {now.margin:.3g}")
 
 
 def panel(now: Snapshot) -> RenderableType:
@@ -143,8 +152,9 @@ def _numbers(now: Snapshot) -> Numbers:
     trend = f"{_validation(now)} bits/byte {sparkline(now.validation)}" if now.validation else None
     saved = None if now.checkpoint_step is None else f"step {now.checkpoint_step:,}"
     pairs = [
-        ("loss", _or_dash(now.loss, "{:.3f} nats" if now.reward is None else "{:.3f}")),
+        ("loss", _or_dash(now.loss, "{:.3f} nats" if now.reward is now.preferred is None else "{:.3f}")),
         *([] if now.reward is None else [("reward", _reward(now, now.reward))]),
+        *([] if now.preferred is None else [("preferred", _preferred(now, now.preferred))]),
         ("validation", trend or "-"),
         ("learning rate", _or_dash(now.lr, "{:.2e}")),
         ("speed", speed or "-"),

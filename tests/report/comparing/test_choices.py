@@ -6,6 +6,7 @@ from lmtrain.report.comparing.choices import make_choices
 from lmtrain.report.comparing.compared_run import read_compared_run
 from lmtrain.report.runs.attempts import OwnSteps
 from lmtrain.tracking.fork import Fork
+from lmtrain.tracking.sweep_file import SweepFile, SweepRun, SweepTrial
 from tests.report.compared_folder import write
 
 
@@ -29,6 +30,14 @@ def test_a_seed_that_comes_twice_is_no_second_measurement(tmp_path):
     found, repeated = choices_of(write(tmp_path / "a"), write(tmp_path / "again"))
     assert found[0].final.num == 1
     assert repeated == {"again": "the settings and seed of a"}
+
+
+def test_the_only_choice_of_a_search_is_called_by_its_trial_s_values(tmp_path):
+    folder = write(tmp_path / "s/trial-0002", lr=0.1, words=["model=llama_micro", "optimizer.lr=0.1"])
+    assert choices_of(folder)[0][0].label == "model=llama_micro optimizer.lr=0.1"
+    trial = SweepTrial(number=2, values={"optimizer.lr": "0.1"}, runs=[SweepRun(folder=folder.name, seed=1)])
+    SweepFile(name="s", kind="search", metric="m", fingerprint="f", command="c", trials=[trial]).save(folder.parent)
+    assert choices_of(folder)[0][0].label == "optimizer.lr=0.1"
 
 
 def test_settings_typed_alike_are_told_apart_by_their_values_or_else_by_a_name(tmp_path):

@@ -9,6 +9,8 @@ VALIDATION_BYTES: Final = "validation/num_bytes"  # of held-out text read: score
 VALIDATION_TOKENS: Final = "validation/read_tokens"  # of the held-out split, from its start, those without loss too
 REWARD: Final = "reward/mean"  # of the answers written for a step
 EQUAL_GROUPS: Final = "reward/equal_groups"  # share of groups with one reward, of which nothing is learned
+PREFERRED: Final = "preference/accuracy"  # share of a step's pairs whose chosen answer has the higher reward
+MARGIN: Final = "preference/margin"  # of the chosen answers' rewards over the rejected ones'
 LOSS_SHARE: Final = "speed/loss_share"  # of the timed tokens, those with loss: of speed/tokens_per_second and of MFU
 EVALUATIONS: Final = ("evaluation/", "core/", "chat/", "lm_eval/", "answers/")  # how names of `lmtrain evaluate` begin
 

@@ -9,6 +9,7 @@ from typing import Final
 
 from lmtrain.report.comparing.compared_run import ComparedRun, Curve
 from lmtrain.report.comparing.spread import Spread, spread
+from lmtrain.report.runs.shown_state import trial_of
 
 MAX_WORDS = 3
 FAR_APART: Final = 1.5  # times the tokens before it: a curve that falls steeply first is no straight line to there
@@ -122,7 +123,12 @@ def make_choices(runs: Sequence[ComparedRun]) -> tuple[tuple[Choice, ...], dict[
 
 
 def _labels(groups: Sequence[tuple[ComparedRun, ...]]) -> list[str]:
-    """Name groups by the words typed for them alone, else by their differing settings, else by a run's name."""
+    """Name groups by the words typed for them alone, else by their differing settings, else by a run's name.
+
+    One group alone has its trial's values, or all its words.
+    """
+    if len(groups) == 1 and (trial := trial_of(groups[0][0].folder)):
+        return [" ".join(trial.words)]
     typed = [min((run.words for run in runs), key=len) for runs in groups]
     shared = set(typed[0]).intersection(*typed) if len(typed) > 1 else set[str]()
     labels = [" ".join(word for word in words if word not in shared) or "as given" for words in typed]

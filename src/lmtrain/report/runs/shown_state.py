@@ -5,20 +5,22 @@ from typing import Final
 
 from lmtrain.errors import DataError
 from lmtrain.tracking.status import Status
-from lmtrain.tracking.sweep_file import read_sweep
+from lmtrain.tracking.sweep_file import SweepTrial, read_sweep
 
 PRUNED: Final = "PRUNED"
 
 
 def shown_state(folder: Path, status: Status) -> str:
     """Return a run's state, PRUNED where its search has stopped it."""
-    return PRUNED if status.is_clean_stop and _is_pruned(folder) else status.shown
+    trial = trial_of(folder) if status.is_clean_stop else None
+    return PRUNED if trial and trial.state == "pruned" else status.shown
 
 
-def _is_pruned(folder: Path) -> bool:
+def trial_of(folder: Path) -> SweepTrial | None:
+    """Return the trial of a search that a run in its folder belongs to, None for another run."""
     try:
         sweep = read_sweep(folder.parent)
     except DataError:  # the sweep's own readers tell
-        return False
-    trials = sweep.trials if sweep else []
-    return any(trial.state == "pruned" and folder.name in {run.folder for run in trial.runs} for trial in trials)
+        return None
+    found = (trial for trial in (sweep.trials if sweep else []) for run in trial.runs if run.folder == folder.name)
+    return next(found, None)

@@ -102,8 +102,8 @@ def _tiles(found: Comparison | None) -> Markup:
     seconds = found.reaches[best.label].seconds
     shown = [
         (f"bits per byte of the best: {best.label}", f"{best.final.mean:.{found.decimals}f}"),
-        ("choices", str(len(found.choices))),
-        ("seeds of the best", str(best.final.num)),
+        ("choice" if len(found.choices) == 1 else "choices", str(len(found.choices))),
+        ("seed of the best" if best.final.num == 1 else "seeds of the best", str(best.final.num)),
     ]
     if seconds is not None:
         shown.append(
