@@ -45,6 +45,7 @@ def test_rows_are_those_of_their_sources_in_the_order_asked(folders):
         read_rows(rows[1], np.array([0])),
         read_rows(rows[0], np.array([0])),
     ]
+    assert mixed.sources_of(wanted).tolist() == [1, 0, 1, 0]
     assert read_rows(mixed, wanted).ids.tolist() == [row.ids[0].tolist() for row in expected]
 
 

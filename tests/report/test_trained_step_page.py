@@ -32,6 +32,16 @@ def test_a_line_a_document_without_control_characters_of_its_text() -> None:
     assert r"a\tb\x1b[31m" in page
 
 
+def test_a_mixture_names_the_source_of_each_row() -> None:
+    mixed = [replace(ONE, source="web"), replace(ONE, source="math\x1b[31m")]
+    page = plain_text(documents_table(mixed))
+    assert "source" in page
+    assert "web" in page
+    assert "\x1b" not in page
+    assert "source" not in plain_text(documents_table([ONE]))
+    assert full_lines(mixed[0])[0] == "web, sequence 3, tokens 0 to 6, 2.500 nats/token"
+
+
 def test_a_whole_text_stands_under_its_place() -> None:
     lines = full_lines(ONE)
     assert lines == ["sequence 3, tokens 0 to 6, 2.500 nats/token", "  | first", "  | second", ""]

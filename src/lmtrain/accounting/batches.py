@@ -111,8 +111,8 @@ def plan_batches(
         if batch.context_tokens % size:
             raise ConfigurationError(
                 f"batch.context_tokens={batch.context_tokens} is not a multiple of {key}={size}, whose ranks take "
-                f"slices of a sequence; nearest valid: {_nearest(batch.context_tokens, size)}"
-                f"{_or_smaller(key, size, num_ranks, tokens=batch.context_tokens)}."
+                f"slices of a sequence; nearest valid: {_smaller(key, size, num_ranks, tokens=batch.context_tokens)}"
+                f"batch.context_tokens={_nearest(batch.context_tokens, size)}."
             )
     if any(number < 0 for number in batch.left_out):
         raise ConfigurationError(
@@ -140,13 +140,13 @@ def _nearest(value: int, unit: int) -> int:
     return max(1, (value + unit // 2) // unit) * unit
 
 
-def _or_smaller(key: str, size: int, num_ranks: int, *, tokens: int) -> str:
-    """Name a smaller group too, of these ranks or else of its own alone: heads may allow no other."""
+def _smaller(key: str, size: int, num_ranks: int, *, tokens: int) -> str:
+    """Name a smaller group first, of these ranks or else of its own alone: heads may allow no other."""
     sizes = [smaller for smaller in range(2, size) if tokens % smaller == 0]
     of_these = [smaller for smaller in sizes if num_ranks % smaller == 0]
     if of_these:
-        return f", or {key}={of_these[-1]}"
-    return f", or {key}={sizes[-1]} trainer.devices={sizes[-1]}" if sizes else ""
+        return f"{key}={of_these[-1]}, or "
+    return f"{key}={sizes[-1]} trainer.devices={sizes[-1]}, or " if sizes else ""
 
 
 def _does_not_divide(batch: Batch, sequences: int, num_ranks: int, unit: int) -> str:

@@ -119,9 +119,13 @@ class MixedRows:
                 rows[mine] = self._firsts[source] + order(turns.indices[mine])
         return rows
 
+    def sources_of(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the number of each row's source: [N] -> [N]."""
+        return self._firsts.searchsorted(rows, side="right") - 1
+
     def locate(self, rows: NDArray[np.int64]) -> LocatedRows:
         """Find out where rows [N] of any sources lie."""
-        sources = self._firsts.searchsorted(rows, side="right") - 1
+        sources = self.sources_of(rows)
         parts = [
             (mine, rows_of_source.locate(rows[mine] - self._firsts[source]))
             for source, rows_of_source in enumerate(self._sources)

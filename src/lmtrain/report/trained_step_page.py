@@ -14,7 +14,7 @@ from lmtrain.report.visible_text import visible
 class StepDocument:
     """A document, or a piece of one, of a step: its place, its loss in nats a token, and its text.
 
-    `worst` is the text around its least expected token; None: nothing was scored.
+    `worst` is the text around its least expected token; None: nothing was scored. `source` is a mixture's.
     """
 
     sequence: int
@@ -27,6 +27,7 @@ class StepDocument:
     nats_per_token: float | None
     worst: str | None
     text: str
+    source: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return it as plain values."""
@@ -43,20 +44,25 @@ def by_loss(documents: Sequence[StepDocument]) -> list[StepDocument]:
 def documents_table(documents: Sequence[StepDocument]) -> Table:
     """Return a line a document."""
     table = Table(box=None, pad_edge=False, header_style="bold", expand=True)
+    is_mixed = any(one.source is not None for one in documents)
+    if is_mixed:
+        table.add_column("source", no_wrap=True)
     for name in ("seq.", "rank", "micro", "row", "tokens", "nats/token"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("text, around its least expected token", no_wrap=True, overflow="ellipsis", ratio=1)
     for one in documents:
         place = (str(one.sequence), str(one.rank), str(one.micro_step), f"{one.row:,}", f"{one.num_tokens:,}")
         loss = "-" if one.nats_per_token is None else f"{one.nats_per_token:.3f}"
-        table.add_row(*place, loss, one_line(one.worst if one.worst is not None else one.text))
+        source = [visible(one.source or "")] if is_mixed else []
+        table.add_row(*source, *place, loss, one_line(one.worst if one.worst is not None else one.text))
     return table
 
 
 def full_lines(document: StepDocument) -> list[str]:
     """Return a document with its whole text."""
     loss = "" if document.nats_per_token is None else f", {document.nats_per_token:.3f} nats/token"
-    head = f"sequence {document.sequence}, tokens {document.first_token:,} to "
+    source = "" if document.source is None else f"{visible(document.source)}, "
+    head = f"{source}sequence {document.sequence}, tokens {document.first_token:,} to "
     last = document.first_token + document.num_tokens - 1
     return [f"{head}{last:,}{loss}", *(f"  | {line}" for line in visible(document.text).splitlines()), ""]
 

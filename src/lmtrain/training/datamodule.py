@@ -110,6 +110,14 @@ class TokenDataModule(pl.LightningDataModule):
         numbers = order(np.arange(first, first + num_sequences))
         return numbers, read_rows(rows, numbers)
 
+    def sources_of(self, numbers: NDArray[np.int64]) -> list[str]:
+        """Return the name of the source of each row [G] by its number; none of one source."""
+        rows, _ = self.rows_in_order()
+        if not isinstance(rows, MixedRows):
+            return []
+        names = [*self.mixture.datasets]
+        return [names[number] for number in rows.sources_of(numbers)]
+
     def state_dict(self) -> dict[str, Any]:
         """Return nothing to save; called before each checkpoint, it lets none be written on damaged data.
 

@@ -89,6 +89,7 @@ def _document(step: "TrainedStep", piece: "DocumentPiece") -> StepDocument:
         nats_per_token=piece.mean_nats,
         worst=None if piece.nats is None else step.tokenizer.decode(worst.tolist()),
         text=step.tokenizer.decode(piece.ids.tolist()),
+        source=step.sources[piece.row] if step.sources else None,
     )
 
 

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
+from lmtrain.accounting.quantities import format_count
 from lmtrain.composition.execution.pipelines.check import (
     StageReaders,
     require_files,
@@ -60,6 +61,9 @@ def pipeline(words: list[str], *, program: str = "lmtrain pipeline") -> int:
         return EXIT_DONE
     read = read_pipeline(words)
     is_json = "--json" in words
+    sys.stderr.write(
+        f"{read.name}: looking at {format_count(len(read.stages), 'stage')}; a new model is measured once\n"
+    )
     if "--plan" in words:
         return _plan(read, is_json=is_json)
     require_pipeline_folder(read.folder)

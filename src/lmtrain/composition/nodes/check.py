@@ -141,9 +141,8 @@ def check_value(value: Any, annotation: Any, *, key: str) -> Any:
     kinds = _alternatives(annotation)
     if isinstance(value, dict) and TARGET in value and not kinds <= PLAIN:
         return value  # an object, checked by its own signature
-    is_amount = isinstance(value, str) and bool(kinds & {int, float}) and not _takes_text(annotation)
-    if is_amount and (str not in kinds or AMOUNT.match(value)):
-        value = _amount(value, kinds, key=key)
+    if isinstance(value, str) and kinds & {int, float} and not _takes_text(annotation):
+        value = _amount(value, kinds, key=key) if str not in kinds or AMOUNT.match(value) else value
     if isinstance(value, float) and value.is_integer() and int in kinds and float not in kinds:
         value = int(value)  # also beyond 2^63, pydantic's limit
     if type(value) is int and abs(value) < 2**53 and float in kinds and int not in kinds:

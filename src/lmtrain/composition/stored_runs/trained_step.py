@@ -36,7 +36,8 @@ class TrainedStep:
     """A step (from 1) of a run: `numbers` [G] of its rows, the rows [G, T + 1], and how they were divided.
 
     `loss` is the training loss of that step in nats a token, None where it was not logged; `data` names the data. Of a
-    step that was trained again without its batch, `is_left_out` has the batch that it had at first.
+    step that was trained again without its batch, `is_left_out` has the batch that it had at first. `sources` [G] are
+    the rows' of a mixture, none of one source.
     """
 
     run: Path
@@ -48,6 +49,7 @@ class TrainedStep:
     tokenizer: Tokenizer
     data: str
     is_left_out: bool = False
+    sources: Sequence[str] = ()
 
 
 def trained_step(
@@ -80,6 +82,7 @@ def trained_step(
         tokenizer=load_tokenizer(module.dataset.tokenizer_folder),
         data=", ".join(str(dataset.folder) for dataset in module.mixture.datasets.values()),
         is_left_out=left_out,
+        sources=module.sources_of(numbers),
     )
 
 
