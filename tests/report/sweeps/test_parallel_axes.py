@@ -36,3 +36,12 @@ def test_nothing_is_drawn_of_one_score_or_one_value() -> None:
     assert parallel_axes(lines(1.0, None), metric="loss") == ""
     same = [TrialLine(number=n, values={"lr": "1"}, score=float(n)) for n in range(3)]
     assert parallel_axes(same, metric="loss") == ""
+
+
+def test_labels_of_the_first_axis_stand_above_it_and_those_of_the_last_below_where_no_line_is() -> None:
+    trials = [TrialLine(number=n, values={"lr": f"0.0{n + 1}"}, score=float(n)) for n in range(3)]
+    page = Reader(parallel_axes(trials, metric="loss"))
+    first, last = (float(each["y1"]) for name, each in page.tags if name == "line")
+    tops = [float(each["style"].removeprefix("top:").partition("px")[0]) for name, each in page.tags if name == "span"]
+    assert max(tops[:3]) < first
+    assert min(tops[3:]) > last

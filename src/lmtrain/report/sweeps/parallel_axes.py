@@ -17,7 +17,7 @@ from lmtrain.search.importance import Axis, axes_of
 WIDTH: Final = 400
 ROW_PIXELS: Final = 104
 AXIS_PIXELS: Final = 34  # of a row, from its top to its axis
-LABEL_PIXELS: Final = 24  # below an axis
+LABEL_PIXELS: Final = 42  # below the last axis
 BEST_COLOUR: Final = ink_of(0)[0]  # of the best choice in curves and tables too
 FAINTEST: Final = 0.2
 WORST_SHOWN: Final = 4.0  # medians above the best score: one trial that went wrong would press the others together
@@ -47,7 +47,8 @@ def parallel_axes(
 ) -> Markup:
     """Draw the trials, the fainter the worse, the best on top in its own colour; `order` puts keys first.
 
-    Labels lie above the lines with a rim of the page's colour: they are read, and hide no line.
+    The first axis has its labels above it and the last one below, where no line is. Those of the axes between lie above
+    the lines with a rim of the page's colour: they are read, and hide no line.
     """
     found = axes_of([trial.values for trial in trials], space)
     axes = {key: found[key] for key in sorted(found, key=lambda key: [*order, *found].index(key))}
@@ -97,16 +98,15 @@ def _line(trial: TrialLine, axes: Mapping[str, Axis], ends: tuple[float, float],
 
 
 def _labels(row: int, key: str, axis: Axis) -> list[Markup]:
-    below = f"top:{_y(row) + 6}px"
-    found = [
-        tag("span", f"{key}{' (logarithmic)' if axis.is_log else ''}", class_="key", style=f"top:{_y(row) - 22}px")
-    ]
+    of_key, of_values = (-34, -17) if row == 0 else (-22, 6)
+    name, at = f"{key}{' (logarithmic)' if axis.is_log else ''}", f"top:{_y(row) + of_values}px"
+    found = [tag("span", name, class_="key", style=f"top:{_y(row) + of_key}px")]
     if not axis.names:
         ends = (("low", axis.low), ("high", axis.high))
-        return [*found, *(tag("span", _written(value), class_=side, style=below) for side, value in ends)]
+        return [*found, *(tag("span", _written(value), class_=side, style=at) for side, value in ends)]
     width = f"max-width:{100 / len(axis.names):.1f}%"
     return found + [
-        tag("span", name, class_="middle", style=f"{below};left:{axis.place(name):.1%};{width}") for name in axis.names
+        tag("span", name, class_="middle", style=f"{at};left:{axis.place(name):.1%};{width}") for name in axis.names
     ]
 
 
@@ -119,7 +119,7 @@ def _score_labels(row: int, metric: str, scores: Sequence[float], ends: tuple[fl
     decimals = score_decimals(scores)
     more = " or more" if max(scores) > ends[1] else ""
     return [
-        tag("span", f"{metric}, lower is better", class_="key", style=f"top:{_y(row) - 22}px"),
+        tag("span", f"{metric}, lower is better", class_="key", style=f"top:{_y(row) + 24}px"),
         tag("span", f"{ends[0]:.{decimals}f}", class_="low", style=below),
         tag("span", f"{ends[1]:.{decimals}f}{more}", class_="high", style=below),
     ]
