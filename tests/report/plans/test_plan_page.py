@@ -102,6 +102,16 @@ def test_the_time_of_a_short_run_is_told_in_seconds_and_not_as_no_hours():
     assert " 10 hours (0.417 days); validation" in long
 
 
+def test_a_short_step_is_told_in_milliseconds():
+    told = [
+        text_of(replace(PLAN, speed=Speed(step_seconds=seconds, mfu_palm=0.4, source="assumed")),
+                Advice((), is_possible=True), title="x")
+        for seconds in (0.000578, 0.5)
+    ]  # fmt: skip
+    assert " 0.578 ms at 40% MFU (assumed)" in told[0]
+    assert " 0.5 s at 40% MFU (assumed)" in told[1]
+
+
 def test_passes_over_a_small_text_are_a_number_that_people_read():
     few, many = (text_of(replace(PLAN, epoch_tokens=n), Advice((), is_possible=True), title="x") for n in (1000, 2))
     assert "2.4 over 1.0K tokens\n" in few

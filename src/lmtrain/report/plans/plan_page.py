@@ -18,6 +18,7 @@ from lmtrain.report.show import plain_text, show, title_line
 
 Rows = list[tuple[str, str]]
 # Up to four passes over a text are worth nearly as much as new text (Muennighoff et al., arXiv:2305.16264).
+SHORT_SECONDS = 0.01  # of a step: below it in milliseconds
 WORTHWHILE_EPOCHS = 4
 BEYOND = 1.001  # of a budget of time: rounding
 
@@ -173,7 +174,7 @@ def _writing(plan: Plan) -> str:
     """State the tokens and FLOPs of a step's answers, and the time they take at least."""
     assert plan.generation is not None
     told = plan.generation
-    took = f", {format_ratio(plan.generation_seconds_per_step)} s at least, beside the step below" if plan.speed else ""
+    took = f", {_step_time(plan.generation_seconds_per_step)} at least, beside the step below" if plan.speed else ""
     return f"{told.flops_per_step:.4e} a step for up to {told.written_tokens:,} tokens{took}"
 
 
@@ -214,7 +215,7 @@ def _speed(plan: Plan) -> Rows:
         return [("step", f"not known: the peak of the device is {plan.peak_source}")]
     tokens_per_second = plan.batch.tokens_per_step / plan.speed.step_seconds
     return [
-        ("step", f"{format_ratio(plan.speed.step_seconds)} s at {_utilization(plan.speed)} ({plan.speed.source})"),
+        ("step", f"{_step_time(plan.speed.step_seconds)} at {_utilization(plan.speed)} ({plan.speed.source})"),
         ("peak", f"{(plan.peak_flops or 0) / 1e12:.4g} TFLOP/s x {plan.batch.num_ranks} ({plan.peak_source})"),
         ("speed", f"{format_quantity(round(tokens_per_second))} tokens/s"),
         ("time", f"{_duration(plan.hours)}; {_beside_training(plan)}"),
@@ -239,6 +240,10 @@ def _cadence(cadence: Cadence) -> str:
         f"{cadence.lost_share:.1%}; goodput {cadence.goodput_at(cadence.every_seconds):.1%}{as_set}, with "
         f"{restart} to a restarted step (cluster.restart_seconds)"
     )
+
+
+def _step_time(seconds: float) -> str:
+    return f"{format_ratio(seconds)} s" if seconds >= SHORT_SECONDS else f"{format_ratio(1000 * seconds)} ms"
 
 
 def _duration(hours: float) -> str:

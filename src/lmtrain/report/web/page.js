@@ -1,5 +1,5 @@
 // Sliders write a command line; the answer to it is drawn. All accounting is `lmtrain plan`'s.
-import { amount, bars, bytes, curve, days, kilowattHours, products, ranges, stackedBar } from "/charts.js";
+import { amount, bars, bytes, curve, days, kilowattHours, products, ranges, seconds, stackedBar } from "/charts.js";
 import { drawFleet, fleetControls, fleetWords, startFleet } from "/fleet.js";
 import { BUDGETS, HOLDERS, Panel, dollars, drawTradeOff, power, rounded, same, select, slider } from "/panel.js";
 
@@ -50,7 +50,7 @@ function drawRun(panel, { plan, charts }) {
     [days(time.days), "training time"],
     [cost.usd === null ? "-" : `$${amount(cost.usd)}`, "cost"],
     [amount(horizon.tokens), `tokens in ${horizon.steps.toLocaleString("en")} steps of ${amount(batch.tokens_per_step)}`],
-    [amount(time.tokens_per_second), `tokens/s, ${Number(time.step_seconds.toPrecision(3))} s a step`],
+    [amount(time.tokens_per_second), `tokens/s, ${seconds(time.step_seconds)} a step`],
     [amount(parameters.total), parameters.active === parameters.total ? "parameters" : `parameters, ${amount(parameters.active)} active`],
     [horizon.flops.toExponential(2), "FLOPs, PaLM's count"],
     [bytes(total), "memory of one device"],
