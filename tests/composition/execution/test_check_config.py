@@ -24,7 +24,7 @@ def test_a_root_key_added_by_mistake_is_refused_with_the_one_that_was_meant() ->
     [
         ("seed=abc", "seed=abc is not a number"),
         ("gradient_clip_norm=[1]", r"gradient_clip_norm=\[1\] is not of type float or null\."),
-        ("batch.micro_batch_sequences=1M", "micro_batch_sequences='1M' is not of type int or auto or null"),
+        ("batch.micro_batch_sequences=many", "micro_batch_sequences='many' is not of type int or auto or null"),
         ("gradient_clip_norm=-1", "gradient_clip_norm=-1 is not a finite number above 0"),
         ("gradient_clip_norm=nan", "gradient_clip_norm=nan is not a finite number above 0"),
         ("gradient_clip_norm=inf", "gradient_clip_norm=inf is not a finite number above 0"),
