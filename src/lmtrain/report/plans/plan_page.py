@@ -18,7 +18,6 @@ from lmtrain.report.show import plain_text, show, title_line
 
 Rows = list[tuple[str, str]]
 # Up to four passes over a text are worth nearly as much as new text (Muennighoff et al., arXiv:2305.16264).
-SHORT_SECONDS = 0.01  # of a step: below it in milliseconds
 WORTHWHILE_EPOCHS = 4
 BEYOND = 1.001  # of a budget of time: rounding
 
@@ -243,7 +242,7 @@ def _cadence(cadence: Cadence) -> str:
 
 
 def _step_time(seconds: float) -> str:
-    return f"{format_ratio(seconds)} s" if seconds >= SHORT_SECONDS else f"{format_ratio(1000 * seconds)} ms"
+    return f"{format_ratio(seconds)} s" if seconds >= 0.01 else f"{format_ratio(1000 * seconds)} ms"
 
 
 def _duration(hours: float) -> str:
