@@ -180,12 +180,12 @@ def test_a_mixture_keeps_its_weights_at_every_step(two_folders):
 
 def test_the_source_of_each_row_of_a_step_is_known(two_folders, data_folder):
     datamodule, _ = serve_mixture(two_folders)
-    numbers, rows = datamodule.rows_of_step(3)
+    _, rows, sources = datamodule.rows_of_step(3)
     names = ["other" if other else "made" for other in is_other(torch.from_numpy(rows.ids.astype("int64"))).tolist()]
-    assert datamodule.sources_of(numbers) == names
+    assert sources == names
     assert names.count("other") == 2
     alone, _ = serve(data_folder)
-    assert alone.sources_of(alone.rows_of_step(3)[0]) == []
+    assert alone.rows_of_step(3).sources == []
 
 
 @pytest.mark.parametrize("num_ranks", [2, 4])

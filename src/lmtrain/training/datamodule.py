@@ -6,7 +6,7 @@ micro-batch sequences, T context tokens`.
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import lightning.pytorch as pl
 import numpy as np
@@ -34,6 +34,14 @@ from lmtrain.training.batches.token_batch import TokenBatch
 from lmtrain.training.batches.training_batches import Order, RankRows, TrainingBatches, worker_loader
 from lmtrain.training.objectives.reference import ReferenceScores
 from lmtrain.training.side_stream import side_stream
+
+
+class StepRows(NamedTuple):
+    """A step's rows [G, T + 1], their numbers [G], and the names of their sources [G] in a mixture, none of one."""
+
+    numbers: NDArray[np.int64]
+    rows: RowBatch
+    sources: list[str]
 
 
 class TokenDataModule(pl.LightningDataModule):
@@ -102,21 +110,15 @@ class TokenDataModule(pl.LightningDataModule):
             return batches
         return BatchesAhead(batches, device=device, side=side_stream(device))
 
-    def rows_of_step(self, step: int) -> tuple[NDArray[np.int64], RowBatch]:
-        """Return the numbers [G] and the rows [G, T + 1] of one step (from 0) in its order, those of all ranks."""
+    def rows_of_step(self, step: int) -> StepRows:
+        """Return the rows of one step (from 0) in its order, those of all ranks."""
         rows, order = self.rows_in_order()
         num_sequences = self._batch.sequences_per_step
         first = self._batch.number_of(step) * num_sequences
         numbers = order(np.arange(first, first + num_sequences))
-        return numbers, read_rows(rows, numbers)
-
-    def sources_of(self, numbers: NDArray[np.int64]) -> list[str]:
-        """Return the name of the source of each row [G] by its number; none of one source."""
-        rows, _ = self.rows_in_order()
-        if not isinstance(rows, MixedRows):
-            return []
         names = [*self.mixture.datasets]
-        return [names[number] for number in rows.sources_of(numbers)]
+        sources = [names[source] for source in rows.sources_of(numbers)] if isinstance(rows, MixedRows) else []
+        return StepRows(numbers, read_rows(rows, numbers), sources)
 
     def state_dict(self) -> dict[str, Any]:
         """Return nothing to save; called before each checkpoint, it lets none be written on damaged data.

@@ -71,7 +71,7 @@ def trained_step(
     module = _datamodule(job, batch, trained_on=_TrainedOn.read(run, attempt), data=data, allowed=allowed)
     module.total_steps = _horizon_steps(run)
     module.go_on(phases_of(attempt), step=step)
-    numbers, rows = module.rows_of_step(step - 1)
+    numbers, rows, sources = module.rows_of_step(step - 1)
     return TrainedStep(
         run=run,
         step=step,
@@ -82,7 +82,7 @@ def trained_step(
         tokenizer=load_tokenizer(module.dataset.tokenizer_folder),
         data=", ".join(str(dataset.folder) for dataset in module.mixture.datasets.values()),
         is_left_out=left_out,
-        sources=module.sources_of(numbers),
+        sources=sources,
     )
 
 
