@@ -31,7 +31,8 @@ class LigerCrossEntropy(TokenLoss):
     @override
     def require_fit(self, *, device_type: str, soft_cap: float | None) -> None:
         if device_type != "cuda":
-            msg = f"loss=liger needs an NVIDIA GPU, and this is {device_type}; nearest valid: loss=chunked."
+            without = liger_cross_entropy_facts().without_gpu
+            msg = f"loss=liger needs an NVIDIA GPU, and this is {device_type}; nearest valid: {without}."
             raise ConfigurationError(msg)
         _require_package()
 

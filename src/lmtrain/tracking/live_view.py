@@ -152,7 +152,7 @@ def _numbers(now: Snapshot) -> Numbers:
     trend = f"{_validation(now)} bits/byte {sparkline(now.validation)}" if now.validation else None
     saved = None if now.checkpoint_step is None else f"step {now.checkpoint_step:,}"
     pairs = [
-        ("loss", _or_dash(now.loss, "{:.3f} nats" if now.reward is now.preferred is None else "{:.3f}")),
+        ("loss", _or_dash(now.loss, "{:.3f} nats" if now.reward is None and now.preferred is None else "{:.3f}")),
         *([] if now.reward is None else [("reward", _reward(now, now.reward))]),
         *([] if now.preferred is None else [("preferred", _preferred(now, now.preferred))]),
         ("validation", trend or "-"),

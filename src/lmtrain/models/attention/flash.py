@@ -58,7 +58,8 @@ class Flash(Attention):
     def fitted(self, place: KernelTarget) -> "LoadedFlash":
         if place.device_type != "cuda":
             msg = (
-                f"attention=flash needs an NVIDIA GPU, and this is {place.device_type}; nearest valid: attention=auto."
+                f"attention=flash needs an NVIDIA GPU, and this is {place.device_type}; nearest valid: "
+                f"{flash_facts(on_gpu=False).without_gpu}."
             )
             raise ConfigurationError(msg)
         if place.dtype not in DTYPES:

@@ -89,12 +89,12 @@ class _StagesAhead:
         return self.planned[name]
 
     def _training(self, stage: PipelineStage) -> PlannedTraining | str:
-        ahead = ([*words, *self.read.flags] for words in self.read.ways_to_plan(stage, done=self.done))
+        ways = self.read.ways_to_plan(stage, done=self.done)
         base, check = self.training(stage.of) if stage.of else None, stage_check(self.read, stage)
         refused = ""
-        for words in [self.read.command(stage)[1:]] if stage.of in self.done else ahead:
+        for words in ways[:1] if stage.of in self.done else ways:  # of a run that is there both are the same
             try:
-                planned = planned_training(words, learns=stage.of is None, check=check)
+                planned = planned_training([*words, *self.read.flags], learns=stage.of is None, check=check)
                 if isinstance(base, PlannedTraining):
                     require_same_start(self.read, stage, planned.config, base=base.config)
             except LMTRAIN_ERRORS as problem:

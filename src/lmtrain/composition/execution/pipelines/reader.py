@@ -75,9 +75,7 @@ def shows_config(words: Sequence[str]) -> bool:
 def _own_arguments(words: Sequence[str]) -> tuple[Arguments, list[str]]:
     """Return the words of the pipeline itself, and those of its stages."""
     words = [word for word in words if word not in FLAGS]
-    own = [
-        word for word in words if first_name(word) in (*OWN, ALLOW_TARGET) or word.startswith("-") or "=" not in word
-    ]
+    own = [word for word in words if first_name(word) in OWN or word.startswith("-") or "=" not in word]
     return parse_arguments(own, budget_group=False), [word for word in words if word not in own]
 
 
