@@ -73,7 +73,7 @@ test-fast: $(STAMP) ## run the tests that take about a second each
 
 fuzz: $(STAMP) ## search every reader of foreign bytes, and the list of allowed code, for long (EXAMPLES=500 of each)
 	@OMP_NUM_THREADS=1 LMTRAIN_FUZZ_EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest -n 2 --timeout 0 \
-		tests/test_foreign_bytes.py tests/composition/nodes/test_bypasses.py $(ARGS)
+		tests/test_foreign_bytes.py tests/run/schema/test_bypasses.py $(ARGS)
 
 checks: $(STAMP) ## check format, style, spelling, types and architecture
 	@$(BIN)/ruff format --check .

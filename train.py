@@ -2,7 +2,7 @@
 
 import sys
 
-from lmtrain.cli import serve
+from lmtrain.cli.main import serve
 
 if __name__ == "__main__":
     sys.exit(serve("train", sys.argv[1:], program="python train.py"))

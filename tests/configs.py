@@ -5,9 +5,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from lmtrain.composition.command_line.compose import compose_config
-from lmtrain.composition.command_line.paths import group_folders
-from lmtrain.composition.run_config import RunConfig, read_config
+from lmtrain.run.compose.compose import compose_config
+from lmtrain.run.compose.paths import group_folders
+from lmtrain.run.run_config import RunConfig, read_config
 
 
 def option_files() -> list[Path]:

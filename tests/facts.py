@@ -5,8 +5,8 @@ from typing import Any
 
 from lmtrain.accounting.options.optimizer import OptimizerFacts
 from lmtrain.accounting.options.precision import PrecisionFacts
-from lmtrain.composition.command_line.compose import compose_config
-from lmtrain.composition.nodes.facts import require_facts
+from lmtrain.run.compose.compose import compose_config
+from lmtrain.run.schema.facts import require_facts
 
 
 @cache

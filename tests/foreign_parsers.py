@@ -15,9 +15,7 @@ from typing import Any, Final, Literal
 
 from data_pipelines.sources.files import Files
 from data_pipelines.sources.preference_pairs import PreferencePairs
-from lmtrain import cli
-from lmtrain.composition.command_line.imported_options import imported_options
-from lmtrain.composition.stored_runs.job import load_job
+from lmtrain.cli import main as cli
 from lmtrain.data.formats import llm_c, megatron, nano_gpt, olmo
 from lmtrain.data.packing_index import build_once
 from lmtrain.data.shards import open_dataset
@@ -31,6 +29,8 @@ from lmtrain.interop.hf_import import open_hugging_face
 from lmtrain.interop.peft_import import open_peft
 from lmtrain.interop.safetensors_files import WeightFiles
 from lmtrain.parallel.shard_reading import METADATA, read_metadata
+from lmtrain.run.compose.imported_options import imported_options
+from lmtrain.run.stored_runs.job import load_job
 from lmtrain.storage.hashed_folder import damage
 from lmtrain.storage.plain_values import load_plain
 from lmtrain.tokenizers.byte_level import ByteLevelTokenizer

@@ -120,11 +120,11 @@ def _import_the_trainer() -> None:
     from lmtrain.training.lean_import import import_lightning
 
     import_lightning()
-    for name in ("command_line.compose", "execution.rehearsal", "execution.run"):
-        importlib.import_module(f"lmtrain.composition.{name}")
-    from lmtrain.composition.command_line.arguments import parse_arguments
-    from lmtrain.composition.command_line.compose import for_each_config
-    from lmtrain.composition.execution.check_config import check_config
+    for name in ("compose.compose", "execution.rehearsal", "execution.run"):
+        importlib.import_module(f"lmtrain.run.{name}")
+    from lmtrain.run.compose.arguments import parse_arguments
+    from lmtrain.run.compose.compose import for_each_config
+    from lmtrain.run.execution.check_config import check_config
     from tests.tiny import TINY
 
     for_each_config(lambda values, _: check_config(values, allowed=[]), parse_arguments(TINY), config_name="train")

@@ -17,13 +17,13 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from lmtrain.composition.command_line.compose import compose_config
-from lmtrain.composition.execution.build import build_run
-from lmtrain.composition.execution.check_config import check_config
-from lmtrain.composition.execution.run import quiet_libraries
-from lmtrain.composition.stored_runs.job import Job
 from lmtrain.launch.detect import outer_launcher
 from lmtrain.launch.process_group import join
+from lmtrain.run.compose.compose import compose_config
+from lmtrain.run.execution.build import build_run
+from lmtrain.run.execution.check_config import check_config
+from lmtrain.run.execution.run import quiet_libraries
+from lmtrain.run.stored_runs.job import Job
 from lmtrain.tracking import mlflow_tracking
 from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.run_log import RunLog

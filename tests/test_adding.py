@@ -83,9 +83,9 @@ def test_the_three_parts_train_go_on_and_are_planned_and_no_old_file_changes(pro
     words = [*RUN, *PARTS, "run.name=toy", "batch.micro_batch_sequences=auto"]
     code = f"""
 from lmtrain.accounting.training_plan.fit import memory_of
-from lmtrain.cli import serve
-from lmtrain.composition.planning import auto_batch
-from lmtrain.verbs import doctor
+from lmtrain.cli.main import serve
+from lmtrain.run.planning import auto_batch
+from lmtrain.cli.commands import doctor
 from tests.configs import config_of
 
 words = {words}
@@ -176,9 +176,9 @@ def test_the_doctor_and_the_advice_out_of_memory_know_them(project: Path) -> Non
     assert "planned for checkpoints" in ended.stdout
     code = f"""
 from lmtrain.accounting.batches import plan_batches
-from lmtrain.composition.command_line.compose import compose_config
-from lmtrain.composition.execution.check_config import check_config
-from lmtrain.composition.planning import auto_batch
+from lmtrain.run.compose.compose import compose_config
+from lmtrain.run.execution.check_config import check_config
+from lmtrain.run.planning import auto_batch
 config = check_config(compose_config({[*RUN, *SMALL_GPT, *OPTIONS, PAIR]}), allowed=[])
 batch = plan_batches(config.batch, num_ranks=2)
 auto_batch.held_device = lambda _: auto_batch.HeldDevice(None, 2_500_000)
@@ -199,7 +199,7 @@ def test_they_train_on_two_ranks_go_on_on_one_and_are_exported(project: Path) ->
         ["run.name=nodes", "budget.steps=5", "strategy=single"],
     ]
     code = f"""
-from lmtrain.cli import serve
+from lmtrain.cli.main import serve
 for words in {runs}:
     assert serve("train", [*{together}, *words], program="train.py") == 0
 assert serve("export", ["hf", "runs/nodes", "out"], program="lmtrain export") == 0

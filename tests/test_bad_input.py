@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lmtrain.cli import serve
+from lmtrain.cli.main import serve
 from lmtrain.errors import EXIT_CONFIGURATION, EXIT_DATA, EXIT_ENVIRONMENT
 from tests.tiny import BATCH, DATA, MODEL, QUIET
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from lmtrain.composition.command_line.compose import compose_config
-from lmtrain.composition.command_line.help_topics import describe
-from lmtrain.composition.command_line.paths import conf_folder, group_folders
-from lmtrain.composition.execution.check_config import check_config
+from lmtrain.run.compose.compose import compose_config
+from lmtrain.run.compose.help_topics import describe
+from lmtrain.run.compose.paths import conf_folder, group_folders
+from lmtrain.run.execution.check_config import check_config
 from tests.configs import option_files
 
 FILES = option_files()

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 import yaml
 
-from lmtrain.cli import VERBS
-from lmtrain.composition.command_line.arguments import parse_arguments
-from lmtrain.composition.command_line.compose import for_each_config
-from lmtrain.composition.command_line.paths import conf_folder, group_folders
-from lmtrain.composition.execution.check_config import check_config
+from lmtrain.cli.main import VERBS
 from lmtrain.data.synthetic import synthetic
+from lmtrain.run.compose.arguments import parse_arguments
+from lmtrain.run.compose.compose import for_each_config
+from lmtrain.run.compose.paths import conf_folder, group_folders
+from lmtrain.run.execution.check_config import check_config
 from tests import tiny
 
 ROOT = tiny.PROJECT

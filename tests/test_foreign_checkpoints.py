@@ -10,7 +10,7 @@ import torch
 import torch.distributed.checkpoint as sharded_checkpoint
 from torch.distributed.checkpoint.api import CheckpointException
 
-from lmtrain.cli import serve
+from lmtrain.cli.main import serve
 from lmtrain.errors import EXIT_ENVIRONMENT
 from lmtrain.parallel.shard_writing import SHARDED
 from lmtrain.training.checkpointing.checkpoint_io import STATE

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lmtrain.cli import serve
+from lmtrain.cli.main import serve
 from lmtrain.errors import EXIT_CONFIGURATION, EXIT_DATA, EXIT_ENVIRONMENT
 from lmtrain.storage.hashed_folder import write_atomically
 from lmtrain.tokenizers.byte_level import ByteLevelTokenizer

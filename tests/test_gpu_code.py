@@ -21,10 +21,6 @@ from torch._subclasses.fake_tensor import DataDependentOutputException
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from benchmarks.harness.hopper.cases import CASES, last_of_each
-from lmtrain.composition.command_line.compose import compose_config
-from lmtrain.composition.parts.precision import build_precision
-from lmtrain.composition.planning.plan import planned_runs
-from lmtrain.composition.run_config import read_config
 from lmtrain.losses.chunked import AsTheyAre, Rule, score, score_logits
 from lmtrain.models.attention.sdpa import sdpa
 from lmtrain.models.llama import Llama
@@ -33,6 +29,10 @@ from lmtrain.optim.matrices.orthogonalize import NEWTON_SCHULZ
 from lmtrain.parallel.compilation import compile_blocks
 from lmtrain.parallel.tensor_groups.cuts import cut_model
 from lmtrain.parallel.tensor_groups.regions import Regions
+from lmtrain.run.builders.precision import build_precision
+from lmtrain.run.compose.compose import compose_config
+from lmtrain.run.planning.plan import planned_runs
+from lmtrain.run.run_config import read_config
 from lmtrain.simulate.fake_ranks import fake_ranks
 from tests.fake_gpu import GpuBytes, Graph, fake_gpu
 from tests.optim.models import TinyModel

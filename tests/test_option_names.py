@@ -33,9 +33,9 @@ OTHER_MEANINGS = {
 }
 # Where a name is compared all the same, with the reason. Keep it short.
 ALLOWED = {
-    "src/lmtrain/composition/command_line/compose.py": "most commands do without the import of the scaling's rules",
-    "src/lmtrain/composition/execution/rehearsal.py": "a constructor's parameter for the run's context",
-    "src/lmtrain/composition/run_config.py": "its field for the trainer's node is called make_trainer",
+    "src/lmtrain/run/compose/compose.py": "most commands do without the import of the scaling's rules",
+    "src/lmtrain/run/execution/rehearsal.py": "a constructor's parameter for the run's context",
+    "src/lmtrain/run/run_config.py": "its field for the trainer's node is called make_trainer",
     "src/lmtrain/optim/muon.py": "its groups of parameters are of two kinds: muon and adamw",
     "src/lmtrain/training/checkpointing/weights.py": "a word of --weights",
     "src/lmtrain/report/scaling/scaling_study.py": "a key of the printed JSON",
@@ -49,13 +49,13 @@ ADVISED = (
 # Where a text names one all the same, with the reason.
 NAMING = {
     "src/lmtrain/report/ledger/biggest_lever.py": "the remedy of eager steps, beside its measured share",
-    "src/lmtrain/composition/command_line/meant_options.py": "the table of other programs' options, and ours for each",
-    "src/lmtrain/composition/command_line/help.py": "examples of a command line",
-    "src/lmtrain/verbs/compare.py": "an example of a command line",
-    "src/lmtrain/composition/execution/pipelines/stages.py": "the words of a preflight: any schedule of a few steps",
-    "src/lmtrain/verbs/parity.py": "the words of a comparison on any machine",
-    "src/lmtrain/verbs/tune_lr.py": "the words of a range test, whose schedule is none of the config's",
-    "src/lmtrain/composition/depth_dial.py": "its own file: the dial was tuned for this optimizer",
+    "src/lmtrain/run/compose/meant_options.py": "the table of other programs' options, and ours for each",
+    "src/lmtrain/run/compose/help.py": "examples of a command line",
+    "src/lmtrain/cli/commands/compare.py": "an example of a command line",
+    "src/lmtrain/run/pipelines/stages.py": "the words of a preflight: any schedule of a few steps",
+    "src/lmtrain/cli/commands/parity.py": "the words of a comparison on any machine",
+    "src/lmtrain/cli/commands/tune_lr.py": "the words of a range test, whose schedule is none of the config's",
+    "src/lmtrain/run/depth_dial.py": "its own file: the dial was tuned for this optimizer",
 }
 Constants = Mapping[str, set[str]]
 TARGET = re.compile(r"^_target_: (\S+)|^  _target_: (\S+)", re.MULTILINE)

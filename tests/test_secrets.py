@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from lmtrain.composition.stored_runs.push_folder import make_push_folder
 from lmtrain.report.run_page.page import write_report
+from lmtrain.run.stored_runs.push_folder import make_push_folder
 from tests import forked, tiny
 
 DRAIN = "logger.drain_seconds=1"

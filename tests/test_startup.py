@@ -13,7 +13,7 @@ HEAVY = {"torch", "lightning", "mlflow", "datasets", "tokenizers", "transformers
 NUM_MODULES = {"help": 268, "cfg": 530, "plan": 550}  # a fifth more than it takes: what comes by oversight is many
 ASK = """
 import sys
-from lmtrain.cli import serve
+from lmtrain.cli.main import serve
 verb, *words = sys.argv[1:]
 try:
     code = serve(verb, words, program="lmtrain")
@@ -23,7 +23,7 @@ print("MODULES", code, len(sys.modules), *sorted({name.partition(".")[0] for nam
 """
 ASK_ALL = """
 import sys
-from lmtrain.cli import serve
+from lmtrain.cli.main import serve
 code = max(serve(*words[:1], words[1:], program="lmtrain") for words in map(str.split, sys.argv[1:]))
 print("MODULES", code, len(sys.modules), *sorted({name.partition(".")[0] for name in sys.modules}))
 """

@@ -12,12 +12,12 @@ import lightning.pytorch as pl
 import pytest
 import torch
 
-from lmtrain.composition.command_line.compose import compose_config
-from lmtrain.composition.execution.build import Run, build_run
-from lmtrain.composition.execution.check_config import check_config
-from lmtrain.composition.execution.run import quiet_libraries
-from lmtrain.composition.stored_runs.job import Job
 from lmtrain.errors import LMTRAIN_ERRORS
+from lmtrain.run.compose.compose import compose_config
+from lmtrain.run.execution.build import Run, build_run
+from lmtrain.run.execution.check_config import check_config
+from lmtrain.run.execution.run import quiet_libraries
+from lmtrain.run.stored_runs.job import Job
 from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.run_log import RunLog
 from tests import tiny

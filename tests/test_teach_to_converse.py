@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from lmtrain.cli.commands.evaluate import evaluate
 from lmtrain.tokenizers.loading import load_tokenizer
-from lmtrain.verbs.evaluate import evaluate
 from tests import forked, tiny
 from tests.faults.test_resume import killed
 

@@ -19,13 +19,13 @@ from lmtrain.accounting.model.model_shape import ModelShape
 from lmtrain.accounting.options.optimizer import OptimizerFacts
 from lmtrain.accounting.options.precision import PrecisionFacts
 from lmtrain.accounting.training_plan.utilization import model_flops_utilization, training_seconds, usd
-from lmtrain.composition.command_line.compose import compose_config
-from lmtrain.composition.nodes.check import check_node
-from lmtrain.composition.nodes.facts import Facts, require_facts
-from lmtrain.composition.nodes.instantiate import instantiate
 from lmtrain.evaluation.bits_per_byte import BitsPerByte
 from lmtrain.models.nano import short_window
 from lmtrain.optim.schedules import trapezoid, warmup_cosine
+from lmtrain.run.compose.compose import compose_config
+from lmtrain.run.schema.check import check_node
+from lmtrain.run.schema.facts import Facts, require_facts
+from lmtrain.run.schema.instantiate import instantiate
 
 H100 = "NVIDIA H100 80GB HBM3"
 H100_FLOPS = 989.4e12

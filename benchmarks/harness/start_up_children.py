@@ -55,8 +55,8 @@ def after(phases: Phases, module: Any, name: str, *, ends: str) -> None:
 
 def ours(phases: Phases, overrides: list[str]) -> None:
     """Train as the command line does."""
-    from lmtrain.cli import serve
-    from lmtrain.composition.execution import check_config
+    from lmtrain.cli.main import serve
+    from lmtrain.run.execution import check_config
 
     phases.end("imports of the command line")
     import_lightning = check_config.import_lightning
@@ -72,7 +72,7 @@ def ours(phases: Phases, overrides: list[str]) -> None:
     def checked(*arguments: Any, **more: Any) -> Any:
         result = check(*arguments, **more)
         phases.end("check")
-        from lmtrain.composition.execution import build, run
+        from lmtrain.run.execution import build, run
 
         after(phases, run, "build_run", ends="build")
         after(phases, build.CausalLMModule, "configure_model", ends="materialise and wrap")

@@ -15,7 +15,7 @@ from benchmarks.harness import accounting_rows as rows
 from benchmarks.harness.accounting_row import Row
 from benchmarks.harness.fleet_rows import fleets, matrix_products
 from benchmarks.harness.published_runs import published_runs
-from lmtrain.verbs.calc import calc
+from lmtrain.cli.commands.calc import calc
 
 PAGE = Path(__file__).parents[2] / "docs" / "accounting.md"
 HEADER = """# Known numbers, and ours

@@ -104,7 +104,7 @@ def states(recording: Recording, *, number: int, rng: random.Random) -> Iterator
 
 def problem_of(recording: Recording, folder: Path, promised: int) -> str | None:
     """Read a state of the run's folder as a resume does, and say what is lost."""
-    from lmtrain.composition.stored_runs.job import load_job
+    from lmtrain.run.stored_runs.job import load_job
     from lmtrain.storage.hashed_folder import clear_leftovers
     from lmtrain.tracking.run_folder import RunFolder
     from lmtrain.tracking.run_log import RunLog

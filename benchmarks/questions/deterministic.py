@@ -19,11 +19,11 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from lmtrain.composition.command_line.compose import compose_config
-from lmtrain.composition.execution.build import Run, build_run
-from lmtrain.composition.execution.check_config import check_config
-from lmtrain.composition.stored_runs.job import Job
 from lmtrain.losses.cross_entropy import CrossEntropy
+from lmtrain.run.compose.compose import compose_config
+from lmtrain.run.execution.build import Run, build_run
+from lmtrain.run.execution.check_config import check_config
+from lmtrain.run.stored_runs.job import Job
 from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.training.loop.determinism import ENVIRONMENT, be_deterministic
 from lmtrain.training.module import materialize

@@ -25,11 +25,11 @@ from torch import Tensor
 
 from benchmarks.harness.growth_plot import plot
 from lmtrain.accounting.batches import Batch, plan_batches
-from lmtrain.composition.command_line.compose import compose_config
-from lmtrain.composition.execution.check_config import check_config
 from lmtrain.data.synthetic import synthetic
 from lmtrain.losses.cross_entropy import CrossEntropy
 from lmtrain.models.llama import Llama
+from lmtrain.run.compose.compose import compose_config
+from lmtrain.run.execution.check_config import check_config
 from lmtrain.tracking.run_log import Point, RunLog
 from lmtrain.training.batches.training_batches import RankRows, TrainingBatches
 from lmtrain.training.datamodule import TokenDataModule

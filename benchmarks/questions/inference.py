@@ -34,7 +34,6 @@ from omegaconf import OmegaConf
 
 from benchmarks.peers.inference import llama_cpp
 from benchmarks.peers.inference.vllm_peer import VllmProcess
-from lmtrain.composition.stored_runs.model_to_run import model_to_run
 from lmtrain.inference.engine import EngineLimits, TextEngine
 from lmtrain.inference.generation import Request
 from lmtrain.inference.loaded_model import LoadedModel
@@ -43,6 +42,7 @@ from lmtrain.interop.hf_export import ModelToExport, export_folder
 from lmtrain.interop.model_card import CardFacts
 from lmtrain.interop.model_settings import node_of
 from lmtrain.models.llama import Llama
+from lmtrain.run.stored_runs.model_to_run import model_to_run
 from lmtrain.tokenizers.byte_level import ByteLevelTokenizer
 
 VOCABULARY, CONTEXT = 4096, 256

@@ -17,12 +17,12 @@ from typing import Any
 
 from lmtrain.accounting.model.known_facts import KnownFacts, model_row, table_row
 from lmtrain.accounting.model.model_facts import ModelFacts
-from lmtrain.composition.command_line.compose import compose_config
-from lmtrain.composition.command_line.paths import conf_folder
-from lmtrain.composition.planning.known_models import TABLE, at_depths, key_of
-from lmtrain.composition.planning.measured_model import measure_model, measure_models
-from lmtrain.composition.planning.setting import PlannedSetting, planned_setting
-from lmtrain.composition.run_config import RunConfig, read_config
+from lmtrain.run.compose.compose import compose_config
+from lmtrain.run.compose.paths import conf_folder
+from lmtrain.run.planning.known_models import TABLE, at_depths, key_of
+from lmtrain.run.planning.measured_model import measure_model, measure_models
+from lmtrain.run.planning.setting import PlannedSetting, planned_setting
+from lmtrain.run.run_config import RunConfig, read_config
 
 Config = dict[str, Any]
 ON_A_GPU = ("cluster=h100_8x", "precision=bf16_mixed")

@@ -26,8 +26,8 @@ from benchmarks.harness.learning_speed.report import keep
 from benchmarks.harness.learning_speed.speed import clock_of, environment, measure, milliseconds_per_step, steps_in
 from benchmarks.harness.learning_speed.task import LearningTask
 from benchmarks.harness.train_step.task import Unavailable
-from lmtrain.composition.command_line.compose import compose_config
-from lmtrain.composition.execution.check_config import check_config
+from lmtrain.run.compose.compose import compose_config
+from lmtrain.run.execution.check_config import check_config
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULT = ROOT / "benchmarks/results/learning_speed_zen4_2cores_202611"

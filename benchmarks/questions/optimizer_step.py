@@ -17,11 +17,11 @@ import torch
 from torch import distributed, multiprocessing, nn
 
 from benchmarks.questions.compile import CONTEXT_TOKENS, NUM_SEQUENCES, VOCAB_SIZE, default_model
-from lmtrain.composition.command_line.compose import compose_config
-from lmtrain.composition.nodes.instantiate import instantiate
 from lmtrain.losses.cross_entropy import CrossEntropy
 from lmtrain.optim.matrices.orthogonalize import POLAR_EXPRESS
 from lmtrain.optim.muon import Muon
+from lmtrain.run.compose.compose import compose_config
+from lmtrain.run.schema.instantiate import instantiate
 
 OPTIONS = ("sgd", "momentum", "adagrad", "rmsprop", "lion", "adafactor", "schedule_free", "adamw", "muon")
 PORT = 29613

@@ -28,8 +28,8 @@ sys.path[:0] = [str(ROOT), str(ROOT / "src")]
 
 from benchmarks.harness.reliability import warm_starts  # noqa: E402
 from benchmarks.harness.reliability.outcome import read_losses  # noqa: E402
-from lmtrain.composition.execution import run as run_module  # noqa: E402
 from lmtrain.report.ledger.run_ledger import read_ledger  # noqa: E402
+from lmtrain.run.execution import run as run_module  # noqa: E402
 from lmtrain.tracking.timekeeping import preemption  # noqa: E402
 from lmtrain.training.checkpointing.state_file import WriteState  # noqa: E402
 from lmtrain.training.optimizer_step import OptimizerStep  # noqa: E402
@@ -101,7 +101,7 @@ def day(asked: argparse.Namespace, folder: Path) -> dict[str, Any]:
 
 def _plan(words: list[str], asked: argparse.Namespace) -> dict[str, Any]:
     """Ask another process for the plan, and return its checkpoints: this one is to compute nothing."""
-    ask = "import sys; from lmtrain.verbs.plan import plan; sys.exit(plan(sys.argv[1:]))"
+    ask = "import sys; from lmtrain.cli.commands.plan import plan; sys.exit(plan(sys.argv[1:]))"
     more = [
         f"cluster.device_hours_per_failure={asked.minutes_apart / 60}",
         f"cluster.restart_seconds={asked.start_seconds}",

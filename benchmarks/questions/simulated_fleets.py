@@ -18,9 +18,9 @@ from lmtrain.accounting.machine.hardware import DEVICES, Device
 from lmtrain.accounting.model.flops import flops_per_token
 from lmtrain.accounting.training_plan.simulated_step import SimulatedFleet
 from lmtrain.accounting.training_plan.step_time import Efficiency, Rates
-from lmtrain.composition.command_line.compose import compose_config
-from lmtrain.composition.planning.simulated import Simulation, simulation
-from lmtrain.composition.run_config import read_config
+from lmtrain.run.compose.compose import compose_config
+from lmtrain.run.planning.simulated import Simulation, simulation
+from lmtrain.run.run_config import read_config
 
 H100: Final = DEVICES["NVIDIA H100 80GB HBM3"]
 NVL: Final = DEVICES["NVIDIA H100 NVL"]

@@ -83,8 +83,8 @@ class Learner:
 
 def learner(width: int, scaling: str, *overrides: str, seed: int = 0) -> Learner:
     """Build what `train.py model=llama_micro scaling=...` trains, at a width."""
-    from lmtrain.composition.command_line.compose import compose_config
-    from lmtrain.composition.execution.check_config import check_config
+    from lmtrain.run.compose.compose import compose_config
+    from lmtrain.run.execution.check_config import check_config
 
     shape = [
         f"model.width={width}",

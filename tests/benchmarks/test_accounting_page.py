@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.questions.accounting_oracles import COMMANDS, PAGE, Section, page, sections
-from lmtrain.cli import main
+from lmtrain.cli.main import main
 
 
 @pytest.fixture(scope="module")

@@ -6,9 +6,9 @@ import pytest
 
 from benchmarks.harness.diloco_page import Kind, page
 from benchmarks.questions import diloco
-from lmtrain.composition.command_line.compose import compose_config
-from lmtrain.composition.planning.setting import planned_setting
-from lmtrain.composition.run_config import read_config
+from lmtrain.run.compose.compose import compose_config
+from lmtrain.run.planning.setting import planned_setting
+from lmtrain.run.run_config import read_config
 
 pytestmark = pytest.mark.benchmarks
 

@@ -18,9 +18,9 @@ from benchmarks.harness.hopper.rows import Bench
 from benchmarks.peers.hopper import full_trainer
 from benchmarks.peers.hopper.profiles import is_counted, kind_of
 from benchmarks.questions import hopper
-from lmtrain.composition.command_line.compose import compose_config
-from lmtrain.composition.rules.float8_head import require_float8_head
-from lmtrain.composition.run_config import read_config
+from lmtrain.run.compose.compose import compose_config
+from lmtrain.run.run_config import read_config
+from lmtrain.run.validators.float8_head import require_float8_head
 
 RESULTS = Path(hopper.__file__).parents[1] / "results"
 H200 = {"device": "NVIDIA H200", "is_toy": False, "torch": "2.13", "command": "c"}

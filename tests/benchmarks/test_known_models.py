@@ -7,12 +7,12 @@ import pytest
 
 from benchmarks.questions.known_models import OF_ANY_DEPTH, all_models, composed, write
 from lmtrain.accounting.model.known_facts import known_facts
-from lmtrain.composition.command_line.compose import compose_config
-from lmtrain.composition.planning import measured_model
-from lmtrain.composition.planning.known_models import TABLE, key_of, model_facts
-from lmtrain.composition.planning.measured_model import measure_model
-from lmtrain.composition.planning.setting import planned_setting
-from lmtrain.composition.run_config import read_config
+from lmtrain.run.compose.compose import compose_config
+from lmtrain.run.planning import measured_model
+from lmtrain.run.planning.known_models import TABLE, key_of, model_facts
+from lmtrain.run.planning.measured_model import measure_model
+from lmtrain.run.planning.setting import planned_setting
+from lmtrain.run.run_config import read_config
 
 CONTENT = json.loads(TABLE.read_text())
 H100 = ("cluster=h100_8x", "precision=bf16_mixed")

@@ -6,9 +6,9 @@ import pytest
 import yaml
 
 from benchmarks.questions import optimizer_race
-from lmtrain.composition.command_line.arguments import parse_arguments
-from lmtrain.composition.command_line.compose import for_each_config
-from lmtrain.composition.command_line.paths import conf_folder
+from lmtrain.run.compose.arguments import parse_arguments
+from lmtrain.run.compose.compose import for_each_config
+from lmtrain.run.compose.paths import conf_folder
 from tests.report.compared_folder import write
 
 pytestmark = pytest.mark.benchmarks

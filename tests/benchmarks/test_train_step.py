@@ -14,7 +14,7 @@ from benchmarks.harness.train_step.task import Task, Unavailable
 from benchmarks.peers.train_step.ours import model_words
 from benchmarks.questions import train_step
 from lmtrain.accounting.model.model_shape import ModelShape
-from lmtrain.composition.command_line.compose import compose_config
+from lmtrain.run.compose.compose import compose_config
 
 pytestmark = pytest.mark.benchmarks
 

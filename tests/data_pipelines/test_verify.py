@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from lmtrain.cli import main
+from lmtrain.cli.main import main
 from tests.data_pipelines.poems import make
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from lmtrain.cli import serve
+from lmtrain.cli.main import serve
 from tests import forked, tiny
 
 STEPS = ["budget.steps=2"]
@@ -52,9 +52,9 @@ def test_a_start_that_is_killed_before_it_trains_leaves_the_runs_settings_as_the
     script = tmp_path / "killed.py"
     script.write_text(
         "import os, signal\n"
-        "from lmtrain.composition.execution import run\n"
+        "from lmtrain.run.execution import run\n"
         "run.find_checkpoint = lambda job: os.kill(os.getpid(), signal.SIGKILL)\n"
-        "import sys; from lmtrain.cli import serve; serve('train', sys.argv[1:], program='python train.py')\n"
+        "import sys; from lmtrain.cli.main import serve; serve('train', sys.argv[1:], program='python train.py')\n"
     )
     killed = forked.run(script, [*tiny.TINY, *changed], folder=tmp_path, environment=tiny.environment())
     assert killed.returncode == -signal.SIGKILL

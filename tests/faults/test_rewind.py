@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from lmtrain.composition.stored_runs.left_out import read_left_out
-from lmtrain.composition.stored_runs.trained_step import trained_step
 from lmtrain.errors import ConfigurationError
+from lmtrain.run.stored_runs.left_out import read_left_out
+from lmtrain.run.stored_runs.trained_step import trained_step
 from tests import tiny
 from tests.faults.test_resume import killed
 

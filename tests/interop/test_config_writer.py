@@ -32,7 +32,7 @@ def test_every_architecture_is_one_of_transformers(model_type):
 
 
 def test_the_default_model_is_refused_with_all_its_options():
-    from lmtrain.composition.command_line.compose import compose_config
+    from lmtrain.run.compose.compose import compose_config
 
     with pytest.raises(ConfigurationError) as refusal:
         write_config(complete(compose_config(["model=llama_tiny", "tokenizer=byte_level"])["model"]))
@@ -45,7 +45,7 @@ def test_the_default_model_is_refused_with_all_its_options():
     "option", ["gpt2_124m", "llama_3_1_8b", "qwen_3_0_6b", "mistral_7b", "mixtral_8x7b", "olmoe_1b_7b"]
 )
 def test_published_shapes_can_be_exported(option):
-    from lmtrain.composition.command_line.compose import compose_config
+    from lmtrain.run.compose.compose import compose_config
 
     config = write_config(complete(compose_config([f"model={option}"])["model"]))
     assert config["model_type"] in option.replace("_", "")

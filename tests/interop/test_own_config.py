@@ -7,8 +7,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from lmtrain.composition.command_line.compose import compose_config
-from lmtrain.composition.stored_runs.model_to_run import model_to_run
 from lmtrain.errors import DataError
 from lmtrain.inference.generate import generate
 from lmtrain.inference.sampling_settings import Sampling
@@ -21,6 +19,8 @@ from lmtrain.models.gpt2 import GPT2
 from lmtrain.models.llama import Llama
 from lmtrain.models.mixture_of_experts import Experts
 from lmtrain.models.rope import LinearRopeScaling
+from lmtrain.run.compose.compose import compose_config
+from lmtrain.run.stored_runs.model_to_run import model_to_run
 from tests.interop.hugging_face import tokens
 from tests.interop.test_hf_export import EXPERTS, SMALL, to_export
 

@@ -1,5 +1,5 @@
-from lmtrain.composition.nodes.source_signatures import setting_names
 from lmtrain.interop.without_effect import WITHOUT_EFFECT
+from lmtrain.run.schema.source_signatures import setting_names
 
 
 def test_each_is_a_setting_of_a_model() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lmtrain.verbs.launch import launch
+from lmtrain.cli.commands.launch import launch
 from tests import tiny
 from tests.launch.slurm_cluster import poll
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from lmtrain.cli.commands.launch import launch
 from lmtrain.errors import EXIT_REQUEUE, EXIT_TERMINATED, ConfigurationError
 from lmtrain.launch.slurm import first_host, slurm_step
-from lmtrain.verbs.launch import launch
 from tests import tiny
 from tests.launch import slurm_cluster
 

@@ -6,9 +6,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from lmtrain.composition.command_line.compose import compose_config
-from lmtrain.composition.command_line.paths import conf_folder
-from lmtrain.composition.nodes.instantiate import instantiate
+from lmtrain.run.compose.compose import compose_config
+from lmtrain.run.compose.paths import conf_folder
+from lmtrain.run.schema.instantiate import instantiate
 
 EVERY = sorted((conf_folder() / "optimizer").glob("*.yaml"))
 FILES = [path for path in EVERY if "_target_: ???" not in path.read_text()]  # but the one of a run to train on from

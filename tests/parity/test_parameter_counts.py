@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from lmtrain.accounting.model.flops import flops_per_token
-from lmtrain.composition.command_line.compose import compose_config
-from lmtrain.composition.command_line.paths import conf_folder
-from lmtrain.composition.nodes.check import check_node
-from lmtrain.composition.nodes.instantiate import instantiate
+from lmtrain.run.compose.compose import compose_config
+from lmtrain.run.compose.paths import conf_folder
+from lmtrain.run.schema.check import check_node
+from lmtrain.run.schema.instantiate import instantiate
 
 # From the published weights: the sums over their safetensors, tied heads counted once.
 PUBLISHED = {

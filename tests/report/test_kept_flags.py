@@ -1,5 +1,5 @@
-from lmtrain.composition.command_line.arguments import parse_arguments
 from lmtrain.report.kept_flags import kept_flags
+from lmtrain.run.compose.arguments import parse_arguments
 
 
 def test_the_flags_of_a_command_are_read_back_as_they_were_typed() -> None:

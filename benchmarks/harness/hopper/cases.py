@@ -8,9 +8,9 @@ from typing import Any, Final
 
 import torch
 
-from lmtrain.composition.command_line.compose import compose_config
-from lmtrain.composition.nodes.instantiate import instantiate
 from lmtrain.models.base import LanguageModel
+from lmtrain.run.compose.compose import compose_config
+from lmtrain.run.schema.instantiate import instantiate
 
 TOY: Final = (
     "batch.context_tokens=128",

@@ -14,7 +14,7 @@ from benchmarks.harness.hopper.cases import CASES, composed, meta_model
 from benchmarks.harness.hopper.clock import seconds_of
 from benchmarks.harness.hopper.rows import Bench, Row, rate
 from lmtrain.accounting.model.flops import matmul_flops
-from lmtrain.composition.nodes.instantiate import instantiate
+from lmtrain.run.schema.instantiate import instantiate
 
 KINDS: Final = ("forward", "of inputs", "of weights")
 E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2

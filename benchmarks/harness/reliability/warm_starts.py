@@ -18,7 +18,7 @@ from lmtrain.launch.detect import STORE_VARIABLE, outer_launcher
 from lmtrain.tracking import run_folder
 
 if TYPE_CHECKING:
-    from lmtrain.composition.stored_runs.job import Job
+    from lmtrain.run.stored_runs.job import Job
 
 # Small enough that starting, saving and training each take a share of a run that a random moment can hit.
 WORDS: Final = (
@@ -45,17 +45,17 @@ def import_the_trainer() -> None:
 
     os.environ["OMP_NUM_THREADS"] = "1"
     import_lightning()
-    for name in ("command_line.compose", "execution.rehearsal", "execution.run"):
-        importlib.import_module(f"lmtrain.composition.{name}")
+    for name in ("compose.compose", "execution.rehearsal", "execution.run"):
+        importlib.import_module(f"lmtrain.run.{name}")
     versions = run_folder.describe_versions()
     run_folder.describe_versions = lambda: versions
 
 
 def compose(words: Sequence[str], *, num_ranks: int = 1) -> "Job":
     """Return the job of a command line, checked."""
-    from lmtrain.composition.command_line.arguments import parse_arguments
-    from lmtrain.composition.command_line.compose import Choices, for_each_config
-    from lmtrain.verbs.train import make_job
+    from lmtrain.cli.commands.train import make_job
+    from lmtrain.run.compose.arguments import parse_arguments
+    from lmtrain.run.compose.compose import Choices, for_each_config
 
     arguments = parse_arguments([*words], world=(num_ranks, 1) if num_ranks > 1 else None)
     composed: list[tuple[dict[str, Any], Choices]] = []
@@ -126,7 +126,7 @@ def _be_the_trainer(
         os.environ.update(environment)
         os.chdir(folder)
         before()
-        from lmtrain.composition.execution.start import start
+        from lmtrain.run.execution.start import start
 
         code = start(job.begun_now(), outer=outer_launcher(os.environ))
     except BaseException:  # noqa: BLE001  # a child's own end, whatever it is

@@ -8,9 +8,9 @@ from benchmarks.harness.train_step.task import CLIP_NORM, LOG_EVERY_STEPS, Task
 from benchmarks.harness.train_step.turns import Turns
 from benchmarks.peers.hopper.own_run import make_run
 from benchmarks.peers.train_step.bare import batches
-from lmtrain.composition.execution.build import Run
 from lmtrain.optim.fused import can_fold, fold_into_step
 from lmtrain.parallel.gradients import global_norm, scale_gradients
+from lmtrain.run.execution.build import Run
 from lmtrain.training.batches.token_batch import training_tokens
 from lmtrain.training.batches.training_batches import TrainingBatches
 from lmtrain.training.module import materialize

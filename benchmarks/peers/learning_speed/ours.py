@@ -7,11 +7,11 @@ from typing import Any
 
 from benchmarks.harness.learning_speed.task import LearningTask, Referee
 from benchmarks.peers.train_step.trainer import EndOfStep
-from lmtrain.composition.command_line.compose import compose_config
-from lmtrain.composition.execution.build import Run, build_run
-from lmtrain.composition.execution.check_config import check_config
-from lmtrain.composition.execution.run import quiet_libraries
-from lmtrain.composition.stored_runs.job import Job
+from lmtrain.run.compose.compose import compose_config
+from lmtrain.run.execution.build import Run, build_run
+from lmtrain.run.execution.check_config import check_config
+from lmtrain.run.execution.run import quiet_libraries
+from lmtrain.run.stored_runs.job import Job
 from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.run_log import RunLog
 

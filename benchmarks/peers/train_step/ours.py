@@ -5,11 +5,11 @@ from pathlib import Path
 
 from benchmarks.harness.train_step.task import BETAS, CLIP_NORM, LOG_EVERY_STEPS, LR, WEIGHT_DECAY, Architecture, Task
 from lmtrain.accounting.scaling_laws.nano_dial import VALUE_GATE_WIDTH, value_embedding_layers
-from lmtrain.composition.command_line.compose import compose_config
-from lmtrain.composition.execution.build import Run, build_run
-from lmtrain.composition.execution.check_config import check_config
-from lmtrain.composition.execution.run import quiet_libraries
-from lmtrain.composition.stored_runs.job import Job
+from lmtrain.run.compose.compose import compose_config
+from lmtrain.run.execution.build import Run, build_run
+from lmtrain.run.execution.check_config import check_config
+from lmtrain.run.execution.run import quiet_libraries
+from lmtrain.run.stored_runs.job import Job
 from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.run_log import RunLog
 

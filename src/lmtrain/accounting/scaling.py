@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-UNSCALED: Final = "lmtrain.composition.scaling.unscaled"  # the rule without derived settings
+UNSCALED: Final = "lmtrain.run.scaling.unscaled"  # the rule without derived settings
 
 
 @dataclass(frozen=True, kw_only=True)

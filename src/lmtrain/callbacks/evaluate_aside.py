@@ -34,7 +34,7 @@ from lmtrain.training.loop.step_interval import StepInterval
 
 _LOG = logging.getLogger(__name__)
 LOG: Final = "evaluate_aside.log"
-MODULE: Final = "lmtrain.verbs.evaluating.held"
+MODULE: Final = "lmtrain.cli.commands.evaluating.held"
 
 
 class EvaluateAside(pl.Callback):

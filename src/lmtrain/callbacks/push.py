@@ -17,7 +17,7 @@ from lmtrain.training.loop.steps import is_step_end
 
 LOG: Final = "push.log"
 # Lowest priority, and no accelerator: the process takes nothing from the run but spare time of the disk and network.
-LMTRAIN: Final = ("-c", "import os; os.nice(19); from lmtrain.cli import main; raise SystemExit(main())")
+LMTRAIN: Final = ("-c", "import os; os.nice(19); from lmtrain.cli.main import main; raise SystemExit(main())")
 ITS_ENVIRONMENT: Final = {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
 
 

@@ -20,7 +20,7 @@ from lmtrain.launch.exit_codes import plain_exit_code
 from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.status import Status, read_status, status_name, write_status
 
-DEFAULT_ENTRY_POINT = "lmtrain.composition.execution.start:run_saved"
+DEFAULT_ENTRY_POINT = "lmtrain.run.execution.start:run_saved"
 FORWARDED_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 
 

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lmtrain.accounting.fleets.fleet import FleetRun, solve
+from lmtrain.cli.commands.fleet_terms import read_terms
 from lmtrain.errors import ConfigurationError
-from lmtrain.verbs.fleet_terms import read_terms
 
 H100 = 989.4e12
 KNOWN = FleetRun(peak_flops=H100, num_parameters=8e9, tokens=160e9, num_devices=8, mfu=0.5, usd_per_gpu_hour=3.0)

@@ -11,8 +11,8 @@ from lmtrain.accounting.options.parts import (
     ScalingFacts,
     ScheduleFacts,
 )
-from lmtrain.composition.command_line.paths import conf_folder
-from lmtrain.composition.nodes.facts import Facts, facts_of
+from lmtrain.run.compose.paths import conf_folder
+from lmtrain.run.schema.facts import Facts, facts_of
 
 KINDS: dict[type[Facts], str] = {
     AttentionFacts: "measured_as",

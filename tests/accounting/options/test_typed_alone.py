@@ -1,7 +1,7 @@
 import typing
 
 from lmtrain.accounting.options.typed_alone import TypedAlone
-from lmtrain.composition.settings import RunSettings
+from lmtrain.run.settings import RunSettings
 
 
 def test_a_marked_setting_keeps_its_own_type() -> None:

@@ -1,7 +1,7 @@
 import pytest
 
 from lmtrain.accounting.training_plan.offload_plan import planned_offload
-from lmtrain.composition.planning.plan import planned_runs
+from lmtrain.run.planning.plan import planned_runs
 
 WORDS = (
     *("model=llama_3_1_8b", "cluster=h200_1x", "strategy=single", "optimizer=adamw", "precision=bf16_mixed"),

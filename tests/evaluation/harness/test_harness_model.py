@@ -8,12 +8,12 @@ from lm_eval import simple_evaluate
 from lm_eval.api.instance import Instance
 from lm_eval.models.huggingface import HFLM
 
-from lmtrain.composition.stored_runs.model_to_run import model_to_run
 from lmtrain.errors import ConfigurationError
 from lmtrain.evaluation.harness.harness_model import HarnessModel
 from lmtrain.evaluation.harness.harness_tasks import find_tasks, read_scores, score_tasks
 from lmtrain.inference.harness_texts import HarnessTexts
 from lmtrain.interop.tokenizer_files import write_tokenizer
+from lmtrain.run.stored_runs.model_to_run import model_to_run
 from lmtrain.tokenizers.byte_level import ByteLevelTokenizer
 from tests.evaluation.harness.task_files import TASKS, write_tasks
 from tests.interop.hugging_face import saved

@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from lmtrain.composition.stored_runs.checkpoint_source import find_source
-from lmtrain.composition.stored_runs.resume import no_checkpoint
+from lmtrain.run.stored_runs.checkpoint_source import find_source
+from lmtrain.run.stored_runs.resume import no_checkpoint
 from lmtrain.errors import ConfigurationError
 from lmtrain.report.runs.find import find_run
 from lmtrain.report.runs.nearest import nearest_run

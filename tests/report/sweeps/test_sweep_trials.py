@@ -3,11 +3,11 @@ from pathlib import Path
 
 import pytest
 
+from lmtrain.cli.commands.compare import compare
 from lmtrain.report.runs.facts import read_run
 from lmtrain.report.sweeps.sweep_page import sweep_page
 from lmtrain.report.sweeps.sweep_trials import sweep_sections
 from lmtrain.tracking.sweep_file import SweepFile, SweepRun, SweepTrial
-from lmtrain.verbs.compare import compare
 from tests.report.compared_folder import write
 from tests.report.test_markup import Reader
 

@@ -1,0 +1,1 @@
+"""The command line: `lmtrain COMMAND ...`, one file a command in `commands/`."""

@@ -1,0 +1,7 @@
+"""`python -m lmtrain.cli COMMAND ...`."""
+
+import sys
+
+from lmtrain.cli.main import main
+
+sys.exit(main())

@@ -1,0 +1,139 @@
+"""Take some real steps of a config in a throwaway run, and keep how long one took for its later plans."""
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Final
+
+from lmtrain.accounting.batches import BatchPlan
+from lmtrain.accounting.observed.measured import Calibration
+from lmtrain.accounting.observed.time_accounts import STEP_KINDS, StopwatchReading
+from lmtrain.accounting.options.strategy import ModelSpread
+from lmtrain.accounting.quantities import format_count, format_quantity
+from lmtrain.accounting.training_plan.plan import Speed
+from lmtrain.doctor.finding import Finding
+from lmtrain.errors import EnvironmentProblem
+from lmtrain.report.runs.attempts import read_attempts
+from lmtrain.run.compose.group_options import words_of
+from lmtrain.run.compose.paths import without
+from lmtrain.run.planning.calibration import calibration_key, single_device_key, threads_here
+from lmtrain.run.planning.known_models import model_facts
+from lmtrain.run.planning.measured_here import kind_here, measurements_of
+from lmtrain.run.planning.plan import plan_on_paper
+from lmtrain.run.planning.setting import planned_setting
+from lmtrain.run.run_config import RunConfig
+from lmtrain.tracking.measurements import write_measurements
+
+READ_EVERY_STEPS: Final = 5
+WARM_STEPS: Final = 10
+FEWEST_STEPS: Final = 30
+MOST_STEPS: Final = 2000
+TIMED_SECONDS: Final = 10.0
+REPLACED: Final = ("budget", "run.root", "run.name", "run.log_every_steps", "resume", "logger", "calibrate")
+REPLACED_ALONE: Final = (
+    *("strategy", "trainer.devices", "trainer.num_nodes", "trainer.cpu_threads", "batch.tokens_per_step"),
+    "batch.micro_batch_sequences",
+)
+SECONDS: Final = 1800
+
+
+def calibrate(config: RunConfig, overrides: list[str], *, num_steps: int | None) -> Finding:
+    """Train `num_steps` after the warm ones (None: about ten seconds), keep the time of a step, and tell it.
+
+    Of a config of several ranks one device by itself is timed too, with a rank's micro-batches.
+
+    Raises:
+        EnvironmentProblem: The steps failed; the message has the end of their output.
+    """
+    setting = planned_setting(config)
+    planned = plan_on_paper(config, setting, model_facts(config, setting))
+    num_steps, batch = num_steps or steps_worth_timing(planned.speed), planned.batch
+    expected = f" of about {format_quantity(planned.speed.step_seconds, 'seconds')}" if planned.speed else ""
+    sys.stderr.write(f"calibration: trains {WARM_STEPS + num_steps} steps{expected} in a run of its own ...\n")
+    found = _measured(config, overrides, num_steps=num_steps)
+    _keep(config, calibration_key(config, batch, measurements_of(config)), found)
+    told = f"a step takes {found.step_seconds:.4g} s, over {format_count(found.num_steps, 'step')}"
+    told += f", after a start of {found.setup_seconds:.3g} s; kept for `lmtrain plan`"
+    if batch.num_ranks > 1:
+        told += f"; {_alone(config, overrides, batch, together=found, num_steps=num_steps)}"
+    return Finding(name="calibration", state="ok", found=told)
+
+
+def _alone(config: RunConfig, overrides: list[str], batch: BatchPlan, *, together: Calibration, num_steps: int) -> str:
+    """Time one device by itself, and return the ranks' share of its speed together."""
+    measured = measurements_of(config)
+    threads = threads_here(config, measured) if kind_here(config, measured) == "cpu" else None
+    words = without(overrides, REPLACED_ALONE)
+    tokens = batch.sequences_per_rank * batch.context_tokens
+    words += ["trainer.devices=1", "trainer.num_nodes=1", f"batch.tokens_per_step={tokens}"]
+    words += [f"batch.micro_batch_sequences={batch.micro_batch_sequences}"]
+    words += list(words_of(ModelSpread, lambda spread: spread.most_ranks == 1))[:1]
+    words += [f"trainer.cpu_threads={threads}"] if threads else []
+    sys.stderr.write("calibration: and one device by itself ...\n")
+    try:
+        found = _measured(config, words, num_steps=num_steps)
+    except EnvironmentProblem as problem:  # as of a model too large for a device
+        return f"one device by itself does not train them: {str(problem)[-200:]}"
+    _keep(config, single_device_key(config, batch, measured), found)
+    alone, of_many = tokens / found.step_seconds, batch.tokens_per_step / batch.num_ranks / together.step_seconds
+    return f"a device by itself trains {alone:.5g} tokens/s, one of {batch.num_ranks} {of_many / alone:.1%} of that"
+
+
+def _keep(config: RunConfig, key: str, found: Calibration) -> None:
+    write_measurements(Path(config.run.cache), measurements_of(config).with_calibration(key, found))
+
+
+def _measured(config: RunConfig, overrides: list[str], *, num_steps: int) -> Calibration:
+    """Train the steps in a run of its own, and return the time of one."""
+    with tempfile.TemporaryDirectory(prefix="lmtrain-calibrate-") as folder:
+        words = _words(overrides, Path(folder), cache=Path(config.run.cache), num_steps=num_steps)
+        # As a typed run: in a process of its own, with this one's threads left to it.
+        command = [sys.executable, "-m", "lmtrain.cli", "train", *words]
+        ended = subprocess.run(
+            command, env=dict(os.environ), capture_output=True, text=True, timeout=SECONDS, check=False
+        )
+        if ended.returncode != 0:
+            tail = " ".join(ended.stderr.split()[-60:])
+            raise EnvironmentProblem(f"calibrate: the steps failed with exit code {ended.returncode}: {tail}")
+        (attempt,) = read_attempts(Path(folder) / "calibration")
+    return calibration_from(attempt.readings)
+
+
+def steps_worth_timing(speed: Speed | None) -> int:
+    """Return how many steps take about ten seconds: fewer say little where the machine is shared."""
+    expected = speed.step_seconds if speed else TIMED_SECONDS
+    return min(MOST_STEPS, max(FEWEST_STEPS, round(TIMED_SECONDS / expected)))
+
+
+def calibration_from(readings: tuple[StopwatchReading, ...]) -> Calibration:
+    """Return the time of a step between the first reading after the warm steps and the last one, and of the start.
+
+    Raises:
+        EnvironmentProblem: There are no two such readings.
+    """
+    warm = [reading for reading in readings if reading.step >= WARM_STEPS]
+    if not warm or warm[-1].step == warm[0].step:
+        raise EnvironmentProblem("calibrate: the run kept no accounts; leave callbacks.ledger switched on.")
+    first, last = warm[0], warm[-1]
+    seconds = sum(last.seconds.get(kind, 0.0) - first.seconds.get(kind, 0.0) for kind in STEP_KINDS)
+    num_steps = last.step - first.step
+    setup_seconds = last.seconds.get("setup", 0.0)
+    return Calibration(step_seconds=seconds / num_steps, num_steps=num_steps, setup_seconds=setup_seconds)
+
+
+def _words(overrides: list[str], folder: Path, *, cache: Path, num_steps: int) -> list[str]:
+    """Return the run's own words with budget, folder and bookkeeping replaced."""
+    return [
+        *without(overrides, REPLACED),
+        "budget=steps",
+        f"budget.steps={WARM_STEPS + num_steps}",
+        f"run.root={folder}",
+        "run.name=calibration",
+        f"run.cache={cache}",
+        f"run.log_every_steps={READ_EVERY_STEPS}",
+        "resume=never",
+        "logger=none",
+        *(f"callbacks.{name}=null" for name in ("validation", "text_samples", "checkpoint")),
+    ]

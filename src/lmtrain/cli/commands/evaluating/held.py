@@ -1,0 +1,98 @@
+"""Score a run's held checkpoints one after another: `python -m lmtrain.cli.commands.evaluating.held RUN TRAINER WORDS`.
+
+A process of its own, started by callbacks.evaluate_aside; each checkpoint is scored by `lmtrain evaluate` in another
+one, so that a killed one costs a try. It ends when none is left, and with a killed run.
+"""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from lmtrain.accounting.observed.metric_names import EVALUATIONS
+from lmtrain.errors import EnvironmentProblem
+from lmtrain.tracking.file_lock import file_lock
+from lmtrain.tracking.held_checkpoints import FOLDER, LOCK, claim, note_start, release, step_of, unclaim, waiting
+from lmtrain.tracking.run_log import logged_points
+from lmtrain.tracking.status import read_status
+from lmtrain.training.lifetime import die_with_parent
+
+MOST_TRIES: Final = 2
+POLL_SECONDS: Final = 0.2
+ITS_ENVIRONMENT: Final = {"OMP_NUM_THREADS": "1"}
+
+
+def evaluate_held(run: Path, words: Sequence[str], *, trainer: int | None) -> int:
+    """Score until no checkpoint waits; 1 where one was given up, or the run killed.
+
+    `trainer` is the run's process, None where it is on another machine.
+    """
+    codes = [0]
+    note_start(run, has_begun=True)
+    try:
+        while True:
+            with file_lock(run / FOLDER / LOCK, wait_seconds=0.0):
+                unclaim(run)
+                while places := waiting(run):
+                    if not claim(places[0]):
+                        continue
+                    outcome = _score(run, places[0], words, trainer=trainer)
+                    if outcome is None:
+                        return 1
+                    codes.append(0 if outcome else 1)
+                    release(places[0])
+            if not waiting(run):  # one held meanwhile has met another process that found the lock taken
+                return max(codes)
+    except EnvironmentProblem:  # another one is at it
+        return max(codes)
+
+
+def is_posted(run: Path, step: int) -> bool:
+    """Tell whether a run's curves have scores of a step."""
+    found = (point.metrics for point in logged_points(run) if point.step == step)
+    return any(name.startswith(EVALUATIONS) for metrics in found for name in metrics)
+
+
+def _score(run: Path, place: Path, words: Sequence[str], *, trainer: int | None) -> bool | None:
+    """Score one checkpoint, again where that fails; None where the run was killed meanwhile, False once given up."""
+    for number in range(1, MOST_TRIES + 1):
+        if is_posted(run, step_of(place)):  # by a process killed before it let the checkpoint go
+            return True
+        process = subprocess.Popen(
+            [sys.executable, "-m", "lmtrain.cli", "evaluate", str(place), *words],
+            stdin=subprocess.DEVNULL,
+            stdout=sys.stderr,
+            env={**os.environ, **ITS_ENVIRONMENT},
+            preexec_fn=partial(die_with_parent, os.getpid()),  # an orphan would post what the next process posts too
+        )
+        while process.poll() is None:
+            if _was_killed(run, trainer):
+                process.kill()
+                process.wait()
+                return None
+            time.sleep(POLL_SECONDS)
+        if process.returncode == 0:
+            return True
+        print(f"step {step_of(place)}: try {number} of {MOST_TRIES} ended with {process.returncode}", file=sys.stderr)
+    print(f"step {step_of(place)} is given up: lmtrain evaluate with its words tells why", file=sys.stderr)
+    return False
+
+
+def _was_killed(run: Path, trainer: int | None) -> bool:
+    status = read_status(run)
+    return trainer is not None and os.getppid() != trainer and status is not None and status.status == "RUNNING"
+
+
+def main() -> int:
+    """Score the command line's run: its folder, the trainer's process or 0, and the words of `lmtrain evaluate`."""
+    folder, trainer, *words = sys.argv[1:]
+    os.nice(19)
+    return evaluate_held(Path(folder), words, trainer=int(trainer) or None)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,173 @@
+"""`lmtrain pipeline pipeline=NAME`: stages from text to a model to talk to, with one report card."""
+
+import json
+import shlex
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final
+
+from lmtrain.accounting.quantities import format_count
+from lmtrain.errors import EXIT_DONE, EXIT_NO, ConfigurationError
+from lmtrain.report.ledger.run_ledger import read_ledger
+from lmtrain.report.run_page.report_card import Card, CardStage, StageAccount, card_page, card_text
+from lmtrain.run.pipelines.check import (
+    StageReaders,
+    require_files,
+    require_rehearsals,
+    require_stages,
+)
+from lmtrain.run.pipelines.reader import read_pipeline, shows_config
+from lmtrain.run.pipelines.run import EndedStage, done_stages, run_preflight, run_stages
+from lmtrain.run.pipelines.stages import TRAIN, CommandPipeline
+from lmtrain.run.stored_runs.own_folder import require_pipeline_folder
+from lmtrain.tracking.atomic_files import read_json, write_json, write_text
+from lmtrain.tracking.file_lock import file_lock, this_process
+from lmtrain.tracking.run_folder import shown_path
+from lmtrain.tracking.scores import tell_mlflow
+
+CARD: Final = "card"  # .json, once whole: the scores of each run, the stages' ends; .md and .html all of it
+PREVIOUS: Final = "card.previous"  # .json: the scores of the newest whole card with other ends
+LOCK: Final = ".lock"
+WAIT_SECONDS: Final = 3.0  # a killed one needs a moment to be gone
+
+HELP = """usage: {program} [pipeline=NAME] [KEY=VALUE ...] [--plan] [--json]
+
+Run a pipeline's stages one after the other. The same command goes on after a
+stop, and skips what is done and unchanged.
+
+  pipeline=speedrun_cpu  from nothing to a chat prompt, offline, on two cores
+  pipeline=speedrun      nanochat's, on eight H100; speedrun_1x on one H200
+  run.name=NAME          runs/NAME holds the stages
+  STAGE.KEY=VALUE        of one training, as base.budget.tokens=1M
+  each.KEY=VALUE         of every training, as each.trainer.devices=2
+  --plan                 every stage's time, dollars and disk; run nothing
+  --cfg job              print the stages of the pipeline, and run nothing
+  --json                 the report card, or the plan, as one JSON object"""
+
+
+def pipeline(words: list[str], *, program: str = "lmtrain pipeline") -> int:
+    """Run the stages, or with --plan plan them, and write the report card beside them.
+
+    Raises:
+        ConfigurationError: There is no such pipeline, or a stage is none.
+        EnvironmentProblem: Another process is at it.
+    """
+    if {"-h", "--help"} & set(words):
+        print(HELP.format(program=program))
+        return EXIT_DONE
+    if shows_config(words):
+        return EXIT_DONE
+    read = read_pipeline(words)
+    is_json = "--json" in words
+    sys.stderr.write(
+        f"{read.name}: looking at {format_count(len(read.stages), 'stage')}; a new model is measured once\n"
+    )
+    if "--plan" in words:
+        return _plan(read, is_json=is_json)
+    require_pipeline_folder(read.folder)
+    require_files(read)
+    require_stages(read, _readers())
+    require_rehearsals(read)
+    read.folder.mkdir(parents=True, exist_ok=True)
+    busy = f"{read.folder} is already at work in process HOLDER; wait for it, or choose another run.name."
+    note = f"{this_process()}\n"
+    with file_lock(read.folder / LOCK, wait_seconds=WAIT_SECONDS, note=note, refusal=busy):
+        return _run(read, is_json=is_json)
+
+
+def _run(read: CommandPipeline, *, is_json: bool) -> int:
+    """Run the stages, write the card and print it; return the exit code."""
+
+    def tell(line: str) -> None:
+        print(line, file=sys.stderr if is_json else sys.stdout, flush=True)
+
+    before = done_stages(read)
+    code = run_preflight(read, tell=tell) or run_stages(read, tell=tell)
+    card = card_of(read, before)
+    if problem := keep_card(read, card):
+        print(problem, file=sys.stderr)
+    if is_json:
+        print(json.dumps({stage.name: _facts(stage) for stage in card.stages}))
+    else:
+        print(f"\n{card_text(card)}\nAs a page: {shown_path(read.folder / 'card.html')}")
+    return code
+
+
+def card_of(read: CommandPipeline, before: Mapping[str, EndedStage]) -> Card:
+    """Return a pipeline's card as far as its stages have ended; `before` are those that had ended earlier."""
+    done = done_stages(read)
+    stages = [
+        CardStage(
+            name=stage.name,
+            command=shlex.join(["lmtrain", *read.command(stage)]),
+            seconds=done[stage.name].seconds if stage.name in done else None,
+            run=stage.of or stage.name,
+            scores=done[stage.name].scores if stage.name in done else {},
+            was_done=stage.name in done and done[stage.name] == before.get(stage.name),
+            account=_account(read.output(stage)) if stage.verb == TRAIN and stage.name in done else None,
+        )
+        for stage in read.stages
+    ]
+    return Card(name=read.name, stages=stages, previous=_previous(read, done))
+
+
+def _previous(read: CommandPipeline, done: Mapping[str, EndedStage]) -> dict[str, Any]:
+    """Return the scores of the newest whole card before that of now; a stop in the middle leaves no card to compare."""
+    card: dict[str, Any] = read_json(read.folder / f"{CARD}.json")
+    is_older = "scores" in card and card.get("ends") != _ends(done)
+    return card["scores"] if is_older else read_json(read.folder / f"{PREVIOUS}.json")
+
+
+def _ends(done: Mapping[str, EndedStage]) -> dict[str, float]:
+    return {name: stage.ended_at for name, stage in done.items()}
+
+
+def keep_card(read: CommandPipeline, card: Card) -> str | None:
+    """Write the card beside the stages, and into the last trained run and its run in MLflow.
+
+    Return a line where MLflow could not be told.
+    """
+    if len(ends := _ends(done_stages(read))) == len(read.stages):
+        scores = {run: card.scores_of(run) for run in card.runs}
+        write_json(read.folder / f"{PREVIOUS}.json", card.previous)
+        write_json(read.folder / f"{CARD}.json", {"ends": ends, "scores": scores})
+    trained = [stage for stage in card.stages if stage.account is not None]
+    folders = [read.folder, *(read.folder / stage.name for stage in trained[-1:])]
+    for folder in folders:
+        write_text(folder / "card.md", card_text(card))
+        write_text(folder / "card.html", card_page(card))
+    return tell_mlflow(folders[-1]) if trained else None
+
+
+def _facts(stage: CardStage) -> dict[str, Any]:
+    """Return what the card says of a stage, for a script."""
+    account = {} if stage.account is None else asdict(stage.account)
+    return {**account, "seconds": stage.shown_seconds, "was_done": stage.was_done, "scores": stage.scores}
+
+
+def _account(run: Path) -> StageAccount | None:
+    try:
+        found = read_ledger(run)
+    except ConfigurationError:  # it keeps none
+        return None
+    seconds = found.time.wall_seconds
+    return StageAccount(seconds=seconds, tokens=found.tokens, goodput=found.time.goodput, usd=found.usd, kwh=found.kwh)
+
+
+def _plan(read: CommandPipeline, *, is_json: bool) -> int:
+    """Print the needs of all stages; answer 1 where one cannot be."""
+    from lmtrain.report.plans.pipeline_plan_page import plan_text
+    from lmtrain.run.pipelines.plan import plan_pipeline
+
+    plan = plan_pipeline(read, _readers())
+    print(json.dumps(plan.to_json()) if is_json else plan_text(plan))
+    return EXIT_DONE if plan.is_possible else EXIT_NO
+
+
+def _readers() -> StageReaders:
+    from lmtrain.cli.commands.evaluating.work import evaluation_work
+    from lmtrain.cli.commands.export import bytes_per_exported_value
+
+    return StageReaders(evaluation=evaluation_work, export=bytes_per_exported_value)

@@ -1,0 +1,83 @@
+"""`lmtrain plan`: a training config's memory, time and cost, from the very config of the training."""
+
+import json
+from pathlib import Path
+from typing import Final
+
+from lmtrain.cli.commands.fleet_terms import is_fleet
+from lmtrain.errors import EXIT_DONE, EXIT_NO
+from lmtrain.run.compose.choices import Choices
+from lmtrain.run.compose.help import HELP_FLAGS, verb_page
+from lmtrain.run.planning.plan import FROM_THE_START, PlannedRun, PlannedStart, planned_runs
+from lmtrain.run.run_config import RunConfig
+from lmtrain.run.validators.objective import require_parts_of_task
+
+WEB: Final = "--web"
+
+
+def plan(words: list[str], *, program: str = "lmtrain plan") -> int:
+    """Print the plan of a config, and answer 1 where it does not fit its devices or its budget; `--web` is a page.
+
+    Raises:
+        ConfigurationError: The command line is wrong.
+    """
+    if HELP_FLAGS & set(words):
+        print(verb_page("plan", program=program))
+        return EXIT_DONE
+    if WEB in words:
+        from lmtrain.cli.commands.plan_web import serve
+
+        return serve([word for word in words if word != WEB])
+    if is_fleet(words):
+        from lmtrain.cli.commands.fleet import plan_fleet
+
+        return plan_fleet(words)
+    typed = [word for word in words if word != "--json"]
+    found = planned_runs(typed, check=_require_start, start_of=start_of)
+    for run in found:
+        _require_parameters(run)
+    if "--json" in words:
+        for run in found:
+            print(json.dumps(run.to_json()))
+    else:
+        from lmtrain.report.plans.plan_page import print_plan  # brings rich, a tenth of a plan's time
+
+        for run in found:
+            print_plan(run.plan, run.advice, title=run.title)
+    return max((EXIT_DONE if run.advice.is_possible else EXIT_NO for run in found), default=EXIT_DONE)
+
+
+def _require_start(config: RunConfig) -> None:
+    """Refuse a wrong `init_from`, by its sizes too, a `resume` that is no place, and parts unfit for the task."""
+    if config.resume != "auto":
+        from lmtrain.run.stored_runs.resume import require_place  # of a few plans alone
+
+        require_place(config.resume)
+    if config.init_from:
+        from lmtrain.run.stored_runs.checkpoint_source import require_source  # of a few plans alone
+        from lmtrain.run.stored_runs.other_model import KEY, require_same_sizes
+
+        require_source(Path(config.init_from), key=KEY)
+        require_same_sizes(config.init_from, config.model.values)
+    require_parts_of_task(config)
+
+
+def start_of(config: RunConfig, choices: Choices) -> PlannedStart:
+    """Return the start of a run that goes on: of a name or a checkpoint as typed, else of step 0."""
+    is_named = config.run.name is not None and not choices.is_trial
+    if config.resume == "never" or (config.resume == "auto" and not is_named):
+        return FROM_THE_START
+    from lmtrain.cli.commands.train import run_name
+    from lmtrain.run.execution.planned_start import planned_start  # of a few plans alone
+    from lmtrain.run.stored_runs.job import Job
+
+    words = [word for word in choices.overrides if word not in choices.brought]
+    name = run_name(config, words, choices.options["model"], [words] if choices.is_trial else None)
+    return planned_start(Job(config=config, overrides=words, name=name, root=str(Path(config.run.root).absolute())))
+
+
+def _require_parameters(run: PlannedRun) -> None:
+    if run.config.init_from:
+        from lmtrain.run.stored_runs.other_model import require_same_parameters
+
+        require_same_parameters(run.config.init_from, run.config.model.values, run.plan.shape)

@@ -1,0 +1,221 @@
+"""`lmtrain plan --web`: a page of sliders and plots over `lmtrain plan` itself, in the words it shows.
+
+There is no formula in the page: it writes a command line, and draws this process's answers. Only this machine can
+ask, and only for the keys of a plan.
+"""
+
+import json
+import re
+import shlex
+import threading
+from collections.abc import Callable, Mapping
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib import resources
+from typing import Any, Final, cast
+from urllib.parse import parse_qs, urlsplit
+
+from typing_extensions import override
+
+from lmtrain.accounting.machine.hardware import DEVICES
+from lmtrain.accounting.quantities import parse_quantity
+from lmtrain.accounting.training_plan.charts_of_plan import charts, trade_offs
+from lmtrain.cli.commands.fleet import fleet_of
+from lmtrain.cli.commands.fleet_terms import PREFIX as FLEET
+from lmtrain.cli.commands.fleet_terms import is_fleet, read_terms
+from lmtrain.errors import EXIT_INTERRUPTED, LMTRAIN_ERRORS, ConfigurationError, suggest
+from lmtrain.run.compose.flag_parser import FlagParser
+from lmtrain.run.compose.group_options import file_values
+from lmtrain.run.compose.paths import conf_folder
+from lmtrain.run.planning.plan import planned_runs
+from lmtrain.run.validators.optimizer import optimizer_states
+from lmtrain.tracking.ports import PORTS_TRIED, require_port
+
+HOST: Final = "127.0.0.1"
+PORT: Final = 8770
+FILES: Final = {
+    "/": ("page.html", "text/html"),
+    "/page.css": ("page.css", "text/css"),
+    "/page.js": ("page.js", "text/javascript"),
+    "/panel.js": ("panel.js", "text/javascript"),
+    "/fleet.js": ("fleet.js", "text/javascript"),
+    "/charts.js": ("charts.js", "text/javascript"),
+}
+GROUPS: Final = ("model", "precision", "optimizer", "strategy", "recompute")
+# Keys a page may set; none of them can write a file or name code.
+SECTIONS: Final = (*GROUPS, "cluster", "batch", "budget", "fleet")
+FINE_TUNING: Final = ("adapter", "init_from", "objective", "task")  # of other charts than the page's
+KEY: Final = re.compile(rf"({'|'.join(SECTIONS)})(\.[a-z][a-z_]*)?")
+VALUE: Final = re.compile(r"[\w.\- +$]*")
+
+Answer = dict[str, Any]
+
+
+def serve(words: list[str], *, opened: Callable[[ThreadingHTTPServer], None] | None = None) -> int:
+    """Serve the page until interrupted, starting from the plan of `words`; `opened` is told of the server.
+
+    Raises:
+        ConfigurationError: The port is taken or no number, or a word is not one of a plan.
+    """
+    port, start = read_words(words)
+    server = listen(port, start)
+    print(f"The plan is at http://{HOST}:{server.server_port} (end with Ctrl-C)", flush=True)
+    if opened is not None:
+        opened(server)
+    try:
+        server.serve_forever()
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    finally:
+        server.server_close()
+    return 0
+
+
+def read_words(words: list[str]) -> tuple[int | None, list[str]]:
+    """Take `--port NUMBER` or `port=NUMBER` out, None where it is not asked for; the rest is where the sliders start.
+
+    Raises:
+        ConfigurationError: It is no port, or a word has no slider.
+    """
+    parser = FlagParser(prog="lmtrain plan --web", add_help=False, allow_abbrev=False)
+    parser.add_argument("--port", type=int)
+    asked, start = parser.taken([f"--{word}" if word.startswith("port=") else word for word in words])
+    port: int | None = None if asked.port is None else require_port(asked.port, least=0)
+    if others := [word for word in start if re.split(r"[.=]", word)[0] in FINE_TUNING]:
+        command = shlex.join(["lmtrain", "plan", *start])
+        raise ConfigurationError(f"{shlex.join(others)}: the page plans training from scratch; without it: {command}")
+    for word in start:
+        require_known(word)
+    return port, [one for word in start for one in _settings_of(word)]
+
+
+def _settings_of(word: str) -> list[str]:
+    """Return a cluster's settings with a place on the page; any other word is one.
+
+    Raises:
+        ConfigurationError: There is no such cluster, or it names no device.
+    """
+    group, _, name = word.partition("=")
+    if group != "cluster":
+        return [word]
+    known = sorted(path.stem for path in (conf_folder() / group).glob("*.yaml"))
+    device, network = (
+        file_values(word).get(key) if name in known else None for key in ("device", "network_bytes_per_second")
+    )
+    if device is None:
+        problem = "has no device of the table" if name in known else "is no cluster"
+        raise ConfigurationError(f"{word} {problem}.{suggest(name, known)}")
+    return [f"cluster.device={device}", *([f"cluster.network_bytes_per_second={network}"] if network else [])]
+
+
+def require_known(word: str) -> None:
+    """Refuse all words but settings of a plan.
+
+    Raises:
+        ConfigurationError: The word is not, or its value could be more than an amount or a name.
+    """
+    key, equals, value = word.partition("=")
+    if not equals or not KEY.fullmatch(key) or not VALUE.fullmatch(value):
+        raise ConfigurationError(
+            f"{word}: the page has settings of {', '.join(SECTIONS)}, with amounts or names as values."
+            f"{suggest(key.partition('.')[0], SECTIONS) if equals else ''}"
+        )
+
+
+def listen(port: int | None, start: list[str]) -> ThreadingHTTPServer:
+    """Open the server: on the asked port, or on the first free one from 8770 on.
+
+    Raises:
+        ConfigurationError: The port is taken.
+    """
+    ports = range(PORT, PORT + PORTS_TRIED) if port is None else [port]
+    for tried in ports:
+        try:
+            return ThreadingHTTPServer((HOST, tried), handler(start))
+        except OSError:
+            continue
+    raise ConfigurationError(f"--port {port} is taken on {HOST}; leave it out to have a free one found.")
+
+
+def choices(start: list[str]) -> Answer:
+    """Return the entries of the page's menus, and its first words."""
+    options = {group: sorted(path.stem for path in (conf_folder() / group).glob("*.yaml")) for group in GROUPS}
+    return {"options": options, "devices": list(DEVICES), "start": [plain_amount(word) for word in start]}
+
+
+def plain_amount(word: str) -> str:
+    """Return a word with its amount as a plain number in the key's unit, as sliders take it: 70B is 70000000000."""
+    key, _, value = word.partition("=")
+    try:
+        ((name, number),) = read_terms([word]).items() if is_fleet([word]) else [("", parse_quantity(value, key))]
+    except ConfigurationError:
+        return word
+    key = f"{FLEET}{name}" if name else key
+    return f"{key}={number}" if isinstance(number, int | float) else word
+
+
+def answer(words: list[str]) -> Answer:
+    """Return the output of `lmtrain plan WORDS --json`, with the numbers of the charts, or its refusal's line.
+
+    Beside a run's plan stands the command of its training: the same words.
+    """
+    command = shlex.join(["lmtrain", "plan", *words])
+    try:
+        for word in words:
+            require_known(word)
+        if is_fleet(words):
+            fleet = fleet_of(words)
+            spent = trade_offs(fleet.flops, num_parameters=fleet.num_active_parameters, tokens=fleet.run.tokens or 0)
+            return {"command": command, "fleet": fleet.to_json(), "charts": {"trade_off": spent}}
+        (run,) = planned_runs(words)
+    except LMTRAIN_ERRORS as refusal:
+        return {"command": command, "error": str(refusal)}
+    drawn = charts(run.plan, run.fit, optimizer_states())
+    train = shlex.join(["lmtrain", "train", *words])
+    return {"command": command, "train": train, "plan": run.to_json(), "charts": drawn}
+
+
+def handler(start: list[str]) -> type[BaseHTTPRequestHandler]:
+    """Return the request handler: three files and two questions, one at a time."""
+    one_at_a_time = threading.Lock()  # composing keeps global state
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            server = cast("ThreadingHTTPServer", self.server)
+            asked = urlsplit(self.path)
+            # Another site's page could ask through a host name of its own for this address.
+            if self.headers.get("Host") not in (f"{HOST}:{server.server_port}", f"localhost:{server.server_port}"):
+                self.send_error(HTTPStatus.FORBIDDEN)
+            elif asked.path in FILES:
+                name, kind = FILES[asked.path]
+                self._send(file_text(name).encode(), kind)
+            elif asked.path == "/choices":
+                self._send_json(choices(start))
+            elif asked.path == "/plan":
+                with one_at_a_time:
+                    found = answer(parse_qs(asked.query).get("word", []))
+                self._send_json(found)
+            else:
+                self.send_error(HTTPStatus.NOT_FOUND)
+
+        def _send_json(self, content: Mapping[str, Any]) -> None:
+            self._send(json.dumps(content).encode(), "application/json")
+
+        def _send(self, content: bytes, kind: str) -> None:
+            self.send_response(HTTPStatus.OK)
+            self.send_header("Content-Type", f"{kind}; charset=utf-8")
+            self.send_header("Content-Length", str(len(content)))
+            self.send_header("Cache-Control", "no-store")
+            self.end_headers()
+            self.wfile.write(content)
+
+        @override
+        def log_message(self, format: str, *args: object) -> None:
+            """Say nothing: a slider asks often."""
+
+    return Handler
+
+
+def file_text(name: str) -> str:
+    """Return a file of the page."""
+    return (resources.files("lmtrain.report") / "web" / name).read_text(encoding="utf-8")

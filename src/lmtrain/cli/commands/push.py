@@ -1,0 +1,77 @@
+"""`lmtrain push RUN OWNER/NAME`: a run's newest checkpoint, for inference or whole, to the Hugging Face Hub."""
+
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import Final
+
+from lmtrain.accounting.quantities import format_count
+from lmtrain.errors import EXIT_DONE, ConfigurationError
+from lmtrain.run.compose.arguments import ALLOW_TARGET, ALLOW_TARGET_OPTION
+from lmtrain.run.compose.flag_parser import FlagParser
+from lmtrain.run.stored_runs.checkpoint_source import find_job
+
+LOCK: Final = "push.lock"
+WAIT_SECONDS: Final = 24 * 3600  # for an earlier push of the same run
+
+
+def push(words: list[str], *, program: str = "lmtrain push") -> int:
+    """Send a run's bundle or archive; the same command after a stop sends the rest.
+
+    Raises:
+        ConfigurationError: No run, or no name of a repository.
+        EnvironmentProblem: No token, no Hub, or a secret among the files.
+    """
+    asked = _parser(program).parse_args(words)
+    find_job(asked.run, key="RUN")
+    run = asked.run.parent.parent if asked.run.parent.name == "checkpoints" else asked.run
+    if not run.is_dir():
+        raise ConfigurationError(f"RUN={asked.run} is no folder; nearest valid: runs/NAME.")
+    from lmtrain.interop.hub_repository import require_repository, send_folder
+    from lmtrain.run.stored_runs.push_folder import FOLDER, make_push_folder
+    from lmtrain.tracking.file_lock import file_lock, this_process
+
+    token = require_repository(asked.repository)
+    (run / FOLDER).mkdir(exist_ok=True)
+
+    def tell(holder: str) -> None:
+        print(f"{run} is being pushed by {holder}; this push waits for its end.", file=sys.stderr, flush=True)
+
+    lock = file_lock(
+        run / FOLDER / LOCK,
+        wait_seconds=WAIT_SECONDS,
+        note=f"process {this_process()}, to {asked.repository}",
+        refusal=f"{run} is being pushed by HOLDER; wait for it.",
+        waiting=tell,
+    )
+    with lock:
+        folder = make_push_folder(asked.run, asked.what, weights=asked.weights, allowed=asked.allow_target)
+        message = f"{run.name}: {asked.what}"
+        sent = send_folder(folder, asked.repository, token=token, is_public=asked.public, message=message)
+        shutil.rmtree(folder, ignore_errors=True)
+    if asked.json:
+        print(json.dumps({"repository": asked.repository, "files_sent": sent.num_sent, "bytes_sent": sent.num_bytes}))
+    else:
+        print(
+            f"{asked.repository}: {format_count(sent.num_sent, 'file')} sent ({sent.num_bytes:,} bytes), "
+            f"{sent.num_there} there already"
+        )
+    return EXIT_DONE
+
+
+def _parser(program: str) -> FlagParser:
+    parser = FlagParser(
+        prog=program,
+        description="Send a run's newest checkpoint to the Hugging Face Hub, with a manifest of hashes and no secret. "
+        "The token is that of HF_TOKEN or `hf auth login`; files that are there already are not sent again.",
+    )
+    add = parser.add_argument
+    add("run", type=Path, help="runs/NAME, or one of its checkpoints")
+    add("repository", metavar="OWNER/NAME", help="of the Hub; made where it does not exist")
+    add("--what", choices=("bundle", "archive"), default="bundle", help="to write with, or all of it, to train on")
+    add("--weights", choices=("raw", "ema"), default="raw", help="of a bundle, or their moving average (raw)")
+    add("--public", action="store_true", help="make a new repository public (private)")
+    add(ALLOW_TARGET, **ALLOW_TARGET_OPTION)
+    add("--json", action="store_true", help="print one JSON object")
+    return parser

@@ -1,0 +1,248 @@
+"""`lmtrain train`: train a model, or one a trial of a sweep."""
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lmtrain.errors import EnvironmentProblem
+from lmtrain.launch.detect import AGENT, OuterLauncher, as_started, outer_launcher
+from lmtrain.run.compose.arguments import Arguments, parse_arguments
+from lmtrain.run.compose.flags import parse_flags
+from lmtrain.run.compose.help import HELP_FLAGS, help_page
+from lmtrain.run.compose.model_proportions import width_line
+from lmtrain.run.compose.paths import conf_folder
+from lmtrain.run.execution.caches import keep_caches_in
+from lmtrain.run.stored_runs.job import Job, default_name, short_hash
+from lmtrain.tracking.run_folder import run_path
+from lmtrain.tracking.timekeeping.preemption import waited_seconds
+from lmtrain.training.lifetime import die_with_parent
+
+if TYPE_CHECKING:
+    from lmtrain.run.compose.compose import Choices
+    from lmtrain.run.compose.search_words import SearchWords
+    from lmtrain.run.run_config import RunConfig
+    from lmtrain.search.search_settings import SearchSettings
+
+
+def train(words: list[str], *, program: str = "lmtrain train") -> int:
+    """Train a language model, or one a trial under -m; --json ends with a line of the outcome.
+
+    Raises:
+        ConfigurationError: The command line is wrong; nothing was started.
+    """
+    from lmtrain.cli.commands.outcome import outcome_line
+
+    outer = outer_launcher(os.environ)
+    asked, words = outcome_line(words, is_first_rank=outer is None or outer.rank == 0)
+    program = as_started(program, outer, os.environ)
+    if asked is None:
+        return _train(words, program=program)
+
+    def tell(folder: Path, config: dict[str, Any] | None = None) -> None:
+        asked.folder, asked.settings = folder, config
+
+    return asked.told(lambda: _train(words, program=program, tell=tell))
+
+
+def _train(words: list[str], *, program: str, tell: Callable[..., None] = lambda *_: None) -> int:
+    """Train; all trials are checked first, and the worst exit code counts.
+
+    `tell` learns the folder, once known, and of a single run the config.
+    """
+    began, waited = time.monotonic(), waited_seconds()
+    if HELP_FLAGS & set(words):
+        print(help_page(conf_folder(), program=program, words=words))
+        return 0
+    # Read once, when torch is imported. Waiting OpenMP threads spin for long by default: where other
+    # work shares the cores, that halves the speed; a short spin costs nothing on an idle machine.
+    os.environ.setdefault("GOMP_SPINCOUNT", "1000")
+    if AGENT in os.environ:
+        die_with_parent(os.getppid())  # torchrun, killed, would leave its ranks training
+    outer = outer_launcher(os.environ)
+    world = (outer.local_world_size, outer.world_size // outer.local_world_size) if outer else None
+    arguments = parse_arguments(words, world=world)
+    from lmtrain.run.compose.search_words import grid_settings, search_of
+
+    if (searched := search_of(arguments)) is not None:
+        return _search(searched, outer, program=program, tell=tell)
+    settings, arguments = grid_settings(arguments)
+    composed = _composed(arguments)
+    typed = [
+        [word for word in choices.overrides if word not in {*arguments.not_typed, *choices.brought}]
+        for _, choices in composed
+    ]
+    _refuse_early(composed, typed, arguments, outer)
+    if parse_flags(arguments.flags).show:
+        return 0
+    from lmtrain.run.execution.start import start
+
+    (config, choices), words = composed[0], typed[0]
+    if not choices.is_trial:
+        job = make_job(config, words, choices.options["model"], arguments, swept=None)
+        _refuse_late(job, outer)
+        tell(job.folder, job.config.values)
+        return start(replace(job, began=began, waited=waited, program=program), outer=outer)
+    jobs = [replace(job, program=program) for job in _jobs_of_trials(composed, typed, arguments)]
+    from lmtrain.run.execution.grid_record import grid_folder
+
+    tell(grid_folder(jobs[0]))
+    return _grid(jobs, settings, outer)
+
+
+def _composed(arguments: Arguments) -> "list[tuple[dict[str, Any], Choices]]":
+    """Compose the config of a command line, or each of a grid's trials; --cfg prints it first."""
+    from lmtrain.run.compose.compose import for_each_config
+
+    found: list[tuple[dict[str, Any], Choices]] = []
+
+    def keep(config: dict[str, Any], choices: "Choices") -> None:
+        found.append((config, choices))
+
+    for_each_config(keep, arguments, config_name="train", shown=keep)
+    return found
+
+
+def _grid(jobs: Sequence[Job], settings: "SearchSettings", outer: OuterLauncher | None) -> int:
+    """Train a grid's trials, one after another or side by side.
+
+    Raises:
+        EnvironmentProblem: They would be started side by side under a launcher of ranks.
+    """
+    from lmtrain.run.execution.grid_record import grid_folder
+    from lmtrain.run.execution.start import prepare_data, start
+    from lmtrain.run.execution.sweep import one_after_another, run_sweep
+    from lmtrain.tracking.held_sweep import held_sweep
+
+    folder = grid_folder(jobs[0])
+    if settings.parallel == 1 and settings.launcher == "local":
+        with held_sweep(folder) if outer is None or outer.rank == 0 else nullcontext():
+            return run_sweep(jobs, one_after_another(jobs, partial(start, outer=outer, isolated=outer is None)))
+    if outer is not None:
+        raise EnvironmentProblem("sweep.parallel starts the ranks of its trials itself; run it once, without torchrun.")
+    from lmtrain.run.sweeps.prepared_search import runner_of
+    from lmtrain.run.sweeps.side_by_side import TrialsSideBySide
+
+    with held_sweep(folder):
+        prepare_data(jobs[0])
+        runner = runner_of(jobs[0].config, settings, folder)
+        return run_sweep(jobs, TrialsSideBySide(runner, parallel=settings.parallel, folder=folder).ends(jobs))
+
+
+def _search(words: "SearchWords", outer: OuterLauncher | None, *, program: str, tell: Callable[..., None]) -> int:
+    """Search for values."""
+    from lmtrain.run.sweeps.prepared_search import prepare_search
+
+    search = prepare_search(words, one_job, outer=outer, program=program)
+    tell(search.folder.path)
+    return search.run()
+
+
+def _jobs_of_trials(
+    composed: "Sequence[tuple[dict[str, Any], Choices]]", typed: list[list[str]], arguments: Arguments
+) -> list[Job]:
+    """Check all trials of a sweep, then its folder, then rehearse the trials, a matter of seconds each."""
+    from lmtrain.run.execution.grid_record import grid_folder, require_grid
+    from lmtrain.run.execution.rehearsal import rehearse
+    from lmtrain.run.execution.sweep import naming_trial
+
+    jobs: list[Job] = []
+    for number, (config, choices) in enumerate(composed):
+        with naming_trial(typed, number):
+            jobs.append(make_job(config, typed[number], choices.options["model"], arguments, swept=typed))
+    require_grid(grid_folder(jobs[0]))
+    for number, job in enumerate(jobs):
+        with naming_trial(typed, number):
+            rehearse(job, is_alone=False)
+    return jobs
+
+
+def one_job(arguments: Arguments) -> Job:
+    """Compose, check and rehearse the job of a trial's command line.
+
+    Raises:
+        ConfigurationError: It cannot be.
+    """
+    composed = _composed(arguments)
+    ((config, choices),) = composed
+    typed = [word for word in choices.overrides if word not in arguments.not_typed]
+    _refuse_early(composed, [typed], arguments, None)
+    job = make_job(config, typed, choices.options["model"], arguments, swept=[typed])
+    from lmtrain.run.execution.rehearsal import rehearse
+
+    rehearse(job, is_alone=False)
+    return job
+
+
+def _refuse_early(
+    composed: "Sequence[tuple[dict[str, Any], Choices]]",
+    typed: Sequence[Sequence[str]],
+    arguments: Arguments,
+    outer: OuterLauncher | None,
+) -> None:
+    """Refuse wrong words before torch, those of a sweep's last trial too."""
+    from lmtrain.run.execution.check_config import refuse_early
+    from lmtrain.run.execution.sweep import naming_trial
+    from lmtrain.run.stored_runs.resume import require_begun
+    from lmtrain.run.validators.ranks import require_launcher
+
+    for number, (values, choices) in enumerate(composed):
+        with naming_trial(typed, number) if choices.is_trial else nullcontext():
+            config = refuse_early(values, allowed=arguments.allowed_targets, typed=typed[number])
+            require_launcher(config.trainer, is_launched=outer is not None)
+            if config.resume == "must":
+                name = run_name(config, typed[number], choices.options["model"], typed if choices.is_trial else None)
+                require_begun(run_path(Path(config.run.root).absolute(), name))
+
+
+def _refuse_late(job: Job, outer: OuterLauncher | None) -> None:
+    """Refuse a run in another's folder, and torch's own refusals."""
+    from lmtrain.run.execution.rehearsal import rehearse
+    from lmtrain.run.stored_runs.own_folder import require_own_folder
+
+    require_own_folder(job.folder, root=Path(job.root))
+    rehearse(job, is_alone=outer is None and job.config.trainer.devices == 1)
+
+
+def run_name(config: "RunConfig", overrides: Sequence[str], model: str, swept: Sequence[Sequence[str]] | None) -> str:
+    """Return a run's name: as given, else after its model and overrides; trials get a folder each below a given one."""
+    from lmtrain.run.execution.sweep import swept_keys
+
+    unnamed = default_name(model, overrides, swept=swept_keys(swept or ()))
+    given = config.run.name
+    return unnamed if given is None else given if swept is None else f"{given}/{unnamed}"
+
+
+def make_job(
+    config: dict[str, Any],
+    overrides: list[str],
+    model: str,
+    arguments: Arguments,
+    *,
+    swept: Sequence[Sequence[str]] | None,
+) -> Job:
+    """Check a composed config and give its run a name; trials of one given name get a folder below it.
+
+    `swept` are the overrides of all trials of the job's sweep, None for a run by itself.
+    """
+    keep_caches_in(Path(str(config["run"]["cache"])))  # before the import of torch's compiler: it settles on its own
+    from lmtrain.run.execution.check_config import check_config
+    from lmtrain.run.planning.auto_strategy import with_strategy
+
+    checked, chosen = with_strategy(check_config(config, allowed=arguments.allowed_targets))
+    outer = outer_launcher(os.environ)
+    for line in (width_line(model, checked.model.values, overrides), chosen):
+        if line and swept is None and (outer is None or outer.rank == 0):
+            print(line, flush=True)
+    return Job(
+        config=checked,
+        overrides=overrides,
+        name=run_name(checked, overrides, model, swept),
+        root=str(Path(checked.run.root).absolute()),
+        sweep=None if swept is None else f"sweep-{short_hash(sorted(arguments.overrides))}",
+        config_dir=arguments.config_dir,
+    )

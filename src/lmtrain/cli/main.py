@@ -1,0 +1,139 @@
+"""`lmtrain VERB ...`: find the verb, call it, turn a refusal into one message and its exit code."""
+
+import atexit
+import gc
+import importlib
+import os
+import shlex
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Final
+
+from lmtrain.cli.command_table import VERBS
+from lmtrain.errors import EXIT_CONFIGURATION, EXIT_DONE, EXIT_INTERRUPTED, LMTRAIN_ERRORS, suggest
+
+OF_SETTINGS: Final = ("train", "plan", "bench", "prepare", "doctor", "parity")  # they take no other words
+ALSO_GROUPS: Final = {"data", "tokenizer"}  # of options, beside verbs
+LONGEST_LINE: Final = 4_000  # characters of a message
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Serve `lmtrain VERB ...` and return the exit code."""
+    verb, *rest = [*(sys.argv[1:] if words is None else words)] or ["--help"]
+    if verb in ("-h", "--help", "help"):
+        if rest:  # of a verb, else of a group, an option or a key of training
+            if len(rest) > 1 and {*rest} <= VERBS.keys() - ALSO_GROUPS:  # of several verbs, the last
+                rest = rest[-1:]
+            verb, *rest = rest if rest[0] in VERBS else ["train", *rest]
+            return serve(verb, ["--help", *rest], program=f"lmtrain {verb}")
+        print(usage())
+        return 0
+    if verb in ("--version", "-V", "version"):
+        from importlib.metadata import version  # brings the e-mail package along: for this word alone
+
+        print(f"lmtrain {version('lmtrain')}")
+        return 0
+    if verb not in VERBS:
+        return _refuse_verb(verb, rest)
+    if verb in OF_SETTINGS and rest and rest[0] in VERBS and rest[0] not in ALSO_GROUPS:
+        _tell(f"lmtrain {verb} {rest[0]}: a command has one verb; write lmtrain {shlex.join(rest)}.")
+        return EXIT_CONFIGURATION
+    return serve(verb, rest, program=f"lmtrain {verb}")
+
+
+def _refuse_verb(verb: str, rest: Sequence[str]) -> int:
+    """Name the nearest verb, the command of other programs' verb, or the command of settings without one."""
+    from lmtrain.run.compose.foreign.verbs import called_verbs
+    from lmtrain.run.planning.forgotten_verb import forgotten_verb, is_setting
+
+    if (command := called_verbs().get(verb)) and not "".join(rest[:1]).startswith("="):
+        _tell(f"lmtrain {verb}: there is no such command; write {command}.")
+    elif is_setting(verb, rest):
+        _tell(f"lmtrain: {forgotten_verb([verb, *rest])}")
+    else:
+        there = f"There are {', '.join(VERBS)}; `lmtrain --help` says what each does."
+        _tell(f"lmtrain {verb}: there is no such command.{suggest(verb, VERBS)} {there}")
+    return EXIT_CONFIGURATION
+
+
+def serve(verb: str, words: Sequence[str], *, program: str) -> int:
+    """Call one verb; a refusal becomes one message on stderr and its exit code, and no message holds a secret."""
+    sys.excepthook = _show_failure
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # torch reads it once; its notices stay off the console
+    atexit.register(gc.freeze)  # no search for garbage at the interpreter's end: 0.05 of a plan's 0.95 s
+    try:
+        code = find_verb(verb)(list(words), program=program)
+        if code == EXIT_INTERRUPTED:
+            _ignore_interrupts()
+        return code
+    except LMTRAIN_ERRORS as error:
+        if hasattr(error, "foreign"):  # words of other programs, or with a space: their answers are tried first
+            from lmtrain.run.compose.meant import MeantWord
+            from lmtrain.run.planning.tried_answers import tried_meant
+
+            error = tried_meant(error) if isinstance(error, MeantWord) else error
+        _tell(f"lmtrain: {error}{_whole_command(program, words, getattr(error, 'lacking', ()))}")
+        return error.exit_code
+    except BrokenPipeError:  # the reader of our output has left, as `| head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_DONE
+    except KeyboardInterrupt:
+        _ignore_interrupts()
+        print("lmtrain: interrupted", file=sys.stderr)
+        return EXIT_INTERRUPTED
+
+
+def _whole_command(program: str, words: Sequence[str], lacking: Sequence[str]) -> str:
+    """Return " Write ..." with the whole command, lacking words included; "" where none lacks."""
+    replaced = {word.partition("=")[0] for word in lacking}
+    kept = [word for word in words if word.partition("=")[0] not in replaced]
+    return f" Write {program} {shlex.join([*kept, *lacking])}" if lacking else ""
+
+
+def _ignore_interrupts() -> None:
+    """Let a further Ctrl-C pass by: it would end the interpreter's own end, with another exit code."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _show_failure(kind: type[BaseException], error: BaseException, frames: TracebackType | None) -> None:
+    _tell("".join(traceback.format_exception(kind, error, frames)).rstrip())
+
+
+def _tell(message: str) -> None:
+    # Only where something went wrong: --help is to answer at once.
+    from lmtrain.report.visible_text import visible
+    from lmtrain.tracking.redacting.redaction import redact_text
+
+    print("\n".join(map(_bounded, visible(redact_text(message)).split("\n"))), file=sys.stderr)
+
+
+def _bounded(line: str) -> str:
+    """Leave the middle of a very long line out: a stranger's file may name a tensor with a megabyte."""
+    left_out = len(line) - LONGEST_LINE
+    half = LONGEST_LINE // 2
+    return line if left_out <= 0 else f"{line[:half]} [{left_out:,} characters] {line[-half:]}"
+
+
+def find_verb(verb: str) -> Callable[..., int]:
+    """Import a verb's function."""
+    module_name, _, function_name = VERBS[verb][0].partition(":")
+    gc.disable()  # imports stay: looking for garbage in them costs a short command a tenth of its time
+    try:
+        return getattr(importlib.import_module(module_name), function_name)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+def usage() -> str:
+    """List the verbs with a line each."""
+    lines = [f"  {verb:<10} {line}" for verb, (_, line) in VERBS.items()]
+    last = [
+        "`lmtrain VERB --help` says what a command takes.",
+        "Exit codes: 0 done, 1 no, 2 configuration, 3 environment, 4 data,",
+        "85 queue me again, 130 and 143 stopped.",
+    ]
+    return "\n".join(["lmtrain: every FLOP accounted for.", "", *lines, "", *last])

@@ -1,0 +1,89 @@
+"""The options of a group with their facts, for advice, and for refusals with an alternative.
+
+An option is advised for its own statement of facts, and a new one at once.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, Literal, TypeVar, get_origin
+
+import yaml
+
+from lmtrain.accounting.options.precision import PrecisionFacts
+from lmtrain.errors import ConfigurationError
+from lmtrain.run.compose.paths import conf_folder
+from lmtrain.run.schema.check import check_value
+from lmtrain.run.schema.facts import Facts, facts_of
+from lmtrain.run.schema.source_signatures import setting_types
+
+F = TypeVar("F", bound=Facts)
+
+
+@dataclass(frozen=True)
+class GroupOption(Generic[F]):
+    """An option as it is typed, GROUP=OPTION, the settings of its file, and its facts."""
+
+    word: str
+    values: Mapping[str, Any]
+    facts: F
+
+
+def options_of(kind: type[F], holds: Callable[[F], bool], **place: Any) -> Iterator[GroupOption[F]]:
+    """Give the options of a group whose facts at their usual settings are as asked; `place` is beside the settings."""
+    for file in sorted((conf_folder() / kind.group).glob("*.yaml")):
+        values = file_values(f"{kind.group}={file.stem}")
+        own = {key: value for key, value in values.items() if "${" not in str(value)}  # other groups decide those
+        facts = facts_of(own, kind, **place)
+        if facts is not None and holds(facts):
+            yield GroupOption(f"{kind.group}={file.stem}", values, facts)
+
+
+def words_of(kind: type[F], holds: Callable[[F], bool], **place: Any) -> Sequence[str]:
+    """Return the words of those options."""
+    return [option.word for option in options_of(kind, holds, **place)]
+
+
+def choosing_precisions() -> Sequence[str]:
+    """Return the words of precisions whose choice depends on the device."""
+    chosen = options_of(PrecisionFacts, lambda _: True, has_bf16=True)
+    return [option.word for option in chosen if option.word != f"{PrecisionFacts.group}={option.facts.name}"]
+
+
+def file_values(word: str) -> dict[str, Any]:
+    """Return the settings in the file of GROUP=OPTION."""
+    group, _, option = word.partition("=")
+    return _values(conf_folder() / group / f"{option}.yaml")
+
+
+def _values(file: Path) -> dict[str, Any]:
+    loader = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
+    return yaml.load(file.read_text(), Loader=loader) or {}  # noqa: S506
+
+
+def beside_ordinary(callbacks: Iterable[str]) -> str:
+    """Return the word for the ordinary callbacks and those of these that are none of them."""
+    ordinary = file_values("callbacks=default")["defaults"]
+    return f"'callbacks=[{','.join(['default', *(name for name in callbacks if name not in ordinary)])}]'"
+
+
+def refused_value(key: str, value: str) -> str:
+    """Return the refusal of a word that a key of the entry config has not, "" for another value."""
+    group, _, name = key.rpartition(".")
+    entry = _values(conf_folder() / "train.yaml")
+    files = [*(conf_folder() / group).glob("*.yaml")] if group else []
+    node = entry.get(group) or (file_values(f"{group}={files[0].stem}") if len(files) == 1 else {})
+    kind = setting_types(str(node.get("_target_", ""))).get(name)
+    if get_origin(kind) is not Literal:
+        return ""
+    try:
+        check_value(value, kind, key=key)
+    except ConfigurationError as wrong:
+        return str(wrong).removesuffix(".")
+    return ""
+
+
+def one_of(words: Sequence[str]) -> str:
+    """Join words of one group: one of strategy=auto, ddp, fsdp."""
+    first, *others = words
+    return f"one of {', '.join([first, *(word.partition('=')[2] for word in others)])}" if others else first

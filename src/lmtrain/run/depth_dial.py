@@ -1,0 +1,68 @@
+"""`scaling=depth_dial`: batch, learning rates and decay of a nano, by its depth, from those of depth 12."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from lmtrain.accounting.options.optimizer import OptimizerFacts
+from lmtrain.accounting.options.parts import ScalingFacts
+from lmtrain.accounting.scaling import Scaling
+from lmtrain.accounting.scaling_laws.depth_scaling import depth_scaling
+from lmtrain.errors import ConfigurationError
+from lmtrain.run.scaling import apply_rule, setting
+from lmtrain.run.schema.check import PARTIAL, TARGET, check_value
+from lmtrain.run.schema.facts import facts_of
+from lmtrain.run.schema.targets import word_of
+
+BATCH: Final = "batch.tokens_per_step"
+OF_TABLES: Final = ("optimizer.embedding_lr", "optimizer.head_lr")
+RATES: Final = ("optimizer.lr", *OF_TABLES, "optimizer.vector_lr")
+
+
+def depth_dial(config: dict[str, Any], typed: frozenset[str]) -> dict[str, float]:
+    """Derive the batch, unless it was typed, and scale rates and decay to it and to the depth.
+
+    Raises:
+        ConfigurationError: Another model than nano, or another optimizer than muon: depth 12 was tuned for these.
+    """
+    _require(config, "model", "nano", "model=nano, or scaling=width_transfer for a Llama")
+    _require(config, "optimizer", "muon", "optimizer=muon_nano")
+    given = check_value(setting(config, BATCH), int, key=BATCH) if BATCH in typed else None
+    found = depth_scaling(
+        check_value(setting(config, "model.depth"), int, key="model.depth"),
+        vocab_size=check_value(setting(config, "model.vocab_size"), int, key="model.vocab_size"),
+        tokens_per_step=given,
+    )
+    rates = {key: _rate(config, key) * found.lr_factor for key in RATES}
+    rates |= {key: rates[key] * found.table_lr_factor for key in OF_TABLES}
+    decay = _rate(config, "optimizer.weight_decay") * found.weight_decay_factor
+    return {BATCH: found.tokens_per_step, **rates, **({"optimizer.weight_decay": decay} if decay else {})}
+
+
+def _rate(config: dict[str, Any], key: str) -> float:
+    return check_value(setting(config, key), float, key=key)
+
+
+def _require(config: dict[str, Any], group: str, wanted: str, fix: str) -> None:
+    if not _dials(config, group):
+        raise ConfigurationError(
+            f"scaling=depth_dial is a rule for {group}={wanted}, but {group} is {word_of(config[group])}; "
+            f"nearest valid: {fix}, or scaling=none."
+        )
+
+
+def _dials(config: dict[str, Any], group: str) -> bool:
+    """Tell whether the model, or the optimizer, is a start of the dial."""
+    if group == "model":
+        model = facts_of(config[group], ScalingFacts)
+        return model is not None and model.carries_over == "depth"
+    optimizer = facts_of(config[group], OptimizerFacts)
+    return optimizer is not None and optimizer.dials_depth
+
+
+def offered(config: dict[str, Any], overrides: Sequence[str]) -> Scaling | None:
+    """Return the dial's settings for an unscaled nano; None for another model or optimizer."""
+    if not (_dials(config, "model") and _dials(config, "optimizer")):
+        return None
+    node = {TARGET: f"{__name__}.depth_dial", PARTIAL: True}
+    return replace(apply_rule(config, node, overrides), is_applied=False)

@@ -1,0 +1,290 @@
+"""From a checked config to the objects of a run, in the order of their construction."""
+
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+from lightning.pytorch.callbacks import LambdaCallback
+
+from lmtrain.accounting.batches import BatchPlan
+from lmtrain.accounting.budgets import NOT_BEGUN, RunSoFar, first_limit_line
+from lmtrain.accounting.training_plan.plan import Plan
+from lmtrain.data.interleave import PhasesRead
+from lmtrain.data.shards import Dataset
+from lmtrain.errors import ConfigurationError
+from lmtrain.interop.hf_export import export_line
+from lmtrain.launch.agree import agree_on
+from lmtrain.launch.process_group import broadcast_outcome
+from lmtrain.models.attention.base import Attention
+from lmtrain.models.base import LanguageModel
+from lmtrain.optim.trained_parameters import trained_parameters
+from lmtrain.parallel.compilation import run_eagerly
+from lmtrain.parallel.strategy import Parallelism
+from lmtrain.precision.policy import Precision
+from lmtrain.run.builders.adapters import adapting, planned_model
+from lmtrain.run.builders.cuda_graphs import graphs_of
+from lmtrain.run.builders.kernels import compilation_line, device_type, fit_attention, fit_loss, is_compiled
+from lmtrain.run.builders.objective import attention_for, before_training, objective_of
+from lmtrain.run.builders.optimizers import build_optimizer
+from lmtrain.run.builders.precision import build_precision, tell_of_precision
+from lmtrain.run.builders.schedules import schedules_of
+from lmtrain.run.builders.strategy import build_strategy
+from lmtrain.run.planning.auto_batch import batch_of, recompute_here
+from lmtrain.run.planning.calibration import measured_peak
+from lmtrain.run.planning.callbacks import callback_lines, require_watch
+from lmtrain.run.planning.evaluation import validated_split
+from lmtrain.run.planning.make_plan import PlanFacts, make_plan
+from lmtrain.run.planning.measured_here import measurements_of
+from lmtrain.run.run_config import RunConfig
+from lmtrain.run.schema.node import Node
+from lmtrain.run.stored_runs.identity import fingerprint_of, identity
+from lmtrain.run.stored_runs.initial_weights import base_line, find_weights
+from lmtrain.run.stored_runs.job import Job, config_hash
+from lmtrain.run.stored_runs.left_out import without_left_out
+from lmtrain.run.validators.optimizer import rate_line
+from lmtrain.run.validators.tokenizer_size import require_rows
+from lmtrain.tokenizers.base import Tokenizer
+from lmtrain.tokenizers.loading import load_tokenizer
+from lmtrain.tracking.run_log import RunLog
+from lmtrain.tracking.timekeeping.events import EventLog
+from lmtrain.training.context import RunContext
+from lmtrain.training.datamodule import TokenDataModule
+from lmtrain.training.loop.precision_plugin import PrecisionPlugin
+from lmtrain.training.measuring.peak import device_peak, device_watts
+from lmtrain.training.measuring.time_profiler import TimeProfiler
+from lmtrain.training.module import CausalLMModule
+from lmtrain.training.transforms import ModelTransforms
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """The arguments of `trainer.fit`, and the context shared by its callbacks."""
+
+    module: CausalLMModule
+    datamodule: TokenDataModule
+    trainer: pl.Trainer
+    context: RunContext
+    callbacks: dict[str, pl.Callback]
+    parallelism: Parallelism
+
+
+def build_run(
+    job: Job,
+    *,
+    rank: int,
+    log: RunLog | None,
+    done: RunSoFar = NOT_BEGUN,
+    fork_step: int | None = None,
+    read: PhasesRead | None = None,
+) -> Run:
+    """Build the run of one rank; nothing large is allocated before the Trainer asks for it.
+
+    `done` is the run before its start, `read` the phases before it; `fork_step` where it left another run.
+    """
+    config = recompute_here(job.config)
+    batch = broadcast_outcome(partial(without_left_out, batch_of(config), job.folder))
+    precision = build_precision(config)
+    datamodule = config.data.build(batch=batch, seed=config.seed)
+    tokenizer = tokenizer_of(datamodule.dataset)
+    fitted = fit_attention(config, compute_dtype=precision.compute_dtype)
+    model = build_model(config.model, tokenizer=tokenizer, batch=batch, attention=attention_for(config, fitted.kernel))
+    events = EventLog(job.folder, rank, began=job.began, waited_before=job.waited)
+    context = RunContext(
+        folder=job.folder,
+        plan=plan_of_run(config, batch=batch, datamodule=datamodule, precision=precision, done=done),
+        dataset=datamodule.dataset,
+        tokenizer=tokenizer,
+        identity={**identity(config, datamodule.dataset.manifest), **datamodule.identity},
+        events=events,
+        log=log,
+        rank=rank,
+        attempt=job.attempt,
+        earlier_seconds=done.seconds,
+        earlier_device_seconds=done.device_seconds * config.num_ranks,
+        pause_after=job.pause_after,
+    )
+    events.mark_attempt(job.attempt, num_devices=config.num_ranks, compiles_first=bool(context.plan.is_compiled))
+    place_phases(datamodule, context.plan.horizon.steps, read=read)
+    print_lines(datamodule, context.plan, config, model, rank=rank)
+    fitted.tell(events, rank=rank)
+    facts = {"context": context, "num_ranks": config.num_ranks, "compute_dtype": precision.compute_dtype}
+    parallelism = build_strategy(config, facts=facts)
+    tell_of_precision(precision, model, context, strategy_casts=parallelism.casts_parameters)
+    callbacks = build_callbacks(config, facts)
+    acting = [agreeing(config, datamodule), *callbacks.values(), config.profiler.build(facts=facts)]
+    parts: dict[str, Any] = {"model": model, "datamodule": datamodule, "context": context, "parallelism": parallelism}
+    return Run(
+        module=build_module(config, precision=precision, fork_step=fork_step, **parts),
+        datamodule=datamodule,
+        trainer=build_trainer(config, precision, parallelism, [each for each in acting if each], context),
+        context=context,
+        callbacks=callbacks,
+        parallelism=parallelism,
+    )
+
+
+def place_phases(datamodule: TokenDataModule, num_steps: int, *, read: PhasesRead | None) -> None:
+    """Place a mixture's phases in so many steps, behind those that were read."""
+    datamodule.total_steps = num_steps
+    if read:
+        datamodule.go_on(read.phases, step=read.step)
+
+
+def agreeing(config: RunConfig, datamodule: TokenDataModule) -> pl.Callback:
+    """Let all ranks compare config and data before they train."""
+    agreement = config_hash({"config": config.values, "data": datamodule.identity})
+    return LambdaCallback(setup=lambda trainer, module, stage: agree_on(agreement))
+
+
+def tokenizer_of(dataset: Dataset) -> Tokenizer:
+    """Load a data set's tokenizer.
+
+    Raises:
+        DataError: It is not the data's own.
+    """
+    tokenizer = load_tokenizer(dataset.tokenizer_folder)
+    dataset.require_tokenizer(tokenizer.fingerprint)
+    return tokenizer
+
+
+def build_callbacks(config: RunConfig, facts: dict[str, Any]) -> dict[str, pl.Callback]:
+    """Build the callbacks switched on, in the config's order."""
+    built = {name: node.build(facts=facts) for name, node in config.callbacks.items()}
+    require_watch(config)
+    return built
+
+
+def print_lines(datamodule: TokenDataModule, plan: Plan, config: RunConfig, model: LanguageModel, *, rank: int) -> None:
+    """Find or build the packing's index on every rank; log once what a run decides on it, and on its model."""
+    lines = [*datamodule.data_lines(), rate_line(config), *datamodule.packing_lines(), *datamodule.loss_lines()]
+    lines += [datamodule.sources_line(datamodule.total_steps or 0), base_line(config)]
+    lines += [first_limit_line(config.budget, plan.horizon), *callback_lines(config, plan.horizon.steps)]
+    lines += [plan.scaling.line() if plan.scaling else None, export_line(config.model.values)]
+    lines.append(compilation_line(config, model))
+    for line in lines if rank == 0 else []:
+        if line:
+            print(line, flush=True)
+
+
+def build_model(
+    node: Node, *, tokenizer: Tokenizer, batch: BatchPlan, attention: Attention | None = None
+) -> LanguageModel:
+    """Build the model on the meta device, where it costs nothing; `attention` takes the place of the config's.
+
+    Raises:
+        ConfigurationError: It has no row for some token id, or a shorter context than the batch.
+    """
+    with torch.device("meta"):
+        model: LanguageModel = (
+            node.build() if attention is None else node.without("attention").build(attention=attention)
+        )
+    require_rows(model.vocab_size, num_entries=tokenizer.vocab_size)
+    if batch.context_tokens > model.max_context_tokens:
+        msg = (
+            f"batch.context_tokens={batch.context_tokens} is beyond model.max_context_tokens="
+            f"{model.max_context_tokens}; nearest valid: {model.max_context_tokens}."
+        )
+        raise ConfigurationError(msg)
+    return model
+
+
+def build_module(
+    config: RunConfig,
+    *,
+    model: LanguageModel,
+    datamodule: TokenDataModule,
+    context: RunContext,
+    parallelism: Parallelism,
+    precision: Precision,
+    fork_step: int | None = None,
+) -> CausalLMModule:
+    """Join model, loss, optimizer, schedules and transforms."""
+    plan, objective = context.plan, objective_of(config, context)
+    return CausalLMModule(
+        model,
+        loss=fit_loss(config, model),
+        optimizer=build_optimizer(config, rank=context.rank, stochastic_rounding=precision.stochastic_rounding),
+        **schedules_of(config, horizon=plan.horizon, tokens_per_step=plan.batch.tokens_per_step, fork_step=fork_step),
+        spikes=config.spikes.build(),
+        weight_average=config.weight_average.build(),
+        outer=parallelism.outer,
+        objective=objective,
+        before_training=before_training(
+            config,
+            objective,
+            start=fingerprint_of(config.init_from),
+            datamodule=datamodule,
+            context=context,
+        ),
+        batch=context.plan.batch,
+        total_steps=context.plan.horizon.steps,
+        seed=config.seed,
+        gradient_clip_norm=config.gradient_clip_norm,
+        scales_loss=precision.scales_loss,
+        make_graph=graphs_of(config),
+        transforms=ModelTransforms(
+            start_from=find_weights(config.init_from, model, node=config.model),
+            adapt=adapting(config),
+            precision=partial(precision.prepare, strategy_casts=parallelism.casts_parameters),
+            recompute=config.recompute.build(),
+            compile=config.compile.build().apply if config.compilation.compiles else run_eagerly,
+            parallelize=parallelism.parallelize,
+        ),
+    )
+
+
+def build_trainer(
+    config: RunConfig,
+    precision: Precision,
+    parallelism: Parallelism,
+    callbacks: list[pl.Callback],
+    context: RunContext,
+) -> pl.Trainer:
+    """Build the Lightning Trainer."""
+    return config.make_trainer.build(
+        strategy=parallelism.strategy,
+        precision=PrecisionPlugin(
+            precision,
+            device_type=device_type(config.trainer.accelerator),
+            strategy_casts=parallelism.casts_parameters,
+        ),
+        accumulation_micro_steps=context.plan.batch.accumulation_micro_steps,
+        folder=context.folder,
+        callbacks=callbacks,
+        profiler=TimeProfiler(context.events.stopwatch),
+    )
+
+
+def plan_of_run(
+    config: RunConfig, *, batch: BatchPlan, datamodule: TokenDataModule, precision: Precision, done: RunSoFar
+) -> Plan:
+    """Compute the plan of the whole run, on its devices and its data; its budget has the time left that is not done."""
+    model = planned_model(config)
+    cluster, trainer, shape = config.cluster, config.trainer, model.shape()
+    peak = device_peak(
+        cluster,
+        matmul=precision.matmul,
+        accelerator=trainer.accelerator,
+        measured=measurements_of(config),
+        cpu_threads=trainer.cpu_threads,
+    )
+    facts = PlanFacts(
+        shape=shape,
+        batch=batch,
+        parameters=trained_parameters(model),
+        bytes_of=precision.bytes_of,
+        train_tokens=datamodule.train_tokens,
+        epoch_tokens=datamodule.epoch_tokens,
+        held_out=datamodule.held_out_tokens(validated_split(config)),
+        folder=datamodule.dataset.folder,
+        peak=peak,
+        peak_source="unknown device: set cluster.peak_flops",
+        device_watts=device_watts(cluster, accelerator=trainer.accelerator),
+        measured=peak if peak and peak.is_measured else measured_peak(config, precision.matmul),
+        is_compiled=is_compiled(config),
+        trusts_assumed_speed=False,  # before the first step
+        done=done,
+    )
+    return replace(make_plan(config, facts), done=NOT_BEGUN)

@@ -1,0 +1,165 @@
+"""Train a config's first steps in one process, then on ranks, and hold every gradient and weight of these to it.
+
+One process writes its tensors step by step; each rank holds its own copy, or the parts of all together, to them.
+"""
+
+import contextlib
+import io
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import torch
+from torch import Tensor
+
+from lmtrain.accounting.observed.parity_checks import OF_ALL, WEIGHTS_PER_GRADIENT, Kind, RankDifference, in_order
+from lmtrain.accounting.quantities import format_count
+from lmtrain.errors import EXIT_INTERRUPTED, EXIT_TERMINATED, EnvironmentProblem
+from lmtrain.launch.detect import outer_launcher
+from lmtrain.launch.local import launch
+from lmtrain.launch.process_group import join
+from lmtrain.parallel.rank_differences import differing, whole
+from lmtrain.run.execution.build import Run, build_run
+from lmtrain.run.execution.caches import keep_caches_in
+from lmtrain.run.execution.run import fit, quiet_libraries
+from lmtrain.run.stored_runs.job import Job, job_of_rank
+from lmtrain.storage import foreign_json
+from lmtrain.tracking.run_folder import RunFolder
+from lmtrain.training.measuring.step_witness import Seen, StepWitness
+from lmtrain.training.stopping import ended_by_signals
+
+ENTRY_POINT: Final = "lmtrain.run.execution.parity_run:on_rank"
+EXPECTED, FOUND, SETTINGS = "expected", "found.json", "settings.json"
+NUMBERS: Final[tuple[Kind, ...]] = ("tokens", "loss", "gradient norm")
+SHARE_OF_WEIGHT: Final = 1e-4  # an update below it is as coarse as the weight's own rounding
+Tensors = Mapping[str, Tensor]
+
+
+def compare(alone: Job, together: Job, *, num_steps: int, tolerance: float) -> tuple[RankDifference, ...]:
+    """Train both jobs, each in processes of its own, and return every difference in order.
+
+    Raises:
+        EnvironmentProblem: The ranks failed; they have said why.
+        KeyboardInterrupt, SystemExit: A signal ended them.
+    """
+    for job in (alone, together):
+        folder = RunFolder(job.folder, root=Path(job.root))
+        folder.create()
+        (job.folder / SETTINGS).write_text(json.dumps({"num_steps": num_steps, "tolerance": tolerance}))
+        job.save(job.folder / "job.json")
+        code = launch(
+            job.folder / "job.json",
+            num_processes=job.config.trainer.devices,
+            run_folder=job.folder,
+            entry_point=ENTRY_POINT,
+            more_environment=job.handed_over(),
+        )
+        if code == EXIT_INTERRUPTED:
+            raise KeyboardInterrupt
+        if code == EXIT_TERMINATED:
+            raise SystemExit(code)  # the ranks have said so
+        if code:
+            ranks = format_count(job.config.trainer.devices, "rank")
+            raise EnvironmentProblem(f"parity: the training on {ranks} failed with code {code}.")
+    found = foreign_json.read(together.folder / FOUND)
+    return in_order(RankDifference(**one) for one in found)
+
+
+def on_rank(path: Path) -> int:
+    """Train a saved job on this rank: alone it writes, with others it compares."""
+    job, settings = job_of_rank(path), foreign_json.read(path.parent / SETTINGS)
+    quiet_libraries()
+    keep_caches_in(Path(job.config.run.cache))
+    outer = outer_launcher(os.environ)
+    join(outer)
+    rank, expected = outer.rank if outer else 0, Path(job.root) / EXPECTED
+    with ended_by_signals(), contextlib.redirect_stdout(io.StringIO()):
+        run = build_run(job, rank=rank, log=None)
+        if job.config.num_ranks == 1:
+            Writer(run, expected).train(settings["num_steps"])
+            return 0
+        comparison = ExpectedSteps(run, expected, num_ranks=job.config.num_ranks, tolerance=settings["tolerance"])
+        comparison.train(settings["num_steps"])
+    if rank == 0:
+        (job.folder / FOUND).write_text(json.dumps([asdict(one) for one in comparison.differences]))
+    return 0
+
+
+class Writer:
+    """Keep the tensors of each step of one process, and its sums."""
+
+    def __init__(self, run: Run, folder: Path) -> None:
+        self._run, self._folder = run, folder
+
+    def train(self, num_steps: int) -> None:
+        """Train, and write."""
+        self._folder.mkdir()
+        for name, value in _trained(self._run, self._see, num_steps).items():
+            torch.save(value, self._folder / f"{name}.pt")
+
+    def _see(self, step: int, kind: Literal["gradient", "weight"], tensors: Tensors) -> None:
+        torch.save(whole(tensors, self._run.parallelism.in_model_order), self._folder / f"{kind}{step}.pt")
+
+
+class ExpectedSteps:
+    """Hold the tensors of each step on these ranks to those of one process."""
+
+    def __init__(self, run: Run, folder: Path, *, num_ranks: int, tolerance: float) -> None:
+        self._run, self._folder, self._num_ranks, self._tolerance = run, folder, num_ranks, tolerance
+        self.differences: list[RankDifference] = []
+
+    def train(self, num_steps: int) -> None:
+        """Train, and compare."""
+        sums = _trained(self._run, self._see, num_steps)
+        for kind in NUMBERS:
+            for step, expected in self._read(kind).items():
+                self._hold_number(step, kind, sums[kind][step], expected)
+
+    def _hold_number(self, step: int, kind: Kind, found: float, expected: float) -> None:
+        largest = abs(found - expected)
+        is_equal = largest <= self._tolerance * abs(expected)
+        ranks = () if is_equal else tuple(range(self._num_ranks))
+        self.differences.append(RankDifference(step=step, kind=kind, largest=largest, scale=abs(expected), ranks=ranks))
+
+    def _see(self, step: int, kind: Literal["gradient", "weight"], tensors: Tensors) -> None:
+        expected: dict[str, Tensor] = self._read(f"{kind}{step}")
+        scales = self._scales_of_weights(expected, step) if kind == "weight" else _scales(expected)
+        tolerance = self._tolerance * (WEIGHTS_PER_GRADIENT if kind == "weight" else 1.0)
+        allowed = {name: tolerance * scale for name, scale in scales.items()}
+        found = differing(tensors, expected, allowed, self._run.parallelism.in_model_order)
+        self.differences += [
+            RankDifference(step=step, kind=kind, name=name, largest=largest, scale=scales.get(name, 0.0), ranks=ranks)
+            for name, (largest, ranks) in found.items()
+        ]
+
+    def _scales_of_weights(self, expected: Tensors, step: int) -> dict[str, float]:
+        """Return the largest update of each tensor; of weights at their start, that of their rounding."""
+        first: dict[str, Tensor] = self._read("weight0")
+        updates = _scales({name: expected[name] - first[name] for name in expected})
+        rounding = {name: SHARE_OF_WEIGHT * one.abs().max().item() for name, one in expected.items()}
+        return {name: max(updates[name], rounding[name]) if step else rounding[name] for name in expected}
+
+    def _read(self, name: str) -> Any:
+        return torch.load(self._folder / f"{name}.pt", weights_only=True, mmap=True)
+
+
+def _scales(tensors: Tensors) -> dict[str, float]:
+    """Return the largest entry of each tensor, and where that is hardly any, a share of the largest of all."""
+    own = {name: one.abs().max().item() for name, one in tensors.items()}
+    least = OF_ALL * max(own.values(), default=0.0)
+    return {name: max(one, least) for name, one in own.items()}
+
+
+def _trained(run: Run, see: Seen, num_steps: int) -> dict[Kind, dict[int, float]]:
+    """Train so many steps; return their tokens, losses and gradient norms."""
+    run.trainer.callbacks.append(StepWitness(see, num_steps=num_steps))  # pyright: ignore[reportAttributeAccessIssue]
+    fit(run, None)
+    records = run.module.step_metrics.drain()
+    return {
+        "tokens": {one.step: float(one.num_tokens) for one in records},
+        "loss": {one.step: one.loss for one in records},
+        "gradient norm": {one.step: one.gradient_norm for one in records},
+    }

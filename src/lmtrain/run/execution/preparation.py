@@ -1,0 +1,113 @@
+"""`lmtrain prepare`: check each node of the config under the name a person types, and prepare the data of `data`."""
+
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from lmtrain.data.checked_shards import require_whole
+from lmtrain.data.shards import open_dataset
+from lmtrain.errors import ConfigurationError, suggest
+from lmtrain.run.compose.arguments import Arguments, parse_arguments
+from lmtrain.run.compose.compose import Choices, for_each_config
+from lmtrain.run.compose.paths import group_folders, key_of
+from lmtrain.run.compose.unknown_words import of_training_alone
+from lmtrain.run.planning.prepared_tokens import remember_prepared
+from lmtrain.run.schema.check import check_node, check_value
+from lmtrain.run.schema.instantiate import instantiate
+from lmtrain.run.schema.node import Node
+from lmtrain.run.settings import RunSettings
+from lmtrain.run.stored_runs.checkpoint_source import require_source
+from lmtrain.run.stored_runs.other_model import KEY
+
+FOLDER = "data.folder"
+BUDGET = "budget"
+NUM_TOKENS = "token_budget"
+OF_TRAINING = frozenset({"init_from", "task", "experiment"})  # each chooses a text or its tokenizer
+NAMED = ("cleaning", "deduplicate", "source", "engine", "tokenizer")  # groups in the folder's node
+
+
+def prepare_data(words: list[str]) -> int:
+    """Prepare one data set, or one a trial under -m, and print each one's folder.
+
+    The words may be those of a training by init_from, a task or an experiment: its own data is prepared.
+
+    Raises:
+        ConfigurationError: The command line is wrong; nothing was started.
+        DataError: The prepared data has been damaged.
+    """
+    is_training = any(
+        key_of(word) in OF_TRAINING for word in words if not word.startswith("+")
+    )  # + adds to a preparation
+    arguments = parse_arguments(words, budget_group=is_training)
+
+    def task(config: dict[str, Any], choices: Choices) -> None:
+        del choices
+        checked = folder_of_training(config, arguments) if is_training else checked_folder(config, arguments)
+        folder: Path = instantiate(checked, key=FOLDER)
+        require_whole(dataset := open_dataset(folder))
+        with suppress(OSError):  # a folder of others' is no reason to refuse prepared data: a plan knows less then
+            cache = Path(config["run"]["cache"] if is_training else RunSettings.cache)
+            remember_prepared(Node(FOLDER, checked), folder, cache=cache)
+        print(f"data: {dataset.described}", file=sys.stderr)
+        print(folder)
+
+    for_each_config(task, arguments, config_name="train" if is_training else "prepare")
+    return 0
+
+
+def checked_folder(config: dict[str, Any], arguments: Arguments) -> dict[str, Any]:
+    """Return the data's node of preparation, with every value checked and the token budget in it.
+
+    Raises:
+        ConfigurationError: The first wrong setting, or one without effect in a preparation.
+    """
+    _refuse_others(config, arguments)
+    _require_folder(config)
+    for name, node in config.items():
+        if name not in ("data", BUDGET):
+            check_node(node, key=name, allowed=arguments.allowed_targets)
+    folder = {**config["data"]["folder"], **_budget_of(config)}
+    return check_node(folder, key=FOLDER, allowed=arguments.allowed_targets)
+
+
+def folder_of_training(config: dict[str, Any], arguments: Arguments) -> dict[str, Any]:
+    """Return the node of the data that a training of this config prepares, its budget aside."""
+    if init_from := config["init_from"]:
+        require_source(Path(init_from), key=KEY, is_trained=False)
+    _require_folder(config)
+    for name in NAMED:
+        check_node(config[name], key=name, allowed=arguments.allowed_targets)
+    return check_node(config["data"]["folder"], key=FOLDER, allowed=arguments.allowed_targets)
+
+
+def _require_folder(config: dict[str, Any]) -> None:
+    if FOLDER.rpartition(".")[2] not in config["data"]:
+        read = "the data that is chosen is only read, its folders are prepared already"
+        raise ConfigurationError(f"{FOLDER} is missing: {read}; leave data=... out, and prepare each by itself.")
+
+
+def _budget_of(config: dict[str, Any]) -> dict[str, Any]:
+    """Return `budget.tokens` as the setting of the folder."""
+    tokens = check_value(config[BUDGET]["tokens"], int | None, key="budget.tokens")
+    if tokens is None:
+        return {}
+    if tokens < 1:
+        raise ConfigurationError(f"budget.tokens={tokens} must be positive; leave it out for all that the source has.")
+    folder = config["data"]["folder"]
+    if NUM_TOKENS not in folder:
+        raise ConfigurationError(f"budget.tokens={tokens} has no effect on this data: it is not read from a source.")
+    if folder[NUM_TOKENS] not in (None, tokens):
+        msg = f"budget.tokens={tokens} and {FOLDER}.{NUM_TOKENS}={folder[NUM_TOKENS]} are two budgets"
+        raise ConfigurationError(f"{msg}; leave one out.")
+    return {NUM_TOKENS: tokens}
+
+
+def _refuse_others(config: dict[str, Any], arguments: Arguments) -> None:
+    groups = {path.name for path in group_folders()}
+    for name in config.keys() - groups:
+        raise ConfigurationError(f"{name}={config[name]} is not a key of a preparation.{suggest(name, groups)}")
+    for word in arguments.overrides:
+        key = key_of(word)
+        if key.startswith("data.") and not key.startswith(f"{FOLDER}.") and key != FOLDER:
+            raise ConfigurationError(of_training_alone(word))

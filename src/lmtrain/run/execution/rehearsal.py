@@ -1,0 +1,157 @@
+"""A run's parts, built on a model without memory: a refusal then comes before data is prepared."""
+
+import contextlib
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from lmtrain.accounting.budgets import STEPS_BEFORE_SPEED_IS_KNOWN, Horizon, horizon
+from lmtrain.accounting.model.flops import flops_per_token
+from lmtrain.accounting.training_plan.expected_speed import rate_of
+from lmtrain.models.base import LanguageModel
+from lmtrain.optim.trained_parameters import trained_parameters
+from lmtrain.run.builders.adapters import adapting, planned_model
+from lmtrain.run.builders.cuda_graphs import graphs_of
+from lmtrain.run.builders.kernels import device_type
+from lmtrain.run.builders.optimizers import rehearsed_optimizer
+from lmtrain.run.builders.precision import build_precision
+from lmtrain.run.builders.schedules import schedules_of
+from lmtrain.run.builders.strategy import require_strategy
+from lmtrain.run.planning.disk_guard import require_disk
+from lmtrain.run.planning.memory_guard import require_memory
+from lmtrain.run.planning.prepared_tokens import masked_documents, prepared_epoch_tokens, require_split
+from lmtrain.run.run_config import RunConfig
+from lmtrain.run.schema.node import Node
+from lmtrain.run.schema.source_signatures import setting_names
+from lmtrain.run.stored_runs.job import Job
+from lmtrain.run.stored_runs.resume import WAYS_TO_GO_ON
+from lmtrain.run.validators.adapters import require_adaptable, require_trained_weights
+from lmtrain.run.validators.cpu_offload import require_offload
+from lmtrain.run.validators.objective import objective_facts, require_examples, require_objective
+from lmtrain.run.validators.tensor_group import require_parts
+from lmtrain.run.validators.workers import require_workers
+from lmtrain.tracking.fork import read_fork
+from lmtrain.training.checkpointing.checkpoints import read_facts
+from lmtrain.training.hyperparameters import Hyperparameters
+from lmtrain.training.loop.last_step import LastStep
+
+CONTEXT = "context"  # a constructor's parameter for the run's context
+
+
+def rehearse(job: Job, *, is_alone: bool) -> None:
+    """Build precision, optimizer, schedules, callbacks and the state beside the weights, and discard them.
+
+    `is_alone`: this process will train; a GPU in training by other processes is left untouched here.
+
+    Raises:
+        ConfigurationError: One of them cannot be, or does not go with another, the model or the budget.
+        EnvironmentProblem: A package is missing.
+    """
+    config = job.config
+    require_split(config)
+    graphs_of(config)
+    touches_device = is_alone or device_type(config.trainer.accelerator) == "cpu"
+    precision = build_precision(config) if touches_device else None
+    with torch.device("meta"):
+        model: LanguageModel = config.model.build()
+    if precision is not None:
+        precision.explain(model)  # refuses a precision unfit for the model
+    require_parts(config)
+    require_workers(config)
+    require_offload(config, on_cpu=device_type(config.trainer.accelerator) == "cpu")
+    require_adaptable(config)
+    require_objective(config)
+    require_trained_weights(config)
+    adapting(config)
+    require_strategy(config, model)
+    model = planned_model(config)
+    optimizer = rehearsed_optimizer(config, model)
+    config.spikes.build()
+    config.weight_average.build()
+    batch = config.batch
+    is_auto = batch.micro_batch_sequences == "auto"  # found on the device
+    divided = config.divided(replace(batch, micro_batch_sequences=None) if is_auto else batch)
+    tokens_per_step = divided.tokens_per_step
+    if (facts := objective_facts(config)) is not None:
+        config.objective.build().require(model)
+        require_examples(divided, facts)
+    if touches_device and not is_auto:
+        require_memory(config, divided, num_parameters=model.shape().num_parameters)
+    end = expected_end(config, model, tokens_per_step=tokens_per_step)
+    require_disk(config, trained_parameters(model), folder=Path(job.folder), num_steps=end.steps)
+    schedules = schedules_of(config, horizon=end, tokens_per_step=tokens_per_step, fork_step=expected_fork(job))
+    names = {"schedule": "lr", "momentum_schedule": "momentum", "weight_decay_schedule": "weight_decay"}
+    scheduled = Hyperparameters(optimizer, **{names[name]: schedule for name, schedule in schedules.items()})
+    scheduled.set_for(0, end.steps)
+    rehearse_acting(config, end)
+
+
+class NotYetKnown(Exception):  # no error: a constructor's argument comes with the data
+    """A fact of the run, unknown before its data."""
+
+
+class BeforeData:
+    """A run's context as far as it is known before its data is: where the run ends."""
+
+    def __init__(self, end: Horizon) -> None:
+        self.last_step = LastStep(end.steps, seconds=end.seconds, most_steps=end.most_steps)
+
+    def __getattr__(self, name: str) -> Any:
+        """Answer nothing else."""
+        raise NotYetKnown(name)
+
+
+def rehearse_callbacks(callbacks: Mapping[str, Node], end: Horizon) -> None:
+    """Let our callbacks look at their settings, each as far as it comes without data.
+
+    Raises:
+        ConfigurationError: A setting cannot be.
+    """
+    for node in callbacks.values():
+        if CONTEXT in setting_names(node.target):
+            with contextlib.suppress(NotYetKnown):
+                node.build(facts={CONTEXT: BeforeData(end)})
+
+
+def rehearse_acting(config: RunConfig, end: Horizon) -> None:
+    """Let callbacks and the profiler look at their settings."""
+    rehearse_callbacks(config.callbacks, end)
+    rehearse_profiler(config, end)
+
+
+def rehearse_profiler(config: RunConfig, end: Horizon) -> None:
+    """Let the profiler look at its steps and ranks.
+
+    Raises:
+        ConfigurationError: The run does not have them.
+    """
+    with contextlib.suppress(NotYetKnown):
+        config.profiler.build(facts={CONTEXT: BeforeData(end), "num_ranks": config.num_ranks})
+
+
+def expected_end(config: RunConfig, model: LanguageModel, *, tokens_per_step: int) -> Horizon:
+    """Return where the budget ends the run, as far as it is known before its data is."""
+    shape = model.shape()
+    documents = masked_documents(config) if config.budget.flops else None
+    flops = flops_per_token(shape, config.batch.context_tokens, documents=documents)
+    return horizon(
+        config.budget,
+        tokens_per_step=tokens_per_step,
+        num_active_parameters=shape.num_active_parameters,
+        flops_per_token=flops.palm,
+        # Where the data is not prepared yet, an epoch is taken to be long, as a run of hours is.
+        epoch_tokens=prepared_epoch_tokens(config) or tokens_per_step * STEPS_BEFORE_SPEED_IS_KNOWN,
+        rate=rate_of(config.cluster, None, num_ranks=config.num_ranks),
+    )
+
+
+def expected_fork(job: Job) -> int | None:
+    """Return the step of the run's fork from another one, past or coming; the checkpoint is only looked at."""
+    fork = read_fork(job.folder)
+    if fork or job.config.resume in WAYS_TO_GO_ON:
+        return fork.step if fork else None
+    facts = read_facts(Path(job.config.resume))
+    return facts.step if facts else 0  # a run folder, whose newest whole checkpoint is looked for later

@@ -1,0 +1,257 @@
+"""The life of a run on one rank: join the others, find where to go on, build, train, say how it ended.
+
+A run that goes back from a spike is built anew, as its next attempt.
+"""
+
+import gc
+import logging
+import os
+import sys
+import warnings
+from functools import partial
+from pathlib import Path
+
+from lmtrain.callbacks.graceful_stop import GracefulStop
+from lmtrain.errors import (
+    EXIT_DONE,
+    EXIT_ENVIRONMENT,
+    LMTRAIN_ERRORS,
+    EnvironmentProblem,
+    GoBack,
+)
+from lmtrain.launch.agree import agree_on
+from lmtrain.launch.detect import OuterLauncher, outer_launcher
+from lmtrain.launch.process_group import broadcast_outcome, join
+from lmtrain.report.ledger.run_ledger import read_ledger
+from lmtrain.report.run_page.page import write_report
+from lmtrain.report.summary import print_summary
+from lmtrain.run.execution.build import Run, build_run
+from lmtrain.run.execution.caches import keep_caches_in
+from lmtrain.run.execution.callback_problems import telling_callback_problems, unmasked
+from lmtrain.run.execution.changed_resume import require_same_run
+from lmtrain.run.execution.device_problems import telling_device_problems
+from lmtrain.run.planning.auto_batch import is_out_of_memory, out_of_memory
+from lmtrain.run.planning.prepared_tokens import remember_folder
+from lmtrain.run.stored_runs.going_on import going_on_line
+from lmtrain.run.stored_runs.initial_weights import difference_line
+from lmtrain.run.stored_runs.job import Job, config_hash
+from lmtrain.run.stored_runs.left_out import leave_out, next_attempt, start_attempt
+from lmtrain.run.stored_runs.own_tokenizer import require_base_tokenizer
+from lmtrain.run.stored_runs.phases_read import phases_read
+from lmtrain.run.stored_runs.resume import find_checkpoint, fork_step, remember_fork
+from lmtrain.run.stored_runs.spent_budget import nothing_left, run_so_far
+from lmtrain.run.stored_runs.step_texts import step_texts
+from lmtrain.tracking.atomic_files import write_json
+from lmtrain.tracking.redacting.redaction import redact_text
+from lmtrain.tracking.run_folder import RunFolder
+from lmtrain.tracking.run_log import RunLog
+from lmtrain.tracking.status import Status, read_status, status_name, write_status
+from lmtrain.training.checkpointing.checkpoints import CheckpointFacts
+from lmtrain.training.stopping import EXIT_CODES, StoppedEarly, ignoring_interrupts, stopping_at_once
+
+
+def execute(job: Job) -> int:
+    """Train a job on this rank and return the exit code; every rank of the job calls this.
+
+    Raises:
+        ConfigurationError: The ranks disagree, or the run cannot go on from its checkpoint.
+    """
+    quiet_libraries()
+    keep_caches_in(Path(job.config.run.cache))
+    outer = outer_launcher(os.environ)
+    while True:
+        result = attempt(job, outer)
+        if isinstance(result, int):
+            return result
+        job = next_attempt(job)
+        gc.collect()  # the model, the optimizer and what refers to them in circles
+
+
+def attempt(job: Job, outer: OuterLauncher | None) -> int | GoBack:
+    """Train once; return the exit code, or the spike that the run is to go back from, noted."""
+    rank = outer.rank if outer else 0
+    try:
+        with stopping_at_once(), telling_device_problems(job.folder), telling_callback_problems(job.config):
+            run, checkpoint = prepare(job, outer, rank=rank)
+    except StoppedEarly as stop:
+        code = EXIT_CODES[stop.number]
+        if rank == 0:
+            with ignoring_interrupts():
+                print(stop, file=sys.stderr)
+                known = read_status(job.folder)
+                if known is None or known.status != "FINISHED":  # a finished run has not trained on
+                    write_status(job.folder, Status(status=status_name(code), exit_code=code))
+        return code
+    if run is None:
+        if rank == 0 and checkpoint is not None:
+            _end_killed(job, checkpoint)
+        return EXIT_DONE
+    try:
+        return train(job, run, checkpoint)
+    except GoBack as spike:
+        line = broadcast_outcome(partial(_note, job, run, spike))
+        if rank == 0:
+            print(line, flush=True)
+        return GoBack(**vars(spike))  # without the frames of the run
+
+
+def _note(job: Job, run: Run, spike: GoBack) -> str:
+    """Note a spike, begin the next attempt, and return the line about it."""
+    line = leave_out(job, run.context.plan.batch, spike)
+    start_attempt(job)
+    return line
+
+
+def _end_killed(job: Job, checkpoint: CheckpointFacts) -> None:
+    """Say the true end of a run that was killed after its last step's checkpoint."""
+    known = read_status(job.folder)
+    if known is not None and known.status != "FINISHED":
+        handle = job.config.logger.build().start(RunFolder(job.folder, root=Path(job.root)))
+        status = Status(status="FINISHED", exit_code=EXIT_DONE, step=checkpoint.step, tokens=checkpoint.tokens)
+        handle.finish(status, close=lambda: keep_report(job.folder))
+
+
+def prepare(job: Job, outer: OuterLauncher | None, *, rank: int) -> tuple[Run | None, CheckpointFacts | None]:
+    """Join the other ranks and build the run, None where its budget is spent; with the checkpoint to go on from."""
+    join(outer, variables=job.config.cluster.environment)
+    agree_on(config_hash(job.config.values))
+    checkpoint = broadcast_outcome(lambda: find_checkpoint(job))
+    run = build_run(
+        job,
+        rank=rank,
+        log=RunLog(job.folder) if rank == 0 else None,
+        done=broadcast_outcome(lambda: run_so_far(job, checkpoint, before=job.attempt)),
+        fork_step=broadcast_outcome(lambda: fork_step(job, checkpoint)),
+        read=broadcast_outcome(lambda: phases_read(checkpoint)),
+    )
+    if checkpoint:
+        require_same_run(run, job, checkpoint)
+        if is_done(run, checkpoint):
+            return None, checkpoint
+    elif (warning := require_base_tokenizer(job, run.context.tokenizer)) and run.context.is_main_process:
+        print(warning, file=sys.stderr, flush=True)
+    run.context.events.flush()
+    if run.context.log:  # only now: a refusal has lost nothing
+        line = going_on_line(job, checkpoint) if checkpoint else difference_line(job.config.init_from, job.config.model)
+        RunFolder(job.folder, root=Path(job.root)).accept_newest_attempt()
+        run.context.log.truncate_after(checkpoint.step if checkpoint else -1)
+        if checkpoint:
+            remember_fork(job, checkpoint)
+        if line:
+            print(line, flush=True)
+    return run, checkpoint
+
+
+def train(job: Job, run: Run, checkpoint: CheckpointFacts | None) -> int:
+    """Fit, with the run's status true from start to end."""
+    folder = RunFolder(job.folder, root=Path(job.root))
+    if run.context.log is None:
+        try:
+            return _fit_in_memory(job, run, checkpoint)
+        except StoppedEarly as stop:
+            return EXIT_CODES[stop.number]
+    remember_folder(job.config, run.context.dataset.folder)
+    handle = job.config.logger.build().start(folder)
+    code, at_once, reason = 1, False, None
+    try:
+        code = _fit_in_memory(job, run, checkpoint)
+    except StoppedEarly as stop:
+        code, at_once = EXIT_CODES[stop.number], True
+        print(stop, file=sys.stderr)
+        return code
+    except (*LMTRAIN_ERRORS, GoBack) as error:
+        code, reason = error.exit_code, redact_text(str(error))
+        raise
+    except Exception as error:
+        reason = redact_text(f"{type(error).__name__}: {error}")
+        raise
+    finally:
+        step = run.trainer.global_step
+        tokens = run.context.tokens_at(step)
+        with ignoring_interrupts():
+            try:
+                run.context.log.close()
+            except EnvironmentProblem:
+                code = EXIT_ENVIRONMENT
+                raise
+            finally:
+                status = Status(status_name(code), exit_code=code, step=step, tokens=tokens, reason=reason)
+                handle.finish(status, at_once=at_once, close=lambda: keep_report(folder.path))
+    if code == EXIT_DONE:
+        _tell_end(run, job, step)
+    return code
+
+
+def _tell_end(run: Run, job: Job, step: int) -> None:
+    if line := run.datamodule.sources_line(step):
+        print(line)
+    print_summary(job.folder, allowed=job.config.allowed)
+
+
+def keep_report(folder: Path) -> None:
+    """Write report.html and ledger.json; a full disk loses them, never the run's exit code."""
+    try:
+        write_report(folder, texts=partial(step_texts, folder))
+        write_json(folder / "ledger.json", read_ledger(folder).to_json())
+    except LMTRAIN_ERRORS as error:
+        print(f"report.html or ledger.json was not written: {error}", file=sys.stderr)
+
+
+def _fit_in_memory(job: Job, run: Run, checkpoint: CheckpointFacts | None) -> int:
+    """Fit; a rank out of memory says so with what would fit, whichever rank it is.
+
+    Raises: OutOfMemory in the place of its device's words.
+    """
+    with telling_callback_problems(job.config):
+        try:
+            return fit(run, checkpoint)
+        except LMTRAIN_ERRORS:
+            raise
+        except RuntimeError as failure:
+            if not is_out_of_memory(failure):
+                raise
+            raise out_of_memory(job.config, run.context.plan.batch) from failure
+
+
+def fit(run: Run, checkpoint: CheckpointFacts | None) -> int:
+    """Run the Trainer and return the exit code for its end."""
+    graceful_stop = next((each for each in run.callbacks.values() if isinstance(each, GracefulStop)), None)
+    try:
+        with stopping_at_once(), telling_device_problems(run.context.folder), unmasked():
+            run.trainer.fit(
+                run.module,
+                datamodule=run.datamodule,
+                ckpt_path=str(checkpoint.path) if checkpoint else None,
+                weights_only=True,
+            )
+    except StoppedEarly:
+        if graceful_stop is None or not graceful_stop.is_through:
+            raise
+    finally:
+        run.context.events.close()
+    stop_signal = graceful_stop.stop_signal if graceful_stop else None
+    return EXIT_CODES[stop_signal] if stop_signal else EXIT_DONE
+
+
+def is_done(run: Run, checkpoint: CheckpointFacts) -> bool:
+    """Tell whether the budget is spent exactly, and say so.
+
+    Raises:
+        ConfigurationError: The run is already past its budget.
+    """
+    context = run.context
+    spent_seconds = context.earlier_seconds_of_budget
+    line = nothing_left(context.plan.horizon, checkpoint, folder=context.folder, spent_seconds=spent_seconds)
+    if line and context.is_main_process:
+        print(line)
+    return line is not None
+
+
+def quiet_libraries() -> None:
+    """Keep notices and advertisements of libraries off the console; warnings about the run itself stay."""
+    for name in ("lightning.pytorch", "lightning.fabric", "torch.utils.cpp_extension", "torch.distributed.tensor"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+    for message in (".*does not have many workers.*", ".*`max_epochs` was not set.*", ".*isinstance.*LeafSpec.*"):
+        warnings.filterwarnings("ignore", message)
+    warnings.filterwarnings("ignore", module="lightning")
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # a traced step is told of in the ledger, not on the console

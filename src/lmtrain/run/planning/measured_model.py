@@ -1,0 +1,62 @@
+"""Build a config's model and measure its facts for planning. Imports torch."""
+
+from collections.abc import Callable, Sequence
+
+import torch
+
+from lmtrain.accounting.model.model_facts import ModelFacts
+from lmtrain.errors import ConfigurationError
+from lmtrain.models.base import LanguageModel
+from lmtrain.run.builders.adapters import adapter_of
+from lmtrain.run.planning.setting import PlannedSetting, attention_of
+from lmtrain.run.run_config import RunConfig
+from lmtrain.simulate.measured_facts import measure_depths
+from lmtrain.simulate.step_memory import SimulatedStep
+
+
+def measure_model(config: RunConfig, setting: PlannedSetting) -> ModelFacts:
+    """Measure the model, loss and recomputation of a config on fake tensors.
+
+    Raises:
+        ConfigurationError: One of them cannot be built.
+    """
+    return measure_models([config], setting)[0]
+
+
+def measure_models(configs: Sequence[RunConfig], setting: PlannedSetting) -> list[ModelFacts]:
+    """Measure models of more and more alike blocks, one config for each number of them; the first is run.
+
+    Raises:
+        ConfigurationError: One of them cannot be built.
+    """
+    config = configs[0]
+    builds = [_builder(one, setting) for one in configs]
+    step = SimulatedStep(
+        build=builds[0],
+        loss=config.loss.checked(config.allowed).build(),
+        compute_dtype=getattr(torch, setting.precision.compute_dtype),
+        recompute=config.recompute.checked(config.allowed).build(),
+        recomputes=setting.recompute.recomputes,
+        is_compiled=setting.cuts_blocks,
+        casts_parameters=setting.casts_parameters,
+        narrows_residual=setting.precision.residual is not None,
+        masks_documents=setting.masks_documents,
+    )
+    return measure_depths(step, builds, context_tokens=config.batch.context_tokens)
+
+
+def _builder(config: RunConfig, setting: PlannedSetting) -> Callable[[], LanguageModel]:
+    option = config.model
+    if "attention" in option:
+        option = option.changed(attention=attention_of(config, setting).values)
+    model, adapter = option.checked(config.allowed), adapter_of(config.adapter.checked(config.allowed))
+
+    def build() -> LanguageModel:
+        try:
+            built: LanguageModel = model.build()
+            return built if adapter is None else adapter.attach(built, seed=config.seed)
+        except (RuntimeError, OverflowError) as failure:  # torch's refusals of impossible sizes
+            reason = str(failure).partition("\n")[0]
+            raise ConfigurationError(f"model={model.target} cannot be built: {reason}.") from failure
+
+    return build

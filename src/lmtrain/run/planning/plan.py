@@ -1,0 +1,282 @@
+"""A training config's memory, time and cost, from the very config of the training."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from lmtrain.accounting.batches import BatchPlan
+from lmtrain.accounting.budgets import NOT_BEGUN, Horizon, RunSoFar
+from lmtrain.accounting.model.model_facts import ModelFacts
+from lmtrain.accounting.training_plan.fit import Setting, largest_micro_batch, memory_of
+from lmtrain.accounting.training_plan.plan import Plan
+from lmtrain.errors import ConfigurationError
+from lmtrain.report.plans.fit_advice import Changes, Levers, in_parts
+from lmtrain.report.plans.plan_advice import Advice, advice
+from lmtrain.run.builders.schedules import require_ramps_fit
+from lmtrain.run.compose.arguments import parse_arguments
+from lmtrain.run.compose.choices import Choices
+from lmtrain.run.compose.help import default_options
+from lmtrain.run.compose.model_proportions import width_line
+from lmtrain.run.compose.paths import conf_folder
+from lmtrain.run.depth_dial import offered
+from lmtrain.run.planning.auto_recompute import with_recompute
+from lmtrain.run.planning.auto_strategy import with_strategy
+from lmtrain.run.planning.calibration import peak_here
+from lmtrain.run.planning.callbacks import callback_lines, require_end
+from lmtrain.run.planning.disk_guard import planned_checkpoints
+from lmtrain.run.planning.evaluation import validated_split
+from lmtrain.run.planning.fit_setting import fit_setting
+from lmtrain.run.planning.known_models import model_facts
+from lmtrain.run.planning.make_plan import PlanFacts, make_plan
+from lmtrain.run.planning.prepared_tokens import (
+    awaited_facts,
+    held_out_tokens,
+    prepared_epoch_tokens,
+    prepared_train_tokens,
+    require_split,
+    source_epochs,
+)
+from lmtrain.run.planning.setting import PlannedSetting, planned_setting
+from lmtrain.run.planning.tried_words import with_words, words_of_devices
+from lmtrain.run.run_config import RunConfig, read_config
+from lmtrain.run.schema.check import refuse_foreign
+from lmtrain.run.validators.given import require_given
+from lmtrain.run.validators.objective import objective_facts, require_examples
+from lmtrain.run.validators.optimizer import rate_line, require_settings
+from lmtrain.run.validators.passes import require_passes
+from lmtrain.run.validators.ranks import require_nodes_enough
+from lmtrain.run.validators.tensor_group import require_parts
+from lmtrain.run.validators.typed_values import refuse_typed, require_paths_here
+
+if TYPE_CHECKING:
+    from lmtrain.data.interleave import PhasesRead
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedStart:
+    """A run so far, and the line on the rest of a horizon after it; a spent one is refused.
+
+    `is_over` where the run trains none of it. `read` are a mixture's phases so far.
+    """
+
+    done: RunSoFar = NOT_BEGUN
+    is_over: bool = False
+    read: "PhasesRead | None" = None
+    left: Callable[[Horizon], str | None] = lambda _: None
+
+
+FROM_THE_START: Final = PlannedStart()
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """A config's plan, the setting of its memory, and advice; `title` is the model, with the trial's words `swept`."""
+
+    title: str
+    swept: list[str]
+    plan: Plan
+    fit: Setting
+    advice: Advice
+    config: RunConfig
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values; of a run of an unknown end, null for its steps, tokens, epochs and FLOPs."""
+        told, ahead = self.plan.to_json(), asdict(self.plan.ahead)
+        told["ahead"] = {"steps_done": self.plan.done.steps} | {
+            name: ahead[name] for name in ("steps", "tokens", "flops")
+        }
+        if not self.plan.knows_its_end:
+            told["horizon"] |= dict.fromkeys(("steps", "tokens", "epochs", "flops"))
+            told["ahead"] |= dict.fromkeys(("steps", "tokens", "flops"))
+        return {"swept": self.swept} | told | {"advice": list(self.advice.lines), "ok": self.advice.is_possible}
+
+
+def planned_runs(
+    words: list[str],
+    *,
+    check: Callable[[RunConfig], object] = lambda _: None,
+    start_of: Callable[[RunConfig, Choices], PlannedStart] = lambda _, __: FROM_THE_START,
+) -> list[PlannedRun]:
+    """Plan the config of a command line, or each of a sweep; `check` refuses one before its model is counted.
+
+    `start_of` a config is its checkpoint; without it each run begins at step 0.
+
+    Raises:
+        ConfigurationError: The command line is wrong.
+    """
+    arguments = parse_arguments(words)
+    from lmtrain.run.compose.compose import for_each_config
+
+    found: list[PlannedRun] = []
+
+    def task(composed: dict[str, Any], choices: Choices) -> None:
+        refuse_foreign(composed, allowed=arguments.allowed_targets)
+        config = read_config(composed, allowed=arguments.allowed_targets)
+        require_passes(config)
+        require_end(config, choices.overrides)
+        require_given(composed)
+        require_nodes_enough(config)  # before a batch is divided over ranks that the cluster lacks
+        refuse_typed(config, choices.overrides)
+        require_settings(config)
+        require_paths_here(config, choices.overrides)
+        require_split(config)
+        check(config)
+        start = start_of(config, choices)
+        width = width_line(choices.options["model"], config.model.values, choices.overrides)
+        config, *chosen = with_strategy(config)
+        config, *more = with_recompute(config)
+        asked, config = config, _with_named_data(config, choices.options, choices.overrides)
+        setting = planned_setting(config)
+        facts = model_facts(config, setting)
+        planned = plan_on_paper(config, setting, facts, done=start.done)
+        if start.is_over:
+            planned = replace(planned, horizon=planned.horizon.ending_at(start.done.steps))
+        _require_ramps(config, planned)
+        planned = replace(planned, scaling=config.scaling or offered(composed, choices.overrides))
+        planned = _with_data(planned, config, start)
+        fit, left = fit_setting(setting, facts), start.left(planned.horizon)
+        said = advice(planned, fit, changes(config, facts, start))
+        notes = [rate_line(config), setting.speed_line, *callback_lines(config, planned.horizon.steps)]
+        notes += [width, *chosen, *more, left]
+        said = replace(said, lines=(*filter(None, notes), *said.lines))
+        found.append(PlannedRun(choices.title, choices.swept, planned, fit, said, asked))
+
+    for_each_config(task, arguments, config_name="train")
+    return found
+
+
+def _with_data(plan: Plan, config: RunConfig, start: PlannedStart) -> Plan:
+    epochs = source_epochs(
+        config, plan.horizon.tokens, sequences_per_step=plan.batch.sequences_per_step, read=start.read
+    )
+    return replace(plan, source_epochs=epochs, awaits_data=awaited_facts(config))
+
+
+def _with_named_data(config: RunConfig, options: Mapping[str, str], overrides: Sequence[str]) -> RunConfig:
+    """Return the config with its data, or without the folder of it that is nobody's choice.
+
+    A plan of another machine tells the same before and after its default text was prepared on this one.
+    """
+    defaults = default_options(conf_folder() / "train.yaml")
+    typed = {word.lstrip("+").partition("=")[0].partition(".")[0] for word in overrides}
+    is_named = any(group in typed or options[group] != defaults[group] for group in ("source", "data"))
+    if config.cluster.device is None or is_named or config.budget.epochs is not None:
+        return config
+    return config.changed(data=config.data.without("folder"))
+
+
+def plan_on_paper(config: RunConfig, setting: PlannedSetting, facts: ModelFacts, *, done: RunSoFar = NOT_BEGUN) -> Plan:
+    """Compute the whole plan of a config after the steps done, memory and checkpoints too, without building it.
+
+    Raises:
+        ConfigurationError: An indivisible batch, or an impossible budget.
+    """
+    require_parts(config, facts.shape)
+    fit = fit_setting(setting, facts)
+    batch = planned_batch(config, fit)
+    device = setting.cluster.known_device
+    plan = make_plan(
+        config,
+        PlanFacts(
+            shape=facts.shape,
+            batch=batch,
+            parameters=facts.parameters,
+            bytes_of=setting.bytes_of,
+            train_tokens=prepared_train_tokens(config),
+            epoch_tokens=prepared_epoch_tokens(config),
+            held_out=held_out_tokens(config, validated_split(config)),
+            peak=setting.peak() or peak_here(config, setting),
+            peak_source=f"unknown: set cluster.device, cluster.peak_flops, or run {_doctor_of(config)}",
+            device_watts=device.power_watts if device else None,
+            is_compiled=setting.is_compiled,
+            trusts_assumed_speed=True,
+            done=done,
+        ),
+    )
+    return replace(
+        plan,
+        components=facts.components,
+        device_bytes=fit.device_bytes,
+        memory=memory_of(fit, batch),
+        checkpoints=planned_checkpoints(config, setting, facts.parameters),
+    )
+
+
+def _doctor_of(config: RunConfig) -> str:
+    """Return the command to measure this machine: a CPU's ranks share its threads."""
+    devices, threads = config.trainer.devices, config.trainer.cpu_threads
+    words = ["lmtrain doctor", *([f"trainer.devices={devices}"] if devices > 1 else [])]
+    return " ".join([*words, *([f"trainer.cpu_threads={threads}"] if threads is not None else [])])
+
+
+def changes(config: RunConfig, facts: ModelFacts, start: PlannedStart = FROM_THE_START) -> Changes:
+    """Return the candidate changes of a config, with its model's facts."""
+    return Changes(
+        planned=partial(planned_with, config, start=start),
+        words_of_devices=partial(words_of_devices, config),
+        levers=partial(_levers, config, facts),
+    )
+
+
+def _levers(config: RunConfig, facts: ModelFacts) -> Levers:
+    from lmtrain.run.planning.levers import levers_of  # only where a plan does not fit
+
+    return levers_of(config, facts)
+
+
+def planned_with(config: RunConfig, words: Sequence[str], *, start: PlannedStart = FROM_THE_START) -> Plan | None:
+    """Return the plan of a config with some words typed beside, None where they are refused."""
+    try:
+        changed = with_words(config, words)
+        setting = planned_setting(changed)
+        plan = plan_on_paper(changed, setting, model_facts(changed, setting), done=start.done)
+        start.left(plan.horizon)
+        _require_ramps(changed, plan)
+    except ConfigurationError:
+        return None
+    return plan
+
+
+def _require_ramps(config: RunConfig, plan: Plan) -> None:
+    ramps = config.with_checked("schedule", "momentum_schedule")
+    require_ramps_fit(ramps, horizon=plan.horizon, tokens_per_step=plan.batch.tokens_per_step)
+
+
+def planned_batch(config: RunConfig, fit: Setting) -> BatchPlan:
+    """Divide a step over the devices; a micro batch called `auto` becomes the largest to fit."""
+    batch = config.batch
+    if batch.micro_batch_sequences == "auto":
+        return fitted_batch(config, fit)
+    divided = config.divided(batch)
+    require_examples(divided, objective_facts(config))
+    return divided
+
+
+def fitted_batch(config: RunConfig, fit: Setting) -> BatchPlan:
+    """Return the batch with the largest micro batch for a device.
+
+    Raises:
+        ConfigurationError: Not even one sequence does, or one example of several.
+    """
+    whole = config.divided(replace(config.batch, micro_batch_sequences=None))
+    require_examples(whole, objective_facts(config))
+    found = largest_micro_batch(fit, whole)
+    if found is None:
+        rows = fit.example_rows
+        single = replace(whole, micro_batch_sequences=rows, accumulation_micro_steps=whole.sequences_per_rank // rows)
+        needed, levers = memory_of(fit, single).total, _levers(config, fit.facts)
+        fitting = (
+            " ".join(words)
+            for words in levers.settings
+            if (held := levers.memory(words, measures=True)) and largest_micro_batch(held, in_parts(whole, held))
+        )
+        word = next(fitting, None)
+        would = (
+            f"with {word} it does" if word else f"`lmtrain plan batch.micro_batch_sequences={rows}` tells what would"
+        )
+        raise ConfigurationError(
+            f"batch.micro_batch_sequences=auto: not even {fit.least_words} fits, it needs {needed / 1e9:.1f} GB of "
+            f"{(fit.device_bytes or 0) / 1e9:.1f} GB; {would}."
+        )
+    return found

@@ -1,0 +1,184 @@
+"""The simulations of a command line: its config on its own ranks, on others, and under other strategies.
+
+Each rank keeps its sequences of a step as ranks are added: a step grows with the fleet.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from lmtrain.accounting.options.parts import AverageFacts
+from lmtrain.accounting.options.strategy import ModelSpread
+from lmtrain.accounting.training_plan.simulated_step import SimulatedFleet
+from lmtrain.errors import ConfigurationError, suggest
+from lmtrain.run.compose.arguments import parse_arguments
+from lmtrain.run.compose.choices import Choices
+from lmtrain.run.compose.group_options import one_of, words_of
+from lmtrain.run.planning.auto_strategy import with_strategy
+from lmtrain.run.planning.setting import planned_setting
+from lmtrain.run.planning.tried_words import with_words, words_of_devices
+from lmtrain.run.run_config import RunConfig, read_config
+from lmtrain.run.schema.check import refuse_foreign
+from lmtrain.run.schema.facts import facts_of
+from lmtrain.run.validators.objective import objective_facts
+from lmtrain.run.validators.optimizer import require_settings
+from lmtrain.run.validators.typed_values import refuse_typed
+
+CONTEXT_TOKENS: Final = 8192  # of a sequence where no batch is typed, or the model's own if they are fewer
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fleets:
+    """A config's fleets by strategy and number of ranks; `chosen` is the reason of a strategy chosen for it.
+
+    `bases` are those of one node, by strategy: efficiencies are shares of their tokens a second and device.
+    """
+
+    choices: Choices
+    rows: Sequence[SimulatedFleet]
+    bases: dict[str, SimulatedFleet]
+    chosen: str | None
+
+
+def simulated_fleets(words: list[str], *, ranks: Sequence[int], strategies: Sequence[str]) -> list[Fleets]:
+    """Simulate the config of a command line, or each of a sweep.
+
+    Raises:
+        ConfigurationError: The command line is wrong, or a run of it would be refused.
+    """
+    arguments = parse_arguments(words)
+    from lmtrain.run.compose.compose import for_each_config
+
+    found: list[Callable[[], Fleets]] = []
+
+    def task(composed: dict[str, Any], choices: Choices) -> None:
+        refuse_foreign(composed, allowed=arguments.allowed_targets)
+        config = _with_batch(read_config(composed, allowed=arguments.allowed_targets), choices.overrides)
+        refuse_typed(config, choices.overrides)
+        require_settings(config)
+        config, chosen = with_strategy(config)
+        found.append(_prepared(config, ranks, strategies, choices=choices, chosen=chosen))
+
+    for_each_config(task, arguments, config_name="train")
+    return [run() for run in found]
+
+
+def _prepared(
+    config: RunConfig, ranks: Sequence[int], strategies: Sequence[str], *, choices: Choices, chosen: str | None
+) -> Callable[[], Fleets]:
+    """Check every fleet before the first is simulated, and return their simulations."""
+    numbers = list(ranks or [config.num_ranks])
+    a_node = min(config.cluster.devices_per_node, *numbers)
+    under = [_under(config, word) for word in strategies] or [config]
+    asked = [[_checked(_on_ranks(one, number)) for number in (a_node, *numbers)] for one in under]
+    from lmtrain.run.planning.simulated import simulation  # torch: after the refusals of words
+
+    rows = [simulation(one) for _, *others in asked for one in others]
+    bases = {first.strategy.word: simulation(first) for first, *_ in asked}
+
+    def run() -> Fleets:
+        done = [row.run() for row in rows]
+        known = {(row.strategy, row.batch.num_ranks): row for row in done}
+        first = {word: known.get((word, base.batch.num_ranks)) or base.run() for word, base in bases.items()}
+        return Fleets(choices=choices, rows=done, bases=first, chosen=chosen)
+
+    return run
+
+
+def _under(config: RunConfig, strategy: str) -> RunConfig:
+    known = [word.partition("=")[2] for word in words_of(ModelSpread, lambda _: True)]
+    if strategy not in known:
+        raise ConfigurationError(f"--strategies={strategy} is none of {', '.join(known)}.{suggest(strategy, known)}")
+    return with_words(config, [f"strategy={strategy}"])
+
+
+def _checked(config: RunConfig) -> RunConfig:
+    """Return a config fit for simulation, as far as known without torch.
+
+    Raises:
+        ConfigurationError: Its device's or links' rates are not known, or its steps are not those simulated.
+    """
+    setting, cluster = planned_setting(config), config.cluster
+    _require_plain_steps(config)
+    if cluster.known_device is None:
+        raise ConfigurationError(
+            f"cluster={cluster.name} names no device of the hardware table, and a simulation takes its rates from "
+            "there; choose cluster=h100_8x, or set cluster.device to a product's name."
+        )
+    if cluster.num_nodes > 1 and cluster.network_bytes_per_second is None:
+        raise ConfigurationError(
+            f"cluster.network_bytes_per_second has no value for {cluster.num_nodes} nodes of cluster={cluster.name}; "
+            "400GB is eight links of 400 Gbit/s."
+        )
+    if setting.peak() is None:
+        raise ConfigurationError(
+            f"precision={config.precision.word}: the hardware table has no peak of {cluster.device} for "
+            f"{setting.bytes_of.matmul}; set cluster.peak_flops to its dense peak in FLOP/s."
+        )
+    if setting.spread.replicates and config.num_ranks > 1:
+        raise ConfigurationError(
+            f"strategy={config.strategy.word} cannot be simulated on {config.num_ranks} ranks: torch's "
+            "DistributedDataParallel reads the weights, and these have no bytes; use "
+            f"{one_of(words_of(ModelSpread, lambda other: other.cuts_parameters))}, or `lmtrain plan`."
+        )
+    config.divided(config.batch)
+    return config
+
+
+def _require_plain_steps(config: RunConfig) -> None:
+    """Refuse a run of other work than steps of next tokens, each like the one before."""
+    for reason, nearest in _other_work(config):
+        raise ConfigurationError(
+            f"{reason}, and simulated is one step of next tokens; nearest valid: {nearest}, or `lmtrain plan` with the "
+            "same words."
+        )
+
+
+def _other_work(config: RunConfig) -> Iterator[tuple[str, str]]:
+    if (objective := objective_facts(config)) is not None:
+        yield f"task={objective.task} has steps of its own", "task=pretrain"
+    if config.spread.meets_every_steps is not None:
+        cut = one_of(words_of(ModelSpread, lambda other: other.cuts_parameters))
+        yield f"strategy={config.strategy.word} meets after many steps, by an optimizer of its own", cut
+    average = facts_of(config.weight_average.values, AverageFacts, allowed=config.allowed)
+    if average is not None and average.num_bytes:
+        yield f"{average.group} keeps an average of the weights beside them", f"{average.group}=none"
+
+
+def _with_batch(config: RunConfig, typed: Sequence[str]) -> RunConfig:
+    """Return the config with a batch of one long sequence a device, unless its words say otherwise."""
+    keys = {word.lstrip("+").partition("=")[0] for word in typed}
+    context, words = config.batch.context_tokens, list[str]()
+    sequences = config.batch.micro_batch_sequences
+    if sequences == "auto":
+        raise ConfigurationError(
+            "batch.micro_batch_sequences=auto is found by memory, and a simulation is to tell that; set it to a "
+            "number, as batch.micro_batch_sequences=1."
+        )
+    if "batch.context_tokens" not in keys:
+        context = min(CONTEXT_TOKENS, int(config.model.get("max_context_tokens") or CONTEXT_TOKENS))
+        words.append(f"batch.context_tokens={context}")
+    if "batch.tokens_per_step" not in keys:
+        words.append(f"batch.tokens_per_step={(sequences or 1) * config.num_ranks * context}")
+    return with_words(config, words)
+
+
+def _on_ranks(config: RunConfig, number: int) -> RunConfig:
+    """Return the config on another number of ranks, with as many tokens for each of them as before.
+
+    Raises:
+        ConfigurationError: No such number of ranks can be, or a rank's tokens are no whole number.
+    """
+    if number < 1:
+        raise ConfigurationError(f"--ranks={number} is below 1; nearest valid: --ranks=1.")
+    if number == config.num_ranks:
+        return config
+    a_node = config.cluster.devices_per_node
+    if number > a_node and number % a_node:
+        nearest = max(1, round(number / a_node)) * a_node
+        raise ConfigurationError(
+            f"--ranks={number} is no whole number of nodes of {a_node} devices (cluster={config.cluster.name}); "
+            f"nearest valid: --ranks={nearest}."
+        )
+    tokens = config.batch.tokens_per_step * number // config.num_ranks
+    return with_words(config, (*words_of_devices(config, number), f"batch.tokens_per_step={tokens}"))

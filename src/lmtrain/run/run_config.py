@@ -1,0 +1,199 @@
+"""The one reading of a composed config: from here on a run's settings are typed and frozen."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Final, get_type_hints
+
+from lmtrain.accounting.batches import Batch, BatchPlan, plan_batches
+from lmtrain.accounting.budgets import Budget
+from lmtrain.accounting.cluster import Cluster
+from lmtrain.accounting.options.parts import CompileFacts
+from lmtrain.accounting.options.strategy import ModelSpread
+from lmtrain.accounting.quantities import parse_whole
+from lmtrain.accounting.scaling import Scaling
+from lmtrain.errors import ConfigurationError, suggest
+from lmtrain.run.scaling import scaling_of
+from lmtrain.run.schema.check import TARGET, check_value
+from lmtrain.run.schema.facts import facts_of
+from lmtrain.run.schema.node import Node
+from lmtrain.run.settings import HealthSettings, RunSettings, TrainerSettings
+
+SCALARS: Final[Mapping[str, Any]] = {
+    "seed": int,
+    "resume": str,
+    "init_from": str | None,
+    "gradient_clip_norm": float | None,
+    "optimizer_cpu_offload": bool,
+    "deterministic": bool,
+}
+# Groups inside `data` (it repeats them).
+WITHIN_DATA: Final = ("source", "cleaning", "deduplicate", "engine")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunConfig:
+    """A run as asked for; `allowed` are the packages that may be loaded beside our own.
+
+    Options with a target are nodes; `callbacks` are those switched on, in their order. `values`
+    is the same as plain values, to keep, to hash and to compare.
+    """
+
+    seed: int
+    resume: str
+    init_from: str | None
+    gradient_clip_norm: float | None
+    optimizer_cpu_offload: bool
+    deterministic: bool
+    run: RunSettings
+    health: HealthSettings
+    batch: Batch
+    budget: Budget
+    cluster: Cluster
+    trainer: TrainerSettings
+    scaling: Scaling | None
+    callbacks: Mapping[str, Node]
+    data: Node
+    tokenizer: Node
+    packing: Node
+    model: Node
+    attention: Node
+    loss: Node
+    optimizer: Node
+    schedule: Node
+    momentum_schedule: Node
+    weight_decay_schedule: Node
+    spikes: Node
+    weight_average: Node
+    adapter: Node
+    objective: Node
+    precision: Node
+    strategy: Node
+    recompute: Node
+    compile: Node
+    logger: Node
+    profiler: Node
+    make_trainer: Node
+    allowed: tuple[str, ...] = ()
+    values: Mapping[str, Any] = field(repr=False)
+
+    @property
+    def num_ranks(self) -> int:
+        """Count the processes of all nodes."""
+        return self.trainer.devices * self.trainer.num_nodes
+
+    @property
+    def spread(self) -> ModelSpread:
+        """Return the strategy's own facts; the plain case where it says nothing."""
+        return facts_of(self.strategy.values, ModelSpread, allowed=self.allowed) or ModelSpread()
+
+    @property
+    def compilation(self) -> CompileFacts:
+        """Return the compiled part."""
+        return facts_of(self.compile.values, CompileFacts, allowed=self.allowed) or CompileFacts()
+
+    def divided(self, batch: Batch) -> BatchPlan:
+        """Divide a step over the run's ranks.
+
+        Raises:
+            ConfigurationError: It does not divide, or the ranks do not.
+        """
+        self.spread.require_ranks(self.num_ranks)
+        spread = self.spread
+        return plan_batches(
+            batch,
+            num_ranks=self.num_ranks,
+            tensor_ranks=spread.tensor_ranks,
+            context_ranks=spread.context_ranks,
+            num_stages=spread.pipeline.num_stages,
+        )
+
+    def changed(self, **groups: Any) -> "RunConfig":
+        """Return the reading of the same config with other groups, each a node or plain values."""
+        plain = {name: group.values if isinstance(group, Node) else group for name, group in groups.items()}
+        return read_config({**self.values, **plain}, allowed=self.allowed)
+
+    def with_checked(self, *names: str) -> "RunConfig":
+        """Return the config with some nodes checked against their constructors.
+
+        Raises:
+            ConfigurationError: The first mistake.
+        """
+        return replace(self, **{name: getattr(self, name).checked(self.allowed) for name in names})
+
+
+COUNTS: Final = ("devices", "num_nodes")  # of the trainer
+NODES: Final = tuple(
+    name for name, kind in get_type_hints(RunConfig).items() if kind is Node and name != "make_trainer"
+)
+KEYS: Final = (
+    *SCALARS,
+    *(entry.name for entry in fields(RunConfig) if entry.name not in {*SCALARS, "make_trainer", "allowed", "values"}),
+    *WITHIN_DATA,
+)
+
+
+def read_config(values: Mapping[str, Any], *, allowed: Sequence[str] = ()) -> RunConfig:
+    """Read a composed config; the nodes' code is neither imported nor checked here.
+
+    Raises:
+        ConfigurationError: An unknown key, or an impossible value.
+    """
+    for name in values:
+        if name not in KEYS:
+            raise ConfigurationError(f"{name}={values[name]} is not a key of a run.{suggest(name, KEYS)}")
+    if "callbacks" not in values:
+        raise ConfigurationError("callbacks=[] leaves a run without that part; callbacks.NAME=null switches one off.")
+    scalars = {name: check_value(values[name], kind, key=name) for name, kind in SCALARS.items()}
+    _require_scalars(scalars)
+    light: dict[str, Any] = {
+        name: Node(name, values[name]).checked(allowed).build() for name in ("run", "batch", "budget", "cluster")
+    }
+    nodes: dict[str, Any] = {name: Node(name, values[name]) for name in NODES}
+    health = Node("health", values["health"]).checked(allowed).build() if "health" in values else HealthSettings()
+    return RunConfig(
+        **scalars,
+        **light,
+        **nodes,
+        health=health,
+        make_trainer=Node("trainer", values["trainer"]),
+        trainer=_trainer_settings(values["trainer"]),
+        scaling=scaling_of(dict(values)),
+        callbacks={name: _callback(name, node) for name, node in values["callbacks"].items() if node is not None},
+        allowed=tuple(allowed),
+        values=values,
+    )
+
+
+def _callback(name: str, values: Any) -> Node:
+    key = f"callbacks.{name}"
+    if not isinstance(values, Mapping):
+        raise ConfigurationError(f"{key}={values} is none of its settings; {key}=null switches it off.")
+    if TARGET not in values:
+        raise ConfigurationError(
+            f"{key} is switched off, and {key}.{next(iter(values), 'KEY')} is a setting of it; leave out "
+            f"{key}=null, or the setting."
+        )
+    return Node(key, values)
+
+
+def _require_scalars(scalars: Mapping[str, Any]) -> None:
+    clip, seed = scalars["gradient_clip_norm"], scalars["seed"]
+    if clip is not None and not 0 < clip < math.inf:
+        msg = f"gradient_clip_norm={clip:g} is not a finite number above 0; 1 is usual, and null does not clip."
+        raise ConfigurationError(msg)
+    if not 0 <= seed < 2**63:
+        msg = f"seed={seed} is not at least 0 and below 2**63; nearest valid: {abs(seed) % 2**63}."
+        raise ConfigurationError(msg)
+
+
+def _trainer_settings(node: Mapping[str, Any]) -> TrainerSettings:
+    if missing := [name for name in COUNTS if name not in node]:
+        raise ConfigurationError(
+            f"trainer has no {missing[0]}; give trainer.{missing[0]}=1, or leave trainer as it is."
+        )
+    counts = {name: parse_whole(node[name], f"trainer.{name}") for name in COUNTS}
+    kinds: dict[str, Any] = {"accelerator": str, "cpu_threads": int | None, "detect_anomaly": bool}
+    given = {name: node[name] for name in kinds if name in node}
+    others = {name: check_value(value, kinds[name], key=f"trainer.{name}") for name, value in given.items()}
+    return TrainerSettings(**counts, **others)

@@ -1,0 +1,131 @@
+"""An option's facts about itself, read from the source of its code without loading torch.
+
+The code at MODULE.NAME is described by the function NAME_facts of the same module, with a class's name in snake case:
+ChunkedCrossEntropy by chunked_cross_entropy_facts. It takes those of the option's settings that it asks for. Of the
+module only these functions and its imports of arithmetic are run.
+"""
+
+import __future__
+
+import ast
+import importlib.util
+import pkgutil
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
+from typing import Any, ClassVar, Final, Protocol, TypeVar
+
+from lmtrain.errors import ConfigurationError
+from lmtrain.run.schema.check import check_value
+from lmtrain.run.schema.parameters import parameters_of
+from lmtrain.run.schema.source_signatures import OURS, statements_of
+
+SUFFIX: Final = "_facts"
+ARITHMETIC: Final = "lmtrain.accounting."
+SHORT_STANDARD: Final = ("math", "typing", "collections.abc", "dataclasses")
+
+
+class Facts(Protocol):
+    """The facts of an option of a group."""
+
+    group: ClassVar[str]
+
+
+F = TypeVar("F", bound=Facts)
+
+
+def facts_of(
+    node: Mapping[str, Any], kind: type[F], *, allowed: Sequence[str] = (), key: str = "", **place: Any
+) -> F | None:
+    """Return the facts of a node's option, None where it states none; `place` is beside its settings.
+
+    `allowed` are the packages allowed beside our own. With a `key`, the node's dotted name, settings are checked first.
+
+    Raises:
+        ConfigurationError: It says something else, or needs more than arithmetic to say it.
+    """
+    target = str(node.get("_target_", ""))
+    module, _, name = target.rpartition(".")
+    if not module or not target.startswith((*OURS, *allowed)):
+        return None
+    try:
+        describe = _described(module).get(_snake_case(name))
+        if describe is None:
+            return None
+        taken = parameters_of(describe, are_evaluated=bool(key))
+        given = {name: value for name, value in {**node, **place}.items() if name in taken}
+        if key:
+            given = {name: check_value(given[name], taken[name].annotation, key=f"{key}.{name}") for name in given}
+        found = describe(**given)
+    except (NameError, TypeError) as failure:
+        raise ConfigurationError(
+            f"{target}{SUFFIX} fails: {failure}; it takes settings of its option, and imports {ARITHMETIC}* alone."
+        ) from failure
+    if not isinstance(found, kind):
+        raise ConfigurationError(
+            f"{target}{SUFFIX} returns {type(found).__name__}; {kind.group} takes {kind.__name__}."
+        )
+    return found
+
+
+def require_facts(node: Mapping[str, Any], kind: type[F], *, allowed: Sequence[str] = (), **place: Any) -> F:
+    """Return the facts of a node's option.
+
+    Raises:
+        ConfigurationError: It is not allowed, or it states none and a plan needs them.
+    """
+    found = facts_of(node, kind, allowed=allowed, **place)
+    if found is None:
+        from lmtrain.run.schema.slots import slot_at  # where something is wrong alone
+        from lmtrain.run.schema.targets import require_allowed
+
+        target = str(node["_target_"])
+        require_allowed(target, key=kind.group, allowed=allowed, slot=slot_at(kind.group))
+        module, _, name = target.rpartition(".")
+        what = getattr(kind, "saying", "what it is")
+        raise ConfigurationError(
+            f"{kind.group}._target_={target} does not say {what}, which a plan counts on; write "
+            f"{_snake_case(name)}{SUFFIX}() -> {kind.__name__} beside it in {module.replace('.', '/')}.py."
+        )
+    return found
+
+
+def options_saying(package: str, kind: type[F]) -> Iterator[tuple[str, F]]:
+    """Give the targets with such facts in a package, and their facts at default settings."""
+    spec = importlib.util.find_spec(package)
+    for module in pkgutil.iter_modules(spec.submodule_search_locations if spec else None, prefix=f"{package}."):
+        for name, describe in sorted(_described(module.name).items()):
+            if describe.__annotations__.get("return") == kind.__name__:
+                yield f"{module.name}.{name}", describe()
+
+
+@cache
+def _described(module: str) -> dict[str, Callable[..., Any]]:
+    """Run the facts' part of a module's source; return its functions by the names of their options."""
+    run = [statement for statement in statements_of(module) if _says(statement)]
+    code = compile(
+        ast.Module(body=run, type_ignores=[]),
+        filename=f"{module} ({SUFFIX})",
+        mode="exec",
+        flags=__future__.annotations.compiler_flag,
+        dont_inherit=True,
+    )
+    names: dict[str, Any] = {"__name__": module}
+    exec(code, names)  # noqa: S102  # of packages imported whole by a run
+    return {name.removesuffix(SUFFIX): found for name, found in names.items() if name.endswith(SUFFIX)}
+
+
+def _says(statement: ast.stmt) -> bool:
+    match statement:
+        case ast.ImportFrom(module=str(module)):
+            return module.startswith(ARITHMETIC) or module in SHORT_STANDARD
+        case ast.FunctionDef(name=name):
+            return name.endswith(SUFFIX)
+        case ast.Assign(targets=targets):
+            return all(isinstance(target, ast.Name) and target.id.endswith(SUFFIX) for target in targets)
+        case _:
+            return False
+
+
+def _snake_case(name: str) -> str:
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()

@@ -1,0 +1,173 @@
+"""One training job as its ranks receive it: the composed config, and its command line."""
+
+import hashlib
+import json
+import os
+import time
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+from lmtrain.errors import DataError
+from lmtrain.report.kept_flags import kept_flags
+from lmtrain.run.run_config import RunConfig, read_config
+from lmtrain.storage import foreign_json
+from lmtrain.tracking.atomic_files import read_json, write_text
+from lmtrain.tracking.redacting.redaction import redact, redact_override
+from lmtrain.tracking.redacting.secret_values import resolve_references
+from lmtrain.tracking.run_folder import RunFolder
+from lmtrain.tracking.timekeeping.preemption import waited_seconds
+
+# Where and how a run is executed, without effect on its results: these leave its name alone.
+EXECUTION_KEYS = ("run.", "trainer.devices", "trainer.num_nodes", "trainer.cpu_threads", "resume", "logger")
+# Modules that moved since a run's config was saved: the old path's beginning -> today's.
+MOVED_TARGETS = {"lmtrain.composition.": "lmtrain.run."}
+HANDED_OVER = "LMTRAIN_JOB"  # a variable of the ranks alone: no file and no command line has the secrets
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """A checked config with its origin; `sweep` names the sweep it is a trial of, None for a single run.
+
+    `began` is when it was asked for, on this machine's time.monotonic, and `waited` each thread's seconds without a
+    processor until then; `program` is how the command line began, `config_dir` its own folder of
+    options. `pause_after` (k, n) stops it after the k-th of n equal parts, to be continued.
+    """
+
+    config: RunConfig
+    overrides: list[str]
+    name: str
+    root: str
+    sweep: str | None = None
+    began: float = field(default_factory=time.monotonic)
+    waited: dict[str, float] = field(default_factory=waited_seconds, compare=False)
+    program: str = "python train.py"
+    config_dir: str | None = None
+    pause_after: tuple[int, int] | None = None
+
+    @property
+    def folder(self) -> Path:
+        """Return the run's folder."""
+        return Path(self.root) / self.name
+
+    @property
+    def attempt(self) -> int:
+        """Return the number of this start of its run, from 1."""
+        return max(1, len(RunFolder(self.folder).attempts()))
+
+    @property
+    def kept_flags(self) -> list[str]:
+        """Return the flags that a next command of this run needs too."""
+        return kept_flags(config_dir=self.config_dir, allowed=self.config.allowed)
+
+    def begun_now(self) -> "Job":
+        """Return the job as asked for at this moment."""
+        return replace(self, began=time.monotonic(), waited=waited_seconds())
+
+    def save(self, path: Path) -> None:
+        """Keep the job without its secrets, for its owner alone; a rank gets those by `handed_over`."""
+        kept = {
+            **self._plain(),
+            "config": redact(self.config.values),
+            "overrides": [*map(redact_override, self.overrides)],
+        }
+        write_text(path, json.dumps(kept, indent=1), private=True)
+
+    def handed_over(self) -> dict[str, str]:
+        """Return the variables of a rank's environment for the whole job; none where the file has everything."""
+        values = self.config.values
+        return {HANDED_OVER: json.dumps(self._plain())} if redact(values) != values else {}
+
+    def _plain(self) -> dict[str, Any]:
+        others = {entry.name: getattr(self, entry.name) for entry in fields(self) if entry.name != "waited"}
+        return {**others, "config": self.config.values, "allowed_targets": [*self.config.allowed]}
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredJob:
+    """A job from a run's folder, possibly another person's: the config is data, checked in parts."""
+
+    config: dict[str, Any]
+    overrides: list[str]
+    name: str
+    root: str
+    allowed_targets: list[str] = field(default_factory=list[str])
+    sweep: str | None = None
+    began: float = field(default_factory=time.monotonic)
+    program: str = ""
+    config_dir: str | None = None
+    pause_after: tuple[int, int] | None = None
+
+
+def load_job(path: Path) -> StoredJob:
+    """Read a job written by `save`; secrets are in it as far as this environment has them.
+
+    Raises:
+        DataError: It is none.
+    """
+    stored = _with_current_targets(resolve_references(read_json(path)))
+    if not isinstance(stored.get("config"), dict) or not {"overrides", "name", "root"} <= stored.keys():
+        raise DataError(f"{path} is no job of a run; restore it, or name another run.")
+    return StoredJob(**{entry.name: stored[entry.name] for entry in fields(StoredJob) if entry.name in stored})
+
+
+def _with_current_targets(value: Any) -> Any:
+    """Return a saved config's values with each `_target_` under its module's path of today."""
+    if isinstance(value, list):
+        return [_with_current_targets(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    current = {name: _with_current_targets(each) for name, each in value.items()}
+    for old, new in MOVED_TARGETS.items():
+        if isinstance(target := current.get("_target_"), str) and target.startswith(old):
+            current["_target_"] = new + target.removeprefix(old)
+    return current
+
+
+def job_of_rank(path: Path) -> Job:
+    """Return the job of this rank: as its parent handed it over, else as `save` wrote it."""
+    whole = os.environ.get(HANDED_OVER)
+    stored = StoredJob(**foreign_json.parse(whole)) if whole else load_job(path)
+    return Job(
+        config=read_config(stored.config, allowed=stored.allowed_targets),
+        overrides=stored.overrides,
+        name=stored.name,
+        root=stored.root,
+        sweep=stored.sweep,
+        began=stored.began,
+        waited={},  # this process began after the job
+        program=stored.program,
+        config_dir=stored.config_dir,
+        pause_after=stored.pause_after,
+    )
+
+
+def default_name(model: str, overrides: Sequence[str], *, swept: Collection[str] = ()) -> str:
+    """Name a run by its model option and its overrides: the same command gives the same name.
+
+    A key of execution leaves the name alone, unless it is `swept`: these tell the trials of a sweep apart.
+    """
+    telling = sorted(
+        word
+        for word in overrides
+        if not word.lstrip("+").startswith(EXECUTION_KEYS) or word.lstrip("+").partition("=")[0] in swept
+    )
+    return f"{model}-{short_hash(telling)}" if telling else model
+
+
+def short_hash(value: Any) -> str:
+    """Return eight hexadecimal digits of a JSON value's sha256."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:8]
+
+
+def config_hash(config: Mapping[str, Any]) -> str:
+    """Return the hash compared by all ranks before training."""
+    return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()
+
+
+def flatten(node: Any, prefix: str) -> dict[str, str | int | float | None]:
+    """Return the leaves of a config node under their dotted names; lists become text."""
+    if isinstance(node, dict):
+        return {key: leaf for name, value in node.items() for key, leaf in flatten(value, f"{prefix}.{name}").items()}
+    return {prefix: json.dumps(node) if isinstance(node, list) else node}

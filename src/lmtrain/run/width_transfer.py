@@ -1,0 +1,124 @@
+"""`scaling=width_transfer`: the best settings for a Llama of one width, carried over to another (muP)."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from lmtrain.accounting.options.optimizer import OptimizerFacts
+from lmtrain.accounting.options.parts import ScalingFacts
+from lmtrain.accounting.scaling_laws.mup import Update, WidthTransfer
+from lmtrain.accounting.scaling_laws.mup import width_transfer as factors_of
+from lmtrain.errors import ConfigurationError
+from lmtrain.run.scaling import setting
+from lmtrain.run.schema.check import check_value
+from lmtrain.run.schema.facts import facts_of, options_saying
+from lmtrain.run.schema.source_signatures import default_settings
+from lmtrain.run.schema.targets import word_of
+
+OPTIMIZERS: Final = "lmtrain.optim"
+# Options of a Llama without a rule in the tables, or with a rule unlike their neighbours'.
+WITHOUT_RULE: Final = {
+    "tie_embeddings": "a head and a table want different rates; nearest valid: model.tie_embeddings=false",
+    "experts": "a router is neither a matrix nor a head; nearest valid: a model without experts",
+    "value_gate_width": "a gate that reads a fixed number of dimensions is no matrix; nearest valid: null",
+}
+
+
+def width_transfer(
+    config: dict[str, Any], typed: frozenset[str], *, base_width: int, base_head_width: int | None = None
+) -> dict[str, float]:
+    """Derive spreads at the start, learning rates, decay and the scale of attention from those of the base width.
+
+    Raises:
+        ConfigurationError: Another model than a Llama, or an option or optimizer without a rule.
+    """
+    del typed  # typed values are the base's
+    settings = _settings(config)
+    head_width = settings["head_width"] or settings["width"] // settings["num_heads"]
+    bases = {"base_width": base_width, "base_head_width": head_width if base_head_width is None else base_head_width}
+    for name, value in bases.items():
+        if value < 1:
+            raise ConfigurationError(f"scaling.{name}={value} is below 1; nearest valid: 1.")
+    optimizer = facts_of(config["optimizer"], OptimizerFacts)
+    update = _update(config["optimizer"], optimizer)
+    factors = factors_of(settings["width"], head_width=head_width, update=update, **bases)
+    return {**_of_model(settings, factors), **_of_optimizer(config, factors, update)}
+
+
+def _settings(config: dict[str, Any]) -> dict[str, Any]:
+    """Return the model's settings with every default filled in, the ones used here checked."""
+    node = config["model"]
+    found = facts_of(node, ScalingFacts)
+    if found is None or found.carries_over != "width":
+        word = word_of(node)
+        raise ConfigurationError(
+            f"scaling=width_transfer is defined for a Llama, but model is {word}; nearest valid: a Llama such as "
+            "model=llama_tiny, scaling=depth_dial for model=nano, or scaling=none."
+        )
+    settings = default_settings(str(node["_target_"])) | node
+    for name, reason in WITHOUT_RULE.items():
+        if value := settings[name]:
+            shown = f"model.{name}" if isinstance(value, dict) else f"model.{name}={value}"
+            raise ConfigurationError(f"{shown} has no rule under scaling=width_transfer: {reason}.")
+    kinds: dict[str, Any] = {"width": int, "num_heads": int, "head_width": int | None, "init_std": float}
+    kinds |= {"embedding_init_std": float | None, "head_init_std": float | None, "attention_multiplier": float}
+    return settings | {name: check_value(settings.get(name), kind, key=f"model.{name}") for name, kind in kinds.items()}
+
+
+def _update(node: Mapping[str, Any], found: OptimizerFacts | None) -> Update:
+    if found is not None and found.update is not None:
+        return found.update
+    reason = OptimizerFacts.without_rule if found is None else found.without_rule
+    with_rule = [
+        target.rpartition(".")[2] for target, facts in options_saying(OPTIMIZERS, OptimizerFacts) if facts.update
+    ]
+    raise ConfigurationError(
+        f"scaling=width_transfer is not defined for optimizer={word_of(node)}: {reason}; nearest valid: "
+        f"one of optimizer={', '.join(with_rule)}."
+    )
+
+
+def _of_model(settings: dict[str, Any], factors: WidthTransfer) -> dict[str, float]:
+    """Scale how matrices and head start, and keep how tables do; a head that starts at zero stays there."""
+    std: float = settings["init_std"]
+    head_std: float = std if settings["head_init_std"] is None else settings["head_init_std"]
+    derived: dict[str, float] = {"model.init_std": std * factors.matrix_init_std}
+    if settings["embedding_init_std"] is None:
+        derived["model.embedding_init_std"] = std
+    if head_std:
+        derived["model.head_init_std"] = head_std * factors.head_init_std
+    if factors.attention != 1.0:
+        derived["model.attention_multiplier"] = settings["attention_multiplier"] * factors.attention
+    return derived
+
+
+def _of_optimizer(config: dict[str, Any], factors: WidthTransfer, update: Update) -> dict[str, float]:
+    if update == "spectrum":
+        return {"optimizer.head_lr": _number(config, "optimizer.head_lr", 1.0) * factors.head_lr}
+    by_kind = {"matrices": factors.matrix_lr, "head": factors.head_lr}
+    keys = {f"optimizer.lr_multipliers.{kind}": factor for kind, factor in by_kind.items()}
+    derived = {key: _number(config, key, 1.0) * factor for key, factor in keys.items()}
+    decay = _number(config, "optimizer.weight_decay", 0.0)
+    if not decay:
+        return derived
+    _require_rule_of_decay(config, decay)
+    return derived | {"optimizer.weight_decay": decay * factors.weight_decay}
+
+
+def _require_rule_of_decay(config: dict[str, Any], decay: float) -> None:
+    found = facts_of(config["optimizer"], OptimizerFacts)
+    if found is not None and found.decay == "gradient":
+        word = word_of(config["optimizer"])
+        raise ConfigurationError(
+            f"optimizer.weight_decay={decay} has no rule under scaling=width_transfer: {word} adds it to the gradient, "
+            "whose size changes with width; nearest valid: 0."
+        )
+    if setting(config, "optimizer.decay_embeddings"):
+        raise ConfigurationError(
+            "optimizer.decay_embeddings=true has no rule under scaling=width_transfer, where decay follows the rates "
+            "of matrices and head; nearest valid: false."
+        )
+
+
+def _number(config: dict[str, Any], key: str, default: float) -> float:
+    found = setting(config, key)
+    return default if found is None else check_value(found, float, key=key)

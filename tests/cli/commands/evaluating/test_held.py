@@ -1,0 +1,126 @@
+import contextlib
+import multiprocessing
+import os
+import subprocess
+import time
+
+import pytest
+
+from lmtrain.cli.commands.evaluating import held as verb
+from lmtrain.tracking.held_checkpoints import FOLDER, held, hold
+from lmtrain.tracking.run_log import RunLog, read_points
+from lmtrain.tracking.status import Status, write_status
+from tests.points import append_point
+from tests.tracking.test_held_checkpoints import checkpoint
+from tests.training.test_lifetime import is_running
+
+
+@pytest.fixture
+def run(tmp_path):
+    for step in (20, 40):
+        hold(tmp_path, checkpoint(tmp_path, step))
+    return tmp_path
+
+
+class Scoring:
+    """`lmtrain evaluate` that posts a point, or ends with the codes of `fails` first."""
+
+    def __init__(self, run, fails=(), hangs=False):
+        self.run, self.fails, self.hangs = run, [*fails], hangs
+        self.tried = []
+        self.returncode = None
+
+    def __call__(self, command, **settings):
+        step = int(command[4][-8:])
+        self.tried.append(step)
+        self.returncode = self.fails.pop(0) if self.fails else 0
+        if self.returncode == 0 and not self.hangs:
+            log = RunLog(self.run)
+            append_point(log, step, step, {"evaluation/validation/bits_per_byte": 1.0})
+            log.close()
+        return self
+
+    def poll(self):
+        return None if self.hangs else self.returncode
+
+    def kill(self):
+        self.hangs = False
+
+    def wait(self):
+        return self.returncode
+
+
+def scored(monkeypatch, run, scoring, *, trainer=None):
+    monkeypatch.setattr(verb.subprocess, "Popen", scoring)
+    code = verb.evaluate_held(run, ["--data", "d"], trainer=trainer)
+    log = run / "metrics.jsonl"
+    return code, [point.step for point in read_points(log)] if log.exists() else []
+
+
+def test_each_is_scored_once_in_order_and_let_go(monkeypatch, run):
+    scoring = Scoring(run)
+    assert scored(monkeypatch, run, scoring) == (0, [20, 40])
+    assert held(run) == []
+
+
+def test_a_killed_scoring_is_tried_again_and_then_given_up(monkeypatch, run, capsys):
+    scoring = Scoring(run, fails=[-9, 0, 2, 2])
+    assert scored(monkeypatch, run, scoring) == (1, [20])
+    assert scoring.tried == [20, 20, 40, 40]
+    assert "step 40 is given up" in capsys.readouterr().err
+    assert held(run) == []
+
+
+@pytest.mark.faults
+def test_scores_posted_before_a_kill_are_not_posted_again(monkeypatch, run):
+    log = RunLog(run)
+    append_point(log, 20, 20, {"core/mean": 0.1})
+    log.close()
+    (run / FOLDER / "step_00000020.claimed").touch()
+    assert scored(monkeypatch, run, Scoring(run)) == (0, [20, 40])
+
+
+def test_a_scoring_ends_with_its_killed_process_and_posts_nothing_beside_the_next(monkeypatch, run):
+    started = run / "started"
+
+    def scoring(command, **settings):
+        process = popen(["sleep", "600"], **settings)
+        started.write_text(str(process.pid))
+        return process
+
+    popen = subprocess.Popen
+    monkeypatch.setattr(verb.subprocess, "Popen", scoring)
+    scorer = multiprocessing.get_context("fork").Process(
+        target=verb.evaluate_held, args=(run, []), kwargs={"trainer": None}
+    )
+    scorer.start()
+    until = time.monotonic() + 60
+    while not (started.exists() and started.read_text()):
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    scorer.kill()
+    scorer.join()
+    while is_running(int(started.read_text())):
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+def test_one_held_just_before_the_lock_is_free_is_scored_too(monkeypatch, run):
+    lock, late = verb.file_lock, [60]
+
+    @contextlib.contextmanager
+    def lock_that_a_checkpoint_meets(*words, **settings):
+        with lock(*words, **settings):
+            yield
+            if late:
+                hold(run, checkpoint(run, late.pop()))
+
+    monkeypatch.setattr(verb, "file_lock", lock_that_a_checkpoint_meets)
+    assert scored(monkeypatch, run, Scoring(run)) == (0, [20, 40, 60])
+    assert held(run) == []
+
+
+def test_it_ends_with_a_killed_run_and_leaves_its_checkpoint(monkeypatch, run):
+    write_status(run, Status("RUNNING"))
+    assert scored(monkeypatch, run, Scoring(run, hangs=True), trainer=os.getppid() + 1) == (1, [])
+    assert len(held(run)) == 2

@@ -1,0 +1,44 @@
+"""The time of a step from real ones; the whole way is in test_doctor.py."""
+
+from pathlib import Path
+
+import pytest
+
+from lmtrain.accounting.observed.time_accounts import StopwatchReading
+from lmtrain.accounting.training_plan.plan import Speed
+from lmtrain.cli.commands import calibrate as module
+from lmtrain.cli.commands.calibrate import calibration_from
+from lmtrain.errors import EnvironmentProblem
+
+
+def reading(step: int, compute: float, checkpoint: float = 0.0) -> StopwatchReading:
+    return StopwatchReading(
+        step=step, time=0.0, seconds={"setup": 7.0, "compute": compute, "data_wait": 0.1, "checkpoint": checkpoint}
+    )
+
+
+def test_a_step_is_timed_after_the_warm_ones_without_pauses():
+    found = calibration_from((reading(0, 0.0), reading(5, 50.0), reading(10, 60.0), reading(40, 75.0, 100.0)))
+    assert found.num_steps == 30
+    assert found.step_seconds == pytest.approx(0.5)
+    assert found.setup_seconds == 7.0
+
+
+@pytest.mark.parametrize(("step_seconds", "num_steps"), [(1e-5, 2000), (0.05, 200), (60.0, 30)])
+def test_a_calibration_takes_about_ten_seconds(step_seconds: float, num_steps: int) -> None:
+    assert module.steps_worth_timing(Speed(step_seconds=step_seconds, mfu_palm=0.4, source="assumed")) == num_steps
+    assert module.steps_worth_timing(None) == 30
+
+
+def test_a_run_without_accounts_is_refused():
+    with pytest.raises(EnvironmentProblem, match=r"callbacks\.ledger"):
+        calibration_from((reading(0, 0.0), reading(10, 1.0)))
+
+
+def test_a_run_s_own_budget_folder_and_bookkeeping_give_way():
+    given = ["model=llama_tiny", "budget.tokens=20B", "++run.name=mine", "logger=mlflow", "cluster.mfu=0.4"]
+    words = module._words(given, Path("/x"), cache=Path("cache"), num_steps=30)
+    assert words[:2] == ["model=llama_tiny", "cluster.mfu=0.4"]
+    assert "budget.steps=40" in words
+    assert "logger=none" in words
+    assert sum(word.startswith("run.name=") for word in words) == 1

@@ -1,0 +1,87 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from lmtrain.cli.commands import calibrate
+from lmtrain.cli.commands import doctor as module
+from lmtrain.cli.commands.doctor import doctor, fitting_precisions, read_words
+from lmtrain.cli.commands.plan import plan
+from lmtrain.doctor.finding import Finding
+from lmtrain.errors import ConfigurationError
+from lmtrain.training.measuring import peak
+from tests import tiny
+
+SMALL = [*tiny.MODEL, *tiny.DATA, *tiny.BATCH, "compile=none", "precision=fp32", "logger=none"]
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(peak, "SIDE", 256)
+    monkeypatch.setattr(peak, "MEASURED_SECONDS", 0.05)
+
+
+def test_the_doctor_s_own_words_are_taken_out():
+    asked = read_words(["model=llama_tiny", "--json", "calibrate=true"])
+    assert (asked.as_json, asked.calibrates, asked.overrides) == (True, True, ["model=llama_tiny"])
+    assert read_words(["--calibrate"]).calibrates
+    assert read_words(["calibrate=200"]).calibration_steps == 200
+    assert not read_words(["calibrate=false"]).calibrates
+    with pytest.raises(ConfigurationError, match=r"calibrate=5 is neither .* nearest valid: calibrate=true"):
+        read_words(["calibrate=5"])
+
+
+def test_every_check_has_a_line_and_what_was_measured_is_kept(capsys: pytest.CaptureFixture[str]) -> None:
+    code = doctor([*SMALL, "--json"])
+    said = json.loads(capsys.readouterr().out)
+    names = {check["name"] for check in said["checks"]}
+    assert {"python", "torch", "devices", "precision", "C++ compiler", "shared memory", "open files"} <= names
+    assert {"disk room", "disk speed", "scheduler"} <= names
+    assert all(check["fix"] for check in said["checks"] if check["state"] != "ok")
+    assert code == (0 if said["ok"] else 1)
+    kept = json.loads(Path(".cache/doctor.json").read_text())["devices"][0]
+    assert kept["matmul_flops"] == said["measured"]["matmul_flops"]
+    plan([*SMALL, "--json", "trainer.accelerator=cpu", f"trainer.cpu_threads={kept['threads'] or 1}"])
+    planned = json.loads(capsys.readouterr().out)
+    if kept["kind"] == "cpu":
+        assert planned["peak"]["flops"] == kept["matmul_flops"]["fp32"]
+        assert planned["peak"]["source"].startswith("measured by lmtrain doctor")
+
+
+def test_precisions_are_advised_for_formats_that_the_machine_has() -> None:
+    assert fitting_precisions(frozenset({"bf16", "fp16", "tf32", "fp8"})) == "one of precision=auto, fp32"
+    assert "bf16_mixed" in fitting_precisions(frozenset({"fp8"}))
+
+
+def test_something_bad_exits_one_with_its_fix(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bad = Finding(name="disk room", state="bad", found="1 B free", fix="free some space")
+    monkeypatch.setattr(module, "examine", lambda config: [bad])
+    assert doctor(SMALL) == 1
+    said = capsys.readouterr().out
+    assert "-> free some space" in said
+    assert "not ready: 1 in the way" in said
+
+
+@pytest.mark.slow
+def test_a_plan_after_calibration_says_what_was_measured(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(calibrate, "TIMED_SECONDS", 0.0)
+    for name, value in tiny.environment().items():
+        monkeypatch.setenv(name, value)
+    assert doctor([*SMALL, "--json", "--calibrate", "budget.tokens=20B"]) == 0
+    checks = {check["name"]: check for check in json.loads(capsys.readouterr().out)["checks"]}
+    (kept,) = json.loads(Path(".cache/doctor.json").read_text())["calibrations"].values()
+    assert f"{kept['step_seconds']:.4g} s" in checks["calibration"]["found"]
+    plan([*SMALL, "--json", "budget.steps=1000"])
+    planned = json.loads(capsys.readouterr().out)["time"]
+    assert planned["step_seconds"] == kept["step_seconds"]
+    assert planned["setup_seconds"] == kept["setup_seconds"] > 0
+    assert planned["hours"] == pytest.approx(
+        (1000 * kept["step_seconds"] + kept["setup_seconds"] + planned["evaluation_seconds"]) / 3600
+    )
+    assert planned["source"] == "measured over 30 steps by lmtrain doctor"
+    assert not Path("runs").exists(), "a throwaway run leaves nothing among the runs"

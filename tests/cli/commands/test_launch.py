@@ -1,0 +1,112 @@
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from lmtrain.cli.commands.launch import launch
+from lmtrain.errors import ConfigurationError, EnvironmentProblem
+
+FLEET = ["cluster=h100_8x", "cluster.num_nodes=2", "strategy=fsdp", "batch.tokens_per_step=12288", "run.name=a"]
+
+
+@pytest.fixture
+def queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Stand in a folder with an sbatch before all others, that keeps what it was given."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sbatch").write_text('#!/bin/bash\ncp "$2" submitted\necho 12\n')
+    (tmp_path / "sbatch").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    return tmp_path
+
+
+def test_what_is_shown_is_what_is_submitted_and_showing_writes_nothing(
+    queue: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [*FLEET, "--time=24:00:00", "source=files", "source.paths=['my notes']"]
+    (queue / "my notes").mkdir()
+    before = {*queue.iterdir()}
+    assert launch(["slurm", *words, "--dry-run"]) == 0
+    shown = capsys.readouterr().out
+    assert {*queue.iterdir()} == before
+    assert "--nodes=2\n#SBATCH --ntasks-per-node=8\n#SBATCH --gpus-per-node=8\n#SBATCH --time=1-00:00:00\n" in shown
+    assert launch(["slurm", *words]) == 0
+    assert (queue / "submitted").read_text() == shown
+    assert "job 12: runs/.launch/a.sbatch, its output runs/.launch/a-12.log" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["slrm", *FLEET], r"Did you mean 'slurm'\? Write lmtrain launch slurm cluster=h100_8x"),
+        (["cluster=h100_8x"], r"goes to slurm, torchrun, k8s, sky\. Write lmtrain launch slurm cluster=h100_8x$"),
+        (["kubernetes", *FLEET], r"Write lmtrain launch k8s cluster=h100_8x"),
+        (["slurm", *FLEET, "-p", "gpu"], r"^-p gpu is sbatch's; write --sbatch=partition=gpu\.$"),
+        (["sky", *FLEET, "-p", "gpu"], r"^--package gpu .* has no effect"),
+        (["sky", *FLEET, "--gres=gpu:8"], r"^--gres=gpu:8: there is no such flag\. `lmtrain launch sky --help` lists"),
+        (["slurm", *FLEET, "--time=soon"], r"--time=soon is not a time"),
+        (["torchrun", *FLEET], r"needs --address=HOST"),
+        (["torchrun", *FLEET, "--address=n0:x"], r"'x' is no port from 1 to 65535; nearest valid: n0:29500"),
+        (["torchrun", *FLEET, "--address=n0", "--node-rank=2"], r"--node-rank=2 is none of this run's nodes, 0 to 1"),
+        (["torchrun", *FLEET, "--address=n0", "--node-rank=5", "--dry-run"], r"--node-rank=5 is none of this run's"),
+        (["torchrun", *FLEET, "--address=n0"], r"needs --node-rank, one of this run's nodes, 0 to 1"),
+        (["k8s", *FLEET, "--image=x"], r"needs --claim=NAME"),
+        (["sky", *FLEET, "--gpus", "H100:8"], r"^flags of `sky launch`: write cluster=h100_8x\.$"),
+        (["slurm", *FLEET, "--partiton=gpu"], r"write --sbatch=partition=gpu\.$"),
+        (["slurm", *FLEET, "--lr", "1"], r"write optimizer\.lr=1\.$"),
+        (["torchrun", "--nproc_per_node=4"], r"write cluster\.devices_per_node=4\.$"),
+    ],
+)
+def test_a_wrong_command_is_refused_before_anything_is_written(queue: Path, words: list[str], message: str) -> None:
+    before = {*queue.iterdir()}
+    with pytest.raises(ConfigurationError, match=message):
+        launch(words)
+    assert {*queue.iterdir()} == before
+
+
+def test_a_machine_without_a_queue_is_refused_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(EnvironmentProblem, match="no sbatch"):
+        launch(["slurm", *FLEET])
+
+
+def test_every_node_s_command_is_printed_and_a_node_becomes_its_own(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["torchrun", *FLEET, "--address=[fe80::1]:7"]
+    assert launch([*words, "--dry-run"]) == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert [line for line in printed if line.startswith("#")] == ["# node 0", "# node 1"]
+    assert "--nnodes=2 --nproc-per-node=8 --node-rank=1 --master-addr=fe80::1 --master-port=7 -m lmt" in printed[3]
+    assert launch(["torchrun", *FLEET, "--address=[fe80::1]", "--dry-run"]) == 0
+    assert "--master-addr=fe80::1 --master-port=29500" in capsys.readouterr().out
+    became: list[list[str]] = []
+    monkeypatch.setattr("os.execv", lambda _, command: became.append(command))
+    launch([*words, "--node-rank=1"])
+    assert " ".join(became[0]) == printed[3]
+    assert became[0][0] == sys.executable
+
+
+def test_kubernetes_and_sky_get_yaml_of_the_config_s_nodes(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["cluster=mi300x_8x", "cluster.num_nodes=3", "strategy=fsdp", "batch.tokens_per_step=12288"]
+    assert launch(["k8s", *words, "--image=me/lmtrain", "--claim=disk"]) == 0
+    _, work = yaml.safe_load_all(capsys.readouterr().out)
+    assert work["spec"]["completions"] == 3
+    assert launch(["sky", *words, "--json"]) == 0
+    task = json.loads(capsys.readouterr().out)
+    assert (task["num_nodes"], task["resources"]) == (3, {"accelerators": "MI300X:8"})
+    (container,) = work["spec"]["template"]["spec"]["containers"]
+    assert task["run"].rstrip().endswith(container["command"][-1]), "both name the run, and alike"
+
+
+def test_a_run_too_large_for_its_devices_is_told_a_config_shown_and_a_fleet_of_processors_taken(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert launch(["sky", *FLEET, "model=llama_3_70b", "cluster.num_nodes=1"]) == 0
+    assert "the plan does not fit:\ndoes not fit: " in capsys.readouterr().err
+    assert launch(["sky", *FLEET, "--cfg", "job", "--package", "cluster"]) == 0
+    assert "num_nodes: 2" in capsys.readouterr().out
+    assert launch(["torchrun", "cluster=cpu", "cluster.num_nodes=2", "--address=n0", "--dry-run"]) == 0
+    assert "--nproc-per-node=1" in capsys.readouterr().out

@@ -1,0 +1,100 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from lmtrain.cli.commands.outcome import OutcomeLine, outcome_line
+from lmtrain.errors import ConfigurationError, Diverged
+from lmtrain.tracking.sweep_file import SweepFile, SweepTrial
+from tests.report.compared_folder import write
+
+
+def last_line(capsys: pytest.CaptureFixture[str]) -> dict:
+    return json.loads(capsys.readouterr().out.splitlines()[-1])
+
+
+def written(folder: Path, *, step: int) -> Path:
+    folder.mkdir()
+    metrics = {"validation/bits_per_byte": 2.5, "cost/usd": 0.25}
+    line = {"time": 0, "step": step, "tokens": 8 * step, "metrics": metrics}
+    (folder / "metrics.jsonl").write_text(json.dumps(line) + "\n")
+    (folder / "plan.json").write_text(json.dumps({"horizon": {"steps": 4, "limited_by": "tokens"}}))
+    return folder
+
+
+def test_the_flags_are_taken_out_of_the_command_line() -> None:
+    assert outcome_line(["seed=1"], is_first_rank=True) == (None, ["seed=1"])
+    asked, words = outcome_line(["seed=1", "--json", "--against", "runs/a", "-m"], is_first_rank=False)
+    assert asked is not None
+    assert (asked.against, asked.is_sweep, asked.speaks, words) == (Path("runs/a"), True, False, ["seed=1", "-m"])
+
+
+def test_a_run_ends_with_its_score_budget_and_dollars(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert OutcomeLine(folder=written(tmp_path / "run", step=4)).told(lambda: 0) == 0
+    found = last_line(capsys)
+    assert (found["score"], found["tokens"], found["usd"], found["exit_code"]) == (2.5, 32, 0.25, 0)
+    assert found["exit_reason"] == "budget.tokens is spent"
+    early = written(tmp_path / "early", step=2)
+    (early / "events").mkdir()
+    row = {"name": "early_stopping", "start": 1.0, "step": 2}
+    (early / "events/rank0.jsonl").write_text(json.dumps(row) + "\n")
+    OutcomeLine(folder=early).told(lambda: 0)
+    assert last_line(capsys)["exit_reason"] == "callbacks.early_stopping ended it at step 2"
+    OutcomeLine(folder=written(tmp_path / "stopped", step=2)).told(lambda: 143)
+    assert last_line(capsys)["exit_reason"] == "terminated"
+
+
+def test_a_run_done_with_other_settings_gets_no_verdict(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    base = write(tmp_path / "base", lr=0.1)
+    run = write(tmp_path / "run", lr=0.1)
+    told = {}
+    for lr in (0.1, 0.5):
+        config = json.loads((run / "attempts/1/job.json").read_text())["config"]
+        config["optimizer"]["lr"] = lr
+        OutcomeLine(folder=run, settings=config, against=base).told(lambda: 0)
+        told[lr] = last_line(capsys)
+    assert "nothing was trained" not in told[0.1]["exit_reason"] + str(told[0.1]["against"])
+    reason = "nothing was trained: the run is done with optimizer.lr=0.1, not 0.5"
+    assert (told[0.5]["exit_reason"], told[0.5]["against"]["verdict"]) == (reason, "unknown")
+    assert told[0.5]["against"]["reason"] == reason
+
+
+def test_a_run_without_validation_has_its_line_and_no_verdict(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    base = write(tmp_path / "base", lr=0.1)
+    run = write(tmp_path / "run", lr=0.1)
+    log = (run / "metrics.jsonl").read_text()
+    (run / "metrics.jsonl").write_text(log.replace("validation/bits_per_byte", "validation/other"))
+    assert OutcomeLine(folder=run, against=base).told(lambda: 0) == 0
+    found = last_line(capsys)["against"]
+    assert (found["verdict"], found["keep"]) == ("unknown", False)
+    assert "has no validation/bits_per_byte" in found["reason"]
+
+
+def test_a_failure_and_a_refusal_have_a_line_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def diverge() -> int:
+        raise Diverged("step 2 has loss nan")
+
+    with pytest.raises(Diverged):
+        OutcomeLine(folder=written(tmp_path / "run", step=2)).told(diverge)
+    found = last_line(capsys)
+    assert (found["exit_code"], found["exit_reason"], found["step"]) == (3, "step 2 has loss nan", 2)
+    with pytest.raises(Diverged):
+        OutcomeLine().told(diverge)
+    assert last_line(capsys)["run"] is None
+    with pytest.raises(ConfigurationError):  # before anything is trained
+        OutcomeLine(against=tmp_path / "none").told(lambda: pytest.fail("it trained"))
+    assert "holds no run" in last_line(capsys)["exit_reason"]
+    with pytest.raises(ConfigurationError, match="judges one run, and -m trains several"):
+        OutcomeLine(against=tmp_path / "run", is_sweep=True).told(lambda: pytest.fail("it trained"))
+
+
+def test_a_sweep_ends_with_its_best_trial(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trials = [SweepTrial(number=0, values={"seed": "1"}, state="finished", score=2.0), SweepTrial(number=1, values={})]
+    SweepFile(name="s", kind="search", metric="m", fingerprint="f", command="c", trials=trials,
+              reason="sweep.max_usd=1 is spent").save(tmp_path)  # fmt: skip
+    OutcomeLine(folder=tmp_path).told(lambda: 0)
+    found = last_line(capsys)
+    assert (found["best"]["number"], found["trials"]) == (0, {"finished": 1, "waiting": 1})
+    assert (found["exit_reason"], found["unranked"]) == ("sweep.max_usd=1 is spent", None)

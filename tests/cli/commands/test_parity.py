@@ -1,0 +1,59 @@
+import json
+
+import pytest
+
+from lmtrain.accounting.observed.parity_checks import RankDifference
+from lmtrain.cli.commands.parity import parity, read_words
+from lmtrain.errors import EXIT_DONE, EXIT_NO, ConfigurationError
+from lmtrain.run.execution import parity_run
+from lmtrain.run.stored_runs.job import Job
+from tests import tiny
+
+SAME = RankDifference(step=1, kind="loss", largest=0.0, scale=6.0)
+WRONG = RankDifference(step=1, kind="gradient", name="head.weight", largest=1.0, scale=2.0, ranks=[0, 1])
+
+
+@pytest.mark.parametrize(
+    ("word", "told"),
+    [
+        ("parity.rank=2", "parity.rank is not a setting .* Did you mean 'parity.ranks'"),
+        ("parity.ranks=1", "parity.ranks=1 is no whole number of at least 2; nearest valid: 2"),
+        ("parity.steps=none", "parity.steps=none is no whole number of at least 1"),
+        ("parity.tolerance=2", "parity.tolerance=2 is no number between 0 and 1; usual: 0.0001"),
+    ],
+)
+def test_wrong_words_are_refused_with_the_nearest_valid(word: str, told: str) -> None:
+    with pytest.raises(ConfigurationError, match=told):
+        read_words([word])
+
+
+def test_a_rank_of_a_launcher_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"RANK": "1", "WORLD_SIZE": "4"}.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ConfigurationError, match=r"starts its own ranks, and this is one of 4 of torchrun"):
+        parity([])
+
+
+def test_the_config_of_the_words_is_compared_on_ranks_and_a_difference_ends_with_1(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    compared: list[tuple[Job, Job]] = []
+    found = [SAME]
+
+    def compare(alone: Job, together: Job, **_: object) -> tuple[RankDifference, ...]:
+        compared.append((alone, together))
+        return tuple(found)
+
+    monkeypatch.setattr(parity_run, "compare", compare)
+    words = [*tiny.TINY, "trainer.devices=8", "trainer.num_nodes=4", "strategy=tensor", "model.num_heads=2"]
+    assert parity([*words, "precision=bf16_mixed", "parity.ranks=2", "parity.steps=1", "--json"]) == EXIT_DONE
+    (alone, together), plain = compared[0], json.loads(capsys.readouterr().out)
+    assert (alone.config.num_ranks, together.config.num_ranks) == (1, 2)
+    assert together.config.strategy.get("tensor_size") == 2, "it follows the ranks"
+    assert together.config.precision.word == "fp32"
+    assert {"precision=fp32", "trainer.devices=2 (parity.ranks)"} <= {*plain["changed"]}
+    assert "compile=none" not in plain["changed"], "it was typed"
+    found.append(WRONG)
+    assert parity([*words, "parity.steps=1"]) == EXIT_NO
+    assert "First difference: step 1, gradient of head.weight, by 1 (0.5 relative)" in capsys.readouterr().out

@@ -1,0 +1,147 @@
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lmtrain.cli.commands import pipeline as pipeline_verb
+from lmtrain.cli.commands.evaluate import evaluate
+from lmtrain.cli.commands.evaluating.work import evaluation_work
+from lmtrain.cli.commands.export import export
+from lmtrain.cli.commands.pipeline import pipeline
+from lmtrain.errors import ConfigurationError, EnvironmentProblem
+from lmtrain.run.compose.compose import compose_config
+from lmtrain.run.execution.check_config import check_config
+from lmtrain.run.pipelines import run as module
+from lmtrain.run.pipelines.check import rehearse_trainings
+from lmtrain.run.pipelines.reader import read_pipeline
+from lmtrain.run.pipelines.run import Stops, done_stages
+from lmtrain.run.pipelines.stages import CommandPipeline
+from tests import forked, tiny
+
+DATA = ["data=prepared", "source=made_conversations", "source.num_conversations=120", "data.folder.references=false"]
+HELD_OUT = ["data.folder.validation_fraction=0.1", "data.folder.test_fraction=0.1"]
+BASE = [*tiny.MODEL, *tiny.BATCH, "tokenizer=byte_level", "tokenizer.vocab_size=512", "tokenizer.chat=true"]
+TINY = [f"base.{word}" for word in [*BASE, "source=made_conversations"]] + [
+    *(f"each.{word}" for word in [*tiny.QUIET, *DATA, *HELD_OUT]),
+    *("base.budget.tokens=512", "talker.budget.tokens=512"),
+    *(f"pipeline.stages.{name}.words=[--made,7,--num-new-tokens,3]" for name in ("base_answers", "talker_answers")),
+]
+
+
+def rehearsals_here(read: CommandPipeline) -> None:
+    """Rehearse without another import of torch."""
+    rehearse_trainings(read, [*done_stages(read)])
+
+
+def test_a_pipeline_goes_from_text_to_a_scored_and_exported_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    failing = [""]
+
+    def call(words: list[str], stops: Stops) -> int:  # in forks and here, for speed
+        if words[0] == failing[0]:
+            return 3
+        if words[0] == "train":
+            ended = forked.run(tiny.PROJECT / "train.py", words[1:], folder=tmp_path, environment=tiny.environment())
+            assert ended.returncode == 0, ended.stderr
+            return 0
+        return {"evaluate": evaluate, "export": export}[words[0]](words[1:])
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(module, "_call", call)
+    monkeypatch.setattr(
+        pipeline_verb, "require_rehearsals", lambda read: rehearse_trainings(read, [*done_stages(read)])
+    )
+    assert pipeline(TINY) == 0
+    printed = capsys.readouterr().out
+    assert "As a page: runs/speedrun_cpu/card.html" in printed
+    folder = tmp_path / "runs" / "speedrun_cpu"
+    assert "answers/all" in (folder / "card.md").read_text()
+    assert (folder / "exported" / "model.safetensors").is_file()
+    assert pipeline([*TINY, "--json"]) == 0
+    card = json.loads(capsys.readouterr().out)
+    assert card["talker_answers"]["scores"]["answers/all"]["num_items"] == 7
+    assert all(stage["seconds"] > 0 for stage in card.values())
+    assert ", skipped: unchanged | " in (folder / "card.md").read_text()
+    assert (folder / "talker" / "card.html").is_file()
+    assert pipeline([*TINY, "--plan", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["together"]["seconds"] == 0, "all has ended"
+    first = json.loads((folder / "card.json").read_text())
+    failing[0] = "export"
+    assert pipeline([*TINY, "talker.seed=7"]) == 3
+    failing[0] = ""
+    assert pipeline([*TINY, "talker.seed=7"]) == 0
+    assert json.loads((folder / "card.previous.json").read_text()) == first["scores"], "no card of a stop between"
+    config = (folder / "talker" / "config.yaml").read_text()
+    assert "seed: 7" in config, "trained anew"
+    assert (folder / "talker.before-1").is_dir()
+
+
+@pytest.mark.parametrize("name", ["speedrun", "speedrun_1x"])
+def test_a_pipeline_of_gpus_is_planned_here_and_asks_for_its_files(name: str, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigurationError, match="--core eval_bundle does not exist"):
+        pipeline([f"pipeline={name}"])
+    read = read_pipeline([f"pipeline={name}"])
+    for stage in read.stages:
+        if stage.verb == "train":
+            check_config(compose_config(read.ways_to_plan(stage)[0]), allowed=[])
+        if stage.preflight is not None:
+            assert evaluation_work(["run", *stage.preflight]).rows[0].num_rows > 4 * 10, "beside ten examples"
+
+
+def test_nanochat_s_speedrun_fits_and_takes_its_published_hours_and_a_plan_beyond_the_devices_answers_1(capsys) -> None:
+    assert pipeline(["pipeline=speedrun", "--plan", "--json"]) == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert plan["ok"]
+    stages = {stage["name"]: stage for stage in plan["stages"]}
+    assert stages["base"]["seconds"] == pytest.approx(1.65 * 3600, rel=0.05)
+    assert all(stage["seconds"] and stage["usd"] and stage["disk_bytes"] for stage in plan["stages"])
+    assert plan["together"]["usd"] == pytest.approx(sum(stage["usd"] for stage in plan["stages"]))
+    assert stages["base_core"]["tokens"] == 275_985 * 2048
+    assert stages["exported"]["disk_bytes"] < stages["base"]["disk_bytes"] < plan["together"]["disk_bytes"]
+    assert pipeline(["pipeline=speedrun", "--plan", "base.batch.micro_batch_sequences=16"]) == 1
+    assert "base: does not fit: 80.7 GB at the peak, 80.0 GB on the device" in capsys.readouterr().out
+
+
+def test_a_typing_error_in_a_late_stage_ends_it_before_the_first(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"stage talker: optimiser\.lr=3: there is no key"):
+        pipeline([f"run.root={tmp_path}", "talker.optimiser.lr=3"])
+    assert not any(tmp_path.iterdir())
+    with pytest.raises(ConfigurationError, match=r"^stage talker: precision=fp8 needs a GPU"):  # of another process
+        pipeline([f"run.root={tmp_path}", "base.model=llama_micro", "talker.precision=fp8"])
+    assert not any(tmp_path.iterdir())
+
+
+def test_two_pipelines_of_one_name_are_not_run_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pipeline_verb, "require_rehearsals", lambda read: None)
+    (tmp_path / "p").mkdir()
+    hold = (
+        "import sys\nfrom pathlib import Path\nfrom lmtrain.tracking.file_lock import file_lock\n"
+        "with file_lock(Path(sys.argv[1]), wait_seconds=0, note='7 on here'):\n    print(flush=True)\n    input()"
+    )
+    words = [sys.executable, "-c", hold, str(tmp_path / "p" / ".lock")]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        other.stdout.readline()
+        with pytest.raises(EnvironmentProblem, match="p is already at work in process 7 on here; wait for it, or"):
+            pipeline([f"run.root={tmp_path}", "run.name=p"])
+        other.communicate(b"\n")
+
+
+def test_rewards_are_three_stages_more() -> None:
+    read = read_pipeline(["pipeline=speedrun_cpu_rewards"])
+    assert [stage.name for stage in read.stages[-3:]] == ["rewarded", "rewarded_answers", "rewarded_export"]
+    check_config(compose_config(read.ways_to_plan(read.stage("rewarded"))[0]), allowed=[])
+
+
+def test_a_plan_runs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert pipeline(["--plan", "--json", "each.cluster=h100_8x"]) == 0
+    plan = json.loads(capsys.readouterr().out)
+    stages = {stage["name"]: stage for stage in plan["stages"]}
+    assert stages["base"]["seconds"] > stages["talker"]["seconds"] > 0
+    assert stages["talker_answers"]["tokens"] == 350 * 40
+    assert not (tmp_path / "runs").exists()

@@ -1,0 +1,284 @@
+"""The plan as a person asks for it, against published runs. Facts of a model come from the real one, once."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lmtrain.cli.commands.plan import plan
+from lmtrain.errors import ConfigurationError
+from lmtrain.run.compose.compose import compose_config
+from lmtrain.run.planning.plan import planned_runs
+from lmtrain.run.planning.prepared_tokens import remember_folder
+from lmtrain.run.run_config import read_config
+from lmtrain.run.stored_runs.identity import identity_of_settings
+from lmtrain.storage.hashed_folder import write_atomically
+from tests.configs import config_of
+
+SMALL = ["model=llama_tiny", "compile=none", "cluster=h100_8x", "batch.tokens_per_step=1M", "batch.context_tokens=1000"]
+CACHE = Path(__file__).parents[2] / ".cache" / "tests"
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def asked(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> dict[str, Any]:
+    assert plan([*words, "--json", "compile=none", f"run.cache={CACHE}"]) == code
+    return json.loads(capsys.readouterr().out)
+
+
+def test_a_plan_has_every_key_that_scripts_rely_on(capsys: pytest.CaptureFixture[str]) -> None:
+    found = asked(capsys, *SMALL, "budget.tokens=100M", "cluster.usd_per_gpu_hour=2")
+    assert {"total", "embedding", "matmul", "active"} <= set(found["parameters"])
+    assert found["batch"]["tokens_per_step"] == 1_000_000
+    assert {"steps", "tokens", "epochs", "flops"} <= set(found["horizon"])
+    kinds = {"weights", "gradients", "optimizer", "activations", "workspace", "total"}
+    assert kinds <= set(found["memory"]["per_device_bytes"])
+    assert found["memory"]["fits"] is True
+    assert {"step_seconds", "hours", "days"} <= set(found["time"])
+    assert found["cost"]["usd"] == pytest.approx(found["time"]["hours"] * 8 * 2)
+    assert sum(found["parameters"]["components"].values()) == found["parameters"]["total"]
+
+
+def test_tokens_in_proportion_are_those_of_active_parameters(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["model=mixtral_tiny", "budget.tokens_per_parameter=20", "batch.context_tokens=64"]
+    words += ["batch.tokens_per_step=64", "batch.micro_batch_sequences=1", "compile=none"]
+    found = asked(capsys, *words)
+    assert found["horizon"]["tokens"] == pytest.approx(20 * found["parameters"]["active"], rel=1e-4)
+    assert plan([*words, f"run.cache={CACHE}"]) == 0
+    assert "  20 an active parameter (20 is compute-optimal)\n" in capsys.readouterr().out
+
+
+def test_data_that_nobody_named_is_not_told_of_another_machine_s_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cache = f"run.cache={tmp_path}"
+    words = [*SMALL, "budget.tokens=10M", cache]
+    sources = {"python_stdlib": [], "files": ["source=files", "source.paths=[notes]"]}
+    before = {name: _page(capsys, *words, *more) for name, more in sources.items()}
+    (tmp_path / "notes").write_text("notes")
+    (tmp_path / "text").mkdir()
+    splits = {name: {"num_tokens": 10_000, "num_documents": 3} for name in ("train", "validation")}
+    (tmp_path / "text" / "dataset.json").write_text(json.dumps({"splits": splits}))
+    for more in sources.values():
+        remember_folder(read_config(compose_config([*words, *more])), tmp_path / "text")
+    after = {name: _page(capsys, *words, *more) for name, more in sources.items()}
+    assert after["python_stdlib"] == before["python_stdlib"]
+    told = "  data              not known before a run has prepared or opened it: epochs, the time"
+    assert [told in page for page in (before["files"], after["files"], before["python_stdlib"])] == [True, False, False]
+    assert "  epochs            1,000 over 10.0K tokens; those after 4 teach ever less" in after["files"], after[
+        "files"
+    ]
+    here = [
+        "model=llama_tiny",
+        "compile=none",
+        "batch.context_tokens=100",
+        "batch.tokens_per_step=1K",
+        words[-2],
+        cache,
+    ]
+    assert "  epochs  " in _page(capsys, *here), "of this machine's run"
+
+
+def _page(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    plan([*words])
+    return capsys.readouterr().out
+
+
+def test_llama_3_2_1b_on_20_billion_tokens_takes_thirteen_hours_on_eight_h100(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = ["model=llama_3_2_1b", "cluster=h100_8x", "batch.context_tokens=4096", "batch.tokens_per_step=1048576"]
+    found = asked(capsys, *words, "budget.tokens=20B", "batch.micro_batch_sequences=2")
+    assert found["parameters"]["total"] == 1_235_814_400
+    six_n_hours = found["time"]["hours"] * found["flops_per_token"]["six_n"] / found["flops_per_token"]["palm"]
+    assert six_n_hours == pytest.approx(13.0, rel=5e-3), "the published figure reckons with 6N"
+
+
+@pytest.mark.parametrize(
+    ("model", "devices", "tokens", "mfu", "days"),
+    [("llama_3_70b", 1024, "15T", 0.5, 143.9), ("llama_3_405b", 16_000, "15.6T", 0.4, 69.3)],
+)
+def test_large_runs_take_the_known_days(
+    capsys: pytest.CaptureFixture[str], model: str, devices: int, tokens: str, mfu: float, days: float
+) -> None:
+    words = [f"model={model}", "cluster=h100_8x", f"cluster.num_nodes={devices // 8}", f"cluster.mfu={mfu}"]
+    batch = ["batch.context_tokens=8192", f"batch.tokens_per_step={8192 * devices}", "batch.micro_batch_sequences=1"]
+    found = asked(
+        capsys, *words, *batch, "strategy=fsdp", "recompute=every_block", "loss=chunked", f"budget.tokens={tokens}"
+    )
+    in_billions = {"llama_3_70b": 70e9, "llama_3_405b": 405e9}[model]
+    at_six_n = found["time"]["days"] * 6 * in_billions / found["flops_per_token"]["palm"]
+    assert at_six_n == pytest.approx(days, rel=2e-3), "the published figures reckon with 6 x 70e9 and 6 x 405e9"
+    assert found["memory"]["fits"] is True
+
+
+def test_what_does_not_fit_answers_1_and_names_the_nearest_change(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["model=llama_3_8b", "cluster=h100_8x", "batch.context_tokens=8192", "batch.tokens_per_step=524288"]
+    words += ["recompute=every_block", "strategy=ddp"]
+    found = asked(capsys, *words, "budget.tokens=1B", code=1)
+    assert found["memory"]["fits"] is False
+    (advised,) = (line.removeprefix("fits with ").split() for line in found["advice"] if "strategy=fsdp" in line)
+    fitting = asked(capsys, *words, "budget.tokens=1B", *advised, code=0)
+    assert fitting["memory"]["fits"] is True, "the advice is right"
+
+
+def test_what_no_number_of_devices_holds_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["model=llama_3_8b", "cluster=h100_8x", "batch.context_tokens=8192", "batch.tokens_per_step=65536"]
+    words += ["recompute=every_block", "loss=chunked", "strategy=ddp", "optimizer=adafactor"]
+    found = asked(capsys, *words, "batch.micro_batch_sequences=1", "budget.tokens=1B", code=1)
+    held = "with this optimizer and strategy each holds 84.7 GB besides the activations"
+    assert found["advice"][-1] == f"does not fit on any number of devices: {held}"
+
+
+def test_a_micro_batch_called_auto_is_the_largest_that_fits(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["model=llama_3_2_1b", "cluster=h100_8x", "batch.context_tokens=4096", "batch.tokens_per_step=4194304"]
+    words.append("strategy=ddp")
+    found = asked(capsys, *words, "budget.tokens=1B", "batch.micro_batch_sequences=auto")
+    sequences = found["batch"]["micro_batch_sequences"]
+    assert found["memory"]["fits"] is True
+    assert found["batch"]["tokens_per_step"] == 4_194_304
+    more = asked(capsys, *words, "budget.tokens=1B", f"batch.micro_batch_sequences={2 * sequences}", code=1)
+    assert more["memory"]["fits"] is False
+
+
+def test_a_run_that_cannot_finish_in_its_hours_answers_1(capsys: pytest.CaptureFixture[str]) -> None:
+    found = asked(capsys, *SMALL, "budget.tokens=1T", "budget.hours=1", code=1)
+    assert found["horizon"]["limited_by"] == "hours"
+    assert any(line.startswith("does not finish: budget.hours ends it after") for line in found["advice"])
+
+
+def test_hours_alone_say_how_many_tokens_they_buy(capsys: pytest.CaptureFixture[str]) -> None:
+    found = asked(capsys, *SMALL, "budget.hours=2")
+    assert found["time"]["hours"] == pytest.approx(2, rel=1e-3)
+    no_speed = asked(capsys, "cluster=cpu", "cluster.num_nodes=1", "budget.hours=2")["horizon"]
+    assert (no_speed["limited_by"], no_speed["seconds"]) == ("hours", 7200)
+    assert {no_speed[name] for name in ("steps", "tokens", "epochs", "flops")} == {None}
+
+
+def test_the_page_is_plain_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    assert plan([*SMALL, f"run.cache={CACHE}", "budget.tokens=100M"]) == 0
+    printed = capsys.readouterr().out
+    assert "\x1b" not in printed
+    for shown in ("Memory of one device", "FLOPs", "compute-optimal", "40% MFU (assumed)", "NVIDIA H100 80GB HBM3"):
+        assert shown in printed
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("cluster.mfu=1.4", r"cluster\.mfu=1\.4 is not above 0 and at most 1"),
+        ("budget.tokens=2h", r"budget\.tokens=2h is not a number"),
+        ("budget.tokens=-5", r"budget\.tokens=-5 is not above 0"),
+        ("cluster.device=NVIDIA H200X", r"Did you mean 'NVIDIA H200'"),
+        ("budget.usd=500", r"budget\.usd=500 needs a price"),
+        ("init_from=nowhere", r"init_from=nowhere is neither a run"),
+        ("resume=nowhere", r"resume=nowhere is neither auto"),
+        ("strategy=context", r"^strategy\.context_size=8 does not divide model\.num_heads=2 over its ranks"),
+        ("callbacks=[token_budget,early_stopping]", r"early_stopping acts on validations and there are none"),
+    ],
+)
+def test_what_cannot_be_is_refused(word: str, message: str) -> None:
+    words = [*SMALL, f"run.cache={CACHE}", *([] if "budget" in word else ["budget.tokens=1M"]), word]
+    with pytest.raises(ConfigurationError, match=message):
+        plan(words)
+
+
+def test_a_model_unlike_that_of_the_run_it_begins_with_is_refused(tmp_path: Path) -> None:
+    attempt = tmp_path / "a" / "attempts" / "1"
+    attempt.mkdir(parents=True)
+    job = {"config": compose_config(["model=llama_tiny"]), "overrides": [], "name": "a", "root": str(tmp_path)}
+    (attempt / "job.json").write_text(json.dumps(job))
+    (tmp_path / "a" / "plan.json").write_text(json.dumps({"parameters": {"total": 7, "trained": 7}}))
+    words = ["init_from=a", f"run.cache={CACHE}", "compile=none"]
+    for key in ("init_from", "resume"):
+        with pytest.raises(ConfigurationError, match=rf"{key}=a has no checkpoint yet; train it first \(run\.name=a\)"):
+            plan([f"{key}=a", *words[1:]])
+    (tmp_path / "a" / "checkpoints" / "step_00000009").mkdir(parents=True)
+    with pytest.raises(ConfigurationError, match=r"another model: model\.width is 128 there and 256 here"):
+        plan([*words, "model.width=256"])
+    with pytest.raises(ConfigurationError, match=r"another model: 7 parameters there and [\d,]+ here"):
+        plan([*words, "model.num_bigram_buckets=64"])
+    with pytest.raises(ConfigurationError, match="another model: a Llama there and a GPT2 here"):
+        plan([*words, "model=gpt2_124m"])
+
+
+def test_a_run_that_goes_on_is_planned_from_its_checkpoint(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Time as the run's ledger has it planned: of the steps ahead, with their share of the validations."""
+    saved = tmp_path / "runs" / "a" / "checkpoints" / "step_00000014"
+    words = [*SMALL, "cluster.usd_per_gpu_hour=2", "budget.steps=30"]
+    facts = {"step": 14, "tokens": 14_000_000, "identity": identity_of_settings(config_of(*words))}
+    write_atomically(saved, facts=facts, write=lambda aside: (aside / "state.pt").write_bytes(b"weights"))
+    whole, fork = asked(capsys, *words), asked(capsys, *words, "run.name=b", f"resume={saved}")
+    assert whole["ahead"] == {"steps_done": 0} | {name: whole["horizon"][name] for name in ("steps", "tokens", "flops")}
+    ahead = {"steps": 16, "tokens": 16_000_000, "flops": whole["horizon"]["flops"] * 16 // 30}
+    assert fork["ahead"] == {"steps_done": 14, **ahead}
+    assert fork["horizon"] == whole["horizon"]
+    assert fork["time"]["hours"] * 3600 == pytest.approx(16 * whole["time"]["step_seconds"])
+    assert fork["cost"]["usd"] == pytest.approx(whole["cost"]["usd"] * 16 / 30)
+    assert asked(capsys, *words, "run.name=a") == fork, "the same run's next start"
+    assert asked(capsys, *words, "run.name=a", "resume=never")["ahead"] == whole["ahead"]
+    assert asked(capsys, *words, "-m", "run.name=b", f"resume={saved}")["ahead"] == fork["ahead"]
+    (nothing,) = [
+        line for line in asked(capsys, *words, "budget.steps=14", "run.name=a")["advice"] if "Nothing" in line
+    ]
+    assert nothing.startswith(f"Nothing left to do: {tmp_path}/runs/a is at step 14 (14.0M tokens)")
+    price = fork["cost"]["usd"]
+    enough = asked(capsys, *words, f"budget.usd={1.2 * price}", "run.name=b", f"resume={saved}")
+    assert (enough["ok"], enough["ahead"]["steps"]) == (True, 16), "the other run's steps cost this one nothing"
+    with pytest.raises(
+        ConfigurationError, match=r"budget\.steps ends the run at step 10, which is already spent: .*14"
+    ):
+        plan([*words, "budget.steps=10", "run.name=b", f"resume={saved}", f"run.cache={CACHE}", "compile=none"])
+    assert plan([*words, "run.name=b", f"resume={saved}", f"run.cache={CACHE}", "compile=none"]) == 0
+    page = capsys.readouterr().out
+    assert "16.0M in 16 steps ahead, after 14 done; 30 steps in all" in " ".join(page.split())
+    assert "The whole run's FLOPs otherwise" in page
+    with pytest.raises(ConfigurationError, match=r"belongs to another run: seed=2, there 1337\..*allow_changes=\[seed"):
+        plan([*words, "run.name=a", "seed=2", f"run.cache={CACHE}", "compile=none"])
+    assert "goes on from runs/a/checkpoints/step_00000014" in page
+
+
+def test_planning_a_known_model_needs_no_torch(capsys: pytest.CaptureFixture[str], monkeypatch: Any) -> None:
+    import subprocess
+    import sys
+
+    asked(capsys, *SMALL, "budget.tokens=100M")  # now it is known
+    code = (
+        "import sys; from lmtrain.cli.main import main;"
+        f"code = main(['plan', *{[*SMALL, 'budget.tokens=100M', f'run.cache={CACHE}']!r}]);"
+        "sys.exit(code or 'torch' in sys.modules or 'lightning' in sys.modules)"
+    )
+    environment = {"PYTHONPATH": ":".join(sys.path), "HYDRA_FULL_ERROR": "1"}
+    assert subprocess.run([sys.executable, "-c", code], env=environment, check=False).returncode == 0
+
+
+def test_a_sweep_is_a_fleet_of_each_value_under_a_heading_of_its_words(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["cluster=h100_8x", "-m", "fleet.num_parameters=8B,70B", "fleet.tokens=160B"]
+    assert plan([*words, "fleet.mfu=0.3-0.5"]) == 1  # 70B are held by no eight devices
+    headings = [line.strip("─ ") for line in capsys.readouterr().out.splitlines() if line.startswith("──")]
+    assert headings == ["fleet, fleet.num_parameters=8B", "fleet, fleet.num_parameters=70B"]
+    assert plan([*words, "--json"]) == 1
+    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [fleet["num_parameters"] for fleet in found] == [8e9, 70e9]
+    assert found[1]["swept"] == ["fleet.num_parameters=70B"]
+    with pytest.raises(ConfigurationError, match=r"choose one, as in fleet\.num_parameters=8B, or add -m"):
+        plan([word for word in words if word != "-m"])
+    with pytest.raises(ConfigurationError, match=r"^fleet\.tokens=1B,"):
+        plan(["-m", "fleet.num_devices=8", "fleet.num_parameters=8B", "fleet.tokens=1B,"])
+    devices = ["-m", "fleet.device=NVIDIA H100 80GB HBM3,NVIDIA A100-SXM4-80GB", "fleet.num_devices=8"]
+    assert plan([*devices, "fleet.num_parameters=8B", "fleet.tokens=160B"]) == 0
+    assert "─ fleet, fleet.device=NVIDIA A100-SXM4-80GB ─" in capsys.readouterr().out
+
+
+def test_a_strategy_that_a_task_cannot_train_on_is_refused_as_in_training() -> None:
+    words = [*SMALL, "task=grpo", "strategy=fsdp", "budget.steps=9"]
+    message = r"task=grpo writes with whole weights on each rank, and strategy=fsdp does not; nearest valid: "
+    with pytest.raises(ConfigurationError, match=message):
+        planned_runs([*words, "init_from=x"])
+    with pytest.raises(ConfigurationError, match=r"packing puts several documents into a row, and task=grpo"):
+        plan([*words, "strategy=ddp", "packing=contiguous"])
+    assert plan([*words, "strategy=ddp", "batch.tokens_per_step=1024000"]) == 0, "without a starting model"

@@ -1,0 +1,281 @@
+import contextlib
+import http.client
+import json
+import shlex
+import threading
+
+import pytest
+
+from lmtrain.cli.commands import plan_web
+from lmtrain.cli.commands.plan import plan
+from lmtrain.cli.commands.plan_web import HOST, answer, choices, listen, read_words, serve
+from lmtrain.errors import ConfigurationError
+from tests.browser import browser_page
+
+RUN = ["model=llama_3_8b", "cluster=h100_8x", "precision=bf16_mixed", "strategy=fsdp", "budget.tokens=160B"]
+FLEET = ["fleet.device=NVIDIA H100 80GB HBM3", "fleet.num_devices=32", "fleet.days=14", "fleet.mfu=0.5"]
+
+
+@pytest.fixture(autouse=True)
+def _own_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+@contextlib.contextmanager
+def served(*start):
+    server = listen(0, list(start))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield server.server_port
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def get(port, path, host=None):
+    connection = http.client.HTTPConnection(HOST, port, timeout=60)
+    connection.request("GET", path, headers={"Host": host or f"{HOST}:{port}"})
+    response = connection.getresponse()
+    return response.status, response.read().decode()
+
+
+@pytest.mark.parametrize("words", [RUN, FLEET])
+def test_an_answer_is_what_the_command_prints(words, capsys):
+    plan([*words, "--json"])
+    printed = json.loads(capsys.readouterr().out)
+    found = answer(words)
+    assert found.get("plan", found.get("fleet")) == printed
+    assert command_words(found["command"]) == words
+    assert found.get("train") == (shlex.join(["lmtrain", "train", *words]) if "plan" in found else None)
+    json.dumps(found)
+
+
+def test_a_refusal_is_the_line_of_the_command():
+    assert "no such option" in answer(["model=llama_9b"])["error"]
+    assert "at most 1" in answer([*FLEET[:3], "fleet.mfu=1.5"])["error"]
+
+
+@pytest.mark.parametrize(
+    "word", ["run.cache=/tmp/x", "model._target_=os.system", "hydra.run.dir=x", "--json", "model=a/../b", "budget"]
+)
+def test_what_is_no_setting_of_a_plan_is_not_asked(word):
+    assert "the page has settings of model, precision, " in answer([word])["error"]
+    with pytest.raises(ConfigurationError, match="the page has settings of"):
+        read_words([word])
+
+
+def test_a_cluster_s_word_sets_the_page_s_device_and_network():
+    network = "cluster.network_bytes_per_second=200GB"
+    assert read_words(["cluster=a100_8x"]) == (None, ["cluster.device=NVIDIA A100-SXM4-80GB", network])
+    with pytest.raises(ConfigurationError, match=r"cluster=a100_4x is no cluster.*a100_8x"):
+        read_words(["cluster=a100_4x"])
+
+
+def test_menus_offer_what_the_command_line_takes():
+    found = choices(["model=nano"])
+    assert "llama_3_8b" in found["options"]["model"]
+    assert "NVIDIA H200" in found["devices"]
+    assert found["start"] == ["model=nano"]
+
+
+def test_a_port_that_is_taken_or_none_is_refused():
+    with served() as port, pytest.raises(ConfigurationError, match=f"--port {port} is taken"):
+        listen(port, [])
+    with pytest.raises(ConfigurationError, match="--port=high is no whole number"):
+        read_words(["port=high"])
+    for words in (["--port", "99999"], ["--port=99999"], ["port=99999"]):
+        with pytest.raises(ConfigurationError, match="--port 99999 is not within 0 to 65535; nearest valid: 65535"):
+            read_words(words)
+    assert read_words(["--port", "8800", "model=nano"]) == (8800, ["model=nano"])
+
+
+def test_a_plan_of_fine_tuning_has_its_command_without_the_page():
+    words = ["model=nano", "adapter=lora", "init_from=runs/a"]
+    with pytest.raises(ConfigurationError, match="without it: lmtrain plan model=nano adapter=lora init_from=runs/a"):
+        read_words(words)
+
+
+def test_another_site_s_name_for_this_machine_gets_nothing():
+    with served() as port:
+        assert get(port, "/choices")[0] == 200
+        assert get(port, "/choices", host=f"evil.example:{port}")[0] == 403
+        assert get(port, "/../plan_web.py")[0] == 404
+
+
+def test_the_page_needs_nothing_from_elsewhere():
+    with served() as port:
+        for path in plan_web.FILES:
+            status, text = get(port, path)
+            assert status == 200
+            assert "http" not in text.replace("http://www.w3.org/2000/svg", "")
+
+
+def test_it_says_where_it_is_and_ends(capsys):
+    assert serve(["port=0", "model=nano"], opened=lambda server: threading.Timer(0.2, server.shutdown).start()) == 0
+    assert f"http://{HOST}:" in capsys.readouterr().out
+
+
+PLOTS = """[...document.querySelectorAll('#run .plot')].map(plot => ({
+    box: plot.querySelector('svg').getBoundingClientRect().toJSON(),
+    labels: [...plot.querySelectorAll('.up, .across')].map(label => label.getBoundingClientRect().toJSON())}))"""
+ANSWERED = "document.querySelector('#run')?.dataset.answered"
+
+
+@pytest.mark.browser
+def test_the_page_shows_what_the_command_prints(tmp_path):
+    with served(*RUN[:1], "budget.tokens=160B") as port, browser_page(tmp_path / "browser") as page:
+        page.open(f"http://{HOST}:{port}/")
+        command = page.wait_for(ANSWERED)
+        found = answer(command_words(command))["plan"]
+        shown = page.run("document.querySelector('#run .tiles').innerText")
+        assert f"{found['time']['days']:.3g} days" in shown
+        assert f"{found['parameters']['total'] / 1e9:.3g}B" in shown
+        assert f"{found['memory']['per_device_bytes']['total'] / 1e9:.3g} GB" in shown
+        drawn = page.run("[...document.querySelectorAll('#run [data-chart]')].map(each => each.children.length)")
+        assert len(drawn) == 7
+        assert all(drawn)
+        assert page.run("document.querySelector('#run .state').innerText") == "It fits and finishes."
+        page.run(
+            "Object.defineProperty(navigator, 'clipboard', {value: {writeText: (text) => { window.copied = text; }}})"
+        )
+        for verb, button in zip(("plan", "train"), ("first", "last"), strict=True):
+            page.run(f"document.querySelector('#run .command:{button}-child button').click()")
+            assert page.run("copied") == shlex.join(["lmtrain", verb, *command_words(command)])
+        page.run("document.querySelector('#run [data-chart=time]').replaceChildren()")
+        displays = "[...document.querySelectorAll('#run article')].map(each => getComputedStyle(each).display)"
+        assert page.run(displays).count("none") == 1, "a card with nothing in it is not shown"
+
+
+@pytest.mark.browser
+def test_the_keyboard_moves_a_slider_and_the_command_follows(tmp_path):
+    with served(*RUN[:1]) as port, browser_page(tmp_path / "browser") as page:
+        page.open(f"http://{HOST}:{port}/")
+        before = page.wait_for(ANSWERED)
+        assert "cluster.num_nodes=8 " in before
+        page.run("document.querySelector('[name=devices]').focus()")
+        page.press("ArrowRight")
+        page.wait_for(f"{ANSWERED}.includes('cluster.num_nodes=16 ')")
+        page.press("Home")
+        page.wait_for("document.querySelector('#run .state').innerText === 'It does not fit.'")
+        assert "recompute=every_block" in page.run("document.querySelector('#run .advice').innerText")
+
+
+@pytest.mark.browser
+def test_a_fleet_is_solved_for_the_term_that_is_asked(tmp_path):
+    with served() as port, browser_page(tmp_path / "browser") as page:
+        page.open(f"http://{HOST}:{port}/#fleet")
+        page.wait_for("document.querySelector('#fleet')?.dataset.answered")
+        found = "[...document.querySelectorAll('#fleet .found span')].map(each => each.innerText).join()"
+        assert page.run(found) == "parameters,tokens, 20 a parameter,cost,FLOPs, 6 x parameters x tokens"
+        page.run(
+            "const find = document.querySelector('#fleet [name=find]'); find.value = 'days';"
+            "find.dispatchEvent(new Event('input', {bubbles: true}))"
+        )
+        page.wait_for(f"{found} === 'time,cost'")
+        page.run(
+            "for (const [name, value] of [['work', 'FLOPs'], ['find', 'cost'], ['to', '60']]) {"
+            "const control = document.querySelector(`#fleet [name=${name}]`); control.value = value;"
+            "control.dispatchEvent(new Event('input', {bubbles: true})) }"
+        )
+        page.wait_for(f"{found} === 'parameters,tokens, 20 a parameter,device hours,cost'")
+        words = command_words(page.run("document.querySelector('#fleet').dataset.answered"))
+        assert {"fleet.flops=1e+23", "fleet.mfu=0.4-0.6", "precision=bf16_mixed"} <= set(words)
+        assert not [word for word in words if "devices" in word or "days" in word]
+        assert page.run("document.querySelectorAll('#fleet [data-chart=range] .track').length") == 5
+
+
+@pytest.mark.parametrize(
+    ("word", "plain"),
+    [
+        ("fleet.num_parameters=70B", "fleet.num_parameters=70000000000"),
+        ("fleet.days=2w", "fleet.hours=336"),
+        ("fleet.device_hours=100K", "fleet.device_hours=100000"),
+        ("fleet.mfu=0.3-0.5", "fleet.mfu=0.3-0.5"),
+        ("fleet.device=NVIDIA L4", "fleet.device=NVIDIA L4"),
+        ("budget.tokens=160B", "budget.tokens=160000000000"),
+        ("budget.hours=2d", "budget.hours=48"),
+        ("model=llama_3_8b", "model=llama_3_8b"),
+    ],
+)
+def test_sliders_get_plain_numbers(word, plain):
+    assert choices([word])["start"] == [plain]
+
+
+TYPED = (
+    (
+        "fleet.num_parameters=70B fleet.tokens_per_parameter=40 fleet.num_devices=1000 fleet.mfu=0.3-0.5",
+        "days",
+        "fleet.num_parameters=70000000000 fleet.tokens_per_parameter=40 fleet.num_devices=1000 fleet.mfu=0.3-0.5 "
+        "precision=bf16_mixed",
+    ),
+    (
+        "fleet.flops=3e22 fleet.hours=36 fleet.dtype=fp8 fleet.num_devices=null",
+        "devices",
+        "fleet.flops=3e+22 fleet.days=1.5 fleet.dtype=fp8",
+    ),
+    ("fleet.device_hours=4.5K", "model and tokens", "fleet.device_hours=4500 fleet.tokens_per_parameter=20"),
+)
+
+
+@pytest.mark.browser
+def test_a_fleet_below_the_law_s_fit_has_no_predicted_loss(tmp_path):
+    words = ("fleet.num_parameters=1M", "fleet.tokens=20M", "fleet.num_devices=1")
+    with served(*words) as port, browser_page(tmp_path / "browser") as page:
+        page.open(f"http://{HOST}:{port}/#fleet")
+        page.wait_for("document.querySelector('#fleet')?.dataset.answered")
+        assert page.run("document.querySelector('#fleet [data-chart=trade_off]').textContent").startswith("Too small")
+        assert "loss" not in page.run("document.querySelector('#fleet [data-chart=others]').textContent")
+
+
+@pytest.mark.browser
+def test_a_fleet_starts_from_the_words_that_were_typed(tmp_path):
+    with browser_page(tmp_path / "browser") as page:
+        for typed, find, answered in TYPED:
+            with served(*typed.split()) as port:
+                page.open(f"http://{HOST}:{port}/#fleet")
+                found = command_words(page.wait_for("document.querySelector('#fleet')?.dataset.answered"))
+                assert page.run("document.querySelector('#fleet [name=find]').value") == find
+            assert set(answered.split()) <= set(found)
+            assert len({word.partition("=")[0] for word in found}) == len(found)
+            assert "error" not in answer(found)
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("width", [360, 768, 1360])
+def test_nothing_is_wider_than_the_screen(tmp_path, width):
+    with served() as port, browser_page(tmp_path / "browser") as page:
+        page.open(f"http://{HOST}:{port}/", width=width, height=800, scheme="dark")
+        page.wait_for(ANSWERED)
+        assert page.run("document.documentElement.scrollWidth") <= width
+        assert page.run("getComputedStyle(document.body).backgroundColor") == "rgb(20, 20, 19)"
+        form, tiles = (page.run(f"document.querySelector('#run {name}').getBoundingClientRect().toJSON()") for name in
+                       ("form", ".tiles"))  # fmt: skip
+        if width < 820:
+            assert tiles["bottom"] <= form["top"], "the answer stands above the sliders"
+        else:
+            assert tiles["left"] >= form["right"], "beside them"
+        assert page.run("document.querySelector('#run thead th:nth-child(2)').textContent") == "bf16"
+        hidden = page.run("(box => box.scrollWidth - box.clientWidth)(document.querySelector('#run .scroll'))")
+        assert hidden <= (0 if width > 400 else 40), "every format is seen without scrolling, or nearly"
+        plots = page.run(PLOTS)
+        assert len(plots) == 2
+        for plot in plots:
+            assert len(plot["labels"]) == 8
+            for label in plot["labels"]:
+                assert label["right"] <= plot["box"]["left"] or label["top"] >= plot["box"]["bottom"], "on no curve"
+                assert 11 <= label["height"] <= 13, "of one size on every screen"
+
+
+@pytest.mark.browser
+def test_what_is_refused_is_shown_in_the_words_of_the_command(tmp_path):
+    with served("cluster.peak_flops=-1") as port, browser_page(tmp_path / "browser") as page:
+        page.open(f"http://{HOST}:{port}/")
+        page.wait_for("document.querySelector('#run .state.bad')?.innerText.includes('cluster.peak_flops=-1')")
+
+
+def command_words(command):
+    return shlex.split(command)[2:]
+
+
+def test_files_of_the_page_are_in_the_package():
+    assert plan_web.file_text("page.html").startswith("<!doctype html>")

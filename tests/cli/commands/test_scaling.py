@@ -1,0 +1,109 @@
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lmtrain.accounting.scaling_laws.compute_optimal import REPLICATION
+from lmtrain.cli.commands.scaling import scaling
+from lmtrain.errors import ConfigurationError, DataError
+from lmtrain.report.scaling import scaling_study
+from lmtrain.report.scaling.law_fit import fit_law, optimum
+from lmtrain.report.scaling.scaling_study import equal_loss_flops
+
+
+@pytest.fixture(autouse=True)
+def _few_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scaling_study, "fit_law", lambda points: fit_law(points, num_draws=8))
+
+
+def sweep_of(root: Path, flops: list[float], factors: list[float], *, worse: float = 1.0) -> Path:
+    """Write finished runs of the published law, of which `worse` times the compute is needed."""
+    for budget in flops:
+        for factor in factors:
+            size = factor * optimum(REPLICATION, budget)[0]
+            run_of(root / f"run-{budget:.0e}-{factor}", size, budget / (6 * size), worse=worse)
+    return root
+
+
+def run_of(folder: Path, size: float, tokens: float, *, worse: float = 1.0) -> Path:
+    folder.mkdir(parents=True)
+    loss = REPLICATION.loss(size, tokens / worse)
+    lines = [(0, 0, 11.0), (10, int(tokens), loss)]
+    points = [{"time": 0, "step": s, "tokens": t, "metrics": {"validation/loss": v}} for s, t, v in lines]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(point) + "\n" for point in points))
+    (folder / "plan.json").write_text(json.dumps({"parameters": {"matmul": size, "active": 2 * size}}))
+    (folder / "status.json").write_text(json.dumps({"status": "FINISHED", "exit_code": 0}))
+    return folder
+
+
+def test_a_sweep_gives_its_law_a_prediction_and_a_verdict_on_a_run_kept_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sweep = sweep_of(tmp_path / "sweep", [1e18, 1e19, 1e20], [0.3, 0.6, 1.1, 2.0, 4.0])
+    large = run_of(tmp_path / "large", *optimum(REPLICATION, 1e21))
+    plot = tmp_path / "plot.svg"
+    assert scaling([str(sweep), "--held-out", str(large), "--plot", str(plot), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["fit"]["parameters_exponent"] == pytest.approx(REPLICATION.parameters_exponent, rel=1e-2)
+    assert len(found["fit"]["isoflop"]["minima"]) == 3
+    predicted = found["predicted"]
+    assert predicted["flops"] == pytest.approx(1e21, rel=1e-3)
+    assert predicted["num_parameters"] == pytest.approx(optimum(REPLICATION, predicted["flops"])[0], rel=0.02)
+    assert predicted["warning"] is None
+    assert found["held_out"]["predicted"] == pytest.approx(found["held_out"]["point"]["loss"], rel=1e-3)
+    assert "large, kept out" in plot.read_text()
+    with monkeypatch.context() as patched:
+        patched.setattr("lmtrain.cli.commands.scaling.study_of", lambda *_, **__: pytest.fail("it was fitted"))
+        with pytest.raises(ConfigurationError, match="sweep holds 15 runs"):
+            scaling([str(sweep), "--held-out", str(sweep)])
+    assert scaling([str(sweep), "--flops", "1e22"]) == 0
+    assert "beyond 10 times the band says too little" in capsys.readouterr().out
+    small = sweep_of(tmp_path / "small", [1e18, 1e19, 1e20], [0.001, 0.002, 0.003, 0.004])
+    assert scaling([str(small), "--law-only"]) == 0
+    assert "The law's best size is far from all models of the sweep" in capsys.readouterr().out
+
+
+def test_a_run_kept_out_of_its_own_sweep_is_not_fitted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sweep = sweep_of(tmp_path / "sweep", [1e18, 1e19, 1e20], [0.3, 0.6, 1.1, 2.0, 4.0])
+    run = run_of(sweep / "odd", *optimum(REPLICATION, 1e21), worse=100.0)
+    assert scaling([str(sweep), "--held-out", str(run), "--law-only", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["num_runs"] == 15
+    assert found["fit"]["parameters_exponent"] == pytest.approx(REPLICATION.parameters_exponent, rel=1e-2)
+
+
+def test_another_recipe_is_told_in_compute_to_an_equal_loss(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sweep = sweep_of(tmp_path / "good", [1e18, 1e19, 1e20], [0.3, 0.6, 1.1, 2.0, 4.0])
+    worse = sweep_of(tmp_path / "worse", [1e18, 1e19, 1e20], [0.3, 0.6, 1.1, 2.0, 4.0], worse=1.5)
+    assert scaling([str(sweep), "--beside", str(worse), "--json", "--law-only"]) == 0
+    speedup = json.loads(capsys.readouterr().out)["speedup"]
+    flops = 1e20
+    loss = REPLICATION.loss(*optimum(REPLICATION, flops))
+    needed = [REPLICATION.loss(size, more * flops / (6 * size) / 1.5) for more in (speedup,)
+              for size in np.geomspace(0.2, 5, 400) * optimum(REPLICATION, flops)[0]]  # fmt: skip
+    assert min(needed) == pytest.approx(loss, rel=1e-3)
+
+
+def test_runs_of_one_name_in_two_sweeps_all_count(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for budget in (1e18, 1e19, 1e20):
+        sweep = sweep_of(tmp_path / f"both/{budget:.0e}", [budget], [0.3, 0.6, 1.1, 2.0, 4.0])
+        for place, folder in enumerate(sorted(sweep.iterdir())):
+            folder.rename(sweep / f"run-{place}")
+        going = run_of(sweep / "going", 1e6, 1e8)
+        (going / "status.json").write_text(json.dumps({"status": "RUNNING"}))
+    assert scaling([str(tmp_path / "both"), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["num_runs"] == 15
+    assert found["left_out"].keys() == {"1e+18/going", "1e+19/going", "1e+20/going"}
+
+
+def test_what_cannot_be_fitted_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="No budget has a best size within its models"):
+        scaling([str(sweep_of(tmp_path / "small", [1e18, 1e19, 1e20], [0.05, 0.1, 0.2]))])
+    with pytest.raises(DataError, match="4 finished runs are too few"):
+        scaling([str(sweep_of(tmp_path / "few", [1e18], [0.5, 1.0, 2.0, 4.0]))])
+    with pytest.raises(ConfigurationError, match="holds no run"):
+        scaling([str(tmp_path / "none")])
+    with pytest.raises(ConfigurationError, match="no compute reaches it"):
+        equal_loss_flops(REPLICATION, 1.0)

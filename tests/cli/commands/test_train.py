@@ -1,0 +1,199 @@
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lmtrain.cli.commands.prepare import prepare
+from lmtrain.cli.commands.train import make_job, train
+from lmtrain.errors import ConfigurationError, DataError
+from lmtrain.run.compose.arguments import parse_arguments
+from lmtrain.run.compose.compose import compose_config
+from lmtrain.run.stored_runs.job import Job, default_name
+from lmtrain.tracking.no_tracking import NoTracking
+from lmtrain.tracking.sweep_file import read_sweep
+
+
+@pytest.fixture
+def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Job]:
+    """Collect the jobs that would have been started; those of seed 2 are refused."""
+    started: list[Job] = []
+
+    def start(job: Job, **settings: Any) -> int:
+        started.append(job)
+        if job.config.seed == 2:
+            raise DataError("the shards are damaged")
+        return 0
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("lmtrain.run.execution.start.start", start)
+    return started
+
+
+def named(*words: str, is_trial: bool = False) -> Job:
+    config = compose_config([word for word in words if not word.startswith("-")])
+    swept = [list(words)] if is_trial else None
+    return make_job(config, list(words), "llama_tiny", parse_arguments(words), swept=swept)
+
+
+def test_a_run_is_named_after_its_model_and_what_it_overrides() -> None:
+    job = named("seed=3")
+    assert job.name == default_name("llama_tiny", ["seed=3"])
+    assert (job.sweep, Path(job.root)) == (None, Path("runs").absolute())
+
+
+def test_a_given_name_is_kept_and_trials_that_share_it_get_a_folder_each_below_it() -> None:
+    assert named("run.name=cat", "seed=3").name == "cat"
+    one, two = (named("run.name=cat", f"seed={seed}", is_trial=True) for seed in (3, 4))
+    assert one.name == f"cat/{default_name('llama_tiny', ['seed=3'])}"
+    assert one.name != two.name
+
+
+def test_a_width_typed_alone_is_told_at_a_run_s_start(capsys: pytest.CaptureFixture[str]) -> None:
+    named("model.width=256")
+    assert capsys.readouterr().out.endswith("; model.feed_forward_width=1024 keeps that\n")
+    named("model.width=256", is_trial=True)
+    assert "keeps that" not in capsys.readouterr().out
+
+
+def test_a_wrong_value_is_refused_before_anything_is_made() -> None:
+    with pytest.raises(ConfigurationError, match=r"model\.width=x is not a number"):
+        named("model.width=x")
+
+
+def test_a_config_is_printed_and_then_held_against_what_training_refuses(
+    jobs: list[Job], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert train(["--cfg", "job", "-p", "optimizer.lr"]) == 0
+    with pytest.raises(ConfigurationError, match=r"^optimizer\.lr=abc is not a number"):
+        train(["--cfg", "job", "-p", "optimizer.lr", "optimizer.lr=abc"])
+    assert capsys.readouterr().out.endswith("abc\n")
+    assert jobs == []
+
+
+def test_trials_of_one_sweep_share_its_name() -> None:
+    arguments = parse_arguments(["-m", "seed=3,4"])
+    config = compose_config([])
+    sweeps = {make_job(config, [f"seed={seed}"], "m", arguments, swept=[]).sweep for seed in (3, 4)}
+    assert len(sweeps) == 1
+    assert str(sweeps.pop()).startswith("sweep-")
+
+
+def test_training_starts_one_job(jobs: list[Job]) -> None:
+    assert train(["seed=3", "run.name=cat"]) == 0
+    assert [(job.name, job.config.seed, job.overrides) for job in jobs] == [("cat", 3, ["seed=3", "run.name=cat"])]
+    assert jobs[0].kept_flags == []
+
+
+def test_the_flags_of_a_command_are_those_of_its_run_and_its_sweep(jobs: list[Job], tmp_path: Path) -> None:
+    (tmp_path / "mine/optimizer").mkdir(parents=True)
+    (tmp_path / "mine/optimizer/own.yaml").write_text("defaults: [adamw]\nlr: 0.5\n")
+    flags = ["--config-dir", "mine", "--allow-target", "my_package."]
+    train(["-m", "optimizer=own", *flags, "seed=3,4", "run.name=cat", "logger=none"])
+    assert [job.kept_flags for job in jobs] == [flags, flags]
+    sweep = read_sweep(tmp_path / "runs/cat")
+    assert sweep is not None
+    assert "-m --config-dir mine --allow-target my_package. optimizer=own" in sweep.command
+
+
+def test_what_is_added_for_a_budget_or_a_launcher_does_not_rename_a_run(
+    jobs: list[Job], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train(["budget.steps=5"])
+    for name, value in {"RANK": "0", "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2"}.items():
+        monkeypatch.setenv(name, value)
+    train(["budget.steps=5"])
+    assert jobs[0].name == jobs[1].name
+    assert [(job.config.trainer.devices, job.config.trainer.num_nodes) for job in jobs] == [(1, 1), (2, 2)]
+
+
+def test_a_failing_trial_does_not_end_the_sweep_and_the_worst_exit_code_counts(
+    jobs: list[Job], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert train(["-m", "seed=1,2,3", "logger=none"]) == 4
+    assert [job.config.seed for job in jobs] == [1, 2, 3]
+    printed = capsys.readouterr()
+    failed = jobs[1].name
+    assert f"{failed}: the shards are damaged" in printed.err
+    assert [line.split() for line in printed.out.splitlines() if "llama_tiny-" in line][-3:] == [
+        [jobs[0].name, "done"],
+        [failed, "failed,", "exit", "code", "4"],
+        [jobs[2].name, "done"],
+    ]
+    assert f"\n  side by side: lmtrain compare runs/{jobs[0].sweep}\n" in printed.out, "all trials have this sweep"
+
+
+@pytest.mark.parametrize(("seeds", "status"), [("1,3", "FINISHED"), ("1,2", "FAILED")])
+def test_a_sweep_ends_in_the_state_of_its_worst_trial(
+    jobs: list[Job], monkeypatch: pytest.MonkeyPatch, seeds: str, status: str
+) -> None:
+    ended: list[object] = []
+    monkeypatch.setattr(NoTracking, "finish_sweep", lambda *args, **facts: ended.append((*args[1:], facts["status"])))
+    train(["-m", f"seed={seeds}", "logger=none"])
+    assert ended == [(Path("runs").absolute(), jobs[0].sweep, status)]
+
+
+def test_a_refused_run_raises_for_the_command_line_to_word(jobs: list[Job]) -> None:
+    with pytest.raises(DataError, match="the shards are damaged"):
+        train(["seed=2"])
+
+
+def test_all_trials_are_checked_before_the_first_trains(jobs: list[Job]) -> None:
+    with pytest.raises(
+        ConfigurationError, match=r"optimizer\.lr.*trial 2 of 2 \(optimizer\.lr=-1 logger=none\); no trial"
+    ):
+        train(["-m", "optimizer.lr=0.01,-1", "logger=none"])
+    assert jobs == []
+
+
+def test_a_grid_s_folder_is_looked_at_before_its_trials_are_rehearsed(
+    jobs: list[Job], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lmtrain.run.execution.rehearsal.rehearse", lambda *args, **settings: 1 / 0)
+    Path("runs/cat").mkdir(parents=True)
+    Path("runs/cat/sweep.json").write_text('{"version": 99}')
+    with pytest.raises(DataError, match=r"cat/sweep\.json is of another version"):
+        train(["-m", "seed=1,3", "run.name=cat", "logger=none"])
+    assert not jobs
+
+
+@pytest.mark.parametrize("named", [[], ["run.name=cat"]])
+def test_a_run_that_must_go_on_has_begun(jobs: list[Job], named: list[str]) -> None:
+    words = [*named, "resume=must", "seed=3"]
+    folder = Path("runs", "cat" if named else default_name("llama_tiny", words))
+    with pytest.raises(ConfigurationError, match=f"{folder} holds no checkpoint; use resume=auto"):
+        train(words)
+    (folder / "checkpoints" / "step_00000002").mkdir(parents=True)
+    train(words)
+    assert [Path(job.root) / job.name for job in jobs] == [folder.absolute()]
+
+
+def test_a_run_does_not_begin_in_a_sweep_s_folder(jobs: list[Job]) -> None:
+    Path("runs/cat").mkdir(parents=True)
+    Path("runs/cat/sweep.json").write_text("{}")
+    with pytest.raises(ConfigurationError, match=r"cat is a sweep's folder; give the run another run\.name"):
+        train(["run.name=cat"])
+    with pytest.raises(ConfigurationError, match=r"cat is a sweep's folder"):
+        train(["run.name=cat/mine"])
+    assert not jobs
+    Path("runs/cat/trial").mkdir()
+    Path("runs/cat/trial/status.json").write_text("{}")
+    assert train(["run.name=cat/trial"]) == 0  # one of its own goes on
+    Path("runs/pp/base").mkdir(parents=True)
+    Path("runs/pp/base/status.json").write_text("{}")
+    with pytest.raises(ConfigurationError, match="pp holds other runs"):
+        train(["run.name=pp"])
+
+
+def test_a_key_of_execution_that_is_swept_gives_each_trial_a_run(jobs: list[Job]) -> None:
+    assert train(["-m", "trainer.cpu_threads=1,2", "logger=none"]) == 0
+    assert len({job.name for job in jobs}) == 2
+
+
+@pytest.mark.parametrize(("verb", "group"), [(train, "optimizer"), (prepare, "tokenizer")])
+@pytest.mark.parametrize("flag", ["--help", "-h"])
+def test_help_is_printed_without_composing(
+    verb: Callable[..., int], group: str, flag: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert verb([flag, "-m"], program="lmtrain x") == 0
+    assert f"\n  {group} " in capsys.readouterr().out

@@ -1,0 +1,272 @@
+import importlib
+import importlib.metadata
+import inspect
+import json
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from lmtrain.cli import main as cli
+from lmtrain.cli.main import VERBS, main, serve
+from lmtrain.errors import ConfigurationError, DataError, EnvironmentProblem
+
+
+@pytest.fixture
+def verb(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """A module whose function serves `lmtrain train`: give it a `function`."""
+    module = ModuleType("verb_of_a_test")
+    monkeypatch.setitem(sys.modules, "verb_of_a_test", module)
+    monkeypatch.setitem(cli.VERBS, "train", ("verb_of_a_test:function", "train a model"))
+    return module
+
+
+@pytest.mark.parametrize("words", [[], ["--help"], ["-h"], ["help"]])
+def test_usage_lists_every_verb_with_a_line(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words) == 0
+    printed = capsys.readouterr().out
+    for name, (_, line) in VERBS.items():
+        assert f"  {name:<10} {line}\n" in printed
+
+
+def test_usage_fits_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["--help"])
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) < 40
+    assert [line for line in lines if len(line) > 80] == []
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_every_verb_s_help_fits_a_terminal_and_is_its_own(
+    name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    with suppress(SystemExit):  # argparse's end
+        main([name, "--help"])
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if len(line) > 80] == []
+    assert 4 < len(lines) <= 50
+    assert "hydra" not in " ".join(lines).lower()
+    assert "%%" not in " ".join(lines), "argparse expands this in help= alone"
+
+
+def test_the_version_is_the_installed_package_s(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"lmtrain {importlib.metadata.version('lmtrain')}\n"
+
+
+def test_a_line_of_a_megabyte_is_cut_in_its_middle(capsys: pytest.CaptureFixture[str]) -> None:
+    cli._tell(f"lmtrain: {'x' * 10**6}; the fix.\nand more")
+    told, more, _ = capsys.readouterr().err.split("\n")
+    assert len(told) < 4_100
+    assert told.startswith("lmtrain: xxx")
+    assert told.endswith("x; the fix.")
+    assert " [996,019 characters] " in told
+    assert more == "and more"
+
+
+def test_an_unknown_verb_names_the_nearest_and_the_others(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["trian", "seed=1"]) == 2
+    printed = capsys.readouterr()
+    assert printed.err.startswith(
+        "lmtrain trian: there is no such command. Did you mean 'train'? There are train, plan, "
+    )
+    assert "prepare" in printed.err
+    assert printed.err.count("\n") == 1
+    assert printed.out == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["finetune", "data=x"], "there is no such command; write `lmtrain train init_from=RUN task=sft`"),
+        (["fit", "--trainer.max_epochs", "3"], "there is no such command; write `lmtrain train`."),
+        (["upload", "runs/a"], "write `lmtrain push RUN OWNER/NAME`, with your name on the hub"),
+        (["resume", "runs/a"], "write the same `lmtrain train` command again, which goes on with its run."),
+        (["train", "plan", "model=nano"], "train plan: a command has one verb; write lmtrain plan model=nano."),
+        (["pipeline", "speedrunn", "--plan"], "write lmtrain pipeline pipeline=speedrun --plan."),
+        (["show"], "lmtrain: lmtrain show lacks RUN; `lmtrain ls` lists the runs."),
+        (["plan", "source=files", "source.paths=[/nonexistent]"], "source.paths: /nonexistent does not exist"),
+    ],
+)
+def test_a_verb_of_other_programs_and_a_missing_place_are_told_in_a_line(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words) in (2, 4)
+    printed = capsys.readouterr()
+    assert said in printed.err
+    assert (printed.out, printed.err.count("\n")) == ("", 1)
+
+
+@pytest.mark.parametrize(
+    ("words", "same"),
+    [
+        (["--help", "optimizer=adamw"], ["train", "--help", "optimizer=adamw"]),
+        (["help", "plan"], ["plan", "--help"]),
+        (["--help", "train", "tune"], ["tune", "--help"]),
+        (["--help", "train", "data"], ["train", "--help", "data"]),
+    ],
+)
+def test_help_takes_a_verb_a_group_or_an_option(
+    words: list[str], same: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words) == 0
+    said = capsys.readouterr().out
+    assert main(same) == 0
+    assert said == capsys.readouterr().out
+    assert said
+
+
+def test_a_setting_in_a_verb_s_place_gets_the_command_that_was_meant(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["lr=1e-3"]) == 2
+    assert capsys.readouterr().err == ("lmtrain: lr=1e-3: there is no key lr; write lmtrain train optimizer.lr=1e-3.\n")
+
+
+def test_a_verb_gets_its_words_and_its_exit_code_is_returned(verb: ModuleType) -> None:
+    seen: list[object] = []
+    verb.function = lambda words, program: seen.append((words, program)) or 85
+    assert main(["train", "seed=1", "--help"]) == 85
+    assert seen == [(["seed=1", "--help"], "lmtrain train")]
+
+
+def test_the_words_of_the_process_are_taken_where_none_are_given(
+    verb: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["lmtrain", "train", "seed=2"])
+    verb.function = lambda words, program: len(words)
+    assert main() == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "code"), [(ConfigurationError("a=1"), 2), (EnvironmentProblem("full disk"), 3), (DataError("no text"), 4)]
+)
+def test_a_refusal_is_one_line_on_stderr_and_its_exit_code(
+    verb: ModuleType, error: Exception, code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(words: list[str], program: str) -> int:
+        raise error
+
+    verb.function = refuse
+    assert serve("train", [], program="python train.py") == code
+    printed = capsys.readouterr()
+    assert (printed.out, printed.err) == ("", f"lmtrain: {error}\n")
+
+
+def test_words_that_a_command_lacks_are_told_with_the_whole_command(
+    verb: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(words: list[str], program: str) -> int:
+        raise ConfigurationError("a is 2.", lacking=["b=[1]"])
+
+    verb.function = refuse
+    assert serve("train", ["a=2", "b=[3]"], program="lmtrain train") == 2
+    assert capsys.readouterr().err == "lmtrain: a is 2. Write lmtrain train a=2 'b=[1]'\n"
+
+
+def test_no_secret_is_in_a_refusal_nor_in_a_bugs_traceback(
+    verb: ModuleType, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)  # `serve` sets its own
+
+    def refuse(words: list[str], program: str) -> int:
+        raise ConfigurationError("a=http://me:canary@h is no b")
+
+    verb.function = refuse
+    assert serve("train", [], program="python train.py") == 2
+    bug = RuntimeError("http://me:canary@h is down")
+    sys.excepthook(RuntimeError, bug, None)
+    told = "lmtrain: a=http://[redacted]@h is no b\nRuntimeError: http://[redacted]@h is down\n"
+    assert capsys.readouterr().err == told
+
+
+def test_an_interruption_is_told_and_has_the_code_of_its_signal(
+    verb: ModuleType, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handlers: dict[int, object] = {}
+    monkeypatch.setattr(signal, "signal", handlers.__setitem__)
+
+    def interrupted(words: list[str], program: str) -> int:
+        raise KeyboardInterrupt
+
+    verb.function = interrupted
+    assert serve("train", [], program="lmtrain train") == 130
+    assert capsys.readouterr().err == "lmtrain: interrupted\n"
+    assert handlers == {signal.SIGINT: signal.SIG_IGN}, "a second one does not end the interpreter's own end"
+
+
+def test_a_bug_keeps_its_traceback(verb: ModuleType) -> None:
+    verb.function = lambda words, program: {}["bug"]
+    with pytest.raises(KeyError, match="bug"):
+        main(["train"])
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_every_verb_is_served_by_a_function_that_takes_words_and_a_program(name: str) -> None:
+    module, _, function = VERBS[name][0].partition(":")
+    parameters = list(inspect.signature(getattr(importlib.import_module(module), function)).parameters.values())
+    assert parameters[0].kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
+    assert [parameter.name for parameter in parameters[1:]] == ["program"]
+
+
+def test_the_command_line_answers_without_importing_anything_heavy() -> None:
+    heavy = "{'torch', 'lightning', 'hydra', 'omegaconf', 'mlflow', 'numpy', 'tokenizers', 'datasets', 'pydantic'}"
+    use = "import sys; from lmtrain.cli.main import main; main([]); main(['train', '--help'])"
+    check = f"{use}; print({heavy} & {{*sys.modules}})"
+    finished = subprocess.run(
+        [sys.executable, "-c", check], capture_output=True, text=True, check=True, env=_environment()
+    )
+    assert finished.stdout.splitlines()[-1] == "set()"
+
+
+REFUSE = """
+import contextlib, io, json, sys
+from lmtrain.cli.main import main
+for words in json.load(sys.stdin):
+    said = io.StringIO()
+    with contextlib.redirect_stderr(said):
+        code = main(words)
+    print(json.dumps([code, said.getvalue(), sorted({"torch", "lightning"} & {*sys.modules})]))
+"""
+WRONG = {
+    "train model.width=-3": (2, "model.width=-3 is below 1"),
+    "train resume=must": (2, "runs/llama_tiny holds no checkpoint"),
+    "train -m resume=must seed=1,2": (2, "This is trial 1 of 2"),
+    "train -m optimizer.lr=0.1,abc": (2, "optimizer.lr=abc is not a number"),
+    "train trainer.num_nodes=2": (2, "trainer.num_nodes=2 needs a launcher"),
+    "plan model.width=1e30": (2, "is more than any model can have"),
+    "plan batch.context_tokens=1e30": (2, "is more than any model can have"),
+    "plan optimizer.lr=abc": (2, "optimizer.lr=abc is not a number"),
+    "doctor trainer.accelerator=gpux": (2, "is none of auto, cpu"),
+    "bench model.width=1e30": (2, "is more than any model can have"),
+    "bench source=files source.paths=[nowhere]": (4, "source.paths: nowhere does not exist"),
+    "chat nowhere": (2, "RUN=nowhere is neither a run"),
+    "generate nowhere": (2, "RUN=nowhere is neither a run"),
+    "serve nowhere": (2, "RUN=nowhere is neither a run"),
+    "export hf nowhere out": (2, "SOURCE=nowhere is neither a run"),
+    "import hf nowhere out": (2, "FOLDER=nowhere is not a folder"),
+}
+
+
+def test_a_wrong_word_is_refused_before_torch_is_there(tmp_path: Path) -> None:
+    finished = subprocess.run(
+        [sys.executable, "-c", REFUSE],
+        input=json.dumps([words.split() for words in WRONG]),
+        capture_output=True,
+        text=True,
+        check=True,
+        env=_environment(),
+        cwd=tmp_path,
+    )
+    for (words, (code, said)), line in zip(WRONG.items(), finished.stdout.splitlines(), strict=True):
+        told: list[object] = json.loads(line)
+        assert (told[0], told[2]) == (code, []), words
+        assert said in str(told[1]), words
+    assert list(tmp_path.iterdir()) == []
+
+
+def _environment() -> dict[str, str]:
+    return {"PYTHONPATH": ":".join(sys.path)}

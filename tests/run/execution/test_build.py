@@ -1,0 +1,144 @@
+import copy
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from lmtrain.accounting.cluster import Peak
+from lmtrain.accounting.model.flops import flops_per_token
+from lmtrain.callbacks.checkpoint import Checkpoint
+from lmtrain.errors import ConfigurationError, DataError
+from lmtrain.run.execution import build
+from lmtrain.run.execution.build import build_run
+from lmtrain.run.stored_runs.job import Job
+
+MakeJob = Callable[..., Job]
+
+
+def test_a_run_is_built_without_allocating_its_model(tiny_job: MakeJob) -> None:
+    run = build_run(tiny_job(), rank=0, log=None)
+    assert all(parameter.is_meta for parameter in run.module.language_model.parameters())
+    assert list(run.callbacks) == ["step_log", "token_budget", "checkpoint"]
+    assert isinstance(run.callbacks["checkpoint"], Checkpoint)
+    assert set(run.callbacks.values()) <= set(run.trainer.callbacks)
+    assert run.context.folder.name == "cat"
+    compiled = build_run(tiny_job("compile=model"), rank=0, log=None)
+    assert [each.context.events.compiles_first for each in (run, compiled)] == [False, True]
+
+
+def test_a_plan_counts_what_the_config_says(tiny_job: MakeJob) -> None:
+    run = build_run(tiny_job("batch.micro_batch_sequences=2", "trainer.devices=2"), rank=1, log=None)
+    plan, model = run.context.plan, run.module.language_model
+    num_parameters = sum(parameter.numel() for parameter in model.parameters())
+    assert plan.shape.num_parameters == num_parameters
+    assert (plan.batch.accumulation_micro_steps, plan.batch.num_ranks, plan.batch.tokens_per_step) == (1, 2, 64)
+    assert (plan.horizon.steps, plan.horizon.tokens, plan.horizon.limited_by) == (3, 192, "steps")
+    assert plan.horizon.flops == 192 * flops_per_token(model.shape(), 16).palm
+    assert (plan.peak_flops, plan.peak_source) == (1e12, "cluster.peak_flops")
+    assert plan.speed is not None
+    assert plan.speed.step_seconds == pytest.approx(64 * plan.flops_per_token.palm / (2 * 1e12 * 0.4))
+    assert plan.train_tokens == run.datamodule.dataset.split("train").num_tokens
+    assert (run.context.rank, run.context.is_main_process) == (1, False)
+
+
+def test_a_run_has_one_measured_peak_and_says_where_it_is_in_doubt(tiny_job: MakeJob, monkeypatch) -> None:
+    doctors = Peak(4e11, "measured by lmtrain doctor; busy", doubt="busy")
+    monkeypatch.setattr(build, "measured_peak", lambda *_: doctors)
+    for own, flops, doubt in (
+        (Peak(1e12, "measured here"), 1e12, ""),
+        (doctors, 4e11, "busy"),
+        (Peak(1e12, "H100 bf16 dense"), 4e11, "busy"),
+    ):
+        monkeypatch.setattr(build, "device_peak", lambda *_, own=own, **__: own)
+        plan = build_run(tiny_job(), rank=0, log=None).context.plan
+        assert (plan.peak_flops, plan.peak_doubt) == (own.flops, own.doubt)
+        assert (plan.measured_flops, plan.measured_doubt) == (flops, doubt)
+        assert plan.to_json()["peak"]["measured_doubt"] == doubt
+
+
+def test_the_trainer_follows_the_plan_and_the_precision(tiny_job: MakeJob) -> None:
+    run = build_run(tiny_job("batch.micro_batch_sequences=1", "precision=bf16_mixed"), rank=0, log=None)
+    assert run.trainer.accumulate_grad_batches == 4
+    assert run.trainer.precision == "bf16_mixed"
+    plugin: Any = run.trainer.precision_plugin
+    with plugin.forward_context():
+        assert torch.is_autocast_enabled("cpu")
+
+
+def test_a_strategy_that_casts_parameters_keeps_the_trainer_from_doing_it_too(tiny_job: MakeJob) -> None:
+    run = build_run(tiny_job("strategy=fsdp", "precision=bf16_mixed"), rank=0, log=None)
+    plugin: Any = run.trainer.precision_plugin
+    with plugin.forward_context():
+        assert not torch.is_autocast_enabled("cpu")
+
+
+def test_building_changes_no_config(tiny_job: MakeJob) -> None:
+    job = tiny_job()
+    before = copy.deepcopy(job.config)
+    build_run(job, rank=0, log=None)
+    assert job.config == before
+
+
+def test_a_callback_that_was_switched_off_is_not_there(tiny_job: MakeJob) -> None:
+    run = build_run(tiny_job("callbacks.checkpoint=null"), rank=0, log=None)
+    assert list(run.callbacks) == ["step_log", "token_budget"]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (
+            ["model.vocab_size=100"],
+            "model.vocab_size=100 is below the tokenizer's 257 entries; nearest valid: 257, "
+            "or text prepared with a tokenizer of at most 100: under init_from, with the model's own.",
+        ),
+        (
+            ["model.max_context_tokens=8"],
+            "batch.context_tokens=16 is beyond model.max_context_tokens=8; nearest valid: 8.",
+        ),
+        (["batch.tokens_per_step=65"], "batch.tokens_per_step=65 is not a multiple of 16"),
+        (["strategy=single", "trainer.devices=2"], "strategy=single trains on 1 rank, not 2"),
+        (["budget.steps=0"], "budget.steps=0 is not above 0"),
+        (["+trainer.precision=16-mixed"], "trainer.precision=16-mixed has no effect"),
+        (["+strategy.num_ranks=4"], "strategy.num_ranks=4 has no effect"),
+        (["optimizer=adamw", "callbacks.checkpoint.keep_last=0"], "callbacks.checkpoint.keep_last=0 is below 1"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_our_words(tiny_job: MakeJob, overrides: list[str], message: str) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        build_run(tiny_job(*overrides), rank=0, log=None)
+    assert str(refused.value).startswith(message)
+
+
+def test_a_vocabulary_larger_than_the_tokenizer_s_is_fine(tiny_job: MakeJob) -> None:
+    assert build_run(tiny_job("model.vocab_size=320"), rank=0, log=None).module.language_model.vocab_size == 320
+
+
+def test_tokens_of_another_tokenizer_are_refused(tiny_job: MakeJob) -> None:
+    job = tiny_job()
+    folder = build_run(job, rank=0, log=None).datamodule.dataset.folder
+    meta = folder / "tokenizer" / "tokenizer.meta.json"
+    meta.write_text(meta.read_text().replace("257", "258"))
+    with pytest.raises(DataError, match="was encoded with tokenizer"):
+        build_run(job, rank=0, log=None)
+
+
+def test_models_of_two_ranks_start_from_the_same_weights(tiny_job: MakeJob) -> None:
+    models = []
+    for rank in (0, 1):
+        module = build_run(tiny_job(), rank=rank, log=None).module
+        module._trainer = SimpleNamespace(strategy=SimpleNamespace(root_device=torch.device("cpu")))
+        module.configure_model()
+        models.append(module.language_model)
+    for one, other in zip(*(model.state_dict().values() for model in models), strict=True):
+        assert torch.equal(one, other)
+
+
+def test_a_profiler_is_one_callback_at_the_end_and_none_is_no_callback(tiny_job: MakeJob) -> None:
+    plain, traced = (
+        build_run(tiny_job(*words), rank=0, log=None) for words in ((), ("profiler=memory", "profiler.wait_steps=2"))
+    )
+    kinds = [[type(each).__name__ for each in run.trainer.callbacks] for run in (plain, traced)]
+    assert kinds[1] == [*kinds[0], "MemoryTrace"]

@@ -1,0 +1,84 @@
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lmtrain.errors import EnvironmentProblem
+from lmtrain.run.execution.caches import PROJECT_CACHE, keep_caches_in, require_writable
+from tests import tiny
+
+
+def test_compile_caches_stay_inside_the_project_unless_a_person_put_them_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR")
+    monkeypatch.setenv("TRITON_CACHE_DIR", "mine")
+    keep_caches_in(Path(".cache"))
+    assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == str(tmp_path / ".cache" / "inductor")
+    assert os.environ["TRITON_CACHE_DIR"] == "mine"
+
+
+def test_a_folder_that_torch_noted_at_its_import_is_nobody_s_choice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    noted = subprocess.run(
+        [sys.executable, "-c", "import os, torch._dynamo; print(os.environ['TORCHINDUCTOR_CACHE_DIR'])"],
+        env={name: value for name, value in os.environ.items() if name != "TORCHINDUCTOR_CACHE_DIR"},
+        capture_output=True, text=True, check=True,
+    ).stdout.strip()  # fmt: skip
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", noted)
+    keep_caches_in(Path(".cache"))
+    assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == str(tmp_path / ".cache" / "inductor")
+
+
+def test_no_import_settles_on_other_caches_before_the_config_is_looked_at(tmp_path: Path) -> None:
+    """The import of torch's compiler settles on a folder and keeps it in the environment; the refusal is a late one."""
+    script = (
+        "import atexit, os, sys\n"
+        "atexit.register(lambda: print('KEPT', os.environ.get('TORCHINDUCTOR_CACHE_DIR')))\n"
+        "from lmtrain.cli.main import main\n"
+        "sys.exit(main())"
+    )
+    environment = tiny.environment()
+    environment.pop("TORCHINDUCTOR_CACHE_DIR", None)
+    words = ["train", "debug=tiny", "model.rope_base=-3", f"run.root={tmp_path}", f"run.cache={tmp_path / 'cache'}"]
+    command = [sys.executable, "-c", script, *words]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert f"KEPT {tmp_path / 'cache' / 'inductor'}" in done.stdout, done.stderr[-2000:]
+
+
+def test_a_path_with_a_space_which_torch_does_not_quote_for_the_compiler_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    keep_caches_in(tmp_path / "my project" / ".cache")
+    assert "TORCHINDUCTOR_CACHE_DIR" not in os.environ
+    assert "TRITON_CACHE_DIR" not in os.environ
+
+
+@pytest.mark.parametrize(("name", "value"), [("PYTORCH_CUDA_ALLOC_CONF", "x"), ("PYTORCH_ALLOC_CONF", "x")])
+def test_a_gpu_s_memory_grows_in_one_piece_unless_the_environment_says_how(monkeypatch, tmp_path, name, value):
+    monkeypatch.setattr(os, "environ", {})
+    keep_caches_in(tmp_path)
+    assert os.environ["PYTORCH_ALLOC_CONF"] == "expandable_segments:True"
+    monkeypatch.setattr(os, "environ", {name: value})
+    keep_caches_in(tmp_path)
+    assert os.environ.get("PYTORCH_ALLOC_CONF") == (value if name == "PYTORCH_ALLOC_CONF" else None)
+
+
+def test_a_cache_that_cannot_be_written_is_one_line(monkeypatch, tmp_path):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "file" / "inductor"))
+    with pytest.raises(
+        EnvironmentProblem, match=r"inductor \(Not a directory\); name a writable folder in TORCHINDUCTOR_C"
+    ):
+        require_writable()
+
+
+def test_the_project_s_cache_is_the_one_of_a_run():
+    assert f"cache: {PROJECT_CACHE} " in (tiny.PROJECT / "conf" / "train.yaml").read_text()

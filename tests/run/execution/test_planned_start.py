@@ -1,0 +1,115 @@
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lmtrain.accounting.budgets import Horizon
+from lmtrain.accounting.observed.metric_names import VALIDATION_TOKENS
+from lmtrain.accounting.observed.time_accounts import Spent
+from lmtrain.data.shards import open_dataset
+from lmtrain.data.synthetic import synthetic
+from lmtrain.errors import ConfigurationError
+from lmtrain.run.execution.planned_start import planned_start
+from lmtrain.run.planning.plan import FROM_THE_START
+from lmtrain.run.stored_runs import spent_budget
+from lmtrain.run.stored_runs.identity import identity_of_settings
+from lmtrain.run.stored_runs.job import Job
+from lmtrain.storage.hashed_folder import write_atomically
+from lmtrain.tracking.run_log import Point, format_point
+from lmtrain.tracking.timekeeping.set_up_time import FILE
+from tests.configs import config_of
+
+HORIZON = Horizon(steps=20, tokens=200, flops=200, limited_by="steps")
+
+
+def saved(job: Job, step: int, **more: str) -> Path:
+    folder = job.folder / "checkpoints" / f"step_{step:08d}"
+    facts = {"step": step, "tokens": 10 * step, "identity": {**identity_of_settings(job.config), **more}}
+    write_atomically(folder, facts=facts, write=lambda aside: (aside / "state.pt").write_bytes(b"terabytes"))
+    (folder / "state.pt").unlink()
+    return folder
+
+
+def test_a_start_is_read_and_not_verified_with_the_time_of_its_own_attempts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = Job(config=config_of(f"run.cache={tmp_path}"), overrides=[], name="cat", root=str(tmp_path))
+    assert planned_start(job) is FROM_THE_START
+    saved(job, 9)
+    monkeypatch.setattr(spent_budget, "spent", lambda _, num_devices: Spent(seconds=30.0, device_seconds=60.0))
+    done = planned_start(job).done
+    assert (done.steps, done.spent("hours"), done.spent("usd")) == (9, 30.0, 60.0)
+    other = Job(
+        config=config_of("optimizer=adamw", f"run.cache={tmp_path}"),
+        overrides=["optimizer=adamw"],
+        name="cat",
+        root=str(tmp_path),
+    )
+    with pytest.raises(ConfigurationError, match=r"optimizer._target_=.*there .*or go on otherwise with 'run.allow_ch"):
+        planned_start(other)
+    allowed = config_of("optimizer=adamw", "run.allow_changes=[optimizer._target_]", f"run.cache={tmp_path}")
+    assert planned_start(replace(other, config=allowed)).done == done
+
+
+def test_other_data_is_refused_where_it_is_known_and_else_awaited(tmp_path: Path) -> None:
+    folder = synthetic(root=str(tmp_path), vocab_size=257, num_tokens=600)
+    words = ["data=shards", f"data.folder.path={folder}"]
+    job = Job(config=config_of(*words), overrides=words, name="cat", root=str(tmp_path))
+    manifest = open_dataset(folder).manifest
+    there = {"data.fingerprint": manifest.fingerprint, "tokenizer": manifest.tokenizer_fingerprint}
+    saved(job, 9, **there)
+    assert not (planned_start(job).left(HORIZON) or "").endswith("opened")
+    unknown = replace(job, config=config_of(f"run.cache={tmp_path}"))
+    assert (planned_start(unknown).left(HORIZON) or "").endswith("seen once it is opened")
+    saved(job, 10, **{**there, "data.fingerprint": "a" * 64})
+    with pytest.raises(ConfigurationError, match=r"belongs to another run: data.fingerprint=\w+, there aaaaaaaaaaaa\."):
+        planned_start(job)
+
+
+def test_validations_go_on_with_the_tokens_of_those_before_unless_others_are_asked_for(tmp_path: Path) -> None:
+    def job(*words: str) -> Job:
+        return Job(config=config_of(f"run.cache={tmp_path}", *words), overrides=[], name="cat", root=str(tmp_path))
+
+    saved(job(), 9)
+    attempt = job().folder / "attempts" / "1"
+    attempt.mkdir(parents=True)
+    job().save(attempt / "job.json")
+    points = [format_point(Point(1.0, step, step, {VALIDATION_TOKENS: read})) for step, read in ((0, 70), (12, 50))]
+    (job().folder / "metrics.jsonl").write_text("".join(points))
+    assert planned_start(job()).done.read_tokens == 70, "the last point is past the checkpoint"
+    assert planned_start(job("callbacks.validation.max_tokens=90")).done.read_tokens is None
+    (attempt / "job.json").unlink()
+    assert planned_start(job()).done.read_tokens is None, "nobody knows what was asked"
+
+
+def test_an_attempt_does_not_count_its_own_set_up_as_an_earlier_one(tmp_path: Path) -> None:
+    job = Job(config=config_of(f"run.cache={tmp_path}"), overrides=[], name="cat", root=str(tmp_path))
+    for number, seconds in ((1, 30.0), (2, 7.0)):
+        attempt = job.folder / "attempts" / str(number)
+        attempt.mkdir(parents=True)
+        (attempt / FILE).write_text(f'{{"started_at": 1000.0, "seen_at": {1000.0 + seconds}, "num_devices": 1}}')
+    assert spent_budget.run_so_far(job, None, before=job.attempt).seconds == 30.0
+    assert spent_budget.run_so_far(job, None).seconds == 37.0
+
+
+def test_nothing_is_left_of_a_run_that_the_same_callback_ended(tmp_path: Path) -> None:
+    def job(*words: str) -> Job:
+        config = config_of("callbacks=[default,early_stopping]", f"run.cache={tmp_path}", *words)
+        return Job(config=config, overrides=[*words], name="cat", root=str(tmp_path))
+
+    saved(job(), 9)
+    attempt = job().folder / "attempts" / "1"
+    attempt.mkdir(parents=True)
+    job().save(attempt / "job.json")
+    assert not planned_start(job()).is_over, "nothing ended it"
+    (job().folder / "events").mkdir()
+    events = job().folder / "events" / "rank0.jsonl"
+    for reached, fix in (("true", "a lower callbacks.early_stopping.stop_at."), ("false", "early_stopping.patience.")):
+        row = f'"name": "early_stopping", "start": 1.0, "step": 9, "reached_stop_at": {reached}'
+        events.write_text(f"{{{row}}}\n")
+        start = planned_start(job())
+        assert start.is_over
+        assert "where callbacks.early_stopping ended it" in (start.left(HORIZON) or "")
+        assert (start.left(HORIZON) or "").endswith(fix)
+    assert not planned_start(job("callbacks.early_stopping.patience=9")).is_over
+    assert not planned_start(replace(job(), config=config_of(f"run.cache={tmp_path}"))).is_over

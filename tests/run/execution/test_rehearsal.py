@@ -1,0 +1,80 @@
+"""What a step needs is tried before anything is prepared or written, in one line with its key."""
+
+from pathlib import Path
+
+import pytest
+
+from lmtrain.cli.main import serve
+from lmtrain.errors import ConfigurationError
+from lmtrain.run.execution.rehearsal import expected_fork, rehearse
+from tests import tiny
+
+
+def test_what_can_be_passes(tiny_job) -> None:
+    rehearse(tiny_job(), is_alone=True)
+    rehearse(tiny_job("optimizer=adamw", "weight_decay_schedule=linear", "spikes=skip"), is_alone=False)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("weight_decay_schedule=linear optimizer=adamw weight_decay_schedule.final_fraction=2", "fraction=2.0 is"),
+        (
+            "momentum_schedule=rise_and_fall momentum_schedule.warmup_steps=1 momentum_schedule.initial=2",
+            "momentum_schedule.initial=2.0 is not at least 0",
+        ),
+        ("momentum_schedule=rise_and_fall", r"momentum_schedule.warmup_steps=400 .* longer than the run of 3 steps"),
+        ("schedule.warmup_fraction=null schedule.warmup_steps=4", "take 4 steps, longer than the run of 3"),
+        ("schedule=cooldown", "schedule=cooldown does not know where it begins"),
+        ("schedule=cooldown schedule.start_step=9", "start_step=9 is not before the run's end at step 3"),
+        ("precision=fp8", "precision=fp8 needs a GPU"),
+        ("precision=tf32", "precision=tf32 needs a GPU"),
+        ("precision=bf16_true precision.stochastic_rounding=true optimizer=sgd", "has no effect with optimizer=sgd"),
+        ("optimizer=adamw +optimizer.stochastic_rounding=true", "the run itself decides it"),
+        ("spikes=skip spikes.num_sigmas=0", "spikes.num_sigmas=0.0 is not above 0"),
+        ("weight_average=ema weight_average.decay=1", "weight_average.decay=1.0 is not"),
+        ("batch.tokens_per_step=65", "batch.tokens_per_step=65 is not a multiple of 16"),
+        ("budget.steps=-5", "budget.steps=-5 is not above 0"),
+        ("run.log_every_steps=0", "run.log_every_steps=0 is below 1; nearest valid: 1"),
+        ("callbacks.checkpoint.background_from_bytes=-1", "callbacks.checkpoint.background_from_bytes=-1 is"),
+        ("callbacks.checkpoint.keep_last=0", "callbacks.checkpoint.keep_last=0 is"),
+        ("callbacks=default callbacks.validation.num_passes=0", "callbacks.validation.num_passes=0 is below 1"),
+        ("callbacks=default callbacks.graceful_stop.every_steps=0", "callbacks.graceful_stop.every_steps=0 is below 1"),
+        ("callbacks=default callbacks.progress.every_seconds=-1", "callbacks.progress.every_seconds=-1.0 is below 0"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_is_refused(words: str, message: str, tiny_job) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        rehearse(tiny_job(*words.split()), is_alone=True)
+
+
+def test_layers_that_fp8_cannot_multiply_are_refused_before_data_is_prepared(tiny_job, monkeypatch) -> None:
+    pytest.importorskip("torchao")
+    monkeypatch.setattr("lmtrain.precision.float8.require_products", lambda facts, _: facts)  # as if there were a GPU
+    job = tiny_job("precision=fp8", "precision.min_width=16", "precision.skip=[nosuch*]")
+    with pytest.raises(ConfigurationError, match=r"precision\.skip=nosuch\* matches no linear layer"):
+        rehearse(job, is_alone=True)
+
+
+def test_a_refusal_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = [*tiny.TINY, "budget=steps", "budget.steps=9", "schedule.warmup_steps=10", "run.name=a"]
+    assert serve("train", words, program="python train.py") == ConfigurationError.exit_code
+    said = capfd.readouterr().err
+    assert said.startswith("lmtrain: schedule.warmup_steps=10 and schedule.warmdown_fraction=0.6 take 16 steps")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_cool_down_is_expected_where_its_run_left_another_or_will(tiny_job, tmp_path: Path) -> None:
+    assert expected_fork(tiny_job()) is None
+    assert expected_fork(tiny_job(f"resume={tmp_path}/nowhere")) == 0, "looked for later"
+    checkpoint = tmp_path / "step_00000007"
+    checkpoint.mkdir()
+    (checkpoint / "manifest.json").write_text('{"step": 7, "tokens": 1, "identity": {}, "files": {}}')
+    assert expected_fork(tiny_job(f"resume={checkpoint}")) == 7
+    job = tiny_job(name="tail")
+    job.folder.mkdir(parents=True)
+    (job.folder / "fork.json").write_text('{"checkpoint": "x", "step": 5}')
+    assert expected_fork(job) == 5

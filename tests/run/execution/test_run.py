@@ -1,0 +1,253 @@
+import logging
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from lmtrain.callbacks.graceful_stop import GracefulStop
+from lmtrain.errors import ConfigurationError, DataError, EnvironmentProblem
+from lmtrain.run.execution import run as run_module
+from lmtrain.run.execution.run import execute, fit, is_done, train
+from lmtrain.run.execution.start import run_saved
+from lmtrain.run.stored_runs.job import Job
+from lmtrain.tracking.no_tracking import FolderHandle
+from lmtrain.tracking.run_log import RunLog, read_points
+from lmtrain.tracking.status import Status, read_status, write_status
+from lmtrain.training.checkpointing.checkpoints import CheckpointFacts
+from lmtrain.training.loop.last_step import LastStep
+from lmtrain.training.stopping import StoppedEarly
+from tests.configs import config_with
+from tests.points import append_point
+
+MakeJob = Callable[..., Job]
+
+
+@pytest.fixture(autouse=True)
+def _process_is_left_as_found(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Undo what a run sets for its whole process: the level of Lightning's loggers, and where compilers keep files."""
+    names = ("lightning.pytorch", "lightning.fabric", "lightning.pytorch.utilities.rank_zero")
+    levels = {name: logging.getLogger(name).level for name in names}
+    for variable in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"):
+        monkeypatch.setenv(variable, os.environ.get(variable, ""))
+    yield
+    for name, level in levels.items():
+        logging.getLogger(name).setLevel(level)
+
+
+def done(step: int, *, of: int, rank: int = 0) -> bool:
+    horizon = SimpleNamespace(steps=of, limited_by="tokens", seconds=None, most_steps=of)
+    context = SimpleNamespace(
+        plan=SimpleNamespace(horizon=horizon),
+        folder=Path("runs/cat"),
+        is_main_process=rank == 0,
+        earlier_seconds_of_budget=0.0,
+    )
+    facts = CheckpointFacts(
+        path=Path("runs/cat/checkpoints/step_1"), step=step, tokens=step * 1000, identity={}, metrics={}
+    )
+    return is_done(SimpleNamespace(context=context), facts)
+
+
+def test_a_budget_spent_exactly_is_done_and_the_first_rank_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    assert done(20, of=20, rank=1)
+    assert capsys.readouterr().out == ""
+    assert done(20, of=20)
+    told = capsys.readouterr().out
+    assert told.startswith("Nothing left to do: runs/cat is at step 20 (20.0K tokens), the end of its budget.")
+    assert "raise the budget" in told
+    assert told.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("stop_signal", "code"), [(None, 0), (signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGUSR1, 85)]
+)
+def test_a_run_that_was_told_to_stop_has_the_code_of_its_signal(stop_signal: int | None, code: int) -> None:
+    context: Any = SimpleNamespace(last_step=LastStep(9))
+    stop = GracefulStop(every_steps=1, context=context)
+    stop.stop_signal = stop_signal
+    seen: dict[str, Any] = {}
+    run = SimpleNamespace(
+        trainer=SimpleNamespace(fit=lambda module, **settings: seen.update(settings)),
+        module=None,
+        datamodule=None,
+        context=SimpleNamespace(events=SimpleNamespace(close=lambda: None), folder=None),
+        callbacks={"stop": stop},
+    )
+    assert fit(run, None) == code
+    run.callbacks = {}
+    assert fit(run, None) == 0
+    assert (seen["ckpt_path"], seen["weights_only"]) == (None, True)
+
+
+def breaking_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> tuple[Job, Callable[[], int]]:
+    """Return a job, and the training of it that breaks off at step 7."""
+
+    def fail(run: Any, checkpoint: Any) -> int:
+        raise error
+
+    job = Job(
+        config=config_with(),
+        overrides=[],
+        name="cat",
+        root=str(tmp_path),
+    )
+    run = SimpleNamespace(
+        trainer=SimpleNamespace(global_step=7),
+        context=SimpleNamespace(
+            log=RunLog(job.folder), tokens_at=lambda step: 64 * step, dataset=SimpleNamespace(folder=tmp_path)
+        ),
+    )
+    monkeypatch.setattr(run_module, "fit", fail)
+    monkeypatch.setattr(run_module, "remember_folder", lambda config, folder: None)
+    return job, lambda: train(job, run, None)
+
+
+@pytest.mark.parametrize(
+    ("error", "reason", "code"), [(EnvironmentProblem("full"), "full", 3), (KeyError("bug"), "KeyError: 'bug'", 1)]
+)
+def test_a_run_that_breaks_off_says_so_in_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, reason: str, code: int
+) -> None:
+    job, train_it = breaking_off(tmp_path, monkeypatch, error)
+    with pytest.raises(type(error)):
+        train_it()
+    ended = read_status(job.folder)
+    assert ended is not None
+    assert (ended.status, ended.exit_code, ended.step, ended.tokens) == ("FAILED", code, 7, 448)
+    assert ended.reason == reason
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("The NVIDIA driver on your system is too old (found version 11040).", "the GPU's driver is too old"),
+        ("CUDA error: no kernel image is available for execution on the device", "the GPU is too old"),
+        ("CUDA error: all CUDA-capable devices are busy or unavailable", "held by another process alone"),
+    ],
+)
+def test_a_gpu_that_is_refused_at_the_start_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, told: str
+) -> None:
+    def join(outer: Any, **_: Any) -> None:
+        raise RuntimeError(said)  # as CUDA's first call does
+
+    monkeypatch.setattr(run_module, "join", join)
+    job = Job(config=config_with(), overrides=[], name="cat", root=str(tmp_path))
+    with pytest.raises(EnvironmentProblem, match=told) as refusal:
+        execute(job)
+    assert refusal.value.exit_code == 3
+    assert "\n" not in str(refusal.value)
+
+
+def test_a_run_stopped_before_its_first_step_does_not_wait_for_its_tracking(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told: list[object] = []
+
+    def finish(_: FolderHandle, status: Status, *, at_once: bool, close: object) -> None:
+        told.append((status.status, at_once))
+
+    monkeypatch.setattr(FolderHandle, "finish", finish)
+    _, train_it = breaking_off(tmp_path, monkeypatch, StoppedEarly(signal.SIGTERM))
+    assert train_it() == 143
+    assert told == [("KILLED", True)]
+    assert capsys.readouterr().err.startswith("SIGTERM: stopped before the first step")
+
+
+def losses(job: Job) -> dict[int, float]:
+    points = read_points(job.folder / "metrics.jsonl")
+    return {point.step: point.metrics["train/loss"] for point in points if "train/loss" in point.metrics}
+
+
+def test_a_run_trains_ends_goes_on_and_is_done(tiny_job: MakeJob, capsys: pytest.CaptureFixture[str]) -> None:
+    job = tiny_job()
+    assert execute(job) == 0
+    ended = read_status(job.folder)
+    assert ended is not None
+    assert (ended.status, ended.exit_code, ended.step, ended.tokens) == ("FINISHED", 0, 3, 192)
+    assert list(losses(job)) == [1, 2, 3]
+    capsys.readouterr()
+
+    before = (job.folder / "metrics.jsonl").read_bytes()
+    assert execute(job) == 0
+    assert "\nNothing left to do: " in capsys.readouterr().out
+    assert (job.folder / "metrics.jsonl").read_bytes() == before
+    write_status(job.folder, Status("KILLED"))  # after the last step's checkpoint, before the end was said
+    assert execute(job) == 0
+    ended = read_status(job.folder)
+    assert ended is not None
+    assert (ended.status, ended.exit_code, ended.step, ended.tokens) == ("FINISHED", 0, 3, 192)
+
+    with pytest.raises(ConfigurationError, match=r"budget\.steps ends the run at step 2, which is already spent"):
+        execute(tiny_job("budget.steps=2"))
+
+    assert execute(tiny_job("budget.steps=5")) == 0
+    straight = tiny_job("budget.steps=5", name="straight")
+    assert execute(straight) == 0
+    assert losses(job) == losses(straight), "going on gives the same losses to the last bit"
+
+
+def test_a_log_goes_back_to_its_checkpoint_but_only_for_a_run_that_goes_on(tiny_job: MakeJob) -> None:
+    job = tiny_job("budget.steps=3")
+    execute(job)
+    log = RunLog(job.folder)
+    append_point(log, 4, 256, {"train/loss": 99.0})  # as after a crash: logged, but not saved
+    log.close()
+    for refused in (tiny_job("budget.steps=2"), tiny_job("seed=2"), tiny_job("model.vocab_size=100")):
+        with pytest.raises(ConfigurationError):
+            execute(refused)
+        assert losses(job)[4] == 99.0
+    execute(tiny_job("budget.steps=5"))
+    logged = [point.step for point in read_points(job.folder / "metrics.jsonl") if "train/loss" in point.metrics]
+    assert logged == [1, 2, 3, 4, 5]
+    assert losses(job)[4] < 99.0
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize(
+    ("override", "message"), [("seed=2", "seed=2, there 1337"), ("model.width=32", "model.width=32, there 16")]
+)
+def test_a_checkpoint_of_another_run_is_refused_with_what_differs(
+    tiny_job: MakeJob, override: str, message: str
+) -> None:
+    execute(tiny_job("budget.steps=1"))
+    with pytest.raises(ConfigurationError, match=message):
+        execute(tiny_job(override))
+
+
+def test_ranks_read_the_job_that_their_parent_saved(tiny_job: MakeJob, tmp_path: Path) -> None:
+    job = tiny_job("budget.steps=1")
+    job.save(tmp_path / "job.json")
+    assert run_saved(tmp_path / "job.json") == 0
+    assert list(losses(job)) == [1]
+
+
+def test_damaged_data_is_refused_before_training(tiny_job: MakeJob) -> None:
+    job = tiny_job("budget.steps=1")
+    execute(job)
+    shard = next(Path(job.config.values["data"]["folder"]["root"]).glob("*/train_00000.ds"))
+    shard.write_bytes(shard.read_bytes()[:-2])
+    with pytest.raises(DataError, match=r"train_00000\.ds has .* bytes instead of"):
+        execute(tiny_job("budget.steps=1", name="other"))
+
+
+def test_a_finished_run_stopped_in_its_set_up_stays_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stopped(*_: Any, **__: Any) -> None:
+        raise StoppedEarly(signal.SIGINT)
+
+    monkeypatch.setattr(run_module, "prepare", stopped)
+    job = Job(config=config_with(), overrides=[], name="a", root=str(tmp_path))
+    job.folder.mkdir()
+    for before, after in (("FINISHED", "FINISHED"), ("RUNNING", "KILLED")):
+        write_status(job.folder, Status(before, step=4))
+        assert run_module.attempt(job, None) == 130
+        status = read_status(job.folder)
+        assert status is not None
+        assert status.status == after

@@ -1,0 +1,122 @@
+"""What the doctor measured reaches plans and runs, and only those it is about."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lmtrain.accounting.batches import BatchPlan
+from lmtrain.accounting.observed.measured import Calibration, MeasuredDevice, Measurements
+from lmtrain.precision.cpu_features import cpu_name
+from lmtrain.run.planning.calibration import (
+    calibration_key,
+    calibration_of,
+    kind_here,
+    measured_flops,
+    peak_here,
+    single_device_key,
+    single_device_speed,
+    threads_here,
+)
+from lmtrain.run.planning.setting import planned_setting
+from lmtrain.run.run_config import RunConfig
+from lmtrain.tracking.measurements import write_measurements
+from tests.configs import config_of
+
+BATCH = BatchPlan(context_tokens=64, micro_batch_sequences=4, accumulation_micro_steps=1, num_ranks=1)
+CPU = MeasuredDevice(
+    kind="cpu", name=cpu_name(), threads=2, default_threads=2, matmul_flops={"fp32": 2e11, "bf16": 3e11}
+)
+
+
+def changed(config: RunConfig, group: str, **settings: Any) -> RunConfig:
+    return config.changed(**{group: {**config.values[group], **settings}})
+
+
+@pytest.fixture
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunConfig:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    return config_of("tokenizer=byte_level", "precision=fp32", f"run.cache={tmp_path}")
+
+
+def test_a_calibration_is_of_one_config_and_batch(config: RunConfig, tmp_path: Path) -> None:
+    measured = Measurements(devices=(CPU,))
+    found = Calibration(step_seconds=0.25, num_steps=30)
+    write_measurements(tmp_path, measured.with_calibration(calibration_key(config, BATCH, measured), found))
+    assert calibration_of(config, BATCH) == found
+    other = BatchPlan(context_tokens=64, micro_batch_sequences=2, accumulation_micro_steps=2, num_ranks=1)
+    assert calibration_of(config, other) is None
+    assert calibration_of(config.changed(optimizer={"_target_": "other"}), BATCH) is None
+    assert calibration_of(changed(config, "cluster", device="NVIDIA H200"), BATCH) is None
+    assert calibration_of(config.changed(seed=7), BATCH) == found
+
+
+@pytest.mark.parametrize(
+    "word",
+    ["deterministic=true", "trainer.detect_anomaly=true", "gradient_clip_norm=1", "weight_average=ema", "task=dpo"],
+)
+def test_a_calibration_is_of_everything_that_takes_time(config: RunConfig, tmp_path: Path, word: str) -> None:
+    other, measured = config_of("tokenizer=byte_level", "precision=fp32", f"run.cache={tmp_path}", word), Measurements()
+    assert calibration_key(other, BATCH, measured) != calibration_key(config, BATCH, measured)
+    assert single_device_key(other, BATCH, measured) != single_device_key(config, BATCH, measured)
+
+
+def test_one_device_by_itself_is_kept_for_any_strategy_of_several_with_its_micro_batches(
+    config: RunConfig, tmp_path: Path
+) -> None:
+    measured, two = Measurements(devices=(CPU,)), replace(BATCH, num_ranks=2)
+    found = Calibration(step_seconds=0.5, num_steps=30)
+    write_measurements(tmp_path, measured.with_calibration(single_device_key(config, two, measured), found))
+    assert single_device_speed(config, two) == 4 * 64 / 0.5
+    assert single_device_speed(config.changed(strategy={"_target_": "other"}), two) == 4 * 64 / 0.5
+    assert single_device_speed(config, BATCH) is None, "a single rank is compared with nobody"
+    assert single_device_speed(config, replace(two, micro_batch_sequences=2)) is None
+
+
+def test_the_measured_peak_is_of_this_processor_and_so_many_threads(config: RunConfig, tmp_path: Path) -> None:
+    setting = planned_setting(config)
+    assert peak_here(config, setting) is None
+    write_measurements(tmp_path, Measurements(devices=(CPU,)))
+    found = peak_here(config, setting)
+    assert found is not None
+    assert found.flops == 2e11
+    assert peak_here(changed(config, "trainer", cpu_threads=1), setting) is None
+
+
+def test_threads_are_as_asked_or_the_environment_s_or_torch_s_share(
+    config: RunConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured = Measurements(devices=(CPU,))
+    assert threads_here(config, measured) == 2
+    assert threads_here(config, Measurements()) is None
+    assert threads_here(changed(config, "trainer", devices=2), measured) == 1
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    assert threads_here(config, measured) == 3
+    assert threads_here(changed(config, "trainer", cpu_threads=5), measured) == 5
+
+
+def test_a_gpu_counts_unless_the_config_trains_on_the_cpu(config: RunConfig, tmp_path: Path) -> None:
+    measured = Measurements(devices=(MeasuredDevice(kind="gpu", name="Mine", matmul_flops={"fp32": 1e14}),))
+    assert kind_here(config, measured) == "gpu"
+    assert kind_here(changed(config, "trainer", accelerator="cpu"), measured) == "cpu"
+    write_measurements(tmp_path, measured)
+    found = peak_here(config, planned_setting(config))
+    assert found is not None
+    assert found.flops == 1e14
+
+
+def test_a_plan_and_a_run_have_the_same_key(config: RunConfig) -> None:
+    measured = Measurements(devices=(CPU,))
+    checked = config.with_checked("model", "loss")
+    written = changed(checked, "optimizer", lr="25ms")
+    assert calibration_key(checked, BATCH, measured) == calibration_key(config, BATCH, measured)
+    assert calibration_key(written, BATCH, measured) != calibration_key(config, BATCH, measured)
+
+
+def test_the_roofline_is_what_products_were_measured_to_reach(config: RunConfig, tmp_path: Path) -> None:
+    assert measured_flops(config, "bf16") is None
+    write_measurements(tmp_path, Measurements(devices=(CPU,)))
+    threads = changed(config, "trainer", accelerator="cpu", cpu_threads=2)
+    assert measured_flops(threads, "bf16") == 3e11
+    assert measured_flops(threads, "fp8") is None

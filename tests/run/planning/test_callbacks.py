@@ -1,0 +1,81 @@
+import pytest
+
+from lmtrain.errors import ConfigurationError
+from lmtrain.run.compose.compose import compose_config
+from lmtrain.run.planning.callbacks import callback_facts, callback_lines, require_end
+from lmtrain.run.run_config import read_config
+from tests.configs import config_of
+
+
+def facts_of(*words):
+    return callback_facts(read_config(compose_config([*words])))
+
+
+def test_callbacks_say_what_they_keep_and_read():
+    found = facts_of("callbacks.checkpoint.keep_last=3", "callbacks.validation.max_tokens=2K")
+    assert sum(facts.num_kept for facts in found) == 3
+    assert [facts.snapshot_from_bytes for facts in found if facts.snapshot_from_bytes] == [50_000_000]
+    (passes,) = [facts.reads for facts in found if facts.reads]
+    assert (passes.split, passes.num_passes, passes.max_tokens) == ("validation", 4, 2000)
+    assert not [facts for facts in facts_of("~callbacks.checkpoint") if facts.num_kept]
+
+
+def test_a_setting_of_the_wrong_type_is_refused_by_its_key():
+    with pytest.raises(ConfigurationError, match=r"callbacks\.checkpoint\.keep_last"):
+        facts_of("callbacks.checkpoint.keep_last=[]")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            ["callbacks=[early_stopping,validation]", "budget.tokens=20K"],
+            r"callbacks=\[early_stopping,validation\] has nothing that ends the run at budget.tokens=20.0K; nearest "
+            r"valid: 'callbacks=\[default,early_stopping\]', which has callbacks.token_budget\.",
+        ),
+        (["callbacks=step_log"], r"callbacks=step_log has nothing .*valid: 'callbacks=\[default\]', which"),
+        (
+            ["budget=none", "budget.steps=3", "budget.hours=1", "~callbacks.token_budget"],
+            r"~callbacks.token_budget leaves nothing that ends the run at budget.steps=3 or budget.hours=1; nearest "
+            r"valid: without this word\.",
+        ),
+        (["callbacks.checkpoint=null", "callbacks.token_budget=null"], r"^callbacks.token_budget=null leaves nothing"),
+        (
+            ["budget=none", "budget.steps=3", "budget.hours=1", "callbacks=[token_budget]"],
+            r"has nothing that ends the run at budget.hours=1; .*, which has callbacks.time_budget\.",
+        ),
+        (["budget.hours=1", "callbacks.time_budget=null"], r"^callbacks.time_budget=null leaves .* at budget.hours=1;"),
+    ],
+)
+def test_callbacks_that_never_end_the_run_are_refused(words: list[str], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        require_end(config_of(*words), words)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        [],
+        ["callbacks=[step_log,token_budget]"],
+        ["callbacks=[default,early_stopping]", "callbacks.checkpoint=null", "~callbacks.graceful_stop"],
+        ["~callbacks.time_budget"],
+        ["budget.hours=1", "callbacks=[time_budget,token_budget]"],
+    ],
+)
+def test_other_callbacks_may_go(words: list[str]) -> None:
+    require_end(config_of(*words), words)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["callbacks=[token_budget]"], "no callbacks.checkpoint: nothing of this run is saved"),
+        (["callbacks=[token_budget,graceful_stop]"], "no callbacks.checkpoint: nothing of this run is saved"),
+        (["~callbacks.graceful_stop"], "no callbacks.graceful_stop: a signal ends this run at once"),
+        (["callbacks=[default,early_stopping]", "callbacks.early_stopping.patience=5"], "patience=5 never ends"),
+        ([], None),
+    ],
+)
+def test_what_is_not_saved_and_what_never_stops_is_told(words: list[str], told: str | None) -> None:
+    lines = callback_lines(config_of(*words), 100)
+    assert lines == [] if told is None else len(lines) == 1 and told in lines[0]

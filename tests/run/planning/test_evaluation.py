@@ -1,0 +1,69 @@
+from dataclasses import replace
+
+import pytest
+
+from lmtrain.accounting.budgets import RunSoFar
+from lmtrain.accounting.training_plan.evaluation_plan import EvaluationPlan
+from lmtrain.accounting.training_plan.plan import Speed
+from lmtrain.run.planning.evaluation import validated_split, with_evaluation
+from tests.accounting.training_plan.test_charts_of_plan import PLAN
+from tests.configs import config_of
+
+
+def test_the_passes_of_the_config_are_counted_and_take_time():
+    plan = replace(PLAN, speed=Speed(step_seconds=2.0, mfu_palm=0.4, source="a test"))
+    config = config_of("callbacks.validation.max_tokens=2K")
+    found = with_evaluation(plan, config, held_out=[5000])
+    assert found.evaluation == EvaluationPlan(num_passes=5, tokens_per_pass=min(2000, plan.horizon.tokens))
+    seconds = 5 * min(2000, plan.horizon.tokens) / 3 * 2.0 / plan.batch.tokens_per_step
+    assert found.evaluation_seconds == pytest.approx(seconds)
+    assert plan.hours is not None
+    padded = with_evaluation(plan, config, held_out=[5000], padding=1.5).evaluation
+    assert padded is not None
+    assert padded.tokens_per_pass == round(1.5 * min(2000, plan.horizon.tokens))
+    assert found.hours == pytest.approx(plan.hours + seconds / 3600)
+
+
+@pytest.mark.parametrize(("seconds", "is_enough_for"), [(150.0, 18), (2000.0, 250), (5000.0, 650), (6400.0, 1000)])
+def test_a_budget_of_time_pays_for_steps_and_passes(seconds, is_enough_for):
+    speed = Speed(step_seconds=4.0, mfu_palm=0.4, source="a test")
+    end = replace(PLAN.horizon, seconds=seconds, time_limit="hours")
+    plan = replace(PLAN, speed=speed, horizon=end)
+    config = config_of("callbacks.validation.num_passes=2")
+    held_out = [600 * PLAN.batch.tokens_per_step]
+    found = with_evaluation(plan, config, held_out=held_out)
+    assert found.horizon.steps == is_enough_for
+    assert found.seconds is not None
+    assert found.seconds <= seconds
+    longer = with_evaluation(replace(plan, horizon=end.ending_at(is_enough_for + 1)), config, held_out=held_out)
+    assert longer.horizon.steps == is_enough_for
+    only_sized = with_evaluation(plan, config, held_out=held_out, decides_end=False)
+    assert (only_sized.horizon, only_sized.evaluation) == (end, found.evaluation)
+    assert only_sized.expected_tokens == found.horizon.tokens
+
+
+def test_a_run_that_goes_on_reads_what_it_read_before():
+    config = config_of()
+    tokens_per_pass = {
+        read: with_evaluation(replace(PLAN, done=RunSoFar(steps=9, read_tokens=read)), config, held_out=[500])
+        for read in (300, 500, None)
+    }
+    assert {read: plan.evaluation and plan.evaluation.tokens_per_pass for read, plan in tokens_per_pass.items()} == {
+        300: 300,
+        500: 500,
+        None: 500,
+    }
+
+
+def test_an_average_of_the_weights_is_scored_too():
+    config = config_of("weight_average=ema", "callbacks.validation.max_tokens=10")
+    found = with_evaluation(PLAN, config, held_out=[50, 50])
+    assert found.evaluation is not None
+    assert found.evaluation.tokens_per_pass == 30
+
+
+def test_without_validation_there_is_none():
+    config = config_of("~callbacks.validation")
+    assert with_evaluation(PLAN, config, held_out=[50]).evaluation is None
+    assert validated_split(config) == "validation"
+    assert validated_split(config_of("callbacks.validation.split=test")) == "test"

@@ -1,0 +1,111 @@
+"""One plan from two sides: what is known on paper, and what a run finds on its devices."""
+
+from dataclasses import replace
+
+import pytest
+
+from lmtrain.accounting.batches import plan_batches
+from lmtrain.accounting.cluster import Peak
+from lmtrain.accounting.machine.number_formats import PrecisionBytes
+from lmtrain.accounting.model.memory import TrainedParameters
+from lmtrain.accounting.model.model_shape import AttentionShape, ModelShape
+from lmtrain.run.planning import make_plan as planning
+from lmtrain.run.planning.make_plan import PlanFacts, make_plan
+from tests.accounting.training_plan.test_charts_of_plan import PLAN
+from tests.configs import config_of
+
+PEAK = Peak(flops=1e12, source="a test")
+
+
+def facts(config, **changes):
+    plain = PlanFacts(
+        shape=PLAN.shape,
+        batch=plan_batches(config.batch),
+        parameters=TrainedParameters(
+            num_total=1000, num_hidden_matrix=800, num_largest_block=400, num_outside_blocks=200
+        ),
+        bytes_of=PrecisionBytes(weights=4, compute_copy=2, gradients=4, state=4, activations=2, matmul="bf16"),
+        train_tokens=1_000_000,
+        epoch_tokens=1_000_000,
+        held_out=[4096],
+        peak=PEAK,
+        peak_source="not known",
+        device_watts=None,
+        is_compiled=True,
+        trusts_assumed_speed=True,
+    )
+    return replace(plain, **changes)
+
+
+def test_a_budget_of_time_trusts_an_assumed_speed_on_paper_and_a_stated_one_in_a_run():
+    config = config_of("budget=none", "+budget.hours=1")
+    on_paper, in_a_run = (make_plan(config, facts(config, trusts_assumed_speed=trusts)) for trusts in (True, False))
+    assert on_paper.horizon.steps != in_a_run.horizon.steps
+    stated = config_of("budget=none", "+budget.hours=1", "cluster.mfu=0.4")
+    assert make_plan(stated, facts(stated, trusts_assumed_speed=False)).horizon.steps == on_paper.horizon.steps
+
+
+def test_the_writing_of_answers_takes_time_from_a_budget_of_hours():
+    config = config_of("task=grpo", "budget=none", "+budget.hours=1", "~callbacks.validation")
+    plan = make_plan(config, facts(config, held_out=[]))
+    assert plan.speed is not None
+    assert plan.generation_seconds_per_step > 0
+    assert plan.horizon.steps == int(3600 / (plan.speed.step_seconds + plan.generation_seconds_per_step))
+
+
+def test_a_peak_that_is_not_known_says_why():
+    config = config_of()
+    plan = make_plan(config, facts(config, peak=None))
+    assert (plan.peak_flops, plan.peak_source) == (None, "not known")
+    assert make_plan(config, facts(config)).peak_source == "a test"
+
+
+def test_training_from_scratch_starts_at_no_run_and_freezes_nothing():
+    config, begun = config_of(), config_of("init_from=runs/base")
+    frozen = facts(config, shape=replace(PLAN.shape, num_frozen_parameters=1))
+    assert make_plan(config, facts(config)).is_from_scratch
+    assert not make_plan(begun, facts(begun)).is_from_scratch
+    assert not make_plan(config, frozen).is_from_scratch
+
+
+def test_validation_and_epochs_are_of_the_data():
+    config = config_of("budget=epochs", "budget.epochs=2")
+    plan = make_plan(config, facts(config))
+    assert plan.horizon.tokens == pytest.approx(2_000_000, abs=2048)
+    assert plan.evaluation is not None
+    assert plan.evaluation.tokens_per_pass == 4096
+
+
+SHAPE = ModelShape(1000, 100, 900, 1000, (AttentionShape(num_heads=2, head_width=5),) * 3)
+
+
+@pytest.mark.parametrize(("name", "share"), [("none", 0.0), ("every_block", 1.0), ("selective", 0.0)])
+def test_a_step_takes_the_forward_flops_of_its_blocks_again(name, share):
+    config = config_of(f"recompute={name}", "batch.context_tokens=10", "batch.tokens_per_step=10", "cluster.mfu=null")
+    speed = make_plan(config, facts(config, shape=SHAPE)).speed
+    model, again = 6 * 900 + 3 * 12 * 10 * 10, 2 * 800 + 3 * 4 * 10 * 10
+    assert speed is not None
+    assert speed.step_seconds == pytest.approx(10 * (model + share * again) / (0.4 * PEAK.flops))
+    assert speed.mfu_palm == pytest.approx(0.4 * model / (model + share * again))
+
+
+def test_a_step_s_work_has_the_width_and_the_format_of_the_residual_stream(monkeypatch):
+    found = []
+    monkeypatch.setattr(planning, "hopper_seconds", lambda work, *_: found.append(work))
+    on = ["model=qwen_3_0_6b", "optimizer=adamw", "scaling=none", "cluster=h200_1x"]
+    heads = (AttentionShape(num_heads=16, head_width=128),)
+    num_matmul = 1024 * 151_936 + 800  # of the head, and of the blocks
+    shape = ModelShape(num_matmul, 0, num_matmul, num_matmul, heads, width=1024)
+    for words, is_wide in (
+        (["precision=bf16_mixed"], True),
+        (["precision=bf16_residual"], False),
+        (["precision=bf16_true"], False),
+        (["precision=bf16_mixed", "strategy=fsdp"], False),
+    ):
+        config = config_of(*on, *words)
+        make_plan(config, facts(config, shape=shape))
+        assert (found[-1].width, found[-1].num_logits, found[-1].has_wide_stream) == (1024, 151_936, is_wide)
+    found.clear()
+    eager = config_of("attention=eager", "optimizer=adamw", "scaling=none", "cluster=h200_1x")
+    make_plan(eager, facts(eager))
+    assert not found  # the shares are those of a fused attention

@@ -1,0 +1,155 @@
+import json
+
+import pytest
+
+from lmtrain.data.interleave import PhasesRead
+from lmtrain.data.packing import BestFit, OneDocument
+from lmtrain.data.shards import open_dataset
+from lmtrain.data.synthetic import synthetic
+from lmtrain.errors import DataError
+from lmtrain.run.planning.prepared_tokens import (
+    awaited_facts,
+    held_out_padding,
+    known_data,
+    masked_documents,
+    prepared_epoch_tokens,
+    prepared_train_tokens,
+    remember_folder,
+    require_split,
+    source_epochs,
+)
+from tests.configs import config_of
+from tests.data.documents import make_dataset
+
+
+def prepared(folder, num_tokens):
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "dataset.json").write_text(json.dumps({"splits": {"train": {"num_tokens": num_tokens}}}))
+    return folder
+
+
+def test_a_folder_that_is_named_tells_its_tokens(tmp_path):
+    config = config_of("data=shards", f"data.folder.path={prepared(tmp_path, 1234)}")
+    assert prepared_train_tokens(config) == 1234
+
+
+def test_one_folder_that_is_named_tells_its_fingerprints(tmp_path):
+    folder = synthetic(root=str(tmp_path), vocab_size=257, num_tokens=600)
+    manifest = open_dataset(folder).manifest
+    config = config_of("data=shards", f"data.folder.path={folder}")
+    assert known_data(config) == {
+        "data.fingerprint": manifest.fingerprint,
+        "tokenizer": manifest.tokenizer_fingerprint,
+    }
+    assert known_data(config_of(f"run.cache={tmp_path}")) == {}
+    assert known_data(config_of("data=mixture", f"++data.sources.web.path={folder}")) == {}
+
+
+def test_a_mixture_has_the_tokens_of_all_its_sources(tmp_path):
+    words = ["data=mixture"]
+    for name, num_tokens in (("web", 1000), ("math", 200)):
+        words += [f"++data.sources.{name}.path={prepared(tmp_path / name, num_tokens)}"]
+    assert prepared_train_tokens(config_of(*words)) == 1200
+    assert prepared_train_tokens(config_of(*words, "++data.sources.code.path=nowhere")) is None
+
+
+def test_a_source_without_the_text_of_validation_is_refused_with_its_name_and_the_words(tmp_path):
+    words = ["data=mixture", "++data.sources.web.weight=1", "++data.sources.math.weight=1"]
+    for name, splits in (("web", {"train": {}, "validation": {}, "test": {}}), ("math", {"train": {}, "test": {}})):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "dataset.json").write_text(json.dumps({"splits": splits}))
+        words.append(f"++data.sources.{name}.path={tmp_path / name}")
+    told = rf"^data\.sources\.math: data set {tmp_path}/math has no split 'validation' to measure, only train, test; "
+    with pytest.raises(DataError, match=told + r".*validation_fraction=0\.05.*callbacks\.validation=null\.$"):
+        require_split(config_of(*words))
+    require_split(config_of(*words, "callbacks.validation.split=test"))
+    require_split(config_of(*words, "callbacks.validation=null"))
+    require_split(config_of("data=mixture", "++data.sources.web.path=nowhere"))
+    alone = config_of("data=shards", f"data.folder.path={tmp_path / 'math'}", "callbacks.validation.split=tests")
+    with pytest.raises(DataError, match=r"^data set .*math has no split 'tests'.* Did you mean 'test'\?"):
+        require_split(alone)
+
+
+def test_nothing_is_prepared_to_know(tmp_path):
+    assert prepared_train_tokens(config_of(f"run.cache={tmp_path}")) is None
+
+
+def test_what_a_run_prepared_is_known_to_later_plans_of_the_same_data(tmp_path):
+    words = ["data=synthetic", f"run.cache={tmp_path / 'cache'}", "data.folder.num_tokens=20K"]
+    config = config_of(*words)
+    folder = config.data.node("folder")
+    assert folder is not None
+    checked = config.changed(
+        data=config.data.changed(folder=folder.checked().values)
+    )  # amounts are numbers, as in a run
+    remember_folder(checked, prepared(tmp_path / "synthetic-x", 20_480))
+    assert prepared_train_tokens(config_of(*words, "optimizer=adamw", "batch.context_tokens=64")) == 20_480
+    assert prepared_train_tokens(config_of(*words, "data.folder.seed=1")) is None
+
+
+def test_data_is_the_same_for_a_tokenizer_s_copies_and_another_for_other_content_under_its_path(tmp_path):
+    def config(run):
+        words = ["source=files", f"source.paths=[{tmp_path}]", f"run.cache={tmp_path / 'cache'}"]
+        return config_of(*words, "tokenizer=folder", f"tokenizer.path={tmp_path / run}")
+
+    for run, content in (("a", "one"), ("b", "one"), ("c", "other")):
+        (tmp_path / run).mkdir()
+        (tmp_path / run / "tokenizer.json").write_text(content)
+    remember_folder(config("a"), prepared(tmp_path / "files-x", 20_480))
+    assert [prepared_train_tokens(config(run)) for run in "abc"] == [20_480, 20_480, None]
+    (tmp_path / "a/tokenizer.json").write_text("other")
+    assert prepared_train_tokens(config("a")) is None
+
+
+def test_lengths_are_told_where_documents_do_not_see_one_another(tmp_path):
+    folder = synthetic(root=str(tmp_path), num_tokens=10_240)
+    words = ["data=shards", f"data.folder.path={folder}"]
+    assert masked_documents(config_of(*words)) is None
+    assert masked_documents(config_of(*words, "packing.document_mask=true")) == {512: 20}
+    unknown = config_of("packing.document_mask=true", f"run.cache={tmp_path}")
+    assert masked_documents(unknown) is None
+    assert "assumed until then: attention over all of the context" in (awaited_facts(unknown) or "")
+    assert awaited_facts(config_of(*words, "packing.document_mask=true")) is None
+
+
+def test_sources_of_a_mixture_count_by_their_shares_of_the_run(tmp_path):
+    folders = {
+        "web": make_dataset(tmp_path / "web", [512] * 20).folder,
+        "math": make_dataset(tmp_path / "math", [64] * 300).folder,
+    }
+    words = ["data=mixture", "packing.document_mask=true", "++data.sources.math.weight=3"]
+    words += [f"++data.sources.{name}.path={folder}" for name, folder in folders.items()]
+    documents = masked_documents(config_of(*words))
+    assert documents is not None
+    tokens = {length: length * count for length, count in documents.items()}
+    assert tokens[64] / tokens[512] == pytest.approx(3)
+    tail = config_of(*words, "data.schedule=[{from: 0.5, weights: {web: 1}}]")
+    epochs = source_epochs(tail, 40_960)
+    assert epochs == pytest.approx({"web": 40_960 * 0.625 / (512 * 20), "math": 40_960 * 0.375 / (64 * 300)})
+    assert source_epochs(config_of("data=shards", "data.folder.path=nowhere"), 1000) == {}
+    read = PhasesRead(phases=[(0, (1.0, 0.0)), (40, (3.0, 1.0))], step=20)
+    going_on = source_epochs(tail, 160 * 256, sequences_per_step=4, read=read)
+    of_web = 0.0 * 40 + 0.25 * 40 + 1.0 * 80  # of 160 sequences; 80 are read
+    assert going_on == pytest.approx({"web": 256 * of_web / (512 * 20), "math": 256 * (160 - of_web) / (64 * 300)})
+
+
+def test_held_out_documents_are_computed_with_their_padding(tmp_path):
+    made = make_dataset(tmp_path, [40, 20, 30, 90])
+    words = ["data=shards", f"data.folder.path={made.folder}", "batch.context_tokens=64"]
+    windows = OneDocument().held_out(made, "validation", context_tokens=64, max_tokens=None)
+    assert windows.num_windows == 4  # of 40 + 20, of 30, of 64 of the 90, and of the rest
+    for packing in (["packing=document"], ["packing=best_fit", "packing.document_mask=true"]):
+        padding = held_out_padding(config_of(*words, *packing), "validation")
+        assert padding == pytest.approx(4 * 64 / 180)
+    assert held_out_padding(config_of(*words, "packing=best_fit"), "validation") == 1.0
+    assert held_out_padding(config_of(*words, "packing=document"), "test") == 1.0
+
+
+def test_an_epoch_is_every_row_once_with_its_padding(tmp_path):
+    made = make_dataset(tmp_path, [40, 20, 30, 90, 40])  # 5 rows of a document, or 4 of 64 where they are fitted
+    words = ["data=shards", f"data.folder.path={made.folder}", "batch.context_tokens=64"]
+    of = {name: config_of(*words, f"packing={name}") for name in ("contiguous", "best_fit", "document")}
+    assert prepared_epoch_tokens(of["contiguous"]) == 220
+    assert prepared_epoch_tokens(of["best_fit"]) == 220, "not known before its index is built"
+    assert prepared_epoch_tokens(of["document"]) == OneDocument().epoch_tokens(made, context_tokens=64) == 5 * 64
+    assert BestFit().epoch_tokens(made, context_tokens=64) == 4 * 64 == prepared_epoch_tokens(of["best_fit"])

@@ -1,0 +1,189 @@
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lmtrain.accounting.options.optimizer import OptimizerFacts
+from lmtrain.accounting.options.parts import AttentionFacts, LossFacts, RecomputeFacts
+from lmtrain.accounting.options.precision import PrecisionFacts
+from lmtrain.accounting.options.strategy import ModelSpread
+from lmtrain.errors import ConfigurationError
+from lmtrain.run.compose.paths import conf_folder
+from lmtrain.run.planning.plan import PlannedRun, planned_runs
+from lmtrain.run.schema.facts import facts_of, options_saying, require_facts
+from tests import facts
+from tests.optim.options import OWN
+
+SAYING = {"strategy": ModelSpread, "optimizer": OptimizerFacts, "precision": PrecisionFacts}
+LLAMA = ["model=llama_3_8b", "cluster=h100_8x", "cluster.num_nodes=2", "precision=bf16_mixed", "budget.tokens=1B"]
+BATCH = ["batch.context_tokens=8192", "batch.tokens_per_step=131072", "batch.micro_batch_sequences=1"]
+STRATEGY = """
+import no_such_package
+from lmtrain.accounting.options.strategy import ModelSpread
+
+def hsdp(**settings):
+    no_such_package.run()
+
+def hsdp_facts():
+    return ModelSpread(shards_over=8, casts_parameters=True)
+
+def mixed_up_facts():
+    return no_such_package.facts()
+
+def other_facts():
+    return 3
+
+class HybridShards:
+    pass
+
+def hybrid_shards_facts(*, width, far=1):
+    return ModelSpread(reshard_after_forward=width > far)
+"""
+
+
+def planned(*words: str) -> PlannedRun:
+    return planned_runs([*LLAMA, *BATCH, *words])[0]
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A package with a strategy that is described, and one that is not; neither can be imported."""
+    folder = tmp_path / "toy_strategies"
+    folder.mkdir()
+    (folder / "__init__.py").touch()
+    (folder / "hybrid.py").write_text(STRATEGY)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield "toy_strategies."
+    for name in [name for name in sys.modules if name.startswith("toy_strategies")]:
+        del sys.modules[name]
+
+
+def said(name: str, **settings: Any) -> ModelSpread:
+    return require_facts(
+        {"_target_": f"toy_strategies.hybrid.{name}", **settings}, ModelSpread, allowed=("toy_strategies.",)
+    )
+
+
+@pytest.mark.parametrize("group", SAYING)
+def test_every_option_that_a_plan_counts_on_says_it(group: str) -> None:
+    texts = [path.read_text() for path in (conf_folder() / group).glob("*.yaml")]
+    targets = [found.group(1) for text in texts if (found := re.search(r"_target_: (\w\S+)", text))]
+    assert len(targets) >= 4
+    for target in targets:
+        assert require_facts({"_target_": target}, SAYING[group], has_bf16=True)
+
+
+def test_a_strategy_that_says_nothing_is_refused_and_one_from_elsewhere_is_not_read(elsewhere: str) -> None:
+    for target, said in (
+        ("lmtrain.parallel.toy.toy", "does not say what it shards and sends"),
+        ("lmtrain.parallel.fsdp.toy", "does not say what it shards and sends"),
+        ("toy_strategies.hybrid.hsdp", "is not allowed: a target here starts with lmtrain.parallel."),
+        ("toy", "is not allowed"),
+    ):
+        with pytest.raises(ConfigurationError, match=said):
+            require_facts({"_target_": target}, ModelSpread)
+    assert "toy_strategies" not in sys.modules
+    node = {"_target_": "toy_strategies.hybrid.hsdp"}
+    assert require_facts(node, ModelSpread, allowed=[elsewhere]).shards_over == 8
+    assert "toy_strategies.hybrid" not in sys.modules
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_a_class_is_described_in_snake_case_and_takes_the_settings_that_are_asked_for() -> None:
+    assert not said("HybridShards", width=1, unasked=3).reshard_after_forward
+    assert said("HybridShards", width=1, far=0).reshard_after_forward
+
+
+@pytest.mark.usefixtures("elsewhere")
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("mixed_up", "mixed_up_facts fails: name 'no_such_package' is not defined; it takes settings of its option"),
+        ("HybridShards", "missing 1 required keyword-only argument: 'width'"),
+        ("other", "other_facts returns int; strategy takes ModelSpread"),
+    ],
+)
+def test_what_cannot_be_said_is_refused_with_its_reason(name: str, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        said(name)
+
+
+def test_saying_nothing_is_the_plain_case_of_the_other_groups() -> None:
+    assert facts_of(facts.node("loss", "cross_entropy"), LossFacts) is None
+    assert facts_of(facts.node("loss", "chunked"), LossFacts) == LossFacts(makes_head_products=True, in_chunks=True)
+    assert facts_of({}, LossFacts) is None
+
+
+@pytest.mark.parametrize(("on_gpu", "is_compiled", "word"), [(1, 1, "SDPA"), (0, 0, "Uncompiled"), (0, 1, None)])
+def test_a_place_is_beside_the_settings(on_gpu: int, is_compiled: int, word: str | None) -> None:
+    place = {"on_gpu": bool(on_gpu), "is_compiled": bool(is_compiled)}
+    found = require_facts(facts.node("attention", "auto"), AttentionFacts, **place)
+    assert found.chooses
+    assert (found.measured_as or "None").rpartition(".")[2] == str(word)
+
+
+def test_options_that_say_a_thing_are_found_in_their_package() -> None:
+    found = dict(options_saying("lmtrain.optim", OptimizerFacts))
+    assert sorted(target.rpartition(".")[2] for target in found) == sorted(OWN)
+    assert found["lmtrain.optim.adafactor.adafactor"] == facts.optimizer("adafactor")
+
+
+def test_facts_are_read_without_torch() -> None:
+    code = """
+import sys
+from lmtrain.accounting.options.optimizer import OptimizerFacts
+from lmtrain.run.schema.facts import options_saying
+assert dict(options_saying("lmtrain.optim", OptimizerFacts))
+assert "torch" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_weights_kept_after_the_forward_pass_are_gathered_half_as_often() -> None:
+    plans = [planned("strategy=fsdp", f"strategy.reshard_after_forward={value}").plan for value in ("true", "false")]
+    freed, kept = (plan.communication for plan in plans)
+    assert freed is not None
+    assert kept is not None
+    assert kept.gathered_bytes == freed.gathered_bytes / 2
+    assert kept.reduced_bytes == freed.reduced_bytes
+    memory = [plan.memory for plan in plans]
+    assert memory[0] is not None
+    assert memory[1] is not None
+    assert memory[1].gathered == sum(plans[1].components.values()) * 2 > 2 * memory[0].gathered
+
+
+def test_shards_within_a_node_are_planned_from_what_the_strategy_says(elsewhere: str) -> None:
+    target = ["--allow-target", elsewhere, "strategy._target_=toy_strategies.hybrid.hsdp"]
+    hybrid, whole = planned("strategy=fsdp", *target), planned("strategy=fsdp")
+    assert hybrid.plan.memory is not None
+    assert whole.plan.memory is not None
+    assert hybrid.plan.memory.weights == 2 * whole.plan.memory.weights
+    assert hybrid.plan.memory.optimizer == 2 * whole.plan.memory.optimizer
+    assert hybrid.plan.communication is not None
+    shard = 4 * hybrid.plan.shape.num_parameters / 8
+    assert hybrid.plan.communication.reduced_bytes == pytest.approx(7 * shard + shard)
+
+
+RECOMPUTED = {"auto": 0.0, "none": 0.0, "every_block": 1.0, "selective": 0.0, "memory_budget": 0.5}
+
+
+def test_every_recomputation_says_what_it_computes_twice() -> None:
+    for path in sorted((conf_folder() / "recompute").glob("*.yaml")):
+        found = facts_of(facts.node("recompute", path.stem), RecomputeFacts) or RecomputeFacts()
+        assert found.share == RECOMPUTED[path.stem]
+
+
+def test_a_plan_counts_the_forward_pass_of_the_blocks_twice() -> None:
+    none, every = (planned("strategy=fsdp", f"recompute={name}").plan for name in ("none", "every_block"))
+    assert none.speed is not None
+    assert every.speed is not None
+    head = 4096 * 128_256
+    forward = 2 * (none.shape.num_matmul_parameters - head) + 4 * 32 * 4096 * 8192
+    ratio = every.speed.step_seconds / none.speed.step_seconds
+    assert ratio == pytest.approx(1 + forward / none.flops_per_token.palm, rel=1e-4)
+    assert every.speed.mfu_palm == pytest.approx(0.4 / ratio)
+    assert (none.speed.hfu_palm, every.speed.hfu_palm) == pytest.approx((0.4, 0.4))

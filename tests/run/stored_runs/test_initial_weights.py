@@ -1,0 +1,102 @@
+from pathlib import Path
+
+import pytest
+import torch
+
+from lmtrain.errors import ConfigurationError, EnvironmentProblem
+from lmtrain.interop.imported import read_facts
+from lmtrain.interop.model_settings import build
+from lmtrain.run.schema.node import Node
+from lmtrain.run.stored_runs.identity import fingerprint_of
+from lmtrain.run.stored_runs.initial_weights import difference_line, find_weights
+from lmtrain.training.transforms import unchanged
+from tests.interop.hugging_face import imported, saved, tokens
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("import")
+    saved("llama", root / "hf")
+    imported(root / "hf", root / "in")
+    return root / "in"
+
+
+def test_an_imported_folder_fills_the_model(folder: Path) -> None:
+    from transformers import AutoModelForCausalLM
+
+    model = build(read_facts(folder)["settings"])
+    fill = find_weights(str(folder), model)
+    model.to_empty(device="cpu").initialize_weights(torch.Generator().manual_seed(0))
+    theirs = AutoModelForCausalLM.from_pretrained(folder.parent / "hf")
+    torch.testing.assert_close(fill(model)(tokens()), theirs(tokens()).logits, atol=2e-5, rtol=1e-4)
+
+
+def test_nothing_given_leaves_the_model_as_it_is() -> None:
+    assert find_weights(None, torch.nn.Module()) is unchanged
+    assert fingerprint_of(None) is None
+
+
+def test_the_fingerprint_follows_the_content_and_not_the_place(folder: Path, tmp_path: Path) -> None:
+    import shutil
+
+    shutil.copytree(folder, tmp_path / "copy")
+    assert fingerprint_of(str(tmp_path / "copy")) == fingerprint_of(str(folder))
+
+
+def test_another_model_is_refused_while_it_is_on_the_meta_device(folder: Path) -> None:
+    model = build(read_facts(folder)["settings"] | {"num_layers": 3})
+    with pytest.raises(ConfigurationError, match=r"init_from=.* is another model: layers\.2\..* is missing there"):
+        find_weights(str(folder), model)
+
+
+def test_a_changed_byte_is_refused(folder: Path, tmp_path: Path) -> None:
+    import shutil
+
+    shutil.copytree(folder, tmp_path / "copy")
+    weights = tmp_path / "copy" / "weights" / "model.safetensors"
+    content = bytearray(weights.read_bytes())
+    content[-1] ^= 1
+    weights.write_bytes(content)
+    with pytest.raises(EnvironmentProblem, match="has changed since it was written"):
+        find_weights(str(tmp_path / "copy"), build(read_facts(folder)["settings"]))
+
+
+def test_a_checkpoint_of_a_run_fills_the_model(folder: Path, tmp_path: Path) -> None:
+    from lmtrain.storage.hashed_folder import write_atomically
+    from tests.run.stored_runs.test_checkpoint_source import run_folder
+
+    trained = build(read_facts(folder)["settings"]).to_empty(device="cpu")
+    trained.initialize_weights(torch.Generator().manual_seed(5))
+    state = {f"language_model.{name}": tensor for name, tensor in trained.state_dict().items()}
+    run = run_folder(tmp_path / "a")
+    write_atomically(
+        run / "checkpoints" / "step_00000007",
+        facts={"step": 7, "tokens": 70, "identity": {}},
+        write=lambda aside: torch.save({"state_dict": state}, aside / "state.pt"),
+    )
+    model = build(read_facts(folder)["settings"])
+    fill = find_weights(str(run), model)
+    other = build(read_facts(folder)["settings"] | {"feed_forward_width": 40})
+    with pytest.raises(
+        ConfigurationError, match=r"init_from=.*a is another model: .*differing tensors.*attempt=not set, th"
+    ):
+        find_weights(str(run), other, node=Node("model", {"num_layers": 2}))
+    model.to_empty(device="cpu").initialize_weights(torch.Generator().manual_seed(0))
+    assert torch.equal(fill(model)(tokens()), trained(tokens()))
+    assert fingerprint_of(str(run)) == fingerprint_of(str(run / "checkpoints" / "step_00000007"))
+
+
+def test_what_fits_by_its_shapes_and_is_another_model_is_told(folder: Path, tmp_path: Path) -> None:
+    from tests.run.stored_runs.test_checkpoint_source import run_folder
+
+    run = run_folder(tmp_path / "a", 5)
+    assert difference_line(str(run), Node("model", {"attempt": 10, "attention": "eager"})) is None
+    told = difference_line(str(run), Node("model", {"attempt": 4, "num_heads": 8}))
+    assert told is not None
+    assert told.endswith("in a model that differs: model.attempt=4, there 10; model.num_heads=8, there not set.")
+    written_out = {"_target_": "lmtrain.models.llama.Llama", "norm_eps": 1e-5, "tie_embeddings": False, "num_heads": 2}
+    job = run / "attempts" / "10" / "job.json"
+    job.write_text(job.read_text().replace('"attempt": 10', '"_target_": "lmtrain.models.llama.Llama", "num_heads": 2'))
+    assert difference_line(str(run), Node("model", {**written_out, "num_kv_heads": 2, "head_width": 4})) is None
+    assert difference_line(str(folder), Node("model", {})) is None, "an imported folder brings its own"
+    assert difference_line(None, Node("model", {})) is None

@@ -1,0 +1,72 @@
+from pathlib import Path
+
+import pytest
+
+from lmtrain.run.stored_runs.job import Job, config_hash, default_name, flatten, job_of_rank, load_job
+from tests.configs import config_of, config_with
+
+
+def test_the_same_overrides_in_any_order_give_the_same_name() -> None:
+    assert default_name("llama", ["a=1", "b=2"]) == default_name("llama", ["b=2", "a=1"])
+
+
+def test_another_value_gives_another_name() -> None:
+    assert default_name("llama", ["a=1"]) != default_name("llama", ["a=2"])
+
+
+def test_where_a_run_is_executed_leaves_its_name_alone() -> None:
+    assert default_name("llama", ["trainer.devices=2", "resume=must", "run.log_every_steps=1"]) == "llama"
+
+
+def test_a_job_survives_saving(tmp_path: Path) -> None:
+    config = config_with(allowed=("mine.",))
+    job = Job(config=config, overrides=["seed=1"], name="a", root="runs", sweep="s")
+    job.save(tmp_path / "job.json")
+    assert job_of_rank(tmp_path / "job.json") == job
+    assert load_job(tmp_path / "job.json").config == config.values
+
+
+SECRET = ("logger=mlflow", "logger.tracking_uri='http://me:canary-1@h'", "init_from=x-canary-2-long")
+
+
+def test_a_kept_job_holds_no_secret_and_its_rank_gets_it_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CANARY_TOKEN", "canary-2-long")
+    job = Job(config=config_of(*SECRET), overrides=["logger.tracking_uri=http://me:canary-1@h"], name="a", root="runs")
+    job.save(tmp_path / "job.json")
+    assert "canary-" not in (tmp_path / "job.json").read_text()
+    handed_over = job.handed_over()
+    for name, value in handed_over.items():
+        monkeypatch.setenv(name, value)
+    assert job_of_rank(tmp_path / "job.json") == job
+
+
+def test_a_kept_job_is_read_with_what_the_environment_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CANARY_TOKEN", "canary-2-long")
+    Job(config=config_of(*SECRET), overrides=[], name="a", root="runs").save(tmp_path / "job.json")
+    assert load_job(tmp_path / "job.json").config["init_from"] == "x-canary-2-long"
+    monkeypatch.delenv("CANARY_TOKEN")
+    assert load_job(tmp_path / "job.json").config["init_from"] == "x-${oc.env:CANARY_TOKEN}"
+
+
+def test_a_job_without_secrets_is_handed_over_by_its_file(tmp_path: Path) -> None:
+    job = Job(config=config_with(), overrides=[], name="a", root="runs")
+    job.save(tmp_path / "job.json")
+    assert job.handed_over() == {}
+    assert job_of_rank(tmp_path / "job.json") == job
+
+
+def test_a_config_hash_changes_with_any_value() -> None:
+    assert config_hash({"a": {"b": 1}}) != config_hash({"a": {"b": 2}})
+
+
+def test_leaves_get_their_dotted_names() -> None:
+    assert flatten({"a": {"b": 1, "c": [1, 2]}}, "x") == {"x.a.b": 1, "x.a.c": "[1, 2]"}
+
+
+def test_a_rank_counts_its_own_waits_alone_and_a_trial_those_after_its_beginning(tmp_path: Path) -> None:
+    job = Job(config=config_with(), overrides=[], name="a", root="runs", began=1.0, waited={"1": 5.0})
+    job.save(tmp_path / "job.json")
+    assert "waited" not in (tmp_path / "job.json").read_text()
+    assert job_of_rank(tmp_path / "job.json").waited == {}
+    assert job.begun_now().began > 1.0
+    assert "1" not in job.begun_now().waited or job.begun_now().waited["1"] != 5.0

@@ -1,0 +1,104 @@
+"""The text of a past step: what was trained on, and a loss equal to the logged one."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lmtrain.cli.commands.data import data
+from lmtrain.errors import ConfigurationError, DataError
+from lmtrain.report.ledger.run_ledger import READING
+from lmtrain.run.stored_runs.trained_step import _attempt_of, _TrainedOn
+from tests import tiny
+
+STEPS, SEQUENCES, CONTEXT = 6, 8, 32
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of a run in one piece, `whole`, and of the same on two ranks with documents in rows."""
+    folder = tmp_path_factory.mktemp("trained")
+    words = [f"budget.steps={STEPS}", "callbacks.checkpoint.every_steps=3", "callbacks.checkpoint.keep_last=9"]
+    for name, more, num_ranks in (("whole", [], 1), ("masked", ["packing=best_fit", "trainer.devices=2"], 2)):
+        done = tiny.train(folder, *words, f"run.name={name}", *more, num_ranks=num_ranks)
+        assert done.returncode == 0, done.stderr
+    return folder / "runs"
+
+
+def shown(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
+    assert data(["show", *words, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+@pytest.mark.slow
+@pytest.mark.distributed
+@pytest.mark.parametrize("name", ["whole", "masked"])
+def test_the_weights_before_a_step_give_its_text_the_logged_loss(
+    name: str, runs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = shown(capsys, str(runs / name), "--step", "4")
+    documents = found["documents"]
+    assert found["scored_by_step"] == 3
+    assert {one["sequence"] for one in documents} == set(range(SEQUENCES))
+    assert sum(one["num_tokens"] for one in documents) == SEQUENCES * CONTEXT
+    assert {one["rank"] for one in documents} == ({0} if name == "whole" else {0, 1})
+    nats = sum(one["nats_per_token"] * one["num_learned"] for one in documents if one["num_learned"])
+    mean = nats / sum(one["num_learned"] for one in documents)
+    assert mean == pytest.approx(tiny.losses(runs / name)[4], rel=1e-5)  # fp32 sums in another order
+    losses = [one["nats_per_token"] for one in documents if one["num_learned"]]
+    assert losses == sorted(losses, reverse=True)
+
+
+@pytest.mark.slow
+def test_weights_that_have_learned_from_the_step_say_so_and_a_forks_first_ones_have_not(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert data(["show", str(runs / "whole"), "--step", "2"]) == 0
+    learned = "losses by the weights of step 3, which have learned from this one: no older checkpoint is kept"
+    assert learned in capsys.readouterr().out
+    shutil.copytree(runs / "whole", tmp_path / "fork")
+    shutil.rmtree(tmp_path / "fork/checkpoints/step_00000003")
+    fork = {"checkpoint": str(runs / "whole/checkpoints/step_00000003"), "step": 3}
+    (tmp_path / "fork/fork.json").write_text(json.dumps(fork))
+    words = [str(tmp_path / "fork"), "--step", "4", "--data", json.loads((runs / "whole/run.json").read_text())["data"]]
+    assert shown(capsys, *words)["scored_by_step"] == 3
+
+
+@pytest.mark.slow
+def test_wrong_steps_and_changed_data_are_refused(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(ConfigurationError, match="has trained steps 1 to 6; nearest valid: 6"):
+        data(["show", str(runs / "whole"), "--step", "7"])
+    with pytest.raises(DataError, match=r"is no longer in .*; name its folder with --data FOLDER"):
+        data(["show", str(runs / "whole"), "--step", "1", "--data", str(tmp_path / "nowhere")])
+    assert data(["show", str(runs / "whole"), "--step", "1", "--no-losses", "--most", "2", "--full"]) == 0
+    printed = capsys.readouterr().out
+    assert "no losses" in printed
+    assert "8 more" in printed
+
+
+def test_a_step_is_of_the_attempt_that_trained_it_and_is_kept(tmp_path: Path) -> None:
+    (tmp_path / "events").mkdir()
+    rows: list[dict[str, Any]] = []
+    for number, first in enumerate((0, 4, 2), start=1):  # the third went on from an older checkpoint
+        folder = tmp_path / "attempts" / str(number)
+        folder.mkdir(parents=True)
+        job = {"config": {"seed": number}, "overrides": [], "name": "a", "root": str(tmp_path)}
+        (folder / "data.json").write_text(json.dumps({"data": f"data/{number}", "fingerprint": f"of {number}"}))
+        (folder / "job.json").write_text(json.dumps(job))
+        rows.append({"name": "attempt", "start": number, "attempt": number, "started_at": number})
+        rows += [{"name": READING, "start": number, "step": step} for step in (first, first + 3)]
+    (tmp_path / "events/rank0.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    found = [_attempt_of(tmp_path, step) for step in (1, 2, 3, 4)]
+    assert [job.config["seed"] for _, job in found] == [1, 1, 3, 3]
+    (tmp_path / "run.json").write_text(json.dumps({"data": "data/3"}))
+    trained_on = [_TrainedOn.read(tmp_path, attempt) for attempt, _ in found]
+    assert [str(data.folder) for data in trained_on] == ["data/1", "data/1", "data/3", "data/3"]
+    assert [data.fingerprint for data in trained_on] == ["of 1", "of 1", "of 3", "of 3"]
+    (tmp_path / "events/rank0.jsonl").unlink()
+    attempt, job = _attempt_of(tmp_path, 1)
+    assert job.config["seed"] == 3
+    assert _TrainedOn.read(tmp_path, attempt).folder == Path("data/3")

@@ -1,0 +1,75 @@
+import math
+from typing import Any
+
+import pytest
+
+from lmtrain.errors import ConfigurationError
+from lmtrain.run.compose.compose import compose_config
+from lmtrain.run.depth_dial import offered
+from lmtrain.run.scaling import scaling_of
+
+NANO = ["model=nano", "model.vocab_size=32768"]
+
+
+def dialled(*words: str) -> dict[str, Any]:
+    return compose_config([*NANO, "scaling=depth_dial", *words])
+
+
+def rates(config: dict[str, Any]) -> list[float]:
+    return [config["optimizer"][name] for name in ("lr", "embedding_lr", "head_lr", "vector_lr")]
+
+
+def test_depth_12_keeps_every_setting_but_the_batch() -> None:
+    config, plain = dialled("model.depth=12"), compose_config(NANO)
+    assert config["batch"]["tokens_per_step"] == 2**19
+    assert config["optimizer"] == plain["optimizer"]
+
+
+def test_depth_24_takes_twice_the_batch_and_rates_to_match() -> None:
+    config, plain = dialled("model.depth=24", "optimizer.weight_decay=0.2"), compose_config(NANO)
+    assert config["batch"]["tokens_per_step"] == 2**20
+    lr, embedding_lr, head_lr, vector_lr = rates(plain)
+    assert rates(config) == pytest.approx([lr * math.sqrt(2), embedding_lr, head_lr, vector_lr * math.sqrt(2)])
+    assert config["optimizer"]["weight_decay"] == pytest.approx(0.2 * math.sqrt(2) * 110_100_912 / 729_810_624)
+
+
+def test_a_typed_batch_stays_and_rates_follow_it() -> None:
+    config, plain = dialled("model.depth=12", "batch.tokens_per_step=32768"), compose_config(NANO)
+    assert config["batch"]["tokens_per_step"] == 32_768
+    assert rates(config) == pytest.approx([lr / 4 for lr in rates(plain)])
+
+
+def test_typed_rates_are_those_of_depth_12() -> None:
+    assert dialled("model.depth=24", "optimizer.lr=0.1")["optimizer"]["lr"] == pytest.approx(0.1 * math.sqrt(2))
+
+
+def test_a_nano_without_scaling_is_offered_it() -> None:
+    found = offered(compose_config(["model=nano", "model.depth=24", "model.vocab_size=32768"]), [])
+    assert found is not None
+    assert (found.rule, found.is_applied) == ("depth_dial", False)
+    assert found.derived["batch.tokens_per_step"] == 2**20
+    amount = ["batch.tokens_per_step=1Mi"]  # as a person types it
+    found = offered(compose_config(["model=nano", "model.depth=24", "model.vocab_size=32768", *amount]), amount)
+    assert found is not None
+    assert found.base["batch.tokens_per_step"] == 2**20
+    assert offered(compose_config([]), []) is None
+    assert offered(compose_config(["model=nano", "optimizer=adamw"]), []) is None
+
+
+def test_an_experiment_picks_it() -> None:
+    found = scaling_of(compose_config(["experiment=nano_d12"]))
+    assert found is not None
+    assert found.rule == "depth_dial"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["model=llama_tiny"], r"is a rule for model=nano, but model is Llama; nearest valid: .*scaling=none"),
+        (["optimizer=adamw"], r"optimizer=muon, but optimizer is adamw; nearest valid: optimizer=muon_nano"),
+        (["model.depth=deep"], r"model\.depth=deep is not a number"),
+    ],
+)
+def test_what_was_not_tuned_is_refused(words: list[str], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        compose_config(["model=nano", "scaling=depth_dial", *words])
