@@ -24,8 +24,8 @@ def test_every_id_of_every_text_is_predicted_once(batch_tokens, context_tokens):
     targets = torch.cat([targets.flatten() for _, targets in batches])
     assert sorted(targets[targets >= 0].tolist()) == sorted(texts[0] + texts[1] + texts[2])
     score = score_held_out(Bigram({}), batches, token_bytes=BYTES, loss=CrossEntropy())
-    assert score.total.bits_per_byte == pytest.approx(math.log2(VOCAB_SIZE), abs=1e-6)
-    assert score.total.num_bytes == 60
+    assert score.bits_per_byte == pytest.approx(math.log2(VOCAB_SIZE), abs=1e-6)
+    assert score.num_bytes == 60
 
 
 def test_the_error_is_that_of_a_ratio_between_batches():
@@ -35,7 +35,7 @@ def test_the_error_is_that_of_a_ratio_between_batches():
         (torch.tensor([[ord("b")]]), torch.tensor([[ord("a")]])),
     ]
     score = score_held_out(model, batches, token_bytes=BYTES, loss=CrossEntropy())
-    assert score.total.bits_per_byte == pytest.approx(1.5)
+    assert score.bits_per_byte == pytest.approx(1.5)
     assert score.standard_error == pytest.approx(math.sqrt(2 / 1 * (0.5**2 + 0.5**2)) / 2)
     alone = score_held_out(model, batches[:1], token_bytes=BYTES, loss=CrossEntropy())
     assert alone.standard_error is None

@@ -19,11 +19,10 @@ from lmtrain.models.loss import Loss
 FEWEST_BATCHES: Final = 16
 
 
-@dataclass(frozen=True)
-class TextScore:
-    """Bits per byte, and their standard error from the differences between batches; None of a single batch."""
+@dataclass(frozen=True, kw_only=True)
+class TextScore(BitsPerByte):
+    """The sums over a text, and the standard error of its bits per byte; None for a single batch."""
 
-    total: BitsPerByte
     standard_error: float | None
 
 
@@ -37,7 +36,10 @@ def score_held_out(
     Raises:
         DataError: The targets have no bytes, or the model's scores are not numbers.
     """
-    sums = torch.stack(list(sums_of_batches(model, batches, token_bytes=token_bytes, loss=loss))).cpu()  # [n, 3]
+    by_batch = list(sums_of_batches(model, batches, token_bytes=token_bytes, loss=loss))
+    if not by_batch:
+        raise DataError("the text is empty; it needs at least one byte.")
+    sums = torch.stack(by_batch).cpu()  # [n, 3]
     nats, num_bytes, num_tokens = sums.sum(0).tolist()
     if not num_bytes:
         raise DataError(f"the text has {num_tokens:.0f} targets and 0 bytes; it needs at least one byte.")
@@ -45,7 +47,7 @@ def score_held_out(
         raise DataError(NOT_A_NUMBER)
     n, residuals = len(sums), sums[:, 0] - nats / num_bytes * sums[:, 1]
     error = None if n < 2 else math.sqrt(n / (n - 1) * float(residuals.square().sum())) / (num_bytes * math.log(2))
-    return TextScore(BitsPerByte(nats=nats, num_bytes=round(num_bytes), num_tokens=round(num_tokens)), error)
+    return TextScore(nats=nats, num_bytes=round(num_bytes), num_tokens=round(num_tokens), standard_error=error)
 
 
 def batches_of_windows(windows: HeldOutWindows, *, batch_tokens: int) -> Iterator[tuple[Tensor, ...]]:

@@ -31,5 +31,4 @@ def answer_all(
         )
         for index, messages in enumerate(conversations)
     ]
-    written = {delta.generation.request.index: delta.generation for delta in loaded.engine().run(requests)}
-    return [written[index] for index in range(len(requests))]
+    return loaded.engine().write(requests)

@@ -120,6 +120,13 @@ class TextEngine:
         while not self.is_idle:
             yield from self.step()
 
+    def write(self, requests: Sequence[Request]) -> list[Generation]:
+        """Write the texts of requests together and return them in their order."""
+        generations = [self.submit(request) for request in requests]
+        while not self.is_idle:
+            self.step()
+        return generations
+
     def step(self) -> list[Delta]:
         """Do one forward pass and return the new pieces of texts."""
         self._admit()

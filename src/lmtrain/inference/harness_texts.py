@@ -64,8 +64,7 @@ class HarnessTexts:
             )
             for index, prompt in enumerate(prompts)
         ]
-        texts = {delta.generation.request.index: delta.generation for delta in self._loaded.engine().run(requests)}
-        return [texts[index].text for index in range(len(requests))]
+        return [each.text for each in self._loaded.engine().write(requests)]
 
     def _begins(self, pieces: Sequence[str]) -> bool:
         return bool(pieces) and self._specials.get(pieces[0]) == self.first_id

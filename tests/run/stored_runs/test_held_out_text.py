@@ -25,9 +25,9 @@ def loaded(*, vocab_size=257, num_tokens=64, init_std=0.0) -> LoadedModel:
 @pytest.mark.parametrize(("text", "context_tokens"), [("a", None), ("é" * 70, None), ("some words " * 9, 5)])
 def test_a_model_without_an_opinion_needs_the_bits_of_its_vocabulary(vocab_size, text, context_tokens):
     found = score_text(loaded(vocab_size=vocab_size), text, context_tokens=context_tokens, batch_tokens=100)
-    assert found.total.num_bytes == len(text.encode())
+    assert found.num_bytes == len(text.encode())
     bits = torch.tensor(float(vocab_size)).log2().item()
-    assert found.total.bits_per_byte == pytest.approx(bits, abs=1e-6)
+    assert found.bits_per_byte == pytest.approx(bits, abs=1e-6)
 
 
 def test_the_context_is_that_of_the_model_unless_asked_for():
@@ -55,4 +55,4 @@ def test_conversations_of_a_folder_outside_any_run_are_scored_whole_as_if_alone(
     score = score_split(found, open_dataset(tmp_path), split="validation", context_tokens=16, batch_tokens=64)
     inputs = F.pad(conversations, (1, 0), value=end)[:, :-1]
     nats = F.cross_entropy(found.model(inputs).transpose(1, 2), conversations, reduction="none")
-    assert score.total.nats == pytest.approx(nats[learned].sum().item(), rel=1e-5)
+    assert score.nats == pytest.approx(nats[learned].sum().item(), rel=1e-5)

@@ -45,9 +45,7 @@ def generate(words: list[str], *, program: str = "lmtrain generate") -> int:
     request = _request(arguments, loaded, text, index=0)  # a wrong length is refused before compiling
     engine = loaded.engine()
     if arguments.json:
-        written = engine.submit(request)
-        while not engine.is_idle:
-            engine.step()
+        (written,) = engine.write([request])
         print(json.dumps({"prompt": text, **_answer(written)}, ensure_ascii=False))
         return 0
     shown = visible if sys.stdout.isatty() else str  # a file or pipe gets the text as it is

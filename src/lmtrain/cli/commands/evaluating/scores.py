@@ -72,12 +72,12 @@ def _text_scores(asked: argparse.Namespace, loaded: LoadedModel, wanted: Evaluat
         score = score_split(loaded, dataset, split, allowed=asked.allow_target, **sizes)
         scored = dataset.split(split)
         of_turns = scored.text_bytes if scored.has_loss_mask else None
-        say(bits_line(f"{split} split of {dataset.folder}", score.total, score.standard_error, of_turns=of_turns))
+        say(bits_line(f"{split} split of {dataset.folder}", score, score.standard_error, of_turns=of_turns))
         facts = {"data": dataset.manifest.fingerprint, "split_bytes": scored.text_bytes, **context}
         yield f"evaluation/{split}/bits_per_byte", {**_bits(score), **facts, "is_assistant": scored.has_loss_mask}
     for key, (name, text) in zip(text_keys([name for name, _ in wanted.texts]), wanted.texts, strict=True):
         score = score_text(loaded, text, **sizes)
-        say(bits_line(name, score.total, score.standard_error))
+        say(bits_line(name, score, score.standard_error))
         yield f"evaluation/{key}/bits_per_byte", {**_bits(score), "text": name, "sha256": _sha256(text), **context}
 
 
@@ -192,6 +192,5 @@ def _answer_scores(
 
 
 def _bits(score: TextScore) -> dict[str, Any]:
-    total = score.total
-    facts = {"nats_per_token": total.nats_per_token, "num_bytes": total.num_bytes, "num_tokens": total.num_tokens}
-    return {"score": total.bits_per_byte, "standard_error": score.standard_error, **facts}
+    facts = {"nats_per_token": score.nats_per_token, "num_bytes": score.num_bytes, "num_tokens": score.num_tokens}
+    return {"score": score.bits_per_byte, "standard_error": score.standard_error, **facts}

@@ -1,0 +1,161 @@
+"""A trained model in Python: open a folder, write texts, hold conversations, score texts.
+
+model = load("runs/first")              # or a checkpoint, an imported folder, a Hugging Face folder
+print(model.generate("Once upon a time", num_new_tokens=50))
+print(model.chat([{"role": "user", "content": "How are you?"}]))
+print(model.score("some text").bits_per_byte)
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, final, overload
+
+from lmtrain.evaluation.held_out import TextScore
+from lmtrain.inference.chat_format import chat_format
+from lmtrain.inference.generation import Request
+from lmtrain.inference.loaded_model import LoadedModel
+from lmtrain.inference.sampling_settings import Sampling
+from lmtrain.models.base import LanguageModel
+from lmtrain.run.stored_runs.held_out_text import score_text
+from lmtrain.run.stored_runs.model_to_run import model_to_run
+from lmtrain.tokenizers.base import Tokenizer
+
+BATCH_TOKENS = 16_384
+
+Messages = Sequence[Mapping[str, Any]]
+
+
+def load(
+    path: str | Path,
+    *,
+    weights: Literal["raw", "ema"] = "raw",
+    device: str = "auto",
+    allow_targets: Sequence[str] = (),
+) -> "Model":
+    """Open a run (its newest checkpoint), a checkpoint, an imported folder or a Hugging Face folder.
+
+    `weights` "ema" takes the moving average of a run trained with one. `device` "auto" is the accelerator where there
+    is one, else the CPU. `allow_targets` are classes outside the allow-list that the run's own config may name.
+
+    Raises:
+        ConfigurationError: The path is none of these, or the machine has no such device.
+        DataError: The folder is damaged, has no tokenizer, or a weight is NaN or infinite.
+        EnvironmentProblem: Every checkpoint of the run is damaged.
+    """
+    return Model(model_to_run(Path(path), weights=weights, device=device, allowed=allow_targets))
+
+
+@final
+class Model:
+    """A model with its tokenizer, ready to write and to score.
+
+    Sampling settings are those of `lmtrain generate`, with the same defaults and the same texts for the same seed.
+    """
+
+    def __init__(self, loaded: LoadedModel) -> None:
+        self._loaded = loaded
+
+    @property
+    def name(self) -> str:
+        """Return the name of the run or folder."""
+        return self._loaded.name
+
+    @property
+    def module(self) -> LanguageModel:
+        """Return the PyTorch module, in fp32 and evaluation mode."""
+        return self._loaded.model
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """Return the tokenizer: `encode(text)` and `decode(ids)`."""
+        return self._loaded.tokenizer
+
+    @overload
+    def generate(self, prompt: str, *, num_new_tokens: int = ..., **settings: Any) -> str: ...
+    @overload
+    def generate(self, prompt: list[str], *, num_new_tokens: int = ..., **settings: Any) -> list[str]: ...
+    def generate(
+        self,
+        prompt: str | list[str],
+        *,
+        num_new_tokens: int = 200,
+        temperature: float = 0.8,
+        top_k: int | None = 50,
+        stop: Sequence[str] = (),
+        seed: int | None = 0,
+        **sampling: Any,
+    ) -> str | list[str]:
+        """Return the continuation of a prompt, or of several, which are written together.
+
+        At most `num_new_tokens`; a text ends earlier at the end of its document or before a `stop` string.
+        `temperature` 0 always takes the likeliest token; `top_k` None samples among all. `seed` None differs each
+        time. Further settings: `top_p`, `min_p`, `repetition_penalty`, `presence_penalty`, `frequency_penalty`,
+        `logit_bias`.
+
+        Raises:
+            ConfigurationError: A setting is out of its range.
+        """
+        prompts = [prompt] if isinstance(prompt, str) else prompt
+        settings = Sampling(temperature=temperature, top_k=top_k, **sampling)
+        ids = [self._loaded.encode(one) for one in prompts]
+        texts = self._write(ids, settings, num_new_tokens=num_new_tokens, stops=tuple(stop), seed=seed)
+        return texts[0] if isinstance(prompt, str) else texts
+
+    def chat(
+        self,
+        messages: Messages,
+        *,
+        num_new_tokens: int = 512,
+        temperature: float = 0.8,
+        top_k: int | None = 50,
+        stop: Sequence[str] = (),
+        seed: int | None = 0,
+        **sampling: Any,
+    ) -> str:
+        """Return the assistant's next turn after messages, each with `role` and `content`, the last one of the user.
+
+        The conversation is written in the model's own chat format; settings are those of `generate`.
+
+        Raises:
+            DataError: The messages are not a conversation, or the model's chat template refuses them.
+        """
+        style = chat_format(self._loaded)
+        settings = Sampling(temperature=temperature, top_k=top_k, **sampling)
+        stops = (*style.stops, *stop)
+        prompt = style.prompt(messages)
+        return self._write([prompt], settings, num_new_tokens=num_new_tokens, stops=stops, seed=seed)[0].strip()
+
+    def score(self, text: str, *, context_tokens: int | None = None) -> TextScore:
+        """Return the bits per byte and nats per token of a text, as `lmtrain evaluate --text` does.
+
+        The text is scored in windows of `context_tokens`; None takes the context of the training.
+
+        Raises:
+            ConfigurationError: The context is longer than the model's.
+            DataError: The text is empty.
+        """
+        return score_text(self._loaded, text, context_tokens=context_tokens, batch_tokens=BATCH_TOKENS)
+
+    def _write(
+        self,
+        prompts: Sequence[list[int]],
+        sampling: Sampling,
+        *,
+        num_new_tokens: int,
+        stops: tuple[str, ...],
+        seed: int | None,
+    ) -> list[str]:
+        requests = [
+            Request(
+                prompt=prompt,
+                num_new_tokens=num_new_tokens,
+                sampling=sampling,
+                end_ids=self._loaded.end_ids,
+                stops=stops,
+                seed=seed,
+                index=index,
+                slides=True,
+            )
+            for index, prompt in enumerate(prompts)
+        ]
+        return [each.text for each in self._loaded.engine().write(requests)]
