@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from lmtrain.cli.commands.fleet_terms import is_fleet
 from lmtrain.errors import EXIT_DONE, EXIT_NO
@@ -32,10 +32,7 @@ def plan(words: list[str], *, program: str = "lmtrain plan") -> int:
         from lmtrain.cli.commands.fleet import plan_fleet
 
         return plan_fleet(words)
-    typed = [word for word in words if word != "--json"]
-    found = planned_runs(typed, check=_require_start, start_of=start_of)
-    for run in found:
-        _require_parameters(run)
+    found = planned([word for word in words if word != "--json"])
     if "--json" in words:
         for run in found:
             print(json.dumps(run.to_json()))
@@ -45,6 +42,31 @@ def plan(words: list[str], *, program: str = "lmtrain plan") -> int:
         for run in found:
             print_plan(run.plan, run.advice, title=run.title)
     return max((EXIT_DONE if run.advice.is_possible else EXIT_NO for run in found), default=EXIT_DONE)
+
+
+def planned(words: list[str]) -> list[PlannedRun]:
+    """Plan the config of a command line, or each config of a sweep, as `lmtrain plan` does.
+
+    Raises:
+        ConfigurationError: The command line is wrong.
+    """
+    found = planned_runs(words, check=_require_start, start_of=start_of)
+    for run in found:
+        _require_parameters(run)
+    return found
+
+
+def plan_json(words: list[str]) -> list[dict[str, Any]]:
+    """Return the objects that `lmtrain plan WORDS --json` prints, one per config of a sweep.
+
+    Raises:
+        ConfigurationError: The command line is wrong.
+    """
+    if is_fleet(words):
+        from lmtrain.cli.commands.fleet import fleet_of
+
+        return [fleet_of(words).to_json()]
+    return [run.to_json() for run in planned(words)]
 
 
 def _require_start(config: RunConfig) -> None:

@@ -1,0 +1,287 @@
+"""Plan the training of any `nn.Module`: its parameters, FLOPs and memory counted on fake tensors, without a config.
+
+One forward and backward pass runs on tensors that have shapes and no bytes, so a model of any size takes seconds and no
+memory. Products are counted by torch's own formulas (`torch.utils.flop_counter`).
+"""
+
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from typing import Any, Final, cast
+
+import torch
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from typing_extensions import override
+
+from lmtrain.accounting.batches import BatchPlan
+from lmtrain.accounting.budgets import Horizon
+from lmtrain.accounting.cluster import Cluster
+from lmtrain.accounting.machine.hardware import MatmulDtype
+from lmtrain.accounting.model.flops import FlopsPerToken
+from lmtrain.accounting.model.memory import ALLOCATOR_MARGIN, DeviceMemory
+from lmtrain.accounting.model.model_shape import ModelShape
+from lmtrain.accounting.training_plan.expected_speed import expected_speed
+from lmtrain.accounting.training_plan.plan import Plan
+from lmtrain.simulate.kernel_costs import FORMATS, kernel_of
+from lmtrain.simulate.live_bytes import LiveBytes, Operations, tensors_in
+
+OptimizerFactory = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
+# fp32 values kept for a parameter where an optimizer cannot take a step on fake tensors.
+VALUES_KEPT: Final = {"SGD": 0, "Adam": 2, "AdamW": 2, "Adagrad": 1, "RMSprop": 1, "Adamax": 2, "NAdam": 2, "RAdam": 2}
+
+
+@dataclass(frozen=True, kw_only=True)
+class CountedStep:
+    """One micro-batch: FLOPs of products and of attention's forward pass, and bytes kept and at the peak."""
+
+    product_flops: float
+    attention_flops: float
+    activations: int
+    workspace: int
+
+
+def plan_module(
+    model: Any,
+    *,
+    batch: int | tuple[int, int] = 1,
+    optimizer: Any = torch.optim.AdamW,
+    tokens: int | None = None,
+    device: str | None = None,
+    num_devices: int = 1,
+    autocast: torch.dtype | None = None,
+    mfu: float | None = None,
+    usd_per_gpu_hour: float | None = None,
+    inputs: Sequence[Tensor] | None = None,
+) -> dict[str, Any]:
+    """Return the plan of a training of `model` under the keys of `lmtrain plan --json`.
+
+    `model` is an `nn.Module` of token ids [B, T] that returns logits [B, T, V] (or an object with `.logits`), or a
+    configuration of transformers. `batch` is the sequences of a step, or (sequences, tokens of each). `optimizer` is
+    a class, an instance, or a function from parameters to an optimizer. `tokens` are those of the whole run (None: one
+    step), `device` a product name of the hardware table. `inputs` are the arguments of `forward` in place of token ids.
+
+    Example: `plan_module(nn.Sequential(nn.Embedding(100, 8), nn.Linear(8, 100)), batch=(4, 128))`
+    """
+    module = _built(model)
+    sequences, context = batch if isinstance(batch, tuple) else (batch, _context_tokens(model, module))
+    counts = _shape(module)
+    dtype = autocast or next((one.dtype for one in module.parameters()), torch.float32)
+    divided = BatchPlan(
+        context_tokens=context,
+        micro_batch_sequences=sequences // num_devices or 1,
+        accumulation_micro_steps=1,
+        num_ranks=num_devices,
+    )
+    step, state_bytes, notes = _counted(module, divided, optimizer, autocast=autocast, inputs=inputs)
+    flops = _flops_per_token(counts, step, divided)
+    steps = 1 if tokens is None else -(-tokens // divided.tokens_per_step)
+    run_tokens = steps * divided.tokens_per_step
+    cluster = Cluster(name="any", device=device, mfu=mfu, usd_per_gpu_hour=usd_per_gpu_hour)
+    matmul: MatmulDtype = FORMATS.get(dtype, "bf16")
+    peak = cluster.peak(matmul)
+    plan = Plan(
+        shape=counts,
+        batch=divided,
+        horizon=Horizon(
+            steps=steps,
+            tokens=run_tokens,
+            flops=run_tokens * flops.palm,
+            limited_by="steps" if tokens is None else "tokens",
+        ),
+        flops_per_token=flops,
+        peak_flops=peak.flops if peak else None,
+        peak_source=peak.source if peak else "unknown: name a device of the hardware table",
+        usd_per_gpu_hour=usd_per_gpu_hour,
+        device_watts=cluster.known_device.power_watts if cluster.known_device else None,
+        device_bytes=cluster.device_bytes,
+        components=_components(module),
+        memory=_memory(module, step, state_bytes),
+        speed=expected_speed(cluster, peak, divided, flops_per_token=flops.palm),
+    )
+    return plan.to_json() | {"advice": notes, "ok": plan.fits is not False}
+
+
+def _built(model: Any) -> nn.Module:
+    """Return the module, or the causal model of a configuration, built on meta by the library of that class."""
+    if isinstance(model, nn.Module):
+        return model
+    library = sys.modules[type(model).__module__.partition(".")[0]]
+    with torch.device("meta"):
+        return library.AutoModelForCausalLM.from_config(model)
+
+
+def _context_tokens(model: Any, module: nn.Module) -> int:
+    for source in (module, getattr(module, "config", None), model):
+        for name in ("max_context_tokens", "max_position_embeddings", "n_positions"):
+            if isinstance(found := getattr(source, name, None), int):
+                return min(found, 1024)
+    return 1024
+
+
+def _shape(module: nn.Module) -> ModelShape:
+    """Count parameters: a table of embeddings multiplies no token, unless the head is tied to it."""
+    tables = {id(one.weight) for one in module.modules() if isinstance(one, nn.Embedding)}
+    elsewhere = {
+        id(parameter)
+        for one in module.modules()
+        if not isinstance(one, nn.Embedding)
+        for parameter in one.parameters(recurse=False)
+    }
+    parameters = list(module.parameters())
+    matrices = [one for one in parameters if one.ndim >= 2 and (id(one) not in tables or id(one) in elsewhere)]
+    total = sum(one.numel() for one in parameters)
+    return ModelShape(
+        num_parameters=total,
+        num_embedding_parameters=sum(one.numel() for one in parameters if id(one) in tables),
+        num_matmul_parameters=sum(one.numel() for one in matrices),
+        num_active_parameters=total,
+        attention=(),
+        num_frozen_parameters=sum(one.numel() for one in parameters if not one.requires_grad),
+        num_frozen_matmul_parameters=sum(one.numel() for one in matrices if not one.requires_grad),
+    )
+
+
+def _components(module: nn.Module) -> dict[str, int]:
+    counted = {name: sum(one.numel() for one in child.parameters()) for name, child in module.named_children()}
+    return {name: number for name, number in counted.items() if number}
+
+
+class _Products(Operations):
+    """Adds up the FLOPs of products, and those of fused attention's forward pass without its causal mask."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.products = self.attention = 0.0
+
+    @override
+    def take(self, func: Any, arguments: list[Any], named: dict[str, Any], made: Any) -> None:
+        kernel = kernel_of(func, arguments, named, made, phase="forward")
+        if kernel is None:
+            return
+        if not kernel.is_attention:
+            self.products += kernel.flops
+        elif "backward" not in func.__name__:
+            is_causal = any(one is True for one in [*arguments, *named.values()])
+            self.attention += kernel.flops * (2 if is_causal else 1)
+
+
+def _counted(
+    module: nn.Module,
+    batch: BatchPlan,
+    optimizer: Any,
+    *,
+    autocast: torch.dtype | None,
+    inputs: Sequence[Tensor] | None,
+) -> tuple[CountedStep | None, int, list[str]]:
+    """Run one micro-batch and one optimizer step on fake tensors; None and a note where the model refuses them."""
+    notes: list[str] = []
+    step: CountedStep | None = None
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        fake = _without_bytes(module)
+        for parameter in fake.parameters():
+            if parameter.requires_grad:
+                parameter.grad = torch.zeros_like(parameter)
+        try:
+            step = _pass(fake, batch, autocast=autocast, inputs=inputs)
+        except Exception as problem:  # noqa: BLE001  a stranger's forward may read values, which fake tensors lack
+            reason = str(problem).partition("\n")[0]
+            notes.append(
+                f"FLOPs are 6 x parameters, and activations are not counted: the forward pass failed: {reason}"
+            )
+        state = _state_bytes(fake, optimizer)
+    return step, state, notes
+
+
+def _without_bytes(module: nn.Module) -> nn.Module:
+    """Return a copy of the module with fake parameters and buffers."""
+    made: dict[int, Any] = {}
+    for one in module.parameters():
+        made[id(one)] = nn.Parameter(torch.empty(one.shape, dtype=one.dtype), one.requires_grad)
+    for one in module.buffers():
+        made[id(one)] = torch.empty(one.shape, dtype=one.dtype)
+    return deepcopy(module, made)
+
+
+def _pass(
+    fake: nn.Module, batch: BatchPlan, *, autocast: torch.dtype | None, inputs: Sequence[Tensor] | None
+) -> CountedStep:
+    shape = batch.micro_batch_sequences, batch.context_tokens
+    given = [torch.empty(one.shape, dtype=one.dtype) for one in inputs] if inputs else [torch.zeros(shape).long()]
+    known = [
+        *fake.parameters(),
+        *fake.buffers(),
+        *given,
+        *(one.grad for one in fake.parameters() if one.grad is not None),
+    ]
+    casting = torch.autocast("cpu", dtype=autocast or torch.bfloat16, enabled=autocast is not None)
+    with LiveBytes(known) as live, _Products() as counted:
+        with casting:
+            output = _first_tensor(fake(*given))
+            kept = live.now
+            loss = _loss(output, given[0])
+        del output
+        loss.backward()
+    return CountedStep(
+        product_flops=counted.products,
+        attention_flops=counted.attention,
+        activations=kept,
+        workspace=max(0, live.peak - kept),
+    )
+
+
+def _first_tensor(output: Any) -> Tensor:
+    if isinstance(found := getattr(output, "logits", output), Tensor):
+        return found
+    return tensors_in(found)[0]
+
+
+def _loss(output: Tensor, tokens: Tensor) -> Tensor:
+    if output.ndim == tokens.ndim + 1 and not tokens.is_floating_point():
+        return nn.functional.cross_entropy(output.flatten(0, -2).float(), tokens.flatten())
+    return output.float().sum()
+
+
+def _state_bytes(fake: nn.Module, optimizer: Any) -> int:
+    """Return the bytes that an optimizer keeps after a step, or a usual number of values where it cannot take one."""
+    trained = [one for one in fake.parameters() if one.requires_grad]
+    if not trained:
+        return 0
+    if isinstance(optimizer, torch.optim.Optimizer):
+        make: OptimizerFactory = lambda parameters: type(optimizer)(parameters, **optimizer.defaults)  # noqa: E731
+        name = type(optimizer).__name__
+    else:
+        make, name = cast("OptimizerFactory", optimizer), getattr(optimizer, "__name__", "")
+    built = make(trained)
+    with suppress(Exception):  # its state is there by then, or the table above counts
+        built.step()
+    found = sum(one.nbytes for one in tensors_in(list(built.state.values())))
+    if found and len(built.state) == len(trained):
+        return found
+    return VALUES_KEPT.get(name, 2) * 4 * sum(one.numel() for one in trained)
+
+
+def _flops_per_token(shape: ModelShape, step: CountedStep | None, batch: BatchPlan) -> FlopsPerToken:
+    six_n = 6 * shape.num_active_parameters
+    if step is None:
+        return FlopsPerToken(palm=six_n, causal=six_n, six_n=six_n)
+    num_tokens = batch.micro_batch_sequences * batch.context_tokens
+    seen = (batch.context_tokens + 1) / (2 * batch.context_tokens)
+    palm, causal = (step.product_flops + 3 * step.attention_flops * share for share in (1, seen))
+    return FlopsPerToken(palm=round(palm / num_tokens), causal=round(causal / num_tokens), six_n=six_n)
+
+
+def _memory(module: nn.Module, step: CountedStep | None, state_bytes: int) -> DeviceMemory:
+    held = [(one.nbytes, one.requires_grad) for one in module.parameters()]
+    memory = DeviceMemory(
+        weights=sum(size for size, _ in held) + sum(one.nbytes for one in module.buffers()),
+        weights_copy=0,
+        gradients=sum(size for size, is_trained in held if is_trained),
+        optimizer=state_bytes,
+        activations=step.activations if step else 0,
+        workspace=step.workspace if step else 0,
+        moment="the backward pass",
+    )
+    return replace(memory, margin=round(memory.total * ALLOCATOR_MARGIN))

@@ -1,0 +1,61 @@
+"""Plans of modules that are not ours, against figures counted by hand."""
+
+import pytest
+import torch
+from torch import nn
+
+from lmtrain.simulate.any_model import plan_module
+
+WIDTH, VOCAB, LAYERS, CONTEXT = 64, 1000, 2, 128
+
+
+class Foreign(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(VOCAB, WIDTH)
+        self.layers = nn.ModuleList(
+            nn.TransformerEncoderLayer(WIDTH, 4, 4 * WIDTH, batch_first=True, dropout=0.0) for _ in range(LAYERS)
+        )
+        self.head = nn.Linear(WIDTH, VOCAB, bias=False)
+        self.head.weight = self.table.weight
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        hidden = self.table(tokens)
+        for layer in self.layers:
+            hidden = layer(hidden)
+        return self.head(hidden)
+
+
+def test_a_foreign_module_is_counted_as_palm_counts_it() -> None:
+    model = Foreign()
+    told = plan_module(model, batch=(4, CONTEXT), tokens=10_000, device="NVIDIA H100 80GB HBM3")
+    matmul = VOCAB * WIDTH + LAYERS * 12 * WIDTH**2
+    total = sum(one.numel() for one in model.parameters())
+    assert told["parameters"]["total"] == total
+    assert told["parameters"]["embedding"] == VOCAB * WIDTH
+    assert told["parameters"]["matmul"] == matmul
+    assert told["flops_per_token"]["palm"] == 6 * matmul + 12 * LAYERS * WIDTH * CONTEXT
+    assert told["flops_per_token"]["six_n"] == 6 * total
+    assert told["horizon"]["steps"] == 20
+    assert told["memory"]["fits"] is True
+    assert told["time"]["hours"] > 0
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "values"), [(torch.optim.AdamW, 2), (torch.optim.SGD, 0), (torch.optim.Adagrad, 1)]
+)
+def test_state_is_what_the_optimizer_keeps(optimizer: type[torch.optim.Optimizer], values: int) -> None:
+    model = nn.Sequential(nn.Embedding(50, 8), nn.Linear(8, 50))
+    held = plan_module(model, batch=(2, 16), optimizer=optimizer)["memory"]["per_device_bytes"]
+    assert held["weights"] == held["gradients"] == 4 * sum(one.numel() for one in model.parameters())
+    assert held["optimizer"] == pytest.approx(values * held["weights"], abs=64)
+
+
+def test_a_forward_pass_that_reads_values_falls_back_to_six_n() -> None:
+    class Reads(nn.Linear):
+        def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+            return super().forward(tokens.float()[:, :4] * float(tokens.sum().item()))
+
+    told = plan_module(Reads(4, 4), batch=(1, 8))
+    assert told["flops_per_token"]["palm"] == 6 * 20
+    assert "forward pass failed" in told["advice"][0]
