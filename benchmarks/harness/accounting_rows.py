@@ -10,7 +10,7 @@ import torch
 from benchmarks.harness.accounting_row import Row
 from lmtrain.accounting.batches import Batch, plan_batches
 from lmtrain.accounting.budgets import Budget, horizon
-from lmtrain.accounting.fleets.fleet import FleetRun, solve
+from lmtrain.accounting.fleet import FleetRun, solve
 from lmtrain.accounting.machine.hardware import find_device
 from lmtrain.accounting.machine.number_formats import FORMATS
 from lmtrain.accounting.model.flops import flops_per_token, matmul_flops

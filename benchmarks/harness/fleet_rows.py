@@ -2,8 +2,7 @@
 
 from benchmarks.harness.accounting_row import Row
 from benchmarks.harness.accounting_rows import DAY, H100, H100_FLOPS
-from lmtrain.accounting.fleets.fleet import FleetRun, solve
-from lmtrain.accounting.fleets.fleet_plan import FleetPlan
+from lmtrain.accounting.fleet import FleetPlan, FleetRun, solve
 from lmtrain.accounting.machine.hardware import find_device
 from lmtrain.accounting.training_plan.roofline import MatrixProduct
 
@@ -43,7 +42,8 @@ def matrix_products() -> list[Row]:
 def fleets() -> list[Row]:
     """Days of large runs, and the largest model for a fleet."""
     largest = solve(FleetRun(peak_flops=H100_FLOPS, num_devices=32, hours=14 * 24, mfu=0.5))
-    held = FleetPlan(run=largest, found=(), peak_source="", device=find_device(H100)).most_parameters or 0
+    plan = FleetPlan(run=largest, asked=largest, typed=largest, peak_source="", device=find_device(H100))
+    held = plan.most_parameters or 0
     needed = 6 * 405e9 * 15.6e12 / (27.4 * DAY * 16_000) / 1e12
     return [
         Row("70B on 15T, 1,024 H100, 50%", _days(70e9, 15e12, 1024, 0.5), 143.9, "days", 'not "88"', within=5e-4),

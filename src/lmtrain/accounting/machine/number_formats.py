@@ -1,12 +1,19 @@
-"""Number formats: their range, and the bytes of a value by role.
+"""Number formats: their range, the bytes of a value by role, and the size of a tensor.
 
-Ranges: IEEE 754 for fp32 and fp16, bfloat16, and the OCP 8-bit formats e4m3 and e5m2 (arXiv 2209.05433).
+Ranges: IEEE 754 for fp32 and fp16, bfloat16, and the OCP 8-bit formats e4m3 and e5m2 (arXiv 2209.05433). GB are 1e9
+bytes, as of disks, networks and data sheets; GiB are 2^30, as of torch and nvidia-smi.
 """
 
+import difflib
+import math
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
 from lmtrain.accounting.machine.hardware import MatmulDtype
+from lmtrain.accounting.quantities import parse_whole
+from lmtrain.errors import ConfigurationError, did_you_mean
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,15 +33,9 @@ class NumberFormat:
         return 2.0**-self.fraction_bits
 
 
+FIELDS: Final = ("name", "num_bytes", "exponent_bits", "fraction_bits", "largest", "smallest_normal")
 FORMATS: Final[dict[str, NumberFormat]] = {
-    row[0]: NumberFormat(
-        name=row[0],
-        num_bytes=row[1],
-        exponent_bits=row[2],
-        fraction_bits=row[3],
-        largest=row[4],
-        smallest_normal=row[5],
-    )
+    str(row[0]): NumberFormat(**dict(zip(FIELDS, row, strict=True)))  # pyright: ignore[reportArgumentType]
     for row in (
         ("fp32", 4, 8, 23, (2 - 2.0**-23) * 2.0**127, 2.0**-126),
         ("tf32", 4, 8, 10, (2 - 2.0**-10) * 2.0**127, 2.0**-126),
@@ -47,7 +48,7 @@ FORMATS: Final[dict[str, NumberFormat]] = {
 
 
 def utilization_format(matmul: MatmulDtype) -> MatmulDtype:
-    """Return the format of the peak in utilization's denominator: for fp8, of some products only, it is bf16."""
+    """Return the format whose peak divides a utilization: bf16 for fp8, which only some products use."""
     return "bf16" if matmul == "fp8" else matmul
 
 
@@ -55,7 +56,7 @@ def utilization_format(matmul: MatmulDtype) -> MatmulDtype:
 class PrecisionBytes:
     """Bytes of one value by role, and the format of the matrix products.
 
-    `weights` are updated by the optimizer; `compute_copy` is of weights kept beside them for the products, where no
+    `weights` are updated by the optimizer; `compute_copy` is of weights kept next to them for the products, where no
     sharding casts them as it gathers them.
     """
 
@@ -65,3 +66,75 @@ class PrecisionBytes:
     state: int
     activations: int
     matmul: MatmulDtype
+
+
+# Formats by the bits of a stored value; those of four are packed in pairs, without their scales.
+FORMATS_OF_BITS: Final[dict[int, tuple[str, ...]]] = {
+    64: ("fp64", "int64"),
+    32: ("fp32", "tf32", "int32"),
+    16: ("bf16", "fp16", "int16", "uint16"),
+    8: ("fp8", "int8", "uint8", "bool"),
+    4: ("fp4", "int4"),
+}
+BITS: Final = {name: bits for bits, names in FORMATS_OF_BITS.items() for name in names}
+SYNONYMS: Final = {  # of torch and of papers
+    "float32": "fp32", "float": "fp32", "bfloat16": "bf16", "float16": "fp16", "half": "fp16", "float8": "fp8",
+    "e4m3": "fp8", "e5m2": "fp8", "float8_e4m3fn": "fp8", "float8_e5m2": "fp8", "float64": "fp64", "double": "fp64",
+    "long": "int64", "int": "int32", "short": "int16", "nvfp4": "fp4", "mxfp4": "fp4",
+}  # fmt: skip
+MOST_VALUES: Final = 10**24
+SHAPES: Final = "4096x4096, 32,8192,128256 or 4Ki"
+_BETWEEN: Final = re.compile(r"[x\u00d7*,;\s]+", re.IGNORECASE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TensorSize:
+    """A tensor's dimensions and the bits of each value."""
+
+    shape: tuple[int, ...]
+    bits: int
+
+    @property
+    def num_values(self) -> int:
+        """Return the product of the dimensions."""
+        return math.prod(self.shape)
+
+    @property
+    def num_bytes(self) -> int:
+        """Return the bytes, the last one whole."""
+        return -(-self.num_values * self.bits // 8)
+
+
+def find_format(word: str) -> str | None:
+    """Return the format of our name or torch's, in any case; None for any other word."""
+    name = word.lower().removeprefix("torch.")
+    return SYNONYMS.get(name, name if name in BITS else None)
+
+
+def require_format(word: str, names: Iterable[str]) -> str:
+    """Return the name of a format among `names`.
+
+    Raises: ConfigurationError with the nearest.
+    """
+    names = tuple(names)
+    if (name := find_format(word)) in names:
+        return str(name)
+    near = [name for name in difflib.get_close_matches(word.lower(), [*names, *SYNONYMS], n=1) if name in names]
+    raise ConfigurationError(f"dtype must be one of {', '.join(names)}, got {word}.{did_you_mean(near)}")
+
+
+def parse_shape(text: str) -> tuple[int, ...]:
+    """Return the dimensions of a typed shape: 4096x4096, "32, 8192", [4096,4096], 4Ki.
+
+    Raises: ConfigurationError for none, for one that is not a whole number of at least 1, and for too many values.
+    """
+    parts = _BETWEEN.split(text.strip().strip("[]()").strip())
+    if parts and not parts[-1]:
+        parts.pop()  # a comma may end a tuple
+    try:
+        shape = tuple(parse_whole(part, "dimension") for part in parts)
+    except ConfigurationError as problem:
+        raise ConfigurationError(f"shape must be whole numbers, as {SHAPES}, got {text}.") from problem
+    if not shape or math.prod(shape) > MOST_VALUES:
+        raise ConfigurationError(f"shape must have 1 to {MOST_VALUES:.0e} values, as {SHAPES}, got {text!r}.")
+    return shape

@@ -1,16 +1,18 @@
 """`lmtrain plan fleet.TERM=VALUE ...`: model, tokens, devices, time and money; missing terms are computed."""
 
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from lmtrain.accounting.cluster import ASSUMED_MFU, Cluster, Peak
-from lmtrain.accounting.fleets.fleet import FleetRun, given_terms, is_solved, propagate
-from lmtrain.accounting.fleets.fleet_plan import (
+from lmtrain.accounting.fleet import (
     STATIC_BYTES_PER_PARAMETER,
     FleetPlan,
-    found_terms,
+    FleetRun,
+    is_solved,
+    propagate,
     solve_in_whole_devices,
     without_limits,
 )
@@ -18,16 +20,25 @@ from lmtrain.accounting.machine.hardware import MATMUL_DTYPES, Device, devices_c
 from lmtrain.accounting.machine.number_formats import utilization_format
 from lmtrain.accounting.model.flops import flops_per_token
 from lmtrain.accounting.options.precision import PrecisionFacts
-from lmtrain.cli.commands.fleet_terms import PREFIX, as_typed, read_dtype, read_terms
-from lmtrain.errors import EXIT_DONE, EXIT_NO, ConfigurationError, retold
-from lmtrain.report.plans.fleet_page import print_fleet
+from lmtrain.accounting.quantities import parse_quantity, parse_whole
+from lmtrain.errors import EXIT_DONE, EXIT_NO, ConfigurationError, suggest
 from lmtrain.run.compose.arguments import parse_arguments
 from lmtrain.run.compose.choices import told_apart
 from lmtrain.run.compose.flags import MULTIRUN
 
-# Groups allowed beside fleet's terms: devices, model and precision. Anything else would have no effect.
-MOST_CONTEXT: Final = 8192  # tokens, unless typed; models of longer ones are pretrained in such sequences mostly
+PREFIX: Final = "fleet."
+MODEL_TERMS: Final = ("num_parameters", "tokens", "tokens_per_parameter", "flops")
+TERMS: Final = (
+    *MODEL_TERMS, "num_devices", "hours", "days", "device_hours", "mfu", "usd", "usd_per_gpu_hour", "peak_flops",
+    "device", "dtype",
+)  # fmt: skip
+NAMES: Final = ("device", "dtype")
+# Groups that may stand next to the terms: devices, model and precision. Anything else would have no effect.
 GROUPS: Final = ("cluster", "model", "precision", "batch.context_tokens")
+RANGE: Final = re.compile(r"(\d*\.?\d+)-(\d*\.?\d+)")
+STEPS_OF_RANGE: Final = 4
+THOUSANDS: Final = re.compile(r"\d{1,3}(,\d{3})+")  # a number as people write it
+MOST_CONTEXT: Final = 8192  # tokens, unless typed: models of longer contexts are mostly pretrained in such sequences
 ADAMW_MOMENTS: Final = 2
 
 
@@ -44,7 +55,7 @@ class FleetModel:
 
 @dataclass(frozen=True)
 class FleetConfig:
-    """The groups chosen beside fleet's terms; None for the others."""
+    """The groups chosen next to the terms; None for the others."""
 
     cluster: Cluster | None = None
     model: FleetModel | None = None
@@ -59,35 +70,32 @@ class FleetConfig:
         return held.weights + held.gradients + ADAMW_MOMENTS * held.state
 
 
+def is_fleet(words: Iterable[str]) -> bool:
+    """Return whether a command line asks for the equations rather than for the plan of a config."""
+    return any(word.startswith(PREFIX) for word in words)
+
+
 def plan_fleet(words: list[str]) -> int:
     """Print the run with every term known, or each of a sweep, and answer 1 where one does not fit or finish.
 
     Raises:
         ConfigurationError: An unknown, impossible or contradictory term; or too few.
     """
-    trials = _trials([word for word in words if word != "--json"])
-    swept = told_apart(trials)
-    planned = [replace(fleet_of(trial), swept=own) for trial, own in zip(trials, swept, strict=True)]
+    from lmtrain.report.plans.fleet_page import print_fleet
+
+    typed = [word for word in words if word != "--json"]
+    trials = [typed]
+    if not MULTIRUN.isdisjoint(typed):
+        from lmtrain.run.compose.trials import typed_trials  # brings Hydra: only for a sweep
+
+        trials = typed_trials([word for word in typed if word not in MULTIRUN])
+    planned = [replace(fleet_of(one), swept=own) for one, own in zip(trials, told_apart(trials), strict=True)]
     for fleet in planned:
         if "--json" in words:
             print(json.dumps(fleet.to_json()))
         else:
             print_fleet(fleet)
     return EXIT_DONE if all(fleet.is_possible for fleet in planned) else EXIT_NO
-
-
-def _trials(words: list[str]) -> list[list[str]]:
-    """Return the words of each fleet: under -m one for each value of a word.
-
-    Raises:
-        ConfigurationError: A word cannot be read.
-    """
-    typed = [word for word in words if word not in MULTIRUN]
-    if typed == words:
-        return [words]
-    from lmtrain.run.compose.trials import typed_trials  # brings Hydra: of a sweep alone
-
-    return typed_trials(typed)
 
 
 def fleet_of(words: list[str]) -> FleetPlan:
@@ -98,11 +106,50 @@ def fleet_of(words: list[str]) -> FleetPlan:
     """
     terms = read_terms([word for word in words if word.startswith(PREFIX)])
     others = [word for word in words if not word.startswith(PREFIX)]
-    _require_effect(others)
-    try:
-        return make_fleet_plan(terms, _composed(others) if others else FleetConfig())
-    except ConfigurationError as problem:
-        raise retold(problem, as_typed(str(problem), words)) from problem
+    keys = [word.lstrip("+").partition("=")[0] for word in others]
+    for word, key in zip(others, keys, strict=True):
+        if key not in GROUPS and not key.startswith(("cluster.", "model.")):
+            raise ConfigurationError(f"{word} has no effect next to fleet's terms, which go with {', '.join(GROUPS)}.")
+    if "batch.context_tokens" in keys and not any(key.startswith("model") for key in keys):
+        raise ConfigurationError("batch.context_tokens has no effect without a model: add model=NAME.")
+    return make_fleet_plan(terms, _composed(others) if others else FleetConfig())
+
+
+def read_terms(words: Iterable[str]) -> dict[str, Any]:
+    """Return fleet's terms by name as numbers, days as hours; null marks the unknown term.
+
+    A range of utilization, 0.3-0.5, is a tuple of values from its lower end to its upper one.
+
+    Raises:
+        ConfigurationError: No such term, one given twice, or a value of another unit.
+    """
+    terms: dict[str, Any] = {}
+    for word in words:
+        key, _, value = word.partition("=")
+        name = key.removeprefix(PREFIX)
+        if name not in TERMS:
+            raise ConfigurationError(f"{word}: unknown term; must be one of {', '.join(TERMS)}.{suggest(name, TERMS)}")
+        target = "hours" if name == "days" else name
+        if target in terms:
+            raise ConfigurationError(f"{word}: the term is given twice; leave one out.")
+        number = None if value == "null" else value if name in NAMES else _number(key, name, value)
+        terms[target] = number * 24 if name == "days" and isinstance(number, int | float) else number
+    return terms
+
+
+def _number(key: str, name: str, value: str) -> float | tuple[float, ...]:
+    if name == "mfu" and (ends := RANGE.fullmatch(value)):
+        low, high = sorted(map(float, ends.groups()))
+        if not 0 < low < high <= 1:
+            raise ConfigurationError(f"{key} must be a range above 0 and at most 1, as 0.3-0.5, got {value}.")
+        return tuple(round(low + (high - low) * step / STEPS_OF_RANGE, 6) for step in range(STEPS_OF_RANGE + 1))
+    first, comma, _ = value.partition(",")
+    if comma and first and not THOUSANDS.fullmatch(value):
+        raise ConfigurationError(f"{key}={value} has several values; give one, or add -m for a fleet of each.")
+    number = parse_quantity(value, key)
+    if number <= 0:
+        raise ConfigurationError(f"{key} must be above 0, got {value}; leave it out to have it computed.")
+    return parse_whole(value, key) if name == "num_devices" else number
 
 
 def make_fleet_plan(terms: Mapping[str, Any], config: FleetConfig) -> FleetPlan:
@@ -111,8 +158,7 @@ def make_fleet_plan(terms: Mapping[str, Any], config: FleetConfig) -> FleetPlan:
     Raises:
         ConfigurationError: Too few terms, or impossible ones.
     """
-    utilizations = terms.get("mfu")
-    if not isinstance(utilizations, tuple):
+    if not isinstance(utilizations := terms.get("mfu"), tuple):
         return _plan_at(terms, config)
     plans = [_plan_at({**terms, "mfu": mfu}, config) for mfu in utilizations]
     return replace(plans[len(plans) // 2], over_mfu=tuple(plan.run for plan in plans))
@@ -124,15 +170,13 @@ def _plan_at(terms: Mapping[str, Any], config: FleetConfig) -> FleetPlan:
     typed = _typed_run(terms, cluster, config, peak_flops=peak.flops)
     is_assumed = typed.mfu is None and "mfu" not in terms and not is_solved(propagate(without_limits(typed)))
     asked = without_limits(replace(typed, mfu=ASSUMED_MFU) if is_assumed else typed)
-    solved = solve_in_whole_devices(asked, typed)
+    others = [device.name for device in _called(terms.get("device") or "")[1:]]
+    also = f"; fleet.device={terms.get('device')} is also {', '.join(others)}" if others else ""
     return FleetPlan(
-        run=solved,
-        found=found_terms(asked, solved),
-        given=given_terms(asked),
-        allowed_hours=typed.hours,
-        allowed_usd=typed.usd,
-        allowed_device_hours=typed.device_hours,
-        peak_source=_source(terms, peak, config.precision),
+        run=solve_in_whole_devices(asked),
+        asked=asked,
+        typed=typed,
+        peak_source=f"{peak.source.replace('cluster.peak_flops', 'fleet.peak_flops')}{also}",
         mfu_is_assumed=is_assumed,
         device=cluster.known_device,
         model=config.model.name if config.model else None,
@@ -142,78 +186,17 @@ def _plan_at(terms: Mapping[str, Any], config: FleetConfig) -> FleetPlan:
     )
 
 
-def _source(terms: Mapping[str, Any], peak: Peak, precision: PrecisionFacts | None) -> str:
-    """Say where the peak is from, how fp8 counts, and which other devices have the typed words in their names."""
-    if "peak_flops" in terms:
-        return peak.source.replace("cluster.peak_flops", "fleet.peak_flops")
-    is_fp8 = (precision.bytes_of.matmul if precision else terms.get("dtype")) == "fp8"
-    of_fp8 = ", which MFU divides by in fp8 too: a faster step is a higher fleet.mfu" if is_fp8 else ""
-    others = [device.name for device in _called(terms.get("device") or "")[1:]]
-    also = f"; fleet.device={terms.get('device')} is also {', '.join(others)}" if others else ""
-    return f"{peak.source}{of_fp8}{also}"
-
-
 def _called(words: str) -> tuple[Device, ...]:
-    """Return the devices with these words in their names, of one data sheet: h100 is three; none of several."""
+    """Return the devices with these words in their names, if all are of one data sheet: h100 is three."""
     found = devices_called(words)
     return found if len({device.data_sheet for device in found}) == 1 else ()
 
 
-def _peak(terms: Mapping[str, Any], cluster: Cluster, precision: PrecisionFacts | None) -> Peak:
-    """Return the peak under MFU, as in a run: the chosen precision's or format's, and bf16's for fp8."""
-    dtype = terms.get("dtype")
-    if dtype and precision:
-        raise ConfigurationError(
-            f"fleet.dtype={dtype} and precision={precision.name} are two formats of products; leave one out."
-        )
-    matmul = utilization_format(precision.bytes_of.matmul if precision else read_dtype(dtype or "bf16"))
-    found = cluster.peak(matmul)
-    if found is None:
-        word = f"precision={precision.name}" if precision else f"fleet.dtype={dtype}"
-        has = [each for each in MATMUL_DTYPES if cluster.peak(each)]
-        raise ConfigurationError(
-            f"{word}: the table has no peak of {cluster.device} for {matmul}, but for {', '.join(has)}; set "
-            "fleet.peak_flops to its dense peak in FLOP/s."
-        )
-    return found
-
-
-def _typed_run(terms: Mapping[str, Any], cluster: Cluster, config: FleetConfig, *, peak_flops: float) -> FleetRun:
-    model = config.model
-    if model and terms.get("num_parameters"):
-        raise ConfigurationError(
-            f"fleet.num_parameters={terms['num_parameters']:g} and model={model.name} are two models; leave one out."
-        )
-    run = FleetRun(
-        peak_flops=peak_flops,
-        num_parameters=model.num_parameters if model else terms.get("num_parameters"),
-        num_active_parameters=model.num_active_parameters if model else None,
-        flops_per_token=model.flops_per_token if model else None,
-        tokens=terms.get("tokens"),
-        tokens_per_parameter=terms.get("tokens_per_parameter"),
-        flops=terms.get("flops"),
-        num_devices=terms.get("num_devices", _num_devices(terms, config.cluster)),
-        hours=terms.get("hours"),
-        device_hours=terms.get("device_hours"),
-        mfu=terms.get("mfu", cluster.mfu),
-        usd=terms.get("usd"),
-        usd_per_gpu_hour=terms.get("usd_per_gpu_hour", cluster.usd_per_gpu_hour),
-    )
-    if run.usd is not None and run.usd_per_gpu_hour is None:
-        raise ConfigurationError(f"fleet.usd={run.usd:g} needs a price: set fleet.usd_per_gpu_hour.")
-    return run
-
-
-def _num_devices(terms: Mapping[str, Any], cluster: Cluster | None) -> int | None:
-    """Return the cluster's devices; bought device hours count them in."""
-    return None if cluster is None or terms.get("device_hours") else cluster.num_devices
-
-
 def _cluster(terms: Mapping[str, Any], cluster: Cluster | None) -> Cluster:
-    """Return the devices: those of fleet's own terms, else the cluster's; `name` is the device's."""
+    """Return the devices: those of fleet's own terms, else the cluster's."""
     name, peak_flops = terms.get("device"), terms.get("peak_flops")
     if name is not None and cluster is not None:
-        raise ConfigurationError(f"fleet.device={name} and cluster={cluster.name} are two devices; leave one out.")
+        raise ConfigurationError(f"fleet.device={name} and cluster={cluster.name} are mutually exclusive; set one.")
     if cluster is not None:
         cluster = cluster if peak_flops is None else replace(cluster, peak_flops=peak_flops)
     elif name is not None or peak_flops is not None:
@@ -223,24 +206,50 @@ def _cluster(terms: Mapping[str, Any], cluster: Cluster | None) -> Cluster:
             require_known(name, key="fleet", has_peak=peak_flops is not None)
         cluster = Cluster(name="fleet", device=name, peak_flops=peak_flops)
     if cluster is None or (cluster.device is None and cluster.peak_flops is None):
-        raise ConfigurationError(
-            'fleet.device has no value; name the product, as in fleet.device="NVIDIA H100 80GB HBM3", or choose '
-            "cluster=h100_8x, or set fleet.peak_flops in FLOP/s."
-        )
+        raise ConfigurationError("fleet.device is missing; set fleet.device=h100, cluster=h100_8x or fleet.peak_flops.")
     return cluster
 
 
-def _require_effect(words: list[str]) -> None:
-    for word in words:
-        key = word.lstrip("+").partition("=")[0]
-        if key in GROUPS or key.startswith(("cluster.", "model.")):
-            continue
+def _peak(terms: Mapping[str, Any], cluster: Cluster, precision: PrecisionFacts | None) -> Peak:
+    """Return the peak that MFU divides by: of the chosen precision or format, and bf16's for fp8."""
+    dtype = terms.get("dtype")
+    if dtype and precision:
+        raise ConfigurationError(f"fleet.dtype={dtype} and precision={precision.name} are mutually exclusive; set one.")
+    if dtype and dtype not in MATMUL_DTYPES:
         raise ConfigurationError(
-            f"{word} has no effect beside fleet's terms, which plan without a config; they go with {', '.join(GROUPS)}."
+            f"fleet.dtype must be one of {', '.join(MATMUL_DTYPES)}, got {dtype}.{suggest(dtype, MATMUL_DTYPES)}"
         )
-    keys = {word.lstrip("+").partition("=")[0].partition(".")[0] for word in words}
-    if "batch" in keys and "model" not in keys:
-        raise ConfigurationError("batch.context_tokens has no effect without a model: add model=NAME.")
+    matmul = utilization_format(precision.bytes_of.matmul if precision else dtype or "bf16")
+    if found := cluster.peak(matmul):
+        return found
+    word = f"precision={precision.name}" if precision else f"fleet.dtype={dtype}"
+    has = [each for each in MATMUL_DTYPES if cluster.peak(each)]
+    raise ConfigurationError(
+        f"{word}: {cluster.device} has peaks for {', '.join(has)}, not for {matmul}; set fleet.peak_flops."
+    )
+
+
+def _typed_run(terms: Mapping[str, Any], cluster: Cluster, config: FleetConfig, *, peak_flops: float) -> FleetRun:
+    model = config.model
+    if model and terms.get("num_parameters"):
+        raise ConfigurationError(f"fleet.num_parameters and model={model.name} are mutually exclusive; set one.")
+    of_cluster = None if config.cluster is None or terms.get("device_hours") else config.cluster.num_devices
+    run = FleetRun(
+        peak_flops=peak_flops,
+        num_parameters=model.num_parameters if model else terms.get("num_parameters"),
+        num_active_parameters=model.num_active_parameters if model else None,
+        flops_per_token=model.flops_per_token if model else None,
+        num_devices=terms.get("num_devices", of_cluster),
+        mfu=terms.get("mfu", cluster.mfu),
+        usd_per_gpu_hour=terms.get("usd_per_gpu_hour", cluster.usd_per_gpu_hour),
+        **{
+            name: terms.get(name)
+            for name in ("tokens", "tokens_per_parameter", "flops", "hours", "device_hours", "usd")
+        },
+    )
+    if run.usd is not None and run.usd_per_gpu_hour is None:
+        raise ConfigurationError(f"fleet.usd={run.usd:g} needs a price: set fleet.usd_per_gpu_hour.")
+    return run
 
 
 def _composed(words: list[str]) -> FleetConfig:
@@ -261,12 +270,11 @@ def _composed(words: list[str]) -> FleetConfig:
         config = read_config(composed, allowed=arguments.allowed_targets)
         model = precision = None
         if "model" in chosen:
-            facts = model_facts(config, planned_setting(config))
+            shape, name = model_facts(config, planned_setting(config)).shape, choices.options["model"]
             longest = min(int(config.model.get("max_context_tokens") or MOST_CONTEXT), MOST_CONTEXT)
-            context_tokens = config.batch.context_tokens if "batch" in chosen else longest
-            flops = flops_per_token(facts.shape, context_tokens).palm
-            shape, name = facts.shape, choices.options["model"]
-            model = FleetModel(name, shape.num_parameters, shape.num_active_parameters, flops, context_tokens)
+            context = config.batch.context_tokens if "batch" in chosen else longest
+            flops = flops_per_token(shape, context).palm
+            model = FleetModel(name, shape.num_parameters, shape.num_active_parameters, flops, context)
         if "precision" in chosen:
             precision = require_facts(config.precision.values, PrecisionFacts, allowed=config.allowed, has_bf16=True)
         found.append(FleetConfig(config.cluster if "cluster" in chosen else None, model, precision))

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any, Final
 
-from lmtrain.cli.commands.fleet_terms import is_fleet
+from lmtrain.cli.commands.fleet import is_fleet
 from lmtrain.errors import EXIT_DONE, EXIT_NO
 from lmtrain.run.compose.choices import Choices
 from lmtrain.run.compose.help import HELP_FLAGS, verb_page

@@ -1,7 +1,7 @@
-"""`lmtrain plan --web`: a page of sliders and plots over `lmtrain plan` itself, in the words it shows.
+"""`lmtrain plan --web`: a page of sliders and plots over `lmtrain plan`.
 
-There is no formula in the page: it writes a command line, and draws this process's answers. Only this machine can
-ask, and only for the keys of a plan.
+The page has no formula: it writes a command line, and draws the answers of this process. Only this machine can ask, and
+only with the settings of a plan.
 """
 
 import json
@@ -20,10 +20,9 @@ from typing_extensions import override
 from lmtrain.accounting.machine.hardware import DEVICES
 from lmtrain.accounting.quantities import parse_quantity
 from lmtrain.accounting.training_plan.charts_of_plan import charts, trade_offs
-from lmtrain.cli.commands.fleet import fleet_of
-from lmtrain.cli.commands.fleet_terms import PREFIX as FLEET
-from lmtrain.cli.commands.fleet_terms import is_fleet, read_terms
-from lmtrain.errors import EXIT_INTERRUPTED, LMTRAIN_ERRORS, ConfigurationError, suggest
+from lmtrain.cli.commands.fleet import PREFIX as FLEET
+from lmtrain.cli.commands.fleet import fleet_of, is_fleet, read_terms
+from lmtrain.errors import EXIT_DONE, EXIT_INTERRUPTED, LMTRAIN_ERRORS, ConfigurationError, suggest
 from lmtrain.run.compose.flag_parser import FlagParser
 from lmtrain.run.compose.group_options import file_values
 from lmtrain.run.compose.paths import conf_folder
@@ -42,9 +41,8 @@ FILES: Final = {
     "/charts.js": ("charts.js", "text/javascript"),
 }
 GROUPS: Final = ("model", "precision", "optimizer", "strategy", "recompute")
-# Keys a page may set; none of them can write a file or name code.
+# Settings of the page; none of them can write a file or name code.
 SECTIONS: Final = (*GROUPS, "cluster", "batch", "budget", "fleet")
-FINE_TUNING: Final = ("adapter", "init_from", "objective", "task")  # of other charts than the page's
 KEY: Final = re.compile(rf"({'|'.join(SECTIONS)})(\.[a-z][a-z_]*)?")
 VALUE: Final = re.compile(r"[\w.\- +$]*")
 
@@ -52,10 +50,10 @@ Answer = dict[str, Any]
 
 
 def serve(words: list[str], *, opened: Callable[[ThreadingHTTPServer], None] | None = None) -> int:
-    """Serve the page until interrupted, starting from the plan of `words`; `opened` is told of the server.
+    """Serve the page until interrupted, starting from the plan of `words`; `opened` gets the server.
 
     Raises:
-        ConfigurationError: The port is taken or no number, or a word is not one of a plan.
+        ConfigurationError: The port is taken or not a number, or a word is not a setting of the page.
     """
     port, start = read_words(words)
     server = listen(port, start)
@@ -68,58 +66,51 @@ def serve(words: list[str], *, opened: Callable[[ThreadingHTTPServer], None] | N
         return EXIT_INTERRUPTED
     finally:
         server.server_close()
-    return 0
+    return EXIT_DONE
 
 
 def read_words(words: list[str]) -> tuple[int | None, list[str]]:
-    """Take `--port NUMBER` or `port=NUMBER` out, None where it is not asked for; the rest is where the sliders start.
+    """Return the value of `--port NUMBER` (None without it), and the settings at which the sliders start.
 
     Raises:
-        ConfigurationError: It is no port, or a word has no slider.
+        ConfigurationError: It is not a port, or a word has no slider.
     """
     parser = FlagParser(prog="lmtrain plan --web", add_help=False, allow_abbrev=False)
     parser.add_argument("--port", type=int)
-    asked, start = parser.taken([f"--{word}" if word.startswith("port=") else word for word in words])
-    port: int | None = None if asked.port is None else require_port(asked.port, least=0)
-    if others := [word for word in start if re.split(r"[.=]", word)[0] in FINE_TUNING]:
-        command = shlex.join(["lmtrain", "plan", *start])
-        raise ConfigurationError(f"{shlex.join(others)}: the page plans training from scratch; without it: {command}")
+    asked, start = parser.taken(words)
     for word in start:
         require_known(word)
+    port = None if asked.port is None else require_port(asked.port, least=0)
     return port, [one for word in start for one in _settings_of(word)]
 
 
 def _settings_of(word: str) -> list[str]:
-    """Return a cluster's settings with a place on the page; any other word is one.
+    """Return a cluster's settings that have a place on the page; any other word is one.
 
     Raises:
-        ConfigurationError: There is no such cluster, or it names no device.
+        ConfigurationError: There is no such cluster, or it has no device of the hardware table.
     """
     group, _, name = word.partition("=")
     if group != "cluster":
         return [word]
     known = sorted(path.stem for path in (conf_folder() / group).glob("*.yaml"))
-    device, network = (
-        file_values(word).get(key) if name in known else None for key in ("device", "network_bytes_per_second")
-    )
-    if device is None:
-        problem = "has no device of the table" if name in known else "is no cluster"
-        raise ConfigurationError(f"{word} {problem}.{suggest(name, known)}")
-    return [f"cluster.device={device}", *([f"cluster.network_bytes_per_second={network}"] if network else [])]
+    values = file_values(word) if name in known else {}
+    if not values.get("device"):
+        raise ConfigurationError(f"{word}: must be a cluster with a known device.{suggest(name, known)}")
+    keys = ("device", "network_bytes_per_second")
+    return [f"cluster.{key}={values[key]}" for key in keys if values.get(key) is not None]
 
 
 def require_known(word: str) -> None:
     """Refuse all words but settings of a plan.
 
     Raises:
-        ConfigurationError: The word is not, or its value could be more than an amount or a name.
+        ConfigurationError: The word is not one, or its value could be more than an amount or a name.
     """
     key, equals, value = word.partition("=")
     if not equals or not KEY.fullmatch(key) or not VALUE.fullmatch(value):
-        raise ConfigurationError(
-            f"{word}: the page has settings of {', '.join(SECTIONS)}, with amounts or names as values."
-            f"{suggest(key.partition('.')[0], SECTIONS) if equals else ''}"
-        )
+        near = suggest(key.partition(".")[0], SECTIONS) if equals else ""
+        raise ConfigurationError(f"{word}: the page has settings of {', '.join(SECTIONS)}, as KEY=VALUE.{near}")
 
 
 def listen(port: int | None, start: list[str]) -> ThreadingHTTPServer:
@@ -128,37 +119,32 @@ def listen(port: int | None, start: list[str]) -> ThreadingHTTPServer:
     Raises:
         ConfigurationError: The port is taken.
     """
-    ports = range(PORT, PORT + PORTS_TRIED) if port is None else [port]
-    for tried in ports:
+    for tried in range(PORT, PORT + PORTS_TRIED) if port is None else [port]:
         try:
             return ThreadingHTTPServer((HOST, tried), handler(start))
         except OSError:
             continue
-    raise ConfigurationError(f"--port {port} is taken on {HOST}; leave it out to have a free one found.")
+    raise ConfigurationError(f"--port={port} is taken on {HOST}; leave it out to have a free one found.")
 
 
 def choices(start: list[str]) -> Answer:
-    """Return the entries of the page's menus, and its first words."""
+    """Return the entries of the page's menus, and the settings at which its sliders start."""
     options = {group: sorted(path.stem for path in (conf_folder() / group).glob("*.yaml")) for group in GROUPS}
     return {"options": options, "devices": list(DEVICES), "start": [plain_amount(word) for word in start]}
 
 
 def plain_amount(word: str) -> str:
-    """Return a word with its amount as a plain number in the key's unit, as sliders take it: 70B is 70000000000."""
+    """Return a setting with its amount as a plain number, as sliders take it: 70B is 70000000000."""
     key, _, value = word.partition("=")
     try:
         ((name, number),) = read_terms([word]).items() if is_fleet([word]) else [("", parse_quantity(value, key))]
     except ConfigurationError:
         return word
-    key = f"{FLEET}{name}" if name else key
-    return f"{key}={number}" if isinstance(number, int | float) else word
+    return f"{f'{FLEET}{name}' if name else key}={number}" if isinstance(number, int | float) else word
 
 
 def answer(words: list[str]) -> Answer:
-    """Return the output of `lmtrain plan WORDS --json`, with the numbers of the charts, or its refusal's line.
-
-    Beside a run's plan stands the command of its training: the same words.
-    """
+    """Return the output of `lmtrain plan WORDS --json`, the numbers of the charts, and both commands; or an error."""
     command = shlex.join(["lmtrain", "plan", *words])
     try:
         for word in words:
@@ -176,14 +162,14 @@ def answer(words: list[str]) -> Answer:
 
 
 def handler(start: list[str]) -> type[BaseHTTPRequestHandler]:
-    """Return the request handler: three files and two questions, one at a time."""
+    """Return the request handler: the files of the page, and two questions."""
     one_at_a_time = threading.Lock()  # composing keeps global state
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             server = cast("ThreadingHTTPServer", self.server)
             asked = urlsplit(self.path)
-            # Another site's page could ask through a host name of its own for this address.
+            # Another site's page could ask through its own host name for this address.
             if self.headers.get("Host") not in (f"{HOST}:{server.server_port}", f"localhost:{server.server_port}"):
                 self.send_error(HTTPStatus.FORBIDDEN)
             elif asked.path in FILES:
@@ -211,7 +197,7 @@ def handler(start: list[str]) -> type[BaseHTTPRequestHandler]:
 
         @override
         def log_message(self, format: str, *args: object) -> None:
-            """Say nothing: a slider asks often."""
+            """Log nothing: a slider asks often."""
 
     return Handler
 

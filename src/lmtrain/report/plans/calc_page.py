@@ -4,9 +4,8 @@ from collections.abc import Mapping, Sequence
 from textwrap import fill
 from typing import Final
 
-from lmtrain.accounting.machine.tensor_size import TensorSize
-from lmtrain.accounting.training_plan.products import ProductRow, Shape
-from lmtrain.accounting.training_plan.roofline import TILE, MatrixProduct
+from lmtrain.accounting.machine.number_formats import TensorSize
+from lmtrain.accounting.training_plan.roofline import TILE, MatrixProduct, ProductRow, Shape
 
 COLUMNS: Final = 80
 LONGEST_NAME: Final = 24  # of a device; a longer one has a line of its own

@@ -8,9 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from lmtrain.accounting.cluster import ASSUMED_MFU
-from lmtrain.accounting.fleets.fleet import TOLERANCE, FleetRun
-from lmtrain.accounting.fleets.fleet_plan import FleetPlan
+from lmtrain.accounting.fleet import TOLERANCE, FleetPlan, FleetRun
 from lmtrain.accounting.quantities import (
     format_at_most,
     format_count,
@@ -20,11 +18,10 @@ from lmtrain.accounting.quantities import (
     format_ratio,
 )
 from lmtrain.accounting.scaling_laws.compute_optimal import ratio_words, trade_off_lines
-from lmtrain.report.show import plain_text, show, title_line
+from lmtrain.report.show import show, title_line
 
 Rows = list[tuple[str, str, str]]
-# The terms that may follow from a utilization, each as a cell
-MOST_SILENT: Final = 0.7  # MFU; beyond it a well-tuned one stands beside
+# The terms that may follow from a utilization, each as a cell.
 MOVING: Final[dict[str, Callable[[FleetRun], str]]] = {
     "num_parameters": lambda run: f"{format_quantity(run.num_parameters or 0)} parameters",
     "tokens": lambda run: f"{format_quantity(run.tokens or 0)} tokens",
@@ -40,11 +37,6 @@ def print_fleet(plan: FleetPlan) -> None:
     show(page(plan))
 
 
-def text_of(plan: FleetPlan) -> str:
-    """Return the page as plain text."""
-    return plain_text(page(plan))
-
-
 def page(plan: FleetPlan) -> RenderableType:
     """Lay out the terms, then their consequences, then every failure to fit or finish."""
     table = Table.grid(padding=(0, 2, 0, 0))
@@ -54,7 +46,6 @@ def page(plan: FleetPlan) -> RenderableType:
         is_found = term in plan.found
         text = Text(value, style="bold cyan" if is_found else "")
         table.add_row(f"  {name}", text.append("  <- computed", style="dim") if is_found else text)
-    problems = [Text(line, style="bold red") for line in plan.problems]
     name = plan.model or "fleet"
     return Group(
         title_line(", ".join([name, *(word for word in plan.swept if word != f"model={name}")])),
@@ -63,99 +54,70 @@ def page(plan: FleetPlan) -> RenderableType:
         *_over_mfu(plan),
         Text("\nThe same FLOPs on other sizes", style="bold"),
         Text("\n".join(f"  {line}" for line in trade_off_lines(plan.trade_offs))),
-        *([Text(""), *problems] if problems else []),
+        *(Text(f"\n{line}", style="bold red") for line in plan.problems),
     )
 
 
 def _over_mfu(plan: FleetPlan) -> list[RenderableType]:
-    """Return a row for each utilization of a range: the terms moving with it."""
+    """Return a row for each utilization of a range: the terms that move with it."""
     if not plan.over_mfu:
         return []
     moving = [name for name in MOVING if len({getattr(run, name) for run in plan.over_mfu}) > 1]
     shown = [name for name in moving if name != "device_hours" or plan.run.hours is None]
     table = Table.grid(padding=(0, 3, 0, 0))
-    for _ in range(1 + len(shown)):
-        table.add_column(justify="right")
     for run in plan.over_mfu:
         table.add_row(f"  {run.mfu or 0:.1%}", *(MOVING[name](run) for name in shown))
     return [Text("\nOver the range of MFU", style="bold"), table]
 
 
 def _terms(plan: FleetPlan) -> Rows:
-    run, hours, held = plan.run, plan.allowed_hours, plan.allowed_device_hours
-    tokens = run.tokens or 0
-    ratio = ratio_words(tokens, num_parameters=plan.num_parameters, num_active_parameters=plan.num_active_parameters)
-    formula = (
-        "6 x parameters a token, arXiv 2001.08361"
-        if run.flops_per_token is None
-        else f"{run.flops_per_token:.4e} a token, PaLM's count at {plan.context_tokens} tokens of context"
+    run, typed = plan.run, plan.typed
+    ratio = ratio_words(
+        run.tokens or 0, num_parameters=plan.num_parameters, num_active_parameters=plan.num_active_parameters
     )
+    formula = "6 x parameters per token, arXiv 2001.08361"
+    if run.flops_per_token is not None:
+        formula = f"{run.flops_per_token:.4e} per token, PaLM's count at {plan.context_tokens} tokens of context"
+    devices = "any number" if run.num_devices is None else f"{run.num_devices:,.0f}"
+    time = "set fleet.num_devices or fleet.days"
+    if run.hours is not None:
+        time = f"{format_days(run.hours / 24)} ({format_ratio(run.hours)} hours)"
+    exact = f" ({plan.num_parameters:,.0f})" if plan.model else ""
+    mfu = " (assumed; fleet.mfu states another)" if plan.mfu_is_assumed else ""
+    if plan.over_mfu:
+        mfu = f" (of a range, {plan.over_mfu[0].mfu:.1%} to {plan.over_mfu[-1].mfu:.1%})"
+    held = f"{run.device_hours or 0:,.0f}{_limit(typed.device_hours, run.device_hours)}"
     return [
-        ("model", f"{format_quantity(plan.num_parameters)} parameters{_exact(plan)}", "num_parameters"),
-        (
-            "tokens",
-            f"{format_quantity(tokens)}, {ratio}",
-            "tokens",
-        ),
+        ("model", f"{format_quantity(plan.num_parameters)} parameters{exact}", "num_parameters"),
+        ("tokens", f"{format_quantity(run.tokens or 0)}, {ratio}", "tokens"),
         ("FLOPs", f"{plan.flops:.4e} ({formula})", "flops"),
-        ("devices", f"{_devices(run)} x {run.peak_flops / 1e12:,.1f} TFLOP/s ({plan.peak_source})", "num_devices"),
-        ("MFU", f"{run.mfu:.1%}{_mfu_source(plan)}", "mfu"),
-        ("time", f"{_time(run)}{_limit(hours, run.hours, unit=' hours')}", "hours"),
-        ("device hours", f"{run.device_hours or 0:,.0f}{_limit(held, run.device_hours)}", "device_hours"),
+        ("devices", f"{devices} x {run.peak_flops / 1e12:,.1f} TFLOP/s ({plan.peak_source})", "num_devices"),
+        ("MFU", f"{run.mfu:.1%}{mfu}", "mfu"),
+        ("time", f"{time}{_limit(typed.hours, run.hours, unit=' hours')}", "hours"),
+        ("device hours", held, "device_hours"),
         ("cost", _cost(plan), "" if run.usd is None else "usd"),
     ]
 
 
-def _mfu_source(plan: FleetPlan) -> str:
-    if plan.over_mfu:
-        return f" (of a range, {plan.over_mfu[0].mfu:.1%} to {plan.over_mfu[-1].mfu:.1%})"
-    if plan.mfu_is_assumed:
-        return " (assumed; fleet.mfu states another)"
-    return f" ({ASSUMED_MFU:.0%} is a well-tuned run's)" if (plan.run.mfu or 0) > MOST_SILENT else ""
-
-
-def _devices(run: FleetRun) -> str:
-    return "any number" if run.num_devices is None else f"{run.num_devices:,.0f}"
-
-
-def _time(run: FleetRun) -> str:
-    if run.hours is None:
-        return "by the devices: fleet.num_devices or fleet.days sets it"
-    return f"{format_days(run.hours / 24)} ({format_ratio(run.hours)} hours)"
-
-
-def _limit(
-    allowed: float | None, found: float | None, *, unit: str = "", as_text: Callable[[float], str] = format_ratio
-) -> str:
-    """Name a given limit where the run's own amount is another."""
+def _limit(allowed: float | None, found: float | None, *, unit: str = "") -> str:
+    """Return a given limit where the run's own amount is another."""
     if allowed is None or found is None or math.isclose(allowed, found, rel_tol=TOLERANCE):
         return ""
-    return f"; the limit is {as_text(allowed)}{unit}"
-
-
-def _exact(plan: FleetPlan) -> str:
-    return f" ({plan.num_parameters:,.0f})" if plan.model else ""
+    return f"; the limit is {format_ratio(allowed)}{unit}"
 
 
 def _cost(plan: FleetPlan) -> str:
     if plan.run.usd is None:
         return "set fleet.usd_per_gpu_hour"
     price = format_quantity(plan.run.usd_per_gpu_hour or 0, "usd")
-    limit = _limit(plan.allowed_usd, plan.run.usd, as_text=lambda amount: format_quantity(amount, "usd"))
-    return f"{format_quantity(plan.run.usd, 'usd')} at {price} a device and hour{limit}"
+    limit = _limit(plan.typed.usd, plan.run.usd, unit=" dollars")
+    return f"{format_quantity(plan.run.usd, 'usd')} at {price} per device and hour{limit}"
 
 
 def _consequences(plan: FleetPlan) -> Rows:
-    rows: Rows = [
-        (
-            "memory",
-            f"{plan.static_bytes / 1e9:,.1f} GB sharded, at {plan.bytes_per_parameter:g} bytes a parameter before "
-            "activations",
-            "",
-        )
-    ]
-    if plan.precision:
-        rows.append(("", f"weights, gradients and AdamW's moments of precision={plan.precision}", ""))
+    each = f"{plan.bytes_per_parameter:g} bytes per parameter before activations"
+    formats = f": weights, gradients and AdamW's moments of precision={plan.precision}" if plan.precision else ""
+    rows: Rows = [("memory", f"{plan.static_bytes / 1e9:,.1f} GB sharded, {each}{formats}", "")]
     if plan.fewest_devices is not None:
         most = f"; these hold up to {format_at_most(plan.most_parameters)} parameters" if plan.most_parameters else ""
         rows.append(("", f"at least {format_count(plan.fewest_devices, 'device')}{most}", ""))
