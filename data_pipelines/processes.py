@@ -4,14 +4,13 @@ A worker is `python -m MODULE ARGUMENTS`: it reads a job a line and answers the 
 input ends with this process, after any end, so no worker outlives it.
 """
 
-import os
 import queue
 import subprocess
-import sys
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
+from lmtrain.child_process import python_command, python_environment
 from lmtrain.errors import EnvironmentProblem
 
 AHEAD = 2  # jobs begun or waiting, for each process
@@ -54,13 +53,12 @@ def run_jobs(jobs: Iterable[str], *, module: str, arguments: Sequence[str], num_
 
 
 def _start(module: str, arguments: Sequence[str]) -> subprocess.Popen[str]:
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     return subprocess.Popen(
-        [sys.executable, "-m", module, *arguments],
+        python_command("-m", module, *arguments),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        env=environment,
+        env=python_environment(),
         start_new_session=True,  # Ctrl-C is this process's to answer
     )
 

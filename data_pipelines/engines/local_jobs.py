@@ -15,6 +15,7 @@ from pathlib import Path
 from data_pipelines.engines.datatrove_jobs import pipeline_of, require_finished
 from data_pipelines.extras import silence_datatrove
 from data_pipelines.stages.stage import PipelineJob
+from lmtrain.child_process import python_command, python_environment
 
 LOG = "executor.log"
 LOOK_SECONDS = 0.5
@@ -43,14 +44,13 @@ def run_job(
     folder.mkdir(parents=True, exist_ok=True)
     pickled = folder / "executor.pik"
     pickled.write_bytes(dill.dumps(executor))
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     with (folder / LOG).open("w") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", __name__, str(pickled)],
+            python_command("-m", __name__, str(pickled)),
             stdin=subprocess.PIPE,
             stdout=log,
             stderr=log,
-            env=environment,
+            env=python_environment(),
             start_new_session=True,  # Ctrl-C is this process's to answer
         )
         try:

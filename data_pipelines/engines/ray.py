@@ -4,9 +4,7 @@ A driver script is written and run: `ray job submit -- python DRIVER` from elsew
 one folder, on a file system seen by all machines of the cluster.
 """
 
-import os
 import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, final
@@ -18,6 +16,7 @@ from data_pipelines.progress import tell
 from data_pipelines.sources.base import Source
 from data_pipelines.stages.stage import Item, PipelineJob, Stage
 from lmtrain.accounting.options.typed_alone import TypedAlone
+from lmtrain.child_process import python_command, python_environment
 from lmtrain.errors import EnvironmentProblem
 
 DRIVER = """\
@@ -109,10 +108,9 @@ class RayEngine:
     def _run(self, driver: Path, plan: ClusterPlan) -> None:
         log = driver.with_suffix(".log")
         tell(f"  engine=ray runs {len(plan.jobs)} jobs; their output is in {log}")
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         with log.open("w") as output:
             ran = subprocess.run(
-                [sys.executable, str(driver)], stdout=output, stderr=output, env=environment, check=False
+                python_command(str(driver)), stdout=output, stderr=output, env=python_environment(), check=False
             )
         for job in plan.jobs:
             require_finished(job, self._executor(job, plan.folder), plan.folder / "jobs" / job.name)

@@ -20,6 +20,7 @@ from data_pipelines.progress import tell
 from data_pipelines.sources.base import Source
 from data_pipelines.stages.stage import Item, PipelineJob, Stage
 from lmtrain.accounting.options.typed_alone import TypedAlone
+from lmtrain.child_process import SAFE_PATH
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
 
 SCRIPT = "launch_script.slurm"  # datatrove's name of a submitted script
@@ -60,6 +61,7 @@ class SlurmEngine:
         self._num_tasks = num_tasks
         self._poll_seconds = poll_seconds
         self._dry_run = dry_run
+        path = f"export PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH"
         self._settings: dict[str, Any] = {
             "partition": partition,
             "time": time_limit,
@@ -68,7 +70,7 @@ class SlurmEngine:
             "cpus_per_task": cpus_per_task,
             "mem_per_cpu_gb": memory_gib_per_cpu,
             "qos": qos,
-            "env_command": setup or f"export PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH",
+            "env_command": f"export {SAFE_PATH}=1; {setup or path}",
             "sbatch_args": dict(sbatch or {}),
         }
 

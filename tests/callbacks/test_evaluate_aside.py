@@ -44,8 +44,8 @@ def test_checkpoints_wait_though_the_run_deletes_them_and_the_oldest_is_given_up
     assert run.saved_steps() == [8]
     assert "Step 2 is not scored aside: the scoring is slower than the saving." in caplog.text
     (command,) = started  # it is queued, and will look for all
-    assert command[3] == str(run.context.folder)
-    assert command[5:] == ["--data", str(run.context.dataset.folder), "--split", "validation", "--device", "cpu"]
+    assert command[4] == str(run.context.folder)
+    assert command[6:] == ["--data", str(run.context.dataset.folder), "--split", "validation", "--device", "cpu"]
 
 
 def test_one_past_its_last_look_gets_another_beside_it(make_run, monkeypatch):

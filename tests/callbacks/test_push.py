@@ -54,7 +54,7 @@ def test_a_push_that_fails_hangs_or_cannot_start_leaves_the_run_alone(make_run, 
         run = make_run(steps=4, name=f"run_{len(code or '')}")
         monkeypatch.setattr(module, "LMTRAIN", ("-c", code or ""))
         if code is None:
-            monkeypatch.setattr(module.sys, "executable", "/nowhere/python")
+            monkeypatch.setattr("sys.executable", "/nowhere/python")
         callback = Push(context=run.context, **NOW)
         began = time.monotonic()
         assert train(run, callback) == plain

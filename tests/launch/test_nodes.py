@@ -21,6 +21,7 @@ def test_a_run_s_name_becomes_one_of_a_host(name: str, label: str) -> None:
 
 def test_a_node_s_command_has_the_trainer_s_numbers_and_every_word_by_itself() -> None:
     assert JOB.torchrun("python", node_rank="1", address="n0", port=7) == [
-        *("python", "-m", "torch.distributed.run", "--nnodes=2", "--nproc-per-node=8", "--node-rank=1"),
-        *("--master-addr=n0", "--master-port=7", "-m", "lmtrain.cli", "train", "seed=1", "run.name=a b"),
+        *("python", "-P", "-m", "torch.distributed.run", "--nnodes=2", "--nproc-per-node=8", "--node-rank=1"),
+        *("--master-addr=n0", "--master-port=7", "--no-python"),
+        *("python", "-P", "-m", "lmtrain.cli", "train", "seed=1", "run.name=a b"),
     ]

@@ -35,7 +35,7 @@ def test_a_rank_gets_every_word_as_typed_and_its_end_is_the_job_s(tmp_path: Path
     environment = {"PATH": f"{folder}:{os.environ['PATH']}", "SLURM_JOB_ID": "7"}
     ended = subprocess.run(["bash", "-c", script(python=f"{folder}/python")], env=environment, check=False)
     assert ended.returncode == code
-    assert (folder / "words").read_text().split("\0") == ["-m", "lmtrain.cli", "train", *WORDS, ""]
+    assert (folder / "words").read_text().split("\0") == ["-P", "-m", "lmtrain.cli", "train", *WORDS, ""]
     assert ((folder / "asked").read_text().splitlines() if (folder / "asked").exists() else []) == asked
 
 

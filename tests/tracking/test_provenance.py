@@ -61,6 +61,40 @@ def test_huge_diff_is_cut(repository, monkeypatch):
     assert "cut after 500 characters" in diff
 
 
+def test_a_folders_own_git_settings_run_no_program(repository, tmp_path_factory):
+    """Monitors, hooks, filters, converters and external diffs are commands that a config file names."""
+    marker = tmp_path_factory.mktemp("marker") / "ran"
+    script = repository / "evil.sh"
+    script.write_text(f"#!/bin/sh\ntouch {marker}\ncat\n")
+    script.chmod(0o755)
+    (repository / ".gitattributes").write_text("* filter=evil diff=evil\n")
+    (repository / ".git" / "info" / "attributes").write_text("* filter=evil diff=evil\n")
+    keys = ["core.fsmonitor", "core.sshCommand", "core.pager", "diff.external", "diff.evil.textconv"]
+    keys += ["diff.evil.command", "filter.evil.clean", "filter.evil.smudge", "filter.evil.process"]
+    for key in keys:
+        subprocess.run(["git", "-C", str(repository), "config", key, str(script)], check=True)
+    for hook in ("post-index-change", "fsmonitor-watchman", "pre-commit"):
+        (repository / ".git" / "hooks" / hook).write_bytes(script.read_bytes())
+        (repository / ".git" / "hooks" / hook).chmod(0o755)
+    (repository / "a.yaml").write_text("lr: 3\n")
+    state = describe_git(repository)
+    assert not marker.exists()
+    assert (state.branch, state.dirty) == ("trunk", True)
+    assert "+lr: 3" in state.diff
+
+
+def test_a_further_working_tree_a_packed_branch_and_a_detached_head_are_read(repository, tmp_path_factory):
+    commit = describe_git(repository).commit
+    tree = tmp_path_factory.mktemp("trees") / "other"
+    for words in (["pack-refs", "--all"], ["worktree", "add", "--detach", str(tree)]):
+        subprocess.run(["git", "-C", str(repository), *words], check=True, capture_output=True)
+    assert describe_git(repository).commit == commit
+    state = describe_git(tree)
+    assert (state.commit, state.branch, state.dirty) == (commit, "HEAD", False)
+    (tree / "folder").mkdir()
+    assert describe_git(tree / "folder").commit == commit
+
+
 def test_folder_outside_a_repository_has_no_git_state(tmp_path, monkeypatch):
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
     state = describe_git(tmp_path)
@@ -69,7 +103,9 @@ def test_folder_outside_a_repository_has_no_git_state(tmp_path, monkeypatch):
 
 def test_machine_without_git_is_fine(repository, monkeypatch):
     monkeypatch.setenv("PATH", "")
-    assert describe_git(repository).commit is None
+    state = describe_git(repository)
+    assert state.commit is not None
+    assert (state.dirty, state.diff) == (None, "")
 
 
 def test_versions_name_the_installed_packages():

@@ -4,7 +4,6 @@ import logging
 import os
 import shlex
 import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -15,6 +14,7 @@ from typing_extensions import override
 from lmtrain.accounting.options.parts import CallbackFacts
 from lmtrain.accounting.options.ranges import require_count
 from lmtrain.accounting.options.typed_alone import TypedAlone
+from lmtrain.child_process import python_command
 from lmtrain.errors import ConfigurationError
 from lmtrain.tracking.held_checkpoints import (
     FOLDER,
@@ -130,7 +130,7 @@ class EvaluateAside(pl.Callback):
     def _start(self, folder: Path) -> None:
         is_here = self._launcher == "process"
         trainer = str(os.getpid()) if is_here else "0"
-        command = [sys.executable, "-m", MODULE, str(folder), trainer, *self._words]
+        command = python_command("-m", MODULE, str(folder), trainer, *self._words)
         if not is_here:
             command = ["sbatch", "--wait", *self._slurm, f"--output={folder / LOG}", "--open-mode=append",
                        f"--chdir={Path.cwd()}", "--wrap", shlex.join(command)]  # fmt: skip

@@ -1,7 +1,6 @@
 """Send a run's newest checkpoint to the Hub now and then, from a process of its own that the run never waits for."""
 
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -10,6 +9,7 @@ import lightning.pytorch as pl
 from typing_extensions import override
 
 from lmtrain.accounting.options.typed_alone import TypedAlone
+from lmtrain.child_process import python_command
 from lmtrain.errors import ConfigurationError
 from lmtrain.tracking.process_aside import start_process_aside
 from lmtrain.training.context import RunContext
@@ -68,7 +68,7 @@ class Push(pl.Callback):
             return
         self._last_time, self._last_checkpoint = time.monotonic(), newest
         try:
-            command = [sys.executable, *LMTRAIN, "push", *self._command]
+            command = python_command(*LMTRAIN, "push", *self._command)
             log = self._context.folder / LOG
             self._process = start_process_aside(command, log=log, environment=ITS_ENVIRONMENT)
         except OSError as problem:  # no process or no file for it: the run goes on without

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Final
 
+from lmtrain.child_process import protect_children
 from lmtrain.cli.command_table import VERBS
 from lmtrain.errors import EXIT_CONFIGURATION, EXIT_DONE, EXIT_INTERRUPTED, LMTRAIN_ERRORS, suggest
 
@@ -62,6 +63,7 @@ def _refuse_verb(verb: str, rest: Sequence[str]) -> int:
 def serve(verb: str, words: Sequence[str], *, program: str) -> int:
     """Call one verb; a refusal becomes one message on stderr and its exit code, and no message holds a secret."""
     sys.excepthook = _show_failure
+    protect_children()
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # torch reads it once; its notices stay off the console
     atexit.register(gc.freeze)  # no search for garbage at the interpreter's end: 0.05 of a plan's 0.95 s
     try:

@@ -20,6 +20,7 @@ from torch.distributed.elastic.agent.server.api import RunResult, WorkerGroup, W
 from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
 from torch.distributed.elastic.multiprocessing import LogsDest, LogsSpecs
 
+from lmtrain.child_process import python_command
 from lmtrain.errors import ConnectionLost
 from lmtrain.launch.agent_job import LaunchJob, StopRequest
 from lmtrain.launch.detect import STORE_VARIABLE
@@ -146,13 +147,15 @@ class _Logs(LogsSpecs):
 
 
 def _worker_spec(job: LaunchJob) -> WorkerSpec:
-    arguments = ["-m", "lmtrain.launch.worker", "--agent", str(os.getpid()), "--log-folder", str(job.log_folder)]
+    entry_point, *arguments = python_command(
+        "-m", "lmtrain.launch.worker", "--agent", str(os.getpid()), "--log-folder", str(job.log_folder)
+    )
     arguments += ["--entry-point", job.entry_point, "--config", str(job.config_path)]
     return WorkerSpec(
         role="rank",
         local_world_size=job.num_ranks,
         rdzv_handler=LocalRendezvous(run_id=f"lmtrain-{os.getpid()}"),
-        entrypoint=sys.executable,
+        entrypoint=entry_point,
         args=tuple(argument.replace("$", "$$") for argument in arguments),  # they are a template of ${local_rank}
         max_restarts=0,
         monitor_interval=MONITOR_SECONDS,

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
 
+from lmtrain.child_process import python_command, python_environment
 from lmtrain.launch.detect import without_rank_variables
 from lmtrain.launch.exit_codes import plain_exit_code
 from lmtrain.tracking.run_folder import RunFolder
@@ -39,7 +40,7 @@ def launch(
     save and leave. Nothing outlives this call, nor this process. The ranks get `more_environment` beside this process's
     own.
     """
-    command = [sys.executable, "-m", "lmtrain.launch.agent", "--parent", str(os.getpid())]
+    command = python_command("-m", "lmtrain.launch.agent", "--parent", str(os.getpid()))
     command += ["--num-processes", str(num_processes)]
     command += ["--grace-seconds", str(grace_seconds), "--log-folder", str(_log_folder(run_folder))]
     command += ["--run-folder", str(run_folder)]
@@ -69,7 +70,7 @@ class _Forwarder:
 
 
 def _run(command: list[str], forwarder: _Forwarder, more_environment: Mapping[str, str]) -> int:
-    environment = {**without_rank_variables(os.environ), **more_environment}
+    environment = {**without_rank_variables(python_environment()), **more_environment}
     with subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, start_new_session=True) as agent:
         forwarder.process = agent
         try:

@@ -31,7 +31,7 @@ class NodesJob:
 
     def train(self, python: str) -> list[str]:
         """Return the command of one rank."""
-        return [python, "-m", "lmtrain.cli", "train", *self.words]
+        return [python, "-P", "-m", "lmtrain.cli", "train", *self.words]
 
     def torchrun(self, python: str, *, node_rank: str, address: str, port: int = PORT) -> list[str]:
         """Return the command of one node: torchrun's agent with its ranks; nodes meet at the first one's address.
@@ -41,5 +41,4 @@ class NodesJob:
         """
         where = [f"--nnodes={self.num_nodes}", f"--nproc-per-node={self.ranks_per_node}", f"--node-rank={node_rank}"]
         where += [f"--master-addr={address}", f"--master-port={port}"]
-        _, *rank = self.train(python)
-        return [python, "-m", "torch.distributed.run", *where, *rank]
+        return [python, "-P", "-m", "torch.distributed.run", *where, "--no-python", *self.train(python)]

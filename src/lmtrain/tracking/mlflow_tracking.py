@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import IO
 
 from lmtrain.accounting.options.typed_alone import TypedAlone
+from lmtrain.child_process import python_command, python_environment
 from lmtrain.errors import ConfigurationError
 from lmtrain.tracking.mlflow.client import check_uri, default_uri
 from lmtrain.tracking.mlflow.known_servers import remember_server
@@ -118,8 +119,10 @@ def _start_process(
     words: list[str], settings: Mapping[str, object], *, log: IO[bytes] | int = subprocess.DEVNULL
 ) -> "subprocess.Popen[bytes]":
     """Start a module, to outlive us if it must, with its settings on stdin, unreadable to other processes."""
-    command = [sys.executable, "-m", *words]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True)
+    command = python_command("-m", *words)
+    process = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=log, stderr=log, env=python_environment(), start_new_session=True
+    )
     assert process.stdin is not None
     process.stdin.write(json.dumps(settings).encode())
     process.stdin.close()

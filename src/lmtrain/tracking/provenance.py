@@ -8,15 +8,14 @@ import os
 import platform
 import re
 import socket
-import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from lmtrain.tracking.git_checkout import find_checkout
 from lmtrain.tracking.redacting.redaction import redact_text
 
 MAXIMUM_DIFF_CHARACTERS = 200_000
-GIT_SECONDS = 5.0
 NAME_AND_VERSION = re.compile(r"^(Name|Version): *(.*?)\s*$", re.MULTILINE)
 
 
@@ -31,14 +30,16 @@ class GitState:
 
 
 def describe_git(folder: Path) -> GitState:
-    """Read the state of a folder's repository; no git and no repository are fine."""
-    commit = _git(folder, "rev-parse", "HEAD")
-    status = _git(folder, "status", "--porcelain", "--untracked-files=normal")
-    if commit is None or status is None:
+    """Read the state of the repository that a folder is in; no git and no repository are fine."""
+    checkout = find_checkout(folder)
+    commit = None if checkout is None else checkout.commit()
+    if checkout is None or commit is None:
         return GitState(commit=None, branch=None, dirty=None, diff="")
-    branch = _git(folder, "rev-parse", "--abbrev-ref", "HEAD")
-    diff = _bounded(_git(folder, "diff", "HEAD") or "")
-    return GitState(commit=commit.strip(), branch=(branch or "").strip(), dirty=bool(status.strip()), diff=diff)
+    changes = checkout.changes(commit)
+    if changes is None:
+        return GitState(commit=commit, branch=checkout.branch, dirty=None, diff="")
+    status, diff = changes
+    return GitState(commit=commit, branch=checkout.branch, dirty=bool(status.strip()), diff=_bounded(diff))
 
 
 def describe_versions() -> dict[str, str]:
@@ -75,12 +76,3 @@ def _bounded(diff: str) -> str:
         return redact_text(diff)
     whole = diff[:MAXIMUM_DIFF_CHARACTERS].rpartition("\n")[0]
     return f"{redact_text(whole)}\n[cut after {MAXIMUM_DIFF_CHARACTERS} characters]\n"
-
-
-def _git(folder: Path, *arguments: str) -> str | None:
-    command = ["git", "-C", str(folder), "--no-optional-locks", *arguments]
-    try:
-        done = subprocess.run(command, capture_output=True, errors="replace", timeout=GIT_SECONDS, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout if done.returncode == 0 else None

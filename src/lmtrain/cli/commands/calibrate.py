@@ -1,6 +1,5 @@
 """Take some real steps of a config in a throwaway run, and keep how long one took for its later plans."""
 
-import os
 import subprocess
 import sys
 import tempfile
@@ -13,6 +12,7 @@ from lmtrain.accounting.observed.time_accounts import STEP_KINDS, StopwatchReadi
 from lmtrain.accounting.options.strategy import ModelSpread
 from lmtrain.accounting.quantities import format_count, format_quantity
 from lmtrain.accounting.training_plan.plan import Speed
+from lmtrain.child_process import python_command, python_environment
 from lmtrain.doctor.finding import Finding
 from lmtrain.errors import EnvironmentProblem
 from lmtrain.report.runs.attempts import read_attempts
@@ -90,9 +90,9 @@ def _measured(config: RunConfig, overrides: list[str], *, num_steps: int) -> Cal
     with tempfile.TemporaryDirectory(prefix="lmtrain-calibrate-") as folder:
         words = _words(overrides, Path(folder), cache=Path(config.run.cache), num_steps=num_steps)
         # As a typed run: in a process of its own, with this one's threads left to it.
-        command = [sys.executable, "-m", "lmtrain.cli", "train", *words]
+        command = python_command("-m", "lmtrain.cli", "train", *words)
         ended = subprocess.run(
-            command, env=dict(os.environ), capture_output=True, text=True, timeout=SECONDS, check=False
+            command, env=python_environment(), capture_output=True, text=True, timeout=SECONDS, check=False
         )
         if ended.returncode != 0:
             tail = " ".join(ended.stderr.split()[-60:])

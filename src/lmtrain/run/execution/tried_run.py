@@ -2,7 +2,6 @@
 
 import resource
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from lmtrain.accounting.quantities import format_quantity
+from lmtrain.child_process import python_command, python_environment
 from lmtrain.errors import ConfigurationError
 from lmtrain.run.compose.arguments import parse_arguments
 from lmtrain.run.compose.paths import without
@@ -103,7 +103,8 @@ def try_run(
         said, log = Path(folder) / "words.txt", Path(folder) / NAME / "metrics.jsonl"
         with said.open("wb") as file:
             process = subprocess.Popen(
-                [sys.executable, "-m", "lmtrain.cli", "train", *words, *own],
+                python_command("-m", "lmtrain.cli", "train", *words, *own),
+                env=python_environment(),
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=subprocess.STDOUT,

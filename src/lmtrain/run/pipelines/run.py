@@ -14,6 +14,7 @@ from types import FrameType
 from typing import Any, Final, cast
 
 from lmtrain.accounting.quantities import format_count
+from lmtrain.child_process import python_command, python_environment
 from lmtrain.errors import EXIT_CONFIGURATION, EXIT_DONE
 from lmtrain.run.execution.start import set_aside
 from lmtrain.run.pipelines.stages import (
@@ -177,7 +178,7 @@ def _tried(kept: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 def _call(words: list[str], stops: Stops) -> int:
     """Run one command; a stop is passed on."""
-    stops.process = subprocess.Popen([sys.executable, *LMTRAIN, *words])
+    stops.process = subprocess.Popen(python_command(*LMTRAIN, *words), env=python_environment())
     try:
         code = stops.process.wait()
     finally:

@@ -4,13 +4,13 @@ import contextlib
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final, Protocol
 
 from lmtrain.accounting.quantities import format_count
+from lmtrain.child_process import python_command, python_environment
 from lmtrain.errors import ConfigurationError
 from lmtrain.launch.exit_codes import plain_exit_code
 from lmtrain.run.stored_runs.job import Job
@@ -80,8 +80,8 @@ class LocalRunner:
 
     def start(self, job: Job, job_path: Path, *, slot: int) -> LocalTrial:
         """Start a saved job; its output goes into a file beside it."""
-        command = [sys.executable, "-m", MODULE, "--parent", str(os.getpid()), str(job_path)]
-        environment = {**os.environ, **job.handed_over(), **self.environment(slot)}
+        command = python_command("-m", MODULE, "--parent", str(os.getpid()), str(job_path))
+        environment = {**python_environment(), **job.handed_over(), **self.environment(slot)}
         console = job_path.with_suffix(".log")
         with console.open("ab") as log:
             return LocalTrial(_start(command, environment, log), console)

@@ -1,11 +1,13 @@
 """Open the runs in a browser: `lmtrain ui`, MLflow's own server on the embedded store, for this machine only."""
 
 import os
+import shlex
 import sqlite3
 import sys
 from contextlib import closing
 from pathlib import Path
 
+from lmtrain.child_process import python_command, python_environment
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.tracking.loopback import in_web_address, is_loopback
 from lmtrain.tracking.mlflow.client import ENVIRONMENT, artifacts_folder, database_file, default_uri
@@ -31,7 +33,7 @@ def ui_command(root: Path, *, host: str = "127.0.0.1", port: int = 5000) -> list
             f"{root} has no mlflow.db: nothing was tracked there yet; train first, or set run.root."
         )
     require_free(host, port)
-    command = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", uri, "--workers", "1"]
+    command = python_command("-m", "mlflow", "server", "--backend-store-uri", uri, "--workers", "1")
     return [
         *command,
         "--artifacts-destination",
@@ -44,7 +46,9 @@ def ui_command(root: Path, *, host: str = "127.0.0.1", port: int = 5000) -> list
         "--allowed-hosts",
         ",".join(f"{name}:{port}" for name in dict.fromkeys((in_web_address(host), "127.0.0.1", "localhost"))),
         "--uvicorn-opts",
-        "--log-level warning",  # else its last line is the address of MLflow's own start page
+        # Without a level its last line is the address of MLflow's own start page. Without a folder it imports from the
+        # working one, of the runs.
+        f"--log-level warning --app-dir {shlex.quote(sys.prefix)}",
     ]
 
 
@@ -82,5 +86,6 @@ def ui(root: Path, *, host: str = "127.0.0.1", port: int = 5000) -> None:
         f"The runs in {root} are at http://{in_web_address(host)}:{port}/{runs_page(root)} (end with Ctrl-C)\n"
     )
     sys.stdout.flush()
+    environment = {**python_environment(), **ENVIRONMENT}
     os.chdir(root)  # the server's own files stay with the runs
-    os.execve(command[0], command, {**os.environ, **ENVIRONMENT})  # noqa: S606
+    os.execve(command[0], command, environment)  # noqa: S606

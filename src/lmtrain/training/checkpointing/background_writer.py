@@ -6,17 +6,16 @@ One job is in flight at most. Its copy goes into memory shared by both processes
 import contextlib
 import os
 import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any, Final
 
 import torch
 
+from lmtrain.child_process import python_command, python_environment
 from lmtrain.training.checkpointing.shared_memory import SharedMemory, require_room
 from lmtrain.training.checkpointing.staging import Staging, stage
 from lmtrain.training.checkpointing.writer_process import Answer, Reserve
@@ -183,14 +182,9 @@ def _start_writer(memory: SharedMemory) -> _Writer:
     ours, theirs = Pipe()
     descriptors = (theirs.fileno(), memory.descriptor)
     process = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, *map(str, descriptors), str(os.getpid())],
+        python_command("-c", PROGRAM, *map(str, descriptors), str(os.getpid())),
         pass_fds=descriptors,
-        env={
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path),
-            "CUDA_VISIBLE_DEVICES": "",
-            "OMP_NUM_THREADS": "1",
-        },
+        env={**python_environment(), "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"},
         stdin=subprocess.DEVNULL,
         start_new_session=True,  # a signal to the group is for the trainer, and the trainer waits for this process
     )

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from lmtrain.accounting.observed.metric_names import EVALUATIONS
+from lmtrain.child_process import python_command, python_environment
 from lmtrain.errors import EnvironmentProblem
 from lmtrain.tracking.file_lock import file_lock
 from lmtrain.tracking.held_checkpoints import FOLDER, LOCK, claim, note_start, release, step_of, unclaim, waiting
@@ -63,10 +64,10 @@ def _score(run: Path, place: Path, words: Sequence[str], *, trainer: int | None)
         if is_posted(run, step_of(place)):  # by a process killed before it let the checkpoint go
             return True
         process = subprocess.Popen(
-            [sys.executable, "-m", "lmtrain.cli", "evaluate", str(place), *words],
+            python_command("-m", "lmtrain.cli", "evaluate", str(place), *words),
             stdin=subprocess.DEVNULL,
             stdout=sys.stderr,
-            env={**os.environ, **ITS_ENVIRONMENT},
+            env={**python_environment(), **ITS_ENVIRONMENT},
             preexec_fn=partial(die_with_parent, os.getpid()),  # an orphan would post what the next process posts too
         )
         while process.poll() is None:
