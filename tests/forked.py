@@ -120,7 +120,7 @@ def _import_the_trainer() -> None:
     from lmtrain.training.lean_import import import_lightning
 
     import_lightning()
-    for name in ("compose.compose", "execution.rehearsal", "execution.run"):
+    for name in ("compose.compose", "execution.meta_build", "execution.run"):
         importlib.import_module(f"lmtrain.run.{name}")
     from lmtrain.run.compose.arguments import parse_arguments
     from lmtrain.run.compose.compose import for_each_config

@@ -49,8 +49,7 @@ READING = tuple(
     for name in (
         *("run/compose/", "run/schema/", "run/run_config.py"),
         *("run/scaling.py", "run/depth_dial.py", "run/width_transfer.py"),
-        *("run/execution/check_config.py", "run/execution/typed_places.py"),
-        *("run/validators/typed_values.py", "run/stored_runs/"),
+        *("run/gate.py", "run/stored_runs/"),
         *("run/planning/tried_words.py", "run/sweeps/sweep_folder.py"),  # typed; as data
         *(
             "run/execution/preparation.py",

@@ -34,7 +34,7 @@ OTHER_MEANINGS = {
 # Where a name is compared all the same, with the reason. Keep it short.
 ALLOWED = {
     "src/lmtrain/run/compose/compose.py": "most commands do without the import of the scaling's rules",
-    "src/lmtrain/run/execution/rehearsal.py": "a constructor's parameter for the run's context",
+    "src/lmtrain/run/execution/meta_build.py": "a constructor's parameter for the run's context",
     "src/lmtrain/run/run_config.py": "its field for the trainer's node is called make_trainer",
     "src/lmtrain/optim/muon.py": "its groups of parameters are of two kinds: muon and adamw",
     "src/lmtrain/training/checkpointing/weights.py": "a word of --weights",

@@ -56,18 +56,18 @@ def after(phases: Phases, module: Any, name: str, *, ends: str) -> None:
 def ours(phases: Phases, overrides: list[str]) -> None:
     """Train as the command line does."""
     from lmtrain.cli.main import serve
-    from lmtrain.run.execution import check_config
+    from lmtrain.run import run_config
 
     phases.end("imports of the command line")
-    import_lightning = check_config.import_lightning
+    import_lightning = run_config.import_lightning
 
     def imported() -> None:
         phases.end("compose")
         import_lightning()
         phases.end("import torch and lightning")
 
-    check_config.import_lightning = imported
-    check = check_config.check_config
+    run_config.import_lightning = imported
+    check = run_config.RunConfig.checked
 
     def checked(*arguments: Any, **more: Any) -> Any:
         result = check(*arguments, **more)
@@ -79,7 +79,7 @@ def ours(phases: Phases, overrides: list[str]) -> None:
         phases.stop_at_first_step()
         return result
 
-    check_config.check_config = checked
+    run_config.RunConfig.checked = checked
     serve("train", overrides, program="python train.py")
 
 

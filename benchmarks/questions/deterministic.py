@@ -22,7 +22,7 @@ from torch import Tensor
 from lmtrain.losses.cross_entropy import CrossEntropy
 from lmtrain.run.compose.compose import compose_config
 from lmtrain.run.execution.build import Run, build_run
-from lmtrain.run.execution.check_config import check_config
+from lmtrain.run.run_config import read_config
 from lmtrain.run.stored_runs.job import Job
 from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.training.loop.determinism import ENVIRONMENT, be_deterministic
@@ -35,7 +35,7 @@ WARM_UP_ROUNDS = 2
 def build(words: list[str], folder: Path) -> tuple[Run, Callable[[], None]]:
     """Build the run that a command line describes, and a function that makes one step of it."""
     words = [*SETTINGS, f"data.folder.root={folder / 'data'}", *words]
-    config = check_config(compose_config(words), allowed=[])
+    config = read_config(compose_config(words)).checked()
     job = Job(config=config, overrides=words, name="deterministic", root=str(folder / "runs"))
     RunFolder(job.folder, root=Path(job.root)).create()
     run = build_run(job, rank=1, log=None)

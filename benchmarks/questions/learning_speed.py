@@ -27,7 +27,7 @@ from benchmarks.harness.learning_speed.speed import clock_of, environment, measu
 from benchmarks.harness.learning_speed.task import LearningTask
 from benchmarks.harness.train_step.task import Unavailable
 from lmtrain.run.compose.compose import compose_config
-from lmtrain.run.execution.check_config import check_config
+from lmtrain.run.run_config import read_config
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULT = ROOT / "benchmarks/results/learning_speed_zen4_2cores_202611"
@@ -89,7 +89,7 @@ def named_number(word: str) -> tuple[str, float]:
 
 def make_task(arguments: argparse.Namespace) -> LearningTask:
     """Prepare the default data, unless it is there, and say what is learnt."""
-    config = check_config(compose_config([f"data.folder.root={ROOT / 'data'}"]), allowed=[])
+    config = read_config(compose_config([f"data.folder.root={ROOT / 'data'}"])).checked()
     node = config.data.node("folder")
     assert node is not None
     folder = node.build()

@@ -84,7 +84,7 @@ class Learner:
 def learner(width: int, scaling: str, *overrides: str, seed: int = 0) -> Learner:
     """Build what `train.py model=llama_micro scaling=...` trains, at a width."""
     from lmtrain.run.compose.compose import compose_config
-    from lmtrain.run.execution.check_config import check_config
+    from lmtrain.run.run_config import read_config
 
     shape = [
         f"model.width={width}",
@@ -102,7 +102,7 @@ def learner(width: int, scaling: str, *overrides: str, seed: int = 0) -> Learner
     ]
     words += [f"batch.context_tokens={CONTEXT_TOKENS}", "schedule.warmup_fraction=0.1"]
     words += [f"scaling={scaling}", *base, *overrides]
-    config = check_config(compose_config(words), allowed=[])
+    config = read_config(compose_config(words)).checked()
     model = config.model.build()
     model.initialize_weights(torch.Generator().manual_seed(seed))
     optimizer = config.optimizer.build()(model)

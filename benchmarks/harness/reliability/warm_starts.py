@@ -45,7 +45,7 @@ def import_the_trainer() -> None:
 
     os.environ["OMP_NUM_THREADS"] = "1"
     import_lightning()
-    for name in ("compose.compose", "execution.rehearsal", "execution.run"):
+    for name in ("compose.compose", "execution.meta_build", "execution.run"):
         importlib.import_module(f"lmtrain.run.{name}")
     versions = run_folder.describe_versions()
     run_folder.describe_versions = lambda: versions
@@ -53,15 +53,18 @@ def import_the_trainer() -> None:
 
 def compose(words: Sequence[str], *, num_ranks: int = 1) -> "Job":
     """Return the job of a command line, checked."""
-    from lmtrain.cli.commands.train import make_job
+    from lmtrain.cli.commands.train import CheckedRun, make_job
     from lmtrain.run.compose.arguments import parse_arguments
     from lmtrain.run.compose.compose import Choices, for_each_config
+    from lmtrain.run.gate import check
 
     arguments = parse_arguments([*words], world=(num_ranks, 1) if num_ranks > 1 else None)
     composed: list[tuple[dict[str, Any], Choices]] = []
     for_each_config(lambda *one: composed.append(one), arguments, config_name="train")
     ((config, choices),) = composed
-    return make_job(config, choices.overrides, choices.options["model"], arguments, swept=None)
+    checked = check(config, allowed=arguments.allowed_targets, typed=choices.overrides)
+    run = CheckedRun(config=checked, model=choices.options["model"], overrides=choices.overrides, swept=None)
+    return make_job(run, arguments)
 
 
 def train(

@@ -9,8 +9,8 @@ from benchmarks.harness.learning_speed.task import LearningTask, Referee
 from benchmarks.peers.train_step.trainer import EndOfStep
 from lmtrain.run.compose.compose import compose_config
 from lmtrain.run.execution.build import Run, build_run
-from lmtrain.run.execution.check_config import check_config
 from lmtrain.run.execution.run import quiet_libraries
+from lmtrain.run.run_config import read_config
 from lmtrain.run.stored_runs.job import Job
 from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.run_log import RunLog
@@ -42,7 +42,7 @@ def make_job(task: LearningTask) -> Job:
     """Compose and check the config, and take a run folder in the task's scratch folder."""
     quiet_libraries()
     overrides = words(task)
-    config = check_config(compose_config(overrides), allowed=[])
+    config = read_config(compose_config(overrides)).checked()
     root = Path(task.scratch) / "runs"
     job = Job(config=config, overrides=overrides, name=f"ours-{time.time_ns()}", root=str(root), began=time.monotonic())
     RunFolder(job.folder, root=root).create()

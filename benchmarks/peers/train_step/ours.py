@@ -7,8 +7,8 @@ from benchmarks.harness.train_step.task import BETAS, CLIP_NORM, LOG_EVERY_STEPS
 from lmtrain.accounting.scaling_laws.nano_dial import VALUE_GATE_WIDTH, value_embedding_layers
 from lmtrain.run.compose.compose import compose_config
 from lmtrain.run.execution.build import Run, build_run
-from lmtrain.run.execution.check_config import check_config
 from lmtrain.run.execution.run import quiet_libraries
+from lmtrain.run.run_config import read_config
 from lmtrain.run.stored_runs.job import Job
 from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.run_log import RunLog
@@ -108,7 +108,7 @@ def make_job(
     """Compose and check the config, and take a run folder in the task's scratch folder."""
     quiet_libraries()
     overrides = [*words(task, compile_word=compile_word, architecture=architecture), *more]
-    config = check_config(compose_config(overrides), allowed=[])
+    config = read_config(compose_config(overrides)).checked()
     root = Path(task.scratch) / "runs"
     job = Job(config=config, overrides=overrides, name=name, root=str(root), began=time.monotonic())
     RunFolder(job.folder, root=root).create()

@@ -24,6 +24,11 @@ class Batch:
     micro_batch_sequences: int | Literal["auto"] | None = None
     left_out: tuple[int, ...] = ()
 
+    @property
+    def is_auto(self) -> bool:
+        """Tell whether the micro-batch is still to be found by memory."""
+        return self.micro_batch_sequences == "auto"
+
 
 @dataclass(frozen=True, kw_only=True)
 class BatchPlan:
@@ -71,6 +76,11 @@ class BatchPlan:
         return rank // (self.num_copies * self.num_stages)
 
     @property
+    def micro_batch_tokens(self) -> int:
+        """Count the tokens of one rank's micro-batch."""
+        return self.micro_batch_sequences * self.context_tokens
+
+    @property
     def sequences_per_rank(self) -> int:
         """Count one rank's sequences of a step."""
         return self.micro_batch_sequences * self.accumulation_micro_steps
@@ -96,10 +106,12 @@ def plan_batches(
 ) -> BatchPlan:
     """Divide a step over ranks and micro-steps; neighbours of a tensor or context group share each sequence.
 
+    A micro-batch that is still to be found (`auto`) takes a rank's whole share of a step, as null does.
+
     Raises: ConfigurationError for a value below 1, and for an indivisible step or sequence.
     """
-    assert batch.micro_batch_sequences != "auto", "composition has found the number by now"
-    sequences = 1 if batch.micro_batch_sequences is None else batch.micro_batch_sequences
+    whole_share = batch.micro_batch_sequences in (None, "auto")
+    sequences = batch.micro_batch_sequences if isinstance(batch.micro_batch_sequences, int) else 1
     for key, value in (
         ("batch.context_tokens", batch.context_tokens),
         ("batch.micro_batch_sequences", sequences),
@@ -123,7 +135,6 @@ def plan_batches(
     num_units, rest = divmod(batch.tokens_per_step, unit)
     if rest or num_units < 1:
         raise ConfigurationError(_does_not_divide(batch, sequences, num_data_ranks, unit))
-    whole_share = batch.micro_batch_sequences is None
     return BatchPlan(
         context_tokens=batch.context_tokens,
         micro_batch_sequences=num_units if whole_share else sequences,

@@ -14,10 +14,11 @@ from lmtrain.accounting.quantities import parse_whole
 from lmtrain.accounting.scaling import Scaling
 from lmtrain.errors import ConfigurationError, suggest
 from lmtrain.run.scaling import scaling_of
-from lmtrain.run.schema.check import TARGET, check_value
+from lmtrain.run.schema.check import REPEATS, TARGET, check_node, check_value
 from lmtrain.run.schema.facts import facts_of
 from lmtrain.run.schema.node import Node
 from lmtrain.run.settings import HealthSettings, RunSettings, TrainerSettings
+from lmtrain.training.lean_import import import_lightning
 
 SCALARS: Final[Mapping[str, Any]] = {
     "seed": int,
@@ -92,16 +93,16 @@ class RunConfig:
         """Return the compiled part."""
         return facts_of(self.compile.values, CompileFacts, allowed=self.allowed) or CompileFacts()
 
-    def divided(self, batch: Batch) -> BatchPlan:
-        """Divide a step over the run's ranks.
+    def divided(self, batch: Batch | None = None) -> BatchPlan:
+        """Divide a step, or that of another batch, over the run's ranks; under `auto` a rank takes its whole share.
 
         Raises:
             ConfigurationError: It does not divide, or the ranks do not.
         """
-        self.spread.require_ranks(self.num_ranks)
         spread = self.spread
+        spread.require_ranks(self.num_ranks)
         return plan_batches(
-            batch,
+            batch or self.batch,
             num_ranks=self.num_ranks,
             tensor_ranks=spread.tensor_ranks,
             context_ranks=spread.context_ranks,
@@ -112,6 +113,19 @@ class RunConfig:
         """Return the reading of the same config with other groups, each a node or plain values."""
         plain = {name: group.values if isinstance(group, Node) else group for name, group in groups.items()}
         return read_config({**self.values, **plain}, allowed=self.allowed)
+
+    def checked(self) -> "RunConfig":
+        """Return the config with every node checked against the code of its target; this imports torch.
+
+        Raises:
+            ConfigurationError: The first mistake.
+        """
+        import_lightning()
+        values = {name: getattr(self, name) if name in SCALARS else self.values[name] for name in KEYS}
+        # `data` repeats other groups, whose own keys are the ones to name: it is checked last.
+        for name in (*sorted({*KEYS} - {*SCALARS, REPEATS}), REPEATS):
+            values[name] = check_node(values[name], key=name, allowed=self.allowed)
+        return read_config(values, allowed=self.allowed)
 
     def with_checked(self, *names: str) -> "RunConfig":
         """Return the config with some nodes checked against their constructors.

@@ -5,10 +5,11 @@ from typing import Any
 import pytest
 
 from lmtrain.cli.commands.prepare import prepare
-from lmtrain.cli.commands.train import make_job, train
+from lmtrain.cli.commands.train import CheckedRun, make_job, train
 from lmtrain.errors import ConfigurationError, DataError
 from lmtrain.run.compose.arguments import parse_arguments
 from lmtrain.run.compose.compose import compose_config
+from lmtrain.run.gate import check
 from lmtrain.run.stored_runs.job import Job, default_name
 from lmtrain.tracking.no_tracking import NoTracking
 from lmtrain.tracking.sweep_file import read_sweep
@@ -33,7 +34,9 @@ def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Job]:
 def named(*words: str, is_trial: bool = False) -> Job:
     config = compose_config([word for word in words if not word.startswith("-")])
     swept = [list(words)] if is_trial else None
-    return make_job(config, list(words), "llama_tiny", parse_arguments(words), swept=swept)
+    arguments = parse_arguments(words)
+    checked = check(config, allowed=arguments.allowed_targets, typed=words)
+    return make_job(CheckedRun(config=checked, model="llama_tiny", overrides=list(words), swept=swept), arguments)
 
 
 def test_a_run_is_named_after_its_model_and_what_it_overrides() -> None:
@@ -74,7 +77,8 @@ def test_a_config_is_printed_and_then_held_against_what_training_refuses(
 def test_trials_of_one_sweep_share_its_name() -> None:
     arguments = parse_arguments(["-m", "seed=3,4"])
     config = compose_config([])
-    sweeps = {make_job(config, [f"seed={seed}"], "m", arguments, swept=[]).sweep for seed in (3, 4)}
+    runs = [CheckedRun(config=check(config), model="m", overrides=[f"seed={seed}"], swept=[]) for seed in (3, 4)]
+    sweeps = {make_job(run, arguments).sweep for run in runs}
     assert len(sweeps) == 1
     assert str(sweeps.pop()).startswith("sweep-")
 
@@ -149,7 +153,7 @@ def test_all_trials_are_checked_before_the_first_trains(jobs: list[Job]) -> None
 def test_a_grid_s_folder_is_looked_at_before_its_trials_are_rehearsed(
     jobs: list[Job], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lmtrain.run.execution.rehearsal.rehearse", lambda *args, **settings: 1 / 0)
+    monkeypatch.setattr("lmtrain.run.execution.meta_build.build_on_meta", lambda *args, **settings: 1 / 0)
     Path("runs/cat").mkdir(parents=True)
     Path("runs/cat/sweep.json").write_text('{"version": 99}')
     with pytest.raises(DataError, match=r"cat/sweep\.json is of another version"):

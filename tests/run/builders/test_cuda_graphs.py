@@ -7,7 +7,7 @@ import pytest
 
 from lmtrain.errors import ConfigurationError
 from lmtrain.run.builders.cuda_graphs import graphs_of
-from lmtrain.run.execution.rehearsal import rehearse
+from lmtrain.run.execution.meta_build import build_on_meta
 from lmtrain.run.stored_runs.job import Job
 from lmtrain.training.micro_step_graph import CudaGraph
 from tests.configs import config_of
@@ -63,4 +63,4 @@ def test_a_cpu_has_no_graphs() -> None:
 
 def test_it_is_refused_before_data_is_prepared(tiny_job: Callable[..., Job]) -> None:
     with pytest.raises(ConfigurationError, match="a cpu device has none"):
-        rehearse(tiny_job(ON), is_alone=False)
+        build_on_meta(tiny_job(ON), is_alone=False)

@@ -5,11 +5,11 @@ from lmtrain.accounting.model.model_facts import LinearBytes, ModelFacts
 from lmtrain.accounting.model.model_shape import AttentionShape, ModelShape
 from lmtrain.errors import ConfigurationError
 from lmtrain.run.compose.compose import compose_config
+from lmtrain.run.gate import check
 from lmtrain.run.planning import auto_strategy
 from lmtrain.run.planning.auto_strategy import with_strategy
 from lmtrain.run.planning.setting import PlannedSetting
 from lmtrain.run.run_config import RunConfig, read_config
-from lmtrain.run.validators.typed_values import refuse_typed
 
 PARAMETERS_OF_A_WIDTH = {2048: 1.2e9, 4096: 8e9, 8192: 70e9, 16384: 405e9}
 
@@ -105,7 +105,7 @@ def test_a_strategy_that_fits_one_sequence_at_a_time_comes_before_none() -> None
 
 def test_a_step_that_tensor_groups_alone_divide_is_theirs_and_one_that_none_divides_is_refused() -> None:
     words = ["cluster=h100_8x", "model=llama_3_8b", "batch.tokens_per_step=65536", "batch.micro_batch_sequences=8"]
-    refuse_typed(config(*words), words)
+    check(config(*words).values, typed=words, place="paper")
     chosen, _ = with_strategy(config(*words))
     assert chosen.strategy.word == "fsdp_tensor"
     with pytest.raises(ConfigurationError, match=r"tokens_per_step=12288 is not a multiple of 65536"):

@@ -2,8 +2,8 @@ import pytest
 
 from lmtrain.errors import ConfigurationError
 from lmtrain.run.compose.compose import compose_config
-from lmtrain.run.planning.callbacks import callback_facts, callback_lines, require_end
 from lmtrain.run.run_config import read_config
+from lmtrain.run.validators.callbacks import callback_facts, callback_lines, require_end
 from tests.configs import config_of
 
 

@@ -1,4 +1,4 @@
-from lmtrain.run.validators.logged_metrics import logged_metrics
+from lmtrain.run.validators.callbacks import logged_metrics
 from tests.configs import config_of
 
 MIXTURE = ("data=mixture", "+data.sources.web.path=a", "+data.sources.code.path=b")

@@ -1,7 +1,7 @@
 import pytest
 
 from lmtrain.errors import ConfigurationError
-from lmtrain.run.execution.check_config import check_config
+from lmtrain.run.gate import check as gate_check
 from lmtrain.run.validators.tokenizer_size import require_size_for_model
 from lmtrain.tokenizers.byte_level import ByteLevelTokenizer
 from tests.configs import config_of
@@ -17,7 +17,7 @@ def here(tmp_path, monkeypatch):
     ByteLevelTokenizer(vocab_size=300).save(tmp_path / "bytes")
 
 
-@pytest.mark.parametrize("check", [require_size_for_model, lambda config: check_config(config.values, allowed=[])])
+@pytest.mark.parametrize("check", [require_size_for_model, lambda config: gate_check(config.values)])
 def test_a_model_that_follows_an_unknown_size_is_told_it(check):
     config = config_of("tokenizer=folder", "tokenizer.path=bytes")
     with pytest.raises(ConfigurationError, match=r"tokenizer\.vocab_size=null, but model\.vocab_size follows .*=300\."):

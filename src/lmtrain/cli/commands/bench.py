@@ -18,9 +18,9 @@ from lmtrain.run.compose.arguments import parse_arguments
 from lmtrain.run.compose.choices import Choices
 from lmtrain.run.compose.help import HELP_FLAGS, verb_page
 from lmtrain.run.compose.paths import key_of, without
-from lmtrain.run.planning.callbacks import facts_of_callback
 from lmtrain.run.run_config import RunConfig
 from lmtrain.run.schema.node import Node
+from lmtrain.run.validators.callbacks import facts_of_callback
 
 SECONDS: Final = 8.0
 TRIAL_SHARE: Final = 0.4  # of those seconds, for each change
@@ -113,12 +113,12 @@ def configs(words: list[str]) -> list[BenchConfig]:
     """Compose the config of a command line, or each of a sweep, with budget and bookkeeping replaced."""
     arguments = parse_arguments([*without(words, REPLACED), *WORDS])
     from lmtrain.run.compose.compose import for_each_config
-    from lmtrain.run.execution.check_config import refuse_early
+    from lmtrain.run.gate import check
 
     found: list[BenchConfig] = []
 
     def task(composed: dict[str, Any], choices: Choices) -> None:
-        config = refuse_early(composed, allowed=arguments.allowed_targets, typed=choices.overrides)
+        config = check(composed, allowed=arguments.allowed_targets, typed=choices.overrides)
         require_one_process(config)
         require_parts(config)
         kept = {name: node.values for name, node in config.callbacks.items() if not _acts_between_steps(config, node)}

@@ -59,12 +59,12 @@ def doctor(words: list[str], *, program: str = "lmtrain doctor") -> int:
     asked = read_words(words)
     arguments = parse_arguments(asked.overrides)
     from lmtrain.run.compose.compose import Choices, for_each_config
-    from lmtrain.run.execution.check_config import refuse_early
+    from lmtrain.run.gate import check
 
     codes: list[int] = []
 
     def task(composed: dict[str, Any], choices: Choices) -> None:
-        config = refuse_early(composed, allowed=arguments.allowed_targets, typed=choices.overrides)
+        config = check(composed, allowed=arguments.allowed_targets, typed=choices.overrides)
         sys.stderr.write("measuring this machine until two results agree ...\n")
         settled = measure_and_keep(config)
         findings = [*examine(config), settled.finding]

@@ -255,10 +255,9 @@ def _typed_run(terms: Mapping[str, Any], cluster: Cluster, config: FleetConfig, 
 def _composed(words: list[str]) -> FleetConfig:
     """Compose the chosen groups."""
     from lmtrain.run.compose.compose import Choices, for_each_config
+    from lmtrain.run.gate import check
     from lmtrain.run.planning.known_models import model_facts
     from lmtrain.run.planning.setting import planned_setting
-    from lmtrain.run.run_config import read_config
-    from lmtrain.run.schema.check import refuse_foreign
     from lmtrain.run.schema.facts import require_facts
 
     chosen = {word.lstrip("+").partition("=")[0].partition(".")[0] for word in words}
@@ -266,8 +265,7 @@ def _composed(words: list[str]) -> FleetConfig:
     found: list[FleetConfig] = []
 
     def task(composed: dict[str, Any], choices: Choices) -> None:
-        refuse_foreign(composed, allowed=arguments.allowed_targets)
-        config = read_config(composed, allowed=arguments.allowed_targets)
+        config = check(composed, allowed=arguments.allowed_targets, place="paper")
         model = precision = None
         if "model" in chosen:
             shape, name = model_facts(config, planned_setting(config)).shape, choices.options["model"]

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from lmtrain.errors import ConfigurationError
 from lmtrain.launch.nodes import NodesJob
@@ -17,13 +17,6 @@ from lmtrain.tracking.run_folder import run_path
 if TYPE_CHECKING:
     from lmtrain.run.compose.compose import Choices
     from lmtrain.run.run_config import RunConfig
-
-OF_THE_NODES: Final = (
-    "trainer.accelerator",
-    "precision",
-    "attention",
-    "loss",
-)  # this machine need not have their devices
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,11 +55,13 @@ def launched_run(
     if others or choices.is_trial:
         raise ConfigurationError(f"{program} starts one run; nearest valid: a command for each value of the sweep.")
     typed = [word for word in choices.overrides if word not in arguments.not_typed]
-    config = _checked(values, typed, arguments.allowed_targets, is_here=is_here)
     from lmtrain.cli.commands.train import run_name
     from lmtrain.run.builders.strategy import require_strategy_on_paper
+    from lmtrain.run.gate import check
     from lmtrain.run.validators.ranks import require_cluster
 
+    place = "nodes" if is_here else "paper"
+    config = check(values, allowed=arguments.allowed_targets, typed=typed, place=place)
     name = run_name(config, typed, choices.options["model"], None)
     root = Path(config.run.root)
     run_path(root.absolute(), name)
@@ -82,20 +77,6 @@ def launched_run(
         device=_device(config),
     )
     return LaunchedRun(job=job, root=root)
-
-
-def _checked(values: dict[str, Any], typed: list[str], allowed: list[str], *, is_here: bool) -> "RunConfig":
-    from lmtrain.run.execution.typed_places import refuse_places
-    from lmtrain.run.run_config import read_config
-    from lmtrain.run.schema.check import refuse_foreign
-    from lmtrain.run.validators.typed_values import refuse_typed
-
-    refuse_foreign(values, allowed=allowed)
-    config = read_config(values, allowed=allowed)
-    refuse_typed(config, typed)
-    if is_here:
-        refuse_places(values, [word for word in typed if word.lstrip("+").partition("=")[0] not in OF_THE_NODES])
-    return config
 
 
 def _require_no_secret(word: str) -> None:

@@ -52,12 +52,12 @@ def parity(words: list[str], *, program: str = "lmtrain parity") -> int:
     _require_no_launcher()
     arguments = parse_arguments([*without(asked.overrides, REPLACED), *_fixed(asked)])
     from lmtrain.run.compose.compose import Choices, for_each_config
-    from lmtrain.run.execution.check_config import refuse_early
+    from lmtrain.run.gate import check
 
     found: list[Parity] = []
 
     def task(composed: dict[str, Any], choices: Choices) -> None:
-        config = refuse_early(composed, allowed=arguments.allowed_targets, typed=choices.overrides)
+        config = check(composed, allowed=arguments.allowed_targets, typed=choices.overrides)
         found.append(_compared(config, asked, choices.overrides))
 
     for_each_config(task, arguments, config_name="train")
@@ -132,23 +132,20 @@ def _told_ranks(asked: ParityArguments) -> list[str]:
 
 def _compared(config: RunConfig, asked: ParityArguments, overrides: list[str]) -> Parity:
     """Check a config and its one process, prepare its data, and train both."""
-    from lmtrain.run.execution.check_config import check_config
+    from lmtrain.run.execution.meta_build import build_on_meta
     from lmtrain.run.execution.parity_run import compare
-    from lmtrain.run.execution.rehearsal import rehearse
     from lmtrain.run.execution.start import prepare_data
     from lmtrain.run.planning.parity_scale import pair_of
     from lmtrain.run.stored_runs.job import Job
 
-    config = check_config(config.values, allowed=config.allowed)
-    pair = pair_of(config, num_steps=asked.num_steps)
+    pair = pair_of(config.checked(), num_steps=asked.num_steps)
     changed = (*_told_ranks(asked), *TOLD, *_untyped(asked.overrides), *pair.changed)
     with tempfile.TemporaryDirectory(prefix="lmtrain-parity-") as root:
         jobs = [
             Job(config=one, overrides=overrides, name=name, root=root)
             for name, one in (("alone", pair.alone), ("together", pair.together))
         ]
-        for job in jobs:
-            rehearse(job, is_alone=False)
+        jobs = [build_on_meta(job, is_alone=False) for job in jobs]
         prepare_data(jobs[0])
         print("parity: one process, then its ranks…", file=sys.stderr, flush=True)
         differences = compare(jobs[0], jobs[1], num_steps=asked.num_steps, tolerance=asked.tolerance)

@@ -50,7 +50,7 @@ def planned(words: list[str]) -> list[PlannedRun]:
     Raises:
         ConfigurationError: The command line is wrong.
     """
-    found = planned_runs(words, check=_require_start, start_of=start_of)
+    found = planned_runs(words, more_checks=_require_start, start_of=start_of)
     for run in found:
         _require_parameters(run)
     return found

@@ -4,7 +4,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -71,27 +71,64 @@ def _train(words: list[str], *, program: str, tell: Callable[..., None] = lambda
     if (searched := search_of(arguments)) is not None:
         return _search(searched, outer, program=program, tell=tell)
     settings, arguments = grid_settings(arguments)
+    runs = _checked(arguments, outer)
+    if parse_flags(arguments.flags).show:
+        return 0
+    from lmtrain.run.execution.start import start
+
+    if runs[0].swept is None:
+        job = _built(make_job(runs[0], arguments), outer)
+        tell(job.folder, job.config.values)
+        return start(replace(job, began=began, waited=waited, program=program), outer=outer)
+    jobs = [replace(job, program=program) for job in _jobs_of_trials(runs, arguments)]
+    from lmtrain.run.execution.grid_record import grid_folder
+
+    tell(grid_folder(jobs[0]))
+    return _grid(jobs, settings, outer)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckedRun:
+    """A run that has passed the gate: its model option, its overrides, and those of all trials of its sweep."""
+
+    config: "RunConfig"
+    model: str
+    overrides: list[str]
+    swept: list[list[str]] | None
+
+    @property
+    def name(self) -> str:
+        """Return the run's name: as given, else after its model and overrides; a trial's is below a given one."""
+        return run_name(self.config, self.overrides, self.model, self.swept)
+
+
+def _checked(arguments: Arguments, outer: OuterLauncher | None) -> list[CheckedRun]:
+    """Compose the config of a command line, or each of a grid's trials, and let it through the gate."""
+    from lmtrain.run.execution.sweep import naming_trial
+    from lmtrain.run.gate import check
+    from lmtrain.run.stored_runs.resume import require_begun
+    from lmtrain.run.validators.ranks import require_launcher
+
     composed = _composed(arguments)
     typed = [
         [word for word in choices.overrides if word not in {*arguments.not_typed, *choices.brought}]
         for _, choices in composed
     ]
-    _refuse_early(composed, typed, arguments, outer)
-    if parse_flags(arguments.flags).show:
-        return 0
-    from lmtrain.run.execution.start import start
-
-    (config, choices), words = composed[0], typed[0]
-    if not choices.is_trial:
-        job = make_job(config, words, choices.options["model"], arguments, swept=None)
-        _refuse_late(job, outer)
-        tell(job.folder, job.config.values)
-        return start(replace(job, began=began, waited=waited, program=program), outer=outer)
-    jobs = [replace(job, program=program) for job in _jobs_of_trials(composed, typed, arguments)]
-    from lmtrain.run.execution.grid_record import grid_folder
-
-    tell(grid_folder(jobs[0]))
-    return _grid(jobs, settings, outer)
+    runs: list[CheckedRun] = []
+    for number, (values, choices) in enumerate(composed):
+        with naming_trial(typed, number) if choices.is_trial else nullcontext():
+            config = check(values, allowed=arguments.allowed_targets, typed=typed[number])
+            run = CheckedRun(
+                config=config,
+                model=choices.options["model"],
+                overrides=typed[number],
+                swept=typed if choices.is_trial else None,
+            )
+            require_launcher(config.trainer, is_launched=outer is not None)
+            if config.resume == "must":
+                require_begun(run_path(Path(config.run.root).absolute(), run.name))
+            runs.append(run)
+    return runs
 
 
 def _composed(arguments: Arguments) -> "list[tuple[dict[str, Any], Choices]]":
@@ -142,70 +179,43 @@ def _search(words: "SearchWords", outer: OuterLauncher | None, *, program: str, 
     return search.run()
 
 
-def _jobs_of_trials(
-    composed: "Sequence[tuple[dict[str, Any], Choices]]", typed: list[list[str]], arguments: Arguments
-) -> list[Job]:
-    """Check all trials of a sweep, then its folder, then rehearse the trials, a matter of seconds each."""
+def _jobs_of_trials(runs: Sequence[CheckedRun], arguments: Arguments) -> list[Job]:
+    """Plan all trials of a sweep, then check its folder, then build each trial's parts, a matter of seconds each."""
     from lmtrain.run.execution.grid_record import grid_folder, require_grid
-    from lmtrain.run.execution.rehearsal import rehearse
+    from lmtrain.run.execution.meta_build import build_on_meta
     from lmtrain.run.execution.sweep import naming_trial
 
     jobs: list[Job] = []
-    for number, (config, choices) in enumerate(composed):
+    typed = [run.overrides for run in runs]
+    for number, run in enumerate(runs):
         with naming_trial(typed, number):
-            jobs.append(make_job(config, typed[number], choices.options["model"], arguments, swept=typed))
+            jobs.append(make_job(run, arguments))
     require_grid(grid_folder(jobs[0]))
     for number, job in enumerate(jobs):
         with naming_trial(typed, number):
-            rehearse(job, is_alone=False)
+            jobs[number] = build_on_meta(job, is_alone=False)
     return jobs
 
 
 def one_job(arguments: Arguments) -> Job:
-    """Compose, check and rehearse the job of a trial's command line.
+    """Compose, check and build on the meta device the job of a trial's command line.
 
     Raises:
-        ConfigurationError: It cannot be.
+        ConfigurationError: A value is wrong, or parts do not go together.
     """
-    composed = _composed(arguments)
-    ((config, choices),) = composed
-    typed = [word for word in choices.overrides if word not in arguments.not_typed]
-    _refuse_early(composed, [typed], arguments, None)
-    job = make_job(config, typed, choices.options["model"], arguments, swept=[typed])
-    from lmtrain.run.execution.rehearsal import rehearse
+    from lmtrain.run.execution.meta_build import build_on_meta
 
-    rehearse(job, is_alone=False)
-    return job
+    (run,) = _checked(arguments, None)
+    return build_on_meta(make_job(replace(run, swept=[run.overrides]), arguments), is_alone=False)
 
 
-def _refuse_early(
-    composed: "Sequence[tuple[dict[str, Any], Choices]]",
-    typed: Sequence[Sequence[str]],
-    arguments: Arguments,
-    outer: OuterLauncher | None,
-) -> None:
-    """Refuse wrong words before torch, those of a sweep's last trial too."""
-    from lmtrain.run.execution.check_config import refuse_early
-    from lmtrain.run.execution.sweep import naming_trial
-    from lmtrain.run.stored_runs.resume import require_begun
-    from lmtrain.run.validators.ranks import require_launcher
-
-    for number, (values, choices) in enumerate(composed):
-        with naming_trial(typed, number) if choices.is_trial else nullcontext():
-            config = refuse_early(values, allowed=arguments.allowed_targets, typed=typed[number])
-            require_launcher(config.trainer, is_launched=outer is not None)
-            if config.resume == "must":
-                name = run_name(config, typed[number], choices.options["model"], typed if choices.is_trial else None)
-                require_begun(run_path(Path(config.run.root).absolute(), name))
-
-
-def _refuse_late(job: Job, outer: OuterLauncher | None) -> None:
-    """Refuse a run in another's folder, and torch's own refusals."""
-    from lmtrain.run.execution.rehearsal import rehearse
+def _built(job: Job, outer: OuterLauncher | None) -> Job:
+    """Check the run's folder and build its parts on the meta device, as this process will train it."""
+    from lmtrain.run.execution.meta_build import build_on_meta
     from lmtrain.run.stored_runs.own_folder import require_own_folder
 
     require_own_folder(job.folder, root=Path(job.root))
-    rehearse(job, is_alone=outer is None and job.config.trainer.devices == 1)
+    return build_on_meta(job, is_alone=outer is None and job.config.trainer.devices == 1)
 
 
 def run_name(config: "RunConfig", overrides: Sequence[str], model: str, swept: Sequence[Sequence[str]] | None) -> str:
@@ -217,32 +227,21 @@ def run_name(config: "RunConfig", overrides: Sequence[str], model: str, swept: S
     return unnamed if given is None else given if swept is None else f"{given}/{unnamed}"
 
 
-def make_job(
-    config: dict[str, Any],
-    overrides: list[str],
-    model: str,
-    arguments: Arguments,
-    *,
-    swept: Sequence[Sequence[str]] | None,
-) -> Job:
-    """Check a composed config and give its run a name; trials of one given name get a folder below it.
-
-    `swept` are the overrides of all trials of the job's sweep, None for a run by itself.
-    """
-    keep_caches_in(Path(str(config["run"]["cache"])))  # before the import of torch's compiler: it settles on its own
-    from lmtrain.run.execution.check_config import check_config
+def make_job(run: CheckedRun, arguments: Arguments) -> Job:
+    """Choose a checked run's strategy where it is to be chosen, and return its job."""
+    keep_caches_in(Path(run.config.run.cache))  # before the import of torch's compiler, which reads it once
     from lmtrain.run.planning.auto_strategy import with_strategy
 
-    checked, chosen = with_strategy(check_config(config, allowed=arguments.allowed_targets))
+    config, chosen = with_strategy(run.config)
     outer = outer_launcher(os.environ)
-    for line in (width_line(model, checked.model.values, overrides), chosen):
-        if line and swept is None and (outer is None or outer.rank == 0):
+    for line in (width_line(run.model, config.model.values, run.overrides), chosen):
+        if line and run.swept is None and (outer is None or outer.rank == 0):
             print(line, flush=True)
     return Job(
-        config=checked,
-        overrides=overrides,
-        name=run_name(checked, overrides, model, swept),
-        root=str(Path(checked.run.root).absolute()),
-        sweep=None if swept is None else f"sweep-{short_hash(sorted(arguments.overrides))}",
+        config=config,
+        overrides=run.overrides,
+        name=run.name,
+        root=str(Path(config.run.root).absolute()),
+        sweep=None if run.swept is None else f"sweep-{short_hash(sorted(arguments.overrides))}",
         config_dir=arguments.config_dir,
     )

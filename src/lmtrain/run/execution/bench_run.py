@@ -20,8 +20,7 @@ from lmtrain.errors import EnvironmentProblem
 from lmtrain.run.builders.kernels import is_compiled
 from lmtrain.run.execution.build import Run, build_run
 from lmtrain.run.execution.caches import keep_caches_in
-from lmtrain.run.execution.check_config import check_config
-from lmtrain.run.execution.rehearsal import rehearse
+from lmtrain.run.execution.meta_build import build_on_meta
 from lmtrain.run.execution.run import fit, quiet_libraries
 from lmtrain.run.planning.auto_batch import batch_of, held_device, is_out_of_memory, out_of_memory, setting_here
 from lmtrain.run.planning.setting import planned_setting
@@ -46,7 +45,6 @@ def measure(config: RunConfig, *, overrides: list[str], seconds: float, counts_s
     """
     began = time.perf_counter()
     quiet_libraries()
-    config = check_config(config.values, allowed=config.allowed)
     keep_caches_in(Path(config.run.cache))
     with ended_by_signals(), _throwaway_folder() as folder:
         job = Job(
@@ -55,8 +53,8 @@ def measure(config: RunConfig, *, overrides: list[str], seconds: float, counts_s
             name="bench",
             root=str(folder),
         )
-        rehearse(job, is_alone=True)
-        require_memory(config)
+        job = build_on_meta(job, is_alone=True)
+        require_memory(job.config)
         RunFolder(job.folder, root=folder).create()
         timer = StepTimer(seconds=seconds, sync_steps=config.run.log_every_steps if counts_syncs else 0)
         torch.compiler.reset()  # an earlier config's compilations are no versions of this one's code

@@ -33,7 +33,6 @@ from lmtrain.run.builders.schedules import schedules_of
 from lmtrain.run.builders.strategy import build_strategy
 from lmtrain.run.planning.auto_batch import batch_of, recompute_here
 from lmtrain.run.planning.calibration import measured_peak
-from lmtrain.run.planning.callbacks import callback_lines, require_watch
 from lmtrain.run.planning.evaluation import validated_split
 from lmtrain.run.planning.make_plan import PlanFacts, make_plan
 from lmtrain.run.planning.measured_here import measurements_of
@@ -43,6 +42,7 @@ from lmtrain.run.stored_runs.identity import fingerprint_of, identity
 from lmtrain.run.stored_runs.initial_weights import base_line, find_weights
 from lmtrain.run.stored_runs.job import Job, config_hash
 from lmtrain.run.stored_runs.left_out import without_left_out
+from lmtrain.run.validators.callbacks import callback_lines, require_watch
 from lmtrain.run.validators.optimizer import rate_line
 from lmtrain.run.validators.tokenizer_size import require_rows
 from lmtrain.tokenizers.base import Tokenizer

@@ -63,13 +63,13 @@ def checked_config(words: list[str]) -> RunConfig:
         ConfigurationError: It is wrong, or there are several.
     """
     from lmtrain.run.compose.compose import Choices, for_each_config
-    from lmtrain.run.execution.check_config import refuse_early
+    from lmtrain.run.gate import check
 
     arguments = parse_arguments(words)
     found: list[RunConfig] = []
 
     def read(values: dict[str, Any], choices: Choices) -> None:
-        found.append(refuse_early(values, allowed=arguments.allowed_targets, typed=choices.overrides))
+        found.append(check(values, allowed=arguments.allowed_targets, typed=choices.overrides))
 
     for_each_config(read, arguments, config_name="train")
     if len(found) != 1:

@@ -91,7 +91,7 @@ def _planned(pipeline: CommandPipeline, stage: PipelineStage, configs: dict[str,
     base = _planned(pipeline, pipeline.stage(stage.of), configs) if stage.of else None
 
     def plan(words: list[str]) -> RunConfig:
-        config = planned_runs([*words, *pipeline.flags], check=stage_check(pipeline, stage))[0].config
+        config = planned_runs([*words, *pipeline.flags], more_checks=stage_check(pipeline, stage))[0].config
         if base is not None:
             require_same_start(pipeline, stage, config, base=base)
         return config
@@ -103,7 +103,7 @@ def _planned(pipeline: CommandPipeline, stage: PipelineStage, configs: dict[str,
 def _rehearse(pipeline: CommandPipeline, stage: PipelineStage, words: Sequence[str]) -> None:
     from lmtrain.run.compose.arguments import parse_arguments
     from lmtrain.run.compose.compose import Choices, for_each_config
-    from lmtrain.run.execution.check_config import check_config, refuse_early
+    from lmtrain.run.gate import check
     from lmtrain.run.planning.auto_strategy import with_strategy
     from lmtrain.run.stored_runs.job import Job
     from lmtrain.run.validators.ranks import require_launcher
@@ -111,15 +111,15 @@ def _rehearse(pipeline: CommandPipeline, stage: PipelineStage, words: Sequence[s
     arguments = parse_arguments([*words, *pipeline.flags])
 
     def rehearsed(composed: Mapping[str, Any], choices: Choices) -> None:
-        from lmtrain.run.execution.rehearsal import rehearse  # torch
+        from lmtrain.run.execution.meta_build import build_on_meta  # torch
 
         values = {**composed, "init_from": str(pipeline.folder / stage.of) if stage.of else None}
         typed = [word for word in choices.overrides if word not in arguments.not_typed]
-        allowed = arguments.allowed_targets
-        require_launcher(refuse_early(values, allowed=allowed, typed=typed).trainer, is_launched=False)
-        config, _ = with_strategy(check_config(values, allowed=allowed))
+        config = check(values, allowed=arguments.allowed_targets, typed=typed)
+        require_launcher(config.trainer, is_launched=False)
+        config, _ = with_strategy(config)
         name = str(Path(pipeline.name, stage.name))
-        rehearse(Job(config=config, overrides=typed, name=name, root=str(pipeline.root)), is_alone=False)
+        build_on_meta(Job(config=config, overrides=typed, name=name, root=str(pipeline.root)), is_alone=False)
 
     for_each_config(rehearsed, arguments, config_name="train")
 

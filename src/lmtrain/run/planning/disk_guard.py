@@ -7,9 +7,9 @@ from lmtrain.accounting.model.memory import TrainedParameters
 from lmtrain.accounting.quantities import format_quantity
 from lmtrain.accounting.training_plan.checkpoint_plan import CheckpointPlan, checkpoint_plan
 from lmtrain.errors import EnvironmentProblem
-from lmtrain.run.planning.callbacks import callback_facts
 from lmtrain.run.planning.setting import PlannedSetting, planned_setting
 from lmtrain.run.run_config import RunConfig
+from lmtrain.run.validators.callbacks import callback_facts
 
 
 def planned_checkpoints(config: RunConfig, setting: PlannedSetting, parameters: TrainedParameters) -> CheckpointPlan:

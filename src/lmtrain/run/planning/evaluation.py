@@ -6,9 +6,9 @@ from dataclasses import replace
 from lmtrain.accounting.budgets import Horizon
 from lmtrain.accounting.training_plan.evaluation_plan import evaluation_plan
 from lmtrain.accounting.training_plan.plan import Plan
-from lmtrain.run.planning.callbacks import held_out_passes
 from lmtrain.run.run_config import RunConfig
 from lmtrain.run.schema.source_signatures import gives_nothing
+from lmtrain.run.validators.callbacks import held_out_passes
 
 
 def validated_split(config: RunConfig) -> str:

@@ -20,10 +20,10 @@ from lmtrain.run.compose.help import default_options
 from lmtrain.run.compose.model_proportions import width_line
 from lmtrain.run.compose.paths import conf_folder
 from lmtrain.run.depth_dial import offered
+from lmtrain.run.gate import check
 from lmtrain.run.planning.auto_recompute import with_recompute
 from lmtrain.run.planning.auto_strategy import with_strategy
 from lmtrain.run.planning.calibration import peak_here
-from lmtrain.run.planning.callbacks import callback_lines, require_end
 from lmtrain.run.planning.disk_guard import planned_checkpoints
 from lmtrain.run.planning.evaluation import validated_split
 from lmtrain.run.planning.fit_setting import fit_setting
@@ -39,15 +39,11 @@ from lmtrain.run.planning.prepared_tokens import (
 )
 from lmtrain.run.planning.setting import PlannedSetting, planned_setting
 from lmtrain.run.planning.tried_words import with_words, words_of_devices
-from lmtrain.run.run_config import RunConfig, read_config
-from lmtrain.run.schema.check import refuse_foreign
-from lmtrain.run.validators.given import require_given
+from lmtrain.run.run_config import RunConfig
+from lmtrain.run.validators.callbacks import callback_lines
 from lmtrain.run.validators.objective import objective_facts, require_examples
-from lmtrain.run.validators.optimizer import rate_line, require_settings
-from lmtrain.run.validators.passes import require_passes
-from lmtrain.run.validators.ranks import require_nodes_enough
+from lmtrain.run.validators.optimizer import rate_line
 from lmtrain.run.validators.tensor_group import require_parts
-from lmtrain.run.validators.typed_values import refuse_typed, require_paths_here
 
 if TYPE_CHECKING:
     from lmtrain.data.interleave import PhasesRead
@@ -95,10 +91,10 @@ class PlannedRun:
 def planned_runs(
     words: list[str],
     *,
-    check: Callable[[RunConfig], object] = lambda _: None,
+    more_checks: Callable[[RunConfig], object] = lambda _: None,
     start_of: Callable[[RunConfig, Choices], PlannedStart] = lambda _, __: FROM_THE_START,
 ) -> list[PlannedRun]:
-    """Plan the config of a command line, or each of a sweep; `check` refuses one before its model is counted.
+    """Plan the config of a command line, or each of a sweep; `more_checks` refuses one before its model is counted.
 
     `start_of` a config is its checkpoint; without it each run begins at step 0.
 
@@ -111,17 +107,9 @@ def planned_runs(
     found: list[PlannedRun] = []
 
     def task(composed: dict[str, Any], choices: Choices) -> None:
-        refuse_foreign(composed, allowed=arguments.allowed_targets)
-        config = read_config(composed, allowed=arguments.allowed_targets)
-        require_passes(config)
-        require_end(config, choices.overrides)
-        require_given(composed)
-        require_nodes_enough(config)  # before a batch is divided over ranks that the cluster lacks
-        refuse_typed(config, choices.overrides)
-        require_settings(config)
-        require_paths_here(config, choices.overrides)
+        config = check(composed, allowed=arguments.allowed_targets, typed=choices.overrides, place="paper")
         require_split(config)
-        check(config)
+        more_checks(config)
         start = start_of(config, choices)
         width = width_line(choices.options["model"], config.model.values, choices.overrides)
         config, *chosen = with_strategy(config)

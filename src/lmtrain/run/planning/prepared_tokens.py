@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lmtrain.accounting.options.parts import PackingFacts
-from lmtrain.run.planning.callbacks import held_out_passes
 from lmtrain.run.run_config import RunConfig
 from lmtrain.run.schema.facts import facts_of
 from lmtrain.run.schema.node import Node
+from lmtrain.run.validators.callbacks import held_out_passes
 from lmtrain.tracking.atomic_files import read_json, write_json
 
 if TYPE_CHECKING:

@@ -20,13 +20,13 @@ from lmtrain.accounting.options.precision import PrecisionFacts
 from lmtrain.accounting.options.strategy import ModelSpread
 from lmtrain.errors import ConfigurationError
 from lmtrain.precision.cpu_features import bf16_flags
-from lmtrain.run.planning.callbacks import callback_facts
 from lmtrain.run.planning.measured_here import kind_here, measurements_of
 from lmtrain.run.run_config import RunConfig
 from lmtrain.run.schema.check import TARGET
 from lmtrain.run.schema.facts import facts_of, require_facts
 from lmtrain.run.schema.node import Node
 from lmtrain.run.validators.adapters import require_adaptable
+from lmtrain.run.validators.callbacks import callback_facts
 from lmtrain.run.validators.cpu_offload import require_offload
 from lmtrain.run.validators.float8_head import require_float8_head
 from lmtrain.run.validators.objective import example_rows, objective_facts, require_whole_sequences

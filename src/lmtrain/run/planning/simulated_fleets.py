@@ -14,15 +14,13 @@ from lmtrain.errors import ConfigurationError, suggest
 from lmtrain.run.compose.arguments import parse_arguments
 from lmtrain.run.compose.choices import Choices
 from lmtrain.run.compose.group_options import one_of, words_of
+from lmtrain.run.gate import check
 from lmtrain.run.planning.auto_strategy import with_strategy
 from lmtrain.run.planning.setting import planned_setting
 from lmtrain.run.planning.tried_words import with_words, words_of_devices
 from lmtrain.run.run_config import RunConfig, read_config
-from lmtrain.run.schema.check import refuse_foreign
 from lmtrain.run.schema.facts import facts_of
 from lmtrain.run.validators.objective import objective_facts
-from lmtrain.run.validators.optimizer import require_settings
-from lmtrain.run.validators.typed_values import refuse_typed
 
 CONTEXT_TOKENS: Final = 8192  # of a sequence where no batch is typed, or the model's own if they are fewer
 
@@ -52,10 +50,8 @@ def simulated_fleets(words: list[str], *, ranks: Sequence[int], strategies: Sequ
     found: list[Callable[[], Fleets]] = []
 
     def task(composed: dict[str, Any], choices: Choices) -> None:
-        refuse_foreign(composed, allowed=arguments.allowed_targets)
-        config = _with_batch(read_config(composed, allowed=arguments.allowed_targets), choices.overrides)
-        refuse_typed(config, choices.overrides)
-        require_settings(config)
+        read = _with_batch(read_config(composed), choices.overrides)
+        config = check(read.values, allowed=arguments.allowed_targets, typed=choices.overrides, place="paper")
         config, chosen = with_strategy(config)
         found.append(_prepared(config, ranks, strategies, choices=choices, chosen=chosen))
 

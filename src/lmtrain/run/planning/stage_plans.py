@@ -145,7 +145,7 @@ def planned_training(
         ConfigurationError: The command line is wrong.
         DataError: The files of its text are missing.
     """
-    (run,) = planned_runs(words, check=check)
+    (run,) = planned_runs(words, more_checks=check)
     tokens = run.plan.horizon.tokens
     return PlannedTraining(run, planned_preparation(run.config, run_tokens=tokens, learns=learns))
 

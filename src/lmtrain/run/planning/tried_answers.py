@@ -8,7 +8,6 @@ from typing import Any, Final
 from lmtrain.accounting.batches import plan_batches
 from lmtrain.accounting.quantities import parse_quantity
 from lmtrain.errors import ConfigurationError, DataError, EnvironmentProblem
-from lmtrain.run.builders.schedules import require_ramps_of_budget
 from lmtrain.run.compose.arguments import parse_arguments
 from lmtrain.run.compose.compose import for_each_config
 from lmtrain.run.compose.flags import MULTIRUN, parse_flags
@@ -17,11 +16,9 @@ from lmtrain.run.compose.foreign.equivalents import NO_VALUE, Together, answered
 from lmtrain.run.compose.meant import CutValue, ForeignWords, MeantWord, is_known_head
 from lmtrain.run.compose.paths import is_key_of_training, key_of, without
 from lmtrain.run.compose.trials import single
+from lmtrain.run.gate import check
 from lmtrain.run.run_config import RunConfig, read_config
 from lmtrain.run.validators.given import require_given
-from lmtrain.run.validators.optimizer import require_settings
-from lmtrain.run.validators.ranks import require_nodes_enough
-from lmtrain.run.validators.typed_values import refuse_typed
 
 # Where weights come from: perhaps a folder that is still to be made.
 STARTS: Final = ("init_from", "resume")
@@ -155,10 +152,7 @@ def _require_possible(config: RunConfig, words: Sequence[str]) -> None:
     Raises:
         ConfigurationError: The first such value.
     """
-    refuse_typed(config, words)
-    require_settings(config)
-    require_nodes_enough(config)
-    require_ramps_of_budget(config)
+    check(config.values, allowed=config.allowed, typed=words, place="paper")
 
 
 def _tokens_that_divide(config: RunConfig) -> int | None:

@@ -14,7 +14,6 @@ from lmtrain.run.compose.arguments import Arguments
 from lmtrain.run.compose.search_words import SearchWords
 from lmtrain.run.execution.start import prepare_data
 from lmtrain.run.execution.sweep import naming_trial
-from lmtrain.run.planning.callbacks import callback_facts, held_out_passes
 from lmtrain.run.planning.plan import planned_with
 from lmtrain.run.run_config import RunConfig
 from lmtrain.run.stored_runs.job import Job, short_hash
@@ -33,6 +32,7 @@ from lmtrain.run.sweeps.sweep_folder import (
     sweep_folder,
 )
 from lmtrain.run.sweeps.trial_lines import TrialLines
+from lmtrain.run.validators.callbacks import callback_facts, held_out_passes
 from lmtrain.search.halving import round_ends
 from lmtrain.search.search_settings import SearchSettings
 from lmtrain.search.space import checked_words

@@ -1,10 +1,9 @@
 """The metric of a search: refused before the first trial where no trial would log it."""
 
 from lmtrain.errors import ConfigurationError, suggest
-from lmtrain.run.planning.callbacks import callback_facts
 from lmtrain.run.run_config import RunConfig
 from lmtrain.run.schema.source_signatures import OURS
-from lmtrain.run.validators.logged_metrics import OF_AVERAGES, keeps_no_average, logged_metrics
+from lmtrain.run.validators.callbacks import OF_AVERAGES, callback_facts, keeps_no_average, logged_metrics
 from lmtrain.search.search_settings import SearchSettings
 
 

@@ -15,7 +15,7 @@ def require_given(values: Mapping[str, Any]) -> None:
     Raises:
         ConfigurationError: There is one.
     """
-    for name in sorted({*KEYS} - {*SCALARS, REPEATS}):
+    for name in (*sorted({*KEYS} - {*SCALARS, REPEATS}), REPEATS):
         missing = [key for key in leaf_keys(values[name], f"{name}.") if node_at(values, key) == MISSING]
         if missing:
             raise no_value(missing[0], of_pairs=name == "source" and _gives_pairs(values))

@@ -1,4 +1,4 @@
-"""A run's parts, built on a model without memory: a refusal then comes before data is prepared."""
+"""The parts of a run, built on the meta device: what needs torch is refused here, before data is prepared."""
 
 import contextlib
 from collections.abc import Mapping
@@ -41,16 +41,16 @@ from lmtrain.training.loop.last_step import LastStep
 CONTEXT = "context"  # a constructor's parameter for the run's context
 
 
-def rehearse(job: Job, *, is_alone: bool) -> None:
-    """Build precision, optimizer, schedules, callbacks and the state beside the weights, and discard them.
+def build_on_meta(job: Job, *, is_alone: bool) -> Job:
+    """Check every node against its code, build the parts of the run, discard them, and return the job checked.
 
     `is_alone`: this process will train; a GPU in training by other processes is left untouched here.
 
     Raises:
-        ConfigurationError: One of them cannot be, or does not go with another, the model or the budget.
+        ConfigurationError: A part is wrong, or does not go with another, the model or the budget.
         EnvironmentProblem: A package is missing.
     """
-    config = job.config
+    config = job.config.checked()
     require_split(config)
     graphs_of(config)
     touches_device = is_alone or device_type(config.trainer.accelerator) == "cpu"
@@ -71,14 +71,12 @@ def rehearse(job: Job, *, is_alone: bool) -> None:
     optimizer = rehearsed_optimizer(config, model)
     config.spikes.build()
     config.weight_average.build()
-    batch = config.batch
-    is_auto = batch.micro_batch_sequences == "auto"  # found on the device
-    divided = config.divided(replace(batch, micro_batch_sequences=None) if is_auto else batch)
+    divided = config.divided()
     tokens_per_step = divided.tokens_per_step
     if (facts := objective_facts(config)) is not None:
         config.objective.build().require(model)
         require_examples(divided, facts)
-    if touches_device and not is_auto:
+    if touches_device and not config.batch.is_auto:  # found on the device
         require_memory(config, divided, num_parameters=model.shape().num_parameters)
     end = expected_end(config, model, tokens_per_step=tokens_per_step)
     require_disk(config, trained_parameters(model), folder=Path(job.folder), num_steps=end.steps)
@@ -87,6 +85,7 @@ def rehearse(job: Job, *, is_alone: bool) -> None:
     scheduled = Hyperparameters(optimizer, **{names[name]: schedule for name, schedule in schedules.items()})
     scheduled.set_for(0, end.steps)
     rehearse_acting(config, end)
+    return replace(job, config=config)
 
 
 class NotYetKnown(Exception):  # no error: a constructor's argument comes with the data

@@ -6,13 +6,13 @@ import pytest
 
 from lmtrain.cli.main import serve
 from lmtrain.errors import ConfigurationError
-from lmtrain.run.execution.rehearsal import expected_fork, rehearse
+from lmtrain.run.execution.meta_build import build_on_meta, expected_fork
 from tests import tiny
 
 
 def test_what_can_be_passes(tiny_job) -> None:
-    rehearse(tiny_job(), is_alone=True)
-    rehearse(tiny_job("optimizer=adamw", "weight_decay_schedule=linear", "spikes=skip"), is_alone=False)
+    build_on_meta(tiny_job(), is_alone=True)
+    build_on_meta(tiny_job("optimizer=adamw", "weight_decay_schedule=linear", "spikes=skip"), is_alone=False)
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_what_can_be_passes(tiny_job) -> None:
 )  # fmt: skip
 def test_what_cannot_be_is_refused(words: str, message: str, tiny_job) -> None:
     with pytest.raises(ConfigurationError, match=message):
-        rehearse(tiny_job(*words.split()), is_alone=True)
+        build_on_meta(tiny_job(*words.split()), is_alone=True)
 
 
 def test_layers_that_fp8_cannot_multiply_are_refused_before_data_is_prepared(tiny_job, monkeypatch) -> None:
@@ -53,7 +53,7 @@ def test_layers_that_fp8_cannot_multiply_are_refused_before_data_is_prepared(tin
     monkeypatch.setattr("lmtrain.precision.float8.require_products", lambda facts, _: facts)  # as if there were a GPU
     job = tiny_job("precision=fp8", "precision.min_width=16", "precision.skip=[nosuch*]")
     with pytest.raises(ConfigurationError, match=r"precision\.skip=nosuch\* matches no linear layer"):
-        rehearse(job, is_alone=True)
+        build_on_meta(job, is_alone=True)
 
 
 def test_a_refusal_leaves_nothing_behind(

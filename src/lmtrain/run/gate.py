@@ -1,0 +1,256 @@
+"""The gate: a command's composed values are checked here once, without torch, and become a RunConfig.
+
+Whoever comes later trusts it. Only the build of the parts on the meta device (`execution/meta_build.py`), which imports
+torch and the parts' code, may refuse a run afterwards.
+
+Order: names of code against the allow-list, keys and types of the run's own groups, rules between parts, then the
+values of this command line: types, ranges, division of a step, paths and devices. Values of the shipped files are
+right by test, and are not checked again.
+"""
+
+import errno
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from lmtrain.accounting.budgets import limits_of
+from lmtrain.accounting.options.parts import AttentionFacts, LossFacts
+from lmtrain.accounting.options.precision import PrecisionFacts
+from lmtrain.accounting.options.ranges import COUNTS, require_count
+from lmtrain.errors import ConfigurationError, EnvironmentProblem
+from lmtrain.models.dimensions import REQUIRED, check_heads, check_layers, check_positive, check_possible
+from lmtrain.run.compose.paths import key_of
+from lmtrain.run.compose.unknown_words import node_at
+from lmtrain.run.run_config import RunConfig, read_config
+from lmtrain.run.schema.check import TARGET, check_value, refuse_foreign
+from lmtrain.run.schema.facts import facts_of
+from lmtrain.run.schema.node import Node
+from lmtrain.run.schema.slots import slot_at
+from lmtrain.run.schema.source_signatures import setting_types
+from lmtrain.run.schema.targets import require_allowed
+from lmtrain.run.stored_runs.checkpoint_source import require_source
+from lmtrain.run.stored_runs.resume import require_place
+from lmtrain.run.validators.callbacks import require_end, require_passes
+from lmtrain.run.validators.given import require_given
+from lmtrain.run.validators.optimizer import require_settings
+from lmtrain.run.validators.ranks import require_nodes_enough, require_ranks
+from lmtrain.run.validators.tokenizer_size import require_rows, require_size_for_model
+from lmtrain.run.validators.typed_values import SOURCE_PATHS, require_paths
+from lmtrain.tracking.atomic_files import storage_problem
+from lmtrain.tracking.run_folder import run_path
+
+# What of this machine the run will use: its files and devices, its files alone (devices are the nodes'), or neither.
+Place = Literal["here", "nodes", "paper"]
+DEVICE_KEYS: Final = ("trainer.accelerator", "precision", "attention", "loss")
+RAMP_GROUPS: Final = frozenset({"schedule", "momentum_schedule", "budget", "batch"})
+# Files of the drivers of NVIDIA, of AMD, and of Windows below WSL; without any, torch finds no GPU on Linux.
+DRIVERS: Final = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/kfd", "/dev/dxg")
+OUR_MODELS: Final = "lmtrain.models."
+ROTARY: Final = "rope_base"  # a setting of each model with rotary pairs
+
+
+def check(
+    values: Mapping[str, Any], *, allowed: Sequence[str] = (), typed: Sequence[str] = (), place: Place = "here"
+) -> RunConfig:
+    """Check a composed config and return it typed and frozen; `typed` are the command's overrides.
+
+    `allowed` are the packages that targets may name besides ours. A plan ("paper") needs no starting model and no
+    device.
+
+    Raises:
+        ConfigurationError: The first wrong name or value, or parts that do not go together.
+        DataError: No data at a path.
+        EnvironmentProblem: No such device on this machine, or a folder closed to writing.
+    """
+    refuse_foreign(values, allowed=allowed)
+    config = read_config(values, allowed=allowed)
+    require_passes(config)
+    require_end(config, typed)
+    if place == "here":
+        _require_start(config)
+    require_given(values)
+    if place != "here":
+        require_nodes_enough(config)  # before a batch is divided over ranks that the cluster lacks
+    _check_typed(config, typed)
+    require_settings(config)
+    if {key_of(word).partition(".")[0] for word in typed} & RAMP_GROUPS:
+        from lmtrain.run.builders.schedules import require_ramps_of_budget  # where one may be wrong
+
+        require_ramps_of_budget(config)
+    if place == "paper":
+        _check_source_paths(config, typed)
+    else:
+        _check_places(values, [word for word in typed if place == "here" or key_of(word) not in DEVICE_KEYS])
+    if place == "here":
+        require_size_for_model(config)
+    return config
+
+
+def _require_start(config: RunConfig) -> None:
+    """Check the text and the weights that a run starts from, against its task and its adapter."""
+    from lmtrain.run.validators.adapters import require_trained_weights  # of a run alone
+    from lmtrain.run.validators.conversations import require_conversations
+
+    require_conversations(config)
+    require_trained_weights(config)
+
+
+def _check_typed(config: RunConfig, typed: Sequence[str]) -> None:
+    """Check the values of the command line: type, range, target, and the sums that they enter."""
+    keys = [key_of(word) for word in typed if "=" in word and not word.startswith("~")]
+    for key in keys:
+        _check_type(config.values, key)
+        _check_target(config, key)
+    groups = {key.partition(".")[0] for key in keys}
+    # A strategy that is still to be chosen decides how many ranks share a sequence.
+    if groups & {"batch", "trainer", "strategy"} and not (config.spread.chooses and config.cluster.device_bytes):
+        config.divided()
+    if groups & {"trainer", "strategy"}:
+        require_ranks(config)
+    if "budget" in groups:
+        limits_of(config.budget)
+    if "logger" in groups:
+        config.logger.checked(config.allowed).build()
+    if "model" in groups:
+        _check_layers(config.model)
+        _check_heads(config.model)
+        sizes = config.model.get("vocab_size"), config.tokenizer.get("vocab_size")
+        if isinstance(sizes[0], int) and isinstance(sizes[1], int):
+            require_rows(sizes[0], num_entries=sizes[1])
+
+
+def _check_type(config: Mapping[str, Any], key: str) -> None:
+    """Check a value against its setting's annotation in the source, where that is of plain types."""
+    parent, _, name = key.rpartition(".")
+    node = node_at(config, parent)
+    if not parent or not isinstance(node, dict) or name not in node:
+        return
+    types = setting_types(str(node.get(TARGET, "")))
+    value = check_value(node[name], types[name], key=key) if name in types else None
+    if parent.startswith("callbacks.") and name in COUNTS and isinstance(value, int | float):
+        require_count(key, value)
+    if parent == "model" and name in REQUIRED and isinstance(value, int):
+        check_positive(**{name: value})
+        check_possible(key, value)
+    if key == "batch.context_tokens" and isinstance(value, int):
+        check_possible(key, value)
+
+
+def _check_target(config: RunConfig, key: str) -> None:
+    """Check the name of a group's typed target."""
+    group, _, name = key.rpartition(".")
+    slot, target = slot_at(group), node_at(config.values, key) if name == TARGET else None
+    if isinstance(target, str) and slot.kinds:
+        require_allowed(target, key=group, allowed=config.allowed, slot=slot)
+
+
+def _check_layers(model: Node) -> None:
+    """Check the lists of layers against a plain depth."""
+    num_layers = model.get("num_layers")
+    for name, layers in model.values.items():
+        is_list = name.endswith("_layers") and isinstance(layers, list)
+        if is_list and isinstance(num_layers, int) and all(isinstance(layer, int) for layer in layers):
+            check_layers(name, layers, num_layers)
+
+
+def _check_heads(model: Node) -> None:
+    """Check the heads of our own models, in the order of their construction."""
+    width, num_heads, num_kv_heads = (model.get(name) for name in ("width", "num_heads", "num_kv_heads"))
+    if not model.target.startswith(OUR_MODELS) or not isinstance(num_heads, int):
+        return
+    kv_heads = num_kv_heads if isinstance(num_kv_heads, int) else 1
+    check_positive(num_heads=num_heads, num_kv_heads=kv_heads)
+    check_heads(
+        width=width if isinstance(width, int) and model.get("head_width") is None else None,
+        num_heads=num_heads,
+        num_kv_heads=kv_heads,
+        is_rotary=ROTARY in setting_types(model.target),
+    )
+
+
+def _check_source_paths(config: RunConfig, typed: Sequence[str]) -> None:
+    """Look for a source's typed files where the cluster names no device: other machines have their own disks."""
+    keys = {key_of(word) for word in typed}
+    for key in SOURCE_PATHS if config.cluster.device is None else ():
+        if key in keys:
+            require_paths(node_at(config.values, key), key=key)
+
+
+def _check_places(config: Mapping[str, Any], typed: Sequence[str]) -> None:
+    """Look at the typed paths and devices of this machine."""
+    words = {key_of(word): word.lstrip("+") for word in typed}
+    for kind in (AttentionFacts, LossFacts):
+        if kind.group in words:
+            facts = facts_of(config[kind.group], kind, on_gpu=False, is_compiled=False)
+            if facts and facts.without_gpu and not may_have_gpu():
+                raise ConfigurationError(
+                    f"{words[kind.group]} needs an NVIDIA GPU, and this machine has none; nearest valid: "
+                    f"{facts.without_gpu}."
+                )
+    for key, look in PLACES.items():
+        value = node_at(config, key)
+        if key in words and value is not None:
+            look(str(value) if isinstance(value, (int, float)) else value, config)  # a folder's name may be a number
+
+
+def _run_name(name: Any, config: Mapping[str, Any]) -> None:
+    run_path(Path(str(config["run"]["root"])).absolute(), str(name))
+
+
+def _root(path: Any, _: Mapping[str, Any]) -> None:
+    folder = Path(str(path)).absolute()
+    there = next(part for part in (folder, *folder.parents) if part.exists())
+    if not there.is_dir():
+        raise storage_problem(folder, NotADirectoryError(errno.ENOTDIR, f"{there} is a file"))
+    try:
+        tempfile.TemporaryFile(dir=there).close()
+    except OSError as problem:  # its mode does not show a read-only disk, nor a limit of root's
+        raise storage_problem(folder, problem) from problem
+
+
+def _initial_weights(path: Any, config: Mapping[str, Any]) -> None:
+    from lmtrain.run.stored_runs.other_model import KEY, require_same_sizes  # of a few runs alone
+
+    require_source(Path(path), key=KEY)
+    require_same_sizes(path, config["model"])
+
+
+def _prepared_folder(path: Any, _: Mapping[str, Any]) -> None:
+    from lmtrain.data.shards import open_dataset  # numpy: only where such a folder is named
+
+    if isinstance(path, str):
+        open_dataset(path)
+
+
+def _accelerator(word: Any, _: Mapping[str, Any]) -> None:
+    if word in ("gpu", "cuda") and not may_have_gpu():
+        raise EnvironmentProblem(
+            f"trainer.accelerator={word}: this machine has no GPU; nearest valid: trainer.accelerator=auto."
+        )
+
+
+def _precision(node: Any, _: Mapping[str, Any]) -> None:
+    facts = facts_of(node, PrecisionFacts, has_bf16=True)
+    if facts and facts.gpu_since and not may_have_gpu():
+        raise ConfigurationError(facts.refusal("this machine has none"))
+
+
+def may_have_gpu() -> bool:
+    """Tell whether a driver of a GPU is there; other systems than Linux are not looked at."""
+    return sys.platform != "linux" or any(Path(file).exists() for file in DRIVERS)
+
+
+PLACES: Final[Mapping[str, Callable[[Any, Mapping[str, Any]], None]]] = {
+    "run.name": _run_name,
+    "run.root": _root,
+    "resume": lambda path, _: require_place(path),
+    "init_from": _initial_weights,
+    "data.folder.path": _prepared_folder,
+    "data.folder": _prepared_folder,
+    **{key: partial(lambda paths, _, key: require_paths(paths, key=key), key=key) for key in SOURCE_PATHS},
+    "trainer.accelerator": _accelerator,
+    "precision": _precision,
+}

@@ -1,0 +1,158 @@
+"""One table of refusals at the gate: the command's words, and the key and the fix that the message names."""
+
+import errno
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from lmtrain.errors import LMTRAIN_ERRORS, ConfigurationError, EnvironmentProblem
+from lmtrain.run import gate
+from lmtrain.run.compose.compose import compose_config
+from lmtrain.run.gate import check
+from lmtrain.run.run_config import read_config
+
+WRONG = {
+    # names and types
+    "+optimiser=1": r"optimiser=1 .*'optimizer'",
+    "seed=abc": r"seed=abc is not a number",
+    "seed=-3": r"seed=-3 .*nearest valid: 3",
+    "seed=99999999999999999999": r"seed=99999999999999999999 is not at least 0",
+    "gradient_clip_norm=[1]": r"gradient_clip_norm=\[1\] is not of type float or null",
+    "gradient_clip_norm=-1": r"gradient_clip_norm=-1 is not a finite number above 0",
+    "gradient_clip_norm=nan": r"gradient_clip_norm=nan is not a finite number above 0",
+    "batch.micro_batch_sequences=many": r"micro_batch_sequences='many' is not of type int or auto or null",
+    "batch.context_tokens=banana": r"batch\.context_tokens=banana is not a number",
+    "model.qk_norm=3": r"model\.qk_norm=3 is not of type bool",
+    "cluster.peak_flops=abc": r"cluster\.peak_flops=abc is not a number",
+    "trainer.accelerator=foo": r"trainer\.accelerator=foo .*auto, cpu, gpu, cuda, mps",
+    "model._target_=os.system": r"model\._target_=os\.system is not allowed",
+    "callbacks.checkpoint.keep_last=no": r"callbacks\.checkpoint\.keep_last=no is not a number",
+    "data=shards": r"data\.folder\.path has no value",
+    # ranges
+    "model.width=-3": r"model\.width=-3 is below 1",
+    "model.width=1e30": r"model\.width=1e\+30 .*at most 16777216",
+    "batch.context_tokens=1e30": r"batch\.context_tokens=1e\+30 is more than any model can have",
+    "trainer.devices=-1": r"trainer\.devices=-1 is below 1; nearest valid: 1",
+    "budget.tokens=0": r"budget\.tokens=0 is not above 0",
+    "optimizer.lr=-1": r"optimizer\.lr=-1 is not at least 0",
+    "callbacks.checkpoint.keep_last=0": r"callbacks\.checkpoint\.keep_last=0 is below 1",
+    "callbacks.step_log.every_steps=0": r"every_steps=0 is below 1",
+    "callbacks.checkpoint.every_tokens=0": r"callbacks\.checkpoint\.every_tokens=0 is below 1",
+    # rules between values
+    "batch.tokens_per_step=1000": r"tokens_per_step=1000 .*nearest valid: 1024",
+    "model.num_layers=2": r"nearest valid: 'model\.value_embedding_layers=\[1\]'",
+    "model.num_heads=7": r"nearest valid: model\.width=126 or 140, or model\.num_heads=4 or 8",
+    "+model.num_kv_heads=3": r"model\.num_kv_heads=3; nearest valid: model\.num_kv_heads=1 or 2",
+    "model.vocab_size=1": r"model\.vocab_size=1 .*nearest valid: 4096",
+    "strategy=single trainer.devices=2": r"strategy=single trains on 1 rank, not 2",
+    "schedule.warmup_steps=4 schedule.warmup_fraction=null budget=steps budget.steps=3": r"longer than the run of 3",
+    # places of this machine
+    "run.name=a/../b": r"nearest valid: a/b",
+    "run.root=/proc/runs": r"/proc/runs cannot be written",
+    "run.root=here/a.txt/runs": r"here/a\.txt is a file; set run\.root",
+    "resume=nowhere": r"resume=nowhere .*auto, must, never",
+    "init_from=nowhere": r"init_from=nowhere ",
+    "data=shards data.folder.path=nowhere": r"data folder nowhere does not exist",
+    "source=files source.paths=[nowhere]": r"source\.paths: nowhere does not exist",
+    "source=files source.paths=nowhere": r"source\.paths: nowhere does not exist",
+    "source=files source.paths=[here] source.validation_paths=[nowhere]": r"source\.validation_paths: nowhere",
+}
+RIGHT = [
+    "model.width=128",
+    "+model.window_tokens=64",
+    "model.qk_norm=true",
+    "batch.tokens_per_step=256K",
+    "batch.micro_batch_sequences=auto",
+    "budget.tokens=2M",
+    "optimizer.lr=1e-3",
+    "callbacks.validation=null",
+    "run.cache=elsewhere",
+    "run.name=notes",
+    "run.root=here/to/be/made",
+    "resume=must",
+    "resume=trained",
+    "source=files source.paths=[here]",
+    "source=files source.paths=[s3://a/b]",
+]
+NEED_A_GPU = {
+    "trainer.accelerator=gpu": r"nearest valid: trainer\.accelerator=auto",
+    "precision=fp8": r"8\.9 or later, .*nearest valid: precision=bf16_mixed",
+    "precision=tf32": r"8\.0 or later, .*nearest valid: precision=fp32",
+    "attention=flash": r"nearest valid: attention=auto",
+    "loss=liger": r"nearest valid: loss=chunked",
+}
+
+
+@pytest.fixture(autouse=True)
+def in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "a.txt").write_text("a")
+    (tmp_path / "trained" / "checkpoints" / "step_00000009").mkdir(parents=True)
+
+
+def checked(words: str, *, place: gate.Place = "here"):
+    typed = words.split()
+    return check(compose_config(typed), typed=typed, place=place)
+
+
+@pytest.mark.parametrize(("words", "pattern"), WRONG.items())
+def test_a_wrong_value_is_refused_by_its_key(words: str, pattern: str) -> None:
+    with pytest.raises(LMTRAIN_ERRORS, match=pattern):
+        checked(words)
+
+
+@pytest.mark.parametrize("words", RIGHT)
+def test_a_right_value_passes(words: str) -> None:
+    checked(words)
+
+
+@pytest.mark.parametrize(("words", "pattern"), NEED_A_GPU.items())
+def test_what_needs_a_gpu_is_refused_on_a_machine_without_a_driver(
+    words: str, pattern: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gate.sys, "platform", "linux")
+    monkeypatch.setattr(gate, "DRIVERS", ("nowhere",))
+    with pytest.raises(LMTRAIN_ERRORS, match=pattern):
+        checked(words)
+    checked(words, place="nodes")
+    monkeypatch.setattr(gate, "DRIVERS", ("here",))
+    checked(words)
+
+
+def test_a_plan_looks_for_sources_only_where_the_cluster_is_this_machine() -> None:
+    with pytest.raises(LMTRAIN_ERRORS, match="nowhere does not exist"):
+        checked("source=files source.paths=[nowhere]", place="paper")
+    checked("source=files source.paths=[nowhere] cluster=h100_8x", place="paper")
+
+
+@pytest.mark.parametrize(("code", "fix"), [(errno.EACCES, "write permission"), (errno.EROFS, "mounted")])
+def test_a_root_that_is_closed_to_writing_is_refused(code: int, fix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(**_: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(gate.tempfile, "TemporaryFile", refuse)
+    with pytest.raises(EnvironmentProblem, match=f"here/runs cannot be written: .*{re.escape(fix)}"):
+        checked("run.root=here/runs")
+
+
+@pytest.mark.parametrize(
+    ("word", "pattern"),
+    [
+        ("+model.widht=8", r"model\.widht=8 .*'width'"),
+        ("+callbacks.checkpoint.keep=3", r"callbacks\.checkpoint\.keep=3 is not a setting"),
+        ("+precision.stochastic_rounding=true", r"precision\.stochastic_rounding=True"),
+    ],
+)
+def test_the_parts_of_a_config_are_checked_against_their_code(word: str, pattern: str) -> None:
+    with pytest.raises(ConfigurationError, match=pattern):
+        read_config(compose_config([word])).checked()
+
+
+def test_a_checked_config_has_its_amounts_as_numbers() -> None:
+    config = read_config(compose_config(["budget.tokens=2M", "gradient_clip_norm=1", "schedule=linear"])).checked()
+    assert (config.budget.tokens, config.values["budget"]["tokens"]) == (2_000_000, 2_000_000)
+    assert config.gradient_clip_norm == 1.0
+    assert read_config(config.values) == config
