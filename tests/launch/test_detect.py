@@ -1,9 +1,16 @@
+"""Processes started by torchrun, SLURM, MPI or our own agent are recognised as ranks."""
+
+import socket
+import subprocess
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from lmtrain.errors import ConfigurationError
-from lmtrain.launch.detect import OuterLauncher, as_started, outer_launcher, without_rank_variables
+from lmtrain.launch import detect
+from lmtrain.launch.detect import OuterLauncher, as_started, first_host, outer_launcher, without_rank_variables
 
 TORCHRUN = {
     "RANK": "5",
@@ -26,67 +33,96 @@ SRUN = {
     "SLURM_STEP_TASKS_PER_NODE": "4(x2)",
     "SLURM_STEP_NODELIST": "localhost,n2",
 }
+MPI = {"OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_LOCAL_RANK": "1"}
+MEETING = {"MASTER_ADDR": "h", "MASTER_PORT": "1"}
 
 
-def test_ordinary_process_has_no_outer_launcher():
-    assert outer_launcher({"PATH": "/bin", "HOME": "/root"}) is None
+def on_slurm(**changes: str) -> OuterLauncher:
+    found = outer_launcher({**SRUN, **changes})
+    assert found is not None
+    return found
 
 
-def test_torchrun_is_recognised():
-    assert outer_launcher(TORCHRUN) == OuterLauncher("torchrun", 5, 1, 8, 4, node_rank=1)
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({"PATH": "/bin"}, None),
+        (TORCHRUN, OuterLauncher("torchrun", 5, 1, 8, 4, node_rank=1)),
+        ({"RANK": "1", "WORLD_SIZE": "2"}, OuterLauncher("torchrun", 1, 0, 2, 2)),
+        ({**SRUN, **TORCHRUN}, OuterLauncher("torchrun", 5, 1, 8, 4, node_rank=1)),
+        ({**TORCHRUN, "LMTRAIN_STORE": "s/0"}, OuterLauncher("torchrun", 5, 1, 8, 4, Path("s/0"), node_rank=1)),
+        ({**SRUN, "SLURM_STEP_NUM_TASKS": "1"}, None),  # a batch script without srun
+        ({name: value for name, value in SRUN.items() if name != "SLURM_PROCID"}, None),
+        ({**MPI, **MEETING, "OMPI_COMM_WORLD_LOCAL_SIZE": "2"}, OuterLauncher("mpi", 3, 1, 4, 2)),
+    ],
+)
+def test_a_launcher_is_recognised(environment: dict[str, str], expected: OuterLauncher | None) -> None:
+    assert outer_launcher(environment) == expected
 
 
-def test_a_command_to_type_next_begins_with_the_typed_launcher():
+def test_slurm_tasks_meet_at_the_first_node_and_a_port_of_their_step() -> None:
+    found = on_slurm()
+    assert found == OuterLauncher("slurm", 5, 1, 8, 4, node_rank=1, address="localhost", port=found.port)
+    assert found.port in detect.PORTS
+    for change in ({"SLURM_STEP_ID": "3"}, {"SLURM_JOB_ID": "71"}, {"SLURM_RESTART_COUNT": "1"}):
+        assert on_slurm(**change).port != found.port
+    one_node = on_slurm(SLURM_STEP_NUM_NODES="1", SLURM_STEP_TASKS_PER_NODE="8")
+    assert (one_node.address, one_node.local_world_size) == ("127.0.0.1", 8)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "host"),
+    [("n1,n2", "n1"), ("n[1-2]", "n1"), ("rack1-n[007-009,12],login", "rack1-n007"), ("r[1-2]n[3,5]x,other", "r1n3x")],
+)
+def test_the_first_host_of_slurms_short_list(nodes: str, host: str) -> None:
+    assert first_host(nodes) == host
+
+
+@pytest.mark.parametrize(
+    ("environment", "message"),
+    [
+        ({"RANK": "0", "WORLD_SIZE": "many"}, "WORLD_SIZE='many'"),
+        ({**SRUN, "SLURM_STEP_NUM_TASKS": "many"}, "SLURM_STEP_NUM_TASKS='many'"),
+        (
+            {**SRUN, "SLURM_STEP_NUM_TASKS": "7", "SLURM_STEP_TASKS_PER_NODE": "4(x1),3"},
+            r"4\(x1\),3.*--ntasks-per-node=3",
+        ),
+        (MPI, "-x MASTER_ADDR="),
+    ],
+)
+def test_wrong_variables_are_refused(environment: dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        outer_launcher(environment)
+
+
+def test_a_suggested_command_begins_with_the_launcher_that_was_used() -> None:
     alone = {**TORCHRUN, "WORLD_SIZE": "4"}
     assert as_started("python train.py", outer_launcher(alone), alone) == "torchrun --nproc-per-node=4 train.py"
     several = "torchrun --nnodes=2 --rdzv-backend=c10d --rdzv-endpoint=h:1 --nproc-per-node=4 --no-python lmtrain train"
     assert as_started("lmtrain train", outer_launcher(TORCHRUN), TORCHRUN) == several
-    for untyped in ({}, SRUN, {**alone, "LMTRAIN_STORE": "/tmp/store"}):
-        assert as_started("lmtrain train", outer_launcher(untyped), untyped) == "lmtrain train"
+    for other in ({}, SRUN, {**alone, "LMTRAIN_STORE": "/tmp/store"}):
+        assert as_started("lmtrain train", outer_launcher(other), other) == "lmtrain train"
 
 
-def test_training_operator_that_sets_the_torch_variables_alone_is_recognised():
-    assert outer_launcher({"RANK": "1", "WORLD_SIZE": "2"}) == OuterLauncher("torchrun", 1, 0, 2, 2)
+def test_ranks_of_another_job_do_not_inherit_the_variables() -> None:
+    outer = {**TORCHRUN, "LMTRAIN_STORE": "s", "PATH": "/bin", "TORCHELASTIC_RESTART_COUNT": "1"}
+    assert without_rank_variables(outer) == {"PATH": "/bin"}
 
 
-def test_slurm_tasks_started_by_srun_are_recognised():
-    found = outer_launcher(SRUN)
-    assert found is not None
-    assert found == OuterLauncher("slurm", 5, 1, 8, 4, node_rank=1, address="localhost", port=found.port)
+NAMES = (*TORCHRUN, *SRUN, *MPI, "SLURM_RESTART_COUNT")
+VALUES = ("0", "1", "2", "4", "-1", "", "x", "9" * 5000, "1e3", "2(x2)", "2(x3),1", "n[1-2]", "n[", "..", "a" * 300)
 
 
-@pytest.mark.parametrize("change", [{"SLURM_STEP_NUM_TASKS": "1"}, {"SLURM_STEP_NUM_TASKS": None}])
-def test_one_process_in_a_slurm_job_starts_its_own_ranks(change):
-    merged = {**SRUN, **change}
-    assert outer_launcher({name: value for name, value in merged.items() if value is not None}) is None
-
-
-def test_torchrun_inside_slurm_is_torchrun():
-    found = outer_launcher({**SRUN, **TORCHRUN})
-    assert found is not None
-    assert found.kind == "torchrun"
-
-
-def test_mpi_is_recognised():
-    environment = {"OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_LOCAL_RANK": "1"}
-    with pytest.raises(ConfigurationError, match="-x MASTER_ADDR="):
-        outer_launcher(environment)
-    environment |= {"MASTER_ADDR": "h", "MASTER_PORT": "1"}
-    assert outer_launcher({**environment, "OMPI_COMM_WORLD_LOCAL_SIZE": "2"}) == OuterLauncher("mpi", 3, 1, 4, 2)
-
-
-def test_variable_that_is_no_number_is_refused_by_name():
-    with pytest.raises(ConfigurationError, match="WORLD_SIZE='many'"):
-        outer_launcher({"RANK": "0", "WORLD_SIZE": "many"})
-
-
-def test_environment_without_rank_variables_is_an_ordinary_one():
-    cleaned = without_rank_variables({**TORCHRUN, "PATH": "/bin", "TORCHELASTIC_RESTART_COUNT": "1"})
-    assert cleaned == {"PATH": "/bin"}
-    assert outer_launcher(cleaned) is None
-
-
-def test_our_own_launcher_says_in_which_file_its_ranks_meet():
-    mine = {**TORCHRUN, "LMTRAIN_STORE": "stores/0"}
-    assert outer_launcher(mine) == OuterLauncher("torchrun", 5, 1, 8, 4, Path("stores/0"), node_rank=1)
-    assert "LMTRAIN_STORE" not in without_rank_variables(mine)
+@settings(max_examples=300, derandomize=True, database=None, deadline=None)
+@given(st.dictionaries(st.sampled_from(NAMES), st.sampled_from(VALUES) | st.text(max_size=9), min_size=2))
+def test_hostile_variables_are_ranks_or_one_line(environment: dict[str, str]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(socket, "getaddrinfo", lambda host, port: host.encode("idna"))  # no network is asked
+        patch.setattr(subprocess, "run", lambda *_, **__: subprocess.CompletedProcess([], 1, "", ""))
+        refusal = ""
+        try:
+            outer_launcher(environment)
+        except ConfigurationError as refused:
+            refusal = str(refused)
+    assert "\n" not in refusal
+    assert len(refusal) < 700

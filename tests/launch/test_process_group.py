@@ -13,7 +13,7 @@ from torch import multiprocessing
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.launch import process_group
 from lmtrain.launch.detect import OuterLauncher
-from lmtrain.launch.process_group import broadcast_outcome, join, require_own_device
+from lmtrain.launch.process_group import agree_on, broadcast_outcome, join, require_own_device
 from tests import tiny
 from tests.leave import leave
 
@@ -56,7 +56,7 @@ def test_a_task_that_sees_its_own_gpu_alone_takes_number_0(monkeypatch, num_seen
 
 def test_more_ranks_than_gpus_are_refused(monkeypatch):
     monkeypatch.setattr(process_group.torch.cuda, "device_count", lambda: 2)
-    with pytest.raises(EnvironmentProblem, match=r"4 ranks on this node see 2 GPUs.*nearest valid: trainer.devices=2"):
+    with pytest.raises(EnvironmentProblem, match=r"4 ranks on this node see 2 GPUs.*trainer.devices=2"):
         process_group._own_device(OuterLauncher("torchrun", 1, 1, 4, 4))
 
 
@@ -120,6 +120,10 @@ def _rank(rank, port, store_file):
     with pytest.raises(expected, match=words):
         broadcast_outcome(lambda: 1 / 0)
     assert broadcast_outcome(lambda: 1) == 1, "a refusal leaves the ranks in step"
+    agree_on("abc")
+    with pytest.raises(ConfigurationError, match="the same configuration: hash0 on rank 0; hash1 on rank 1"):
+        agree_on(f"hash{rank}")
+    agree_on("abc")
     leave()
 
 

@@ -8,75 +8,9 @@ from typing import Any
 import pytest
 
 from lmtrain.cli.commands.launch import launch
-from lmtrain.errors import EXIT_REQUEUE, EXIT_TERMINATED, ConfigurationError
-from lmtrain.launch.slurm import first_host, slurm_step
+from lmtrain.errors import EXIT_REQUEUE, EXIT_TERMINATED
 from tests import tiny
 from tests.launch import slurm_cluster
-
-STEP = {
-    "SLURM_PROCID": "5",
-    "SLURM_LOCALID": "1",
-    "SLURM_NODEID": "1",
-    "SLURM_JOB_ID": "70",
-    "SLURM_STEP_ID": "2",
-    "SLURM_STEP_NUM_TASKS": "8",
-    "SLURM_STEP_NUM_NODES": "2",
-    "SLURM_STEP_TASKS_PER_NODE": "4(x2)",
-    "SLURM_STEP_NODELIST": "localhost,n2",
-}
-
-
-def test_a_task_knows_its_ranks_and_where_they_meet() -> None:
-    step = slurm_step(STEP)
-    assert step is not None
-    assert (step.rank, step.local_rank, step.node_rank) == (5, 1, 1)
-    assert (step.num_tasks, step.tasks_per_node, step.address) == (8, 4, "localhost")
-    assert 15_000 <= step.port < 30_000
-
-
-@pytest.mark.parametrize("change", [{"SLURM_STEP_ID": "3"}, {"SLURM_JOB_ID": "71"}, {"SLURM_RESTART_COUNT": "1"}])
-def test_jobs_steps_and_requeued_jobs_have_ports_of_their_own(change: dict[str, str]) -> None:
-    one, other = slurm_step(STEP), slurm_step({**STEP, **change})
-    assert one is not None
-    assert other is not None
-    assert one.port != other.port
-
-
-def test_tasks_of_one_node_meet_on_its_loopback() -> None:
-    step = slurm_step({**STEP, "SLURM_STEP_NUM_NODES": "1", "SLURM_STEP_TASKS_PER_NODE": "8"})
-    assert step is not None
-    assert (step.address, step.tasks_per_node) == ("127.0.0.1", 8)
-
-
-@pytest.mark.parametrize("missing", ["SLURM_STEP_NUM_TASKS", "SLURM_PROCID"])
-def test_a_process_outside_a_step_is_no_task(missing: str) -> None:
-    assert slurm_step({name: value for name, value in STEP.items() if name != missing}) is None
-    assert slurm_step({**STEP, "SLURM_STEP_NUM_TASKS": "1"}) is None
-
-
-@pytest.mark.parametrize(
-    ("nodes", "host"),
-    [
-        ("n1", "n1"),
-        ("n1,n2", "n1"),
-        ("n[1-2]", "n1"),
-        ("rack1-n[007-009,12],login", "rack1-n007"),
-        ("r[1-2]n[3,5]x,other", "r1n3x"),
-    ],
-)
-def test_the_first_host_of_a_short_list_is_found(nodes: str, host: str) -> None:
-    assert first_host(nodes) == host
-
-
-def test_nodes_of_different_numbers_of_tasks_are_refused_with_the_option_that_evens_them() -> None:
-    with pytest.raises(ConfigurationError, match=r"4\(x1\),3.*--ntasks-per-node=3"):
-        slurm_step({**STEP, "SLURM_STEP_NUM_TASKS": "7", "SLURM_STEP_TASKS_PER_NODE": "4(x1),3"})
-
-
-def test_a_variable_that_is_no_number_is_refused_by_name() -> None:
-    with pytest.raises(ConfigurationError, match="SLURM_STEP_NUM_TASKS='many'"):
-        slurm_step({**STEP, "SLURM_STEP_NUM_TASKS": "many"})
-
 
 REASON = slurm_cluster.why_not()
 ON_SLURM = [pytest.mark.slow, pytest.mark.distributed, pytest.mark.skipif(REASON is not None, reason=REASON or "")]

@@ -1,4 +1,4 @@
-"""The finding of one check: good, worth knowing, or in the way of a long run; and its remedy."""
+"""The result of one check: good, worth knowing, or preventing a long run; and its fix."""
 
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
@@ -8,15 +8,12 @@ State = Literal["ok", "warn", "bad"]
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """A line of the doctor: `fix` is the remedy, empty where none is needed."""
+    """A line of the doctor; `fix` is empty for a good one."""
 
     name: str
     state: State
     found: str
     fix: str = ""
-
-    def __post_init__(self) -> None:
-        assert self.state == "ok" or self.fix, "what is not well has a fix"
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values."""
@@ -24,6 +21,6 @@ class Finding:
 
 
 def graded(name: str, found: str, *, fix: str, is_bad: bool = False, is_worse: bool = False) -> Finding:
-    """Return a finding: bad, worth a warning, or well; a fix goes with the first two."""
+    """Return a finding: bad, worth a warning, or good, which needs no fix."""
     state: State = "bad" if is_bad else "warn" if is_worse else "ok"
     return Finding(name=name, state=state, found=found, fix="" if state == "ok" else fix)

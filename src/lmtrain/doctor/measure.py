@@ -1,14 +1,18 @@
-"""Measure a device: FLOP/s of square matrix products by dtype, and bytes per second of a copy."""
+"""Measure a device until two results agree: FLOP/s of square matrix products by dtype, bytes per second of a copy."""
 
 import os
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Final
 
 import torch
 
 from lmtrain.accounting.machine.hardware import MatmulDtype
+from lmtrain.accounting.observed.agreement import TOLERANCE, Tries, until_two_agree
 from lmtrain.accounting.observed.measured import MeasuredDevice
+from lmtrain.doctor.finding import Finding, graded
 from lmtrain.precision.cpu_features import cpu_name
 from lmtrain.precision.cpu_products import cpu_matmul_precision
 from lmtrain.training.measuring.peak import measure_matmul
@@ -20,8 +24,34 @@ COPIES: Final = 5
 DTYPES: Final[dict[MatmulDtype, torch.dtype]] = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 
+@dataclass(frozen=True, kw_only=True)
+class Settled:
+    """A device at the best rates of all tries."""
+
+    device: MeasuredDevice
+    tries: Tries[MeasuredDevice]
+
+    @property
+    def finding(self) -> Finding:
+        """Return whether the rates can be relied on."""
+        fix = f"end other work and measure again: on an idle machine two results are within {TOLERANCE:.0%}"
+        return graded("measurement", self.tries.words, fix=fix, is_worse=not self.tries.agree)
+
+
+def measure_until_two_agree(measure: Callable[[], MeasuredDevice]) -> Settled:
+    """Measure two to five times, and keep the best rates."""
+    tries = until_two_agree(measure, _rates)
+    device = reduce(MeasuredDevice.at_best, tries.results)
+    return Settled(device=replace(device, doubt="" if tries.agree else tries.words), tries=tries)
+
+
+def _rates(device: MeasuredDevice) -> dict[str, float]:
+    copied = device.copy_bytes_per_second
+    return {**device.matmul_flops, **({} if copied is None else {"copy": copied})}
+
+
 def measure_cpu(*, threads: int | None = None, num_ranks: int = 1, copy_bytes: int = CPU_COPY_BYTES) -> MeasuredDevice:
-    """Measure this CPU with so many threads, None for a rank's share of torch's own choice, unless somebody set it."""
+    """Measure this CPU with `threads` threads; None is a rank's share of torch's default (or OMP_NUM_THREADS)."""
     default = torch.get_num_threads()
     is_default = "OMP_NUM_THREADS" not in os.environ
     torch.set_num_threads(threads or (max(1, default // num_ranks) if is_default else default))

@@ -1,4 +1,4 @@
-"""Watch over the ranks of one job: `python -m lmtrain.launch.agent`, started by local.launch and by nothing else."""
+"""Watch over the ranks of one job: `python -m lmtrain.launch.agent`, started only by local.launch."""
 
 import argparse
 import os
@@ -7,8 +7,7 @@ import sys
 from pathlib import Path
 from types import FrameType
 
-from lmtrain.launch.agent_job import LaunchJob, StopRequest
-from lmtrain.launch.exit_codes import plain_exit_code
+from lmtrain.launch.job import LaunchJob, StopRequest, plain_exit_code
 from lmtrain.launch.local import FORWARDED_SIGNALS
 from lmtrain.training.lifetime import die_with_parent
 
@@ -34,13 +33,13 @@ def main() -> int:
         grace_seconds=arguments.grace_seconds,
     )
     os.environ.setdefault("OMP_NUM_THREADS", str(threads_per_rank(job.num_ranks)))
-    from lmtrain.launch.elastic import run_job  # imports torch: after the handlers, lest a signal be lost
+    from lmtrain.launch.elastic import run_job  # imports torch; the handlers come first so that no signal is lost
 
     return run_job(job, stop)
 
 
 def threads_per_rank(num_ranks: int) -> int:
-    """Share this machine's cores out among its ranks, at least one each."""
+    """Divide this machine's cores among its ranks, at least one each."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, cores // num_ranks)
 
@@ -61,4 +60,4 @@ if __name__ == "__main__":
     code = main()
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(code)  # all is done, and torch's modules take seconds to be taken down on a busy machine
+    os._exit(code)  # Python's own shutdown of torch's modules takes seconds on a busy machine

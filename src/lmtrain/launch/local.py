@@ -17,7 +17,7 @@ from types import FrameType
 
 from lmtrain.child_process import python_command, python_environment
 from lmtrain.launch.detect import without_rank_variables
-from lmtrain.launch.exit_codes import plain_exit_code
+from lmtrain.launch.job import plain_exit_code
 from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.status import Status, read_status, status_name, write_status
 
@@ -37,8 +37,7 @@ def launch(
     """Run entry_point(config_path) on each of num_processes ranks and return the job's exit code.
 
     The code is the first failed rank's. SIGTERM, SIGINT and SIGUSR1 are passed on to the ranks, with grace_seconds to
-    save and leave. Nothing outlives this call, nor this process. The ranks get `more_environment` beside this process's
-    own.
+    save and leave. Nothing outlives this call, nor this process. `more_environment` is added to the ranks' environment.
     """
     command = python_command("-m", "lmtrain.launch.agent", "--parent", str(os.getpid()))
     command += ["--num-processes", str(num_processes)]

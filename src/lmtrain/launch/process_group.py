@@ -1,4 +1,4 @@
-"""Join the ranks of a job, and let rank 0 decide for all."""
+"""Join the ranks of a job, check that they train the same run, and let rank 0 decide for all."""
 
 import atexit
 import os
@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 import torch
 import torch.distributed as dist
 
-from lmtrain.errors import LMTRAIN_ERRORS, EnvironmentProblem
+from lmtrain.errors import LMTRAIN_ERRORS, ConfigurationError, EnvironmentProblem
 from lmtrain.launch.detect import OuterLauncher
 from lmtrain.parallel.all_ranks import on_all_ranks
 
@@ -24,11 +24,11 @@ def join(
 ) -> None:
     """Open the process group of a job of several ranks; Lightning then uses it as it finds it.
 
-    `variables` are the cluster's, as NCCL's: set where this rank's environment has none of that name.
+    `variables` are the cluster's, as NCCL's; they do not replace those of this rank's environment.
 
-    A rank's silence of `timeout_seconds` ends the job (torch's own default is half an hour). Ranks of one machine
-    listen on its loopback interface alone; under an outer launcher they meet over the network, where torch asks for no
-    key and unpickles all messages.
+    A collective that waits longer than `timeout_seconds` for a rank ends the job (torch's own default is half an
+    hour). Ranks of one machine listen only on its loopback interface; under an outer launcher they meet over the
+    network, where torch asks for no key and unpickles all messages.
     """
     if outer is None or outer.world_size == 1 or dist.is_initialized():
         return
@@ -61,14 +61,14 @@ def _own_device(outer: OuterLauncher) -> int:
     num_seen = torch.cuda.device_count()
     if 1 < num_seen < outer.local_world_size:
         raise EnvironmentProblem(
-            f"{outer.local_world_size} ranks on this node see {num_seen} GPUs, and two ranks cannot share one; nearest "
-            f"valid: trainer.devices={num_seen}."
+            f"{outer.local_world_size} ranks on this node see {num_seen} GPUs, and two ranks cannot share one; set "
+            f"trainer.devices={num_seen}."
         )
     return 0 if num_seen == 1 else outer.local_rank
 
 
 def require_own_device(uuid: str) -> None:
-    """Compare the GPUs of all ranks by their names for life.
+    """Compare the GPUs of all ranks by UUID.
 
     Raises: EnvironmentProblem, on every rank, where two have the same.
     """
@@ -99,7 +99,7 @@ def _store_of(outer: OuterLauncher, environment: Mapping[str, str], timeout: tim
     """Return the ranks' meeting place; None leaves the choice to torch.
 
     torchrun's agent keeps its store over restarts, with the addresses of ranks that are gone, and the next ones wait
-    for these (torch 2.13): each start gets names of its own there.
+    for these (torch 2.13); so each start gets its own prefix.
     """
     if outer.store_file:
         return _store_of_this_machine(outer.store_file, outer.world_size)
@@ -129,7 +129,7 @@ def leave() -> None:
 def broadcast_outcome(decide: Callable[[], Outcome]) -> Outcome:
     """Let rank 0 decide, and return its result, or raise its refusal, on every rank.
 
-    Raises: RuntimeError on the other ranks, so that none waits, where rank 0 fails in a way of no class of ours.
+    Raises: RuntimeError on the other ranks, so that none waits, if rank 0 fails with an unexpected error.
     """
     if not dist.is_initialized():
         return decide()
@@ -147,3 +147,27 @@ def broadcast_outcome(decide: Callable[[], Outcome]) -> Outcome:
     if isinstance(outcome[1], Exception):
         raise outcome[1]
     return outcome[0]  # pyright: ignore[reportReturnType]
+
+
+def agree_on(hash_text: str, *, what: str = "configuration") -> None:
+    """Compare a hash over all ranks; every rank returns or every rank raises.
+
+    Raises:
+        ConfigurationError: The hashes differ; the message names them and their ranks.
+    """
+    hashes = on_all_ranks(hash_text)
+    if len(set(hashes)) == 1:
+        return
+    by_hash = {text: [rank for rank, found in enumerate(hashes) if found == text] for text in dict.fromkeys(hashes)}
+    found = "; ".join(f"{text} on {_rank_names(ranks)}" for text, ranks in by_hash.items())
+    raise ConfigurationError(
+        f"the ranks do not have the same {what}: {found}; "
+        "give every rank the same command, overrides and files, or let lmtrain start the ranks (trainer.devices)."
+    )
+
+
+def _rank_names(ranks: list[int]) -> str:
+    if len(ranks) == 1:
+        return f"rank {ranks[0]}"
+    shown = ", ".join(str(rank) for rank in ranks[:8])
+    return f"ranks {shown}{' ...' if len(ranks) > 8 else ''}"

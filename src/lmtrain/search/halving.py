@@ -1,4 +1,4 @@
-"""Successive halving: all trials train a little, and the better part of them goes on; arXiv:1502.07943.
+"""Successive halving: all trials train a little, and the better part of them continues; arXiv:1502.07943.
 
 A round ends at one of the run's validations. With 4 of them and a factor of 2, rounds end after the first, the second
 and the fourth: a quarter, a half and all of the run's steps.
@@ -20,9 +20,8 @@ def round_ends(num_passes: int, *, factor: int) -> list[int]:
         found.insert(0, found[0] // factor)
     if len(found) == 1:
         raise ConfigurationError(
-            f"sweep.pruner=halving needs a number of validations divisible by sweep.halving_factor={factor}, and "
-            f"callbacks.validation.num_passes={num_passes}; nearest valid: callbacks.validation.num_passes="
-            f"{factor**2}."
+            f"callbacks.validation.num_passes: must be a multiple of sweep.halving_factor={factor} for "
+            f"sweep.pruner=halving, got {num_passes}; for example {factor**2}."
         )
     return found
 
@@ -33,7 +32,7 @@ def step_of_part(part: tuple[int, int] | None, *, num_steps: int) -> int | None:
 
 
 def whole_runs(num_trials: int, ends: Sequence[int], *, factor: int) -> float:
-    """Return the work of a search of so many trials, in trials to their end: each round has the better of the last."""
+    """Return the work of a search in whole trials: each round trains the better part of the last."""
     work, before, left = 0.0, 0, num_trials
     for end in ends:
         work += left * (end - before) / ends[-1]

@@ -1,7 +1,7 @@
 """The share of each key in the spread of a search's scores: Optuna's fANOVA (proceedings.mlr.press/v32/hutter14.html).
 
-A forest of trees learns the score from the values, and its variance is divided among the keys. From few trials that is
-a guess: a share comes with the range of itself and of repeats, each without another fifth of the trials.
+A forest of trees learns the score from the values, and its variance is divided among the keys. From few trials this is
+a guess, so a share comes with a range: of five repeats, each without another fifth of the trials.
 """
 
 import math
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 NUM_PARTS: Final = 5
 LEAST_TRIALS: Final = 2 * NUM_PARTS
-WIDE: Final = 10.0  # numbers whose largest is so many times the smallest are looked at by their logarithm
+WIDE: Final = 10.0  # numbers with a larger ratio of largest to smallest are placed by their logarithm
 PACKAGES: Final = ("optuna", "sklearn")
 
 
 @dataclass(frozen=True)
 class Axis:
-    """A key's values as numbers of its `unit`; `names` are a list's in order, a value its place; empty for numbers."""
+    """A key's values: numbers of its `unit`, or a list's `names` in order."""
 
     low: float
     high: float
@@ -33,7 +33,7 @@ class Axis:
     unit: Unit = "count"
 
     def number(self, value: str) -> float:
-        """Return a value's number, NaN of another word."""
+        """Return a value's number, NaN if it is not one."""
         found = _number(value, self.unit)
         return math.nan if found is None else found
 
@@ -57,7 +57,7 @@ class Importance:
 def axes_of(choices: Sequence[Mapping[str, str]], space: Mapping[str, str] | None = None) -> dict[str, Axis]:
     """Return the axis of each key with several values: numbers between their ends, all else as a list.
 
-    `space` are the keys' spaces as typed, which say where a logarithm is drawn from.
+    `space` holds the keys' spaces as in overrides, which say if a logarithm is drawn.
     """
     found: dict[str, Axis] = {}
     for key in dict.fromkeys(key for values in choices for key in values):
@@ -86,13 +86,10 @@ def importances(
     shares = _shares(trials)
     parts = [_shares([t for i, t in enumerate(trials) if i % NUM_PARTS != p]) for p in range(NUM_PARTS)]
     return {
-        key: Importance(share, *_range([share, *(part.get(key, 0.0) for part in parts)]))
+        key: Importance(share, min(found), max(found))
         for key, share in shares.items()
+        if (found := [share, *(part.get(key, 0.0) for part in parts)])
     }
-
-
-def _range(shares: Sequence[float]) -> tuple[float, float]:
-    return min(shares), max(shares)
 
 
 def _shares(trials: "Sequence[FrozenTrial]") -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""How a search draws, repeats, judges and ends its trials: the `sweep` part of a command line."""
+"""The settings of a search or a grid, in conf/train.yaml as `sweep`."""
 
 import math
 from collections.abc import Mapping
@@ -16,16 +16,16 @@ KNOWN_METRICS: Final = (
     averaged(VALIDATION_LOSS),
     TRAIN_LOSS,
 )
-DRAWS_WITHOUT_RESULTS: Final = ("random", "grid")
+SAMPLERS_WITHOUT_RESULTS: Final = ("random", "grid")
 
 
 @dataclass(frozen=True, kw_only=True)
 class SearchSettings:
     """Settings of a search; lower values of `metric` are better.
 
-    `trials` are choices of values, each trained with `seeds` seeds in a row; their mean is its score. `parallel` runs
-    train at once. `halving_factor` is how many trials compete for a place in the next round of `pruner` halving.
-    `slurm` are submitit's parameters for `launcher` slurm.
+    A trial is a choice of values, trained with `seeds` seeds in a row; the mean is its score. `parallel` runs train at
+    once. `halving_factor` trials compete for each place in the next round of `pruner` halving. `slurm` holds submitit's
+    parameters for `launcher` slurm.
     """
 
     sampler: Literal["tpe", "cmaes", "grid", "random"] = "tpe"
@@ -47,39 +47,26 @@ class SearchSettings:
         for name, low in least.items():
             value = getattr(self, name)
             if value is not None and value < low:
-                raise ConfigurationError(f"sweep.{name}={value} is below {low}; nearest valid: {low}.")
+                raise ConfigurationError(f"sweep.{name}: must be at least {low}, got {value}.")
         for name in ("max_hours", "max_usd"):
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
-                raise ConfigurationError(f"sweep.{name}={value} is no finite amount above 0; null sets no limit.")
-        _require_metric(self.metric)
-        self._require_effects()
+                raise ConfigurationError(f"sweep.{name}: must be a positive number or null, got {value}.")
+        of_source = self.metric.startswith("validation/") and self.metric.endswith(("/bits_per_byte", "/loss"))
+        if self.metric not in KNOWN_METRICS and not of_source:
+            raise ConfigurationError(
+                f"sweep.metric: must be one of {', '.join(KNOWN_METRICS)}, or validation/NAME/bits_per_byte of a "
+                f"mixture, got {self.metric}.{suggest(self.metric, KNOWN_METRICS)}"
+            )
+        if self.pruner == "halving" and self.sampler not in SAMPLERS_WITHOUT_RESULTS:
+            raise ConfigurationError(
+                f"sweep.sampler={self.sampler} learns from finished trials, but sweep.pruner=halving draws all trials "
+                "before the first has finished; set sweep.sampler=random."
+            )
+        if self.slurm and self.launcher != "slurm":
+            raise ConfigurationError("sweep.slurm needs sweep.launcher=slurm; set it, or leave sweep.slurm out.")
 
     @property
     def num_trials(self) -> int | None:
-        """Return the number of trials asked for: 20 without a number; None of a grid, which is as large as it is."""
+        """Return the number of trials, by default 20; None for a whole grid."""
         return self.trials or (None if self.sampler == "grid" else 20)
-
-    def _require_effects(self) -> None:
-        """Refuse settings without an effect.
-
-        Raises:
-            ConfigurationError: There is one.
-        """
-        if self.pruner == "halving" and self.sampler not in DRAWS_WITHOUT_RESULTS:
-            raise ConfigurationError(
-                f"sweep.sampler={self.sampler} learns from finished trials, and sweep.pruner=halving draws all of them "
-                "before the first has finished; nearest valid: sweep.sampler=random."
-            )
-        if self.slurm and self.launcher != "slurm":
-            raise ConfigurationError("sweep.slurm is of sweep.launcher=slurm alone; add it, or leave sweep.slurm out.")
-
-
-def _require_metric(metric: str) -> None:
-    of_source = metric.startswith("validation/") and metric.endswith(("/bits_per_byte", "/loss"))
-    if metric not in KNOWN_METRICS and not of_source:
-        raise ConfigurationError(
-            f"sweep.metric={metric} is no measure of a run that is better where it is lower; there are "
-            f"{', '.join(KNOWN_METRICS)}, and validation/NAME/bits_per_byte of a mixture."
-            f"{suggest(metric, KNOWN_METRICS)}"
-        )

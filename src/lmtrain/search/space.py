@@ -1,4 +1,4 @@
-"""What a search may choose: a list of values or an interval for each key."""
+"""The space of a search: a list of values or an interval for each key."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class ListedValues:
-    """One of some values, each as it is typed."""
+    """One of several values, each as in an override."""
 
     values: tuple[str, ...]
 
@@ -29,27 +29,22 @@ class ListedValues:
         return CategoricalDistribution(self.values)
 
     def word(self, value: Any) -> str:
-        """Return a drawn value as it is typed."""
+        """Return a drawn value as in an override."""
         return str(value)
 
     def describe(self) -> str:
-        """Return it as it is typed."""
+        """Return the space as in an override."""
         return ",".join(self.values)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Interval:
-    """A number from `low` to `high`, both included; whole ones in steps of `step`; evenly, or so in its logarithm."""
+    """A number from `low` to `high`, both included; integers if there is a `step`; uniform, or in its logarithm."""
 
     low: float
     high: float
     step: int | None = None
     is_log: bool = False
-
-    @property
-    def is_whole(self) -> bool:
-        """Tell whether only whole numbers are drawn."""
-        return self.step is not None
 
     @property
     def ends(self) -> tuple[str, ...]:
@@ -65,14 +60,14 @@ class Interval:
         return IntDistribution(int(self.low), int(self.high), log=self.is_log, step=1 if self.is_log else self.step)
 
     def word(self, value: Any) -> str:
-        """Return a drawn value as it is typed: six significant digits are more than a search can tell apart."""
-        if self.is_whole:
+        """Return a drawn value as in an override, with six significant digits."""
+        if self.step is not None:
             return str(int(value))
         short = f"{float(value):.6g}"
         return short if self.low <= float(short) <= self.high else repr(float(value))
 
     def describe(self) -> str:
-        """Return it as it is typed."""
+        """Return the space as in an override."""
         low, high = _number(self.low), _number(self.high)
         bounds = f"{low},{high}"
         inner = f"interval({bounds})" if self.step is None else f"int(interval({bounds}))"
@@ -81,32 +76,29 @@ class Interval:
         return f"tag(log,{inner})" if self.is_log else inner
 
 
-def _number(value: float) -> str:
-    """Write a number whole, and short where that is the same number."""
-    short = f"{value:.15g}"
-    return short if float(short) == value else repr(value)
-
-
 Dimension = ListedValues | Interval
 Space = Mapping[str, Dimension]
+
+
+def _number(value: float) -> str:
+    """Format a number in its shortest form."""
+    short = f"{value:.15g}"
+    return short if float(short) == value else repr(value)
 
 
 def interval(key: str, low: float, high: float, *, step: int | None = None, is_log: bool = False) -> Interval:
     """Return an interval of a key.
 
     Raises:
-        ConfigurationError: A bound is missing, they are in the wrong order, or a logarithm is not of positive ones.
+        ConfigurationError: A bound is infinite, they are in the wrong order, or a logarithm begins at or below 0.
     """
-    typed = f"{key}=interval({low:g},{high:g})"
+    bounds = f"interval({low:g},{high:g})"
     if not (math.isfinite(low) and math.isfinite(high)):
-        raise ConfigurationError(f"{typed} has no bound: both ends must be finite numbers, as {key}=interval(0.1,1).")
+        raise ConfigurationError(f"{key}={bounds}: both ends must be finite numbers, as in {key}=interval(0.1,1).")
     if not low < high:
-        raise ConfigurationError(f"{typed} is empty; nearest valid: {key}=interval({high:g},{low:g}).")
+        raise ConfigurationError(f"{key}={bounds} is empty; write {key}=interval({high:g},{low:g}).")
     if is_log and low <= 0:
-        raise ConfigurationError(
-            f"{key}=tag(log,interval({low:g},{high:g})) begins at {low:g}, without a logarithm; begin above 0, as "
-            f"{key}=tag(log,interval({high / 1000:g},{high:g}))."
-        )
+        raise ConfigurationError(f"{key}=tag(log,{bounds}): the low end must be above 0.")
     return Interval(low=low, high=high, step=step, is_log=is_log)
 
 
@@ -114,7 +106,7 @@ def grid_of(space: Space) -> dict[str, list[Any]]:
     """Return all values of each key.
 
     Raises:
-        ConfigurationError: A key has an interval of numbers, which has no list.
+        ConfigurationError: A key has an interval without steps.
     """
     found: dict[str, list[Any]] = {}
     for key, dimension in space.items():
@@ -124,8 +116,8 @@ def grid_of(space: Space) -> dict[str, list[Any]]:
             found[key] = [*range(int(dimension.low), int(dimension.high) + 1, dimension.step)]
         else:
             raise ConfigurationError(
-                f"{key}={dimension.describe()} has no steps for sweep.sampler=grid; list values, {key}=A,B, or choose "
-                "sweep.sampler=tpe."
+                f"{key}={dimension.describe()} has no steps for sweep.sampler=grid; list its values, {key}=A,B, or "
+                "set sweep.sampler=tpe."
             )
     return found
 
@@ -136,7 +128,7 @@ def words_of(space: Space, values: Mapping[str, Any]) -> list[str]:
 
 
 def checked_words(space: Space) -> list[list[str]]:
-    """Return choices to check before the first trial: each key's values or ends, beside the others' first ones."""
+    """Return the choices to check before the first trial: each key's values or ends, with the others' first ones."""
     first = {key: dimension.ends[0] for key, dimension in space.items()}
     found = [first, *({**first, key: end} for key, dimension in space.items() for end in dimension.ends[1:])]
     return [[f"{key}={value}" for key, value in values.items()] for values in found]
@@ -148,21 +140,19 @@ def num_of_grid(space: Space) -> int:
 
 
 def require_space(space: Space, *, sampler: str, words: Sequence[str]) -> None:
-    """Refuse a search over nothing, and a sampler unfit for the space.
+    """Refuse an empty space, and a sampler that cannot draw from it.
 
     Raises:
-        ConfigurationError: It is empty, or has lists alone under CMA-ES.
+        ConfigurationError: It is empty, or has fewer than two intervals for CMA-ES.
     """
     if not space:
         raise ConfigurationError(
             f"{' '.join(words)}: a search needs a key with values, as 'optimizer.lr=tag(log,interval(1e-4,1e-2))' or "
-            "GROUP=OPTION,OPTION; options of hparams_search have some."
+            "GROUP=OPTION,OPTION, or an option of hparams_search."
         )
     if sampler == "grid":
         grid_of(space)
-    numbers = [key for key, dimension in space.items() if isinstance(dimension, Interval)]
-    if sampler == "cmaes" and len(numbers) < 2:
+    if sampler == "cmaes" and sum(isinstance(dimension, Interval) for dimension in space.values()) < 2:
         raise ConfigurationError(
-            f"sweep.sampler=cmaes draws two numbers or more together, and of {', '.join(space)} "
-            f"{len(numbers)} is an interval; nearest valid: sweep.sampler=tpe."
+            f"sweep.sampler=cmaes needs at least two intervals among {', '.join(space)}; set sweep.sampler=tpe."
         )

@@ -1,7 +1,9 @@
-"""Optuna's study of a search in one file of the sweep's folder, owned by one process; a new one goes on with it.
+"""Optuna's study of a search, in one file of the sweep's folder, owned by one process; a later one continues it.
 
-The journal has no lock of its own: Optuna's is a file left behind by a killed process, and the sweep's folder is
-locked already. An unfinished last line, of a process killed while writing, is cut off before the file is read.
+The journal has no lock of its own: Optuna's lock is a file that a killed process leaves behind, and the sweep's folder
+is locked already. An unfinished last line, of a process killed while writing, is cut off before the file is read.
+
+Trial n is drawn with a sampler seeded by (seed, n), so a search continued by another process draws the same values.
 """
 
 import itertools
@@ -21,21 +23,21 @@ if TYPE_CHECKING:
 
 JOURNAL: Final = "study.journal"
 NAME: Final = "sweep"
+SEEDS_PER_STUDY: Final = 100_003  # a prime: trials of studies with neighbouring seeds differ
 
 
-class HeldElsewhere:
-    """The lock of a journal in a folder locked for this process."""
+class _NoLock:
+    """The lock of a journal whose folder is locked already."""
 
     def acquire(self) -> bool:
-        """Hold it already."""
         return True
 
     def release(self) -> None:
-        """Hold it until the folder is free."""
+        pass
 
 
 def open_study(folder: Path, settings: SearchSettings) -> "Study":
-    """Open the study in a folder, a new one where there is none.
+    """Open the study in a folder, or create it.
 
     Raises:
         EnvironmentProblem: Optuna is not installed.
@@ -47,13 +49,13 @@ def open_study(folder: Path, settings: SearchSettings) -> "Study":
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     path = folder / JOURNAL
-    held: Any = HeldElsewhere()  # Optuna names its base class nowhere in public
+    lock: Any = _NoLock()  # Optuna's base class has no public name
     cut_unfinished_line(path)
     return optuna.create_study(
-        storage=JournalStorage(JournalFileBackend(str(path), lock_obj=held)),
+        storage=JournalStorage(JournalFileBackend(str(path), lock_obj=lock)),
         study_name=NAME,
         direction="minimize",
-        sampler=sampler_of(settings, num_drawn=path.stat().st_size if path.exists() else 0),
+        sampler=sampler_of(settings, number=0),
         pruner=optuna.pruners.MedianPruner(n_startup_trials=settings.warmup_trials),
         load_if_exists=True,
     )
@@ -71,14 +73,14 @@ def require_optuna(sampler: str) -> None:
             raise EnvironmentProblem(f"hydra/sweeper=optuna needs the package {package}: {command}")
 
 
-def sampler_of(settings: SearchSettings, *, num_drawn: int) -> "BaseSampler":
-    """Return Optuna's sampler; a resumed one draws other numbers than from its start, by `num_drawn`.
+def sampler_of(settings: SearchSettings, *, number: int) -> "BaseSampler":
+    """Return Optuna's sampler for a trial's number.
 
-    Trials side by side: an unfinished one counts as bad, lest two be drawn at one place.
+    With several trials at once, TPE counts an unfinished one as bad, so that no two are drawn at one place.
     """
     from optuna import samplers
 
-    seed = settings.seed + num_drawn
+    seed = (settings.seed * SEEDS_PER_STUDY + number) % 2**32
     if settings.sampler == "tpe":
         return samplers.TPESampler(
             seed=seed, n_startup_trials=settings.warmup_trials, multivariate=True, constant_liar=settings.parallel > 1
@@ -89,40 +91,40 @@ def sampler_of(settings: SearchSettings, *, num_drawn: int) -> "BaseSampler":
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ExperimentalWarning)
             return samplers.CmaEsSampler(seed=seed, n_startup_trials=1, warn_independent_sampling=False)
-    return samplers.RandomSampler(seed=seed)  # of a grid all trials are enqueued
+    return samplers.RandomSampler(seed=seed)  # a grid's trials are enqueued
 
 
 def enqueue_grid(study: "Study", space: Space) -> None:
-    """Have all combinations of a grid drawn next, in order; those drawn before are left out."""
+    """Enqueue all combinations of a grid that were not drawn before, in order."""
     grid = grid_of(space)
     for values in itertools.product(*grid.values()):
         study.enqueue_trial(dict(zip(grid, values, strict=True)), skip_if_exists=True)
 
 
-def draw(study: "Study", space: Space) -> "Trial":
+def draw(study: "Study", space: Space, settings: SearchSettings) -> "Trial":
     """Return a new trial with its values drawn."""
+    number = sum(trial.state.name != "WAITING" for trial in study.get_trials(deepcopy=False))
+    study.sampler = sampler_of(settings, number=number)
     return study.ask({key: dimension.distribution() for key, dimension in space.items()})
 
 
 def open_trials(study: "Study") -> list["Trial"]:
-    """Return the trials begun and not ended, by a stopped or killed process."""
+    """Return the trials that a stopped or killed process began and did not end."""
     import optuna
 
     waiting = [each for each in study.get_trials(deepcopy=False) if each.state == optuna.trial.TrialState.RUNNING]
     return [optuna.trial.Trial(study, each._trial_id) for each in waiting]  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
 
 
-def tell_score(study: "Study", number: int, score: float) -> None:
-    """Give a trial's score."""
-    study.tell(number, score)
-
-
-def tell_bad(study: "Study", number: int, *, is_place: bool) -> None:
-    """End a trial without a score; `is_place`: its values are to blame, and a sampler draws fewer near them."""
+def end_trial(study: "Study", number: int, *, score: float | None = None, is_bad_place: bool = False) -> None:
+    """End a trial with its score, or without one; near a bad place a sampler draws fewer trials."""
     import optuna
 
-    states = optuna.trial.TrialState
-    study.tell(number, state=states.PRUNED if is_place else states.FAIL)
+    if score is not None:
+        study.tell(number, score)
+    else:
+        states = optuna.trial.TrialState
+        study.tell(number, state=states.PRUNED if is_bad_place else states.FAIL)
 
 
 def cut_unfinished_line(path: Path) -> None:

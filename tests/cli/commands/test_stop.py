@@ -14,10 +14,10 @@ from tests.report.runs_on_disk import write_run
 @pytest.mark.parametrize(
     ("ended", "code", "told"),
     [
-        (Status("KILLED", 143), 0, "a stopped at step 2; the command that started it goes on"),
+        (Status("KILLED", 143), 0, "a stopped at step 2; the same command continues"),
         (Status("FINISHED", 0), 0, "a finished at step 2, before it could be stopped\n"),
-        (Status("KILLED"), 1, "a killed at step 2, without a checkpoint of its stop; the command"),
-        (Status("FAILED", 1), 1, "a failed at step 2, without a checkpoint of its stop; the command"),
+        (Status("KILLED"), 1, "a killed at step 2, without a final checkpoint; the same"),
+        (Status("FAILED", 1), 1, "a failed at step 2, without a final checkpoint; the same"),
     ],
 )
 def test_a_run_under_way_is_asked_and_waited_for_and_its_end_is_told(
@@ -39,14 +39,14 @@ def test_a_run_under_way_is_asked_and_waited_for_and_its_end_is_told(
     assert capsys.readouterr().out.startswith(told)
 
 
-def test_a_run_that_goes_on_is_said_to(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_that_still_runs_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = write_run(tmp_path / "a", status=Status("RUNNING"))
     assert stop([str(folder), "--wait", "0"]) == 1
-    assert "a goes on: it stops after its step" in capsys.readouterr().err
+    assert "a still runs: it stops after its step" in capsys.readouterr().err
 
 
 def test_a_run_that_has_ended_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="is not under way: finished"):
+    with pytest.raises(ConfigurationError, match="is not running: finished"):
         stop([str(write_run(tmp_path / "a"))])
 
 
@@ -59,10 +59,10 @@ def test_a_sweep_and_its_runs_are_asked_and_the_sweep_is_waited_for(
         SweepTrial(number=0, values={}, state="finished"), SweepTrial(number=1, values={}, state="waiting"),
     ])  # fmt: skip
     file.save(sweep)
-    with pytest.raises(ConfigurationError, match="race is not under way: no process holds the sweep"):
+    with pytest.raises(ConfigurationError, match="race is not running: no process holds the sweep"):
         stop([str(sweep)])
     looks = iter([True, True, False])
     monkeypatch.setattr(module, "is_under_way", lambda folder: next(looks))
     assert stop([str(sweep)]) == 0
     assert [is_asked_to_stop(folder) for folder in (sweep, run, ended)] == [True, True, False]
-    assert capsys.readouterr().out.startswith("race stopped: trials 1 finished, 1 waiting; the command that started")
+    assert capsys.readouterr().out.startswith("race stopped: trials 1 finished, 1 waiting; the same command")

@@ -16,6 +16,7 @@ def book_of(folder: Path) -> TrialBook:
         sweep=sweep,
         study=open_study(folder, SearchSettings(sampler="random")),
         space=SPACE,
+        settings=SearchSettings(sampler="random"),
         seeds=[7],
         rounds=[1],
         folder=folder,
@@ -35,7 +36,7 @@ def test_the_study_catches_up_with_a_file_written_before_a_kill(tmp_path: Path) 
 
 def test_a_trial_drawn_and_not_yet_written_is_taken_up_with_its_values(tmp_path: Path) -> None:
     book = book_of(tmp_path)
-    drawn = draw(book.study, SPACE)  # killed here: the file does not have it
+    drawn = draw(book.study, SPACE, book.settings)  # killed here: the file does not have it
     (found,) = book_of(tmp_path).adopt()
     assert (found.number, found.state) == (0, "waiting")
     assert found.values == {"optimizer.lr": f"{drawn.params['optimizer.lr']:.6g}"}

@@ -122,6 +122,7 @@ def searching(
             sweep=sweep,
             study=study,
             space=space,
+            settings=asked,
             seeds=range(asked.seeds),
             rounds=rounds,
             folder=folder.path,

@@ -1,6 +1,6 @@
 """`lmtrain launch TARGET OVERRIDES`: one command for a run on several nodes.
 
-Nodes, ranks and GPUs come from the config that the ranks themselves compose, and so agree with the Trainer's.
+Nodes, ranks and GPUs come from the config that the ranks themselves compose, so they agree with the Trainer's.
 """
 
 import argparse
@@ -8,23 +8,36 @@ import json
 import os
 import shlex
 import sys
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import yaml
 
 from lmtrain.accounting.quantities import parse_quantity
-from lmtrain.cli.commands.launched_run import launched_run
 from lmtrain.errors import EXIT_DONE, ConfigurationError, suggest
-from lmtrain.launch import kubernetes, sky
-from lmtrain.launch.nodes import PORT
-from lmtrain.launch.sbatch import SIGNAL_SECONDS, BatchLimits, batch_script, read_directives, require_sbatch, submit
-from lmtrain.launch.sbatch_flags import refuse_flags_of_sbatch, seconds_of_clock
-from lmtrain.launch.yaml_text import to_yaml
+from lmtrain.launch.nodes import PORT, NodesJob, kubernetes_manifest, sky_task
+from lmtrain.launch.sbatch import (
+    SIGNAL_SECONDS,
+    BatchLimits,
+    batch_script,
+    read_directives,
+    require_sbatch,
+    seconds_of_clock,
+    submit,
+)
+from lmtrain.run.compose.arguments import parse_arguments
 from lmtrain.run.compose.flag_parser import FlagParser
-from lmtrain.run.compose.flags import known_flags
-from lmtrain.run.compose.foreign.table import name_elsewhere, options_of
+from lmtrain.run.compose.flags import parse_flags
 from lmtrain.run.compose.help import HELP_FLAGS, verb_page
-from lmtrain.run.compose.paths import is_key_of_training
 from lmtrain.tracking.atomic_files import write_text
+from lmtrain.tracking.redacting.redaction import redact_override
+from lmtrain.tracking.run_folder import run_path
+
+if TYPE_CHECKING:
+    from lmtrain.run.compose.compose import Choices
+    from lmtrain.run.run_config import RunConfig
 
 DRY_RUN: Final = "--dry-run"
 SCRIPTS: Final = ".launch"  # below run.root
@@ -41,11 +54,10 @@ def launch(words: list[str], *, program: str = "lmtrain launch") -> int:
         print(verb_page("launch", program=program))
         return EXIT_DONE
     target, *rest = words
+    target = OTHER_NAMES.get(target, target)
     if target not in TARGETS:
-        meant = CALLED.get(target, "slurm")
         raise ConfigurationError(
-            f"{program} {target}: a launch goes to {', '.join(TARGETS)}.{suggest(target, TARGETS)} Write {program} "
-            f"{meant} {shlex.join(words if '=' in target else rest)}".rstrip()
+            f"{program} {target}: the target must be one of {', '.join(TARGETS)}.{suggest(target, TARGETS)}"
         )
     return TARGETS[target](rest, f"{program} {target}")
 
@@ -57,7 +69,6 @@ def slurm(words: list[str], program: str) -> int:
     parser.add_argument("--signal-before", default=f"{SIGNAL_SECONDS}s")
     parser.add_argument("--cpus-per-task", type=int)
     parser.add_argument("--sbatch", action="append", default=[])
-    refuse_flags_of_sbatch(words, known=parser.known, is_other=_is_elsewhere)
     asked, overrides = parser.taken(words)
     limits = BatchLimits(
         time_seconds=None if asked.time is None else seconds_of_clock(asked.time) or _seconds(asked.time, "--time"),
@@ -75,13 +86,13 @@ def slurm(words: list[str], program: str) -> int:
     script = batch_script(run.job, limits, python=sys.executable, log=folder / f"{name.replace('%', '%%')}-%j.log")
     path = folder / f"{name}.sbatch"
     if asked.dry_run:
-        return _tell(asked, script.rstrip(), {"script": script})
+        return _show(asked, script.rstrip(), {"script": script})
     folder.mkdir(parents=True, exist_ok=True)
     write_text(path, script)
     number = submit(path)
     log = folder / f"{name}-{number}.log"
-    told = f"job {number}: {path}, its output {log}; scancel {number} stops it"
-    return _tell(asked, told, {"job": number, "script": str(path), "log": str(log)})
+    line = f"job {number}: {path}, its output {log}; scancel {number} stops it"
+    return _show(asked, line, {"job": number, "script": str(path), "log": str(log)})
 
 
 def torchrun(words: list[str], program: str) -> int:
@@ -96,21 +107,20 @@ def torchrun(words: list[str], program: str) -> int:
         return EXIT_DONE
     ranks = range(run.job.num_nodes)
     if len(ranks) > 1 and not host:
-        raise ConfigurationError(f"{program} needs --address=HOST, the first node's name or address, to meet at.")
+        raise ConfigurationError(f"{program} needs --address=HOST, the first node's name or address.")
     node = 0 if len(ranks) == 1 and asked.node_rank is None else asked.node_rank
     if node not in ranks and (node is not None or not asked.dry_run):
-        said = f"{program} needs --node-rank, one" if node is None else f"--node-rank={node} is none"
         raise ConfigurationError(
-            f"{said} of this run's nodes, 0 to {len(ranks) - 1}; every node takes its own number, and {DRY_RUN} prints "
-            "the commands of all."
+            f"--node-rank: must be the number of this node, 0 to {len(ranks) - 1}, got {node}; {DRY_RUN} prints every "
+            "node's command."
         )
     commands = [
         run.job.torchrun(sys.executable, node_rank=str(rank), address=host or "127.0.0.1", port=port) for rank in ranks
     ]
     if asked.dry_run or node is None:
         shown = "\n".join(f"# node {rank}\n{shlex.join(commands[rank])}" for rank in ranks)
-        return _tell(asked, shown, {"commands": commands})
-    os.execv(sys.executable, commands[node])  # noqa: S606  every word as it is: no shell
+        return _show(asked, shown, {"commands": commands})
+    os.execv(sys.executable, commands[node])  # noqa: S606  no shell
     return EXIT_DONE
 
 
@@ -126,20 +136,18 @@ def k8s(words: list[str], program: str) -> int:
     run = launched_run(overrides, program=program, is_here=False, known_flags=parser.known)
     if run is None:
         return EXIT_DONE
-    objects = kubernetes.objects(run.job, image=asked.image, claim=asked.claim)
-    return _tell(asked, to_yaml(*objects).rstrip(), {"objects": objects})
+    manifest = kubernetes_manifest(run.job, image=asked.image, claim=asked.claim)
+    return _show(asked, manifest.rstrip(), {"objects": _documents(manifest)})
 
 
 def skypilot(words: list[str], program: str) -> int:
     """Print the task for `sky launch`."""
-    sky.refuse_flags_of_sky(words, options_of("cluster"))
-    parser = _parser(program)
-    asked, overrides = parser.taken(words)
-    run = launched_run(overrides, program=program, is_here=False, known_flags=parser.known)
+    asked, overrides = _parser(program).taken(words)
+    run = launched_run(overrides, program=program, is_here=False)
     if run is None:
         return EXIT_DONE
-    task = sky.task(run.job)
-    return _tell(asked, to_yaml(task).rstrip(), task)
+    task = sky_task(run.job)
+    return _show(asked, task.rstrip(), _documents(task)[0])
 
 
 TARGETS: Final[dict[str, Callable[[list[str], str], int]]] = {
@@ -148,17 +156,103 @@ TARGETS: Final[dict[str, Callable[[list[str], str], int]]] = {
     "k8s": k8s,
     "sky": skypilot,
 }
-
-CALLED: Final = {"kubernetes": "k8s", "kubectl": "k8s", "skypilot": "sky", "local": "torchrun", "elastic": "torchrun"}
-
-
-def _is_elsewhere(flag: str) -> bool:
-    """Tell a flag of other programs, or a key of ours, by its name."""
-    name = flag.replace("-", "_")
-    return "." in name or bool(name_elsewhere(name)) or is_key_of_training(name) or f"--{flag}" in known_flags()
+OTHER_NAMES: Final = {"kubernetes": "k8s", "skypilot": "sky"}
 
 
-def _tell(asked: argparse.Namespace, text: str, values: Mapping[str, Any]) -> int:
+@dataclass(frozen=True, kw_only=True)
+class LaunchedRun:
+    """A run to start on nodes, and the folder of its runs."""
+
+    job: NodesJob
+    root: Path
+
+
+def launched_run(
+    words: list[str], *, program: str, is_here: bool, known_flags: Sequence[str] = ()
+) -> LaunchedRun | None:
+    """Compose a command line, check it as `plan` does, and return its run; None if --cfg asks only for the config.
+
+    `is_here`: the nodes see this machine's files, so paths on the command line are checked. `known_flags` are the
+    launch's own.
+
+    Raises:
+        ConfigurationError: A wrong override, a sweep, a secret, or nodes that differ from the cluster's.
+        DataError: No data at a path.
+    """
+    for word in words:
+        _require_no_secret(word)
+    arguments = parse_arguments(words)
+    parse_flags(arguments.flags, program=program, others=known_flags)
+    from lmtrain.run.compose.compose import for_each_config
+
+    found: list[tuple[dict[str, Any], Choices]] = []
+    for_each_config(lambda *one: found.append(one), arguments, config_name="train")
+    if not found:
+        return None
+    ((values, choices), *others) = found
+    if others or choices.is_trial:
+        raise ConfigurationError(f"{program} starts one run, not a sweep; launch each value by itself.")
+    typed = [word for word in choices.overrides if word not in arguments.not_typed]
+    from lmtrain.cli.commands.train import run_name
+    from lmtrain.run.builders.strategy import require_strategy_on_paper
+    from lmtrain.run.gate import check
+    from lmtrain.run.validators.ranks import require_cluster
+
+    place = "nodes" if is_here else "paper"
+    config = check(values, allowed=arguments.allowed_targets, typed=typed, place=place)
+    name = run_name(config, typed, choices.options["model"], None)
+    root = Path(config.run.root)
+    run_path(root.absolute(), name)
+    require_cluster(config)
+    _warn_of_misfits(words)
+    require_strategy_on_paper(config)  # the ranks would refuse only after their wait in a queue
+    job = NodesJob(
+        name=name,
+        words=words if config.run.name else [*words, f"run.name={name}"],
+        num_nodes=config.trainer.num_nodes,
+        ranks_per_node=config.trainer.devices,
+        device=_device(config),
+    )
+    return LaunchedRun(job=job, root=root)
+
+
+def _require_no_secret(word: str) -> None:
+    if redact_override(word) != word:
+        key = word.partition("=")[0]
+        raise ConfigurationError(
+            f"{key}: must not hold a secret, because the launch writes it to a file; set '{key}=${{oc.env:NAME}}', and "
+            "NAME in the environment of the nodes."
+        )
+
+
+def _device(config: "RunConfig") -> str | None:
+    """Return the nodes' GPU; None for nodes without one, "" for an unnamed one."""
+    accelerator = config.trainer.accelerator
+    if accelerator == "cpu":
+        return None
+    if accelerator == "auto" and config.cluster.device is None:
+        raise ConfigurationError(
+            f"cluster={config.cluster.name} does not say whether the nodes have GPUs; set cluster=h100_8x, cluster=cpu "
+            "or another option of `lmtrain train --help cluster`."
+        )
+    return config.cluster.device or ""
+
+
+def _warn_of_misfits(words: list[str]) -> None:
+    """Plan the run, and say if it does not fit its devices or its budget."""
+    from lmtrain.cli.commands.plan import start_of
+    from lmtrain.run.planning.plan import planned_runs
+
+    for run in planned_runs(words, start_of=start_of):
+        if not run.advice.is_possible:
+            print("\n".join(("the plan does not fit:", *run.advice.lines)), file=sys.stderr)
+
+
+def _documents(text: str) -> list[Any]:
+    return [*yaml.safe_load_all(text)]
+
+
+def _show(asked: argparse.Namespace, text: str, values: Mapping[str, Any]) -> int:
     """Print a text for people, or one object of its values."""
     print(json.dumps(values) if asked.json else text)
     return EXIT_DONE
@@ -176,12 +270,10 @@ def _seconds(text: str, flag: str) -> float:
 
 
 def _address(text: str | None) -> tuple[str, int]:
-    """Return the host and the port of HOST or HOST:PORT; an address of IPv6 with a port stands in brackets."""
+    """Return the host and the port of HOST or HOST:PORT; an IPv6 address with a port stands in brackets."""
     host, colon, port = (text or "").rpartition(":")
     if not colon or port.endswith("]") or (":" in host and not host.startswith("[")):
         return (text or "").strip("[]"), PORT
     if not port.isdecimal() or not 0 < int(port) < 65536:
-        raise ConfigurationError(
-            f"--address={text}: {port!r} is no port from 1 to 65535; nearest valid: {host}:{PORT}."
-        )
+        raise ConfigurationError(f"--address: the port must be from 1 to 65535, got {text}; for example {host}:{PORT}.")
     return host.strip("[]"), int(port)

@@ -14,8 +14,7 @@ from lmtrain.accounting.cluster import Peak
 from lmtrain.accounting.machine.hardware import MatmulDtype
 from lmtrain.accounting.observed.step_parts import Bench, Peaks
 from lmtrain.accounting.training_plan.fit import memory_of
-from lmtrain.doctor.measure import measure_gpu
-from lmtrain.doctor.settled import measure_until_two_agree
+from lmtrain.doctor.measure import measure_gpu, measure_until_two_agree
 from lmtrain.errors import EnvironmentProblem
 from lmtrain.run.builders.kernels import is_compiled
 from lmtrain.run.execution.build import Run, build_run

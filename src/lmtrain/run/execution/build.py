@@ -15,8 +15,7 @@ from lmtrain.data.interleave import PhasesRead
 from lmtrain.data.shards import Dataset
 from lmtrain.errors import ConfigurationError
 from lmtrain.interop.hf_export import export_line
-from lmtrain.launch.agree import agree_on
-from lmtrain.launch.process_group import broadcast_outcome
+from lmtrain.launch.process_group import agree_on, broadcast_outcome
 from lmtrain.models.attention.base import Attention
 from lmtrain.models.base import LanguageModel
 from lmtrain.optim.trained_parameters import trained_parameters

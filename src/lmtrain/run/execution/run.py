@@ -19,9 +19,8 @@ from lmtrain.errors import (
     EnvironmentProblem,
     GoBack,
 )
-from lmtrain.launch.agree import agree_on
 from lmtrain.launch.detect import OuterLauncher, outer_launcher
-from lmtrain.launch.process_group import broadcast_outcome, join
+from lmtrain.launch.process_group import agree_on, broadcast_outcome, join
 from lmtrain.report.ledger.run_ledger import read_ledger
 from lmtrain.report.run_page.page import write_report
 from lmtrain.report.summary import print_summary

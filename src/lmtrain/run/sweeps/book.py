@@ -13,8 +13,9 @@ from lmtrain.report.runs.held_out_text import why_unranked
 from lmtrain.run.execution.trial_outcome import Outcome
 from lmtrain.run.sweeps.trial_lines import TrialLines
 from lmtrain.search.halving import promoted
+from lmtrain.search.search_settings import SearchSettings
 from lmtrain.search.space import Space, words_of
-from lmtrain.search.study import draw, open_trials, tell_bad, tell_score
+from lmtrain.search.study import draw, end_trial, open_trials
 from lmtrain.tracking.sweep_file import ENDED, SweepFile, SweepRun, SweepTrial
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ class TrialBook:
     sweep: SweepFile
     study: "Study"
     space: Space
+    settings: SearchSettings
     seeds: Sequence[int]
     rounds: Sequence[int]
     folder: Path
@@ -61,7 +63,7 @@ class TrialBook:
 
     def draw(self) -> SweepTrial:
         """Return a new trial; one of a finished trial's values has its score and is finished."""
-        trial = draw(self.study, self.space)
+        trial = draw(self.study, self.space, self.settings)
         record = self._record(trial)
         self._trials[trial.number] = trial
         same = (each for each in self.sweep.trials if each.values == record.values and each.state == "finished")
@@ -162,10 +164,8 @@ class TrialBook:
     def _tell(self, record: SweepTrial) -> None:
         if record.state == "stopped":  # it goes on
             return
-        if record.state == "finished" and record.score is not None:
-            tell_score(self.study, record.number, record.score)
-        else:
-            tell_bad(self.study, record.number, is_place=record.state in BAD_PLACES)
+        score = record.score if record.state == "finished" else None
+        end_trial(self.study, record.number, score=score, is_bad_place=record.state in BAD_PLACES)
 
 
 def is_first_round_over(sweep: SweepFile) -> bool:

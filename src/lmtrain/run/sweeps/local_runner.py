@@ -12,7 +12,7 @@ from typing import IO, Final, Protocol
 from lmtrain.accounting.quantities import format_count
 from lmtrain.child_process import python_command, python_environment
 from lmtrain.errors import ConfigurationError
-from lmtrain.launch.exit_codes import plain_exit_code
+from lmtrain.launch.job import plain_exit_code
 from lmtrain.run.stored_runs.job import Job
 
 MODULE: Final = "lmtrain.run.sweeps.trial_process"

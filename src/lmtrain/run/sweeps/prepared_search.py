@@ -84,6 +84,7 @@ class PreparedSearch:
                 sweep=sweep,
                 study=study,
                 space=words.space,
+                settings=settings,
                 seeds=range(first_seed, first_seed + settings.seeds),
                 rounds=self.rounds,
                 folder=self.folder.path,

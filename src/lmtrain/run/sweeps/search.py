@@ -17,7 +17,7 @@ from types import FrameType
 from typing import Final
 
 from lmtrain.errors import EXIT_DONE, EXIT_NO, LMTRAIN_ERRORS, ConfigurationError
-from lmtrain.launch.exit_codes import plain_exit_code
+from lmtrain.launch.job import plain_exit_code
 from lmtrain.run.execution.trial_outcome import KILLED, Outcome, has_trained, outcome_of, seconds_of
 from lmtrain.run.stored_runs.job import Job
 from lmtrain.run.sweeps.book import TrialBook, is_first_round_over

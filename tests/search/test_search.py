@@ -1,0 +1,159 @@
+"""The space and settings of a search, Optuna's study, and successive halving."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lmtrain.errors import ConfigurationError
+from lmtrain.search.halving import promoted, round_ends, step_of_part, whole_runs
+from lmtrain.search.search_settings import SearchSettings
+from lmtrain.search.space import (
+    Interval,
+    ListedValues,
+    checked_words,
+    grid_of,
+    interval,
+    num_of_grid,
+    require_space,
+    words_of,
+)
+from lmtrain.search.study import JOURNAL, cut_unfinished_line, draw, end_trial, enqueue_grid, open_study, open_trials
+
+LR = Interval(low=1e-4, high=1e-2, is_log=True)
+OPTIMIZER = ListedValues(values=("adamw", "muon"))
+SPACE = {"optimizer.lr": LR, "model.num_layers": Interval(low=2, high=8, step=2), "optimizer": OPTIMIZER}
+NUMBERS = {"lr": LR, "width": Interval(low=8, high=64, step=8)}
+
+
+@pytest.mark.parametrize(
+    ("settings", "pattern"),
+    [
+        ({"trials": 0}, r"sweep\.trials.*at least 1, got 0"),
+        ({"max_usd": 0.0}, r"sweep\.max_usd.*positive"),
+        ({"metric": "validation/bit_per_byte"}, r"sweep\.metric.*Did you mean 'validation/bits_per_byte'"),
+        ({"pruner": "halving"}, r"set sweep\.sampler=random"),
+        ({"slurm": {"slurm_partition": "gpu"}}, r"sweep\.launcher=slurm"),
+    ],
+)
+def test_wrong_settings_are_refused(settings: dict[str, Any], pattern: str) -> None:
+    with pytest.raises(ConfigurationError, match=pattern):
+        SearchSettings(**settings)
+
+
+def test_a_grid_has_its_own_number_of_trials() -> None:
+    assert SearchSettings(sampler="grid").num_trials is None
+    assert SearchSettings().num_trials == 20
+    assert SearchSettings(metric="validation/code/bits_per_byte", sampler="grid", trials=3).num_trials == 3
+
+
+def test_drawn_values_are_overrides_within_the_bounds() -> None:
+    values = {"optimizer.lr": 0.00123456789, "model.num_layers": 4, "optimizer": "muon"}
+    assert words_of(SPACE, values) == ["optimizer.lr=0.00123457", "model.num_layers=4", "optimizer=muon"]
+    near = Interval(low=0.9, high=0.9999999)
+    assert [near.word(value) for value in (0.99999985, 0.912345678)] == ["0.99999985", "0.912346"]
+
+
+def test_spaces_are_described_as_in_overrides() -> None:
+    assert Interval(low=1_000_000, high=1_234_567, step=1).describe() == "int(interval(1000000,1234567))"
+    assert Interval(low=0, high=1_234_566, step=2).describe() == "range(0,1234567,2)"
+    assert [LR.describe(), OPTIMIZER.describe()] == ["tag(log,interval(0.0001,0.01))", "adamw,muon"]
+
+
+def test_every_value_of_a_list_and_both_ends_of_an_interval_are_checked() -> None:
+    found = checked_words(SPACE)
+    assert found[0] == ["optimizer.lr=0.0001", "model.num_layers=2", "optimizer=adamw"]
+    changed = [[word for word in words if word not in found[0]] for words in found[1:]]
+    assert changed == [["optimizer.lr=0.01"], ["model.num_layers=8"], ["optimizer=muon"]]
+
+
+def test_a_grid_takes_lists_and_steps() -> None:
+    listed = {key: SPACE[key] for key in ("model.num_layers", "optimizer")}
+    assert grid_of(listed)["model.num_layers"] == [2, 4, 6, 8]
+    assert num_of_grid(listed) == 8
+
+
+@pytest.mark.parametrize(
+    ("build", "pattern"),
+    [
+        (lambda: interval("lr", 1.0, float("inf")), r"lr=interval\(1,inf\).*finite"),
+        (lambda: interval("lr", 2.0, 1.0), r"write lr=interval\(1,2\)"),
+        (lambda: interval("lr", 0.0, 1.0, is_log=True), r"lr=.*above 0"),
+        (lambda: require_space(SPACE, sampler="grid", words=[]), r"optimizer\.lr=.*no steps.*tpe"),
+        (lambda: require_space({}, sampler="tpe", words=["seed=1"]), r"seed=1.*needs a key with values"),
+        (lambda: require_space({"a": LR, "b": OPTIMIZER}, sampler="cmaes", words=[]), r"cmaes.*two intervals.*tpe"),
+    ],
+)
+def test_an_impossible_space_is_refused(build: Any, pattern: str) -> None:
+    with pytest.raises(ConfigurationError, match=pattern):
+        build()
+
+
+@pytest.mark.parametrize("sampler", ["tpe", "cmaes", "random"])
+def test_a_study_finds_lower_values_and_draws_the_same_ones_in_other_processes(tmp_path: Path, sampler: str) -> None:
+    settings = SearchSettings(sampler=sampler)  # pyright: ignore[reportArgumentType]
+    drawn: dict[str, list[float]] = {}
+    for name, reopened_at in (("whole", ()), ("killed", (3, 10, 11))):
+        (tmp_path / name).mkdir()
+        study = open_study(tmp_path / name, settings)
+        for number in range(20):
+            if number in reopened_at:
+                study = open_study(tmp_path / name, settings)
+            trial = draw(study, NUMBERS, settings)
+            if number in reopened_at:  # killed once it is drawn: the next process finishes it
+                study = open_study(tmp_path / name, settings)
+                (trial,) = open_trials(study)
+            end_trial(study, trial.number, score=abs(trial.params["lr"] - 3e-3))
+        drawn[name] = [trial.params["lr"] for trial in study.trials]
+        assert all(trial.params["width"] % 8 == 0 for trial in study.trials)
+    assert drawn["killed"] == drawn["whole"]
+    assert len(set(drawn["whole"])) == 20
+    assert all(1e-4 <= lr <= 1e-2 for lr in drawn["whole"])
+    if sampler == "tpe":  # it learns: its late draws are nearer than its first
+        errors = [abs(lr - 3e-3) for lr in drawn["whole"]]
+        assert sum(errors[10:]) < sum(errors[:10])
+
+
+def test_a_trial_of_a_killed_process_is_open_and_a_torn_line_is_cut(tmp_path: Path) -> None:
+    settings = SearchSettings()
+    study = open_study(tmp_path, settings)
+    end_trial(study, draw(study, NUMBERS, settings).number, score=1.0)
+    begun = draw(study, NUMBERS, settings)
+    with (tmp_path / JOURNAL).open("ab") as file:
+        file.write(b'{"op_code": 4, "wor')
+    resumed = open_study(tmp_path, settings)
+    (found,) = open_trials(resumed)
+    assert (found.number, found.params) == (begun.number, begun.params)
+    end_trial(resumed, found.number, score=0.5)
+    assert [trial.value for trial in open_study(tmp_path, settings).trials] == [1.0, 0.5]
+    cut_unfinished_line(tmp_path / "none")
+
+
+def test_a_grid_is_drawn_in_order_once(tmp_path: Path) -> None:
+    space = {"seed": ListedValues(values=("1", "2")), "width": Interval(low=8, high=16, step=8)}
+    settings = SearchSettings(sampler="grid")
+    for num in (1, 3):
+        study = open_study(tmp_path, settings)
+        enqueue_grid(study, space)
+        for _ in range(num):
+            draw(study, space, settings)
+    assert [tuple(trial.params.values()) for trial in study.trials] == [("1", 8), ("1", 16), ("2", 8), ("2", 16)]
+
+
+def test_rounds_of_halving_end_at_validations() -> None:
+    assert round_ends(4, factor=2) == [1, 2, 4]
+    assert round_ends(9, factor=3) == [1, 3, 9]
+    assert round_ends(6, factor=2) == [3, 6]
+    with pytest.raises(ConfigurationError, match=r"validation\.num_passes.*got 3; for example 4"):
+        round_ends(3, factor=2)
+    num_steps = 22
+    parts = [step * 4 // num_steps for step in range(num_steps + 1)]
+    validated = [step for step in range(1, num_steps + 1) if parts[step] > parts[step - 1]]
+    assert [step_of_part((part, 4), num_steps=num_steps) for part in (1, 2, 3, 4)] == validated
+
+
+def test_the_better_part_of_a_round_continues() -> None:
+    assert promoted({0: 3.0, 1: 1.0, 2: 2.0, 3: 1.0, 4: 9.0}, factor=2) == [1, 3]
+    assert promoted({7: 1.0}, factor=3) == [7]
+    assert whole_runs(8, [1, 2, 4], factor=2) == 8 / 4 + 4 / 4 + 2 / 2
+    assert whole_runs(5, [4], factor=2) == 5
