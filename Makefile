@@ -7,6 +7,7 @@ ARGS ?=
 EXAMPLES ?= 500
 UNREACHED ?= 3
 BIN := .venv/bin
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 STAMP := .venv/.set-up
 CACHE := $(CURDIR)/.cache
 $(shell mkdir -p '$(CACHE)/tmp')
@@ -48,7 +49,7 @@ TOOL = { $(UV) venv --quiet --allow-existing --no-project --python '$(PYTHON)' .
 STARTED := hydra.main, lightning.pytorch, mlflow.store.tracking.sqlalchemy_store, pydantic, pytest, rich.live, tokenizers, \
 	torch._inductor.compile_fx, torch.distributed.checkpoint, torch.distributed.run, torch.distributed.fsdp
 
-.PHONY: help setup train test test-fast test-faults test-benchmarks fuzz checks audit sbom trackio clients lock clean
+.PHONY: help setup train test test-external test-all checks docs audit sbom trackio clients lock clean
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "make %-16s %s\n", $$1, $$2}' Makefile
@@ -58,22 +59,14 @@ setup: $(STAMP) ## make .venv from the hashed lock file
 train: $(STAMP) ## train on this machine's own Python library (ARGS='budget.tokens=20M')
 	@$(BIN)/python train.py $(ARGS)
 
-test: $(STAMP) ## run all tests of the package (ARGS='-k budget')
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m 'not benchmarks' $(ARGS)
+test: $(STAMP) ## run the tests that need nothing beyond `make setup` (ARGS='-k budget')
+	@$(PYTEST) -m 'not browser and not external and not long and not benchmarks' $(ARGS)
 
-test-faults: $(STAMP) ## run the tests that kill, corrupt or starve a run
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile -m faults $(ARGS)
+test-external: $(STAMP) trackio clients ## run the tests that need SLURM, PostgreSQL, a browser or other shells
+	@$(PYTEST) -m '(browser or external) and not long' $(ARGS)
 
-test-benchmarks: $(STAMP) ## run the tests of the harness in benchmarks/
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile -m benchmarks tests/benchmarks $(ARGS)
-
-test-fast: $(STAMP) ## run the tests that take about a second each
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS) \
-		-m 'not slow and not distributed and not faults and not browser and not gpu and not benchmarks'
-
-fuzz: $(STAMP) ## search every reader of foreign bytes, and the list of allowed code, for long (EXAMPLES=500 of each)
-	@OMP_NUM_THREADS=1 LMTRAIN_FUZZ_EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest -n 2 --timeout 0 \
-		tests/test_foreign_bytes.py tests/run/schema/test_bypasses.py $(ARGS)
+test-all: $(STAMP) ## run every test, with the long campaigns and the fuzzing (EXAMPLES=500 of each)
+	@LMTRAIN_FUZZ_EXAMPLES=$(EXAMPLES) $(PYTEST) --timeout 0 $(ARGS)
 
 checks: $(STAMP) ## check format, style, spelling, types and architecture
 	@$(BIN)/ruff format --check .
@@ -84,6 +77,12 @@ checks: $(STAMP) ## check format, style, spelling, types and architecture
 	@$(BIN)/python -m pytest -q tests/test_architecture.py tests/test_lock.py tests/test_makefile.py
 
 # Both tools come at these versions into an environment of their own; no address of an index or a service is named here.
+docs: $(STAMP) ## build the documentation as a site, offline: site/index.html (needs network once)
+	@$(UV) venv --quiet --allow-existing --no-project --python '$(PYTHON)' .cache/docs
+	@$(UV) pip install --quiet --python .cache/docs mkdocs-material==9.8.2 'mkdocstrings[python]==1.0.8' ruff
+	@.cache/docs/bin/mkdocs build --quiet --strict --site-dir site $(ARGS)
+	@echo 'site/index.html has the documentation'
+
 audit: $(STAMP) ## ask a public database for known vulnerabilities of the lock (needs network)
 	@$(call TOOL,pip-audit==2.10.1) || \
 		{ echo 'NOT AUDITED: pip-audit could not be installed.' >&2; exit $(UNREACHED); }; \
@@ -109,7 +108,7 @@ lock: $(filter .uv/%,$(UV)) ## resolve pyproject.toml anew into requirements.loc
 		--python-version 3.11 --generate-hashes --custom-compile-command 'make lock' --output-file requirements.lock
 
 clean: ## remove the environment, the caches and built packages; runs/ and data/ stay
-	@rm -rf .venv .uv .cache dist
+	@rm -rf .venv .uv .cache dist site
 
 $(STAMP): pyproject.toml requirements.lock $(filter .uv/%,$(UV))
 	@$(UV) venv --quiet --allow-existing --no-project --python '$(PYTHON)' .venv
