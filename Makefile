@@ -95,7 +95,7 @@ sbom: $(STAMP) ## write the packages of the lock as a CycloneDX bill of material
 	@echo 'dist/sbom.json has the bill of materials'
 
 # It wants pillow below 13, and the lock has 13: beside the environment, found by its test alone.
-trackio: $(STAMP) ## put trackio into .cache/trackio, where its test finds it (not in the lock; needs network)
+trackio: $(STAMP) ## put trackio into .cache/trackio for its test (not in the lock; needs network)
 	@$(UV) pip install --quiet --python $(BIN)/python --target .cache/trackio trackio==0.43.0
 
 # Half a gigabyte, and no part of a run: an environment of their own, found by the tests of `lmtrain launch` alone.

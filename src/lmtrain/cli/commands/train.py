@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lmtrain.errors import EnvironmentProblem
+from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.launch.detect import AGENT, OuterLauncher, as_started, outer_launcher
 from lmtrain.run.compose.arguments import Arguments, parse_arguments
 from lmtrain.run.compose.flags import parse_flags
@@ -207,6 +207,18 @@ def one_job(arguments: Arguments) -> Job:
 
     (run,) = _checked(arguments, None)
     return build_on_meta(make_job(replace(run, swept=[run.overrides]), arguments), is_alone=False)
+
+
+def single_job(arguments: Arguments) -> Job:
+    """Compose, check and build on the meta device the job of a command line without a sweep.
+
+    Raises:
+        ConfigurationError: A value is wrong, or the arguments give several runs.
+    """
+    runs = _checked(arguments, None)
+    if len(runs) > 1:
+        raise ConfigurationError(f"the arguments give {len(runs)} runs; a sweep is for `lmtrain train -m`.")
+    return _built(make_job(runs[0], arguments), None)
 
 
 def _built(job: Job, outer: OuterLauncher | None) -> Job:

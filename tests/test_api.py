@@ -1,0 +1,90 @@
+"""`import lmtrain`: the Python functions do what the commands do."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import lmtrain
+from lmtrain.errors import ConfigurationError
+from tests import tiny
+
+SMALL = [*tiny.TINY, "budget.steps=3"]
+
+
+@pytest.fixture(autouse=True)
+def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def test_import_is_light() -> None:
+    script = "import sys, lmtrain; lmtrain.__version__; print(*sorted(sys.modules))"
+    loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split()
+    assert {"torch", "lightning", "hydra", "omegaconf", "pydantic"}.isdisjoint(loaded)
+    assert (Path(lmtrain.__file__).parent / "py.typed").exists()
+
+
+def test_train_has_the_losses_of_the_command() -> None:
+    run = lmtrain.train(*SMALL, run={"name": "python"})
+    assert tiny.train(Path.cwd(), *SMALL, "run.name=typed").returncode == 0
+    assert run.losses == list(tiny.losses(Path("runs/typed")).values())
+    assert len(run.losses) == 3
+    assert run.status == "FINISHED"
+    assert run.metrics["train/loss"] == run.losses[-1]
+    assert run.curve("validation/bits_per_byte")[0][0] == 0
+    assert run.ledger["step"] == 3
+    assert [each.name for each in lmtrain.runs()] == ["python", "typed"]
+    compared = lmtrain.compare(run, "runs/typed")
+    assert len(compared.choices) == 1
+    text = lmtrain.load(run.folder).generate("def", num_new_tokens=4, temperature=0)
+    assert text == run.load().generate("def", num_new_tokens=4, temperature=0)
+
+
+def test_train_takes_a_composed_specification() -> None:
+    spec = lmtrain.compose(*SMALL, run={"name": "spec"}, seed=7)
+    assert lmtrain.train(spec).losses == lmtrain.train(*SMALL, "seed=7", "run.name=again").losses
+    with pytest.raises(ConfigurationError, match="not both"):
+        lmtrain.train(spec, seed=8)
+
+
+def test_plan_is_what_the_command_prints(capsys: pytest.CaptureFixture[str]) -> None:
+    from lmtrain.cli.main import main
+
+    assert main(["plan", "model=llama_3_2_1b", "cluster=h100_8x", "budget.tokens=1B", "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert lmtrain.plan("cluster=h100_8x", model="llama_3_2_1b", budget="1B") == printed
+
+
+def test_plan_of_a_module_counts_its_parameters() -> None:
+    import torch
+
+    module = torch.nn.Sequential(torch.nn.Embedding(100, 8), torch.nn.Linear(8, 100))
+    planned = lmtrain.plan(model=module, batch=(4, 16), optimizer=torch.optim.AdamW)
+    assert planned["parameters"]["total"] == 100 * 8 + 8 * 100 + 100
+    assert planned["memory"]["per_device_bytes"]["optimizer"] >= 2 * 4 * planned["parameters"]["total"]
+
+
+@pytest.mark.parametrize(
+    ("groups", "words"),
+    [
+        ({"budget": "2M"}, ["budget.tokens=2M"]),
+        ({"budget": "2h"}, ["budget.hours=2h"]),
+        ({"budget": "$5"}, ["budget.usd=5"]),
+        ({"budget": "steps"}, ["budget=steps"]),
+        ({"optimizer": {"lr": 1e-3, "betas": (0.9, 0.95)}}, ["optimizer.lr=0.001", "optimizer.betas=[0.9,0.95]"]),
+        ({"init_from": None, "deterministic": True}, ["init_from=null", "deterministic=true"]),
+        ({"source": {"paths": ["my notes"]}}, ["source.paths=['my notes']"]),
+    ],
+)
+def test_keyword_arguments_are_overrides(groups: dict[str, object], words: list[str]) -> None:
+    from lmtrain.api import _words
+
+    assert _words(groups) == words
+
+
+def test_a_wrong_argument_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="optimizer"):
+        lmtrain.train(*SMALL, optimizer="adamx")
+    assert lmtrain.runs() == []
