@@ -25,21 +25,17 @@ from typing import Any, Final
 
 import torch
 
-from benchmarks.harness.hopper.cases import CASES, composed
-from benchmarks.harness.hopper.ceiling_shares import plot, shares
+from benchmarks.harness.hopper.cases import CASES
 from benchmarks.harness.hopper.deadline import GIVEN_UP
 from benchmarks.harness.hopper.first_half_hour import MINUTES, PLANS, run
 from benchmarks.harness.hopper.marks_page import marks, page
-from benchmarks.harness.hopper.parts import PARTS
+from benchmarks.harness.hopper.parts import PARTS, require_known
 from benchmarks.harness.hopper.report_file import keep_row, merged, read, require_same_device, write
 from benchmarks.harness.hopper.rows import Bench, this_machine
-from benchmarks.harness.hopper.selection import require_known
-from benchmarks.questions.ceilings import PARTS as CEILINGS
-from benchmarks.questions.ceilings import driver_version
 
 RESULTS: Final = Path(__file__).parents[1] / "results"
 COMMAND: Final = "python benchmarks/questions/hopper.py --hardware h200"
-MOST_FILES, MOST_BYTES = 8, 16 * 2**20  # of a folder to bring back; three of them are JSON, page and plot
+MOST_FILES, MOST_BYTES = 8, 16 * 2**20  # of a folder to bring back; two of them are JSON and page
 ROW_SECONDS: Final = 600.0
 
 
@@ -67,32 +63,24 @@ def measure(names: Sequence[str], *, bench: Bench, scratch: Path, path: Path) ->
     return num_given_up
 
 
+def driver_version() -> str | None:
+    """Return the version of NVIDIA's driver, None without one."""
+    path = Path("/proc/driver/nvidia/version")
+    return path.read_text().splitlines()[0] if path.is_file() else None
+
+
 def keep_traces(scratch: Path, out: Path) -> None:
     """Copy traces into a folder while it has room for them."""
     for trace in sorted(scratch.glob("*.trace.json.gz")):
         others = [path for path in out.iterdir() if path.name.endswith(".trace.json.gz") and path.name != trace.name]
-        if trace.stat().st_size <= MOST_BYTES and len(others) < MOST_FILES - 3:
+        if trace.stat().st_size <= MOST_BYTES and len(others) < MOST_FILES - 2:
             shutil.copy(trace, out / trace.name)
-
-
-def shares_of(report: dict[str, Any], out: Path, hardware: str) -> str:
-    """Draw how near each part comes to its ceiling, where both were measured, and return the page's last section."""
-    profile = report["parts"].get("profile", [])
-    if not profile or not any(report["parts"].get(name) for name in CEILINGS):
-        return ""
-    batches = {case.name: composed(case, is_toy=report["is_toy"])["batch"] for case in CASES}
-    num_tokens = {name: batch["micro_batch_sequences"] * batch["context_tokens"] for name, batch in batches.items()}
-    found = shares(report["parts"], profile, num_tokens=num_tokens)
-    if not found:
-        return ""
-    (out / f"hopper_{hardware}.svg").write_text(plot(found))
-    return f"\n## Share of the measured ceilings\n\n![by part of the step](hopper_{hardware}.svg)\n"
 
 
 def parse(words: Sequence[str] | None = None) -> argparse.Namespace:
     """Read the command line, or these words."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="+", choices=["ceilings", *PARTS], help="parts; ceilings are five of them")
+    parser.add_argument("--only", nargs="+", choices=list(PARTS))
     parser.add_argument("--cases", nargs="+", choices=[case.name for case in CASES], default=[])
     parser.add_argument("--variants", nargs="+", default=[], help="rows of the parts, such as bf16 and fp8 of speed")
     parser.add_argument("--plan", choices=list(PLANS), help="parts in the order of what is worth most")
@@ -105,7 +93,7 @@ def parse(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--scratch", type=Path, help="folder of runs and caches, kept; a temporary one without")
     parser.add_argument("--peers", default="", help="folder of checkouts: nanoGPT, litgpt, nanochat, OLMo-core, ...")
     parser.add_argument("--merge", nargs="+", type=Path, metavar="FILE", help="reports to join; nothing is measured")
-    parser.add_argument("--page", action="store_true", help="measure nothing, render the page anew")
+    parser.add_argument("--page", action="store_true", help="measure nothing, render the page again")
     arguments = parser.parse_args(words)
     arguments.is_kept = arguments.out is not None or arguments.hardware != "here"
     arguments.out = arguments.out or RESULTS
@@ -128,8 +116,7 @@ def require_sense(arguments: argparse.Namespace) -> None:
         raise ValueError(f"--minutes {arguments.minutes:g}: above 0, and with --plan alone")
     if arguments.row_seconds <= 0:
         raise ValueError(f"--row-seconds {arguments.row_seconds:g}: above 0")
-    wanted = arguments.only or ["ceilings", *PARTS]
-    arguments.only = [name for name in PARTS if name in wanted or ("ceilings" in wanted and name in CEILINGS)]
+    arguments.only = [name for name in PARTS if name in (arguments.only or PARTS)]
     if arguments.peers and not Path(arguments.peers).is_dir():
         raise ValueError(f"--peers {arguments.peers}: there is no such folder; it holds a checkout of each peer")
     is_measured = not (arguments.page or arguments.merge)
@@ -190,7 +177,7 @@ def main() -> int:
     try:
         given_up = fill(arguments, path, scratch)
         report = read(path)
-        text = page(report | {"command": COMMAND}) + shares_of(report, out, arguments.hardware)
+        text = page(report | {"command": COMMAND})
         if arguments.is_kept:
             path.with_suffix(".md").write_text(text)
             if out != RESULTS:

@@ -1,15 +1,14 @@
-"""How fast a model writes: tokens a second by texts at once, first token; beside transformers, llama.cpp and vLLM.
+"""How fast a model writes: tokens a second by texts at once, first token; next to transformers and llama.cpp.
 
     python benchmarks/questions/inference.py                  # the default model's shape, as a Llama, on one thread
     python benchmarks/questions/inference.py --width 512 --num-layers 8
     python benchmarks/questions/inference.py --default        # the default model itself: others run its exported code
 
 Read is the prompt up to the first token, written are the others; figures with strokes between them are in the order of
-the header. All write greedily with the same random weights from the same exported folder, in turns, vLLM in a process
-of its own; lmtrain and transformers must write the same tokens. Seconds are CPU time of the process, so that other
-work on the machine counts little; medians, and of the ratios of neighbours. llama.cpp takes part where `pip install
-xllamacpp gguf` was done, vLLM with `--vllm-python PYTHON` (benchmarks/peers/inference/vllm_peer.py). The share of
-bandwidth is the weights' bytes a token over a copy's bytes a second.
+the header. All write greedily with the same random weights from the same exported folder, in turns; lmtrain and
+transformers must write the same tokens. Seconds are CPU time of the process, so that other work on the machine counts
+little; medians, and of the ratios of neighbours. llama.cpp takes part where `pip install xllamacpp gguf` was done. The
+share of bandwidth is the weights' bytes a token over a copy's bytes a second.
 """
 
 import argparse
@@ -20,7 +19,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -33,7 +31,6 @@ import torch
 from omegaconf import OmegaConf
 
 from benchmarks.peers.inference import llama_cpp
-from benchmarks.peers.inference.vllm_peer import VllmProcess
 from lmtrain.inference.engine import EngineLimits, TextEngine
 from lmtrain.inference.generation import Request
 from lmtrain.inference.loaded_model import LoadedModel
@@ -48,7 +45,7 @@ from lmtrain.tokenizers.byte_level import ByteLevelTokenizer
 VOCABULARY, CONTEXT = 4096, 256
 WARM_UP_TURNS = 3  # an engine is kept, as a server's is: its memory is in use from then on
 DEFAULT_MODEL = Path(__file__).resolve().parents[2] / "conf" / "model" / "llama_tiny.yaml"
-OURS, TRANSFORMERS, LLAMA_CPP, VLLM = "lmtrain", "transformers", "llama.cpp", "vLLM"
+OURS, TRANSFORMERS, LLAMA_CPP = "lmtrain", "transformers", "llama.cpp"
 Written = tuple[torch.Tensor, float]
 Write = Callable[[torch.Tensor, int], Written]
 
@@ -65,11 +62,10 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--compile", action="store_true", help="lmtrain's pass of a lone text, compiled")
-    parser.add_argument("--vllm-python", type=Path, help="a Python with vLLM")
     asked = parser.parse_args()
     torch.set_num_threads(asked.threads)
     settings = default_settings() if asked.default else llama_settings(width=asked.width, num_layers=asked.num_layers)
-    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+    with tempfile.TemporaryDirectory() as folder:
         made = save(Path(folder) / "model", settings)
         ours = replace(model_to_run(made, device="cpu"), compiles=asked.compile)
         hugging_face = partial(write_theirs, load_theirs(made))
@@ -77,16 +73,6 @@ def main() -> None:
         if not asked.default and importlib.util.find_spec("xllamacpp") is not None:
             gguf = llama_cpp.save_gguf(made, Path(folder) / "model.gguf")
             others[LLAMA_CPP] = lambda num_texts: llama_cpp_of(gguf, num_texts, num_threads=asked.threads)
-        if asked.vllm_python is not None:
-            vllm = VllmProcess(
-                asked.vllm_python,
-                made,
-                num_texts=max(asked.texts),
-                context_tokens=CONTEXT,
-                num_threads=asked.threads,
-            )
-            stack.enter_context(vllm)
-            others[VLLM] = lambda _: vllm.write
         print_header([OURS, *others], settings, asked)
         for num_texts in asked.texts:
             engine = ours.engine(EngineLimits(num_texts=num_texts))

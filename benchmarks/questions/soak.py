@@ -21,7 +21,6 @@ from typing import Any, Final
 
 import psutil
 
-from benchmarks.harness.soak_plot import plot
 from lmtrain.tracking.log_tail import LogOffset, read_after
 from lmtrain.tracking.run_log import Point, RunLog
 
@@ -165,12 +164,12 @@ def num_values(path: Path) -> int:
 
 
 def main() -> int:
-    """Watch, judge, write JSON, plot and table; 1 where something grew."""
+    """Watch, judge, write JSON and a table; 1 where something grew."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=100_000)
     parser.add_argument("--points", type=int, default=1_000_000)
     parser.add_argument("--every-seconds", type=float, default=5.0)
-    parser.add_argument("--hardware", default=None, help="writes benchmarks/results/soak_WORD.{json,svg}")
+    parser.add_argument("--hardware", default=None, help="writes benchmarks/results/soak_WORD.json")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
         found = soak(Path(name), num_steps=asked.steps, every_seconds=asked.every_seconds)
@@ -184,7 +183,6 @@ def main() -> int:
     }  # fmt: skip
     if asked.hardware:
         (RESULTS / f"soak_{asked.hardware}.json").write_text(json.dumps(result) + "\n")
-        (RESULTS / f"soak_{asked.hardware}.svg").write_text(plot(result))
     print(f"{asked.steps:,} steps, {values:,} metric values; then {asked.points:,} points in one log")
     for process, rows in judged.items():
         for row in rows:

@@ -13,16 +13,17 @@ import argparse
 import json
 import os
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-
-from benchmarks.harness.start_up_page import COLD, Start, as_json, markdown, plot
+from typing import Any
 
 PROJECT = Path(__file__).resolve().parents[2]
 CHILDREN = PROJECT / "benchmarks" / "harness" / "start_up_children.py"
@@ -45,6 +46,53 @@ QUESTIONS = {
         for word in ("optimzer=adamw", "optimizer.lrr=1", "batch.context_tokens=banana", "model.width=-3")
     },
 }
+
+COLD = ", cold"
+
+
+@dataclass(frozen=True)
+class Start:
+    """One measured start: seconds on the clock, of the CPU, and of the CPU at the end of each phase."""
+
+    clock: float
+    cpu: float
+    phases: dict[str, float]
+
+
+Starts = Mapping[str, Sequence[Start]]
+
+
+def markdown(starts: Starts) -> str:
+    """Write two tables: every start, and those that train by phase."""
+    lines = ["| start | CPU s | clock s | measured |", "|---|---:|---:|---:|"]
+    for label, rows in starts.items():
+        cpu, clock = (statistics.median(getattr(row, name) for row in rows) for name in ("cpu", "clock"))
+        lines.append(f"| {label} | {cpu:.2f} | {clock:.2f} | {len(rows)} |")
+    lines += ["", "| CPU seconds of each phase | |", "|---|---|"]
+    for label, rows in trained(starts).items():
+        parts = ", ".join(f"{name} {seconds:.2f}" for name, seconds in phases(rows).items())
+        lines.append(f"| {label} | {parts} |")
+    return "\n".join(lines)
+
+
+def trained(starts: Starts) -> dict[str, Sequence[Start]]:
+    """Return the starts that made a step."""
+    return {label: rows for label, rows in starts.items() if rows[0].phases}
+
+
+def phases(rows: Sequence[Start]) -> dict[str, float]:
+    """Return the CPU seconds of each phase: medians of their ends, one taken from the next."""
+    ends = {name: statistics.median(row.phases[name] for row in rows) for name in rows[0].phases}
+    begins = [0.0, *ends.values()]
+    return {name: max(0.0, end - begin) for (name, end), begin in zip(ends.items(), begins, strict=False)}
+
+
+def as_json(starts: Starts) -> dict[str, Any]:
+    """Return all that was measured, as plain values."""
+    return {
+        label: [{"clock_seconds": row.clock, "cpu_seconds": row.cpu, "cpu_at_end_of": row.phases} for row in rows]
+        for label, rows in starts.items()
+    }
 
 
 @dataclass(frozen=True)
@@ -179,10 +227,8 @@ def main() -> None:
     if arguments.hardware:
         stem = f"start_up_{arguments.hardware}_{time.strftime('%Y%m')}"
         command = f"`python benchmarks/questions/start_up.py --rounds {arguments.rounds}`, both peers given."
-        picture = f"![CPU seconds by phase]({stem}.svg)"
-        (RESULTS / f"{stem}.md").write_text(f"# Start-up, {arguments.hardware}\n\n{command}\n\n{table}\n\n{picture}\n")
+        (RESULTS / f"{stem}.md").write_text(f"# Start-up, {arguments.hardware}\n\n{command}\n\n{table}\n")
         (RESULTS / f"{stem}.json").write_text(json.dumps(as_json(starts), indent=1) + "\n")
-        plot(starts, RESULTS / f"{stem}.svg")
 
 
 if __name__ == "__main__":

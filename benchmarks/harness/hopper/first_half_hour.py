@@ -45,20 +45,10 @@ ONE_B, GPT2, NANO = "llama_3_2_1b", "gpt2_124m", "nano_d24"
 FIRST_HALF_HOUR: Final = (
     _stage(3, "versions"),
     _stage(3, "gpu_tests"),
-    _stage(3, "kernels"),
-    _stage(3, "products", cases=[ONE_B], variants=["feed_forward.down"]),
-    _stage(3, "copies", variants=["device to device"]),
     _stage(12, "speed", cases=[ONE_B], variants=["bf16"]),
     _stage(12, "speed", cases=[GPT2], variants=["bf16"]),
     _stage(12, "speed", cases=[ONE_B], variants=["fp8"]),
     _stage(12, "profile", cases=[ONE_B], variants=["after"]),
-    _stage(18, "attention", variants=["sdpa cuDNN", "sdpa flash", "flash 3", "flex"]),
-    _stage(
-        18,
-        "losses",
-        variants=[f"chunked {chunk}, {way}" for chunk in (4096, 8192, 16384) for way in ("compiled", "compiled whole")],
-    ),
-    _stage(18, "products", variants=["head"]),
     _stage(24, "speed", cases=[ONE_B], variants=["whole_step"]),
     _stage(24, "speed", cases=[ONE_B], variants=["fp8_head"]),
     _stage(24, "speed", cases=[GPT2], variants=["cuda_graphs"]),
@@ -67,7 +57,6 @@ FIRST_HALF_HOUR: Final = (
     _stage(29, "checkpoint"),
     _stage(29, "start"),
     _stage(29, "memory", cases=[ONE_B]),
-    _stage(30, "cures"),
     _stage(30, "speed", cases=[GPT2, NANO], variants=["whole_step"]),
     _stage(30, "peers"),
 )

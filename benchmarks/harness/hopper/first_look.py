@@ -1,20 +1,17 @@
-"""The first minutes on a device: versions, the tests marked `gpu`, and the names of the kernels that are chosen."""
+"""The first minutes on a device: versions and the tests marked `gpu`."""
 
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import torch
-from torch.nn.functional import scaled_dot_product_attention
-from torch.profiler import ProfilerActivity, profile
 
 from benchmarks.harness.hopper import user_runs
 from benchmarks.harness.hopper.rows import Bench, Row
-from benchmarks.peers.hopper.profiles import is_counted
 
 PACKAGES: Final = ("torch", "triton", "torchao", "lightning", "flash-attn", "flash-attn-4", "liger-kernel", "mlflow")
 GPU_TESTS: Final = re.compile(r"^@pytest\.mark\.gpu$", re.MULTILINE)
@@ -68,51 +65,4 @@ def _run_tests() -> Row:
     return {"exit_code": found.returncode, "said": (found.stdout.strip().splitlines() or ["nothing"])[-1][:200]}
 
 
-def kernels(bench: Bench, scratch: Path) -> Iterator[Row]:
-    """Name the kernels of a product, of attention at both head widths, and of a fused AdamW step."""
-    del scratch
-    for name, make in CALLS.items():
-        if bench.wants("kernels", name, what=name):
-            yield bench.measured({"what": name}, lambda: {"kernels": _names(make(bench), bench)})  # noqa: B023
-
-
-def _names(call: Callable[[], Any], bench: Bench) -> str:
-    on_gpu = bench.device.type == "cuda"
-    call()
-    with profile(activities=[ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_gpu else [])]) as prof:
-        call()
-        if on_gpu:
-            torch.cuda.synchronize()
-    names = [event.key[:100] for event in prof.key_averages() if is_counted(event, on_gpu=on_gpu)]
-    return "; ".join(names[:6])
-
-
-def _product(bench: Bench) -> Callable[[], Any]:
-    side = 64 if bench.is_toy else 4096
-    left, right = (torch.randn(side, side, device=bench.device, dtype=torch.bfloat16) for _ in range(2))
-    return lambda: left @ right
-
-
-def _attention(bench: Bench, head_width: int) -> Callable[[], Any]:
-    size = (1, 2, 32, head_width) if bench.is_toy else (4, 16, 4096, head_width)
-    q, k, v = (torch.randn(size, device=bench.device, dtype=torch.bfloat16, requires_grad=True) for _ in range(3))
-
-    def call() -> Any:
-        return torch.autograd.grad(scaled_dot_product_attention(q, k, v, is_causal=True).sum(), (q, k, v))
-
-    return call
-
-
-def _adamw(bench: Bench) -> Callable[[], Any]:
-    weight = torch.nn.Parameter(torch.randn(1024, 1024, device=bench.device))
-    weight.grad = torch.randn_like(weight)
-    return torch.optim.AdamW([weight], fused=True).step
-
-
-CALLS: Final[dict[str, Callable[[Bench], Callable[[], Any]]]] = {
-    "product": _product,
-    "attention, head width 64": lambda bench: _attention(bench, 64),
-    "attention, head width 128": lambda bench: _attention(bench, 128),
-    "fused AdamW": _adamw,
-}
-PARTS: Final = {"versions": versions, "gpu_tests": gpu_tests, "kernels": kernels}
+PARTS: Final = {"versions": versions, "gpu_tests": gpu_tests}

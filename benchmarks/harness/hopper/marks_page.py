@@ -5,12 +5,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from benchmarks.harness.hopper.ceilings_page import TABLES, TOY, table
 from benchmarks.harness.hopper.peers import against_fastest
 from benchmarks.harness.hopper.rows import Row
 from lmtrain.accounting.machine.hardware import find_device
 
 Parts = dict[str, list[Row]]
+TOY: Final = "**A toy: narrow models, here only to show that every part runs. No figure of it says anything.**"
 NOT_MEASURED: Final = "not measured"
 HOPPER: Final = ("NVIDIA H100", "NVIDIA H200")
 
@@ -128,6 +128,11 @@ MARKS: Final = (
 )  # fmt: skip
 
 
+def table(heads: list[str], lines: list[list[str]]) -> str:
+    """Return a Markdown table."""
+    return "\n".join(f"| {' | '.join(line)} |" for line in [heads, ["---"] * len(heads), *lines])
+
+
 def is_hopper(report: dict[str, Any]) -> bool:
     """Tell whether the report's figures count: real shapes on an H100 or H200."""
     return not report["is_toy"] and str(report["device"]).startswith(HOPPER)
@@ -179,9 +184,6 @@ def _details(parts: Parts) -> list[str]:
     """Return a table of every part's rows, without what is too long for one."""
     found: list[str] = []
     for name, rows in parts.items():
-        if name in TABLES:
-            found.append(f"## {name.capitalize()}\n\n{TABLES[name](rows)}")
-            continue
         heads = list(dict.fromkeys(key for row in rows for key in row if _is_short(row[key])))
         lines = [[_cell(row.get(head)) for head in heads] for row in rows]
         words = sorted({" ".join(row["words"]) for row in rows if "words" in row})

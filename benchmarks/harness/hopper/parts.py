@@ -3,16 +3,15 @@
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.harness.hopper import cures, first_look, peers, speeds, user_runs
+from benchmarks.harness.hopper import first_look, peers, speeds, user_runs
 from benchmarks.harness.hopper.cases import CASES, Case, composed, last_of_each
 from benchmarks.harness.hopper.loops import BARE, TRAINER, WORDS_FILE, compare, run_words, task_of
 from benchmarks.harness.hopper.rows import Bench, Row
-from benchmarks.questions.ceilings import PARTS as CEILINGS
 
 ONE_B: Final = CASES[0]
 # Turns of five seconds and as much before them: a GPU that waited is cool, and faster by 3 % in its next half second.
@@ -195,9 +194,7 @@ IDLE: Final = [  # what a run does beside training, which these parts do not ask
 Part = Callable[[Bench, Path], Iterator[dict[str, Any]]]
 PARTS: Final[dict[str, Part]] = {
     **first_look.PARTS,
-    **{name: (lambda bench, scratch, rows=rows: rows(bench)) for name, rows in CEILINGS.items()},
     "speed": speeds.rows,
-    "cures": cures.rows,
     "peers": peers.rows,
     "overhead": overhead,
     "memory": memory,
@@ -207,3 +204,25 @@ PARTS: Final[dict[str, Part]] = {
     "curve": curve,
     "profile": profile,
 }
+NAMES: Final[dict[str, Callable[[], Iterable[str]]]] = {
+    "speed": lambda: (variant.name for variant in speeds.VARIANTS),
+    "peers": lambda: (*peers.LOOPS, peers.NANOCHAT_LOOP),
+    "memory": lambda: ("bf16", "whole_step"),
+    "start": lambda: ("cold", "warm"),
+    "curve": lambda: ("plain fp32", "fast bf16", "fast fp8"),
+    "profile": lambda: ("before", "after"),
+}
+
+
+def require_known(variants: Sequence[str], *, parts: Sequence[str]) -> None:
+    """Check that every variant is a row of some of the parts.
+
+    Raises:
+        ValueError: One is not; the message has those that are.
+    """
+    if not variants:
+        return
+    known = sorted({name for part in parts if part in NAMES for name in NAMES[part]()})
+    for variant in variants:
+        if variant not in known:
+            raise ValueError(f"--variants {variant}: no row of {', '.join(parts)} is called so; there are: {known}")

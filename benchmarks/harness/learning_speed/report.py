@@ -1,4 +1,4 @@
-"""Page, JSON and plot of the runs that have finished."""
+"""Page and JSON of the runs that have finished."""
 
 import json
 import platform
@@ -16,7 +16,6 @@ from lmtrain.precision.cpu_features import cpu_name
 
 Run = dict[str, Any]
 NAMES = {"ours": "lmtrain, `python train.py`", "nanogpt": "nanoGPT", "litgpt": "litgpt", "nanochat": "nanochat"}
-COLOURS = {"ours": "#2a78d6", "nanochat": "#eb6834", "litgpt": "#008300", "nanogpt": "#4a3aa7"}
 HEAD = (
     "loop", "bits per byte", "deviation", "seeds", "least to most", "ms a step", "against ours (quartiles)", "steps",
     "tokens", "parameters", "rates", "to the first step",
@@ -24,7 +23,7 @@ HEAD = (
 
 
 def keep(runs: Sequence[Run], facts: dict[str, Any], result: Path) -> None:
-    """Write page, JSON and plot beside one another; `facts` says how they came about."""
+    """Write page and JSON next to each other; `facts` says how they came about."""
     result.parent.mkdir(parents=True, exist_ok=True)
     told = {
         "date": time.strftime("%Y-%m-%d"),
@@ -35,8 +34,7 @@ def keep(runs: Sequence[Run], facts: dict[str, Any], result: Path) -> None:
         "runs": list(runs),
     }
     result.with_suffix(".json").write_text(json.dumps(told, indent=1) + "\n")
-    draw(told, result.with_suffix(".svg"))
-    result.with_suffix(".md").write_text(page(told, result.stem))
+    result.with_suffix(".md").write_text(page(told))
 
 
 def by_loop(runs: Iterable[Run], part: str) -> dict[str, list[Run]]:
@@ -53,7 +51,7 @@ def mean(runs: Sequence[Run]) -> float:
     return statistics.fmean(run["bits_per_byte"] for run in runs)
 
 
-def page(told: dict[str, Any], stem: str) -> str:
+def page(told: dict[str, Any]) -> str:
     """Return the page."""
     race = by_loop(told["runs"], "race")
     clock = "CPU seconds of one thread" if told["threads"] == 1 else f"the wall clock, {told['threads']} threads"
@@ -69,7 +67,6 @@ def page(told: dict[str, Any], stem: str) -> str:
         + (f"known from an idle machine: {given}. " if given else "the least of our turns counts as idle. ")
         + f"Each loop then trained for as many steps as {told['seconds']:g} s hold, its own schedule laid over them, "
         "on one thread. Compiling, warming up, evaluating, saving and sampling are outside for all of them.",
-        f"![bits per byte against seconds]({stem}.svg)",
         table([HEAD, *(_row(loop, runs, told) for loop, runs in race.items())]),
         *_differences(race),
         "## How each was tuned",
@@ -79,7 +76,6 @@ def page(told: dict[str, Any], stem: str) -> str:
         "steps, first seed, and the best was taken. All read the same rows in the same order for the same seed.",
         *_sweeps(told["runs"]),
         *_ablations(told["runs"]),
-        *_check(told["runs"]),
         "## What each was given",
         "\n".join(f"- {NAMES[loop]}: {runs[0]['given']}." for loop, runs in race.items()),
     ]
@@ -170,46 +166,3 @@ def _ablations(runs: Sequence[Run]) -> list[str]:
         steps,
         table([("changed", "bits per byte", "beside the default", "parameters"), *rows]),
     ]
-
-
-def _check(runs: Iterable[Run]) -> list[str]:
-    pairs = [(run["bits_per_byte"], run["callback_bits_per_byte"]) for run in runs if "callback_bits_per_byte" in run]
-    if not pairs:
-        return []
-    apart = max(abs(mine - other) for mine, other in pairs)
-    return [
-        f"The function that scores all loops and the `validation` callback of our own runs differ by {apart:.5f} at "
-        f"most, over {len(pairs)} runs."
-    ]
-
-
-def draw(told: dict[str, Any], path: Path) -> None:
-    """Draw bits per byte against seconds of the idle machine: the mean of the seeds, and the band between them."""
-    import matplotlib as mpl
-
-    mpl.use("svg")
-    mpl.rcParams["svg.hashsalt"] = "learning speed"
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(figsize=(7.5, 4.6))
-    highest = []
-    for loop, runs in by_loop(told["runs"], "race").items():
-        steps = [step for step, _ in runs[0]["curve"]]
-        seconds = [step * told["ms_per_step"][loop] / 1e3 for step in steps]
-        values = [[run["curve"][place][1] for run in runs] for place in range(len(steps))]
-        middle = [statistics.fmean(each) for each in values]
-        label = f"{NAMES[loop].split(',')[0]}: {mean(runs):.3f}"
-        axes.plot(seconds, middle, marker="o", markersize=3, color=COLOURS[loop], label=label)
-        axes.fill_between(
-            seconds, [min(v) for v in values], [max(v) for v in values], color=COLOURS[loop], alpha=0.2, lw=0
-        )
-        highest.append(middle[0])
-    axes.set_xlabel("seconds of training on the idle machine")
-    axes.set_ylabel("bits per byte of a quarter of the held-out windows")
-    axes.set_xlim(0, told["seconds"] * 1.02)
-    axes.grid(color="#e1e0d9")
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, title="at the end, on every held-out byte")
-    figure.tight_layout()
-    figure.savefig(path, metadata={"Date": None})
-    pyplot.close(figure)
