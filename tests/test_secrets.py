@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lmtrain.report.run_page.page import write_report
+from lmtrain.report.run_page import write_report
 from lmtrain.run.stored_runs.push_folder import make_push_folder
 from tests import forked, tiny
 

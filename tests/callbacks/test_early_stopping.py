@@ -9,7 +9,7 @@ from lmtrain.callbacks.early_stopping import EarlyStopping
 from lmtrain.callbacks.token_budget import TokenBudget
 from lmtrain.callbacks.validation import Validation
 from lmtrain.errors import ConfigurationError
-from lmtrain.report.runs.event_rows import last_row_of, last_step_of
+from lmtrain.report.runs.attempts import last_row_of, last_step_of
 from lmtrain.tracking.timekeeping.events import EARLY_STOPPING, STOPPING_AT_THE_END
 from tests.callbacks.tiny_run import AtStep
 

@@ -1,6 +1,6 @@
-"""Plots and time bars in the page's own colours: lines are SVG that stretches, labels are text of one size beside it.
+"""Plots and time bars of a page, in its colours.
 
-So a label is as large on a phone as on a desk, and none lies in the plot, where curves are.
+Lines are an SVG that stretches with the page; labels are text next to it, so that they keep their size on a phone.
 """
 
 import math
@@ -25,22 +25,11 @@ COLOURS: Final = {
     "communication": "#008300", "host_overhead": "#898781", "checkpoint": "#1baf7a", "evaluation": "#eb6834",
     "logging": "#c3c2b7", "generation": "#00a3a3", "preempted": "#7c5c3e", "lost": "#e34948",
 }  # fmt: skip
-STYLE: Final = """
-.plot{position:relative;height:200px;margin:12px 24px 28px calc(var(--gutter) + 8px);font-size:12px;color:var(--dim)}
-.tall .plot{height:360px}
-.plot svg{position:absolute;inset:0;width:100%;height:100%;overflow:visible}
-.plot svg *{vector-effect:non-scaling-stroke}
-.plot span{position:absolute;line-height:1;white-space:nowrap}
-.plot .up{right:calc(100% + 8px);transform:translateY(-50%)}
-.plot .across{top:calc(100% + 8px);transform:translateX(-50%)}
-.plot .end{width:7px;height:7px;margin:-3.5px;border-radius:50%}
-.bars svg{display:block;width:100%;margin-bottom:12px}
-"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Line:
-    """A curve in its ink, and the outline of the band between its seeds (may be empty)."""
+    """A curve with its colour, and the outline of the band between its seeds (may be empty)."""
 
     points: Points
     colour: str = "var(--line)"
@@ -49,11 +38,9 @@ class Line:
 
 
 class Show(Protocol):
-    """How a value is written."""
+    """Write a value, with `more` digits than usual."""
 
-    def __call__(self, value: float, /, *, more: int = 0) -> str:
-        """Write a value with so many more digits than usual."""
-        ...
+    def __call__(self, value: float, /, *, more: int = 0) -> str: ...  # noqa: D102
 
 
 def plain(value: float, /, *, more: int = 0) -> str:
@@ -61,8 +48,8 @@ def plain(value: float, /, *, more: int = 0) -> str:
     return f"{value:.{4 + more}g}"
 
 
-def told_apart(values: Sequence[float], show: Show) -> list[str]:
-    """Write values in as many digits as tell them apart."""
+def distinct_labels(values: Sequence[float], show: Show) -> list[str]:
+    """Write values with as many digits as they need to differ."""
     written = ([show(value, more=more) for value in values] for more in range(MOST_DIGITS))
     return next((labels for labels in written if len({*labels}) == len(labels)), [show(value) for value in values])
 
@@ -74,9 +61,9 @@ def line_chart(
     show: Show = plain,
     show_across: Callable[[float], str] | None = None,
 ) -> Markup:
-    """Draw a curve; NaN and infinities are left out, and many values are averaged.
+    """Draw a curve without its NaN and infinities; many values are averaged.
 
-    `show_across` writes the places below it, None: they are optimizer steps.
+    `show_across` writes the labels below it; None: they are optimizer steps.
     """
     points = thinned([point for point in points if math.isfinite(point[1])])
     if len(points) < 2:
@@ -87,7 +74,7 @@ def line_chart(
     first, (last_place, last) = points[0][0], points[-1]
     at = f"step {last_place:,.0f}" if show_across is None else show_across(last_place)
     label = f"{name}: from {show(values[0])} to {show(last)} at {at}"
-    up_labels = [*zip(up_ticks, told_apart(up_ticks, show), strict=True)]
+    up_labels = [*zip(up_ticks, distinct_labels(up_ticks, show), strict=True)]
     across_labels = [(place, show_across(place)) for place in ticks(first, last_place)] if show_across else None
     return plot([Line(points=points)], across=(first, last_place), up=scale(up, HEIGHT, 0.0), up_labels=up_labels,
                 across_labels=across_labels, label=label)  # fmt: skip
@@ -110,7 +97,7 @@ def plot(
         *(part for line in reversed(lines) for part in _drawn(line, place_x, up)),
     ]  # fmt: skip
     steps = across_labels or [(step, format_quantity(step)) for step in ticks(*across)]
-    beside = [
+    labels = [
         *(tag("span", text, class_="up", style=f"top:{up(value) / HEIGHT:.2%}") for value, text in up_labels),
         *(tag("span", text, class_="across", style=f"left:{place_x(step) / WIDTH:.2%}")
           for step, text in steps if across[0] <= step <= across[1]),
@@ -118,7 +105,7 @@ def plot(
     ]  # fmt: skip
     drawn = tag("svg", *inside, viewBox=f"0 0 {WIDTH} {HEIGHT}", preserveAspectRatio="none", aria_hidden="true")
     gutter = f"--gutter:{max(len(text) for _, text in up_labels)}ch"
-    return tag("div", drawn, *beside, class_="plot", role="img", aria_label=label, style=gutter)
+    return tag("div", drawn, *labels, class_="plot", role="img", aria_label=label, style=gutter)
 
 
 def _drawn(line: Line, place_x: Place, place_y: Place) -> list[Markup]:
@@ -191,5 +178,5 @@ def swatch(kind: str) -> Markup:
 
 
 def square(colour: str) -> Markup:
-    """Return a square of a colour, to stand before the name of its curve or bar."""
+    """Return a square of a colour, for the name of its curve or bar."""
     return joined([tag("span", "■", class_="swatch", style=f"color:{colour}"), Markup("&nbsp;")])

@@ -54,12 +54,23 @@ def this_process() -> str:
 
 
 def is_held(path: Path) -> bool:
-    """Tell whether another process holds the lock file at path, or may: it cannot be opened."""
+    """Report whether another process holds the lock file at path, or may: it is a link, or cannot be opened.
+
+    The file is opened for reading, and never made: commands that read a run write nothing.
+    """
     try:
-        with file_lock(path, wait_seconds=0.0):
-            return False
-    except EnvironmentProblem:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except FileNotFoundError:
+        return False
+    except OSError:
         return True
+    try:
+        fcntl.lockf(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
 
 
 def _try_lock(descriptor: int) -> bool:

@@ -1,5 +1,5 @@
 from lmtrain.report.tuning.ladder_page import RungSpeed, ladder_lines, write_ladder
-from tests.report.test_markup import Reader
+from tests.report.test_pages import Reader
 
 RUNGS = [
     RungSpeed(rung="naive", words="a=1", tokens_per_second=100.0, mfu=0.1),

@@ -1,6 +1,6 @@
 from lmtrain.accounting.observed.lr_range import LrRange
 from lmtrain.report.tuning.lr_range_page import lr_range_lines, write_lr_range
-from tests.report.test_markup import Reader
+from tests.report.test_pages import Reader
 
 CURVE = tuple((10.0**power, 5.0 - power) for power in range(-3, 3))
 

@@ -9,7 +9,7 @@ import pytest
 
 from lmtrain.cli.commands.data import data
 from lmtrain.errors import ConfigurationError, DataError
-from lmtrain.report.ledger.run_ledger import READING
+from lmtrain.report.ledger import READING
 from lmtrain.run.stored_runs.trained_step import _attempt_of, _TrainedOn
 from tests import tiny
 

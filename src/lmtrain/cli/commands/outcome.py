@@ -63,7 +63,7 @@ class OutcomeLine:
                 f"--against {self.against} judges one run, and -m trains several; leave it out, and add it to the "
                 "printed command of the best one."
             )
-        from lmtrain.report.comparing.against import baseline_runs
+        from lmtrain.report.comparison import baseline_runs
 
         return [*baseline_runs(self.against.absolute())]
 
@@ -85,7 +85,7 @@ class OutcomeLine:
 
     def _other_settings(self) -> str | None:
         """Return the line on a run that is done with other settings than asked for, None where it has these."""
-        from lmtrain.report.comparing.compared_run import changed_settings
+        from lmtrain.report.compared_runs import changed_settings
 
         changed = changed_settings(self.folder, redact(self.settings)) if self.folder and self.settings else ""
         return f"nothing was trained: the run is done with {changed}" if changed else None
@@ -93,7 +93,7 @@ class OutcomeLine:
     def _verdict(self, baseline: Sequence[Any], *, reason: str | None) -> dict[str, Any]:
         if not baseline or self.folder is None:
             return {}
-        from lmtrain.report.comparing.against import judged
+        from lmtrain.report.comparison import judged
 
         return {"against": judged(self.folder, baseline, name=str(self.against), reason=reason).to_json()}
 
@@ -122,7 +122,7 @@ def run_outcome(folder: Path, code: int, message: str | None) -> dict[str, Any]:
 
 def _stopped_early(folder: Path, step: int) -> str:
     """Return why a run ended well before its budget's end."""
-    from lmtrain.report.runs.event_rows import last_step_of
+    from lmtrain.report.runs.attempts import last_step_of
 
     if last_step_of(folder, EARLY_STOPPING) == step:
         return f"callbacks.early_stopping ended it at step {step}"

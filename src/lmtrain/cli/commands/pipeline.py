@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from lmtrain.accounting.quantities import format_count
 from lmtrain.errors import EXIT_DONE, EXIT_NO, ConfigurationError
-from lmtrain.report.ledger.run_ledger import read_ledger
-from lmtrain.report.run_page.report_card import Card, CardStage, StageAccount, card_page, card_text
+from lmtrain.report.ledger import read_ledger
+from lmtrain.report.report_card import Card, CardStage, StageAccount, card_page, card_text
 from lmtrain.run.pipelines.check import (
     StageReaders,
     require_files,

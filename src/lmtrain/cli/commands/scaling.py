@@ -7,9 +7,9 @@ from pathlib import Path
 from lmtrain.accounting.quantities import format_quantity, parse_quantity
 from lmtrain.errors import ConfigurationError
 from lmtrain.report.runs.find import find_run
-from lmtrain.report.scaling.law_fit import optimum
-from lmtrain.report.scaling.scaling_chart import scaling_chart
-from lmtrain.report.scaling.scaling_study import (
+from lmtrain.report.scaling_chart import scaling_chart
+from lmtrain.report.scaling_law import optimum
+from lmtrain.report.scaling_study import (
     BEYOND,
     HeldOutRun,
     ScalingPrediction,

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Final
 
 from lmtrain.errors import EXIT_DONE, ConfigurationError
-from lmtrain.report.runs.find import find_runs
+from lmtrain.report.runs.find import find_runs, names_sweep
 from lmtrain.report.runs.listing import in_brief
-from lmtrain.report.runs.nearest import names_sweep
 from lmtrain.report.visible_text import visible
 from lmtrain.run.compose.flag_parser import FlagParser
 from lmtrain.tracking.held_sweep import is_under_way

@@ -6,7 +6,7 @@ from typing import Final
 
 from lmtrain.accounting.training_plan.simulated_step import SimulatedFleet
 from lmtrain.report.charts import Place, scale, ticks
-from lmtrain.report.comparing.comparison_chart import ink_of
+from lmtrain.report.comparison_page import ink_of
 from lmtrain.report.markup import Markup, tag
 
 LEFT, RIGHT, TOP, BOTTOM = 70, 560, 40, 340

@@ -1,41 +1,57 @@
-"""A finished run's facts as numbers, from its folder alone."""
+"""A run's facts as numbers, from its folder alone; a missing file leaves its facts unknown."""
 
 import contextlib
+import math
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Final, cast
 
+from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE
 from lmtrain.accounting.observed.time_accounts import Attempt, TimeBalance, balance, spent
 from lmtrain.accounting.quantities import parse_quantity
 from lmtrain.accounting.training_plan.utilization import usd
-from lmtrain.errors import ConfigurationError
-from lmtrain.report.runs.event_rows import last_step_of
-from lmtrain.report.runs.held_out_score import HeldOutScore, held_out_score
+from lmtrain.errors import ConfigurationError, DataError
 from lmtrain.report.kept_flags import kept_flags
-from lmtrain.report.runs.attempts import OwnSteps, own_steps, read_attempts
-from lmtrain.report.runs.speeds import full_speed, logged_speed, speeds
-from lmtrain.report.runs.unkept_best import UnkeptBest, unkept_best
+from lmtrain.report.runs.attempts import OwnSteps, full_speed, last_step_of, logged_speed, own_steps, read_attempts, speeds
+from lmtrain.report.runs.held_out import HeldOutScore, held_out_score
 from lmtrain.storage import foreign_json
 from lmtrain.tracking.atomic_files import read_json
 from lmtrain.tracking.fork import Fork, read_fork
 from lmtrain.tracking.run_folder import RunFolder, stored_name
-from lmtrain.tracking.run_log import Point, furthest, logged_points, newest
+from lmtrain.tracking.run_log import Point, furthest, held_out_bytes, logged_points, newest
 from lmtrain.tracking.settled_status import settled_status
+from lmtrain.tracking.status import Status
+from lmtrain.tracking.sweep_file import SweepTrial, read_sweep
 from lmtrain.tracking.timekeeping.events import EARLY_STOPPING, STOPPING_AT_THE_END
 from lmtrain.training.checkpointing.checkpoints import CheckpointFacts, best_of, list_checkpoints
 
-REPORT_FILE = "report.html"  # the whole page, in the run's folder
+REPORT_FILE: Final = "report.html"  # a run's page, in its folder
+PRUNED: Final = "PRUNED"
+CHECKPOINT: Final = "callbacks.checkpoint"
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnkeptBest:
+    """A score below those of all kept checkpoints, its step, and the overrides that would have kept it."""
+
+    bits_per_byte: float
+    step: int
+    words: str
+
+    def __str__(self) -> str:
+        """Return it as one line."""
+        return f"{self.bits_per_byte:.3f} at step {self.step:,}, not kept: {self.words} keeps more"
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunFacts:
-    """A run at its end; None or empty where its folder does not tell.
+    """A run as it is now; None or empty for what its folder does not say.
 
-    `seconds` are those of its timed steps, pauses left out; `tokens_per_second` counts tokens with loss, a
-    `loss_share` of all tokens; `speeds` has it beside that of computing and that of the clock. Of a fork's steps and
-    tokens those of the run it left are none of its time and speeds.
+    `seconds` are those of its timed steps, without pauses; `tokens_per_second` counts tokens with loss, a `loss_share`
+    of all tokens; `speeds` has it next to those of computing and of the clock. Time and speeds are of the run's own
+    steps, without those of a parent run.
     """
 
     folder: Path
@@ -60,17 +76,17 @@ class RunFacts:
     time: TimeBalance = field(default_factory=TimeBalance)
     speeds: Mapping[str, float | None] = field(default_factory=dict[str, float | None])
     own: OwnSteps = field(default_factory=OwnSteps)
-    fork: Fork | None = None  # its start in another run
+    fork: Fork | None = None
     skipped_steps: int = 0
-    unkept_best: UnkeptBest | None = None  # a validation better than at all of them
+    unkept_best: UnkeptBest | None = None
     program: str = "python train.py"
     root: str = "runs"  # of all runs, as typed
     config_dir: str | None = None  # as typed
     allowed: tuple[str, ...] = ()  # targets of --allow-target
     ended: str = "FINISHED"  # its state
-    reason: str | None = None  # of a failure, in its own words
+    reason: str | None = None  # of a failure
     early_stop: str | None = None  # the event of callbacks.early_stopping at its last step
-    peak_doubt: str = ""  # of MFU's divisor
+    peak_doubt: str = ""  # of the peak that MFU divides by
 
     @property
     def budgets(self) -> dict[str, float]:
@@ -79,19 +95,21 @@ class RunFacts:
 
     @property
     def mfu_by(self) -> str:
-        """Name the formula of MFU, with the doubt about its peak."""
+        """Name the formula of MFU, and a doubt about its peak."""
         return "PaLM, peak measured on a busy machine" if self.peak_doubt else "PaLM"
 
 
 def read_run(folder: Path) -> RunFacts:
-    """Read a run's folder; a missing file leaves its facts open."""
+    """Read a run's folder."""
     points, plan, status = logged_points(folder), read_json(folder / "plan.json"), read_json(folder / "status.json")
     checkpoints, job, fork = list_checkpoints(folder / "checkpoints"), newest_job(folder), read_fork(folder)
+    config = job.get("config", {})
     last, settled = furthest(points), settled_status(folder)
     attempts = read_attempts(folder, is_running=settled is not None and settled.status == "RUNNING")
     speed, own = logged_speed(folder, points, attempts), own_steps(plan, attempts, fork)
     time_spent, of_steps = balance(attempts), speed.tokens_per_second if speed else None
-    (budget_key, planned), budgets = _budget(plan), _typed_budgets(job.get("config", {}))
+    (budget_key, planned), budgets = _budget(plan), _typed_budgets(config)
+    run = config.get("run")
     return RunFacts(
         folder=folder,
         name=stored_name(folder),
@@ -106,32 +124,88 @@ def read_run(folder: Path) -> RunFacts:
         sample=_last_sample(folder / "samples.jsonl"),
         last=checkpoints[-1] if checkpoints else None,
         best=best_of(checkpoints),
-        unkept_best=unkept_best(points, checkpoints, job.get("config", {})),
+        unkept_best=unkept_best(points, checkpoints, config),
         mlflow_run_id=cast("str | None", status.get("mlflow_run_id")),
         budget_key=budget_key,
         budget=budgets.pop(budget_key, planned),
-        lr=_lr_to_type(job.get("config", {})),
+        lr=_typed_lr(config),
         other_budgets=budgets,
         time=time_spent,
         speeds=speeds(own.tokens, time_spent, of_steps=of_steps),
         own=own,
         fork=fork,
         skipped_steps=int(newest(points, "train/skipped_steps") or 0),
-        **_as_typed(job),
+        overrides=tuple(job.get("overrides", ())),
+        program=str(job.get("program", RunFacts.program)),
+        config_dir=found if isinstance(found := job.get("config_dir"), str) else None,
+        root=str(run.get("root", RunFacts.root)) if isinstance(run, dict) else RunFacts.root,
         ended=settled.shown if settled else RunFacts.ended,
-        peak_doubt=_peak_doubt(plan),
+        peak_doubt=str(plan.get("peak", {}).get("doubt", "")),
         reason=str(reason) if (reason := status.get("reason")) else None,
         early_stop=_early_stop(folder, last.step),
     )
 
 
-def _as_typed(job: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "overrides": tuple(job.get("overrides", ())),
-        "program": str(job.get("program", RunFacts.program)),
-        "config_dir": found if isinstance(found := job.get("config_dir"), str) else None,
-        "root": _root(job.get("config", {})),
-    }
+def newest_job(folder: Path) -> dict[str, Any]:
+    """Return the last command line's overrides and their composed config."""
+    attempt = RunFolder(folder).accepted_attempt()
+    job = read_json(attempt / "job.json") if attempt else {}
+    return job if isinstance(job.get("config", {}), dict) else {}
+
+
+def split_measured(job: dict[str, Any]) -> str:
+    """Return the run's held-out split."""
+    validation: dict[str, Any] = job.get("config", {}).get("callbacks", {}).get("validation") or {}
+    return validation.get("split", "validation")
+
+
+def shown_state(folder: Path, status: Status) -> str:
+    """Return a run's state, PRUNED if its search has stopped it."""
+    trial = trial_of(folder) if status.is_clean_stop else None
+    return PRUNED if trial and trial.state == "pruned" else status.shown
+
+
+def trial_of(folder: Path) -> SweepTrial | None:
+    """Return the trial of a search that a run belongs to, None for another run."""
+    try:
+        sweep = read_sweep(folder.parent)
+    except DataError:  # reported by the commands that read the sweep itself
+        return None
+    found = (trial for trial in (sweep.trials if sweep else []) for run in trial.runs if run.folder == folder.name)
+    return next(found, None)
+
+
+def unkept_best(
+    points: Sequence[Point], checkpoints: Sequence[CheckpointFacts], config: dict[str, Any]
+) -> UnkeptBest | None:
+    """Return the best score on the bytes of the newest one if no checkpoint of its step is kept."""
+    scored = [point for point in points if BITS_PER_BYTE in point.metrics]
+    comparable = [point for point in scored if held_out_bytes(point) == held_out_bytes(scored[-1])]
+    best = min(comparable, key=lambda point: point.metrics[BITS_PER_BYTE], default=None)
+    kept = [facts.metrics[BITS_PER_BYTE] for facts in checkpoints if BITS_PER_BYTE in facts.metrics]
+    if best is None or not best.step or not kept or best.metrics[BITS_PER_BYTE] >= min(kept):
+        return None
+    if best.step in {facts.step for facts in checkpoints}:
+        return None  # its checkpoint was written before the score
+    interval = math.gcd(*(point.step for point in scored if point.step <= best.step))
+    callbacks = config.get("callbacks")
+    checkpoint = callbacks.get("checkpoint") if isinstance(callbacks, dict) else None
+    never_kept = isinstance(checkpoint, dict) and checkpoint.get("keep_best") is False
+    words = [f"{CHECKPOINT}.every_steps={interval}", *([f"{CHECKPOINT}.keep_best=true"] if never_kept else [])]
+    return UnkeptBest(bits_per_byte=best.metrics[BITS_PER_BYTE], step=best.step, words=" ".join(words))
+
+
+def command(facts: RunFacts, *replaced: str, sweep: bool = False) -> str:
+    """Return this run's command line with some overrides replaced: NAME=VALUE, or NAME= to leave it out.
+
+    The keys below a name are replaced with it; of a key typed twice the last one is kept, which is in force.
+    """
+    keys = tuple(f"{word.partition('=')[0]}." for word in replaced)
+    in_force = {word.partition("=")[0]: word for word in facts.overrides}.values()
+    kept = [word for word in in_force if not f"{word.partition('=')[0].lstrip('+~')}.".startswith(keys)]
+    flags = [*(["-m"] if sweep else []), *kept_flags(config_dir=facts.config_dir, allowed=facts.allowed)]
+    words = [*facts.program.split(), *flags, *kept]
+    return shlex.join([*words, *(word for word in replaced if not word.endswith("="))])
 
 
 def _early_stop(folder: Path, step: int) -> str | None:
@@ -147,41 +221,17 @@ def _usd(plan: dict[str, Any], attempts: Sequence[Attempt], points: Sequence[Poi
     return usd(device_seconds, num_devices=1, usd_per_gpu_hour=price)
 
 
-def _root(config: dict[str, Any]) -> str:
-    run = config.get("run")  # anybody's file
-    return str(run.get("root", RunFacts.root)) if isinstance(run, dict) else RunFacts.root
-
-
-def _lr_to_type(config: dict[str, Any]) -> float | None:
-    """Return the learning rate to type for this run again: the base's, where a rule of scaling derived it."""
-    scaling, optimizer = config.get("scaling"), config.get("optimizer")  # anybody's file
+def _typed_lr(config: dict[str, Any]) -> float | None:
+    """Return the learning rate to type for this run again: the base's, if a scaling rule derived it."""
+    scaling, optimizer = config.get("scaling"), config.get("optimizer")
     base = scaling.get("base") if isinstance(scaling, dict) else None
     derived = base.get("optimizer.lr") if isinstance(base, dict) else None
     found = derived if derived is not None else optimizer.get("lr") if isinstance(optimizer, dict) else None
     return found if isinstance(found, int | float) and not isinstance(found, bool) else None
 
 
-def command(facts: RunFacts, *replaced: str, sweep: bool = False) -> str:
-    """Return this run's command line with some words replaced: NAME=VALUE, or NAME= to leave it out.
-
-    A name's own keys are replaced with it; of a key typed twice the last word is kept, which is in force.
-    """
-    keys = tuple(f"{word.partition('=')[0]}." for word in replaced)
-    in_force = {word.partition("=")[0]: word for word in facts.overrides}.values()
-    kept = [word for word in in_force if not f"{word.partition('=')[0].lstrip('+~')}.".startswith(keys)]
-    flags = [*(["-m"] if sweep else []), *kept_flags(config_dir=facts.config_dir, allowed=facts.allowed)]
-    words = [*facts.program.split(), *flags, *kept]
-    return shlex.join([*words, *(word for word in replaced if not word.endswith("="))])
-
-
-def split_measured(job: dict[str, Any]) -> str:
-    """Return the run's held-out split."""
-    validation: dict[str, Any] = job.get("config", {}).get("callbacks", {}).get("validation") or {}
-    return validation.get("split", "validation")
-
-
 def _last_sample(path: Path) -> dict[str, Any]:
-    """Return the last whole line, nothing where there is none."""
+    """Return the last whole line, nothing if there is none."""
     for line in reversed(path.read_bytes().splitlines() if path.is_file() else []):
         with contextlib.suppress(ValueError):
             if isinstance(sample := foreign_json.parse(line), dict):
@@ -189,12 +239,8 @@ def _last_sample(path: Path) -> dict[str, Any]:
     return {}
 
 
-def _peak_doubt(plan: dict[str, Any]) -> str:
-    return str(plan.get("peak", {}).get("doubt", ""))
-
-
 def _budget(plan: dict[str, Any]) -> tuple[str, float]:
-    """Return the key and the amount of a run's budget."""
+    """Return the key and the amount of the budget that ends a run."""
     horizon = plan.get("horizon", {})
     key = str(horizon.get("limited_by", "tokens"))
     if key == "tokens_per_parameter":
@@ -207,8 +253,8 @@ def _budget(plan: dict[str, Any]) -> tuple[str, float]:
 
 
 def _typed_budgets(config: dict[str, Any]) -> dict[str, float]:
-    """Return the amounts of a run's budgets by key: the least of all ends a run, at the first step past it."""
-    budget = config.get("budget")  # anybody's file
+    """Return the amounts of a run's budgets by key; the first one spent ends the run."""
+    budget = config.get("budget")
     found: dict[str, float] = {}
     for name, amount in budget.items() if isinstance(budget, dict) else ():
         key = f"budget.{name}"
@@ -216,10 +262,3 @@ def _typed_budgets(config: dict[str, Any]) -> dict[str, float]:
             with contextlib.suppress(ConfigurationError):
                 found[key] = float(parse_quantity(amount, key))
     return found
-
-
-def newest_job(folder: Path) -> dict[str, Any]:
-    """Return the last command line's overrides and their composed config."""
-    attempt = RunFolder(folder).accepted_attempt()
-    job = read_json(attempt / "job.json") if attempt else {}
-    return job if isinstance(job.get("config", {}), dict) else {}

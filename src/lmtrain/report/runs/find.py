@@ -1,28 +1,37 @@
-"""The run folders named on a command line."""
+"""Find the run folders that paths name, or the run nearest to a path that names none."""
 
+import contextlib
+import difflib
+import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import Final
 
-from lmtrain.errors import ConfigurationError
+from lmtrain.errors import ConfigurationError, DataError, did_you_mean
 from lmtrain.interop.imported_folder import is_imported
-from lmtrain.report.runs.nearest import nearest_words, of_folder, runs_in
-from lmtrain.tracking.run_folder import stored_name
+from lmtrain.tracking.atomic_files import read_json
+from lmtrain.tracking.run_folder import shown_path, stored_name
+from lmtrain.tracking.sweep_file import NAME as SWEEP_FILE
 from lmtrain.tracking.sweep_file import read_sweep
+
+RUNS: Final = Path("runs")  # run.root by default
+DEEPEST: Final = 3  # folders between a file of a checkpoint and its run
+MOST_TRIED: Final = 20  # similar names that are tried
 
 
 def find_runs(paths: Sequence[Path]) -> list[Path]:
     """Return the run folders of paths: a run, a folder with runs below it, or runs/sweep-ID of a sweep.
 
     Raises:
-        ConfigurationError: A path names no run.
+        ConfigurationError: A path has no run.
         DataError: A sweep's file is of another version, or not whole.
     """
     return list(dict.fromkeys(run for path in paths for run in _runs_of(path.absolute())))
 
 
 def find_run(path: Path) -> Path:
-    """Return the folder of the one run named by a path.
+    """Return the folder of the one run that a path names.
 
     Raises:
         ConfigurationError: It names no run, or several.
@@ -30,19 +39,32 @@ def find_run(path: Path) -> Path:
     """
     found = find_runs([path])
     if len(found) > 1:
-        raise ConfigurationError(f"{path} holds {len(found)} runs; name one of them, as {of_folder(path)}.")
+        raise ConfigurationError(f"{path} holds {len(found)} runs; name one of them, for example {of_folder(path)}.")
     return found[0]
 
 
+def _runs_of(path: Path) -> list[Path]:
+    if has_status(path):
+        return [path]
+    read_sweep(path)  # refuses a sweep of another version
+    below = runs_in(path)
+    if not below:
+        what = "is an imported folder and holds no run" if is_imported(path) else "holds no run"
+        raise ConfigurationError(
+            f"{path} {what}; give runs/NAME, a folder with runs below it, or a sweep's runs/sweep-ID."
+            f"{nearest_words(path, takes_folders=True)}"
+        )
+    return below
+
+
 def names_apart(folders: Sequence[Path]) -> dict[Path, str]:
-    """Return the runs' names; those of one name have as many of the folders around them as tell them apart."""
+    """Return the runs' names; runs of the same name get the shortest ends of their paths that differ."""
     own = {folder: stored_name(folder) for folder in folders}
     counts = Counter(own.values())
     return {folder: name if counts[name] == 1 else _shortest_end(folder, folders) for folder, name in own.items()}
 
 
 def _shortest_end(folder: Path, folders: Sequence[Path]) -> str:
-    """Return the fewest last parts of a folder's path in which no other ends."""
     for number in range(1, len(folder.parts)):
         end = folder.parts[-number:]
         if not any(other.parts[-number:] == end for other in folders if other != folder):
@@ -50,15 +72,77 @@ def _shortest_end(folder: Path, folders: Sequence[Path]) -> str:
     return str(folder)
 
 
-def _runs_of(path: Path) -> list[Path]:
-    if (path / "status.json").exists():
-        return [path]
-    read_sweep(path)  # refuses one of another version
-    below = runs_in(path)
-    if not below:
-        what = "is an imported folder and holds no run" if is_imported(path) else "holds no run"
-        raise ConfigurationError(
-            f"{path} {what}; give a run's folder, as runs/NAME, a folder with runs below it, or runs/sweep-ID "
-            f"of a sweep.{nearest_words(path, takes_folders=True)}"
-        )
+def has_status(folder: Path) -> bool:
+    """Report whether a folder is a run's: it has a status.json."""
+    return (folder / "status.json").exists()
+
+
+def has_checkpoint(run: Path) -> bool:
+    """Report whether a run has saved a checkpoint, even a damaged one."""
+    return any((run / "checkpoints").glob("step_*"))
+
+
+def names_sweep(path: Path) -> bool:
+    """Report whether a path is a sweep's: a folder with sweep.json, or runs/sweep-ID of a sweep without a folder."""
+    return (path / SWEEP_FILE).exists() or (not path.exists() and path.name.startswith("sweep-"))
+
+
+def runs_in(path: Path) -> list[Path]:
+    """Return the runs below a folder, or those of a sweep without a folder."""
+    below = _runs_below(path) if path.is_dir() else []
+    if names_sweep(path) and not below:
+        return [run for run in _runs_below(path.parent) if read_json(run / "run.json").get("sweep") == path.name]
     return below
+
+
+def _runs_below(path: Path) -> list[Path]:
+    return sorted(file.parent for file in path.rglob("status.json") if "checkpoints" not in file.parts)
+
+
+def nearest_run(path: Path, *, is_run: Callable[[Path], bool] = has_status, takes_folders: bool = False) -> Path | None:
+    """Return the run that a path probably means: of a file in it, in the folder, or of a similar name.
+
+    Similar names are looked for next to the path and below runs/; with `takes_folders` a folder that holds runs counts.
+    """
+    path = shown_path(path)
+    around = (*path.parents[:DEEPEST], path.parent / RUNS / path.name)
+    if run := next((each for each in around if is_run(each)), None) or of_folder(path, is_run=is_run):
+        return run
+    is_name = path.parent == Path() or not path.parent.is_dir()
+    for root in (path.parent, *([RUNS] if is_name else [])):
+        names = [each.name for each in root.iterdir() if each.is_dir() and each != path] if root.is_dir() else []
+        for name in difflib.get_close_matches(path.name, names, n=MOST_TRIED):
+            near = root / name
+            if os.access(near, os.R_OK | os.X_OK):
+                if is_run(near) or (takes_folders and any(near.glob("*/status.json"))):
+                    return near
+    return None
+
+
+def nearest_words(path: Path, *, takes_folders: bool = False) -> str:
+    """Return " Did you mean 'x'?" with the nearest run, nothing without one."""
+    near = nearest_run(path, takes_folders=takes_folders)
+    return did_you_mean([str(near)] if near else [])
+
+
+def of_folder(path: Path, *, is_run: Callable[[Path], bool] = has_status) -> Path | None:
+    """Return a run in a sweep's or a pipeline's folder: the best one if known, else the newest that trained."""
+    runs = [run for run in runs_in(path.absolute()) if is_run(run)]
+    found = next((run for run in runs if run == _best(path.absolute())), None) or newest_trained(runs)
+    if found is None:
+        return None
+    inside = found.is_relative_to(path.absolute())
+    return path / found.relative_to(path.absolute()) if inside else path.parent / found.name
+
+
+def newest_trained(runs: Iterable[Path]) -> Path | None:
+    """Return the run that changed last, of those with a checkpoint if there are any; None without a run."""
+    return max(runs, key=lambda run: (has_checkpoint(run), (run / "status.json").stat().st_mtime), default=None)
+
+
+def _best(sweep: Path) -> Path | None:
+    with contextlib.suppress(DataError):
+        found = read_sweep(sweep)
+        trial = found.best_trial() if found else None
+        return sweep / trial.runs[0].folder if trial and trial.runs else None
+    return None

@@ -7,9 +7,8 @@ from typing import Final
 
 from lmtrain.accounting.quantities import format_quantity
 from lmtrain.report.charts import BAR_HEIGHT, WIDTH, square
-from lmtrain.report.markup import Markup, joined, table, tag
+from lmtrain.report.markup import Markup, joined, section, table, tag
 from lmtrain.report.tuning.tuning_page import write_tuning_page
-from lmtrain.report.web_page import section
 
 SPEED, MFU = "#2a78d6", "#eb6834"
 TITLE: Final = "The ladder of optimisations"

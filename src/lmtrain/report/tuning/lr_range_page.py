@@ -7,9 +7,8 @@ from typing import Final
 
 from lmtrain.accounting.observed.lr_range import LrRange
 from lmtrain.report.charts import HEIGHT, Line, plot, scale, ticks
-from lmtrain.report.markup import Markup, table, tag
+from lmtrain.report.markup import Markup, section, table, tag
 from lmtrain.report.tuning.tuning_page import write_tuning_page
-from lmtrain.report.web_page import section
 
 TITLE: Final = "Range test of the learning rate"
 

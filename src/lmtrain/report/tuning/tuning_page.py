@@ -4,8 +4,7 @@ import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 
-from lmtrain.report.markup import Markup, tag
-from lmtrain.report.web_page import web_page
+from lmtrain.report.markup import Markup, tag, web_page
 from lmtrain.tracking.atomic_files import write_text
 from lmtrain.tracking.redacting.redaction import redact_override
 

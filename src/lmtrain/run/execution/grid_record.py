@@ -8,7 +8,7 @@ from pathlib import Path
 
 from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE
 from lmtrain.errors import EXIT_DONE, ConfigurationError
-from lmtrain.report.runs.held_out_text import why_unranked
+from lmtrain.report.runs.held_out import why_unranked
 from lmtrain.run.execution.trial_outcome import Outcome, outcome_of
 from lmtrain.run.stored_runs.job import Job
 from lmtrain.tracking.redacting.redaction import redact_override

@@ -21,8 +21,8 @@ from lmtrain.errors import (
 )
 from lmtrain.launch.detect import OuterLauncher, outer_launcher
 from lmtrain.launch.process_group import agree_on, broadcast_outcome, join
-from lmtrain.report.ledger.run_ledger import read_ledger
-from lmtrain.report.run_page.page import write_report
+from lmtrain.report.ledger import read_ledger
+from lmtrain.report.run_page import write_report
 from lmtrain.report.summary import print_summary
 from lmtrain.run.execution.build import Run, build_run
 from lmtrain.run.execution.caches import keep_caches_in

@@ -9,7 +9,7 @@ from typing import Any, Final
 from lmtrain.errors import ConfigurationError, Diverged, OutOfMemory, suggest
 from lmtrain.report.runs.attempts import read_attempts
 from lmtrain.report.runs.facts import newest_job, split_measured
-from lmtrain.report.runs.held_out_text import held_out_text
+from lmtrain.report.runs.held_out import held_out_text
 from lmtrain.search.halving import step_of_part
 from lmtrain.tracking.atomic_files import read_json
 from lmtrain.tracking.held_out_text import HeldOutText

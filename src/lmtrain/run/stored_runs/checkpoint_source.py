@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from lmtrain.errors import ConfigurationError, DataError, EnvironmentProblem
 from lmtrain.interop.config_file import ADAPTER_CONFIG, CONFIG
 from lmtrain.interop.imported_folder import is_imported
-from lmtrain.report.runs.nearest import RUNS, has_checkpoint, nearest_run, newest_trained
+from lmtrain.report.runs.find import RUNS, has_checkpoint, nearest_run, newest_trained
 from lmtrain.run.schema.node import Node
 from lmtrain.run.stored_runs.job import StoredJob, load_job
 from lmtrain.run.stored_runs.kept_checkpoints import CHECKPOINTS, not_kept

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from lmtrain.errors import ConfigurationError
-from lmtrain.report.runs.nearest import of_folder
+from lmtrain.report.runs.find import of_folder
 from lmtrain.run.stored_runs.checkpoint_source import (
     is_run,
     may_have_checkpoint,

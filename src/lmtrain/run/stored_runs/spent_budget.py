@@ -10,8 +10,7 @@ from lmtrain.accounting.observed.time_accounts import spent
 from lmtrain.accounting.options.parts import CallbackFacts
 from lmtrain.accounting.quantities import format_quantity
 from lmtrain.errors import ConfigurationError
-from lmtrain.report.runs.attempts import read_attempts
-from lmtrain.report.runs.event_rows import last_row_of
+from lmtrain.report.runs.attempts import last_row_of, read_attempts
 from lmtrain.run.schema.facts import facts_of
 from lmtrain.run.stored_runs.checkpoint_source import find_job, run_of
 from lmtrain.run.stored_runs.job import Job

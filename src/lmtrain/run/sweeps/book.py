@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from lmtrain.report.runs.held_out_text import why_unranked
+from lmtrain.report.runs.held_out import why_unranked
 from lmtrain.run.execution.trial_outcome import Outcome
 from lmtrain.run.sweeps.trial_lines import TrialLines
 from lmtrain.search.halving import promoted

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from lmtrain.accounting.quantities import format_count, format_quantity
-from lmtrain.report.sweeps.trial_words import noise_words, score_words, trial_decimals
+from lmtrain.report.sweep_page import noise_words, score_words, trial_decimals
 from lmtrain.tracking.sweep_file import SweepFile, SweepRun, SweepTrial
 
 MOST_LINES = 5

@@ -1,0 +1,260 @@
+"""Commands that read runs: ls, show, tail, diff, ledger, report, compare; and MLflow's: ui, sync."""
+
+import json
+import math
+import shlex
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE
+from lmtrain.errors import EXIT_DONE, ConfigurationError
+from lmtrain.report.runs.find import RUNS, find_run, find_runs, names_apart, names_sweep
+from lmtrain.report.visible_text import visible
+from lmtrain.run.compose.flag_parser import FlagParser
+from lmtrain.storage.damage import told_as_damage
+
+RUN: Final = "the run's folder: runs/NAME"
+FIX: Final = "restore it, or name another run"
+POLL_SECONDS: Final = 0.5
+
+
+def _parser(program: str, about: str, *, run: str | None = RUN, has_json: bool = False, **more: Any) -> FlagParser:
+    """Return a parser with the argument `run` (None: without it), and --json if the command has it."""
+    parser = FlagParser(prog=program, description=about, **more)
+    if run is not None:
+        parser.add_argument("run", type=Path, help=run)
+    if has_json:
+        parser.add_argument("--json", action="store_true", help="print one JSON object")
+    return parser
+
+
+def ls(words: list[str], *, program: str = "lmtrain ls") -> int:
+    """Print runs with their state, step, loss, validation and clock; also those of other machines on this disk."""
+    parser = _parser(program, "List runs, the one that changed last at the end.", run=None)
+    parser.add_argument("runs", type=Path, nargs="*", default=[RUNS], help="folders with runs (runs)")
+    parser.add_argument("--json", action="store_true", help="print one JSON list")
+    asked = parser.parse_args(words)
+    from lmtrain.report.runs.listing import footnotes_of, notes_of, read_runs, table_of
+
+    found = read_runs(asked.runs)
+    if asked.json:
+        print(json.dumps([run.to_json() for run in found]))
+    else:
+        _show(table_of(found), [*footnotes_of(found), *notes_of(found)])
+    return EXIT_DONE
+
+
+def _show(table: Any, notes: Sequence[str] = ()) -> None:
+    from rich.console import Group
+    from rich.text import Text
+
+    from lmtrain.report.show import show
+
+    show(Group(table, *(Text(note, style="dim") for note in notes)))
+
+
+def show(words: list[str], *, program: str = "lmtrain show") -> int:
+    """Print the state of runs, and the summary at a run's end."""
+    parser = _parser(program, "Show a run: its state, results, files, what is next.", run=None)
+    parser.add_argument("run", type=Path, nargs="+", help=RUN)
+    folders = find_runs(parser.parse_args(words).run)
+    from lmtrain.report.runs.listing import in_brief, table_of
+    from lmtrain.report.summary import print_summary
+
+    for folder in folders:
+        with told_as_damage(folder, fix=FIX):
+            _show(table_of([in_brief(folder)]))
+            print_summary(folder)
+    return EXIT_DONE
+
+
+def tail(words: list[str], *, program: str = "lmtrain tail") -> int:
+    """Print the last steps of a run's log, and follow it until the run ends; Ctrl-C ends this and not the run."""
+    parser = _parser(program, "Print a run's newest steps, and follow it to its end.")
+    parser.add_argument("-n", type=int, default=10, metavar="LINES", help="of the log so far (10)")
+    parser.add_argument("--once", action="store_true", help="do not follow it")
+    asked = parser.parse_args(words)
+    from lmtrain.report.runs.listing import in_brief, lines_of, newest_lines
+    from lmtrain.tracking.log_tail import LogOffset, read_after
+    from lmtrain.tracking.settled_status import settled_status
+
+    folder = find_run(asked.run)
+    log, brief = folder / "metrics.jsonl", in_brief(folder)
+    found = log.stat() if log.exists() else None
+    place = LogOffset() if found is None else LogOffset(found.st_ino, found.st_size)
+    if brief.inherited_words:
+        print(f"{brief.inherited_words}.", flush=True)
+    for line in newest_lines(log, asked.n, brief.num_steps, trained_share=brief.trained_share):
+        print(line, flush=True)
+    try:
+        while not asked.once:
+            status = settled_status(folder)  # before the log, so that its last lines are read
+            batch = read_after(log, place)
+            place = batch.next
+            for line in lines_of(batch.points, brief.num_steps, trained_share=brief.trained_share):
+                print(line, flush=True)
+            if status is None or status.status != "RUNNING":
+                break
+            time.sleep(POLL_SECONDS)
+    except KeyboardInterrupt:
+        return EXIT_DONE
+    run = in_brief(folder)
+    print(f"{visible(run.name)}: {run.status.lower()} at step {run.step:,}")
+    return EXIT_DONE
+
+
+def diff(words: list[str], *, program: str = "lmtrain diff") -> int:
+    """Print each difference of two runs on a line: a setting, a package's version or commit, a result."""
+    parser = _parser(program, "Print the differences of two runs.", run=None, has_json=True)
+    parser.add_argument("first", type=Path, help="runs/NAME")
+    parser.add_argument("second", type=Path, help="runs/NAME")
+    asked = parser.parse_args(words)
+    from rich.table import Table
+
+    from lmtrain.report.runs.listing import differences, in_brief, notes_of
+
+    folders = [find_run(path) for path in (asked.first, asked.second)]
+    found, briefs = differences(*folders), [in_brief(folder) for folder in folders]
+    notes = notes_of(briefs)
+    if asked.json:
+        print(json.dumps(found | {"notes": notes}))
+        return EXIT_DONE
+    table = Table("", *(names_apart(folders)[each] for each in folders), box=None, pad_edge=False, header_style="bold")
+    for part, rows in found.items():
+        table.add_row(part, style="dim")
+        for name, values in rows.items():
+            of_score = name == "bits_per_byte"
+            untrained = [" before training" if of_score and run.is_scored_untrained else "" for run in briefs]
+            table.add_row(f"  {name}", *map("".join, zip(values, untrained, strict=True)))
+        if not rows:
+            table.add_row("  the same")
+    _show(table, notes)
+    return EXIT_DONE
+
+
+def ledger(words: list[str], *, program: str = "lmtrain ledger") -> int:
+    """Print where the time of a run went, also while it runs."""
+    parser = _parser(program, "Show where every second of a run went.", has_json=True)
+    between = "speed and MFU from the log line before STEP to its own, pauses between them included"
+    parser.add_argument("--at", type=int, metavar="STEP", help=between)
+    asked = parser.parse_args(words)
+    from lmtrain.report.ledger import implied_speed, read_ledger
+    from lmtrain.report.ledger_page import print_ledger
+
+    folder = asked.run.absolute()
+    with told_as_damage(asked.run, fix=FIX):
+        found = read_ledger(folder)
+        if asked.at is not None:
+            line = implied_speed(folder, found, step=asked.at)
+            print(json.dumps(asdict(line)) if asked.json else line.text)
+        elif asked.json:
+            print(json.dumps(found.to_json()))
+        else:
+            print_ledger(found)
+    return EXIT_DONE
+
+
+def report(words: list[str], *, program: str = "lmtrain report") -> int:
+    """Write report.html into a run's folder, or sweep-ID.html next to a sweep's, also while it runs; print its path."""
+    about = "Write a run's whole record, or a sweep's runs side by side, as one HTML file."
+    parser = _parser(program, about, run="the run's folder: runs/NAME, or runs/sweep-ID of a sweep")
+    path: Path = parser.parse_args(words).run.absolute()
+    is_sweep = names_sweep(path)
+    path = path if is_sweep else find_run(path)
+    from lmtrain.report.run_page import write_report
+    from lmtrain.report.sweep_page import write_sweep_report
+
+    with told_as_damage(path, fix=FIX):
+        page = write_sweep_report(path) if is_sweep else write_report(path, texts=partial(_texts, path))
+    print(visible(str(page)))
+    return EXIT_DONE
+
+
+def _texts(run: Path, step: int) -> list[str]:
+    from lmtrain.run.stored_runs.step_texts import step_texts  # imports torch: for runs with spikes alone
+
+    return step_texts(run, step)
+
+
+def compare(words: list[str], *, program: str = "lmtrain compare") -> int:
+    """Print runs side by side: seeds of one config are one choice, with its mean and spread."""
+    parser = _parser(
+        program,
+        "Compare runs: the seeds of a choice give its mean and spread, choices differ by more than noise or not.",
+        run=None,
+        has_json=True,
+        epilog="Exit codes: 0 compared, 2 no such run, choice or metric, 4 none has finished or they do not compare.",
+    )
+    add = parser.add_argument
+    add("runs", type=Path, nargs="+", help="runs/NAME, a folder with runs below it, or runs/sweep-ID")
+    add("--metric", default=BITS_PER_BYTE, help="lower must be better (%(default)s)")
+    add("--baseline", metavar="WORDS", help="compare with this choice, such as optimizer=adamw (the best)")
+    target = "value to reach (the named baseline's last value, else the worst choice's)"
+    add("--target", type=float, metavar="VALUE", help=target)
+    add("--chart", type=Path, metavar="FILE.svg", help="draw all curves into a file")
+    asked = parser.parse_args(words)
+    if asked.chart and not asked.chart.absolute().parent.is_dir():
+        raise ConfigurationError(f"--chart {asked.chart}: there is no folder {asked.chart.parent}; create it.")
+    if asked.target is not None and not math.isfinite(asked.target):
+        raise ConfigurationError(f"--target: must be a finite number, got {asked.target}.")
+    bare = {str(path) for path in asked.runs if not path.exists() and (RUNS / path / "status.json").exists()}
+    if bare:
+        typed = shlex.join([f"{RUNS}/{word}" if word in bare else word for word in words])
+        raise ConfigurationError(f"{' and '.join(sorted(bare))}: not here but below {RUNS}/; write {program} {typed}.")
+    from lmtrain.report.comparison import compare as compare_runs
+    from lmtrain.report.comparison_page import comparison_chart, print_comparison
+    from lmtrain.tracking.atomic_files import write_text
+
+    found = compare_runs(find_runs(asked.runs), metric=asked.metric, baseline=asked.baseline, target=asked.target)
+    found = replace(found, notes=(*found.notes, *_search_notes(asked.runs)))
+    if asked.chart:
+        write_text(asked.chart, f"{comparison_chart(found)}\n")
+    if asked.json:
+        print(json.dumps(found.to_json()))
+    else:
+        print_comparison(found)
+    return EXIT_DONE
+
+
+def _search_notes(paths: Sequence[Path]) -> Iterator[str]:
+    """Yield a note for each run of a search that trained on after it: its score here is not its trial's."""
+    from lmtrain.report.runs.facts import read_run
+    from lmtrain.report.sweep_page import trained_on
+    from lmtrain.tracking.sweep_file import read_sweep
+
+    for path in paths:
+        if (book := read_sweep(path)) is not None:
+            trials = {folder: read_run(folder) for folder in find_runs([path])}
+            yield from (f"{run.name}: {why}." for run, why in trained_on(book, path.absolute(), trials).items())
+
+
+def ui(words: list[str], *, program: str = "lmtrain ui") -> int:
+    """Serve MLflow on a folder of runs until interrupted."""
+    parser = _parser(program, "Open MLflow on the runs of this project.", run=None)
+    parser.add_argument("root", nargs="?", type=Path, default=RUNS, help="folder of all runs (runs)")
+    parser.add_argument("--host", default="127.0.0.1", help="an address of this machine (127.0.0.1)")
+    parser.add_argument("--port", type=int, default=5000, help="port to listen on (5000)")
+    asked = parser.parse_args(words)
+    from lmtrain.tracking.mlflow.ui import ui as serve_ui
+
+    serve_ui(asked.root.absolute(), host=asked.host, port=asked.port)
+    return EXIT_DONE
+
+
+def sync(words: list[str], *, program: str = "lmtrain sync") -> int:
+    """Send one run's records that MLflow lacks."""
+    parser = _parser(program, "Send a run's metrics to MLflow, each point once.", has_json=True)
+    parser.add_argument("--tracking-uri", help="of the store (where the run was tracked before)")
+    asked = parser.parse_args(words)
+    from lmtrain.cli.json_output import prints_to_stderr
+    from lmtrain.tracking.mlflow.sync import sync as sync_run
+
+    with prints_to_stderr(asked.json):
+        tracked = sync_run(asked.run, tracking_uri=asked.tracking_uri)
+    answer = {"run_id": tracked.run_id, "is_complete": tracked.is_complete}
+    print(json.dumps(answer) if asked.json else f"{asked.run} is complete in MLflow, run {tracked.run_id}")
+    return EXIT_DONE

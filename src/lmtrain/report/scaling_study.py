@@ -1,0 +1,228 @@
+"""A sweep's runs as points of a scaling law: the fit, a prediction for a larger budget, and a run that validates it.
+
+N counts the parameters in matrix products, with experts those that each token uses: an embedding's lookup costs no
+FLOPs, so that C = 6 N D.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from lmtrain.accounting.observed.metric_names import VALIDATION_LOSS
+from lmtrain.accounting.scaling_laws.compute_optimal import LossSurface
+from lmtrain.errors import ConfigurationError, DataError
+from lmtrain.report.runs.find import find_run, find_runs, names_apart
+from lmtrain.report.runs.held_out import MUCH_MORE
+from lmtrain.report.scaling_law import SAME_FLOPS, IsoflopFit, LawFit, LawPoint, fit_law, isoflop_fit, optimum
+from lmtrain.tracking.atomic_files import read_json
+from lmtrain.tracking.run_log import held_out_bytes, logged_points
+from lmtrain.tracking.settled_status import settled_status
+
+BEYOND: Final = 10.0  # times the largest run's compute: the band covers no more
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScalingPrediction:
+    """The best size for an amount of compute and its loss, each with its 95% band; `times_beyond` the largest run."""
+
+    flops: float
+    times_beyond: float
+    num_parameters: float
+    tokens: float
+    loss: float
+    loss_band: tuple[float, float]
+    num_parameters_band: tuple[float, float]
+    isoflop_num_parameters: float | None = None
+    sizes: tuple[float, float]
+
+    @property
+    def warning(self) -> str | None:
+        """Warn if the prediction is too far from the runs for its band, or its size from their models."""
+        low, high = self.sizes
+        if not low / BEYOND <= self.num_parameters <= high * max(BEYOND, self.times_beyond):
+            return (
+                f"The law's best size is far from all models of the sweep, {low:.3g} to {high:.3g} parameters; sweep "
+                "sizes on both sides of a best one."
+            )
+        if self.times_beyond <= BEYOND * (1 + 1e-9):
+            return None
+        return (
+            f"{self.flops:.3g} FLOPs are {self.times_beyond:.3g} times the largest run's, too far beyond it for the "
+            "band; train a larger run first."
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeldOutRun:
+    """A run kept out of the fit: its loss, and the predicted one."""
+
+    name: str
+    point: LawPoint
+    predicted: float
+    band: tuple[float, float]
+
+    @property
+    def is_within(self) -> bool:
+        """Report whether the loss lies in the band."""
+        return self.band[0] <= self.point.loss <= self.band[1]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScalingStudy:
+    """The points of a sweep's finished runs by budget, both fits (None: no minima were asked for), and notes."""
+
+    name: str
+    budgets: dict[float, list[LawPoint]]
+    law: LawFit
+    isoflop: IsoflopFit | None
+    left_out: dict[str, str]
+    note: str | None = None  # on the text of the losses
+
+    @property
+    def points(self) -> list[LawPoint]:
+        """Return all points."""
+        return [point for points in self.budgets.values() for point in points]
+
+    def predict(self, flops: float) -> ScalingPrediction:
+        """Predict the best size and its loss for an amount of compute."""
+        size, tokens = optimum(self.law.surface, flops)
+        minima_law = self.isoflop.law if self.isoflop else None
+        return ScalingPrediction(
+            flops=flops,
+            times_beyond=flops / self.law.most_flops,
+            num_parameters=size,
+            tokens=tokens,
+            loss=self.law.surface.loss(size, tokens),
+            loss_band=self.law.band(lambda each: each.loss(*optimum(each, flops))),
+            num_parameters_band=self.law.band(lambda each: optimum(each, flops)[0]),
+            sizes=(min(p.num_parameters for p in self.points), max(p.num_parameters for p in self.points)),
+            isoflop_num_parameters=minima_law.num_parameters(flops) if minima_law else None,
+        )
+
+    def hold_out(self, folder: Path) -> HeldOutRun:
+        """Validate the fit with a finished run of another size or budget.
+
+        Raises:
+            ConfigurationError: The folder names no run, or several.
+            DataError: The run cannot be a point.
+        """
+        folder = find_run(folder)
+        point = read_law_point(folder)
+        if isinstance(point, str):
+            raise DataError(f"{folder} cannot be used to validate the fit: {point}.")
+        size, tokens = point.num_parameters, point.tokens
+        band = self.law.band(lambda each: each.loss(size, tokens))
+        return HeldOutRun(name=folder.name, point=point, predicted=self.law.surface.loss(size, tokens), band=band)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the fit under stable keys."""
+        surface = self.law.surface
+        bands = {name: self.law.band(lambda each, name=name: getattr(each, name)) for name in asdict(surface)}
+        minima = self.isoflop
+        return {
+            "sweep": self.name,
+            "num_runs": len(self.points),
+            "left_out": self.left_out,
+            "note": self.note,
+            "fit": {
+                **asdict(surface),
+                "bands": bands,
+                "residual": self.law.residual,
+                "most_flops": self.law.most_flops,
+                "isoflop": None
+                if minima is None
+                else {
+                    "minima": [{**asdict(each), "tokens": each.tokens} for each in minima.minima],
+                    "law": asdict(minima.law) if minima.law else None,
+                    "left_out": dict(minima.left_out),
+                },
+            },
+        }
+
+
+def study_of(path: Path, *, needs_minima: bool = True, without: Path | None = None) -> ScalingStudy:
+    """Fit the runs of a sweep, `without` one of them.
+
+    Raises:
+        ConfigurationError: The path names no run.
+        DataError: Too few runs, sizes or budgets, or no budget with a best size within its models.
+    """
+    kept_out = None if without is None else without.resolve()
+    folders = [folder for folder in find_runs([path]) if folder.resolve() != kept_out]
+    points, reasons = _read(folders)
+    names = names_apart(folders)
+    left_out = {names[folder]: reason for folder, reason in reasons.items()}
+    budgets = by_budget(points)
+    minima = isoflop_fit(budgets) if needs_minima else None
+    note = _of_one_text([folder for folder in folders if folder not in reasons])
+    return ScalingStudy(
+        name=path.name, budgets=budgets, law=fit_law(points), isoflop=minima, left_out=left_out, note=note
+    )
+
+
+def read_law_point(folder: Path) -> LawPoint | str:
+    """Read a run as a point, or return the reason against it."""
+    status = settled_status(folder)
+    if status is None or status.status != "FINISHED":
+        return "not finished"
+    parameters: Any = read_json(folder / "plan.json").get("parameters", {})
+    found = [point for point in logged_points(folder) if VALIDATION_LOSS in point.metrics]
+    if not found or not parameters or found[-1].tokens == 0:
+        return f"no {VALIDATION_LOSS} or no plan.json"
+    loss = found[-1].metrics[VALIDATION_LOSS]
+    if not (math.isfinite(loss) and loss > 0):
+        return f"its {VALIDATION_LOSS} is {loss}"
+    size = min(float(parameters["matmul"]), float(parameters["active"]))
+    return LawPoint(num_parameters=size, tokens=float(found[-1].tokens), loss=loss)
+
+
+def by_budget(points: Sequence[LawPoint]) -> dict[float, list[LawPoint]]:
+    """Group points of about one amount of compute, under their mean."""
+    groups: list[list[LawPoint]] = []
+    for point in sorted(points, key=lambda each: each.flops):
+        if groups and point.flops <= groups[-1][0].flops * SAME_FLOPS:
+            groups[-1].append(point)
+        else:
+            groups.append([point])
+    return {sum(each.flops for each in group) / len(group): group for group in groups}
+
+
+def equal_loss_flops(surface: LossSurface, loss: float) -> float:
+    """Return the compute at which a law's best size reaches a loss.
+
+    Raises:
+        ConfigurationError: It never does.
+    """
+    if loss <= surface.irreducible:
+        raise ConfigurationError(
+            f"A loss of {loss:.4f} is at or below the law's irreducible {surface.irreducible:.4f}: no compute reaches "
+            "it."
+        )
+    low, high = 0.0, 40.0  # of log10
+    for _ in range(80):
+        middle = (low + high) / 2
+        is_above = surface.loss(*optimum(surface, 10**middle)) > loss
+        low, high = (middle, high) if is_above else (low, middle)
+    return float(10**high)
+
+
+def _read(folders: Sequence[Path]) -> tuple[list[LawPoint], dict[Path, str]]:
+    found = {folder: read_law_point(folder) for folder in folders}
+    points = {folder: point for folder, point in found.items() if isinstance(point, LawPoint)}
+    if len({read_json(folder / "dataset.json").get("tokenizer_fingerprint") for folder in points}) > 1:
+        raise DataError("The runs have several tokenizers: losses a token of one are not those of another.")
+    return [*points.values()], {folder: reason for folder, reason in found.items() if isinstance(reason, str)}
+
+
+def _of_one_text(folders: Sequence[Path]) -> str | None:
+    """Say if the losses are of different parts of a text, as with short budgets; None if they are not."""
+    scored = [[point for point in logged_points(folder) if VALIDATION_LOSS in point.metrics] for folder in folders]
+    read = [number for points in scored if points and (number := held_out_bytes(points[-1]))]
+    if not read or max(read) <= MUCH_MORE * min(read):
+        return None
+    return (
+        f"The losses are of {min(read):,} to {max(read):,} bytes of held-out text, more in longer runs; "
+        "callbacks.validation.max_tokens=N, at most the smallest budget's tokens, gives all the same part."
+    )

@@ -1,0 +1,119 @@
+"""The spread of repeated runs, and the difference of two choices with its noise.
+
+Choices with the same seeds are compared seed by seed (Student's paired interval): a seed gives both the same data in
+the same order, so much of the noise cancels. With too few shared seeds the interval is Welch's (Biometrika 34, 1947).
+"""
+
+import math
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+CONFIDENCE: Final = 0.95
+INTERVALS: Final = 400  # of Simpson's rule
+HALVINGS: Final = 40
+FEWEST_DECIMALS: Final = 4
+MOST_DECIMALS: Final = 6  # further digits depend on the order of a sum
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spread:
+    """Mean and standard deviation (over n - 1) of values; a single value has no deviation."""
+
+    num: int
+    mean: float
+    standard_deviation: float | None
+
+    @property
+    def squared_error(self) -> float | None:
+        """Return the variance of the mean."""
+        return None if self.standard_deviation is None else self.standard_deviation**2 / self.num
+
+
+@dataclass(frozen=True, kw_only=True)
+class Difference:
+    """A difference of two means and half the width of its 95% interval; None if the noise is not known.
+
+    `deviation` is that of one seed's difference, `num_seeds` are those of the choice with fewer.
+    """
+
+    mean: float
+    plus_minus: float | None
+    is_paired: bool
+    deviation: float | None = None
+    num_seeds: int = 1
+
+    @property
+    def is_noise(self) -> bool | None:
+        """Report whether zero lies within the interval."""
+        return None if self.plus_minus is None else abs(self.mean) <= self.plus_minus
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as plain numbers."""
+        return {**asdict(self), "is_noise": self.is_noise}
+
+
+def spread(values: Sequence[float]) -> Spread:
+    """Return the mean and deviation of one value or more."""
+    deviation = statistics.stdev(values) if len(values) > 1 else None
+    return Spread(num=len(values), mean=statistics.fmean(values), standard_deviation=deviation)
+
+
+def difference(of: Mapping[str, float], against: Mapping[str, float]) -> Difference:
+    """Return how much larger one choice is than another, both by seed; over the shared seeds if there are enough."""
+    shared = of.keys() & against.keys()
+    if len(shared) > 1 or (shared and 1 in (len(of), len(against))):
+        return _paired([of[seed] - against[seed] for seed in shared])
+    return _welch(spread([*of.values()]), spread([*against.values()]))
+
+
+def _paired(differences: Sequence[float]) -> Difference:
+    found = spread(differences)
+    if found.squared_error is None:
+        return Difference(mean=found.mean, plus_minus=None, is_paired=True)
+    width = student_quantile(CONFIDENCE, freedom=found.num - 1) * math.sqrt(found.squared_error)
+    return Difference(
+        mean=found.mean, plus_minus=width, is_paired=True, deviation=found.standard_deviation, num_seeds=found.num
+    )
+
+
+def _welch(of: Spread, against: Spread) -> Difference:
+    mean, errors = of.mean - against.mean, (of.squared_error, against.squared_error)
+    if errors[0] is None or errors[1] is None:
+        return Difference(mean=mean, plus_minus=None, is_paired=False)
+    total, num_seeds = errors[0] + errors[1], min(of.num, against.num)
+    if total == 0.0:
+        return Difference(mean=mean, plus_minus=0.0, is_paired=False, deviation=0.0, num_seeds=num_seeds)
+    freedom = total**2 / (errors[0] ** 2 / (of.num - 1) + errors[1] ** 2 / (against.num - 1))
+    width = student_quantile(CONFIDENCE, freedom=freedom) * math.sqrt(total)
+    deviation = math.sqrt(errors[0] * of.num + errors[1] * against.num)
+    return Difference(mean=mean, plus_minus=width, is_paired=False, deviation=deviation, num_seeds=num_seeds)
+
+
+def student_quantile(confidence: float, *, freedom: float) -> float:
+    """Return the two-sided t quantile of Student's distribution for this probability."""
+    low, high = 0.0, math.pi / 2
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _probability_within(middle, freedom) < confidence else (low, middle)
+    return math.sqrt(freedom) * math.tan(low)
+
+
+def _probability_within(angle: float, freedom: float) -> float:
+    """Integrate Student's density over |t| < sqrt(freedom) tan(angle), where it is a power of the cosine."""
+    width = angle / INTERVALS
+    heights = [math.cos(index * width) ** (freedom - 1) for index in range(INTERVALS + 1)]
+    area = width / 3 * (heights[0] + 4 * sum(heights[1:-1:2]) + 2 * sum(heights[2:-1:2]) + heights[-1])
+    scale = math.exp(math.lgamma((freedom + 1) / 2) - math.lgamma(freedom / 2)) / math.sqrt(math.pi)
+    return 2 * scale * area
+
+
+def score_decimals(scores: Iterable[float]) -> int:
+    """Return the fewest decimals, four to six, with which different scores look different."""
+    different = {f"{score:.{MOST_DECIMALS}f}" for score in scores}
+    return next(
+        decimals
+        for decimals in range(FEWEST_DECIMALS, MOST_DECIMALS + 1)
+        if len({f"{float(score):.{decimals}f}" for score in different}) == len(different)
+    )

@@ -1,0 +1,239 @@
+"""Commands that read runs: ls, show, tail, diff, ledger, report, compare, sync."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from lmtrain.cli.commands import runs as module
+from lmtrain.cli.commands.runs import compare, diff, ledger, ls, report, show, sync, tail
+from lmtrain.errors import ConfigurationError
+from lmtrain.tracking.run_log import RunLog
+from lmtrain.tracking.status import Status, Tracked, write_status
+from tests.points import append_point
+from tests.report.compared_folder import write as write_compared
+from tests.report.ledger_folder import write
+from tests.report.runs_on_disk import write_run
+from tests.report.test_comparison import sweep
+from tests.report.test_ledger import write_log
+
+
+def test_all_runs_below_a_folder_are_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("runs/a", "runs/below/b"):
+        write_run(tmp_path / name)
+    assert ls([str(tmp_path / "runs")]) == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["run", "a", "b"]
+    assert ls([str(tmp_path / "runs" / "a"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)[0]["loss"] == 4.25
+
+
+def test_scores_of_other_tokenizers_and_texts_are_not_set_side_by_side_without_a_word(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, tokenizer in (("a", "x"), ("b", "y"), ("unknown", "")):
+        run = write_run(tmp_path / name)
+        dataset = {"name": "notes", "splits": {"validation": {"text_bytes": 5000}}, "tokenizer_fingerprint": tokenizer}
+        if tokenizer:
+            (run / "dataset.json").write_text(json.dumps(dataset))
+    ls([str(tmp_path)])
+    assert "The tokenizers differ: bits per byte compare, nats per token would not." in capsys.readouterr().out
+    ls([str(tmp_path / "a"), str(tmp_path / "unknown")])
+    assert "differ" not in capsys.readouterr().out
+
+
+def test_a_folder_without_runs_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="holds no run"):
+        ls([str(tmp_path)])
+
+
+def test_a_run_is_shown_with_its_state_and_what_is_next(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert show([str(write_run(tmp_path / "a"))]) == 0
+    printed = capsys.readouterr().out
+    assert "finished   2/9" in printed
+    assert "Where it is" in printed
+
+
+LAST = "step 2/9 | 200 tokens | loss 4.250 | lr 2.00e-02 | 1,234 tokens/s"
+
+
+@pytest.mark.parametrize("words", [["--once"], []])
+def test_the_last_lines_of_an_ended_run_are_printed(
+    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert tail([str(write_run(tmp_path / "a")), "-n", "1", *words]) == 0
+    assert capsys.readouterr().out.splitlines() == [LAST, "a: finished at step 2"]
+
+
+def test_a_fork_says_whose_tokens_it_counts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = write_run(tmp_path / "a")
+    (folder / "fork.json").write_text('{"checkpoint": "runs/dog/checkpoints/step_00000001", "step": 1}')
+    (folder / "plan.json").write_text('{"horizon": {"steps": 9}, "batch": {"tokens_per_step": 100}}')
+    assert tail([str(folder), "-n", "1", "--once"]) == 0
+    assert capsys.readouterr().out.splitlines()[:2] == ["a: 100 of its tokens are of runs/dog, no longer there.", LAST]
+
+
+def test_a_name_from_a_folder_commands_no_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = write_run(tmp_path / "a")
+    identity = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(json.dumps({**identity, "name": "b\x1b[2J\u202e\r"}))
+    assert tail([str(folder), "--once"]) == 0
+    assert capsys.readouterr().out.endswith("\nb\N{REPLACEMENT CHARACTER}[2J\ufffd\ufffd: finished at step 2\n")
+
+
+def test_a_run_is_followed_to_its_end(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = write_run(tmp_path / "a", status=Status("RUNNING"))  # of this very process
+
+    def train(_: float) -> None:
+        log = RunLog(folder)
+        append_point(log, 3, 300, {"train/loss": 2.0})
+        log.close()
+        write_status(folder, Status("FINISHED", 0))
+
+    monkeypatch.setattr(module.time, "sleep", train)
+    assert tail([str(folder), "-n", "0"]) == 0
+    first, last = capsys.readouterr().out.splitlines()
+    assert first.startswith("step 3/9 | ")
+    assert last == "a: finished at step 3"
+
+
+def test_settings_versions_and_results_that_differ_are_printed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = write_run(tmp_path / "a", optimizer={"lr": 0.1, "beta": 0.9}, run={"name": "a"})
+    second = write_run(
+        tmp_path / "b", optimizer={"lr": 0.2, "beta": 0.9}, run={"name": "b"}, status=Status("KILLED", 137)
+    )
+    (second / "attempts/1/versions.json").write_text(json.dumps({"torch": "0.1"}))
+    assert diff([str(first), str(second), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["settings"] == {"optimizer.lr": ["0.1", "0.2"]}
+    assert found["made with"]["torch"][1] == "0.1"
+    assert found["results"] == {"status": ["FINISHED", "KILLED"]}
+    assert diff([str(first), str(first)]) == 0
+    assert capsys.readouterr().out.split().count("same") == 3
+    append_point(RunLog(second), 2, 200, {"validation/bits_per_byte": 3.25})
+    diff([str(first), str(second)])
+    assert "bits_per_byte 3.5000 before training 3.2500 scored_step 0 2" in " ".join(capsys.readouterr().out.split())
+    for run, source in ((first, "notes"), (second, "other")):
+        (run / "dataset.json").write_text(
+            json.dumps({"name": source, "splits": {"validation": {"text_bytes": 5000}}, "tokenizer_fingerprint": "t"})
+        )
+    assert diff([str(first), str(second)]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    differ = "scores of different texts do not compare: notes (5,000 held-out bytes), other"
+    assert differ in told
+
+
+def test_a_folder_of_several_runs_is_refused(tmp_path: Path) -> None:
+    first = write_run(tmp_path / "race/a")
+    write_run(tmp_path / "race/b")
+    with pytest.raises(ConfigurationError, match="race holds 2 runs; name one of them"):
+        diff([str(first), str(tmp_path / "race")])
+
+
+def test_ledger_prints_a_page_or_one_json_object(tmp_path, capsys):
+    folder = str(write(tmp_path / "a"))
+    assert ledger([folder]) == 0
+    assert "biggest lever" in capsys.readouterr().out
+    assert ledger([folder, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["attempts"] == 2
+
+
+def test_ledger_at_a_step_prints_what_its_log_line_implies(tmp_path, capsys):
+    folder = write(tmp_path / "a")
+    write_log(folder)
+    assert ledger([str(folder), "--at", "12"]) == 0
+    assert (
+        capsys.readouterr().out
+        == "step 12 | loss 2.000 | 51 tokens/s since step 10 | MFU 15.4% (palm), 12.8% (causal)\n"
+    )
+    assert ledger([str(folder), "--at", "12", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["since_step"] == 10
+    with pytest.raises(ConfigurationError, match="nearest valid: 12"):
+        ledger([str(folder), "--at", "15"])
+
+
+def test_report_writes_the_page_and_prints_its_path(tmp_path, capsys):
+    folder = write(tmp_path / "a")
+    assert report([str(folder)]) == 0
+    assert capsys.readouterr().out == f"{folder / 'report.html'}\n"
+    assert (folder / "report.html").read_text().startswith("<!doctype html>")
+
+
+def test_report_of_a_sweep_lies_beside_its_runs(tmp_path, capsys):
+    write_compared(tmp_path / "a", sweep="sweep-1")
+    assert report([str(tmp_path / "sweep-1")]) == 0
+    assert capsys.readouterr().out == f"{tmp_path / 'sweep-1.html'}\n"
+    assert "1 trial: 1 finished" in (tmp_path / "sweep-1.html").read_text()
+
+
+def test_compare_prints_a_page_or_one_json_object_and_draws_a_chart(tmp_path, capsys):
+    sweep(tmp_path / "runs")
+    words = [str(tmp_path / "runs"), "--chart", str(tmp_path / "curves.svg")]
+    assert compare(words) == 0
+    assert "To reach 3.1000, by the mean curve" in capsys.readouterr().out
+    assert (tmp_path / "curves.svg").read_text().startswith("<svg")
+    assert compare([*words, "--json", "--baseline", "optimizer.lr=0.2", "--metric", "validation/loss"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["baseline"], found["target"]) == ("optimizer.lr=0.2", pytest.approx(9.3))
+
+
+def test_names_without_their_folder_get_the_whole_command(tmp_path, monkeypatch):
+    sweep(tmp_path / "runs")
+    monkeypatch.chdir(tmp_path)
+    one, other = sorted(path.parent.name for path in (tmp_path / "runs").glob("*/status.json"))[:2]
+    said = f"{one} and {other}: not here .*; write lmtrain compare --json runs/{one} runs/{other}\\.$"
+    with pytest.raises(ConfigurationError, match=said):
+        compare(["--json", one, other])
+
+
+def test_sync_of_a_folder_that_is_no_run_is_refused(tmp_path):
+    with pytest.raises(ConfigurationError, match="not a run folder"):
+        sync([str(tmp_path)])
+
+
+def test_sync_prints_one_json_object(tmp_path, monkeypatch, capsys):
+    asked = []
+
+    def replay(run_folder, *, tracking_uri):
+        asked.append((run_folder, tracking_uri))
+        return Tracked(run_id="abc", is_complete=True)
+
+    monkeypatch.setattr("lmtrain.tracking.mlflow.sync.sync", replay)
+    assert sync([str(tmp_path), "--tracking-uri", "http://h:5000", "--json"]) == 0
+    assert asked == [(tmp_path, "http://h:5000")]
+    assert capsys.readouterr().out == '{"run_id": "abc", "is_complete": true}\n'
+
+
+def _files(folder):
+    return {path: (path.stat().st_mtime_ns, path.stat().st_size) for path in folder.rglob("*")}
+
+
+def test_commands_that_read_a_run_write_nothing_in_its_folder(tmp_path, capsys):
+    run = write_run(tmp_path / "a", status=Status("RUNNING", process=1))
+    victim = tmp_path / "victim"
+    victim.write_text("kept")
+    (run / ".lock").symlink_to(victim)
+    other = write_run(tmp_path / "b", status=Status("RUNNING", process=1))
+    before = _files(tmp_path)
+    for command, words in ((ls, [tmp_path]), (show, [run, other]), (tail, [run, "--once"]), (diff, [run, other])):
+        assert command([*map(str, words)]) == 0
+    assert _files(tmp_path) == before
+    assert victim.read_text() == "kept"
+    assert "killed" in capsys.readouterr().out, "b, which no process holds"
+
+
+def test_a_page_copies_no_file_from_outside_of_its_run(tmp_path, capsys):
+    run = write(tmp_path / "a\x1b[2J")
+    secret = tmp_path / "secret"
+    secret.write_text('{"prompt": "", "text": "my password"}')
+    attempt = run / "attempts/1"
+    attempt.mkdir(parents=True)
+    (run / "samples.jsonl").symlink_to(secret)
+    for name in ("config.yaml", "overrides.txt", "versions.json", "git.json"):
+        (attempt / name).symlink_to(secret)
+    assert report([str(run)]) == 0
+    assert "\x1b" not in capsys.readouterr().out
+    assert "password" not in (run / "report.html").read_text()

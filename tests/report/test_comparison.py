@@ -1,0 +1,530 @@
+"""Comparisons: choices with their noise, differences, targets, the verdict on a run, the page and the chart."""
+
+import math
+import random
+import statistics
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from lmtrain.errors import ConfigurationError, DataError
+from lmtrain.report.compared_runs import ComparedRun, make_choices, read_compared_run
+from lmtrain.report.comparison import against, baseline_runs, compare
+from lmtrain.report.comparison_page import (
+    CHARACTER,
+    LEFT,
+    LINE_HEIGHT,
+    OPENING_HEIGHT,
+    comparison_axes,
+    comparison_chart,
+    text_of,
+)
+from lmtrain.report.runs.attempts import OwnSteps
+from lmtrain.report.spread import difference, score_decimals, spread, student_quantile
+from lmtrain.tracking.fork import Fork
+from lmtrain.tracking.held_out_text import HeldOutText
+from lmtrain.tracking.sweep_file import SweepFile, SweepRun, SweepTrial
+from tests.report.compared_folder import point, write, write_readings
+
+
+# Student's two-sided 95 % and 99 % points as statistical tables print them
+@pytest.mark.parametrize(
+    ("confidence", "freedom", "published"),
+    [
+        (0.95, 1, 12.7062),
+        (0.95, 2, 4.3027),
+        (0.95, 4, 2.7764),
+        (0.95, 30, 2.0423),
+        (0.99, 1, 63.657),
+        (0.99, 5, 4.0321),
+    ],
+)
+def test_students_points_are_those_of_published_tables(confidence, freedom, published):
+    assert student_quantile(confidence, freedom=freedom) == pytest.approx(published, rel=1e-4)
+
+
+def test_many_degrees_of_freedom_are_the_normal_distribution():
+    assert student_quantile(0.95, freedom=1e5) == pytest.approx(statistics.NormalDist().inv_cdf(0.975), rel=1e-4)
+
+
+def by_seed(*values, first=1):
+    return {str(seed): value for seed, value in enumerate(values, start=first)}
+
+
+def test_welchs_interval_is_that_of_its_definition():
+    one = by_seed(20, 22, 19, 24, 25, 21, 23, 20, 22, 24)
+    other = by_seed(18, 21, 17, 22, 23, 19, 18, 20, first=11)
+    found = difference(one, other)
+    errors = [statistics.variance(one.values()) / 10, statistics.variance(other.values()) / 8]
+    freedom = sum(errors) ** 2 / (errors[0] ** 2 / 9 + errors[1] ** 2 / 7)
+    assert found.mean == pytest.approx(2.25)
+    assert found.plus_minus == pytest.approx(student_quantile(0.95, freedom=freedom) * math.sqrt(sum(errors)))
+    assert 7 < freedom < 16
+    assert found.deviation == pytest.approx(
+        math.hypot(statistics.stdev(one.values()), statistics.stdev(other.values()))
+    )
+    assert not found.is_paired
+
+
+def test_the_same_seeds_are_compared_seed_by_seed():
+    luck = [0.0, 5.0, -3.0]
+    found = difference(by_seed(*(1.0 + x for x in luck)), by_seed(*(0.9 + x for x in luck)))
+    assert found.is_paired
+    assert (found.mean, found.plus_minus) == (pytest.approx(0.1), pytest.approx(0.0, abs=1e-9))
+    # differences 0.1, 0.2, 0.3: deviation 0.1, 2 degrees of freedom
+    noisy = difference(by_seed(1.1, 6.2, -1.7), by_seed(1.0, 6.0, -2.0))
+    assert noisy.plus_minus == pytest.approx(4.3027 * 0.1 / math.sqrt(3), rel=1e-4)
+    assert noisy.is_noise
+
+
+def test_the_seeds_that_both_have_are_compared_and_too_few_of_them_are_not():
+    many = by_seed(1.0, 2.0, 6.0)
+    assert difference(by_seed(1.5), many).mean == pytest.approx(0.5), "seed 1 beside seed 1, not beside the mean of 3"
+    two = difference(by_seed(1.5, 2.5), many)
+    assert (two.mean, two.is_paired) == (pytest.approx(0.5), True)
+    assert not difference(by_seed(5.0, 5.1, first=3), many).is_paired, "both have more seeds than the one they share"
+
+
+@pytest.mark.parametrize("seeds", [1, 11])  # the same for both, or others
+def test_an_interval_of_95_percent_holds_the_true_difference_that_often(seeds):
+    rng = random.Random(0)
+    held = 0
+    for _ in range(200):
+        one = by_seed(*(rng.gauss(1.0, 0.1) for _ in range(3)))
+        other = by_seed(*(rng.gauss(0.0, 0.3) for _ in range(3)), first=seeds)
+        found = difference(one, other)
+        assert found.plus_minus is not None
+        held += abs(found.mean - 1.0) <= found.plus_minus
+    assert 0.90 <= held / 200 <= 0.995  # three standard errors of a share of 0.95 in 200
+
+
+def test_one_value_has_no_deviation_and_its_difference_no_noise():
+    alone = spread([2.0])
+    assert (alone.num, alone.mean, alone.standard_deviation) == (1, 2.0, None)
+    for other, mean in ((by_seed(1.0, 1.2), 1.0), (by_seed(1.5), 0.5)):
+        found = difference(by_seed(2.0), other)
+        assert (found.mean, found.plus_minus, found.is_noise) == (pytest.approx(mean), None, None)
+
+
+def test_equal_repeats_leave_no_noise():
+    found = difference(by_seed(2.0, 2.0), by_seed(1.0, 1.0, first=5))
+    known = {"mean": 1.0, "plus_minus": 0.0, "is_paired": False, "is_noise": False}
+    assert found.to_json() == {**known, "deviation": 0.0, "num_seeds": 2}
+
+
+@pytest.mark.parametrize(
+    ("scores", "decimals"),
+    [([], 4), ([1.0, 1.0], 4), ([3.2104, 3.21], 4), ([1.00012, 1.00014], 5), ([1.0000011, 1.0000013, 1.0], 6)],
+)
+def test_different_scores_are_written_differently_up_to_six_decimals(scores: list[float], decimals: int) -> None:
+    assert score_decimals(scores) == decimals
+
+
+def choices_of(*folders):
+    return make_choices([read_compared_run(folder) for folder in folders])
+
+
+def test_runs_that_differ_by_seed_alone_are_one_choice_and_the_best_comes_first(tmp_path):
+    found, repeated = choices_of(
+        write(tmp_path / "a", lr=0.1, seed=1, values=(8.0, 3.0)),
+        write(tmp_path / "b", lr=0.2, seed=1, values=(8.0, 2.0)),
+        write(tmp_path / "c", lr=0.1, seed=2, values=(8.0, 4.0)),
+    )
+    assert [choice.label for choice in found] == ["optimizer.lr=0.2", "optimizer.lr=0.1"], "data=x is shared by all"
+    assert [(choice.final.num, choice.final.mean) for choice in found] == [(1, 2.0), (2, 3.5)]
+    assert found[1].final.standard_deviation == pytest.approx(0.5**0.5)
+    assert repeated == {}
+
+
+def test_a_seed_that_comes_twice_is_no_second_measurement(tmp_path):
+    found, repeated = choices_of(write(tmp_path / "a"), write(tmp_path / "again"))
+    assert found[0].final.num == 1
+    assert repeated == {"again": "the settings and seed of a"}
+
+
+def test_the_only_choice_of_a_search_is_called_by_its_trial_s_values(tmp_path):
+    folder = write(tmp_path / "s/trial-0002", lr=0.1, words=["model=llama_micro", "optimizer.lr=0.1"])
+    assert choices_of(folder)[0][0].label == "model=llama_micro optimizer.lr=0.1"
+    trial = SweepTrial(number=2, values={"optimizer.lr": "0.1"}, runs=[SweepRun(folder=folder.name, seed=1)])
+    SweepFile(name="s", kind="search", metric="m", fingerprint="f", command="c", trials=[trial]).save(folder.parent)
+    assert choices_of(folder)[0][0].label == "optimizer.lr=0.1"
+
+
+def test_settings_typed_alike_are_distinct_labels_by_their_values_or_else_by_a_name(tmp_path):
+    old = write(tmp_path / "old", words=["optimizer=adamw"], lr=0.1)
+    new = write(tmp_path / "new", words=["optimizer=adamw"], lr=0.2, values=(8.0, 1.0))
+    assert [choice.label for choice in choices_of(old, new)[0]] == ["optimizer.lr=0.2", "optimizer.lr=0.1"]
+    more = [write(tmp_path / f"x{n}", words=[], **dict.fromkeys("abc", n), d=n // 2) for n in range(2)]
+    labels = [choice.label for choice in choices_of(*more)[0]]
+    assert labels == ["a=0 b=0 c=0", "a=1 b=1 c=1"]
+
+
+def test_tokens_to_a_target_lie_on_the_straight_line_between_two_measurements_unless_these_are_far_apart(tmp_path):
+    (choice,), _ = choices_of(
+        write(tmp_path / "a", seed=1, values=(8.0, 5.0, 4.0, 1.0)),
+        write(tmp_path / "b", seed=2, values=(8.0, 7.0, 4.0, 3.0)),
+    )
+    assert choice.mean_curve == [(0.0, 8.0), (100.0, 6.0), (200.0, 4.0), (300.0, 2.0)]
+    assert choice.tokens_to_reach(3.0) == pytest.approx(250.0)
+    assert (choice.tokens_to_reach(9.0), choice.tokens_to_reach(2.0), choice.tokens_to_reach(1.9)) == (0.0, 300.0, None)
+    # A curve falls steeply first: 7.0 may be reached after 10 tokens, and 5.0 after 110.
+    assert (choice.tokens_to_reach(7.0), choice.reached_between(7.0)) == (None, (0.0, 100.0))
+    assert (choice.tokens_to_reach(5.0), choice.reached_between(5.0)) == (None, (100.0, 200.0))
+    late = replace(choice, runs=tuple(replace(run, curve=run.curve[2:]) for run in choice.runs))
+    assert late.reached_between(5.0) == (0.0, 200.0), "where it was not measured before, nobody knows"
+    own = OwnSteps(last=4, tokens_per_step=50, fork=Fork(checkpoint=tmp_path / "c", step=3))
+    forked = replace(late, runs=tuple(replace(run, own=own) for run in late.runs))
+    assert (forked.reached_between(5.0), forked.tokens_to_reach(5.0)) == ((150.0, 200.0), None), "the fork's own tokens"
+    assert (choice.reached_between(4.0), choice.reached_between(1.9)) == ((200.0, 200.0), None)
+
+
+def test_the_curve_of_seeds_that_a_budget_of_time_ended_apart_ends_with_the_mean_of_their_ends(tmp_path):
+    (choice,), _ = choices_of(
+        write(tmp_path / "a", seed=1, values=(8.0, 5.0, 4.0)),
+        write(tmp_path / "b", seed=2, values=(8.0, 7.0, 4.0, 3.0, 2.0)),
+    )
+    assert choice.ends == (200.0, 400.0)
+    assert choice.mean_curve == [(0.0, 8.0), (100.0, 6.0), (200.0, 4.0), (300.0, 3.0)]
+    assert choice.tokens_to_reach(choice.final.mean) == 300.0
+
+
+def test_a_run_has_a_curve_settings_without_seed_and_the_words_that_were_typed(tmp_path):
+    run = read_compared_run(write(tmp_path / "a", seed=7))
+    assert run.curve == [(0.0, 8.0), (100.0, 4.0), (200.0, 2.0)]
+    assert (run.seed, run.settings, run.words) == ("7", {"optimizer.lr": "0.1"}, ("optimizer.lr=0.1", "data=x"))
+    assert (run.tokens, run.final, run.trouble) == (200.0, 2.0, None)
+    assert (run.flops_per_token, run.tokens_per_second) == (10.0, 50.0)
+    assert run.held_out.text == ("a book", 1000, False)
+
+
+def test_seconds_are_those_of_the_steps_by_the_run_s_accounts(tmp_path):
+    folder = write(tmp_path / "a")
+    write_readings(folder, [0.0, 3.0, 4.0], preempted=90.0)
+    run = read_compared_run(folder)
+    assert [run.seconds_at(tokens) for tokens in (0, 50, 100, 150, 200, 900)] == [0.0, 1.5, 3.0, 3.5, 4.0, 4.0]
+    (folder / "events/rank0.jsonl").unlink()
+    assert read_compared_run(folder).seconds_at(100) is None, "nothing is known, and nothing guessed"
+
+
+def test_how_a_run_is_executed_is_none_of_its_settings(tmp_path):
+    more = {"trainer": {"devices": 2}, "logger": {"x": 1}, "data": {"num_workers": 4, "weights": 1}}
+    assert read_compared_run(write(tmp_path / "a", **more)).settings == {"optimizer.lr": "0.1", "data.weights": "1"}
+
+
+def test_a_run_that_did_not_end_well_says_why(tmp_path):
+    going = read_compared_run(write(tmp_path / "a", status="RUNNING", values=(8.0, 4.0)))
+    assert going.trouble == "killed, exit code 3 at step 1 of 2"
+    diverged = read_compared_run(write(tmp_path / "b", values=(8.0, float("nan"))))
+    assert diverged.trouble == "diverged: its last value is nan"
+    nothing = read_compared_run(write(tmp_path / "c", status="FAILED", values=()))
+    assert nothing.trouble == "failed, exit code 3 at step 0 of 2"
+
+
+def test_a_training_curve_is_averaged_and_ends_where_the_run_does(tmp_path):
+    folder = write(tmp_path / "a", values=())
+    (folder / "metrics.jsonl").write_text("".join(point(step, {"train/loss": step % 2}) for step in range(1, 401)))
+    run = read_compared_run(folder, metric="train/loss")
+    assert (len(run.curve), run.tokens, run.final) == (40, 40_000.0, 0.5)
+
+
+def test_a_metric_that_a_run_lacks_or_that_has_no_better_is_refused(tmp_path):
+    folder = write(tmp_path / "a")
+    with pytest.raises(ConfigurationError, match=r"a has no validaton/loss; it has .*Did you mean 'validation/loss'"):
+        read_compared_run(folder, metric="validaton/loss")
+    under_way = read_compared_run(write(tmp_path / "b", status="FAILED"), metric="validation/else/loss")
+    assert (under_way.curve, under_way.trouble) == ([], "failed, exit code 3 at step 2 of 2"), "left out, and told"
+    with pytest.raises(ConfigurationError, match="--metric: must end with"):
+        read_compared_run(folder, metric="speed/tokens_per_second")
+
+
+def sweep(folder):
+    """Write two choices with two seeds each: 2.0 and 2.2 after 200 tokens, 2.95 and 3.25 after as many."""
+    rows = [(0.1, 1, 2.0), (0.1, 2, 2.2), (0.2, 1, 2.95), (0.2, 2, 3.25)]
+    return [write(folder / f"{lr}-{seed}", lr=lr, seed=seed, values=(8.0, last + 1, last)) for lr, seed, last in rows]
+
+
+def test_choices_stand_beside_the_best_with_their_noise_and_reach_what_the_worst_does(tmp_path):
+    found = compare(sweep(tmp_path))
+    assert found.baseline.label == "optimizer.lr=0.1"
+    beside = found.differences["optimizer.lr=0.2"]
+    # seed by seed 0.95 and 1.05: deviation 0.0707, standard error 0.05, of which 12.7062 by 1 degree of freedom
+    assert (beside.mean, beside.plus_minus) == (pytest.approx(1.0), pytest.approx(12.7062 * 0.05, rel=1e-3))
+    assert found.target == pytest.approx(3.1)
+    best, last = (found.reaches[choice.label] for choice in found.choices)
+    assert (best.tokens, best.flops, best.seconds) == (pytest.approx(100.0), pytest.approx(1000.0), pytest.approx(2.0))
+    assert (last.tokens, last.of_baseline) == (pytest.approx(200.0), pytest.approx(2.0))
+
+
+def test_a_run_reached_nothing_by_scores_of_other_bytes(tmp_path):
+    extended = write(tmp_path / "longer", lr=0.1, values=(8.0, 1.0, 6.0, 3.0), read=(9, 9, 90, 90))
+    found = compare(
+        [extended, write(tmp_path / "other", lr=0.2, values=(8.0, 7.0, 4.0), held_out={"num_bytes": 90})], target=4.5
+    )
+    reached = next(found.reaches[choice.label].tokens for choice in found.choices if choice.runs[0].name == "longer")
+    assert reached == pytest.approx(250.0)
+    assert "longer: Left out, as they do not compare: scores of other held-out text, 2 of 9 bytes." in found.notes
+
+
+def test_tokens_without_loss_take_no_more_time_than_they_took(tmp_path):
+    chat = write(tmp_path / "chat", lr=0.1)
+    with (chat / "metrics.jsonl").open("a") as log:  # a tenth of the tokens had loss
+        log.write(point(2, {"speed/tokens_per_second": 5.0, "speed/timed_seconds": 4.0}))
+    found = compare([chat, write(tmp_path / "b", lr=0.2)], target=2.0)
+    assert {reach.seconds for reach in found.reaches.values()} == {4.0}
+
+
+def test_a_named_baseline_sets_the_target(tmp_path):
+    found = compare(sweep(tmp_path), baseline="optimizer.lr=0.2")
+    assert (found.baseline.label, found.target) == ("optimizer.lr=0.2", pytest.approx(3.1))
+    assert found.reaches["optimizer.lr=0.1"].of_baseline == pytest.approx(0.5)
+    never = compare(sweep(tmp_path / "x"), target=1.0)
+    assert {reach.tokens for reach in never.reaches.values()} == {None}
+    with pytest.raises(ConfigurationError, match=r"--baseline.*optimizer.lr=0.1, optimizer.lr=0.2"):
+        compare(sweep(tmp_path / "y"), baseline="adam")
+
+
+def test_runs_of_one_name_in_two_folders_are_distinct_labels(tmp_path):
+    untyped = [write(tmp_path / name / "a", lr=0.1, words=[], seed=n) for n, name in enumerate(("one", "two"))]
+    stopped = [write(tmp_path / name / "b", status="RUNNING") for name in ("one", "two")]
+    repeated = write(tmp_path / "three/a", lr=0.1, words=[])
+    found = compare([*untyped, *stopped, repeated])
+    assert [run.name for choice in found.choices for run in choice.runs] == ["one/a", "two/a"]
+    assert found.left_out.keys() == {"one/b", "two/b", "three/a"}
+    labels = [choice.label for choice in compare([untyped[0], write(tmp_path / "four/a", depth=2, words=[])]).choices]
+    assert len(set(labels)) == 2
+
+
+def test_a_finished_run_without_its_log_is_left_out(tmp_path):
+    lost = write(tmp_path / "lost", lr=9.0)
+    (lost / "metrics.jsonl").unlink()
+    found = compare([*sweep(tmp_path / "kept"), lost])
+    assert found.left_out == {"lost": "no score in lost/metrics.jsonl"}
+
+
+def test_seeds_that_their_time_ended_at_other_steps_have_their_mean_tokens(tmp_path):
+    values = {1: (8.0, 4.0), 2: (8.0, 4.0, 3.0, 2.0)}
+    runs = [write(tmp_path / f"s{seed}", seed=seed, values=each) for seed, each in values.items()]
+    found = compare(runs)
+    (choice,) = found.choices
+    assert (choice.final.mean, choice.tokens, choice.flops) == (3.0, 200.0, 2000.0)
+    assert found.notes[0].startswith(
+        "optimizer.lr=0.1 data=x: its seeds ended between 100 and 300 tokens; its curve is the mean"
+    )
+
+
+def test_runs_that_did_not_finish_do_not_count_and_are_named(tmp_path):
+    runs = [*sweep(tmp_path), write(tmp_path / "going", lr=0.1, seed=3, status="RUNNING")]
+    found = compare(runs)
+    assert found.left_out.keys() == {"going"}
+    assert found.choices[0].final.num == 2
+    with pytest.raises(DataError, match=r"No run has finished.*failed: failed, exit code 3 at step 2 of 2"):
+        compare([write(tmp_path / "failed", status="FAILED")])
+
+
+def test_numbers_of_different_texts_are_refused(tmp_path):
+    runs = [write(tmp_path / "a"), write(tmp_path / "b", lr=0.2, held_out={"source": "another", "split_bytes": 7})]
+    said = r"a was measured on a book \(900 of 1,000 held-out bytes\), b on another \(7 held"
+    with pytest.raises(DataError, match=said):
+        compare(runs)
+
+
+def test_nats_of_different_tokenizers_are_refused_and_bits_per_byte_compare_with_a_note(tmp_path):
+    runs = [write(tmp_path / "a"), write(tmp_path / "b", lr=0.2, held_out={"tokenizer": "t2"})]
+    with pytest.raises(DataError, match=r"different tokenizers.*use --metric validation/bits_per_byte"):
+        compare(runs, metric="validation/loss")
+    assert any("tokenizers differ" in note for note in compare(runs).notes)
+
+
+def test_notes_tell_of_other_budgets_other_parts_and_single_seeds(tmp_path):
+    runs = [
+        write(tmp_path / "a", held_out={"num_bytes": 900}),
+        write(tmp_path / "b", lr=0.2, held_out={"num_bytes": 400}, values=(8.0, 2.0)),
+    ]
+    parts, budgets, seeds = compare(runs).notes
+    assert "have no effect" in compare(runs, target=1.5, baseline="optimizer.lr=0.1").notes[-1]
+    assert "400 and 900 bytes" in parts
+    assert "from 1e+03 to 2e+03 FLOPs" in budgets
+    assert "the noise is not known" in seeds
+    assert compare(sweep(tmp_path / "even")).notes == ()
+
+
+def run_of(value: float, *, seed: str = "1", num_bytes: int = 100) -> ComparedRun:
+    return ComparedRun(
+        folder=Path("run"), name="run", status="FINISHED", exit_code=0, step=4, num_steps=4, seed=seed, settings={},
+        words=(), held_out=HeldOutText(source="s", split_bytes=100, num_bytes=num_bytes, tokenizer="t"),
+        curve=[(8.0, value)], flops_per_token=1.0, tokens_per_second=None,
+    )  # fmt: skip
+
+
+SEEDS = [run_of(value, seed=str(seed)) for seed, value in enumerate([1.0, 1.01, 1.02])]
+
+
+def test_only_what_is_better_by_more_than_noise_is_kept() -> None:
+    # s = 0.01, t(2) = 4.303: another seed lies within 4.303 * 0.01 * sqrt(4 / 3) = 0.0497 of the mean, at 95%
+    assert against(run_of(0.97), SEEDS, name="b").plus_minus == pytest.approx(0.04969, rel=1e-3)
+    verdicts = {value: against(run_of(value), SEEDS, name="b") for value in (0.95, 0.97, 1.05, 1.07)}
+    assert [found.verdict for found in verdicts.values()] == ["better", "noise", "noise", "worse"]
+    assert [found.to_json()["keep"] for found in verdicts.values()] == [True, False, False, False]
+
+
+def test_one_seed_another_text_and_an_unfinished_run_have_no_verdict() -> None:
+    single = against(run_of(0.5), SEEDS[:1], name="b")
+    assert (single.verdict, single.difference) == ("unknown", -0.5)
+    assert "second run with another seed" in (single.reason or "")
+    assert "another held-out text" in (against(run_of(0.5, num_bytes=50), SEEDS, name="b").reason or "")
+    stopped = replace(run_of(0.5), status="KILLED", step=2)
+    assert against(stopped, SEEDS, name="b").verdict == "unknown"
+
+
+def test_a_run_of_another_budget_is_told_and_not_kept() -> None:
+    def of_steps(run: ComparedRun, steps: str, tokens: float) -> ComparedRun:
+        return replace(run, settings={"budget.steps": steps}, curve=[(tokens, run.final)])
+
+    seeds = [of_steps(run, "4", 8.0) for run in SEEDS]
+    longer = against(of_steps(run_of(0.5), "6", 12.0), seeds, name="b")
+    assert (longer.verdict, longer.difference) == ("unknown", pytest.approx(-0.51))
+    assert "budget.steps=6, not 4 (12 tokens, not 8)" in (longer.reason or "")
+    assert against(of_steps(run_of(0.5), "2", 8.0), seeds, name="b").verdict == "better"
+    assert against(of_steps(run_of(0.5), "4", 16.0), seeds, name="b").verdict == "better"
+
+
+def test_a_baseline_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="holds no run"):
+        baseline_runs(tmp_path)
+
+
+def axes_of(folder, values):
+    return comparison_axes(compare([write(folder, values=values)]).choices)
+
+
+def test_a_steep_opening_gets_a_fifth_of_the_page_and_says_so(tmp_path):
+    axes = axes_of(tmp_path / "a", (8.0, *(2.0 + 1.0 / step for step in range(2, 20))))
+    place = axes.place(bottom=100.0, top=0.0)
+    assert (place(8.0), place(axes.cut), place(axes.bottom)) == (0.0, pytest.approx(100 * OPENING_HEIGHT), 100.0)
+    heights = [place(value / 100) for value in range(200, 801)]
+    assert heights == sorted(heights, reverse=True), "lower in value is lower on the page, across the break too"
+    above, below = place(axes.cut) - place(axes.cut + 0.1), place(axes.bottom) - place(axes.bottom + 0.1)
+    assert axes.words == f"above {axes.cut:g}: drawn {below / above:.2g} times smaller"
+
+
+def test_a_gentle_curve_has_one_scale(tmp_path):
+    axes = axes_of(tmp_path / "a", (3.0, 2.8, 2.6, 2.4))
+    assert axes.words == ""
+    place = axes.place(bottom=100.0, top=0.0)
+    assert place(2.6) - place(2.8) == pytest.approx(place(2.4) - place(2.6))
+
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def drawn(chart):
+    """Return the curves, without the lines that lead to their names."""
+    return [line for line in chart.findall(f"{SVG}polyline") if line.get("stroke-dasharray")]
+
+
+def places(line):
+    return [tuple(map(float, pair.split(","))) for pair in line.get("points").split()]
+
+
+def test_curves_are_whole_from_their_beginning_and_no_word_lies_on_one(tmp_path):
+    values = (8.0, *(2.0 + 1.0 / step for step in range(1, 30)))
+    runs = [write(tmp_path / f"{n}", lr=n, values=[v + n / 50 for v in values]) for n in range(3)]
+    chart = ElementTree.fromstring(comparison_chart(compare(runs)))
+    assert not chart.findall(f"{SVG}clipPath")
+    ruled = [float(line.get("y1", "")) for line in chart.findall(f"{SVG}line")]
+    for line in drawn(chart):
+        curve = places(line)
+        assert len(curve) == 30, "every point"
+        assert all(min(ruled) <= y <= max(ruled) for _, y in curve), "inside the plot"
+        assert curve[0][0] == LEFT
+    words = next(text for text in chart.findall(f"{SVG}text") if "times smaller" in (text.text or ""))
+    right, baseline = float(words.get("x", "")), float(words.get("y", ""))
+    left, top = right - CHARACTER * len(words.text or ""), baseline - 12
+    inside = [(x, y) for line in drawn(chart) for x, y in places(line) if left <= x <= right and top <= y <= baseline]
+    assert not inside
+    lowest = [places(line)[-1][1] for line in drawn(chart)]
+    assert min(best - next_best for best, next_best in pairwise(lowest)) > 10, "on one scale they would be 1.3 apart"
+
+
+def test_every_choice_has_a_curve_a_band_between_its_seeds_and_its_name(tmp_path):
+    chart = ElementTree.fromstring(comparison_chart(compare(sweep(tmp_path))))
+    assert len(chart.findall(f"{SVG}polygon")) == 2
+    curves = drawn(chart)
+    assert [len(line.get("points", "").split()) for line in curves] == [3, 3]
+    names = [text.text for text in chart.findall(f"{SVG}text")]
+    assert "2.1000  optimizer.lr=0.1" in names
+    assert "3.1000  optimizer.lr=0.2" in names
+
+
+def test_lower_on_the_page_is_lower_in_value_and_equal_ends_keep_their_names_apart(tmp_path):
+    runs = [write(tmp_path / f"{n}", lr=n, values=(8.0, 4.0, 2.0 + n / 1000)) for n in range(20)]
+    chart = ElementTree.fromstring(comparison_chart(compare(runs)))
+    names = [text for text in chart.findall(f"{SVG}text") if "optimizer.lr" in (text.text or "")]
+    heights = [float(text.get("y", "")) for text in names]
+    assert heights == sorted(heights, reverse=True), "the best choice is named first and lowest"
+    gaps = [above - below for above, below in pairwise(heights)]
+    assert min(gaps) >= LINE_HEIGHT - 0.2
+    assert 0 < min(heights) < max(heights) < float(chart.get("viewBox", "").split()[3])
+    inks = {(line.get("stroke"), line.get("stroke-dasharray")) for line in drawn(chart)}
+    assert len(inks) == 20, "no two curves look alike"
+    ends = [line.get("points", "").split()[-1] for line in drawn(chart)]
+    assert len({end.split(",")[0] for end in ends}) == 1
+    assert float(ends[0].split(",")[1]) == pytest.approx(float(ends[1].split(",")[1]), abs=1.0)
+
+
+def test_the_page_shows_means_noise_and_what_it_took(tmp_path):
+    text = text_of(compare(sweep(tmp_path)))
+    assert "validation/bits_per_byte, 900 held-out bytes of a book" in text
+    assert "deviation  difference ± 95%" in text
+    assert "FLOPs  work in steps" in text, "the sum over steps; a step takes less"
+    assert [line.split() for line in text.splitlines() if line.startswith("optimizer.lr") and " is " not in line] == [
+        ["optimizer.lr=0.1", "2", "2.1000", "0.1414", "baseline", "200"],
+        ["optimizer.lr=0.2", "2", "3.1000", "0.2121", "+1.0000", "±", "0.6353", "200"],
+        ["optimizer.lr=0.1", "100", "100%", "1e+03", "2s"],
+        ["optimizer.lr=0.2", "200", "200%", "2e+03", "4s"],
+    ]
+    verdict = "optimizer.lr=0.1 is 1.0000 better than optimizer.lr=0.2, 14.1 deviations, 2 seeds: more than noise"
+    assert verdict in " ".join(text.split())
+
+
+def test_scores_of_conversations_are_of_the_assistants_words(tmp_path):
+    runs = [write(tmp_path / name, lr=lr, masked=True) for name, lr in (("a", 0.1), ("b", 0.2))]
+    text = " ".join(text_of(compare(runs)).split())
+    assert "validation/bits_per_byte, the assistant's words in a book" in text
+    assert "Scores are of the assistant's words, 900 of 1,000 held-out bytes." in text
+
+
+def test_a_difference_within_its_noise_says_so_and_a_target_may_never_be_reached(tmp_path):
+    rows = [(0.1, 1, 2.0), (0.1, 2, 2.9), (0.2, 1, 2.1), (0.2, 2, 2.9)]
+    runs = [write(tmp_path / f"{lr}-{seed}", lr=lr, seed=seed, values=(8.0, last)) for lr, seed, last in rows]
+    text = text_of(compare(runs, target=1.0))
+    assert "(noise)" in text
+    assert "is 0.0500 better than optimizer.lr=0.2, 0.7 deviations, 2 seeds: within noise" in " ".join(text.split())
+    assert "never" in text
+
+
+def test_a_target_between_measurements_far_apart_is_said_to_lie_between_them(tmp_path):
+    runs = [write(tmp_path / "a", values=(8.0, 2.0)), write(tmp_path / "b", lr=0.2, values=(8.0, 3.0, 2.5))]
+    text = text_of(compare(runs))
+    assert text.count("between 0 and 100") == 1
+    assert ["optimizer.lr=0.2", "200", "2e+03", "4s"] in [line.split() for line in text.splitlines()]
+
+
+def test_scores_of_other_parts_of_a_text_have_no_difference_no_verdict_and_no_target(tmp_path):
+    whole, part = write(tmp_path / "a"), write(tmp_path / "b", lr=0.2, held_out={"num_bytes": 200}, values=(8, 1, 1))
+    found = compare([whole, part])
+    text = " ".join(text_of(found).split())
+    for shown in (
+        "validation/bits_per_byte, parts of the 1,000 held-out bytes of a book",
+        "optimizer.lr=0.1 1 2.0000 900 200",
+        "optimizer.lr=0.2 1 1.0000 200 200",
+        "the scores do not compare",
+    ):
+        assert shown in text
+    for hidden in ("better", "baseline", "To reach", "difference", "%"):
+        assert hidden not in text
+    for choice in found.to_json()["choices"]:
+        assert (choice["difference"], choice["to_reach_target"]) == (None, None)

@@ -1,0 +1,350 @@
+"""The ledger: its accounts add up to the clock, and rates, money and plan follow from them."""
+
+import json
+import os
+import re
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lmtrain.accounting.observed.time_accounts import LOST, TimeBalance, kind_words
+from lmtrain.errors import ConfigurationError
+from lmtrain.report.ledger import implied_speed, read_ledger, run_end, slow_ranks
+from lmtrain.report.ledger_page import text_of
+from lmtrain.report.runs.attempts import read_attempts
+from lmtrain.report.runs.facts import read_run
+from lmtrain.tracking.run_log import RunLog
+from lmtrain.tracking.status import Status, write_status
+from lmtrain.tracking.timekeeping.stopwatch import KINDS
+from tests.points import append_point
+from tests.report.ledger_folder import PLAN, ROWS, row, write, write_fork
+from tests.tiny import PROJECT
+
+
+def test_the_accounts_are_those_of_the_events(tmp_path):
+    ledger = read_ledger(write(tmp_path / "a"))
+    assert ledger.time.seconds == {"setup": 9.0, "compute": 40.0, "data_wait": 1.0, "lost": pytest.approx(23.0)}
+    assert ledger.time.wall_seconds == pytest.approx(49.0 + 24.0)
+    assert (ledger.step, ledger.tokens, ledger.time.num_attempts) == (20, 20_000, 2)
+    over = {"computing": pytest.approx(500.0), "steps": None, "clock": pytest.approx(20_000 / 73)}
+    assert ledger.tokens_per_second == over, "nobody logged a speed"
+
+
+def test_utilization_and_money_follow_from_plan_and_clock(tmp_path):
+    ledger = read_ledger(write(tmp_path / "a"))
+    assert ledger.mfu("palm", "computing") == pytest.approx(6e6 * 500 / (2 * 1e9))
+    assert ledger.mfu("causal", "clock") == pytest.approx(5e6 * 20_000 / 73 / (2 * 1e9))
+    assert ledger.usd == pytest.approx(73 / 3600 * 2 * 36)
+    assert ledger.projected_usd == pytest.approx((73 + 41) / 3600 * 2 * 36), "20 more, without set-up and loss"
+    assert replace(ledger, status="FINISHED").projected_usd == ledger.usd, "early stopping ended it"
+    rows = [each | {"num_devices": 8} if each.get("attempt") == 1 else each for each in ROWS]
+    other = write(tmp_path / "b", rows=rows)
+    assert read_ledger(other).usd == pytest.approx((49 * 8 + 24 * 2) / 3600 * 36), "each attempt by its own devices"
+    assert read_run(other).usd == pytest.approx(read_ledger(other).usd)
+    assert json.loads(json.dumps(ledger.to_json()))["goodput"] == pytest.approx(40 / 73)
+
+
+def test_utilization_is_of_the_mean_of_the_attempts_peaks_over_their_steps(tmp_path):
+    folder = write(tmp_path / "a")
+    newest = read_ledger(folder)
+    assert newest.beside_plan is not None
+    for step, mfu, seconds in ((10, 0.1, 30.0), (20, 0.2, 10.0)):
+        logged = {"speed/tokens_per_second": 100.0, "speed/mfu_palm": mfu, "speed/timed_seconds": seconds}
+        append_point(RunLog(folder), step, step * 1000, logged)
+    found = read_ledger(folder)
+    assert found.mfu_at(875.0, "palm") == pytest.approx(1.0)
+    assert found.mfu("palm", "steps") == pytest.approx(100 / 875)
+    assert read_run(folder).mfu_palm == pytest.approx(100 / 875)
+    assert found.beside_plan == replace(newest.beside_plan, is_of_other_peak=True), "seconds are of the plan's peak"
+    assert "computing at 20.0% MFU by the plan's peak, not 40.0%" in text_of(found)
+    assert "by the plan's peak" not in text_of(newest)
+    assert found.peak_source == f"{newest.peak_source}; mean of its attempts over their steps"
+
+
+def test_speeds_are_of_the_devices_of_each_attempt(tmp_path):
+    rows = [each | {"num_devices": 8} if each.get("attempt") == 1 else each for each in ROWS]
+    plan = PLAN | {"peak": PLAN["peak"] | {"single_device_tokens_per_second": 50.0}}
+    folder = write(tmp_path / "a", rows=rows, plan=plan)
+    devices = (21 * 8 + 20 * 2) / 41  # over the steps that count
+    assert read_ledger(folder).scaling_efficiency == pytest.approx(20_000 / 41 / devices / 50)
+    for step, num_devices, seconds in ((10, 8, 21.0), (20, 2, 20.0)):
+        speed = 100.0 * num_devices
+        mfu = speed * 6e6 / (1e9 * num_devices)
+        logged = {"speed/tokens_per_second": speed, "speed/mfu_palm": mfu, "speed/timed_seconds": seconds}
+        append_point(RunLog(folder), step, step * 1000, logged)
+    found = read_ledger(folder)
+    assert found.peak_flops == pytest.approx(1e9), "a device's is the same in both"
+    assert found.mfu("palm", "steps") == pytest.approx(0.6)
+    assert "0.001 TFLOP/s x 5.07 devices, the mean over its steps (a test)" in text_of(found)
+
+
+def test_the_tokens_of_a_killed_run_are_those_of_its_last_logged_step(tmp_path):
+    told = replace(read_ledger(write(tmp_path / "a")), logged_step=21).to_json()
+    assert [told[key] for key in ("step", "tokens", "all_tokens")] == [21, 21_000, 21_000]
+
+
+def test_the_share_of_the_measured_roofline_stands_beside_mfu(tmp_path):
+    assert read_ledger(write(tmp_path / "a")).share_of_roofline is None
+    plan = PLAN | {"peak": PLAN["peak"] | {"measured_flops": 8e9}}
+    ledger = read_ledger(write(tmp_path / "b", plan=plan))
+    assert ledger.share_of_roofline == pytest.approx(6e6 * 500 / (2 * 8e9))
+    assert "18.8% of what a matrix product was measured to reach here\n" in text_of(ledger)
+    doubted = replace(ledger, measured_doubt="the machine is busy")
+    assert "measured to reach here; the machine is busy" in text_of(doubted)
+    assert "roofline" not in text_of(replace(doubted, measured_flops=ledger.peak_flops)), "it is MFU again"
+
+
+def test_energy_is_rated_power_over_the_clock(tmp_path):
+    ledger = read_ledger(write(tmp_path / "a"))
+    assert ledger.kwh == pytest.approx(73 / 3600 * 2 * 0.5)
+    assert ledger.projected_kwh == pytest.approx((73 + 41) / 3600 * 2 * 0.5)
+
+
+def test_every_second_beyond_the_plan_has_a_reason(tmp_path):
+    found = read_ledger(write(tmp_path / "a")).to_json()["plan_and_fact"]
+    assert found["seconds"] == {"planned": 20.0, "fact": pytest.approx(73.0)}
+    assert found["mfu_palm"] == {"planned": 0.4, "fact": pytest.approx(0.2), "planned_by": "assumed"}
+    assert found["reasons"] == {"utilization": 20.0, "setup": 9.0, "data_wait": 1.0, "lost": pytest.approx(23.0)}
+    assert sum(found["reasons"].values()) == pytest.approx(found["difference_seconds"])
+
+
+def test_padding_is_taken_off_the_tokens_and_so_off_speed_and_utilization(tmp_path):
+    counted = [row(0, start=1005.0, tokens=0), row(20, start=1045.0, tokens=18_000, compute=40.0)]
+    ledger = read_ledger(write(tmp_path / "a", rows=[ROWS[0], *counted]))
+    assert (ledger.tokens, ledger.steps.all_tokens, ledger.trained_share) == (18_000, 20_000, pytest.approx(0.9))
+    assert ledger.tokens_per_second["computing"] == pytest.approx(18_000 / 40)
+    text = text_of(ledger)
+    assert "20.0K tokens (18.0K with loss), 1 attempt" in text
+    assert "\ntokens/s with loss" in text
+    assert "computing at 20.0% MFU of all tokens, not 40.0%" in text, "the plan computes them all"
+    assert "with loss" not in text_of(read_ledger(write(tmp_path / "b")))
+
+
+def test_every_rate_of_a_fork_is_over_its_own_tokens_and_seconds(tmp_path):
+    ledger = read_ledger(write_fork(tmp_path / "a"))
+    assert (ledger.step, ledger.tokens, ledger.steps.all_tokens) == (40, 20_000, 20_000), "20 of the 40 steps"
+    assert ledger.tokens_per_second == {"computing": 500.0, "steps": None, "clock": pytest.approx(20_000 / 45)}
+    assert ledger.mfu("palm", "computing") == pytest.approx(6e6 * 500 / (2 * 1e9))
+    told = ledger.to_json()
+    assert told["plan_and_fact"]["seconds"] == {"planned": 20.0, "fact": 45.0}
+    assert told["forked_from"] == {"run": "runs/dog", "is_gone": True, "step": 20, "tokens": 20_000}
+    assert "step 40 of 40, 40.0K tokens (20.0K of them of runs/dog, no longer there), 1 attempt" in " ".join(
+        text_of(ledger).split()
+    )
+    assert read_ledger(write(tmp_path / "b")).to_json()["forked_from"] is None
+
+
+def test_the_rest_of_a_fork_goes_on_at_the_pace_of_its_own_steps(tmp_path):
+    plan = PLAN | {"horizon": {"steps": 60}, "compiled": False}
+    folder = write_fork(tmp_path / "a")
+    (folder / "plan.json").write_text(json.dumps(plan))
+    assert read_ledger(folder).projected_seconds == pytest.approx(45 + 40), "20 more, as long as the 20 before"
+
+
+def test_a_killed_run_is_at_the_last_step_of_its_log_and_its_rates_are_of_its_accounts(tmp_path):
+    folder = write(tmp_path / "a")
+    (folder / "metrics.jsonl").write_text('{"time": 1.0, "step": 23, "tokens": 23000, "metrics": {}}\n')
+    ledger = read_ledger(folder)
+    assert (ledger.step, ledger.tokens, ledger.tokens_per_second["computing"]) == (23, 20_000, pytest.approx(500.0))
+    assert "step 23 of 40, 23.0K tokens, 2 attempts" in text_of(ledger)
+
+
+def test_an_attempt_that_never_came_to_train_leaves_the_steps_done(tmp_path):
+    again = {"name": "attempt", "start": 1090.0, "attempt": 3, "started_at": 1090.0}
+    ledger = read_ledger(write(tmp_path / "a", rows=[*ROWS, again]))
+    assert (ledger.step, ledger.tokens, ledger.time.num_attempts) == (20, 20_000, 3)
+
+
+def test_what_is_not_known_is_null_and_never_a_guess(tmp_path):
+    plan = PLAN | {"peak": {"flops": None, "source": "unknown"}, "cost": {}, "energy": {}, "time": None}
+    ledger = read_ledger(write(tmp_path / "a", plan=plan))
+    assert (ledger.mfu("palm", "clock"), ledger.usd, ledger.projected_usd) == (None, None, None)
+    assert (ledger.kwh, ledger.beside_plan) == (None, None)
+
+
+def test_a_run_that_goes_on_is_on_the_clock_until_now(tmp_path):
+    began = time.time() - 50
+    rows = [
+        {"name": "attempt", "start": began, "attempt": 1, "started_at": began},
+        row(5, start=began + 10, compute=10.0),
+    ]
+    folder = write(tmp_path / "a", rows=rows)
+    os.utime(folder / "events" / "rank0.jsonl", (began + 10, began + 10))
+    (attempt,) = read_attempts(folder, is_running=True)
+    assert attempt.wall_seconds == pytest.approx(50, abs=5)
+
+
+def test_a_folder_without_a_run_is_refused_with_the_nearest(tmp_path, monkeypatch):
+    monkeypatch.chdir("/dev")  # paths below the working folder are named from there
+    write(tmp_path / "llama")
+    with pytest.raises(ConfigurationError, match=f"Did you mean '{tmp_path}/llama'"):
+        read_ledger(tmp_path / "lama")
+
+
+def test_a_clean_stop_is_no_kill(tmp_path):
+    folder = write(tmp_path / "a")
+    write_status(folder, Status("KILLED", 143, step=2))
+    assert read_ledger(folder).status == "STOPPED"
+
+
+def test_a_run_without_accounts_says_so(tmp_path):
+    with pytest.raises(ConfigurationError, match=r"no callbacks\.ledger"):
+        read_ledger(write(tmp_path / "a", rows=ROWS[:1]))
+
+
+def test_a_run_killed_before_its_first_step_has_its_time_on_set_up(tmp_path):
+    last_sign = {"name": "accounts", "start": 1007.0}
+    ledger = read_ledger(write(tmp_path / "a", rows=[ROWS[0], last_sign]))
+    assert (ledger.time.seconds, ledger.time.num_attempts, ledger.step) == ({"setup": 7.0}, 1, 0)
+
+
+TIME = TimeBalance(seconds={"setup": 5.0, "compute": 10.0, "evaluation": 4.0}, num_attempts=1)
+
+
+SPENT = {"step": 10, "steps_done": 10, "device_seconds": 38.0, "num_devices": 2}
+
+
+@pytest.mark.parametrize(
+    ("horizon", "passes", "left"),
+    [
+        ({"steps": 110}, None, 140.0),
+        ({"steps": 110}, 2, 104.0),  # one pass of 4 s is over, one is left
+        ({"steps": 110, "seconds": 49.0, "time_limit": "hours"}, 2, 30.0),
+        ({"steps": 110, "seconds": 10.0, "time_limit": "hours"}, 2, 0.0),
+        ({"steps": 110, "seconds": 39.0, "time_limit": "usd"}, 2, 20.0),
+        ({}, None, 0.0),
+    ],
+)
+def test_a_run_goes_on_for_its_steps_its_passes_and_no_longer_than_its_budget(horizon, passes, left):
+    plan = {"horizon": horizon}
+    if passes is not None:
+        plan["evaluation"] = {"num_passes": passes, "tokens_per_pass": 100}
+    assert run_end(plan, last_step=10).seconds_left(TIME, **SPENT) == pytest.approx(left)
+
+
+def test_the_passes_due_by_a_step_are_whole_ones():
+    end = run_end({"horizon": {"steps": 200}, "evaluation": {"num_passes": 5, "tokens_per_pass": 3000}}, last_step=200)
+    pace = {"step_seconds": 0.1, "tokens_per_step": 100}  # 1 s a pass
+    assert end.passes_seconds(first=0, last=6, **pace) == pytest.approx(1.0), "the one before the first step"
+    assert end.passes_seconds(first=0, last=200, **pace) == pytest.approx(5.0)
+    assert end.passes_seconds(first=100, last=200, **pace) == pytest.approx(2.0), "a fork from the middle"
+    assert run_end({}, last_step=6).passes_seconds(first=0, last=6, **pace) == 0.0
+
+
+def write_log(folder: Path) -> None:
+    """Log steps of attempt 1, seconds apart, one of attempt 2, and a measurement in between."""
+    log = RunLog(folder)
+    for step, moment in ((6, 1010.0), (8, 1012.0), (10, 1016.0), (12, 1066.0)):
+        append_point(log, step, step * 1000, {"train/loss": 2.0}, time=moment)
+        append_point(log, step, step * 1000, {"validation/loss": 2.0}, time=moment + 1)
+    log.close()
+
+
+def test_speed_is_what_was_done_between_two_lines_and_mfu_follows(tmp_path):
+    folder = write(tmp_path / "a")
+    write_log(folder)
+    line = implied_speed(folder, read_ledger(folder), step=8)
+    assert (line.since_step, line.tokens_per_second) == (6, 1000.0)
+    assert line.mfu_palm == pytest.approx(6e6 * 1000 / 2e9)
+    assert implied_speed(folder, read_ledger(folder), step=10).tokens_per_second == 500.0
+    # attempt 1 lasted until 1049, and attempt 2 began at 1060
+    assert implied_speed(folder, read_ledger(folder), step=12).seconds == 1049 - 1016 + 1066 - 1060
+
+
+def test_a_line_s_own_share_and_peak_come_before_those_of_the_run(tmp_path):
+    folder = write(tmp_path / "a")
+    write_log(folder)
+    timed = {"speed/tokens_per_second": 400.0, "speed/mfu_palm": 0.1, "speed/loss_share": 0.5}
+    append_point(RunLog(folder), 8, 8000, timed, time=1012.0)
+    line = implied_speed(folder, read_ledger(folder), step=8)
+    assert (line.tokens_per_second, line.trained_share) == (500.0, 0.5)
+    assert line.mfu_palm == pytest.approx(0.125)
+    assert line.mfu_causal == read_ledger(folder).mfu_at(500.0, "causal")
+
+
+@pytest.mark.parametrize(("step", "nearest"), [(6, 8), (9, 8), (99, 12), (0, 8)])
+def test_a_step_without_a_line_and_one_before_it_is_refused_with_the_nearest(tmp_path, step, nearest):
+    folder = write(tmp_path / "a")
+    write_log(folder)
+    with pytest.raises(ConfigurationError, match=f"nearest valid: {nearest}"):
+        implied_speed(folder, read_ledger(folder), step=step)
+
+
+def rows(*, own, waiting, data_wait=0.0):
+    attempt = {"name": "attempt"}
+    ledger = [{"name": "ledger", "step": step, "data_wait": data_wait * step} for step in (0, 10)]
+    return [
+        *(attempt, {"name": "traced_step", "own_seconds": 9.0, "waiting_seconds": 0.0}),  # of an earlier attempt
+        *(attempt, *ledger, {"name": "traced_step", "own_seconds": own, "waiting_seconds": waiting}),
+    ]
+
+
+def test_the_rank_with_more_work_than_the_median_is_named_with_its_cause():
+    found = slow_ranks(
+        [
+            (0, rows(own=1.0, waiting=1.0)),
+            (1, rows(own=2.0, waiting=0.0)),
+            (2, rows(own=1.0, waiting=0.5, data_wait=0.5)),
+            (3, rows(own=1.0, waiting=1.0)),
+        ]
+    )
+    assert found is not None
+    assert found.slow_words == "rank 1 (computing), rank 2 (data wait)"
+    assert found.to_json()["slow"] == [1, 2]
+    assert found.num_steps == 1
+
+
+def test_even_ranks_are_not_named_and_one_rank_alone_is_not_compared():
+    found = slow_ranks([(rank, rows(own=1.0 + rank / 100, waiting=0.1)) for rank in range(4)])
+    assert found is not None
+    assert found.slow == []
+    assert slow_ranks([(0, rows(own=1.0, waiting=0.0))]) is None
+
+
+def test_bytes_of_workers_stand_beside_the_planned_ones(tmp_path):
+    groups = [{"group": "copies", "num_ranks": 2, "every_steps": 10}]
+    run = write(tmp_path / "a", plan=PLAN | {"communication": {"bytes_per_step": 1e5, "groups": groups}})
+    assert read_ledger(run).sent is None, "nothing was counted"
+    points = [
+        {"time": 1.0, "step": at, "tokens": 0, "metrics": {"communication/sent_bytes": at * 1.1e5}} for at in (10, 20)
+    ]
+    (run / "metrics.jsonl").write_text("".join(json.dumps(point) + "\n" for point in points))
+    ledger = read_ledger(run)
+    assert ledger.to_json()["sent_bytes"] == {"counted": 2.2e6, "planned": 2e6}
+    assert "2.20 MB of deltas by the first worker, 2.00 planned" in text_of(ledger)
+
+
+def test_the_docs_explain_every_kind_by_the_pages_name_for_it():
+    rows = re.findall(r"^\| ([\w ]+) \| `(\w+)` \|", (PROJECT / "docs/profiling.md").read_text(), flags=re.MULTILINE)
+    assert {key: name for name, key in rows} == {kind: kind_words(kind) for kind in (*KINDS, LOST)}
+    assert kind_words("preempted") == "CPU taken by others", "SLURM's word for an evicted job"
+
+
+def test_the_page_has_every_kind_its_share_and_the_sum(tmp_path):
+    text = text_of(read_ledger(write(tmp_path / "a")))
+    for shown in ("compute", "54.8%", "lost", "31.5%", "data wait", "total", "100.0%", "1min13s on the clock"):
+        assert shown in text
+    assert "biggest lever: lost 32%: lower callbacks.checkpoint.every_seconds" in " ".join(text.split())
+    assert "$1.46 so far, $2.28 for the whole run" in text
+    assert "0.001 TFLOP/s x 2 devices (a test)" in text
+
+
+def test_the_difference_from_the_plan_is_explained_to_the_last_percent(tmp_path):
+    lines = text_of(read_ledger(write(tmp_path / "a"))).splitlines()
+    start = next(index for index, line in enumerate(lines) if line.startswith("plan and fact"))
+    rows = [line.split() for line in lines[start + 1 :]]
+    assert "plan and fact: 20s planned (at 40% MFU, assumed), 1min13s on the clock" in " ".join(lines)
+    shares = {" ".join(row[:-2]): row[-1] for row in rows if row and row[-1].endswith("%")}
+    assert shares == {
+        "lost": "43.4%",
+        "computing at 20.0% MFU, not 40.0%": "37.7%",
+        "setup": "17.0%",
+        "data wait": "1.9%",
+        "difference": "100.0%",
+    }
+
+
+def test_the_page_has_no_control_characters(tmp_path):
+    assert "\x1b" not in text_of(read_ledger(write(tmp_path / "a")))

@@ -1,0 +1,180 @@
+"""The parts of pages: markup that escapes, charts, and text for a terminal."""
+
+import io
+import math
+import re
+from html.parser import HTMLParser
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from lmtrain.report.charts import COLOURS, line_chart, swatch, thinned, ticks, time_bars
+from lmtrain.report.markup import table, tag
+from lmtrain.report.show import COLUMNS, plain_text, show
+from lmtrain.tracking.timekeeping.stopwatch import KINDS
+
+
+class Reader(HTMLParser):
+    """Collects tags and text as a browser would understand them."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.tags, self.text = [], ""
+        self.feed(page)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data):
+        self.text += data
+
+
+@given(st.text(), st.text())
+def test_no_text_or_attribute_becomes_markup(text, value):
+    found = Reader(tag("p", text, title=value))
+    assert [name for name, _ in found.tags] == ["p"]
+    assert found.tags[0][1].keys() == {"title"}
+
+
+def test_a_script_is_shown_and_not_run():
+    page = tag("pre", "<script>alert(1)</script>\x1b[31m")
+    assert page == "<pre>&lt;script&gt;alert(1)&lt;/script&gt;\N{REPLACEMENT CHARACTER}[31m</pre>"
+
+
+def test_a_table_names_its_rows_and_columns():
+    page = table([("loss", "1 < 2")], head=("", "nats"))
+    assert '<th scope="row">loss</th><td>1 &lt; 2</td>' in page
+    assert '<th scope="col">nats</th>' in page
+    page = table([("a", "1", ""), ("b", "", "")], head=("run", "loss", "reason"))
+    assert "loss" in page
+    assert "reason" not in page
+    assert page.count("<td>") == 2
+
+
+def shapes(svg, name):
+    return [attributes for found, attributes in Reader(svg).tags if found == name]
+
+
+def test_a_curve_goes_through_its_points_and_says_where_it_ends():
+    svg = line_chart([(1, 4.0), (2, 2.0), (3, 0.0)], name="loss")
+    (line,) = shapes(svg, "polyline")
+    xs, ys = zip(*(map(float, pair.split(",")) for pair in line["points"].split()), strict=True)
+    assert xs[1] - xs[0] == pytest.approx(xs[2] - xs[1], abs=0.2)
+    assert ys[0] < ys[1] < ys[2], "downwards on a screen is downwards in value"
+    assert shapes(svg, "div")[0]["aria-label"] == "loss: from 4 to 0 at step 3"
+
+
+def test_labels_are_text_beside_the_plot_where_no_curve_is_and_as_large_on_a_phone():
+    plot = line_chart([(step, 1000.0 / (1 + step)) for step in range(100)], name="loss")
+    assert not shapes(plot, "text"), "text in a picture shrinks with it"
+    labels = [each for each in shapes(plot, "span") if each["class"] != "end"]
+    assert {each["class"] for each in labels} == {"up", "across"}
+    for each in labels:
+        ((side, place),) = [each["style"].split(":")]
+        assert side == {"up": "top", "across": "left"}[each["class"]]
+        assert 0 <= float(place.removesuffix("%")) <= 100
+    assert shapes(plot, "div")[0]["style"] == "--gutter:4ch", "room for the longest label beside the plot: 1000"
+
+
+def test_what_is_no_number_is_left_out_and_one_point_is_no_curve():
+    assert line_chart([(1, math.nan), (2, 1.0)], name="loss") == ""
+    assert "nan" not in line_chart([(1, 1.0), (2, math.inf), (3, math.nan), (4, 2.0)], name="loss")
+    assert line_chart([(1, 1.0), (2, 1.0)], name="a constant") != ""
+
+
+@given(st.floats(-1e9, 1e9), st.floats(1e-6, 1e9))
+def test_ticks_span_what_they_are_for(low, spread):
+    found = ticks(low, low + spread)
+    assert found == sorted(found)
+    assert len(found) <= 7
+    tolerance = 1e-9 * (abs(low) + spread) + 1e-11
+    assert found[0] <= low + tolerance
+    assert found[-1] >= low + spread - tolerance or spread < 1e-9 * abs(low)
+
+
+def test_many_points_are_averaged_and_none_is_forgotten():
+    points = thinned([(float(step), float(step % 2)) for step in range(3000)])
+    assert len(points) == 300
+    assert {value for _, value in points} == {0.5}
+
+
+def test_bars_are_as_long_as_the_attempts_and_in_the_kinds_colours():
+    svg = time_bars([{"compute": 30.0, "lost": 10.0}, {"compute": 20.0}], kinds=["compute", "lost"])
+    rects = shapes(svg, "rect")
+    assert [float(rect["width"]) for rect in rects] == [300.0, 100.0, 200.0]
+    assert [rect["fill"] for rect in rects] == [COLOURS["compute"], COLOURS["lost"], COLOURS["compute"]]
+
+
+def test_every_kind_has_a_colour_of_its_own():
+    assert set(COLOURS) == {*KINDS, "lost"}
+    assert len(set(COLOURS.values())) == len(COLOURS)
+    assert "data wait" in swatch("data_wait")
+
+
+PAGE = Text("a page " * 30, style="bold red")
+
+
+def test_plain_text_has_no_control_characters_and_no_spaces_at_line_ends():
+    text = plain_text(PAGE)
+    assert "\x1b" not in text
+    assert all(line == line.rstrip() and len(line) <= COLUMNS for line in text.splitlines())
+
+
+def test_a_row_under_a_head_is_one_line_and_prose_beside_it_is_not():
+    name, table = "sw/" + "long-name" * 15, Table("run", "words", box=None)
+    table.add_row(name, "two words " * 12)
+    lines = plain_text(Group(table, PAGE)).splitlines()
+    assert lines[1].split() == [name, *["two", "words"] * 12]
+    assert all(len(line) <= COLUMNS for line in lines[2:])
+
+
+@pytest.mark.parametrize("is_terminal", [False, True])
+def test_only_a_terminal_gets_colour(monkeypatch, is_terminal):
+    class Output(io.StringIO):
+        def isatty(self):
+            return is_terminal
+
+    output = Output()
+    monkeypatch.setattr("sys.stdout", output)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    show(PAGE)
+    assert ("\x1b" in output.getvalue()) is is_terminal
+
+
+@pytest.mark.parametrize("is_terminal", [False, True])
+def test_brackets_and_colons_are_shown_as_they_are(monkeypatch, is_terminal):
+    class Output(io.StringIO):
+        def isatty(self):
+            return is_terminal
+
+    output = Output()
+    monkeypatch.setattr("sys.stdout", output)
+    table = Table()
+    table.add_column("choice")
+    table.add_row("source.paths=[/data/notes] :smile:")
+    show(table)
+    shown = re.sub(r"\x1b\[[0-9;]*m", "", output.getvalue())
+    assert "source.paths=[/data/notes] :smile:" in shown
+
+
+@pytest.mark.parametrize("is_terminal", [False, True])
+def test_a_name_of_somebody_else_s_folder_commands_no_terminal(monkeypatch, is_terminal):
+    class Output(io.StringIO):
+        def isatty(self):
+            return is_terminal
+
+    output = Output()
+    monkeypatch.setattr("sys.stdout", output)
+    table = Table("name\x1b[2J", "\u202emodnar")
+    table.add_row("\x1b]0;mine\x07", "\x9b31m\rover\u2066")
+    show(table)
+    show(Text("a\x1bb\xa0\u3000c"), soft_wrap=True)
+    shown = re.sub(r"\x1b\[[0-9;]*m", "", output.getvalue())
+    assert not set(shown) & set("\x1b\x07\x9b\r\u202e\u2066")
+    assert "\xa0\u3000" in shown

@@ -1,0 +1,60 @@
+"""A pipeline's report card."""
+
+from lmtrain.report.report_card import Card, CardStage, StageAccount, card_page, card_text
+
+SAMPLE = {"asked": "a | <b>?", "said": "<i>two\nlines"}
+
+
+STAGES = [
+    CardStage(
+        name="base",
+        command="lmtrain train",
+        seconds=30.0,
+        run="base",
+        scores={},
+        was_done=True,
+        account=StageAccount(seconds=90.0, tokens=2_000_000, goodput=0.8, usd=1.25, kwh=0.5),
+    ),
+    CardStage(
+        name="asked",
+        command="lmtrain evaluate",
+        seconds=30.0,
+        run="base",
+        scores={
+            "answers/sum": {"score": 0.25, "standard_error": 0.1, "guess": 0.0625, "ended": 0.5, "samples": [SAMPLE]}
+        },
+    ),
+    CardStage(name="again", command="lmtrain evaluate", seconds=None, run="talker", scores={"core/mean": {"score": 1}}),
+]
+
+
+def test_the_card_holds_time_scores_by_run_and_samples() -> None:
+    before = {
+        "base": {"answers/sum": {"score": 0.125, "guess": 0.1}},
+        "talker": {"core/mean": {"score": 1, "samples": [SAMPLE]}},
+    }
+    text = card_text(Card(name="mine", stages=STAGES, previous=before))
+    assert (
+        "stages: 3; time: 2min00s; dollars of the trainings: $1.25; energy of the trainings, at most: 0.5 kWh" in text
+    )
+    assert "| base | 1min30s, skipped: unchanged | 2.0M | 80% | $1.25 | 0.5 | `lmtrain train` |" in text
+    assert "| again | not yet |  |  |  |  | `lmtrain evaluate` |" in text
+    assert "| score | base | talker | commonest answer |" in text
+    assert "| answers/sum | 25.0% ± 10.0% (50% ended); before 12.5% |  | 6.2% |" in text
+    assert "| core/mean |  | 1.0000 |  |" in text
+    assert "| asked | base |\n|---|---|\n| a \\| <b>? | <i>two lines |" in text
+
+
+def test_columns_without_a_value_are_left_out() -> None:
+    text = card_text(Card(name="mine", stages=STAGES[2:]))
+    assert "| stage | time | command |\n|---|---|---|\n| again | not yet | `lmtrain evaluate` |" in text
+    assert "| score | talker |\n|---|---|\n| core/mean | 1.0000 |" in text
+
+
+def test_the_page_shows_the_same_and_no_one_s_markup() -> None:
+    page = card_page(Card(name="mine", stages=STAGES))
+    assert "25.0% ± 10.0%" in page
+    assert ".scores td{min-width:" in page, "on a phone a score and its error stay on one line"
+    assert "&lt;i&gt;two" in page
+    assert "<i>two" not in page
+    assert "<pre># base\nlmtrain train\n# asked" in page, "no column of the table, which a phone would cut"

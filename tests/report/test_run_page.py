@@ -1,0 +1,336 @@
+"""A run's page: figures, curves, spikes, profile, and no markup of a model's or a person's."""
+
+import json
+import math
+
+import pytest
+
+from lmtrain.report.ledger import read_ledger
+from lmtrain.report.ledger_page import text_of
+from lmtrain.report.profile_page import profile_lines, profile_section
+from lmtrain.report.run_curves import curve_sections
+from lmtrain.report.run_page import find_spikes, report_page, spikes_section, write_report
+from lmtrain.report.summary import summarize
+from lmtrain.tracking.run_log import Point, RunLog
+from lmtrain.training.profiling.profiled_steps import MEMORY_KINDS
+from lmtrain.training.profiling.trace_summary import Gap, Operation, TraceSummary
+from tests.points import append_point
+from tests.report.compared_folder import write_readings
+from tests.report.ledger_folder import ROWS, row, write
+from tests.report.test_pages import Reader
+
+ATTACK = "<script>alert(1)</script><img src=x onerror=alert(2)>\x1b[2J"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A finished run whose model, config and names all try to break out of the page."""
+    path = write(tmp_path / "a")
+    log = RunLog(path)
+    for step in range(5):
+        append_point(log, step, step * 1000, {"train/loss": 5.0 - step, "validation/bits_per_byte": 2.0 - step / 10})
+    log.close()
+    (path / "samples.jsonl").write_text(json.dumps({"prompt": "", "text": ATTACK}))
+    (path / "run.json").write_text(json.dumps({"name": f"cat {ATTACK}"}))
+    attempt = path / "attempts" / "1"
+    attempt.mkdir(parents=True)
+    (attempt / "overrides.txt").write_text(f"run.name={ATTACK}\n")
+    (attempt / "config.yaml").write_text(f"seed: {ATTACK}\n")
+    (attempt / "versions.json").write_text(json.dumps({"torch": ATTACK, "obscure": "1.2"}))
+    return path
+
+
+def test_the_page_holds_time_plan_curves_scores_and_settings(folder):
+    page = Reader(report_page(folder))
+    for shown in (
+        "killed at step 20 of 40",
+        "Where the time went",
+        "2 attempts, one bar each",
+        "Plan and fact",
+        "computing at 20.0% MFU, not 40.0%",
+        "after training1.600",
+        "Changed from the defaults",
+        "obscure 1.2",
+        "Biggest lever: lost 32%",
+    ):
+        assert shown in page.text
+    labels = [attributes["aria-label"] for _, attributes in page.tags if "aria-label" in attributes]
+    assert labels[0].startswith("Training loss, nats per token, over tokens: from 5 to 1")
+    assert len(labels) == 6, "the loss over tokens, clock and FLOPs, the score, goodput, and the bars"
+
+
+def test_each_speed_of_a_page_has_its_clock(folder):
+    append_point(RunLog(folder), 20, 20_000, {"speed/tokens_per_second": 400.0})
+    text = Reader(report_page(folder)).text
+    assert "Tokens/s: 500 while computing, 400 over whole steps, 274 over the clock" in text
+    assert "time on the clock, of all kinds20s1min13s" in text
+    told = "500 while computing, 400 over whole steps, 274 over the clock"
+    for page in (text_of(read_ledger(folder)), summarize(folder)):
+        assert told in " ".join(page.split())
+
+
+def test_a_chat_run_s_page_says_which_tokens_its_speeds_count(tmp_path):
+    counted = [row(0, start=1005.0, tokens=0), row(20, start=1045.0, tokens=8000, compute=40.0)]
+    chat = write(tmp_path / "chat", rows=[ROWS[0], *counted])
+    append_point(RunLog(chat), 20, 20_000, {"speed/tokens_per_second": 160.0, "speed/mfu_palm": 0.1})
+    text = Reader(report_page(chat)).text
+    assert "Tokens/s with loss: 200 while computing, 160 over whole steps, 178 over the clock" in text
+    assert "MFU (PaLM) of computing, of all tokens" in text
+
+
+def test_the_bar_of_the_time_is_in_the_order_of_its_table(folder):
+    text = report_page(folder)
+    tags = Reader(text).tags
+    rows = [each["style"].removeprefix("color:") for _, each in tags if each.get("class") == "swatch"]
+    bars = [(float(each["y"]), float(each["x"]), each["fill"]) for name, each in tags if name == "rect"]
+    for attempt in {y for y, _, _ in bars}:
+        drawn = [fill for y, _, fill in sorted(bars) if y == attempt]
+        assert drawn == [colour for colour in rows if colour in drawn]
+    assert len(bars) > 4
+
+
+def test_before_training_is_before_the_first_step_or_left_out(folder):
+    assert "before training2.000" in Reader(report_page(folder)).text
+    path = folder / "metrics.jsonl"
+    _, *others = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(others))
+    assert "before training" not in report_page(folder)
+
+
+def test_before_training_names_its_part_of_the_text_where_an_extended_run_reads_more(folder):
+    (folder / "dataset.json").write_text(
+        json.dumps(
+            {
+                "splits": {"validation": {"text_bytes": 1000}},
+                "references": {"validation": {"gzip_bits_per_byte": 1.9}},
+            }
+        )
+    )
+    (folder / "attempts/2").mkdir()
+    (folder / "attempts/2/data.json").write_text('{"fingerprint": "one"}')
+    path = folder / "metrics.jsonl"
+    points = [json.loads(line) for line in path.read_text().splitlines()]
+    for point in points:
+        point["metrics"]["validation/num_bytes"] = 250.0 if point["step"] < 2 else 500.0
+    path.write_text("".join(f"{json.dumps(point)}\n" for point in points))
+    text = Reader(report_page(folder)).text
+    assert "before training, of 250 bytes2.000" in text
+    assert "the model read the first 50.0%, 500 bytes" in text
+    assert "gzip -9, of all of it1.900" in text
+
+
+def test_a_killed_run_s_page_is_of_its_last_step_and_says_of_which_its_score_is(folder):
+    append_point(RunLog(folder), 30, 30_000, {"train/loss": 1.0})  # its accounts end at step 20
+    text = Reader(report_page(folder)).text
+    assert "killed at step 30 of 40" in text
+    assert "30steps30.0Ktokens" in text
+    assert "1.600bits per byte, held out, after step 4" in text
+    assert "before training2.000after step 41.600" in text
+    path = folder / "metrics.jsonl"
+    first, *_, last = path.read_text().splitlines(keepends=True)
+    path.write_text(first + last)
+    assert Reader(report_page(folder)).text.count("before training") == 2, "in its tile and its table"
+
+
+def test_what_a_model_or_a_person_wrote_is_text(folder):
+    page = report_page(folder)
+    found = Reader(page)
+    assert not {"script", "img"} & {name for name, _ in found.tags}
+    assert not [key for _, attributes in found.tags for key in attributes if key.startswith("on")]
+    assert found.text.count("<script>alert(1)</script>") == 7, (
+        "title, heading, sample, override, config, versions twice"
+    )
+    assert "\x1b" not in page
+
+
+def test_the_file_needs_nothing_from_elsewhere(folder):
+    text = write_report(folder).read_text()
+    found = Reader(text)
+    assert not [attributes for _, attributes in found.tags if {"src", "href"} & attributes.keys()]
+    assert "url(" not in text
+    assert "@import" not in text
+    assert "width=device-width" in text
+
+
+def test_tags_are_closed_in_the_order_in_which_they_were_opened(folder):
+    class Balance(Reader):
+        def __init__(self, page):
+            self.opened = []
+            super().__init__(page)
+
+        def handle_starttag(self, tag, attrs):
+            super().handle_starttag(tag, attrs)
+            if tag != "meta":
+                self.opened.append(tag)
+
+        def handle_startendtag(self, tag, attrs):
+            pass
+
+        def handle_endtag(self, tag):
+            assert self.opened.pop() == tag
+
+    assert Balance(report_page(folder)).opened == []
+
+
+def test_a_run_of_which_little_is_known_has_a_page(tmp_path):
+    (tmp_path / "status.json").write_text(json.dumps({"status": "FAILED", "reason": f"Step 3 {ATTACK}"}))
+    page = report_page(tmp_path)
+    assert "Where the time went" not in page
+    assert "<p>Step 3 &lt;script&gt;" in page
+
+
+def test_scores_by_evaluate_have_their_step_and_error_and_strange_ones_are_left_out(folder):
+    scores = {
+        "evaluation/test/bits_per_byte": {"score": 1.84347, "standard_error": 0.1622},
+        "answers/spell": {"score": 0.75, "standard_error": 0.02, "guess": 0.1},
+        "odd": {"score": "high"}, "odder": 3, "oddest": {"score": 1, "ended": "x"},
+    }  # fmt: skip
+    (folder / "evaluation").mkdir()
+    (folder / "evaluation/step_00000004.json").write_text(json.dumps(scores))
+    (folder / "evaluation/step_00000005.json").write_text("[]")
+    text = Reader(report_page(folder)).text
+    assert "test, bits per byte41.8435 ± 0.1622answers, spell475.0% ± 2.0%" in text
+    assert "odd" not in text.partition("Scores by lmtrain evaluate")[2].partition("Samples")[0]
+
+
+def point(step, **metrics):
+    named = {name.replace("__", "/"): value for name, value in metrics.items()}
+    return Point(1000.0 + 60 * step, step, 100 * step, named)
+
+
+@pytest.fixture
+def points():
+    return [
+        point(
+            step,
+            train__loss=5.0 - step,
+            train__lr=0.1,
+            train__gradient_norm=1.0,
+            speed__mfu_palm=0.4,
+            speed__goodput=0.9,
+            memory__peak_bytes=2**30 * (3 - step % 3),
+            cost__usd=0.5 * step,
+            evaluation__validation__bits_per_byte=1.0,
+            validation__num_bytes=7,
+        )
+        for step in range(1, 5)
+    ]
+
+
+def test_every_curve_is_there_with_its_unit(points, tmp_path):
+    plan = {"flops_per_token": {"palm": 6e9}, "batch": {"tokens_per_step": 100}}
+    (tmp_path / "plan.json").write_text(json.dumps(plan))
+    write_readings(tmp_path, [60.0 * step for step in range(5)], evaluation=20.0)
+    page = Reader("".join(curve_sections(tmp_path, points)))
+    labels = [attributes["aria-label"] for _, attributes in page.tags if "aria-label" in attributes]
+    for axis in ("tokens", "minutes of the clock", "FLOPs (PaLM)", "dollars"):
+        assert any(label.startswith(f"Training loss, nats per token, over {axis}: from 4 to 1 at") for label in labels)
+    ends = {label.rpartition(" at ")[2] for label in labels if label.startswith("Training loss")}
+    assert ends == {"400", "4", "2.4e12", "$2"}
+    assert "of the tokens" not in page.text
+    (tmp_path / "plan.json").write_text(json.dumps({"batch": {"tokens_per_step": 100}}))
+    (tmp_path / "fork.json").write_text(json.dumps({"checkpoint": "runs/dog/checkpoints/step_1", "step": 1}))
+    told = "".join(curve_sections(tmp_path, points))
+    assert "100 of the tokens, with their FLOPs, are of runs/dog, no longer there; time and dollars are this" in told
+    for name in (
+        "Learning rate",
+        "Gradient norm",
+        "MFU",
+        "Goodput so far, computing of the clock: from 0.0% to 92.3% at 400",
+        "Most memory so far, bytes: from 2.1GB to 3.2GB",
+        "Evaluation, validation, bits per byte",
+    ):
+        assert sum(label.startswith(name) for label in labels) == 1, name
+    assert len(labels) == 10
+
+
+def test_a_task_with_a_loss_of_its_own_has_its_rewards_drawn_and_no_nats_per_token(tmp_path):
+    steps = [Point(float(step), step, 100 * step, {"train/loss": 0.1, "reward/mean": 0.2 * step}) for step in (1, 2)]
+    page = Reader("".join(curve_sections(tmp_path, steps)))
+    labels = [attributes["aria-label"] for _, attributes in page.tags if "aria-label" in attributes]
+    assert sum(label.startswith("Training loss, of the task, over tokens") for label in labels) == 1
+    assert sum(label.startswith("Reward, mean: from 0.2 to 0.4") for label in labels) == 1
+
+
+def test_a_loss_costs_the_set_up_before_it(tmp_path):
+    write_readings(tmp_path, [60.0 * step for step in range(4)])
+    points = [point(1, train__loss=5.0), point(2, train__loss=4.0), point(3, train__loss=3.0, cost__usd=1.0)]
+    points = [Point(each.time + 600, each.step, each.tokens, each.metrics) for each in points]
+    page = "".join(curve_sections(tmp_path, points))
+    assert "$0.9" in page, "600 of 780 s are before the first step"
+    assert "$0.5" not in page
+
+
+def test_scores_of_other_bytes_are_on_no_line_and_are_told(tmp_path):
+    scores = [(9.0, 10), (8.5, 10), (6.0, 20), (5.0, 20)]
+    points = [
+        point(step, validation__bits_per_byte=score, validation__num_bytes=read)
+        for step, (score, read) in enumerate(scores)
+    ]
+    text = "".join(curve_sections(tmp_path, points))
+    assert "from 6 to 5 at" in text
+    assert "Left out, as they do not compare: scores of other held-out text, 2 of 10 bytes." in text
+
+
+def test_without_price_plan_and_points_nothing_is_made_up(tmp_path):
+    assert "".join(curve_sections(tmp_path, [])) == ""
+    page = Reader("".join(curve_sections(tmp_path, [point(step, train__loss=1.0) for step in (1, 2)])))
+    labels = [attributes["aria-label"] for _, attributes in page.tags if "aria-label" in attributes]
+    assert len(labels) == 2, "over tokens and over the clock"
+
+
+def points_of_loss_spikes(losses, skipped=()):
+    found, count = [], 0
+    for step, loss in enumerate(losses, start=1):
+        count += step in skipped
+        found.append(Point(0.0, step, step, {"train/loss": loss, "train/skipped_steps": count}))
+    return found
+
+
+LOSSES = [3.0 + 0.01 * (step % 3) for step in range(40)]
+
+
+def test_a_step_that_stands_out_is_no_number_or_was_skipped_is_a_spike():
+    losses = [*LOSSES]
+    losses[20], losses[30] = 5.0, math.nan
+    found = find_spikes(points_of_loss_spikes(losses, skipped={36}))
+    assert [spike.step for spike in found] == [31, 21, 36], "no number first, then by height"
+    assert [spike.was_skipped for spike in found] == [False, False, True]
+    assert find_spikes(points_of_loss_spikes(LOSSES)) == []
+    assert find_spikes(points_of_loss_spikes([1.0, 9.0])) == [], "too early to tell"
+
+
+def test_their_text_is_shown_and_escaped():
+    losses = [*LOSSES[:30], 6.0]
+    page = Reader(
+        spikes_section(points_of_loss_spikes(losses), texts=lambda step: [f"<b>text of {step}</b>"], run="runs/a")
+    )
+    assert "<b>text of 31</b>" in page.text
+    assert "lmtrain data show runs/a --step N" in page.text
+    assert not spikes_section(points_of_loss_spikes(LOSSES), texts=None, run="runs/a")
+
+
+def test_shares_operators_gaps_and_memory_are_shown_and_a_torn_file_is_not(tmp_path):
+    assert profile_lines(tmp_path) == []
+    assert not profile_section(tmp_path)
+    folder = tmp_path / "profile"
+    folder.mkdir()
+    trace = TraceSummary(
+        rank=0, last_step=9, num_steps=2, seconds=2.0, computing=1.0, communication=0.5, cpu_overhead=0.3, idle=0.2,
+        operators=(Operation(name="aten::mm<x>", seconds=0.5, calls=3),),
+        gaps=(Gap(seconds=0.1, after="a", before="b"),),
+    )  # fmt: skip
+    (folder / "summary_rank0.json").write_text(json.dumps(trace.to_json()))
+    (folder / "summary_rank1.json").write_text('{"rank": 1}')
+    sizes = {kind: [0, 0] for kind in MEMORY_KINDS} | {"activations": [1024, 2048]}
+    memory = {"rank": 0, "step": 9, "device": "cpu", "seconds": [0.0, 0.1], "bytes_of": sizes}
+    peak = {kind: max(size) for kind, size in sizes.items()}
+    (folder / "memory_rank0.json").write_text(json.dumps({**memory, "peak": peak}))
+    lines = "\n".join(profile_lines(tmp_path))
+    assert "computing 50.0%, communication 25.0%, CPU overhead 15.0%, idle gaps 10.0%" in lines
+    assert "250.000      1.5   25.0%" in lines
+    assert "activations 2.0KB" in lines
+    assert "parameters" not in lines, "it has none"
+    page = Reader(profile_section(tmp_path))
+    assert "aten::mm<x>" in page.text
+    assert any("memory by kind over step 9" in str(each.get("aria-label")) for _, each in page.tags)

@@ -1,0 +1,334 @@
+"""Reading runs from their folders: found by paths, listed, their attempts and speeds, their facts."""
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE
+from lmtrain.accounting.observed.time_accounts import Attempt, StopwatchReading, TimeBalance, balance
+from lmtrain.errors import ConfigurationError, DataError
+from lmtrain.report.ledger import read_ledger
+from lmtrain.report.runs.attempts import (
+    event_rows,
+    last_step_of,
+    logged_speed,
+    on_the_clock,
+    own_steps,
+    read_attempts,
+    speed_words,
+    speeds,
+)
+from lmtrain.report.runs.facts import shown_state
+from lmtrain.report.runs.find import find_run, find_runs, names_apart, nearest_run
+from lmtrain.report.runs.listing import footnotes_of, in_brief, lines_of, newest_points, table_of
+from lmtrain.report.show import plain_text
+from lmtrain.run.stored_runs.checkpoint_source import find_source
+from lmtrain.run.stored_runs.resume import no_checkpoint
+from lmtrain.tracking.fork import read_fork
+from lmtrain.tracking.run_log import Point, RunLog, newest_point
+from lmtrain.tracking.status import Status
+from lmtrain.tracking.sweep_file import SweepFile, SweepRun, SweepTrial, TrialState
+from lmtrain.tracking.timekeeping.events import EventLog
+from lmtrain.tracking.timekeeping.set_up_time import FILE
+from tests.points import append_point
+from tests.report import ledger_folder
+from tests.report.compared_folder import write
+from tests.report.ledger_folder import PLAN, write_fork
+from tests.report.runs_on_disk import POINTS, write_run
+
+
+def test_a_run_a_folder_and_a_sweep_name_runs_and_each_counts_once(tmp_path):
+    one, other = write(tmp_path / "a", sweep="sweep-1"), write(tmp_path / "b", sweep="sweep-1")
+    third = write(tmp_path / "deep/c")
+    assert find_runs([one]) == [one]
+    assert find_runs([tmp_path]) == [one, other, third]
+    assert find_runs([tmp_path / "sweep-1"]) == [one, other]
+    assert find_runs([other, tmp_path]) == [other, one, third]
+
+
+def test_runs_of_one_name_are_named_with_the_folders_that_tell_them_apart(tmp_path):
+    folders = [write(tmp_path / name) for name in ("one/x/a", "two/x/a", "two/b")]
+    assert [*names_apart(folders).values()] == ["one/x/a", "two/x/a", "b"]
+    above = write(tmp_path / "a")  # in the end of whose path every other ends too
+    assert names_apart([*folders, above])[above] == f"{tmp_path.name}/a"
+
+
+def test_what_holds_no_run_is_refused_with_the_nearest_path(tmp_path, monkeypatch):
+    monkeypatch.chdir("/dev")  # paths below the working folder are named from there
+    write(tmp_path / "warm_adamw")
+    for name in ("empty", "warm_adam.log"):  # the latter is nearer, and would be refused too
+        (tmp_path / name).mkdir()
+    with pytest.raises(ConfigurationError, match=rf"holds no run.*Did you mean '{tmp_path}/warm_adamw'"):
+        find_runs([tmp_path / "warm_adam"])
+    with pytest.raises(ConfigurationError, match="empty holds no run; give runs/NAME"):
+        find_runs([tmp_path / "empty"])
+    with pytest.raises(ConfigurationError, match="holds no run"):
+        find_runs([tmp_path / "sweep-2"])
+    for inside in ("checkpoints", "checkpoints/step_00000005", "checkpoints/step_00000005/state.pt", "metrics.jsonl"):
+        with pytest.raises(ConfigurationError, match=rf"holds no run.*Did you mean '{tmp_path}/warm_adamw'"):
+            find_runs([tmp_path / "warm_adamw" / inside])
+    write(tmp_path / "runs/a")
+    monkeypatch.chdir(tmp_path)
+    for read in (find_run, read_ledger):
+        with pytest.raises(ConfigurationError, match=r"Did you mean 'runs/a'\?"):
+            read(Path("runs/aa"))
+        with pytest.raises(ConfigurationError, match=r"Did you mean 'runs/a'\?"):
+            read(tmp_path / "a")
+    (tmp_path / "base/weights").mkdir(parents=True)
+    (tmp_path / "base/import.json").touch()
+    with pytest.raises(ConfigurationError, match=r"base is an imported folder and holds no run; [^?]*$"):
+        find_runs([tmp_path / "base"])
+
+
+def test_a_sweep_of_another_version_is_refused_by_every_reader_and_named_runs_of_it_are_not(tmp_path):
+    run = write(tmp_path / "race/trial-0000")
+    SweepFile(name="race", kind="search", metric="m", fingerprint="f", command="c").save(tmp_path / "race")
+    text = (tmp_path / "race/sweep.json").read_text()
+    assert find_runs([tmp_path / "race"]) == [run]
+    (tmp_path / "race/sweep.json").write_text(text.replace('"version": 1', '"version": 99'))
+    with pytest.raises(DataError, match="is of another version of lmtrain"):
+        find_runs([tmp_path / "race"])
+    assert find_runs([tmp_path, run]) == [run]
+
+
+def of_age(folder: Path, seconds: float, *, with_checkpoint: bool = True) -> Path:
+    """Write a run that changed so many seconds after 1970."""
+    write(folder)
+    if with_checkpoint:
+        (folder / "checkpoints/step_00000005").mkdir(parents=True)
+    os.utime(folder / "status.json", (seconds, seconds))
+    return folder
+
+
+def resume_from(path: Path) -> None:
+    raise no_checkpoint(path)
+
+
+@pytest.fixture
+def runs(tmp_path, monkeypatch):
+    """Five runs below runs/: one alone, the newest of all, and two trials each of a sweep and of a pipeline."""
+    monkeypatch.chdir(tmp_path)
+    of_age(tmp_path / "runs/other", 9e9)
+    for number, seconds in ((0, 1e9), (1, 2e9)):
+        of_age(tmp_path / f"runs/opt/trial-000{number}", seconds)
+        of_age(tmp_path / f"runs/chat/{number}", seconds, with_checkpoint=not number)
+    return tmp_path / "runs"
+
+
+def test_a_folder_s_own_run_is_named_the_best_of_a_sweep_else_the_newest_trained(runs):
+    near = {"runs/opt": "runs/opt/trial-0001", "runs/chat": "runs/chat/0"}
+    for folder, own in near.items():
+        for message, read in (
+            (rf"nearest valid: {own}\.$", lambda path: find_source(path, key="RUN")),
+            (rf"nearest valid: resume={own}\.$", resume_from),
+            (rf"Did you mean '{own}'\?$", lambda path: read_ledger(path.absolute())),
+            (rf"holds 2 runs; name one of them, for example {own}\.$", find_run),
+        ):
+            with pytest.raises(ConfigurationError, match=message):
+                read(Path(folder))
+    trials = [
+        SweepTrial(
+            number=n, values={}, state="finished", score=1.0 + n, runs=[SweepRun(folder=f"trial-000{n}", seed=1)]
+        )
+        for n in range(2)
+    ]
+    sweep = SweepFile(name="opt", kind="search", metric="m", fingerprint="f", command="c", trials=trials)
+    sweep.save(runs / "opt")
+    assert nearest_run(runs / "opt") == Path("runs/opt/trial-0000"), "the best"
+    (runs / "opt/sweep.json").write_text('{"version": 99}')
+    assert nearest_run(runs / "opt") == Path("runs/opt/trial-0001"), "of a sweep that nobody can read the newest"
+
+
+def test_a_run_of_a_like_name_is_found_beside_the_path_and_below_runs(runs):
+    assert nearest_run(Path("othr")) == nearest_run(Path("runs/othr")) == Path("runs/other")
+    assert nearest_run(Path("other")) == nearest_run(Path("runs/other/checkpoints/step_5")) == Path("runs/other")
+    assert (nearest_run(Path("runs/opts")), nearest_run(Path("zzz"))) == (None, None)
+    assert nearest_run(Path("runs/opts"), takes_folders=True) == Path("runs/opt")
+
+
+def test_a_run_in_brief_is_its_newest_figures(tmp_path: Path) -> None:
+    run = in_brief(write_run(tmp_path / "a"))
+    assert (run.name, run.status, run.step, run.num_steps, run.tokens) == ("a", "FINISHED", 2, 9, 200)
+    assert (run.loss, run.bits_per_byte, run.scored_step, run.changed_at) == (4.25, 3.5, 0, 1000.0)
+
+
+@pytest.mark.parametrize(("code", "state"), [(143, "STOPPED"), (130, "STOPPED"), (137, "KILLED")])
+def test_a_clean_stop_is_told_from_a_kill(code: int, state: str, tmp_path: Path) -> None:
+    assert in_brief(write_run(tmp_path / "a", status=Status("KILLED", code))).status == state
+
+
+def test_the_newest_run_is_the_last_line(tmp_path: Path) -> None:
+    runs = [in_brief(write_run(tmp_path / name, changed_at=at)) for name, at in (("late", 2000.0), ("early", 1000.0))]
+    append_point(RunLog(tmp_path / "late"), 2, 200, {"validation/bits_per_byte": 3.25})
+    runs[0] = replace(in_brief(tmp_path / "late"), changed_at=2000.0)
+    head, *lines = plain_text(table_of(runs)).splitlines()
+    assert head.split() == ["run", "state", "step", "tokens", "loss", "bits/byte", "clock", "changed"]
+    assert [line.split()[:6] for line in lines] == [
+        [name, "finished", "2/9", "200", "4.250", score] for name, score in (("early", "-"), ("late", "3.2500"))
+    ], "the score before training is none of a run that has trained"
+
+
+def test_a_score_of_a_smaller_part_of_a_text_is_marked(tmp_path: Path) -> None:
+    runs = [in_brief(write(tmp_path / f"{n}", held_out={"num_bytes": n})) for n in (900, 899, 4)]
+    lines = sorted(line.split("2.0000")[0].split()[-1] for line in plain_text(table_of(runs)).splitlines()[1:])
+    assert lines == ["200", "200", "[1]"], "two scores stand behind their tokens, one behind its mark"
+    (note,) = footnotes_of(runs)
+    assert note.startswith("[1] Measured on 4 of 1,000 held-out bytes of a book")
+    told = [in_brief(write(tmp_path / f"turns{n}", masked=True, held_out={"num_bytes": n})) for n in (90, 4)]
+    (note,) = footnotes_of(told)
+    assert note.startswith("[1] Measured on the assistant's words, 4 of 1,000 held-out bytes of a book")
+
+
+def test_the_points_of_a_step_are_one_line_and_those_for_nobody_none() -> None:
+    assert lines_of(POINTS, 9) == [
+        "step 0/9 | 0 tokens | validation 3.5000 bits/byte",
+        "step 1/9 | 100 tokens | loss 5.500 | lr 1.00e-02",
+        "step 2/9 | 200 tokens | loss 4.250 | lr 2.00e-02 | 1,234 tokens/s",
+    ]
+    assert lines_of(POINTS[-1:], None) == []
+    assert lines_of(POINTS, 9, trained_share=0.2)[-1].endswith(" | 1,234 tokens/s with loss")
+
+
+def test_a_validation_written_before_the_losses_up_to_it_is_in_its_step_s_line() -> None:
+    losses = [Point(1.0, step, 100 * step, {"train/loss": 4.0}) for step in (1, 2)]
+    scored = Point(1.0, 2, 200, {BITS_PER_BYTE: 2.5})
+    assert lines_of([losses[0], scored, losses[1]], None) == [
+        "step 1 | 100 tokens | loss 4.000",
+        "step 2 | 200 tokens | loss 4.000 | validation 2.5000 bits/byte",
+    ]
+    assert lines_of([scored, *losses], None) == lines_of([*losses, scored], None)
+
+
+def test_of_a_long_log_the_end_is_read(tmp_path: Path) -> None:
+    found = newest_points(write_run(tmp_path / "a") / "metrics.jsonl", tail_bytes=150)
+    assert found == [*POINTS[-len(found) :]]
+    assert 0 < len(found) < len(POINTS)
+    assert newest_point(found, BITS_PER_BYTE) is None
+    beside = newest_points(tmp_path / "a" / "metrics.jsonl", beside=BITS_PER_BYTE, tail_bytes=150)
+    assert beside == [newest_point(POINTS, BITS_PER_BYTE), *found]
+    assert in_brief(tmp_path / "a").scored_step == 0
+
+
+def test_own_steps_begin_where_a_run_left_another_one(tmp_path):
+    folder = write_fork(tmp_path / "a")
+    own = own_steps(PLAN, read_attempts(folder), read_fork(folder))
+    assert (own.first, own.last, own.num) == (20, 40, 20)
+    assert (own.tokens, own.all_tokens, own.inherited_tokens) == (20_000, 20_000, 20_000)
+    assert own_steps(PLAN, [], read_fork(folder)).num == 0, "it has not begun"
+    assert own.inherited_words == "20.0K of them of runs/dog, no longer there"
+
+
+def test_all_steps_of_a_run_from_its_start_are_its_own(tmp_path):
+    own = own_steps(PLAN, read_attempts(ledger_folder.write(tmp_path / "a")), None)
+    assert (own.num, own.all_tokens, own.inherited_tokens, own.inherited_words) == (20, 20_000, 0, "")
+
+
+def test_a_pause_under_way_has_its_kind_of_time_also_where_a_kill_ended_it(tmp_path):
+    log = EventLog(tmp_path, 0)
+    log.mark_attempt(1, num_devices=1, compiles_first=True)
+    kinds = []
+    for name in ("checkpoint", "validation", "validation"):
+        with log.pause(name):
+            (attempt,) = read_attempts(tmp_path)
+            kinds.append(attempt.pause and attempt.pause[0])
+        log.flush()
+        assert read_attempts(tmp_path)[0].pause is None
+    assert kinds == ["checkpoint", "compile", "evaluation"]
+
+
+def test_an_attempt_that_ended_in_its_set_up_is_counted(tmp_path):
+    folder = ledger_folder.write(tmp_path / "a")
+    recorded = read_attempts(folder)
+    last = recorded[-1].number
+    for number in (last, last + 1):
+        attempt = folder / "attempts" / str(number)
+        attempt.mkdir(parents=True)
+        (attempt / FILE).write_text('{"started_at": 1000.0, "seen_at": 1030.0, "num_devices": 4}')
+    *others, killed = read_attempts(folder)
+    assert others == recorded, "their events say more"
+    assert (killed.number, killed.wall_seconds, killed.num_devices) == (last + 1, 30.0, 4)
+    before, now = balance(recorded), read_ledger(folder).time
+    assert now.num_attempts == before.num_attempts + 1
+    assert now.seconds["setup"] == before.seconds.get("setup", 0.0) + 30.0
+    assert now.wall_seconds == before.wall_seconds + 30.0
+
+
+def test_the_clock_stands_still_between_two_attempts():
+    def attempt(number, first_step, *, started_at, ended_at):
+        readings = (StopwatchReading(step=first_step, time=started_at, seconds={}),)
+        return Attempt(number=number, started_at=started_at, ended_at=ended_at, readings=readings)
+
+    attempts = [
+        attempt(1, 0, started_at=1000.0, ended_at=1010.0),
+        attempt(2, 2, started_at=5000.0, ended_at=5003.0),  # killed; its points are dropped
+        attempt(3, 2, started_at=9000.0, ended_at=9020.0),
+    ]
+    points = [Point(time, step, step, {}) for step, time in ((1, 1004.0), (2, 1008.0), (3, 9005.0))]
+    assert on_the_clock(points, attempts, began=1000.0) == [4.0, 8.0, 18.0]
+    assert on_the_clock(points[:2], [], began=1001.0) == [3.0, 7.0]
+
+
+def test_the_newest_event_of_a_name_counts_and_half_a_line_does_not(tmp_path: Path) -> None:
+    assert last_step_of(tmp_path, "early_stopping") is None
+    (tmp_path / "events").mkdir()
+    path = tmp_path / "events/rank0.jsonl"
+    rows = [json.dumps({"name": "early_stopping", "start": 1, "step": step}) for step in (4, 8)]
+    path.write_text("\n".join([*rows, '{"name": "other", "start": 2, "step": 9}', "[]", '{"name": "early_']))
+    assert last_step_of(tmp_path, "early_stopping") == 8
+    assert len([*event_rows(path)]) == 3
+
+
+def test_each_speed_is_over_its_own_seconds_and_an_unknown_one_is_left_out():
+    time = TimeBalance(seconds={"setup": 90.0, "compute": 10.0}, num_attempts=1)
+    found = speeds(1000, time, of_steps=50.0)
+    told = "100 while computing, 50 over whole steps, 10 over the clock"
+    assert speed_words(found, "{:g}".format, time=time) == told
+    assert (
+        speed_words(speeds(1000, time, of_steps=None), "{:.0f}".format, time=time)
+        == "100 while computing, 10 over the clock"
+    )
+    few = {"computing": 126.0, "steps": 130.0, "clock": 1.0}
+    assert speed_words(few, "{:g}".format, time=time) == "130 over whole steps, 1 over the clock"
+    writes = TimeBalance(seconds={"generation": 30.0}, num_attempts=1)
+    assert speed_words({"steps": 5.0}, "{:g}".format, time=writes) == "5 over whole steps without generation"
+    assert speed_words(speeds(0, TimeBalance(), of_steps=None), "{:g}".format, time=time) == ""
+
+
+def test_a_fork_s_speed_begins_at_its_step(tmp_path):
+    timed = {"speed/tokens_per_second": 100.0, "speed/timed_seconds": 10.0}
+    points = [Point(0.0, 21, 2100, timed)]
+    (tmp_path / "fork.json").write_text(json.dumps({"step": 10}))
+    found = logged_speed(tmp_path, points, [])
+    assert found is not None
+    assert (found.seconds, found.tokens_per_second) == (10.0, 100.0)
+    assert found.loss_share == pytest.approx(1.0), "eleven steps, the first one untimed"
+    assert logged_speed(tmp_path, [], []) is None
+
+
+STOPPED = Status("KILLED", 143, step=2)
+
+
+def record(folder: Path, state: TrialState) -> None:
+    trial = SweepTrial(number=0, values={}, state=state, runs=[SweepRun(folder=folder.name, seed=1)])
+    SweepFile(name="s", kind="search", metric="m", fingerprint="f", command="c", trials=[trial]).save(folder.parent)
+
+
+@pytest.mark.parametrize(
+    ("state", "status", "shown"),
+    [
+        ("pruned", STOPPED, "PRUNED"),
+        ("stopped", STOPPED, "STOPPED"),
+        ("pruned", Status("FINISHED", 0), "FINISHED"),
+        ("pruned", Status("KILLED", 137), "KILLED"),
+    ],
+)
+def test_a_stop_by_its_search_is_told_from_others(
+    tmp_path: Path, state: TrialState, status: Status, shown: str
+) -> None:
+    folder = write_run(tmp_path / "s/trial-0000", status=status)
+    record(folder, state)
+    assert shown_state(folder, status) == shown
+    assert in_brief(folder).status == shown

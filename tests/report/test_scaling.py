@@ -1,0 +1,142 @@
+"""Scaling laws: a known law is recovered, its bands hold, minima and chart."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lmtrain.accounting.scaling_laws.compute_optimal import REPLICATION
+from lmtrain.errors import DataError
+from lmtrain.report.scaling_chart import BOTTOM, LEFT, RIGHT, TOP, scaling_chart
+from lmtrain.report.scaling_law import LawFit, LawPoint, fit_law, isoflop_fit, optimum
+from lmtrain.report.scaling_study import HeldOutRun, ScalingStudy, by_budget, read_law_point
+
+
+def points_of(noise: float, *, seed: int = 0) -> list[LawPoint]:
+    """Losses of the published law (arXiv 2404.10102) on iso-FLOP cells, with noise of their logarithm."""
+    generator = np.random.default_rng(seed)
+    return [
+        LawPoint(
+            num_parameters=size,
+            tokens=flops / (6 * size),
+            loss=REPLICATION.loss(size, flops / (6 * size)) * float(np.exp(noise * generator.standard_normal())),
+        )
+        for flops in (1e18, 1e19, 1e20, 1e21)
+        for size in np.geomspace(0.1, 10, 7) * (flops / 120) ** 0.5
+    ]
+
+
+def test_a_known_law_is_recovered_from_exact_points() -> None:
+    found = fit_law(points_of(0.0), num_draws=2).surface
+    assert found.irreducible == pytest.approx(REPLICATION.irreducible, rel=1e-3)
+    assert found.parameters_exponent == pytest.approx(REPLICATION.parameters_exponent, rel=1e-3)
+    assert found.tokens_exponent == pytest.approx(REPLICATION.tokens_exponent, rel=1e-3)
+
+
+def test_a_known_law_lies_in_the_band_of_noisy_points_and_so_does_its_prediction() -> None:
+    fit = fit_law(points_of(0.002), num_draws=60)
+    for name in ("irreducible", "parameters_exponent", "tokens_exponent"):
+        low, high = fit.band(lambda surface, name=name: getattr(surface, name))
+        assert low <= getattr(REPLICATION, name) <= high, name
+    flops = 1e22  # ten times the largest
+    true = REPLICATION.loss(*optimum(REPLICATION, flops))
+    low, high = fit.band(lambda surface: surface.loss(*optimum(surface, flops)))
+    assert low <= true <= high
+    assert high - low < 0.1 * true
+
+
+def test_the_optimum_is_the_lowest_of_its_neighbours() -> None:
+    size, tokens = optimum(REPLICATION, 1e21)
+    assert 6 * size * tokens == pytest.approx(1e21)
+    best = REPLICATION.loss(size, tokens)
+    assert all(REPLICATION.loss(size * by, tokens / by) > best for by in (0.9, 1.1))
+
+
+def test_too_few_runs_and_runs_of_one_size_are_refused() -> None:
+    with pytest.raises(DataError, match="6 finished runs are too few"):
+        fit_law(points_of(0.0)[:6])
+    with pytest.raises(DataError, match="1 sizes and 8 numbers"):
+        fit_law([LawPoint(num_parameters=1e6, tokens=1e6 * n, loss=3.0) for n in range(1, 9)])
+
+
+def cells(flops: float, factors: object) -> list[LawPoint]:
+    best, _ = optimum(REPLICATION, flops)
+    return [
+        LawPoint(num_parameters=size, tokens=flops / (6 * size), loss=REPLICATION.loss(size, flops / (6 * size)))
+        for size in best * np.asarray(factors)
+    ]
+
+
+def test_the_minima_and_their_law_are_those_of_a_known_surface() -> None:
+    fit = isoflop_fit({flops: cells(flops, [0.4, 0.7, 1.2, 2.0, 3.5]) for flops in (1e18, 1e19, 1e20)})
+    for found in fit.minima:
+        assert found.num_parameters == pytest.approx(optimum(REPLICATION, found.flops)[0], rel=0.05)
+    alpha, beta = REPLICATION.parameters_exponent, REPLICATION.tokens_exponent
+    assert fit.law is not None
+    assert fit.law.exponent == pytest.approx(beta / (alpha + beta), abs=0.01)
+    assert fit.law.num_parameters(1e21) == pytest.approx(optimum(REPLICATION, 1e21)[0], rel=0.1)
+
+
+def test_a_budget_without_a_minimum_within_its_sizes_is_left_out_and_all_such_are_refused() -> None:
+    small, few = cells(1e18, [0.1, 0.2, 0.4]), cells(1e19, [0.5, 2.0])
+    fit = isoflop_fit({1e17: cells(1e17, [1.0]), 1e18: small, 1e19: few, 1e20: cells(1e20, [0.3, 1.0, 3.0])})
+    assert fit.left_out["1e+17"] == "1 size, it needs 3"
+    assert fit.law is None
+    assert fit.left_out["1e+18"].startswith("the largest model")
+    assert fit.left_out["1e+19"] == "2 sizes, it needs 3"
+    with pytest.raises(
+        DataError, match=r"No budget has a best size within its models: 1e\+18 FLOPs: the largest model"
+    ):
+        isoflop_fit({1e18: small})
+
+
+def study(*, above: float) -> ScalingStudy:
+    budgets = {flops: [run(size, flops, above=above) for size in (1e6, 2e6, 4e6)] for flops in (1e16, 2e16)}
+    law = LawFit(surface=REPLICATION, draws=(REPLICATION,), residual=0.0, most_flops=1e18)
+    return ScalingStudy(name="s", budgets=budgets, law=law, isoflop=None, left_out={})
+
+
+def run(size: float, flops: float, *, above: float) -> LawPoint:
+    tokens = flops / (6 * size)
+    return LawPoint(num_parameters=size, tokens=tokens, loss=REPLICATION.loss(size, tokens) + above)
+
+
+def curves(drawn: str) -> list[list[tuple[float, float]]]:
+    lines = re.findall(r'<polyline points="([^"]*)"[^>]*clip-path="url\(#plot\)"', drawn)
+    return [[tuple(map(float, pair.split(","))) for pair in line.split()] for line in lines]  # pyright: ignore[reportReturnType]
+
+
+def test_each_run_is_a_dot_and_each_budget_a_curve_within_the_picture() -> None:
+    drawn = scaling_chart(study(above=0.1))
+    assert drawn.count("<circle") == 6
+    assert len(curves(drawn)) == 2
+    assert "1e16 FLOPs" in drawn
+    for x, y in [place for curve in curves(drawn) for place in curve]:
+        assert LEFT <= x <= RIGHT
+        assert TOP <= y <= BOTTOM
+
+
+def test_a_law_far_from_its_runs_leaves_them_their_room() -> None:
+    drawn = scaling_chart(study(above=50.0))
+    heights = [float(y) for y in re.findall(r'<circle [^>]*cy="([\d.]+)"', drawn)]
+    assert max(heights) - min(heights) > (BOTTOM - TOP) / 3
+
+
+def test_a_run_kept_out_has_its_band_and_the_law_s_curve_of_its_budget() -> None:
+    point = LawPoint(num_parameters=4e6, tokens=4e9, loss=5.5)
+    held_out = HeldOutRun(name="big", point=point, predicted=5.6, band=(5.3, 5.9))
+    drawn = scaling_chart(study(above=0.0), held_out)
+    assert len(curves(drawn)) == 3
+    assert "9.6e16 FLOPs" in drawn
+    assert "big, kept out: 5.500, predicted 5.600" in drawn
+
+
+def test_runs_of_about_one_compute_are_one_budget() -> None:
+    points = [LawPoint(num_parameters=size, tokens=flops / (6 * size), loss=2.0)
+              for flops in (1e9, 1.1e9, 3e9) for size in (1e3, 2e3)]  # fmt: skip
+    assert [len(group) for group in by_budget(points).values()] == [4, 2]
+
+
+def test_an_unfinished_run_is_no_point(tmp_path: Path) -> None:
+    assert read_law_point(tmp_path) == "not finished"

@@ -1,0 +1,210 @@
+"""The page of a sweep: trials, importance, choices and runs."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from lmtrain.cli.commands.runs import compare
+from lmtrain.errors import ConfigurationError
+from lmtrain.report.comparison_page import ink_of
+from lmtrain.report.parallel_axes import BEST_COLOUR, STYLE, TrialLine, parallel_axes
+from lmtrain.report.runs.facts import read_run
+from lmtrain.report.sweep_page import noise_words, score_words, sweep_page, sweep_sections, write_sweep_report
+from lmtrain.tracking.sweep_file import SweepFile, SweepRun, SweepTrial
+from tests.report.compared_folder import write
+from tests.report.test_pages import Reader
+from tests.trials import trial
+
+
+@pytest.fixture
+def trials(tmp_path):
+    """Two choices with two seeds each, one more trial that goes on, and a run beside the sweep."""
+    for lr, seed, last in ((0.1, 1, 2.0), (0.1, 2, 2.2), (0.2, 1, 2.95), (0.2, 2, 3.25)):
+        write(tmp_path / f"{lr}-{seed}", lr=lr, seed=seed, values=(8.0, last + 1, last), sweep="sweep-1")
+    write(tmp_path / "going", lr=0.3, status="RUNNING", sweep="sweep-1")
+    write(tmp_path / "beside")
+    (tmp_path / "0.1-1/report.html").write_text("a page")
+    return tmp_path
+
+
+def test_the_page_sets_choices_side_by_side_and_leads_to_every_trial(trials):
+    page = Reader(sweep_page(trials / "sweep-1"))
+    for shown in (
+        "5 trials: 4 finished, 1 ",
+        "2.1000bits per byte of the best: optimizer.lr=0.1",
+        "+1.0000 ± 0.6353",
+        "optimizer.lr=0.1 is 1.0000 better than optimizer.lr=0.2, 14.1 deviations, 2 seeds: more than noise.",
+        "To reach 3.1000, by the mean curve",
+        "Left outtrialwhygoing",
+        "Overrides of all runs",
+        "data=x",
+    ):
+        assert shown in page.text
+    assert "beside" not in page.text.split()
+    assert [each["href"] for name, each in page.tags if name == "a"] == ["0.1-1/report.html"]
+    assert len([name for name, _ in page.tags if name == "polyline"]) == 2
+    assert len([name for name, _ in page.tags if name == "polygon"]) == 2
+
+
+def test_scores_that_differ_late_are_written_apart_and_alike_everywhere(trials):
+    write(trials / "near", lr=0.5, values=(8.0, 3.0, 2.10004), sweep="sweep-1")
+    text = Reader(sweep_page(trials / "sweep-1")).text
+    assert "2.10000bits per byte of the best: optimizer.lr=0.1" in text
+    assert text.count("2.10004") == 2, "among the choices and among the runs"
+
+
+def test_scores_of_other_parts_of_a_text_have_no_best_and_no_target(trials):
+    write(trials / "part", lr=0.4, values=(8.0, 1.0, 1.0), held_out={"num_bytes": 200}, sweep="sweep-1")
+    text = Reader(sweep_page(trials / "sweep-1")).text
+    assert "optimizer.lr=0.411.0000200200" in text
+    for hidden in ("the best", "better than", "To reach"):
+        assert hidden not in text
+
+
+def test_a_sweep_of_which_no_run_has_finished_has_a_page(trials):
+    for path in trials.glob("*/status.json"):
+        path.write_text(json.dumps({"status": "FAILED", "exit_code": 3}))
+    text = Reader(sweep_page(trials / "sweep-1")).text
+    assert "No run has finished" in text
+    assert "5 trials: 5 failed" in text
+
+
+def test_the_page_lies_beside_the_runs_and_no_sweep_has_none(trials):
+    assert write_sweep_report(trials / "sweep-1") == trials / "sweep-1.html"
+    with pytest.raises(ConfigurationError, match="holds no run"):
+        write_sweep_report(trials / "sweep-2")
+
+
+def searched(folder: Path) -> SweepFile:
+    """Write a search of twelve trials, the best of them with a run, the last one diverged."""
+    sweep = SweepFile(name="s", kind="search", metric="validation/loss", fingerprint="f", command="c")
+    for number in range(12):
+        values = {"optimizer.lr": f"{0.01 * (number + 1):.2f}", "schedule": "ab"[number % 2]}
+        score = 2.0 + abs(number - 4)
+        trial = SweepTrial(number=number, values=values, state="finished", score=score)
+        trial.runs = [SweepRun(folder=f"trial-{number:04d}", seed=1, state="finished", score=score, seconds=60)]
+        sweep.trials.append(trial)
+    sweep.trials[-1].state, sweep.trials[-1].score, sweep.trials[-1].reason = "diverged", None, "loss is NaN"
+    words = ["model=llama_micro", *sweep.trials[4].words, "seed=1", "run.name=s"]
+    write(folder / "trial-0004", lr=0.05, words=words)
+    sweep.save(folder)
+    return sweep
+
+
+def test_the_best_its_command_and_the_importance_of_each_key_are_told(tmp_path: Path) -> None:
+    sweep = searched(tmp_path)
+    run = (tmp_path / "trial-0004").resolve()
+    page = Reader(sweep_sections(sweep, tmp_path, {run: read_run(run)}))
+    for shown in (
+        "The best: trial 4validation/loss 2.0000, optimizer.lr=0.05 schedule=a.",
+        "python train.py model=llama_micro optimizer.lr=0.05 schedule=a seed=1",
+        "fANOVA of 11 finished trials",
+        "With so few trials",
+        "best validation/loss",
+        "11diverged-0.12b1min00sloss is NaN",
+    ):
+        assert shown in page.text or any(shown in each.get("aria-label", "") for _, each in page.tags), shown
+    assert len([name for name, _ in page.tags if name == "polyline"]) == 12 + 1
+
+
+def test_a_sweep_whose_trials_were_all_refused_has_a_page(tmp_path: Path) -> None:
+    sweep = SweepFile(name="s", kind="search", metric="validation/loss", fingerprint="f", command="c")
+    sweep.trials = [SweepTrial(number=0, values={"lr": "1"}, state="failed", reason="refused")]
+    sweep.save(tmp_path)
+    text = Reader(sweep_page(tmp_path)).text
+    assert "1 trial: 1 failed" in text
+    assert "refused" in text
+
+
+def test_trials_are_numbered_by_whole_numbers(tmp_path: Path) -> None:
+    sweep = searched(tmp_path)
+    sweep.trials = sweep.trials[:3]
+    page = str(sweep_sections(sweep, tmp_path, {}))
+    assert ">1<" in page
+    assert ">0.5<" not in page
+    for each in sweep.trials:
+        each.score = 1.745 + each.number / 10_000
+    sweep.trials.reverse()
+    for number, each in enumerate(sweep.trials):
+        each.number = number
+    labels = re.findall(r'class="up"[^>]*>([^<]+)<', str(sweep_sections(sweep, tmp_path, {})))
+    assert len({*labels}) == len(labels) > 2, labels
+
+
+def test_scores_of_different_texts_are_listed_by_number_without_a_best(tmp_path: Path) -> None:
+    sweep = searched(tmp_path)
+    sweep.unranked = "The held-out texts differ."
+    text = Reader(sweep_sections(sweep, tmp_path, {})).text
+    assert text.startswith("No bestThe held-out texts differ.Trialstrial")
+    assert text.index("0finished6.0000") < text.index("4finished2.0000")
+
+
+def test_a_trial_that_trained_on_is_no_choice_of_its_search(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sweep = SweepFile(name="s", kind="search", metric="validation/bits_per_byte", fingerprint="f", command="c")
+    for number, (score, now) in enumerate([(3.2, 2.9), (3.1, 3.1)]):
+        name = f"trial-{number:04d}"
+        trial = SweepTrial(number=number, values={"optimizer.lr": f"0.{number}"}, state="finished", score=score)
+        trial.runs = [SweepRun(folder=name, seed=1, state="finished", score=score, seconds=60)]
+        sweep.trials.append(trial)
+        write(tmp_path / name, lr=number, values=(8.0, 4.0, now))
+    sweep.save(tmp_path)
+    text = Reader(sweep_page(tmp_path)).text
+    assert "3.1000bits per byte of the best" in text
+    assert "The best: trial 1" in text
+    assert compare([str(tmp_path)]) == 0
+    assert "trial-0000: trained on after the search, to 2.9000" in " ".join(capsys.readouterr().out.split())
+    assert "trial-0000trained on after the search, to 2.9000; 3.2000 is its trial's score" in text
+
+
+def lines(*scores: float | None) -> list[TrialLine]:
+    return [
+        TrialLine(number=number, values={"lr": f"1e-{number + 1}", "schedule": "ab"[number % 2]}, score=score)
+        for number, score in enumerate(scores)
+    ]
+
+
+def test_every_trial_is_a_line_the_best_on_top_and_one_without_a_score_dotted() -> None:
+    page = Reader(parallel_axes(lines(3.0, 1.0, None, 2.0), metric="loss", order=["schedule"]))
+    drawn = [each for name, each in page.tags if name == "polyline"]
+    assert len(drawn) == 4
+    assert drawn[0]["stroke-dasharray"] == "2 4"
+    assert len(drawn[0]["points"].split()) == 2, "no place on the score's axis"
+    assert drawn[-1]["stroke"] == BEST_COLOUR == ink_of(0)[0], "the best choice's in the curves"
+    assert {each["stroke"] for each in drawn[:-1]}.isdisjoint({BEST_COLOUR, *(ink_of(n)[0] for n in range(14))})
+    names = [name for name, _ in page.tags if name in ("polyline", "span")]
+    assert names == ["polyline"] * 4 + ["span"] * (len(names) - 4), "a line through a label is not over its letters"
+    assert "text-shadow" in STYLE
+    assert "background" not in STYLE, "and no label's box hides a line"
+    assert drawn[-1]["points"].split()[-1].startswith("0.0,"), "the lowest score is the axis' beginning"
+    assert float(drawn[1]["stroke-opacity"]) < float(drawn[2]["stroke-opacity"]), "the worse is fainter"
+    assert page.text.index("schedule") < page.text.index("lr (logarithmic)")
+
+
+def test_a_trial_gone_wrong_does_not_press_the_others_together() -> None:
+    page = Reader(parallel_axes(lines(1.0, 1.1, 1.2, 1.3, 900.0), metric="loss"))
+    assert "1.8000 or more" in page.text
+
+
+def test_nothing_is_drawn_of_one_score_or_one_value() -> None:
+    assert parallel_axes(lines(1.0, None), metric="loss") == ""
+    same = [TrialLine(number=n, values={"lr": "1"}, score=float(n)) for n in range(3)]
+    assert parallel_axes(same, metric="loss") == ""
+
+
+def test_a_lead_is_told_with_its_noise() -> None:
+    clear = noise_words([trial(1, 1.0, 1.1, 1.2), trial(2, 2.0, 2.11, 2.19)])
+    assert clear is not None
+    assert clear.startswith("trial 1 is 1.0000 ±")
+    assert clear.endswith("better than trial 2: more than noise")
+    vague = noise_words([trial(1, 1.0, 1.3, 1.2), trial(2, 1.2, 1.1, 1.4)])
+    assert vague is not None
+    assert vague.endswith("within noise")
+    assert noise_words([trial(1, 1.0), trial(2, 2.0)]) is None
+
+
+def test_a_score_is_told_with_its_spread_where_there_is_one() -> None:
+    assert score_words(SweepTrial(number=0, values={}), decimals=4) == "-"
+    assert score_words(trial(1, 1.0), decimals=4) == "1.0000"
+    assert score_words(trial(1, 1.0, 1.1), decimals=4) == "1.0500, deviation 0.1000 of 2 seeds"
