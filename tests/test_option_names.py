@@ -38,7 +38,7 @@ ALLOWED = {
     "src/lmtrain/run/run_config.py": "its field for the trainer's node is called make_trainer",
     "src/lmtrain/optim/muon.py": "its groups of parameters are of two kinds: muon and adamw",
     "src/lmtrain/training/checkpointing/weights.py": "a word of --weights",
-    "src/lmtrain/report/scaling/scaling_study.py": "a key of the printed JSON",
+    "src/lmtrain/report/scaling_study.py": "a key of the printed JSON",
     "src/lmtrain/simulate/recorder.py": "the namespace of torch's own operators",
 }
 # Groups whose options state facts, by which advice finds them. Models are a person's choice, named as examples.
@@ -48,10 +48,10 @@ ADVISED = (
 )
 # Where a text names one all the same, with the reason.
 NAMING = {
-    "src/lmtrain/report/ledger/biggest_lever.py": "the remedy of eager steps, beside its measured share",
+    "src/lmtrain/report/ledger.py": "the remedy of eager steps, beside its measured share",
     "src/lmtrain/run/compose/meant_options.py": "the table of other programs' options, and ours for each",
     "src/lmtrain/run/compose/help.py": "examples of a command line",
-    "src/lmtrain/cli/commands/compare.py": "an example of a command line",
+    "src/lmtrain/cli/commands/runs.py": "an example of a command line",
     "src/lmtrain/run/pipelines/stages.py": "the words of a preflight: any schedule of a few steps",
     "src/lmtrain/cli/commands/parity.py": "the words of a comparison on any machine",
     "src/lmtrain/cli/commands/tune_lr.py": "the words of a range test, whose schedule is none of the config's",

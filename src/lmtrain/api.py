@@ -18,7 +18,7 @@ from lmtrain.tracking.run_log import Point, read_points
 from lmtrain.tracking.status import read_status
 
 if TYPE_CHECKING:
-    from lmtrain.report.comparing.comparison import Comparison
+    from lmtrain.report.comparison import Comparison
     from lmtrain.run.load import Model
     from lmtrain.run.stored_runs.job import Job
 
@@ -72,7 +72,7 @@ class Run:
     @property
     def ledger(self) -> dict[str, Any]:
         """Return the account of the run's time, FLOPs and dollars, as `lmtrain ledger --json` prints it."""
-        from lmtrain.report.ledger.run_ledger import read_ledger
+        from lmtrain.report.ledger import read_ledger
 
         return read_ledger(self.folder).to_json()
 
@@ -186,7 +186,7 @@ def compare(*paths: "str | Path | Run", **settings: Any) -> "Comparison":
         ConfigurationError: A path has no run, or a setting names no choice.
         DataError: No run has finished, or the runs do not compare.
     """
-    from lmtrain.report.comparing.comparison import compare as compare_folders
+    from lmtrain.report.comparison import compare as compare_folders
     from lmtrain.report.runs.find import find_runs
 
     return compare_folders(

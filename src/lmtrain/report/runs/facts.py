@@ -109,7 +109,6 @@ def read_run(folder: Path) -> RunFacts:
     speed, own = logged_speed(folder, points, attempts), own_steps(plan, attempts, fork)
     time_spent, of_steps = balance(attempts), speed.tokens_per_second if speed else None
     (budget_key, planned), budgets = _budget(plan), _typed_budgets(config)
-    run = config.get("run")
     return RunFacts(
         folder=folder,
         name=stored_name(folder),
@@ -135,15 +134,22 @@ def read_run(folder: Path) -> RunFacts:
         own=own,
         fork=fork,
         skipped_steps=int(newest(points, "train/skipped_steps") or 0),
-        overrides=tuple(job.get("overrides", ())),
-        program=str(job.get("program", RunFacts.program)),
-        config_dir=found if isinstance(found := job.get("config_dir"), str) else None,
-        root=str(run.get("root", RunFacts.root)) if isinstance(run, dict) else RunFacts.root,
+        **_command_line(job),
         ended=settled.shown if settled else RunFacts.ended,
         peak_doubt=str(plan.get("peak", {}).get("doubt", "")),
         reason=str(reason) if (reason := status.get("reason")) else None,
         early_stop=_early_stop(folder, last.step),
     )
+
+
+def _command_line(job: dict[str, Any]) -> dict[str, Any]:
+    run = job.get("config", {}).get("run")
+    return {
+        "overrides": tuple(job.get("overrides", ())),
+        "program": str(job.get("program", RunFacts.program)),
+        "config_dir": found if isinstance(found := job.get("config_dir"), str) else None,
+        "root": str(run.get("root", RunFacts.root)) if isinstance(run, dict) else RunFacts.root,
+    }
 
 
 def newest_job(folder: Path) -> dict[str, Any]:
