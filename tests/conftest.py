@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from lmtrain.tracking.redacting.secret_values import REMEMBERED
-from lmtrain.tracking.timekeeping import preemption
+from lmtrain.tracking import stopwatch as preemption
+from lmtrain.tracking.redaction import REMEMBERED
 from tests.no_wait import leave_files_to_the_kernel
 
 TESTS = Path(__file__).parent

@@ -24,7 +24,7 @@ from lmtrain.run.execution.build import build_run
 from lmtrain.run.execution.check_config import check_config
 from lmtrain.run.execution.run import quiet_libraries
 from lmtrain.run.stored_runs.job import Job
-from lmtrain.tracking import mlflow_tracking
+from lmtrain.tracking.mlflow import tracking as mlflow_tracking
 from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.run_log import RunLog
 from lmtrain.tracking.status import Status

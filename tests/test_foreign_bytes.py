@@ -28,8 +28,8 @@ OWN_JSON = {
     *("src/lmtrain/interop/template_renderer.py", "src/lmtrain/evaluation/chat_tasks/code_process.py"),
     *(
         "src/lmtrain/tracking/mlflow/sink.py",
-        "src/lmtrain/tracking/mlflow/sweeps.py",
-        "src/lmtrain/tracking/redacting/secret_values.py",
+        "src/lmtrain/tracking/mlflow/tracking.py",
+        "src/lmtrain/tracking/redaction.py",
     ),
     "data_pipelines/sources/formats/json_lines.py",
 }

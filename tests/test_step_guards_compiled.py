@@ -14,7 +14,7 @@ from torch._dynamo.utils import counters
 from torch.profiler import ProfilerActivity, profile
 
 from lmtrain.precision import cpu_products
-from lmtrain.training.loop.steps import is_step_end
+from lmtrain.training.intervals import is_step_end
 from tests.counted_kernels import LAUNCHES, counted_kernels
 from tests.test_step_guards import STEPS, build, fit
 

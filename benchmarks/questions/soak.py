@@ -21,8 +21,7 @@ from typing import Any, Final
 
 import psutil
 
-from lmtrain.tracking.log_tail import LogOffset, read_after
-from lmtrain.tracking.run_log import Point, RunLog
+from lmtrain.tracking.run_log import LogOffset, Point, RunLog, read_after
 
 RESULTS: Final = Path(__file__).parents[1] / "results"
 MIB: Final = 1 << 20

@@ -11,8 +11,8 @@ from benchmarks.harness.learning_speed.task import LearningTask
 from lmtrain.accounting.batches import Batch, plan_batches
 from lmtrain.data.synthetic import synthetic
 from lmtrain.evaluation import bits_per_byte
-from lmtrain.training.batches.training_batches import RankRows, TrainingBatches
 from lmtrain.training.datamodule import TokenDataModule
+from lmtrain.training.training_batches import RankRows, TrainingBatches
 
 pytestmark = pytest.mark.benchmarks
 

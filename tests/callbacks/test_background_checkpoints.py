@@ -13,7 +13,6 @@ import torch
 from lmtrain.callbacks.checkpoint import Checkpoint
 from lmtrain.callbacks.step_log import StepLog
 from lmtrain.callbacks.token_budget import TokenBudget
-from lmtrain.errors import ConfigurationError
 from lmtrain.storage.hashed_folder import damage
 from lmtrain.training.checkpointing.checkpoint_io import AtomicCheckpointIO
 from lmtrain.training.weight_average import WeightAverage
@@ -80,25 +79,6 @@ def test_what_is_written_behind_is_what_would_have_been_written_in_place(make_ru
     assert all(same(*pair) for pair in zip(*states, strict=True))
 
 
-def test_it_is_told_what_each_took_and_the_stall_ends_before_the_write(make_run):
-    observed = Observed(make_run(steps=5))
-    stopped = [AtStep(1, observed.send(signal.SIGSTOP)), AtStep(3, observed.send(signal.SIGCONT))]
-    seen = []
-    look = AtStep(2, lambda _: seen.append((observed.writer.is_busy, observed.run.saved_steps())))
-    observed.fit(*stopped, look)
-    assert seen == [(True, [])], "training goes on while nothing is written"
-    assert observed.run.saved_steps() == [4, 5]
-    for name in ("stall_seconds", "write_seconds", "bytes"):
-        values = observed.run.points(f"checkpoint/{name}")
-        assert list(values) == [2, 4, 5]
-        assert min(values.values()) > 0
-    stalls, copies, waits = (observed.run.points(f"checkpoint/{name}_seconds") for name in ("stall", "copy", "wait"))
-    assert {step: copies[step] + waits[step] for step in stalls} == pytest.approx(stalls)
-    assert min(copies.values()) > 0
-    assert waits[2] == 0, "there was none before"
-    assert waits[4] > 0 or waits[5] > 0, "one before had to be waited for, at the latest at the end"
-
-
 def test_older_checkpoints_stay_until_the_new_one_is_whole_and_a_second_save_waits(make_run):
     observed = Observed(make_run(steps=7), keep_last=1)
     saved = []
@@ -158,21 +138,13 @@ def test_an_exception_waits_for_the_checkpoint_in_flight(make_run):
 
 
 def test_a_host_without_room_for_a_copy_writes_in_place_and_says_so(make_run, monkeypatch, caplog):
-    monkeypatch.setattr("lmtrain.training.checkpointing.shared_memory.free_host_bytes", lambda: 1000)
+    monkeypatch.setattr("lmtrain.training.checkpointing.staging.free_host_bytes", lambda: 1000)
     observed = Observed(make_run(steps=5), keep_last=9)
     with caplog.at_level(logging.WARNING, logger="lmtrain"):
         observed.fit()
     assert observed.run.saved_steps() == [2, 4, 5]
     assert len(caplog.messages) == 1
     assert "but 1.0KB of host memory is free. Training waits while checkpoints are written" in caplog.messages[0]
-
-
-def test_a_small_state_is_written_in_place_without_a_word(make_run, caplog):
-    observed = Observed(make_run(steps=5), background_from_bytes=1_000_000)
-    seen = []
-    observed.fit(AtStep(2, lambda _: seen.append((observed.writer, observed.run.saved_steps()))))
-    assert seen == [(None, [2])]
-    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
 def test_what_a_killed_run_left_aside_is_cleared_and_what_was_only_moved_is_put_back(make_run):
@@ -182,8 +154,3 @@ def test_what_a_killed_run_left_aside_is_cleared_and_what_was_only_moved_is_put_
         (folder / name).mkdir(parents=True)
     Observed(run).fit(AtStep(1, lambda _: None))
     assert sorted(path.name for path in folder.iterdir()) == ["step_00000002", "step_00000004"]
-
-
-def test_a_size_below_zero_is_refused(make_run):
-    with pytest.raises(ConfigurationError, match="background_from_bytes=-1 is below 0; nearest valid: 0"):
-        Checkpoint(background_from_bytes=-1, context=make_run().context)

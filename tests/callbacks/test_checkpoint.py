@@ -1,4 +1,3 @@
-import json
 import logging
 
 import pytest
@@ -8,8 +7,7 @@ import torch
 from lmtrain.callbacks.checkpoint import Checkpoint
 from lmtrain.callbacks.step_log import StepLog
 from lmtrain.callbacks.token_budget import TokenBudget
-from lmtrain.errors import ConfigurationError, EnvironmentProblem
-from lmtrain.storage.hashed_folder import damage
+from lmtrain.errors import EnvironmentProblem
 from lmtrain.training.checkpointing.checkpoint_io import AtomicCheckpointIO
 from lmtrain.training.spikes import SpikeFilter
 from lmtrain.training.weight_average import WeightAverage
@@ -44,29 +42,11 @@ def test_the_last_few_and_the_best_stay(make_run):
     assert [path.name for path in run.context.checkpoints_folder.iterdir() if path.name.startswith(".")] == []
 
 
-def test_an_interval_in_tokens_is_the_nearest_number_of_steps(make_run):
-    run = make_run(steps=6)  # of 32 tokens
-    train(run, Checkpoint(every_tokens=70, keep_last=9, context=run.context))
-    assert run.saved_steps() == [2, 4, 6]
-    with pytest.raises(ConfigurationError, match=r"every_tokens=70 and every_steps=2 both set"):
-        Checkpoint(every_tokens=70, every_steps=2, context=run.context)
-
-
 def test_a_score_measured_at_another_step_makes_no_checkpoint_the_best(make_run):
     run = make_run(steps=4)
     measure = AtStep(1, lambda _: run.context.append(1, {"validation/bits_per_byte": 1.0}))
     train(run, measure, Checkpoint(every_steps=2, keep_last=1, context=run.context))
     assert run.saved_steps() == [4]
-
-
-def test_a_manifest_tells_step_tokens_identity_and_metrics(make_run):
-    run = make_run(steps=2)
-    train(run, StepLog(every_steps=1, context=run.context), Checkpoint(context=run.context))
-    folder = run.context.checkpoints_folder / "step_00000002"
-    manifest = json.loads((folder / "manifest.json").read_text())
-    assert (manifest["step"], manifest["tokens"], manifest["identity"]) == (2, 64, {"seed": 1})
-    assert manifest["metrics"]["train/loss"] == run.points("train/loss")[2]
-    assert damage(folder) is None
 
 
 def schedule_free(model):
@@ -174,7 +154,7 @@ def test_a_run_never_ends_well_without_its_last_checkpoint(make_run, monkeypatch
 def test_older_checkpoints_stay_while_the_new_one_is_not_whole(make_run, monkeypatch, caplog):
     run = make_run(steps=4)
     monkeypatch.setattr(
-        "lmtrain.training.checkpointing.retention.damage",
+        "lmtrain.training.checkpointing.checkpoints.damage",
         lambda path: "state.pt is missing" if "03" in path.name else None,
     )
     stop = AtStep(3, lambda trainer: setattr(trainer, "should_stop", True))
@@ -196,14 +176,6 @@ def test_a_step_that_is_not_finite_is_never_saved(make_run, gradient, caplog):
     assert "Step 3 is not saved" in caplog.messages[0]
 
 
-def test_saving_by_the_clock_takes_no_more_than_its_share_of_the_time(make_run):
-    often, seldom = make_run(name="often", steps=4), make_run(name="seldom", steps=4)
-    train(often, Checkpoint(every_seconds=1e-9, keep_last=9, context=often.context))
-    train(seldom, Checkpoint(every_seconds=1e-9, max_time_share=1e-6, keep_last=9, context=seldom.context))
-    assert often.saved_steps() == [1, 2, 3, 4]
-    assert seldom.saved_steps() == [1, 4]
-
-
 def test_checkpoints_of_a_course_that_was_left_are_set_aside(make_run):
     run = make_run(steps=4)
     train(run, Checkpoint(every_steps=1, keep_last=9, context=run.context))
@@ -211,17 +183,3 @@ def test_checkpoints_of_a_course_that_was_left_are_set_aside(make_run):
     train(run, Checkpoint(every_steps=4, keep_last=9, context=run.context), checkpoint=saved)
     assert run.saved_steps() == [1, 2, 4]
     assert len(list(run.context.checkpoints_folder.glob("left_step_*"))) == 2
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"keep_last": 0}, "keep_last=0 is below 1; nearest valid: 1"),
-        ({"every_steps": 0}, "every_steps=0 is below 1; nearest valid: 1"),
-        ({"every_seconds": 0.0}, "every_seconds=0.0 is not above 0"),
-        ({"max_time_share": 2.0}, "max_time_share=2.0 is not above 0 and at most 1"),
-    ],
-)
-def test_settings_that_cannot_be_are_refused(make_run, settings, message):
-    with pytest.raises(ConfigurationError, match=message):
-        Checkpoint(**settings, context=make_run().context)

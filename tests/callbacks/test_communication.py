@@ -1,13 +1,10 @@
 import json
-import time
 from pathlib import Path
 
 import pytest
 
-from lmtrain.callbacks.communication import Communication, exposed_share
-from lmtrain.callbacks.token_budget import TokenBudget
-from lmtrain.errors import ConfigurationError
-from lmtrain.training.profiling.activities import Activity
+from lmtrain.callbacks.communication import exposed_share
+from lmtrain.training.trace_summary import Activity
 from tests.callbacks.test_two_ranks import train
 
 
@@ -29,36 +26,6 @@ def test_on_a_gpu_nccl_is_set_against_kernels_and_not_against_annotations():
         event("Optimizer.step", 0, 100, is_annotation=True, **gpu),
     ]
     assert exposed_share(events) == pytest.approx(0.3)
-
-
-def test_a_trace_of_nothing_waits_for_nothing():
-    assert exposed_share([]) == 0
-
-
-def test_an_interval_below_1_is_refused(make_run):
-    with pytest.raises(ConfigurationError, match=r"callbacks\.communication\.every_steps=0 is below 1"):
-        Communication(every_steps=0, context=make_run().context)
-
-
-def test_a_single_rank_is_never_traced(make_run, monkeypatch):
-    monkeypatch.setattr("lmtrain.callbacks.communication._start_trace", lambda _: pytest.fail("traced"))
-    run = make_run(steps=4)
-    run.fit(Communication(every_steps=1, context=run.context), TokenBudget(context=run.context))
-    assert run.context.events.stopwatch.seconds()["communication"] == 0
-
-
-def test_a_share_of_what_was_computed_is_booked_once(make_run):
-    run = make_run()
-    callback, stopwatch = Communication(every_steps=1, context=run.context), run.context.events.stopwatch
-    callback._share = 0.25
-    for _ in range(2):
-        stopwatch.switch("compute")
-        time.sleep(0.05)
-        stopwatch.switch("logging")
-        callback._book()
-        callback._book()
-    spent = stopwatch.seconds()
-    assert spent["communication"] / (spent["communication"] + spent["compute"]) == pytest.approx(0.25)
 
 
 @pytest.mark.distributed

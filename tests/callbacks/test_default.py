@@ -5,12 +5,11 @@ from pathlib import Path
 from typing import Any, cast
 
 import lightning.pytorch as pl
-import pytest
 import torch
 from omegaconf import OmegaConf
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from lmtrain.training.loop.steps import is_step_end
+from lmtrain.training.intervals import is_step_end
 
 CONF = Path(__file__).parents[2] / "conf" / "callbacks"
 
@@ -105,10 +104,3 @@ def test_resuming_a_finished_run_changes_nothing(make_run):
     run.fit(*default_callbacks(run.context, log_every_steps=5).values(), checkpoint=saved)
     assert (run.context.folder / "metrics.jsonl").read_text() == before
     assert run.saved_steps() == [3]
-
-
-@pytest.mark.parametrize("file", sorted(CONF.glob("*.yaml")), ids=lambda file: file.stem)
-def test_every_file_begins_with_a_line_for_help(file):
-    first, second = file.read_text().splitlines()[:2]
-    assert first.startswith("# ")
-    assert second in {"defaults:", *(f"{option.stem}:" for option in CONF.glob("*.yaml"))}

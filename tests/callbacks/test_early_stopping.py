@@ -1,4 +1,3 @@
-import logging
 import math
 
 import pytest
@@ -8,9 +7,6 @@ from lmtrain.callbacks.checkpoint import Checkpoint
 from lmtrain.callbacks.early_stopping import EarlyStopping
 from lmtrain.callbacks.token_budget import TokenBudget
 from lmtrain.callbacks.validation import Validation
-from lmtrain.errors import ConfigurationError
-from lmtrain.report.runs.attempts import last_row_of, last_step_of
-from lmtrain.tracking.timekeeping.events import EARLY_STOPPING, STOPPING_AT_THE_END
 from tests.callbacks.tiny_run import AtStep
 
 
@@ -54,42 +50,10 @@ def test_a_run_ends_where_validations_get_no_better(make_run, settings, values, 
     assert run.saved_steps()[-1] == last_step
 
 
-def test_before_the_validation_in_the_list_it_ends_the_run_a_step_later(make_run):
-    run = make_run(steps=6)
-    stopping = EarlyStopping(patience=2, context=run.context)
-    validation = Scripted([9, 8, 8, 8, 7, 7, 7], context=run.context)
-    assert run.fit(TokenBudget(context=run.context), stopping, validation).global_step == 4
-
-
 def test_scores_of_other_bytes_are_judged_anew(make_run):
     run = make_run(steps=6)
     reads_more = AtStep(2, lambda _: setattr(run.context.scores, "num_bytes", 9))
     assert train(run, [5, 4, 8, 7, 7.5, 7.5, 7], reads_more, patience=2)[0] == 5
-
-
-@pytest.mark.parametrize(("steps", "event"), [(4, STOPPING_AT_THE_END), (5, EARLY_STOPPING)])
-def test_its_end_is_an_event_also_at_the_budget_s(make_run, steps, event):
-    run = make_run(steps=steps)
-    assert train(run, [9, 9, 9, 9, 7, 6], stop_at=7.0, patience=None)[0] == 4
-    run.context.events.flush()
-    found = {name: last_step_of(run.context.folder, name) for name in (EARLY_STOPPING, STOPPING_AT_THE_END)}
-    assert found == {EARLY_STOPPING: None, STOPPING_AT_THE_END: None, event: 4}
-    assert (last_row_of(run.context.folder, event) or {})["reached_stop_at"]
-
-
-def test_its_end_is_said_with_the_best_step(make_run, caplog):
-    run = make_run(steps=6)
-    with caplog.at_level(logging.WARNING):
-        train(run, [9, 8, 9, 9, 9, 9, 9], patience=2)
-    best = "validation/bits_per_byte 8.0000 of step 1 was the best of the last 3 validations"
-    assert f"Early stopping after step 3: {best}." in caplog.messages
-    caplog.clear()
-    with caplog.at_level(logging.WARNING):
-        train(make_run(steps=6), [9, 8, 7.8, 7.6, 7, 7, 7], patience=2, min_delta=0.5)
-    since = (
-        "validation/bits_per_byte 8.0000 of step 1 is not beaten by more than min_delta=0.5 in the 2 validations since"
-    )
-    assert f"Early stopping after step 3: {since}." in caplog.messages, "7.6 was lower"
 
 
 def test_each_best_validation_and_the_last_step_are_saved(make_run):
@@ -122,34 +86,6 @@ def test_a_real_validation_of_worse_and_worse_weights_ends_the_run(make_run):
     callbacks = [Validation(every_steps=1, context=run.context), EarlyStopping(patience=2, context=run.context)]
     worse = [AtStep(step, worsen) for step in range(1, 9)]
     assert run.fit(TokenBudget(context=run.context), *worse, *callbacks).global_step < 9
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"patience": 0}, "callbacks.early_stopping.patience=0 is below 1; nearest valid: 1"),
-        ({"patience": None}, "patience=null has no end without stop_at"),
-        ({"min_delta": -1.0}, r"min_delta=-1.0 is negative or not finite; nearest valid: 0\.0"),
-        ({"min_delta": math.nan}, "min_delta=nan is negative or not finite"),
-    ],
-)
-def test_settings_without_a_meaning_are_refused(make_run, settings, message):
-    with pytest.raises(ConfigurationError, match=message):
-        EarlyStopping(context=make_run().context, **settings)
-
-
-def test_a_metric_that_no_validation_has_is_refused_before_the_first_step(make_run):
-    message = r"metric=train/loss is none of the validation's: validation/bits_per_byte\."
-    with pytest.raises(ConfigurationError, match=message):
-        train(make_run(), [9] * 9, metric="train/loss")
-
-
-def test_a_number_of_bytes_is_no_score(make_run):
-    run = make_run()
-    with pytest.raises(
-        ConfigurationError, match=r"none of the validation's: validation/bits_per_byte, validation/loss\."
-    ):
-        run.fit(Validation(context=run.context), EarlyStopping(metric="validation/num_bytes", context=run.context))
 
 
 def test_another_metric_has_no_best_yet(make_run):

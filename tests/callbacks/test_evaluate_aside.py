@@ -7,7 +7,6 @@ from lmtrain.callbacks import evaluate_aside
 from lmtrain.callbacks.checkpoint import Checkpoint
 from lmtrain.callbacks.evaluate_aside import EvaluateAside
 from lmtrain.callbacks.token_budget import TokenBudget
-from lmtrain.errors import ConfigurationError
 from lmtrain.tracking.held_checkpoints import held, note_start, step_of
 
 
@@ -62,25 +61,9 @@ def test_one_past_its_last_look_gets_another_beside_it(make_run, monkeypatch):
     assert first == at_the_end
 
 
-def test_slurm_gets_the_same_command_as_a_job(make_run, started):
-    fit(make_run(steps=2), launcher="slurm", slurm=["--partition=gpu"], words=["--chat", "a b"])
-    command = started[0]
-    assert command[:3] == ["sbatch", "--wait", "--partition=gpu"]
-    assert command[-1].endswith("0 --chat 'a b' --device cpu")
-
-
 def test_a_failed_scoring_is_told_and_the_next_process_started(make_run, monkeypatch, caplog):
     Process.started = []
     monkeypatch.setattr(evaluate_aside.subprocess, "Popen", lambda *args, **settings: Process(*args, code=1))
     fit(make_run(steps=4))
     assert "could not be scored aside" in caplog.text
     assert len(Process.started) > 1, "the checkpoints wait still"
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [({"most_waiting": 0}, "most_waiting=0 is below 1"), ({"slurm": ["-n1"]}, "has no effect on a process")],
-)
-def test_nonsense_is_refused(make_run, settings, message):
-    with pytest.raises(ConfigurationError, match=message):
-        fit(make_run(), **settings)

@@ -8,7 +8,7 @@ from lmtrain.callbacks.checkpoint import Checkpoint
 from lmtrain.callbacks.graceful_stop import GracefulStop
 from lmtrain.callbacks.step_log import StepLog
 from lmtrain.callbacks.token_budget import TokenBudget
-from lmtrain.tracking.stop_request import ask_to_stop, is_asked_to_stop
+from lmtrain.tracking.run_folder import ask_to_stop, is_asked_to_stop
 from lmtrain.training.stopping import StoppedAtOnce, StoppedEarly
 from tests.callbacks.tiny_run import AtStep
 
@@ -58,29 +58,12 @@ def test_a_signal_before_the_first_step_ends_the_run_at_once_without_a_checkpoin
     assert signal.getsignal(number) == before
 
 
-def test_a_signal_between_micro_steps_waits_for_the_whole_step(make_run):
-    class InTheMiddle(pl.Callback):
-        def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
-            if batch_idx == 4:  # the first of two micro-steps of step 3
-                receive(signal.SIGTERM)()
-
-    run = make_run(steps=9, accumulation_micro_steps=2)
-    assert train(run, InTheMiddle()) == signal.SIGTERM
-    assert run.saved_steps() == [3]
-
-
 def test_going_on_after_a_signal_gives_the_same_losses_to_the_last_bit(make_run):
     straight, stopped = make_run(name="straight", steps=6), make_run(name="stopped", steps=6)
     train(straight)
     train(stopped, AtStep(3, receive(signal.SIGTERM)))
     train(stopped, checkpoint=stopped.context.checkpoints_folder / "step_00000003")
     assert stopped.points("train/loss") == straight.points("train/loss")
-
-
-def test_a_run_that_is_done_anyway_was_not_stopped(make_run):
-    run = make_run(steps=3)
-    assert train(run, AtStep(3, receive(signal.SIGTERM))) is None
-    assert run.saved_steps() == [3]
 
 
 def test_a_second_ctrl_c_interrupts_at_once(make_run):

@@ -4,7 +4,6 @@ import time
 import pytest
 from torch._dynamo.callback import callback_handler
 
-from lmtrain.accounting.observed.time_accounts import trained_share
 from lmtrain.callbacks.ledger import Ledger
 from lmtrain.callbacks.step_log import StepLog
 from lmtrain.callbacks.throughput import Throughput
@@ -12,7 +11,7 @@ from lmtrain.callbacks.token_budget import TokenBudget
 from lmtrain.callbacks.validation import Validation
 from lmtrain.report.runs.attempts import read_attempts
 from lmtrain.tracking.run_log import read_points
-from lmtrain.training.measuring.time_profiler import TimeProfiler
+from lmtrain.training.time_profiler import TimeProfiler
 from tests.callbacks.tiny_run import AtStep, TinyModel
 
 
@@ -57,40 +56,6 @@ def test_time_is_booked_on_what_took_it(make_run, let_pass):
     assert spent["data_wait"] < 10
 
 
-def test_the_first_reading_of_shares_is_in_the_log(make_run):
-    run = make_run(steps=4)
-    train(run)
-    shares = [run.points(f"time/{kind}_share")[4] for kind in seconds_of(train_row(run))]
-    assert sum(shares) == pytest.approx(1.0)
-    assert run.points("speed/goodput") == run.points("time/compute_share")
-
-
-def test_a_reading_counts_the_tokens_that_carried_loss(make_run):
-    rows = train(make_run(steps=4))
-    assert [row["tokens"] for row in rows] == [0, 64, 128, 128]
-
-
-def test_the_last_reading_counts_the_tokens_of_all_steps(make_run):
-    """A signal ends a run between two readings."""
-    run = make_run(steps=40)
-    rows = train(run, AtStep(5, lambda trainer: setattr(trainer, "should_stop", True)))
-    assert (rows[-1]["step"], rows[-1]["tokens"]) == (5, 5 * 32)
-
-
-def test_a_failure_between_two_readings_leaves_no_wrong_count_of_tokens(make_run):
-    run = make_run(steps=6)
-
-    def fail(_):
-        raise RuntimeError("the machine did")
-
-    with pytest.raises(RuntimeError, match="the machine did"):
-        train(run, AtStep(3, fail))
-    run.context.events.close()
-    (attempt,) = read_attempts(run.context.folder)
-    assert [(each.step, each.tokens) for each in attempt.readings] == [(0, 0), (2, 64), (3, None)]
-    assert trained_share([attempt], tokens_per_step=32) == 1.0
-
-
 def test_a_checkpoint_s_steps_are_known_as_done_at_once(make_run):
     run = make_run(steps=6)
     known = []
@@ -103,37 +68,9 @@ def test_a_checkpoint_s_steps_are_known_as_done_at_once(make_run):
     assert known == [3]
 
 
-def test_a_step_in_the_log_is_in_the_accounts_on_the_disk(make_run):
-    run = make_run(steps=4)
-    known = []
-    train(run, AtStep(3, lambda _: known.append(read_attempts(run.context.folder)[0].last_step)))
-    assert known == [2], "of a run killed now, step 2 is time to be lost"
-
-
-def test_evaluation_and_checkpoints_lower_goodput_and_leave_mfu_as_it_is(make_run, let_pass):
-    run = make_run(steps=6, peak_flops=1e15)
-
-    def pause(_):
-        for what in ("checkpoint", "validation"):
-            with run.context.events.pause(what):
-                let_pass(50)
-
-    train(run, AtStep(3, pause), Throughput(every_steps=2, context=run.context))
-    mfu, goodput = run.points("speed/mfu_palm"), run.points("speed/goodput")
-    flops = 2 * 32 * run.context.plan.flops_per_token.palm
-    assert mfu[4] > flops / 1e15 / 50, "with the pauses it would be at most half of this"
-    assert goodput[6] < 0.5
-
-
 def train_row(run):
     rows = (run.context.folder / "events/rank0.jsonl").read_text().splitlines()
     return [row for row in map(json.loads, rows) if row["name"] == "ledger"][-1]
-
-
-def test_a_run_killed_before_its_first_step_is_on_the_disk(make_run):
-    run = make_run(steps=4)
-    Ledger(every_steps=2, context=run.context).setup(None, None, "fit")
-    assert '"name": "accounts"' in (run.context.folder / "events/rank0.jsonl").read_text()
 
 
 def test_a_run_that_fails_leaves_its_account(make_run):

@@ -9,7 +9,6 @@ from lmtrain.callbacks.checkpoint import Checkpoint
 from lmtrain.callbacks.push import LOG, Push
 from lmtrain.callbacks.step_log import StepLog
 from lmtrain.callbacks.token_budget import TokenBudget
-from lmtrain.errors import ConfigurationError
 
 NOW = {"repository": "me/model", "every_minutes": 1e-9, "what": "bundle"}
 
@@ -63,12 +62,3 @@ def test_a_push_that_fails_hangs_or_cannot_start_leaves_the_run_alone(make_run, 
             callback._process.kill()
             callback._process.wait()
             assert (run.context.folder / LOG).is_file()
-
-
-def test_no_repository_and_no_time_are_refused(make_run):
-    for settings, said in (
-        (NOW | {"repository": "model"}, r"callbacks\.push\.repository=model is no OWNER/NAME"),
-        (NOW | {"every_minutes": 0}, "nearest valid: 30"),
-    ):
-        with pytest.raises(ConfigurationError, match=said):
-            Push(context=make_run(steps=1).context, **settings)

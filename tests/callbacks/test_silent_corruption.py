@@ -4,7 +4,7 @@ from torch import nn
 
 from lmtrain.callbacks.silent_corruption import SilentCorruption, _outliers
 from lmtrain.callbacks.token_budget import TokenBudget
-from lmtrain.errors import ConfigurationError, EnvironmentProblem
+from lmtrain.errors import EnvironmentProblem
 from tests.callbacks.tiny_run import TinyModel
 
 
@@ -49,11 +49,6 @@ def test_computing_twice_changes_no_bit_of_the_run_and_off_no_hook_is_there(make
     assert model.calls == 4 + 2 * 2
     off = SilentCorruption(context=make_run(steps=4, name="cow").context)
     assert not {name for name in vars(off) if name.startswith("on_")}
-
-
-def test_a_comparison_without_copies_is_refused_before_the_first_step(make_run):
-    with pytest.raises(ConfigurationError, match="compare_replicas_every_steps compares copies"):
-        train(make_run(steps=4), TinyModel(), compare_replicas_every_steps=2)
 
 
 def test_the_rank_apart_from_most_is_named_and_both_of_two():

@@ -4,7 +4,6 @@ import pytest
 
 from lmtrain.callbacks.step_log import StepLog
 from lmtrain.callbacks.token_budget import TokenBudget
-from lmtrain.errors import ConfigurationError
 from tests.callbacks.tiny_run import AtStep
 from tests.full_disk import full_disk
 
@@ -17,25 +16,12 @@ def test_every_step_has_one_line_whatever_the_interval(make_run):
     assert list(run.points("train/loss")) == [1, 2, 3, 4, 5]
 
 
-def test_loss_is_nats_per_token_and_lr_follows_the_schedule(make_run):
-    run = make_run(steps=2)
-    run.fit(StepLog(every_steps=1, context=run.context), TokenBudget(context=run.context))
-    assert 5 < run.points("train/loss")[1] < 8  # a fresh model over 257 entries: ln 257 = 5.5, plus its noise
-    assert run.points("train/lr") == {1: pytest.approx(0.1), 2: pytest.approx(0.075)}
-    assert all(norm > 0 for norm in run.points("train/gradient_norm").values())
-
-
 def test_loss_of_accumulated_micro_steps_is_the_loss_of_the_whole_step(make_run):
     losses = []
     for run in (make_run(name="whole", steps=1), make_run(name="parts", steps=1, accumulation_micro_steps=4)):
         run.fit(StepLog(every_steps=1, context=run.context), TokenBudget(context=run.context))
         losses.append(run.points("train/loss")[1])
     assert losses[0] == pytest.approx(losses[1], rel=1e-6)
-
-
-def test_zero_interval_is_refused_under_its_key(make_run):
-    with pytest.raises(ConfigurationError, match=r"callbacks\.step_log\.every_steps=0 is below 1"):
-        StepLog(every_steps=0, context=make_run().context)
 
 
 @pytest.mark.faults

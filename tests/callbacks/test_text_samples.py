@@ -1,12 +1,8 @@
 import json
 from contextlib import ExitStack
-from types import SimpleNamespace
-
-import pytest
 
 from lmtrain.callbacks.text_samples import TextSamples, chat_opening, has_chat_style, up_to_the_end
 from lmtrain.callbacks.token_budget import TokenBudget
-from lmtrain.errors import ConfigurationError
 from lmtrain.tokenizers.byte_level import ByteLevelTokenizer
 from lmtrain.tokenizers.chat import render
 from lmtrain.training.weight_average import WeightAverage
@@ -39,34 +35,6 @@ def test_a_prompt_that_holds_a_secret_is_kept_without_it(make_run, monkeypatch):
     run = make_run(steps=1)
     train(run, prompt="the canary-1-of-many ")
     assert samples(run)[0]["prompt"] == "the ${oc.env:CANARY_TOKEN} "
-
-
-def test_samples_come_during_the_run_where_asked(make_run):
-    run = make_run(steps=5)
-    train(run, every_steps=2)
-    assert [sample["step"] for sample in samples(run)] == [2, 4, 5]
-
-
-def test_a_budget_of_time_expects_a_sample_by_a_part_of_one(make_run, monkeypatch):
-    run = make_run(steps=1)
-    train(run)
-    assert run.context.expected_pauses == {}
-    run.context.last_step.seconds = 1e9
-    clock = iter([10.0, 12.0])
-    monkeypatch.setattr("lmtrain.callbacks.text_samples.time", SimpleNamespace(monotonic=lambda: next(clock)))
-    train(run)
-    assert run.context.expected_pauses == {"text_samples": 2.0 * 5 / 4}
-
-
-def test_sampling_more_tokens_than_the_context_holds_works(make_run):
-    run = make_run(steps=1)
-    run.fit(TextSamples(num_new_tokens=100, context=run.context), TokenBudget(context=run.context))
-    assert samples(run)[0]["text"]
-
-
-def test_zero_tokens_are_refused(make_run):
-    with pytest.raises(ConfigurationError, match="num_new_tokens=0"):
-        TextSamples(num_new_tokens=0, context=make_run().context)
 
 
 def test_the_average_of_the_weights_speaks_where_there_is_one(make_run):

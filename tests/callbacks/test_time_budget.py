@@ -1,4 +1,3 @@
-import logging
 from dataclasses import replace
 
 import pytest
@@ -81,16 +80,6 @@ def test_a_run_that_its_time_ended_trains_on_with_more(make_run, tmp_path):
     assert gone_on.global_step > ended.global_step > 1
 
 
-def test_a_budget_smaller_than_its_pauses_is_told_once(make_run, caplog):
-    run = timed(make_run, 100.0)
-    run.context.events.last_pauses["validation"] = 95.0
-    with caplog.at_level(logging.WARNING):
-        trainer, _ = train(run)
-    assert trainer.global_step == 2
-    (told,) = [message for message in caplog.messages if "too small" in message]
-    assert "take 1min35s. It ends after step 2; raise budget.hours" in told
-
-
 def test_the_last_validation_and_save_are_within_the_budget(make_run):
     run = timed(make_run, 100.0)
     run.context.events.last_pauses.update(validation=20.0, text_samples=5.0, checkpoint=5.0, first_step=50.0)
@@ -104,14 +93,3 @@ def test_dollars_of_an_attempt_on_two_devices_count_twice_the_time_of_one(make_r
     context = replace(run.context, plan=plan, earlier_seconds=4_980.0, earlier_device_seconds=9_960.0)
     trainer, _ = train(replace(run, context=context))
     assert trainer.global_step <= 40 / STEP_SECONDS + 1
-
-
-def test_another_budget_ends_the_run_sooner(make_run):
-    trainer, _ = train(timed(make_run, 10_000.0, most_steps=4))
-    assert trainer.global_step == 4
-
-
-def test_without_a_budget_of_time_nothing_moves(make_run):
-    run = make_run(steps=3)
-    trainer, module = train(run)
-    assert (trainer.global_step, module.total_steps) == (3, 3)

@@ -1,9 +1,5 @@
-import pytest
-from lightning.pytorch.callbacks import GradientAccumulationScheduler
-
 from lmtrain.callbacks.checkpoint import Checkpoint
 from lmtrain.callbacks.token_budget import TokenBudget
-from lmtrain.errors import ConfigurationError
 
 
 def test_budget_stops_at_first_step_past_limit(make_run):
@@ -23,9 +19,3 @@ def test_resuming_with_a_larger_budget_trains_the_rest(make_run):
     run.fit(TokenBudget(context=run.context), Checkpoint(context=run.context))
     saved = run.context.checkpoints_folder / "step_00000002"
     assert longer.fit(TokenBudget(context=longer.context), checkpoint=saved).global_step == 5
-
-
-def test_a_callback_that_changes_the_tokens_of_a_step_is_refused_at_its_first_micro_batch(make_run):
-    run = make_run(steps=3)
-    with pytest.raises(ConfigurationError, match=r"accumulate_grad_batches=4, and a step of this run is .* with 1;"):
-        run.fit(GradientAccumulationScheduler({0: 4}), TokenBudget(context=run.context))

@@ -1,5 +1,4 @@
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,7 +10,7 @@ from lmtrain.callbacks.checkpoint import Checkpoint
 from lmtrain.callbacks.step_log import StepLog
 from lmtrain.callbacks.token_budget import TokenBudget
 from lmtrain.callbacks.validation import Validation
-from lmtrain.errors import ConfigurationError, DataError
+from lmtrain.errors import DataError
 from lmtrain.training.weight_average import WeightAverage
 from tests.callbacks.tiny_run import TinyModel, TinyRun, make_context, write_dataset
 
@@ -75,13 +74,6 @@ def test_a_pass_never_reads_more_tokens_than_the_run_trains_on(make_run):
     assert run.points("validation/loss")[0] == pytest.approx(nats, rel=1e-5)
 
 
-def test_a_run_of_hours_reads_no_more_than_it_is_expected_to_train_on(make_run):
-    run = make_run()
-    plan = replace(run.context.plan, horizon=replace(run.context.plan.horizon, tokens=10**6), expected_tokens=90)
-    callback = Validation(context=replace(run.context, plan=plan))
-    assert callback.state_dict()["read_tokens"] == 90
-
-
 def test_a_pass_reads_on_to_the_first_words_with_loss(tmp_path):
     mask = np.zeros(201, np.uint8)
     mask[100:110] = 1
@@ -106,21 +98,6 @@ def test_training_does_not_notice(make_run):
         losses.append(run.points("train/loss"))
         assert module.language_model.training
     assert losses[0] == losses[1]
-
-
-def test_a_pass_of_one_token_which_predicts_nothing_is_refused(make_run):
-    with pytest.raises(ConfigurationError, match="max_tokens=1 is below 2"):
-        Validation(max_tokens=1, context=make_run().context)
-
-
-def test_two_answers_to_one_question_are_refused(make_run):
-    with pytest.raises(ConfigurationError, match="num_passes=4 and every_steps=2"):
-        Validation(num_passes=4, every_steps=2, context=make_run().context)
-
-
-def test_an_unknown_split_is_refused_with_the_nearest_name(make_run):
-    with pytest.raises(DataError, match="Did you mean 'validation'"):
-        Validation(split="valdation", context=make_run().context)
 
 
 def test_the_average_of_the_weights_is_measured_beside_them(make_run):

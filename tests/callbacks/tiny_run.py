@@ -24,8 +24,8 @@ from lmtrain.models.base import LanguageModel, shape_of
 from lmtrain.models.documents import Documents
 from lmtrain.models.head import OutputHead
 from lmtrain.tokenizers.byte_level import ByteLevelTokenizer
+from lmtrain.tracking.events import EventLog
 from lmtrain.tracking.run_log import RunLog, read_points
-from lmtrain.tracking.timekeeping.events import EventLog
 from lmtrain.training.context import RunContext
 from lmtrain.training.datamodule import TokenDataModule
 from lmtrain.training.module import CausalLMModule

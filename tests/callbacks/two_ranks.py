@@ -24,7 +24,7 @@ from lmtrain.launch.detect import outer_launcher
 from lmtrain.launch.process_group import join
 from lmtrain.models.documents import Documents
 from lmtrain.training.checkpointing.checkpoint_io import AtomicCheckpointIO
-from lmtrain.training.measuring.time_profiler import TimeProfiler
+from lmtrain.training.time_profiler import TimeProfiler
 from tests.callbacks.tiny_run import AtStep, TinyModel, TinyRun, make_context
 
 

@@ -15,7 +15,7 @@ from lmtrain.accounting.observed.measured import MeasuredDevice
 from lmtrain.doctor import checks, disk
 from lmtrain.doctor.checks import NEEDED_SHARED_BYTES, Gpu, lacking_formats, precision_support
 from lmtrain.doctor.measure import measure_cpu, measure_until_two_agree
-from lmtrain.training.measuring import peak
+from lmtrain.training import peak
 from tests import facts
 
 H100 = Gpu("NVIDIA H100 80GB HBM3", (9, 0), 80 * 10**9)

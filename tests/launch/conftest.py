@@ -58,7 +58,7 @@ def exit_4_on_1(config):
     return wait(config) if RANK == 0 else 4
 
 def killed_on_1(config):
-    from lmtrain.tracking.hangs.heartbeat import BeatFile
+    from lmtrain.tracking.hangs import BeatFile
     BeatFile(config.parent, RANK).activity("backward", step=7)
     wait(config) if RANK == 0 else os.kill(os.getpid(), signal.SIGKILL)
 

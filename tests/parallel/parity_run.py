@@ -41,7 +41,7 @@ from lmtrain.parallel.replicate import ddp, single
 from lmtrain.parallel.tensor import TensorStrategy, tensor
 from lmtrain.training.checkpointing.checkpoint_io import FACTS
 from lmtrain.training.datamodule import TokenDataModule
-from lmtrain.training.loop.steps import is_step_end
+from lmtrain.training.intervals import is_step_end
 from lmtrain.training.module import CausalLMModule
 from lmtrain.training.trainer import make_trainer
 from lmtrain.training.transforms import ModelTransform, ModelTransforms, unchanged

@@ -26,7 +26,7 @@ from lmtrain.parallel.fsdp import fsdp
 from lmtrain.training.checkpointing.background_writer import BackgroundWriter
 from lmtrain.training.checkpointing.checkpoint_io import FACTS
 from lmtrain.training.datamodule import TokenDataModule
-from lmtrain.training.loop.steps import is_step_end
+from lmtrain.training.intervals import is_step_end
 from lmtrain.training.module import CausalLMModule
 from lmtrain.training.spikes import SpikeFilter
 from lmtrain.training.trainer import make_trainer

@@ -31,8 +31,8 @@ from lmtrain.parallel.strategy import Parallelism
 from lmtrain.precision import policy
 from lmtrain.precision.policy import Precision
 from lmtrain.training.datamodule import TokenDataModule
-from lmtrain.training.loop.precision_plugin import PrecisionPlugin
 from lmtrain.training.module import CausalLMModule
+from lmtrain.training.precision_plugin import PrecisionPlugin
 from lmtrain.training.trainer import make_trainer
 from lmtrain.training.transforms import ModelTransforms
 

@@ -17,7 +17,7 @@ from lmtrain.data.rows import read_rows
 from lmtrain.models.attention.auto import auto
 from lmtrain.models.attention.eager import eager
 from lmtrain.models.llama import Llama
-from lmtrain.training.batches.token_batch import to_batch, training_tokens
+from lmtrain.training.token_batch import to_batch, training_tokens
 from tests import forked, tiny
 from tests.data.documents import documents_of, make_dataset
 from tests.parity.plain_python import CLIP

@@ -23,8 +23,8 @@ from lmtrain.parallel.fsdp import fsdp
 from lmtrain.parallel.replicate import ddp
 from lmtrain.precision import policy
 from lmtrain.training.datamodule import TokenDataModule
-from lmtrain.training.loop.precision_plugin import PrecisionPlugin
 from lmtrain.training.module import CausalLMModule, ModelTransforms
+from lmtrain.training.precision_plugin import PrecisionPlugin
 from lmtrain.training.trainer import make_trainer
 from tests.training.short_run import CONTEXT_TOKENS, meta_model
 

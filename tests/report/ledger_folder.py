@@ -2,7 +2,7 @@
 
 import json
 
-from lmtrain.tracking.timekeeping.stopwatch import KINDS
+from lmtrain.tracking.stopwatch import KINDS
 
 PLAN = {
     "batch": {"tokens_per_step": 1000, "num_ranks": 2},

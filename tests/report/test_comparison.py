@@ -25,8 +25,7 @@ from lmtrain.report.comparison_page import (
 from lmtrain.report.runs.attempts import OwnSteps
 from lmtrain.report.spread import difference, score_decimals, spread, student_quantile
 from lmtrain.tracking.fork import Fork
-from lmtrain.tracking.held_out_text import HeldOutText
-from lmtrain.tracking.sweep_file import SweepFile, SweepRun, SweepTrial
+from lmtrain.tracking.sweep_file import HeldOutText, SweepFile, SweepRun, SweepTrial
 from tests.report.compared_folder import point, write, write_readings
 
 

@@ -20,8 +20,8 @@ from lmtrain.report.runs.held_out import (
 )
 from lmtrain.report.runs.listing import in_brief
 from lmtrain.tracking.fork import read_fork
-from lmtrain.tracking.held_out_text import UNKNOWN, HeldOutText
 from lmtrain.tracking.run_log import Point, RunLog
+from lmtrain.tracking.sweep_file import UNKNOWN, HeldOutText
 from lmtrain.training.checkpointing.checkpoints import CheckpointFacts
 from tests.points import append_point
 from tests.report.runs_on_disk import write_data

@@ -17,7 +17,7 @@ from lmtrain.report.runs.attempts import read_attempts
 from lmtrain.report.runs.facts import read_run
 from lmtrain.tracking.run_log import RunLog
 from lmtrain.tracking.status import Status, write_status
-from lmtrain.tracking.timekeeping.stopwatch import KINDS
+from lmtrain.tracking.stopwatch import KINDS
 from tests.points import append_point
 from tests.report.ledger_folder import PLAN, ROWS, row, write, write_fork
 from tests.tiny import PROJECT

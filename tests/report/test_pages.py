@@ -15,7 +15,7 @@ from rich.text import Text
 from lmtrain.report.charts import COLOURS, line_chart, swatch, thinned, ticks, time_bars
 from lmtrain.report.markup import table, tag
 from lmtrain.report.show import COLUMNS, plain_text, show
-from lmtrain.tracking.timekeeping.stopwatch import KINDS
+from lmtrain.tracking.stopwatch import KINDS
 
 
 class Reader(HTMLParser):

@@ -12,8 +12,8 @@ from lmtrain.report.run_curves import curve_sections
 from lmtrain.report.run_page import find_spikes, report_page, spikes_section, write_report
 from lmtrain.report.summary import summarize
 from lmtrain.tracking.run_log import Point, RunLog
-from lmtrain.training.profiling.profiled_steps import MEMORY_KINDS
-from lmtrain.training.profiling.trace_summary import Gap, Operation, TraceSummary
+from lmtrain.training.profilers import MEMORY_KINDS
+from lmtrain.training.trace_summary import Gap, Operation, TraceSummary
 from tests.points import append_point
 from tests.report.compared_folder import write_readings
 from tests.report.ledger_folder import ROWS, row, write

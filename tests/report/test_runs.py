@@ -27,12 +27,11 @@ from lmtrain.report.runs.listing import footnotes_of, in_brief, lines_of, newest
 from lmtrain.report.show import plain_text
 from lmtrain.run.stored_runs.checkpoint_source import find_source
 from lmtrain.run.stored_runs.resume import no_checkpoint
+from lmtrain.tracking.events import FILE, EventLog
 from lmtrain.tracking.fork import read_fork
 from lmtrain.tracking.run_log import Point, RunLog, newest_point
 from lmtrain.tracking.status import Status
 from lmtrain.tracking.sweep_file import SweepFile, SweepRun, SweepTrial, TrialState
-from lmtrain.tracking.timekeeping.events import EventLog
-from lmtrain.tracking.timekeeping.set_up_time import FILE
 from tests.points import append_point
 from tests.report import ledger_folder
 from tests.report.compared_folder import write

@@ -11,10 +11,10 @@ from lmtrain.losses.token_log_probs import TokenLogProbs
 from lmtrain.models.attention.sdpa import sdpa
 from lmtrain.rollouts.answer_writer import SampledAnswers, question_of
 from lmtrain.tokenizers.byte_level import ByteLevelTokenizer
-from lmtrain.tracking.timekeeping.events import EventLog
-from lmtrain.training.batches.token_batch import TokenBatch, training_tokens
+from lmtrain.tracking.events import EventLog
+from lmtrain.training.objectives.grpo import WritingSettings
 from lmtrain.training.objectives.rewards import whole_answer
-from lmtrain.training.objectives.written_answers import WritingSettings
+from lmtrain.training.token_batch import TokenBatch, training_tokens
 from tests.adapters.test_low_rank import moved, small
 
 TEXTS = {"text": lambda answer: float(len(answer.text)), "end": whole_answer}

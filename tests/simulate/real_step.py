@@ -27,9 +27,9 @@ from lmtrain.parallel.strategy import Parallelism
 from lmtrain.parallel.tensor import tensor
 from lmtrain.precision.policy import bf16_mixed
 from lmtrain.simulate.rank_step import SimulatedRank
-from lmtrain.training.loop.precision_plugin import PrecisionPlugin
-from lmtrain.training.loop.steps import is_step_end
+from lmtrain.training.intervals import is_step_end
 from lmtrain.training.module import CausalLMModule
+from lmtrain.training.precision_plugin import PrecisionPlugin
 from lmtrain.training.trainer import make_trainer
 from lmtrain.training.transforms import ModelTransforms, unchanged
 from tests.parallel.sent import Sent

@@ -21,7 +21,7 @@ def test_file_is_replaced_whole_and_nothing_stays_aside(tmp_path):
     assert names(tmp_path) == ["a.json"]
 
 
-@pytest.mark.parametrize(("number", "fix"), [(errno.ENOSPC, "free some space"), (errno.EROFS, "mounted read-only")])
+@pytest.mark.parametrize(("number", "fix"), [(errno.ENOSPC, "free some space"), (errno.EROFS, r"set run\.root")])
 def test_failed_write_leaves_the_old_file_and_names_the_fix(tmp_path, monkeypatch, number, fix):
     path = tmp_path / "a.txt"
     atomic_files.write_text(path, "old")

@@ -1,8 +1,8 @@
 import csv
 
-from lmtrain.tracking.csv_tracking import CsvTable, CsvTracking
 from lmtrain.tracking.run_log import Point
 from lmtrain.tracking.status import Status
+from lmtrain.tracking.trackers import CsvTable, CsvTracking
 from tests.tracking.followed_runs import follow_attempt
 
 

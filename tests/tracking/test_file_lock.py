@@ -4,12 +4,12 @@ import sys
 import pytest
 
 from lmtrain.errors import EnvironmentProblem
-from lmtrain.tracking.file_lock import file_lock
+from lmtrain.tracking.atomic_files import file_lock
 
 HOLDER = """
 import sys, time
 from pathlib import Path
-from lmtrain.tracking.file_lock import file_lock
+from lmtrain.tracking.atomic_files import file_lock
 with file_lock(Path(sys.argv[1]), wait_seconds=0, note="holder 7"):
     print("held", flush=True)
     time.sleep(60)

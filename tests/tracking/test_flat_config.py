@@ -1,4 +1,4 @@
-from lmtrain.tracking.flat_config import flatten, tracking_key
+from lmtrain.tracking.parameters import flatten, tracking_key
 
 
 def test_leaves_get_dotted_keys_and_plain_text():

@@ -1,6 +1,6 @@
 from dataclasses import replace
 
-from lmtrain.tracking.held_out_text import HeldOutText
+from lmtrain.tracking.sweep_file import HeldOutText
 
 
 def test_a_text_is_the_same_for_every_tokenizer_and_part() -> None:

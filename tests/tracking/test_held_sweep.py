@@ -5,14 +5,14 @@ from pathlib import Path
 import pytest
 
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
-from lmtrain.tracking import held_sweep as module
-from lmtrain.tracking.held_sweep import held_sweep, is_under_way
-from lmtrain.tracking.stop_request import ask_to_stop, is_asked_to_stop
+from lmtrain.tracking import sweep_file as module
+from lmtrain.tracking.run_folder import ask_to_stop, is_asked_to_stop
+from lmtrain.tracking.sweep_file import held_sweep, is_under_way
 
 HOLDER = """
 import sys
 from pathlib import Path
-from lmtrain.tracking.held_sweep import held_sweep
+from lmtrain.tracking.sweep_file import held_sweep
 with held_sweep(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()

@@ -2,9 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from lmtrain.tracking import log_tail
-from lmtrain.tracking.log_tail import LogOffset, newest_with, read_after
-from lmtrain.tracking.run_log import Point, RunLog, format_point
+from lmtrain.tracking import run_log as log_tail
+from lmtrain.tracking.run_log import LogOffset, Point, RunLog, format_point, newest_with, read_after
 from tests.points import append_point
 
 

@@ -1,6 +1,6 @@
 import pytest
 
-from lmtrain.tracking.loopback import in_web_address, is_loopback
+from lmtrain.tracking.ports import in_web_address, is_loopback
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "127.9.9.9", "::1"])

@@ -1,5 +1,5 @@
 from lmtrain.accounting.observed.measured import Measurements
-from lmtrain.tracking.measurements import read_measurements, write_measurements
+from lmtrain.tracking.machine import read_measurements, write_measurements
 from tests.accounting.observed.test_measured import ALL
 
 

@@ -20,8 +20,8 @@ import pytest
 
 from lmtrain.tracking.mlflow import sink as mlflow_sink
 from lmtrain.tracking.mlflow.client import Store, open_client
-from lmtrain.tracking.mlflow.registry import ModelRegistry
 from lmtrain.tracking.mlflow.sink import follow, read_state
+from lmtrain.tracking.mlflow.sync import ModelRegistry
 from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.run_log import Point, RunLog
 from lmtrain.tracking.status import Status

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from lmtrain.errors import ConfigurationError
-from lmtrain.tracking import mlflow_tracking
+from lmtrain.tracking.mlflow import tracking as mlflow_tracking
 from lmtrain.tracking.mlflow.client import Store, default_uri, open_client
 from lmtrain.tracking.mlflow.sink import read_state
 from lmtrain.tracking.mlflow.sync import sync
-from lmtrain.tracking.mlflow_tracking import MlflowHandle, MlflowTracking
+from lmtrain.tracking.mlflow.tracking import MlflowHandle, MlflowTracking
 from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.run_log import RunLog
 from lmtrain.tracking.status import Status, read_status
@@ -24,7 +24,7 @@ from tests.points import append_point
 TRAINER = """
 import json, sys, time
 from pathlib import Path
-from lmtrain.tracking.mlflow_tracking import MlflowTracking
+from lmtrain.tracking.mlflow.tracking import MlflowTracking
 from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.run_log import Point, RunLog
 from lmtrain.tracking.status import Status

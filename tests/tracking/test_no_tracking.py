@@ -1,4 +1,4 @@
-from lmtrain.tracking.no_tracking import NoTracking
+from lmtrain.tracking.following import NoTracking
 from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.status import Status, read_status
 

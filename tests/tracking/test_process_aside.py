@@ -2,7 +2,7 @@ import sys
 
 import pytest
 
-from lmtrain.tracking.process_aside import start_process_aside
+from lmtrain.tracking.machine import start_process_aside
 
 
 def test_a_process_beside_a_run_has_no_place_among_its_ranks_and_its_words_join_a_log(tmp_path, monkeypatch):

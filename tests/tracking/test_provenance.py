@@ -4,8 +4,8 @@ import subprocess
 
 import pytest
 
-from lmtrain.tracking import provenance
-from lmtrain.tracking.provenance import describe_environment, describe_git, describe_versions
+from lmtrain.tracking import machine as provenance
+from lmtrain.tracking.machine import describe_environment, describe_git, describe_versions
 
 
 @pytest.fixture

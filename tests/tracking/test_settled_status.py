@@ -2,8 +2,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from lmtrain.tracking.settled_status import settled_status
-from lmtrain.tracking.status import Status, write_status
+from lmtrain.tracking.status import Status, settled_status, write_status
 
 HOLD = """
 import sys

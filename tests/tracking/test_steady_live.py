@@ -4,7 +4,7 @@ import math
 import pytest
 from rich.console import Console
 
-from lmtrain.tracking.steady_live import SteadyLive
+from lmtrain.tracking.live_view import SteadyLive
 
 UP, ERASE = "\x1b[1A", "\x1b[2K"
 

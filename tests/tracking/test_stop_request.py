@@ -1,7 +1,6 @@
 from pathlib import Path
 
-from lmtrain.tracking.run_folder import RunFolder
-from lmtrain.tracking.stop_request import ask_to_stop, forget_stop, is_asked_to_stop
+from lmtrain.tracking.run_folder import RunFolder, ask_to_stop, forget_stop, is_asked_to_stop
 
 
 def test_a_wish_is_there_until_it_is_forgotten_or_a_new_attempt_begins(tmp_path: Path) -> None:

@@ -4,8 +4,7 @@ from pathlib import Path
 import pytest
 
 from lmtrain.errors import DataError
-from lmtrain.tracking.held_out_text import HeldOutText
-from lmtrain.tracking.sweep_file import SweepFile, SweepRun, SweepTrial, read_sweep
+from lmtrain.tracking.sweep_file import HeldOutText, SweepFile, SweepRun, SweepTrial, read_sweep
 
 
 def test_a_sweep_is_read_as_it_was_written_with_its_best_trial(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from lmtrain.tracking.tensorboard_tracking import TensorboardTracking
+from lmtrain.tracking.trackers import TensorboardTracking
 from tests.tracking.followed_runs import follow_attempt
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
-from lmtrain.tracking.feeding import tracker_packages
-from lmtrain.tracking.trackio_tracking import PLACE, TrackioTracking
+from lmtrain.tracking import trackers as tracker_packages
+from lmtrain.tracking.trackers import PLACE, TrackioTracking
 from tests.tracking.followed_runs import follow_attempt
 
 ROOT = Path(__file__).parents[2]
@@ -18,7 +18,7 @@ REAL = ROOT / ".cache" / "trackio"  # by `make trackio`, with the older pillow t
 FOLLOWED = """
 import sys
 from pathlib import Path
-from lmtrain.tracking.trackio_tracking import TrackioTracking
+from lmtrain.tracking.trackers import TrackioTracking
 from tests.tracking.followed_runs import follow_attempt
 tracking, run = TrackioTracking(), Path(sys.argv[1])
 assert follow_attempt(tracking, run, {1: 9.0, 2: 8.0}).is_complete

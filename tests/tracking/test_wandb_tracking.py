@@ -4,7 +4,7 @@ import struct
 import pytest
 
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
-from lmtrain.tracking.wandb_tracking import WandbTracking
+from lmtrain.tracking.trackers import WandbTracking
 from tests.tracking.followed_runs import follow_attempt
 
 BLOCK, FULL, LAST = 1 << 15, 1, 4

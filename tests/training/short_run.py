@@ -70,5 +70,24 @@ def train(
     return module, callback.batches
 
 
+def tiny_module(*, total_steps):
+    """Return a module for a stock Trainer."""
+    batch = plan_batches(Batch(context_tokens=CONTEXT_TOKENS, tokens_per_step=CONTEXT_TOKENS * SEQUENCES_PER_STEP))
+    return CausalLMModule(
+        meta_model(),
+        loss=CrossEntropy(),
+        optimizer=lambda model: torch.optim.SGD(model.parameters(), lr=LR),
+        schedule=lambda step, total_steps: 1.0,
+        batch=batch,
+        total_steps=total_steps,
+        seed=7,
+    )
+
+
+def data_module(data_folder):
+    """Return the data of `tiny_module` for a stock Trainer."""
+    return TokenDataModule(data_folder, context_tokens=CONTEXT_TOKENS, micro_batch_sequences=SEQUENCES_PER_STEP)
+
+
 def weights(module):
     return torch.cat([parameter.detach().flatten() for parameter in module.language_model.parameters()])

@@ -2,8 +2,8 @@ import pytest
 import schedulefree
 import torch
 
-from lmtrain.training import evaluation_weights as module
-from lmtrain.training.evaluation_weights import evaluation_weights, to_evaluation, to_training
+from lmtrain.training import weight_average as module
+from lmtrain.training.weight_average import evaluation_weights, to_evaluation, to_training
 
 
 def trained():

@@ -2,7 +2,7 @@ import gc
 
 import pytest
 
-from lmtrain.training.garbage import collecting_later
+from lmtrain.training.lean_import import collecting_later
 
 
 @pytest.mark.parametrize("collects", [True, False])

@@ -1,4 +1,4 @@
-from lmtrain.training.held_out_scores import HeldOutScores
+from lmtrain.training.checkpointing.checkpoints import HeldOutScores
 
 
 def test_a_new_attempt_has_no_scores_and_each_has_its_own():

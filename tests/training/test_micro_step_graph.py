@@ -15,11 +15,11 @@ from lmtrain.models.nano import nano
 from lmtrain.optim.adamw import adamw
 from lmtrain.optim.muon import muon
 from lmtrain.precision.policy import bf16_mixed, fp32
-from lmtrain.training.batches.token_batch import TokenBatch
-from lmtrain.training.loop.precision_plugin import PrecisionPlugin
 from lmtrain.training.micro_step_graph import WARM_UP_MICRO_STEPS, RecordedMicroStep
 from lmtrain.training.module import CausalLMModule
+from lmtrain.training.precision_plugin import PrecisionPlugin
 from lmtrain.training.spikes import SpikeFilter
+from lmtrain.training.token_batch import TokenBatch
 from lmtrain.training.trainer import make_trainer
 from lmtrain.training.transforms import ModelTransforms
 from lmtrain.training.weight_average import WeightAverage

@@ -171,21 +171,6 @@ def test_every_micro_step_has_random_numbers_of_its_own_that_depend_on_nothing_b
     assert draw(2, seed=8) != first
 
 
-def test_micro_batches_already_done_are_restated_for_this_run_s_micro_steps():
-    batch = plan_batches(Batch(context_tokens=16, tokens_per_step=64, micro_batch_sequences=1))
-    module = CausalLMModule(
-        meta_model(), loss=CrossEntropy(), optimizer=None, schedule=None, batch=batch, total_steps=1, seed=1
-    )
-    counts = {"ready": 10, "completed": 10, "started": 10, "processed": 10}
-    progress = {"total": dict(counts), "current": dict(counts), "is_last_batch": False}
-    module.on_load_checkpoint({"global_step": 5, "loops": {"fit_loop": {"epoch_loop.batch_progress": progress}}})
-    assert progress == {
-        "total": dict.fromkeys(counts, 20),
-        "current": dict.fromkeys(counts, 20),
-        "is_last_batch": False,
-    }
-
-
 def test_a_model_is_recomputed_compiled_and_parallelized_in_this_order_and_once():
     calls = []
 

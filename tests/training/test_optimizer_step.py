@@ -14,9 +14,9 @@ from lmtrain.losses.cross_entropy import CrossEntropy
 from lmtrain.precision.policy import fp16_mixed
 from lmtrain.training import optimizer_step
 from lmtrain.training.hyperparameters import Hyperparameters
-from lmtrain.training.loop.precision_plugin import PrecisionPlugin
 from lmtrain.training.module import materialize
 from lmtrain.training.optimizer_step import OptimizerStep
+from lmtrain.training.precision_plugin import PrecisionPlugin
 from lmtrain.training.spikes import SpikeFilter
 from lmtrain.training.step_metrics import StepMetrics
 from lmtrain.training.weight_average import WeightAverage

@@ -8,7 +8,7 @@ import torch
 from torchao.optim.subclass_8bit import OptimState8bit
 
 from lmtrain.optim.muon import muon
-from lmtrain.training.undo import Undo
+from lmtrain.training.spikes import Undo
 from tests.optim.models import fill_gradients, tiny_model
 
 RATES = {"lr": 0.02, "embedding_lr": 0.03, "head_lr": 0.004, "vector_lr": 0.01}

@@ -15,7 +15,7 @@ from typing import IO, Any
 import torch
 
 from benchmarks.harness.train_step.task import Task
-from lmtrain.training.measuring.host_syncs import HostSyncs
+from lmtrain.training.step_timer import HostSyncs
 
 
 class Finished(BaseException):  # not an Exception, so that no loop takes it for a failure of its own

@@ -11,9 +11,9 @@ from benchmarks.peers.train_step.bare import batches
 from lmtrain.optim.fused import can_fold, fold_into_step
 from lmtrain.parallel.gradients import global_norm, scale_gradients
 from lmtrain.run.execution.build import Run
-from lmtrain.training.batches.token_batch import training_tokens
-from lmtrain.training.batches.training_batches import TrainingBatches
 from lmtrain.training.module import materialize
+from lmtrain.training.token_batch import training_tokens
+from lmtrain.training.training_batches import TrainingBatches
 
 GIVEN = "our model, transforms, loader and optimizer in a hand-written loop; loss read every 10 steps"
 

@@ -9,8 +9,8 @@ from benchmarks.harness.train_step.task import CLIP_NORM, LOG_EVERY_STEPS, Archi
 from benchmarks.harness.train_step.turns import Turns
 from benchmarks.peers.train_step.ours import make_job, make_run
 from lmtrain.models.base import LanguageModel
-from lmtrain.training.batches.training_batches import RankRows, TrainingBatches
 from lmtrain.training.module import CausalLMModule, materialize
+from lmtrain.training.training_batches import RankRows, TrainingBatches
 
 GIVEN = "our model, loader and fused AdamW in a hand-written loop; loss read every 10 steps"
 

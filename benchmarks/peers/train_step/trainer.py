@@ -13,7 +13,7 @@ from benchmarks.harness.train_step.task import Architecture, Task
 from benchmarks.harness.train_step.turns import Turns
 from benchmarks.peers.train_step.ours import make_job, make_run
 from lmtrain.tracking.run_folder import RunFolder
-from lmtrain.training.loop.steps import is_step_end
+from lmtrain.training.intervals import is_step_end
 
 GIVEN = "every default callback, MLflow on sqlite, metrics every 10 steps"
 MORE = [

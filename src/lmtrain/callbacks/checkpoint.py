@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import lightning.pytorch as pl
+from lightning.fabric.plugins.io.torch_io import TorchCheckpointIO
 from torch.optim import Optimizer
 from typing_extensions import override
 
@@ -16,23 +17,23 @@ from lmtrain.accounting.options.ranges import require_count
 from lmtrain.errors import ConfigurationError, Diverged, EnvironmentProblem
 from lmtrain.storage.hashed_folder import clear_leftovers
 from lmtrain.training.checkpointing.background_saves import BackgroundSaves, SaveOutcome
-from lmtrain.training.checkpointing.checkpoint_io import FACTS
-from lmtrain.training.checkpointing.retention import Retention, WriteAndRetain, set_aside_after
-from lmtrain.training.context import RunContext
-from lmtrain.training.evaluation_weights import WeightSwitch, evaluation_weights
-from lmtrain.training.loop.step_interval import StepInterval
-from lmtrain.training.loop.steps import is_step_end
-from lmtrain.training.module import CausalLMModule
+from lmtrain.training.checkpointing.checkpoint_io import FACTS, AtomicCheckpointIO
+from lmtrain.training.checkpointing.checkpoints import HeldOutScores, Retention, WriteAndRetain, set_aside_after
+from lmtrain.training.context import RunCallback, RunContext
+from lmtrain.training.intervals import StepInterval, is_step_end
+from lmtrain.training.weight_average import WeightSwitch, evaluation_weights
 
 _LOG = logging.getLogger(__name__)
 FAILURES_BEFORE_GIVING_UP: Final = 3
 AGREE_EVERY_STEPS: Final = 10
 
 
-class Checkpoint(pl.Callback):
+class Checkpoint(RunCallback):
     """Save to `checkpoints/step_00000200` every `every_steps` steps or `every_seconds` seconds, and at the end.
 
-    `every_tokens` takes the place of `every_steps`: the nearest whole number of steps.
+    `every_tokens` takes the place of `every_steps`: the nearest whole number of steps. `folder` None is the run's, or
+    `lmtrain/checkpoints` below a plain Trainer's `default_root_dir`; there such a folder is the `ckpt_path` of a fit
+    with this callback.
 
     Saving by the clock waits until it takes at most `max_time_share` of the time; over several ranks the first one's
     clock decides, every 10 steps. The `keep_last` newest stay, and with `keep_best` the one of the lowest bits per byte
@@ -55,18 +56,20 @@ class Checkpoint(pl.Callback):
         keep_last: int = 2,
         keep_best: bool = True,
         background_from_bytes: int | None = None,
-        context: RunContext,
+        folder: Path | None = None,
+        context: RunContext | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(context)
         _check(every_seconds, max_time_share=max_time_share, keep_last=keep_last, from_bytes=background_from_bytes)
-        self._context = context
         if every_tokens is not None:
             every_steps = _steps_of(every_tokens, every_steps=every_steps, context=context)
-        self._interval = StepInterval(every_steps, last_step=context.last_step, key="callbacks.checkpoint.every_steps")
+        self._interval = StepInterval(every_steps, key="callbacks.checkpoint.every_steps")
+        self._given_folder = folder
+        self._scores = HeldOutScores() if context is None else context.scores
         self._every_steps = every_steps
         self._every_seconds = every_seconds
         self._max_time_share = max_time_share
-        self._retention = Retention(keep_last=keep_last, keep_best=keep_best, scores=context.scores)
+        self._retention = Retention(keep_last=keep_last, keep_best=keep_best, scores=self._scores)
         self._behind = BackgroundSaves(from_bytes=background_from_bytes, report=self._log_outcome)
         self._saved_step = 0
         self._first_step = 0
@@ -75,13 +78,21 @@ class Checkpoint(pl.Callback):
         self._failures = 0
 
     @override
+    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        super().setup(trainer, pl_module, stage)
+        self._interval.last_step = self.run.last_step
+        self._folder = self._given_folder or self.run.folder / "checkpoints"
+        if isinstance(trainer.strategy.checkpoint_io, TorchCheckpointIO):  # Lightning's own loses data on a full disk
+            trainer.strategy.checkpoint_io = AtomicCheckpointIO()
+
+    @override
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._saved_step = trainer.global_step  # nothing to save at step 0; any other step came from a checkpoint
         self._first_step = trainer.global_step
         self._tried_at = time.monotonic()
-        if self._context.is_main_process:
-            clear_leftovers(self._context.checkpoints_folder)
-            set_aside_after(self._context.checkpoints_folder, trainer.global_step)
+        if trainer.is_global_zero:
+            clear_leftovers(self._folder)
+            set_aside_after(self._folder, trainer.global_step)
 
     @override
     def on_before_optimizer_step(
@@ -96,17 +107,19 @@ class Checkpoint(pl.Callback):
         self._behind.poll()
         if self._comes_soon(trainer.global_step):
             self._behind.prepare(trainer, pl_module)
-        is_best = self._retention.keep_best and self._context.scores.is_new_best(trainer.global_step)
-        if is_best or self._interval.is_due(trainer, batch_idx) or self._is_time(trainer, batch_idx):
-            self._save(trainer, pl_module, is_last=trainer.global_step >= self._context.last_step.steps)
+        is_best = self._retention.keep_best and self._scores.is_new_best(trainer.global_step)
+        # A plain Trainer's state after its end is that of a new epoch.
+        ends_here = self.context is None and trainer.should_stop and is_step_end(trainer, batch_idx)
+        if is_best or ends_here or self._interval.is_due(trainer, batch_idx) or self._is_time(trainer, batch_idx):
+            self._save(trainer, pl_module, is_last=trainer.global_step >= self.run.last_step.steps)
 
     @override
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        with self._context.events.pause("checkpoint", step=trainer.global_step):
+        with self.run.events.pause("checkpoint", step=trainer.global_step):
             waited = self._settle(trainer)
             self._behind.close()
-        if waited and self._context.log is not None:  # of the end, not of another checkpoint
-            self._context.append(trainer.global_step, {"checkpoint/wait_seconds": waited})
+        if waited:  # of the end, not of another checkpoint
+            self.run.append(trainer.global_step, {"checkpoint/wait_seconds": waited})
         if trainer.global_step != self._saved_step:
             self._save(trainer, pl_module, is_last=True)
 
@@ -119,14 +132,17 @@ class Checkpoint(pl.Callback):
     def on_save_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
-        step = trainer.global_step
+        step, context = trainer.global_step, self.context
+        if context is None:
+            checkpoint[FACTS] = {"step": step, "tokens": 0, "identity": {}, "metrics": self._metrics_at(trainer)}
+            return
         checkpoint[FACTS] = {
             "step": step,
-            "tokens": self._context.tokens_at(step),
-            "identity": dict(self._context.identity),
-            "metrics": self._metrics_at(step),
-            "left_out": [*self._context.plan.batch.left_out_before(step)],
-            "attempt": self._context.attempt,
+            "tokens": context.tokens_at(step),
+            "identity": dict(context.identity),
+            "metrics": self._metrics_at(trainer),
+            "left_out": [*context.plan.batch.left_out_before(step)],
+            "attempt": context.attempt,
         }
 
     def _is_time(self, trainer: pl.Trainer, batch_idx: int) -> bool:
@@ -143,12 +159,17 @@ class Checkpoint(pl.Callback):
         if step == self._first_step or not self._behind.is_wanted:
             return False
         if self._every_steps is not None:
-            return step - step % self._every_steps + self._every_steps < self._context.last_step.steps
+            return step - step % self._every_steps + self._every_steps < self.run.last_step.steps
         return self._every_seconds is not None and time.monotonic() - self._tried_at >= self._every_seconds / 2
 
-    def _metrics_at(self, step: int) -> dict[str, float]:
+    def _metrics_at(self, trainer: pl.Trainer) -> dict[str, float]:
         """Return the log's metrics of this step; only the first rank has a log, and only it writes the manifest."""
-        log = self._context.log
+        step = trainer.global_step
+        if self.context is None:
+            scored = self._scores.metric if self._scores.keeps_best else None
+            found = trainer.callback_metrics
+            return {name: float(found[name]) for name in (TRAIN_LOSS, scored) if name in found}
+        log = self.context.log
         points = [log.latest(name) for name in (TRAIN_LOSS, BITS_PER_BYTE)] if log else []
         here = [point.metrics for point in points if point and point.step == step]
         return {name: value for metrics in here for name, value in metrics.items()}
@@ -157,10 +178,10 @@ class Checkpoint(pl.Callback):
         """Save this step on all ranks, and agree on the outcome: saved, failed, or on its way."""
         unsound = self._unsound(trainer, module)
         began = self._tried_at = time.monotonic()
-        with self._context.events.pause("checkpoint", step=trainer.global_step):
+        with self.run.events.pause("checkpoint", step=trainer.global_step):
             waited = self._settle(trainer)
             if unsound:
-                self._report(unsound, is_last=is_last)
+                self._report(trainer, unsound, is_last=is_last)
                 return
             behind = not is_last and self._behind.is_possible(trainer, module)
             problem = self._try(trainer, behind=behind)
@@ -171,19 +192,18 @@ class Checkpoint(pl.Callback):
         if behind:
             self._behind.has_begun(trainer.global_step, stall_seconds=self._took_seconds, wait_seconds=waited)
         elif problem:
-            self._report(problem, is_last=is_last)
+            self._report(trainer, problem, is_last=is_last)
         else:
             self._failures, self._saved_step = 0, trainer.global_step
-            if self._context.is_main_process:
+            if trainer.is_global_zero:
                 num_bytes = sum(path.stat().st_size for path in self._path(trainer).rglob("*"))
                 took = self._took_seconds
                 self._log_outcome(SaveOutcome(trainer.global_step, took, waited, None, took - waited, num_bytes))
 
     def _unsound(self, trainer: pl.Trainer, module: pl.LightningModule) -> str | None:
         """Say why a step is not to be saved, alike on all ranks; this waits for the device, still at work on it."""
-        assert isinstance(module, CausalLMModule)
-        with self._context.events.stopwatch.spending("compute"):
-            is_sound = module.step_metrics.left_sound_weights
+        with self.run.events.stopwatch.spending("compute"):
+            is_sound = self.steps_of(trainer, module).left_sound_weights
             if is_sound is None or trainer.strategy.reduce_boolean_decision(bool(is_sound)):
                 return None
         return f"Step {trainer.global_step} is not saved: its loss or gradient norm is not finite."
@@ -193,7 +213,7 @@ class Checkpoint(pl.Callback):
         problem, path = None, self._path(trainer)
         try:
             with evaluation_weights(trainer.optimizers):
-                trainer.save_checkpoint(path, storage_options=self._hand_over(path) if behind else None)
+                trainer.save_checkpoint(path, storage_options=self._hand_over(trainer, path) if behind else None)
                 if any(isinstance(optimizer, WeightSwitch) for optimizer in trainer.optimizers):
                     self._behind.hold_compute()  # the weights are about to be moved back
         except Diverged:  # every rank's: a look at the steps before the save
@@ -201,7 +221,7 @@ class Checkpoint(pl.Callback):
         except (OSError, EnvironmentProblem) as failure:
             trainer.strategy.barrier("Trainer.save_checkpoint")  # the other ranks are waiting there
             problem = str(failure)
-        if problem is None and not behind and self._context.is_main_process:
+        if problem is None and not behind and trainer.is_global_zero:
             problem = self._retain(path)
         return trainer.strategy.broadcast(problem)
 
@@ -213,11 +233,11 @@ class Checkpoint(pl.Callback):
         return None
 
     def _path(self, trainer: pl.Trainer) -> Path:
-        return self._context.checkpoints_folder / f"step_{trainer.global_step:08d}"
+        return self._folder / f"step_{trainer.global_step:08d}"
 
-    def _hand_over(self, path: Path) -> Callable[[Callable[[], int]], None]:
+    def _hand_over(self, trainer: pl.Trainer, path: Path) -> Callable[[Callable[[], int]], None]:
         def begin(write: Callable[[], int]) -> None:
-            is_main = self._context.is_main_process
+            is_main = trainer.is_global_zero
             self._behind.begin(WriteAndRetain(write=write, path=path, retention=self._retention) if is_main else write)
 
         return begin
@@ -229,14 +249,14 @@ class Checkpoint(pl.Callback):
         if outcome is None:
             return 0.0
         if outcome.problem:
-            self._report(f"Step {outcome.step} is not saved: {outcome.problem}", is_last=False)
+            self._report(trainer, f"Step {outcome.step} is not saved: {outcome.problem}", is_last=False)
         else:
             self._failures, self._saved_step = 0, outcome.step
         return time.monotonic() - began
 
     def _log_outcome(self, outcome: SaveOutcome) -> None:
         """Log a checkpoint's time and bytes."""
-        if self._context.log is None or outcome.problem:
+        if outcome.problem:
             return
         metrics = {
             "checkpoint/stall_seconds": outcome.stall_seconds,
@@ -245,9 +265,9 @@ class Checkpoint(pl.Callback):
             "checkpoint/write_seconds": outcome.write_seconds,
             "checkpoint/bytes": outcome.num_bytes,
         }
-        self._context.append(outcome.step, metrics)
+        self.run.append(outcome.step, metrics)
 
-    def _report(self, problem: str, *, is_last: bool) -> None:
+    def _report(self, trainer: pl.Trainer, problem: str, *, is_last: bool) -> None:
         """Report a failed save.
 
         Raises:
@@ -258,7 +278,7 @@ class Checkpoint(pl.Callback):
             raise EnvironmentProblem(f"The last checkpoint of the run could not be saved. {problem}")
         if self._failures >= FAILURES_BEFORE_GIVING_UP:
             raise EnvironmentProblem(f"{self._failures} checkpoints in a row could not be saved. {problem}")
-        if self._context.is_main_process:
+        if trainer.is_global_zero:
             _LOG.error(
                 "NO CHECKPOINT (failure %d; the run ends at %d): %s", self._failures, FAILURES_BEFORE_GIVING_UP, problem
             )
@@ -267,21 +287,25 @@ class Checkpoint(pl.Callback):
 def _check(every_seconds: float | None, *, max_time_share: float, keep_last: int, from_bytes: int | None) -> None:
     if from_bytes is not None and from_bytes < 0:
         key = f"callbacks.checkpoint.background_from_bytes={from_bytes}"
-        raise ConfigurationError(f"{key} is below 0; nearest valid: 0 (every state; null: none).")
+        raise ConfigurationError(f"{key} must be at least 0 (every state), or null (none).")
     require_count("callbacks.checkpoint.keep_last", keep_last)
     if every_seconds is not None and every_seconds <= 0:
-        raise ConfigurationError(f"callbacks.checkpoint.every_seconds={every_seconds} is not above 0; null is never.")
+        raise ConfigurationError(
+            f"callbacks.checkpoint.every_seconds must be above 0, got {every_seconds}; null is never."
+        )
     if not 0 < max_time_share <= 1:
         raise ConfigurationError(
-            f"callbacks.checkpoint.max_time_share={max_time_share} is not above 0 and at most 1; 0.05 is 5%."
+            f"callbacks.checkpoint.max_time_share must be above 0 and at most 1, got {max_time_share}; 0.05 is 5%."
         )
 
 
-def _steps_of(every_tokens: int, *, every_steps: int | None, context: RunContext) -> int:
-    """Return the whole number of steps nearest to so many tokens, at least one."""
+def _steps_of(every_tokens: int, *, every_steps: int | None, context: RunContext | None) -> int:
+    """Return the whole number of steps nearest to a number of tokens, at least one."""
     key = f"callbacks.checkpoint.every_tokens={every_tokens}"
     if every_steps is not None:
-        raise ConfigurationError(f"{key} and every_steps={every_steps} both set the interval; leave one of them null.")
+        raise ConfigurationError(f"{key} and every_steps={every_steps} exclude each other; leave one null.")
+    if context is None:
+        raise ConfigurationError(f"{key} needs a run, which knows the tokens of a step; set every_steps.")
     require_count("callbacks.checkpoint.every_tokens", every_tokens)
     return max(1, round(every_tokens / context.plan.batch.tokens_per_step))
 

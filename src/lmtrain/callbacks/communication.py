@@ -13,28 +13,26 @@ from torch.profiler import ProfilerActivity, profile
 from typing_extensions import override
 
 from lmtrain.accounting.options.ranges import require_count
-from lmtrain.tracking.timekeeping.events import TRACED
-from lmtrain.training.context import RunContext
-from lmtrain.training.loop.steps import is_step_end
-from lmtrain.training.profiling.activities import Activity, Interval, activities_of, exposed
+from lmtrain.tracking.events import TRACED
+from lmtrain.training.context import RunCallback, RunContext
+from lmtrain.training.intervals import is_step_end
+from lmtrain.training.trace_summary import Activity, Interval, activities_of, exposed
 
 STEPS_BEFORE_THE_FIRST: Final = 2  # of a process: they compile, and fill caches
 COMPUTE_ON_CPU: Final = ("aten::", "## Call CompiledFxGraph", "CompiledFunction")
 
 
-class Communication(pl.Callback):
+class Communication(RunCallback):
     """Trace the third step of a process and every `every_steps` after it; book that share of computing as waiting.
 
     The share holds until the next trace; events have each traced step's seconds of own work and of waiting. Null never
     traces; a single rank has nobody to wait for. It belongs before the ledger.
     """
 
-    def __init__(self, *, every_steps: int | None, context: RunContext) -> None:
-        super().__init__()
+    def __init__(self, *, every_steps: int | None = 1000, context: RunContext | None = None) -> None:
+        super().__init__(context)
         require_count("callbacks.communication.every_steps", every_steps)
         self._every_steps = every_steps
-        self._events = context.events
-        self._stopwatch = context.events.stopwatch
         self._is_off = every_steps is None
         self._num_steps = 0
         self._trace: profile | None = None
@@ -43,6 +41,7 @@ class Communication(pl.Callback):
 
     @override
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._events, self._stopwatch = self.run.events, self.run.events.stopwatch
         self._is_off |= trainer.world_size == 1
 
     @override

@@ -1,4 +1,4 @@
-"""End a run at a validation, where held-out text is no longer predicted better, or well enough."""
+"""End a run at a validation whose score stops improving, or is good enough."""
 
 import logging
 import math
@@ -11,21 +11,24 @@ from lmtrain.accounting.options.parts import CallbackFacts
 from lmtrain.accounting.options.ranges import require_count
 from lmtrain.accounting.quantities import format_count
 from lmtrain.errors import ConfigurationError
-from lmtrain.tracking.timekeeping.events import EARLY_STOPPING, STOPPING_AT_THE_END
-from lmtrain.training.context import RunContext
-from lmtrain.training.loop.steps import is_step_end
+from lmtrain.tracking.events import EARLY_STOPPING, STOPPING_AT_THE_END
+from lmtrain.training.checkpointing.checkpoints import HeldOutScores
+from lmtrain.training.context import RunCallback, RunContext
+from lmtrain.training.intervals import is_step_end
 
 _LOG = logging.getLogger(__name__)
 
 
-class EarlyStopping(pl.Callback):
+class EarlyStopping(RunCallback):
     """Stop after `patience` validations in a row without a value lower than the best by more than `min_delta`.
 
-    `metric` is one of the validation's, all better when lower; a non-finite value is no better. At `stop_at`
-    or below the run stops at once: the goal is reached. The checkpoint callback saves each best validation's step and
-    the last one, and a resumed run counts on from there. Before `validation` in the list it acts one step later.
+    `metric` is one of the validation's; lower is better, and a non-finite value is never better. At `stop_at` or below
+    the run stops at once. The checkpoint callback saves the step of each best validation and of the last one, and a
+    resumed run counts on from there. In a plain Trainer the metric is one of `trainer.callback_metrics`. Listed before
+    `validation` it acts one step later.
 
-    Raises: ConfigurationError for a patience below 1, a negative `min_delta`, an unknown metric.
+    Raises:
+        ConfigurationError: For a patience below 1, a negative `min_delta`, an unknown metric.
     """
 
     def __init__(
@@ -35,21 +38,19 @@ class EarlyStopping(pl.Callback):
         patience: int | None = 3,
         min_delta: float = 0.0,
         stop_at: float | None = None,
-        context: RunContext,
+        context: RunContext | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(context)
         require_count("callbacks.early_stopping.patience", patience)
         if patience is None and stop_at is None:
-            raise ConfigurationError(
-                "callbacks.early_stopping.patience=null has no end without stop_at; set one of them to a number."
-            )
+            raise ConfigurationError("callbacks.early_stopping needs patience or stop_at; set one of them to a number.")
         if not 0 <= min_delta < math.inf:
             raise ConfigurationError(
-                f"callbacks.early_stopping.min_delta={min_delta} is negative or not finite; nearest valid: 0.0."
+                f"callbacks.early_stopping.min_delta must be finite and at least 0, got {min_delta}; use 0.0."
             )
         self._metric, self._patience, self._min_delta, self._stop_at = metric, patience, min_delta, stop_at
-        self._context = context
-        context.scores.keeps_best, context.scores.metric = True, metric
+        self._scores = HeldOutScores() if context is None else context.scores
+        self._scores.keeps_best, self._scores.metric = True, metric
         self._best, self._best_step, self._passes_since = math.inf, 0, 0
         self._judged_step, self._num_bytes = -1, 0
         self.reason: str | None = None  # why it ended the run; None: it has not
@@ -64,6 +65,15 @@ class EarlyStopping(pl.Callback):
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         if is_step_end(trainer, batch_idx):  # listed before the validation, it judges a step later
+            self._judge()
+            self._stop_if_over(trainer)
+
+    @override
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Judge the Trainer's own validation, if there is one."""
+        if self.context is None and not trainer.sanity_checking:
+            metrics = {name: float(value) for name, value in trainer.callback_metrics.items()}
+            self._scores.step, self._scores.metrics = trainer.global_step, metrics
             self._judge()
             self._stop_if_over(trainer)
 
@@ -83,27 +93,23 @@ class EarlyStopping(pl.Callback):
         self._num_bytes = int(state_dict.get("num_bytes", 0))
 
     def _judge(self) -> None:
-        """Count the newest validation, once, from anew where it is of other bytes; alike on all ranks."""
-        step = self._context.scores.step
+        """Count each validation once, the same on all ranks; start again if its text changed."""
+        step = self._scores.step
         if step is None or step <= self._judged_step:
             return
         self._judged_step = step
-        if self._num_bytes != self._context.scores.num_bytes:
-            self._num_bytes, self._best, self._passes_since = self._context.scores.num_bytes, math.inf, 0
-        value = self._value()
+        if self._num_bytes != self._scores.num_bytes:
+            self._num_bytes, self._best, self._passes_since = self._scores.num_bytes, math.inf, 0
+        if self._metric not in self._scores.metrics:
+            known = ", ".join(sorted(self._scores.metrics))
+            raise ConfigurationError(
+                f"callbacks.early_stopping.metric must be one of the validation's ({known}), got {self._metric}."
+            )
+        value = self._scores.metrics[self._metric]
         if value < self._best - self._min_delta:
             self._best, self._best_step, self._passes_since = value, step, 0
         else:
             self._passes_since += 1
-
-    def _value(self) -> float:
-        metrics = self._context.scores.metrics
-        if self._metric not in metrics:
-            raise ConfigurationError(
-                f"callbacks.early_stopping.metric={self._metric} is none of the validation's: "
-                f"{', '.join(sorted(metrics))}."
-            )
-        return metrics[self._metric]
 
     def _stop_if_over(self, trainer: pl.Trainer) -> None:
         best = f"{self._metric} {self._best:.4f} of step {self._best_step}"
@@ -116,10 +122,10 @@ class EarlyStopping(pl.Callback):
             return
         trainer.should_stop = True
         step = trainer.global_step
-        is_early = step < self._context.last_step.steps
+        is_early = step < self.run.last_step.steps
         name = EARLY_STOPPING if is_early else STOPPING_AT_THE_END
-        self._context.events.mark(name, step=step, best_step=self._best_step, reached_stop_at=reached)
-        if is_early and self._context.is_main_process:
+        self.run.events.mark(name, step=step, best_step=self._best_step, reached_stop_at=reached)
+        if is_early and trainer.is_global_zero:
             _LOG.warning("Early stopping after step %d: %s.", step, self.reason)
 
     def _words_of_patience(self) -> str:

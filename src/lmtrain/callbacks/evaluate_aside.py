@@ -27,10 +27,10 @@ from lmtrain.tracking.held_checkpoints import (
     waiting,
     will_look,
 )
-from lmtrain.tracking.process_aside import start_process_aside
+from lmtrain.tracking.machine import start_process_aside
 from lmtrain.training.checkpointing.checkpoints import list_checkpoints
 from lmtrain.training.context import RunContext
-from lmtrain.training.loop.step_interval import StepInterval
+from lmtrain.training.intervals import StepInterval
 
 _LOG = logging.getLogger(__name__)
 LOG: Final = "evaluate_aside.log"

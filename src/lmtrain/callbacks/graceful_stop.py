@@ -1,6 +1,6 @@
 """Let a signal end a run after the step it is in, with a checkpoint, on all ranks alike.
 
-Lightning ends with exit code 0 and no checkpoint on SIGTERM, deadlocks where only another rank than the first gets it
+Lightning ends with exit code 0 and no checkpoint on SIGTERM, deadlocks if only another rank than the first gets it
 (a collective inside the handler), and saves inside the handler under SLURM (lightning 2.6.6).
 """
 
@@ -16,35 +16,31 @@ import torch
 from typing_extensions import override
 
 from lmtrain.accounting.options.parts import CallbackFacts
-from lmtrain.tracking.stop_request import forget_stop, is_asked_to_stop
-from lmtrain.training.context import RunContext
-from lmtrain.training.loop.step_interval import StepInterval
-from lmtrain.training.loop.steps import is_step_end
+from lmtrain.tracking.run_folder import forget_stop, is_asked_to_stop
+from lmtrain.training.context import RunCallback, RunContext
+from lmtrain.training.intervals import StepInterval, is_step_end
 from lmtrain.training.stopping import SIGNALS, StoppedAtOnce, StoppedEarly
 
 LOOK_SECONDS: Final = 1.0
 _LOG = logging.getLogger(__name__)
 
 
-class GracefulStop(pl.Callback):
+class GracefulStop(RunCallback):
     """Stop at a step boundary after SIGTERM, SIGINT or SIGUSR1; the checkpoint callback then saves the step.
 
-    The run's own pause counts as SIGTERM, as does `lmtrain stop`'s wish in its folder, looked for once a second by
-    the first rank.
+    A run's own pause counts as SIGTERM, and so does the request of `lmtrain stop` in its folder, which the first rank
+    looks for once a second.
 
     Before the first step (it compiles, it validates) there is nothing to save: StoppedEarly ends the run at once. From
     then on handlers only set a flag. One rank looks at it after each step, several agree on it every `every_steps`
-    steps. A second SIGINT raises StoppedAtOnce, further ones change nothing. `stop_signal` is, after training, the
-    signal of its end short of its budget (None: no signal), for the exit code: 143, 130, 85. It belongs last in the
+    steps. A second SIGINT raises StoppedAtOnce, further ones change nothing. After training, `stop_signal` is the
+    signal that ended it before its budget (None: no signal), for the exit code: 143, 130, 85. It belongs last in the
     list: handlers stay until all is saved.
     """
 
-    def __init__(self, *, every_steps: int, context: RunContext) -> None:
-        super().__init__()
-        self._context = context
-        self._interval = StepInterval(
-            every_steps, last_step=context.last_step, key="callbacks.graceful_stop.every_steps"
-        )
+    def __init__(self, *, every_steps: int = 10, context: RunContext | None = None) -> None:
+        super().__init__(context)
+        self._interval = StepInterval(every_steps, key="callbacks.graceful_stop.every_steps")
         self._received = 0
         self._looked_at = 0.0
         self._has_stepped = False
@@ -54,6 +50,7 @@ class GracefulStop(pl.Callback):
 
     @override
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._interval.last_step = self.run.last_step
         self._received = _replace_own_signals(trainer)
         if threading.current_thread() is threading.main_thread():  # elsewhere Python refuses handlers
             self._previous = {number: signal.signal(number, self._remember) for number in SIGNALS}
@@ -65,14 +62,14 @@ class GracefulStop(pl.Callback):
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         self._has_stepped = self._has_stepped or is_step_end(trainer, batch_idx)
-        self._look_for_wish()
+        self._look_for_request(trainer)
         if self._is_pause(trainer, batch_idx):
             received = signal.SIGTERM
         elif trainer.world_size == 1:
             received = self._received if is_step_end(trainer, batch_idx) else 0
         else:
             received = self._agree(trainer) if self._interval.is_due(trainer, batch_idx) else 0
-        if received and trainer.global_step < self._context.last_step.steps:
+        if received and trainer.global_step < self.run.last_step.steps:
             self._stop(trainer, received)
 
     @override
@@ -95,28 +92,28 @@ class GracefulStop(pl.Callback):
             raise StoppedAtOnce(number)
 
     def _is_pause(self, trainer: pl.Trainer, batch_idx: int) -> bool:
-        """Tell whether the run pauses after this step, which every rank knows."""
-        pause = self._context.pause_step
+        """Return whether the run pauses after this step, which every rank knows."""
+        pause = None if self.context is None else self.context.pause_step
         return pause is not None and trainer.global_step >= pause and is_step_end(trainer, batch_idx)
 
-    def _look_for_wish(self) -> None:
+    def _look_for_request(self, trainer: pl.Trainer) -> None:
         now = time.monotonic()
-        if self._context.is_main_process and now - self._looked_at >= LOOK_SECONDS:
+        if trainer.is_global_zero and now - self._looked_at >= LOOK_SECONDS:
             self._looked_at = now
-            if is_asked_to_stop(self._context.folder):
-                forget_stop(self._context.folder)
+            if is_asked_to_stop(self.run.folder):
+                forget_stop(self.run.folder)
                 self._received = signal.SIGTERM
 
     def _agree(self, trainer: pl.Trainer) -> int:
-        """Return the same signal number on every rank, 0 where none has received any."""
+        """Return the same signal number on every rank, 0 if none has received any."""
         flag = torch.tensor(self._received, device=trainer.strategy.root_device)
         return int(trainer.strategy.reduce(flag, reduce_op="max"))
 
     def _stop(self, trainer: pl.Trainer, received: int) -> None:
         self.stop_signal = received
-        trainer.should_stop = self._context.last_step.goes_on_later = True
-        self._context.events.mark("stop_signal", signal=received, step=trainer.global_step)
-        if self._context.is_main_process:
+        trainer.should_stop = self.run.last_step.goes_on_later = True
+        self.run.events.mark("stop_signal", signal=received, step=trainer.global_step)
+        if trainer.is_global_zero:
             name = signal.Signals(received).name
             _LOG.warning("%s: stopping after step %d; the same command goes on from it.", name, trainer.global_step)
 

@@ -1,4 +1,4 @@
-"""A sign of life of each rank: a hang is told with the late rank and its stack, a death with its last activity."""
+"""A sign of life of each rank: a hang is reported with the late rank and its stack, a death with its last activity."""
 
 import sys
 import time
@@ -11,11 +11,9 @@ from typing_extensions import override
 
 from lmtrain.accounting.options.parts import CallbackFacts
 from lmtrain.errors import LMTRAIN_ERRORS, ConfigurationError
-from lmtrain.tracking.hangs.hang_watch import HangWatch
-from lmtrain.tracking.hangs.heartbeat import CONNECTION_LOST, BeatFile, ended_ranks, read_beats, silent_ranks
-from lmtrain.tracking.timekeeping.clock import unix_seconds
-from lmtrain.tracking.timekeeping.stopwatch import Kind
-from lmtrain.training.context import RunContext
+from lmtrain.tracking.hangs import CONNECTION_LOST, BeatFile, HangWatch, ended_ranks, read_beats, silent_ranks
+from lmtrain.tracking.stopwatch import Kind, unix_seconds
+from lmtrain.training.context import RunCallback, RunContext
 
 ACTIVITY_OF_KIND: Final[dict[Kind, str]] = {
     "data_wait": "reading data",
@@ -27,34 +25,38 @@ GRACE_SECONDS: Final = 4.0  # for ranks on other hosts to tell of a lost connect
 LOOK_SECONDS: Final = 0.5
 
 
-class Heartbeat(pl.Callback):
+class Heartbeat(RunCallback):
     """Keep each rank's activity in events/rank<r>.beat, and its process's sign of life every `every_seconds`.
 
-    After `report_after_seconds` in which no rank has got on, the ranks behind the others are named with their stacks,
-    on the first rank's stderr and in events/hang_<time>.txt; ten times as long in set-up, a process's first step, an
-    evaluation and a checkpoint. The run goes on where they do, and ends otherwise by strategy.timeout_seconds. None
-    never reports. It belongs first in the list.
+    After `report_after_seconds` without progress of any rank (None: never), the ranks behind the others are named with
+    their stacks, on the first rank's stderr and in events/hang_<time>.txt; after ten times as long in set-up, a
+    process's first step, an evaluation and a checkpoint. It belongs first in the list.
     """
 
     def __init__(
-        self, *, every_seconds: float = 5.0, report_after_seconds: float | None = None, context: RunContext
+        self,
+        *,
+        every_seconds: float = 5.0,
+        report_after_seconds: float | None = None,
+        context: RunContext | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(context)
         self._grace_seconds = GRACE_SECONDS
         _check(every_seconds, report_after_seconds)
         self._every_seconds, self._report_after = every_seconds, report_after_seconds
-        self._context = context
         self._file: BeatFile | None = None
         self._watch: HangWatch | None = None
         self._step = 0
 
     @override
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        super().setup(trainer, pl_module, stage)
         if self._file is not None:
             return
-        folder = self._context.folder
-        self._file = BeatFile(folder, self._context.rank)
-        self._context.events.stopwatch.on_change = self._follow
+        folder = self.run.folder
+        self._rank = trainer.global_rank
+        self._file = BeatFile(folder, self._rank)
+        self.run.events.stopwatch.on_change = self._follow
         self._watch = HangWatch(
             self._file,
             folder=folder,
@@ -92,29 +94,29 @@ class Heartbeat(pl.Callback):
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
         """Name the ranks whose end this rank's broken connection comes from."""
         if trainer.world_size > 1 and isinstance(exception, RuntimeError) and not isinstance(exception, LMTRAIN_ERRORS):
-            self._tell_of_lost_ranks(trainer.world_size)
+            self._report_lost_ranks(trainer.world_size)
 
     @override
     def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        self._context.events.stopwatch.on_change = None
         if self._watch is not None:
+            self.run.events.stopwatch.on_change = None
             self._watch.close()
         if self._file is not None:
             self._file.close()
         self._file = self._watch = None
 
-    def _tell_of_lost_ranks(self, num_ranks: int) -> None:
+    def _report_lost_ranks(self, num_ranks: int) -> None:
         """Name the ended ranks of this host; of others those that do not soon say that they lost a connection too."""
         if self._file is not None:
             self._file.activity(CONNECTION_LOST, step=self._step)
             self._file.alive(at=unix_seconds())
-        beats = read_beats(self._context.folder, num_ranks)
-        for beat in ended_ranks(beats, besides=self._context.rank):
+        beats = read_beats(self.run.folder, num_ranks)
+        for beat in ended_ranks(beats, besides=self._rank):
             sys.stderr.write(f"rank {beat.rank} on {beat.host} has ended: {beat.told(now=unix_seconds())}\n")
         until = time.monotonic() + self._grace_seconds
-        while (silent := silent_ranks(beats, besides=self._context.rank)) and time.monotonic() < until:
+        while (silent := silent_ranks(beats, besides=self._rank)) and time.monotonic() < until:
             time.sleep(LOOK_SECONDS)
-            beats = read_beats(self._context.folder, num_ranks)
+            beats = read_beats(self.run.folder, num_ranks)
         for beat in silent:
             sys.stderr.write(f"rank {beat.rank} on {beat.host} is silent: {beat.told(now=unix_seconds())}\n")
 
@@ -132,14 +134,14 @@ class Heartbeat(pl.Callback):
 
 def _check(every_seconds: float, report_after_seconds: float | None) -> None:
     if every_seconds <= 0:
-        raise ConfigurationError(f"callbacks.heartbeat.every_seconds={every_seconds} is not above 0; nearest valid: 5.")
+        raise ConfigurationError(f"callbacks.heartbeat.every_seconds must be above 0, got {every_seconds}.")
     if report_after_seconds is not None and report_after_seconds < 2 * every_seconds:
         raise ConfigurationError(
-            f"callbacks.heartbeat.report_after_seconds={report_after_seconds} is below two beats of "
-            f"{every_seconds} s; nearest valid: {2 * every_seconds} (null: never)."
+            f"callbacks.heartbeat.report_after_seconds must be at least two beats ({2 * every_seconds} s), got "
+            f"{report_after_seconds}; null never reports."
         )
 
 
 def heartbeat_facts() -> CallbackFacts:
-    """Tell of a hang; a measurement of steps does without it."""
+    """Report a hang; a measurement of steps does without it."""
     return CallbackFacts(acts_between_steps=True)

@@ -4,46 +4,50 @@ import math
 from typing import Any
 
 import lightning.pytorch as pl
+from lightning.pytorch.profilers import PassThroughProfiler
 from typing_extensions import override
 
-from lmtrain.tracking.timekeeping.events import ACCOUNTS
-from lmtrain.training.context import RunContext
-from lmtrain.training.loop.step_interval import StepInterval
-from lmtrain.training.loop.steps import is_step_end
+from lmtrain.tracking.events import ACCOUNTS
+from lmtrain.training.context import RunCallback, RunContext
+from lmtrain.training.intervals import StepInterval, is_step_end
 from lmtrain.training.module import CausalLMModule
+from lmtrain.training.time_profiler import TimeProfiler
 
 
-class Ledger(pl.Callback):
+class Ledger(RunCallback):
     """Append the seconds of this process so far, by kind, to its events every `every_steps` steps and at its end.
 
-    The time lost to other processes is a kind of its own: set-up's everywhere, on a CPU also all later work's,
-    evaluation included. An evaluation's compilation counts as compilation. With them go the tokens with loss of this
-    process, but where a failure ends it between two readings. The first rank also logs each kind's share and the
-    goodput (computing's share) of this attempt, and as a worker its sent bytes of deltas. It belongs after the other
-    callbacks, to count their work.
+    The time lost to other processes is a kind: set-up's everywhere, on a CPU also all later work's, evaluation
+    included. An evaluation's compilation counts as compilation. The tokens with loss of this process are written too,
+    unless a failure ends it between two readings. The first rank also logs each kind's share and the goodput (the
+    share of computing) of this attempt, and as a worker its sent bytes of deltas. It belongs after the other callbacks,
+    to count their work.
     """
 
-    def __init__(self, *, every_steps: int, context: RunContext) -> None:
-        super().__init__()
-        self._context = context
-        self._stopwatch = context.events.stopwatch
-        self._interval = StepInterval(every_steps, last_step=context.last_step, key="callbacks.ledger.every_steps")
+    def __init__(self, *, every_steps: int = 10, context: RunContext | None = None) -> None:
+        super().__init__(context)
+        self._interval = StepInterval(every_steps, key="callbacks.ledger.every_steps")
         self._second_step = 0  # of this process
         self._compiled_before = 0.0  # the first step, in evaluations: seconds
         self._counted: tuple[int, int] | None = None  # a step, and the tokens with loss until it
 
     @override
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        self._context.events.mark(ACCOUNTS)
-        self._context.events.flush()  # of a run killed in its first validation, too, the time is known
+        super().setup(trainer, pl_module, stage)
+        self._interval.last_step = self.run.last_step
+        self._stopwatch = self.run.events.stopwatch
+        if isinstance(trainer.profiler, PassThroughProfiler):  # pyright: ignore[reportAttributeAccessIssue]
+            trainer.profiler = TimeProfiler(self._stopwatch)  # pyright: ignore[reportAttributeAccessIssue]
+        self.run.events.mark(ACCOUNTS)
+        self.run.events.flush()  # of a run killed in its first validation, too, the time is known
 
     @override
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._second_step = trainer.global_step + 2
-        if preemption := self._context.events.preemption:
+        if preemption := self.run.events.preemption:
             preemption.book()  # of set-up, this processor's work before any device
         if pl_module.device.type != "cpu":
-            self._context.events.preemption = None
+            self.run.events.preemption = None
         self._compiled_before = self._stopwatch.seconds()["compile"]
         self._counted = trainer.global_step, 0
         self._write(trainer.global_step)
@@ -55,11 +59,11 @@ class Ledger(pl.Callback):
         if is_step_end(trainer, batch_idx) and trainer.global_step == self._second_step:
             self._part_first_step(self._stopwatch.seconds()["compute"])
         if self._interval.is_due(trainer, batch_idx):
-            assert isinstance(pl_module, CausalLMModule)
-            self._counted = trainer.global_step, pl_module.step_metrics.trained_tokens
+            self._count(trainer, pl_module)
             seconds = self._write(trainer.global_step)
-            self._context.events.flush()  # the log has this step: what a kill repeats is then known as lost
-            sent = {} if pl_module.outer is None else {"communication/sent_bytes": pl_module.outer.sent_bytes}
+            self.run.events.flush()  # the log has this step: what a kill repeats is then known as lost
+            outer = pl_module.outer if isinstance(pl_module, CausalLMModule) else None
+            sent = {} if outer is None else {"communication/sent_bytes": outer.sent_bytes}
             self._log(trainer.global_step, seconds, sent)
 
     @override
@@ -67,43 +71,47 @@ class Ledger(pl.Callback):
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
         """Write here too: the next attempt goes on from this step, and none before it is lost time."""
-        assert isinstance(pl_module, CausalLMModule)
-        self._counted = trainer.global_step, pl_module.step_metrics.trained_tokens
+        self._count(trainer, pl_module)
         self._write(trainer.global_step)
-        self._context.events.flush()  # of a run killed soon after, too, these steps are known as done
+        self.run.events.flush()  # of a run killed soon after, too, these steps are known as done
 
     @override
     def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        assert isinstance(pl_module, CausalLMModule)
-        self._counted = trainer.global_step, pl_module.step_metrics.trained_tokens
-        if trainer.global_step == self._second_step - 1 and not self._context.plan.is_compiled:
+        self._count(trainer, pl_module)
+        if trainer.global_step == self._second_step - 1 and not self._is_compiled:
             self._part_first_step(math.inf)
         self._write(trainer.global_step, is_last=True)
 
     @override
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
-        self._write(trainer.global_step, is_last=True)
+        if hasattr(self, "run"):  # it was set up
+            self._write(trainer.global_step, is_last=True)
+
+    @property
+    def _is_compiled(self) -> bool:
+        return self.context is not None and bool(self.context.plan.is_compiled)
+
+    def _count(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        self._counted = trainer.global_step, self.steps_of(trainer, module).trained_tokens
 
     def _part_first_step(self, most: float) -> None:
-        """Count at most so many seconds of the first step as training, the rest as compilation or else as set-up."""
+        """Count at most `most` seconds of the first step as training, the rest as compilation or else as set-up."""
         in_first_step = max(0.0, self._stopwatch.seconds()["compile"] - self._compiled_before)
         trained = min(most, in_first_step)
         self._stopwatch.move(trained, source="compile", target="compute")
-        if not self._context.plan.is_compiled:
+        if not self._is_compiled:
             self._stopwatch.move(in_first_step - trained, source="compile", target="setup")
 
     def _write(self, step: int, *, is_last: bool = False) -> dict[str, float]:
-        if preemption := self._context.events.preemption:
+        if preemption := self.run.events.preemption:
             (preemption.book if is_last else preemption.book_now_and_then)()
         seconds: dict[str, float] = {kind: round(spent, 6) for kind, spent in self._stopwatch.seconds().items()}
         counted = {"tokens": self._counted[1]} if self._counted and self._counted[0] == step else {}
-        self._context.events.mark("ledger", step=step, **counted, **seconds)
+        self.run.events.mark("ledger", step=step, **counted, **seconds)
         return seconds
 
     def _log(self, step: int, seconds: dict[str, float], sent: dict[str, float]) -> None:
-        if self._context.log is None:
-            return
         total = sum(seconds.values())
         metrics = {f"time/{kind}_share": spent / total for kind, spent in seconds.items()}
         metrics["speed/goodput"] = metrics["time/compute_share"]
-        self._context.append(step, metrics | sent)
+        self.run.append(step, metrics | sent)

@@ -24,12 +24,12 @@ from lmtrain.accounting.observed.metric_names import (
 from lmtrain.accounting.options.parts import CallbackFacts
 from lmtrain.accounting.quantities import format_count, format_quantity
 from lmtrain.errors import ConfigurationError
-from lmtrain.tracking.live_view import Snapshot, line, panel
-from lmtrain.tracking.steady_live import SteadyLive
-from lmtrain.tracking.timekeeping.stopwatch import KINDS
+from lmtrain.tracking.live_view import Snapshot, SteadyLive, line, panel
+from lmtrain.tracking.run_log import Point
+from lmtrain.tracking.stopwatch import KINDS
 from lmtrain.training.checkpointing.checkpoints import list_checkpoints
-from lmtrain.training.context import RunContext
-from lmtrain.training.loop.steps import is_step_end
+from lmtrain.training.context import RunCallback, RunContext, parts_of
+from lmtrain.training.intervals import is_step_end
 from lmtrain.training.stopping import StoppedEarly
 
 REFRESHES_PER_SECOND: Final = 2
@@ -48,17 +48,18 @@ SHOWN: Final = (
 TIME_SHARES: Final = {kind: f"time/{kind}_share" for kind in KINDS}
 
 
-class Progress(pl.Callback):
+class Progress(RunCallback):
     """Show tokens and steps of the budget, loss, speed, MFU, validation, time left, dollars and energy.
 
     It never asks the device. `every_seconds` is how often a line comes where there is no terminal.
     """
 
-    def __init__(self, *, every_seconds: float = 5.0, context: RunContext) -> None:
-        super().__init__()
+    def __init__(self, *, every_seconds: float = 5.0, context: RunContext | None = None) -> None:
+        super().__init__(context)
         if every_seconds < 0:
-            raise ConfigurationError(f"callbacks.progress.every_seconds={every_seconds} is below 0; 0 is every step.")
-        self._context = context
+            raise ConfigurationError(
+                f"callbacks.progress.every_seconds must be at least 0 (every step), got {every_seconds}."
+            )
         self._every_seconds = every_seconds
         self._live: SteadyLive | None = None
         self._activity = "starting…"
@@ -69,14 +70,14 @@ class Progress(pl.Callback):
         self._validation: dict[int, float] = {}
         self._validation_bytes: float | None = None  # read for each of them
         self._checkpoint_step: int | None = None
-        self._told_at = time.monotonic()
-        self._told_step = -1
-        self._told_point = -1
+        self._printed_at = time.monotonic()
+        self._printed_step = -1
+        self._printed_point = -1
         self._ended = threading.Event()
 
     @override
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        if self._context.log is None:
+        if not trainer.is_global_zero:
             return
         self._trainer = trainer
         if sys.stdout.isatty():
@@ -85,13 +86,16 @@ class Progress(pl.Callback):
             )
             self._live.start()
         else:
-            _tell(f"{self._context.folder.name}: {self._length()}; {LABELS['first_step']}")
-            self._told_at = time.monotonic()
-            threading.Thread(target=self._tell_of_pauses, daemon=True).start()
+            _print(f"{self.run.folder.name}: {self._length()}; {LABELS['first_step']}")
+            self._printed_at = time.monotonic()
+            threading.Thread(target=self._report_pauses, daemon=True).start()
 
     def _length(self) -> str:
         """State the run's tokens and steps; under a budget of time its first steps' speed decides them."""
-        last, tokens_per_step = self._context.last_step, self._context.plan.batch.tokens_per_step
+        last = self.run.last_step
+        if self.context is None:
+            return format_count(last.steps, "step") if last.is_known else "training"
+        tokens_per_step = self.context.plan.batch.tokens_per_step
         if last.seconds is None:
             steps = format_count(last.steps, "step")
             return f"{format_quantity(last.steps * tokens_per_step)} tokens in {steps} of {tokens_per_step}"
@@ -111,19 +115,19 @@ class Progress(pl.Callback):
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        if self._context.log is None or not is_step_end(trainer, batch_idx):
+        if not trainer.is_global_zero or not is_step_end(trainer, batch_idx):
             return
         self._step = trainer.global_step
         self._note_pace()
         self._note_validation()
-        if time.monotonic() - self._told_at >= self._every_seconds:
-            self._tell_state()
+        if time.monotonic() - self._printed_at >= self._every_seconds:
+            self._print_state()
 
     @override
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        if self._context.log is not None and self._told_step != self._step:
-            self._tell_state()
-        self._stop("done" if self._step >= self._context.last_step.steps else "stopped")
+        if trainer.is_global_zero and self._printed_step != self._step:
+            self._print_state()
+        self._stop("done" if self._step >= self.run.last_step.steps else "stopped")
 
     @override
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
@@ -139,30 +143,30 @@ class Progress(pl.Callback):
         self._validation = dict(state_dict["validation"])
         self._validation_bytes = state_dict.get("validation_bytes")
 
-    def _tell_state(self) -> None:
-        self._told_at, self._told_step = time.monotonic(), self._step
+    def _print_state(self) -> None:
+        self._printed_at, self._printed_step = time.monotonic(), self._step
         self._look_for_checkpoint()
         if self._live is None:
-            _tell(line(self._without_repetition(self._snapshot())))
+            _print(line(self._without_repetition(self._snapshot())))
 
     def _without_repetition(self, now: Snapshot) -> Snapshot:
         """Leave out the loss and learning rate of the line before: lines may come faster than points of the log."""
-        point = self._context.log.latest(TRAIN_LOSS) if self._context.log else None
-        told, self._told_point = self._told_point, point.step if point else -1
-        return replace(now, loss=None, lr=None) if point and point.step == told else now
+        point = self._latest(TRAIN_LOSS)
+        printed, self._printed_point = self._printed_point, point.step if point else -1
+        return replace(now, loss=None, lr=None) if point and point.step == printed else now
 
-    def _tell_of_pauses(self) -> None:
+    def _report_pauses(self) -> None:
         """Break the silence of a long pause, from a thread beside it: a cold compilation takes minutes."""
         while not self._ended.wait(1.0):
-            silent_seconds = time.monotonic() - self._told_at
-            if (paused_for := self._context.events.paused_for) and silent_seconds >= SILENCE_SECONDS:
-                self._told_at = time.monotonic()
-                since = format_quantity(round(self._told_at - self._context.events.paused_at), "seconds")
-                _tell(f"{self._label(paused_for)} {since}")
+            silent_seconds = time.monotonic() - self._printed_at
+            if (paused_for := self.run.events.paused_for) and silent_seconds >= SILENCE_SECONDS:
+                self._printed_at = time.monotonic()
+                since = format_quantity(round(self._printed_at - self.run.events.paused_at), "seconds")
+                _print(f"{self._label(paused_for)} {since}")
 
     def _label(self, paused_for: str) -> str:
         label = LABELS.get(paused_for, paused_for)
-        is_compiling = self._context.events.stopwatch.kind == "compile" and paused_for != "first_step"
+        is_compiling = self.run.events.stopwatch.kind == "compile" and paused_for != "first_step"
         return f"compiling, then {label}" if is_compiling else label
 
     def _stop(self, activity: str) -> None:
@@ -176,12 +180,12 @@ class Progress(pl.Callback):
         return panel(self._snapshot())
 
     def _look_for_checkpoint(self) -> None:
-        saved = list_checkpoints(self._context.checkpoints_folder)
+        saved = list_checkpoints(self.run.folder / "checkpoints")
         self._checkpoint_step = saved[-1].step if saved else None
 
     def _note_pace(self) -> None:
         """Measure the seconds of a step, pauses left out."""
-        now = time.monotonic() - self._context.events.paused_seconds
+        now = time.monotonic() - self.run.events.paused_seconds
         self._first = self._first or (self._step, now)
         if done := self._step - self._first[0]:
             self._pace = (now - self._first[1]) / done
@@ -191,36 +195,47 @@ class Progress(pl.Callback):
 
         A score of another part of the text stands alone: earlier ones are left out.
         """
-        if self._context.log and (measured := self._context.log.latest(BITS_PER_BYTE)) is not None:
+        if (measured := self._latest(BITS_PER_BYTE)) is not None:
             num_bytes = measured.metrics.get(VALIDATION_BYTES)
             if num_bytes != self._validation_bytes:
                 self._validation, self._validation_bytes = {}, num_bytes
             self._validation[measured.step] = measured.metrics[BITS_PER_BYTE]
 
+    def _latest(self, metric: str) -> Point | None:
+        """Return the newest point with a metric; a plain Trainer has values without their steps."""
+        if self.context is not None:
+            return self.context.log.latest(metric) if self.context.log else None
+        value = None if self._trainer is None else self._trainer.callback_metrics.get(metric)
+        return None if value is None else Point(0.0, self._step, 0, {metric: float(value)})
+
+    def _tokens_per_step(self) -> int:
+        if self.context is not None:
+            return self.context.plan.batch.tokens_per_step
+        return 0 if self._trainer is None else parts_of(self._trainer).first_step_tokens
+
     def _seconds_left(self, step: int) -> float | None:
         """Return the time of the steps left and of the pauses with them; None before there is a pace."""
-        if self._trainer is not None and self._trainer.should_stop and not self._context.last_step.goes_on_later:
+        if self._trainer is not None and self._trainer.should_stop and not self.run.last_step.goes_on_later:
             return 0.0
-        steps = self._context.last_step.steps - step
-        if self._pace is None or not self._context.last_step.is_known:
+        steps = self.run.last_step.steps - step
+        if self._pace is None or not self.run.last_step.is_known:
             return None
-        pauses = self._context.pauses_to_come(step, step_seconds=self._pace)
+        pauses = 0.0 if self.context is None else self.context.pauses_to_come(step, step_seconds=self._pace)
         return self._pace * steps + pauses if steps > 0 else 0.0
 
     def _snapshot(self) -> Snapshot:
         """Collect the newest numbers from the run's log."""
-        plan, paused_for = self._context.plan, self._context.events.paused_for
-        latest = self._context.log.latest if self._context.log else lambda _: None
+        paused_for = self.run.events.paused_for
         self._note_validation()
         # In a pause after a step this callback's turn is still to come.
         step = self._step if self._trainer is None else max(self._step, self._trainer.global_step)
-        values = {name: point.metrics[name] for name in SHOWN if (point := latest(name)) is not None}
+        values = {name: point.metrics[name] for name in SHOWN if (point := self._latest(name)) is not None}
         return Snapshot(
-            name=self._context.folder.name,
+            name=self.run.folder.name,
             activity=self._label(paused_for) if paused_for else self._activity,
             step=step,
-            num_steps=self._context.last_step.steps if self._context.last_step.is_known else None,
-            tokens_per_step=plan.batch.tokens_per_step,
+            num_steps=self.run.last_step.steps if self.run.last_step.is_known else None,
+            tokens_per_step=self._tokens_per_step(),
             loss=values.get(TRAIN_LOSS),
             reward=values.get(REWARD),
             equal_groups=values.get(EQUAL_GROUPS),
@@ -231,7 +246,7 @@ class Progress(pl.Callback):
             loss_share=values.get(LOSS_SHARE, 1.0),
             mfu=values.get("speed/mfu_palm"),
             seconds_left=self._seconds_left(step),
-            peak_is_known=plan.peak_flops is not None,
+            peak_is_known=self.context is None or self.context.plan.peak_flops is not None,
             usd=values.get("cost/usd"),
             projected_usd=values.get("cost/projected_usd"),
             kwh=values.get("energy/kwh"),
@@ -241,12 +256,12 @@ class Progress(pl.Callback):
             time_shares={
                 kind: point.metrics[share]
                 for kind, share in TIME_SHARES.items()
-                if (point := latest(share)) is not None
+                if (point := self._latest(share)) is not None
             },
         )
 
 
-def _tell(text: str) -> None:
+def _print(text: str) -> None:
     with contextlib.suppress(OSError):  # training goes on after its reader's end and on a full disk
         sys.stdout.write(text + "\n")
         sys.stdout.flush()

@@ -11,9 +11,9 @@ from typing_extensions import override
 from lmtrain.accounting.options.typed_alone import TypedAlone
 from lmtrain.child_process import python_command
 from lmtrain.errors import ConfigurationError
-from lmtrain.tracking.process_aside import start_process_aside
+from lmtrain.tracking.machine import start_process_aside
 from lmtrain.training.context import RunContext
-from lmtrain.training.loop.steps import is_step_end
+from lmtrain.training.intervals import is_step_end
 
 LOG: Final = "push.log"
 # Lowest priority, and no accelerator: the process takes nothing from the run but spare time of the disk and network.

@@ -13,7 +13,7 @@ from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.tokenizers.base import TOKENIZER_FILE
 from lmtrain.tokenizers.loading import load_tokenizer
 from lmtrain.tracking.atomic_files import write_json
-from lmtrain.tracking.redacting.redaction import redact
+from lmtrain.tracking.redaction import redact
 from lmtrain.tracking.run_folder import DATA_OF_ATTEMPT, PHASES, RunFolder
 from lmtrain.training.context import RunContext
 

@@ -11,17 +11,18 @@ from typing import Any
 
 import lightning.pytorch as pl
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from typing_extensions import override
 
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.parallel.all_ranks import on_all_ranks
 from lmtrain.parallel.replicas import bit_sums, part_of, replica_groups
-from lmtrain.training.context import RunContext
-from lmtrain.training.loop.step_interval import StepInterval
+from lmtrain.training.context import RunCallback, RunContext
+from lmtrain.training.intervals import StepInterval
 from lmtrain.training.module import CausalLMModule
 
 
-class SilentCorruption(pl.Callback):
+class SilentCorruption(RunCallback):
     """Do one micro-batch twice every `recompute_every_steps` steps, compare weights every `compare_...`; None: never.
 
     The micro-batch is the first of its step, by the weights that train: its loss, and where the model is whole and the
@@ -34,20 +35,31 @@ class SilentCorruption(pl.Callback):
         *,
         recompute_every_steps: int | None = None,
         compare_replicas_every_steps: int | None = None,
-        context: RunContext,
+        context: RunContext | None = None,
     ) -> None:
-        super().__init__()
-        last_step = context.last_step
+        super().__init__(context)
         self._groups: list[list[int]] = []
+        self._recompute = self._compare = None
         if recompute_every_steps is not None:
             key = "health.recompute_every_steps"
-            self._recompute = StepInterval(recompute_every_steps, last_step=last_step, key=key)
+            self._recompute = StepInterval(recompute_every_steps, key=key)
             self.on_train_batch_start = self._do_twice
         if compare_replicas_every_steps is not None:
             key = self._compare_key = "health.compare_replicas_every_steps"
-            self._compare = StepInterval(compare_replicas_every_steps, last_step=last_step, key=key)
+            self._compare = StepInterval(compare_replicas_every_steps, key=key)
             self.on_train_start = self._find_replicas
             self.on_train_batch_end = self._compare_replicas
+
+    @override
+    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        super().setup(trainer, pl_module, stage)
+        for interval in (self._recompute, self._compare):
+            if interval is not None:
+                interval.last_step = self.run.last_step
+        if self._recompute is not None and not isinstance(pl_module, CausalLMModule):
+            raise ConfigurationError(
+                "health.recompute_every_steps must be null for this module: only CausalLMModule repeats a micro-batch."
+            )
 
     def _do_twice(self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int) -> None:
         """Compare two times the same.
@@ -57,6 +69,7 @@ class SilentCorruption(pl.Callback):
         """
         assert isinstance(pl_module, CausalLMModule)
         step = trainer.global_step + 1
+        assert self._recompute is not None
         if batch_idx % trainer.accumulate_grad_batches or not self._recompute.includes(step):
             return
         names, once = self._results(trainer, pl_module, batch, batch_idx)
@@ -94,9 +107,8 @@ class SilentCorruption(pl.Callback):
             ConfigurationError: No rank has a copy of another's.
         """
         del trainer
-        assert isinstance(pl_module, CausalLMModule)
-        if pl_module.outer is None:
-            self._groups = replica_groups(on_all_ranks(part_of(pl_module.language_model.parameters())))
+        if not isinstance(pl_module, CausalLMModule) or pl_module.outer is None:
+            self._groups = replica_groups(on_all_ranks(part_of(_model(pl_module).parameters())))
         if not self._groups:
             raise ConfigurationError(
                 f"{self._compare_key} compares copies of the weights, and no rank of this run has the same as another; "
@@ -112,23 +124,28 @@ class SilentCorruption(pl.Callback):
             EnvironmentProblem: On every rank, where two differ.
         """
         del outputs, batch
-        assert isinstance(pl_module, CausalLMModule)
+        assert self._compare is not None
         if not self._compare.is_due(trainer, batch_idx):
             return
-        names = [name for name, _ in pl_module.language_model.named_parameters()]
-        sums: list[list[int]] = on_all_ranks(bit_sums(pl_module.language_model.parameters()).tolist())
+        model = _model(pl_module)
+        names = [name for name, _ in model.named_parameters()]
+        sums: list[list[int]] = on_all_ranks(bit_sums(model.parameters()).tolist())
         wrong = [name for at, name in enumerate(names) if set(_outliers([one[at] for one in sums], self._groups))]
         if not wrong:
             return
         at = names.index(wrong[0])
         ranks = sorted(set(_outliers([one[at] for one in sums], self._groups)))
         hosts = on_all_ranks(socket.gethostname())
-        told = ", ".join(f"{rank} ({hosts[rank]})" for rank in ranks)
+        named = ", ".join(f"{rank} ({hosts[rank]})" for rank in ranks)
         raise EnvironmentProblem(
-            f"Step {trainer.global_step}: the copies of {wrong[0]} differ on rank{'s' * (len(ranks) > 1)} {told}"
+            f"Step {trainer.global_step}: the copies of {wrong[0]} differ on rank{'s' * (len(ranks) > 1)} {named}"
             f"{f', and of {len(wrong) - 1} more' if len(wrong) > 1 else ''}. Go on from a checkpoint of before the "
             "last comparison, without that device."
         )
+
+
+def _model(module: pl.LightningModule) -> nn.Module:
+    return module.language_model if isinstance(module, CausalLMModule) else module
 
 
 def _problems(wrong: Sequence[str]) -> list[str]:

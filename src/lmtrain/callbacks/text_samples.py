@@ -20,13 +20,12 @@ from lmtrain.inference.loaded_model import ids_of_ends
 from lmtrain.inference.sampling_settings import Sampling
 from lmtrain.tokenizers.base import Tokenizer
 from lmtrain.tokenizers.chat import chat_style, render_prompt
-from lmtrain.tracking.atomic_files import storage_problem
-from lmtrain.tracking.line_file import LineFile
-from lmtrain.tracking.redacting.redaction import redact
+from lmtrain.tracking.atomic_files import LineFile, storage_problem
+from lmtrain.tracking.redaction import redact
 from lmtrain.training.context import RunContext
-from lmtrain.training.evaluation_weights import evaluation_weights
-from lmtrain.training.loop.step_interval import StepInterval
+from lmtrain.training.intervals import StepInterval
 from lmtrain.training.module import CausalLMModule
+from lmtrain.training.weight_average import evaluation_weights
 
 _LOG = logging.getLogger(__name__)
 GREETING = "Hello"
@@ -120,7 +119,7 @@ class TextSamples(pl.Callback):
         return tokenizer.decode(up_to_the_end(new_ids, tokenizer) if self._is_chat else new_ids)
 
     def _append(self, sample: dict[str, str | int]) -> None:
-        file = LineFile(self._context.folder / "samples.jsonl")
+        file = LineFile(self._context.folder, "samples.jsonl")
         if problem := file.append([json.dumps(redact(sample), ensure_ascii=False) + "\n"]):
             _LOG.error("The sample of step %d is lost. %s", sample["step"], storage_problem(file.path, problem))
         file.close()

@@ -1,6 +1,6 @@
-"""A run's speed, its share of the hardware's peak, its memory, and its cost so far.
+"""Training speed, its share of the hardware's peak, memory, and in a run also its cost so far.
 
-Utilization is by the two conventions of accounting.flops, over the dense peak in the plan.
+Utilization is by the two conventions of accounting.flops, over the dense peak of the device.
 """
 
 import contextlib
@@ -13,16 +13,17 @@ from typing import Any
 import lightning.pytorch as pl
 from typing_extensions import override
 
-from lmtrain.accounting.cluster import MEASURED
+from lmtrain.accounting.cluster import MEASURED, Cluster
 from lmtrain.accounting.observed.metric_names import LOSS_SHARE
 from lmtrain.accounting.observed.time_accounts import Passes, seconds_left
+from lmtrain.accounting.training_plan.plan import Plan
 from lmtrain.accounting.training_plan.utilization import kwh, model_flops_utilization, usd
 from lmtrain.errors import ConfigurationError
-from lmtrain.training.context import RunContext
-from lmtrain.training.loop.step_interval import StepInterval
-from lmtrain.training.loop.steps import is_step_end
-from lmtrain.training.measuring.step_timer import peak_bytes
+from lmtrain.training.context import RunCallback, RunContext, parts_of
+from lmtrain.training.intervals import StepInterval, is_step_end
 from lmtrain.training.module import CausalLMModule
+from lmtrain.training.peak import device_peak
+from lmtrain.training.step_timer import peak_bytes
 
 _LOG = logging.getLogger(__name__)
 
@@ -36,21 +37,34 @@ class _Mark:
     seconds: float
 
 
-class Throughput(pl.Callback):
-    """Append tokens/s, MFU, dollars, energy and memory every `every_steps` steps, and at the end.
+class Throughput(RunCallback):
+    """Log tokens per second, MFU and memory every `every_steps` steps and at the end; a run also dollars and energy.
 
-    Memory is the most so far of this rank: of a GPU's tensors, on a CPU of the whole process.
+    Memory is the peak of this rank: of a GPU's tensors, on a CPU of the whole process.
 
-    Speed leaves out the pauses in `context.events`, and the first step of a process, with its compilation. Only tokens
-    with loss count: padding is none, and neither are tokens left out by a chat's mask. Dollars and kWh (at the
-    devices' rated power) are for all the time the devices are held, by this attempt of the run and those before it; the
-    projection adds the remaining steps, at this attempt's pace with its validations and checkpoints.
+    Speed leaves out the pauses of other callbacks of ours, and the first step of a process, with its compilation. Only
+    tokens with loss count. Dollars and kWh (at the devices' rated power) are for all the time the devices are held, by
+    this attempt of the run and those before it; the projection adds the remaining steps, at this attempt's pace with
+    its validations and checkpoints.
+
+    In a plain Trainer MFU needs `flops_per_token` of training (None: 6 a parameter), and `peak_flops` of one device
+    (None: a table's, for a known GPU); without a known peak there is no MFU.
+
+    Example:
+        >>> trainer = lightning.Trainer(callbacks=[lmtrain.callbacks.Throughput(every_steps=10)])
     """
 
-    def __init__(self, *, every_steps: int, context: RunContext) -> None:
-        super().__init__()
-        self._context = context
-        self._interval = StepInterval(every_steps, last_step=context.last_step, key="callbacks.throughput.every_steps")
+    def __init__(
+        self,
+        *,
+        every_steps: int = 10,
+        flops_per_token: float | None = None,
+        peak_flops: float | None = None,
+        context: RunContext | None = None,
+    ) -> None:
+        super().__init__(context)
+        self._interval = StepInterval(every_steps, key="callbacks.throughput.every_steps")
+        self._flops_per_token, self._peak_flops = flops_per_token, peak_flops
         self._mark: _Mark | None = None
         self._began_at_step = 0
         self._first_step = contextlib.ExitStack()
@@ -58,19 +72,34 @@ class Throughput(pl.Callback):
 
     @override
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._interval.last_step = self.run.last_step
         self._began_at_step = trainer.global_step
-        if self._context.plan.peak_flops is None:
+        if self.context is None:
+            self._measure_module(trainer, pl_module)
+        elif self.context.plan.peak_flops is None:
             self._warn(
-                f"No MFU: the peak of this device is not known ({self._context.plan.peak_source}); "
-                "set cluster.peak_flops to its dense peak in FLOP/s."
+                trainer,
+                f"No MFU: the peak of this device is not known ({self.context.plan.peak_source}); "
+                "set cluster.peak_flops to its dense peak in FLOP/s.",
             )
+
+    def _measure_module(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        """Look up what a run's plan would have: the FLOPs of a token, and the peak of this device."""
+        if self._flops_per_token is None:
+            self._flops_per_token = 6.0 * sum(one.numel() for one in module.parameters() if one.requires_grad)
+        if self._peak_flops is None and module.device.type == "cuda":
+            matmul = (
+                "bf16" if "bf16" in str(trainer.precision) else "fp16" if "16" in str(trainer.precision) else "fp32"
+            )
+            peak = device_peak(Cluster(name="here"), matmul=matmul, accelerator="gpu")
+            self._peak_flops = None if peak is None else peak.flops
 
     @override
     def on_train_batch_start(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
     ) -> None:
         if self._mark is None and batch_idx % trainer.accumulate_grad_batches == 0:
-            self._first_step.enter_context(self._context.events.pause("first_step", step=trainer.global_step + 1))
+            self._first_step.enter_context(self.run.events.pause("first_step", step=trainer.global_step + 1))
 
     @override
     def on_train_batch_end(
@@ -87,92 +116,98 @@ class Throughput(pl.Callback):
     @override
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._append(trainer, pl_module)
-        is_over = not self._context.last_step.goes_on_later
+        is_over = not self.run.last_step.goes_on_later
         cost = self._cost(trainer.global_step, trainer.world_size, is_over=is_over)  # with the last validation
         if cost:
-            self._context.append(trainer.global_step, cost)
+            self.run.append(trainer.global_step, cost)
 
     @override
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
         self._first_step.close()
 
     def _append(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        """Append the interval since the last point; nothing where no step was timed in it."""
-        assert isinstance(module, CausalLMModule)
+        """Log the interval since the last point; nothing if no step was timed in it."""
         before = self._mark
-        if before is None or trainer.global_step == before.step or self._context.log is None:
+        if before is None or trainer.global_step == before.step or not trainer.is_global_zero:
             return
-        counted = module.step_metrics
-        now = _Mark(trainer.global_step, counted.trained_tokens, self._training_seconds())
-        tokens = counted.trained_tokens - (counted.first_step_tokens if before.tokens is None else before.tokens)
+        if module.device.type != "cpu" and not isinstance(module, CausalLMModule):
+            self.steps_of(trainer, module).drain()  # waits for the steps to be timed
+        trained, first_step = self._tokens(trainer, module)
+        now = _Mark(trainer.global_step, trained, self._training_seconds())
+        tokens = trained - (first_step if before.tokens is None else before.tokens)
         self._mark = now
         seconds = now.seconds - before.seconds
         tokens_per_second = tokens / seconds
         metrics = {
-            "memory/peak_bytes": peak_bytes(module.device),
+            "memory/peak_bytes": float(peak_bytes(module.device)),
             "speed/tokens_per_second": tokens_per_second,
             "speed/timed_seconds": seconds,
-            LOSS_SHARE: tokens / ((now.step - before.step) * self._context.plan.batch.tokens_per_step),
-            **self._utilization(tokens_per_second, trainer.world_size),
-            **self._efficiency(tokens_per_second, trainer.world_size),
-            **self._cost(now.step, trainer.world_size),
+            **self._utilization(trainer, tokens_per_second),
         }
-        self._context.append(now.step, metrics)
+        if self.context is not None:
+            plan = self.context.plan
+            metrics[LOSS_SHARE] = tokens / ((now.step - before.step) * plan.batch.tokens_per_step)
+            if alone := plan.single_device_tokens_per_second:  # measured by `doctor --calibrate`
+                metrics["speed/scaling_efficiency"] = tokens_per_second / trainer.world_size / alone
+        self.run.append(now.step, metrics | self._cost(now.step, trainer.world_size))
 
-    def _utilization(self, tokens_per_second: float, num_devices: int) -> dict[str, float]:
-        plan = self._context.plan
-        if plan.peak_flops is None:
+    def _tokens(self, trainer: pl.Trainer, module: pl.LightningModule) -> tuple[int, int]:
+        """Return the tokens with loss of this process's steps so far, and of the first of them."""
+        if isinstance(module, CausalLMModule):
+            return module.step_metrics.trained_tokens, module.step_metrics.first_step_tokens
+        parts = parts_of(trainer)
+        return parts.num_tokens, parts.first_step_tokens
+
+    def _utilization(self, trainer: pl.Trainer, tokens_per_second: float) -> dict[str, float]:
+        plan = None if self.context is None else self.context.plan
+        peak = self._peak_flops if plan is None else plan.peak_flops
+        if peak is None:
             return {}
         utilization = partial(
             model_flops_utilization,
             tokens_per_second=tokens_per_second,
-            peak_flops=plan.peak_flops,
-            num_devices=num_devices,
+            peak_flops=peak,
+            num_devices=trainer.world_size,
         )
         try:
-            return {
-                "speed/mfu_palm": utilization(plan.flops_per_token.palm),
-                "speed/mfu_causal": utilization(plan.flops_per_token.causal),
-            }
+            if plan is None:
+                return {"speed/mfu": utilization(self._flops_per_token or 0.0)}
+            flops = plan.flops_per_token
+            return {"speed/mfu_palm": utilization(flops.palm), "speed/mfu_causal": utilization(flops.causal)}
         except ConfigurationError as problem:  # the numbers are wrong, the training is not: say so once and go on
-            is_measured = plan.peak_source.startswith(MEASURED)
-            fix = "`lmtrain doctor` measures it again" if is_measured else "set cluster.peak_flops to its dense peak"
-            self._warn(f"No MFU: {problem}; the peak is {plan.peak_source}; {fix}.")
+            self._warn(trainer, f"No MFU: {problem}{_fix_of_peak(plan)}.")
             return {}
-
-    def _efficiency(self, tokens_per_second: float, num_devices: int) -> dict[str, float]:
-        """Return a device's share of its speed by itself, where `doctor --calibrate` has measured it."""
-        alone = self._context.plan.single_device_tokens_per_second
-        return {"speed/scaling_efficiency": tokens_per_second / num_devices / alone} if alone else {}
 
     def _cost(self, step: int, num_devices: int, *, is_over: bool = False) -> dict[str, float]:
         """Return dollars and kWh so far and of the whole run, where there is a price or a rated power."""
-        context, plan = self._context, self._context.plan
-        left = 0.0 if is_over else self._seconds_left(step)
+        context = self.context
+        if context is None:
+            return {}
+        left = 0.0 if is_over else self._seconds_left(context, step)
         so_far = context.spent_device_seconds(num_devices)
         device_seconds = {"": so_far, "projected_": so_far + (left or 0.0) * num_devices}
         found: dict[str, float] = {}
         for when, spent in device_seconds.items():
-            if (price := plan.usd_per_gpu_hour) is not None:
+            if (price := context.plan.usd_per_gpu_hour) is not None:
                 found[f"cost/{when}usd"] = usd(spent, num_devices=1, usd_per_gpu_hour=price)
-            if (watts := plan.device_watts) is not None:
+            if (watts := context.plan.device_watts) is not None:
                 found[f"energy/{when}kwh"] = kwh(spent, num_devices=1, device_watts=watts)
         return found
 
-    def _seconds_left(self, step: int) -> float | None:
+    def _seconds_left(self, context: RunContext, step: int) -> float | None:
         """Return how long the run goes on at this attempt's pace, no longer than its budget of time."""
-        context, last_step = self._context, self._context.last_step
+        last_step = context.last_step
         return seconds_left(
             {str(kind): spent for kind, spent in context.events.stopwatch.seconds().items()},
             steps_done=step - self._began_at_step,
             steps_left=last_step.steps - step,
-            passes=self._passes(step),
+            passes=self._passes(context, step),
             at_most=None if last_step.seconds is None else last_step.seconds - context.spent_seconds(),
         )
 
-    def _passes(self, step: int) -> Passes | None:
+    def _passes(self, context: RunContext, step: int) -> Passes | None:
         """Return the passes over held-out text of this attempt, and those left: one of this very step is to come."""
-        plan, num_steps = self._context.plan, self._context.last_step.steps
+        plan, num_steps = context.plan, context.last_step.steps
         if (evaluation := plan.evaluation) is None:
             return None
         done = evaluation.passes_by(step - 1, num_steps=num_steps)
@@ -181,9 +216,17 @@ class Throughput(pl.Callback):
         return Passes(done=max(0, done - earlier), left=evaluation.num_passes - done, steps_each=each)
 
     def _training_seconds(self) -> float:
-        return time.monotonic() - self._context.events.paused_seconds
+        return time.monotonic() - self.run.events.paused_seconds
 
-    def _warn(self, message: str) -> None:
-        if self._context.is_main_process and not self._warned:
+    def _warn(self, trainer: pl.Trainer, message: str) -> None:
+        if trainer.is_global_zero and not self._warned:
             self._warned = True
             _LOG.warning(message)
+
+
+def _fix_of_peak(plan: Plan | None) -> str:
+    if plan is None:
+        return "; set peak_flops to the device's dense peak"
+    is_measured = plan.peak_source.startswith(MEASURED)
+    fix = "`lmtrain doctor` measures it again" if is_measured else "set cluster.peak_flops to its dense peak"
+    return f"; the peak is {plan.peak_source}; {fix}"

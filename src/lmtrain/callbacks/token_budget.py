@@ -1,4 +1,4 @@
-"""End a run at the first step at or past its budget, whose steps all have the planned number of micro-batches."""
+"""End training at the first step at or past a budget of tokens or steps."""
 
 from typing import Any
 
@@ -6,38 +6,66 @@ import lightning.pytorch as pl
 from typing_extensions import override
 
 from lmtrain.accounting.options.parts import CallbackFacts
+from lmtrain.accounting.options.ranges import require_count
 from lmtrain.errors import ConfigurationError
-from lmtrain.training.context import RunContext
+from lmtrain.training.context import RunCallback, RunContext, count_tokens
+from lmtrain.training.intervals import is_step_end
 
 
-class TokenBudget(pl.Callback):
-    """Stop at the run's last step, the budget in whole steps; the Trainer itself has no limit.
+class TokenBudget(RunCallback):
+    """Stop after the step in which `tokens` tokens, or `steps` steps, are reached; a run has a budget of its own.
 
-    A run resumed with its budget spent trains no step.
+    Tokens are counted over all ranks. A training resumed with its budget spent trains no step.
+
+    Example:
+        >>> trainer = lightning.Trainer(max_epochs=-1, callbacks=[lmtrain.callbacks.TokenBudget(tokens=10_000_000)])
+
+    Raises:
+        ConfigurationError: A budget below 1.
     """
 
-    def __init__(self, *, context: RunContext) -> None:
-        super().__init__()
-        self._last_step = context.last_step
-        self._micro_steps = context.plan.batch.accumulation_micro_steps
+    def __init__(
+        self, *, tokens: int | None = None, steps: int | None = None, context: RunContext | None = None
+    ) -> None:
+        super().__init__(context)
+        require_count("callbacks.token_budget.tokens", tokens)
+        require_count("callbacks.token_budget.steps", steps)
+        self._tokens, self._steps = tokens, steps
+        self._trained_tokens = 0
 
     @override
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if self._steps is not None:
+            self.run.last_step.steps, self.run.last_step.is_known = self._steps, True
         self._stop_if_spent(trainer)
 
     @override
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        if trainer.accumulate_grad_batches != self._micro_steps:
-            raise ConfigurationError(
-                f"A callback set accumulate_grad_batches={trainer.accumulate_grad_batches}, and a step of this run is "
-                f"planned and counted with {self._micro_steps}; leave it out, and set batch.tokens_per_step instead."
-            )
-        self._stop_if_spent(trainer)
+        if self.context is not None:
+            planned = self.context.plan.batch.accumulation_micro_steps
+            if trainer.accumulate_grad_batches != planned:
+                raise ConfigurationError(
+                    f"accumulate_grad_batches must be {planned}, as this run is planned and counted, got "
+                    f"{trainer.accumulate_grad_batches} from a callback; set batch.tokens_per_step instead."
+                )
+        if self._tokens is not None:
+            self._trained_tokens += count_tokens(batch) * trainer.world_size
+        if is_step_end(trainer, batch_idx):
+            self._stop_if_spent(trainer)
+
+    @override
+    def state_dict(self) -> dict[str, Any]:
+        return {} if self._tokens is None else {"trained_tokens": self._trained_tokens}
+
+    @override
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self._trained_tokens = int(state_dict.get("trained_tokens", 0))
 
     def _stop_if_spent(self, trainer: pl.Trainer) -> None:
-        if trainer.global_step >= self._last_step.steps:
+        is_spent = self._tokens is not None and self._trained_tokens >= self._tokens
+        if is_spent or trainer.global_step >= self.run.last_step.steps:
             trainer.should_stop = True
 
 

@@ -19,9 +19,9 @@ from lmtrain.errors import ConfigurationError, DataError
 from lmtrain.evaluation.bits_per_byte import BitsPerByte, evaluate
 from lmtrain.training.context import RunContext
 from lmtrain.training.datamodule import TokenDataModule
-from lmtrain.training.evaluation_weights import evaluation_weights
-from lmtrain.training.loop.step_interval import StepInterval
+from lmtrain.training.intervals import StepInterval
 from lmtrain.training.module import CausalLMModule
+from lmtrain.training.weight_average import evaluation_weights
 
 
 class Validation(pl.Callback):

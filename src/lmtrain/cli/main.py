@@ -107,7 +107,7 @@ def _show_failure(kind: type[BaseException], error: BaseException, frames: Trace
 def _tell(message: str) -> None:
     # Only where something went wrong: --help is to answer at once.
     from lmtrain.report.visible_text import visible
-    from lmtrain.tracking.redacting.redaction import redact_text
+    from lmtrain.tracking.redaction import redact_text
 
     print("\n".join(map(_bounded, visible(redact_text(message)).split("\n"))), file=sys.stderr)
 

@@ -20,7 +20,7 @@ from lmtrain.accounting.quantities import format_count, format_quantity
 from lmtrain.doctor.disk import nearest_folder
 from lmtrain.doctor.finding import Finding, graded
 from lmtrain.precision.cpu_features import bf16_flags
-from lmtrain.tracking.redacting.redaction import redact_text
+from lmtrain.tracking.redaction import redact_text
 
 INFINIBAND: Final = Path("/sys/class/infiniband")
 BF16_CAPABILITY: Final = (8, 0)

@@ -15,7 +15,7 @@ from lmtrain.accounting.observed.measured import MeasuredDevice
 from lmtrain.doctor.finding import Finding, graded
 from lmtrain.precision.cpu_features import cpu_name
 from lmtrain.precision.cpu_products import cpu_matmul_precision
-from lmtrain.training.measuring.peak import measure_matmul
+from lmtrain.training.peak import measure_matmul
 
 GPU_SIDE: Final = 8192
 CPU_COPY_BYTES: Final = 128 * 2**20

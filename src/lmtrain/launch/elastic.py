@@ -29,7 +29,7 @@ from lmtrain.errors import ConnectionLost
 from lmtrain.launch.detect import STORE_VARIABLE
 from lmtrain.launch.job import REFUSALS, LaunchJob, RankEnd, StopRequest, describe, plain_exit_code, root_cause
 from lmtrain.storage import foreign_json
-from lmtrain.tracking.hangs.heartbeat import beat_path, read_beat
+from lmtrain.tracking.hangs import beat_path, read_beat
 
 MONITOR_SECONDS = 0.1
 FAILURE_GRACE_SECONDS = 0.5

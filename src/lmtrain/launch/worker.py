@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import cast
 
 from lmtrain.errors import EXIT_INTERRUPTED, LMTRAIN_ERRORS
-from lmtrain.tracking.redacting.redaction import redact_text
+from lmtrain.tracking.redaction import redact_text
 from lmtrain.training.lifetime import die_with_parent
 
 LEAVE_SECONDS = 5.0

@@ -39,7 +39,7 @@ from lmtrain.parallel.strategy import Parallelism
 from lmtrain.parallel.whole_state import part_optimizer_state, part_weights
 from lmtrain.storage.checkpoint_layout import OPTIMIZERS, REST, SHARDED, STATE, WEIGHTS, sharded_name
 from lmtrain.storage.hashed_folder import aside_of, commit, not_written, require_whole, start_aside
-from lmtrain.storage.plain_values import load_plain
+from lmtrain.storage.plain_values import load_plain, load_state
 
 Background = Callable[[Callable[[], int]], object]
 
@@ -202,7 +202,7 @@ class FullyShardedStrategy(ModelParallelStrategy):
         if is_sharded:
             self._restore_shards(path / SHARDED)
             return load_plain(path / SHARDED / REST)
-        whole: dict[str, Any] = load_plain(path / STATE, map_location="cpu", mmap=True)  # a rank reads its part alone
+        whole: dict[str, Any] = load_state(path / STATE, map_location="cpu", mmap=True)  # a rank reads its part alone
         self._restore_whole(whole)
         return {key: value for key, value in whole.items() if key not in {WEIGHTS, OPTIMIZERS}}
 

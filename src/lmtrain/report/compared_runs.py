@@ -19,11 +19,11 @@ from lmtrain.report.runs.facts import PRUNED, newest_job, read_run, shown_state,
 from lmtrain.report.runs.held_out import comparable, held_out_text, left_out_words
 from lmtrain.report.spread import Spread, spread
 from lmtrain.tracking.atomic_files import read_json
-from lmtrain.tracking.flat_config import flatten
-from lmtrain.tracking.held_out_text import HeldOutText
+from lmtrain.tracking.parameters import flatten
 from lmtrain.tracking.run_folder import stored_name
 from lmtrain.tracking.run_log import Point, logged_points
-from lmtrain.tracking.settled_status import settled_status
+from lmtrain.tracking.status import settled_status
+from lmtrain.tracking.sweep_file import HeldOutText
 
 Curve = Sequence[tuple[float, float]]  # (tokens trained on, value)
 MEASURED: Final = ("/bits_per_byte", "/loss")  # lower is better

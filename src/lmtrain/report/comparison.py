@@ -14,7 +14,7 @@ from lmtrain.report.runs.find import find_runs, names_apart
 from lmtrain.report.runs.held_out import MUCH_MORE, is_one_part, scores_notes
 from lmtrain.report.spread import CONFIDENCE, Difference, difference, score_decimals, spread, student_quantile
 from lmtrain.storage.damage import told_as_damage
-from lmtrain.tracking.held_out_text import HeldOutText
+from lmtrain.tracking.sweep_file import HeldOutText
 
 Verdict = Literal["better", "worse", "noise", "unknown"]
 

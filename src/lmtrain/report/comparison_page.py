@@ -16,7 +16,7 @@ from lmtrain.report.comparison import Comparison, Reach
 from lmtrain.report.markup import Markup, tag
 from lmtrain.report.show import plain_text, show
 from lmtrain.report.spread import difference
-from lmtrain.tracking.held_out_text import ASSISTANT
+from lmtrain.tracking.sweep_file import ASSISTANT
 
 REACHES_HEAD: Final = ("choice", "tokens", "of baseline's", "FLOPs", "work in steps")
 PLOT_RIGHT: Final = 680  # where the curves end and their names begin

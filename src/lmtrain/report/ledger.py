@@ -42,10 +42,10 @@ from lmtrain.report.runs.attempts import (
 )
 from lmtrain.report.runs.find import nearest_words
 from lmtrain.tracking.atomic_files import read_json
+from lmtrain.tracking.events import ACCOUNTS, TRACED
 from lmtrain.tracking.fork import Fork, read_fork
 from lmtrain.tracking.run_log import Point, furthest, logged_points
-from lmtrain.tracking.settled_status import settled_status
-from lmtrain.tracking.timekeeping.events import ACCOUNTS, TRACED
+from lmtrain.tracking.status import settled_status
 
 FORMULAS: Final = ("palm", "causal")
 COMMUNICATION: Final = "communication"  # waits for slower ranks are on this account

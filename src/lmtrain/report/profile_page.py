@@ -9,8 +9,7 @@ from lmtrain.accounting.quantities import format_quantity
 from lmtrain.report.charts import HEIGHT, Line, plot, scale, square, ticks
 from lmtrain.report.markup import Markup, joined, section, table, tag
 from lmtrain.tracking.atomic_files import read_json
-from lmtrain.training.profiling.profiled_steps import FOLDER, MEMORY_KINDS
-from lmtrain.training.profiling.trace_summary import Operation, TraceSummary
+from lmtrain.training.trace_summary import FOLDER, MEMORY_KINDS, Operation, TraceSummary
 
 NUM_PRINTED: Final = 6
 NAME_CHARACTERS: Final = 60

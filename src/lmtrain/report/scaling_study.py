@@ -18,7 +18,7 @@ from lmtrain.report.runs.held_out import MUCH_MORE
 from lmtrain.report.scaling_law import SAME_FLOPS, IsoflopFit, LawFit, LawPoint, fit_law, isoflop_fit, optimum
 from lmtrain.tracking.atomic_files import read_json
 from lmtrain.tracking.run_log import held_out_bytes, logged_points
-from lmtrain.tracking.settled_status import settled_status
+from lmtrain.tracking.status import settled_status
 
 BEYOND: Final = 10.0  # times the largest run's compute: the band covers no more
 

@@ -5,7 +5,7 @@ from lmtrain.evaluation.bits_per_byte import BitsPerByte
 from lmtrain.evaluation.chat_tasks.chat_core import CORE_LABELS
 from lmtrain.evaluation.core.score import SPREAD_OVER_SEEDS, CoreScore, TaskScore
 from lmtrain.evaluation.harness.harness_tasks import HarnessScore
-from lmtrain.tracking.held_out_text import ASSISTANT
+from lmtrain.tracking.sweep_file import ASSISTANT
 
 NUM_CHAT_TASKS = len(CORE_LABELS)
 

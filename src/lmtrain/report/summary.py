@@ -24,7 +24,7 @@ from lmtrain.report.runs.attempts import speed_words
 from lmtrain.report.runs.facts import REPORT_FILE, RunFacts, command, read_run
 from lmtrain.report.show import plain_text, show
 from lmtrain.report.visible_text import visible
-from lmtrain.tracking.timekeeping.events import EARLY_STOPPING
+from lmtrain.tracking.events import EARLY_STOPPING
 
 SAMPLE_LINES: Final = 14
 NUM_KINDS_OF_TIME: Final = 4

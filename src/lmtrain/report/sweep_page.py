@@ -30,7 +30,7 @@ from lmtrain.report.runs.find import find_runs
 from lmtrain.report.spread import FEWEST_DECIMALS, difference, score_decimals
 from lmtrain.search.importance import LEAST_TRIALS, NUM_PARTS, Importance, importances
 from lmtrain.tracking.atomic_files import write_text
-from lmtrain.tracking.settled_status import settled_status
+from lmtrain.tracking.status import settled_status
 from lmtrain.tracking.sweep_file import SweepFile, SweepTrial, read_sweep
 
 

@@ -17,10 +17,10 @@ from lmtrain.inference.loaded_model import ids_of_ends
 from lmtrain.inference.sampling_settings import Sampling
 from lmtrain.models.base import LanguageModel
 from lmtrain.tokenizers.base import Tokenizer
-from lmtrain.tracking.timekeeping.events import EventLog
-from lmtrain.training.batches.token_batch import TokenBatch
+from lmtrain.tracking.events import EventLog
+from lmtrain.training.objectives.grpo import WritingSettings, WrittenAnswers
 from lmtrain.training.objectives.rewards import WrittenAnswer, score_answers
-from lmtrain.training.objectives.written_answers import WritingSettings, WrittenAnswers
+from lmtrain.training.token_batch import TokenBatch
 
 
 @dataclass(frozen=True)

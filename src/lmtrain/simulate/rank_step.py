@@ -25,8 +25,8 @@ from lmtrain.simulate.fake_ranks import FirstChunk, fake_ranks
 from lmtrain.simulate.kernel_costs import Formats
 from lmtrain.simulate.live_bytes import tensors_in
 from lmtrain.simulate.recorder import Recorded, Recorder
-from lmtrain.training.loop.precision_plugin import PrecisionPlugin
 from lmtrain.training.module import CausalLMModule
+from lmtrain.training.precision_plugin import PrecisionPlugin
 from lmtrain.training.transforms import ModelTransforms
 
 MICRO_STEPS: Final = 2  # simulated of a step: one to add gradients up, and the last to send them

@@ -1,8 +1,13 @@
-"""Files and names safe from a power cut: fsync, and writing aside before a rename."""
+"""Files and names that survive a power cut: fsync, and a new file that is written aside before it is renamed.
+
+No file is opened for writing through a symbolic link: a run's folder may come from a stranger.
+"""
 
 import os
+import secrets
+import stat
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -30,16 +35,42 @@ def rename_durably(aside: Path, final: Path) -> None:
     fsync(final.parent)
 
 
+def open_inside(folder: Path, name: str, flags: int, *, mode: int = 0o666) -> int:
+    """Open the regular file `name` (with slashes for subfolders, which are made) in a folder; return its descriptor.
+
+    Neither the file nor a subfolder may be a symbolic link: each is opened below the descriptor of the one before it.
+
+    Raises:
+        OSError: One is a link (ELOOP or ENOTDIR), or the file is not a regular one.
+    """
+    *parents, last = Path(name).parts
+    at = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        for parent in parents:
+            with suppress(FileExistsError):
+                os.mkdir(parent, dir_fd=at)
+            inner = os.open(parent, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=at)
+            os.close(at)
+            at = inner
+        descriptor = os.open(last, flags | os.O_NOFOLLOW | os.O_NONBLOCK, mode, dir_fd=at)
+    finally:
+        os.close(at)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(None, "it is a pipe, a socket or a device", str(folder / name))
+    return descriptor
+
+
 @contextmanager
 def open_durably(path: Path, *, mode: int = 0o666) -> Generator[BinaryIO]:
     """Open a new file aside, to replace `path` at the end of the block; after an exception the old one stays.
 
     Raises:
-        OSError: It could not be written; the old file is untouched, and nothing is left beside it.
+        OSError: It could not be written; the old file is untouched, and no unfinished one is left.
     """
-    aside = path.with_name(f".{path.name}.{os.getpid()}{ASIDE}")
+    aside = path.with_name(f".{path.name}.{secrets.token_hex(8)}{ASIDE}")
     try:
-        descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+        descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
         with os.fdopen(descriptor, "wb") as file:
             yield file
             file.flush()
@@ -54,6 +85,15 @@ def write_durably(path: Path, content: bytes, *, mode: int = 0o666) -> None:
     """Replace a file by content, whole or not at all; see open_durably."""
     with open_durably(path, mode=mode) as file:
         file.write(content)
+
+
+def links_in(folder: Path, *, besides: tuple[str, ...] = ()) -> list[Path]:
+    """Return the symbolic links in a folder and its subfolders, without those in the subfolders called `besides`."""
+    found: list[Path] = []
+    for path, folders, files in os.walk(folder):
+        found += [Path(path, name) for name in (*folders, *files) if Path(path, name).is_symlink()]
+        folders[:] = [name for name in folders if name not in besides]
+    return found
 
 
 def clear_asides(folder: Path) -> None:

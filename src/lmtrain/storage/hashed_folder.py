@@ -82,9 +82,9 @@ def damage(folder: Path) -> str | None:
     """Describe the first damaged file of a folder (missing, truncated, changed bytes); None when all is well."""
     try:
         files: dict[str, tuple[int, str]] = read_manifest(folder)["files"]
-    except (OSError, ValueError, KeyError) as problem:
+        problems = [_file_damage(folder / name, *expected) for name, expected in files.items()]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as problem:
         return f"{MANIFEST} cannot be read ({problem})"
-    problems = (_file_damage(folder / name, *expected) for name, expected in files.items())
     return next((problem for problem in problems if problem), None)
 
 

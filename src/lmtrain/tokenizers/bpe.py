@@ -16,6 +16,7 @@ from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from lmtrain.errors import ConfigurationError, DataError
 from lmtrain.storage import foreign_json
+from lmtrain.storage.durable import write_durably
 from lmtrain.tokenizers.base import MAX_IDS, META_FILE, TOKENIZER_FILE, Tokenizer, sha256_of
 from lmtrain.tokenizers.byte_alphabet import CHARACTER_OF_BYTE
 from lmtrain.tokenizers.fast_encoder import HARD_TEXTS, FastEncoder
@@ -103,8 +104,8 @@ class BytePairTokenizer(Tokenizer):
         """Write both files."""
         folder.mkdir(parents=True, exist_ok=True)
         meta = {"kind": "bpe", "vocab_size": self.vocab_size, "end_of_text": self._end_of_text}
-        (folder / META_FILE).write_text(json.dumps(meta, indent=1) + "\n")
-        (folder / TOKENIZER_FILE).write_text(f"{json.dumps(self._lossless.content, ensure_ascii=False)}\n")
+        write_durably(folder / META_FILE, (json.dumps(meta, indent=1) + "\n").encode())
+        write_durably(folder / TOKENIZER_FILE, (f"{json.dumps(self._lossless.content, ensure_ascii=False)}\n").encode())
 
     @cached_property
     def _fast_encoder(self) -> FastEncoder:

@@ -8,6 +8,7 @@ from typing import Any, final
 import numpy as np
 
 from lmtrain.errors import ConfigurationError
+from lmtrain.storage.durable import write_durably
 from lmtrain.tokenizers.base import MAX_IDS, META_FILE, TOKENIZER_FILE, Tokenizer, sha256_of
 from lmtrain.tokenizers.byte_alphabet import CHARACTER_OF_BYTE
 from lmtrain.tokenizers.fast_encoder import FlatIds
@@ -78,8 +79,8 @@ class ByteLevelTokenizer(Tokenizer):
     def save(self, folder: Path) -> None:
         """Write the meta file, and a `tokenizer.json` of the same as a BPE without merges."""
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / META_FILE).write_text(json.dumps(self._meta(), indent=1) + "\n")
-        (folder / TOKENIZER_FILE).write_text(json.dumps(self._without_merges(), indent=1) + "\n")
+        write_durably(folder / META_FILE, (json.dumps(self._meta(), indent=1) + "\n").encode())
+        write_durably(folder / TOKENIZER_FILE, (json.dumps(self._without_merges(), indent=1) + "\n").encode())
 
     def _meta(self) -> dict[str, object]:
         meta: dict[str, object] = {"kind": "byte_level", "vocab_size": self.vocab_size, "end_of_text": END_OF_TEXT}

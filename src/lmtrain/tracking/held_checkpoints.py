@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from lmtrain.storage.durable import rename_durably
-from lmtrain.tracking.file_lock import is_held
+from lmtrain.tracking.atomic_files import is_held
 
 FOLDER: Final = "held"
 CLAIMED: Final = ".claimed"

@@ -1,14 +1,19 @@
 """Draw the state of a run at a moment: as one plain line, or as a panel as wide as its terminal allows."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.console import Console, ConsoleOptions, ConsoleRenderable, Group, RenderableType, RenderResult
+from rich.control import Control
+from rich.live import Live
 from rich.panel import Panel
 from rich.progress_bar import ProgressBar
+from rich.segment import ControlType, Segment
 from rich.table import Table
 from rich.text import Text
+from typing_extensions import override
 
 from lmtrain.accounting.observed.speed_names import speed_name
 from lmtrain.accounting.observed.time_accounts import kind_words
@@ -225,3 +230,24 @@ def _validation(now: Snapshot) -> str:
 
 def _or_dash(value: float | None, pattern: str) -> str:
     return "-" if value is None else pattern.format(value)
+
+
+class SteadyLive(Live):
+    """Erase the last drawing also where the terminal has wrapped its lines since: a narrower one needs more rows."""
+
+    _renderable_now: RenderableType = ""
+    _drawn_widths: tuple[int, ...] = ()  # of each line, in columns
+
+    @override
+    def get_renderable(self) -> RenderableType:
+        self._renderable_now = super().get_renderable()
+        return self._renderable_now
+
+    @override
+    def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
+        size = self.console.size
+        rows = sum(math.ceil(width / size.width) - 1 for width in self._drawn_widths if width)
+        lines = self.console.render_lines(self._renderable_now, pad=False)[: size.height]
+        self._drawn_widths = tuple(map(Segment.get_line_length, lines))
+        wrapped = [(ControlType.ERASE_IN_LINE, 2), (ControlType.CURSOR_UP, 1)] * rows
+        return [Control(ControlType.CARRIAGE_RETURN, *wrapped), *super().process_renderables(renderables)]

@@ -14,7 +14,7 @@ import psutil
 
 from lmtrain.errors import EnvironmentProblem
 from lmtrain.tracking.run_log import Point, RunLog
-from lmtrain.tracking.timekeeping.clock import unix_seconds
+from lmtrain.tracking.stopwatch import unix_seconds
 
 _LOG = logging.getLogger(__name__)
 SYSTEM: Final = "system/"  # a key that begins so is on MLflow's page of system metrics
@@ -24,7 +24,7 @@ MEGABYTE: Final = 1e6
 
 def load_log(folder: Path, node: int) -> RunLog:
     """Open a node's points in a run's folder, system/node<n>.jsonl; a point's step counts them."""
-    return RunLog(folder / FOLDER, name=f"node{node}.jsonl")
+    return RunLog(folder, name=f"{FOLDER}/node{node}.jsonl")
 
 
 def load_logs(folder: Path) -> Sequence[Path]:

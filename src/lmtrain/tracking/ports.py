@@ -1,5 +1,6 @@
 """Ports typed on a command line: within their bounds, and free on this machine."""
 
+import ipaddress
 import socket
 from typing import Final
 
@@ -48,3 +49,18 @@ def _problem(host: str, port: int) -> str | None:
         except OSError as problem:
             return str(problem)
     return None
+
+
+def is_loopback(host: str) -> bool:
+    """Tell whether only this machine reaches an address."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def in_web_address(host: str) -> str:
+    """Return a host as it stands in an address of the web: [::1] for ::1."""
+    return f"[{host}]" if ":" in host else host

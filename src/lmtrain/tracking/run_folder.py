@@ -17,12 +17,11 @@ from pathlib import Path, PurePath
 
 from lmtrain.accounting.quantities import format_quantity
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
-from lmtrain.storage.durable import fsync
+from lmtrain.storage.durable import fsync, links_in
 from lmtrain.tracking import atomic_files
-from lmtrain.tracking.file_lock import file_lock, this_process
-from lmtrain.tracking.provenance import describe_environment, describe_git, describe_versions
-from lmtrain.tracking.redacting.redaction import redact_override, redact_text
-from lmtrain.tracking.stop_request import forget_stop
+from lmtrain.tracking.atomic_files import file_lock, this_process
+from lmtrain.tracking.machine import describe_environment, describe_git, describe_versions
+from lmtrain.tracking.redaction import redact_override, redact_text
 
 MINIMUM_FREE_BYTES = 64 * 2**20
 ACCEPTED = "accepted_attempt"  # in run.json: the last one that began to train
@@ -60,6 +59,7 @@ class RunFolder:
         Raises:
             EnvironmentProblem: The folder cannot be written, or fewer than free_bytes are free.
         """
+        self.require_own_files()
         try:
             self.checkpoints_path.mkdir(parents=True, exist_ok=True)
             fsync(self.path.parent)
@@ -84,6 +84,18 @@ class RunFolder:
         """Add facts to run.json; the caller redacts them."""
         atomic_files.write_json(self.identity_path, {**self.read_identity(), **facts})
 
+    def require_own_files(self) -> None:
+        """Refuse to write into a folder with symbolic links: in a stranger's run they lead to this person's files.
+
+        Raises:
+            EnvironmentProblem: There is one; W&B's own, in its folder, are never followed.
+        """
+        if links := links_in(self.path, besides=("wandb",)):
+            raise EnvironmentProblem(
+                f"{links[0]} is a symbolic link, and a run writes only into its own folder; remove it, or put the real "
+                "file or folder there (run.root chooses another disk)."
+            )
+
     @contextlib.contextmanager
     def lock(self, *, wait_seconds: float = 3.0) -> Generator[None]:
         """Hold the run for this process alone; waits a little, because a killed run needs a moment to be gone.
@@ -96,6 +108,7 @@ class RunFolder:
             "wait for it, stop it, or choose another name."
         )
         note = f"{this_process()}\n"
+        self.require_own_files()
         with file_lock(self.path / ".lock", wait_seconds=wait_seconds, note=note, refusal=refusal):
             yield
 
@@ -206,3 +219,25 @@ def stored_name(folder: Path) -> str:
     name = str(atomic_files.read_json(folder / "run.json").get("name", folder.name))
     is_older = folder.name.startswith(f"{PurePath(name).name}{OF_OLDER}")
     return str(PurePath(name).with_name(folder.name)) if is_older else name
+
+
+NAME = "stop_request"
+
+
+def ask_to_stop(folder: Path) -> None:
+    """Leave the wish.
+
+    Raises:
+        EnvironmentProblem: The folder cannot be written.
+    """
+    atomic_files.write_text(folder / NAME, "the run ends after its step, with a checkpoint\n")
+
+
+def is_asked_to_stop(folder: Path) -> bool:
+    """Tell whether there is one."""
+    return (folder / NAME).exists()
+
+
+def forget_stop(folder: Path) -> None:
+    """Take it back: one of an earlier attempt is not meant for a new one."""
+    (folder / NAME).unlink(missing_ok=True)

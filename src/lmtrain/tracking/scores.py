@@ -10,10 +10,10 @@ from typing import Any, cast
 from lmtrain.errors import LMTRAIN_ERRORS
 from lmtrain.tracking.atomic_files import read_json, write_json
 from lmtrain.tracking.mlflow.sync import sync
-from lmtrain.tracking.redacting.redaction import redact_text
+from lmtrain.tracking.redaction import redact_text
 from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.run_log import Point, RunLog
-from lmtrain.tracking.settled_status import settled_status
+from lmtrain.tracking.status import settled_status
 
 FOLDER = "evaluation"
 SCORED_AT = "scored_at"  # seconds since 1970, beside each kept score
@@ -35,6 +35,7 @@ def keep_scores(run: Path, *, step: int, tokens: int, scores: Mapping[str, Any])
     each with its time. One of the same name replaces that before it where both are of the same thing; where one of any
     step is of another thing, it has a number in its name.
     """
+    RunFolder(run).require_own_files()
     file, now = scores_file(run, step), time.time()
     file.parent.mkdir(exist_ok=True)
     kept: dict[str, Any] = read_json(file)

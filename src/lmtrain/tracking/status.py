@@ -9,6 +9,7 @@ from typing import Final, Literal, cast, get_args
 
 from lmtrain.errors import EXIT_DONE, EXIT_INTERRUPTED, EXIT_REQUEUE, EXIT_TERMINATED
 from lmtrain.tracking import atomic_files
+from lmtrain.tracking.atomic_files import is_held
 
 CLEAN_STOPS: Final = (EXIT_REQUEUE, EXIT_INTERRUPTED, EXIT_TERMINATED)
 Close = Callable[[], None]
@@ -88,3 +89,11 @@ def close_run(folder: Path, status: Status, close: Close) -> None:
         write_status(folder, replace(status, is_closing=True))
         close()
     write_status(folder, status)
+
+
+def settled_status(folder: Path) -> Status | None:
+    """Return a run's state, KILLED if it reads RUNNING and no process holds the run; None without a run."""
+    status = read_status(folder)
+    if status is None or status.status != "RUNNING" or status.process == os.getpid():
+        return status
+    return status if is_held(folder / ".lock") else replace(status, status="KILLED")

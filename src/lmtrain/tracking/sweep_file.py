@@ -1,13 +1,15 @@
 """sweep.json in a sweep's folder: its trials with their values, scores and states, replaced whole after each change."""
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from lmtrain.errors import DataError
+from lmtrain.errors import ConfigurationError, DataError
 from lmtrain.tracking import atomic_files
-from lmtrain.tracking.held_out_text import HeldOutText
+from lmtrain.tracking.atomic_files import file_lock, is_held, storage_problem, this_process
+from lmtrain.tracking.run_folder import forget_stop
 
 NAME: Final = "sweep.json"
 VERSION: Final = 1
@@ -15,6 +17,38 @@ TrialState = Literal[
     "waiting", "running", "paused", "finished", "pruned", "failed", "diverged", "out_of_memory", "stopped"
 ]
 ENDED: Final = ("finished", "pruned", "failed", "diverged", "out_of_memory", "stopped")
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeldOutText:
+    """A held-out text: its source, the bytes of its split, the bytes scored, the tokenizer of its tokens.
+
+    Of conversations `is_assistant`: the bytes scored are the assistant's words, those of its split all turns.
+    """
+
+    source: str
+    split_bytes: int
+    num_bytes: int
+    tokenizer: str
+    is_assistant: bool = False
+
+    @property
+    def text(self) -> tuple[str, int, bool]:
+        """Return the text's identity, the same for every tokenizer."""
+        return self.source, self.split_bytes, self.is_assistant
+
+    @property
+    def words(self) -> str:
+        """Name the text, with the bytes scored where they are a part of it."""
+        if self.is_assistant or 0 < self.num_bytes < WHOLE * self.split_bytes:
+            return f"{self.source} ({self.read_words} held-out bytes)"
+        return f"{self.source} ({self.split_bytes:,} held-out bytes)"
+
+    @property
+    def read_words(self) -> str:
+        """Name the bytes scored beside those of the split."""
+        whose = f"{ASSISTANT}, " if self.is_assistant else ""
+        return f"{whose}{self.num_bytes:,} of {self.split_bytes:,}"
 
 
 @dataclass(kw_only=True)
@@ -148,3 +182,41 @@ def _trial(row: dict[str, Any]) -> SweepTrial:
 def _run(row: dict[str, Any]) -> SweepRun:
     held_out = row.pop("held_out", None)
     return SweepRun(**row, held_out=None if held_out is None else HeldOutText(**held_out))
+
+
+LOCK: Final = ".lock"
+WAIT_SECONDS: Final = 5.0  # a killed process needs a moment to be gone
+
+
+@contextmanager
+def held_sweep(folder: Path) -> Generator[None]:
+    """Make the folder and hold it for this process alone; an older wish for a stop is not meant for it.
+
+    Raises:
+        ConfigurationError: It is a run's.
+        EnvironmentProblem: It cannot be written, or another process has it.
+    """
+    if (folder / "status.json").exists():
+        raise ConfigurationError(f"{folder} is a run's folder; give the sweep another run.name.")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as problem:
+        raise storage_problem(folder, problem) from problem
+    refusal = (
+        f"{folder} is a sweep under way in process HOLDER; wait for it, stop it (lmtrain stop), or choose another "
+        "run.name."
+    )
+    note = f"{this_process()}\n"
+    with file_lock(folder / LOCK, wait_seconds=WAIT_SECONDS, note=note, refusal=refusal):
+        forget_stop(folder)
+        yield
+
+
+def is_under_way(folder: Path) -> bool:
+    """Tell whether a process holds a sweep's folder."""
+    return (folder / LOCK).exists() and is_held(folder / LOCK)
+
+
+UNKNOWN: Final = "unknown"
+WHOLE: Final = 0.999  # of a text: all of it but its first token, predicted by nothing
+ASSISTANT: Final = "the assistant's words"

@@ -1,24 +1,58 @@
-"""A run's parts, as seen by its callbacks: facts fixed before the first step."""
+"""What callbacks are given: by a run of lmtrain, or, in anybody's Lightning Trainer, by the Trainer itself."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import Any, Final, Protocol, cast
+
+import lightning.pytorch as pl
+import torch
+from torch import Tensor
+from torch.nn.utils import get_total_norm
+from torch.optim import Optimizer
+from typing_extensions import override
 
 from lmtrain.accounting.training_plan.plan import Plan
 from lmtrain.data.shards import Dataset
 from lmtrain.search.halving import step_of_part
 from lmtrain.tokenizers.base import Tokenizer
+from lmtrain.tracking.events import EventLog
 from lmtrain.tracking.run_log import Point, RunLog
-from lmtrain.tracking.timekeeping.clock import unix_seconds
-from lmtrain.tracking.timekeeping.events import EventLog
-from lmtrain.training.held_out_scores import HeldOutScores
-from lmtrain.training.loop.last_step import LastStep
+from lmtrain.tracking.stopwatch import unix_seconds
+from lmtrain.training.checkpointing.checkpoints import HeldOutScores
+from lmtrain.training.intervals import LastStep, is_step_end
+from lmtrain.training.step_metrics import StepMetrics, StepSums
+
+IDS: Final = ("input_ids", "tokens", "ids", "x")  # keys of a batch's token ids
+
+
+class RunParts(Protocol):
+    """The four things that a callback needs of whatever it runs in."""
+
+    @property
+    def folder(self) -> Path:
+        """Return the folder for the callback's files."""
+        ...
+
+    @property
+    def events(self) -> EventLog:
+        """Return the account of this rank's time."""
+        ...
+
+    @property
+    def last_step(self) -> LastStep:
+        """Return the last optimizer step, as far as it is known."""
+        ...
+
+    def append(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Log metrics of a step, on the first rank."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunContext:
-    """Facts for callbacks; a constructor with a parameter `context` receives it.
+    """A run's parts; a constructor with a parameter `context` receives it.
 
     `log` is None on every rank but the first, the only writer of metrics and console lines. `identity` holds the facts
     shared by a checkpoint and a run resuming from it. `attempt` numbers the run's starts; `earlier_seconds` is the time
@@ -84,7 +118,7 @@ class RunContext:
         return self.earlier_device_seconds + self.events.stopwatch.elapsed_seconds * num_devices
 
     def tokens_at(self, step: int) -> int:
-        """Return how many tokens the run has trained on after so many steps."""
+        """Return how many tokens the run has trained on after a number of steps."""
         return step * self.plan.batch.tokens_per_step
 
     def point(self, step: int, metrics: Mapping[str, float], *, at: float | None = None) -> Point:
@@ -109,3 +143,136 @@ class RunContext:
     def checkpoints_folder(self) -> Path:
         """Return where this run's checkpoints live."""
         return self.folder / "checkpoints"
+
+
+class TrainerParts(pl.Callback):
+    """The parts of a Trainer without a run of lmtrain, and the losses and norms of anybody's module.
+
+    The first callback of ours puts it in front of a Trainer's callbacks. Metrics go to the Trainer's loggers and its
+    `callback_metrics`. `steps` holds every optimizer step's loss, a mean over its micro-batches, and its gradient's
+    norm; on the device until somebody asks.
+    """
+
+    def __init__(self, trainer: pl.Trainer) -> None:
+        self._trainer = trainer
+        self.folder = Path(trainer.default_root_dir) / "lmtrain"
+        self.events = EventLog(None, trainer.global_rank)
+        self.last_step = LastStep(num_steps(trainer), is_known=num_steps(trainer) < UNLIMITED)
+        self.steps = StepMetrics()
+        self.num_tokens = self.first_step_tokens = 0  # over all ranks, of this process's steps
+        self._loss: Tensor | None = None
+        self._norm: Tensor | None = None
+        self._step = 0
+
+    def append(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Log metrics of a step by the Trainer's loggers, and show them to other callbacks."""
+        self._trainer.callback_metrics.update({name: torch.tensor(value) for name, value in metrics.items()})
+        for logger in self._trainer.loggers if self._trainer.is_global_zero else []:
+            logger.log_metrics(dict(metrics), step=step)
+
+    @override
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._step = trainer.global_step
+        if not self.last_step.is_known and (known := num_steps(trainer)) < UNLIMITED:  # the data's length is known now
+            self.last_step.steps, self.last_step.is_known = known, True
+
+    @override
+    def on_before_backward(self, trainer: pl.Trainer, pl_module: pl.LightningModule, loss: Tensor) -> None:
+        # Lightning divides the loss by the micro-batches, unless the module optimizes by itself.
+        scale = trainer.accumulate_grad_batches if pl_module.automatic_optimization else 1
+        self._loss = loss.detach() * scale
+
+    @override
+    def on_before_optimizer_step(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, optimizer: Optimizer
+    ) -> None:
+        parameters = (parameter for group in optimizer.param_groups for parameter in group["params"])
+        self._norm = get_total_norm([parameter.grad for parameter in parameters if parameter.grad is not None])
+
+    @override
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        tokens = count_tokens(batch)
+        self.num_tokens += tokens * trainer.world_size
+        if self._loss is not None:
+            count = torch.full((), tokens, device=self._loss.device, dtype=torch.float64)
+            self.steps.add_sums(StepSums(self._loss.double() * count, count))
+        if not self.first_step_tokens and is_step_end(trainer, batch_idx):
+            self.first_step_tokens = self.num_tokens
+        if trainer.global_step > self._step and self._norm is not None and self._loss is not None:
+            lr = float(trainer.optimizers[0].param_groups[0]["lr"])
+            sums = self.steps.reduce_micro_steps()
+            self.steps.finish_step(trainer.global_step, sums=sums, gradient_norm=self._norm, lr=lr)
+        self._step, self._loss = trainer.global_step, None
+
+
+UNLIMITED: Final = 1 << 62
+
+
+def num_steps(trainer: pl.Trainer) -> int:
+    """Return the number of a Trainer's last optimizer step; UNLIMITED if it has none or does not know it yet."""
+    limits = [trainer.max_steps] if trainer.max_steps and trainer.max_steps > 0 else []
+    batches = trainer.num_training_batches
+    if trainer.max_epochs and trainer.max_epochs > 0 and 0 < batches < float("inf"):
+        per_epoch = -(-int(batches) // trainer.accumulate_grad_batches)
+        limits.append(per_epoch * trainer.max_epochs)
+    return min(limits, default=UNLIMITED)
+
+
+def count_tokens(batch: Any) -> int:
+    """Return the tokens of a batch: the values of its first tensor of integers, or else its number of examples."""
+    tensors = _tensors(batch)
+    ids = next((one for one in tensors if not one.is_floating_point() and one.ndim >= 2), None)
+    if ids is not None:
+        return ids.numel()
+    return len(tensors[0]) if tensors and tensors[0].ndim else 1
+
+
+def _tensors(batch: Any) -> list[Tensor]:
+    if isinstance(batch, Tensor):
+        return [batch]
+    if isinstance(batch, Mapping):
+        named = cast("Mapping[str, Any]", batch)
+        first = [named[key] for key in IDS if key in named]
+        return [tensor for one in (*first, *named.values()) for tensor in _tensors(one)]
+    if isinstance(batch, list | tuple):
+        return [tensor for one in cast("list[Any]", batch) for tensor in _tensors(one)]
+    return []
+
+
+def parts_of(trainer: pl.Trainer) -> TrainerParts:
+    """Return a Trainer's own parts, made at the first call."""
+    callbacks: list[pl.Callback] = trainer.callbacks  # pyright: ignore[reportAttributeAccessIssue]  # set when built
+    found = next((one for one in callbacks if isinstance(one, TrainerParts)), None)
+    if found is None:
+        found = TrainerParts(trainer)
+        callbacks.insert(0, found)  # in the midst of their set-up the present callback is then set up twice
+    return found
+
+
+class RunCallback(pl.Callback):
+    """A callback that works in a run and in any Trainer.
+
+    `run` is what it runs in: the run's context, or the Trainer's own parts. `context` is a run's, None elsewhere.
+    """
+
+    run: RunParts
+
+    def __init__(self, context: RunContext | None = None) -> None:
+        super().__init__()
+        self.context = context
+        if context is not None:
+            self.run = context  # pyright: ignore[reportAttributeAccessIssue]  # its last step is a cached property
+
+    @override
+    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        if self.context is None:
+            self.run = parts_of(trainer)
+        if not isinstance(getattr(pl_module, "step_metrics", None), StepMetrics):
+            parts_of(trainer)  # watches the losses of a module that keeps none
+
+    def steps_of(self, trainer: pl.Trainer, module: pl.LightningModule) -> StepMetrics:
+        """Return the losses and norms of finished steps."""
+        own = getattr(module, "step_metrics", None)
+        return own if isinstance(own, StepMetrics) else parts_of(trainer).steps

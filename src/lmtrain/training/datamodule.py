@@ -5,6 +5,7 @@ micro-batch sequences, T context tokens`.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from lmtrain.accounting.batches import BatchPlan
+from lmtrain.accounting.batches import Batch, BatchPlan, plan_batches
 from lmtrain.accounting.quantities import format_count
 from lmtrain.data.cache import cached_folder
 from lmtrain.data.checked_shards import BackgroundCheck
@@ -28,12 +29,10 @@ from lmtrain.data.packing import Contiguous, Packing
 from lmtrain.data.rows import RowBatch, Rows, read_rows
 from lmtrain.data.shards import Dataset, open_dataset
 from lmtrain.errors import ConfigurationError
-from lmtrain.training.batches.batches_ahead import BatchesAhead
-from lmtrain.training.batches.examples import Examples
-from lmtrain.training.batches.token_batch import TokenBatch
-from lmtrain.training.batches.training_batches import Order, RankRows, TrainingBatches, worker_loader
 from lmtrain.training.objectives.reference import ReferenceScores
 from lmtrain.training.side_stream import side_stream
+from lmtrain.training.token_batch import TokenBatch
+from lmtrain.training.training_batches import BatchesAhead, Examples, Order, RankRows, TrainingBatches, worker_loader
 
 
 class StepRows(NamedTuple):
@@ -45,14 +44,25 @@ class StepRows(NamedTuple):
 
 
 class TokenDataModule(pl.LightningDataModule):
-    """Serve training batches and held-out batches from a prepared folder, or from several of them mixed."""
+    """Serve training batches and held-out batches from a prepared folder, or from several of them mixed.
+
+    A training batch is a tensor of ids [B, T + 1] in the data's type, or a `TokenBatch` where there are documents or a
+    loss mask; `training_tokens` makes int64 inputs and targets of either. The batches never end: a Trainer's
+    `max_steps`, or a callback such as `TokenBudget`, ends training.
+
+    Example:
+        >>> data = lmtrain.data.TokenDataModule("data/my_text", context_tokens=1024, micro_batch_sequences=8)
+        >>> lightning.Trainer(max_steps=1000, use_distributed_sampler=False).fit(module, datamodule=data)
+    """
 
     def __init__(
         self,
+        folder: DatasetFolder | Path | str | Mixture,
         *,
-        folder: DatasetFolder | Path | Mixture,
-        batch: BatchPlan,
-        seed: int,
+        batch: BatchPlan | None = None,
+        context_tokens: int | None = None,
+        micro_batch_sequences: int | None = None,
+        seed: int = 0,
         num_workers: int = 0,
         packing: Packing | None = None,
         cache: str | None = None,
@@ -60,6 +70,8 @@ class TokenDataModule(pl.LightningDataModule):
         """Hold the folder, or this node's copy of it below `cache`.
 
         `num_workers` counts loader processes a rank (0 loads in the training process); `packing` None is contiguous.
+        `batch` None is planned for the Trainer's ranks and accumulation from `context_tokens` (T, None: 1,024) and
+        `micro_batch_sequences` (B, None: 8).
 
         Raises:
             ConfigurationError: A negative number of processes.
@@ -67,18 +79,34 @@ class TokenDataModule(pl.LightningDataModule):
         super().__init__()
         if num_workers < 0:
             raise ConfigurationError(f"data.num_workers={num_workers} is negative; nearest valid: 0.")
+        if batch is not None and (context_tokens, micro_batch_sequences) != (None, None):
+            raise ConfigurationError(
+                "data.context_tokens and data.micro_batch_sequences belong to batch; set them there."
+            )
+        folder = Path(folder) if isinstance(folder, str) else folder
         one = not isinstance(folder, Mixture)
         self.mixture = single_source(open_dataset(cached_folder(folder, cache))) if one else folder
         self.dataset: Dataset = self.mixture.main
         self.total_steps: int | None = None  # of the run, to divide by a schedule of weights
         self._phases: list[Placed] | None = None  # as they were placed before; None: by total_steps
-        self._batch = batch
+        self._given_batch, self._row_shape = batch, (context_tokens or 1024, micro_batch_sequences or 8)
         self._seed = seed
         self._num_workers = num_workers
         self._packing = packing or Contiguous()
         self._check: BackgroundCheck | None = None
         self.examples = Examples()
         self.references: ReferenceScores | None = None
+
+    @cached_property
+    def _batch(self) -> BatchPlan:
+        if self._given_batch is not None:
+            return self._given_batch
+        assert self.trainer is not None
+        context_tokens, num_sequences = self._row_shape
+        num_ranks = self.trainer.world_size
+        tokens = context_tokens * num_sequences * num_ranks * self.trainer.accumulate_grad_batches
+        shape = Batch(context_tokens=context_tokens, tokens_per_step=tokens, micro_batch_sequences=num_sequences)
+        return plan_batches(shape, num_ranks=num_ranks)
 
     @property
     def identity(self) -> dict[str, str]:

@@ -13,8 +13,8 @@ from torch.nn import Parameter
 from typing_extensions import override
 
 from lmtrain.models.loss import LossTotal
-from lmtrain.training.batches.token_batch import TokenBatch
 from lmtrain.training.objectives.objective import ObjectiveSums
+from lmtrain.training.token_batch import TokenBatch
 
 WARM_UP_MICRO_STEPS: Final = 3  # for the compiler, the libraries' choice of kernels, and the memory of gradients
 Result = TypeVar("Result")

@@ -9,26 +9,27 @@ from typing import Any, Final
 
 import lightning.pytorch as pl
 import torch
+from lightning.pytorch.callbacks import LambdaCallback
 from torch import Tensor
 from torch.optim import Optimizer
 
 from lmtrain.accounting.batches import BatchPlan
+from lmtrain.accounting.observed.metric_names import TRAIN_LOSS
+from lmtrain.errors import EnvironmentProblem
 from lmtrain.models.base import LanguageModel
 from lmtrain.models.loss import Loss
 from lmtrain.optim.parameter_groups import require_each_once
 from lmtrain.parallel.all_ranks import on_all_ranks
 from lmtrain.parallel.workers.outer_step import OuterStep
-from lmtrain.training.batches.token_batch import TokenBatch
-from lmtrain.training.evaluation_weights import to_evaluation, to_training
 from lmtrain.training.hyperparameters import Hyperparameters, MomentumCurve, Multiplier
 from lmtrain.training.micro_step_graph import MakeGraph
-from lmtrain.training.objectives.objective import Objective
-from lmtrain.training.objectives.ranks_states import of_rank
+from lmtrain.training.objectives.objective import Objective, of_rank
 from lmtrain.training.optimizer_step import OptimizerStep
 from lmtrain.training.spikes import SpikeFilter
 from lmtrain.training.step_metrics import StepMetrics
+from lmtrain.training.token_batch import TokenBatch
 from lmtrain.training.transforms import ModelTransforms
-from lmtrain.training.weight_average import WeightAverage
+from lmtrain.training.weight_average import WeightAverage, to_evaluation, to_training
 
 MASK: Final = (1 << 64) - 1
 OBJECTIVE: Final = "objective"  # a checkpoint's key
@@ -37,7 +38,13 @@ STATEFUL: Final = COMPANIONS | {"optimizer", OBJECTIVE}
 
 
 class CausalLMModule(pl.LightningModule):
-    """Train a language model to predict the next token; usable with any Lightning Trainer."""
+    """Train a language model to predict the next token; usable with any Lightning Trainer.
+
+    `trainer.callback_metrics` has each step's `train/loss` and `train/lr`, still on the device, for callbacks such as
+    Lightning's `ModelCheckpoint(monitor="train/loss")`; only callbacks from elsewhere make it filled.
+    """
+
+    runs_in_step_loop: Final = True  # by make_trainer, in place of Lightning's loop
 
     def __init__(
         self,
@@ -142,6 +149,10 @@ class CausalLMModule(pl.LightningModule):
     def on_train_start(self) -> None:
         """Switch to the trained weights, where there are others for evaluation."""
         to_training(self.weight_holders)
+        callbacks: list[pl.Callback] = self.trainer.callbacks  # pyright: ignore[reportAttributeAccessIssue]  # set when built
+        self._is_watched = any(
+            not isinstance(one, LambdaCallback) and not type(one).__module__.startswith("lmtrain.") for one in callbacks
+        )
         self._place = self.device, self._data_rank(self.trainer.global_rank)
 
     def on_train_end(self) -> None:
@@ -189,6 +200,10 @@ class CausalLMModule(pl.LightningModule):
         self.trainer.strategy.optimizer_step(self.trainer.optimizers[0], optimizer_closure)
         step = self.trainer.global_step  # Lightning counts the step as done after this hook
         self.step.settle(step, is_last=step + 1 >= self.total_steps)
+        last = self.step_metrics.last_step
+        if self._is_watched and last is not None:
+            lr = torch.tensor(last.lr)
+            self.trainer.callback_metrics.update({TRAIN_LOSS: last.sums.loss.float(), "train/lr": lr})
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Add the objective's state, of all ranks."""
@@ -204,7 +219,9 @@ class CausalLMModule(pl.LightningModule):
 
         Raises:
             ConfigurationError: It is of another number of ranks, or of other micro-batches.
+            EnvironmentProblem: Its content is of other types or shapes than this module's own.
         """
+        require_same_types(checkpoint, self)
         if self.objective is not None and OBJECTIVE in checkpoint and OBJECTIVE not in self.begins_anew:
             self.objective.load(of_rank(checkpoint[OBJECTIVE], self.trainer.global_rank, self.trainer.world_size))
         progress = checkpoint["loops"]["fit_loop"]["epoch_loop.batch_progress"]
@@ -229,6 +246,48 @@ class CausalLMModule(pl.LightningModule):
         if "weight_average" in self.begins_anew and self.weight_average is not None:
             self.weight_average.start_again(self.language_model)
         return outcome
+
+
+def require_same_types(checkpoint: dict[str, Any], module: pl.LightningModule) -> None:
+    """Refuse a checkpoint of right bytes and wrong content: other types or shapes than this run would save.
+
+    Raises:
+        EnvironmentProblem: Naming the first difference.
+    """
+    trainer = module.trainer
+    weights = dict(module.state_dict())
+    found = _difference(checkpoint.get("state_dict", {}), weights, "state_dict")
+    states = checkpoint.get("optimizer_states")
+    if found is None and states is not None and len(states) != 1:
+        found = f"optimizer_states has {len(states)} entries, and this run has one optimizer"
+    fit_loop: Any = trainer.fit_loop
+    found = found or _difference(checkpoint.get("loops", {}).get("fit_loop"), fit_loop.state_dict(), "loops.fit_loop")
+    own: list[pl.Callback] = trainer.callbacks  # pyright: ignore[reportAttributeAccessIssue]  # set when built
+    for callback in [] if found else own:
+        saved = checkpoint.get("callbacks", {}).get(callback.state_key)
+        if saved is not None and found is None:
+            found = _difference(saved, callback.state_dict(), f"callbacks.{type(callback).__name__}")
+    if found:
+        raise EnvironmentProblem(f"The checkpoint is not one of this run: {found}; use another checkpoint.")
+
+
+def _difference(found: Any, like: Any, place: str) -> str | None:
+    """Return the first place where a saved value has another type than today's; missing and new names are fine."""
+    if isinstance(like, Mapping):
+        if not isinstance(found, Mapping):
+            return f"{place} is not a mapping"
+        pairs = ((name, found[name], value) for name, value in like.items() if name in found)
+        problems = (_difference(one, value, f"{place}.{name}") for name, one, value in pairs)
+        return next((problem for problem in problems if problem), None)
+    if isinstance(like, Tensor):
+        if not isinstance(found, Tensor) or found.is_floating_point() != like.is_floating_point():
+            return f"{place} is not a tensor of {like.dtype}"
+        return None
+    if isinstance(like, int | float):  # bool included
+        return None if found is None or isinstance(found, int | float) else f"{place} is not a number"
+    if isinstance(like, str) and not isinstance(found, str):
+        return f"{place} is not a text"
+    return None
 
 
 def materialize(model: LanguageModel, *, device: torch.device, seed: int) -> LanguageModel:

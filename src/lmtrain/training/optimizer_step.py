@@ -41,13 +41,12 @@ from lmtrain.models.loss import Loss, LossTotal
 from lmtrain.optim.fused import can_fold, fold_into_step
 from lmtrain.parallel.gradients import global_norm, scale_gradients
 from lmtrain.parallel.workers.outer_step import OuterStep
-from lmtrain.training.batches.token_batch import TokenBatch, training_tokens
 from lmtrain.training.hyperparameters import Hyperparameters
 from lmtrain.training.micro_step_graph import Graph, RecordedMicroStep
 from lmtrain.training.objectives.objective import Objective, ObjectiveSums
-from lmtrain.training.spikes import SpikeFilter
+from lmtrain.training.spikes import SpikeFilter, Undo
 from lmtrain.training.step_metrics import StepMetrics, StepSums
-from lmtrain.training.undo import Undo
+from lmtrain.training.token_batch import TokenBatch, training_tokens
 from lmtrain.training.weight_average import WeightAverage
 
 Sums = LossTotal | ObjectiveSums

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, distributed
 
 from lmtrain.models.loss import LossTotal
-from lmtrain.tracking.timekeeping.clock import unix_seconds
+from lmtrain.tracking.stopwatch import unix_seconds
 from lmtrain.training.objectives.objective import ObjectiveSums
 
 
@@ -133,7 +133,11 @@ class StepMetrics:
     def add_micro_step(self, total: LossTotal | ObjectiveSums) -> None:
         """Remember one micro-batch's summed loss and valid tokens, without leaving the device."""
         further = total.further if isinstance(total, ObjectiveSums) else None
-        self._micro_steps.append(StepSums(total.nats.detach(), total.num_tokens, further))
+        self.add_sums(StepSums(total.nats.detach(), total.num_tokens, further))
+
+    def add_sums(self, sums: StepSums) -> None:
+        """Remember one micro-batch's sums."""
+        self._micro_steps.append(sums)
 
     @property
     def last_step(self) -> FinishedStep | None:

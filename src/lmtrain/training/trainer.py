@@ -3,10 +3,13 @@
 Each is named in docs/decisions/0005; the tests count or break the guarded behaviour.
 """
 
+import importlib
+import logging
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
+import lightning
 import lightning.pytorch as pl
 import torch
 import torch.distributed as dist
@@ -18,11 +21,8 @@ from typing_extensions import override
 
 from lmtrain.errors import ConfigurationError
 from lmtrain.training.checkpointing.checkpoint_io import AtomicCheckpointIO
-from lmtrain.training.loop.absent_gpu import answer_that_none_is_there
-from lmtrain.training.loop.determinism import be_deterministic, order_sums
-from lmtrain.training.loop.heap import keep_freed_memory
-from lmtrain.training.loop.precision_plugin import PrecisionPlugin
-from lmtrain.training.loop.tested_lightning import use_step_loop
+from lmtrain.training.precision_plugin import PrecisionPlugin
+from lmtrain.training.process_settings import answer_that_none_is_there, be_deterministic, keep_freed_memory, order_sums
 
 
 def make_trainer(
@@ -129,3 +129,25 @@ def _environment_of(strategy: Strategy | str) -> list[Any]:
     if getattr(strategy, "cluster_environment", None) is not None:
         return []
     return [TorchElasticEnvironment() if dist.is_initialized() else LightningEnvironment()]
+
+
+TESTED: Final = "2.6."  # tests/training/loop/test_step_loop.py compares both loops with each of these
+LOOP: Final = "lmtrain.training.step_loop"
+_LOG = logging.getLogger(__name__)
+
+
+def use_step_loop(trainer: pl.Trainer) -> bool:
+    """Give a Trainer our loop in place of its own, before it has run; return whether it did.
+
+    Another version of Lightning keeps its own loop: the same training, with more Python a step.
+    """
+    if not lightning.__version__.startswith(TESTED):
+        _LOG.warning(
+            "Lightning %s runs its own training loop: ours was tested with %sx, and saves Python in a step.",
+            lightning.__version__,
+            TESTED,
+        )
+        return False
+    # Not above: it imports private parts of Lightning, perhaps absent from another version.
+    trainer.fit_loop.epoch_loop = importlib.import_module(LOOP).StepLoop(trainer)
+    return True

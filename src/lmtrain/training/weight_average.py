@@ -3,8 +3,9 @@
 Kept in fp32 as frozen parameters of the training module, so that a strategy shards and a checkpoint saves it.
 """
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -85,3 +86,48 @@ def _weights(model: LanguageModel) -> list[Tensor]:
 @torch.no_grad()
 def _fill(weights: list[Tensor], values: list[Tensor]) -> None:
     torch._foreach_copy_(weights, values)  # pyright: ignore[reportPrivateUsage]  # as in torch's swa_utils
+
+
+@runtime_checkable
+class WeightSwitch(Protocol):
+    """A holder of other weights for evaluation than for training."""
+
+    def train(self) -> None:
+        """Move the weights to where they are trained."""
+        ...
+
+    def eval(self) -> None:
+        """Move the weights to where they are evaluated."""
+        ...
+
+
+def to_training(holders: Iterable[object]) -> None:
+    """Put each such holder's weights where they are trained; leave the others."""
+    for holder in holders:
+        if isinstance(holder, WeightSwitch):
+            holder.train()
+
+
+def to_evaluation(holders: Iterable[object]) -> None:
+    """Put each such holder's weights where they are evaluated; leave the others."""
+    for holder in holders:
+        if isinstance(holder, WeightSwitch):
+            holder.eval()
+
+
+@contextmanager
+def evaluation_weights(holders: Sequence[object], model: nn.Module | None = None) -> Generator[None]:
+    """Hold the weights for evaluation, and those for training again afterwards.
+
+    `model` computes with them meanwhile: a sharded one would go on with weights gathered before.
+    """
+    sharded = model if any(isinstance(holder, WeightSwitch) for holder in holders) else None
+    to_evaluation(holders)
+    if sharded is not None:
+        reshard(sharded)
+    try:
+        yield
+    finally:
+        to_training(holders)
+        if sharded is not None:
+            reshard(sharded)

@@ -117,7 +117,7 @@ def test_the_balance_is_the_clock_whatever_happened(lives, data):
 
 
 def test_every_kind_of_time_has_a_lever():
-    from lmtrain.tracking.timekeeping.stopwatch import KINDS
+    from lmtrain.tracking.stopwatch import KINDS
 
     assert set(LEVERS) == {*KINDS, "lost"} - {"compute"}
 

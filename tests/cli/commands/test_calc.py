@@ -21,7 +21,7 @@ from lmtrain.accounting.training_plan.roofline import (
 )
 from lmtrain.cli.commands.calc import calc
 from lmtrain.errors import ConfigurationError
-from lmtrain.tracking.measurements import write_measurements
+from lmtrain.tracking.machine import write_measurements
 
 H100 = "NVIDIA H100 80GB HBM3"
 

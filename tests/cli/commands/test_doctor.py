@@ -9,7 +9,7 @@ from lmtrain.cli.commands.doctor import doctor, read_words, verdict
 from lmtrain.cli.commands.plan import plan
 from lmtrain.doctor.finding import Finding
 from lmtrain.errors import ConfigurationError
-from lmtrain.training.measuring import peak
+from lmtrain.training import peak
 from tests import tiny
 
 SMALL = [*tiny.MODEL, *tiny.DATA, *tiny.BATCH, "compile=none", "precision=fp32", "logger=none"]

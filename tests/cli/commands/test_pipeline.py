@@ -119,7 +119,7 @@ def test_two_pipelines_of_one_name_are_not_run_at_once(tmp_path: Path, monkeypat
     monkeypatch.setattr(pipeline_verb, "require_rehearsals", lambda read: None)
     (tmp_path / "p").mkdir()
     hold = (
-        "import sys\nfrom pathlib import Path\nfrom lmtrain.tracking.file_lock import file_lock\n"
+        "import sys\nfrom pathlib import Path\nfrom lmtrain.tracking.atomic_files import file_lock\n"
         "with file_lock(Path(sys.argv[1]), wait_seconds=0, note='7 on here'):\n    print(flush=True)\n    input()"
     )
     words = [sys.executable, "-c", hold, str(tmp_path / "p" / ".lock")]

@@ -5,8 +5,8 @@ import pytest
 from lmtrain.cli.commands import stop as module
 from lmtrain.cli.commands.stop import stop
 from lmtrain.errors import ConfigurationError
+from lmtrain.tracking.run_folder import is_asked_to_stop
 from lmtrain.tracking.status import Status, write_status
-from lmtrain.tracking.stop_request import is_asked_to_stop
 from lmtrain.tracking.sweep_file import SweepFile, SweepTrial
 from tests.report.runs_on_disk import write_run
 

@@ -11,7 +11,7 @@ from lmtrain.run.compose.arguments import parse_arguments
 from lmtrain.run.compose.compose import compose_config
 from lmtrain.run.gate import check
 from lmtrain.run.stored_runs.job import Job, default_name
-from lmtrain.tracking.no_tracking import NoTracking
+from lmtrain.tracking.following import NoTracking
 from lmtrain.tracking.sweep_file import read_sweep
 
 

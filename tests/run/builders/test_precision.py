@@ -5,7 +5,7 @@ import pytest
 
 from lmtrain.errors import ConfigurationError
 from lmtrain.run.builders.precision import build_precision, tell_of_precision
-from lmtrain.tracking.timekeeping.events import EventLog
+from lmtrain.tracking.events import EventLog
 from tests.configs import config_of
 from tests.optim.models import tiny_model
 

@@ -6,7 +6,7 @@ from lmtrain.run.compose.typed_alone import IN_A_WORD, refuse_untyped
 SLURM = "data_pipelines.engines.slurm.SlurmEngine"
 ASIDE = "lmtrain.callbacks.evaluate_aside.EvaluateAside"
 PUSH = "lmtrain.callbacks.push.Push"
-MLFLOW = "lmtrain.tracking.mlflow_tracking.MlflowTracking"
+MLFLOW = "lmtrain.tracking.mlflow.tracking.MlflowTracking"
 RUN = "lmtrain.run.settings.RunSettings"
 
 

@@ -15,8 +15,8 @@ from lmtrain.run.stored_runs import spent_budget
 from lmtrain.run.stored_runs.identity import identity_of_settings
 from lmtrain.run.stored_runs.job import Job
 from lmtrain.storage.hashed_folder import write_atomically
+from lmtrain.tracking.events import FILE
 from lmtrain.tracking.run_log import Point, format_point
-from lmtrain.tracking.timekeeping.set_up_time import FILE
 from tests.configs import config_of
 
 HORIZON = Horizon(steps=20, tokens=200, flops=200, limited_by="steps")

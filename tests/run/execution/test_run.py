@@ -14,11 +14,11 @@ from lmtrain.run.execution import run as run_module
 from lmtrain.run.execution.run import execute, fit, is_done, train
 from lmtrain.run.execution.start import run_saved
 from lmtrain.run.stored_runs.job import Job
-from lmtrain.tracking.no_tracking import FolderHandle
+from lmtrain.tracking.following import FolderHandle
 from lmtrain.tracking.run_log import RunLog, read_points
 from lmtrain.tracking.status import Status, read_status, write_status
 from lmtrain.training.checkpointing.checkpoints import CheckpointFacts
-from lmtrain.training.loop.last_step import LastStep
+from lmtrain.training.intervals import LastStep
 from lmtrain.training.stopping import StoppedEarly
 from tests.configs import config_with
 from tests.points import append_point

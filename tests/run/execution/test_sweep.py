@@ -16,8 +16,8 @@ from lmtrain.run.execution.sweep import (
     swept_keys,
 )
 from lmtrain.run.stored_runs.job import Job
-from lmtrain.tracking.no_tracking import NoTracking
-from lmtrain.tracking.stop_request import ask_to_stop
+from lmtrain.tracking.following import NoTracking
+from lmtrain.tracking.run_folder import ask_to_stop
 from lmtrain.training.stopping import StoppedEarly, stopping_at_once
 from tests.configs import config_with
 

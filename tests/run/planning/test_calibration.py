@@ -21,7 +21,7 @@ from lmtrain.run.planning.calibration import (
 )
 from lmtrain.run.planning.setting import planned_setting
 from lmtrain.run.run_config import RunConfig
-from lmtrain.tracking.measurements import write_measurements
+from lmtrain.tracking.machine import write_measurements
 from tests.configs import config_of
 
 BATCH = BatchPlan(context_tokens=64, micro_batch_sequences=4, accumulation_micro_steps=1, num_ranks=1)

@@ -14,7 +14,7 @@ from lmtrain.run.sweeps import search as search_module
 from lmtrain.search.search_settings import SearchSettings
 from lmtrain.search.space import ListedValues
 from lmtrain.search.study import open_study
-from lmtrain.tracking.stop_request import ask_to_stop
+from lmtrain.tracking.run_folder import ask_to_stop
 from tests.run.sweeps.written_search import (
     METRIC,
     Killed,

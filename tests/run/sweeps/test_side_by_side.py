@@ -8,7 +8,7 @@ from lmtrain.errors import EXIT_TERMINATED
 from lmtrain.run.stored_runs.job import Job
 from lmtrain.run.sweeps import side_by_side
 from lmtrain.run.sweeps.side_by_side import TrialsSideBySide
-from lmtrain.tracking.stop_request import ask_to_stop
+from lmtrain.tracking.run_folder import ask_to_stop
 from tests.configs import config_with
 
 

@@ -11,8 +11,8 @@ from lmtrain.errors import EXIT_REQUEUE, EXIT_TERMINATED, DataError, Environment
 from lmtrain.run.stored_runs.job import Job
 from lmtrain.run.sweeps import slurm_runner as module
 from lmtrain.run.sweeps.slurm_runner import SlurmRunner, SlurmTrial, require_slurm
+from lmtrain.tracking.run_folder import forget_stop, is_asked_to_stop
 from lmtrain.tracking.status import Status, write_status
-from lmtrain.tracking.stop_request import forget_stop, is_asked_to_stop
 from tests.configs import default_config
 
 

@@ -19,7 +19,7 @@ from lmtrain.search.halving import step_of_part
 from lmtrain.search.search_settings import SearchSettings
 from lmtrain.search.space import ListedValues, Space
 from lmtrain.search.study import enqueue_grid, open_study
-from lmtrain.tracking.stop_request import ask_to_stop, forget_stop, is_asked_to_stop
+from lmtrain.tracking.run_folder import ask_to_stop, forget_stop, is_asked_to_stop
 from lmtrain.tracking.sweep_file import SweepFile, read_sweep
 from tests.configs import config_with
 

@@ -1,4 +1,4 @@
-from lmtrain.tracking.feeding.curves import CurvePoint, curve_points
+from lmtrain.tracking.following import CurvePoint, curve_points
 from lmtrain.tracking.run_log import Point
 
 

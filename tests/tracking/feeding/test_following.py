@@ -1,7 +1,7 @@
 import threading
 
-from lmtrain.tracking.feeding import following
-from lmtrain.tracking.feeding.following import FollowingHandle, WithoutSweeps
+from lmtrain.tracking import following
+from lmtrain.tracking.following import FollowingHandle, WithoutSweeps
 from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.run_log import RunLog
 from lmtrain.tracking.status import Status, read_status

@@ -1,5 +1,4 @@
-from lmtrain.tracking.feeding.curves import curve_points
-from lmtrain.tracking.feeding.held_out_curves import HeldOutCurves, plain_name
+from lmtrain.tracking.following import HeldOutCurves, curve_points, plain_name
 from lmtrain.tracking.run_log import Point, RunLog
 
 

@@ -1,6 +1,6 @@
 from pathlib import Path
 
-from lmtrain.tracking.feeding.sent_points import SentPoints
+from lmtrain.tracking.following import SentPoints
 from lmtrain.tracking.run_log import Point
 
 

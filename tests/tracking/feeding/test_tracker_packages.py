@@ -1,7 +1,7 @@
 import pytest
 
 from lmtrain.errors import EnvironmentProblem
-from lmtrain.tracking.feeding.tracker_packages import require_package
+from lmtrain.tracking.trackers import require_package
 
 
 def test_a_missing_package_is_refused_with_its_extra():

@@ -1,7 +1,6 @@
 import threading
 
-from lmtrain.tracking.hangs.hang_report import hang_report, read_stack, write_stack
-from lmtrain.tracking.hangs.heartbeat import BeatFile
+from lmtrain.tracking.hangs import BeatFile, hang_report, read_stack, write_stack
 
 
 def test_a_stack_is_the_main_thread_s_written_from_another_one(tmp_path):

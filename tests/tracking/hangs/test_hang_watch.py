@@ -1,8 +1,7 @@
 import pytest
 
-from lmtrain.tracking.hangs.hang_watch import HangWatch
-from lmtrain.tracking.hangs.heartbeat import BeatFile
-from lmtrain.tracking.timekeeping.clock import unix_seconds
+from lmtrain.tracking.hangs import BeatFile, HangWatch
+from lmtrain.tracking.stopwatch import unix_seconds
 
 
 class Clock:

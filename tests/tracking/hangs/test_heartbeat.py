@@ -1,7 +1,7 @@
 import os
 import subprocess
 
-from lmtrain.tracking.hangs.heartbeat import BeatFile, ended_ranks, late_beats, read_beat, read_beats
+from lmtrain.tracking.hangs import BeatFile, ended_ranks, late_beats, read_beat, read_beats
 
 
 def test_a_beat_is_read_as_it_was_written_and_a_torn_or_missing_file_is_none(tmp_path):

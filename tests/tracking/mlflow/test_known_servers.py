@@ -1,6 +1,6 @@
 import pytest
 
-from lmtrain.tracking.mlflow.known_servers import server_of
+from lmtrain.tracking.mlflow.client import server_of
 
 
 @pytest.mark.parametrize(

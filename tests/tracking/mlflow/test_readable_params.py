@@ -1,4 +1,4 @@
-from lmtrain.tracking.mlflow.readable_params import readable_params
+from lmtrain.tracking.parameters import readable_params
 
 CONFIG = {
     "seed": 1,

@@ -4,7 +4,7 @@ import pytest
 
 from lmtrain.errors import ConfigurationError
 from lmtrain.tracking.mlflow.client import default_uri
-from lmtrain.tracking.mlflow.registry import ModelRegistry
+from lmtrain.tracking.mlflow.sync import ModelRegistry
 from lmtrain.tracking.status import Status, write_status
 from tests.tracking.sent_runs import client_of, stored
 

@@ -10,7 +10,7 @@ from lmtrain.tracking import atomic_files
 from lmtrain.tracking.mlflow import sink as mlflow_sink
 from lmtrain.tracking.mlflow.client import Store, default_uri
 from lmtrain.tracking.mlflow.sink import Sink, Trainer, read_state
-from lmtrain.tracking.mlflow_tracking import MlflowTracking
+from lmtrain.tracking.mlflow.tracking import MlflowTracking
 from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.run_log import RunLog
 from lmtrain.tracking.status import Status, close_run, read_status, write_status

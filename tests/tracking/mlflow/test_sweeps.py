@@ -5,9 +5,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from lmtrain.tracking import mlflow_tracking
-from lmtrain.tracking.mlflow import sweeps
-from lmtrain.tracking.mlflow_tracking import MlflowTracking
+from lmtrain.tracking.mlflow import tracking as mlflow_tracking
+from lmtrain.tracking.mlflow import tracking as sweeps
+from lmtrain.tracking.mlflow.tracking import MlflowTracking
 from lmtrain.tracking.run_folder import RunFolder
 from tests.tracking.mlflow.test_sink import client_of, send, stored
 
@@ -27,7 +27,7 @@ def test_a_stopped_sweep_is_ended_by_a_process_of_its_own(root, monkeypatch):
     monkeypatch.setattr(mlflow_tracking, "_start_process", start)
     MlflowTracking().finish_sweep(root, "lr-sweep", status="KILLED")
     (words, settings), seconds = asked
-    assert (words, seconds) == (["lmtrain.tracking.mlflow.sweeps"], mlflow_tracking.AT_ONCE_SECONDS)
+    assert (words, seconds) == (["lmtrain.tracking.mlflow.tracking"], mlflow_tracking.AT_ONCE_SECONDS)
     monkeypatch.setattr(sys, "stdin", io.StringIO(settings))
     monkeypatch.setattr(sweeps.signal, "alarm", lambda seconds: None)  # this process goes on
     sweeps.main()

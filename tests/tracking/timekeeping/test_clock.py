@@ -2,7 +2,7 @@ import time
 
 import pytest
 
-from lmtrain.tracking.timekeeping.clock import unix_seconds
+from lmtrain.tracking.stopwatch import unix_seconds
 
 
 def test_now_is_the_clock_until_the_clock_jumps(monkeypatch):

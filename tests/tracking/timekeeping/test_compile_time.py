@@ -5,8 +5,8 @@ import pytest
 import torch
 from torch._dynamo.callback import callback_handler
 
-from lmtrain.tracking.timekeeping.compile_time import compile_time_apart
-from lmtrain.tracking.timekeeping.stopwatch import Stopwatch
+from lmtrain.tracking.events import compile_time_apart
+from lmtrain.tracking.stopwatch import Stopwatch
 
 
 @pytest.mark.parametrize(("kind", "while_compiling"), [("evaluation", "compile"), ("compute", "compute")])
@@ -28,8 +28,8 @@ def test_an_evaluation_alone_is_interrupted_by_compilation(kind, while_compiling
 
 FAILS = """
 import torch
-from lmtrain.tracking.timekeeping.compile_time import compile_time_apart
-from lmtrain.tracking.timekeeping.stopwatch import Stopwatch
+from lmtrain.tracking.events import compile_time_apart
+from lmtrain.tracking.stopwatch import Stopwatch
 
 def backend(graph, _):
     raise KeyError("no compiler")

@@ -4,8 +4,8 @@ import time
 
 import pytest
 
-from lmtrain.tracking.timekeeping import events
-from lmtrain.tracking.timekeeping.events import EventLog
+from lmtrain.tracking import events
+from lmtrain.tracking.events import EventLog
 from tests.full_disk import full_disk
 
 

@@ -2,8 +2,7 @@ import time
 
 import pytest
 
-from lmtrain.tracking.timekeeping.preemption import Preemption, waited_seconds
-from lmtrain.tracking.timekeeping.stopwatch import Stopwatch
+from lmtrain.tracking.stopwatch import Preemption, Stopwatch, waited_seconds
 
 
 def write(folder, **waited):

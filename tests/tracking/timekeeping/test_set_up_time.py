@@ -1,8 +1,8 @@
 import threading
 import time
 
-from lmtrain.tracking.timekeeping import set_up_time as module
-from lmtrain.tracking.timekeeping.set_up_time import FILE, noted_set_up, set_up_time
+from lmtrain.tracking import events as module
+from lmtrain.tracking.events import FILE, noted_set_up, set_up_time
 
 
 def test_a_set_up_is_seen_until_it_is_over(tmp_path, monkeypatch):

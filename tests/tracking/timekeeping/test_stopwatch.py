@@ -3,7 +3,7 @@ import time
 
 import pytest
 
-from lmtrain.tracking.timekeeping.stopwatch import KINDS, Stopwatch
+from lmtrain.tracking.stopwatch import KINDS, Stopwatch
 
 
 def test_the_kinds_add_up_to_the_clock(monkeypatch):

@@ -5,9 +5,9 @@ from itertools import islice
 import pytest
 import torch
 
-from lmtrain.training.batches.batches_ahead import BatchesAhead
-from lmtrain.training.batches.token_batch import TokenBatch
 from lmtrain.training.side_stream import NoStream, PendingCopies, side_stream
+from lmtrain.training.token_batch import TokenBatch
+from lmtrain.training.training_batches import BatchesAhead
 
 CPU = torch.device("cpu")
 

@@ -1,6 +1,6 @@
 import numpy as np
 
-from lmtrain.training.batches.examples import Examples
+from lmtrain.training.training_batches import Examples
 
 
 def backwards(at):

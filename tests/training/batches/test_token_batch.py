@@ -2,7 +2,7 @@ import numpy as np
 import torch
 
 from lmtrain.data.rows import RowBatch
-from lmtrain.training.batches.token_batch import TokenBatch, to_batch, training_tokens
+from lmtrain.training.token_batch import TokenBatch, to_batch, training_tokens
 
 IDS = np.array([[5, 6, 7, 60_000]], np.uint16)
 

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from lmtrain.accounting.batches import BatchPlan
 from lmtrain.data.packing import BestFit, Contiguous
 from lmtrain.data.rows import RowBatch, read_rows
-from lmtrain.training.batches import training_batches
-from lmtrain.training.batches.token_batch import TokenBatch
-from lmtrain.training.batches.training_batches import RankRows, TrainingBatches, worker_loader
+from lmtrain.training import training_batches
+from lmtrain.training.token_batch import TokenBatch
+from lmtrain.training.training_batches import RankRows, TrainingBatches, worker_loader
 from tests.data.documents import make_dataset
 
 

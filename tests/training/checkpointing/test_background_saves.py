@@ -9,7 +9,7 @@ from torch import nn
 from lmtrain.errors import EnvironmentProblem
 from lmtrain.training.checkpointing import background_saves
 from lmtrain.training.checkpointing.background_saves import BackgroundSaves, SaveOutcome
-from lmtrain.training.checkpointing.writer_process import Answer
+from lmtrain.training.checkpointing.background_writer import Answer
 
 
 class Remembering:

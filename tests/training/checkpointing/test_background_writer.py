@@ -79,7 +79,7 @@ def test_a_job_that_fails_and_a_process_that_dies_are_told_and_the_next_job_is_d
 
 
 def test_without_room_there_is_no_process(writer, monkeypatch):
-    monkeypatch.setattr("lmtrain.training.checkpointing.shared_memory.free_host_bytes", lambda: 1000)
+    monkeypatch.setattr("lmtrain.training.checkpointing.staging.free_host_bytes", lambda: 1000)
     with pytest.raises(EnvironmentProblem, match=r"1\.0KB of host memory is free"):
         writer.prepare(500, num_alike=2)
     assert writer._writer is None

@@ -3,8 +3,7 @@ import pytest
 from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE
 from lmtrain.errors import EnvironmentProblem
 from lmtrain.storage.hashed_folder import write_atomically
-from lmtrain.training.checkpointing.retention import Retention, WriteAndRetain
-from lmtrain.training.held_out_scores import HeldOutScores
+from lmtrain.training.checkpointing.checkpoints import HeldOutScores, Retention, WriteAndRetain
 
 
 def save(folder, step, score=None, **others):

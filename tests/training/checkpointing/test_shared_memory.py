@@ -5,8 +5,8 @@ import sys
 import pytest
 
 from lmtrain.errors import EnvironmentProblem
-from lmtrain.training.checkpointing import shared_memory
-from lmtrain.training.checkpointing.shared_memory import SharedMemory, free_host_bytes, require_room
+from lmtrain.training.checkpointing import staging as shared_memory
+from lmtrain.training.checkpointing.staging import SharedMemory, free_host_bytes, require_room
 
 PAGES = 4096
 READ = "import mmap, sys; print(mmap.mmap(int(sys.argv[1]), 0)[:5])"

@@ -3,8 +3,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lmtrain.training.checkpointing.shared_memory import SharedMemory
-from lmtrain.training.checkpointing.staging import num_state_bytes, restore, stage
+from lmtrain.training.checkpointing.staging import SharedMemory, num_state_bytes, restore, stage
 from lmtrain.training.side_stream import NoStream
 
 

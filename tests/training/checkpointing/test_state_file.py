@@ -3,7 +3,7 @@ import torch
 
 from lmtrain.errors import EnvironmentProblem
 from lmtrain.storage.hashed_folder import damage, read_manifest
-from lmtrain.training.checkpointing.state_file import STATE, WriteState
+from lmtrain.training.checkpointing.checkpoints import STATE, WriteState
 
 
 def test_a_state_is_written_whole_with_its_facts_and_its_bytes_are_told(tmp_path):

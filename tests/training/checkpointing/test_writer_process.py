@@ -3,9 +3,8 @@ from multiprocessing import Pipe
 
 from torch import ones
 
-from lmtrain.training.checkpointing.shared_memory import SharedMemory
-from lmtrain.training.checkpointing.staging import stage
-from lmtrain.training.checkpointing.writer_process import Reserve, answer, serve
+from lmtrain.training.checkpointing.background_writer import Reserve, answer, serve
+from lmtrain.training.checkpointing.staging import SharedMemory, stage
 from lmtrain.training.side_stream import NoStream
 from tests.training.checkpointing.jobs import Refuse, Sum
 
@@ -31,7 +30,7 @@ def test_memory_is_found_or_why_not_is_told(monkeypatch):
     memory = SharedMemory()
     assert answer(Reserve(5000), memory).problem is None
     assert memory.num_bytes == 5000
-    monkeypatch.setattr("lmtrain.training.checkpointing.shared_memory.free_host_bytes", lambda: 0)
+    monkeypatch.setattr("lmtrain.training.checkpointing.staging.free_host_bytes", lambda: 0)
     assert "0B of host memory is free" in str(answer(Reserve(10_120), memory).problem)
 
 

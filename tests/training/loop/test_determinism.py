@@ -11,7 +11,7 @@ import torch
 from torch.nn import functional as F
 
 from lmtrain.tracking.run_log import read_points
-from lmtrain.training.loop.determinism import be_deterministic
+from lmtrain.training.process_settings import be_deterministic
 from lmtrain.training.trainer import make_trainer
 from tests import forked
 

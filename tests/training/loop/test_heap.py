@@ -5,13 +5,13 @@ import sys
 
 import pytest
 
-from lmtrain.training.loop.heap import settle_objects
+from lmtrain.training.process_settings import settle_objects
 from tests import forked
 
 PAGES_OF_A_TENSOR = (48 << 20) // 4096
 COUNT = """
 import resource, torch
-from lmtrain.training.loop.heap import keep_freed_memory
+from lmtrain.training.process_settings import keep_freed_memory
 
 KEEP
 faults = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -59,7 +59,7 @@ def test_glibc_itself_would_have_every_page_mapped_anew(tmp_path):
 
 @needs_glibc
 def test_what_is_kept_is_given_back_when_asked_for(tmp_path):
-    again = "assert keep_freed_memory(); from lmtrain.training.loop.heap import give_back_freed_memory as give"
+    again = "assert keep_freed_memory(); from lmtrain.training.process_settings import give_back_freed_memory as give"
     keep = f"{again}; ones = torch.zeros; torch.zeros = lambda *a, **k: (give(), ones(*a, **k))"
     assert page_faults_in_a_fork(tmp_path, keep=keep) > 1000
 

@@ -1,6 +1,6 @@
 import pytest
 
-from lmtrain.training.loop.last_step import LastStep
+from lmtrain.training.intervals import LastStep
 
 
 @pytest.mark.parametrize(("spent", "expected"), [(0.0, 110), (50.0, 60), (99.5, 10), (100.0, 10), (1000.0, 10)])

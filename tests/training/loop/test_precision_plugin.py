@@ -9,9 +9,9 @@ import torch
 from lmtrain.losses.chunked import ChunkedCrossEntropy
 from lmtrain.optim.adamw import adamw
 from lmtrain.precision.policy import bf16_mixed, bf16_true, fp16_mixed, fp32
-from lmtrain.training.loop import precision_plugin
-from lmtrain.training.loop.precision_plugin import PrecisionPlugin
+from lmtrain.training import precision_plugin
 from lmtrain.training.module import ModelTransforms
+from lmtrain.training.precision_plugin import PrecisionPlugin
 from lmtrain.training.trainer import make_trainer
 from tests.callbacks.test_default import CountedSteps
 from tests.training import short_run

@@ -5,7 +5,7 @@ import lightning.pytorch as pl
 from lightning.pytorch.callbacks import LambdaCallback
 from lightning.pytorch.profilers import PassThroughProfiler
 
-from lmtrain.training.loop.step_hooks import HOOKS_OF_A_STEP, StepHooks, is_defined
+from lmtrain.training.step_loop import HOOKS_OF_A_STEP, StepHooks, is_defined
 
 
 class OneHook(pl.Callback):

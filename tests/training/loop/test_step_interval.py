@@ -3,8 +3,7 @@ from types import SimpleNamespace
 import pytest
 
 from lmtrain.errors import ConfigurationError
-from lmtrain.training.loop.last_step import LastStep
-from lmtrain.training.loop.step_interval import StepInterval
+from lmtrain.training.intervals import LastStep, StepInterval
 
 
 @pytest.mark.parametrize(("every_steps", "due"), [(3, [3, 6, 7]), (1, [*range(1, 8)]), (None, [7]), (100, [7])])

@@ -10,9 +10,9 @@ from lightning.pytorch.loops.training_epoch_loop import _TrainingEpochLoop
 from torch.utils.data import DataLoader
 
 from lmtrain.precision.policy import fp32
-from lmtrain.training.loop import step_loop
-from lmtrain.training.loop.precision_plugin import PrecisionPlugin
-from lmtrain.training.loop.step_loop import StepLoop
+from lmtrain.training import step_loop
+from lmtrain.training.precision_plugin import PrecisionPlugin
+from lmtrain.training.step_loop import StepLoop
 from lmtrain.training.trainer import make_trainer
 
 NUM_BATCHES, WINDOW = 7, 3
@@ -39,7 +39,9 @@ class Recorder(pl.Callback):
 
 
 class Plain(pl.LightningModule):
-    """A linear layer that logs, as someone's own module would."""
+    """A linear layer that logs, and asks for our loop."""
+
+    runs_in_step_loop = True
 
     def __init__(self, *, validates: bool, stop_at: int | None) -> None:
         super().__init__()

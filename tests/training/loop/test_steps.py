@@ -2,7 +2,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from lmtrain.training.loop.steps import is_step_end
+from lmtrain.training.intervals import is_step_end
 
 
 @pytest.mark.parametrize(("micro_steps", "ends"), [(1, [0, 1, 2, 3, 4, 5]), (2, [1, 3, 5]), (3, [2, 5])])

@@ -5,8 +5,8 @@ import pytest
 import torch
 from lightning.pytorch.loops.training_epoch_loop import _TrainingEpochLoop
 
-from lmtrain.training.loop.step_loop import StepLoop
-from lmtrain.training.loop.tested_lightning import TESTED
+from lmtrain.training.step_loop import StepLoop
+from lmtrain.training.trainer import TESTED
 from tests.training.short_run import train, weights
 
 

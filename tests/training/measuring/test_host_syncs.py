@@ -1,6 +1,6 @@
 import torch
 
-from lmtrain.training.measuring.host_syncs import HostSyncs
+from lmtrain.training.step_timer import HostSyncs
 
 
 def counted(body) -> int:

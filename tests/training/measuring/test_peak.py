@@ -5,8 +5,8 @@ import torch
 
 from lmtrain.accounting.cluster import Cluster
 from lmtrain.accounting.observed.measured import MeasuredDevice, Measurements
-from lmtrain.training.measuring import peak
-from lmtrain.training.measuring.peak import device_peak, measure_matmul
+from lmtrain.training import peak
+from lmtrain.training.peak import device_peak, measure_matmul
 
 LOCAL = Cluster(name="local")
 

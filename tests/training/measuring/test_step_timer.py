@@ -3,7 +3,7 @@ from types import SimpleNamespace
 
 import torch
 
-from lmtrain.training.measuring.step_timer import ROUNDS, HandStep, StepTimer, forget_peak, peak_bytes
+from lmtrain.training.step_timer import ROUNDS, HandStep, StepTimer, forget_peak, peak_bytes
 from tests.training.short_run import train
 
 

@@ -1,6 +1,6 @@
 import torch
 
-from lmtrain.training.measuring.step_witness import StepWitness
+from lmtrain.training.step_timer import StepWitness
 from tests.training.short_run import train
 
 

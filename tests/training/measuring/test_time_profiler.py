@@ -2,8 +2,8 @@ from contextlib import ExitStack
 
 import pytest
 
-from lmtrain.tracking.timekeeping.stopwatch import Stopwatch
-from lmtrain.training.measuring.time_profiler import TimeProfiler
+from lmtrain.tracking.stopwatch import Stopwatch
+from lmtrain.training.time_profiler import TimeProfiler
 
 
 def test_actions_of_the_trainer_go_to_their_kinds(let_pass):

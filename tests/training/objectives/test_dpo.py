@@ -8,8 +8,8 @@ import torch
 
 from lmtrain.errors import ConfigurationError
 from lmtrain.models.loss import LossTotal
-from lmtrain.training.batches.token_batch import TokenBatch
 from lmtrain.training.objectives.dpo import DirectPreference
+from lmtrain.training.token_batch import TokenBatch
 from tests.adapters.test_low_rank import small
 
 PROMPT = 4  # tokens of each of the pair's sequences

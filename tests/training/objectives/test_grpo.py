@@ -2,10 +2,9 @@ import pytest
 import torch
 
 from lmtrain.errors import ConfigurationError, DataError
-from lmtrain.training.batches.token_batch import TokenBatch
-from lmtrain.training.objectives.grpo import MEASURES, GroupRelativePolicy, group_relative_policy_facts
+from lmtrain.training.objectives.grpo import MEASURES, GroupRelativePolicy, WrittenAnswers, group_relative_policy_facts
 from lmtrain.training.objectives.rewards import right_text
-from lmtrain.training.objectives.written_answers import WrittenAnswers
+from lmtrain.training.token_batch import TokenBatch
 from tests.adapters.test_low_rank import small
 
 REWARDS = {"text": right_text}

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from lmtrain.training.objectives.policy_loss import PolicyLoss, group_advantages
+from lmtrain.training.objectives.grpo import PolicyLoss, group_advantages
 
 NUM_ANSWERS, NUM_TOKENS = 6, 9
 

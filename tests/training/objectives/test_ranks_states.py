@@ -1,7 +1,7 @@
 import pytest
 
 from lmtrain.errors import ConfigurationError
-from lmtrain.training.objectives.ranks_states import of_rank
+from lmtrain.training.objectives.objective import of_rank
 
 
 def test_a_rank_gets_its_own_state_and_another_number_of_ranks_none() -> None:

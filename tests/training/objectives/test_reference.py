@@ -6,8 +6,8 @@ import torch
 
 from lmtrain.data.rows import RowBatch, read_rows
 from lmtrain.errors import DataError
-from lmtrain.training.batches.token_batch import to_batch, training_tokens
 from lmtrain.training.objectives.reference import LOG_PROBS, ReferenceScores, ScoringRank
+from lmtrain.training.token_batch import to_batch, training_tokens
 from tests.adapters.test_low_rank import small
 
 PLACE = ScoringRank(rank=0, num_ranks=1, device=torch.device("cpu"), forward_context=nullcontext())

@@ -1,6 +1,6 @@
 import torch
 
-from lmtrain.training.objectives.written_answers import WrittenAnswers
+from lmtrain.training.objectives.grpo import WrittenAnswers
 
 
 def test_a_checkpoint_holds_plain_tensors_by_name() -> None:

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lmtrain.training.profiling.activities import exposed, length, merged
+from lmtrain.training.trace_summary import exposed, length, merged
 
 
 def test_what_computing_hides_does_not_count():

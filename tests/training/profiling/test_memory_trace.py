@@ -3,8 +3,8 @@ import json
 from torch.profiler import _memory_profiler
 
 from lmtrain.callbacks.token_budget import TokenBudget
-from lmtrain.training.profiling.memory_trace import MemoryTrace
-from lmtrain.training.profiling.profiled_steps import MEMORY_KINDS
+from lmtrain.training.profilers import MemoryTrace
+from lmtrain.training.trace_summary import MEMORY_KINDS
 
 
 def test_parameters_and_gradients_are_found_to_the_byte(make_run):

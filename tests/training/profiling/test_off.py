@@ -1,4 +1,4 @@
-from lmtrain.training.profiling.off import none
+from lmtrain.training.profilers import none
 
 
 def test_no_profiler_is_no_callback():

@@ -1,8 +1,8 @@
 import pytest
 
 from lmtrain.errors import ConfigurationError
-from lmtrain.training.loop.last_step import LastStep
-from lmtrain.training.profiling.profiled_steps import ProfiledSteps
+from lmtrain.training.intervals import LastStep
+from lmtrain.training.profilers import ProfiledSteps
 
 
 def steps(**settings):

@@ -2,8 +2,8 @@ import gzip
 import json
 
 from lmtrain.callbacks.token_budget import TokenBudget
-from lmtrain.training.profiling.torch_trace import TorchTrace
-from lmtrain.training.profiling.trace_summary import TraceSummary
+from lmtrain.training.profilers import TorchTrace
+from lmtrain.training.trace_summary import TraceSummary
 
 
 def test_the_active_steps_alone_are_in_the_trace_and_the_weights_are_the_same(make_run):

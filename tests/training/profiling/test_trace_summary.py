@@ -1,7 +1,6 @@
 import pytest
 
-from lmtrain.training.profiling.activities import Activity
-from lmtrain.training.profiling.trace_summary import TraceSummary, own_seconds, summarize
+from lmtrain.training.trace_summary import Activity, TraceSummary, own_seconds, summarize
 
 
 def event(name, start, end, **facts):

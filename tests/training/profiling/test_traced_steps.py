@@ -1,5 +1,5 @@
 from lmtrain.callbacks.token_budget import TokenBudget
-from lmtrain.training.profiling.torch_trace import TorchTrace
+from lmtrain.training.profilers import TorchTrace
 
 
 def test_another_rank_and_an_attempt_cut_short_write_nothing(make_run, caplog):

@@ -29,7 +29,7 @@ from lmtrain.errors import EXIT_DONE, ConfigurationError, suggest
 from lmtrain.report.plans.calc_page import matmul_page, tensor_page
 from lmtrain.run.compose.help import HELP_FLAGS, shared_keys
 from lmtrain.run.compose.paths import conf_folder
-from lmtrain.tracking.measurements import read_measurements
+from lmtrain.tracking.machine import read_measurements
 
 USAGE: Final = """\
 {program}: bytes of a tensor; FLOPs, bytes and time of a matrix product.

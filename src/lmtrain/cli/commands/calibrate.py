@@ -24,7 +24,7 @@ from lmtrain.run.planning.measured_here import kind_here, measurements_of
 from lmtrain.run.planning.plan import plan_on_paper
 from lmtrain.run.planning.setting import planned_setting
 from lmtrain.run.run_config import RunConfig
-from lmtrain.tracking.measurements import write_measurements
+from lmtrain.tracking.machine import write_measurements
 
 READ_EVERY_STEPS: Final = 5
 WARM_STEPS: Final = 10

@@ -24,7 +24,7 @@ from lmtrain.run.planning.known_models import model_facts
 from lmtrain.run.planning.plan import plan_on_paper
 from lmtrain.run.planning.setting import planned_setting
 from lmtrain.run.run_config import RunConfig
-from lmtrain.tracking.measurements import read_measurements, write_measurements
+from lmtrain.tracking.machine import read_measurements, write_measurements
 from lmtrain.tracking.mlflow.client import default_uri
 
 FLAGS: Final = ("--json", "--calibrate")

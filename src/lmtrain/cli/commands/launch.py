@@ -32,7 +32,7 @@ from lmtrain.run.compose.flag_parser import FlagParser
 from lmtrain.run.compose.flags import parse_flags
 from lmtrain.run.compose.help import HELP_FLAGS, verb_page
 from lmtrain.tracking.atomic_files import write_text
-from lmtrain.tracking.redacting.redaction import redact_override
+from lmtrain.tracking.redaction import redact_override
 from lmtrain.tracking.run_folder import run_path
 
 if TYPE_CHECKING:

@@ -18,9 +18,9 @@ from lmtrain.errors import (
 from lmtrain.run.compose.flag_parser import FlagParser
 from lmtrain.run.compose.flags import MULTIRUN
 from lmtrain.tracking.atomic_files import read_json
-from lmtrain.tracking.redacting.redaction import redact, redact_text
+from lmtrain.tracking.events import EARLY_STOPPING
+from lmtrain.tracking.redaction import redact, redact_text
 from lmtrain.tracking.sweep_file import read_sweep
-from lmtrain.tracking.timekeeping.events import EARLY_STOPPING
 
 STOPPED: Final = {EXIT_INTERRUPTED: "interrupted", EXIT_TERMINATED: "terminated", EXIT_REQUEUE: "queue me again"}
 FLAGS: Final = ("--json", "--against")

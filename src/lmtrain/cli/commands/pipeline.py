@@ -22,8 +22,7 @@ from lmtrain.run.pipelines.reader import read_pipeline, shows_config
 from lmtrain.run.pipelines.run import EndedStage, done_stages, run_preflight, run_stages
 from lmtrain.run.pipelines.stages import TRAIN, CommandPipeline
 from lmtrain.run.stored_runs.own_folder import require_pipeline_folder
-from lmtrain.tracking.atomic_files import read_json, write_json, write_text
-from lmtrain.tracking.file_lock import file_lock, this_process
+from lmtrain.tracking.atomic_files import file_lock, read_json, this_process, write_json, write_text
 from lmtrain.tracking.run_folder import shown_path
 from lmtrain.tracking.scores import tell_mlflow
 

@@ -30,7 +30,7 @@ def push(words: list[str], *, program: str = "lmtrain push") -> int:
         raise ConfigurationError(f"RUN={asked.run} is no folder; nearest valid: runs/NAME.")
     from lmtrain.interop.hub_repository import require_repository, send_folder
     from lmtrain.run.stored_runs.push_folder import FOLDER, make_push_folder
-    from lmtrain.tracking.file_lock import file_lock, this_process
+    from lmtrain.tracking.atomic_files import file_lock, this_process
 
     token = require_repository(asked.repository)
     (run / FOLDER).mkdir(exist_ok=True)

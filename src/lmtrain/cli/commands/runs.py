@@ -79,8 +79,8 @@ def tail(words: list[str], *, program: str = "lmtrain tail") -> int:
     parser.add_argument("--once", action="store_true", help="do not follow it")
     asked = parser.parse_args(words)
     from lmtrain.report.runs.listing import in_brief, lines_of, newest_lines
-    from lmtrain.tracking.log_tail import LogOffset, read_after
-    from lmtrain.tracking.settled_status import settled_status
+    from lmtrain.tracking.run_log import LogOffset, read_after
+    from lmtrain.tracking.status import settled_status
 
     folder = find_run(asked.run)
     log, brief = folder / "metrics.jsonl", in_brief(folder)

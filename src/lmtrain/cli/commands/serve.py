@@ -14,8 +14,7 @@ from lmtrain.cli.commands.model_flags import add_compile, add_model, read_model,
 from lmtrain.errors import EXIT_DONE, EXIT_TERMINATED, ConfigurationError, EnvironmentProblem
 from lmtrain.missing_package import install_command
 from lmtrain.run.compose.flag_parser import FlagParser
-from lmtrain.tracking.loopback import in_web_address, is_loopback
-from lmtrain.tracking.ports import require_free
+from lmtrain.tracking.ports import in_web_address, is_loopback, require_free
 
 
 @final

@@ -12,10 +12,9 @@ from lmtrain.report.runs.find import find_runs, names_sweep
 from lmtrain.report.runs.listing import in_brief
 from lmtrain.report.visible_text import visible
 from lmtrain.run.compose.flag_parser import FlagParser
-from lmtrain.tracking.held_sweep import is_under_way
-from lmtrain.tracking.settled_status import settled_status
-from lmtrain.tracking.stop_request import ask_to_stop, is_asked_to_stop
-from lmtrain.tracking.sweep_file import read_sweep
+from lmtrain.tracking.run_folder import ask_to_stop, is_asked_to_stop
+from lmtrain.tracking.status import settled_status
+from lmtrain.tracking.sweep_file import is_under_way, read_sweep
 
 NOT_STOPPED: Final = 1
 CONTINUES: Final = "the same command continues it"

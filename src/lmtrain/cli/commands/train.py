@@ -19,7 +19,7 @@ from lmtrain.run.compose.paths import conf_folder
 from lmtrain.run.execution.caches import keep_caches_in
 from lmtrain.run.stored_runs.job import Job, default_name, short_hash
 from lmtrain.tracking.run_folder import run_path
-from lmtrain.tracking.timekeeping.preemption import waited_seconds
+from lmtrain.tracking.stopwatch import waited_seconds
 from lmtrain.training.lifetime import die_with_parent
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ def _grid(jobs: Sequence[Job], settings: "SearchSettings", outer: OuterLauncher 
     from lmtrain.run.execution.grid_record import grid_folder
     from lmtrain.run.execution.start import prepare_data, start
     from lmtrain.run.execution.sweep import one_after_another, run_sweep
-    from lmtrain.tracking.held_sweep import held_sweep
+    from lmtrain.tracking.sweep_file import held_sweep
 
     folder = grid_folder(jobs[0])
     if settings.parallel == 1 and settings.launcher == "local":

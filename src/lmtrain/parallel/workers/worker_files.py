@@ -16,7 +16,7 @@ from lmtrain.parallel.rank_reports import report_of, write_and_report
 from lmtrain.parallel.whole_state import read_whole
 from lmtrain.storage.checkpoint_layout import SHARDED, STATE, WEIGHTS
 from lmtrain.storage.hashed_folder import aside_of, commit, not_written
-from lmtrain.storage.plain_values import load_plain
+from lmtrain.storage.plain_values import load_plain, load_state
 
 OUTER: Final = "outer_step"
 OWN: Final = "own"  # weights of a worker
@@ -79,7 +79,7 @@ def read_worker(path: Path, *, rank: int, num_workers: int) -> dict[str, Any]:
     """
     if (path / SHARDED).is_dir():
         return read_whole(path / SHARDED)
-    whole: dict[str, Any] = load_plain(path / STATE, map_location="cpu")
+    whole: dict[str, Any] = load_state(path / STATE, map_location="cpu")
     outer: dict[str, Any] = whole.get(OUTER, {})
     if outer.get(NUM_WORKERS) != num_workers:  # also where one process or another strategy wrote it
         return {**whole, OUTER: {**outer, OWN: None}}

@@ -24,9 +24,9 @@ from lmtrain.tracking.atomic_files import read_json
 from lmtrain.tracking.fork import Fork
 from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.run_log import Point
-from lmtrain.tracking.timekeeping.events import PAUSE
-from lmtrain.tracking.timekeeping.set_up_time import set_up_time
-from lmtrain.tracking.timekeeping.stopwatch import KINDS
+from lmtrain.tracking.events import PAUSE
+from lmtrain.tracking.events import set_up_time
+from lmtrain.tracking.stopwatch import KINDS
 
 READING: Final = "ledger"
 # Each speed of a run is over its own seconds.

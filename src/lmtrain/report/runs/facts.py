@@ -21,10 +21,10 @@ from lmtrain.tracking.atomic_files import read_json
 from lmtrain.tracking.fork import Fork, read_fork
 from lmtrain.tracking.run_folder import RunFolder, stored_name
 from lmtrain.tracking.run_log import Point, furthest, held_out_bytes, logged_points, newest
-from lmtrain.tracking.settled_status import settled_status
+from lmtrain.tracking.status import settled_status
 from lmtrain.tracking.status import Status
 from lmtrain.tracking.sweep_file import SweepTrial, read_sweep
-from lmtrain.tracking.timekeeping.events import EARLY_STOPPING, STOPPING_AT_THE_END
+from lmtrain.tracking.events import EARLY_STOPPING, STOPPING_AT_THE_END
 from lmtrain.training.checkpointing.checkpoints import CheckpointFacts, best_of, list_checkpoints
 
 REPORT_FILE: Final = "report.html"  # a run's page, in its folder

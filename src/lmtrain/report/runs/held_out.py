@@ -8,7 +8,7 @@ from typing import Any, Final
 from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE, VALIDATION_BYTES, VALIDATION_TOKENS, averaged
 from lmtrain.report.runs.attempts import read_attempts
 from lmtrain.tracking.atomic_files import read_json
-from lmtrain.tracking.held_out_text import ASSISTANT, UNKNOWN, WHOLE, HeldOutText
+from lmtrain.tracking.sweep_file import ASSISTANT, UNKNOWN, WHOLE, HeldOutText
 from lmtrain.tracking.run_folder import DATA_OF_ATTEMPT, RunFolder
 from lmtrain.tracking.run_log import OF_VALIDATION, Point, held_out_bytes
 

@@ -20,13 +20,13 @@ from lmtrain.report.visible_text import visible
 from lmtrain.storage import foreign_yaml
 from lmtrain.storage.damage import told_as_damage
 from lmtrain.tracking.atomic_files import read_json
-from lmtrain.tracking.flat_config import flatten
+from lmtrain.tracking.parameters import flatten
 from lmtrain.tracking.fork import read_fork
-from lmtrain.tracking.held_out_text import HeldOutText
-from lmtrain.tracking.log_tail import LogOffset, newest_with, read_after
+from lmtrain.tracking.sweep_file import HeldOutText
+from lmtrain.tracking.run_log import LogOffset, newest_with, read_after
 from lmtrain.tracking.run_folder import RunFolder, stored_name
 from lmtrain.tracking.run_log import Point, furthest, newest, newest_point
-from lmtrain.tracking.settled_status import settled_status
+from lmtrain.tracking.status import settled_status
 
 TAIL_BYTES: Final = 1 << 18
 ABSENT: Final = "-"

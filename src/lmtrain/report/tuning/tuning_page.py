@@ -6,7 +6,7 @@ from pathlib import Path
 
 from lmtrain.report.markup import Markup, tag, web_page
 from lmtrain.tracking.atomic_files import write_text
-from lmtrain.tracking.redacting.redaction import redact_override
+from lmtrain.tracking.redaction import redact_override
 
 
 def write_tuning_page(kind: str, title: str, *parts: Markup, folder: Path, words: Sequence[str]) -> Path:

@@ -12,7 +12,7 @@ from lmtrain.models.base import LanguageModel
 from lmtrain.parallel.compilation import chosen_parts, missing_compiler
 from lmtrain.run.builders.unused_gpu import require_no_unused_gpu
 from lmtrain.run.run_config import RunConfig
-from lmtrain.tracking.timekeeping.events import EventLog
+from lmtrain.tracking.events import EventLog
 
 
 @dataclass(frozen=True, kw_only=True)

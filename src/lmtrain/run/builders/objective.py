@@ -15,14 +15,13 @@ from lmtrain.models.attention.base import Attention
 from lmtrain.rollouts.answer_writer import SampledAnswers
 from lmtrain.run.run_config import RunConfig
 from lmtrain.run.validators.objective import objective_facts, require_examples
-from lmtrain.training.batches.examples import Examples
-from lmtrain.training.batches.training_batches import positions_of_steps
 from lmtrain.training.context import RunContext
 from lmtrain.training.datamodule import TokenDataModule
 from lmtrain.training.module import CausalLMModule
+from lmtrain.training.objectives.grpo import WritesAnswers
 from lmtrain.training.objectives.objective import Objective
 from lmtrain.training.objectives.reference import ReferenceScores, ScoringRank
-from lmtrain.training.objectives.written_answers import WritesAnswers
+from lmtrain.training.training_batches import Examples, positions_of_steps
 
 
 def objective_of(config: RunConfig, context: RunContext) -> Objective | None:

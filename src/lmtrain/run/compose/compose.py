@@ -39,7 +39,7 @@ from lmtrain.run.compose.unknown_words import (
     unknown_option,
 )
 from lmtrain.run.schema.no_value import no_value
-from lmtrain.tracking.redacting.secret_values import remember_secrets
+from lmtrain.tracking.redaction import remember_secrets
 
 SEARCH: Final = "search"  # in hydra.sweeper: the option searches
 SETTINGS: Final = "sweep"

@@ -16,7 +16,7 @@ from omegaconf import _utils as parts
 from yaml.constructor import SafeConstructor
 from yaml.resolver import Resolver
 
-from lmtrain.training.garbage import collecting_later
+from lmtrain.training.lean_import import collecting_later
 
 MAP: Final = "hydra._internal.defaults_list._create_interpolation_map".rpartition(".")[2]
 LOADER: Final = "get_yaml_loader"

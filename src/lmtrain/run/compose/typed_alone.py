@@ -11,10 +11,7 @@ from typing import Any, Final
 
 from lmtrain.errors import ConfigurationError
 from lmtrain.run.schema.source_signatures import default_settings, typed_alone
-from lmtrain.tracking.redacting.redaction import redact_override
-from lmtrain.tracking.redacting.secret_keys import is_secret_variable
-from lmtrain.tracking.redacting.secret_patterns import passwords_in
-from lmtrain.tracking.redacting.secret_values import REMEMBERED, is_telling
+from lmtrain.tracking.redaction import REMEMBERED, is_secret_variable, is_telling, passwords_in, redact_override
 
 # In the words of a pipeline's file, in any spelling: a flag's letters as argparse takes them, a setting's own name.
 IN_A_WORD: Final = re.compile(
@@ -71,8 +68,10 @@ def _is_typed(key: str, typed: set[str]) -> bool:
 
 
 def _goes_to_a_typed_server(value: Any) -> bool:
-    from lmtrain.tracking.mlflow.client import SQLITE  # of folders of options alone
-    from lmtrain.tracking.mlflow.known_servers import is_typed_server
+    from lmtrain.tracking.mlflow.client import (
+        SQLITE,  # of folders of options alone
+        is_typed_server,
+    )
 
     return isinstance(value, str) and (value.startswith(SQLITE) or is_typed_server(value))
 

@@ -27,8 +27,8 @@ from lmtrain.run.run_config import RunConfig
 from lmtrain.run.stored_runs.job import Job
 from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.run_log import RunLog
-from lmtrain.training.measuring.peak import CPU_DTYPES, settled_matmul
-from lmtrain.training.measuring.step_timer import StepTimer
+from lmtrain.training.peak import CPU_DTYPES, settled_matmul
+from lmtrain.training.step_timer import StepTimer
 from lmtrain.training.stopping import ended_by_signals
 
 

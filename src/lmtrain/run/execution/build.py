@@ -46,14 +46,14 @@ from lmtrain.run.validators.optimizer import rate_line
 from lmtrain.run.validators.tokenizer_size import require_rows
 from lmtrain.tokenizers.base import Tokenizer
 from lmtrain.tokenizers.loading import load_tokenizer
+from lmtrain.tracking.events import EventLog
 from lmtrain.tracking.run_log import RunLog
-from lmtrain.tracking.timekeeping.events import EventLog
 from lmtrain.training.context import RunContext
 from lmtrain.training.datamodule import TokenDataModule
-from lmtrain.training.loop.precision_plugin import PrecisionPlugin
-from lmtrain.training.measuring.peak import device_peak, device_watts
-from lmtrain.training.measuring.time_profiler import TimeProfiler
 from lmtrain.training.module import CausalLMModule
+from lmtrain.training.peak import device_peak, device_watts
+from lmtrain.training.precision_plugin import PrecisionPlugin
+from lmtrain.training.time_profiler import TimeProfiler
 from lmtrain.training.transforms import ModelTransforms
 
 

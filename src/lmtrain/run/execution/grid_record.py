@@ -11,7 +11,7 @@ from lmtrain.errors import EXIT_DONE, ConfigurationError
 from lmtrain.report.runs.held_out import why_unranked
 from lmtrain.run.execution.trial_outcome import Outcome, outcome_of
 from lmtrain.run.stored_runs.job import Job
-from lmtrain.tracking.redacting.redaction import redact_override
+from lmtrain.tracking.redaction import redact_override
 from lmtrain.tracking.status import read_status
 from lmtrain.tracking.sweep_file import ENDED, SweepFile, SweepRun, SweepTrial, read_sweep
 

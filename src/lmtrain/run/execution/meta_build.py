@@ -36,7 +36,7 @@ from lmtrain.run.validators.workers import require_workers
 from lmtrain.tracking.fork import read_fork
 from lmtrain.training.checkpointing.checkpoints import read_facts
 from lmtrain.training.hyperparameters import Hyperparameters
-from lmtrain.training.loop.last_step import LastStep
+from lmtrain.training.intervals import LastStep
 
 CONTEXT = "context"  # a constructor's parameter for the run's context
 

@@ -28,7 +28,7 @@ from lmtrain.run.execution.run import fit, quiet_libraries
 from lmtrain.run.stored_runs.job import Job, job_of_rank
 from lmtrain.storage import foreign_json
 from lmtrain.tracking.run_folder import RunFolder
-from lmtrain.training.measuring.step_witness import Seen, StepWitness
+from lmtrain.training.step_timer import Seen, StepWitness
 from lmtrain.training.stopping import ended_by_signals
 
 ENTRY_POINT: Final = "lmtrain.run.execution.parity_run:on_rank"

@@ -41,7 +41,7 @@ from lmtrain.run.stored_runs.resume import find_checkpoint, fork_step, remember_
 from lmtrain.run.stored_runs.spent_budget import nothing_left, run_so_far
 from lmtrain.run.stored_runs.step_texts import step_texts
 from lmtrain.tracking.atomic_files import write_json
-from lmtrain.tracking.redacting.redaction import redact_text
+from lmtrain.tracking.redaction import redact_text
 from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.run_log import RunLog
 from lmtrain.tracking.status import Status, read_status, status_name, write_status

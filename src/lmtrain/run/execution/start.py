@@ -20,9 +20,9 @@ from lmtrain.errors import (
 from lmtrain.launch.detect import OuterLauncher
 from lmtrain.launch.local import launch
 from lmtrain.run.stored_runs.job import Job, job_of_rank
-from lmtrain.tracking.redacting.redaction import redact
+from lmtrain.tracking.events import noted_set_up
+from lmtrain.tracking.redaction import redact
 from lmtrain.tracking.run_folder import OF_OLDER, RunFolder, run_path
-from lmtrain.tracking.timekeeping.set_up_time import noted_set_up
 from lmtrain.training.lean_import import import_lightning
 
 

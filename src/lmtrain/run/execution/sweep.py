@@ -18,9 +18,9 @@ from lmtrain.errors import (
 )
 from lmtrain.run.execution.grid_record import GridRecord, grid_folder
 from lmtrain.run.stored_runs.job import Job
-from lmtrain.tracking.redacting.redaction import redact_text
+from lmtrain.tracking.redaction import redact_text
+from lmtrain.tracking.run_folder import forget_stop, is_asked_to_stop
 from lmtrain.tracking.status import status_name
-from lmtrain.tracking.stop_request import forget_stop, is_asked_to_stop
 from lmtrain.training.stopping import EXIT_CODES, StoppedEarly, heard_signals
 
 STOPPED: Final = frozenset({EXIT_INTERRUPTED, EXIT_REQUEUE, EXIT_TERMINATED})  # meant for the sweep, not for its trial

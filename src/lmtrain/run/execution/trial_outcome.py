@@ -12,11 +12,10 @@ from lmtrain.report.runs.facts import newest_job, split_measured
 from lmtrain.report.runs.held_out import held_out_text
 from lmtrain.search.halving import step_of_part
 from lmtrain.tracking.atomic_files import read_json
-from lmtrain.tracking.held_out_text import HeldOutText
 from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.run_log import Point, furthest, logged_points
 from lmtrain.tracking.status import CLEAN_STOPS
-from lmtrain.tracking.sweep_file import TrialState
+from lmtrain.tracking.sweep_file import HeldOutText, TrialState
 
 OF_KINDS: Final[dict[str, TrialState]] = {Diverged.__name__: "diverged", OutOfMemory.__name__: "out_of_memory"}
 KILLED: Final = 137

@@ -29,7 +29,7 @@ from lmtrain.run.stored_runs.own_folder import PIPELINE_FILE
 from lmtrain.tracking.atomic_files import read_json, write_json
 from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.scores import scores_since
-from lmtrain.tracking.settled_status import settled_status
+from lmtrain.tracking.status import settled_status
 from lmtrain.training.stopping import EXIT_CODES, SIGNALS
 
 STATE: Final = PIPELINE_FILE

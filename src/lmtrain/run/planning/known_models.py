@@ -17,7 +17,7 @@ from lmtrain.run.run_config import RunConfig
 from lmtrain.run.schema.facts import facts_of
 from lmtrain.run.schema.source_signatures import gives_nothing
 from lmtrain.tracking.atomic_files import read_json, write_json
-from lmtrain.training.garbage import collecting_later
+from lmtrain.training.lean_import import collecting_later
 
 VERSION: Final = 4  # raised when the same model comes to be measured otherwise
 ALIKE_FROM: Final = 8  # blocks: each beyond them counts as much as those just before

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from lmtrain.accounting.observed.measured import Kind, Measurements
 from lmtrain.run.run_config import RunConfig
-from lmtrain.tracking.measurements import read_measurements
+from lmtrain.tracking.machine import read_measurements
 
 
 def measurements_of(config: RunConfig) -> Measurements:

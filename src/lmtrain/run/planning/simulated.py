@@ -33,8 +33,8 @@ from lmtrain.run.run_config import RunConfig
 from lmtrain.run.validators.cpu_offload import KEY
 from lmtrain.simulate.kernel_costs import FORMATS, Formats
 from lmtrain.simulate.rank_step import RecordedStep, SimulatedRank, record_step
-from lmtrain.training.loop.precision_plugin import PrecisionPlugin
 from lmtrain.training.module import CausalLMModule
+from lmtrain.training.precision_plugin import PrecisionPlugin
 from lmtrain.training.transforms import ModelTransforms
 
 FEW_BLOCKS: Final = (4, 5)  # of alike blocks: from there on each adds the same to every moment

@@ -26,7 +26,7 @@ from lmtrain.run.stored_runs.checkpoint_source import (
 )
 from lmtrain.storage import foreign_json
 from lmtrain.tokenizers.loading import load_tokenizer
-from lmtrain.tracking.redacting.redaction import redact
+from lmtrain.tracking.redaction import redact
 from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.training.checkpointing.weights import Kind, load_adapted, load_weights
 

@@ -14,15 +14,25 @@ from lmtrain.report.kept_flags import kept_flags
 from lmtrain.run.run_config import RunConfig, read_config
 from lmtrain.storage import foreign_json
 from lmtrain.tracking.atomic_files import read_json, write_text
-from lmtrain.tracking.redacting.redaction import redact, redact_override
-from lmtrain.tracking.redacting.secret_values import resolve_references
+from lmtrain.tracking.redaction import redact, redact_override, resolve_references
 from lmtrain.tracking.run_folder import RunFolder
-from lmtrain.tracking.timekeeping.preemption import waited_seconds
+from lmtrain.tracking.stopwatch import waited_seconds
 
 # Where and how a run is executed, without effect on its results: these leave its name alone.
 EXECUTION_KEYS = ("run.", "trainer.devices", "trainer.num_nodes", "trainer.cpu_threads", "resume", "logger")
 # Modules that moved since a run's config was saved: the old path's beginning -> today's.
-MOVED_TARGETS = {"lmtrain.composition.": "lmtrain.run."}
+MOVED_TARGETS = {
+    "lmtrain.composition.": "lmtrain.run.",
+    "lmtrain.tracking.csv_tracking.": "lmtrain.tracking.trackers.",
+    "lmtrain.tracking.mlflow_tracking.": "lmtrain.tracking.mlflow.tracking.",
+    "lmtrain.tracking.no_tracking.": "lmtrain.tracking.following.",
+    "lmtrain.tracking.tensorboard_tracking.": "lmtrain.tracking.trackers.",
+    "lmtrain.tracking.trackio_tracking.": "lmtrain.tracking.trackers.",
+    "lmtrain.tracking.wandb_tracking.": "lmtrain.tracking.trackers.",
+    "lmtrain.training.profiling.memory_trace.": "lmtrain.training.profilers.",
+    "lmtrain.training.profiling.off.": "lmtrain.training.profilers.",
+    "lmtrain.training.profiling.torch_trace.": "lmtrain.training.profilers.",
+}
 HANDED_OVER = "LMTRAIN_JOB"  # a variable of the ranks alone: no file and no command line has the secrets
 
 

@@ -14,7 +14,7 @@ from lmtrain.errors import ConfigurationError, Diverged, GoBack
 from lmtrain.run.stored_runs.job import Job
 from lmtrain.tracking.atomic_files import read_json, write_json
 from lmtrain.tracking.run_folder import RunFolder
-from lmtrain.training.checkpointing.retention import set_aside_after
+from lmtrain.training.checkpointing.checkpoints import set_aside_after
 
 FILE: Final = "left_out.json"
 

@@ -12,7 +12,7 @@ from lmtrain.interop.hf_export import export_folder
 from lmtrain.run.stored_runs.checkpoint_source import CheckpointSource, find_source
 from lmtrain.run.stored_runs.export_source import model_to_export
 from lmtrain.storage.hashed_folder import MANIFEST, require_whole, write_atomically
-from lmtrain.tracking.redacting.redaction import redact_text
+from lmtrain.tracking.redaction import redact_text
 from lmtrain.training.checkpointing.weights import Kind
 
 What = Literal["bundle", "archive"]

@@ -16,8 +16,8 @@ from lmtrain.run.stored_runs.checkpoint_source import find_job, run_of
 from lmtrain.run.stored_runs.job import Job
 from lmtrain.run.stored_runs.resume import is_own
 from lmtrain.tracking.atomic_files import read_json
-from lmtrain.tracking.log_tail import newest_with
-from lmtrain.tracking.timekeeping.events import EARLY_STOPPING
+from lmtrain.tracking.events import EARLY_STOPPING
+from lmtrain.tracking.run_log import newest_with
 from lmtrain.training.checkpointing.checkpoints import CheckpointFacts
 
 

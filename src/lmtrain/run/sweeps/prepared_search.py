@@ -37,7 +37,7 @@ from lmtrain.search.halving import round_ends
 from lmtrain.search.search_settings import SearchSettings
 from lmtrain.search.space import checked_words
 from lmtrain.search.study import enqueue_grid, open_study, require_optuna
-from lmtrain.tracking.redacting.redaction import redact_override
+from lmtrain.tracking.redaction import redact_override
 from lmtrain.tracking.status import status_name
 from lmtrain.tracking.sweep_file import SweepFile, read_sweep
 

@@ -28,8 +28,8 @@ from lmtrain.run.sweeps.trial_clock import TrialClock, clock_of
 from lmtrain.run.sweeps.trial_lines import TrialLines
 from lmtrain.run.sweeps.trial_process import refusal_path
 from lmtrain.search.search_settings import SearchSettings
-from lmtrain.tracking.log_tail import LogOffset, read_after
-from lmtrain.tracking.stop_request import ask_to_stop, forget_stop, is_asked_to_stop
+from lmtrain.tracking.run_folder import ask_to_stop, forget_stop, is_asked_to_stop
+from lmtrain.tracking.run_log import LogOffset, read_after
 from lmtrain.tracking.sweep_file import ENDED, SweepRun, SweepTrial
 
 POLL_SECONDS: Final = 0.2

@@ -11,7 +11,7 @@ from typing import Final
 from lmtrain.run.stored_runs.job import Job
 from lmtrain.run.sweeps.local_runner import Runner, RunningTrial
 from lmtrain.run.sweeps.search import SIGNALS
-from lmtrain.tracking.stop_request import forget_stop, is_asked_to_stop
+from lmtrain.tracking.run_folder import forget_stop, is_asked_to_stop
 
 POLL_SECONDS: Final = 0.2
 JOBS: Final = "jobs"

@@ -18,8 +18,8 @@ from lmtrain.missing_package import install_command
 from lmtrain.run.stored_runs.job import Job
 from lmtrain.run.sweeps.trial_process import run_trial
 from lmtrain.tracking.atomic_files import read_json, write_json
+from lmtrain.tracking.run_folder import ask_to_stop, is_asked_to_stop
 from lmtrain.tracking.status import read_status
-from lmtrain.tracking.stop_request import ask_to_stop, is_asked_to_stop
 
 LOGS: Final = "%j"
 ASK_SECONDS: Final = 15.0  # between two questions to SLURM

@@ -15,10 +15,9 @@ from lmtrain.run.run_config import RunConfig
 from lmtrain.run.stored_runs.job import EXECUTION_KEYS, flatten, short_hash
 from lmtrain.search.search_settings import SearchSettings
 from lmtrain.search.study import JOURNAL
-from lmtrain.tracking.held_sweep import held_sweep, is_under_way
-from lmtrain.tracking.redacting.redaction import redact, redact_override
+from lmtrain.tracking.redaction import redact, redact_override
 from lmtrain.tracking.run_folder import run_path
-from lmtrain.tracking.sweep_file import NAME, SweepFile, read_sweep
+from lmtrain.tracking.sweep_file import NAME, SweepFile, held_sweep, is_under_way, read_sweep
 
 JOBS: Final = "jobs"
 # Settings that may differ between two starts of one search; the others make its trials comparable.

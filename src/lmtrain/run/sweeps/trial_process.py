@@ -10,7 +10,7 @@ from pathlib import Path
 from lmtrain.errors import LMTRAIN_ERRORS
 from lmtrain.run.execution.start import start
 from lmtrain.run.stored_runs.job import job_of_rank
-from lmtrain.tracking.redacting.redaction import redact_text
+from lmtrain.tracking.redaction import redact_text
 from lmtrain.training.lifetime import die_with_parent
 
 

@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING, Literal, cast
 
 from lmtrain.errors import EnvironmentProblem
 from lmtrain.tracking import atomic_files
-from lmtrain.tracking.file_lock import file_lock
-from lmtrain.tracking.log_tail import LogOffset, read_after
+from lmtrain.tracking.atomic_files import file_lock
 from lmtrain.tracking.mlflow.client import Store, open_client
 from lmtrain.tracking.node_load import load_logs
-from lmtrain.tracking.redacting.redaction import RedactedStream, redact_text
+from lmtrain.tracking.redaction import RedactedStream, redact_text
 from lmtrain.tracking.run_folder import RunFolder
+from lmtrain.tracking.run_log import LogOffset, read_after
 from lmtrain.tracking.status import Status, read_status, write_status
 
 if TYPE_CHECKING:

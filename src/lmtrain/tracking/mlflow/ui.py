@@ -9,9 +9,8 @@ from pathlib import Path
 
 from lmtrain.child_process import python_command, python_environment
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
-from lmtrain.tracking.loopback import in_web_address, is_loopback
 from lmtrain.tracking.mlflow.client import ENVIRONMENT, artifacts_folder, database_file, default_uri
-from lmtrain.tracking.ports import require_free, require_port
+from lmtrain.tracking.ports import in_web_address, is_loopback, require_free, require_port
 
 
 def ui_command(root: Path, *, host: str = "127.0.0.1", port: int = 5000) -> list[str]:

@@ -8,9 +8,8 @@ from typing import Final
 import lightning.pytorch as pl
 
 from lmtrain.errors import EnvironmentProblem
-from lmtrain.training.checkpointing.background_writer import BackgroundWriter
+from lmtrain.training.checkpointing.background_writer import Answer, BackgroundWriter
 from lmtrain.training.checkpointing.staging import num_state_bytes
-from lmtrain.training.checkpointing.writer_process import Answer
 
 _LOG = logging.getLogger(__name__)
 SECONDS_FOR_OTHER_RANKS: Final = 30.0  # to write their shards, where one of them has failed

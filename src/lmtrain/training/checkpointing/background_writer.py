@@ -5,27 +5,45 @@ One job is in flight at most. Its copy goes into memory shared by both processes
 
 import contextlib
 import os
+import signal
 import subprocess
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import torch
 
 from lmtrain.child_process import python_command, python_environment
-from lmtrain.training.checkpointing.shared_memory import SharedMemory, require_room
-from lmtrain.training.checkpointing.staging import Staging, stage
-from lmtrain.training.checkpointing.writer_process import Answer, Reserve
+from lmtrain.training.checkpointing.staging import SharedMemory, Staged, Staging, require_room, restore, stage
+from lmtrain.training.lifetime import die_with_parent
 from lmtrain.training.side_stream import page_locked, side_stream, touched
 
 GRACE_SECONDS: Final = 5.0  # for a process without work to end
 GONE: Final = (EOFError, BrokenPipeError, ConnectionResetError)
 PROGRAM: Final = (
-    "import sys; from lmtrain.training.checkpointing.writer_process import main; main(*map(int, sys.argv[1:]))"
+    "import sys; from lmtrain.training.checkpointing.background_writer import main; main(*map(int, sys.argv[1:]))"
 )
+
+
+LOWEST_PRIORITY = 19
+
+
+class Reserve(NamedTuple):
+    """Ask for memory, before it is needed."""
+
+    num_bytes: int
+
+
+class Answer(NamedTuple):
+    """The outcome of a request: why it failed (None: it did not), its seconds, and its written bytes."""
+
+    problem: str | None
+    seconds: float
+    num_bytes: int
 
 
 @dataclass(frozen=True)
@@ -190,3 +208,33 @@ def _start_writer(memory: SharedMemory) -> _Writer:
     )
     theirs.close()
     return _Writer(process, ours)
+
+
+def serve(connection: "Connection[Any, Any]", memory: SharedMemory) -> None:
+    """Serve the connection's requests, one after another, until None or its end."""
+    with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
+        while (request := connection.recv()) is not None:
+            connection.send(answer(request, memory))
+
+
+def answer(request: Reserve | Staged, memory: SharedMemory) -> Answer:
+    """Reserve memory, or call the job staged there, with the written bytes as its result."""
+    began, num_bytes, problem = time.perf_counter(), 0, None
+    try:
+        if isinstance(request, Reserve):
+            memory.reserve(request.num_bytes)
+        else:
+            num_bytes = restore(request, memory=memory)()
+    except (OSError, RuntimeError) as failure:  # torch turns ENOSPC into a RuntimeError
+        problem = str(failure) or repr(failure)
+    return Answer(problem, time.perf_counter() - began, num_bytes)
+
+
+def main(connection: int, memory: int, parent: int) -> None:
+    """Serve the process `parent` over a descriptor of a connection and one of memory."""
+    die_with_parent(parent)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
+        signal.signal(number, signal.SIG_IGN)  # they are for the trainer: it waits for this process
+    os.nice(LOWEST_PRIORITY)
+    serve(Connection(connection), SharedMemory(memory))
+    os._exit(0)  # the trainer waits for the end, and torch takes a second to clear up

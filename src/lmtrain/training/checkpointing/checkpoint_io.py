@@ -16,8 +16,8 @@ from typing_extensions import override
 from lmtrain.parallel.whole_state import read_whole
 from lmtrain.storage.checkpoint_layout import SHARDED, STATE
 from lmtrain.storage.hashed_folder import require_whole
-from lmtrain.storage.plain_values import load_plain
-from lmtrain.training.checkpointing.state_file import FACTS, WriteState
+from lmtrain.storage.plain_values import load_state
+from lmtrain.training.checkpointing.checkpoints import FACTS, WriteState
 
 __all__ = ["FACTS", "STATE", "AtomicCheckpointIO"]
 
@@ -46,7 +46,7 @@ class AtomicCheckpointIO(CheckpointIO):
         require_whole(Path(path))
         if (Path(path) / SHARDED).is_dir():
             return read_whole(Path(path) / SHARDED)
-        return load_plain(Path(path) / STATE, map_location=map_location or "cpu")
+        return load_state(Path(path) / STATE, map_location=map_location or "cpu")
 
     @override
     def remove_checkpoint(self, path: Any) -> None:

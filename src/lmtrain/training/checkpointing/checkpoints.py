@@ -1,9 +1,13 @@
 """Find and compare the checkpoints of a run, without reading their tensors."""
 
+import logging
+import math
 import re
 import shlex
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+import shutil
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,12 +15,44 @@ from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE, VALIDATION_B
 from lmtrain.accounting.quantities import format_count
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.storage import foreign_json
-from lmtrain.storage.hashed_folder import MANIFEST, damage
+from lmtrain.storage.checkpoint_layout import STATE
+from lmtrain.storage.hashed_folder import MANIFEST, damage, write_atomically
 
 NOT_SET = "not set"
 OPTIMIZER: Final = "optimizer._target_"
 FINGERPRINT: Final = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{52}\b")
 MOST_TOLD: Final = 5  # differing settings in one message
+
+
+_LOG = logging.getLogger(__name__)
+FACTS: Final = "lmtrain"
+
+
+@dataclass
+class HeldOutScores:
+    """Metrics of this attempt's newest validation, all better when lower, alike on all ranks; step None: none yet.
+
+    `num_bytes` were read; scores of other bytes do not compare. `keeps_best` asks for a checkpoint of each best one, by
+    its `metric`.
+    """
+
+    step: int | None = None
+    metrics: dict[str, float] = field(default_factory=dict)
+    num_bytes: int = 0
+    keeps_best: bool = False
+    metric: str = BITS_PER_BYTE
+    _best: float = field(default=math.inf, init=False)
+    _best_num_bytes: int = field(default=0, init=False)
+
+    def is_new_best(self, step: int) -> bool:
+        """Tell once whether the validation after a step is to be kept: better than all before, on the same bytes."""
+        if not self.keeps_best or self.step != step:
+            return False
+        if self._best_num_bytes != self.num_bytes:
+            self._best, self._best_num_bytes = math.inf, self.num_bytes
+        value, before = self.metrics.get(self.metric, math.inf), self._best
+        self._best = min(before, value)
+        return value < before
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,3 +196,80 @@ def require_same_left_out(facts: CheckpointFacts, left_out: tuple[int, ...]) -> 
             f"{format_count(facts.step, 'step')}, and batch.left_out says {[*left_out]}; nearest valid: "
             f"'batch.left_out={[*facts.left_out]}'."
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Retention:
+    """Delete all but the `keep_last` newest and, with `keep_best`, the best by the metric of the run's `scores`."""
+
+    keep_last: int
+    keep_best: bool
+    scores: HeldOutScores = field(default_factory=HeldOutScores)
+
+    def after(self, new: Path) -> None:
+        """Delete the unwanted ones beside a new, whole checkpoint.
+
+        Raises:
+            EnvironmentProblem: It is not; everything older stays.
+        """
+        checkpoints = list_checkpoints(new.parent)
+        best = best_of(checkpoints, metric=self.scores.metric) if self.keep_best else None
+        unwanted = [facts.path for facts in checkpoints[: -self.keep_last] if facts != best]
+        if unwanted and (problem := damage(new)):
+            raise EnvironmentProblem(f"{new} was written, but {problem}; older checkpoints are kept.")
+        for path in unwanted:
+            _delete(path)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WriteAndRetain:
+    """Write a checkpoint, then delete the ones it replaces."""
+
+    write: Callable[[], int]
+    path: Path
+    retention: Retention
+
+    def __call__(self) -> int:
+        """Return the bytes written."""
+        num_bytes = self.write()
+        self.retention.after(self.path)
+        return num_bytes
+
+
+def set_aside_after(folder: Path, step: int) -> None:
+    """Rename checkpoints of later steps: they belong to an abandoned course of this run."""
+    for path in folder.glob("step_*"):
+        number = path.name.removeprefix("step_")
+        if number.isdigit() and int(number) > step:
+            left = path.with_name(f"left_{path.name}_{time.time_ns()}")
+            path.rename(left)
+            _LOG.warning("Checkpoint %s is of a later step than the one resumed from; it is now %s.", path, left.name)
+
+
+def _delete(path: Path) -> None:
+    """Delete a checkpoint; a crash on the way leaves nothing like one."""
+    hidden = path.with_name(f".{path.name}.deleting")
+    try:
+        path.rename(hidden)
+        shutil.rmtree(hidden)
+    except OSError as problem:
+        _LOG.warning("Old checkpoint %s could not be deleted: %s", path, problem)
+
+
+@dataclass(frozen=True)
+class WriteState:
+    """Write a checkpoint atomically; its `lmtrain` entry becomes the manifest's facts."""
+
+    checkpoint: dict[str, Any]
+    path: Path
+
+    def __call__(self) -> int:
+        """Write it, and return its bytes."""
+        import torch  # commands that only list checkpoints do without it
+
+        write_atomically(
+            self.path,
+            facts=self.checkpoint.get(FACTS, {}),
+            write=lambda folder: torch.save(self.checkpoint, folder / STATE),
+        )
+        return (self.path / STATE).stat().st_size

@@ -16,7 +16,7 @@ from lmtrain.models.base import LanguageModel
 from lmtrain.parallel.shard_reading import read_metadata, read_shards
 from lmtrain.storage.checkpoint_layout import SHARDED, STATE
 from lmtrain.storage.hashed_folder import require_whole
-from lmtrain.storage.plain_values import load_plain
+from lmtrain.storage.plain_values import load_state
 
 Kind = Literal["raw", "ema"]
 PREFIX: Final = "language_model."  # the model's name inside the training module
@@ -84,7 +84,7 @@ def tensor_shapes(checkpoint: Path) -> dict[str, tuple[int, ...]]:
 def _read(checkpoint: Path, prefix: str, like: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return a checkpoint's values under a prefix, named without it; a sharded one is asked for the names in `like`."""
     if (checkpoint / STATE).is_file():
-        state: dict[str, Any] = load_plain(checkpoint / STATE, map_location="cpu", mmap=True)
+        state: dict[str, Any] = load_state(checkpoint / STATE, map_location="cpu", mmap=True)
         saved: dict[str, Tensor] = state["state_dict"]
         return {name.removeprefix(prefix): value for name, value in saved.items() if name.startswith(prefix)}
     read = {prefix + name: torch.empty_like(value) for name, value in like.items()}

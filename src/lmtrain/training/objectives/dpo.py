@@ -18,8 +18,8 @@ from lmtrain.errors import ConfigurationError
 from lmtrain.losses.sequence_log_probs import SequenceLogProbs
 from lmtrain.models.base import LanguageModel
 from lmtrain.models.loss import LossTotal
-from lmtrain.training.batches.token_batch import TokenBatch, training_tokens
 from lmtrain.training.objectives.objective import ObjectiveSums, require_dense
+from lmtrain.training.token_batch import TokenBatch, training_tokens
 
 LOG_PROBS: Final = SequenceLogProbs()
 

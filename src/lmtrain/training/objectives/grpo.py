@@ -7,8 +7,9 @@ that wrote them is then no longer 1, and is clipped. B answers, T tokens.
 
 import copy
 import math
-from collections.abc import Mapping
-from typing import Any, Final, Literal, final
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal, NamedTuple, Protocol, final
 
 import torch
 from torch import Tensor
@@ -18,15 +19,165 @@ from lmtrain.accounting.options.parts import ObjectiveFacts
 from lmtrain.errors import ConfigurationError, DataError
 from lmtrain.losses.token_log_probs import TokenLogProbs
 from lmtrain.models.base import LanguageModel
-from lmtrain.training.batches.token_batch import TokenBatch, training_tokens
 from lmtrain.training.objectives.objective import ObjectiveSums, require_dense
-from lmtrain.training.objectives.policy_loss import LossType, PolicyLoss, group_advantages
-from lmtrain.training.objectives.written_answers import AnswerWriter, MakeWriter, WritingSettings, WrittenAnswers
+from lmtrain.training.objectives.rewards import Reward
+from lmtrain.training.token_batch import TokenBatch, training_tokens
 
 MEASURES: Final = (
     *(REWARD, "reward/spread", EQUAL_GROUPS),
     *("rollout/tokens", "rollout/ended", "policy/divergence", "policy/clipped"),
 )
+
+
+LossType = Literal["dapo", "grpo", "bnpo", "dr_grpo"]
+SMALLEST_SPREAD: Final = 1e-4  # TRL's, added to a group's standard deviation
+
+
+class Groups(NamedTuple):
+    """Advantages [B], the standard deviations [B / G] of groups' rewards, and how many groups have none."""
+
+    advantages: Tensor
+    spreads: Tensor
+
+    @property
+    def is_equal(self) -> Tensor:
+        """Return which groups have equal rewards: nothing is learned from them, bool [B / G]."""
+        return self.spreads.abs() < 1e-8
+
+
+class PolicySums(NamedTuple):
+    """The loss [] as a sum, its divisor [], and per answer [B] the means of divergence and of clipped tokens."""
+
+    loss: Tensor
+    divisor: Tensor
+    divergence: Tensor
+    clipped: Tensor
+
+
+def group_advantages(rewards: Tensor, *, num_generations: int, scales: bool) -> Groups:
+    """Return rewards [B] less the mean of their groups, over the spread where it `scales`."""
+    grouped = rewards.view(-1, num_generations)
+    spreads = grouped.std(dim=-1)
+    advantages = grouped - grouped.mean(dim=-1, keepdim=True)
+    if scales:
+        advantages = advantages / (spreads + SMALLEST_SPREAD)[:, None]
+    return Groups(advantages.flatten(), spreads)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class PolicyLoss:
+    """-min(r A, clip(r, 1 - epsilon, 1 + epsilon_high) A) a token, and beta times the divergence from a reference.
+
+    r is the ratio of a token's probability to that under the weights that wrote it. The divergence is Schulman's
+    estimate exp(d) - d - 1, d the reference's log-probability less the model's.
+    """
+
+    beta: float
+    epsilon: float
+    epsilon_high: float
+    loss_type: LossType
+    num_new_tokens: int
+
+    def __call__(
+        self, log_probs: Tensor, mask: Tensor, *, advantages: Tensor, old: Tensor | None, reference: Tensor | None
+    ) -> PolicySums:
+        """Sum over tokens [B, T] where `mask` is set; `old` None: the weights have not moved since they wrote."""
+        ratio = torch.exp(log_probs - (log_probs.detach() if old is None else old))
+        gains = advantages[:, None]
+        loss = -torch.min(ratio * gains, ratio.clamp(1 - self.epsilon, 1 + self.epsilon_high) * gains)
+        divergence = torch.zeros_like(log_probs)
+        if reference is not None:
+            apart = reference - log_probs
+            divergence = torch.exp(apart) - apart - 1
+            loss = loss + self.beta * divergence
+        clipped = ((ratio < 1 - self.epsilon) & (gains < 0)) | ((ratio > 1 + self.epsilon_high) & (gains > 0))
+        total, divisor = self._summed(loss, mask)
+        return PolicySums(total, divisor, *(_means(one.detach(), mask) for one in (divergence, clipped.float())))
+
+    def _summed(self, loss: Tensor, mask: Tensor) -> Sequence[Tensor]:
+        """Return the loss of tokens [B, T] as a sum [], and its divisor []."""
+        num_answers = mask.any(dim=-1).sum()
+        total = (loss * mask).sum()
+        if self.loss_type == "bnpo":
+            return total / mask.sum().clamp(min=1), mask.any().long()
+        if self.loss_type == "dr_grpo":
+            return total, num_answers * self.num_new_tokens
+        if self.loss_type == "dapo":
+            return total, mask.sum()
+        return _means(loss, mask).sum(), num_answers
+
+
+def _means(values: Tensor, mask: Tensor) -> Tensor:
+    """Return each answer's mean [B] over its tokens [B, T], 0 without any."""
+    return (values * mask).sum(dim=-1) / mask.sum(dim=-1).clamp(min=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WritingSettings:
+    """Answers of at most `num_new_tokens`, drawn at `temperature` from the `top_k` likeliest (None: all) and `top_p`.
+
+    Each of `rewards` counts by its weight, 1 where `weights` has none.
+    """
+
+    num_new_tokens: int
+    temperature: float
+    top_k: int | None
+    top_p: float
+    rewards: Mapping[str, Reward]
+    weights: Mapping[str, float]
+
+
+class WrittenAnswers(NamedTuple):
+    """Ids [B, T + 1] of prompts and answers, bool `mask` [B, T] of the answers' targets, `rewards` [B] and [B, R].
+
+    `ended` bool [B] tells the answers that the model ended itself, `is_asked` bool [B] the rows that held a question
+    with room for an answer. `log_probs` fp32 [B, T] are those of the weights that wrote; None while these have not
+    moved.
+    """
+
+    ids: Tensor
+    mask: Tensor
+    rewards: Tensor
+    each_reward: Tensor
+    ended: Tensor
+    is_asked: Tensor
+    log_probs: Tensor | None = None
+
+    def to_checkpoint(self) -> dict[str, Any]:
+        """Return the tensors by name, on the CPU."""
+        return {name: None if part is None else part.cpu() for name, part in zip(NAMES, self, strict=True)}
+
+
+NAMES = tuple(WrittenAnswers.__annotations__)
+
+
+class AnswerWriter(Protocol):
+    """The writing of answers by a model as it is trained: its own attention over a cache, its own weights."""
+
+    def __call__(self, model: LanguageModel, batch: TokenBatch, /, *, copies: int, seed: int) -> WrittenAnswers:
+        """Write an answer to the last question of each row [B, T + 1], equal rows in groups of `copies`."""
+        ...
+
+
+class MakeWriter(Protocol):
+    """A writer for an objective's own settings."""
+
+    def __call__(self, settings: WritingSettings, /) -> AnswerWriter:
+        """Return the writer."""
+        ...
+
+
+class WritesAnswers(Protocol):
+    """An objective of answers written by the model."""
+
+    def write_with(self, make: MakeWriter) -> None:
+        """Take the run's writer."""
+        ...
+
+    def keep_start(self, model: LanguageModel) -> None:
+        """Keep a frozen copy of the model as the run starts from it."""
+        ...
 
 
 def group_relative_policy_facts(

@@ -1,13 +1,15 @@
 """The objective of a step where it is not the loss of next tokens."""
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
 from torch import Tensor
 
+from lmtrain.accounting.quantities import format_count
 from lmtrain.errors import ConfigurationError
 from lmtrain.models.base import LanguageModel
 from lmtrain.models.mixture_of_experts import MixtureOfExperts
-from lmtrain.training.batches.token_batch import TokenBatch
+from lmtrain.training.token_batch import TokenBatch
 
 
 class ObjectiveSums(NamedTuple):
@@ -68,3 +70,18 @@ class Objective(Protocol):
     def load(self, state: dict[str, Any]) -> None:
         """Go on from a checkpoint's part."""
         ...
+
+
+def of_rank(states: Sequence[dict[str, Any]], rank: int, num_ranks: int) -> dict[str, Any]:
+    """Return a rank's own state.
+
+    Raises:
+        ConfigurationError: They are of another number of ranks.
+    """
+    if len(states) != num_ranks:
+        raise ConfigurationError(
+            f"the checkpoint lies between steps that learn from the same answers, written on "
+            f"{format_count(len(states), 'rank')}, and this run has {num_ranks}; go on with as many, "
+            "or resume from a step that writes its own."
+        )
+    return states[rank]

@@ -22,7 +22,7 @@ from lmtrain.models.base import LanguageModel
 from lmtrain.models.loss import LossTotal
 from lmtrain.parallel.resharding import reshard
 from lmtrain.storage.durable import open_durably
-from lmtrain.training.batches.token_batch import TokenBatch, to_batch, training_tokens
+from lmtrain.training.token_batch import TokenBatch, to_batch, training_tokens
 
 LOG_PROBS: Final = SequenceLogProbs()
 

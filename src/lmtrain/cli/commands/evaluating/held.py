@@ -16,7 +16,7 @@ from typing import Final
 from lmtrain.accounting.observed.metric_names import EVALUATIONS
 from lmtrain.child_process import python_command, python_environment
 from lmtrain.errors import EnvironmentProblem
-from lmtrain.tracking.file_lock import file_lock
+from lmtrain.tracking.atomic_files import file_lock
 from lmtrain.tracking.held_checkpoints import FOLDER, LOCK, claim, note_start, release, step_of, unclaim, waiting
 from lmtrain.tracking.run_log import logged_points
 from lmtrain.tracking.status import read_status

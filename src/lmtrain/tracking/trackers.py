@@ -1,0 +1,276 @@
+"""Write a run's points as a table: metrics.csv, a row a step."""
+
+import csv
+import hashlib
+import io
+import math
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from netrc import NetrcParseError, netrc
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from lmtrain.errors import ConfigurationError, EnvironmentProblem
+from lmtrain.storage import foreign_yaml
+from lmtrain.storage.durable import open_inside
+from lmtrain.tracking import atomic_files
+from lmtrain.tracking.atomic_files import write_text
+from lmtrain.tracking.following import FollowingHandle, SentPoints, WithoutSweeps, curve_points
+from lmtrain.tracking.redaction import redact, redact_text
+from lmtrain.tracking.run_folder import RunFolder
+from lmtrain.tracking.run_log import Point
+from lmtrain.tracking.status import Status
+
+if TYPE_CHECKING:
+    from wandb import Run
+
+import importlib.util
+
+from lmtrain.missing_package import install_command
+
+FIRST: Final = ("step", "tokens", "time")
+
+
+class CsvTracking(WithoutSweeps):
+    """Keep `metrics.csv` in the run's folder: step, tokens, unix seconds, then a column a metric."""
+
+    def start(self, run_folder: RunFolder) -> FollowingHandle:
+        """Begin the table anew, with the points of earlier attempts."""
+        return FollowingHandle(run_folder, "metrics.csv", lambda: CsvTable(run_folder.path / "metrics.csv"))
+
+
+class CsvTable:
+    """A table growing by rows, and is written again where a metric is new; a step's points share a row."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._columns: list[str] = [*FIRST]
+        self._row: dict[str, float] = {}  # of the newest step: it may get more metrics
+        path.unlink(missing_ok=True)
+
+    def write(self, points: Sequence[Point]) -> None:
+        """Add the rows of whole steps; the newest waits for its other points."""
+        rows: list[dict[str, float]] = []
+        for point in points:
+            if self._row and self._row["step"] != point.step:
+                rows.append(self._row)
+                self._row = {}
+            self._row |= {"step": point.step, "tokens": point.tokens, "time": point.time, **point.metrics}
+        self._add(rows)
+
+    def close(self, status: Status) -> None:
+        """Add the last row."""
+        del status
+        self._add([self._row] if self._row else [])
+
+    def _add(self, rows: Sequence[Mapping[str, float]]) -> None:
+        if not rows:
+            return
+        new = [name for name in dict.fromkeys(name for row in rows for name in row) if name not in self._columns]
+        if new or not self._path.exists():
+            self._columns += new
+            self._write_anew()
+        descriptor = open_inside(self._path.parent, self._path.name, os.O_WRONLY | os.O_APPEND)
+        with os.fdopen(descriptor, "a", newline="", encoding="utf-8") as file:
+            csv.DictWriter(file, self._columns).writerows(rows)
+
+    def _write_anew(self) -> None:
+        earlier: list[dict[str, str]] = []
+        if self._path.exists():
+            with self._path.open(newline="", encoding="utf-8") as file:
+                earlier = list(csv.DictReader(file))
+        text = io.StringIO(newline="")
+        writer = csv.DictWriter(text, self._columns)
+        writer.writeheader()
+        writer.writerows(earlier)
+        write_text(self._path, text.getvalue())
+
+
+class TensorboardTracking(WithoutSweeps):
+    """Keep TensorBoard's event files in the run's folder `tensorboard`.
+
+    Raises: EnvironmentProblem without the package.
+    """
+
+    def __init__(self) -> None:
+        require_package("tensorboard", logger="tensorboard")
+
+    def start(self, run_folder: RunFolder) -> FollowingHandle:
+        """Begin the event files anew, with the points of earlier attempts."""
+        return FollowingHandle(run_folder, "TensorBoard", lambda: EventFiles(run_folder))
+
+
+class EventFiles:
+    """A run's curves over steps, the main ones over tokens too, and its config as a text."""
+
+    def __init__(self, run_folder: RunFolder) -> None:
+        from torch.utils.tensorboard import SummaryWriter  # torch and tensorboard: seconds
+
+        folder: Path = run_folder.path / "tensorboard"
+        shutil.rmtree(folder, ignore_errors=True)
+        self._writer: Any = SummaryWriter(str(folder))
+        attempts = run_folder.attempts()
+        config = attempts[-1] / "config.yaml" if attempts else None
+        if config is not None and config.exists():
+            lines = redact_text(config.read_text()).splitlines()
+            self._writer.add_text("config", "\n".join(f"    {line}" for line in lines))  # Markdown: as it stands
+
+    def write(self, points: Sequence[Point]) -> None:
+        """Add points and flush them, to be seen."""
+        for point in points:
+            for value in curve_points(point):
+                self._writer.add_scalar(value.key, value.value, value.step, walltime=value.time)
+        self._writer.flush()
+
+    def close(self, status: Status) -> None:
+        """Write the remaining points."""
+        del status
+        self._writer.close()
+
+
+STATE: Final = "trackio_state.json"
+PLACE: Final = "TRACKIO_DIR"  # read by the package when it is imported
+
+
+class TrackioTracking(WithoutSweeps):
+    """Track runs in Trackio's own folder, `trackio` beside the runs; the variable TRACKIO_DIR names another.
+
+    Raises: EnvironmentProblem without the package.
+    """
+
+    def __init__(self, *, project: str = "lmtrain") -> None:
+        if not project:
+            raise ConfigurationError("logger.project='' is empty; the default is lmtrain.")
+        require_package("trackio", logger="trackio")
+        self.project = project
+
+    def start(self, run_folder: RunFolder) -> FollowingHandle:
+        """Go on with the run of this folder, or begin it."""
+        os.environ.setdefault(PLACE, str(run_folder.root.absolute() / "trackio"))
+        return FollowingHandle(run_folder, "Trackio", lambda: TrackioRun(run_folder, self.project))
+
+
+class TrackioRun:
+    """A run there; a point is sent where no attempt sent it before."""
+
+    def __init__(self, run_folder: RunFolder, project: str) -> None:
+        import trackio  # pyright: ignore[reportMissingImports]  not in the lock
+
+        name = str(run_folder.path.relative_to(run_folder.root))
+        store = f"{os.environ.get(PLACE)} {project} {name}"
+        self._sent = SentPoints(run_folder.path / STATE, store=store)
+        attempts = run_folder.attempts()
+        job = atomic_files.read_json(attempts[-1] / "job.json") if attempts else {}
+        self._run: Any = trackio.init(
+            project=project,
+            name=name,
+            group=run_folder.read_identity().get("sweep"),
+            config=redact(job.get("config", {})),
+            resume="allow",
+            embed=False,
+            auto_log_gpu=False,
+            auto_log_cpu=False,
+        )
+
+    def write(self, points: Sequence[Point]) -> None:
+        """Send the points missing there; infinite values and NaN are left out."""
+        for point in points:
+            finite = {key: value for key, value in self._sent.take_missing(point).items() if math.isfinite(value)}
+            if finite:
+                self._run.log({"tokens": point.tokens, **finite}, step=point.step)
+        self._sent.keep()
+
+    def close(self, status: Status) -> None:
+        """Write the remaining points."""
+        del status
+        self._run.finish()
+
+
+Mode = Literal["online", "offline"]
+HOST: Final = "api.wandb.ai"
+
+
+class WandbTracking(WithoutSweeps):
+    """Track runs in Weights & Biases; `entity` None is the account's own, `offline` waits for `wandb sync`.
+
+    Raises: EnvironmentProblem without the package, or online without a key.
+    """
+
+    def __init__(self, *, project: str = "lmtrain", entity: str | None = None, mode: Mode = "online") -> None:
+        if not project:
+            raise ConfigurationError("logger.project='' is empty; the default is lmtrain.")
+        require_package("wandb", logger="wandb")
+        if mode == "online" and not has_key():
+            raise EnvironmentProblem(
+                "logger=wandb has no key for api.wandb.ai: type `wandb login` once, set WANDB_API_KEY, "
+                "or use logger.mode=offline."
+            )
+        self.project, self.entity, self.mode = project, entity, mode
+
+    def start(self, run_folder: RunFolder) -> FollowingHandle:
+        """Go on with the run of this folder, or begin it."""
+        settings = {"project": self.project, "entity": self.entity, "mode": self.mode}
+        return FollowingHandle(run_folder, "W&B", lambda: WandbRun(run_folder, settings))
+
+
+def has_key() -> bool:
+    """Return whether this account can log in: by its environment or its .netrc, as wandb itself looks."""
+    if os.environ.get("WANDB_API_KEY"):
+        return True
+    host = os.environ.get("WANDB_BASE_URL", HOST).partition("://")[2] or HOST
+    try:
+        return netrc(os.environ.get("NETRC")).authenticators(host.strip("/")) is not None
+    except (OSError, NetrcParseError):
+        return False
+
+
+class WandbRun:
+    """A run there; a point is sent where no attempt sent it before."""
+
+    def __init__(self, run_folder: RunFolder, settings: dict[str, Any]) -> None:
+        import wandb  # seconds
+
+        identity = str(run_folder.read_identity().get("run", run_folder.path))
+        store = f"{settings['entity']}/{settings['project']}"
+        self._sent = SentPoints(run_folder.path / "wandb_state.json", store=store)
+        self._run: Run = wandb.init(
+            **settings,
+            id=hashlib.sha256(identity.encode()).hexdigest()[:16],
+            name=run_folder.name,
+            resume="allow" if settings["mode"] == "online" else None,  # offline it is said to be ignored
+            dir=str(run_folder.path),
+            config=_config(run_folder),
+            settings=wandb.Settings(console="off", silent=True, disable_git=True, save_code=False, x_disable_meta=True),
+        )
+        self._run.define_metric("*", step_metric="step")
+
+    def write(self, points: Sequence[Point]) -> None:
+        """Send the points missing there."""
+        for point in points:
+            if fresh := self._sent.take_missing(point):
+                finite = {key: value if math.isfinite(value) else str(value) for key, value in fresh.items()}
+                self._run.log({"step": point.step, "tokens": point.tokens, **finite})
+        self._sent.keep()
+
+    def close(self, status: Status) -> None:
+        """Give the run its end; a clean stop, to go on with the same command, is no failure."""
+        self._run.finish(exit_code=0 if status.is_clean_stop else status.exit_code or 0)
+
+
+def _config(run_folder: RunFolder) -> dict[str, Any]:
+    attempts = run_folder.attempts()
+    path = attempts[-1] / "config.yaml" if attempts else run_folder.path / "config.yaml"
+    return redact(foreign_yaml.read(path) or {}) if path.exists() else {}
+
+
+def require_package(package: str, *, logger: str) -> None:
+    """Look for the package of an option of `logger`, whose extra has its name.
+
+    Raises:
+        EnvironmentProblem: It is not installed.
+    """
+    if importlib.util.find_spec(package) is None:
+        raise EnvironmentProblem(
+            f"logger={logger} needs the package {package}: {install_command(package)}, or use logger=csv."
+        )

@@ -1,0 +1,196 @@
+"""Our callbacks in Lightning's own Trainer, with a person's own module: no run, no plan, no config."""
+
+import logging
+import math
+import signal
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+import pytest
+import torch
+from lightning.pytorch.loggers import CSVLogger
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
+
+from lmtrain import callbacks
+from lmtrain.errors import Diverged
+
+BATCH, CONTEXT, VOCABULARY = 4, 8, 8  # every row is the same, since Lightning begins an epoch again
+TOKENS = BATCH * CONTEXT
+
+
+class PlainModule(pl.LightningModule):
+    """A person's module: logits of the next id from the last."""
+
+    def __init__(self, *, nan_at: int | None = None, spike_at: int | None = None) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.model = nn.Sequential(nn.Embedding(VOCABULARY, 6), nn.Linear(6, VOCABULARY))
+        self.nan_at, self.spike_at = nan_at, spike_at
+        self.losses: list[float] = []
+
+    def training_step(self, batch: dict[str, Tensor]) -> Tensor:
+        ids = batch["input_ids"]
+        loss = nn.functional.cross_entropy(self.model(ids[:, :-1]).flatten(0, 1), ids[:, 1:].flatten())
+        step = self.trainer.global_step + 1
+        factor = math.nan if step == self.nan_at else 1e4 if step == self.spike_at else 1.0
+        loss = loss * factor
+        self.losses.append(loss.item())
+        return loss
+
+    def validation_step(self, batch: dict[str, Tensor]) -> None:
+        self.log("val/loss", 1.0)
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.SGD(self.parameters(), lr=0.5)
+
+
+def loader(num_batches: int = 40) -> DataLoader[Any]:
+    """Return batches of ids from a small text of one pattern."""
+    ids = torch.arange(BATCH * num_batches * CONTEXT).reshape(-1, CONTEXT) % VOCABULARY
+    return DataLoader([{"input_ids": row} for row in ids], batch_size=BATCH)
+
+
+def fit(folder: Path, *ours: pl.Callback, module: pl.LightningModule | None = None, **settings: Any) -> pl.Trainer:
+    """Train a plain module by a stock Trainer."""
+    plain: dict[str, Any] = {"max_epochs": 1, "accelerator": "cpu", "logger": CSVLogger(folder / "csv"),
+                             "enable_progress_bar": False, "enable_model_summary": False,
+                             "enable_checkpointing": False, "log_every_n_steps": 1}  # fmt: skip
+    ckpt_path = settings.pop("ckpt_path", None)
+    trainer = pl.Trainer(default_root_dir=folder, callbacks=[*ours], **plain | settings)
+    trainer.fit(module or PlainModule(), loader(), ckpt_path=ckpt_path)
+    return trainer
+
+
+def test_every_callback_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    module = PlainModule()
+    ours = [
+        callbacks.TimeBudget(seconds=1e6),
+        callbacks.TokenBudget(tokens=20 * TOKENS),
+        callbacks.StepLog(every_steps=2),
+        callbacks.TrainingHealth(every_steps=2),
+        callbacks.Divergence(every_steps=2),
+        callbacks.Spikes(),
+        callbacks.Throughput(every_steps=5, peak_flops=1e12),
+        callbacks.Heartbeat(every_seconds=0.1),
+        callbacks.EarlyStopping(metric="val/loss", patience=100),
+        callbacks.Communication(every_steps=3),
+        callbacks.SilentCorruption(),
+        callbacks.SystemMetrics(every_seconds=0.1),
+        callbacks.Checkpoint(every_steps=10),
+        callbacks.Ledger(every_steps=5),
+        callbacks.Progress(every_seconds=0.0),
+        callbacks.GracefulStop(),
+    ]
+    trainer = fit(tmp_path, *ours, module=module)
+    assert trainer.global_step == 20  # the budget of tokens
+    shown = trainer.callback_metrics
+    assert float(shown["train/loss"]) == pytest.approx(module.losses[-1])
+    assert float(shown["train/lr"]) == 0.5
+    assert float(shown["train/gradient_norm"]) > 0
+    parameters = sum(one.numel() for one in module.parameters())
+    speed = float(shown["speed/tokens_per_second"])
+    assert float(shown["speed/mfu"]) == pytest.approx(6 * parameters * speed / 1e12)
+    assert 0 < float(shown["speed/goodput"]) <= 1
+    assert float(shown["memory/peak_bytes"]) > 0
+    logged = (tmp_path / "csv" / "lightning_logs" / "version_0" / "metrics.csv").read_text()
+    assert "speed/tokens_per_second" in logged
+    assert sorted(path.name for path in (tmp_path / "lmtrain" / "checkpoints").iterdir()) == [
+        "step_00000010",
+        "step_00000020",
+    ]
+    assert (tmp_path / "lmtrain" / "events" / "rank0.beat").exists()
+    assert (tmp_path / "lmtrain" / "system" / "node0.jsonl").exists()
+    assert "step 20" in capsys.readouterr().out
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_a_stopped_training_goes_on_from_our_checkpoint(tmp_path: Path) -> None:
+    whole = PlainModule()
+    fit(tmp_path / "whole", callbacks.TokenBudget(steps=12), module=whole)
+    fit(tmp_path, callbacks.TokenBudget(tokens=6 * TOKENS), callbacks.Checkpoint())
+    resumed = PlainModule()
+    fit(
+        tmp_path,
+        callbacks.TokenBudget(tokens=12 * TOKENS),
+        callbacks.Checkpoint(),
+        module=resumed,
+        ckpt_path=tmp_path / "lmtrain/checkpoints/step_00000006",
+    )
+    assert len(resumed.losses) == 6
+    for name, value in whole.state_dict().items():
+        assert torch.equal(value, resumed.state_dict()[name])
+
+
+def test_losses_are_means_over_accumulated_micro_batches(tmp_path: Path) -> None:
+    module = PlainModule()
+    trainer = fit(tmp_path, callbacks.StepLog(every_steps=1), module=module, accumulate_grad_batches=4)
+    assert trainer.global_step == 10
+    assert float(trainer.callback_metrics["train/loss"]) == pytest.approx(sum(module.losses[-4:]) / 4)
+
+
+def test_a_loss_that_is_not_finite_ends_training(tmp_path: Path) -> None:
+    with pytest.raises(Diverged, match="Step 5 has loss nan"):
+        fit(tmp_path, callbacks.TrainingHealth(every_steps=2), module=PlainModule(nan_at=5))
+
+
+def test_a_spike_is_taken_back(tmp_path: Path) -> None:
+    spikes = callbacks.Spikes(num_sigmas=6, window_steps=8)
+    module = PlainModule(spike_at=20)
+    fit(tmp_path, spikes, module=module)
+    assert spikes.num_skipped == 1
+    assert module.losses[-1] < module.losses[0]
+    with pytest.raises(Diverged, match="Step 20"):
+        fit(tmp_path, callbacks.Spikes(window_steps=8, stops=True), module=PlainModule(spike_at=20))
+
+
+def test_a_risen_loss_and_a_flat_validation_end_training(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    module = PlainModule(spike_at=9)
+    trainer = fit(tmp_path, callbacks.Divergence(most_rise=3, mean_steps=2, every_steps=1), module=module)
+    assert trainer.global_step == 9
+    stopping = callbacks.EarlyStopping(metric="val/loss", patience=2)
+    trainer = pl.Trainer(max_epochs=9, callbacks=[stopping], logger=False, enable_checkpointing=False,
+                         enable_progress_bar=False, accelerator="cpu", default_root_dir=tmp_path)  # fmt: skip
+    with caplog.at_level(logging.WARNING):
+        trainer.fit(PlainModule(), loader(3), loader(1))
+    assert trainer.current_epoch == 3
+    assert "was the best of the last 3 validations" in stopping.reason
+
+
+class TwoOptimizers(PlainModule):
+    """Optimizes by itself, with two optimizers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.automatic_optimization = False
+
+    def training_step(self, batch: dict[str, Tensor]) -> None:
+        ids = batch["input_ids"]
+        loss = nn.functional.cross_entropy(self.model(ids[:, :-1]).flatten(0, 1), ids[:, 1:].flatten())
+        optimizers = self.optimizers()
+        for optimizer in optimizers:
+            optimizer.zero_grad()
+        self.manual_backward(loss)
+        for optimizer in optimizers:
+            optimizer.step()
+        self.losses.append(loss.item())
+
+    def configure_optimizers(self) -> Any:
+        return [torch.optim.SGD(part.parameters(), lr=0.5) for part in self.model]
+
+
+def test_a_module_with_two_optimizers_of_its_own(tmp_path: Path) -> None:
+    module = TwoOptimizers()
+    ours = [callbacks.StepLog(every_steps=1), callbacks.Throughput(), callbacks.TrainingHealth(), callbacks.Ledger()]
+    trainer = fit(tmp_path, *ours, callbacks.TokenBudget(tokens=10 * TOKENS), module=module)
+    assert len(module.losses) == 10
+    assert float(trainer.callback_metrics["train/loss"]) == pytest.approx(module.losses[-1])
+
+
+def test_every_name_is_there() -> None:
+    for name in callbacks.__all__:
+        assert getattr(callbacks, name).__name__ == name
+    with pytest.raises(AttributeError, match="Unknown"):
+        callbacks.Unknown  # noqa: B018
