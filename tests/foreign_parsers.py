@@ -29,7 +29,7 @@ from lmtrain.interop.hf_import import open_hugging_face
 from lmtrain.interop.peft_import import open_peft
 from lmtrain.interop.safetensors_files import WeightFiles
 from lmtrain.parallel.shard_reading import METADATA, read_metadata
-from lmtrain.run.compose.imported_options import imported_options
+from lmtrain.run.compose.start_options import imported_options
 from lmtrain.run.stored_runs.job import load_job
 from lmtrain.storage.hashed_folder import damage
 from lmtrain.storage.plain_values import load_plain

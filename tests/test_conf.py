@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from lmtrain.run.compose.compose import compose_config
-from lmtrain.run.compose.help_topics import describe
+from lmtrain.run.compose.option_files import describe
 from lmtrain.run.compose.paths import conf_folder, group_folders
 from lmtrain.run.execution.check_config import check_config
 from tests.configs import option_files

@@ -33,6 +33,7 @@ OTHER_MEANINGS = {
 }
 # Where a name is compared all the same, with the reason. Keep it short.
 ALLOWED = {
+    "src/lmtrain/run/compose/other_programs.py": "the table of other programs' words, and ours for each",
     "src/lmtrain/run/compose/compose.py": "most commands do without the import of the scaling's rules",
     "src/lmtrain/run/execution/meta_build.py": "a constructor's parameter for the run's context",
     "src/lmtrain/run/run_config.py": "its field for the trainer's node is called make_trainer",
@@ -48,9 +49,10 @@ ADVISED = (
 )
 # Where a text names one all the same, with the reason.
 NAMING = {
+    "src/lmtrain/run/compose/start_options.py": "the option that takes the optimizer of a run",
     "src/lmtrain/report/ledger.py": "the remedy of eager steps, beside its measured share",
-    "src/lmtrain/run/compose/meant_options.py": "the table of other programs' options, and ours for each",
-    "src/lmtrain/run/compose/help.py": "examples of a command line",
+    "src/lmtrain/run/compose/other_programs.py": "the table of other programs' options, and ours for each",
+    "src/lmtrain/cli/help.py": "examples of a command line",
     "src/lmtrain/cli/commands/runs.py": "an example of a command line",
     "src/lmtrain/run/pipelines/stages.py": "the words of a preflight: any schedule of a few steps",
     "src/lmtrain/cli/commands/parity.py": "the words of a comparison on any machine",

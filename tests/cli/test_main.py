@@ -69,39 +69,6 @@ def test_a_line_of_a_megabyte_is_cut_in_its_middle(capsys: pytest.CaptureFixture
     assert more == "and more"
 
 
-def test_an_unknown_verb_names_the_nearest_and_the_others(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["trian", "seed=1"]) == 2
-    printed = capsys.readouterr()
-    assert printed.err.startswith(
-        "lmtrain trian: there is no such command. Did you mean 'train'? There are train, plan, "
-    )
-    assert "prepare" in printed.err
-    assert printed.err.count("\n") == 1
-    assert printed.out == ""
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["finetune", "data=x"], "there is no such command; write `lmtrain train init_from=RUN task=sft`"),
-        (["fit", "--trainer.max_epochs", "3"], "there is no such command; write `lmtrain train`."),
-        (["upload", "runs/a"], "write `lmtrain push RUN OWNER/NAME`, with your name on the hub"),
-        (["resume", "runs/a"], "write the same `lmtrain train` command again, which goes on with its run."),
-        (["train", "plan", "model=nano"], "train plan: a command has one verb; write lmtrain plan model=nano."),
-        (["pipeline", "speedrunn", "--plan"], "write lmtrain pipeline pipeline=speedrun --plan."),
-        (["show"], "lmtrain: lmtrain show lacks RUN; `lmtrain ls` lists the runs."),
-        (["plan", "source=files", "source.paths=[/nonexistent]"], "source.paths: /nonexistent does not exist"),
-    ],
-)
-def test_a_verb_of_other_programs_and_a_missing_place_are_told_in_a_line(
-    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(words) in (2, 4)
-    printed = capsys.readouterr()
-    assert said in printed.err
-    assert (printed.out, printed.err.count("\n")) == ("", 1)
-
-
 @pytest.mark.parametrize(
     ("words", "same"),
     [
@@ -119,11 +86,6 @@ def test_help_takes_a_verb_a_group_or_an_option(
     assert main(same) == 0
     assert said == capsys.readouterr().out
     assert said
-
-
-def test_a_setting_in_a_verb_s_place_gets_the_command_that_was_meant(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["lr=1e-3"]) == 2
-    assert capsys.readouterr().err == ("lmtrain: lr=1e-3: there is no key lr; write lmtrain train optimizer.lr=1e-3.\n")
 
 
 def test_a_verb_gets_its_words_and_its_exit_code_is_returned(verb: ModuleType) -> None:

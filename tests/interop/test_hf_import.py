@@ -9,7 +9,7 @@ import torch
 from lmtrain.errors import ConfigurationError, DataError
 from lmtrain.interop.hf_import import import_folder, open_hugging_face
 from lmtrain.interop.tensor_map import map_tensors
-from lmtrain.run.compose.imported_options import imported_options
+from lmtrain.run.compose.start_options import imported_options
 from tests.interop.hugging_face import (
     MODELS,
     change_config,

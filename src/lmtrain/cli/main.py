@@ -14,7 +14,7 @@ from typing import Final
 
 from lmtrain.child_process import protect_children
 from lmtrain.cli.command_table import VERBS
-from lmtrain.errors import EXIT_CONFIGURATION, EXIT_DONE, EXIT_INTERRUPTED, LMTRAIN_ERRORS, suggest
+from lmtrain.errors import EXIT_CONFIGURATION, EXIT_DONE, EXIT_INTERRUPTED, LMTRAIN_ERRORS
 
 OF_SETTINGS: Final = ("train", "plan", "bench", "prepare", "doctor", "parity")  # they take no other words
 ALSO_GROUPS: Final = {"data", "tokenizer"}  # of options, beside verbs
@@ -38,26 +38,14 @@ def main(words: Sequence[str] | None = None) -> int:
         print(f"lmtrain {version('lmtrain')}")
         return 0
     if verb not in VERBS:
-        return _refuse_verb(verb, rest)
+        from lmtrain.run.compose.suggestions import unknown_command  # only to refuse
+
+        _tell(f"lmtrain {unknown_command(verb, rest, VERBS)}")
+        return EXIT_CONFIGURATION
     if verb in OF_SETTINGS and rest and rest[0] in VERBS and rest[0] not in ALSO_GROUPS:
         _tell(f"lmtrain {verb} {rest[0]}: a command has one verb; write lmtrain {shlex.join(rest)}.")
         return EXIT_CONFIGURATION
     return serve(verb, rest, program=f"lmtrain {verb}")
-
-
-def _refuse_verb(verb: str, rest: Sequence[str]) -> int:
-    """Name the nearest verb, the command of other programs' verb, or the command of settings without one."""
-    from lmtrain.run.compose.foreign.verbs import called_verbs
-    from lmtrain.run.planning.forgotten_verb import forgotten_verb, is_setting
-
-    if (command := called_verbs().get(verb)) and not "".join(rest[:1]).startswith("="):
-        _tell(f"lmtrain {verb}: there is no such command; write {command}.")
-    elif is_setting(verb, rest):
-        _tell(f"lmtrain: {forgotten_verb([verb, *rest])}")
-    else:
-        there = f"There are {', '.join(VERBS)}; `lmtrain --help` says what each does."
-        _tell(f"lmtrain {verb}: there is no such command.{suggest(verb, VERBS)} {there}")
-    return EXIT_CONFIGURATION
 
 
 def serve(verb: str, words: Sequence[str], *, program: str) -> int:
@@ -72,11 +60,6 @@ def serve(verb: str, words: Sequence[str], *, program: str) -> int:
             _ignore_interrupts()
         return code
     except LMTRAIN_ERRORS as error:
-        if hasattr(error, "foreign"):  # words of other programs, or with a space: their answers are tried first
-            from lmtrain.run.compose.meant import MeantWord
-            from lmtrain.run.planning.tried_answers import tried_meant
-
-            error = tried_meant(error) if isinstance(error, MeantWord) else error
         _tell(f"lmtrain: {error}{_whole_command(program, words, getattr(error, 'lacking', ()))}")
         return error.exit_code
     except BrokenPipeError:  # the reader of our output has left, as `| head` does

@@ -23,11 +23,10 @@ from lmtrain.accounting.options.ranges import COUNTS, require_count
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.models.dimensions import REQUIRED, check_heads, check_layers, check_positive, check_possible
 from lmtrain.run.compose.paths import key_of
-from lmtrain.run.compose.unknown_words import node_at
 from lmtrain.run.run_config import RunConfig, read_config
 from lmtrain.run.schema.check import TARGET, check_value, refuse_foreign
 from lmtrain.run.schema.facts import facts_of
-from lmtrain.run.schema.node import Node
+from lmtrain.run.schema.node import Node, node_at
 from lmtrain.run.schema.slots import slot_at
 from lmtrain.run.schema.source_signatures import setting_types
 from lmtrain.run.schema.targets import require_allowed

@@ -13,8 +13,8 @@ import pytest
 
 from lmtrain.cli.command_table import VERBS
 from lmtrain.cli.commands.completion import BASH, completion, page
+from lmtrain.cli.completion import completions
 from lmtrain.errors import ConfigurationError
-from lmtrain.run.compose.completions import completions
 from lmtrain.run.compose.paths import conf_folder
 
 PROBE = """

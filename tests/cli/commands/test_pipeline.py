@@ -107,7 +107,7 @@ def test_nanochat_s_speedrun_fits_and_takes_its_published_hours_and_a_plan_beyon
 
 
 def test_a_typing_error_in_a_late_stage_ends_it_before_the_first(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match=r"stage talker: optimiser\.lr=3: there is no key"):
+    with pytest.raises(ConfigurationError, match=r"stage talker: optimiser\.lr=3: .*optimizer\.lr=3"):
         pipeline([f"run.root={tmp_path}", "talker.optimiser.lr=3"])
     assert not any(tmp_path.iterdir())
     with pytest.raises(ConfigurationError, match=r"^stage talker: precision=fp8 needs a GPU"):  # of another process

@@ -25,8 +25,8 @@ READERS = StageReaders(evaluation=evaluation, export=lambda words: None)
 @pytest.mark.parametrize(
     ("word", "said"),
     [
-        ("talker.optimiser.lr=3", r"^stage talker: optimiser\.lr=3: there is no key .* Did you mean 'optimizer\.lr=3'"),
-        ("base.lr=1e-3", r"^stage base: lr=1e-3: there is no key lr; write optimizer\.lr=1e-3\.$"),
+        ("talker.optimiser.lr=3", r"^stage talker: optimiser\.lr=3: .*optimizer\.lr=3"),
+        ("base.lr=1e-3", r"^stage base: lr=1e-3: .*write optimizer\.lr=1e-3"),
         ("base.optimizer.lr=fast", r"^stage base: optimizer\.lr=fast is not a number"),
         ("talker.schedule.warmup_steps=900", r"^stage talker: schedule\.warmup_steps=900 take 900 steps, longer than"),
         ("pipeline.stages.talker_answers.words=[--maed,7]", r"^stage talker_answers: --maed: there is no such flag"),

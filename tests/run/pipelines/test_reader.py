@@ -17,7 +17,7 @@ from lmtrain.run.pipelines.reader import read_pipeline, shows_config
         ("+pipeline.stages.base.wrods=[a]", "is no stage; it has verb, of, words"),
         (
             '+pipeline.stages.a="{verb: train, words: [seed=3]}"',
-            r"is no stage; .* is a text; write '\+pipeline\.stages\.a=\{verb: train, words: \[\"seed=3\"\]\}'",
+            r"Write '\+pipeline\.stages\.a=\{verb: train, words: ",
         ),
         ("budget.tokens=3", r"is of a training; write each\.budget\.tokens=3 for all of them, or for one base\.budget"),
         ("batch.context_tokens=3", r"write each\.batch\.context_tokens=3"),

@@ -13,10 +13,9 @@ from typing import Any, Final
 
 from lmtrain.accounting.observed.step_changes import Change, ChangeOutcome, best_first
 from lmtrain.accounting.observed.step_parts import Bench
+from lmtrain.cli.help import HELP_FLAGS, verb_page
 from lmtrain.errors import EXIT_DONE, LMTRAIN_ERRORS, ConfigurationError
-from lmtrain.run.compose.arguments import parse_arguments
-from lmtrain.run.compose.choices import Choices
-from lmtrain.run.compose.help import HELP_FLAGS, verb_page
+from lmtrain.run.compose.arguments import Choices, parse_arguments
 from lmtrain.run.compose.paths import key_of, without
 from lmtrain.run.run_config import RunConfig
 from lmtrain.run.schema.node import Node

@@ -25,9 +25,10 @@ from lmtrain.accounting.training_plan.roofline import (
     product_of,
     product_rows,
 )
+from lmtrain.cli.help import HELP_FLAGS
 from lmtrain.errors import EXIT_DONE, ConfigurationError, suggest
 from lmtrain.report.plans.calc_page import matmul_page, tensor_page
-from lmtrain.run.compose.help import HELP_FLAGS, shared_keys
+from lmtrain.run.compose.option_files import shared_keys
 from lmtrain.run.compose.paths import conf_folder
 from lmtrain.tracking.machine import read_measurements
 

@@ -9,8 +9,8 @@ from functools import cache
 from typing import Final
 
 from lmtrain.cli.command_table import VERBS
+from lmtrain.cli.completion import completions
 from lmtrain.errors import EXIT_DONE, LMTRAIN_ERRORS, ConfigurationError
-from lmtrain.run.compose.completions import completions
 from lmtrain.run.compose.paths import conf_folder
 
 USAGE: Final = """\

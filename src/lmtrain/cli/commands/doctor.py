@@ -14,12 +14,12 @@ from lmtrain.accounting.options.precision import PrecisionFacts
 from lmtrain.accounting.options.strategy import ModelSpread
 from lmtrain.accounting.quantities import format_count
 from lmtrain.cli.commands.calibrate import FEWEST_STEPS, calibrate
+from lmtrain.cli.help import HELP_FLAGS, verb_page
 from lmtrain.doctor.disk import disk_room, disk_speed
 from lmtrain.doctor.finding import Finding
 from lmtrain.errors import EXIT_DONE, EXIT_NO, ConfigurationError
 from lmtrain.run.compose.arguments import parse_arguments
 from lmtrain.run.compose.group_options import one_of, words_of
-from lmtrain.run.compose.help import HELP_FLAGS, verb_page
 from lmtrain.run.planning.known_models import model_facts
 from lmtrain.run.planning.plan import plan_on_paper
 from lmtrain.run.planning.setting import planned_setting

@@ -22,9 +22,7 @@ from lmtrain.accounting.model.flops import flops_per_token
 from lmtrain.accounting.options.precision import PrecisionFacts
 from lmtrain.accounting.quantities import parse_quantity, parse_whole
 from lmtrain.errors import EXIT_DONE, EXIT_NO, ConfigurationError, suggest
-from lmtrain.run.compose.arguments import parse_arguments
-from lmtrain.run.compose.choices import told_apart
-from lmtrain.run.compose.flags import MULTIRUN
+from lmtrain.run.compose.arguments import MULTIRUN, parse_arguments, told_apart
 
 PREFIX: Final = "fleet."
 MODEL_TERMS: Final = ("num_parameters", "tokens", "tokens_per_parameter", "flops")
@@ -86,7 +84,7 @@ def plan_fleet(words: list[str]) -> int:
     typed = [word for word in words if word != "--json"]
     trials = [typed]
     if not MULTIRUN.isdisjoint(typed):
-        from lmtrain.run.compose.trials import typed_trials  # brings Hydra: only for a sweep
+        from lmtrain.run.compose.compose import typed_trials  # brings Hydra: only for a sweep
 
         trials = typed_trials([word for word in typed if word not in MULTIRUN])
     planned = [replace(fleet_of(one), swept=own) for one, own in zip(trials, told_apart(trials), strict=True)]

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import yaml
 
 from lmtrain.accounting.quantities import parse_quantity
+from lmtrain.cli.help import HELP_FLAGS, verb_page
 from lmtrain.errors import EXIT_DONE, ConfigurationError, suggest
 from lmtrain.launch.nodes import PORT, NodesJob, kubernetes_manifest, sky_task
 from lmtrain.launch.sbatch import (
@@ -27,10 +28,8 @@ from lmtrain.launch.sbatch import (
     seconds_of_clock,
     submit,
 )
-from lmtrain.run.compose.arguments import parse_arguments
+from lmtrain.run.compose.arguments import parse_arguments, parse_flags
 from lmtrain.run.compose.flag_parser import FlagParser
-from lmtrain.run.compose.flags import parse_flags
-from lmtrain.run.compose.help import HELP_FLAGS, verb_page
 from lmtrain.tracking.atomic_files import write_text
 from lmtrain.tracking.redaction import redact_override
 from lmtrain.tracking.run_folder import run_path

@@ -15,8 +15,8 @@ from lmtrain.errors import (
     LMTRAIN_ERRORS,
     ConfigurationError,
 )
+from lmtrain.run.compose.arguments import MULTIRUN
 from lmtrain.run.compose.flag_parser import FlagParser
-from lmtrain.run.compose.flags import MULTIRUN
 from lmtrain.tracking.atomic_files import read_json
 from lmtrain.tracking.events import EARLY_STOPPING
 from lmtrain.tracking.redaction import redact, redact_text

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from lmtrain.accounting.observed.parity_checks import Parity
+from lmtrain.cli.help import HELP_FLAGS, verb_page
 from lmtrain.errors import EXIT_DONE, EXIT_NO, ConfigurationError, suggest
 from lmtrain.launch.detect import outer_launcher
 from lmtrain.run.compose.arguments import parse_arguments
-from lmtrain.run.compose.help import HELP_FLAGS, verb_page
 from lmtrain.run.compose.paths import without
 from lmtrain.run.run_config import RunConfig
 

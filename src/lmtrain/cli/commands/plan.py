@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from lmtrain.cli.commands.fleet import is_fleet
+from lmtrain.cli.help import HELP_FLAGS, verb_page
 from lmtrain.errors import EXIT_DONE, EXIT_NO
-from lmtrain.run.compose.choices import Choices
-from lmtrain.run.compose.help import HELP_FLAGS, verb_page
+from lmtrain.run.compose.arguments import Choices
 from lmtrain.run.planning.plan import FROM_THE_START, PlannedRun, PlannedStart, planned_runs
 from lmtrain.run.run_config import RunConfig
 from lmtrain.run.validators.objective import require_parts_of_task

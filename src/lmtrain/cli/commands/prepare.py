@@ -1,6 +1,6 @@
 """`lmtrain prepare`: turn text into tokenized shards."""
 
-from lmtrain.run.compose.help import HELP_FLAGS, help_page
+from lmtrain.cli.help import HELP_FLAGS, help_page
 from lmtrain.run.compose.paths import conf_folder
 
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
 
+from lmtrain.cli.help import HELP_FLAGS, verb_page
 from lmtrain.errors import EXIT_DONE, EXIT_NO, ConfigurationError, EnvironmentProblem
-from lmtrain.run.compose.flags import MULTIRUN
-from lmtrain.run.compose.help import HELP_FLAGS, verb_page
+from lmtrain.run.compose.arguments import MULTIRUN
 
 Value = TypeVar("Value")
 LISTS: Final = ("--ranks", "--strategies", "--plot")

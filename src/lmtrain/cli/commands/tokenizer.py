@@ -5,7 +5,7 @@ from dataclasses import asdict
 from typing import Any
 
 from lmtrain.accounting.quantities import format_count
-from lmtrain.run.compose.help import HELP_FLAGS, help_page
+from lmtrain.cli.help import HELP_FLAGS, help_page
 from lmtrain.run.compose.paths import conf_folder
 
 CONFIG = "make_tokenizer"

@@ -9,12 +9,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lmtrain.cli.help import HELP_FLAGS, help_page
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.launch.detect import AGENT, OuterLauncher, as_started, outer_launcher
-from lmtrain.run.compose.arguments import Arguments, parse_arguments
-from lmtrain.run.compose.flags import parse_flags
-from lmtrain.run.compose.help import HELP_FLAGS, help_page
-from lmtrain.run.compose.model_proportions import width_line
+from lmtrain.run.compose.arguments import Arguments, parse_arguments, parse_flags
+from lmtrain.run.compose.option_files import width_line
 from lmtrain.run.compose.paths import conf_folder
 from lmtrain.run.execution.caches import keep_caches_in
 from lmtrain.run.stored_runs.job import Job, default_name, short_hash

@@ -2,8 +2,8 @@
 
 from typing import Final
 
+from lmtrain.cli.help import HELP_FLAGS, verb_page
 from lmtrain.errors import EXIT_DONE, ConfigurationError, suggest
-from lmtrain.run.compose.help import HELP_FLAGS, verb_page
 
 KINDS: Final = ("lr", "batch")
 

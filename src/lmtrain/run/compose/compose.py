@@ -1,10 +1,11 @@
-"""Run a function on a composed config, or on each of a sweep; word Hydra's refusals as ours.
+"""Compose the config of a command line, or of each trial of a sweep, by Hydra's compose API.
 
-Configs are composed by Hydra's compose API alone: it instantiates nothing.
+Hydra instantiates nothing here. Its refusals, and OmegaConf's, are worded as ours.
 """
 
+import itertools
 import re
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,6 +14,8 @@ from typing import Any, Final
 import yaml
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
 from hydra.errors import ConfigCompositionException, HydraException, MissingConfigException, OverrideParseException
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
@@ -20,30 +23,18 @@ from omegaconf.errors import InterpolationToMissingValueError, MissingMandatoryV
 
 from lmtrain.accounting.scaling import UNSCALED
 from lmtrain.errors import ConfigurationError
-from lmtrain.run.compose import bounded_config
-from lmtrain.run.compose.arguments import Arguments
-from lmtrain.run.compose.choices import Choices, told_apart
-from lmtrain.run.compose.flags import Flags, parse_flags
-from lmtrain.run.compose.foreign.equivalents import meant_by_one_value
+from lmtrain.run.compose import suggestions, untrusted_options
+from lmtrain.run.compose.arguments import Arguments, Choices, Flags, parse_flags, told_apart
 from lmtrain.run.compose.lean_compose import lean_composing
-from lmtrain.run.compose.paths import conf_folder, group_folders, option_names
-from lmtrain.run.compose.show_config import show
-from lmtrain.run.compose.trials import single, trials_of
-from lmtrain.run.compose.typed_alone import refuse_untyped
-from lmtrain.run.compose.unknown_words import (
-    is_setting,
-    number_as_option,
-    of_training_alone,
-    require_parts,
-    unknown_key,
-    unknown_option,
-)
+from lmtrain.run.compose.option_files import is_of_training_alone
+from lmtrain.run.compose.paths import conf_folder, group_folders, key_of, option_names
 from lmtrain.run.schema.no_value import no_value
-from lmtrain.tracking.redaction import remember_secrets
+from lmtrain.run.schema.node import node_at
+from lmtrain.run.schema.source_signatures import setting_names
+from lmtrain.tracking.redaction import redact, remember_secrets
 
 SEARCH: Final = "search"  # in hydra.sweeper: the option searches
 SETTINGS: Final = "sweep"
-NO_NUMBER: Final = re.compile(r"mismatch type argument (\w+): \w+ is incompatible with Union\[int, float\]")
 SEVERAL_VALUES: Final = "Ambiguous value for argument"
 
 Task = Callable[[dict[str, Any], Choices], None]
@@ -60,8 +51,7 @@ def for_each_config(task: Task, arguments: Arguments, *, config_name: str, shown
     flags = parse_flags(arguments.flags)
     found: list[tuple[dict[str, Any], Choices]] = []
     with _worded(arguments, config_name=config_name):
-        every = _all_configs(arguments, flags, config_name=config_name)
-        for composed, trial in every:
+        for composed, trial in _all_configs(arguments, flags, config_name=config_name):
             if flags.show:
                 show(composed, flags)
                 if shown is None:
@@ -69,10 +59,10 @@ def for_each_config(task: Task, arguments: Arguments, *, config_name: str, shown
             _refuse_search(composed)
             choices = Choices(composed.hydra, trial=trial)
             if config_name == "train":
-                require_parts(composed, choices.overrides, meant=meant_by_one_value)
+                _require_parts(composed, choices.overrides)
             found.append((_plain(composed), choices))
             if flags.config_dir is not None:
-                refuse_untyped(found[-1][0], arguments.overrides)
+                untrusted_options.refuse_untyped(found[-1][0], arguments.overrides)
     for (_, choices), swept in zip(found, told_apart([choices.overrides for _, choices in found]), strict=True):
         choices.swept = swept
     for config, choices in found:
@@ -81,67 +71,31 @@ def for_each_config(task: Task, arguments: Arguments, *, config_name: str, shown
         )
 
 
-@contextmanager
-def _worded(arguments: Arguments, *, config_name: str) -> Generator[None]:
-    """Turn the refusals of Hydra and OmegaConf during composing into our own messages."""
-    try:
-        yield
-    except ConfigurationError:
-        raise
-    except (HydraException, OmegaConfBaseException) as problem:
-        raise _translate(problem, arguments, config_name=config_name) from problem
-    except yaml.YAMLError as problem:
-        raise ConfigurationError(f"an option is no YAML: {' '.join(str(problem).split())}.") from problem
-    except ValueError as problem:
-        own = parse_flags(arguments.flags).config_dir
-        told = number_as_option(str(problem), arguments.overrides, conf_folder())
-        told = told or bounded_config.unreadable_option(problem, [*([Path(own)] if own else []), conf_folder()])
-        words, reason = " ".join(arguments.overrides), str(problem).partition(" : Override(")[0]
-        no_word = f"{words}: one of these words is no GROUP=OPTION, KEY=VALUE or ~KEY: {reason}."
-        raise ConfigurationError(told or no_word) from problem
+def compose_config(overrides: list[str], *, config_name: str = "train") -> dict[str, Any]:
+    """Compose a config without running anything: for tests, benchmarks and notebooks."""
+    with _our_configs():
+        return _scaled(_plain(compose(config_name, overrides=overrides)), overrides)
 
 
-def _all_configs(arguments: Arguments, flags: Flags, *, config_name: str) -> list[tuple[DictConfig, Arguments | None]]:
-    """Compose; a setting of the chosen option's code without a place in its file is added to it."""
-    try:
-        with _our_configs():
-            return [*_configs(arguments, flags, config_name=config_name)]
-    except ConfigCompositionException as problem:
-        key = (_refused_override(problem) or "").partition("@")[0]
-        typed = [word for word in arguments.overrides if word.startswith(f"{key}=")] if key else []
-        if not typed or not is_setting(_chosen(key, arguments, config_name=config_name), key):
-            raise
-        overrides = [f"+{word}" if word in typed else word for word in arguments.overrides]
-        return _all_configs(replace(arguments, overrides=overrides), flags, config_name=config_name)
+def show(composed: DictConfig, flags: Flags) -> None:
+    """Print a composed config, or one package of it, as --cfg asks.
 
-
-def _configs(arguments: Arguments, flags: Flags, *, config_name: str) -> Generator[tuple[DictConfig, Arguments | None]]:
-    """Yield the composed configs of a command line, each with its own arguments where it is a trial."""
-    first, typed = [*_search_words(flags), *arguments.imported], [*arguments.overrides, *arguments.added]
-    try:
-        one = _composed([*first, *(single(typed) if flags.is_sweep else typed)], config_name=config_name)
-    except ConfigCompositionException as problem:
-        if SEVERAL_VALUES not in str(problem) or flags.show:
-            raise
-        one = _composed([*first, *single(typed)], config_name=config_name)  # a config may make itself a sweep
-        if one.hydra.mode != RunMode.MULTIRUN:
-            raise
-    if not (flags.is_sweep or one.hydra.mode == RunMode.MULTIRUN):
-        yield one, None
+    Raises:
+        ConfigurationError: There is no such package.
+    """
+    names = [name for name in composed if flags.show == "all" or (name == "hydra") == (flags.show == "hydra")]
+    found: Any = OmegaConf.masked_copy(composed, [str(name) for name in names])
+    if flags.package is not None:
+        found = OmegaConf.select(composed, flags.package)
+        if found is None:
+            raise ConfigurationError(f"--package {flags.package}: the config has no such part; --cfg job shows all.")
+        print(f"# @package {flags.package}")
+    if not OmegaConf.is_config(found):
+        print(found)
         return
-    swept: Mapping[str, str] = one.hydra.sweeper.get("params") or {}
-    for words in trials_of(typed, swept=swept):
-        trial = arguments.of_trial(words)
-        yield _composed([*_search_words(flags), *trial.imported, *words], config_name=config_name), trial
-
-
-def _composed(words: list[str], *, config_name: str) -> DictConfig:
-    bounded_config.require_bounded_words(words)
-    composed = compose(config_name, overrides=words, return_hydra_config=True)
-    if composed.hydra.get("callbacks"):
-        name = next(iter(composed.hydra.callbacks))
-        raise ConfigurationError(f"hydra.callbacks.{name} is not run: a run's callbacks stand under callbacks.{name}.")
-    return composed
+    if flags.resolve:
+        found = OmegaConf.create(redact(OmegaConf.to_container(found, resolve=True, throw_on_missing=False)))
+    print(OmegaConf.to_yaml(found))
 
 
 @dataclass(frozen=True)
@@ -160,27 +114,113 @@ def sweep_nodes(arguments: Arguments) -> SweepNodes:
     """
     flags = parse_flags(arguments.flags)
     with _worded(arguments, config_name="train"), _our_configs():
-        words = [*_search_words(flags), *arguments.imported, *single(arguments.overrides), *arguments.added]
+        words = [*_search_path(flags), *arguments.imported, *single(arguments.overrides), *arguments.added]
         composed = _composed(words, config_name="train")
         is_search = SEARCH in composed.hydra.sweeper
         settings: Any = OmegaConf.to_container(composed[SETTINGS], resolve=True)
         params: Any = OmegaConf.to_container(composed.hydra.sweeper, resolve=False)
         if flags.config_dir is not None:
-            refuse_untyped({SETTINGS: settings}, arguments.overrides)
+            untrusted_options.refuse_untyped({SETTINGS: settings}, arguments.overrides)
     return SweepNodes(settings, (params.get("params") or {}) if is_search else None)
 
 
-def _refuse_search(composed: DictConfig) -> None:
-    """Refuse a search without -m, or in a command that does not search; and settings of none."""
-    if SEARCH in composed.hydra.sweeper:
-        raise ConfigurationError("hydra/sweeper=optuna searches for values: lmtrain train with -m starts it.")
-    for word in composed.hydra.overrides.task:
-        if word.lstrip("+").startswith(f"{SETTINGS}."):
-            also = " (of a grid, -m alone, are sweep.parallel, sweep.launcher and sweep.slurm)"
-            raise ConfigurationError(f"{word} is of a search{also}; add hydra/sweeper=optuna and -m, or leave it out.")
+def trials_of(words: Sequence[str], *, swept: Mapping[str, str]) -> list[list[str]]:
+    """Return the overrides of each trial, the last key's values varying fastest.
+
+    `swept` are values by key, from a config's `hydra.sweeper.params`; a typed key takes their place.
+
+    Raises:
+        ConfigurationError: A range of numbers without steps: only a search can draw from it.
+    """
+    named = OverridesParser.create().parse_overrides([f"{key}={values}" for key, values in swept.items()])
+    typed = OverridesParser.create().parse_overrides([*words])
+    keys = {each.get_key_element() for each in typed}
+    all_of_them = [*(each for each in named if each.get_key_element() not in keys), *typed]
+    return [[*trial] for trial in itertools.product(*map(_values, all_of_them))]
 
 
-def _search_words(flags: Flags) -> list[str]:
+def _values(override: Override) -> list[str]:
+    key = override.get_key_element()
+    if override.is_delete():
+        return [override.input_line or ""]
+    if not override.is_sweep_override():
+        return [f"{key}={override.get_value_element_as_str()}"]
+    if not override.is_discrete_sweep():
+        raise ConfigurationError(
+            f"{override.input_line} has no steps; list values, KEY=A,B, or give a range(START,STOP,STEP); "
+            "hydra/sweeper=optuna draws from it."
+        )
+    return [f"{key}={value}" for value in override.sweep_string_iterator()]
+
+
+def single(words: Sequence[str]) -> list[str]:
+    """Return the words with one value in all trials."""
+    parsed = OverridesParser.create().parse_overrides([*words])
+    return [each.input_line or "" for each in parsed if not each.is_sweep_override()]
+
+
+def typed_trials(words: Sequence[str]) -> list[list[str]]:
+    """Return the words of each trial, as typed where they have one value in all.
+
+    Raises:
+        ConfigurationError: A word cannot be read.
+    """
+    try:
+        fixed = single(words)
+        swept = trials_of([word for word in words if word not in fixed], swept={})
+    except (HydraException, OmegaConfBaseException) as problem:
+        of_functions = [word for word in words if "(" in word]
+        said = suggestions.unreadable(str(getattr(problem, "override", " ".join(of_functions))))
+        raise ConfigurationError(said) from problem
+    return [[*fixed, *(word.replace("\\ ", " ") for word in trial)] for trial in swept]
+
+
+def _all_configs(arguments: Arguments, flags: Flags, *, config_name: str) -> list[tuple[DictConfig, Arguments | None]]:
+    """Compose; a setting that the chosen option's code takes, and its file does not name, is added to it."""
+    try:
+        with _our_configs():
+            return [*_configs(arguments, flags, config_name=config_name)]
+    except ConfigCompositionException as problem:
+        key = (_refused_override(problem) or "").partition("@")[0]
+        typed = [word for word in arguments.overrides if word.startswith(f"{key}=")] if key else []
+        parent, _, name = key.rpartition(".")
+        node = node_at(_chosen(key, arguments, config_name=config_name), parent) if typed and parent else None
+        if not isinstance(node, dict) or name not in setting_names(str(node.get("_target_", ""))):
+            raise
+        overrides = [f"+{word}" if word in typed else word for word in arguments.overrides]
+        return _all_configs(replace(arguments, overrides=overrides), flags, config_name=config_name)
+
+
+def _configs(arguments: Arguments, flags: Flags, *, config_name: str) -> Generator[tuple[DictConfig, Arguments | None]]:
+    """Yield the composed configs of a command line, each with its own arguments where it is a trial."""
+    first, typed = [*_search_path(flags), *arguments.imported], [*arguments.overrides, *arguments.added]
+    try:
+        one = _composed([*first, *(single(typed) if flags.is_sweep else typed)], config_name=config_name)
+    except ConfigCompositionException as problem:
+        if SEVERAL_VALUES not in str(problem) or flags.show:
+            raise
+        one = _composed([*first, *single(typed)], config_name=config_name)  # a config may make itself a sweep
+        if one.hydra.mode != RunMode.MULTIRUN:
+            raise
+    if not (flags.is_sweep or one.hydra.mode == RunMode.MULTIRUN):
+        yield one, None
+        return
+    swept: Mapping[str, str] = one.hydra.sweeper.get("params") or {}
+    for words in trials_of(typed, swept=swept):
+        trial = arguments.of_trial(words)
+        yield _composed([*_search_path(flags), *trial.imported, *words], config_name=config_name), trial
+
+
+def _composed(words: list[str], *, config_name: str) -> DictConfig:
+    untrusted_options.require_bounded_words(words)
+    composed = compose(config_name, overrides=words, return_hydra_config=True)
+    if composed.hydra.get("callbacks"):
+        name = next(iter(composed.hydra.callbacks))
+        raise ConfigurationError(f"hydra.callbacks.{name} is not run: a run's callbacks stand under callbacks.{name}.")
+    return composed
+
+
+def _search_path(flags: Flags) -> list[str]:
     """Return the override for finding options in a person's own folder.
 
     Raises:
@@ -190,8 +230,8 @@ def _search_words(flags: Flags) -> list[str]:
         return []
     folder = Path(flags.config_dir)
     if not folder.is_dir():
-        raise ConfigurationError(f"--config-dir {folder} is no folder; name one that holds GROUP/OPTION.yaml.")
-    bounded_config.require_bounded_files(folder)
+        raise ConfigurationError(f"--config-dir {folder} is not a folder; name one that holds GROUP/OPTION.yaml.")
+    untrusted_options.require_bounded_files(folder)
     return [f"hydra.searchpath=['file://{folder.absolute()}']"]
 
 
@@ -202,18 +242,12 @@ def _our_configs() -> Generator[None]:
         yield
 
 
-def compose_config(overrides: list[str], *, config_name: str = "train") -> dict[str, Any]:
-    """Compose a config without running anything: for tests, benchmarks and notebooks."""
-    with _our_configs():
-        return _scaled(_plain(compose(config_name, overrides=overrides)), overrides)
-
-
 def _plain(composed: DictConfig) -> dict[str, Any]:
     with open_dict(composed):
         composed.pop("hydra", None)  # its parts resolve in Hydra's own jobs alone
         composed.pop(SETTINGS, None)  # of a search, no part of a run
     as_written: Any = OmegaConf.to_container(composed, resolve=False, throw_on_missing=False)
-    bounded_config.require_bounded_references(as_written)
+    untrusted_options.require_bounded_references(as_written)
     plain = OmegaConf.to_container(composed, resolve=True, throw_on_missing=False)
     assert isinstance(plain, dict)
     remember_secrets(as_written, plain)
@@ -228,42 +262,79 @@ def _scaled(config: dict[str, Any], overrides: Sequence[str], *, allowed: Sequen
     return scaled(config, overrides, allowed=allowed)
 
 
-def _translate(problem: Exception, arguments: Arguments, *, config_name: str) -> Exception:
+def _refuse_search(composed: DictConfig) -> None:
+    """Refuse a search without -m, or in a command that does not search; and settings of a search without one."""
+    if SEARCH in composed.hydra.sweeper:
+        raise ConfigurationError("hydra/sweeper=optuna searches for values: lmtrain train with -m starts it.")
+    for word in composed.hydra.overrides.task:
+        if key_of(word).startswith(f"{SETTINGS}."):
+            also = " (a grid, -m alone, has sweep.parallel, sweep.launcher and sweep.slurm)"
+            raise ConfigurationError(f"{word} is a setting of a search{also}; add hydra/sweeper=optuna and -m.")
+
+
+def _require_parts(composed: DictConfig, overrides: Iterable[str]) -> None:
+    """Refuse a config without one of its parts, or with one value in the place of a part."""
+    for word in overrides:
+        name, value = key_of(word), word.partition("=")[2]
+        if "." in name:
+            continue
+        if word.startswith("~"):
+            raise ConfigurationError(f"{word}: every run has {name}; nearest valid: without this word.")
+        if name in composed and not OmegaConf.is_dict(composed[name]) and (keys := _keys_of_part(name)):
+            meant = f"run.name={value}" if name == "run" else f"{name}.{keys[0]}={value}"
+            raise ConfigurationError(f"{word}: {name} has the keys {', '.join(keys)}; write {meant}.")
+
+
+def _keys_of_part(name: str) -> list[str]:
+    """Return the keys of a part that has no options to choose from; nothing for a single value."""
+    config = OmegaConf.to_container(OmegaConf.load(conf_folder() / "train.yaml"), resolve=False)
+    part = config.get(name) if isinstance(config, dict) else None
+    return [str(key) for key in part if key != "_target_"] if isinstance(part, dict) else []
+
+
+@contextmanager
+def _worded(arguments: Arguments, *, config_name: str) -> Generator[None]:
+    """Turn the refusals of Hydra and OmegaConf into our own messages."""
+    try:
+        yield
+    except ConfigurationError:
+        raise
+    except (HydraException, OmegaConfBaseException) as problem:
+        raise _translated(problem, arguments, config_name=config_name) from problem
+    except yaml.YAMLError as problem:
+        raise ConfigurationError(f"an option is not valid YAML: {' '.join(str(problem).split())}.") from problem
+    except ValueError as problem:
+        own = parse_flags(arguments.flags).config_dir
+        said = suggestions.number_as_option(str(problem), arguments.overrides)
+        said = said or untrusted_options.unreadable_option(problem, [*([Path(own)] if own else []), conf_folder()])
+        words, reason = " ".join(arguments.overrides), str(problem).partition(" : Override(")[0]
+        raise ConfigurationError(said or f"{words}: not GROUP=OPTION, KEY=VALUE or ~KEY: {reason}.") from problem
+
+
+def _translated(problem: Exception, arguments: Arguments, *, config_name: str) -> ConfigurationError:
     if isinstance(problem, MissingConfigException):
         return ConfigurationError(_unknown_option(problem))
     if SEVERAL_VALUES in str(problem):
-        return ConfigurationError(_several_values(str(problem)))
+        typed = str(problem).partition("'")[2].partition("'")[0]
+        first = typed.partition(",")[0]
+        return ConfigurationError(f"{typed} has several values; choose one, as {first}, or add -m for a run of each.")
     if isinstance(problem, ConfigCompositionException) and (word := _refused_override(problem)):
         return ConfigurationError(_unknown_key(word, arguments, config_name=config_name))
     if isinstance(problem, (InterpolationToMissingValueError, MissingMandatoryValue)):
-        key = str(problem).partition("Missing mandatory value: ")[2].split()[0]
-        return no_value(key)
+        return no_value(str(problem).partition("Missing mandatory value: ")[2].split()[0])
     if isinstance(problem, OverrideParseException):
-        key = str(problem.override).partition("=")[0]
-        if "while evaluating" in str(problem):  # a function of Hydra's, with other arguments than its own
-            reason = NO_NUMBER.sub(r"its \1 is no finite number", str(problem).splitlines()[1].partition(": ")[2])
-            return ConfigurationError(f"{problem.override}: {reason}, as {key}=interval(LOW,HIGH) or choice(A,B).")
-        from lmtrain.run.compose.cut_values import unreadable  # only to refuse
-
-        return unreadable(str(problem.override))
+        return ConfigurationError(suggestions.unreadable(str(problem.override)))
     return ConfigurationError(" ".join(str(problem).split()))
-
-
-def _several_values(problem: str) -> str:
-    typed = problem.partition("'")[2].partition("'")[0]
-    key, _, values = typed.partition("=")
-    first = values.partition(",")[0]
-    return f"{typed} has several values; choose one, as in {key}={first}, or add -m for a run of each."
 
 
 def _unknown_option(problem: MissingConfigException) -> str:
     group, _, option = str(problem.missing_cfg_file).partition("/")  # a typed option may be a path
     if group == "hydra":
-        return f"{group}/{option.replace('/', '=')}: there is basic, a grid, and optuna, a search."
-    options = problem.options or option_names(group)  # of a list: none told
+        return f"{group}/{option.replace('/', '=')}: must be basic (a grid) or optuna (a search)."
+    options = problem.options or option_names(group)  # Hydra names none for a list
     if not options:
         return f"There is no config {problem.missing_cfg_file} in {conf_folder()}."
-    return unknown_option(group, option, options)
+    return suggestions.unknown_option(group, option, options)
 
 
 def _refused_override(problem: ConfigCompositionException) -> str | None:
@@ -274,12 +345,10 @@ def _refused_override(problem: ConfigCompositionException) -> str | None:
 def _unknown_key(word: str, arguments: Arguments, *, config_name: str) -> str:
     key = word.partition("@")[0]
     typed = next((text for text in arguments.overrides if text.lstrip("+~").startswith(f"{key}=")), word)
-    from lmtrain.run.compose.help import is_of_training_alone  # only to refuse
-
-    if is_of_training_alone(key, config_name=config_name, conf=conf_folder()):
-        return of_training_alone(typed)
+    if is_of_training_alone(key, config_name=config_name):
+        return f"{typed} has no effect here: it is a setting of training; leave it out."
     config = _chosen(key, arguments, config_name=config_name)
-    return unknown_key(key, typed=typed, config=config, conf=conf_folder())
+    return suggestions.unknown_key(key, typed=typed, config=config)
 
 
 def _chosen(key: str, arguments: Arguments, *, config_name: str) -> dict[str, Any]:

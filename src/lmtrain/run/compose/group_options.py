@@ -6,16 +6,15 @@ An option is advised for its own statement of facts, and a new one at once.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, Literal, TypeVar, get_origin
+from typing import Any, Generic, TypeVar
 
 import yaml
 
 from lmtrain.accounting.options.precision import PrecisionFacts
-from lmtrain.errors import ConfigurationError
 from lmtrain.run.compose.paths import conf_folder
-from lmtrain.run.schema.check import check_value
 from lmtrain.run.schema.facts import Facts, facts_of
-from lmtrain.run.schema.source_signatures import setting_types
+from lmtrain.run.schema.node import node_at
+from lmtrain.run.schema.source_signatures import setting_names
 
 F = TypeVar("F", bound=Facts)
 
@@ -62,25 +61,32 @@ def _values(file: Path) -> dict[str, Any]:
 
 
 def beside_ordinary(callbacks: Iterable[str]) -> str:
-    """Return the word for the ordinary callbacks and those of these that are none of them."""
+    """Return the word for the ordinary callbacks and those that are not among them."""
     ordinary = file_values("callbacks=default")["defaults"]
     return f"'callbacks=[{','.join(['default', *(name for name in callbacks if name not in ordinary)])}]'"
 
 
-def refused_value(key: str, value: str) -> str:
-    """Return the refusal of a word that a key of the entry config has not, "" for another value."""
-    group, _, name = key.rpartition(".")
-    entry = _values(conf_folder() / "train.yaml")
-    files = [*(conf_folder() / group).glob("*.yaml")] if group else []
-    node = entry.get(group) or (file_values(f"{group}={files[0].stem}") if len(files) == 1 else {})
-    kind = setting_types(str(node.get("_target_", ""))).get(name)
-    if get_origin(kind) is not Literal:
-        return ""
-    try:
-        check_value(value, kind, key=key)
-    except ConfigurationError as wrong:
-        return str(wrong).removesuffix(".")
-    return ""
+def options_with_key(key: str) -> list[str]:
+    """Return the options of a key's group that have it in their file, or whose code takes it."""
+    group, _, name = key.partition(".")
+    files = sorted((conf_folder() / group).glob("*.yaml")) if name else []
+    named = [file.stem for file in files if node_holds(_values(file).get(group, _values(file)), name)]
+    return named or [file.stem for file in files if name in setting_names(_target_of(file))]
+
+
+def node_holds(node: Any, key: str) -> bool:
+    """Tell whether a node has a dotted key."""
+    parent, _, name = key.rpartition(".")
+    holder = node_at(node, parent)
+    return isinstance(holder, Mapping) and name in holder
+
+
+def _target_of(file: Path) -> str:
+    """Return an option's target, its own or that of the option it extends; "" without one."""
+    option = _values(file)
+    extended = [file.with_name(f"{each}.yaml") for each in option.get("defaults", []) if isinstance(each, str)]
+    inherited = next((_target_of(each) for each in extended if each.is_file()), "")
+    return str(option.get("_target_", inherited))
 
 
 def one_of(words: Sequence[str]) -> str:

@@ -9,10 +9,8 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import ChoiceSweep, IntervalSweep, Override, RangeSweep
 
 from lmtrain.errors import ConfigurationError
-from lmtrain.run.compose.arguments import Arguments
-from lmtrain.run.compose.compose import sweep_nodes
-from lmtrain.run.compose.flags import MULTIRUN, parse_flags
-from lmtrain.run.compose.trials import single
+from lmtrain.run.compose.arguments import MULTIRUN, Arguments, parse_flags
+from lmtrain.run.compose.compose import single, sweep_nodes
 from lmtrain.run.schema.node import Node
 from lmtrain.search.search_settings import SearchSettings
 from lmtrain.search.space import Dimension, Interval, ListedValues, Space, interval, require_space

@@ -11,7 +11,6 @@ from lmtrain.errors import ConfigurationError, suggest
 from lmtrain.run.compose.arguments import Arguments, parse_arguments
 from lmtrain.run.compose.compose import Choices, for_each_config
 from lmtrain.run.compose.paths import group_folders, key_of
-from lmtrain.run.compose.unknown_words import of_training_alone
 from lmtrain.run.planning.prepared_tokens import remember_prepared
 from lmtrain.run.schema.check import check_node, check_value
 from lmtrain.run.schema.instantiate import instantiate
@@ -110,4 +109,4 @@ def _refuse_others(config: dict[str, Any], arguments: Arguments) -> None:
     for word in arguments.overrides:
         key = key_of(word)
         if key.startswith("data.") and not key.startswith(f"{FOLDER}.") and key != FOLDER:
-            raise ConfigurationError(of_training_alone(word))
+            raise ConfigurationError(f"{word} has no effect here: it is a setting of training; leave it out.")

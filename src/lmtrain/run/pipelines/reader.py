@@ -9,12 +9,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from lmtrain.errors import ConfigurationError, did_you_mean, suggest
-from lmtrain.run.compose.arguments import ALLOW_TARGET, Arguments, parse_arguments
+from lmtrain.run.compose.arguments import ALLOW_TARGET, Arguments, parse_arguments, parse_flags
 from lmtrain.run.compose.compose import for_each_config
-from lmtrain.run.compose.cut_values import in_quotes
-from lmtrain.run.compose.flags import parse_flags
 from lmtrain.run.compose.paths import conf_folder, is_key_of_training, option_names
-from lmtrain.run.compose.typed_alone import IN_A_WORD
+from lmtrain.run.compose.untrusted_options import IN_A_WORD
 from lmtrain.run.pipelines.stages import (
     START,
     TRAIN,
@@ -147,7 +145,7 @@ def _stage(name: str, stage: Any, before: Mapping[str, PipelineStage]) -> Pipeli
     if not STAGE_NAME.fullmatch(str(name)):
         raise ConfigurationError(f"{key} has a name of other characters than letters, digits, _ and -; it is a folder.")
     if not isinstance(stage, dict) or set(stage) - set(KEYS):
-        near = f" Its value is a text; write '+{key}={in_quotes(stage)}'." if isinstance(stage, str) else ""
+        near = f" Write '+{key}={{verb: train, words: [...]}}'." if isinstance(stage, str) else ""
         raise ConfigurationError(f"{key}={stage} is no stage; it has {', '.join(KEYS)}.{near}")
     verb, of = stage.get("verb"), stage.get("of")
     if not isinstance(verb, str) or verb not in VERBS:

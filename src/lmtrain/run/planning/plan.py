@@ -14,10 +14,8 @@ from lmtrain.errors import ConfigurationError
 from lmtrain.report.plans.fit_advice import Changes, Levers, in_parts
 from lmtrain.report.plans.plan_advice import Advice, advice
 from lmtrain.run.builders.schedules import require_ramps_fit
-from lmtrain.run.compose.arguments import parse_arguments
-from lmtrain.run.compose.choices import Choices
-from lmtrain.run.compose.help import default_options
-from lmtrain.run.compose.model_proportions import width_line
+from lmtrain.run.compose.arguments import Choices, parse_arguments
+from lmtrain.run.compose.option_files import default_options, width_line
 from lmtrain.run.compose.paths import conf_folder
 from lmtrain.run.depth_dial import offered
 from lmtrain.run.gate import check

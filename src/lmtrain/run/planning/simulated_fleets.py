@@ -11,8 +11,7 @@ from lmtrain.accounting.options.parts import AverageFacts
 from lmtrain.accounting.options.strategy import ModelSpread
 from lmtrain.accounting.training_plan.simulated_step import SimulatedFleet
 from lmtrain.errors import ConfigurationError, suggest
-from lmtrain.run.compose.arguments import parse_arguments
-from lmtrain.run.compose.choices import Choices
+from lmtrain.run.compose.arguments import Choices, parse_arguments
 from lmtrain.run.compose.group_options import one_of, words_of
 from lmtrain.run.gate import check
 from lmtrain.run.planning.auto_strategy import with_strategy

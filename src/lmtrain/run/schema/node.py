@@ -67,3 +67,22 @@ class Node:
     def canonical(self) -> Any:
         """Return the values in the form for hashes."""
         return canonical(dict(self.values), key=self.key)
+
+
+def node_at(config: Any, path: str) -> Any:
+    """Return the value at a dotted path, None where there is none; the config itself for an empty path."""
+    for part in path.split(".") if path else []:
+        config = config.get(part) if isinstance(config, Mapping) else None
+    return config
+
+
+def leaf_keys(config: Mapping[str, Any], prefix: str = "") -> list[str]:
+    """Return every dotted key of a config, groups included."""
+    keys: list[str] = []
+    for name, value in config.items():
+        if str(name).startswith("_"):  # a number where a setting maps from numbers
+            continue
+        keys.append(f"{prefix}{name}")
+        if isinstance(value, dict):
+            keys += leaf_keys(value, f"{prefix}{name}.")
+    return keys

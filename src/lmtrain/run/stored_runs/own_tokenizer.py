@@ -8,9 +8,9 @@ from typing import Any, Final
 
 from lmtrain.data.manifest import Manifest
 from lmtrain.errors import ConfigurationError
-from lmtrain.run.compose.file_values import path_value, tokenizer_words
 from lmtrain.run.compose.group_options import file_values
 from lmtrain.run.compose.paths import key_of, option_names
+from lmtrain.run.compose.start_options import path_value, tokenizer_words
 from lmtrain.run.schema.node import Node
 from lmtrain.run.stored_runs.checkpoint_source import run_of
 from lmtrain.run.stored_runs.job import Job

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-from lmtrain.run.compose.unknown_words import leaf_keys, node_at
 from lmtrain.run.run_config import KEYS, SCALARS
 from lmtrain.run.schema.check import REPEATS
 from lmtrain.run.schema.no_value import MISSING, no_value
+from lmtrain.run.schema.node import leaf_keys, node_at
 
 
 def require_given(values: Mapping[str, Any]) -> None:

@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
-from lmtrain.run.compose.help import default_options, shared_keys
-from lmtrain.run.compose.help_topics import option_rows
+from lmtrain.run.compose.option_files import default_options, option_rows, shared_keys
 from lmtrain.run.compose.paths import option_names
 
 # verb -> the entry config whose overrides it takes

@@ -1,13 +1,25 @@
-"""The help pages of commands: usage, groups and options by name, read without importing Hydra."""
+"""The help pages of commands, groups and options, read from the YAML files and the sources without importing Hydra."""
 
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from lmtrain.run.compose.help_topics import COLUMNS, hanging, topic_page
+from lmtrain.errors import ConfigurationError, suggest
+from lmtrain.run.compose.option_files import (
+    chosen_rows,
+    default_options,
+    describe,
+    meanings_in,
+    shared_rows,
+    target_of,
+)
 from lmtrain.run.compose.paths import group_folders
+from lmtrain.run.schema.source_signatures import default_settings
 
 HELP_FLAGS: Final = frozenset({"-h", "--help"})
+COLUMNS: Final = 80
+KEY_COLUMNS: Final = 34
 
 USAGE = """\
 {program}: train a language model; every FLOP accounted for.
@@ -195,31 +207,87 @@ USAGES: Final = {"train": USAGE, "prepare": PREPARE_USAGE, "make_tokenizer": TOK
 
 
 def help_page(conf: Path, *, program: str, config: str = "train", words: Sequence[str] = ()) -> str:
-    """Render the help page of one entry config from the YAML files themselves, or of the other topic typed.
+    """Render the help page of one entry config, or of the topic typed; --config-dir adds a person's own options.
 
     Raises:
         ConfigurationError: A word is neither a group, nor GROUP=OPTION, nor `keys`.
     """
     main = conf / f"{config}.yaml"
     defaults = default_options(main)
-    folders = [path for path in group_folders(conf) if any(path.glob("*.yaml"))]
-    shown = [folder for folder in folders if config == "train" or folder.name in defaults]
-    topics = [word for word in words if not word.startswith("-")]
+    shown = [path for path in group_folders(conf) if any(path.glob("*.yaml"))]
+    shown = [folder for folder in shown if config == "train" or folder.name in defaults]
+    own, topics = _own_folder(words)
+    if not topics:
+        groups = "".join(_summary(folder, defaults.get(folder.name)) for folder in shown)
+        return USAGES[config].format(program=program, groups=groups)
+    topic = topics[0]
     if "keys" in topics:
         return f"Shared keys\n{_shared_page(main)}"
-    rows = _shared_page(main, topics[0]) if topics else ""
-    if rows and not (conf / topics[0]).is_dir():
+    if not (conf / topic).is_dir() and (rows := _shared_page(main, topic)):
         return rows.rstrip()
-    if topics:
-        group = topics[0].partition("=")[0]
-        return topic_page(conf, topics[0], groups=shown, default=defaults.get(group))
-    groups = "".join(_summary(folder, defaults.get(folder.name)) for folder in shown)
-    return USAGES[config].format(program=program, groups=groups)
+    return _topic_page(topic, groups=shown, own=own, default=defaults.get(topic.partition("=")[0]))
+
+
+def _own_folder(words: Sequence[str]) -> tuple[Path | None, list[str]]:
+    """Return the folder of --config-dir, None without one, and the topics."""
+    topics, own = list[str](), None
+    for word, before in zip(words, ["", *words], strict=False):
+        name, _, value = word.partition("=")
+        if before in ("--config-dir", "-cd"):
+            own = Path(word)
+        elif name == "--config-dir" and value:
+            own = Path(value)
+        elif not word.startswith("-"):
+            topics.append(word)
+    return own, topics
 
 
 def verb_page(verb: str, *, program: str) -> str:
-    """Render the help of a verb with a training run's words and some of its own."""
+    """Render the help of a command that takes the words of a training run and some of its own."""
     return VERB_PAGES[verb].format(program=program) + EVERY_CHOICE
+
+
+def _topic_page(topic: str, *, groups: Sequence[Path], own: Path | None, default: str | None) -> str:
+    """Render the options of a group, or the keys of GROUP=OPTION with their meaning, unit and default."""
+    group, equals, option = topic.partition("=")
+    folders = {folder.name: folder for folder in groups}
+    if group not in folders:
+        raise ConfigurationError(
+            f"--help {topic}: there is no group {group}; groups are {', '.join(folders)}.{suggest(group, folders)}"
+        )
+    places = (folders[group], *([own / group] if own else []))
+    files = {file.stem: file for folder in places for file in folder.glob("*.yaml")}
+    if not equals:
+        return _group_page(group, files, default)
+    if option not in files:
+        from lmtrain.run.compose.suggestions import unknown_option  # only to refuse
+
+        raise ConfigurationError(unknown_option(group, option, files))
+    return _option_page(files[option])
+
+
+def _group_page(group: str, files: dict[str, Path], default: str | None) -> str:
+    """List a group's options, each with the first line of its file."""
+    lines = [f"{group}=OPTION (* default)", ""]
+    for name, file in sorted(files.items()):
+        lines += _hanging(f" {'*' if name == default else ' '} {name}", describe(file), columns=26)
+    return "\n".join([*lines, "", f"--help {group}=OPTION shows an option's keys."])
+
+
+def _option_page(file: Path) -> str:
+    """List an option's keys: those of its file and of the files it extends, then its code's other settings."""
+    lines = [f"{file.parent.name}={file.stem}", *textwrap.wrap(describe(file), COLUMNS), ""]
+    rows, meanings = chosen_rows(file), meanings_in(file.parent)
+    for key, (value, comment) in rows.items():
+        lines += _hanging(f"  {key}={value}", comment or meanings.get(key, ""), columns=KEY_COLUMNS)
+    named = {key.rpartition(".")[2] for key in rows}
+    more = {name: value for name, value in default_settings(target_of(file)).items() if name not in named}
+    if more:
+        lines += ["", "More settings, with the default of the code:"]
+        for name, value in more.items():
+            key = f"{file.parent.name}.{name}"
+            lines += _hanging(f"  +{key}={_word(value)}", meanings.get(key, ""), columns=KEY_COLUMNS)
+    return "\n".join(lines if rows or more else [*lines, "It has no keys."])
 
 
 def _summary(folder: Path, default: str | None) -> str:
@@ -237,48 +305,22 @@ def _summary(folder: Path, default: str | None) -> str:
     return f"{line}\n"
 
 
-def default_options(main: Path) -> dict[str, str]:
-    """Return the option of each group in the defaults of an entry config."""
-    entries = (line.strip().removeprefix("- ") for line in main.read_text().splitlines() if line.startswith("  - "))
-    pairs = (entry.split("#")[0].removeprefix("override ").partition(":") for entry in entries)
-    named = {group.strip().lstrip("/"): option.strip() for group, _, option in pairs}
-    return {group: option for group, option in named.items() if option}
-
-
 def _shared_page(main: Path, topic: str = "") -> str:
     """List the commented scalars of the entry config with their meaning: all, or a key and those below it."""
-    rows = [row for row in _shared_rows(main) if not topic or f"{row[0]}.".startswith(f"{topic}.")]
-    lines = (line for name, value, comment in rows for line in hanging(f"  {name}={value}", comment, columns=36))
+    rows = [row for row in shared_rows(main) if not topic or f"{row[0]}.".startswith(f"{topic}.")]
+    lines = (line for name, value, comment in rows for line in _hanging(f"  {name}={value}", comment, columns=36))
     return "".join(f"{line}\n" for line in lines)
 
 
-def shared_keys(main: Path) -> dict[str, str]:
-    """Return the commented scalars of the entry config with their defaults."""
-    return {name: value for name, value, _ in _shared_rows(main)}
+def _word(value: object) -> str:
+    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def is_of_training_alone(key: str, *, config_name: str, conf: Path) -> bool:
-    """Tell whether a key's group or node is in the config of training, and not in this one."""
-
-    def names(config: str) -> set[str]:
-        main = conf / f"{config}.yaml"
-        return {*default_options(main), *(each.partition(".")[0] for each in shared_keys(main))}
-
-    return key.partition(".")[0] in names("train") - names(config_name)
-
-
-def _shared_rows(main: Path) -> list[tuple[str, str, str]]:
-    """Read `key: value  # meaning`, one nesting level deep."""
-    rows: list[tuple[str, str, str]] = []
-    parent = ""
-    for line in main.read_text().splitlines():
-        key, colon, rest = line.partition(":")
-        if not colon or line.lstrip().startswith(("#", "-")):
-            continue
-        value, _, comment = rest.partition(" #")
-        if not line.startswith(" "):
-            parent = key
-        if comment and key.strip() != "defaults" and parent not in {"hydra", "defaults"}:
-            name = key if not line.startswith(" ") else f"{parent}.{key.strip()}"
-            rows.append((name, value.strip(), comment.strip()))
-    return rows
+def _hanging(head: str, text: str, *, columns: int) -> list[str]:
+    """Lay a meaning next to its word, and below it where either is long."""
+    wrapped = textwrap.wrap(text, COLUMNS - columns, break_on_hyphens=False) or [""]
+    if len(head) >= columns:
+        key, _, value = head.partition("=")
+        heads = [head] if len(head) <= COLUMNS else [f"{key}=", f"      {value}"]
+        return [*heads, *(" " * columns + line for line in wrapped if line)]
+    return [f"{head:<{columns}}{wrapped[0]}".rstrip(), *(" " * columns + line for line in wrapped[1:])]

@@ -1,0 +1,140 @@
+"""The option files of `conf/`, read as text: keys with their value and comment, defaults, and what extends what.
+
+Reading them imports neither Hydra nor YAML: help, completion and refusals answer at once.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from lmtrain.run.compose.paths import conf_folder, key_of
+
+LINE: Final = re.compile(r"^(?P<indent> *)(?P<key>\w+): *(?P<value>.*?)(?: +# *(?P<comment>.*))?$")
+MEANING: Final = re.compile(r"^# (\w+): (.+)$", flags=re.MULTILINE)
+HYDRA_KEYS: Final = ("_target_", "_partial_", "_recursive_", "defaults")
+WIDTH: Final = "model.width"
+FEED_FORWARD: Final = "model.feed_forward_width"
+
+
+def default_options(main: Path) -> dict[str, str]:
+    """Return the option of each group in the defaults of an entry config."""
+    entries = (line.strip().removeprefix("- ") for line in main.read_text().splitlines() if line.startswith("  - "))
+    pairs = (entry.split("#")[0].removeprefix("override ").partition(":") for entry in entries)
+    named = {group.strip().lstrip("/"): option.strip() for group, _, option in pairs}
+    return {group: option for group, option in named.items() if option}
+
+
+def shared_keys(main: Path) -> dict[str, str]:
+    """Return the commented scalars of the entry config with their defaults."""
+    return {name: value for name, value, _ in shared_rows(main)}
+
+
+def shared_rows(main: Path) -> list[tuple[str, str, str]]:
+    """Return (key, value, meaning) of the commented scalars of an entry config, one nesting level deep."""
+    rows: list[tuple[str, str, str]] = []
+    parent = ""
+    for line in main.read_text().splitlines():
+        key, colon, rest = line.partition(":")
+        if not colon or line.lstrip().startswith(("#", "-")):
+            continue
+        value, _, comment = rest.partition(" #")
+        if not line.startswith(" "):
+            parent = key
+        if comment and key.strip() != "defaults" and parent not in {"hydra", "defaults"}:
+            name = key if not line.startswith(" ") else f"{parent}.{key.strip()}"
+            rows.append((name, value.strip(), comment.strip()))
+    return rows
+
+
+def is_of_training_alone(key: str, *, config_name: str) -> bool:
+    """Tell whether a key's group or node is in the config of training, and not in this one."""
+
+    def names(config: str) -> set[str]:
+        main = conf_folder() / f"{config}.yaml"
+        return {*default_options(main), *(each.partition(".")[0] for each in shared_keys(main))}
+
+    return key.partition(".")[0] in names("train") - names(config_name)
+
+
+def describe(file: Path) -> str:
+    """Return the first comment line of a YAML file, Hydra directives left out."""
+    comments = (line[1:].strip() for line in file.read_text().splitlines() if line.startswith("#"))
+    return next((comment for comment in comments if comment and not comment.startswith("@package")), "")
+
+
+def option_rows(file: Path) -> Iterator[tuple[str, tuple[str, str]]]:
+    """Yield the keys of a file with their value and comment; those of the files it extends come first."""
+    for extended in _extended(file):
+        yield from option_rows(extended)
+    is_global = "@package _global_" in file.read_text()
+    parents = [] if is_global else [file.parent.name]
+    above: list[tuple[int, str]] = []
+    for line in file.read_text().splitlines():
+        found = LINE.match(line)
+        if found is None or found["key"] in HYDRA_KEYS:
+            continue
+        indent = len(found["indent"])
+        above = [each for each in above if each[0] < indent]
+        if found["value"]:
+            path = [*parents, *(name for _, name in above), found["key"]]
+            yield ".".join(path), (found["value"], found["comment"] or "")
+        else:
+            above.append((indent, found["key"]))
+
+
+def chosen_rows(file: Path) -> dict[str, tuple[str, str]]:
+    """Return the keys of an option with value and comment, its own values in the place of those that it extends."""
+    rows: dict[str, tuple[str, str]] = {}
+    for key, (value, comment) in option_rows(file):
+        rows[key] = (value, comment or rows.get(key, ("", ""))[1])
+    return rows
+
+
+def meanings_in(folder: Path) -> dict[str, str]:
+    """Return the meanings of a group's keys, each stated in one file, as `# KEY: MEANING` or behind a value."""
+    behind: dict[str, str] = {}
+    stated: dict[str, str] = {}
+    for file in sorted(folder.glob("*.yaml")):
+        stated |= {f"{folder.name}.{key}": meaning for key, meaning in MEANING.findall(file.read_text())}
+        for key, (_, comment) in option_rows(file):
+            if comment:
+                behind.setdefault(key, comment)
+    return behind | stated
+
+
+def _extended(file: Path) -> list[Path]:
+    listed = re.search(r"^defaults:(?P<inline>.*)\n(?P<items>(?:  - .*\n)*)", file.read_text(), flags=re.MULTILINE)
+    if listed is None:
+        return []
+    items = re.findall(r"^  - (\w+)$", listed["items"], flags=re.MULTILINE)
+    words = [*re.findall(r"\w+", listed["inline"]), *items]
+    return [path for word in words if (path := file.parent / f"{word}.yaml").is_file()]
+
+
+def target_of(file: Path) -> str:
+    """Return the target of an option, or of the option it extends; "" for several or none."""
+    found = re.findall(r"^_target_: *(\S+)", file.read_text(), flags=re.MULTILINE)
+    return found[0] if found else next((target_of(each) for each in _extended(file)), "")
+
+
+def width_line(option: str, model: Mapping[str, Any], typed: Sequence[str]) -> str | None:
+    """Return a note of a typed width whose feed-forward has another proportion than the option's; None without."""
+    keys = {key_of(word) for word in typed}
+    own, width, inner = _own_sizes(option), model.get("width"), model.get("feed_forward_width")
+    if WIDTH not in keys or FEED_FORWARD in keys or own is None:
+        return None
+    if not (isinstance(width, int) and isinstance(inner, int)) or inner * own[0] == own[1] * width:
+        return None
+    return (
+        f"{FEED_FORWARD}={inner} is {inner / width:.3g} x {WIDTH}={width}, where model={option} has "
+        f"{own[1] / own[0]:.3g} x; {FEED_FORWARD}={own[1] * width // own[0]} keeps that"
+    )
+
+
+def _own_sizes(option: str) -> tuple[int, int] | None:
+    """Return the width and feed-forward width in an option's file, or those extended by it."""
+    file = conf_folder() / "model" / f"{option}.yaml"
+    rows = {key: value for key, (value, _) in option_rows(file)} if file.is_file() else {}
+    found = [rows.get(key, "").replace("_", "") for key in (WIDTH, FEED_FORWARD)]
+    return (int(found[0]), int(found[1])) if all(map(str.isdigit, found)) else None

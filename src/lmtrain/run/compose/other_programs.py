@@ -1,0 +1,197 @@
+"""Settings, options and commands of other programs, with the words here.
+
+The usual words of Hugging Face's Trainer and TRL, nanoGPT, Lightning, litgpt and torchtitan; `{}` stands for the value
+as typed, a note follows ` # `, and an answer that begins with `!` is the reason why there is no such setting.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+OF_A_RATE: Final = "the rate of the chosen optimizer, muon by default; a rate of AdamW goes with optimizer=adamw"
+OF_A_STEP: Final = "!type batch.tokens_per_step: sequences of a whole step x batch.context_tokens"
+
+# Our words -> the names of that setting in other programs.
+SETTINGS: Final[Mapping[str, str]] = {
+    f"optimizer.lr={{}} # {OF_A_RATE}": "lr learning_rate max_lr peak_lr base_lr",
+    "optimizer.weight_decay={}": "weight_decay wd",
+    "optimizer.beta1={}": "beta1 adam_beta1",
+    "optimizer.beta2={}": "beta2 adam_beta2",
+    "optimizer.eps={}": "eps epsilon adam_epsilon",
+    "optimizer={}": "optim optimizer_name optimizer.name class_path",
+    "schedule={}": "lr_scheduler_type lr_scheduler lr_schedule scheduler",
+    "schedule.warmup_steps={}": "warmup_steps num_warmup_steps warmup_iters lr_warmup_steps warmup",
+    "schedule.warmup_fraction={}": "warmup_ratio warmup_fraction",
+    "schedule.warmdown_fraction={}": "warmdown_ratio decay_ratio cooldown_fraction",
+    "schedule.final_fraction={}": "final_lr_frac min_lr_factor min_lr_ratio min_lr_rate",
+    "!schedule.final_fraction is the last rate's share of the peak": "min_lr eta_min min_learning_rate",
+    "!a schedule ends with the budget": "lr_decay_iters decay_steps decay_lr",
+    "gradient_clip_norm={}": "grad_clip gradient_clip_val max_grad_norm max_norm gradient_clipping clip_grad_norm",
+    "budget.steps={}": "steps max_steps num_steps max_iters iterations num_iterations train_steps train_iters",
+    "budget.epochs={}": "epochs num_epochs max_epochs num_train_epochs",
+    "budget.tokens={}": "tokens max_tokens num_tokens total_tokens train_tokens",
+    "budget.hours={}": "hours max_hours max_time",
+    "budget.usd={} # also set cluster.usd_per_gpu_hour": "usd cost dollars",
+    "batch.micro_batch_sequences={} # of one forward pass; batch.tokens_per_step is the whole step": (
+        "batch_size micro_batch_size per_device_train_batch_size per_device_batch_size local_batch_size "
+        "device_batch_size train_batch_size micro_batch batch"
+    ),
+    OF_A_STEP: "global_batch_size effective_batch_size",
+    "batch.tokens_per_step={}": "total_batch_size tokens_per_batch tokens_per_step",
+    "!it follows from batch.tokens_per_step and batch.micro_batch_sequences": (
+        "gradient_accumulation_steps accumulate_grad_batches gradient_accumulation grad_accum_steps grad_accum"
+    ),
+    "batch.context_tokens={}": (
+        "block_size seq_len seq_length sequence_length max_seq_len max_seq_length max_length context_length "
+        "model_max_length n_ctx context_size n_positions max_position_embeddings cutoff_len"
+    ),
+    "batch.micro_batch_sequences=auto": "auto_find_batch_size auto_scale_batch_size",
+    "seed={}": "random_seed data_seed",
+    "run.name={}": "name run_name wandb_run_name experiment_name exp_name wandb_name",
+    "run.root={}": "output_dir out_dir save_dir default_root_dir dump_folder save_folder log_dir logging_dir",
+    "run.log_every_steps={}": "logging_steps log_interval log_every_n_steps log_freq log_every",
+    "callbacks.checkpoint.every_steps={}": "save_steps save_interval save_every checkpoint_interval",
+    "callbacks.checkpoint.keep_last={}": "save_total_limit keep_last save_top_k keep_latest_k",
+    "callbacks.checkpoint.keep_best=true": "load_best_model_at_end",
+    "!checkpoints are saved by the clock, or every callbacks.checkpoint.every_steps": (
+        "save_strategy always_save_checkpoint enable_checkpointing enable_checkpoint"
+    ),
+    "callbacks.validation.every_steps={}": "eval_steps eval_interval eval_every eval_freq val_check_interval",
+    "callbacks.validation.max_tokens={}": "eval_tokens",
+    "!validation follows callbacks.validation.every_steps or .num_passes": (
+        "eval_strategy evaluation_strategy do_train do_eval do_predict check_val_every_n_epoch num_sanity_val_steps "
+        "eval_iters per_device_eval_batch_size"
+    ),
+    "!`lmtrain evaluate runs/NAME` scores a run": "eval_only limit_test_batches",
+    "callbacks=[default,early_stopping] callbacks.early_stopping.patience={}": "early_stopping_patience patience",
+    "callbacks=[default,push] callbacks.push.repository={}": "hub_model_id",
+    "callbacks=[default,push] callbacks.push.repository=OWNER/NAME": "push_to_hub",
+    "trainer.devices={}": "devices ngpu n_gpu num_gpus gpus nproc_per_node gpus_per_node",
+    "trainer.num_nodes={}": "num_nodes nnodes num_machines nodes",
+    "trainer.accelerator={}": "accelerator device device_type",
+    "trainer.accelerator=cpu": "use_cpu no_cuda cpu",
+    "strategy={}": "fsdp_mode parallelism ddp_strategy",
+    "strategy=ddp": "ddp multi_gpu",
+    "strategy=fsdp": "fsdp deepspeed data_parallel_shard_degree",
+    "strategy=tensor strategy.tensor_size={}": "tensor_parallel_degree tensor_parallel_size tp_size tp",
+    "strategy=context strategy.context_size={}": "context_parallel_degree context_parallel_size cp_size cp",
+    "strategy=pipeline strategy.num_stages={}": "pipeline_parallel_degree pipeline_parallel_size pp_size pp",
+    "!the strategy chooses it": "backend ddp_backend ddp_find_unused_parameters sync_batchnorm use_distributed_sampler",
+    "strategy.timeout_seconds={}": "ddp_timeout",
+    "!ranks are started by trainer.devices=N, torchrun or srun (docs/launching.md)": (
+        "node_rank master_addr master_port rdzv_backend rdzv_endpoint rdzv_id local_rank"
+    ),
+    "precision={}": "dtype torch_dtype mixed_precision mixed_precision_param param_dtype",
+    "precision=bf16_mixed": "bf16",
+    "precision=fp16_mixed": "fp16 amp",
+    "precision=tf32": "tf32",
+    "precision=fp8": "fp8 float8",
+    "recompute=every_block": "gradient_checkpointing activation_checkpointing activation_checkpoint grad_checkpointing",
+    "compile=auto": "torch_compile use_compile compile_model",
+    "attention={}": "attn_implementation attention_backend",
+    "attention=auto # flash where the device has it": "flash_attention flash_attn use_flash_attention",
+    "loss=chunked": "use_liger_kernel cut_cross_entropy",
+    "optimizer_cpu_offload=true": "cpu_offload enable_cpu_offload optimizer_offload",
+    "deterministic=true": "full_determinism deterministic_mode",
+    "weight_average=ema weight_average.decay={}": "ema_decay",
+    "logger={}": "report_to log_with logger_name",
+    "logger=wandb": "wandb use_wandb wandb_log",
+    "logger=wandb logger.project={}": "wandb_project",
+    "logger=wandb logger.entity={}": "wandb_entity",
+    "logger=tensorboard": "tensorboard use_tensorboard enable_tensorboard",
+    "profiler=torch": "profile enable_profiling",
+    "resume={}": "resume_from_checkpoint ckpt_path resume_from checkpoint",
+    "resume=never": "overwrite_output_dir",
+    "init_from={}": "init_from_path model_name_or_path pretrained_model_name_or_path base_model initial_load_path",
+    "model={}": "model_name model_type flavor",
+    "model.width={} # of a model option that has it": "n_embd hidden_size d_model dim embed_dim embedding_dim",
+    "model.num_layers={} # nano's layers are model.depth": "n_layer n_layers num_layers num_hidden_layers",
+    "model.num_heads={}": "n_head n_heads num_heads num_attention_heads",
+    "model.num_kv_heads={}": "num_key_value_heads n_kv_heads n_kv_head num_kv_heads n_query_groups",
+    "model.feed_forward_width={}": "intermediate_size d_ff ffn_dim n_inner",
+    "model.rope_base={}": "rope_theta rotary_base",
+    "model.norm_eps={}": "rms_norm_eps layer_norm_eps layer_norm_epsilon norm_eps",
+    "model.init_std={}": "initializer_range",
+    "model.tie_embeddings={}": "tie_word_embeddings tie_embeddings",
+    "model=nano model.depth={}": "depth",
+    "!models have no dropout (adapter.dropout is LoRA's)": "dropout hidden_dropout attention_dropout resid_pdrop",
+    "!weights are not trained in 4 or 8 bits": "load_in_4bit load_in_8bit quantize",
+    "!no code of a model's folder is run": "trust_remote_code",
+    "tokenizer.vocab_size={}": "vocab_size vocab",
+    "tokenizer=huggingface tokenizer.name={}": "tokenizer_name tokenizer_name_or_path tokenizer_path",
+    "source=hf_dataset source.name={}": "dataset dataset_name dataset_path",
+    "source=files source.paths=[{}]": "train_file train_files data_path data_dir data_files train_data input_file",
+    "data.num_workers={}": "num_workers dataloader_num_workers",
+    "data.folder.num_processes={}": "preprocessing_num_workers dataset_num_proc",
+    "packing=best_fit": "sample_packing",
+    "adapter=lora init_from=RUN": "lora use_lora use_peft peft",
+    "adapter=lora adapter.rank={} init_from=RUN": "lora_r lora_rank",
+    "adapter=lora adapter.alpha={} init_from=RUN": "lora_alpha",
+    "adapter=lora adapter.dropout={} init_from=RUN": "lora_dropout",
+    "task=dpo objective.beta={} init_from=RUN": "beta dpo_beta",
+    "task=grpo objective.num_generations={} init_from=RUN": "num_generations",
+    "sweep.trials={}": "n_trials num_trials hydra.sweeper.n_trials",
+    "!`lmtrain tune lr` finds a learning rate": "auto_lr_find lr_find",
+    "debug=tiny": "fast_dev_run",
+    "!settings in a file are FOLDER/experiment/NAME.yaml: --config-dir FOLDER experiment=NAME": "config config_file",
+}
+
+# By group: our option -> its names in other programs, where the letters are too unlike.
+OPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
+    "optimizer": {"adamw": "adam adamw_torch adamw_torch_fused fused_adam", "adamw_8bit": "adamw_bnb_8bit"},
+    "schedule": {
+        "trapezoid": "wsd warmup_stable_decay",
+        "warmup_cosine": "cosine cosine_with_min_lr",
+        "constant": "constant_with_warmup",
+        "inverse_sqrt": "inverse_square_root",
+    },
+    "precision": {
+        "bf16_mixed": "bf16 bfloat16 mixed",
+        "fp16_mixed": "fp16 float16 half 16 16_mixed",
+        "fp32": "32 32_true float32 no",
+    },
+    "strategy": {
+        "fsdp": "zero zero2 zero3 deepspeed full_shard",
+        "hsdp": "hybrid_shard",
+        "ddp": "dp data_parallel",
+        "tensor": "tp",
+        "context": "cp ring ulysses sequence_parallel",
+        "pipeline": "pp",
+    },
+    "attention": {"flash": "flash_attention_2 flash_attn fa2", "eager": "math"},
+    "recompute": {"every_block": "full true"},
+    "compile": {"auto": "true max_autotune reduce_overhead", "none": "false"},
+    "model": {"gpt2_124m": "gpt2 gpt nanogpt", "llama_tiny": "llama", "nano": "nanochat", "llama_3_8b": "llama3"},
+    "tokenizer": {"byte_level": "char bytes", "huggingface": "hf auto pretrained tiktoken gpt2"},
+    "source": {"files": "text jsonl json csv parquet folder", "hf_dataset": "hf huggingface"},
+    "task": {"sft": "finetune chat instruct", "grpo": "rl ppo"},
+    "logger": {"wandb": "wb weights_and_biases", "tensorboard": "tb", "none": "false"},
+}
+
+# Where no option is near.
+HUB: Final[Mapping[str, str]] = {
+    "model": "`lmtrain import hf FOLDER runs/base` takes weights of transformers, then init_from=runs/base",
+    "tokenizer": "a tokenizer of the Hugging Face Hub is tokenizer=huggingface tokenizer.name=NAME",
+    "source": "a data set of the Hugging Face Hub is source=hf_dataset source.name=OWNER/NAME",
+}
+
+# Our command -> the commands of other programs.
+COMMANDS: Final[Mapping[str, str]] = {
+    "lmtrain train": "pretrain fit run",
+    "lmtrain train init_from=RUN task=sft": "finetune fine-tune sft lora finetune_lora finetune_full",
+    "lmtrain train init_from=RUN task=dpo": "dpo",
+    "lmtrain train init_from=RUN task=grpo": "grpo ppo rl",
+    "lmtrain train -m KEY=A,B": "sweep",
+    "lmtrain train, the same command again": "resume",
+    "lmtrain evaluate RUN": "validate test eval score",
+    "lmtrain generate RUN": "sample inference infer complete",
+    "lmtrain plan": "estimate estimate-memory memory",
+    "lmtrain launch torchrun": "torchrun accelerate deepspeed",
+    "lmtrain export hf RUN FOLDER": "convert merge",
+    "lmtrain push RUN OWNER/NAME": "upload publish",
+    "rm -r runs/NAME": "rm delete remove",
+}
+
+
+def inverted(table: Mapping[str, str]) -> dict[str, str]:
+    """Return {their name: our words} of a table {our words: their names}."""
+    return {name: ours for ours, names in table.items() for name in names.split()}

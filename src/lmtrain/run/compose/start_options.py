@@ -1,0 +1,181 @@
+"""The options that `init_from` brings: those of an imported model's folder, or of a run trained here.
+
+The folder may be anybody's: its values become overrides, each checked as if it were typed, and never a config. Typed
+options win, and so do the choices of a typed adapter, task or experiment for their groups.
+"""
+
+import json
+import re
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from lmtrain.errors import ConfigurationError, DataError
+from lmtrain.interop.imported_folder import FACTS, TOKENIZER, imported_facts, is_imported
+from lmtrain.run.compose.paths import conf_folder
+from lmtrain.storage import foreign_json
+
+BASE, IMPORTED = "base", "imported"  # the group of what comes before an adapter, a task and an experiment; its option
+INHERITED: Final = {"model": IMPORTED, "optimizer": "inherited"}  # the options that take a run's settings
+BY_THIS_RUN: Final = ("attention",)  # of a model's settings: the new run's own choice
+OF_BATCH: Final = ("context_tokens", "tokens_per_step")  # what a forward pass takes depends on the device
+WORD: Final = re.compile(r"[A-Za-z0-9_.-]+")
+PLAIN_PATH: Final = re.compile(r"[A-Za-z0-9_./-]+")
+NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+CHOICE: Final = re.compile(r"^[^#\n]*\boverride /(\w+)\s*:[ \t]*([^\s#]*)", re.MULTILINE)
+EXTENDED: Final = re.compile(r"^(?:defaults: *\[(\w+)\]|\s*- (\w+))\s*(?:#.*)?$", re.MULTILINE)
+
+
+def brought_options(given: Mapping[str, str], *, own: str | None = None) -> list[str]:
+    """Return the options from `init_from`, and a typed optimizer's choices; `own` is a person's folder of options.
+
+    Raises:
+        ConfigurationError: An option that needs `init_from` stands without it.
+        DataError: The folder's facts are not plain settings.
+    """
+    chosen = {group for group, _ in _choices(given, own)} if "init_from" in given else set[str]()
+    words = [*imported_options(given, chosen=chosen), *inherited_options(given, chosen=chosen)]
+    return [*words, *optimizer_words(given, own=own)]
+
+
+def imported_options(given: Mapping[str, str], *, chosen: Collection[str] = ()) -> list[str]:
+    """Return the overrides of a folder made by `lmtrain import`; a typed model, experiment or tokenizer wins.
+
+    `chosen` are groups for which typed options of others choose.
+    """
+    init_from = given.get("init_from")
+    folder = Path(init_from) if init_from and is_imported(Path(init_from)) else None
+    asked = [f"{group}={IMPORTED}" for group in (BASE, "model") if given.get(group) == IMPORTED]
+    if folder is None:
+        if asked:
+            raise ConfigurationError(
+                f"{asked[0]} needs the folder of an imported model; add init_from=FOLDER, made by `lmtrain import`."
+            )
+        return []
+    is_alone = not {BASE, "experiment", "model"} & {*given, *chosen}
+    if not (is_alone or asked):
+        return []
+    words = [f"{BASE}={IMPORTED}"] if is_alone else []
+    words += value_words("model", imported_facts(folder).get("settings"), source=folder / FACTS)
+    has_own = "tokenizer" in given or "experiment" in given
+    return words if has_own else [*words, *tokenizer_words((folder / TOKENIZER).absolute())]
+
+
+def inherited_options(given: Mapping[str, str], *, chosen: Collection[str] = ()) -> list[str]:
+    """Return the overrides of a run: its model, optimizer, batch and tokenizer; an experiment chooses for itself."""
+    init_from = given.get("init_from")
+    job = _job_file(Path(init_from)) if init_from else None
+    if job is None:
+        if given.get("optimizer") == INHERITED["optimizer"]:
+            raise ConfigurationError("optimizer=inherited needs the run that it is of; add init_from=RUN.")
+        return []
+    if "experiment" in given:
+        return []
+    config, words = _config(job), list[str]()
+    for group, option in INHERITED.items():
+        if group in chosen and given.get(group) != option:
+            continue
+        if given.get(group, option) == option and isinstance(node := config.get(group), dict):
+            kept = {name: value for name, value in node.items() if name not in BY_THIS_RUN}
+            words += [f"{group}={option}", *value_words(group, kept, source=job)]
+            words += ["~model.attention"] if group == "model" and "attention" not in node else []
+    words += value_words("batch", {key: config["batch"].get(key) for key in OF_BATCH}, source=job)
+    return words if "tokenizer" in given else [*words, *tokenizer_words((job.parents[2] / TOKENIZER).absolute())]
+
+
+def _job_file(path: Path) -> Path | None:
+    """Return the config of a run or of a checkpoint's run, None where the path is neither."""
+    from lmtrain.tracking.run_folder import RunFolder  # of command lines with init_from alone
+
+    run = path.parent.parent if path.parent.name == "checkpoints" else path
+    attempt = RunFolder(run).accepted_attempt()
+    file = attempt / "job.json" if attempt else None
+    return file if file is not None and file.is_file() else None
+
+
+def _config(job: Path) -> dict[str, Any]:
+    try:
+        config = foreign_json.read(job)["config"]
+    except (OSError, ValueError, KeyError, TypeError) as problem:
+        raise DataError(f"{job} cannot be read ({problem}); name another run in init_from.") from problem
+    if not isinstance(config, dict) or not isinstance(config.get("batch"), dict):
+        raise DataError(f"{job} holds no config; name another run in init_from.")
+    return config
+
+
+def optimizer_words(given: Mapping[str, str], *, own: str | None = None) -> list[str]:
+    """Return a typed optimizer's choices for groups that a task or an experiment chooses too: its own come first."""
+    if not {"optimizer"} < given.keys():
+        return []
+    others = {group for group, _ in _choices({name: one for name, one in given.items() if name != "optimizer"}, own)}
+    choices = _choices({"optimizer": given["optimizer"]}, own)
+    return [f"{group}={option}" for group, option in choices if group in others and group not in given]
+
+
+def _choices(given: Mapping[str, str], own: str | None) -> Iterator[tuple[str, str]]:
+    """Give the groups and options that the given options choose in their lists of defaults."""
+    folders = [conf_folder(), *([Path(own)] if own else [])]
+    for group, options in given.items():
+        if NAME.fullmatch(group):
+            for option in options[1:-1].split(",") if options.startswith("[") else [options]:
+                yield from _chosen_by(group, option.strip(" '\""), folders, ())
+
+
+def _chosen_by(group: str, option: str, folders: list[Path], below: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    """Give the choices of one option's list of defaults, and of the options that it extends."""
+    files = [
+        file for folder in folders if NAME.fullmatch(option) and (file := folder / group / f"{option}.yaml").is_file()
+    ]
+    if not files or option in below:
+        return
+    text = files[0].read_text(encoding="utf-8", errors="replace")
+    yield from CHOICE.findall(text)
+    for found in EXTENDED.findall(text):
+        yield from _chosen_by(group, next(filter(None, found)), folders, (*below, option))
+
+
+def value_words(group: str, settings: Any, *, source: Path) -> list[str]:
+    """Return an override for each value of a group's settings in the file `source`.
+
+    Raises:
+        DataError: They are not plain settings: other text than a word could be an interpolation.
+    """
+    if not isinstance(settings, dict):
+        raise DataError(f"{source} has no settings of {group}; make it again.")
+    return [f"++{key}={value}" for key, value in _leaves(group, settings, source)]
+
+
+def _leaves(key: str, node: Mapping[str, Any], source: Path) -> Iterator[tuple[str, str]]:
+    for name, value in node.items():
+        if not NAME.fullmatch(name):
+            raise DataError(f"{source}: {key} has the invalid setting {name!r}; make it again.")
+        if isinstance(value, dict):
+            yield from _leaves(f"{key}.{name}", value, source)
+        else:
+            yield f"{key}.{name}", _word(value, key=f"{key}.{name}", source=source)
+
+
+def _word(value: Any, *, key: str, source: Path) -> str:
+    if isinstance(value, list):
+        return f"[{','.join(_word(item, key=key, source=source) for item in value)}]"
+    if isinstance(value, str) and not WORD.fullmatch(value):
+        raise DataError(f"{source}: {key}={value!r} is not a plain value; make it again.")
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def tokenizer_words(path: Path) -> list[str]:
+    """Return the overrides for the tokenizer of a folder, none where there is no such folder."""
+    if not path.is_dir():
+        return []
+    from lmtrain.tokenizers.loading import load_tokenizer
+
+    size = load_tokenizer(path).vocab_size
+    return ["tokenizer=folder", f"tokenizer.path={path_value(path)}", f"tokenizer.vocab_size={size}"]
+
+
+def path_value(path: Path) -> str:
+    """Return a path as an override's value: in quotes where Hydra would read some character otherwise."""
+    if PLAIN_PATH.fullmatch(str(path)):
+        return str(path)
+    quoted = str(path).replace("\\", "\\\\").replace("'", "\\'").replace("${", "\\${")
+    return f"'{quoted}'"

@@ -1,0 +1,192 @@
+"""The help pages and Tab completion."""
+
+import re
+
+import pytest
+
+from lmtrain.cli.command_table import VERBS
+from lmtrain.cli.commands.completion import page as verb_help
+from lmtrain.cli.completion import completions
+from lmtrain.cli.help import COLUMNS, VERB_PAGES, help_page, verb_page
+from lmtrain.errors import ConfigurationError
+from lmtrain.run.compose.option_files import describe, meanings_in, option_rows
+from lmtrain.run.compose.paths import conf_folder, group_folders
+from tests.configs import option_files
+
+
+def test_help_names_every_group() -> None:
+    page = help_page(conf_folder(), program="python train.py")
+    for folder in group_folders():
+        assert f"\n  {folder.name} " in page
+
+
+def test_help_marks_the_defaults() -> None:
+    assert "* llama_tiny" in help_page(conf_folder(), program="python train.py")
+
+
+def test_help_lists_shared_keys_with_their_meaning() -> None:
+    page = help_page(conf_folder(), program="python train.py", words=["keys"])
+    assert "batch.tokens_per_step=" in page
+    assert "seed=" in page
+
+
+def test_help_of_a_shared_key_is_its_line() -> None:
+    page = help_page(conf_folder(), program="python train.py", words=["--help", "resume"])
+    assert " ".join(page.split()) == "resume=auto auto | never | must | PATH of a checkpoint or run folder"
+
+
+@pytest.mark.parametrize("verb", sorted(VERB_PAGES))
+def test_a_verb_that_takes_a_run_s_words_explains_its_own(verb: str) -> None:
+    page = verb_page(verb, program=f"lmtrain {verb}")
+    assert page.startswith(f"lmtrain {verb}: ")
+    assert "--json" in page
+    assert "lmtrain train --help" in page
+    assert len(page.splitlines()) < 24, "a screen"
+
+
+def test_the_tokenizer_s_page_speaks_of_tokenizers() -> None:
+    page = help_page(conf_folder(), program="lmtrain tokenizer", config="make_tokenizer")
+    assert page.startswith("lmtrain tokenizer: learn a tokenizer")
+    assert "* bpe" in page
+
+
+GROUPS = [path for path in group_folders() if path.name != "machine"]
+
+
+def page(*words: str) -> str:
+    return help_page(conf_folder(), program="lmtrain train", words=["--help", *words])
+
+
+@pytest.mark.parametrize("group", GROUPS, ids=lambda path: path.name)
+def test_a_group_s_page_has_every_option_with_its_line(group) -> None:
+    words = page(group.name).split()
+    for file in group.glob("*.yaml"):
+        assert file.stem in words
+        assert " ".join(describe(file).split()) in " ".join(words), file
+
+
+def test_an_option_s_page_has_keys_with_meaning_and_default_of_the_files_it_extends_too() -> None:
+    lines = page("budget=epochs").splitlines()
+    assert "  budget.epochs=1                 passes over the training rows" in lines
+    assert "  budget.steps=null               optimizer steps" in lines
+
+
+def test_an_option_s_page_has_the_settings_that_only_its_code_names() -> None:
+    assert "  +optimizer.stochastic_rounding=false" in page("optimizer=adamw").splitlines()
+
+
+def test_the_width_of_a_head_is_the_model_s_by_its_own_keys() -> None:
+    told = 0
+    for file in (conf_folder() / "model").glob("*.yaml"):
+        rows = {key.removeprefix("model."): value for key, (value, _) in option_rows(file)}
+        words = re.search(r"num_heads=(\d+) +of width (\d+)", page(f"{file.parent.name}={file.stem}"))
+        told += words is not None
+        if words:
+            assert int(words[1]) * int(words[2]) == int(rows["width"]), file
+    assert told >= 4
+
+
+def test_nested_keys_have_their_whole_path() -> None:
+    assert "callbacks.checkpoint.every_seconds=30.0" in page("callbacks=checkpoint")
+
+
+def test_the_shared_keys_are_a_page() -> None:
+    assert "batch.tokens_per_step=2048" in page("keys")
+
+
+def test_no_page_is_wider_than_a_terminal() -> None:
+    pages = [page(), *(page(group.name) for group in GROUPS)]
+    pages.append(page("keys"))
+    assert [line for text in pages for line in text.splitlines() if len(line) > COLUMNS] == []
+    assert len(page().splitlines()) <= len(GROUPS) + 14  # a line a group
+
+
+def test_every_option_has_a_page_as_wide_as_a_terminal() -> None:
+    for file in option_files():
+        shown = page(f"{file.parent.name}={file.stem}")
+        assert shown.startswith(f"{file.parent.name}={file.stem}\n")
+        assert [line for line in shown.splitlines() if len(line) > COLUMNS] == []
+
+
+def test_every_key_has_a_meaning() -> None:
+    """But for experiments and the like, whose keys have theirs where they are at home."""
+    silent: set[str] = set()
+    for file in option_files():
+        meanings = meanings_in(file.parent)
+        rows = (
+            dict(option_rows(file))
+            if file.parent.name not in {"debug", "experiment", "hardware", "hparams_search", "machine"}
+            else {}
+        )
+        silent |= {key for key, (_, comment) in rows.items() if not comment and key not in meanings}
+    assert silent == set()
+
+
+def test_a_meaning_is_told_once_for_all_options_of_a_group() -> None:
+    lines = page("model=llama_3_8b").splitlines()
+    assert "  model.width=4096                numbers of a token's vector" in lines
+    assert "  +model.key_smear=false          add the previous token's keys, by a learned" in lines, "of the code alone"
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("optimiser", "Did you mean 'optimizer'?"),
+        ("model=gpt2", "Did you mean 'model=gpt2_124m'? `--help model` lists all 27."),
+    ],
+)
+def test_an_unknown_topic_names_the_nearest(word: str, said: str) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        page(word)
+    assert str(refused.value).endswith(said)
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("pl", {"plan"}),
+        ("train optimizer=adamw_8", {"optimizer=adamw_8bit"}),
+        ("plan -m optimizer=muon,lio", {"optimizer=muon,lion"}),
+        ("bench run.na", {"run.name="}),
+        ("train model=gpt2_124m model.num_l", {"model.num_layers="}),
+        ("train run.name=no", {"run.name=notes"}),
+        ("train resume=m", {"resume=must"}),
+        ("train init_from=runs/n", {"init_from=runs/notes"}),
+        ("generate runs/n", {"runs/notes"}),
+        ("show runs/spe", {"runs/speedrun", "runs/speedrun/base"}),
+        ("export ", {"gguf", "hf", "peft"}),
+        ("export hf --w", {"--weights"}),
+        ("export hf runs/n", {"runs/notes"}),
+        ("ledger runs/c", {"runs/class/mine"}),
+        ("import p", {"peft"}),
+        ("tune ", {"lr", "batch"}),
+        ("tune lr optimizer=adamw_8", {"optimizer=adamw_8bit"}),
+        ("tune lr --l", {"--lowest"}),
+        ("data ", {"show"}),
+        ("data show --st", {"--step"}),
+        ("launch ", {"slurm", "torchrun", "k8s", "sky"}),
+        ("launch slurm --dr", {"--dry-run"}),
+        ("calc ", {"tensor", "matmul"}),
+        ("completion ", {"bash", "zsh", "fish"}),
+        ("pipeline pipeline=speedrun_c", {"pipeline=speedrun_cpu", "pipeline=speedrun_cpu_rewards"}),
+        ("pipeline --p", {"--plan"}),
+        ("ls ", set()),
+        ("train deterministic=", {"deterministic=true", "deterministic=false"}),
+        ("doctor --j", {"--json"}),
+        ("prepare strat", set()),
+        ("nonsense ", set()),
+    ],
+)
+def test_a_word_is_completed_as_far_as_it_is_typed(line, expected, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for file in (
+        "notes/run.json",
+        "speedrun/pipeline.json",
+        "speedrun/base/run.json",
+        "class/mine/run.json",
+        "notes_files/0/x.png",
+    ):
+        (tmp_path / "runs" / file).parent.mkdir(parents=True)
+        (tmp_path / "runs" / file).touch()
+    found = completions(line.split(" "), verbs=VERBS, conf=conf_folder(), page=verb_help)
+    assert set(found) == expected

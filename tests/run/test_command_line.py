@@ -1,0 +1,310 @@
+"""From the words of a command to its config, or to each trial's of a sweep."""
+
+import re
+from pathlib import Path
+
+import pytest
+from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+from hydra.core.override_parser.overrides_parser import OverridesParser
+
+from lmtrain.errors import ConfigurationError
+from lmtrain.run.compose.arguments import parse_arguments
+from lmtrain.run.compose.compose import compose_config, for_each_config, single, trials_of
+from lmtrain.run.compose.search_words import search_of
+
+
+def test_a_budget_key_alone_replaces_the_default_budget() -> None:
+    assert parse_arguments(["budget.steps=20"]).hydra == ["budget.steps=20", "budget=none"]
+
+
+@pytest.mark.parametrize(
+    ("words", "added"),
+    [
+        (["callbacks.validation.every_steps=10"], ["callbacks.validation.num_passes=null"]),
+        (["callbacks.validation.every_steps=null"], []),
+        (["callbacks.validation.every_steps=10", "callbacks.validation.num_passes=4"], []),
+    ],
+)
+def test_an_interval_of_validations_alone_replaces_their_number(words: list[str], added: list[str]) -> None:
+    assert parse_arguments(words).added == added
+
+
+def test_a_chosen_budget_option_is_kept() -> None:
+    words = ["budget=tokens_per_parameter", "budget.steps=20"]
+    assert parse_arguments(words).hydra == words
+
+
+def test_devices_follow_an_outer_launcher() -> None:
+    arguments = parse_arguments(["seed=1"], world=(4, 2))
+    assert arguments.hydra == ["seed=1", "trainer.devices=4", "trainer.num_nodes=2"]
+    assert arguments.overrides == ["seed=1"]
+
+
+def test_devices_against_the_launcher_are_refused_with_the_fix() -> None:
+    with pytest.raises(ConfigurationError, match=r"trainer\.devices=1 but the launcher started 2.*set it to 2"):
+        parse_arguments(["trainer.devices=1"], world=(2, 1))
+
+
+@pytest.mark.parametrize("words", [["--allow-target", "mine."], ["--allow-target=mine."]])
+def test_allowed_targets_are_taken_off_the_command_line(words: list[str]) -> None:
+    arguments = parse_arguments([*words, "seed=1"])
+    assert (arguments.allowed_targets, arguments.hydra) == (["mine."], ["seed=1"])
+
+
+def test_an_allowed_target_without_a_prefix_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="needs the prefix"):
+        parse_arguments(["--allow-target"])
+
+
+def test_a_switch_may_stand_anywhere() -> None:
+    assert parse_arguments(["seed=1", "-m", "model.width=8,16"]).hydra == ["seed=1", "model.width=8,16", "-m"]
+
+
+def test_words_that_are_added_stand_before_the_flags_which_keep_their_own_words() -> None:
+    words = ["budget.tokens=500K", "--cfg", "job", "optimizer.lr=1e-3", "--resolve", "-p", "budget"]
+    assert parse_arguments(words).hydra == [
+        *("budget.tokens=500K", "optimizer.lr=1e-3", "budget=none"),
+        *("--cfg", "job", "--resolve", "-p", "budget"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "whole"),
+    [
+        (["callbacks=early_stopping", "callbacks=validation"], "callbacks=[default,early_stopping]"),
+        (["callbacks=[default,push]", "callbacks=[validation,divergence]"], "callbacks=[default,push,divergence]"),
+        (["+debug=tiny", "debug=anomaly"], "debug=[tiny,anomaly]"),
+        (["callbacks=validation", "callbacks=[default,push]"], None),
+        (["debug=tiny", "debug=tiny"], None),
+        (["optimizer=adamw", "optimizer=lion"], None),
+        (["debug=tiny", "debug=tiny,anomaly", "-m"], None),
+    ],
+)
+def test_a_second_list_of_a_group_drops_no_option_of_the_first(words: list[str], whole: str | None) -> None:
+    if whole is None:
+        assert parse_arguments(words).overrides == [word for word in words if word != "-m"]
+        return
+    with pytest.raises(ConfigurationError, match=rf"only the last one would count; write '{re.escape(whole)}'"):
+        parse_arguments(words)
+
+
+@pytest.mark.parametrize("word", ["cluster=[h100_8x,h200_1x]", "model=[nano, llama_tiny]"])
+def test_several_options_of_what_is_one_thing_are_refused(word: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"takes one option; nearest valid: (cluster=h100_8x|model=nano)\."):
+        parse_arguments([word])
+    assert parse_arguments(["callbacks=[default,learning_curve]", "compare=[bytes]"]).added == []
+
+
+def test_names_that_people_choose_may_be_typed_like_any_key() -> None:
+    arguments = parse_arguments(["data=mixture", "data.sources.web.path=x", "data.num_workers=2"])
+    assert arguments.hydra == ["data=mixture", "++data.sources.web.path=x", "data.num_workers=2"]
+
+
+@pytest.mark.parametrize("name", ["1.10", "1e3", "007", "1_000", "True"])
+def test_a_name_like_a_number_keeps_its_letters(name: str) -> None:
+    assert parse_arguments([f"run.name={name}"]).overrides == [f"run.name='{name}'"]
+
+
+def test_a_short_key_stands_for_its_whole_one():
+    assert parse_arguments(["data.split=tail"]).overrides == ["data.folder.split=tail"]
+
+
+def test_a_folder_of_options_has_one_way_in():
+    with pytest.raises(ConfigurationError, match=r"hydra/sweeper, hydra\.sweeper\.params are read"):
+        parse_arguments(["hydra.output_subdir=x"])
+    with pytest.raises(ConfigurationError, match=r"hydra\.searchpath is set by --config-dir FOLDER"):
+        parse_arguments(["hydra.searchpath=[/nonexistent]"])
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("optimizer=schedule_free task=sft", ["schedule=constant"]),
+        ("experiment=gpt2_124m_adamw optimizer=schedule_free", ["schedule=constant"]),
+        ("optimizer=schedule_free task=sft schedule=linear", []),
+        ("optimizer=schedule_free", []),
+        ("optimizer=muon task=sft", []),
+    ],
+)
+def test_a_typed_optimizer_s_own_schedule_comes_before_a_task_s(line: str, words: list[str]) -> None:
+    assert parse_arguments(line.split()).imported == words
+
+
+def refusal(*words: str) -> str:
+    with pytest.raises(ConfigurationError) as refused:
+        for_each_config(lambda config, choices: None, parse_arguments(words), config_name="train")
+    return str(refused.value)
+
+
+def test_a_composed_config_is_plain_and_resolved() -> None:
+    config = compose_config(["model.width=64"])
+    assert config["model"]["width"] == 64
+    assert config["model"]["max_context_tokens"] == config["batch"]["context_tokens"]
+    assert "hydra" not in config
+
+
+def test_a_sweep_composes_each_value(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    seeds: list[int] = []
+    arguments = parse_arguments(["-m", "seed=1,2"])
+    for_each_config(lambda config, choices: seeds.append(config["seed"]), arguments, config_name="train")
+    assert seeds == [1, 2]
+
+
+@pytest.mark.parametrize("sweep", [[], ["-m", "seed=1,2"]])
+def test_a_setting_that_the_options_file_does_not_name_is_added_to_it(sweep: list[str]) -> None:
+    found: list[object] = []
+    words = [*sweep, "model=gpt2_124m", "model.biases=false", "model.tie_embeddings=false"]
+    for_each_config(
+        lambda config, choices: found.append((config["model"]["biases"], config["model"]["tie_embeddings"])),
+        parse_arguments(words),
+        config_name="train",
+    )
+    assert found == [(False, False)] * (2 if sweep else 1)
+
+
+@pytest.mark.parametrize("words", [["budget.tokens=500K", "--cfg", "job"], ["--cfg", "job", "budget.tokens=500K"]])
+def test_a_flag_may_stand_before_or_after_a_budget(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    for_each_config(lambda config, choices: None, parse_arguments(words), config_name="train")
+    assert "\n  steps: null\n  tokens: 500K\n" in capsys.readouterr().out
+
+
+def test_flags_that_exclude_one_another_are_refused() -> None:
+    assert "mutually exclusive" in refusal("-m", "seed=1,2", "--cfg", "job")
+
+
+def test_a_config_may_make_itself_a_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    seeds: list[tuple[int, bool]] = []
+    for_each_config(
+        lambda config, choices: seeds.append((config["seed"], choices.is_trial)),
+        parse_arguments(["hydra.mode=MULTIRUN", "seed=1,2"]),
+        config_name="train",
+    )
+    assert seeds == [(1, True), (2, True)]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["seed=1,2", "optimizer=adamw,muon", "optimizer.lr=1e-3"],
+        ["seed=range(1,4)", "+a='x, y'", "++b=[1,2],[3]", "c=choice(1,2)", "d=null"],
+        ["seed=1"],
+    ],
+)
+def test_trials_are_those_of_hydras_own_sweeper(words: list[str]) -> None:
+    parsed = OverridesParser.create().parse_overrides(words)
+    assert [trials_of(words, swept={})] == BasicSweeper.split_arguments(parsed, None)
+
+
+def test_an_option_may_name_values_and_a_typed_key_wins() -> None:
+    assert trials_of(["seed=7"], swept={"seed": "1,2", "model": "a,b"}) == [
+        ["model=a", "seed=7"],
+        ["model=b", "seed=7"],
+    ]
+
+
+def test_a_key_that_is_taken_away_stays_as_typed() -> None:
+    assert trials_of(["~callbacks.progress", "seed=1,2"], swept={}) == [
+        ["~callbacks.progress", "seed=1"],
+        ["~callbacks.progress", "seed=2"],
+    ]
+
+
+def test_words_of_one_value_are_told_apart() -> None:
+    assert single(["seed=1,2", "model=a", "x=[1,2]"]) == ["model=a", "x=[1,2]"]
+
+
+def test_a_range_without_steps_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match=r"interval\(0,1\) has no steps"):
+        trials_of(["lr=interval(0,1)"], swept={})
+
+
+SEARCH = ["-m", "hydra/sweeper=optuna"]
+
+
+def test_spaces_are_typed_as_hydra_types_them() -> None:
+    words = ["a=tag(log,interval(1e-4,1e-2))", "b=int(interval(1,8))", "c=range(2,10,2)", "d=choice(x,4M)", "seed=7"]
+    found = search_of(parse_arguments([*SEARCH, *(f"optimizer.{word}" for word in words[:4]), words[4]]))
+    assert found is not None
+    assert {key: dimension.describe() for key, dimension in found.space.items()} == {
+        "optimizer.a": "tag(log,interval(0.0001,0.01))",
+        "optimizer.b": "int(interval(1,8))",
+        "optimizer.c": "range(2,9,2)",
+        "optimizer.d": "x,4M",
+    }
+    assert found.fixed == ("seed=7",)
+
+
+@pytest.mark.parametrize(
+    ("word", "described"),
+    [
+        ("range(1,3.5)", "int(interval(1,3))"),
+        ("range(3,0,-1)", "int(interval(1,3))"),
+        ("range(9,1,-4)", "range(5,10,4)"),
+    ],
+)
+def test_a_range_has_the_whole_numbers_that_hydra_lists(word: str, described: str) -> None:
+    found = search_of(parse_arguments([*SEARCH, f"seed={word}"]))
+    assert found is not None
+    assert found.space["seed"].describe() == described
+
+
+def test_an_option_brings_a_space_and_settings_and_typed_words_go_before() -> None:
+    found = search_of(parse_arguments(["-m", "hparams_search=optimizer_race", "optimizer=muon,sgd", "sweep.seeds=2"]))
+    assert found is not None
+    assert (found.space["optimizer"].describe(), found.settings.sampler, found.settings.seeds) == (
+        "muon,sgd",
+        "grid",
+        2,
+    )
+    assert found.of_trial(["optimizer=sgd"]).overrides == ["optimizer=sgd"], "words of one run, to be typed again"
+    composed: list[dict] = []
+    for_each_config(lambda *one: composed.append(one[0]), found.of_trial(["optimizer=sgd"]), config_name="train")
+    assert "sweep" not in composed[0]
+    assert composed[0]["optimizer"]["_target_"] == "lmtrain.optim.sgd.sgd"
+
+
+def test_a_grid_is_no_search() -> None:
+    assert search_of(parse_arguments(["-m", "seed=1,2"])) is None
+    assert search_of(parse_arguments(["seed=1"])) is None
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([*SEARCH, "optimizer.lr=interval(1e-3)"], "write optimizer.lr=interval(LOW,HIGH)"),
+        ([*SEARCH, "optimizer.lr=interval(1e-3,inf)"], "has no bound"),
+        (
+            [*SEARCH, "optimizer.lr=interval(1e-3,.inf)"],
+            "write optimizer.lr=interval(LOW,HIGH)",
+        ),
+        ([*SEARCH, "seed=1,2", "sweep.sampler=tp"], "sweep.sampler=tp is none of"),
+        ([*SEARCH, "seed=1,2", "sweep.seeds=2"], "both choose seeds"),
+        ([*SEARCH, "optimizer=muon,muon"], "has a value twice"),
+        (["-m", "hydra/sweeper=ax", "seed=1,2"], "must be basic (a grid) or optuna (a search)"),
+    ],
+)
+def test_what_cannot_be_searched_is_refused(words: list[str], message: str) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        search_of(parse_arguments(words))
+    assert message in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["hparams_search=depth"], "lmtrain train with -m starts it"),
+        (["sweep.trials=3"], r"sweep\.trials=3 .* add hydra/sweeper=optuna and -m"),
+    ],
+)
+def test_a_search_without_m_and_settings_without_a_search_are_refused(words: list[str], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        for_each_config(lambda *one: None, parse_arguments(words), config_name="train")
+
+
+def test_parameters_of_slurm_are_typed_as_a_mapping() -> None:
+    words = ["-m", "hydra/sweeper=optuna", "optimizer.lr=interval(1e-3,1e-1)", "sweep.launcher=slurm"]
+    found = search_of(parse_arguments([*words, "sweep.slurm={slurm_partition: gpu, timeout_min: 60}"]))
+    assert found is not None
+    assert found.settings.slurm == {"slurm_partition": "gpu", "timeout_min": 60}
