@@ -51,10 +51,10 @@ READING = tuple(
         *("run/compose/", "run/schema/", "run/run_config.py"),
         *("run/scaling.py", "run/depth_dial.py", "run/width_transfer.py"),
         *("run/gate.py", "run/stored_runs/"),
-        *("run/planning/tried_words.py", "run/sweeps/sweep_folder.py"),  # typed; as data
+        *("run/planning/tried_words.py", "run/sweeps/prepare.py"),  # typed; as data
         *(
             "run/execution/preparation.py",
-            "run/pipelines/reader.py",
+            "run/pipelines/stages.py",
             "cli/commands/tokenizer.py",
         ),  # configs of their own, not a run's
         *(

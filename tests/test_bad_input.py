@@ -68,7 +68,7 @@ def attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Captu
         ("run.root=s3://bucket/runs", ["run.root=s3://bucket/runs is an address", "run.root=runs"]),
         ("data.folder.root=s3://bucket/data", ["is an address"]),
         ("callbacks.text_samples.top_k=nan", ["callbacks.text_samples.top_k=nan is not a whole number."]),
-        ("init_from=1.5", ["init_from=1.5 is neither a run"]),
+        ("init_from=1.5", ["init_from=1.5 must be a run"]),
         ("precision=auto trainer.cpu_threads=0", ["trainer.cpu_threads=0 is below 1"]),
         ("trainer.cpu_threads=0", ["trainer.cpu_threads=0 is below 1; nearest valid: 1"]),
     ],

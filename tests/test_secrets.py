@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lmtrain.report.run_page import write_report
-from lmtrain.run.stored_runs.push_folder import make_push_folder
+from lmtrain.run.stored_runs.exported_models import make_push_folder
 from tests import forked, tiny
 
 DRAIN = "logger.drain_seconds=1"

@@ -39,7 +39,7 @@ from lmtrain.interop.hf_export import ModelToExport, export_folder
 from lmtrain.interop.model_card import CardFacts
 from lmtrain.interop.model_settings import node_of
 from lmtrain.models.llama import Llama
-from lmtrain.run.stored_runs.model_to_run import model_to_run
+from lmtrain.run.stored_runs.loaded_models import model_to_run
 from lmtrain.tokenizers.byte_level import ByteLevelTokenizer
 
 VOCABULARY, CONTEXT = 4096, 256

@@ -205,10 +205,10 @@ WRONG = {
     "doctor trainer.accelerator=gpux": (2, "is none of auto, cpu"),
     "bench model.width=1e30": (2, "is more than any model can have"),
     "bench source=files source.paths=[nowhere]": (4, "source.paths: nowhere does not exist"),
-    "chat nowhere": (2, "RUN=nowhere is neither a run"),
-    "generate nowhere": (2, "RUN=nowhere is neither a run"),
-    "serve nowhere": (2, "RUN=nowhere is neither a run"),
-    "export hf nowhere out": (2, "SOURCE=nowhere is neither a run"),
+    "chat nowhere": (2, "RUN=nowhere must be a run"),
+    "generate nowhere": (2, "RUN=nowhere must be a run"),
+    "serve nowhere": (2, "RUN=nowhere must be a run"),
+    "export hf nowhere out": (2, "SOURCE=nowhere must be a run"),
     "import hf nowhere out": (2, "FOLDER=nowhere is not a folder"),
 }
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from lmtrain.errors import ConfigurationError
-from lmtrain.run.stored_runs.left_out import read_left_out
+from lmtrain.run.stored_runs.skipped_batches import read_spikes
 from lmtrain.run.stored_runs.trained_step import trained_step
 from tests import tiny
 from tests.faults.test_resume import killed
@@ -27,12 +27,12 @@ def test_a_run_that_went_back_was_killed_and_went_on_never_saw_the_batch(tmp_pat
     assert again.returncode == 0, again.stderr
     run = tmp_path / "runs/a"
     assert tiny.losses(run) == tiny.losses(tmp_path / "runs/never")
-    assert [(spike["step"], spike["windows"]) for spike in read_left_out(run)] == [(10, [72, 79])]
+    assert [(spike["step"], spike["windows"]) for spike in read_spikes(run)] == [(10, [72, 79])]
     rows = [trained_step(tmp_path / "runs" / name, 10, allowed=["tests."]).numbers.tolist() for name in ("a", "never")]
     assert rows[0] == rows[1], "data show has the text that was trained on"
     spiked = trained_step(run, 10, allowed=["tests."], left_out=True)
     assert not {*spiked.numbers.tolist()} & {*rows[0]}
-    assert spiked.loss == float(read_left_out(run)[0]["loss"])
+    assert spiked.loss == float(read_spikes(run)[0]["loss"])
     with pytest.raises(ConfigurationError, match=r"went back from steps 10; nearest valid: --step 10\."):
         trained_step(run, 12, allowed=["tests."], left_out=True)
 

@@ -4,7 +4,7 @@ import pytest
 
 from lmtrain.inference.harness_texts import HarnessTexts
 from lmtrain.interop.tokenizer_files import write_tokenizer
-from lmtrain.run.stored_runs.model_to_run import model_to_run
+from lmtrain.run.stored_runs.loaded_models import model_to_run
 from lmtrain.tokenizers.byte_level import ByteLevelTokenizer
 from tests.interop.hugging_face import saved
 

@@ -4,7 +4,7 @@ import torch
 from lmtrain.errors import ConfigurationError
 from lmtrain.interop.merged_import import import_merged
 from lmtrain.interop.peft_import import open_peft
-from lmtrain.run.stored_runs.export_source import model_to_export
+from lmtrain.run.stored_runs.exported_models import model_to_export
 from tests.interop.hugging_face import ours, tokens
 from tests.interop.test_peft_import import made_by_peft
 

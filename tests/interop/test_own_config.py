@@ -20,7 +20,7 @@ from lmtrain.models.llama import Llama
 from lmtrain.models.mixture_of_experts import Experts
 from lmtrain.models.rope import LinearRopeScaling
 from lmtrain.run.compose.compose import compose_config
-from lmtrain.run.stored_runs.model_to_run import model_to_run
+from lmtrain.run.stored_runs.loaded_models import model_to_run
 from tests.interop.hugging_face import tokens
 from tests.interop.test_hf_export import EXPERTS, SMALL, to_export
 

@@ -91,6 +91,6 @@ def test_two_nodes_whose_one_agent_is_killed_end_go_on_and_train_as_our_launcher
     nodes = start_nodes(tmp_path, commands)
     output = [(node.wait(120), (tmp_path / f"node{number}").read_text()) for number, node in enumerate(nodes)]
     assert [code for code, _ in output] == [0, 0], output
-    assert "going on from step " in output[0][1]
+    assert "continuing from step " in output[0][1]
     assert tiny.losses(run) == tiny.losses(finished)
     assert [text.count("Bits per byte") for text in (ours.stdout, output[0][1], output[1][1])] == [1, 1, 0]

@@ -90,7 +90,7 @@ class TestOnRealSlurm:
         # It would wait two minutes. In the second of its last step's end slurmd refuses it, by its old credential.
         subprocess.run(["scontrol", "update", f"JobId={job}", "StartTime=now+3"], **ran)
         slurm_cluster.poll(lambda: num_steps() > stopped, seconds=120)
-        assert f"going on from step {stopped}" in log.read_text()
+        assert f"continuing from step {stopped}" in log.read_text()
 
         subprocess.run(["scancel", job], **ran)
         slurm_cluster.poll(lambda: "JobState=CANCELLED" in state(), seconds=60)

@@ -1,4 +1,4 @@
-"""A run's folder with accounts: two attempts, the second going on from step 10 of the first's 20."""
+"""A run's folder with accounts: two attempts, the second continuing from step 10 of the first's 20."""
 
 import json
 

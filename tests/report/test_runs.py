@@ -25,8 +25,8 @@ from lmtrain.report.runs.facts import shown_state
 from lmtrain.report.runs.find import find_run, find_runs, names_apart, nearest_run
 from lmtrain.report.runs.listing import footnotes_of, in_brief, lines_of, newest_points, table_of
 from lmtrain.report.show import plain_text
-from lmtrain.run.stored_runs.checkpoint_source import find_source
-from lmtrain.run.stored_runs.resume import no_checkpoint
+from lmtrain.run.stored_runs.find_run import find_source
+from lmtrain.run.stored_runs.resume import require_place
 from lmtrain.tracking.events import FILE, EventLog
 from lmtrain.tracking.fork import read_fork
 from lmtrain.tracking.run_log import Point, RunLog, newest_point
@@ -103,7 +103,7 @@ def of_age(folder: Path, seconds: float, *, with_checkpoint: bool = True) -> Pat
 
 
 def resume_from(path: Path) -> None:
-    raise no_checkpoint(path)
+    require_place(str(path))
 
 
 @pytest.fixture
@@ -121,8 +121,8 @@ def test_a_folder_s_own_run_is_named_the_best_of_a_sweep_else_the_newest_trained
     near = {"runs/opt": "runs/opt/trial-0001", "runs/chat": "runs/chat/0"}
     for folder, own in near.items():
         for message, read in (
-            (rf"nearest valid: {own}\.$", lambda path: find_source(path, key="RUN")),
-            (rf"nearest valid: resume={own}\.$", resume_from),
+            (rf"Did you mean '{own}'\?$", lambda path: find_source(path, key="RUN")),
+            (rf"Did you mean '{own}'\?$", resume_from),
             (rf"Did you mean '{own}'\?$", lambda path: read_ledger(path.absolute())),
             (rf"holds 2 runs; name one of them, for example {own}\.$", find_run),
         ):

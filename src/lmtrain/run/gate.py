@@ -30,7 +30,7 @@ from lmtrain.run.schema.node import Node, node_at
 from lmtrain.run.schema.slots import slot_at
 from lmtrain.run.schema.source_signatures import setting_types
 from lmtrain.run.schema.targets import require_allowed
-from lmtrain.run.stored_runs.checkpoint_source import require_source
+from lmtrain.run.stored_runs.find_run import require_source
 from lmtrain.run.stored_runs.resume import require_place
 from lmtrain.run.validators.callbacks import require_end, require_passes
 from lmtrain.run.validators.given import require_given
@@ -211,7 +211,7 @@ def _root(path: Any, _: Mapping[str, Any]) -> None:
 
 
 def _initial_weights(path: Any, config: Mapping[str, Any]) -> None:
-    from lmtrain.run.stored_runs.other_model import KEY, require_same_sizes  # of a few runs alone
+    from lmtrain.run.stored_runs.model_difference import KEY, require_same_sizes  # of a few runs alone
 
     require_source(Path(path), key=KEY)
     require_same_sizes(path, config["model"])

@@ -16,8 +16,7 @@ from lmtrain.inference.generation import Request
 from lmtrain.inference.loaded_model import LoadedModel
 from lmtrain.inference.sampling_settings import Sampling
 from lmtrain.models.base import LanguageModel
-from lmtrain.run.stored_runs.held_out_text import score_text
-from lmtrain.run.stored_runs.model_to_run import model_to_run
+from lmtrain.run.stored_runs.loaded_models import model_to_run, score_text
 from lmtrain.tokenizers.base import Tokenizer
 
 BATCH_TOKENS = 16_384

@@ -9,7 +9,7 @@ from lmtrain.errors import ConfigurationError
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--step", "1"], r"nowhere is neither a run, nor a checkpoint"),
+        (["--step", "1"], r"nowhere must be a run, a checkpoint"),
         (["--step", "1", "--most", "0"], "--most 0 is below 1; nearest valid: 1"),
     ],
 )

@@ -126,7 +126,7 @@ def test_a_run_that_no_class_computes_is_refused_for_gguf_before_anything_is_rea
     tmp_path: Path,
 ) -> None:
     from lmtrain.run.compose.compose import compose_config
-    from tests.run.stored_runs.test_checkpoint_source import run_folder
+    from tests.run.stored_runs.test_find_run import run_folder
 
     run = run_folder(tmp_path / "a", 5)
     job = json.loads((run / "attempts/10/job.json").read_text()) | {"config": compose_config(["tokenizer=byte_level"])}
@@ -162,5 +162,5 @@ def test_a_wrong_source_or_place_is_refused_before_torch_is_imported(tmp_path: P
     ran = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
     place, source = ran.stdout.splitlines()
     assert place == "OUT=. is there already, and nothing is overwritten; name another, or move it. False"
-    assert source.startswith("SOURCE=nowhere is neither a run")
+    assert source.startswith("SOURCE=nowhere must be a run")
     assert source.endswith("nearest valid: runs/NAME. False")

@@ -24,7 +24,7 @@ def written(capsys: pytest.CaptureFixture[str], *words: object) -> dict[str, str
 
 
 def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="is neither a run"):
+    with pytest.raises(ConfigurationError, match="must be a run"):
         generate([str(tmp_path)])
 
 

@@ -29,7 +29,7 @@ def test_impossible_flags_are_refused():
 
 
 def test_a_folder_that_is_none_is_refused():
-    with pytest.raises(ConfigurationError, match="RUN=runs/x is neither a run"):
+    with pytest.raises(ConfigurationError, match="RUN=runs/x must be a run"):
         read_model(parsed())
 
 

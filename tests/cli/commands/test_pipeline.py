@@ -13,11 +13,9 @@ from lmtrain.cli.commands.pipeline import pipeline
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.run.compose.compose import compose_config
 from lmtrain.run.execution.check_config import check_config
-from lmtrain.run.pipelines import run as module
-from lmtrain.run.pipelines.check import rehearse_trainings
-from lmtrain.run.pipelines.reader import read_pipeline
+from lmtrain.run.pipelines.plan import build_trainings
 from lmtrain.run.pipelines.run import Stops, done_stages
-from lmtrain.run.pipelines.stages import CommandPipeline
+from lmtrain.run.pipelines.stages import read_pipeline
 from tests import forked, tiny
 
 DATA = ["data=prepared", "source=made_conversations", "source.num_conversations=120", "data.folder.references=false"]
@@ -30,17 +28,12 @@ TINY = [f"base.{word}" for word in [*BASE, "source=made_conversations"]] + [
 ]
 
 
-def rehearsals_here(read: CommandPipeline) -> None:
-    """Rehearse without another import of torch."""
-    rehearse_trainings(read, [*done_stages(read)])
-
-
 def test_a_pipeline_goes_from_text_to_a_scored_and_exported_model(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     failing = [""]
 
-    def call(words: list[str], stops: Stops) -> int:  # in forks and here, for speed
+    def call(words: list[str]) -> int:  # in forks and here, for speed
         if words[0] == failing[0]:
             return 3
         if words[0] == "train":
@@ -50,10 +43,8 @@ def test_a_pipeline_goes_from_text_to_a_scored_and_exported_model(
         return {"evaluate": evaluate, "export": export}[words[0]](words[1:])
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(module, "_call", call)
-    monkeypatch.setattr(
-        pipeline_verb, "require_rehearsals", lambda read: rehearse_trainings(read, [*done_stages(read)])
-    )
+    monkeypatch.setattr(Stops, "call", lambda _, words: call(words))
+    monkeypatch.setattr(pipeline_verb, "require_buildable", lambda read: build_trainings(read, [*done_stages(read)]))
     assert pipeline(TINY) == 0
     printed = capsys.readouterr().out
     assert "As a page: runs/speedrun_cpu/card.html" in printed
@@ -116,7 +107,7 @@ def test_a_typing_error_in_a_late_stage_ends_it_before_the_first(tmp_path: Path)
 
 
 def test_two_pipelines_of_one_name_are_not_run_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pipeline_verb, "require_rehearsals", lambda read: None)
+    monkeypatch.setattr(pipeline_verb, "require_buildable", lambda read: None)
     (tmp_path / "p").mkdir()
     hold = (
         "import sys\nfrom pathlib import Path\nfrom lmtrain.tracking.atomic_files import file_lock\n"
@@ -126,7 +117,7 @@ def test_two_pipelines_of_one_name_are_not_run_at_once(tmp_path: Path, monkeypat
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
         assert other.stdout is not None
         other.stdout.readline()
-        with pytest.raises(EnvironmentProblem, match="p is already at work in process 7 on here; wait for it, or"):
+        with pytest.raises(EnvironmentProblem, match="p is being run by process 7 on here; wait for it, or"):
             pipeline([f"run.root={tmp_path}", "run.name=p"])
         other.communicate(b"\n")
 

@@ -55,16 +55,16 @@ def test_an_archive_is_the_run_without_its_secrets(hub, run, tmp_path, monkeypat
 
 
 def test_a_secret_in_a_file_that_must_not_change_stops_it(hub, run, monkeypatch, capsys) -> None:
-    from lmtrain.run.stored_runs import push_folder
+    from lmtrain.run.stored_runs import exported_models
 
-    monkeypatch.setattr(push_folder, "redact_text", lambda text: text.replace("model", "[redacted]"))
-    with pytest.raises(EnvironmentProblem, match="holds what looks like a secret, so that nothing was sent"):
+    monkeypatch.setattr(exported_models, "redact_text", lambda text: text.replace("model", "[redacted]"))
+    with pytest.raises(EnvironmentProblem, match="seems to hold a secret, so nothing was sent"):
         sent(hub, [run, "me/model"], monkeypatch, capsys)
     assert hub.repositories == {}
 
 
 def test_wrong_words_are_refused(run, tmp_path, monkeypatch) -> None:
-    with pytest.raises(ConfigurationError, match=r"RUN=.*nowhere is neither a run"):
+    with pytest.raises(ConfigurationError, match=r"RUN=.*nowhere must be a run"):
         push([str(tmp_path / "nowhere"), "me/model"])
     with pytest.raises(ConfigurationError, match="model has no owner; write OWNER/NAME"):
         push([str(run), "model"])

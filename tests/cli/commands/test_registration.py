@@ -7,7 +7,7 @@ import pytest
 from lmtrain.cli.commands import registration as verb
 from lmtrain.cli.commands.registration import add_registration, registration
 from lmtrain.errors import ConfigurationError
-from tests.run.stored_runs.test_checkpoint_source import run_folder
+from tests.run.stored_runs.test_find_run import run_folder
 
 
 def arguments(source: Path, *words: str) -> argparse.Namespace:

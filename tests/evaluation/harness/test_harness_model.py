@@ -13,7 +13,7 @@ from lmtrain.evaluation.harness.harness_model import HarnessModel
 from lmtrain.evaluation.harness.harness_tasks import find_tasks, read_scores, score_tasks
 from lmtrain.inference.harness_texts import HarnessTexts
 from lmtrain.interop.tokenizer_files import write_tokenizer
-from lmtrain.run.stored_runs.model_to_run import model_to_run
+from lmtrain.run.stored_runs.loaded_models import model_to_run
 from lmtrain.tokenizers.byte_level import ByteLevelTokenizer
 from tests.evaluation.harness.task_files import TASKS, write_tasks
 from tests.interop.hugging_face import saved

@@ -35,7 +35,7 @@ def trained(tmp_path_factory):
     train(folder, "run.name=base", "budget.steps=2", "optimizer.lr=0.02")
     train(folder, *ADAPTED, "run.name=whole", "budget.steps=4")
     train(folder, *ADAPTED, "run.name=parts", "budget.steps=2")
-    assert "going on from step 2" in train(folder, *ADAPTED, "run.name=parts", "budget.steps=4")
+    assert "continuing from step 2" in train(folder, *ADAPTED, "run.name=parts", "budget.steps=4")
     return folder
 
 

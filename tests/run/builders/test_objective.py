@@ -61,7 +61,7 @@ def trained(tmp_path_factory):
     assert "reference: log-probabilities of " in said
     train(folder, *DPO, "run.name=parts", "budget.steps=3")
     said = train(folder, *DPO, "run.name=parts", "budget.steps=6")
-    assert "going on from step 3" in said
+    assert "continuing from step 3" in said
     return folder
 
 
@@ -136,7 +136,7 @@ def test_a_failing_reward_ends_the_run_in_one_line_and_corrected_it_goes_on(rewa
     said = train(rewarded, *GRPO, "run.name=answers_parts", "budget.steps=8", code=4)
     assert "objective.rewards.text gave nan on the answer" in said
     (rewarded / "broken").unlink()
-    assert "going on from step 6" in train(rewarded, *GRPO, "run.name=answers_parts", "budget.steps=8")
+    assert "continuing from step 6" in train(rewarded, *GRPO, "run.name=answers_parts", "budget.steps=8")
     said = train(rewarded, *GRPO, "batch.micro_batch_sequences=2", "run.name=x", code=2)
     assert "batch.micro_batch_sequences=2 parts groups of 4 answers; nearest valid: 4." in said
     said = train(rewarded, *GRPO, "strategy=fsdp", "run.name=x", code=2)

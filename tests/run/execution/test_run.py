@@ -57,7 +57,7 @@ def test_a_budget_spent_exactly_is_done_and_the_first_rank_says_so(capsys: pytes
     assert capsys.readouterr().out == ""
     assert done(20, of=20)
     told = capsys.readouterr().out
-    assert told.startswith("Nothing left to do: runs/cat is at step 20 (20.0K tokens), the end of its budget.")
+    assert told.startswith("Nothing left to do: runs/cat is at step 20 (20.0K tokens), the end of its budget")
     assert "raise the budget" in told
     assert told.count("\n") == 1
 

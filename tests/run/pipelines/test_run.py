@@ -4,17 +4,18 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from lmtrain.run.pipelines import run as module
-from lmtrain.run.pipelines.reader import read_pipeline
 from lmtrain.run.pipelines.run import Stops, done_stages, run_preflight, run_stages
-from lmtrain.run.pipelines.stages import CommandPipeline
+from lmtrain.run.pipelines.stages import CommandPipeline, read_pipeline
 from lmtrain.tracking.scores import keep_scores
 from lmtrain.tracking.status import Status, write_status
+from tests.launch.slurm_cluster import poll
 
 NAMES = ["base", "base_text", "base_answers", "talker", "talker_answers", "exported"]
 
@@ -27,7 +28,7 @@ def faked_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., 
         called: list[str] = []
         pipeline = read_pipeline([f"run.root={tmp_path}", "run.name=p", *words])
 
-        def call(command: list[str], _: Stops) -> int:
+        def call(_: Stops, command: list[str]) -> int:
             (stage,) = [one for one in pipeline.stages if pipeline.command(one) == command]
             called.append(stage.name)
             if stage.name != failing:
@@ -36,7 +37,7 @@ def faked_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., 
                 os.kill(os.getpid(), signal.SIGTERM)
             return code if stage.name == failing else 0
 
-        monkeypatch.setattr(module, "_call", call)
+        monkeypatch.setattr(Stops, "call", call)
         return run_stages(pipeline, tell=lambda _: None), called
 
     return run
@@ -140,13 +141,13 @@ def test_a_preflight_comes_first_is_cleared_away_and_comes_once(tmp_path: Path, 
     pipeline, called, code = read_pipeline([f"run.root={tmp_path}", "pipeline.preflight_steps=2"]), list[str](), [3]
     short = pipeline.preflight()
 
-    def call(command: list[str], _: Stops) -> int:
+    def call(_: Stops, command: list[str]) -> int:
         (stage,) = [one for one in short.stages if short.command(one) == command]
         called.append(stage.name)
         leave(short.output(stage), command)
         return code[0]
 
-    monkeypatch.setattr(module, "_call", call)
+    monkeypatch.setattr(Stops, "call", call)
     told: list[str] = []
     assert run_preflight(pipeline, tell=told.append) == 3, "it ends with the first stage that cannot be"
     assert (short.folder / "base").exists()
@@ -160,8 +161,20 @@ def test_a_preflight_comes_first_is_cleared_away_and_comes_once(tmp_path: Path, 
     assert read_pipeline([]).preflight_steps == 0
 
 
-def test_a_command_runs_in_a_process_of_its_own() -> None:
-    assert module._call(["--version"], Stops()) == 0
+def test_a_command_runs_in_its_own_process() -> None:
+    assert Stops().call(["--version"]) == 0
+
+
+@pytest.mark.faults
+def test_a_killed_pipeline_takes_its_stage_along() -> None:
+    child = f"{module.CHILD.partition('; from')[0]}; import os, time; print(os.getpid(), flush=True); time.sleep(60)"
+    parent = f"from lmtrain.run.pipelines import run; run.CHILD = {child!r}; run.Stops().call([])"
+    with subprocess.Popen([sys.executable, "-c", parent], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        stage = Path(f"/proc/{int(process.stdout.readline())}")
+        assert stage.exists()
+        process.kill()
+    poll(lambda: not stage.exists() or "\nState:\tZ" in (stage / "status").read_text(), seconds=10)
 
 
 def test_a_stop_too_late_for_a_stage_ends_the_pipeline_before_the_next(run, tmp_path: Path) -> None:

@@ -1,18 +1,32 @@
-"""Where a run goes on from, and how it leaves another run: by checkpoints that hold no tensors."""
+"""Where a run continues, how it forks another run, and what is left to do: by checkpoints that hold no tensors."""
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from lmtrain.accounting.budgets import Horizon
+from lmtrain.data.interleave import PhasesRead
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.run.execution.run import execute
 from lmtrain.run.stored_runs.job import Job
-from lmtrain.run.stored_runs.resume import find_checkpoint, fork_step, remember_fork
+from lmtrain.run.stored_runs.resume import (
+    changed_settings,
+    find_checkpoint,
+    fork_step,
+    nothing_left,
+    phases_of,
+    phases_read,
+    remember_fork,
+    resume_message,
+)
 from lmtrain.storage.hashed_folder import write_atomically
 from lmtrain.tracking.fork import Fork, read_fork
 from lmtrain.tracking.run_log import read_points
+from lmtrain.training.checkpointing.checkpoints import CheckpointFacts
 from tests.configs import config_with
 
 
@@ -60,32 +74,9 @@ def test_a_path_without_a_checkpoint_is_refused(tmp_path: Path, resume: str, mon
     (tmp_path / "dog" / "checkpoints").mkdir(parents=True)
     (tmp_path / "early" / "attempts" / "1").mkdir(parents=True)
     (tmp_path / "early" / "attempts" / "1" / "job.json").write_text("{}")
-    with pytest.raises(
-        ConfigurationError, match=r"resume=early has no checkpoint yet; train it first \(run.name=early\)"
-    ):
+    with pytest.raises(ConfigurationError, match=r"resume=early has no checkpoint yet.*run\.name=early"):
         find_checkpoint(resuming(tmp_path, "early"))
-    with pytest.raises(ConfigurationError, match=f"resume={resume} is neither.*nearest valid: resume=auto"):
-        find_checkpoint(resuming(tmp_path, resume))
-
-
-@pytest.mark.parametrize(
-    ("resume", "why", "nearest"),
-    [
-        ("dog/checkpoints/step_00000030", "not there: never saved, or removed by .*keep_last", 20),
-        ("dog/checkpoints/step_00000010", "not there", 9),
-        ("dog/checkpoints/latest", "not there", 59),
-        ("dog/checkpoints", "no checkpoint", 59),
-    ],
-)
-def test_a_checkpoint_that_is_gone_names_those_kept(
-    tmp_path: Path, resume: str, why: str, nearest: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    for step in (9, 20, 59):
-        save(Path("dog"), step)
-    kept = "dog has step_00000009, step_00000020, step_00000059"
-    fix = f"nearest valid: resume=dog/checkpoints/step_{nearest:08d}\\."
-    with pytest.raises(ConfigurationError, match=f"resume={resume} is {why}.*; {kept}; {fix}"):
+    with pytest.raises(ConfigurationError, match=f"resume: must be auto, must, never, .* got {resume}"):
         find_checkpoint(resuming(tmp_path, resume))
 
 
@@ -98,7 +89,7 @@ def test_a_damaged_checkpoint_is_passed_over_aloud(
     save(tmp_path / "cat", 9)
     (save(tmp_path / "cat", 20) / "state.pt").unlink()
     assert step_of(resuming(tmp_path, resume)) == 9
-    assert capsys.readouterr().err == "step_00000020 is damaged: state.pt is missing; passed over\n"
+    assert capsys.readouterr().err == "step_00000020 is damaged: state.pt is missing; using an older checkpoint\n"
 
 
 @pytest.mark.parametrize("resume", ["auto", "must"])
@@ -152,7 +143,7 @@ def test_a_fork_killed_before_its_first_save_begins_where_it_did(tmp_path: Path)
     (tmp_path / "cat/fork.json").write_text(json.dumps({"checkpoint": str(origin), "step": 9, "run": "one"}))
     (tmp_path / "dog/run.json").write_text(json.dumps({"run": "another"}))
     with pytest.raises(
-        ConfigurationError, match=r"cat began from .*/dog/checkpoints/step_00000009, of a run no longer"
+        ConfigurationError, match=r"cat began from .*/dog/checkpoints/step_00000009, of a run that no longer"
     ):
         find_checkpoint(resuming(tmp_path, "auto"))
 
@@ -160,10 +151,10 @@ def test_a_fork_killed_before_its_first_save_begins_where_it_did(tmp_path: Path)
 def test_a_run_that_began_elsewhere_is_not_forked_anew(tmp_path: Path) -> None:
     save(tmp_path / "cat", 12)
     older, newer = (save(tmp_path / "dog", step) for step in (9, 20))
-    with pytest.raises(ConfigurationError, match=r"cat began at step 0 and has checkpoints of its own; choose another"):
+    with pytest.raises(ConfigurationError, match=r"cat began at step 0 and has its own checkpoints; choose another"):
         find_checkpoint(resuming(tmp_path, str(older)))
     (tmp_path / "cat" / "fork.json").write_text(json.dumps({"checkpoint": str(older), "step": 9}))
-    with pytest.raises(ConfigurationError, match=r"began from .*step_00000009 .*or resume=auto to go on"):
+    with pytest.raises(ConfigurationError, match=r"began from .*step_00000009 .*or resume=auto to continue"):
         find_checkpoint(resuming(tmp_path, str(newer)))
 
 
@@ -198,7 +189,7 @@ def test_a_cool_down_goes_on_from_a_checkpoint_and_leaves_its_run_as_it_is(
     tail = tiny_job(*common, "schedule=cooldown", "budget.steps=8", f"resume={saved}", name="tail")
     tail.folder.mkdir(parents=True)
     assert execute(tail) == 0
-    assert "tail goes on from" in capsys.readouterr().out
+    assert "tail continues from" in capsys.readouterr().out
     assert files_of(main) == before
     assert points(tail, "train/lr") == pytest.approx({5: 0.01, 6: 0.0075, 7: 0.005, 8: 0.0025})
     mine, theirs = points(tail, "train/loss"), points(straight, "train/loss")
@@ -211,3 +202,149 @@ def test_a_cool_down_goes_on_from_a_checkpoint_and_leaves_its_run_as_it_is(
     assert Path(noted.run).resolve() == main.folder.resolve()
     assert execute(tail) == 0
     assert "Nothing left to do" in capsys.readouterr().out
+
+
+CONFIG: dict[str, Any] = {
+    "seed": 1,
+    "optimizer": {"lr": 0.025, "betas": [0.9, 0.95]},
+    "budget": {"tokens": 60_000, "steps": None},
+    "run": {"name": "a"},
+}
+
+
+def job_of(root: Path, config: dict[str, Any]) -> Job:
+    return Job(config=config_with(values=config), overrides=[], name="a", root=str(root))
+
+
+def attempt(root: Path, number: int, config: dict[str, Any]) -> None:
+    folder = root / "a" / "attempts" / str(number)
+    folder.mkdir(parents=True)
+    job_of(root, config).save(folder / "job.json")
+
+
+@pytest.mark.faults
+def test_a_resumed_run_reports_its_step_and_what_changed(tmp_path: Path) -> None:
+    changed = {**CONFIG, "optimizer": {**CONFIG["optimizer"], "lr": 0.01}, "budget": {"tokens": 160_000, "steps": None}}
+    attempt(tmp_path, 1, CONFIG)
+    attempt(tmp_path, 2, changed)
+    checkpoint = CheckpointFacts(path=tmp_path, step=1234, tokens=2_500_000, identity={}, metrics={})
+    assert resume_message(job_of(tmp_path, changed), checkpoint) == (
+        "continuing from step 1,234 (2.5M tokens); changed: optimizer.lr 0.025 -> 0.01, budget.tokens 60.0K -> 160.0K"
+    )
+
+
+@pytest.mark.faults
+def test_unchanged_settings_are_not_reported(tmp_path: Path) -> None:
+    attempt(tmp_path, 1, CONFIG)
+    checkpoint = CheckpointFacts(path=tmp_path, step=5, tokens=10, identity={}, metrics={})
+    assert resume_message(job_of(tmp_path, CONFIG), checkpoint) == "continuing from step 5 (10 tokens)"
+    attempt(tmp_path, 2, {**CONFIG, "run": {"name": "b"}})
+    assert resume_message(job_of(tmp_path, CONFIG), checkpoint) == "continuing from step 5 (10 tokens)"
+
+
+def test_settings_that_come_or_go_are_null_on_the_other_side() -> None:
+    assert changed_settings({"a": {"x": 1}}, {"a": {"y": "word"}}) == ["a.y null -> word", "a.x 1 -> null"]
+    budgets = ({"budget": {"hours": hours / 3600}} for hours in (15.0, 5400.0))
+    assert changed_settings(*budgets) == ["budget.hours 15s -> 1.5"]
+
+
+def test_changes_are_relative_to_the_accepted_attempt(tmp_path: Path) -> None:
+    attempt(tmp_path, 1, CONFIG)
+    attempt(tmp_path, 2, {**CONFIG, "seed": 7})  # killed before it was accepted
+    attempt(tmp_path, 3, {**CONFIG, "seed": 8})
+    (tmp_path / "a" / "run.json").write_text('{"accepted_attempt": "1"}')
+    checkpoint = CheckpointFacts(path=tmp_path, step=1, tokens=1, identity={}, metrics={})
+    assert resume_message(job_of(tmp_path, {**CONFIG, "seed": 8}), checkpoint).endswith("changed: seed 1 -> 8")
+
+
+def test_changes_are_relative_to_the_attempt_that_wrote_a_fork_s_checkpoint(tmp_path: Path) -> None:
+    attempt(tmp_path / "there", 1, CONFIG)
+    attempt(tmp_path / "there", 2, {**CONFIG, "seed": 7})
+    attempt(tmp_path, 1, CONFIG)
+    path = tmp_path / "there/a/checkpoints/step_00000001"
+    checkpoint = CheckpointFacts(path=path, step=1, tokens=1, identity={}, metrics={}, attempt=2)
+    assert resume_message(job_of(tmp_path, CONFIG), checkpoint).endswith("changed: seed 7 -> 1")
+    assert (
+        resume_message(job_of(tmp_path, CONFIG), replace(checkpoint, attempt=1)) == "continuing from step 1 (1 tokens)"
+    )
+
+
+def test_a_tuple_equals_the_list_in_its_file() -> None:
+    assert changed_settings({"batch": {"left_out": []}}, {"batch": {"left_out": ()}}) == []
+    assert changed_settings({"batch": {"left_out": []}}, {"batch": {"left_out": (3,)}}) == ["batch.left_out [] -> [3]"]
+
+
+OWN, OTHER = Path("runs/cat/checkpoints/step_20"), Path("runs/a/checkpoints/step_20")
+OF_TIME = Horizon(steps=100_000, tokens=10**8, flops=10**12, limited_by="hours", seconds=100.0, time_limit="hours")
+
+
+def line(step: int, *, of: int, path: Path = OWN) -> str | None:
+    horizon = Horizon(steps=of, tokens=1000 * of, flops=10**9, limited_by="tokens", most_steps=of)
+    facts = CheckpointFacts(path=path, step=step, tokens=step * 1000, identity={}, metrics={})
+    return nothing_left(horizon, facts, folder=Path("runs/cat"), spent_seconds=0.0)
+
+
+@pytest.mark.parametrize(("earlier_seconds", "is_spent"), [(99.0, False), (100.0, True), (500.0, True)])
+def test_a_budget_of_time_is_spent_by_all_attempts_together(
+    tmp_path: Path, earlier_seconds: float, is_spent: bool
+) -> None:
+    facts = CheckpointFacts(path=tmp_path / "checkpoints/step_40", step=40, tokens=4000, identity={}, metrics={})
+    assert bool(nothing_left(OF_TIME, facts, folder=tmp_path, spent_seconds=earlier_seconds)) is is_spent
+    for seconds, steps in ((100.0, 41), (90.0, 40), (100.0, 40)):  # of an earlier end, the last one the same
+        (tmp_path / "plan.json").write_text(json.dumps({"horizon": {"steps": steps, "seconds": seconds}}))
+        found = nothing_left(OF_TIME, facts, folder=tmp_path, spent_seconds=earlier_seconds)
+        assert bool(found) is (is_spent or (seconds, steps) == (100.0, 40))
+
+
+def test_a_fork_without_a_step_left_names_the_other_runs_checkpoint() -> None:
+    line_of_fork = line(20, of=20, path=OTHER)
+    assert line_of_fork is not None
+    assert line_of_fork.startswith(f"Nothing left to do: {OTHER} is at step 20 (20.0K tokens), the end of")
+    assert "raise budget.tokens above it" in line_of_fork
+    assert "`lmtrain generate runs/a`" in line_of_fork
+
+
+def test_a_budget_that_is_not_spent_has_steps_left() -> None:
+    assert line(19, of=20) is None
+
+
+def test_a_run_past_its_budget_is_refused_under_the_key_that_ends_it() -> None:
+    with pytest.raises(ConfigurationError, match=r"budget\.tokens ends the run at step 20, .*step 21.*resume=never"):
+        line(21, of=20)
+
+
+PHASES = [[0, [0.75, 0.25]], [80, [0.0, 1.0]]]
+
+
+def write_phases(folder: Path, phases: Any) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "data.json").write_text(json.dumps({"data": "data/a", "phases": phases}))
+    return folder
+
+
+def test_the_phases_are_those_of_the_attempt_that_wrote_the_checkpoint(tmp_path: Path) -> None:
+    write_phases(tmp_path / "attempts" / "1", PHASES)
+    write_phases(tmp_path / "attempts" / "2", PHASES[:1])
+    path = tmp_path / "checkpoints" / "step_00000007"
+    facts = CheckpointFacts(path=path, step=7, tokens=1, identity={}, metrics={}, attempt=1)
+    placed = [(0, (0.75, 0.25)), (80, (0.0, 1.0))]
+    assert phases_read(facts) == PhasesRead(phases=placed, step=7)
+    assert phases_read(None) is None
+
+
+@pytest.mark.parametrize(
+    "phases",
+    [
+        None,
+        7,
+        [],
+        [[80, [1.0]]],
+        [[0, [1.0]], [9, [-1.0]]],
+        [[0, [0.0, 0.0]]],
+        [[0, ["x"]]],
+        [[0, [1e400]]],
+        [[9, [1.0]], [0, [1.0]]],
+    ],
+)
+def test_damaged_phases_are_none(tmp_path: Path, phases: Any) -> None:
+    assert phases_of(write_phases(tmp_path, phases)) == []

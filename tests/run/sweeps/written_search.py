@@ -9,12 +9,9 @@ from typing import Any
 
 from lmtrain.errors import EXIT_TERMINATED, ConfigurationError
 from lmtrain.run.stored_runs.job import Job
-from lmtrain.run.sweeps.allowance import Allowance
-from lmtrain.run.sweeps.book import TrialBook
-from lmtrain.run.sweeps.search import Search
-from lmtrain.run.sweeps.search_limits import SearchLimits
-from lmtrain.run.sweeps.sweep_folder import SweepFolder
-from lmtrain.run.sweeps.trial_lines import TrialLines
+from lmtrain.run.sweeps.book import SearchConsole, TrialBook
+from lmtrain.run.sweeps.limits import Allowance, SearchLimits
+from lmtrain.run.sweeps.search import JOBS, Search
 from lmtrain.search.halving import step_of_part
 from lmtrain.search.search_settings import SearchSettings
 from lmtrain.search.space import ListedValues, Space
@@ -99,11 +96,11 @@ def flat(level: Callable[[dict[str, str]], float]) -> Callable[[dict[str, str]],
 def searching(
     root: Path, runner: Any, *, space: Space = GRID, rounds: Sequence[int] = (1,), num_trials: int = 4, **settings: Any
 ) -> Search:
-    folder = SweepFolder(root / "s")
-    folder.jobs.mkdir(parents=True, exist_ok=True)
+    folder = root / "s"
+    (folder / JOBS).mkdir(parents=True, exist_ok=True)
     asked = SearchSettings(**{"sampler": "grid", **settings})
     new = SweepFile(name="s", kind="search", metric=METRIC, fingerprint="f", command="c")
-    sweep, study = folder.begin(new, under_metric=lambda metric: "f"), open_study(folder.path, asked)
+    sweep, study = read_sweep(folder) or new, open_study(folder, asked)
     if asked.sampler == "grid":
         enqueue_grid(study, space)
 
@@ -113,7 +110,7 @@ def searching(
         config = config_with(values={})
         return replace(Job(config=config, overrides=[*words], name="", root=str(root)))
 
-    progress = TrialLines("runs/s", "python train.py", [])
+    console = SearchConsole("runs/s", "python train.py", [])
     return Search(
         settings=asked,
         num_trials=num_trials,
@@ -125,8 +122,8 @@ def searching(
             settings=asked,
             seeds=range(asked.seeds),
             rounds=rounds,
-            folder=folder.path,
-            progress=progress,
+            folder=folder,
+            console=console,
         ),
         make_job=make_job,
         runner=runner,
@@ -134,9 +131,8 @@ def searching(
             allowance=Allowance(settings=asked, planned_seconds=60.0, usd_per_hour=None),
             sweep=sweep,
             num_trials=num_trials,
-            progress=progress,
+            console=console,
         ),
-        progress=progress,
     )
 
 

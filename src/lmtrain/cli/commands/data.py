@@ -11,7 +11,7 @@ from lmtrain.report.show import show as show_page
 from lmtrain.report.trained_step_page import StepDocument, by_loss, documents_table, full_lines
 from lmtrain.run.compose.arguments import ALLOW_TARGET, ALLOW_TARGET_OPTION
 from lmtrain.run.compose.flag_parser import FlagParser
-from lmtrain.run.stored_runs.checkpoint_source import find_job
+from lmtrain.run.stored_runs.find_run import find_job
 from lmtrain.tracking.fork import read_fork
 from lmtrain.training.checkpointing.checkpoints import CheckpointFacts, list_checkpoints, read_facts
 
@@ -66,7 +66,7 @@ def _documents(step: "TrainedStep", scored_by: CheckpointFacts | None, asked: ar
 
     nats = None
     if scored_by is not None:
-        from lmtrain.run.stored_runs.model_to_run import model_to_run
+        from lmtrain.run.stored_runs.loaded_models import model_to_run
 
         loaded = model_to_run(scored_by.path, device=asked.device, allowed=asked.allow_target)
         nats = token_nats(loaded.model, step.rows)

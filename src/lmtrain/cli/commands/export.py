@@ -14,7 +14,7 @@ from lmtrain.errors import EXIT_DONE
 from lmtrain.interop.new_folder import require_free
 from lmtrain.run.compose.arguments import ALLOW_TARGET, ALLOW_TARGET_OPTION
 from lmtrain.run.compose.flag_parser import FlagParser
-from lmtrain.run.stored_runs.checkpoint_source import require_source
+from lmtrain.run.stored_runs.find_run import require_source
 
 
 def export(words: list[str], *, program: str = "lmtrain export") -> int:
@@ -58,7 +58,7 @@ def _peft(arguments: argparse.Namespace, name: str) -> tuple[dict[str, Any], str
     """Write a run's adapter alone, for PeftModel.from_pretrained over the exported base."""
     del name
     from lmtrain.interop.peft_export import export_peft
-    from lmtrain.run.stored_runs.export_source import adapted_model
+    from lmtrain.run.stored_runs.exported_models import adapted_model
 
     found = adapted_model(arguments.source, weights=arguments.weights, allowed=arguments.allow_target)
     base = arguments.base_model or found.base
@@ -90,7 +90,7 @@ def _gguf(arguments: argparse.Namespace, name: str) -> tuple[dict[str, Any], str
 
 def _export_to(arguments: argparse.Namespace, out: Path) -> dict[str, Any]:
     from lmtrain.interop.hf_export import DTYPES, export_config, export_folder
-    from lmtrain.run.stored_runs.export_source import model_to_export
+    from lmtrain.run.stored_runs.exported_models import model_to_export
 
     require_free(out, name="OUT")
     own_code = arguments.format == "hf"

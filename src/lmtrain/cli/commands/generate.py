@@ -93,7 +93,7 @@ def _question_file(arguments: argparse.Namespace) -> int:
 def _written_by(arguments: argparse.Namespace) -> dict[str, Any]:
     """Return the model and the settings of the answers; from here on `arguments` name this very checkpoint."""
     from lmtrain.inference.prompt_file import MODEL, SHA256
-    from lmtrain.run.stored_runs.model_bytes import model_bytes
+    from lmtrain.run.stored_runs.find_run import model_bytes
 
     read = model_bytes(arguments.run, key="RUN")
     arguments.run = read.path

@@ -57,13 +57,13 @@ def context_words(most: int) -> list[str]:
 def _adapter(arguments: argparse.Namespace) -> int:
     """Add an adapter's changes to its base."""
     from lmtrain.interop.new_folder import require_free
-    from lmtrain.run.stored_runs.checkpoint_source import require_source
+    from lmtrain.run.stored_runs.find_run import require_source
 
     require_free(arguments.out, name="OUT")
     require_source(arguments.base, key="--base")
     from lmtrain.interop.merged_import import import_merged
     from lmtrain.interop.peft_import import open_peft
-    from lmtrain.run.stored_runs.export_source import model_to_export
+    from lmtrain.run.stored_runs.exported_models import model_to_export
 
     num_modules = import_merged(model_to_export(arguments.base), open_peft(arguments.folder), arguments.out)
     command = shlex.join(["lmtrain", "train", f"init_from={arguments.out}"])

@@ -73,7 +73,7 @@ def require_model(arguments: argparse.Namespace) -> None:
     Raises:
         ConfigurationError: Neither a run, nor a checkpoint, nor a model's folder.
     """
-    from lmtrain.run.stored_runs.checkpoint_source import require_source
+    from lmtrain.run.stored_runs.find_run import require_source
 
     if not (arguments.run / "config.json").is_file():
         require_source(arguments.run, key="RUN")
@@ -97,7 +97,7 @@ def read_model(arguments: argparse.Namespace) -> "LoadedModel":
 
         keep_caches_in(PROJECT_CACHE)
         require_writable()
-    from lmtrain.run.stored_runs.model_to_run import model_to_run
+    from lmtrain.run.stored_runs.loaded_models import model_to_run
 
     loaded = model_to_run(
         arguments.run, weights=arguments.weights, device=arguments.device, allowed=arguments.allow_target

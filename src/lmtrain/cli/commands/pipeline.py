@@ -12,16 +12,10 @@ from lmtrain.accounting.quantities import format_count
 from lmtrain.errors import EXIT_DONE, EXIT_NO, ConfigurationError
 from lmtrain.report.ledger import read_ledger
 from lmtrain.report.report_card import Card, CardStage, StageAccount, card_page, card_text
-from lmtrain.run.pipelines.check import (
-    StageReaders,
-    require_files,
-    require_rehearsals,
-    require_stages,
-)
-from lmtrain.run.pipelines.reader import read_pipeline, shows_config
+from lmtrain.run.pipelines.plan import StageReaders, plan_pipeline, require_buildable, require_stages
 from lmtrain.run.pipelines.run import EndedStage, done_stages, run_preflight, run_stages
-from lmtrain.run.pipelines.stages import TRAIN, CommandPipeline
-from lmtrain.run.stored_runs.own_folder import require_pipeline_folder
+from lmtrain.run.pipelines.stages import TRAIN, CommandPipeline, read_pipeline, shows_config
+from lmtrain.run.stored_runs.find_run import require_pipeline_folder
 from lmtrain.tracking.atomic_files import file_lock, read_json, this_process, write_json, write_text
 from lmtrain.tracking.run_folder import shown_path
 from lmtrain.tracking.scores import tell_mlflow
@@ -29,11 +23,11 @@ from lmtrain.tracking.scores import tell_mlflow
 CARD: Final = "card"  # .json, once whole: the scores of each run, the stages' ends; .md and .html all of it
 PREVIOUS: Final = "card.previous"  # .json: the scores of the newest whole card with other ends
 LOCK: Final = ".lock"
-WAIT_SECONDS: Final = 3.0  # a killed one needs a moment to be gone
+WAIT_SECONDS: Final = 3.0  # a killed process needs a moment to be gone
 
 HELP = """usage: {program} [pipeline=NAME] [KEY=VALUE ...] [--plan] [--json]
 
-Run a pipeline's stages one after the other. The same command goes on after a
+Run a pipeline's stages one after the other. The same command continues after a
 stop, and skips what is done and unchanged.
 
   pipeline=speedrun_cpu  from nothing to a chat prompt, offline, on two cores
@@ -47,11 +41,11 @@ stop, and skips what is done and unchanged.
 
 
 def pipeline(words: list[str], *, program: str = "lmtrain pipeline") -> int:
-    """Run the stages, or with --plan plan them, and write the report card beside them.
+    """Run the stages, or with --plan plan them, and write the report card into their folder.
 
     Raises:
-        ConfigurationError: There is no such pipeline, or a stage is none.
-        EnvironmentProblem: Another process is at it.
+        ConfigurationError: There is no such pipeline, or a stage is wrong.
+        EnvironmentProblem: Another process runs it.
     """
     if {"-h", "--help"} & set(words):
         print(HELP.format(program=program))
@@ -60,17 +54,14 @@ def pipeline(words: list[str], *, program: str = "lmtrain pipeline") -> int:
         return EXIT_DONE
     read = read_pipeline(words)
     is_json = "--json" in words
-    sys.stderr.write(
-        f"{read.name}: looking at {format_count(len(read.stages), 'stage')}; a new model is measured once\n"
-    )
+    sys.stderr.write(f"{read.name}: checking {format_count(len(read.stages), 'stage')}; a new model is measured once\n")
     if "--plan" in words:
         return _plan(read, is_json=is_json)
     require_pipeline_folder(read.folder)
-    require_files(read)
     require_stages(read, _readers())
-    require_rehearsals(read)
+    require_buildable(read)
     read.folder.mkdir(parents=True, exist_ok=True)
-    busy = f"{read.folder} is already at work in process HOLDER; wait for it, or choose another run.name."
+    busy = f"{read.folder} is being run by process HOLDER; wait for it, or choose another run.name."
     note = f"{this_process()}\n"
     with file_lock(read.folder / LOCK, wait_seconds=WAIT_SECONDS, note=note, refusal=busy):
         return _run(read, is_json=is_json)
@@ -95,7 +86,7 @@ def _run(read: CommandPipeline, *, is_json: bool) -> int:
 
 
 def card_of(read: CommandPipeline, before: Mapping[str, EndedStage]) -> Card:
-    """Return a pipeline's card as far as its stages have ended; `before` are those that had ended earlier."""
+    """Return the card of a pipeline's ended stages; `before` are those that had ended earlier."""
     done = done_stages(read)
     stages = [
         CardStage(
@@ -113,7 +104,7 @@ def card_of(read: CommandPipeline, before: Mapping[str, EndedStage]) -> Card:
 
 
 def _previous(read: CommandPipeline, done: Mapping[str, EndedStage]) -> dict[str, Any]:
-    """Return the scores of the newest whole card before that of now; a stop in the middle leaves no card to compare."""
+    """Return the scores of the newest whole card before this one; a stop in the middle leaves no card to compare."""
     card: dict[str, Any] = read_json(read.folder / f"{CARD}.json")
     is_older = "scores" in card and card.get("ends") != _ends(done)
     return card["scores"] if is_older else read_json(read.folder / f"{PREVIOUS}.json")
@@ -124,9 +115,9 @@ def _ends(done: Mapping[str, EndedStage]) -> dict[str, float]:
 
 
 def keep_card(read: CommandPipeline, card: Card) -> str | None:
-    """Write the card beside the stages, and into the last trained run and its run in MLflow.
+    """Write the card into the pipeline's folder, the last trained run and its run in MLflow.
 
-    Return a line where MLflow could not be told.
+    Return a line if MLflow could not be reached.
     """
     if len(ends := _ends(done_stages(read))) == len(read.stages):
         scores = {run: card.scores_of(run) for run in card.runs}
@@ -141,7 +132,7 @@ def keep_card(read: CommandPipeline, card: Card) -> str | None:
 
 
 def _facts(stage: CardStage) -> dict[str, Any]:
-    """Return what the card says of a stage, for a script."""
+    """Return a stage of the card, for a script."""
     account = {} if stage.account is None else asdict(stage.account)
     return {**account, "seconds": stage.shown_seconds, "was_done": stage.was_done, "scores": stage.scores}
 
@@ -156,9 +147,8 @@ def _account(run: Path) -> StageAccount | None:
 
 
 def _plan(read: CommandPipeline, *, is_json: bool) -> int:
-    """Print the needs of all stages; answer 1 where one cannot be."""
+    """Print the plan of all stages; return 1 if one is impossible."""
     from lmtrain.report.plans.pipeline_plan_page import plan_text
-    from lmtrain.run.pipelines.plan import plan_pipeline
 
     plan = plan_pipeline(read, _readers())
     print(json.dumps(plan.to_json()) if is_json else plan_text(plan))

@@ -76,8 +76,8 @@ def _require_start(config: RunConfig) -> None:
 
         require_place(config.resume)
     if config.init_from:
-        from lmtrain.run.stored_runs.checkpoint_source import require_source  # of a few plans alone
-        from lmtrain.run.stored_runs.other_model import KEY, require_same_sizes
+        from lmtrain.run.stored_runs.find_run import require_source  # of a few plans alone
+        from lmtrain.run.stored_runs.model_difference import KEY, require_same_sizes
 
         require_source(Path(config.init_from), key=KEY)
         require_same_sizes(config.init_from, config.model.values)
@@ -100,6 +100,6 @@ def start_of(config: RunConfig, choices: Choices) -> PlannedStart:
 
 def _require_parameters(run: PlannedRun) -> None:
     if run.config.init_from:
-        from lmtrain.run.stored_runs.other_model import require_same_parameters
+        from lmtrain.run.stored_runs.model_difference import require_same_parameters
 
         require_same_parameters(run.config.init_from, run.config.model.values, run.plan.shape)

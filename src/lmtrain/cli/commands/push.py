@@ -10,7 +10,7 @@ from lmtrain.accounting.quantities import format_count
 from lmtrain.errors import EXIT_DONE, ConfigurationError
 from lmtrain.run.compose.arguments import ALLOW_TARGET, ALLOW_TARGET_OPTION
 from lmtrain.run.compose.flag_parser import FlagParser
-from lmtrain.run.stored_runs.checkpoint_source import find_job
+from lmtrain.run.stored_runs.find_run import find_job
 
 LOCK: Final = "push.lock"
 WAIT_SECONDS: Final = 24 * 3600  # for an earlier push of the same run
@@ -29,17 +29,17 @@ def push(words: list[str], *, program: str = "lmtrain push") -> int:
     if not run.is_dir():
         raise ConfigurationError(f"RUN={asked.run} is no folder; nearest valid: runs/NAME.")
     from lmtrain.interop.hub_repository import require_repository, send_folder
-    from lmtrain.run.stored_runs.push_folder import FOLDER, make_push_folder
+    from lmtrain.run.stored_runs.exported_models import PUSH_FOLDER, make_push_folder
     from lmtrain.tracking.atomic_files import file_lock, this_process
 
     token = require_repository(asked.repository)
-    (run / FOLDER).mkdir(exist_ok=True)
+    (run / PUSH_FOLDER).mkdir(exist_ok=True)
 
     def tell(holder: str) -> None:
         print(f"{run} is being pushed by {holder}; this push waits for its end.", file=sys.stderr, flush=True)
 
     lock = file_lock(
-        run / FOLDER / LOCK,
+        run / PUSH_FOLDER / LOCK,
         wait_seconds=WAIT_SECONDS,
         note=f"process {this_process()}, to {asked.repository}",
         refusal=f"{run} is being pushed by HOLDER; wait for it.",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE
 from lmtrain.errors import ConfigurationError
-from lmtrain.run.stored_runs.checkpoint_source import find_source
+from lmtrain.run.stored_runs.find_run import find_source
 from lmtrain.tracking.atomic_files import read_json
 from lmtrain.tracking.mlflow.sync import ModelRegistry, Registered
 

@@ -175,7 +175,7 @@ def report(words: list[str], *, program: str = "lmtrain report") -> int:
 
 
 def _texts(run: Path, step: int) -> list[str]:
-    from lmtrain.run.stored_runs.step_texts import step_texts  # imports torch: for runs with spikes alone
+    from lmtrain.run.stored_runs.trained_step import step_texts  # imports torch: for runs with spikes alone
 
     return step_texts(run, step)
 

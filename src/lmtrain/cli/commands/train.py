@@ -80,7 +80,7 @@ def _train(words: list[str], *, program: str, tell: Callable[..., None] = lambda
         tell(job.folder, job.config.values)
         return start(replace(job, began=began, waited=waited, program=program), outer=outer)
     jobs = [replace(job, program=program) for job in _jobs_of_trials(runs, arguments)]
-    from lmtrain.run.execution.grid_record import grid_folder
+    from lmtrain.run.sweeps.grid import grid_folder
 
     tell(grid_folder(jobs[0]))
     return _grid(jobs, settings, outer)
@@ -103,9 +103,9 @@ class CheckedRun:
 
 def _checked(arguments: Arguments, outer: OuterLauncher | None) -> list[CheckedRun]:
     """Compose the config of a command line, or each of a grid's trials, and let it through the gate."""
-    from lmtrain.run.execution.sweep import naming_trial
     from lmtrain.run.gate import check
     from lmtrain.run.stored_runs.resume import require_begun
+    from lmtrain.run.sweeps.grid import naming_trial
     from lmtrain.run.validators.ranks import require_launcher
 
     composed = _composed(arguments)
@@ -149,40 +149,38 @@ def _grid(jobs: Sequence[Job], settings: "SearchSettings", outer: OuterLauncher 
     Raises:
         EnvironmentProblem: They would be started side by side under a launcher of ranks.
     """
-    from lmtrain.run.execution.grid_record import grid_folder
     from lmtrain.run.execution.start import prepare_data, start
-    from lmtrain.run.execution.sweep import one_after_another, run_sweep
+    from lmtrain.run.sweeps.grid import grid_folder, one_after_another, run_grid
     from lmtrain.tracking.sweep_file import held_sweep
 
     folder = grid_folder(jobs[0])
     if settings.parallel == 1 and settings.launcher == "local":
         with held_sweep(folder) if outer is None or outer.rank == 0 else nullcontext():
-            return run_sweep(jobs, one_after_another(jobs, partial(start, outer=outer, isolated=outer is None)))
+            return run_grid(jobs, one_after_another(jobs, partial(start, outer=outer, isolated=outer is None)))
     if outer is not None:
         raise EnvironmentProblem("sweep.parallel starts the ranks of its trials itself; run it once, without torchrun.")
-    from lmtrain.run.sweeps.prepared_search import runner_of
-    from lmtrain.run.sweeps.side_by_side import TrialsSideBySide
+    from lmtrain.run.sweeps.grid import TrialsSideBySide
+    from lmtrain.run.sweeps.prepare import runner_of
 
     with held_sweep(folder):
         prepare_data(jobs[0])
         runner = runner_of(jobs[0].config, settings, folder)
-        return run_sweep(jobs, TrialsSideBySide(runner, parallel=settings.parallel, folder=folder).ends(jobs))
+        return run_grid(jobs, TrialsSideBySide(runner, parallel=settings.parallel, folder=folder).ends(jobs))
 
 
 def _search(words: "SearchWords", outer: OuterLauncher | None, *, program: str, tell: Callable[..., None]) -> int:
     """Search for values."""
-    from lmtrain.run.sweeps.prepared_search import prepare_search
+    from lmtrain.run.sweeps.prepare import prepare_search
 
     search = prepare_search(words, one_job, outer=outer, program=program)
-    tell(search.folder.path)
+    tell(search.folder)
     return search.run()
 
 
 def _jobs_of_trials(runs: Sequence[CheckedRun], arguments: Arguments) -> list[Job]:
     """Plan all trials of a sweep, then check its folder, then build each trial's parts, a matter of seconds each."""
-    from lmtrain.run.execution.grid_record import grid_folder, require_grid
     from lmtrain.run.execution.meta_build import build_on_meta
-    from lmtrain.run.execution.sweep import naming_trial
+    from lmtrain.run.sweeps.grid import grid_folder, naming_trial, require_grid
 
     jobs: list[Job] = []
     typed = [run.overrides for run in runs]
@@ -223,7 +221,7 @@ def single_job(arguments: Arguments) -> Job:
 def _built(job: Job, outer: OuterLauncher | None) -> Job:
     """Check the run's folder and build its parts on the meta device, as this process will train it."""
     from lmtrain.run.execution.meta_build import build_on_meta
-    from lmtrain.run.stored_runs.own_folder import require_own_folder
+    from lmtrain.run.stored_runs.find_run import require_own_folder
 
     require_own_folder(job.folder, root=Path(job.root))
     return build_on_meta(job, is_alone=outer is None and job.config.trainer.devices == 1)
@@ -231,7 +229,7 @@ def _built(job: Job, outer: OuterLauncher | None) -> Job:
 
 def run_name(config: "RunConfig", overrides: Sequence[str], model: str, swept: Sequence[Sequence[str]] | None) -> str:
     """Return a run's name: as given, else after its model and overrides; trials get a folder each below a given one."""
-    from lmtrain.run.execution.sweep import swept_keys
+    from lmtrain.run.sweeps.grid import swept_keys
 
     unnamed = default_name(model, overrides, swept=swept_keys(swept or ()))
     given = config.run.name

@@ -40,7 +40,7 @@ from lmtrain.run.schema.node import Node
 from lmtrain.run.stored_runs.identity import fingerprint_of, identity
 from lmtrain.run.stored_runs.initial_weights import base_line, find_weights
 from lmtrain.run.stored_runs.job import Job, config_hash
-from lmtrain.run.stored_runs.left_out import without_left_out
+from lmtrain.run.stored_runs.skipped_batches import without_skipped
 from lmtrain.run.validators.callbacks import callback_lines, require_watch
 from lmtrain.run.validators.optimizer import rate_line
 from lmtrain.run.validators.tokenizer_size import require_rows
@@ -83,7 +83,7 @@ def build_run(
     `done` is the run before its start, `read` the phases before it; `fork_step` where it left another run.
     """
     config = recompute_here(job.config)
-    batch = broadcast_outcome(partial(without_left_out, batch_of(config), job.folder))
+    batch = broadcast_outcome(partial(without_skipped, batch_of(config), job.folder))
     precision = build_precision(config)
     datamodule = config.data.build(batch=batch, seed=config.seed)
     tokenizer = tokenizer_of(datamodule.dataset)

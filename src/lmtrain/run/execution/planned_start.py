@@ -5,12 +5,9 @@ from typing import Any
 from lmtrain.accounting.budgets import Horizon
 from lmtrain.run.planning.plan import FROM_THE_START, PlannedStart
 from lmtrain.run.planning.prepared_tokens import known_data
-from lmtrain.run.stored_runs.identity import identity_of_settings, with_settings
+from lmtrain.run.stored_runs.identity import TOKENIZER, identity_of_settings, with_settings, with_tokenizer
 from lmtrain.run.stored_runs.job import Job
-from lmtrain.run.stored_runs.own_tokenizer import TOKENIZER, with_tokenizer
-from lmtrain.run.stored_runs.phases_read import phases_read
-from lmtrain.run.stored_runs.resume import find_checkpoint
-from lmtrain.run.stored_runs.spent_budget import ended_early, nothing_left, run_so_far
+from lmtrain.run.stored_runs.resume import ended_early, find_checkpoint, nothing_left, phases_read, run_so_far
 from lmtrain.tracking.run_folder import shown_path
 from lmtrain.training.checkpointing.checkpoints import CheckpointFacts
 
@@ -45,6 +42,6 @@ def _require_same(job: Job, checkpoint: CheckpointFacts, data: dict[str, Any]) -
         checkpoint = with_tokenizer(checkpoint, otherwise=data[TOKENIZER])
     here = with_settings(checkpoint.identity, {**identity_of_settings(job.config), **data})
     if here != checkpoint.identity:
-        from lmtrain.run.execution.changed_resume import allowed_changes  # where they differ
+        from lmtrain.run.stored_runs.identity import allowed_changes  # where they differ
 
         allowed_changes(here, job, checkpoint)

@@ -16,8 +16,8 @@ from lmtrain.run.schema.check import check_node, check_value
 from lmtrain.run.schema.instantiate import instantiate
 from lmtrain.run.schema.node import Node
 from lmtrain.run.settings import RunSettings
-from lmtrain.run.stored_runs.checkpoint_source import require_source
-from lmtrain.run.stored_runs.other_model import KEY
+from lmtrain.run.stored_runs.find_run import require_source
+from lmtrain.run.stored_runs.model_difference import KEY
 
 FOLDER = "data.folder"
 BUDGET = "budget"

@@ -1,6 +1,6 @@
-"""The life of a run on one rank: join the others, find where to go on, build, train, say how it ended.
+"""The life of a run on one rank: join the others, find the checkpoint, build, train, record the end.
 
-A run that goes back from a spike is built anew, as its next attempt.
+A run that goes back from a spike is built again, as its next attempt.
 """
 
 import gc
@@ -8,6 +8,7 @@ import logging
 import os
 import sys
 import warnings
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
@@ -27,26 +28,33 @@ from lmtrain.report.summary import print_summary
 from lmtrain.run.execution.build import Run, build_run
 from lmtrain.run.execution.caches import keep_caches_in
 from lmtrain.run.execution.callback_problems import telling_callback_problems, unmasked
-from lmtrain.run.execution.changed_resume import require_same_run
 from lmtrain.run.execution.device_problems import telling_device_problems
 from lmtrain.run.planning.auto_batch import is_out_of_memory, out_of_memory
 from lmtrain.run.planning.prepared_tokens import remember_folder
-from lmtrain.run.stored_runs.going_on import going_on_line
-from lmtrain.run.stored_runs.initial_weights import difference_line
+from lmtrain.run.stored_runs.identity import TOKENIZER, allowed_changes, with_tokenizer
+from lmtrain.run.stored_runs.initial_weights import difference_line, require_base_tokenizer
 from lmtrain.run.stored_runs.job import Job, config_hash
-from lmtrain.run.stored_runs.left_out import leave_out, next_attempt, start_attempt
-from lmtrain.run.stored_runs.own_tokenizer import require_base_tokenizer
-from lmtrain.run.stored_runs.phases_read import phases_read
-from lmtrain.run.stored_runs.resume import find_checkpoint, fork_step, remember_fork
-from lmtrain.run.stored_runs.spent_budget import nothing_left, run_so_far
-from lmtrain.run.stored_runs.step_texts import step_texts
+from lmtrain.run.stored_runs.resume import (
+    find_checkpoint,
+    fork_step,
+    nothing_left,
+    phases_read,
+    remember_fork,
+    resume_message,
+    run_so_far,
+)
+from lmtrain.run.stored_runs.skipped_batches import next_attempt, skip_spike, start_attempt
+from lmtrain.run.stored_runs.trained_step import step_texts
 from lmtrain.tracking.atomic_files import write_json
 from lmtrain.tracking.redaction import redact_text
 from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.run_log import RunLog
 from lmtrain.tracking.status import Status, read_status, status_name, write_status
-from lmtrain.training.checkpointing.checkpoints import CheckpointFacts
+from lmtrain.training.checkpointing.checkpoints import NOT_SET, CheckpointFacts, require_same_left_out
+from lmtrain.training.module import STATEFUL
 from lmtrain.training.stopping import EXIT_CODES, StoppedEarly, ignoring_interrupts, stopping_at_once
+
+DEFAULT_TIMEOUT_SECONDS = 600.0  # of a strategy without timeout_seconds
 
 
 def execute(job: Job) -> int:
@@ -67,7 +75,7 @@ def execute(job: Job) -> int:
 
 
 def attempt(job: Job, outer: OuterLauncher | None) -> int | GoBack:
-    """Train once; return the exit code, or the spike that the run is to go back from, noted."""
+    """Train once; return the exit code, or the noted spike from which the run goes back."""
     rank = outer.rank if outer else 0
     try:
         with stopping_at_once(), telling_device_problems(job.folder), telling_callback_problems(job.config):
@@ -96,13 +104,13 @@ def attempt(job: Job, outer: OuterLauncher | None) -> int | GoBack:
 
 def _note(job: Job, run: Run, spike: GoBack) -> str:
     """Note a spike, begin the next attempt, and return the line about it."""
-    line = leave_out(job, run.context.plan.batch, spike)
+    line = skip_spike(job, run.context.plan.batch, spike)
     start_attempt(job)
     return line
 
 
 def _end_killed(job: Job, checkpoint: CheckpointFacts) -> None:
-    """Say the true end of a run that was killed after its last step's checkpoint."""
+    """Record the end of a run that was killed after its last step's checkpoint."""
     known = read_status(job.folder)
     if known is not None and known.status != "FINISHED":
         handle = job.config.logger.build().start(RunFolder(job.folder, root=Path(job.root)))
@@ -111,8 +119,9 @@ def _end_killed(job: Job, checkpoint: CheckpointFacts) -> None:
 
 
 def prepare(job: Job, outer: OuterLauncher | None, *, rank: int) -> tuple[Run | None, CheckpointFacts | None]:
-    """Join the other ranks and build the run, None where its budget is spent; with the checkpoint to go on from."""
-    join(outer, variables=job.config.cluster.environment)
+    """Join the other ranks and build the run, None if its budget is spent; with the checkpoint to continue from."""
+    seconds = float(job.config.strategy.get("timeout_seconds") or DEFAULT_TIMEOUT_SECONDS)
+    join(outer, timeout_seconds=seconds, variables=job.config.cluster.environment)
     agree_on(config_hash(job.config.values))
     checkpoint = broadcast_outcome(lambda: find_checkpoint(job))
     run = build_run(
@@ -130,8 +139,10 @@ def prepare(job: Job, outer: OuterLauncher | None, *, rank: int) -> tuple[Run | 
     elif (warning := require_base_tokenizer(job, run.context.tokenizer)) and run.context.is_main_process:
         print(warning, file=sys.stderr, flush=True)
     run.context.events.flush()
-    if run.context.log:  # only now: a refusal has lost nothing
-        line = going_on_line(job, checkpoint) if checkpoint else difference_line(job.config.init_from, job.config.model)
+    if run.context.log:  # only now, so that a refusal has lost nothing
+        line = (
+            resume_message(job, checkpoint) if checkpoint else difference_line(job.config.init_from, job.config.model)
+        )
         RunFolder(job.folder, root=Path(job.root)).accept_newest_attempt()
         run.context.log.truncate_after(checkpoint.step if checkpoint else -1)
         if checkpoint:
@@ -141,8 +152,31 @@ def prepare(job: Job, outer: OuterLauncher | None, *, rank: int) -> tuple[Run | 
     return run, checkpoint
 
 
+def require_same_run(run: Run, job: Job, checkpoint: CheckpointFacts) -> None:
+    """Refuse a checkpoint of another run; warn of changes allowed by name, and reset the state of such parts.
+
+    Raises:
+        ConfigurationError: A change is not allowed, or cannot be.
+    """
+    identity = run.context.identity
+    checkpoint = with_tokenizer(checkpoint, otherwise=identity[TOKENIZER])
+    reads_shards = not run.trainer.strategy.lightning_restore_optimizer
+    name = run.parallelism.name if reads_shards else None
+    _accept(run, allowed_changes(identity, job, checkpoint, reads_shards_of=name))
+    require_same_left_out(checkpoint, run.context.plan.batch.left_out_before(checkpoint.step))
+
+
+def _accept(run: Run, changes: Mapping[str, str]) -> None:
+    """Warn of allowed changes, and reset the state of a changed optimizer, spike filter, average or objective."""
+    run.module.begins_anew = STATEFUL & {name.partition(".")[0] for name in changes}
+    for name, change in changes.items() if run.context.is_main_process else ():
+        state = "dropped" if change.endswith(f" -> {NOT_SET}") else "reset"
+        also = f"; its state is {state}" if name.partition(".")[0] in STATEFUL else ""
+        print(f"WARNING: {name} {change}, as run.allow_changes says{also}.", file=sys.stderr)
+
+
 def train(job: Job, run: Run, checkpoint: CheckpointFacts | None) -> int:
-    """Fit, with the run's status true from start to end."""
+    """Fit, and keep the run's recorded status true from start to end."""
     folder = RunFolder(job.folder, root=Path(job.root))
     if run.context.log is None:
         try:
@@ -177,18 +211,14 @@ def train(job: Job, run: Run, checkpoint: CheckpointFacts | None) -> int:
                 status = Status(status_name(code), exit_code=code, step=step, tokens=tokens, reason=reason)
                 handle.finish(status, at_once=at_once, close=lambda: keep_report(folder.path))
     if code == EXIT_DONE:
-        _tell_end(run, job, step)
+        if line := run.datamodule.sources_line(step):
+            print(line)
+        print_summary(job.folder, allowed=job.config.allowed)
     return code
 
 
-def _tell_end(run: Run, job: Job, step: int) -> None:
-    if line := run.datamodule.sources_line(step):
-        print(line)
-    print_summary(job.folder, allowed=job.config.allowed)
-
-
 def keep_report(folder: Path) -> None:
-    """Write report.html and ledger.json; a full disk loses them, never the run's exit code."""
+    """Write report.html and ledger.json; a full disk loses these, but not the run's exit code."""
     try:
         write_report(folder, texts=partial(step_texts, folder))
         write_json(folder / "ledger.json", read_ledger(folder).to_json())
@@ -197,9 +227,9 @@ def keep_report(folder: Path) -> None:
 
 
 def _fit_in_memory(job: Job, run: Run, checkpoint: CheckpointFacts | None) -> int:
-    """Fit; a rank out of memory says so with what would fit, whichever rank it is.
+    """Fit; any rank that runs out of memory reports what would fit.
 
-    Raises: OutOfMemory in the place of its device's words.
+    Raises: OutOfMemory in place of the device's error.
     """
     with telling_callback_problems(job.config):
         try:
@@ -213,7 +243,7 @@ def _fit_in_memory(job: Job, run: Run, checkpoint: CheckpointFacts | None) -> in
 
 
 def fit(run: Run, checkpoint: CheckpointFacts | None) -> int:
-    """Run the Trainer and return the exit code for its end."""
+    """Run the Trainer and return its exit code."""
     graceful_stop = next((each for each in run.callbacks.values() if isinstance(each, GracefulStop)), None)
     try:
         with stopping_at_once(), telling_device_problems(run.context.folder), unmasked():
@@ -233,7 +263,7 @@ def fit(run: Run, checkpoint: CheckpointFacts | None) -> int:
 
 
 def is_done(run: Run, checkpoint: CheckpointFacts) -> bool:
-    """Tell whether the budget is spent exactly, and say so.
+    """Return whether the budget is spent exactly, and print that.
 
     Raises:
         ConfigurationError: The run is already past its budget.
@@ -247,10 +277,10 @@ def is_done(run: Run, checkpoint: CheckpointFacts) -> bool:
 
 
 def quiet_libraries() -> None:
-    """Keep notices and advertisements of libraries off the console; warnings about the run itself stay."""
+    """Silence notices and advertisements of libraries; warnings about the run itself stay."""
     for name in ("lightning.pytorch", "lightning.fabric", "torch.utils.cpp_extension", "torch.distributed.tensor"):
         logging.getLogger(name).setLevel(logging.ERROR)
     for message in (".*does not have many workers.*", ".*`max_epochs` was not set.*", ".*isinstance.*LeafSpec.*"):
         warnings.filterwarnings("ignore", message)
     warnings.filterwarnings("ignore", module="lightning")
-    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # a traced step is told of in the ledger, not on the console
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # a traced step is in the ledger, not on the console

@@ -1,5 +1,6 @@
-"""Run a pipeline's stages one after the other, each in a process of its own; finished ones are skipped."""
+"""Run a pipeline's stages one after the other, each in its own process; finished ones are skipped."""
 
+import os
 import shlex
 import shutil
 import signal
@@ -11,31 +12,28 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from lmtrain.accounting.quantities import format_count
 from lmtrain.child_process import python_command, python_environment
 from lmtrain.errors import EXIT_CONFIGURATION, EXIT_DONE
 from lmtrain.run.execution.start import set_aside
-from lmtrain.run.pipelines.stages import (
-    EVALUATE,
-    EXPORT,
-    PREFLIGHT,
-    TRAIN,
-    CommandPipeline,
-    PipelineStage,
-)
-from lmtrain.run.stored_runs.own_folder import PIPELINE_FILE
+from lmtrain.run.pipelines.stages import EVALUATE, EXPORT, PREFLIGHT, TRAIN, CommandPipeline, PipelineStage
+from lmtrain.run.stored_runs.find_run import PIPELINE_FILE
 from lmtrain.tracking.atomic_files import read_json, write_json
 from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.scores import scores_since
 from lmtrain.tracking.status import settled_status
 from lmtrain.training.stopping import EXIT_CODES, SIGNALS
 
-STATE: Final = PIPELINE_FILE
-BEGUN: Final = "begun"  # the cause of each training and export, by the name of its stage
-TRIED: Final = "tried"  # cause and seconds of the tries of each stage that has not ended, by its name
-LMTRAIN: Final = ("-c", "from lmtrain.cli.main import main; raise SystemExit(main())")
+BEGUN: Final = "begun"  # in the state: the cause of each training and export, by the name of its stage
+TRIED: Final = "tried"  # in the state: cause and seconds of the tries of each unfinished stage, by its name
+CHILD: Final = (  # one lmtrain command, which a killed pipeline takes along
+    "from lmtrain.training.lifetime import die_with_parent; die_with_parent({parent}); "
+    "from lmtrain.cli.main import main; raise SystemExit(main())"
+)
+CONTINUES: Final = "the same command continues here."
+Cause = list[str | float]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +47,7 @@ class EndedStage:
 
 
 class Stops:
-    """Signals to a pipeline: `number` of the newest, 0 without one; each is passed on to the command that runs."""
+    """Signals to a pipeline: `number` of the newest, 0 without one; each is passed on to the running command."""
 
     def __init__(self) -> None:
         self.number = 0
@@ -57,7 +55,7 @@ class Stops:
 
     @contextmanager
     def heard(self) -> Generator[None]:
-        """Hear them as long as this lasts."""
+        """Handle the signals inside this context."""
         before = {number: signal.signal(number, self._hear) for number in SIGNALS}
         try:
             yield
@@ -71,10 +69,20 @@ class Stops:
         if self.process is not None and not is_sent:
             self.process.send_signal(number)
 
+    def call(self, words: list[str]) -> int:
+        """Run one command and return its exit code; signals are passed on to it."""
+        command = python_command("-c", CHILD.format(parent=os.getpid()), *words)
+        self.process = subprocess.Popen(command, env=python_environment())
+        try:
+            code = self.process.wait()
+        finally:
+            self.process = None
+        return code if code >= 0 else 128 - code
+
 
 def done_stages(pipeline: CommandPipeline) -> dict[str, EndedStage]:
-    """Return the finished stages by name, as far as their outputs are still there, and newer than their base's."""
-    recorded = {name: EndedStage(**row) for name, row in _recorded(pipeline).items()}
+    """Return the finished stages by name, if their outputs still exist and are newer than their base's."""
+    recorded = {name: EndedStage(**row) for name, row in _state(pipeline).get("stages", {}).items()}
     done: dict[str, EndedStage] = {}
     for stage in pipeline.stages:
         found = recorded.get(stage.name)
@@ -105,89 +113,72 @@ def _run_stages(pipeline: CommandPipeline, stops: Stops, *, tell: Callable[[str]
             tell(f"{title}: done; its {same} have not changed")
             continue
         if stops.number:
-            tell(f"{title}: not begun, {signal.Signals(stops.number).name}; the same command goes on from here.")
+            tell(f"{title}: not begun, {signal.Signals(stops.number).name}; {CONTINUES}")
             return EXIT_CODES[stops.number]
         tell(f"{title}: lmtrain {shlex.join(pipeline.command(stage))}")
         began, began_at = time.monotonic(), time.time()
-        cause: list[str | float] = [pipeline.key(stage), done[stage.of].ended_at if stage.of else 0]
+        cause: Cause = [pipeline.key(stage), done[stage.of].ended_at if stage.of else 0]
         code = _attempt(pipeline, stage, stops, cause=cause)
         seconds = _note_try(pipeline, stage, cause=cause, seconds=time.monotonic() - began)
         if code != EXIT_DONE:
-            tell(f"{title} ended with exit code {code}; {_way_on(pipeline, stage, code)}")
+            tell(f"{title} ended with exit code {code}; {_next_step(pipeline, stage, code)}")
             return code
-        done[stage.name] = EndedStage(
-            key=pipeline.key(stage),
-            seconds=seconds,
-            ended_at=time.time(),
-            scores=scores_since(pipeline.output(stage), began_at) if stage.verb == EVALUATE else {},
-        )
-        rows = _recorded(pipeline) | {name: asdict(one) for name, one in done.items()}
-        kept = read_json(pipeline.folder / STATE)
-        tried = {name: each for name, each in _tried(kept).items() if name != stage.name}
-        write_json(pipeline.folder / STATE, {**kept, "pipeline": pipeline.name, "stages": rows, TRIED: tried})
+        scores = scores_since(pipeline.output(stage), began_at) if stage.verb == EVALUATE else {}
+        done[stage.name] = EndedStage(key=pipeline.key(stage), seconds=seconds, ended_at=time.time(), scores=scores)
+        _note_end(pipeline, stage, done)
     return EXIT_DONE
 
 
-def run_preflight(pipeline: CommandPipeline, *, tell: Callable[[str], None]) -> int:
-    """Run all stages once, as short as they can be; return the first exit code other than 0.
+def _note_end(pipeline: CommandPipeline, stage: PipelineStage, done: Mapping[str, EndedStage]) -> None:
+    state = _state(pipeline)
+    rows = state.get("stages", {}) | {name: asdict(one) for name, one in done.items()}
+    tried = {name: each for name, each in state.get(TRIED, {}).items() if name != stage.name}
+    _write_state(pipeline, {**state, "pipeline": pipeline.name, "stages": rows, TRIED: tried})
 
-    The files of a whole preflight are cleared away, and it is not run again until a stage changes.
+
+def run_preflight(pipeline: CommandPipeline, *, tell: Callable[[str], None]) -> int:
+    """Run all stages once, as short as possible; return the first exit code other than 0.
+
+    The files of a whole preflight are deleted, and it is not run again until a stage changes.
     """
     if not has_preflight_ahead(pipeline):
         return EXIT_DONE
-    short, kept = pipeline.preflight(), pipeline.folder / STATE
+    short = pipeline.preflight()
     tell(f"preflight: every stage once, trainings for {format_count(pipeline.preflight_steps, 'step')}")
     code = run_stages(short, tell=lambda line: tell(f"preflight {line}"))
     if code == EXIT_DONE:
         shutil.rmtree(short.folder, ignore_errors=True)
-        write_json(kept, {**read_json(kept), PREFLIGHT: short.last_key})
+        _write_state(pipeline, {**_state(pipeline), PREFLIGHT: short.last_key})
     return code
 
 
 def has_preflight_ahead(pipeline: CommandPipeline) -> bool:
-    """Tell whether all stages are run in short first: it is asked for, and a stage has changed since the last time."""
-    done = read_json(pipeline.folder / STATE).get(PREFLIGHT)
-    return bool(pipeline.preflight_steps) and done != pipeline.preflight().last_key
+    """Return whether a preflight comes first: it is configured, and a stage has changed since the last one."""
+    return bool(pipeline.preflight_steps) and _state(pipeline).get(PREFLIGHT) != pipeline.preflight().last_key
 
 
-def _attempt(pipeline: CommandPipeline, stage: PipelineStage, stops: Stops, *, cause: list[str | float]) -> int:
-    """Run a stage; an older run of another cause stands aside for it, unless its command is refused."""
+def _attempt(pipeline: CommandPipeline, stage: PipelineStage, stops: Stops, *, cause: Cause) -> int:
+    """Run a stage; an older run of another cause is set aside for it, unless its command is refused."""
     older, output = _make_room(pipeline, stage, cause=cause), pipeline.output(stage)
-    code = _call(pipeline.command(stage), stops)
+    code = stops.call(pipeline.command(stage))
     if older is not None and code == EXIT_CONFIGURATION and not output.exists():
         shutil.move(older, output)
         print(f"{output} is as it was.", file=sys.stderr)
     return code
 
 
-def _note_try(pipeline: CommandPipeline, stage: PipelineStage, *, cause: list[str | float], seconds: float) -> float:
+def _note_try(pipeline: CommandPipeline, stage: PipelineStage, *, cause: Cause, seconds: float) -> float:
     """Note the seconds of a stage's try, and return those of all its tries of this cause."""
-    kept = read_json(pipeline.folder / STATE)
-    tried = _tried(kept)
-    before = tried.get(stage.name, {})
+    state = _state(pipeline)
+    before = state.get(TRIED, {}).get(stage.name, {})
     if before.get("cause") == cause:
         seconds += before["seconds"]
-    tried[stage.name] = {"cause": cause, "seconds": seconds}
-    write_json(pipeline.folder / STATE, {**kept, TRIED: tried})
+    _write_state(pipeline, {**state, TRIED: {**state.get(TRIED, {}), stage.name: {"cause": cause, "seconds": seconds}}})
     return seconds
 
 
-def _tried(kept: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    return dict(kept.get(TRIED, {}))
-
-
-def _call(words: list[str], stops: Stops) -> int:
-    """Run one command; a stop is passed on."""
-    stops.process = subprocess.Popen(python_command(*LMTRAIN, *words), env=python_environment())
-    try:
-        code = stops.process.wait()
-    finally:
-        stops.process = None
-    return code if code >= 0 else 128 - code
-
-
 def _is_there(pipeline: CommandPipeline, stage: PipelineStage) -> bool:
-    """Tell whether the output of an ended stage still exists."""
+    """Return whether the output of an ended stage still exists."""
     output = pipeline.output(stage)
     if stage.verb == TRAIN:
         status = settled_status(output)
@@ -199,36 +190,40 @@ def _is_newer_than_base(stage: PipelineStage, ended: EndedStage, done: Mapping[s
     return stage.of is None or (stage.of in done and ended.ended_at >= done[stage.of].ended_at)
 
 
-def _way_on(pipeline: CommandPipeline, stage: PipelineStage, code: int) -> str:
-    """Return what to type after a stage's end: a refused command would be refused again."""
+def _next_step(pipeline: CommandPipeline, stage: PipelineStage, code: int) -> str:
+    """Return what to do after a stage's end: a refused command would be refused again."""
     if code != EXIT_CONFIGURATION:
-        return "the same command goes on from here."
-    anew = "" if stage.verb != TRAIN else f", or move {pipeline.output(stage)} away to begin it anew"
-    return f"correct its words and go on from here{anew}."
+        return CONTINUES
+    again = "" if stage.verb != TRAIN else f", or move {pipeline.output(stage)} away to begin it again"
+    return f"correct its words and continue{again}."
 
 
-def _make_room(pipeline: CommandPipeline, stage: PipelineStage, *, cause: list[str | float]) -> Path | None:
-    """Clear away an export of this pipeline's own, set a training of another cause aside, and note the new one.
+def _make_room(pipeline: CommandPipeline, stage: PipelineStage, *, cause: Cause) -> Path | None:
+    """Delete an export of this pipeline, set a training of another cause aside, and note the new one.
 
-    An unfinished training goes on with changed words, as `lmtrain train` does, but not from another base.
+    An unfinished training continues with changed words, as `lmtrain train` does, but not from another base.
     """
     older = None
     if stage.verb == EVALUATE:
         return older
-    kept, output = read_json(pipeline.folder / STATE), pipeline.output(stage)
-    begun = kept.get(BEGUN)
-    causes = cast("dict[str, list[str | float]]", begun) if isinstance(begun, dict) else {}
-    if stage.verb == EXPORT and stage.name in (*_recorded(pipeline), *causes):
+    state, output = _state(pipeline), pipeline.output(stage)
+    begun = state.get(BEGUN)
+    causes: dict[str, Cause] = begun if isinstance(begun, dict) else {}
+    if stage.verb == EXPORT and stage.name in (*state.get("stages", {}), *causes):
         shutil.rmtree(output, ignore_errors=True)
     before = causes.get(stage.name)
-    if stage.verb == TRAIN and before not in (None, cause):
+    if stage.verb == TRAIN and before is not None and before != cause:
         status = settled_status(output)
         if before[1:] != cause[1:] or (status is not None and status.status == "FINISHED"):
             older = set_aside(RunFolder(output, root=pipeline.root))
-    if stage.verb == TRAIN or not output.exists():  # a stranger's folder is refused by the export
-        write_json(pipeline.folder / STATE, {**kept, BEGUN: {**causes, stage.name: cause}})
+    if stage.verb == TRAIN or not output.exists():  # the export refuses a stranger's folder
+        _write_state(pipeline, {**state, BEGUN: {**causes, stage.name: cause}})
     return older
 
 
-def _recorded(pipeline: CommandPipeline) -> dict[str, dict[str, Any]]:
-    return cast("dict[str, dict[str, Any]]", read_json(pipeline.folder / STATE).get("stages", {}))
+def _state(pipeline: CommandPipeline) -> dict[str, Any]:
+    return {**read_json(pipeline.folder / PIPELINE_FILE)}
+
+
+def _write_state(pipeline: CommandPipeline, state: Mapping[str, Any]) -> None:
+    write_json(pipeline.folder / PIPELINE_FILE, {**state})

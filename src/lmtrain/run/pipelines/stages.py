@@ -1,35 +1,50 @@
-"""A pipeline's stages, and the command of each."""
+"""A pipeline from its config and the arguments of a command line, and the command of each stage."""
 
+import difflib
 import hashlib
 import json
-from collections.abc import Collection, Sequence
+import re
+import shlex
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+from lmtrain.errors import ConfigurationError, did_you_mean, suggest
 from lmtrain.report.kept_flags import kept_flags
-from lmtrain.run.compose.paths import MANY_OPTIONS, key_of
+from lmtrain.run.compose.arguments import ALLOW_TARGET, Arguments, parse_arguments, parse_flags
+from lmtrain.run.compose.compose import for_each_config
+from lmtrain.run.compose.paths import MANY_OPTIONS, conf_folder, is_key_of_training, key_of, option_names
+from lmtrain.run.compose.untrusted_options import IN_A_WORD
+from lmtrain.tracking.run_folder import run_path
 
 TRAIN, EVALUATE, EXPORT = VERBS = ("train", "evaluate", "export")
 PREFLIGHT: Final = "preflight"
-ANEW: Final = ("momentum_schedule=none", "weight_decay_schedule=none")  # a base's are not inherited
-# A warm-up longer than a preflight would be refused.
+NOT_INHERITED: Final = ("momentum_schedule=none", "weight_decay_schedule=none")  # of a base
+# Left out of a preflight: a warm-up longer than its few steps would be refused.
 OF_THE_LENGTH: Final = ("budget", "schedule", "momentum_schedule", "weight_decay_schedule", "logger")
-SHORT: Final = ("budget=steps", "schedule=constant", *ANEW, "logger=none")
+SHORT: Final = ("budget=steps", "schedule=constant", *NOT_INHERITED, "logger=none")
 START: Final = "init_from"
 SHAPES: Final = ("experiment", "model", "tokenizer", "batch")  # groups that every later stage takes from its base
 TOKENIZER, MODEL, EXPERIMENT = "tokenizer", "model", "experiment"
-HANDED_ON: Final = (TOKENIZER, MODEL)  # groups that a run hands on whole, but where an experiment chooses
+HANDED_ON: Final = (TOKENIZER, MODEL)  # groups that a run hands on whole, unless an experiment chooses them
 OWN_ATTENTION: Final = f"{MODEL}.attention"  # the new run's own choice
-OF_A_RUN_THERE: Final = ("=inherited", "=imported")  # options that read the run
-NOT_THE_BASE_S: Final = ("budget", "logger", "source", "data", "task")  # of an earlier stage's words in a plan
+OF_AN_EXISTING_RUN: Final = ("=inherited", "=imported")  # options that read the run
+NOT_THE_BASES: Final = ("budget", "logger", "source", "data", "task")  # of an earlier stage's words in a plan
+FLAGS: Final = ("--plan", "--json")
+EACH: Final = "each"
+ALLOW_FLAG: Final = ALLOW_TARGET[:4]  # argparse takes --al for --allow-target
+STAGE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")  # a folder's name, not a path
+OF_A_RUN: Final = ("run.name", "run.root", START, "resume")  # decided by the stage's place
+OWN: Final = ("pipeline", "run", "hydra")  # keys of the pipeline itself
+KEYS: Final = ("verb", "of", "words", "preflight")
 
 
 @dataclass(frozen=True, kw_only=True)
 class PipelineStage:
     """One command; `of` is the stage with the run it starts from, scores or exports.
 
-    `preflight` are an evaluation's words before the long work, None: the same.
+    `preflight` are an evaluation's arguments in the preflight, None: the same.
     """
 
     name: str
@@ -41,10 +56,10 @@ class PipelineStage:
 
 @dataclass(frozen=True, kw_only=True)
 class CommandPipeline:
-    """Stages in their order, in a folder of their own; `words` are of all trainings, `allowed` the typed targets.
+    """Stages in their order, in one folder; `words` are overrides of all trainings, `allowed` the allowed targets.
 
-    `config_dir` are the person's own options. `preflight_steps` is the length of each training before the long work; 0
-    does without.
+    `config_dir` is the user's folder of options. `preflight_steps` is the length of each training in the preflight
+    before the long work; 0 does without.
     """
 
     name: str
@@ -70,7 +85,7 @@ class CommandPipeline:
         return next(stage for stage in self.stages if stage.name == name)
 
     def first_of(self, stage: PipelineStage) -> PipelineStage:
-        """Return the training at the beginning of a stage: its tokenizer is that of all after it."""
+        """Return the training at the beginning of a stage's chain, whose tokenizer all later ones have."""
         return self.first_of(self.stage(stage.of)) if stage.of else stage
 
     def output(self, stage: PipelineStage) -> Path:
@@ -90,11 +105,11 @@ class CommandPipeline:
         return [TRAIN, *place, *(f"{START}={run}" for run in source), *words, *self.flags]
 
     def chosen_groups(self, stage: PipelineStage) -> set[str]:
-        """Return the groups of a training's own words, and of those of all trainings as far as they reach it."""
+        """Return the groups of the overrides that reach a training."""
         return {first_name(word) for word in (*self._words_of_all(stage), *stage.words)}
 
     def _words_of_all(self, stage: PipelineStage) -> list[str]:
-        """Return the words of every training for one of them: a later one has the tokenizer and model of its base."""
+        """Return the overrides of every training for one of them: a later one has its base's tokenizer and model."""
         if stage.of is None or EXPERIMENT in map(first_name, (*self.words, *stage.words)):
             return [*self.words]
         return [
@@ -104,10 +119,10 @@ class CommandPipeline:
         ]
 
     def ways_to_plan(self, stage: PipelineStage, *, done: Collection[str] = ()) -> tuple[list[str], list[str]]:
-        """Return a training stage's words for a plan, before its starting run exists.
+        """Return two sets of overrides that plan a training before its starting run exists; try them in order.
 
-        A base's words stand for what its run will hand on, and the newest run of the stages `done` for those before it.
-        A stage may choose an optimizer of its own: the second way takes the base's shapes alone.
+        A base's overrides stand for what its run will hand on; a base in `done` has its run. The second way takes only
+        the base's shapes, for a stage with another optimizer.
         """
         return self._planned_words(stage, done=done), self._planned_words(stage, done=done, only=(*SHAPES, START))
 
@@ -119,16 +134,15 @@ class CommandPipeline:
         kept = [
             word
             for word in base
-            if not word.lstrip("+~").startswith(NOT_THE_BASE_S) and (not only or first_name(word) in only)
+            if not word.lstrip("+~").startswith(NOT_THE_BASES) and (not only or first_name(word) in only)
             if key_of(word) not in own
         ]
-        anew = ANEW if stage.of else ()
-        words = [word for word in stage.words if not (stage.of and word.endswith(OF_A_RUN_THERE))]
-        return [*kept, *(word for word in self._words_of_all(stage) if word not in kept), *anew, *words]
+        reset = NOT_INHERITED if stage.of else ()
+        words = [word for word in stage.words if not (stage.of and word.endswith(OF_AN_EXISTING_RUN))]
+        return [*kept, *(word for word in self._words_of_all(stage) if word not in kept), *reset, *words]
 
     def preflight(self) -> "CommandPipeline":
-        """Return the same stages in a folder inside, each as short as it can be, and untracked."""
-        short_words = (*SHORT, f"budget.steps={self.preflight_steps}")
+        """Return the same stages in a folder inside, each as short as possible, and untracked."""
 
         def kept(words: tuple[str, ...]) -> tuple[str, ...]:
             return tuple(word for word in words if first_name(word) not in OF_THE_LENGTH)
@@ -136,7 +150,7 @@ class CommandPipeline:
         def short(stage: PipelineStage) -> PipelineStage:
             if stage.verb != TRAIN:
                 return replace(stage, words=stage.words if stage.preflight is None else stage.preflight)
-            return replace(stage, words=(*kept(stage.words), *short_words))
+            return replace(stage, words=(*kept(stage.words), *SHORT, f"budget.steps={self.preflight_steps}"))
 
         stages, name = tuple(map(short, self.stages)), f"{self.name}/{PREFLIGHT}"
         return replace(self, name=name, stages=stages, words=kept(self.words), preflight_steps=0)
@@ -147,19 +161,144 @@ class CommandPipeline:
         return hashlib.sha256("".join(map(self.key, self.stages)).encode()).hexdigest()[:16]
 
     def key(self, stage: PipelineStage) -> str:
-        """Return a hash of a stage's causes, wherever its folder is: its words, its base's, an evaluation's files."""
+        """Return a hash of a stage's causes: its words, its base's, an evaluation's files; its folder is not one."""
         before = self.key(self.stage(stage.of)) if stage.of else ""
         words = [*(self.words if stage.verb == TRAIN else ()), *stage.words, *self.allowed]
-        words += filter(None, map(_content, stage.words)) if stage.verb == EVALUATE else ()
+        if stage.verb == EVALUATE:
+            files = (Path(word) for word in stage.words)
+            words += [hashlib.sha256(file.read_bytes()).hexdigest() for file in files if file.is_file()]
         return hashlib.sha256(json.dumps([before, stage.verb, words]).encode()).hexdigest()[:16]
 
 
-def _content(word: str) -> str:
-    """Return a hash of a named file's content, nothing of another word."""
-    path = Path(word)
-    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
-
-
 def first_name(word: str) -> str:
-    """Return the beginning of a word's key, a group or a stage."""
+    """Return the beginning of an override's key: a group or a stage."""
     return word.lstrip("+~").partition("=")[0].partition(".")[0]
+
+
+def read_pipeline(words: Sequence[str]) -> CommandPipeline:
+    """Compose `pipeline=NAME`, `run.KEY=VALUE`, `STAGE.KEY=VALUE` of a stage, and `each.KEY=VALUE` of all trainings.
+
+    Raises:
+        ConfigurationError: There is no such pipeline, or a stage is wrong.
+    """
+    arguments, of_stages = _own_arguments(words)
+    found: list[CommandPipeline] = []
+    for_each_config(
+        lambda config, chosen: found.append(_read(config, chosen.options["pipeline"])),
+        arguments,
+        config_name="pipeline",
+    )
+    if len(found) != 1:
+        raise ConfigurationError("lmtrain pipeline runs one pipeline; leave out -m.")
+    read = replace(found[0], allowed=tuple(arguments.allowed_targets), config_dir=arguments.config_dir)
+    return _with_words(read, of_stages)
+
+
+def shows_config(words: Sequence[str]) -> bool:
+    """Print a pipeline's composed config if `--cfg` asks for it, and return whether it does.
+
+    Raises:
+        ConfigurationError: There are overrides of stages too, which the config does not contain.
+    """
+    arguments, of_stages = _own_arguments(words)
+    if not parse_flags(arguments.flags).show:
+        return False
+    if of_stages:
+        raise ConfigurationError(f"--cfg prints the pipeline without its stages; leave out {shlex.join(of_stages)}.")
+    for_each_config(lambda *_: None, arguments, config_name="pipeline")
+    return True
+
+
+def _own_arguments(words: Sequence[str]) -> tuple[Arguments, list[str]]:
+    """Return the arguments of the pipeline itself, and the overrides of its stages."""
+    for word in words:
+        flag = word.partition("=")[0]
+        if flag != word and flag in FLAGS:
+            raise ConfigurationError(f"{word}: {flag} takes no value; write {flag}.")
+        near = did_you_mean(difflib.get_close_matches(flag, FLAGS, n=1) if flag.startswith("-") else [])
+        if near and flag not in FLAGS:
+            raise ConfigurationError(f"{word}: there is no such flag.{near}")
+        known = [word] if (conf_folder() / "pipeline" / f"{word}.yaml").is_file() else option_names("pipeline")
+        if "=" not in word and not word.startswith("-") and (found := difflib.get_close_matches(word, known, n=1)):
+            raise ConfigurationError(f"{word}: must be KEY=VALUE. Did you mean 'pipeline={found[0]}'?")
+    words = [word for word in words if word not in FLAGS]
+    own = [word for word in words if first_name(word) in OWN or word.startswith("-") or "=" not in word]
+    return parse_arguments(own, budget_group=False), [word for word in words if word not in own]
+
+
+def _with_words(pipeline: CommandPipeline, words: Sequence[str]) -> CommandPipeline:
+    """Give the stages their overrides of the command line."""
+    trained = [stage.name for stage in pipeline.stages if stage.verb == TRAIN]
+    more: dict[str, list[str]] = {EACH: [], **{name: [] for name in trained}}
+    for word in words:
+        mark, name = word[: len(word) - len(word.lstrip("+~"))], first_name(word)
+        if name not in more:
+            if is_key_of_training(name):
+                raise ConfigurationError(
+                    f"{word}: write {EACH}.{word} for all trainings, or {trained[0]}.{word} for one."
+                )
+            keys = ", ".join(f"{stage}.KEY" for stage in more)
+            near = suggest(name, [*OWN, *more])
+            raise ConfigurationError(f"{word}: the key must be pipeline, run.KEY, {keys}.{near}")
+        more[name].append(mark + word.lstrip("+~").partition(".")[2])
+    for name in trained:
+        _refuse_places(f"{name}.", more[EACH] + more[name])
+    stages = [replace(stage, words=(*stage.words, *more.get(stage.name, ()))) for stage in pipeline.stages]
+    return replace(pipeline, stages=tuple(stages), words=tuple(more[EACH]))
+
+
+def _refuse_places(key: str, words: Sequence[str]) -> None:
+    for word in words:
+        if word.lstrip("+~").partition("=")[0] in OF_A_RUN:
+            raise ConfigurationError(f"{key}{word} is decided by the stage's place; leave it out.")
+
+
+def _read(config: Mapping[str, Any], option: str) -> CommandPipeline:
+    chosen = config.get("pipeline")
+    stages = chosen.get("stages") if isinstance(chosen, dict) else None
+    if not isinstance(stages, dict) or not stages:
+        raise ConfigurationError(f"pipeline={option} has no stages; set pipeline.stages.NAME.verb=train.")
+    read: dict[str, PipelineStage] = {}
+    for name, stage in stages.items():
+        read[name] = _stage(name, stage, read)
+    root, name = Path(str(config["run"]["root"])).absolute(), str(config["run"]["name"] or option)
+    run_path(root, name)  # refuses a wrong name
+    steps = config["pipeline"].get("preflight_steps") or 0
+    if not isinstance(steps, int) or steps < 0:
+        raise ConfigurationError(f"pipeline.preflight_steps: must be an integer >= 0 (0 disables), got {steps}.")
+    return CommandPipeline(name=name, root=root, stages=tuple(read.values()), preflight_steps=steps)
+
+
+def _stage(name: str, stage: Any, before: Mapping[str, PipelineStage]) -> PipelineStage:
+    key = f"pipeline.stages.{name}"
+    if not STAGE_NAME.fullmatch(str(name)):
+        raise ConfigurationError(f"{key}: a stage's name must be letters, digits, _ and -, as it is a folder.")
+    if not isinstance(stage, dict) or set(stage) - set(KEYS):
+        raise ConfigurationError(f"{key}: must have the keys {', '.join(KEYS)}, got {stage}.")
+    verb, of = stage.get("verb"), stage.get("of")
+    if not isinstance(verb, str) or verb not in VERBS:
+        near = suggest(str(verb), VERBS)
+        raise ConfigurationError(f"{key}.verb: must be one of {', '.join(VERBS)}, got {verb}.{near}")
+    trained = [other.name for other in before.values() if other.verb == TRAIN]
+    if (of is not None or verb != TRAIN) and of not in trained:
+        known = ", ".join(trained) or "none so far"
+        raise ConfigurationError(f"{key}.of: must name an earlier training stage ({known}), got {of}.")
+    words = _words(f"{key}.words", stage.get("words") or [])
+    if verb == TRAIN:
+        _refuse_places(f"{key}.words: ", words)
+    short = stage.get("preflight")
+    preflight = None if short is None else _words(f"{key}.preflight", short)
+    return PipelineStage(name=name, verb=verb, of=of, words=words, preflight=preflight)
+
+
+def _words(key: str, words: Any) -> tuple[str, ...]:
+    if not isinstance(words, list):
+        raise ConfigurationError(f"{key}: must be a list, got {words}; write '{key}=[{words}]'.")
+    for word in map(str, words):
+        if word.startswith(ALLOW_FLAG):
+            raise ConfigurationError(
+                f"{key}: a file must not allow targets; pass lmtrain pipeline {ALLOW_TARGET} PREFIX instead."
+            )
+        if IN_A_WORD.search(word):
+            raise ConfigurationError(f"{key}: a file must not run code or send data ({word}); pass it instead.")
+    return tuple(str(word) for word in words)

@@ -1,29 +1,43 @@
-"""The settings shared by a checkpoint and a run resumed from it; everything else may change."""
+"""The settings that a resumed run shares with its checkpoint, and which of their changes `run.allow_changes` may allow.
 
+Other settings may change freely. No name allows a change that the checkpoint's tensors cannot be read into, or that
+changes the units in which a run counts its tokens.
+"""
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 from lmtrain.data.manifest import Manifest
+from lmtrain.run.compose.start_options import tokenizer_words
 from lmtrain.run.run_config import RunConfig
 from lmtrain.run.schema.node import Node
 from lmtrain.run.schema.source_signatures import gives_nothing
-from lmtrain.run.stored_runs.checkpoint_source import find_source
-from lmtrain.run.stored_runs.job import flatten
-from lmtrain.run.stored_runs.other_model import KEY
+from lmtrain.run.stored_runs.find_run import find_source
+from lmtrain.run.stored_runs.job import Job, flatten
+from lmtrain.run.stored_runs.model_difference import KEY
 from lmtrain.storage.hashed_folder import MANIFEST, file_sha256
+from lmtrain.tracking.atomic_files import read_json
+from lmtrain.tracking.run_folder import shown_path
+from lmtrain.training.checkpointing.checkpoints import OPTIMIZER, CheckpointFacts, require_same_identity
 
 Identity = dict[str, str | int | float | None]
+TOKENIZER: Final = "tokenizer"  # the group, a checkpoint's fact, and a run's folder of it
 PARTS: Final = ("model", "adapter", "objective", "spikes", "weight_average")
+TENSOR_SETTINGS: Final = ("model.", "adapter.")
+COUNTED_IN: Final = ("batch.context_tokens", "batch.tokens_per_step")
 
 
 def identity(config: RunConfig, manifest: Manifest) -> Identity:
-    """Name the settings of a run and of its data."""
-    of_data = {"data.fingerprint": manifest.fingerprint, "tokenizer": manifest.tokenizer_fingerprint}
+    """Return the settings of a run and the fingerprints of its data."""
+    of_data = {"data.fingerprint": manifest.fingerprint, TOKENIZER: manifest.tokenizer_fingerprint}
     return {**identity_of_settings(config), **of_data}
 
 
 def identity_of_settings(config: RunConfig) -> Identity:
-    """Name the settings of a run alone."""
+    """Return the settings of a run without its data."""
     kept = {node.key: node.target for node in (config.spikes, config.weight_average)}
     return {
         **flatten(config.model.without("attention").values, "model"),
@@ -34,9 +48,14 @@ def identity_of_settings(config: RunConfig) -> Identity:
         "batch.context_tokens": config.batch.context_tokens,
         "batch.tokens_per_step": config.batch.tokens_per_step,
         "seed": config.seed,
-        # A checkpoint holds these only where the run had them.
+        # A checkpoint holds these only if the run had them.
         **{name: target for name, target in kept.items() if not gives_nothing(target)},
     }
+
+
+def _identity_of(node: Node) -> Identity:
+    """Return the settings of an optional part; none for a run without it."""
+    return {} if gives_nothing(node.target) else flatten(node.values, node.key)
 
 
 def fingerprint_of(init_from: str | None) -> str | None:
@@ -50,14 +69,59 @@ def fingerprint_of(init_from: str | None) -> str | None:
 
 def with_settings(there: dict[str, Any], here: Identity) -> dict[str, Any]:
     """Return a checkpoint's identity with these settings, and its own data."""
-    of_data = {name: value for name, value in there.items() if name not in here and _part_of(name) not in PARTS}
+    of_data = {name: each for name, each in there.items() if name not in here and name.partition(".")[0] not in PARTS}
     return {**of_data, **here}
 
 
-def _part_of(name: str) -> str:
-    return name.partition(".")[0]
+def with_tokenizer(checkpoint: CheckpointFacts, *, otherwise: object) -> CheckpointFacts:
+    """Return a checkpoint's facts with its tokenizer; one written before manifests named it has the run's."""
+    if TOKENIZER in checkpoint.identity:
+        return checkpoint
+    noted = read_json(checkpoint.path.parents[1] / "dataset.json").get("tokenizer_fingerprint", otherwise)
+    return replace(checkpoint, identity={**checkpoint.identity, TOKENIZER: noted})
 
 
-def _identity_of(node: Node) -> Identity:
-    """Name the settings of a part that a run may be without: then it has none."""
-    return {} if gives_nothing(node.target) else flatten(node.values, node.key)
+def allowed_changes(
+    here: dict[str, Any], job: Job, checkpoint: CheckpointFacts, *, reads_shards_of: str | None = None
+) -> Mapping[str, str]:
+    """Return the allowed changes from a checkpoint to an identity, each as OLD -> NEW.
+
+    `reads_shards_of` is the strategy that reads one optimizer's shards; None: the optimizer may differ.
+
+    Raises:
+        ConfigurationError: A change is not allowed, or cannot be.
+    """
+    there = checkpoint.identity
+    differing = [name for name in sorted({*here, *there}) if here.get(name) != there.get(name)]
+    run = checkpoint.path.parents[1]
+    counted = f"a run counts its tokens and its place in the data in it; a new run takes the weights with {KEY}={run}"
+    fixed = {name: counted for name in differing if name in COUNTED_IN}
+    if TOKENIZER in differing:
+        fixed[TOKENIZER] = f"the checkpoint's weights know only the ids of {tokenizer_fix(run)}"
+    if OPTIMIZER in differing and reads_shards_of is not None:
+        fixed[OPTIMIZER] = f"strategy={reads_shards_of} reads only one optimizer's shards; a run without shards may"
+    of_tensors = [name for name in differing if name.startswith(TENSOR_SETTINGS)]
+    if of_tensors and (tensor := _other_tensor(job.config, checkpoint)):
+        fixed |= dict.fromkeys(of_tensors, f"the checkpoint's tensors differ: {tensor}")
+    return require_same_identity(checkpoint, here, allowed=job.config.run.allow_changes, fixed=fixed)
+
+
+def tokenizer_fix(run: Path) -> str:
+    """Return what to train on for the ids of a run or an import, with the overrides of its tokenizer."""
+    words = shlex.join(tokenizer_words(shown_path(run) / TOKENIZER))
+    return f"its own tokenizer: text prepared with {words}"
+
+
+def _other_tensor(config: RunConfig, checkpoint: CheckpointFacts) -> str | None:
+    """Return the first tensor whose shape differs from the checkpoint's; None if all fit."""
+    from lmtrain.run.builders.adapters import planned_model  # torch
+    from lmtrain.training.checkpointing.weights import tensor_shapes
+
+    here = {name: tuple(tensor.shape) for name, tensor in planned_model(config).state_dict().items()}
+    there = tensor_shapes(checkpoint.path)
+    name = next((name for name in {**here, **there} if here.get(name) != there.get(name)), None)
+    return None if name is None else f"{name} is {_shape(here.get(name))}, there {_shape(there.get(name))}"
+
+
+def _shape(shape: tuple[int, ...] | None) -> str:
+    return "missing" if shape is None else f"{list(shape)}"

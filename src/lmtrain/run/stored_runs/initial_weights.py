@@ -1,26 +1,32 @@
-"""The weights of `init_from`: an imported folder's, or a run's checkpoint's."""
+"""The weights and the tokenizer of `init_from`: an imported folder's, or a run's checkpoint's."""
 
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from lmtrain.errors import ConfigurationError
 from lmtrain.interop.imported import fill_from, open_weights, require_fit, require_shapes
 from lmtrain.interop.imported_folder import is_imported
 from lmtrain.models.base import LanguageModel
 from lmtrain.run.run_config import RunConfig
 from lmtrain.run.schema.node import Node
-from lmtrain.run.stored_runs.checkpoint_source import adapter_part, find_job, find_source
-from lmtrain.run.stored_runs.other_model import KEY, differences, give_its_model
+from lmtrain.run.stored_runs.find_run import adapter_part, find_job, find_source, run_of
+from lmtrain.run.stored_runs.identity import TOKENIZER, tokenizer_fix
+from lmtrain.run.stored_runs.job import Job
+from lmtrain.run.stored_runs.model_difference import KEY, differences, model_fix
 from lmtrain.storage.hashed_folder import require_whole
+from lmtrain.tokenizers.base import Tokenizer
+from lmtrain.tokenizers.loading import load_tokenizer
+from lmtrain.tokenizers.special_tokens import is_unused
 from lmtrain.training.checkpointing.weights import load_weights, weight_shapes
 from lmtrain.training.transforms import ModelTransform, unchanged
 
-OF_BATCH: Final = ("context_tokens", "tokens_per_step")
+BATCH_SETTINGS: Final = ("context_tokens", "tokens_per_step")
 
 
 def find_weights(init_from: str | None, model: LanguageModel, *, node: Node | None = None) -> ModelTransform:
-    """Return a function to fill a model with the weights of `init_from`, or leave it; `node` is the model's.
+    """Return a function that fills a model with the weights of `init_from`, or leaves it; `node` is the model's.
 
     Raises:
         ConfigurationError: `init_from` names no weights, or those of another model: before anything is allocated.
@@ -30,7 +36,7 @@ def find_weights(init_from: str | None, model: LanguageModel, *, node: Node | No
         return unchanged
     source = find_source(Path(init_from), key=KEY)
     if not isinstance(source, Path):
-        fix = give_its_model(source.job.config["model"], node.values if node else {})
+        fix = model_fix(source.job.config["model"], node.values if node else {})
         require_shapes(model, _shapes(source.checkpoint.path), source=init_from, fix=fix)
         adapter = adapter_part(source.job)
         return _filled(partial(load_weights, checkpoint=source.checkpoint.path, adapter=adapter))
@@ -38,45 +44,6 @@ def find_weights(init_from: str | None, model: LanguageModel, *, node: Node | No
     files = open_weights(source)
     require_fit(model, files)
     return _filled(partial(fill_from, files=files))
-
-
-def difference_line(init_from: str | None, node: Node) -> str | None:
-    """Return the model's settings unlike those of the run in `init_from`, or None.
-
-    Weights fit by their names and shapes. Heads of another number, other rotations or another activation fit too, and
-    are another model all the same: sometimes on purpose, as for a longer context.
-    """
-    if init_from is None or is_imported(Path(init_from)):
-        return None
-    differing = differences(find_job(Path(init_from), key=KEY).config["model"], node.values)
-    return f"The weights of {KEY}={init_from} were trained in a model that differs: {differing}" if differing else None
-
-
-def base_line(config: RunConfig) -> str | None:
-    """Return the settings taken from the run in `init_from` and the differing ones; None without a run."""
-    if config.init_from is None or is_imported(Path(config.init_from)):
-        return None
-    base = find_job(Path(config.init_from), key=KEY).config
-    batch = {name: getattr(config.batch, name) for name in OF_BATCH}
-    here = {"optimizer": config.optimizer.values, "batch": batch}
-    there = {"optimizer": base["optimizer"], "batch": {name: base["batch"][name] for name in OF_BATCH}}
-    rows = [
-        (f"{group}.{name}", here[group].get(name), there[group].get(name)) for group in here for name in here[group]
-    ]
-    same = ", ".join(f"{key}={_shown(value)}" for key, value, other in rows if value == other and _is_told(key, value))
-    differing = ", ".join(
-        f"{key}={_shown(value)} (there {_shown(other)})" for key, value, other in rows if value != other
-    )
-    return f"as in {config.init_from}: {same}" + (f"; otherwise: {differing}" if differing else "")
-
-
-def _is_told(key: str, value: Any) -> bool:
-    """Tell whether a setting is a rate, a momentum or a size, rather than how they are computed."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and not key.endswith(("eps", "_row_beta"))
-
-
-def _shown(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _shapes(checkpoint: Path) -> dict[str, tuple[int, ...]]:
@@ -93,3 +60,72 @@ def _filled(fill: Callable[[LanguageModel], object]) -> ModelTransform:
         return model
 
     return transform
+
+
+def difference_line(init_from: str | None, node: Node) -> str | None:
+    """Return the model's settings that differ from those of the run in `init_from`, or None.
+
+    Weights may fit by names and shapes with other heads, rotations or activations, for example for a longer context.
+    """
+    if init_from is None or is_imported(Path(init_from)):
+        return None
+    differing = differences(find_job(Path(init_from), key=KEY).config["model"], node.values)
+    return f"The weights of {KEY}={init_from} were trained in a model that differs: {differing}" if differing else None
+
+
+def base_line(config: RunConfig) -> str | None:
+    """Return the optimizer's and batch's settings taken from the run in `init_from`, and the differing ones."""
+    if config.init_from is None or is_imported(Path(config.init_from)):
+        return None
+    base = find_job(Path(config.init_from), key=KEY).config
+    rows = [
+        (f"optimizer.{name}", value, base["optimizer"].get(name)) for name, value in config.optimizer.values.items()
+    ]
+    rows += [(f"batch.{name}", getattr(config.batch, name), base["batch"][name]) for name in BATCH_SETTINGS]
+    same = ", ".join(f"{key}={_shown(value)}" for key, value, there in rows if value == there and _is_number(value))
+    differing = [f"{key}={_shown(value)} (there {_shown(there)})" for key, value, there in rows if value != there]
+    return f"as in {config.init_from}: {same}" + (f"; different: {', '.join(differing)}" if differing else "")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _shown(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def require_base_tokenizer(job: Job, tokenizer: Tokenizer) -> str | None:
+    """Refuse data with other ids than those of the model in `init_from`, or return a warning if that is allowed.
+
+    The data's tokenizer may have more entries.
+
+    Raises:
+        ConfigurationError: It has other ids, and `run.allow_changes` does not name the tokenizer.
+    """
+    init_from = job.config.init_from
+    if init_from is None:
+        return None
+    folder = run_of(Path(init_from)) / TOKENIZER
+    if not folder.is_dir() or (base := load_tokenizer(folder)).fingerprint == tokenizer.fingerprint:
+        return None
+    num_differing = _num_differing(base, tokenizer)
+    if not num_differing:
+        return None
+    found = f"{num_differing:,} of its {base.vocab_size:,} ids stand for other text in this run's data"
+    if TOKENIZER in job.config.run.allow_changes:
+        return f"WARNING: init_from={init_from} has another tokenizer, as run.allow_changes says: {found}."
+    raise ConfigurationError(
+        f"init_from={init_from} has another tokenizer: {found}. Train on {tokenizer_fix(folder.parent)}; "
+        f"'run.allow_changes=[{TOKENIZER}]' trains its weights on the other ids."
+    )
+
+
+def _num_differing(base: Tokenizer, other: Tokenizer) -> int:
+    """Count the ids of both that are other bytes or another special token, except unused ones."""
+    there, here = ({id_: name for name, id_ in each.special_tokens.items()} for each in (base, other))
+    pieces = zip(base.bytes_of_ids(), other.bytes_of_ids(), strict=False)
+    return sum(
+        not is_unused(there.get(id_, "")) and (old != new or there.get(id_) != here.get(id_))
+        for id_, (old, new) in enumerate(pieces)
+    )

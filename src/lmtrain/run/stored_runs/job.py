@@ -1,4 +1,4 @@
-"""One training job as its ranks receive it: the composed config, and its command line."""
+"""One training job as its ranks receive it: the composed config and its command line."""
 
 import hashlib
 import json
@@ -18,7 +18,7 @@ from lmtrain.tracking.redaction import redact, redact_override, resolve_referenc
 from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.stopwatch import waited_seconds
 
-# Where and how a run is executed, without effect on its results: these leave its name alone.
+# Where and how a run is executed, without effect on its results: not part of its name.
 EXECUTION_KEYS = ("run.", "trainer.devices", "trainer.num_nodes", "trainer.cpu_threads", "resume", "logger")
 # Modules that moved since a run's config was saved: the old path's beginning -> today's.
 MOVED_TARGETS = {
@@ -38,11 +38,11 @@ HANDED_OVER = "LMTRAIN_JOB"  # a variable of the ranks alone: no file and no com
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """A checked config with its origin; `sweep` names the sweep it is a trial of, None for a single run.
+    """A checked config with its origin; `sweep` names the sweep of a trial, None for a single run.
 
-    `began` is when it was asked for, on this machine's time.monotonic, and `waited` each thread's seconds without a
-    processor until then; `program` is how the command line began, `config_dir` its own folder of
-    options. `pause_after` (k, n) stops it after the k-th of n equal parts, to be continued.
+    `began` is the time of the command, in this machine's time.monotonic, and `waited` each thread's seconds without a
+    processor until then; `program` is the beginning of the command line, `config_dir` the user's folder of options.
+    `pause_after` (k, n) stops the run after the k-th of n equal parts, to be continued.
     """
 
     config: RunConfig
@@ -68,15 +68,15 @@ class Job:
 
     @property
     def kept_flags(self) -> list[str]:
-        """Return the flags that a next command of this run needs too."""
+        """Return the flags that another command of this run needs too."""
         return kept_flags(config_dir=self.config_dir, allowed=self.config.allowed)
 
     def begun_now(self) -> "Job":
-        """Return the job as asked for at this moment."""
+        """Return the job with this moment as its beginning."""
         return replace(self, began=time.monotonic(), waited=waited_seconds())
 
     def save(self, path: Path) -> None:
-        """Keep the job without its secrets, for its owner alone; a rank gets those by `handed_over`."""
+        """Write the job without its secrets, readable by its owner only; a rank gets them by `handed_over`."""
         kept = {
             **self._plain(),
             "config": redact(self.config.values),
@@ -85,7 +85,7 @@ class Job:
         write_text(path, json.dumps(kept, indent=1), private=True)
 
     def handed_over(self) -> dict[str, str]:
-        """Return the variables of a rank's environment for the whole job; none where the file has everything."""
+        """Return the environment variables that give a rank the whole job; none if the file has everything."""
         values = self.config.values
         return {HANDED_OVER: json.dumps(self._plain())} if redact(values) != values else {}
 
@@ -96,7 +96,7 @@ class Job:
 
 @dataclass(frozen=True, kw_only=True)
 class StoredJob:
-    """A job from a run's folder, possibly another person's: the config is data, checked in parts."""
+    """A job from a run's folder, possibly another person's: its config is data, checked in parts."""
 
     config: dict[str, Any]
     overrides: list[str]
@@ -111,19 +111,19 @@ class StoredJob:
 
 
 def load_job(path: Path) -> StoredJob:
-    """Read a job written by `save`; secrets are in it as far as this environment has them.
+    """Read a job written by `save`; secrets are filled in from this environment, if it has them.
 
     Raises:
-        DataError: It is none.
+        DataError: The file is not a job.
     """
     stored = _with_current_targets(resolve_references(read_json(path)))
     if not isinstance(stored.get("config"), dict) or not {"overrides", "name", "root"} <= stored.keys():
-        raise DataError(f"{path} is no job of a run; restore it, or name another run.")
+        raise DataError(f"{path} is not the job of a run; restore it, or use another run.")
     return StoredJob(**{entry.name: stored[entry.name] for entry in fields(StoredJob) if entry.name in stored})
 
 
 def _with_current_targets(value: Any) -> Any:
-    """Return a saved config's values with each `_target_` under its module's path of today."""
+    """Return a saved config's values with each `_target_` under its present path."""
     if isinstance(value, list):
         return [_with_current_targets(each) for each in value]
     if not isinstance(value, dict):
@@ -136,7 +136,7 @@ def _with_current_targets(value: Any) -> Any:
 
 
 def job_of_rank(path: Path) -> Job:
-    """Return the job of this rank: as its parent handed it over, else as `save` wrote it."""
+    """Return the job of this rank, from its parent or else from the file."""
     whole = os.environ.get(HANDED_OVER)
     stored = StoredJob(**foreign_json.parse(whole)) if whole else load_job(path)
     return Job(
@@ -156,7 +156,7 @@ def job_of_rank(path: Path) -> Job:
 def default_name(model: str, overrides: Sequence[str], *, swept: Collection[str] = ()) -> str:
     """Name a run by its model option and its overrides: the same command gives the same name.
 
-    A key of execution leaves the name alone, unless it is `swept`: these tell the trials of a sweep apart.
+    A key of execution is not part of the name, unless it is `swept`, and so distinguishes the trials of a sweep.
     """
     telling = sorted(
         word
@@ -177,7 +177,7 @@ def config_hash(config: Mapping[str, Any]) -> str:
 
 
 def flatten(node: Any, prefix: str) -> dict[str, str | int | float | None]:
-    """Return the leaves of a config node under their dotted names; lists become text."""
+    """Return the leaves of a config node by their dotted names; lists become text."""
     if isinstance(node, dict):
         return {key: leaf for name, value in node.items() for key, leaf in flatten(value, f"{prefix}.{name}").items()}
     return {prefix: json.dumps(node) if isinstance(node, list) else node}

@@ -1,99 +1,79 @@
-"""A run's starting checkpoint: its own newest, the one named by `resume`, or another run's (a fork).
+"""Where a run continues: its newest checkpoint, the one in `resume`, or another run's (a fork); and what is left to do.
 
-A fork is a run of its own: it takes weights, optimizer state and place in the data from a checkpoint of another run
-and leaves that run as it is. `fork.json` in its folder remembers where it began, so that the same command goes on.
+A fork takes weights, optimizer state and place in the data from a checkpoint of another run and leaves that run as it
+is. `fork.json` in its folder remembers where it began, so that the same command continues it.
 """
 
-from collections.abc import Callable
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any, Final, cast
 
-from lmtrain.errors import ConfigurationError
+from lmtrain.accounting.budgets import Horizon, RunSoFar
+from lmtrain.accounting.observed.metric_names import VALIDATION_TOKENS
+from lmtrain.accounting.observed.time_accounts import spent
+from lmtrain.accounting.options.parts import CallbackFacts
+from lmtrain.accounting.quantities import format_quantity, typed_hours, unit_of
+from lmtrain.data.interleave import PhasesRead, Placed
+from lmtrain.errors import ConfigurationError, did_you_mean
+from lmtrain.report.runs.attempts import last_row_of, read_attempts
 from lmtrain.report.runs.find import of_folder
-from lmtrain.run.stored_runs.checkpoint_source import (
+from lmtrain.run.schema.facts import facts_of
+from lmtrain.run.stored_runs.find_run import (
+    CHECKPOINTS,
+    find_job,
     is_run,
     may_have_checkpoint,
-    newest_whole_aloud,
+    missing_checkpoint,
+    newest_checkpoint,
     not_trained,
+    run_of,
 )
-from lmtrain.run.stored_runs.job import Job
-from lmtrain.run.stored_runs.kept_checkpoints import CHECKPOINTS, not_kept
+from lmtrain.run.stored_runs.job import Job, flatten, load_job
+from lmtrain.tracking.atomic_files import read_json
+from lmtrain.tracking.events import EARLY_STOPPING
 from lmtrain.tracking.fork import Fork, read_fork, write_fork
+from lmtrain.tracking.run_folder import DATA_OF_ATTEMPT, PHASES, RunFolder
+from lmtrain.tracking.run_log import newest_with
 from lmtrain.training.checkpointing.checkpoints import CheckpointFacts, list_checkpoints, read_facts
 
-Finder = Callable[[Path], CheckpointFacts | None]  # a run's newest checkpoint
-WAYS_TO_GO_ON = ("auto", "must", "never")  # `resume` is one of them, or a path
+Finder = Callable[[Path], CheckpointFacts | None]  # returns a run's newest checkpoint
+WAYS_TO_GO_ON: Final = ("auto", "must", "never")  # values of `resume` other than a path
+NOT_TRAINING: Final = ("run.", "resume", "logger.")  # settings of a command that do not change the training
+MAX_NAMED: Final = 8  # changed settings in one line
 
 
 def find_checkpoint(job: Job, *, verifies: bool = True) -> CheckpointFacts | None:
-    """Return the checkpoint to go on from, as `resume` says: auto, must, never, or a path.
+    """Return the checkpoint to continue from, according to `resume`: auto, must, never, or a path.
 
-    One chosen by its name alone, as the newest with a manifest, where nobody `verifies` its files.
+    Without `verifies` the newest one with a manifest is taken, whatever the state of its files.
 
     Raises:
-        ConfigurationError: `resume` asks for a checkpoint that is not there, or for another run's, though this one
-            has begun elsewhere.
+        ConfigurationError: `resume` names a checkpoint that does not exist, or another run's although this one has
+            begun elsewhere.
         EnvironmentProblem: There are checkpoints, and all are damaged.
     """
     resume = job.config.resume
     if resume == "never":
         return None
-    newest = _newest if verifies else _last_listed
+    newest = _newest_verified if verifies else _newest_listed
     if resume not in ("auto", "must"):
         facts = _checkpoint_at(Path(resume), newest=newest)
-        return facts if is_own(facts, job.folder) else _fork_or_go_on(job, facts, newest=newest)
+        return facts if is_own(facts, job.folder) else _fork_or_continue(job, facts, newest=newest)
     fork = read_fork(job.folder)
     facts = newest(job.folder) or (_start_of(fork, job.folder, newest=newest) if fork else None)
     if facts is None and resume == "must":
-        raise no_run_to_go_on(job.folder)
+        raise _nothing_to_resume(job.folder)
     return facts
 
 
-def fork_step(job: Job, checkpoint: CheckpointFacts | None) -> int | None:
-    """Return the step of the fork of a run resumed from `checkpoint`; None without a fork."""
-    if checkpoint is not None and not is_own(checkpoint, job.folder):
-        return checkpoint.step
-    fork = read_fork(job.folder)
-    return fork.step if fork else None
+def _newest_verified(run_folder: Path) -> CheckpointFacts | None:
+    return newest_checkpoint(run_folder / CHECKPOINTS, fix="Start again with resume=never.")
 
 
-def remember_fork(job: Job, checkpoint: CheckpointFacts) -> None:
-    """Note and tell where a fork begins, before its first step."""
-    if is_own(checkpoint, job.folder):
-        return
-    write_fork(job.folder, Fork(checkpoint=checkpoint.path, step=checkpoint.step))
-    print(
-        f"{job.folder} goes on from {checkpoint.path} (step {checkpoint.step:,}) with its optimizer state and place in "
-        "the data; that run stays as it is.",
-        flush=True,
-    )
-
-
-def _fork_or_go_on(job: Job, facts: CheckpointFacts, *, newest: Finder) -> CheckpointFacts:
-    """Return another run's checkpoint for a run without its own yet, else its own newest."""
-    own, fork = newest(job.folder), read_fork(job.folder)
-    if own is None:
-        return facts
-    if fork is not None and fork.starts_at(Path(job.config.resume)):
-        return own
-    began = f"from {fork.checkpoint}" if fork else "at step 0"
-    raise ConfigurationError(
-        f"resume={job.config.resume} is another run's, but {job.folder} began {began} and has checkpoints of its "
-        "own; choose another run.name for a new fork, or resume=auto to go on with this one."
-    )
-
-
-def _start_of(fork: Fork, run_folder: Path, *, newest: Finder) -> CheckpointFacts:
-    if fork.is_gone:
-        raise ConfigurationError(
-            f"{run_folder} began from {fork.checkpoint}, of a run no longer there, and has no checkpoint of its own; "
-            "start again with resume=never."
-        )
-    return _checkpoint_at(fork.checkpoint, newest=newest)
-
-
-def is_own(facts: CheckpointFacts, run_folder: Path) -> bool:
-    """Tell whether a checkpoint is of this run's own folder."""
-    return facts.path.resolve().is_relative_to(run_folder.resolve())
+def _newest_listed(run_folder: Path) -> CheckpointFacts | None:
+    return next(reversed(list_checkpoints(run_folder / CHECKPOINTS)), None)
 
 
 def _checkpoint_at(path: Path, *, newest: Finder) -> CheckpointFacts:
@@ -101,47 +81,237 @@ def _checkpoint_at(path: Path, *, newest: Finder) -> CheckpointFacts:
     if facts is None and (path / CHECKPOINTS).is_dir():
         facts = newest(path)
     if facts is None:
-        raise no_checkpoint(path)
+        raise _no_checkpoint(path)
     return facts
 
 
-def require_begun(run_folder: Path) -> None:
-    """Look for a checkpoint or a fork, damaged or not, of a run under resume=must.
+def _fork_or_continue(job: Job, facts: CheckpointFacts, *, newest: Finder) -> CheckpointFacts:
+    """Return another run's checkpoint for a run that has none yet, else its own newest."""
+    own, fork = newest(job.folder), read_fork(job.folder)
+    if own is None:
+        return facts
+    if fork is not None and fork.starts_at(Path(job.config.resume)):
+        return own
+    began = f"from {fork.checkpoint}" if fork else "at step 0"
+    raise ConfigurationError(
+        f"resume={job.config.resume} is another run's, but {job.folder} began {began} and has its own checkpoints; "
+        "choose another run.name for a new fork, or resume=auto to continue this run."
+    )
 
-    Raises:
-        ConfigurationError: There is none.
+
+def _start_of(fork: Fork, run_folder: Path, *, newest: Finder) -> CheckpointFacts:
+    if fork.is_gone:
+        raise ConfigurationError(
+            f"{run_folder} began from {fork.checkpoint}, of a run that no longer exists, and has no checkpoint; start "
+            "again with resume=never."
+        )
+    return _checkpoint_at(fork.checkpoint, newest=newest)
+
+
+def is_own(facts: CheckpointFacts, run_folder: Path) -> bool:
+    """Return whether a checkpoint is in this run's folder."""
+    return facts.path.resolve().is_relative_to(run_folder.resolve())
+
+
+def fork_step(job: Job, checkpoint: CheckpointFacts | None) -> int | None:
+    """Return the step where a run resumed from `checkpoint` left another run; None for a run that is not a fork."""
+    if checkpoint is not None and not is_own(checkpoint, job.folder):
+        return checkpoint.step
+    fork = read_fork(job.folder)
+    return fork.step if fork else None
+
+
+def remember_fork(job: Job, checkpoint: CheckpointFacts) -> None:
+    """Note and report where a fork begins, before its first step."""
+    if is_own(checkpoint, job.folder):
+        return
+    write_fork(job.folder, Fork(checkpoint=checkpoint.path, step=checkpoint.step))
+    print(
+        f"{job.folder} continues from {checkpoint.path} (step {checkpoint.step:,}) with its optimizer state and place "
+        "in the data; that run stays as it is.",
+        flush=True,
+    )
+
+
+def require_begun(run_folder: Path) -> None:
+    """Refuse resume=must for a run without a checkpoint or a fork, damaged or not.
+
+    Raises: ConfigurationError.
     """
     if not any((run_folder / CHECKPOINTS).glob("step_*")) and read_fork(run_folder) is None:
-        raise no_run_to_go_on(run_folder)
+        raise _nothing_to_resume(run_folder)
 
 
 def require_place(resume: str) -> None:
-    """Refuse a `resume` neither a word nor a checkpoint nor a run with one; none is verified.
+    """Refuse a `resume` that is neither a keyword nor a checkpoint nor a run with one; none is verified.
 
     Raises: ConfigurationError.
     """
     if resume not in WAYS_TO_GO_ON and not may_have_checkpoint(Path(resume)):
-        raise no_checkpoint(Path(resume))
+        raise _no_checkpoint(Path(resume))
 
 
-def no_run_to_go_on(run_folder: Path) -> ConfigurationError:
-    """Return the message for resume=must where nothing has begun."""
+def _nothing_to_resume(run_folder: Path) -> ConfigurationError:
     return ConfigurationError(f"resume=must, but {run_folder} holds no checkpoint; use resume=auto to start at step 0.")
 
 
-def no_checkpoint(path: Path) -> ConfigurationError:
-    """Return the message for a `resume` neither a word nor a place with a checkpoint."""
+def _no_checkpoint(path: Path) -> ConfigurationError:
     if is_run(path) and not may_have_checkpoint(path):
         return not_trained(path, key="resume")
-    return not_kept(path, key="resume") or ConfigurationError(
-        f"resume={path} is neither auto, must, never nor a checkpoint or run folder; "
-        f"nearest valid: resume={of_folder(path) or 'auto'}."
+    nearest = of_folder(path)
+    return missing_checkpoint(path, key="resume") or ConfigurationError(
+        f"resume: must be auto, must, never, or the folder of a checkpoint or a run, got {path}."
+        f"{did_you_mean([str(nearest)] if nearest else [])}"
     )
 
 
-def _newest(run_folder: Path) -> CheckpointFacts | None:
-    return newest_whole_aloud(run_folder / CHECKPOINTS, fix="Start again with resume=never.")
+def resume_message(job: Job, checkpoint: CheckpointFacts) -> str:
+    """Return the first line of a resumed run: its step, and the settings changed since the checkpoint was written."""
+    line = f"continuing from step {checkpoint.step:,} ({format_quantity(checkpoint.tokens)} tokens)"
+    before = _writer_of(checkpoint, RunFolder(job.folder))
+    if before is None or not (before / "job.json").is_file():
+        return line
+    changes = changed_settings(load_job(before / "job.json").config, job.config.values)
+    if not changes:
+        return line
+    more = f" and {len(changes) - MAX_NAMED} more" if len(changes) > MAX_NAMED else ""
+    return f"{line}; changed: {', '.join(changes[:MAX_NAMED])}{more}"
 
 
-def _last_listed(run_folder: Path) -> CheckpointFacts | None:
-    return next(reversed(list_checkpoints(run_folder / CHECKPOINTS)), None)
+def changed_settings(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """Return each setting that differs between two configs, as KEY OLD -> NEW; a missing one is null."""
+    old, new = _leaves(before), _leaves(now)
+    differing = [key for key in {**new, **old} if old.get(key) != new.get(key) and not key.startswith(NOT_TRAINING)]
+    return [f"{key} {_shown(key, old.get(key))} -> {_shown(key, new.get(key))}" for key in differing]
+
+
+def _writer_of(checkpoint: CheckpointFacts, folder: RunFolder) -> Path | None:
+    """Return the attempt that wrote a checkpoint; if it does not say, the last accepted one before the newest."""
+    if checkpoint.attempt is not None:
+        return checkpoint.path.parents[1] / "attempts" / str(checkpoint.attempt)
+    earlier, accepted = folder.attempts()[:-1], folder.accepted_attempt()
+    return accepted if accepted in earlier else earlier[-1] if earlier else None
+
+
+def _leaves(config: Mapping[str, Any]) -> dict[str, Any]:
+    leaves = {key: leaf for name, value in config.items() for key, leaf in flatten(value, name).items()}
+    return {key: json.dumps(leaf) if isinstance(leaf, tuple) else leaf for key, leaf in leaves.items()}  # as lists are
+
+
+def _shown(key: str, value: Any) -> str:
+    if value is None:
+        return "null"
+    if unit_of(key) == "hours" and isinstance(value, int | float):
+        return typed_hours(value)
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 10_000:
+        return format_quantity(value)
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def run_so_far(job: Job, checkpoint: CheckpointFacts | None, *, before: int | None = None) -> RunSoFar:
+    """Return the steps of a checkpoint, the tokens of its validations, and the time of the run's attempts.
+
+    `before` counts only attempts with a lower number; None counts all.
+    """
+    num_ranks = job.config.num_ranks
+    attempts = [each for each in read_attempts(job.folder) if before is None or each.number < before]
+    earlier = spent(attempts, num_devices=num_ranks)
+    return RunSoFar(
+        steps=checkpoint.step if checkpoint else 0,
+        seconds=earlier.seconds,
+        device_seconds=earlier.device_seconds / num_ranks,
+        read_tokens=_validation_tokens(job, checkpoint) if checkpoint else None,
+    )
+
+
+def _validation_tokens(job: Job, checkpoint: CheckpointFacts) -> int | None:
+    """Return the tokens of the newest validation at a checkpoint; None if it is configured differently now."""
+    folder = run_of(checkpoint.path)
+    try:
+        before = find_job(folder, key="resume").config.get("callbacks") or {}
+    except ConfigurationError:  # a checkpoint without its run
+        return None
+
+    def data_of(values: Mapping[str, Any]) -> list[Any]:
+        return [values.get(name) for name in ("_target_", "split", "max_tokens")]
+
+    for name, node in job.config.callbacks.items():
+        facts = facts_of(node.values, CallbackFacts, allowed=job.config.allowed, key=node.key)
+        if facts is not None and facts.reads and data_of(before.get(name) or {}) == data_of(node.values):
+            log = folder / "metrics.jsonl"
+            found = newest_with(log, VALIDATION_TOKENS, until=checkpoint.step) if log.is_file() else None
+            return round(found.metrics[VALIDATION_TOKENS]) if found else None
+    return None
+
+
+def nothing_left(horizon: Horizon, checkpoint: CheckpointFacts, *, folder: Path, spent_seconds: float) -> str | None:
+    """Return a line if the budget ends exactly at the checkpoint, None if steps are left.
+
+    `spent_seconds` is the time of the earlier attempts of the run in `folder`, for a budget of time.
+
+    Raises:
+        ConfigurationError: The checkpoint is already past the budget.
+    """
+    limit = horizon.seconds
+    has_time = limit is None or (spent_seconds < limit and not _ended_by_time(horizon, checkpoint, folder))
+    if has_time and (horizon.most_steps is None or checkpoint.step < horizon.most_steps):
+        return None
+    where = f"{folder} is at step {checkpoint.step} ({format_quantity(checkpoint.tokens)} tokens)"
+    fix = "raise the budget to train on, or start again with another run.name or resume=never"
+    if not is_own(checkpoint, folder):
+        where = f"{checkpoint.path} is at step {checkpoint.step} ({format_quantity(checkpoint.tokens)} tokens)"
+        fix = f"raise budget.{horizon.limited_by} above it, or use `lmtrain generate {checkpoint.path.parents[1]}`"
+    if has_time and checkpoint.step > horizon.steps:
+        raise ConfigurationError(
+            f"budget.{horizon.limited_by} ends the run at step {horizon.steps}, which is already spent: {where}; {fix}."
+        )
+    return f"Nothing left to do: {where}, the end of its budget; {fix}."
+
+
+def _ended_by_time(horizon: Horizon, checkpoint: CheckpointFacts, folder: Path) -> bool:
+    """Return whether the same budget of time ended the run here: at the last step within it, with some seconds left."""
+    before: Any = read_json(folder / "plan.json").get("horizon", {})
+    now = {"steps": checkpoint.step, "seconds": horizon.seconds}
+    return is_own(checkpoint, folder) and before.items() >= now.items()
+
+
+def ended_early(job: Job, checkpoint: CheckpointFacts) -> str | None:
+    """Return a line if the run was ended by early stopping and the same callback still applies; None otherwise."""
+    ended = last_row_of(job.folder, EARLY_STOPPING)
+    if ended is None or not is_own(checkpoint, job.folder) or ended["step"] != checkpoint.step:
+        return None
+    before = find_job(job.folder, key="run.name").config.get("callbacks") or {}
+    for name, node in job.config.callbacks.items():
+        facts = facts_of(node.values, CallbackFacts, allowed=job.config.allowed, key=node.key)
+        if facts is not None and facts.judges and before.get(name) == node.values:
+            further = f"a lower {node.key}.stop_at" if ended.get("reached_stop_at") else f"more {node.key}.patience"
+            where = f"{job.folder} is at step {checkpoint.step}, where {node.key} ended it"
+            return f"Nothing left to do: {where}; set {node.key}=null or {further} to continue."
+    return None
+
+
+def phases_read(checkpoint: CheckpointFacts | None) -> PhasesRead | None:
+    """Return a mixture's phases before a checkpoint; another budget leaves the order of the text before it alone.
+
+    None if the attempt that wrote the checkpoint noted none, as for data of one phase.
+    """
+    if checkpoint is None or checkpoint.attempt is None:
+        return None
+    phases = phases_of(checkpoint.path.parents[1] / "attempts" / str(checkpoint.attempt))
+    return PhasesRead(phases=phases, step=checkpoint.step) if phases else None
+
+
+def phases_of(attempt: Path) -> list[Placed]:
+    """Return the phases noted by an attempt; an empty list if it noted none, or the file is damaged."""
+    noted = read_json(attempt / DATA_OF_ATTEMPT).get(PHASES)
+    try:
+        rows = [(int(start), tuple(map(float, weights))) for start, weights in cast("list[tuple[int, Any]]", noted)]
+    except (TypeError, ValueError, OverflowError):
+        return []
+    starts = [start for start, _ in rows]
+    is_whole = starts[:1] == [0] and starts == sorted(starts) and all(map(_are_weights, (each for _, each in rows)))
+    return rows if is_whole else []
+
+
+def _are_weights(weights: Sequence[float]) -> bool:
+    return all(0 <= weight < math.inf for weight in weights) and sum(weights) > 0

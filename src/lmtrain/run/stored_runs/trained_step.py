@@ -1,12 +1,12 @@
-"""The rows of a past step of a run: its order is arithmetic, so nothing was kept for them.
+"""The rows of a past step of a run: the order of the data is arithmetic, so nothing was stored for them.
 
-`G sequences of a step, T context tokens`.
+`G sequences per step, T context tokens`.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, Self
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 from lmtrain.accounting.batches import BatchPlan
 from lmtrain.accounting.observed.metric_names import TRAIN_LOSS
 from lmtrain.data.rows import RowBatch
-from lmtrain.errors import ConfigurationError, DataError
+from lmtrain.errors import LMTRAIN_ERRORS, ConfigurationError, DataError
 from lmtrain.report.runs.attempts import read_attempts
-from lmtrain.run.run_config import RunConfig, read_config
-from lmtrain.run.stored_runs.checkpoint_source import checked_part, find_job
+from lmtrain.run.run_config import read_config
+from lmtrain.run.stored_runs.find_run import checked_part, find_job
 from lmtrain.run.stored_runs.job import StoredJob, load_job
-from lmtrain.run.stored_runs.left_out import as_first_trained, without_left_out
-from lmtrain.run.stored_runs.phases_read import phases_of
+from lmtrain.run.stored_runs.resume import phases_of
+from lmtrain.run.stored_runs.skipped_batches import as_first_trained, without_skipped
 from lmtrain.tokenizers.base import Tokenizer
 from lmtrain.tokenizers.loading import load_tokenizer
 from lmtrain.tracking.atomic_files import read_json
@@ -29,15 +29,17 @@ from lmtrain.tracking.run_log import logged_points
 from lmtrain.training.datamodule import TokenDataModule
 
 PREPARED: Final = "lmtrain.data.shards.existing_folder"
+MAX_ROWS: Final = 4  # of a step on the run's page
+MAX_CHARACTERS: Final = 400
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainedStep:
     """A step (from 1) of a run: `numbers` [G] of its rows, the rows [G, T + 1], and how they were divided.
 
-    `loss` is the training loss of that step in nats a token, None where it was not logged; `data` names the data. Of a
-    step that was trained again without its batch, `is_left_out` has the batch that it had at first. `sources` [G] are
-    the rows' of a mixture, none of one source.
+    `loss` is the training loss of that step in nats per token, None if it was not logged; `data` names the data.
+    `is_left_out`: the rows are those that the step had before a spike took the run back. `sources` [G] are the rows'
+    sources in a mixture, empty for one source.
     """
 
     run: Path
@@ -55,21 +57,27 @@ class TrainedStep:
 def trained_step(
     run: Path, step: int, *, data: Path | None = None, allowed: Sequence[str] = (), left_out: bool = False
 ) -> TrainedStep:
-    """Return a step's rows; `data` is the folder of its prepared data now, None: where it was.
+    """Return a step's rows; `data` is the present folder of its prepared data, None: where it was.
 
-    `left_out`: those that the step had before a spike took the run back. A row's rank and micro-batch are those of the
-    newest attempt; a step's rows depend on neither.
+    `left_out` returns the rows that the step had before a spike took the run back. A row's rank and micro-batch are
+    those of the newest attempt; the rows depend on neither.
 
     Raises:
-        ConfigurationError: No run is there, it has not trained the step, or no spike there took it back.
+        ConfigurationError: The path is not a run, it has not trained the step, or no spike there took it back.
         DataError: Its data is gone or has changed.
     """
     attempt, job = _attempt_of(run, step)
     config = read_config(job.config, allowed=allowed)
-    batch = config.divided(replace(config.batch, micro_batch_sequences=_sequences(config)))
-    batch, loss = as_first_trained(batch, run, step) if left_out else _as_kept(batch, run, step)
-    module = _datamodule(job, batch, trained_on=_TrainedOn.read(run, attempt), data=data, allowed=allowed)
-    module.total_steps = _horizon_steps(run)
+    sequences = config.batch.micro_batch_sequences
+    # A number found by `auto` was not stored.
+    batch = config.divided(replace(config.batch, micro_batch_sequences=None if sequences == "auto" else sequences))
+    if left_out:
+        batch, loss = as_first_trained(batch, run, step)
+    else:
+        batch, loss = without_skipped(batch, run), _logged_loss(run, step)
+    module = _datamodule(job, batch, attempt, run=run, data=data, allowed=allowed)
+    horizon = read_json(run / "plan.json").get("horizon")
+    module.total_steps = int(horizon.get("steps") or 0) if isinstance(horizon, dict) else 0
     module.go_on(phases_of(attempt), step=step)
     numbers, rows, sources = module.rows_of_step(step - 1)
     return TrainedStep(
@@ -86,11 +94,18 @@ def trained_step(
     )
 
 
-def _attempt_of(run: Path, step: int) -> tuple[Path, StoredJob]:
-    """Return the attempt that trained a step, and its job: a later one may have other data, seed or packing, by name.
+def step_texts(run: Path, step: int) -> list[str]:
+    """Return the beginnings of the first rows of a step; an empty list if its data is gone."""
+    try:
+        found = trained_step(run, step)
+    except LMTRAIN_ERRORS:
+        return []
+    texts = [found.tokenizer.decode([int(token) for token in row]) for row in found.rows.ids[:MAX_ROWS]]
+    return [text if len(text) <= MAX_CHARACTERS else f"{text[:MAX_CHARACTERS]}…" for text in texts]
 
-    The last accepted one's job, where the accounts of the run do not tell.
-    """
+
+def _attempt_of(run: Path, step: int) -> tuple[Path, StoredJob]:
+    """Return the attempt that trained a step, and its job: a later one may have other data, seed or packing."""
     job = find_job(run, key="RUN")
     numbers = [each.number for each in read_attempts(run) if each.readings and each.readings[0].step < step]
     attempt = run / "attempts" / str(numbers[-1] if numbers else 0)
@@ -98,74 +113,42 @@ def _attempt_of(run: Path, step: int) -> tuple[Path, StoredJob]:
     return attempt, replace(load_job(file), allowed_targets=[]) if file.is_file() else job
 
 
-def _as_kept(batch: BatchPlan, run: Path, step: int) -> tuple[BatchPlan, float | None]:
-    """Return the batch without those left out, and the loss logged at a step."""
-    last, loss = _logged(run, step)
-    if not 1 <= step <= last:
-        raise ConfigurationError(
-            f"--step {step}: {run} has trained steps 1 to {last:,}; nearest valid: {min(max(step, 1), max(last, 1))}."
-            if last
-            else f"--step {step}: {run} has no step in its log yet; train it first."
-        )
-    return without_left_out(batch, run), loss
+def _logged_loss(run: Path, step: int) -> float | None:
+    """Return the loss logged at a step.
 
-
-def _logged(run: Path, step: int) -> tuple[int, float | None]:
-    """Return the last step of a run's log, and the loss logged at a step."""
+    Raises: ConfigurationError if the run has not trained the step.
+    """
     last, loss = 0, None
     for point in logged_points(run):
         last = max(last, point.step)
         if point.step == step:
             loss = point.metrics.get(TRAIN_LOSS, loss)
-    return last, loss
-
-
-def _sequences(config: RunConfig) -> int | None:
-    """Return the sequences of a micro-batch; a number found by `auto` was not kept, and stands for no division."""
-    asked = config.batch.micro_batch_sequences
-    return None if asked == "auto" else asked
-
-
-def _horizon_steps(run: Path) -> int:
-    """Return the planned steps, the length of a mixture's schedule of weights."""
-    horizon = read_json(run / "plan.json").get("horizon")
-    return int(horizon.get("steps") or 0) if isinstance(horizon, dict) else 0
-
-
-@dataclass(frozen=True, kw_only=True)
-class _TrainedOn:
-    """The data of an attempt of a run: its folder then, and its fingerprint where one was noted."""
-
-    run: Path
-    folder: Path
-    fingerprint: str | None
-
-    @classmethod
-    def read(cls, run: Path, attempt: Path) -> Self:
-        """Read an attempt's notes, or the run's newest data, where an older version of lmtrain noted no more."""
-        noted = read_json(attempt / DATA_OF_ATTEMPT)
-        facts = noted or read_json(run / "run.json") | read_json(run / "dataset.json")
-        fingerprint = facts.get("fingerprint")
-        folder = Path(str(facts.get("data", "an unknown folder")))
-        return cls(run=run, folder=folder, fingerprint=None if fingerprint is None else str(fingerprint))
+    if not last:
+        raise ConfigurationError(f"--step {step}: {run} has no step in its log yet; train it first.")
+    if not 1 <= step <= last:
+        raise ConfigurationError(f"--step: must be from 1 to {last:,} for {run}, got {step}.")
+    return loss
 
 
 def _datamodule(
-    job: StoredJob, batch: BatchPlan, *, trained_on: _TrainedOn, data: Path | None, allowed: Sequence[str]
+    job: StoredJob, batch: BatchPlan, attempt: Path, *, run: Path, data: Path | None, allowed: Sequence[str]
 ) -> TokenDataModule:
-    node, run = checked_part(job, "data", allowed=allowed), trained_on.run
+    # An older version of lmtrain noted the data of the newest attempt only.
+    noted: dict[str, Any] = read_json(attempt / DATA_OF_ATTEMPT)
+    noted = noted or read_json(run / "run.json") | read_json(run / "dataset.json")
+    node = checked_part(job, "data", allowed=allowed)
     if "folder" in node:
-        folder = data or trained_on.folder
+        folder = data or Path(str(noted.get("data", "an unknown folder")))
         if not folder.is_dir():
-            raise DataError(f"the data of {run} is no longer in {folder}; name its folder with --data FOLDER.")
+            raise DataError(f"the data of {run} is no longer in {folder}; pass its folder with --data FOLDER.")
         node = node.changed(folder={"_target_": PREPARED, "path": str(folder)})
     elif data is not None:
         raise ConfigurationError(f"--data {data}: {run} mixes several folders, read where they were; leave it out.")
     module: TokenDataModule = node.build(batch=batch, seed=job.config["seed"])
-    found, wanted = module.dataset.manifest.fingerprint, trained_on.fingerprint
-    if wanted not in (None, found):
+    found, expected = module.dataset.manifest.fingerprint, noted.get("fingerprint")
+    if expected not in (None, found):
         raise DataError(
-            f"{module.dataset.folder} is not the data of that step of {run}: its fingerprint is "
-            f"{found[:12]}, not {wanted[:12]}; name the folder with --data FOLDER."
+            f"{module.dataset.folder} is not the data of that step of {run}: its fingerprint is {found[:12]}, not "
+            f"{str(expected)[:12]}; pass the folder with --data FOLDER."
         )
     return module

@@ -1,6 +1,6 @@
 """Be one run of a sweep: `python -m lmtrain.run.sweeps.trial_process`, started by its runner.
 
-Its ranks are a process group of their own below it, and read the job that the sweep's process has composed.
+Its ranks are a separate process group below it, and read the job that the sweep's process has composed.
 """
 
 import argparse
@@ -25,20 +25,20 @@ def main() -> int:
 
 
 def run_trial(job_path: Path) -> int:
-    """Train a saved job on ranks of its own; a refusal's words go into a file beside it."""
+    """Train a saved job on its own ranks; the message of a refusal goes to a file next to it."""
     refusal = refusal_path(job_path)
     refusal.unlink(missing_ok=True)
     try:
         return start(job_of_rank(job_path).begun_now(), outer=None, isolated=True)
     except LMTRAIN_ERRORS as error:
-        words = redact_text(str(error))
-        refusal.write_text(words)
-        print(words, file=sys.stderr)
+        message = redact_text(str(error))
+        refusal.write_text(message)
+        print(message, file=sys.stderr)
         return error.exit_code
 
 
 def refusal_path(job_path: Path) -> Path:
-    """Return the file of the words of a refused job."""
+    """Return the file for the message of a refused job."""
     return job_path.with_suffix(".refusal.txt")
 
 

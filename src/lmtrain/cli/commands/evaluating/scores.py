@@ -31,7 +31,7 @@ from lmtrain.report.score_lines import (
     harness_line,
     task_line,
 )
-from lmtrain.run.stored_runs.held_out_text import context_of, score_split, score_text
+from lmtrain.run.stored_runs.loaded_models import context_of, score_split, score_text
 
 CHAT_ANSWER_TOKENS: Final = 256
 SPLITS: Final[tuple[str, ...]] = (

@@ -1,0 +1,251 @@
+"""A run's checkpoint or an imported folder for others: the model to export, and the folder of `lmtrain push`."""
+
+import os
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import torch
+
+from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE, VALIDATION_LOSS, averaged
+from lmtrain.adapters.lora import Lora
+from lmtrain.errors import ConfigurationError, EnvironmentProblem
+from lmtrain.interop.hf_export import ModelToExport, export_config, export_folder
+from lmtrain.interop.imported import open_weights, read_facts
+from lmtrain.interop.imported_folder import ORIGINAL, TOKENIZER, is_imported
+from lmtrain.interop.model_card import CardFacts
+from lmtrain.interop.model_settings import build
+from lmtrain.interop.safetensors_files import DTYPES
+from lmtrain.models.base import LanguageModel
+from lmtrain.run.stored_runs.find_run import CheckpointSource, adapter_part, buildable, checked_part, find_source
+from lmtrain.storage import foreign_json
+from lmtrain.storage.hashed_folder import MANIFEST, require_whole, write_atomically
+from lmtrain.tokenizers.loading import load_tokenizer
+from lmtrain.tracking.redaction import redact, redact_text
+from lmtrain.tracking.run_folder import RunFolder
+from lmtrain.training.checkpointing.weights import Kind, load_adapted, load_weights
+
+CARD_METRICS: Final = (BITS_PER_BYTE, VALIDATION_LOSS)
+What = Literal["bundle", "archive"]
+PUSH_FOLDER: Final = ".push"
+TEXT_SUFFIXES: Final = (
+    *(".json", ".jsonl", ".yaml", ".yml", ".md", ".html", ".txt"),
+    *(".diff", ".csv", ".jinja", ".log"),
+)
+NOT_SENT: Final = ("checkpoints", PUSH_FOLDER, "mlflow")
+
+
+def model_to_export(
+    path: Path, *, weights: Kind = "raw", allowed: Sequence[str] = (), own_code: bool = True
+) -> ModelToExport:
+    """Return the model of a path; `allowed` are further targets of the command line.
+
+    Without `own_code` a class of transformers must be able to compute it.
+
+    Raises:
+        ConfigurationError: The path has no model, or no class computes it: before any weight is read.
+        EnvironmentProblem: The checkpoint is damaged.
+    """
+    source = find_source(path, key="SOURCE")
+    if not isinstance(source, Path):
+        return _of_run(source, weights, allowed=allowed, own_code=own_code)
+    if weights != "raw":
+        raise ConfigurationError(f"--weights {weights}: {path} is an imported folder with one kind; leave it out.")
+    return _of_import(source)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdaptedModel:
+    """A run's model with its adapters apart, and the settings of both; `base` is where its frozen weights are from."""
+
+    model: LanguageModel
+    adapter: Lora
+    settings: Mapping[str, Any]
+    base: str | None
+
+
+def adapted_model(path: Path, *, weights: Kind = "raw", allowed: Sequence[str] = ()) -> AdaptedModel:
+    """Return the adapted model of a run or a checkpoint.
+
+    Raises:
+        ConfigurationError: It was trained without an adapter, or the path is not a run.
+        EnvironmentProblem: The checkpoint is damaged.
+    """
+    source = find_source(path, key="SOURCE")
+    adapter = None if isinstance(source, Path) else adapter_part(source.job)
+    if adapter is None or isinstance(source, Path):
+        raise ConfigurationError(f"SOURCE={path} was trained without an adapter; use `lmtrain export hf`.")
+    node = checked_part(source.job, "model", allowed=allowed)
+    with torch.device("meta"):
+        model: LanguageModel = node.build()
+    model.to_empty(device="cpu")
+    load_adapted(model, source.checkpoint.path, weights, adapter=adapter)
+    return AdaptedModel(model=model, adapter=adapter, settings=node.values, base=source.job.config.get("init_from"))
+
+
+def _of_import(folder: Path) -> ModelToExport:
+    facts, files = read_facts(folder), open_weights(folder)
+    shape = build(facts["settings"]).shape()
+    tokenizer = load_tokenizer(folder / TOKENIZER) if (folder / TOKENIZER).is_dir() else None
+    return ModelToExport(
+        settings=facts["settings"],
+        weights=files.read,
+        dtype_of=lambda name: DTYPES[files.facts[name].dtype],
+        tokenizer=tokenizer,
+        companions=folder / ORIGINAL,
+        facts=CardFacts(
+            name=folder.name,
+            num_parameters=shape.num_parameters,
+            num_active_parameters=shape.num_active_parameters,
+            context_tokens=facts["settings"]["max_context_tokens"],
+            tokenizer_fingerprint=tokenizer.fingerprint if tokenizer else None,
+            imported_from=Path(facts["source"]).name,
+        ),
+    )
+
+
+def _of_run(source: CheckpointSource, kind: Kind, *, allowed: Sequence[str], own_code: bool) -> ModelToExport:
+    node = checked_part(source.job, "model", allowed=allowed)
+    export_config(node.values, own_code=own_code)
+    with buildable(source.run), torch.device("meta"):
+        model: LanguageModel = node.build()
+    model.to_empty(device="cpu")  # every weight is read next
+    load_weights(model, source.checkpoint.path, kind, adapter=adapter_part(source.job))
+    weights = model.state_dict()
+    tokenizer = load_tokenizer(source.run / "tokenizer")
+    began = source.job.config.get("init_from")
+    return ModelToExport(
+        settings=node.values,
+        weights=weights.__getitem__,
+        dtype_of=lambda name: weights[name].dtype,
+        tokenizer=tokenizer,
+        companions=Path(began) / ORIGINAL if began and is_imported(Path(began)) else None,
+        facts=_facts(source, model, tokenizer.fingerprint, began, kind),
+    )
+
+
+def _facts(
+    source: CheckpointSource, model: LanguageModel, tokenizer_fingerprint: str, began: str | None, kind: Kind
+) -> CardFacts:
+    shape, checkpoint = model.shape(), source.checkpoint
+    data = _json(source.run / "dataset.json")
+    names = CARD_METRICS if kind == "raw" else tuple(averaged(name) for name in CARD_METRICS)
+    measured = {name: checkpoint.metrics[name] for name in names if name in checkpoint.metrics}
+    return CardFacts(
+        name=source.run.name,
+        num_parameters=shape.num_parameters,
+        num_active_parameters=shape.num_active_parameters,
+        context_tokens=model.max_context_tokens,
+        step=checkpoint.step,
+        tokens=checkpoint.tokens,
+        data_name=redact(data.get("name")),
+        data_fingerprint=data.get("fingerprint"),
+        tokenizer_fingerprint=tokenizer_fingerprint,
+        code_version=_code_version(source.run),
+        imported_from=None if began is None else Path(began).name,
+        is_averaged=kind != "raw",
+        metrics=measured or _last_validation(source.run / "metrics.jsonl", checkpoint.step, names),
+    )
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        return foreign_json.read(path)
+    except FileNotFoundError:
+        return {}
+    except ValueError as problem:
+        raise ConfigurationError(f"{path} is not valid JSON ({problem}); restore or remove it.") from problem
+
+
+def _last_validation(path: Path, step: int, names: Sequence[str]) -> dict[str, float]:
+    """Return the newest of these metrics up to a step."""
+    newest: dict[str, float] = {}
+    for line in path.read_text().splitlines() if path.is_file() else []:
+        point = foreign_json.parse(line)
+        if point["step"] <= step:
+            newest |= {name: point["metrics"][name] for name in names if name in point["metrics"]}
+    return newest
+
+
+def _code_version(run: Path) -> str | None:
+    """Return the release and the commit of the newest accepted attempt, if they were noted."""
+    attempt = RunFolder(run).accepted_attempt()
+    if attempt is None:
+        return None
+    release, commit = _json(attempt / "versions.json").get("lmtrain"), _json(attempt / "git.json").get("commit")
+    return ", commit ".join(filter(None, (release, commit))) or None
+
+
+def make_push_folder(run: Path, what: What, *, weights: Kind = "raw", allowed: Sequence[str] = ()) -> Path:
+    """Fill a hidden folder of the run with the newest checkpoint's inference bundle or archive, and return it.
+
+    Raises:
+        ConfigurationError: The path is not a run.
+        EnvironmentProblem: The checkpoint is damaged, or a file that cannot be changed holds a secret.
+    """
+    source = find_source(run, key="RUN")
+    if isinstance(source, Path):
+        raise ConfigurationError(f"RUN={run} is an imported folder; `lmtrain push` sends a run of lmtrain.")
+    folder = source.run / PUSH_FOLDER / what
+    folder.parent.mkdir(exist_ok=True)
+    if what == "archive":
+        facts = {"run": source.run.name, "step": source.checkpoint.step, "what": what}
+        write_atomically(folder, facts=facts, write=lambda aside: _archive(source, aside))
+    else:
+        shutil.rmtree(folder, ignore_errors=True)
+        model = model_to_export(source.checkpoint.path, weights=weights, allowed=allowed)
+        export_folder(replace(model, facts=replace(model.facts, name=source.run.name)), folder)
+        _require_no_secrets(folder)
+    return folder
+
+
+def _archive(source: CheckpointSource, aside: Path) -> None:
+    """Link the newest checkpoint as it is, and copy the run's other files without secrets."""
+    place = aside / "checkpoints" / source.checkpoint.path.name
+    for path in sorted(source.checkpoint.path.rglob("*")):
+        if path.is_file():
+            _link(path, place / path.relative_to(source.checkpoint.path))
+    require_whole(place)  # of the links: the run may have deleted its own meanwhile
+    _require_no_secrets(place)
+    for path in _files(source.run):
+        target = aside / path.relative_to(source.run)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if path.suffix in TEXT_SUFFIXES:
+            target.write_text(redact_text(path.read_text(encoding="utf-8", errors="replace")), encoding="utf-8")
+        else:
+            shutil.copyfile(path, target)
+
+
+def _link(path: Path, place: Path) -> None:
+    """Give a file a second name, which stays when the run deletes its own; copy it across file systems."""
+    place.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        os.link(path, place)
+    except OSError:
+        shutil.copyfile(path, place)
+
+
+def _files(run: Path) -> Iterator[Path]:
+    """Yield a run's files outside checkpoints, without hidden ones, pipes and links."""
+    for path in sorted(run.rglob("*")):
+        parts = path.relative_to(run).parts
+        is_own = parts[0] not in NOT_SENT and not any(part.startswith(".") for part in parts)
+        if is_own and path.is_file() and not path.is_symlink():
+            yield path
+
+
+def _require_no_secrets(folder: Path) -> None:
+    """Refuse a folder if one of its texts holds a secret; the error names the file, not the secret.
+
+    Raises: EnvironmentProblem.
+    """
+    for path in sorted(folder.rglob("*")):
+        if path.suffix not in TEXT_SUFFIXES or path.name in (MANIFEST, "tokenizer.json"):
+            continue
+        text = path.read_text(encoding="utf-8", errors="replace")
+        if redact_text(text) != text:
+            raise EnvironmentProblem(
+                f"{path.relative_to(folder)} seems to hold a secret, so nothing was sent; remove it there."
+            )

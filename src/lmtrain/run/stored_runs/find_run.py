@@ -1,0 +1,270 @@
+"""The run, checkpoint or imported folder that a path means, without torch; and who owns a folder."""
+
+import hashlib
+import re
+import shlex
+import sys
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from lmtrain.errors import ConfigurationError, DataError, EnvironmentProblem, did_you_mean
+from lmtrain.interop.config_file import ADAPTER_CONFIG, CONFIG
+from lmtrain.interop.imported_folder import is_imported
+from lmtrain.report.runs.find import has_checkpoint, nearest_run
+from lmtrain.run.schema.node import Node
+from lmtrain.run.stored_runs.job import StoredJob, load_job
+from lmtrain.storage.hashed_folder import MANIFEST, damage, file_sha256
+from lmtrain.tracking.run_folder import RunFolder, stored_name
+from lmtrain.tracking.sweep_file import NAME as SWEEP_FILE
+from lmtrain.training.checkpointing.checkpoints import CheckpointFacts, list_checkpoints, newest_whole, read_facts
+
+if TYPE_CHECKING:
+    from lmtrain.adapters.lora import Lora
+
+CHECKPOINTS: Final = "checkpoints"  # a run's folder of them
+PIPELINE_FILE: Final = "pipeline.json"
+IMPORTS: Final = {ADAPTER_CONFIG: "peft", CONFIG: "hf"}  # kinds of `lmtrain import`, by their file
+MAX_NAMED: Final = 4  # checkpoints in one message
+MAX_DEPTH: Final = 3  # folders between a file of a checkpoint and the run's checkpoints
+HUB_NAME: Final = re.compile(r"(?!runs/)\w[\w.-]*/[\w.-]+")
+MODEL_FILES: Final = ("*.json", "*.safetensors")  # in a folder of transformers, its tokenizer included
+NUM_DIGITS: Final = 16  # of a sha256, enough to tell models apart
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckpointSource:
+    """One checkpoint and its run."""
+
+    run: Path
+    job: StoredJob
+    checkpoint: CheckpointFacts
+
+
+def find_source(path: Path, *, key: str) -> CheckpointSource | Path:
+    """Return a checkpoint with its run, or the path itself if it is an imported folder.
+
+    Raises:
+        ConfigurationError: It is neither; `key` is its name on the command line.
+        EnvironmentProblem: All checkpoints of the run are damaged.
+    """
+    if is_imported(path):
+        return path
+    job = find_job(path, key=key, takes_imports=True)
+    facts, run = read_facts(path), run_of(path)
+    if facts is None:
+        facts = newest_checkpoint(run / CHECKPOINTS)
+    if facts is None:
+        raise not_trained(path, key=key)
+    return CheckpointSource(run=run, job=job, checkpoint=facts)
+
+
+def require_source(path: Path, *, key: str, is_trained: bool = True) -> None:
+    """Refuse a path without a model, as `find_source` does, but verify no checkpoint; `is_trained` False needs none.
+
+    Raises: ConfigurationError.
+    """
+    if is_imported(path):
+        return
+    find_job(path, key=key, takes_imports=True)
+    if is_trained and not may_have_checkpoint(path):
+        raise not_trained(path, key=key)
+
+
+def newest_checkpoint(folder: Path, *, fix: str = "Name another run.") -> CheckpointFacts | None:
+    """Return the newest undamaged checkpoint, and report on stderr each damaged newer one.
+
+    Raises:
+        EnvironmentProblem: Every one is damaged; `fix` ends the message.
+    """
+    facts, skipped = newest_whole(folder, fix=fix)
+    for line in skipped:
+        print(f"{line}; using an older checkpoint", file=sys.stderr)
+    return facts
+
+
+def find_job(path: Path, *, key: str, takes_imports: bool = False) -> StoredJob:
+    """Return the last accepted job of a run, or of the run of a checkpoint, without verifying the checkpoint.
+
+    The folder may be anybody's: its config is data until `checked_part` has checked it, and it allows no target.
+
+    Raises:
+        ConfigurationError: It is neither; `key` is its name on the command line, and `takes_imports` says whether it
+            may be an imported folder too.
+        EnvironmentProblem: It is a damaged checkpoint.
+    """
+    if path.parent.name == CHECKPOINTS and path.is_dir() and (problem := damage(path)):
+        raise EnvironmentProblem(f"{key}={path} is damaged: {problem}. Use {path.parent.parent} for another one.")
+    if not path.is_dir() or not (file := _job_file(run_of(path))).is_file():
+        raise missing_checkpoint(path, key=key) or _not_a_source(path, key=key, takes_imports=takes_imports)
+    return replace(load_job(file), allowed_targets=[])
+
+
+def checked_part(job: StoredJob, name: str, *, allowed: Sequence[str] = ()) -> Node:
+    """Return one node of a stored job's config, checked like an override; `allowed` is from the command line.
+
+    Raises:
+        ConfigurationError: It names forbidden code, or unknown settings.
+        DataError: There is no such node.
+    """
+    values = job.config.get(name)
+    if not isinstance(values, dict):
+        raise DataError(f"the config of the run {job.name} has no {name}; use another run.")
+    return Node(name, values).checked(allowed)
+
+
+def adapter_part(job: StoredJob) -> "Lora | None":
+    """Return the adapter of a stored job, None for a run that trained the weights themselves."""
+    from lmtrain.run.builders.adapters import adapter_of  # torch
+
+    return adapter_of(checked_part(job, "adapter")) if "adapter" in job.config else None
+
+
+@contextmanager
+def buildable(run: Path) -> Generator[None]:
+    """Report impossible sizes as an error of the run's folder.
+
+    Raises:
+        DataError: torch cannot build its model.
+    """
+    try:
+        yield
+    except RuntimeError as problem:
+        raise DataError(f"the model of {run} cannot be built: {problem}; use another run.") from problem
+
+
+def run_of(path: Path) -> Path:
+    """Return the run of a checkpoint, or the path itself."""
+    return path if read_facts(path) is None else path.parent.parent
+
+
+def is_run(path: Path) -> bool:
+    """Return whether a folder is a run's, with a job."""
+    return _job_file(path).is_file()
+
+
+def may_have_checkpoint(path: Path) -> bool:
+    """Return whether a path is a checkpoint or a run with one, damaged or not."""
+    return read_facts(path) is not None or has_checkpoint(path)
+
+
+def not_trained(path: Path, *, key: str) -> ConfigurationError:
+    """Return the error for a run without a checkpoint."""
+    name = stored_name(path.absolute())
+    return ConfigurationError(f"{key}={path} has no checkpoint yet; train it first (run.name={name}).")
+
+
+def missing_checkpoint(path: Path, *, key: str) -> ConfigurationError | None:
+    """Return the error for a path in or next to a run's checkpoints that is not one; None elsewhere."""
+    folder, name = path.parent / CHECKPOINTS, path.name  # RUN/step_00000005
+    for parent, child in zip((path, *path.parents[:MAX_DEPTH]), (Path(), path, *path.parents), strict=False):
+        if parent.name == CHECKPOINTS:
+            folder, name = parent, child.name
+            break
+    kept = list_checkpoints(folder)
+    if not kept:
+        return None
+    step = int(digits[0]) if (digits := re.search(r"\d+$", name)) else kept[-1].step
+    nearest = sorted(kept, key=lambda facts: abs(facts.step - step))
+    named = ", ".join(sorted(facts.path.name for facts in nearest[:MAX_NAMED]))
+    why = "is not a checkpoint" if path.exists() else "does not exist (callbacks.checkpoint.keep_last removes old ones)"
+    return ConfigurationError(f"{key}={path} {why}; {folder.parent} has {named}. Use {key}={nearest[0].path}.")
+
+
+def _not_a_source(path: Path, *, key: str, takes_imports: bool) -> ConfigurationError:
+    """Return the error for a path that is not a run, with the command that imports another program's folder."""
+    kind = next((kind for file, kind in IMPORTS.items() if (path / file).is_file()), None)
+    if takes_imports and kind is not None and any(path.glob("*.safetensors")):
+        base = " --base BASE" if kind == "peft" else ""
+        command = f"lmtrain import {kind} {shlex.quote(str(path))} runs/base{base}"
+        return ConfigurationError(f"{key}={path} must be imported first: `{command}`, then {key}=runs/base.")
+    kinds = "a run, a checkpoint" + (" or an imported folder" if takes_imports else "")
+    nearest = nearest_run(path, is_run=lambda folder: is_run(folder) or (takes_imports and is_imported(folder)))
+    if takes_imports and HUB_NAME.fullmatch(str(path)) and not path.parent.exists() and nearest is None:
+        commands = f"`hf download {path} --local-dir base` and `lmtrain import hf base runs/base`"
+        return ConfigurationError(f"{key}={path} must be {kinds}; for a model of the hub: {commands}.")
+    return ConfigurationError(f"{key}={path} must be {kinds}.{did_you_mean([str(nearest)] if nearest else [])}")
+
+
+def _job_file(run: Path) -> Path:
+    """Return the file of a run's last accepted job; it is missing in other folders."""
+    return (RunFolder(run).accepted_attempt() or run) / "job.json"
+
+
+def require_own_folder(run_folder: Path, *, root: Path) -> None:
+    """Refuse a run that would begin in another's folder, around another run or inside one.
+
+    Raises:
+        ConfigurationError: It would. An existing run continues under its name.
+    """
+    if (run_folder / SWEEP_FILE).exists():
+        raise _taken(run_folder, "is a sweep's folder")
+    if _has_begun(run_folder):
+        return
+    for folder in run_folder.parents:
+        if folder == root or not folder.is_relative_to(root):
+            break
+        if (folder / SWEEP_FILE).exists():
+            raise _taken(folder, "is a sweep's folder")
+        if _has_begun(folder):
+            name = run_folder.relative_to(root).as_posix().replace("/", "-")
+            raise ConfigurationError(f"{folder} is a run's folder and cannot hold another run; use run.name={name}.")
+    if (run_folder / PIPELINE_FILE).exists():
+        raise _taken(run_folder, "is a pipeline's folder")
+    if is_imported(run_folder):
+        raise _taken(run_folder, "is an imported folder")
+    if inside := next(run_folder.rglob("status.json"), None):
+        raise _taken(run_folder, f"holds other runs, as {inside.parent}")
+
+
+def require_pipeline_folder(folder: Path) -> None:
+    """Refuse a pipeline that would begin in the folder of a run or a sweep.
+
+    Raises: ConfigurationError.
+    """
+    for is_taken, what in ((_has_begun(folder), "run"), ((folder / SWEEP_FILE).exists(), "sweep")):
+        if is_taken:
+            raise ConfigurationError(f"{folder} is a {what}'s folder; give the pipeline another run.name.")
+
+
+def _taken(folder: Path, why: str) -> ConfigurationError:
+    return ConfigurationError(f"{folder} {why}; give the run another run.name.")
+
+
+def _has_begun(folder: Path) -> bool:
+    return (folder / "run.json").exists() or (folder / "status.json").exists()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelBytes:
+    """A model at `path`, its name for people, and a `sha256` over the bytes of its files."""
+
+    path: Path
+    name: str
+    sha256: str
+
+
+def model_bytes(path: Path, *, key: str) -> ModelBytes:
+    """Return the model of a run's newest checkpoint, of a checkpoint, an imported or a transformers folder.
+
+    Raises:
+        ConfigurationError: It is none of these; `key` is its name on the command line.
+        EnvironmentProblem: All checkpoints of the run are damaged.
+    """
+    if (path / CONFIG).is_file():
+        files = sorted(file for pattern in MODEL_FILES for file in path.glob(pattern))
+        return ModelBytes(path=path, name=path.resolve().name, sha256=_sha256(files))
+    source = find_source(path, key=key)
+    if isinstance(source, Path):
+        return ModelBytes(path=path, name=path.resolve().name, sha256=_sha256([path / MANIFEST]))
+    checkpoint = source.checkpoint.path
+    name = f"{source.run.resolve().name}/{checkpoint.name}"
+    return ModelBytes(path=checkpoint, name=name, sha256=_sha256([checkpoint / MANIFEST]))
+
+
+def _sha256(files: list[Path]) -> str:
+    """Hash the sums of files; a manifest has the sums of all other files of its folder."""
+    listed = "".join(f"{file.name} {file_sha256(file)}\n" for file in files)
+    return hashlib.sha256(listed.encode()).hexdigest()[:NUM_DIGITS]

@@ -1,0 +1,253 @@
+"""A run, a checkpoint, an imported folder or one of transformers as a model in memory: to generate and to score."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+
+from lmtrain.data.packing import Contiguous, Packing
+from lmtrain.data.shards import REBUILD, Dataset
+from lmtrain.errors import LMTRAIN_ERRORS, ConfigurationError
+from lmtrain.evaluation.held_out import TextScore, batches_of_texts, batches_of_windows, score_held_out
+from lmtrain.inference.loaded_model import LoadedModel, Origin, id_of_begin, ids_added, ids_of_ends, read_template
+from lmtrain.inference.packed_linear import pack_linears
+from lmtrain.inference.paged_attention import paged
+from lmtrain.inference.weight_layout import lay_out_for_one_token
+from lmtrain.interop.config_file import CONFIG
+from lmtrain.interop.finite import require_finite
+from lmtrain.interop.hf_import import fill_from_hugging_face, open_hugging_face
+from lmtrain.interop.imported import fill_from, open_weights, read_facts
+from lmtrain.interop.imported_folder import ORIGINAL, TOKENIZER
+from lmtrain.interop.model_settings import build
+from lmtrain.losses.chunked import ChunkedCrossEntropy
+from lmtrain.models.base import LanguageModel
+from lmtrain.run.stored_runs.find_run import (
+    CheckpointSource,
+    adapter_part,
+    buildable,
+    checked_part,
+    find_job,
+    find_source,
+    run_of,
+)
+from lmtrain.run.stored_runs.identity import tokenizer_fix
+from lmtrain.run.stored_runs.job import StoredJob
+from lmtrain.run.stored_runs.resume import WAYS_TO_GO_ON
+from lmtrain.storage import foreign_json
+from lmtrain.tokenizers.loading import load_tokenizer
+from lmtrain.training.checkpointing.weights import Kind, load_weights
+
+CONTEXT_TOKENS: Final = 2048  # of a folder that does not say how its model was trained
+
+
+def model_to_run(
+    path: Path, *, weights: Kind = "raw", device: str = "auto", allowed: Sequence[str] = ()
+) -> LoadedModel:
+    """Return the model of a path, with its weights in fp32; `allowed` are targets of the command line.
+
+    `device` auto is an accelerator if there is one, else the CPU.
+
+    Raises:
+        ConfigurationError: The path has no model, or this machine has no such device.
+        DataError: The folder is damaged, has no tokenizer, or a weight is NaN or infinite.
+        EnvironmentProblem: The checkpoint is damaged.
+    """
+    place = _device(device)
+    if (path / CONFIG).is_file():
+        _require_raw(weights, path, "a folder of transformers")
+        return _of_hugging_face(path, place)
+    source = find_source(path, key="RUN")
+    if isinstance(source, Path):
+        _require_raw(weights, path, "an imported folder")
+        return _of_import(source, place)
+    return _of_run(source, weights, place, allowed=allowed)
+
+
+def _of_run(source: CheckpointSource, kind: Kind, device: torch.device, *, allowed: Sequence[str]) -> LoadedModel:
+    node = checked_part(source.job, "model", allowed=allowed)
+    # Attention over a cache, whichever kernel trained the model.
+    more: dict[str, Any] = {"attention": paged} if "attention" in node else {}
+    with buildable(source.run), torch.device("meta"):
+        model: LanguageModel = node.without("attention").build(**more)
+    _allocate(model)
+    load_weights(model, source.checkpoint.path, kind, adapter=adapter_part(source.job))
+    _require_finite(model, source.checkpoint.path)
+    tokenizer = load_tokenizer(source.run / TOKENIZER)
+    return LoadedModel(
+        name=source.run.name,
+        model=_placed(model, device),
+        tokenizer=tokenizer,
+        tokenizer_path=source.run / TOKENIZER,
+        end_ids=ids_of_ends(tokenizer),
+        converses=has_conversed(source.run, source.job),
+        origin=Origin(
+            run=source.run,
+            step=source.checkpoint.step,
+            tokens=source.checkpoint.tokens,
+            context_tokens=checked_part(source.job, "batch").values["context_tokens"],
+        ),
+    )
+
+
+def _of_import(folder: Path, device: torch.device) -> LoadedModel:
+    if not (folder / TOKENIZER).is_dir():
+        raise ConfigurationError(f"RUN={folder} was imported without its tokenizer; import it again with one.")
+    model, tokenizer = build(read_facts(folder)["settings"], attention=paged), load_tokenizer(folder / TOKENIZER)
+    _allocate(model)
+    fill_from(model, open_weights(folder))
+    _require_finite(model, folder)
+    original = folder / ORIGINAL
+    return LoadedModel(
+        name=folder.name,
+        model=_placed(model, device),
+        tokenizer=tokenizer,
+        tokenizer_path=folder / TOKENIZER,
+        template=read_template(original),
+        end_ids=ids_of_ends(tokenizer, original),
+        begin_id=id_of_begin(tokenizer, original),
+        added_ids=ids_added(original),
+    )
+
+
+def _of_hugging_face(folder: Path, device: torch.device) -> LoadedModel:
+    source = open_hugging_face(folder, with_tokenizer=False)
+    tokenizer = load_tokenizer(folder)
+    model = build(source.description.settings, attention=paged)
+    _allocate(model)
+    fill_from_hugging_face(model, source)
+    return LoadedModel(
+        name=folder.resolve().name,
+        model=_placed(model, device),
+        tokenizer=tokenizer,
+        tokenizer_path=folder,
+        template=read_template(folder),
+        end_ids=ids_of_ends(tokenizer, folder),
+        begin_id=id_of_begin(tokenizer, folder),
+        added_ids=ids_added(folder),
+    )
+
+
+def _allocate(model: LanguageModel) -> None:
+    """Give a model of the meta device memory and its tables; its weights are read next."""
+    model.to_empty(device="cpu")
+    with torch.no_grad():
+        model.initialize_weights(torch.Generator().manual_seed(0))
+
+
+def _placed(model: LanguageModel, device: torch.device) -> LanguageModel:
+    """Move a model to its device, its weights in the best layout for generation there."""
+    moved = model.to(device)
+    lay_out_for_one_token(moved)
+    pack_linears(moved)
+    return moved
+
+
+def _require_finite(model: LanguageModel, where: Path) -> None:
+    for name, weight in model.named_parameters():
+        require_finite(weight.detach(), name=name, where=where)
+
+
+def _require_raw(weights: Kind, path: Path, what: str) -> None:
+    if weights != "raw":
+        raise ConfigurationError(f"--weights {weights}: {path} is {what}, which has one kind; leave it out.")
+
+
+def _device(name: str) -> torch.device:
+    accelerator = torch.accelerator.current_accelerator(check_available=True)
+    if name == "auto":
+        return accelerator or torch.device("cpu")
+    if name == "cpu" or (accelerator is not None and accelerator.type == name):
+        return torch.device(name)
+    known = "cpu" if accelerator is None else f"cpu or {accelerator.type}"
+    raise ConfigurationError(f"--device: must be {known} on this machine, got {name}.")
+
+
+def has_conversed(run: Path, job: StoredJob) -> bool:
+    """Return whether a run or one before it learned from conversations; also true if a record does not say."""
+    seen = set[Path]()
+    while run.resolve() not in seen:
+        seen.add(run.resolve())
+        if not _is_text(run, job):
+            return True
+        resume = job.config.get("resume")
+        before = job.config.get("init_from") or (resume if resume not in WAYS_TO_GO_ON else None)
+        if before is None:
+            return False
+        try:
+            run = run_of(Path(before))
+            job = find_job(run, key="init_from")
+        except (*LMTRAIN_ERRORS, TypeError):  # an imported folder, or gone
+            return True
+    return False
+
+
+def _is_text(run: Path, job: StoredJob) -> bool:
+    """Return whether all of the data is known to have no marks of an assistant's answers."""
+    try:
+        data: Any = foreign_json.read(run / "dataset.json")
+        shards = [shard for split in data["splits"].values() for shard in split["shards"]]
+        return "sources" not in job.config["data"]["folder"] and not any(shard.get("mask_sha256") for shard in shards)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return False
+
+
+def score_split(
+    loaded: LoadedModel,
+    dataset: Dataset,
+    split: str,
+    *,
+    context_tokens: int | None,
+    batch_tokens: int,
+    allowed: Sequence[str] = (),
+) -> TextScore:
+    """Score a split of prepared data in windows of its run's packing.
+
+    A folder without a run takes contiguous windows, or whole conversations.
+
+    Raises:
+        ConfigurationError: The context is longer than the model's.
+        DataError: There is no such split, or it has the ids of another tokenizer.
+    """
+    path = loaded.tokenizer_path
+    way = REBUILD if path is None else f"Score text prepared with {tokenizer_fix(path.parent)}."
+    dataset.require_tokenizer(loaded.tokenizer.fingerprint, way=way)
+    packing: Packing = Contiguous(document_mask=dataset.split(split).has_loss_mask)
+    if loaded.origin is not None:
+        packing = checked_part(find_job(loaded.origin.run, key="RUN"), "packing", allowed=allowed).build()
+    context = context_of(loaded, context_tokens)
+    windows = packing.held_out(dataset, split, context_tokens=context, max_tokens=None)
+    return score_held_out(
+        loaded.model,
+        batches_of_windows(windows, batch_tokens=batch_tokens),
+        token_bytes=_token_bytes(loaded),
+        loss=ChunkedCrossEntropy(),
+    )
+
+
+def score_text(loaded: LoadedModel, text: str, *, context_tokens: int | None, batch_tokens: int) -> TextScore:
+    """Score a text, each of its bytes once, in windows of the context.
+
+    Raises: ConfigurationError if the context is longer than the model's.
+    """
+    batches = batches_of_texts(
+        [loaded.tokenizer.encode(text)],
+        begin_id=loaded.first_id,
+        context_tokens=context_of(loaded, context_tokens),
+        batch_tokens=batch_tokens,
+    )
+    return score_held_out(loaded.model, batches, token_bytes=_token_bytes(loaded), loss=ChunkedCrossEntropy())
+
+
+def context_of(loaded: LoadedModel, context_tokens: int | None) -> int:
+    """Return the tokens of a window: as given, else as in training, else at most CONTEXT_TOKENS."""
+    longest = loaded.model.max_context_tokens
+    if context_tokens is not None and context_tokens > longest:
+        raise ConfigurationError(f"--context-tokens: must be at most the model's {longest}, got {context_tokens}.")
+    return context_tokens or (loaded.origin.context_tokens if loaded.origin else min(longest, CONTEXT_TOKENS))
+
+
+def _token_bytes(loaded: LoadedModel) -> torch.Tensor:
+    """Return each id's number of bytes, 0 for ids of a padded vocabulary: [V]."""
+    known = torch.from_numpy(loaded.tokenizer.token_bytes().astype("int64"))
+    return torch.nn.functional.pad(known, (0, max(0, loaded.model.vocab_size - len(known))))

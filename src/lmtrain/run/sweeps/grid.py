@@ -1,0 +1,281 @@
+"""A grid of trials, from -m without a search: one after another, or several at once; recorded in sweep.json.
+
+The file is in runs/NAME with run.name=NAME, else in runs/sweep-ID next to the runs. All trials are checked before the
+first one trains.
+"""
+
+import os
+import shlex
+import signal
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Final
+
+from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE
+from lmtrain.errors import (
+    EXIT_DONE,
+    EXIT_INTERRUPTED,
+    EXIT_REQUEUE,
+    EXIT_TERMINATED,
+    LMTRAIN_ERRORS,
+    ConfigurationError,
+    EnvironmentProblem,
+    retold,
+)
+from lmtrain.report.runs.held_out import why_unranked
+from lmtrain.run.stored_runs.job import Job
+from lmtrain.run.sweeps.outcome import Outcome, outcome_of
+from lmtrain.tracking.redaction import redact_override, redact_text
+from lmtrain.tracking.run_folder import forget_stop, is_asked_to_stop
+from lmtrain.tracking.status import read_status, status_name
+from lmtrain.tracking.sweep_file import ENDED, SweepFile, SweepRun, SweepTrial, read_sweep
+from lmtrain.training.stopping import EXIT_CODES, SIGNALS, StoppedEarly, heard_signals
+
+if TYPE_CHECKING:
+    from lmtrain.run.sweeps.runners import Runner, RunningTrial
+
+STOPPED: Final = frozenset({EXIT_INTERRUPTED, EXIT_REQUEUE, EXIT_TERMINATED})  # meant for the sweep, not for its trial
+NOT_STARTED: Final = -1
+POLL_SECONDS: Final = 0.2
+JOBS: Final = "jobs"
+
+
+def swept_keys(trials: Iterable[Sequence[str]]) -> frozenset[str]:
+    """Return the keys with several values among the overrides of a sweep's trials."""
+    words = {word for trial in trials for word in trial}
+    keys = [word.lstrip("+~").partition("=")[0] for word in words]
+    return frozenset(key for key in keys if keys.count(key) > 1)
+
+
+@contextmanager
+def naming_trial(trials: Sequence[Sequence[str]], number: int) -> Generator[None]:
+    """Add a trial's number (from 0) and overrides to its errors, before any is started."""
+    try:
+        yield
+    except (ConfigurationError, EnvironmentProblem) as refusal:
+        where = f"trial {number + 1} of {len(trials)} ({' '.join(trials[number])})"
+        raise retold(refusal, f"{refusal} This is {where}; no trial was started.") from refusal
+
+
+def grid_folder(trial: Job) -> Path:
+    """Return the folder of a grid's sweep.json, jobs and consoles."""
+    return Path(trial.root) / (trial.config.run.name or str(trial.sweep))
+
+
+def require_grid(folder: Path) -> SweepFile | None:
+    """Return the grid in a folder, None if it is empty.
+
+    Raises:
+        ConfigurationError: It is a search.
+        DataError: It is of another version.
+    """
+    found = read_sweep(folder)
+    if found is not None and found.kind != "grid":
+        raise ConfigurationError(f"{folder} is a search; give the grid another run.name.")
+    return found
+
+
+def one_after_another(trials: Sequence[Job], start: Callable[[Job], int]) -> Generator[tuple[Job, int]]:
+    """Train the trials; yield each with its exit code, and none after a stop or a request for one.
+
+    Raises: KeyboardInterrupt for a request between two trials, like Ctrl-C there; StoppedEarly for a signal that came
+    too late to stop its trial.
+    """
+    for trial in trials:
+        if is_asked_to_stop(grid_folder(trial)):  # lmtrain stop
+            forget_stop(grid_folder(trial))
+            raise KeyboardInterrupt
+        with heard_signals() as heard:
+            try:  # a failing trial does not end the sweep
+                code = start(trial.begun_now())
+            except LMTRAIN_ERRORS as error:
+                print(redact_text(f"{trial.name}: {error}"), file=sys.stderr)
+                code = error.exit_code
+            signals = heard()
+        yield trial, code
+        if code in STOPPED:
+            break
+        if signals and trial is not trials[-1]:
+            raise StoppedEarly(signals[0])
+
+
+class TrialsSideBySide:
+    """`parallel` trials at once; their jobs and consoles are files in the sweep's folder."""
+
+    def __init__(self, runner: "Runner", *, parallel: int, folder: Path) -> None:
+        self._runner, self._parallel, self._folder = runner, parallel, folder
+        self._running: dict[int, tuple[Job, RunningTrial]] = {}
+        self._is_stopped = False
+
+    def ends(self, trials: Sequence[Job]) -> Generator[tuple[Job, int]]:
+        """Train all trials; yield each with its exit code, as they end.
+
+        A signal, or a stop request in the folder, stops those that run, and no more begin.
+        """
+        (self._folder / JOBS).mkdir(parents=True, exist_ok=True)
+        before = {number: signal.signal(number, self._stop) for number in SIGNALS}
+        waiting = deque(trials)
+        try:
+            while self._running or (waiting and not self._is_stopped):
+                if is_asked_to_stop(self._folder):  # lmtrain stop
+                    forget_stop(self._folder)
+                    self._stop(signal.SIGTERM, None)
+                while waiting and not self._is_stopped and len(self._running) < self._parallel:
+                    self._start(waiting.popleft())
+                yield from self._ended()
+                time.sleep(POLL_SECONDS)
+        finally:
+            for _, running in self._running.values():  # only after an error here
+                running.stop(signal.SIGTERM)
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _start(self, job: Job) -> None:
+        path = self._folder / JOBS / f"{job.folder.name}.json"
+        job.save(path)
+        slot = next(each for each in range(self._parallel) if each not in self._running)
+        running = self._runner.start(job, path, slot=slot)
+        self._running[slot] = (job, running)
+        print(f"{job.name}: started, its console is {running.console}", flush=True)
+        if self._is_stopped:  # a signal came during the start: submitting to SLURM takes a second
+            running.stop(signal.SIGTERM)
+
+    def _ended(self) -> Generator[tuple[Job, int]]:
+        for slot, (job, running) in [*self._running.items()]:
+            code = running.exit_code()
+            if code is not None:
+                del self._running[slot]
+                print(f"{job.name}: ended with exit code {code}", flush=True)
+                yield job, code
+
+    def _stop(self, number: int, frame: FrameType | None) -> None:
+        del frame
+        self._is_stopped = True
+        for _, running in self._running.values():
+            running.stop(number)
+
+
+class GridRecord:
+    """The trials of a grid in their order, then those of earlier grids of its name; each run's end updates the file.
+
+    A trial of an earlier start keeps its state until it ends again.
+
+    Raises:
+        ConfigurationError: The name is that of a search.
+        DataError: The folder is of another version.
+    """
+
+    def __init__(self, trials: Sequence[Job]) -> None:
+        self._folder = grid_folder(trials[0])
+        found = require_grid(self._folder)
+        earlier = {run.folder: trial for trial in (found.trials if found else []) for run in trial.runs}
+        shared = set(trials[0].overrides).intersection(*(trial.overrides for trial in trials))
+        records: list[SweepTrial] = []
+        for number, trial in enumerate(trials):
+            run = SweepRun(folder=os.path.relpath(trial.folder, self._folder), seed=trial.config.seed)
+            is_known = run.folder in earlier and trial.config.resume != "never" and trial.folder.exists()
+            known = earlier[run.folder] if is_known else SweepTrial(number=number, values={}, runs=[run])
+            words = [redact_override(word).lstrip("+") for word in trial.overrides if word not in shared]
+            pairs = (word.partition("=") for word in words)
+            records.append(replace(known, number=number, values={key: value for key, _, value in pairs}))
+        self._records = {trial.name: record for trial, record in zip(trials, records, strict=True)}
+        fixed = [redact_override(word) for word in trials[0].overrides if word in shared]
+        self._file = SweepFile(
+            name=self._folder.name,
+            kind="grid",
+            metric=BITS_PER_BYTE,
+            fingerprint=str(trials[0].sweep),
+            command=f"{trials[0].program} -m {shlex.join([*trials[0].kept_flags, *fixed])}",
+            trials=records,
+        )
+
+    def save(self) -> None:
+        """Replace the file."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        mine = [*self._records.values()]
+        folders = {run.folder for record in mine for run in record.runs}
+        found = require_grid(self._folder)
+        others = [each for each in (found.trials if found else []) if not folders & {run.folder for run in each.runs}]
+        self._file.trials = [replace(trial, number=number) for number, trial in enumerate([*mine, *others])]
+        self._file.unranked = why_unranked(self._file.texts(), metric=self._file.metric)
+        self._file.save(self._folder)
+
+    def close(self, trial: Job, exit_code: int) -> None:
+        """Record a trial's end; a finished run that was stopped or refused before it trained on stays finished."""
+        record = self._records[trial.name]
+        status = read_status(trial.folder)
+        if exit_code != EXIT_DONE and record.state == "finished" and status and status.status == "FINISHED":
+            return
+        try:
+            outcome = outcome_of(trial.folder, exit_code, metric=BITS_PER_BYTE)
+        except ConfigurationError:  # a run without validation
+            outcome = Outcome(state="finished", exit_code=exit_code)
+        run = record.runs[0]
+        record.state = run.state = outcome.state
+        record.score = run.score = outcome.score
+        run.exit_code, run.seconds, record.reason = exit_code, outcome.seconds, outcome.reason
+        run.held_out = outcome.held_out
+        self.save()
+
+    def is_finished(self, name: str) -> bool:
+        """Return whether a trial's run has finished, in this start or an earlier one."""
+        return self._records[name].state == "finished"
+
+    @property
+    def unranked(self) -> str | None:
+        """Return why the trials' scores are not comparable, None if they are."""
+        return self._file.unranked
+
+    def end(self, state: str) -> None:
+        """Record the sweep's end."""
+        states = [trial.state for trial in self._records.values()]
+        stopped = f", {num} stopped" if (num := states.count("stopped")) else ""  # the same command continues them
+        num_ended = sum(state in ENDED for state in states) - num
+        self._file.state, self._file.reason = state, f"{num_ended} of {len(states)} trials have ended{stopped}"
+        self.save()
+
+
+def run_grid(trials: Sequence[Job], ends: Iterable[tuple[Job, int]]) -> int:
+    """Train the trials, as `ends` does, and return the worst exit code, or a stop's; print each outcome at the end."""
+    outcomes = dict.fromkeys((trial.name for trial in trials), NOT_STARTED)
+    record = GridRecord(trials)
+    record.save()
+    code = EXIT_INTERRUPTED  # of Ctrl-C between two trials
+    try:
+        for trial, outcome in ends:
+            outcomes[trial.name] = outcome
+            record.close(trial, outcome)
+    except StoppedEarly as stop:
+        code = EXIT_CODES[stop.number]
+    else:
+        code = next((outcome for outcome in outcomes.values() if outcome in STOPPED), max(outcomes.values()))
+    finally:
+        record.end(status_name(code))
+        _print_end(trials[-1], outcomes, record)
+        logger = trials[-1].config.logger.build()
+        logger.finish_sweep(Path(trials[-1].root), trials[-1].sweep, status=status_name(code))
+    return code
+
+
+def _print_end(last: Job, outcomes: dict[str, int], record: GridRecord) -> None:
+    """Print a line for each trial, and what to type next."""
+    width = max(map(len, outcomes))
+    for name, code in outcomes.items():
+        if code == NOT_STARTED and not record.is_finished(name):
+            ending = "not started"
+        elif code in STOPPED and not record.is_finished(name):
+            ending = f"stopped, exit code {code}; the same command continues it"
+        else:
+            ending = "done" if code in (EXIT_DONE, NOT_STARTED, *STOPPED) else f"failed, exit code {code}"
+        print(f"  {name:<{width}}  {ending}")
+    if record.unranked:
+        print(f"  {record.unranked}")
+    shown = shlex.quote(f"{last.config.run.root}/{grid_folder(last).relative_to(last.root)}")
+    print(f"  side by side: lmtrain compare {shown}")
+    print(f"  as a page: lmtrain report {shown}")

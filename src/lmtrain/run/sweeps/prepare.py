@@ -1,0 +1,345 @@
+"""From the overrides of a search to a search ready to run: every error comes before the first trial.
+
+The folder of a search, runs/NAME/, holds sweep.json, Optuna's journal, the trials' runs, and their jobs and output. One
+process at a time writes it; another start of the same command continues it.
+"""
+
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from lmtrain.accounting.training_plan.utilization import usd
+from lmtrain.errors import ConfigurationError, EnvironmentProblem, suggest
+from lmtrain.launch.detect import OuterLauncher
+from lmtrain.run.builders.kernels import device_type
+from lmtrain.run.compose.arguments import Arguments
+from lmtrain.run.compose.search_words import SearchWords
+from lmtrain.run.execution.start import prepare_data
+from lmtrain.run.planning.plan import planned_with
+from lmtrain.run.run_config import RunConfig
+from lmtrain.run.schema.source_signatures import OURS
+from lmtrain.run.stored_runs.job import EXECUTION_KEYS, Job, flatten, short_hash
+from lmtrain.run.sweeps.book import SearchConsole, TrialBook, is_first_round_over
+from lmtrain.run.sweeps.grid import naming_trial
+from lmtrain.run.sweeps.limits import SECONDS_PER_HOUR, Allowance, SearchLimits
+from lmtrain.run.sweeps.runners import LocalRunner, Runner, SlurmRunner, require_slurm
+from lmtrain.run.sweeps.search import JOBS, Search
+from lmtrain.run.validators.callbacks import (
+    OF_AVERAGES,
+    callback_facts,
+    held_out_passes,
+    keeps_no_average,
+    logged_metrics,
+)
+from lmtrain.search.halving import round_ends
+from lmtrain.search.search_settings import SearchSettings
+from lmtrain.search.space import checked_words, num_of_grid
+from lmtrain.search.study import JOURNAL, enqueue_grid, open_study, require_optuna
+from lmtrain.tracking.redaction import redact, redact_override
+from lmtrain.tracking.run_folder import run_path
+from lmtrain.tracking.status import status_name
+from lmtrain.tracking.sweep_file import NAME, SweepFile, held_sweep, read_sweep
+
+MakeJob = Callable[[Arguments], Job]
+# Settings that may differ between two starts of one search; the others make its trials comparable.
+FREE_SETTINGS: Final = frozenset({"trials", "parallel", "launcher", "slurm", "max_hours", "max_usd", "seed"})
+FREE_GROUPS: Final = frozenset({"run", "resume", "logger", "trainer", "cluster"})
+MAX_NAMED: Final = 4  # differences in one message
+
+
+@dataclass(frozen=True, kw_only=True)
+class PreparedSearch:
+    """A search of which all extremes were checked; `base` is the first of them."""
+
+    words: SearchWords
+    base: Job
+    make_job: MakeJob
+    folder: Path
+    rounds: Sequence[int]
+    allowance: Allowance
+    runner: Runner
+    sweep_id: str
+    program: str
+
+    def run(self) -> int:
+        """Hold the sweep's folder, search, and print the end; return the exit code."""
+        with held_sweep(self.folder):
+            (self.folder / JOBS).mkdir(exist_ok=True)
+            return self._run()
+
+    def _run(self) -> int:
+        words, settings = self.words, self.words.settings
+        typed = shlex.join([*self.base.kept_flags, *map(redact_override, words.arguments.overrides)])
+        name = str(self.folder.relative_to(Path(self.base.root)))
+        new = new_sweep(words, self.base.config, name=name, command=f"{self.program} -m {typed}")
+        sweep = begin_sweep(self.folder, new, words)
+        study = open_study(self.folder, settings)
+        if settings.sampler == "grid":
+            enqueue_grid(study, words.space)
+        prepare_data(self.base)
+        allowance = self._planned()
+        num_of_trials = num_trials(words, sweep)
+        print(allowance.line(num_of_trials), flush=True)
+        fixed = [word for word in words.fixed if not word.startswith("run.name=")]
+        shown = f"{self.base.config.run.root}/{name}"
+        console = SearchConsole(shown, self.program, [*self.base.kept_flags, *fixed])
+        first_seed = self.base.config.seed
+        book = TrialBook(
+            sweep=sweep,
+            study=study,
+            space=words.space,
+            settings=settings,
+            seeds=range(first_seed, first_seed + settings.seeds),
+            rounds=self.rounds,
+            folder=self.folder,
+            console=console,
+        )
+        search = Search(
+            settings=settings,
+            num_trials=num_of_trials,
+            folder=self.folder,
+            book=book,
+            make_job=self._job,
+            runner=self.runner,
+            limits=SearchLimits(allowance=allowance, sweep=sweep, num_trials=num_of_trials, console=console),
+        )
+        return self._finish(search)
+
+    def _finish(self, search: Search) -> int:
+        code = 1
+        try:
+            code = search.run()
+        finally:
+            search.book.console.last_lines(search.book.sweep)
+            logger = self.base.config.logger.build()
+            logger.finish_sweep(Path(self.base.root), self.sweep_id, status=status_name(code))
+        return code
+
+    def _planned(self) -> Allowance:
+        """Return the allowance with the plan of a run."""
+        plan = planned_with(self.base.config, [])
+        has_start = plan is None or plan.speed is None or plan.speed.setup_seconds > 0
+        seconds = plan.seconds if plan else None
+        return replace(self.allowance, planned_seconds=seconds, has_start=has_start, rounds=self.rounds)
+
+    def _job(self, words: Sequence[str]) -> Job:
+        return replace(self.make_job(self.words.of_trial(words)), sweep=self.sweep_id, program=self.program)
+
+
+def prepare_search(
+    words: SearchWords, make_job: MakeJob, *, outer: OuterLauncher | None, program: str
+) -> PreparedSearch:
+    """Check a search, including the values of its lists and the ends of its intervals.
+
+    Raises:
+        ConfigurationError: A setting or a value is wrong.
+        EnvironmentProblem: A package is missing.
+    """
+    if outer is not None:
+        raise EnvironmentProblem(
+            "hydra/sweeper=optuna starts the ranks of its trials itself; run it once, without torchrun or srun."
+        )
+    settings = words.settings
+    require_optuna(settings.sampler)
+    extremes = checked_words(words.space)
+    jobs: list[Job] = []
+    for number, values in enumerate(extremes):
+        with naming_trial(extremes, number):
+            jobs.append(make_job(words.of_trial(values)))
+    config = jobs[0].config
+    if config.resume != "auto":
+        raise ConfigurationError(
+            f"resume={config.resume} is for a single run: the same command continues a search; leave it out, or use "
+            "another run.name to start again."
+        )
+    rounds = _rounds(config, settings)
+    for number, job in enumerate(jobs):
+        with naming_trial(extremes, number):
+            require_metric(job.config, settings)
+    folder = sweep_folder(words, config)
+    price = config.cluster.usd_per_gpu_hour
+    hourly = usd(SECONDS_PER_HOUR, num_devices=config.num_ranks, usd_per_gpu_hour=price) if price else None
+    return PreparedSearch(
+        words=words,
+        base=jobs[0],
+        make_job=make_job,
+        folder=folder,
+        rounds=rounds,
+        allowance=Allowance(settings=settings, planned_seconds=None, usd_per_hour=hourly),
+        runner=runner_of(config, settings, folder),
+        sweep_id=f"sweep-{short_hash(str(folder))}" if config.run.name else folder.name,
+        program=program,
+    )
+
+
+def require_metric(config: RunConfig, settings: SearchSettings) -> None:
+    """Refuse a metric that no trial of a config logs; somebody else's callbacks may log more than is known here.
+
+    Raises: ConfigurationError.
+    """
+    metric = settings.metric
+    if metric.startswith("validation/") and not any(facts.reads for facts in callback_facts(config)):
+        raise ConfigurationError(
+            f"sweep.metric={metric} needs callbacks.validation, which is switched off; set sweep.metric=train/loss."
+        )
+    if metric in OF_AVERAGES and keeps_no_average(config):
+        raise ConfigurationError(
+            f"sweep.metric={metric} needs weight_average; set sweep.metric={metric.replace('ema_', '')}."
+        )
+    logged = logged_metrics(config)
+    if metric not in logged and all(node.target.startswith(OURS) for node in config.callbacks.values()):
+        raise ConfigurationError(
+            f"sweep.metric: must be one of {', '.join(logged)}, got {metric}.{suggest(metric, logged)}"
+        )
+
+
+def _rounds(config: RunConfig, settings: SearchSettings) -> list[int]:
+    """Return the validations at which halving's rounds end; one round without halving.
+
+    Raises:
+        ConfigurationError: The run lacks something that the pruner needs.
+    """
+    if settings.pruner == "none":
+        return [1]
+    pruner, validation = f"sweep.pruner={settings.pruner}", held_out_passes(config)
+    if not any(each.stops_on_signals for each in callback_facts(config)):
+        raise ConfigurationError(f"{pruner} needs callbacks.graceful_stop, which is switched off.")
+    if not settings.metric.startswith("validation/"):
+        raise ConfigurationError(f"{pruner} judges validations; set sweep.metric=validation/bits_per_byte.")
+    passes = validation.num_passes if validation else None
+    if settings.pruner == "median":
+        if passes is not None and passes < 2:
+            raise ConfigurationError(
+                f"{pruner} needs a validation during the run; set callbacks.validation.num_passes=4."
+            )
+        return [1]
+    if passes is None:
+        raise ConfigurationError(
+            f"{pruner} needs evenly spread validations: set callbacks.validation.every_steps=null and "
+            "callbacks.validation.num_passes=4."
+        )
+    if config.budget.hours is not None or config.budget.usd is not None:
+        raise ConfigurationError(f"{pruner} needs a budget of steps, tokens or FLOPs, not of hours or usd.")
+    return round_ends(passes, factor=settings.halving_factor)
+
+
+def runner_of(config: RunConfig, settings: SearchSettings, folder: Path) -> Runner:
+    """Return the runner of a sweep, on this machine or in SLURM's queue."""
+    if settings.launcher == "slurm":
+        require_slurm()
+        return SlurmRunner(
+            folder=folder / "slurm",
+            parameters=settings.slurm or {},
+            num_devices=config.trainer.devices,
+            uses_gpus=config.cluster.device is not None and config.trainer.accelerator != "cpu",
+        )
+    num_gpus = 0
+    if device_type(config.trainer.accelerator) != "cpu":
+        import torch
+
+        num_gpus = torch.accelerator.device_count()
+    return LocalRunner(parallel=settings.parallel, num_devices=config.trainer.devices, num_gpus=num_gpus)
+
+
+def num_trials(words: SearchWords, sweep: SweepFile) -> int:
+    """Return the number of a search's trials; print a line if halving's first round ended with fewer."""
+    asked, drawn = _num_asked(words), len(sweep.trials)
+    if not is_first_round_over(sweep):
+        return asked
+    if drawn < asked:
+        print(f"halving's first round is over: it had {drawn} of {asked} trials, and no more are drawn", flush=True)
+    return drawn
+
+
+def _num_asked(words: SearchWords) -> int:
+    asked = words.settings.num_trials
+    if words.settings.sampler != "grid":
+        return asked or 0
+    return min(num_of_grid(words.space), asked or num_of_grid(words.space))
+
+
+def sweep_folder(words: SearchWords, config: RunConfig) -> Path:
+    """Return the folder: run.name, else a name from the sweep's own overrides.
+
+    Raises:
+        ConfigurationError: The name is not valid.
+    """
+    free = {f"sweep.{name}" for name in FREE_SETTINGS}
+    keys = {word: word.lstrip("+").partition("=")[0] for word in words.arguments.overrides}
+    telling = [word for word, key in keys.items() if key not in free and not key.startswith(EXECUTION_KEYS)]
+    name = config.run.name or f"sweep-{short_hash(sorted(telling))}"
+    return run_path(Path(config.run.root).absolute(), name)
+
+
+def begin_sweep(folder: Path, new: SweepFile, words: SearchWords) -> SweepFile:
+    """Return the sweep of a folder: the one there, else the new one, whose file exists before its study.
+
+    Raises:
+        ConfigurationError: The folder holds another sweep, or more trials are asked for after halving's first round.
+        DataError: It is of another version.
+    """
+    found = read_sweep(folder)
+    if found is None:
+        if (folder / JOURNAL).exists():
+            raise ConfigurationError(f"{folder} has a study of trials but no {NAME}; give the sweep another run.name.")
+        new.save(folder)
+        return new
+    if found.fingerprint != new.fingerprint:
+        raise ConfigurationError(
+            f"{folder} is another sweep ({_differences(found, new)}); give this one another run.name, or continue that "
+            f"sweep with its command: {found.command}"
+        )
+    earlier = replace(words, settings=replace(words.settings, trials=found.settings.get("trials")))
+    asked, before = _num_asked(words), _num_asked(earlier)
+    if asked > before and is_first_round_over(found):
+        raise ConfigurationError(
+            f"sweep.trials={asked} adds trials to sweep.pruner=halving after its first round of {len(found.trials)}; "
+            f"set sweep.trials={before} to continue, or another run.name for a new search."
+        )
+    found.settings, found.command = new.settings, new.command
+    return found
+
+
+def new_sweep(words: SearchWords, config: RunConfig, *, name: str, command: str) -> SweepFile:
+    """Return the record of a sweep before its beginning."""
+    swept = {key.partition(".")[0] for key in words.space}
+    # Other values of a swept group follow from its choice; of such a group the overrides of all trials count.
+    of_swept = sorted(word for word in words.fixed if word.lstrip("+~").partition(".")[0] in swept)
+    groups = {name: value for name, value in config.values.items() if name not in FREE_GROUPS | swept}
+    shared = {key: leaf for group, value in redact(groups).items() for key, leaf in flatten(value, group).items()}
+    pairs = (redact_override(word).lstrip("+").partition("=") for word in of_swept)
+    settings = asdict(words.settings)
+    judged = {name: value for name, value in settings.items() if name not in FREE_SETTINGS}
+    space = {key: dimension.describe() for key, dimension in words.space.items()}
+    return SweepFile(
+        name=name,
+        kind="search",
+        metric=words.settings.metric,
+        fingerprint=short_hash([groups, judged, space, of_swept]),
+        command=command,
+        settings=settings,
+        space=space,
+        shared={**shared, **{key: value for key, _, value in pairs}},
+    )
+
+
+def _differences(found: SweepFile, new: SweepFile) -> str:
+    """Name the first differences between two sweeps."""
+    kept = [{f"sweep.{k}": v for k, v in each.settings.items() if k not in FREE_SETTINGS} for each in (found, new)]
+    pairs: list[tuple[Mapping[str, Any], Mapping[str, Any]]]
+    pairs = [(found.space, new.space), (kept[0], kept[1]), (found.shared, new.shared)]
+    named = [
+        f"{key}={_shown(old, key)} and here {_shown(now, key)}"
+        for old, now in pairs
+        for key in dict.fromkeys([*old, *now])
+        if _shown(old, key) != _shown(now, key)
+    ]
+    more = [f"{len(named) - MAX_NAMED} more"] if len(named) > MAX_NAMED else []
+    return "; ".join([*named[:MAX_NAMED], *more]) or "of another config"
+
+
+def _shown(values: Mapping[str, Any], key: str) -> str:
+    value = values.get(key, "none")
+    return "null" if value is None else str(value)

@@ -1,0 +1,271 @@
+"""Where the runs of a sweep train: on this machine, each on its own devices, or in SLURM's queue through submitit.
+
+A SLURM job is one node with its ranks below one task, and outlives the sweep's process: its id is in a file, by which a
+new process waits for it instead of submitting the run again. Before its time limit a job's run saves and ends, and
+continues in a new job.
+"""
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from lmtrain.accounting.quantities import format_count
+from lmtrain.child_process import python_command, python_environment
+from lmtrain.errors import EXIT_REQUEUE, EXIT_TERMINATED, ConfigurationError, EnvironmentProblem
+from lmtrain.launch.job import plain_exit_code
+from lmtrain.missing_package import install_command
+from lmtrain.run.stored_runs.job import Job
+from lmtrain.run.sweeps.trial_process import run_trial
+from lmtrain.tracking.atomic_files import read_json, write_json
+from lmtrain.tracking.run_folder import ask_to_stop, is_asked_to_stop
+from lmtrain.tracking.status import read_status
+
+MODULE: Final = "lmtrain.run.sweeps.trial_process"
+LOGS: Final = "%j"
+QUERY_SECONDS: Final = 15.0  # between two queries of SLURM
+PENDING: Final = "PENDING"
+RUNNING: Final = "RUNNING"
+UNKNOWN_JOB: Final = "Invalid job id"  # squeue's message for a job that ended a while ago
+SIGNAL: Final = {"SUBMITIT_PREEMPT_SIGNAL": "USR1"}  # before the time limit: the run saves, and is submitted again
+
+
+class RunningTrial(Protocol):
+    """A started run."""
+
+    @property
+    def console(self) -> Path:
+        """Return the file of its output."""
+        ...
+
+    def exit_code(self) -> int | None:
+        """Return its exit code, None while it runs."""
+        ...
+
+    def stop(self, number: int) -> None:
+        """Let it end after its step, with a checkpoint."""
+        ...
+
+
+class Runner(Protocol):
+    """Starts the runs of a sweep."""
+
+    def start(self, job: Job, job_path: Path, *, slot: int) -> RunningTrial:
+        """Start a saved job in one of the slots, from 0."""
+        ...
+
+
+@dataclass(frozen=True)
+class LocalTrial:
+    """A run's process on this machine."""
+
+    process: "subprocess.Popen[bytes]"
+    console: Path
+
+    def exit_code(self) -> int | None:
+        """Return its exit code, None while it runs."""
+        code = self.process.poll()
+        return None if code is None else plain_exit_code(code)
+
+    def stop(self, number: int) -> None:
+        """Pass a signal on."""
+        with contextlib.suppress(ProcessLookupError):
+            self.process.send_signal(signal.Signals(number))
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalRunner:
+    """This machine: `parallel` slots of `num_devices` devices each; with `num_gpus` 0 on its processors."""
+
+    parallel: int
+    num_devices: int
+    num_gpus: int
+
+    def __post_init__(self) -> None:
+        needed = self.parallel * self.num_devices
+        if self.parallel > 1 and 0 < self.num_gpus < needed:
+            fitting = max(1, self.num_gpus // self.num_devices)
+            raise ConfigurationError(
+                f"sweep.parallel={self.parallel} runs on {format_count(self.num_devices, 'device')} each need "
+                f"{needed}, and this machine has {self.num_gpus}; set sweep.parallel={fitting}."
+            )
+
+    def start(self, job: Job, job_path: Path, *, slot: int) -> LocalTrial:
+        """Start a saved job; its output goes to a file next to it."""
+        console = job_path.with_suffix(".log")
+        with console.open("ab") as log:
+            process = subprocess.Popen(
+                python_command("-m", MODULE, "--parent", str(os.getpid()), str(job_path)),
+                env={**python_environment(), **job.handed_over(), **self.environment(slot)},
+                start_new_session=True,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+        return LocalTrial(process, console)
+
+    def environment(self, slot: int) -> dict[str, str]:
+        """Return the variables of a slot: its GPUs, or its share of the processors' threads."""
+        if self.parallel == 1:
+            return {}
+        if self.num_gpus == 0:
+            cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+            return {"OMP_NUM_THREADS": str(max(1, cores // (self.parallel * self.num_devices)))}
+        seen = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+        names = seen.split(",") if seen else [str(index) for index in range(self.num_gpus)]
+        first = slot * self.num_devices
+        return {"CUDA_VISIBLE_DEVICES": ",".join(names[first : first + self.num_devices])}
+
+
+@dataclass
+class SlurmTrial:
+    """A submitted run and its folder; `state` returns a job's state in SLURM's queue, empty once it is gone.
+
+    `submit` makes a new job of the run, to continue after a time limit.
+    """
+
+    job: Any
+    folder: Path
+    state: Callable[[str], str]
+    submit: Callable[[], Any]
+    _queried_at: float = field(default_factory=time.monotonic)
+    _step: int = 0
+    _is_stopping: bool = False
+    _is_cancelled: bool = False
+    _is_gone: bool = False
+
+    def __post_init__(self) -> None:
+        self._step = self._saved_step()
+
+    @property
+    def console(self) -> Path:
+        """Return the file of its output, once it runs."""
+        return Path(self.job.paths.stdout)
+
+    def exit_code(self) -> int | None:
+        """Return its exit code, None while it waits or runs; 1 if SLURM ended it without a result."""
+        if self.job.paths.result_pickle.exists():
+            code = 1 if self.job.exception() is not None else int(self.job.result())
+            return None if code == EXIT_REQUEUE and self._continues() else code
+        if self._is_cancelled:
+            return EXIT_TERMINATED
+        if self._is_stopping and self.folder.exists() and not is_asked_to_stop(self.folder):
+            ask_to_stop(self.folder)  # a run that begins forgets an earlier request
+        if time.monotonic() - self._queried_at < QUERY_SECONDS:
+            return None
+        self._queried_at = time.monotonic()
+        was_gone, self._is_gone = self._is_gone, not self.state(self.job.job_id)
+        return 1 if was_gone and self._is_gone else None  # its result may come a moment after its end in the queue
+
+    def _continues(self) -> bool:
+        """Submit a run again after its time limit; not if that job trained no step."""
+        if self._is_stopping or (step := self._saved_step()) <= self._step:
+            return False
+        self.job, self._step, self._is_gone = self.submit(), step, False
+        print(f"{self.folder.name}: its time limit came after step {step:,}; it continues in a new job", flush=True)
+        return True
+
+    def _saved_step(self) -> int:
+        status = read_status(self.folder)
+        return 0 if status is None else status.step or 0
+
+    def stop(self, number: int) -> None:
+        """Cancel it while it waits; else it ends after its step."""
+        del number
+        self._is_stopping = True
+        if self.state(self.job.job_id) == PENDING:
+            self.job.cancel()
+            self._is_cancelled = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class SlurmRunner:
+    """SLURM's queue; `parameters` are submitit's, `num_devices` those of a run. `cluster` "local" is for tests."""
+
+    folder: Path
+    parameters: Mapping[str, Any]
+    num_devices: int
+    uses_gpus: bool
+    cluster: str = "slurm"
+
+    def start(self, job: Job, job_path: Path, *, slot: int) -> SlurmTrial:
+        """Submit a saved job, or find the one submitted before."""
+        del slot
+        known = read_json(_note(job_path)).get("job_id")
+        submitted = self._find(str(known)) if known else None
+        if submitted is None:
+            submitted = self._submit(job, job_path)
+        return SlurmTrial(submitted, job.folder, self.state, submit=partial(self._submit, job, job_path))
+
+    def _submit(self, job: Job, job_path: Path) -> Any:
+        """Submit a saved job, and note its id."""
+        executor = _submitit().AutoExecutor(folder=self.folder / LOGS, cluster=self.cluster)
+        gpus = {"gpus_per_node": self.num_devices} if self.uses_gpus else {}
+        executor.update_parameters(name=job_path.stem, tasks_per_node=1, nodes=1, **{**gpus, **self.parameters})
+        try:
+            submitted = executor.submit(run_trial, job_path)
+        except Exception as problem:
+            raise EnvironmentProblem(f"{job.name} was not submitted: {_last_line(str(problem))}") from problem
+        write_json(_note(job_path), {"job_id": submitted.job_id})
+        return submitted
+
+    def _find(self, job_id: str) -> Any:
+        """Return an unfinished job, None if it has ended: its run then continues in a new one."""
+        submitit = _submitit()
+        kind = submitit.SlurmJob if self.cluster == "slurm" else submitit.LocalJob
+        found = kind(folder=self.folder / LOGS, job_id=job_id)
+        has_ended = found.paths.result_pickle.exists() or not self.state(job_id)
+        return None if has_ended else found
+
+    def state(self, job_id: str) -> str:
+        """Return a job's state in SLURM's queue, empty once it is gone; squeue, as not every cluster has accounting."""
+        if self.cluster != "slurm":
+            return RUNNING  # only a result ends it
+        words = ["squeue", "--noheader", "--format=%T", "--jobs", job_id]
+        ended = subprocess.run(words, capture_output=True, text=True, check=False)
+        does_answer = ended.returncode == 0 or UNKNOWN_JOB in ended.stderr
+        return ended.stdout.strip() if does_answer else RUNNING  # a controller that is down has ended no job
+
+
+def require_slurm() -> None:
+    """Refuse a sweep in a queue that does not answer, before any work.
+
+    Raises:
+        EnvironmentProblem: submitit is not installed, or this machine is not part of a cluster.
+    """
+    _submitit()
+    try:
+        ended = subprocess.run(["sinfo", "--noheader"], capture_output=True, text=True, check=False)
+        problem = _last_line(ended.stderr) if ended.returncode else None
+    except FileNotFoundError:
+        problem = "there is no sinfo"
+    if problem:
+        raise EnvironmentProblem(
+            f"sweep.launcher=slurm: SLURM does not answer on this machine ({problem}); start the sweep on a node of a "
+            "cluster, or leave sweep.launcher out."
+        )
+
+
+def _note(job_path: Path) -> Path:
+    return job_path.with_suffix(".slurm.json")
+
+
+def _last_line(words: str) -> str:
+    return (words.strip().splitlines() or ["no reason given"])[-1]
+
+
+def _submitit() -> Any:
+    os.environ.update(SIGNAL)  # read at its import, here and in the job
+    try:
+        import submitit
+    except ImportError as missing:
+        raise EnvironmentProblem(
+            f"sweep.launcher=slurm needs the package submitit: {install_command('sweep', 'submitit')}"
+        ) from missing
+    return submitit

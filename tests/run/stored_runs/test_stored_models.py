@@ -1,0 +1,242 @@
+"""Models of runs and folders: generation equal to transformers, held-out scores, exports and archives."""
+
+import json
+import math
+import struct
+from os import SEEK_END
+from pathlib import Path
+from shutil import copytree, ignore_patterns
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional as F
+
+from lmtrain.data.manifest import Manifest
+from lmtrain.data.shard_writer import ShardWriter, write_manifest
+from lmtrain.data.shards import open_dataset
+from lmtrain.errors import ConfigurationError, DataError
+from lmtrain.inference.engine import EngineLimits
+from lmtrain.inference.generation import Request
+from lmtrain.inference.loaded_model import LoadedModel
+from lmtrain.inference.sampling_settings import Sampling
+from lmtrain.models.gpt2 import GPT2
+from lmtrain.run.stored_runs.exported_models import make_push_folder, model_to_export
+from lmtrain.run.stored_runs.find_run import find_job
+from lmtrain.run.stored_runs.loaded_models import context_of, has_conversed, model_to_run, score_split, score_text
+from lmtrain.storage.hashed_folder import MANIFEST, damage, write_atomically
+from lmtrain.tokenizers.byte_level import ByteLevelTokenizer
+from lmtrain.training.checkpointing.weights import Kind
+from tests.interop.hugging_face import imported, saved
+from tests.run.stored_runs.test_find_run import run_folder
+
+PROMPTS = ["The cat", "A much longer prompt than the other one"]
+
+
+def greedy(loaded, num_new_tokens):
+    engine = loaded.engine(EngineLimits(block_tokens=4, prefill_tokens=16))
+    sampling = Sampling(temperature=0.0)
+    asked = [
+        engine.submit(Request(prompt=loaded.encode(prompt), num_new_tokens=num_new_tokens, sampling=sampling))
+        for prompt in PROMPTS
+    ]
+    while not engine.is_idle:
+        engine.step()
+    return [each.new_tokens for each in asked]
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama 3 rope", "qwen3 windows", "mistral", "mixtral"])
+def test_greedy_texts_are_those_of_transformers(name, tmp_path):
+    theirs = saved(name, tmp_path / "hf")
+    expected = [
+        theirs.generate(torch.tensor([list(prompt.encode())]), max_new_tokens=20, do_sample=False, eos_token_id=None)[
+            0, len(prompt) :
+        ].tolist()
+        for prompt in PROMPTS
+    ]
+    assert greedy(model_to_run(tmp_path / "hf", device="cpu"), 20) == expected
+    if name == "gpt2":
+        imported(tmp_path / "hf", tmp_path / "imported")
+        assert greedy(model_to_run(tmp_path / "imported", device="cpu"), 20) == expected
+
+
+def test_what_cannot_be_is_refused(tmp_path):
+    saved("llama", tmp_path / "hf")
+    with pytest.raises(ConfigurationError, match="--weights ema"):
+        model_to_run(tmp_path / "hf", weights="ema")
+    with pytest.raises(ConfigurationError, match=r"--device: must be cpu.*got tpu9"):
+        model_to_run(tmp_path / "hf", device="tpu9")
+
+
+def test_weights_that_are_no_numbers_are_refused(tmp_path):
+    saved("llama", tmp_path / "hf")
+    imported(tmp_path / "hf", tmp_path / "imported")
+
+    def spoil(folder):
+        copytree(tmp_path / "imported", folder, dirs_exist_ok=True, ignore=ignore_patterns(MANIFEST))
+        with (folder / "weights/model.safetensors").open("r+b") as file:
+            file.seek(-4, SEEK_END)
+            file.write(struct.pack("<f", math.nan))
+
+    write_atomically(tmp_path / "spoilt", facts={}, write=spoil)
+    with pytest.raises(DataError, match=r"weight in .*spoilt has 0 infinities and 1 NaN"):
+        model_to_run(tmp_path / "spoilt", device="cpu")
+
+
+def loaded(*, vocab_size=257, num_tokens=64, init_std=0.0) -> LoadedModel:
+    model = GPT2(
+        width=16, num_layers=1, num_heads=2, vocab_size=vocab_size, max_context_tokens=num_tokens, init_std=init_std
+    )
+    model.initialize_weights(torch.Generator().manual_seed(0))
+    return LoadedModel(name="even", model=model, tokenizer=ByteLevelTokenizer())
+
+
+@pytest.mark.parametrize("vocab_size", [257, 320])  # the second has ids beyond the tokenizer's
+@pytest.mark.parametrize(("text", "context_tokens"), [("a", None), ("é" * 70, None), ("some words " * 9, 5)])
+def test_a_model_without_an_opinion_needs_the_bits_of_its_vocabulary(vocab_size, text, context_tokens):
+    found = score_text(loaded(vocab_size=vocab_size), text, context_tokens=context_tokens, batch_tokens=100)
+    assert found.num_bytes == len(text.encode())
+    bits = torch.tensor(float(vocab_size)).log2().item()
+    assert found.bits_per_byte == pytest.approx(bits, abs=1e-6)
+
+
+def test_the_context_is_that_of_the_model_unless_asked_for():
+    assert context_of(loaded(num_tokens=64), None) == 64
+    assert context_of(loaded(num_tokens=9000), None) == 2048
+    assert context_of(loaded(num_tokens=9000), 9000) == 9000
+    with pytest.raises(ConfigurationError, match=r"--context-tokens.*at most the model's 64, got 65"):
+        context_of(loaded(num_tokens=64), 65)
+
+
+def test_conversations_of_a_folder_outside_any_run_are_scored_whole_as_if_alone(tmp_path):
+    found, end, length = loaded(init_std=0.2), 256, 10
+    conversations = torch.randint(256, (5, length), generator=torch.Generator().manual_seed(1))
+    conversations[:, -1] = end
+    learned = torch.arange(length).expand(5, -1) >= 4
+    writer = ShardWriter(tmp_path, split="validation", dtype="uint16", shard_tokens=1000)
+    ends = np.arange(length, 5 * length + 1, length)
+    writer.append(conversations.flatten().numpy(), ends, learned.flatten().numpy().astype(np.uint8))
+    splits = {"validation": writer.close(text_bytes=5 * length)}
+    fingerprint = found.tokenizer.fingerprint
+    write_manifest(
+        tmp_path,
+        Manifest(name="made", dtype="uint16", vocab_size=257, tokenizer_fingerprint=fingerprint, splits=splits),
+    )
+    score = score_split(found, open_dataset(tmp_path), split="validation", context_tokens=16, batch_tokens=64)
+    inputs = F.pad(conversations, (1, 0), value=end)[:, :-1]
+    nats = F.cross_entropy(found.model(inputs).transpose(1, 2), conversations, reduction="none")
+    assert score.nats == pytest.approx(nats[learned].sum().item(), rel=1e-5)
+
+
+def test_an_import_is_a_model_whose_data_nobody_knows(tmp_path: Path) -> None:
+    saved("mixtral", tmp_path / "hf")
+    imported(tmp_path / "hf", tmp_path / "in")
+    model = model_to_export(tmp_path / "in")
+    assert (model.facts.imported_from, model.facts.data_name, model.facts.tokens) == ("hf", None, None)
+    assert model.facts.num_active_parameters < model.facts.num_parameters
+    assert model.tokenizer is not None
+    assert model.companions == tmp_path / "in" / "original"
+
+
+def test_an_import_without_tokenizer_has_none(tmp_path: Path) -> None:
+    from lmtrain.interop.hf_import import import_folder, open_hugging_face
+
+    saved("llama", tmp_path / "hf", tokenizer=False)
+    import_folder(open_hugging_face(tmp_path / "hf", with_tokenizer=False), tmp_path / "in")
+    assert model_to_export(tmp_path / "in").tokenizer is None
+    with pytest.raises(ConfigurationError, match=r"--weights ema: .*in is an imported folder"):
+        model_to_export(tmp_path / "in", weights="ema")
+
+
+def test_held_out_figures_are_the_newest_up_to_the_checkpoint(tmp_path: Path) -> None:
+    from lmtrain.run.stored_runs.exported_models import CARD_METRICS, _last_validation
+
+    points = [
+        {"step": 5, "metrics": {"validation/loss": 3.0, "validation/bits_per_byte": 2.0}},
+        {"step": 10, "metrics": {"validation/loss": 2.0, "validation/num_bytes": 9}},
+        {"step": 20, "metrics": {"validation/loss": 1.0, "validation/ema_loss": 0.5}},
+    ]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(point) + "\n" for point in points))
+    expected = {"validation/loss": 2.0, "validation/bits_per_byte": 2.0}
+    assert _last_validation(tmp_path / "metrics.jsonl", 10, CARD_METRICS) == expected
+    assert _last_validation(tmp_path / "metrics.jsonl", 20, ["validation/ema_loss"]) == {"validation/ema_loss": 0.5}
+
+
+def test_averaged_weights_have_their_own_scores_or_none(tmp_path: Path) -> None:
+    from lmtrain.run.stored_runs.exported_models import _facts
+
+    shape = SimpleNamespace(num_parameters=1, num_active_parameters=1)
+    model: Any = SimpleNamespace(shape=lambda: shape, max_context_tokens=8)
+    scores = {"validation/loss": 2.0, "validation/ema_loss": 3.0, "validation/ema_bits_per_byte": 4.0}
+
+    def metrics_of(kind: Kind, metrics: dict[str, float]) -> dict[str, float]:
+        source: Any = SimpleNamespace(run=tmp_path, checkpoint=SimpleNamespace(step=1, tokens=9, metrics=metrics))
+        facts = _facts(source, model, "f", None, kind)
+        assert facts.is_averaged == (kind == "ema")
+        return facts.metrics
+
+    assert metrics_of("raw", scores) == {"validation/loss": 2.0}
+    assert metrics_of("ema", scores) == {"validation/ema_loss": 3.0, "validation/ema_bits_per_byte": 4.0}
+    assert metrics_of("ema", {"validation/loss": 2.0}) == {}
+
+
+def test_what_is_no_model_is_refused_under_the_name_of_the_command_line(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"SOURCE=.* must be a run"):
+        model_to_export(tmp_path)
+
+
+def made(folder: Path, *, mask: str | None = None, **config: Any) -> Path:
+    attempt = folder / "attempts" / "1"
+    attempt.mkdir(parents=True)
+    job = {"config": {"data": {"folder": {}}, **config}, "overrides": [], "name": folder.name, "root": "runs"}
+    (attempt / "job.json").write_text(json.dumps(job))
+    (folder / "dataset.json").write_text(json.dumps({"splits": {"train": {"shards": [{"mask_sha256": mask}]}}}))
+    return folder
+
+
+def conversed(run: Path) -> bool:
+    return has_conversed(run, find_job(run, key="RUN"))
+
+
+def test_a_run_on_text_has_not_conversed_unless_one_before_it_has(tmp_path: Path) -> None:
+    base, talker = made(tmp_path / "base"), made(tmp_path / "talker", mask="ab")
+    assert not conversed(base)
+    assert conversed(talker)
+    assert not conversed(made(tmp_path / "later", init_from=str(base), resume="auto"))
+    checkpoint = talker / "checkpoints" / "step_00000002"
+    checkpoint.mkdir(parents=True)
+    (checkpoint / "meta.json").write_text("{}")
+    assert conversed(made(tmp_path / "tuned", init_from=str(talker)))
+    assert conversed(made(tmp_path / "fork", resume=str(talker)))
+    assert not conversed(made(tmp_path / "ring", init_from=str(tmp_path / "ring")))
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"splits": {"train": null}}'])
+def test_where_the_record_does_not_say_the_chat_tokens_stay(content: str, tmp_path: Path) -> None:
+    assert conversed(made(tmp_path / "gone", init_from=str(tmp_path / "nowhere")))
+    assert conversed(made(tmp_path / "odd", init_from=[3]))
+    assert conversed(made(tmp_path / "mixed", data={"folder": {"sources": {}}}))
+    (made(tmp_path / "broken") / "dataset.json").write_text(content)
+    assert conversed(tmp_path / "broken")
+
+
+def test_an_archive_holds_the_newest_checkpoint_and_stays_when_the_run_deletes_it(tmp_path):
+    run = run_folder(tmp_path / "a", 5, 20)
+    (run / ".hidden").write_text("x")
+    (run / "link").symlink_to("/etc/hostname")
+    folder = make_push_folder(run, "archive")
+    for path in (run / "checkpoints" / "step_00000020").iterdir():
+        path.unlink()
+    names = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+    checkpoint = {f"checkpoints/step_00000020/{name}" for name in ("manifest.json", "state.pt")}
+    assert names == {"manifest.json", *checkpoint, *(f"attempts/{number}/job.json" for number in (1, 2, 10))}
+    assert damage(folder) is damage(folder / "checkpoints" / "step_00000020") is None
+
+
+def test_an_imported_folder_is_no_run(tmp_path):
+    saved("llama", tmp_path / "hf")
+    imported(tmp_path / "hf", tmp_path / "in")
+    with pytest.raises(ConfigurationError, match="is an imported folder; `lmtrain push` sends a run"):
+        make_push_folder(tmp_path / "in", "archive")

@@ -1,0 +1,166 @@
+"""Runs on this machine, and in SLURM's queue as submitit's local executor has it."""
+
+import json
+import os
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from lmtrain.errors import EXIT_REQUEUE, EXIT_TERMINATED, ConfigurationError, DataError, EnvironmentProblem
+from lmtrain.run.stored_runs.job import Job
+from lmtrain.run.sweeps import runners as module
+from lmtrain.run.sweeps import trial_process
+from lmtrain.run.sweeps.runners import LocalRunner, SlurmRunner, SlurmTrial, require_slurm
+from lmtrain.run.sweeps.trial_process import refusal_path, run_trial
+from lmtrain.tracking.run_folder import forget_stop, is_asked_to_stop
+from lmtrain.tracking.status import Status, write_status
+from tests.configs import config_of, default_config
+
+
+def test_a_stop_cancels_a_waiting_job_and_asks_a_running_one_until_its_run_has_begun(tmp_path: Path) -> None:
+    def submitted(name: str, state: str) -> tuple[SlurmTrial, list[str]]:
+        cancelled: list[str] = []
+        paths = SimpleNamespace(result_pickle=tmp_path / "result.pkl")
+        job = SimpleNamespace(paths=paths, job_id="7", cancel=lambda: cancelled.append(name))
+        return SlurmTrial(job, tmp_path / name, lambda job_id: state, submit=lambda: None), cancelled
+
+    waiting, cancelled = submitted("waiting", "PENDING")
+    waiting.stop(15)
+    assert (cancelled, waiting.exit_code()) == (["waiting"], EXIT_TERMINATED)
+    running, cancelled = submitted("running", "RUNNING")
+    running.stop(15)  # on its node Python still starts
+    assert (cancelled, running.exit_code()) == ([], None)
+    for _ in range(2):  # its folder is made, and forgets a wish at the attempt's start
+        running.folder.mkdir(exist_ok=True)
+        forget_stop(running.folder)
+        assert running.exit_code() is None
+        assert is_asked_to_stop(running.folder)
+
+
+def test_a_run_goes_on_in_a_new_job_after_a_time_limit_where_it_has_trained_since(tmp_path: Path) -> None:
+    folder, submitted = tmp_path / "trial", list[str]()
+
+    def job() -> SimpleNamespace:
+        result = tmp_path / f"{len(submitted)}.pkl"
+        result.touch()
+        paths = SimpleNamespace(result_pickle=result)
+        return SimpleNamespace(paths=paths, exception=lambda: None, result=lambda: EXIT_REQUEUE)
+
+    def submit() -> SimpleNamespace:
+        submitted.append("again")
+        return job()
+
+    trial = SlurmTrial(job(), folder, lambda job_id: "RUNNING", submit=submit)
+    folder.mkdir()
+    write_status(folder, Status("KILLED", EXIT_REQUEUE, step=3))
+    assert trial.exit_code() is None
+    assert submitted == ["again"]
+    assert trial.exit_code() == EXIT_REQUEUE, "the second job trained no step"
+
+
+def test_a_job_gone_from_the_queue_has_failed_once_its_result_has_had_time_to_come(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "QUERY_SECONDS", 0.0)
+    job = SimpleNamespace(paths=SimpleNamespace(result_pickle=tmp_path / "none"), job_id="7")
+    states = iter(["RUNNING", "", "RUNNING", "", ""])  # a controller that was down forgets none
+    trial = SlurmTrial(job, tmp_path, lambda job_id: next(states), submit=lambda: None)
+    assert [trial.exit_code() for _ in range(5)] == [None, None, None, None, 1]
+
+
+@pytest.mark.parametrize(
+    ("told", "code", "state"),
+    [
+        ("echo PENDING", 0, "PENDING"),
+        ("echo slurm_load_jobs error: Invalid job id specified >&2", 1, ""),
+        ("echo slurm_load_jobs error: Unable to contact slurm controller >&2", 1, "RUNNING"),
+    ],
+)
+def test_a_queue_without_an_answer_has_ended_no_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: str, code: int, state: str
+) -> None:
+    squeue = tmp_path / "squeue"
+    squeue.write_text(f"#!/bin/sh\n{told}\nexit {code}\n")
+    squeue.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    assert SlurmRunner(folder=tmp_path, parameters={}, num_devices=1, uses_gpus=False).state("7") == state
+
+
+@pytest.mark.parametrize(
+    ("told", "why"), [("", "there is no sinfo"), ("echo fatal: no controller >&2; exit 1", "no c")]
+)
+def test_a_machine_of_no_cluster_is_refused_before_any_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: str, why: str
+) -> None:
+    if told:
+        (tmp_path / "sinfo").write_text(f"#!/bin/sh\n{told}\n")
+        (tmp_path / "sinfo").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(EnvironmentProblem, match=rf"SLURM does not answer on this machine \(.*{why}"):
+        require_slurm()
+
+
+@pytest.mark.slow
+@pytest.mark.distributed
+def test_a_job_of_an_earlier_process_is_found_and_not_submitted_again(tmp_path: Path) -> None:
+    job = Job(config=default_config(), overrides=[], name="trial-0000", root=str(tmp_path))
+    path = tmp_path / "trial-0000.json"
+    path.write_text("{}")  # no job: the process is refused, after its imports
+    runners = [
+        SlurmRunner(folder=tmp_path, parameters={"timeout_min": 5}, num_devices=1, uses_gpus=False, cluster="local")
+        for _ in range(2)
+    ]
+    first = runners[0].start(job, path, slot=0)
+    second = runners[1].start(job, path, slot=0)
+    assert second.job.job_id == first.job.job_id
+    deadline = time.monotonic() + 120
+    while first.exit_code() is None and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert first.exit_code() == DataError.exit_code
+    assert runners[1].start(job, path, slot=0).job.job_id != first.job.job_id  # that one has ended
+
+
+def test_runs_side_by_side_get_gpus_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    runner = LocalRunner(parallel=2, num_devices=2, num_gpus=4)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert [runner.environment(slot)["CUDA_VISIBLE_DEVICES"] for slot in (0, 1)] == ["0,1", "2,3"]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6,7")
+    assert runner.environment(1)["CUDA_VISIBLE_DEVICES"] == "6,7"
+
+
+def test_on_a_cpu_they_share_its_threads_and_one_run_has_all() -> None:
+    assert LocalRunner(parallel=1000, num_devices=1, num_gpus=0).environment(3) == {"OMP_NUM_THREADS": "1"}
+    assert LocalRunner(parallel=1, num_devices=1, num_gpus=8).environment(0) == {}
+
+
+def test_more_runs_than_gpus_are_refused() -> None:
+    with pytest.raises(ConfigurationError, match=r"need 6, and this machine has 4; set sweep\.parallel=2"):
+        LocalRunner(parallel=3, num_devices=2, num_gpus=4)
+
+
+def test_a_refused_run_leaves_its_words_beside_its_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "trial-0000.json"
+    Job(
+        config=config_of("logger=none"),
+        overrides=["seed=1"],
+        name="s/trial-0000",
+        root=str(tmp_path),
+        pause_after=(1, 4),
+    ).save(path)
+    started: list[Job] = []
+
+    def start(job: Job, **how: object) -> int:
+        started.append(job)
+        if len(started) == 1:
+            raise DataError("the shards are damaged")
+        return 0
+
+    monkeypatch.setattr(trial_process, "start", start)
+    assert run_trial(path) == DataError.exit_code
+    assert refusal_path(path).read_text() == "the shards are damaged"
+    assert run_trial(path) == 0
+    assert not refusal_path(path).exists()
+    assert [tuple(job.pause_after or ()) for job in started] == [(1, 4), (1, 4)]
+    assert json.loads(path.read_text())["overrides"] == ["seed=1"]
