@@ -27,7 +27,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 
 from lmtrain.models import swiglu
-from lmtrain.simulate.live_bytes import LiveBytes
+from lmtrain.simulate.live_memory import LiveBytes
 
 PROPERTIES = SimpleNamespace(
     name="NVIDIA H200",

@@ -84,7 +84,7 @@ def test_the_three_parts_train_go_on_and_are_planned_and_no_old_file_changes(pro
     code = f"""
 from lmtrain.accounting.training_plan.fit import memory_of
 from lmtrain.cli.main import serve
-from lmtrain.run.planning import auto_batch
+from lmtrain.run.planning import machine_limits as auto_batch
 from lmtrain.cli.commands import doctor
 from tests.configs import config_of
 
@@ -178,7 +178,7 @@ def test_the_doctor_and_the_advice_out_of_memory_know_them(project: Path) -> Non
 from lmtrain.accounting.batches import plan_batches
 from lmtrain.run.compose.compose import compose_config
 from lmtrain.run.execution.check_config import check_config
-from lmtrain.run.planning import auto_batch
+from lmtrain.run.planning import machine_limits as auto_batch
 config = check_config(compose_config({[*RUN, *SMALL_GPT, *OPTIONS, PAIR]}), allowed=[])
 batch = plan_batches(config.batch, num_ranks=2)
 auto_batch.held_device = lambda _: auto_batch.HeldDevice(None, 2_500_000)

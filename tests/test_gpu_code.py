@@ -33,7 +33,7 @@ from lmtrain.run.builders.precision import build_precision
 from lmtrain.run.compose.compose import compose_config
 from lmtrain.run.planning.plan import planned_runs
 from lmtrain.run.run_config import read_config
-from lmtrain.simulate.fake_ranks import fake_ranks
+from lmtrain.simulate.rank_step import fake_ranks
 from tests.fake_gpu import GpuBytes, Graph, fake_gpu
 from tests.optim.models import TinyModel
 

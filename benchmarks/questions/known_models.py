@@ -15,8 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from lmtrain.accounting.model.known_facts import KnownFacts, model_row, table_row
-from lmtrain.accounting.model.model_facts import ModelFacts
+from lmtrain.accounting.model.model_facts import KnownFacts, ModelFacts, model_row, table_row
 from lmtrain.run.compose.compose import compose_config
 from lmtrain.run.compose.paths import conf_folder
 from lmtrain.run.planning.known_models import TABLE, at_depths, key_of

@@ -16,8 +16,7 @@ from typing import Final
 
 from lmtrain.accounting.machine.hardware import DEVICES, Device
 from lmtrain.accounting.model.flops import flops_per_token
-from lmtrain.accounting.training_plan.simulated_step import SimulatedFleet
-from lmtrain.accounting.training_plan.step_time import Efficiency, Rates
+from lmtrain.accounting.training_plan.simulated_step import Efficiency, Rates, SimulatedFleet
 from lmtrain.run.compose.compose import compose_config
 from lmtrain.run.planning.simulated import Simulation, simulation
 from lmtrain.run.run_config import read_config

@@ -11,7 +11,7 @@ from itertools import islice
 from data_pipelines.progress import StageProgress, tell
 from data_pipelines.sources.base import Document, Skipped
 from lmtrain.accounting.quantities import format_quantity
-from lmtrain.accounting.training_plan.stage_rates import INDEX_SHARE
+from lmtrain.accounting.training_plan.stages import INDEX_SHARE
 from lmtrain.errors import DataError, EnvironmentProblem
 
 DOCUMENTS_AT_ONCE = 256

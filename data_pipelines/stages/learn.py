@@ -16,7 +16,7 @@ from data_pipelines.stages.spool import Block, LeftOut, load_block, num_bytes
 from data_pipelines.stages.stage import content_of
 from data_pipelines.stages.train_tokenizer import TokenizerSpec
 from data_pipelines.work_folder import WorkFolder
-from lmtrain.accounting.training_plan.stage_rates import HELD_FOR_LEARNING
+from lmtrain.accounting.training_plan.stages import HELD_FOR_LEARNING
 from lmtrain.tokenizers.base import Tokenizer
 
 BYTES_PER_TOKEN = 8  # text has fewer: so much of it is more than a budget takes

@@ -6,7 +6,7 @@ from itertools import product
 import pytest
 
 from benchmarks.questions.known_models import OF_ANY_DEPTH, all_models, composed, write
-from lmtrain.accounting.model.known_facts import known_facts
+from lmtrain.accounting.model.model_facts import known_facts
 from lmtrain.run.compose.compose import compose_config
 from lmtrain.run.planning import measured_model
 from lmtrain.run.planning.known_models import TABLE, key_of, model_facts

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from lmtrain.accounting.observed.agreement import MOST_TRIES
-from lmtrain.accounting.observed.measured import MeasuredDevice
+from lmtrain.accounting.observed.measured import MOST_TRIES, MeasuredDevice
 from lmtrain.doctor import checks, disk
 from lmtrain.doctor.checks import NEEDED_SHARED_BYTES, Gpu, lacking_formats, precision_support
 from lmtrain.doctor.measure import measure_cpu, measure_until_two_agree

@@ -6,7 +6,7 @@ import statistics
 import pytest
 import torch
 
-from lmtrain.accounting.scaling_laws import nano_dial
+from lmtrain.accounting.scaling_laws import depth_scaling as nano_dial
 from lmtrain.losses.cross_entropy import CrossEntropy
 from lmtrain.models import nano as nano_module
 from lmtrain.models.gpt2 import GPT2

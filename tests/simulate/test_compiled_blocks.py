@@ -13,7 +13,7 @@ from lmtrain.models.attention.sdpa import sdpa
 from lmtrain.models.llama import Llama
 from lmtrain.parallel import activation_checkpoint
 from lmtrain.precision.policy import bf16_mixed
-from lmtrain.simulate.compiled_blocks import compiled_blocks, fake_tensors
+from lmtrain.simulate.measured_facts import compiled_blocks, fake_tensors
 from tests.counted_kernels import counted_kernels
 
 SHAPE = (2, 128)

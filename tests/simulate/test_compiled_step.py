@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from lmtrain.accounting.training_plan.step_events import Kernel, Message
+from lmtrain.accounting.training_plan.simulated_step import Kernel, Message
 from lmtrain.simulate.rank_step import record_step
 from lmtrain.simulate.recorder import Recorded
 from tests.simulate.real_step import simulated

@@ -3,7 +3,7 @@
 import torch
 import torch.distributed as dist
 
-from lmtrain.simulate.fake_ranks import FirstChunk, fake_ranks
+from lmtrain.simulate.rank_step import FirstChunk, fake_ranks
 
 
 def test_the_group_has_all_ranks_and_is_gone_afterwards():

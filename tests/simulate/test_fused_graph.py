@@ -5,7 +5,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from lmtrain.simulate.fused_graph import fused_peak, input_bytes
+from lmtrain.simulate.compiled_graph import fused_peak, input_bytes
 
 N = 1024  # numbers of a 32 x 32 matrix
 

@@ -6,7 +6,7 @@ from torch.nn import functional as F
 
 from lmtrain.simulate.kernel_costs import Formats, kernel_of
 from lmtrain.simulate.kernel_costs import kernels_of as kernels_of_operation
-from lmtrain.simulate.live_bytes import Operations
+from lmtrain.simulate.live_memory import Operations
 
 
 class Kernels(Operations):

@@ -2,7 +2,7 @@
 
 import torch
 
-from lmtrain.simulate.kinds_of_memory import KindsOfMemory
+from lmtrain.simulate.live_memory import KindsOfMemory
 
 
 def test_a_storage_counts_once_under_its_first_kind_until_it_is_told_otherwise():

@@ -1,7 +1,7 @@
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from lmtrain.simulate.live_bytes import LiveBytes
+from lmtrain.simulate.live_memory import LiveBytes
 
 
 def made():

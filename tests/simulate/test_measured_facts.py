@@ -4,13 +4,12 @@ from functools import partial
 import pytest
 import torch
 
-from lmtrain.accounting.model.depth_facts import DEPTHS, at_depth
+from lmtrain.accounting.model.model_facts import DEPTHS, at_depth
 from lmtrain.losses.cross_entropy import CrossEntropy
 from lmtrain.models.attention.sdpa import sdpa
 from lmtrain.models.llama import Llama
 from lmtrain.parallel import activation_checkpoint
-from lmtrain.simulate.measured_facts import components, measure, measure_depths
-from lmtrain.simulate.step_memory import SimulatedStep, simulate_step
+from lmtrain.simulate.measured_facts import SimulatedStep, components, measure, measure_depths, simulate_step
 
 
 def build(num_layers=3):

@@ -5,9 +5,9 @@ import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
 
-from lmtrain.simulate.fake_ranks import fake_ranks
-from lmtrain.simulate.live_bytes import Operations
-from lmtrain.simulate.messages import read_message, tensors_sent
+from lmtrain.simulate.live_memory import Operations
+from lmtrain.simulate.rank_step import fake_ranks
+from lmtrain.simulate.recorder import read_message, tensors_sent
 
 
 class Read(Operations):

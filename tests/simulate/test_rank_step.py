@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from lmtrain.accounting.training_plan.step_events import Message, repeated
+from lmtrain.accounting.training_plan.simulated_step import Message, repeated
 from lmtrain.simulate.rank_step import record_step
 from tests.ranks import on_ranks
 from tests.simulate.real_step import simulated, train

@@ -2,7 +2,7 @@
 
 import torch
 
-from lmtrain.accounting.training_plan.step_events import Kernel
+from lmtrain.accounting.training_plan.simulated_step import Kernel
 from lmtrain.simulate.recorder import Recorder
 
 

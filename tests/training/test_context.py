@@ -4,7 +4,7 @@ from types import SimpleNamespace
 import pytest
 
 from lmtrain.accounting.budgets import Horizon
-from lmtrain.accounting.training_plan.evaluation_plan import EvaluationPlan
+from lmtrain.accounting.training_plan.plan_parts import EvaluationPlan
 from lmtrain.tracking.run_log import RunLog, read_points
 from lmtrain.training.context import RunContext
 

@@ -4,7 +4,7 @@ import time
 from pathlib import Path
 
 from benchmarks.harness.train_step.task import BETAS, CLIP_NORM, LOG_EVERY_STEPS, LR, WEIGHT_DECAY, Architecture, Task
-from lmtrain.accounting.scaling_laws.nano_dial import VALUE_GATE_WIDTH, value_embedding_layers
+from lmtrain.accounting.scaling_laws.depth_scaling import VALUE_GATE_WIDTH, value_embedding_layers
 from lmtrain.run.compose.compose import compose_config
 from lmtrain.run.execution.build import Run, build_run
 from lmtrain.run.execution.run import quiet_libraries

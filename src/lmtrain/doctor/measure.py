@@ -10,8 +10,7 @@ from typing import Final
 import torch
 
 from lmtrain.accounting.machine.hardware import MatmulDtype
-from lmtrain.accounting.observed.agreement import TOLERANCE, Tries, until_two_agree
-from lmtrain.accounting.observed.measured import MeasuredDevice
+from lmtrain.accounting.observed.measured import TOLERANCE, MeasuredDevice, Tries, until_two_agree
 from lmtrain.doctor.finding import Finding, graded
 from lmtrain.precision.cpu_features import cpu_name
 from lmtrain.precision.cpu_products import cpu_matmul_precision

@@ -11,7 +11,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from lmtrain.accounting.training_plan.stage_rates import TEXTS_AT_ONCE
+from lmtrain.accounting.training_plan.stages import TEXTS_AT_ONCE
 from lmtrain.errors import ConfigurationError
 from lmtrain.inference.blocks import BlockPool
 from lmtrain.inference.cache_step import Piece, Step

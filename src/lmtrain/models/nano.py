@@ -8,7 +8,7 @@ https://github.com/karpathy/nanochat, and the modded-nanogpt speed runs where th
 from typing import Any
 
 from lmtrain.accounting.options.parts import ScalingFacts
-from lmtrain.accounting.scaling_laws.nano_dial import (
+from lmtrain.accounting.scaling_laws.depth_scaling import (
     HEAD_WIDTH,
     VALUE_GATE_WIDTH,
     WIDTH_PER_LAYER,

@@ -1,6 +1,6 @@
 """Pipeline parallelism: planned, and refused by a run; docs/decisions/0018 has the reasons."""
 
-from lmtrain.accounting.model.model_stages import Pipeline, Schedule
+from lmtrain.accounting.model.memory import Pipeline, Schedule
 from lmtrain.accounting.options.strategy import ModelSpread
 from lmtrain.accounting.quantities import format_count
 from lmtrain.errors import ConfigurationError

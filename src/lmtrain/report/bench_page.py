@@ -1,6 +1,7 @@
-"""The measured step of a config as people read it."""
+"""The measured step of a config as text, and the speeds of a ladder of optimisations."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
@@ -8,20 +9,18 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from lmtrain.accounting.observed.step_changes import ChangeOutcome, best_first, without_gain
-from lmtrain.accounting.observed.step_parts import Bench
+from lmtrain.accounting.observed.bench import Bench, Change, best_first
 from lmtrain.accounting.quantities import format_count, format_quantity
 from lmtrain.report.show import show
 
-UNEVEN_WORDS = "Rounds differ widely: other work had this machine for a while. Repeat when it is idle."
 BOTTLENECKS = {
     "data": "data: the step waits for its batches",
-    "host": "host: callbacks and the loop take longer than they should beside the device's work",
+    "host": "host: callbacks and the loop take longer than they should next to the device's work",
     "optimizer": "optimizer: its update takes more of a step than a forward pass",
-    "compute": "compute: forward and backward, below what matrix products reach here",
-    "compute at its limit": "compute at its limit: close to what matrix products reach here",
+    "compute": "compute: forward and backward, below the rate of matrix products on this machine",
+    "compute at its limit": "compute at its limit: close to the rate of matrix products on this machine",
 }
-WORDS = {
+PARTS = {
     "data": "data: the next batch, on the device",
     "forward": "forward, with the loss",
     "backward": "backward",
@@ -30,18 +29,21 @@ WORDS = {
 }
 
 
-def print_bench(bench: Bench, outcomes: Sequence[ChangeOutcome], *, title: str) -> None:
+def print_bench(bench: Bench, changes: Sequence[Change], *, title: str) -> None:
     """Print the page, in colour on a terminal."""
-    show(page(bench, outcomes, title=title))
+    show(page(bench, changes, title=title))
 
 
-def page(bench: Bench, outcomes: Sequence[ChangeOutcome], *, title: str) -> RenderableType:
+def page(bench: Bench, changes: Sequence[Change], *, title: str) -> RenderableType:
     """Lay out speed, parts, bottleneck and advice."""
-    advice = [each.line() for each in best_first(outcomes)] or ["nothing that is known here"]
-    if any(each.saved is None for each in best_first(outcomes)):
-        advice.append("Measure what was not tried: the same command with --try, or with those words.")
-    if useless := without_gain(outcomes):
-        advice.append(f"Tried without gain: {useless}")
+    best = best_first(changes)
+    advice = [each.line() for each in best] or ["no known change"]
+    if any(each.saved is None for each in best):
+        advice.append("Benchmark the untested changes: the same command with --try.")
+    if useless := [" ".join(each.words) for each in changes if not each.helps]:
+        advice.append(f"Tried without gain: {', '.join(useless)}")
+    if bench.is_uneven:
+        advice.append("Rounds differ widely: other work used this machine. Repeat when it is idle.")
     return Group(
         Rule(Text(title, style="bold"), style="dim cyan"),
         _table(_speed(bench)),
@@ -50,7 +52,6 @@ def page(bench: Bench, outcomes: Sequence[ChangeOutcome], *, title: str) -> Rend
         Text("\nBottleneck: " + BOTTLENECKS[bench.bottleneck], style="bold"),
         Text("What would help", style="bold"),
         *(Padding(Text(line), (0, 0, 0, 2)) for line in advice),
-        *([Text(f"\n{UNEVEN_WORDS}")] if bench.is_uneven else []),
     )
 
 
@@ -58,29 +59,26 @@ def _speed(bench: Bench) -> list[tuple[str, str]]:
     mfu = ", ".join(f"{value:.1%} {name}" for name, value in bench.mfu.items() if value is not None)
     rounds = sorted(1e3 * seconds for seconds in bench.step_seconds)
     spread = f" ({rounds[0]:.1f} to {rounds[-1]:.1f}), median of {len(rounds)} rounds" if len(rounds) > 1 else ""
-    steps = format_count(bench.num_steps, "step")
-    first = format_quantity(bench.setup_seconds + bench.first_step_seconds, "seconds")
-    matmul = f"{(bench.peaks.matmul or 0.0) / 1e12:.3g} TFLOP/s, measured here{bench.peaks.busy}"
+    first, all_of_it = (
+        format_quantity(seconds, "seconds")
+        for seconds in (bench.first_step_seconds, bench.setup_seconds + bench.first_step_seconds)
+    )
+    matmul = f"{(bench.peaks.matmul or 0.0) / 1e12:.3g} TFLOP/s, measured{bench.peaks.busy}"
     return [
-        ("step", f"{1e3 * bench.parts.whole:.1f} ms{spread}, {steps}"),
-        ("tokens a second", f"{bench.tokens_per_second:,.0f}"),
+        ("step", f"{1e3 * bench.parts.whole:.1f} ms{spread}, {format_count(bench.num_steps, 'step')}"),
+        ("tokens per second", f"{bench.tokens_per_second:,.0f}"),
         ("MFU", f"{mfu} of {bench.peaks.source}" if mfu else bench.peaks.source),
         ("of matmul rate", f"{bench.of_matmul:.1%} of {matmul}" if bench.of_matmul else "not measured"),
         ("peak memory", f"{bench.peak_bytes / 1e9:.2f} GB"),
-        ("host syncs", "not counted" if bench.syncs_per_step is None else f"{bench.syncs_per_step:.1f} a step"),
-        (
-            "to the first step",
-            f"{first}, of which {format_quantity(bench.first_step_seconds, 'seconds')} the step itself",
-        ),
+        ("host syncs", "not counted" if bench.syncs_per_step is None else f"{bench.syncs_per_step:.1f} per step"),
+        ("to the first step", f"{all_of_it}, of which {first} the step itself"),
     ]
 
 
 def _parts(bench: Bench) -> list[tuple[str, str]]:
     shares = bench.parts.shares()
-    rows = {name: f"{1e3 * getattr(bench.parts, name):8.2f} ms  {shares[name]:5.1%}" for name in WORDS}
-    if bench.parts.host == 0.0:
-        rows["host"] = "less than can be told apart: the parts by themselves took as long as the step"
-    return [(words, rows[name]) for name, words in WORDS.items()]
+    rows = {name: f"{1e3 * getattr(bench.parts, name):8.2f} ms  {shares[name]:5.1%}" for name in PARTS}
+    return [(words, rows[name]) for name, words in PARTS.items()]
 
 
 def _table(rows: list[tuple[str, str]]) -> Table:
@@ -88,3 +86,30 @@ def _table(rows: list[tuple[str, str]]) -> Table:
     for name, value in rows:
         table.add_row(f"  {name}", value)
     return table
+
+
+@dataclass(frozen=True, kw_only=True)
+class RungSpeed:
+    """A rung of the ladder, its settings, and the medians of its timed steps; None with a `problem`."""
+
+    rung: str
+    words: str
+    tokens_per_second: float | None
+    mfu: float | None
+    problem: str | None = None
+
+
+def ladder_lines(rungs: Sequence[RungSpeed]) -> list[str]:
+    """Return a line per rung: speed, MFU, and the gain over the rung before and over the first."""
+    lines = [f"{'rung':<16} {'tokens/s':>10} {'MFU':>7} {'x before':>9} {'x first':>8}"]
+    first = before = None
+    for rung in rungs:
+        speed = rung.tokens_per_second
+        if speed is None:
+            lines.append(f"{rung.rung:<16} {'-':>10}  {rung.problem}")
+            continue
+        gains = [f"{speed / other:.2f}" if other else "-" for other in (before, first)]
+        mfu = "-" if rung.mfu is None else f"{rung.mfu:.1%}"
+        lines.append(f"{rung.rung:<16} {format_quantity(round(speed)):>10} {mfu:>7} {gains[0]:>9} {gains[1]:>8}")
+        first, before = first or speed, speed
+    return lines

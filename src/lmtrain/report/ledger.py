@@ -8,9 +8,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
-from lmtrain.accounting.observed.metric_names import LOSS_SHARE, TRAIN_LOSS
-from lmtrain.accounting.observed.plan_and_fact import PlanAndFact, explain
-from lmtrain.accounting.observed.speed_names import speed_name
+from lmtrain.accounting.observed.metric_names import LOSS_SHARE, TRAIN_LOSS, speed_name
+from lmtrain.accounting.observed.plan_vs_actual import PlanAndFact, explain
 from lmtrain.accounting.observed.time_accounts import (
     COMPUTE,
     LEVERS,
@@ -24,7 +23,7 @@ from lmtrain.accounting.observed.time_accounts import (
     spent,
 )
 from lmtrain.accounting.quantities import format_quantity
-from lmtrain.accounting.training_plan.evaluation_plan import EvaluationPlan
+from lmtrain.accounting.training_plan.plan_parts import EvaluationPlan
 from lmtrain.accounting.training_plan.utilization import kwh, usd
 from lmtrain.errors import ConfigurationError
 from lmtrain.report.runs.attempts import (

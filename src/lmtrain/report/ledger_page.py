@@ -10,8 +10,8 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from lmtrain.accounting.observed.plan_and_fact import UTILIZATION, PlanAndFact
-from lmtrain.accounting.observed.speed_names import speed_name
+from lmtrain.accounting.observed.metric_names import speed_name
+from lmtrain.accounting.observed.plan_vs_actual import UTILIZATION, PlanAndFact
 from lmtrain.accounting.observed.time_accounts import COMPUTE, kind_words
 from lmtrain.accounting.quantities import format_count, format_quantity
 from lmtrain.report.ledger import FORMULAS, MOST_RANKS, RunLedger, SlowRanks

@@ -5,8 +5,13 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any, Final
 
-from lmtrain.accounting.observed.metric_names import EVALUATIONS, TRAIN_LOSS, VALIDATION_BYTES, VALIDATION_TOKENS
-from lmtrain.accounting.observed.speed_names import speed_name
+from lmtrain.accounting.observed.metric_names import (
+    EVALUATIONS,
+    TRAIN_LOSS,
+    VALIDATION_BYTES,
+    VALIDATION_TOKENS,
+    speed_name,
+)
 from lmtrain.accounting.observed.time_accounts import Attempt, goodput_so_far
 from lmtrain.accounting.quantities import format_flops, format_quantity
 from lmtrain.report.charts import Points, Show, line_chart, plain

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE, TRAIN_LOSS
-from lmtrain.accounting.observed.speed_names import speed_name
+from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE, TRAIN_LOSS, speed_name
 from lmtrain.accounting.observed.time_accounts import accounts
 from lmtrain.accounting.quantities import format_count, format_quantity
 from lmtrain.errors import ConfigurationError

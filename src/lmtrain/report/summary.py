@@ -13,8 +13,7 @@ from rich.console import Group, RenderableType
 from rich.rule import Rule
 from rich.text import Text
 
-from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE
-from lmtrain.accounting.observed.speed_names import ALL_OF_THEM, speed_name
+from lmtrain.accounting.observed.metric_names import ALL_OF_THEM, BITS_PER_BYTE, speed_name
 from lmtrain.accounting.observed.time_accounts import WORK_KINDS, kind_words
 from lmtrain.accounting.options.optimizer import HIGHEST_RATE
 from lmtrain.accounting.quantities import format_count, format_quantity, parse_quantity, typed_hours

@@ -26,7 +26,7 @@ from lmtrain.accounting.model.model_shape import ModelShape
 from lmtrain.accounting.training_plan.expected_speed import expected_speed
 from lmtrain.accounting.training_plan.plan import Plan
 from lmtrain.simulate.kernel_costs import FORMATS, kernel_of
-from lmtrain.simulate.live_bytes import LiveBytes, Operations, tensors_in
+from lmtrain.simulate.live_memory import LiveBytes, Operations, tensors_in
 
 OptimizerFactory = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
 # fp32 values kept for a parameter where an optimizer cannot take a step on fake tensors.

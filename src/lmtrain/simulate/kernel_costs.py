@@ -14,8 +14,8 @@ from torch import Tensor
 from torch.utils.flop_counter import flop_registry
 
 from lmtrain.accounting.machine.hardware import MatmulDtype
-from lmtrain.accounting.training_plan.step_events import Kernel, Phase
-from lmtrain.simulate.live_bytes import tensors_in
+from lmtrain.accounting.training_plan.simulated_step import Kernel, Phase
+from lmtrain.simulate.live_memory import tensors_in
 
 # On a GPU these run no kernel: memory is set aside, or seen otherwise.
 WITHOUT_KERNEL: Final = (

@@ -1,33 +1,66 @@
 """One rank's real step without its devices: build, transforms, strategy, forward, backward and optimizer, recorded.
 
-The tensors are fake, with shapes and no bytes, and the other ranks are not there. The second step is recorded: by then
+The tensors are fake, with shapes and no bytes, and the other ranks do not exist. The second step is recorded: by then
 the optimizer has its state.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
+import logging
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import SimpleNamespace
 from typing import Any, Final
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
+from torch.overrides import TorchFunctionMode
+from typing_extensions import override
 
 from lmtrain.accounting.batches import BatchPlan
 from lmtrain.models.base import LanguageModel
 from lmtrain.parallel.strategy import Parallelism
-from lmtrain.simulate.compiled_blocks import fake_tensors
-from lmtrain.simulate.compiled_step import compile_recorded
-from lmtrain.simulate.fake_ranks import FirstChunk, fake_ranks
+from lmtrain.simulate.compiled_graph import compile_recorded
 from lmtrain.simulate.kernel_costs import Formats
-from lmtrain.simulate.live_bytes import tensors_in
+from lmtrain.simulate.live_memory import tensors_in
+from lmtrain.simulate.measured_facts import fake_tensors
 from lmtrain.simulate.recorder import Recorded, Recorder
 from lmtrain.training.module import CausalLMModule
 from lmtrain.training.precision_plugin import PrecisionPlugin
 from lmtrain.training.transforms import ModelTransforms
+
+
+@contextmanager
+def fake_ranks(num_ranks: int) -> Generator[DeviceMesh]:
+    """Be rank 0 of `num_ranks`, with messages to nobody, and give a strategy's mesh as Lightning would."""
+    logging.getLogger("torch.distributed.tensor").setLevel(logging.ERROR)  # advice for torch's own developers
+    dist.init_process_group("fake", rank=0, world_size=num_ranks)
+    try:
+        yield init_device_mesh("cpu", (num_ranks, 1), mesh_dim_names=("data_parallel", "tensor_parallel"))
+    finally:
+        dist.destroy_process_group()
+
+
+class FirstChunk(TorchFunctionMode):
+    """Gives the first chunk of a tensor in the place of every other one: the only one read by rank 0.
+
+    FSDP2 cuts each parameter into as many chunks as there are ranks (torch 2.13): for 16,384 ranks a minute of views.
+    """
+
+    @override
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.chunk:
+            return _first_chunks(*args, **(kwargs or {}))
+        return func(*args, **(kwargs or {}))
+
+
+def _first_chunks(input: torch.Tensor, chunks: int, dim: int = 0) -> list[torch.Tensor]:  # noqa: A002  as torch calls it
+    return [input.narrow(dim, 0, -(-input.shape[dim] // chunks))] * chunks
+
 
 MICRO_STEPS: Final = 2  # simulated of a step: one to add gradients up, and the last to send them
 

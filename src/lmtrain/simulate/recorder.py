@@ -1,18 +1,78 @@
-"""One rank's events and memory, taken from the operations of its real step on real or fake tensors."""
+"""The events and memory of one rank, taken from the operations of its real step on real or fake tensors.
+
+An operator of c10d carries its group, a functional one its group's name. FSDP2 gathers weights ahead of their use, and
+sends gradients behind the backward pass.
+"""
 
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Final
 
+import torch
+import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.distributed_c10d import _resolve_process_group  # pyright: ignore[reportPrivateUsage]
 from typing_extensions import override
 
-from lmtrain.accounting.training_plan.step_events import Event, Kernel, Message, Phase, Wait
+from lmtrain.accounting.training_plan.simulated_step import Awaited, Event, Kernel, Message, MessageKind, Phase, Wait
 from lmtrain.simulate.kernel_costs import Formats, kernels_of
-from lmtrain.simulate.kinds_of_memory import Kind, KindsOfMemory
-from lmtrain.simulate.live_bytes import Operations, tensors_in
-from lmtrain.simulate.messages import read_message, tensors_sent
+from lmtrain.simulate.live_memory import Kind, KindsOfMemory, Operations, tensors_in
+
+SPACES: Final = ("c10d", "_c10d_functional")
+KINDS: Final[Mapping[MessageKind, tuple[str, ...]]] = {
+    "gather": ("allgather", "all_gather"),
+    "scatter": ("reduce_scatter",),
+    "reduce": ("allreduce", "all_reduce"),
+    "exchange": ("alltoall", "all_to_all"),
+}
+
+
+def read_message(func: Any, arguments: list[Any], *, phase: Phase, of_weights: bool = False) -> Message | None:
+    """Return an operator's message, None for other operators; `of_weights`: FSDP2 has just filled its input."""
+    kind = _kind(func)
+    if kind is None:
+        return None
+    objects = [one for one in arguments if isinstance(one, torch.ScriptObject)]
+    carried = [dist.ProcessGroup.unbox(one) for one in objects[:1]]  # the group first, then its operation
+    tensor = arguments[1 if carried and kind != "reduce" else 0]
+    ranks = dist.get_process_group_ranks(carried[0] if carried else _named_group(arguments))
+    return Message(
+        kind=kind,
+        num_ranks=len(ranks),
+        stride=ranks[1] - ranks[0] if len(ranks) > 1 else 1,
+        num_bytes=(tensor[0] if isinstance(tensor, list) else tensor).nbytes,
+        awaited=_awaited(kind, phase, is_functional=not carried, of_weights=of_weights),
+        phase=phase,
+    )
+
+
+def _named_group(arguments: list[Any]) -> dist.ProcessGroup:
+    name: Any = next(one for one in arguments[::-1] if isinstance(one, str))
+    return _resolve_process_group(name)
+
+
+def _kind(func: Any) -> MessageKind | None:
+    if func.namespace not in SPACES:
+        return None
+    name = func.__name__.lstrip("_")
+    return next((kind for kind, names in KINDS.items() if name.startswith(names)), None)
+
+
+def _awaited(kind: MessageKind, phase: Phase, *, is_functional: bool, of_weights: bool) -> Awaited:
+    if of_weights and kind == "gather":
+        return "when used"
+    return "at the end" if phase == "backward" and not is_functional else "at once"
+
+
+def tensors_sent(func: Any, arguments: list[Any]) -> list[Tensor]:
+    """Return a message's tensors, outputs and inputs."""
+    found: list[Tensor] = []
+    for one in arguments:
+        found += [one] if isinstance(one, Tensor) else []
+        found += [each for each in one if isinstance(each, Tensor)] if isinstance(one, list) else []
+    return found if func.namespace in SPACES else []
+
 
 FILLS_GATHER = "all_gather_copy_in"
 READS_GATHER = "split_with_sizes_copy"

@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 from typing_extensions import override
 
-from lmtrain.accounting.observed.speed_names import speed_name
+from lmtrain.accounting.observed.metric_names import speed_name
 from lmtrain.accounting.observed.time_accounts import kind_words
 from lmtrain.accounting.quantities import format_quantity
 

@@ -8,8 +8,7 @@ import torch
 from lmtrain.accounting.cluster import MEASURED, Cluster, Peak
 from lmtrain.accounting.machine.hardware import MatmulDtype, find_device
 from lmtrain.accounting.machine.number_formats import utilization_format
-from lmtrain.accounting.observed.agreement import until_two_agree
-from lmtrain.accounting.observed.measured import MeasuredDevice, Measurements
+from lmtrain.accounting.observed.measured import MeasuredDevice, Measurements, until_two_agree
 from lmtrain.accounting.quantities import format_count
 from lmtrain.precision.cpu_features import cpu_name
 from lmtrain.precision.cpu_products import cpu_matmul_precision, multiplying

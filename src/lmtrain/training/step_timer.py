@@ -22,7 +22,7 @@ from torch.optim import Optimizer
 from torch.profiler import ProfilerActivity, profile
 from typing_extensions import override
 
-from lmtrain.accounting.observed.step_parts import StepParts
+from lmtrain.accounting.observed.bench import StepParts
 from lmtrain.training.intervals import is_step_end
 from lmtrain.training.module import CausalLMModule
 from lmtrain.training.process_settings import give_back_freed_memory

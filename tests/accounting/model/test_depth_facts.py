@@ -2,9 +2,8 @@ from dataclasses import replace
 
 import pytest
 
-from lmtrain.accounting.model.depth_facts import DEPTHS, at_depth
 from lmtrain.accounting.model.memory import TrainedParameters
-from lmtrain.accounting.model.model_facts import LinearBytes, ModelFacts
+from lmtrain.accounting.model.model_facts import DEPTHS, LinearBytes, ModelFacts, at_depth
 from lmtrain.accounting.model.model_shape import AttentionShape, ModelShape
 from tests.accounting.model.test_model_facts import FACTS
 

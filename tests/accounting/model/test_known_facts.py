@@ -1,6 +1,6 @@
 from dataclasses import replace
 
-from lmtrain.accounting.model.known_facts import KnownFacts, known_facts, model_row, table_row
+from lmtrain.accounting.model.model_facts import KnownFacts, known_facts, model_row, table_row
 from tests.accounting.model.test_model_facts import FACTS
 
 KNOWN = KnownFacts(facts=FACTS, context_tokens=256, fewest_tokens=128, most_tokens=4096)

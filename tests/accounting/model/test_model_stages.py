@@ -2,7 +2,7 @@
 
 import pytest
 
-from lmtrain.accounting.model.model_stages import Pipeline
+from lmtrain.accounting.model.memory import Pipeline
 from lmtrain.errors import ConfigurationError
 
 

@@ -13,7 +13,7 @@ from lmtrain.models.llama import Llama
 from lmtrain.optim.matrices.fused_matrices import fused_matrices
 from lmtrain.optim.matrices.orthogonalize import POLAR_EXPRESS
 from lmtrain.optim.muon import Muon
-from lmtrain.simulate.live_bytes import LiveBytes
+from lmtrain.simulate.live_memory import LiveBytes
 from tests import facts
 from tests.optim.options import OPTIONS, OWN, build
 

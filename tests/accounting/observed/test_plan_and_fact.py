@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lmtrain.accounting.observed.plan_and_fact import UTILIZATION, explain
+from lmtrain.accounting.observed.plan_vs_actual import UTILIZATION, explain
 from lmtrain.accounting.observed.time_accounts import TimeBalance
 
 

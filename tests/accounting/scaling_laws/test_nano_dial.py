@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from lmtrain.accounting.scaling_laws.nano_dial import num_scaling_parameters
+from lmtrain.accounting.scaling_laws.depth_scaling import num_scaling_parameters
 from lmtrain.models.nano import nano
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from lmtrain.accounting.model.memory import TrainedParameters
-from lmtrain.accounting.training_plan.checkpoint_plan import Cadence, checkpoint_plan
+from lmtrain.accounting.training_plan.plan_parts import Cadence, checkpoint_plan
 from tests import facts
 
 ONE_BILLION = TrainedParameters(num_total=10**9, num_hidden_matrix=0, num_largest_block=0, num_outside_blocks=0)

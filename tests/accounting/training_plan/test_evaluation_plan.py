@@ -3,7 +3,7 @@ from functools import partial
 import pytest
 
 from lmtrain.accounting.options.parts import HeldOutPasses
-from lmtrain.accounting.training_plan.evaluation_plan import EvaluationPlan, evaluation_plan
+from lmtrain.accounting.training_plan.plan_parts import EvaluationPlan, evaluation_plan
 
 passes = partial(HeldOutPasses, split="validation")
 SIZES = {"num_steps": 100, "run_tokens": 1000, "held_out": [400]}

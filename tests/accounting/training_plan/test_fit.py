@@ -18,9 +18,8 @@ from lmtrain.accounting.training_plan.fit import (
     more_devices,
     num_at_end,
 )
-from lmtrain.run.planning.fit_setting import fit_setting
 from lmtrain.run.planning.known_models import model_facts
-from lmtrain.run.planning.setting import planned_setting
+from lmtrain.run.planning.setting import fit_setting, planned_setting
 from tests import facts
 from tests.configs import config_of
 

@@ -1,6 +1,6 @@
 import pytest
 
-from lmtrain.accounting.training_plan.generation_plan import generation_plan
+from lmtrain.accounting.training_plan.plan_parts import generation_plan
 
 SETTINGS = {
     "num_new_tokens": 16,

@@ -1,6 +1,6 @@
 import pytest
 
-from lmtrain.accounting.training_plan.offload_plan import planned_offload
+from lmtrain.accounting.training_plan.plan_parts import planned_offload
 from lmtrain.run.planning.plan import planned_runs
 
 WORDS = (

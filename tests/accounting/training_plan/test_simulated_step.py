@@ -6,9 +6,14 @@ import pytest
 
 from lmtrain.accounting.batches import BatchPlan
 from lmtrain.accounting.cluster import Cluster
-from lmtrain.accounting.training_plan.simulated_step import SimulatedFleet, along_line, figures_of
-from lmtrain.accounting.training_plan.step_events import Kernel, Message
-from lmtrain.accounting.training_plan.step_time import Rates
+from lmtrain.accounting.training_plan.simulated_step import (
+    Kernel,
+    Message,
+    Rates,
+    SimulatedFleet,
+    along_line,
+    figures_of,
+)
 
 RATES = Rates(cluster=Cluster(name="h100_8x", device="NVIDIA H100 80GB HBM3", devices_per_node=8))
 

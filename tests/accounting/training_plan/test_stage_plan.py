@@ -1,6 +1,6 @@
 import pytest
 
-from lmtrain.accounting.training_plan.stage_plan import PipelinePlan, StagePlan, basis_of, done_stage
+from lmtrain.accounting.training_plan.stages import PipelinePlan, StagePlan, basis_of, done_stage
 
 
 def stage(name, *, seconds=60.0, usd=1.5, disk=100, kept=100, **more):

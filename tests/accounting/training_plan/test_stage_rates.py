@@ -1,6 +1,6 @@
 import pytest
 
-from lmtrain.accounting.training_plan.stage_rates import TEXT_BYTES, text_bytes_per_token
+from lmtrain.accounting.training_plan.stages import TEXT_BYTES, text_bytes_per_token
 
 
 @pytest.mark.parametrize(("entries", "expected"), [*TEXT_BYTES, (200_000, 4.86), (100, 1.0), (None, 4.64)])

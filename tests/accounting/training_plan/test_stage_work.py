@@ -1,7 +1,13 @@
 import pytest
 
-from lmtrain.accounting.training_plan.stage_rates import PASS_SECONDS, START_SECONDS
-from lmtrain.accounting.training_plan.stage_work import EvaluationWork, PreparationWork, RowsToScore, export_seconds
+from lmtrain.accounting.training_plan.stages import (
+    PASS_SECONDS,
+    START_SECONDS,
+    EvaluationWork,
+    PreparationWork,
+    RowsToScore,
+    export_seconds,
+)
 
 SIZE = {"own_split": 1_000, "context_tokens": 256, "text_bytes_per_token": 4.0}
 

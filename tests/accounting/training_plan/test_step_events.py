@@ -2,7 +2,7 @@
 
 import pytest
 
-from lmtrain.accounting.training_plan.step_events import Kernel, Message, Wait, count_messages, repeated
+from lmtrain.accounting.training_plan.simulated_step import Kernel, Message, Wait, count_messages, repeated
 
 
 @pytest.mark.parametrize(("kind", "sent"), [("gather", 300), ("scatter", 75), ("reduce", 150)])

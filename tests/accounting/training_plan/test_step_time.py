@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 
 from lmtrain.accounting.cluster import Cluster
-from lmtrain.accounting.training_plan.step_events import Kernel, Message, Wait
-from lmtrain.accounting.training_plan.step_time import Efficiency, Rates, step_time
+from lmtrain.accounting.training_plan.simulated_step import Efficiency, Kernel, Message, Rates, Wait, step_time
 from lmtrain.errors import ConfigurationError
 
 IDEAL = Efficiency(

@@ -1,80 +1,194 @@
+"""The step of a config as `lmtrain bench` measures it, and the changes that it names."""
+
 import json
 import math
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
-from lmtrain.cli.commands.bench import bench, configs, read_words
+from lmtrain.accounting.batches import Batch, plan_batches
+from lmtrain.accounting.model.flops import FlopsPerToken
+from lmtrain.accounting.observed.bench import Bench, Change, Peaks, StepParts, best_first
+from lmtrain.cli.commands.bench import bench, configs, rungs
 from lmtrain.errors import ConfigurationError
+from lmtrain.report.bench_page import BOTTLENECKS, page
+from lmtrain.report.show import plain_text
+from lmtrain.run.execution import tried_run
+from lmtrain.run.execution.bench_run import matmul_rate
+from lmtrain.run.execution.tried_run import TriedRun
+from lmtrain.run.planning.bench_changes import changes
+from lmtrain.tracking.run_log import Point
 from tests import tiny
+from tests.configs import config_of
 
 SMALL = [*tiny.MODEL, *tiny.DATA, *tiny.BATCH, "precision=fp32", "trainer.accelerator=cpu", "cluster.peak_flops=1e15"]
+PARTS = StepParts(whole=0.110, data=0.001, forward=0.030, backward=0.060, optimizer=0.010)
+BENCH = Bench(
+    parts=PARTS,
+    batch=plan_batches(Batch(context_tokens=100, tokens_per_step=1100), num_ranks=1),
+    flops_per_token=FlopsPerToken(palm=2_000_000, causal=1_000_000, six_n=900_000),
+    step_seconds=(0.100, 0.110, 0.120),
+    num_steps=40,
+    peaks=Peaks(flops=1e11, source="a table", matmul=5e10),
+    peak_bytes=10**9,
+    setup_seconds=0.5,
+    first_step_seconds=1.5,
+    syncs_per_step=0.1,
+    is_compiled=True,
+)
 
 
-def test_the_verb_s_own_words_are_taken_out():
-    asked = read_words(["--json", "model=llama_tiny", "--seconds=2.5", "--try"])
-    assert (asked.as_json, asked.tries_all, asked.seconds, asked.overrides) == (True, True, 2.5, ["model=llama_tiny"])
-    assert read_words([]).seconds == 8.0
-    for word in ("--seconds=0", "--seconds=soon", "--seconds"):
-        with pytest.raises(ConfigurationError, match="no number of seconds above 0; nearest valid: --seconds=8"):
-            read_words([word])
+def with_parts(**parts: float) -> Bench:
+    return replace(BENCH, parts=replace(PARTS, **parts))
 
 
-def test_help_is_the_verb_s_own_page(capsys) -> None:
-    assert bench(["--help"]) == 0
-    assert capsys.readouterr().out.startswith("lmtrain bench: time a training config's step")
-
-
-def test_a_config_is_measured_with_what_may_help_and_leaves_nothing(tmp_path, monkeypatch, capsys) -> None:
+def test_a_config_is_measured_with_changes_and_leaves_nothing(tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("lmtrain.cli.commands.bench.WHOLE_SECONDS", math.inf)  # a busy machine would try fewer
-    told = [
-        "callbacks.validation.num_passes=2",
-        "budget.steps=3",
-        "run.log_every_steps=1",
-        "batch.micro_batch_sequences=4",
-    ]
-    assert bench([*SMALL, "compile=none", "recompute=every_block", *told, "--json", "--seconds=0.2"]) == 0
+    words = ["run.log_every_steps=1", "batch.micro_batch_sequences=4", "compile=none", "recompute=every_block"]
+    assert bench([*SMALL, *words, "--json", "--seconds=0.2"]) == 0
     printed = capsys.readouterr()
-    said = json.loads(printed.out)
-    assert said["tokens_per_second"] > 0
-    assert said["mfu"]["palm"] > said["mfu"]["causal"] > 0
-    assert said["of_matmul_rate"] > 0
-    assert said["host_syncs"] >= 1, "metrics are read after every step"
-    assert said["seconds"]["first_step"] > 0
-    assert set(said["shares"]) == {"data", "forward", "backward", "optimizer", "host"}
-    assert said["bottleneck"]
+    found = json.loads(printed.out)
+    assert found["tokens_per_second"] > 0
+    assert found["mfu"]["palm"] > found["mfu"]["causal"] > 0
+    assert found["of_matmul_rate"] > 0
+    assert found["host_syncs"] >= 1, "metrics are read after every step"
+    assert set(found["shares"]) == {"data", "forward", "backward", "optimizer", "host"}
+    assert found["bottleneck"] in BOTTLENECKS
     assert "trying recompute=none" in printed.err
-    assert "trying batch.micro_batch_sequences=8" in printed.err
-    assert all(each["saved"] is not None for each in said["advice"] if each["change"] != ["compile=auto"])
+    assert all(each["saved"] is not None for each in found["advice"] if each["change"] != ["compile=auto"])
     assert not Path("runs").exists()
 
 
-def test_what_only_writes_or_prints_is_left_out_also_where_it_is_not_there() -> None:
+def test_callbacks_that_only_write_or_print_are_left_out_and_sweeps_are_named() -> None:
     (config,) = configs(SMALL)
     assert not {"validation", "checkpoint", "progress", "graceful_stop"} & config.config.callbacks.keys()
-    (config,) = configs([*SMALL, "callbacks=[step_log,token_budget]"])
-    assert list(config.config.callbacks) == ["step_log", "token_budget"]
+    found = configs([*SMALL, "-m", "optimizer.lr=0.1,0.2"])
+    assert [config.choices.swept for config in found] == [["optimizer.lr=0.1"], ["optimizer.lr=0.2"]]
 
 
 @pytest.mark.parametrize(
-    ("word", "said"),
+    ("word", "message"),
     [
-        ("trainer.devices=2", r"trainer.devices=2: .* use trainer.devices=1"),
-        ("compile.cuda_graphs=true", "one is launched as one; nearest valid: compile.cuda_graphs=false"),
+        ("trainer.devices=2", "trainer.devices must be 1"),
+        ("compile.cuda_graphs=true", "compile.cuda_graphs must be false"),
         ("model.num_layerz=3", "num_layerz"),
         ("optimizer.lr=-1", "optimizer.lr"),
-        ("run.log_every_steps=0", "run.log_every_steps=0 is below 1"),
+        ("--seconds=0", "--seconds must be above 0"),
+        ("--seconds=soon", "--seconds=soon"),
+        ("--steps=2", "--steps must be at least 3"),
     ],
 )
-def test_what_is_wrong_is_refused_before_data_is_looked_for(tmp_path, monkeypatch, word: str, said: str) -> None:
+def test_wrong_words_are_refused_before_data_is_looked_for(tmp_path, monkeypatch, word: str, message: str) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ConfigurationError, match=said):
+    with pytest.raises(ConfigurationError, match=message):
         bench([*SMALL, "compile=none", word])
     assert not Path("data").exists()
 
 
-def test_each_config_of_a_sweep_is_told_by_what_it_alone_has() -> None:
-    found = configs([*SMALL, "-m", "optimizer.lr=0.1,0.2"])
-    assert [config.choices.swept for config in found] == [["optimizer.lr=0.1"], ["optimizer.lr=0.2"]]
-    assert [config.choices.title for config in configs(SMALL)] == [found[0].choices.options["model"]]
+def test_speed_parts_and_both_conventions() -> None:
+    assert PARTS.host == pytest.approx(0.009)
+    assert sum(PARTS.shares().values()) == pytest.approx(1.0)
+    assert replace(PARTS, whole=0.050).host == 0.0, "parts that overlap in the whole leave nothing over"
+    assert BENCH.tokens_per_second == pytest.approx(1100 / 0.110)
+    assert BENCH.mfu == {"palm": pytest.approx(0.2), "causal": pytest.approx(0.1)}
+    assert BENCH.of_matmul == pytest.approx(0.2)
+    assert replace(BENCH, step_seconds=(0.1, 0.2, 0.3)).is_uneven
+
+
+@pytest.mark.parametrize(
+    ("measured", "expected"),
+    [
+        (BENCH, "compute"),
+        (with_parts(data=0.03, whole=0.14), "data"),
+        (with_parts(whole=0.150), "host"),
+        (with_parts(optimizer=0.08, whole=0.18), "optimizer"),
+        (replace(BENCH, peaks=Peaks(flops=1e11, source="", matmul=1.2e10)), "compute at its limit"),
+    ],
+)
+def test_the_bottleneck_is_named(measured: Bench, expected: str) -> None:
+    assert measured.bottleneck == expected
+    assert BOTTLENECKS[expected] in plain_text(page(measured, [], title="x"))
+
+
+def test_the_page_has_figures_and_changes_in_order() -> None:
+    helps = Change(words=("precision=auto",), why="products in bf16", saved=0.5)
+    useless = Change(words=("attention=auto",), why="the fastest", saved=0.0)
+    untried = Change(words=("compile=auto",), why="compiles once")
+    assert best_first([useless, untried, helps]) == [helps, untried]
+    shown = plain_text(page(BENCH, [useless, untried, helps], title="llama_tiny"))
+    for figure in ("110.0 ms (100.0 to 120.0)", "10,000", "20.0% palm, 10.0% causal", "1.00 GB", "60.00 ms  54.5%"):
+        assert figure in shown
+    lines = ["precision=auto: 100% faster", "compile=auto: compiles once", "with --try", "without gain"]
+    assert [line for line in lines if line in shown] == lines
+    unknown = replace(BENCH, peaks=Peaks(flops=None, source="unknown device", matmul=None), syncs_per_step=None)
+    assert "unknown device" in plain_text(page(unknown, [], title="x"))
+
+
+WHOLE = plan_batches(Batch(context_tokens=256, tokens_per_step=2048))
+
+
+def named(*overrides: str, measured: Bench = BENCH, can_compile: bool = True) -> list[str]:
+    found = changes(config_of(*overrides), replace(measured, batch=WHOLE), can_compile=can_compile)
+    return [" ".join(change.words) for change in found]
+
+
+@pytest.mark.parametrize(
+    ("chosen", "advised"),
+    [
+        ("compile=none", "compile=auto"),
+        ("recompute=every_block", "recompute=none"),
+        ("attention=eager", "attention=auto"),
+        ("trainer.detect_anomaly=true", "trainer.detect_anomaly=false"),
+        ("deterministic=true", "deterministic=false"),
+    ],
+)
+def test_a_choice_that_is_usually_slower_is_named(chosen: str, advised: str) -> None:
+    assert advised in named(chosen)
+    assert advised not in named()
+    assert "compile=auto" not in named("compile=none", can_compile=False)
+
+
+def test_slow_parts_name_their_setting() -> None:
+    assert named("data.num_workers=2", measured=with_parts(data=0.05, whole=0.16))[0] == "data.num_workers=4"
+    talks = with_parts(whole=0.15)
+    assert named("run.log_every_steps=1", measured=talks)[0] == "run.log_every_steps=10"
+    assert "optimizer.compile_update=true" in named(measured=with_parts(optimizer=0.09, whole=0.2))
+    for micro, advised in ((1, 2), (2, 4), (4, 8)):
+        batch = plan_batches(Batch(context_tokens=256, tokens_per_step=2048, micro_batch_sequences=micro))
+        found = changes(
+            config_of(f"batch.micro_batch_sequences={micro}"), replace(BENCH, batch=batch), can_compile=True
+        )
+        assert (f"batch.micro_batch_sequences={advised}",) in [change.words for change in found]
+
+
+def test_the_ladder_has_all_rungs_and_reports_a_failed_one(monkeypatch, tmp_path, capsys) -> None:
+    found = rungs(["seed=2", "trainer.devices=8"])
+    assert list(found) == ["naive", "bf16", "fused attention", "batch", "compile", "ranks"]
+    for earlier, later in pairwise(found.values()):
+        assert {word.partition("=")[0] for word in earlier} <= {word.partition("=")[0] for word in later}
+    assert "trainer.devices=8" in found["ranks"]
+    tried: list[list[str]] = []
+
+    def try_run(words, **_):
+        tried.append(words)
+        assert [word.partition("=")[0] for word in words].count("precision") == 1
+        if len(tried) == 2:
+            return TriedRun(exit_code=2, points=(), words="lmtrain: no such format")
+        speed = {"speed/tokens_per_second": 100.0 * len(tried), "speed/mfu_palm": 0.1}
+        return TriedRun(exit_code=0, points=(Point(0.0, 3, 0, speed),), words="")
+
+    monkeypatch.setattr(tried_run, "try_run", try_run)
+    assert bench([*tiny.TINY, f"run.root={tmp_path}", "--ladder", "--json"]) == 0
+    speeds = json.loads(capsys.readouterr().out)["rungs"]
+    assert [one["tokens_per_second"] for one in speeds] == [100.0, None, 300.0, 400.0, 500.0, 600.0]
+    assert speeds[1]["problem"] == "lmtrain: no such format"
+
+
+def test_the_rate_of_products_is_measured_where_there_are_such() -> None:
+    rate = matmul_rate("fp32", uses_gpu=False)
+    assert rate is not None
+    assert rate.flops > 1e8
+    assert matmul_rate("fp8", uses_gpu=False) is None

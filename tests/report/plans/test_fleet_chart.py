@@ -4,7 +4,7 @@ import re
 from dataclasses import replace
 from xml.etree import ElementTree as ET
 
-from lmtrain.report.plans.fleet_chart import fleet_chart
+from lmtrain.report.plans.simulation_page import fleet_chart
 from tests.report.plans.test_fleet_simulation_page import FLEET
 
 

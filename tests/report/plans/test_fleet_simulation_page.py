@@ -3,10 +3,8 @@
 from dataclasses import replace
 
 from lmtrain.accounting.batches import BatchPlan
-from lmtrain.accounting.training_plan.simulated_step import SimulatedFleet, StepFigures
-from lmtrain.accounting.training_plan.step_events import MessageCount
-from lmtrain.accounting.training_plan.step_time import StepTime
-from lmtrain.report.plans.fleet_simulation_page import text_of
+from lmtrain.accounting.training_plan.simulated_step import MessageCount, SimulatedFleet, StepFigures, StepTime
+from lmtrain.report.plans.simulation_page import text_of
 
 FLEET = SimulatedFleet(
     strategy="fsdp",

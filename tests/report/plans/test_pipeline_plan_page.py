@@ -1,4 +1,4 @@
-from lmtrain.accounting.training_plan.stage_plan import PipelinePlan, StagePlan, done_stage
+from lmtrain.accounting.training_plan.stages import PipelinePlan, StagePlan, done_stage
 from lmtrain.report.plans.pipeline_plan_page import plan_text
 
 KNOWN = {"seconds": 60.0, "usd": 1.5, "disk_bytes": 2**20, "kept_bytes": 2**20, "basis": "assumed"}

@@ -6,8 +6,7 @@ from lmtrain.accounting.model.flops import flops_per_token
 from lmtrain.accounting.model.memory import device_memory
 from lmtrain.accounting.options.strategy import Collective
 from lmtrain.accounting.training_plan.communication import CommunicationVolume
-from lmtrain.accounting.training_plan.plan import Plan, Speed
-from lmtrain.report.plans.plan_advice import Advice
+from lmtrain.accounting.training_plan.plan import Advice, Plan, Speed
 from lmtrain.report.plans.plan_page import text_of
 from tests.accounting.training_plan.test_fit import MILLION, SETTING
 

@@ -10,7 +10,7 @@ from lmtrain.accounting.observed.parity_checks import RankDifference
 from lmtrain.errors import EnvironmentProblem
 from lmtrain.run.execution import parity_run
 from lmtrain.run.execution.parity_run import compare, on_rank
-from lmtrain.run.planning.parity_scale import pair_of
+from lmtrain.run.planning.parity_configs import pair_of
 from lmtrain.run.stored_runs.job import Job
 from lmtrain.training.module import CausalLMModule
 from tests.ranks import on_ranks

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from lmtrain.accounting.training_plan.stage_work import EvaluationWork
+from lmtrain.accounting.training_plan.stages import EvaluationWork
 from lmtrain.errors import ConfigurationError, DataError, EnvironmentProblem
 from lmtrain.run.compose.compose import compose_config
 from lmtrain.run.pipelines import plan as module

@@ -13,7 +13,6 @@ from lmtrain.run.planning.calibration import (
     calibration_key,
     calibration_of,
     kind_here,
-    measured_flops,
     peak_here,
     single_device_key,
     single_device_speed,
@@ -28,6 +27,10 @@ BATCH = BatchPlan(context_tokens=64, micro_batch_sequences=4, accumulation_micro
 CPU = MeasuredDevice(
     kind="cpu", name=cpu_name(), threads=2, default_threads=2, matmul_flops={"fp32": 2e11, "bf16": 3e11}
 )
+
+
+def peak_of(config, setting):
+    return peak_here(config, setting.cluster, setting.bytes_of.matmul)
 
 
 def changed(config: RunConfig, group: str, **settings: Any) -> RunConfig:
@@ -76,12 +79,12 @@ def test_one_device_by_itself_is_kept_for_any_strategy_of_several_with_its_micro
 
 def test_the_measured_peak_is_of_this_processor_and_so_many_threads(config: RunConfig, tmp_path: Path) -> None:
     setting = planned_setting(config)
-    assert peak_here(config, setting) is None
+    assert peak_of(config, setting) is None
     write_measurements(tmp_path, Measurements(devices=(CPU,)))
-    found = peak_here(config, setting)
+    found = peak_of(config, setting)
     assert found is not None
     assert found.flops == 2e11
-    assert peak_here(changed(config, "trainer", cpu_threads=1), setting) is None
+    assert peak_of(changed(config, "trainer", cpu_threads=1), setting) is None
 
 
 def test_threads_are_as_asked_or_the_environment_s_or_torch_s_share(
@@ -101,7 +104,7 @@ def test_a_gpu_counts_unless_the_config_trains_on_the_cpu(config: RunConfig, tmp
     assert kind_here(config, measured) == "gpu"
     assert kind_here(changed(config, "trainer", accelerator="cpu"), measured) == "cpu"
     write_measurements(tmp_path, measured)
-    found = peak_here(config, planned_setting(config))
+    found = peak_of(config, planned_setting(config))
     assert found is not None
     assert found.flops == 1e14
 
@@ -112,11 +115,3 @@ def test_a_plan_and_a_run_have_the_same_key(config: RunConfig) -> None:
     written = changed(checked, "optimizer", lr="25ms")
     assert calibration_key(checked, BATCH, measured) == calibration_key(config, BATCH, measured)
     assert calibration_key(written, BATCH, measured) != calibration_key(config, BATCH, measured)
-
-
-def test_the_roofline_is_what_products_were_measured_to_reach(config: RunConfig, tmp_path: Path) -> None:
-    assert measured_flops(config, "bf16") is None
-    write_measurements(tmp_path, Measurements(devices=(CPU,)))
-    threads = changed(config, "trainer", accelerator="cpu", cpu_threads=2)
-    assert measured_flops(threads, "bf16") == 3e11
-    assert measured_flops(threads, "fp8") is None

@@ -3,9 +3,9 @@ from dataclasses import replace
 import pytest
 
 from lmtrain.accounting.budgets import RunSoFar
-from lmtrain.accounting.training_plan.evaluation_plan import EvaluationPlan
 from lmtrain.accounting.training_plan.plan import Speed
-from lmtrain.run.planning.evaluation import validated_split, with_evaluation
+from lmtrain.accounting.training_plan.plan_parts import EvaluationPlan
+from lmtrain.run.planning.make_plan import validated_split, with_evaluation
 from tests.accounting.training_plan.test_charts_of_plan import PLAN
 from tests.configs import config_of
 

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from lmtrain.accounting.model.known_facts import KnownFacts, model_row, table_row
+from lmtrain.accounting.model.model_facts import KnownFacts, model_row, table_row
 from lmtrain.errors import ConfigurationError
 from lmtrain.run.planning import known_models, measured_model
 from lmtrain.run.planning.known_models import depth_of, key_of, model_facts

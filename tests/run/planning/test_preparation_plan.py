@@ -1,7 +1,7 @@
 import pytest
 
 from lmtrain.errors import ConfigurationError, DataError
-from lmtrain.run.planning.preparation_plan import planned_preparation
+from lmtrain.run.planning.stage_plans import planned_preparation
 from tests.configs import config_of
 from tests.data.documents import make_dataset
 

@@ -1,7 +1,6 @@
 import pytest
 
-from lmtrain.accounting.training_plan.stage_rates import COMPILED_START_SECONDS, START_SECONDS
-from lmtrain.accounting.training_plan.stage_work import EvaluationWork
+from lmtrain.accounting.training_plan.stages import COMPILED_START_SECONDS, START_SECONDS, EvaluationWork
 from lmtrain.run.planning.stage_plans import evaluated, exported, planned_training
 
 WORDS = ["cluster=h100_8x", "cluster.usd_per_gpu_hour=3", "cluster.mfu=0.5", "trainer.devices=8", "strategy=ddp"]

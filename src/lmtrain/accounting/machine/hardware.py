@@ -65,10 +65,15 @@ GA102: Final = "NVIDIA Ampere GA102 GPU Architecture, white paper"
 ADA: Final = "NVIDIA Ada GPU Architecture, white paper"
 GH200: Final = "NVIDIA GH200 Grace Hopper Superchip data sheet"
 BLACKWELL: Final = "NVIDIA RTX Blackwell GPU Architecture, white paper"
+AMD: Final = "AMD Instinct {} accelerator data sheet"
+AMD_GPU: Final = "AMD Instinct {} GPU data sheet"
+RTX_ADA: Final = "NVIDIA RTX 6000 Ada Generation data sheet"
+RTX_PRO_NAME: Final = "NVIDIA RTX PRO 6000 Blackwell Workstation Edition"
 RTX_PRO: Final = "NVIDIA RTX PRO Blackwell GPU Architecture, white paper"
 NO_SHEET: Final = "no document of NVIDIA's for this export model could be opened: owners' reports and lists"
 WITHOUT_BF16: Final = ("Tesla V100", "Tesla T4")  # their half is fp16 alone
 _Row = tuple[str, float, float | None, float | None, float | None, int, float, float, float | None, float, int, str]
+# fmt: off
 _TABLE: Final[tuple[_Row, ...]] = (
     ("NVIDIA H100 80GB HBM3", 989.4, 494.7, 66.9, 1978.9, 80, 3.35, 450, 64, 700, 132, H100),
     ("NVIDIA H100 PCIe", 756, 378, 51, 1513, 80, 2.0, 300, 64, 350, 114, H100),
@@ -88,107 +93,16 @@ _TABLE: Final[tuple[_Row, ...]] = (
     ("NVIDIA B300 SXM6 AC", 2250, 1125, 75, 4500, 270, 8.0, 900, None, 1100, 148, HGX),
     ("NVIDIA GB200", 2500, 1250, 80, 5000, 186, 8.0, 900, 450, 1200, 152, "NVIDIA GB200 NVL72 data sheet"),
     ("NVIDIA GB300", 2500, 1250, 80, 5000, 279, 8.0, 900, 450, 1400, 152, "NVIDIA GB300 NVL72 data sheet"),
-    (
-        "AMD Instinct MI300X",
-        1307.4,
-        653.7,
-        163.4,
-        2614.9,
-        192,
-        5.3,
-        448,
-        64,
-        750,
-        304,
-        "AMD Instinct MI300X accelerator data sheet",
-    ),
-    (
-        "AMD Instinct MI325X",
-        1307.4,
-        653.7,
-        163.4,
-        2614.9,
-        256,
-        6.0,
-        448,
-        64,
-        1000,
-        304,
-        "AMD Instinct MI325X accelerator data sheet",
-    ),
-    (
-        "AMD Instinct MI350X",
-        2306.9,
-        None,
-        144.2,
-        4613.7,
-        288,
-        8.0,
-        537.6,
-        64,
-        1000,
-        256,
-        "AMD Instinct MI350X GPU data sheet",
-    ),
-    (
-        "AMD Instinct MI355X",
-        2516.6,
-        None,
-        157.3,
-        5033.2,
-        288,
-        8.0,
-        537.6,
-        64,
-        1400,
-        256,
-        "AMD Instinct MI355X GPU data sheet",
-    ),
-    (
-        "AMD Instinct MI250X",
-        191.5,
-        None,
-        47.9,
-        None,
-        64,
-        1.6,
-        200,
-        None,
-        280,
-        110,
-        "AMD Instinct MI250X accelerator data sheet",
-    ),
+    ("AMD Instinct MI300X", 1307.4, 653.7, 163.4, 2614.9, 192, 5.3, 448, 64, 750, 304, AMD.format("MI300X")),
+    ("AMD Instinct MI325X", 1307.4, 653.7, 163.4, 2614.9, 256, 6.0, 448, 64, 1000, 304, AMD.format("MI325X")),
+    ("AMD Instinct MI350X", 2306.9, None, 144.2, 4613.7, 288, 8.0, 537.6, 64, 1000, 256, AMD_GPU.format("MI350X")),
+    ("AMD Instinct MI355X", 2516.6, None, 157.3, 5033.2, 288, 8.0, 537.6, 64, 1400, 256, AMD_GPU.format("MI355X")),
+    ("AMD Instinct MI250X", 191.5, None, 47.9, None, 64, 1.6, 200, None, 280, 110, AMD.format("MI250X")),
     ("NVIDIA A10", 125, 62.5, 31.2, None, 24, 0.6, 32, 32, 150, 72, "NVIDIA A10 Tensor Core GPU data sheet"),
     ("NVIDIA A40", 149.7, 74.8, 37.4, None, 48, 0.696, 56.25, 32, 300, 84, "NVIDIA A40 data sheet"),
     ("NVIDIA RTX A6000", 154.8, 77.4, 38.7, None, 48, 0.768, 56.25, 32, 300, 84, "NVIDIA RTX A6000 data sheet"),
-    (
-        "NVIDIA RTX 6000 Ada Generation",
-        364.2,
-        182.1,
-        91.1,
-        728.5,
-        48,
-        0.96,
-        32,
-        32,
-        300,
-        142,
-        "NVIDIA RTX 6000 Ada Generation data sheet",
-    ),
-    (
-        "NVIDIA RTX PRO 6000 Blackwell Workstation Edition",
-        503.8,
-        251.9,
-        126,
-        1007.6,
-        96,
-        1.792,
-        64,
-        64,
-        600,
-        188,
-        RTX_PRO,
-    ),
+    ("NVIDIA RTX 6000 Ada Generation", 364.2, 182.1, 91.1, 728.5, 48, 0.96, 32, 32, 300, 142, RTX_ADA),
+    (RTX_PRO_NAME, 503.8, 251.9, 126, 1007.6, 96, 1.792, 64, 64, 600, 188, RTX_PRO),
     ("NVIDIA L4", 121, 60, 30.3, 242, 24, 0.3, 32, 32, 72, 58, "NVIDIA L4 Tensor Core GPU data sheet"),
     ("NVIDIA L40S", 362, 183, 91.6, 733, 48, 0.864, 32, 32, 350, 142, "NVIDIA L40S GPU data sheet"),
     ("Tesla V100-SXM2-16GB", 125, None, 15.7, None, 16, 0.9, 150, 16, 300, 80, V100),
@@ -200,6 +114,7 @@ _TABLE: Final[tuple[_Row, ...]] = (
     ("NVIDIA GeForce RTX 4090", 165.2, 82.6, 82.6, 330.3, 24, 1.008, 32, 32, 450, 128, ADA),
     ("NVIDIA GeForce RTX 5090", 209.5, 104.8, 104.8, 419, 32, 1.792, 64, 64, 575, 170, BLACKWELL),
 )
+# fmt: on
 
 
 def _device(row: _Row) -> Device:
@@ -226,25 +141,19 @@ DEVICES: Final[dict[str, Device]] = {row[0]: _device(row) for row in _TABLE}
 
 
 def require_known(name: str, *, key: str, has_peak: bool) -> None:
-    """Refuse a device outside the table, and a list of several; one with a peak of its own may be any.
+    """Refuse a device outside the table, and a list of several; one with its own peak may be any.
 
     Raises: ConfigurationError with the nearest product names.
     """
     if name in DEVICES:
         return
-    names = [part.strip(" []'\"") for part in name.split(",")]
-    if len(names) > 1:
-        raise ConfigurationError(
-            f"{key}.device={name} mixes devices, and every rank waits for the slowest: plan one kind, "
-            f"nearest valid: {names[0]}."
-        )
+    if "," in name:
+        raise ConfigurationError(f"{key}.device must be one device, as every rank waits for the slowest, got {name}.")
     if not has_peak:
         matching = [known for known in DEVICES if name.lower() in known.lower()]
         near = did_you_mean(matching) or suggest(name, DEVICES)
-        listed = "" if near else f", which has {', '.join(DEVICES)}"
         raise ConfigurationError(
-            f"{key}.device={name} is not in the hardware table{listed}.{near} For another, set {key}.peak_flops to its "
-            "dense peak in FLOP/s."
+            f"{key}.device={name} is not in the hardware table; set {key}.peak_flops to its dense peak in FLOP/s.{near}"
         )
 
 
@@ -268,13 +177,12 @@ def find_devices(words: str) -> tuple[Device, ...]:
     """
     if found := devices_called(words):
         return found
-    asked = _words(words)
     vendors = {name.partition(" ")[0].lower() for name in DEVICES}
-    near = did_you_mean([name for name in DEVICES if (asked - vendors) & _words(name)]) or suggest(words, DEVICES)
-    listed = "" if near else f", which has {', '.join(DEVICES)}"
+    near = did_you_mean([name for name in DEVICES if (_words(words) - vendors) & _words(name)]) or suggest(
+        words, DEVICES
+    )
     raise ConfigurationError(
-        f"device={words} is not in the hardware table{listed}.{near} For another, set peak_flops to its dense peak in "
-        "FLOP/s and memory_bytes_per_second, as in peak_flops=100T memory_bytes_per_second=1TB."
+        f"device={words} is not in the hardware table; set peak_flops=100T memory_bytes_per_second=1TB of yours.{near}"
     )
 
 

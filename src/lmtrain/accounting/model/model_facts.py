@@ -1,7 +1,11 @@
-"""A model's facts for planning, as plain numbers: counted once on the real model, then read from a file."""
+"""A model's facts for planning, as plain numbers: counted once on the real model, then read from a file.
+
+Facts hold at every context length of a range where memory grows with the tokens alone (fused attention over the whole
+context), and at every depth along the line through two depths, as each further block is like the last.
+"""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import groupby
 from typing import Any, Final
 
@@ -69,3 +73,86 @@ def facts_from_json(content: Mapping[str, Any]) -> ModelFacts:
         parameters=TrainedParameters(**content["parameters"]),
         **{kind: LinearBytes(**content[kind]) for kind in MEMORY},
     )
+
+
+# Blocks: both beyond those run one by one, and apart by a multiple of those over which a block is weighed.
+DEPTHS: Final = (12, 16)
+
+
+def at_depth(few: ModelFacts, more: ModelFacts, num_blocks: int) -> ModelFacts:
+    """Return the facts at `num_blocks` from those at both DEPTHS; workspace is that of any depth."""
+
+    def count(one: int, other: int) -> int:
+        return one + (other - one) * (num_blocks - DEPTHS[0]) // (DEPTHS[1] - DEPTHS[0])
+
+    def counts(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
+        return {name: count(value, other[name]) for name, value in one.items()}
+
+    layers = few.shape.attention
+    attention = (*layers, *layers[-1:] * (num_blocks - DEPTHS[0]))[:num_blocks]
+    shape = {name: value for name, value in asdict(few.shape).items() if name != "attention"}
+    deeper = {name: getattr(more.shape, name) for name in shape}
+    return replace(
+        few,
+        shape=ModelShape(attention=attention, **counts(shape, deeper)),
+        components=counts(few.components, more.components),
+        parameters=TrainedParameters(**counts(asdict(few.parameters), asdict(more.parameters))),
+        activations=_along(few.activations, more.activations, num_blocks),
+    )
+
+
+def _along(few: LinearBytes, more: LinearBytes, num_blocks: int) -> LinearBytes:
+    """Return the line through the bytes of one and of two sequences, each rounded as if it were measured."""
+    share = (num_blocks - DEPTHS[0]) / (DEPTHS[1] - DEPTHS[0])
+    one, two = (round(few.of(n) + (more.of(n) - few.of(n)) * share) for n in (1, 2))
+    return LinearBytes(fixed=one - (two - one), per_sequence=two - one)
+
+
+@dataclass(frozen=True, kw_only=True)
+class KnownFacts:
+    """Facts counted at `context_tokens`, and the range of sequence lengths they hold for."""
+
+    facts: ModelFacts
+    context_tokens: int
+    fewest_tokens: int
+    most_tokens: int
+
+    def at(self, context_tokens: int) -> ModelFacts | None:
+        """Return the facts in sequences of so many tokens, None outside the range."""
+        if not self.fewest_tokens <= context_tokens <= self.most_tokens:
+            return None
+        factor = context_tokens / self.context_tokens
+        memory = {kind: getattr(self.facts, kind) for kind in MEMORY}
+        grown = {kind: replace(of, per_sequence=of.per_sequence * factor) for kind, of in memory.items()}
+        return replace(self.facts, **grown)
+
+
+def known_facts(table: Mapping[str, Any], key: str, context_tokens: int) -> ModelFacts | None:
+    """Return a table's facts of a setting at a context, None without a row."""
+    for row in table.get("settings", {}).get(key, []):
+        memory = {kind: {"fixed": row[kind][0], "per_sequence": row[kind][1]} for kind in MEMORY}
+        known = KnownFacts(
+            facts=facts_from_json(table["models"][row["model"]] | memory),
+            context_tokens=row["context_tokens"],
+            fewest_tokens=row["fewest_tokens"],
+            most_tokens=row["most_tokens"],
+        )
+        if found := known.at(context_tokens):
+            return found
+    return None
+
+
+def table_row(known: KnownFacts, *, model: str) -> dict[str, Any]:
+    """Return a row of the table; facts of the model alone stand under its name, see `model_row`."""
+    lines = {kind: getattr(known.facts, kind) for kind in MEMORY}
+    row: dict[str, Any] = {name: value for name, value in asdict(known).items() if name != "facts"}
+    return {"model": model} | row | {kind: _pair(line) for kind, line in lines.items()}
+
+
+def model_row(facts: ModelFacts) -> dict[str, Any]:
+    """Return a row of the model's own facts."""
+    return {name: value for name, value in facts.to_json().items() if name not in MEMORY}
+
+
+def _pair(line: LinearBytes) -> list[float]:
+    return [line.fixed, line.per_sequence]

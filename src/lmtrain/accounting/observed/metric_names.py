@@ -1,4 +1,4 @@
-"""Names of the metrics that several parts of the library read, as they stand in metrics.jsonl and in every tracker."""
+"""Names of the metrics that several parts of the library read, as in metrics.jsonl and in every tracker."""
 
 from typing import Final
 
@@ -18,3 +18,11 @@ EVALUATIONS: Final = ("evaluation/", "core/", "chat/", "lm_eval/", "answers/")  
 def averaged(name: str) -> str:
     """Return the name of a validation's metric for averaged weights: validation/ema_loss of validation/loss."""
     return name.replace("/", "/ema_", 1)
+
+
+ALL_OF_THEM: Final = 0.97  # the first step's tokens are not timed
+
+
+def speed_name(loss_share: float) -> str:
+    """Name the tokens of a speed: those with loss, where others are a share to speak of."""
+    return "tokens/s" if loss_share > ALL_OF_THEM else "tokens/s with loss"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any, ClassVar, Literal
 
-from lmtrain.accounting.model.model_stages import ONE_STAGE, Pipeline
+from lmtrain.accounting.model.memory import ONE_STAGE, Pipeline
 from lmtrain.accounting.quantities import format_count
 from lmtrain.errors import ConfigurationError
 

@@ -1,4 +1,4 @@
-"""How a nano of another depth wants to be trained: batch, learning rate and decay from the best at depth 12.
+"""The depth dial of nano: its sizes, and batch, learning rate and decay from the best at depth 12.
 
 The laws: batch by tokens^0.383 (Power Lines, arXiv 2505.13738), learning rate by the square root of the batch (arXiv
 2205.10287) and, for AdamW's tables and head, of 1 / width; decay such that its timescale in tokens stays a share of the
@@ -9,7 +9,30 @@ parameter: tokens grow with the scaling parameters, the matrices and the head, m
 from dataclasses import dataclass
 from typing import Final
 
-from lmtrain.accounting.scaling_laws.nano_dial import nano_width, num_scaling_parameters
+WIDTH_PER_LAYER: Final = 64
+HEAD_WIDTH: Final = 128
+VALUE_GATE_WIDTH: Final = 12  # dimensions of a token behind the gate of its value embeddings
+
+
+def nano_width(depth: int) -> int:
+    """Return the width of a depth: 64 a layer, rounded up to whole heads of 128."""
+    return -(-depth * WIDTH_PER_LAYER // HEAD_WIDTH) * HEAD_WIDTH
+
+
+def value_embedding_layers(depth: int) -> range:
+    """Return the layers with value embeddings: every second one, up to the last."""
+    return range((depth - 1) % 2, depth, 2)
+
+
+def num_scaling_parameters(depth: int, *, vocab_size: int) -> int:
+    """Count the parameters multiplying every token: the matrices of attention and feed-forward, the gates, the head.
+
+    A layer has 4 width x width of attention and 8 of its feed-forward.
+    """
+    width = nano_width(depth)
+    num_gates = len(value_embedding_layers(depth)) * VALUE_GATE_WIDTH * (width // HEAD_WIDTH)
+    return depth * 12 * width**2 + num_gates + vocab_size * width
+
 
 REFERENCE_DEPTH: Final = 12
 REFERENCE_VOCAB_SIZE: Final = 32_768

@@ -8,9 +8,8 @@ from typing import Final
 
 from lmtrain.accounting.batches import BatchPlan
 from lmtrain.accounting.machine.number_formats import PrecisionBytes
-from lmtrain.accounting.model.memory import DeviceMemory, HostMemory, device_memory
+from lmtrain.accounting.model.memory import ONE_STAGE, DeviceMemory, HostMemory, Pipeline, device_memory
 from lmtrain.accounting.model.model_facts import ModelFacts
-from lmtrain.accounting.model.model_stages import ONE_STAGE, Pipeline
 from lmtrain.accounting.model.optimizer_state import STATE_PIECE_BYTES, OptimizerState
 
 NODE: Final = 8  # devices

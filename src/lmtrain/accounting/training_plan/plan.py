@@ -10,11 +10,8 @@ from lmtrain.accounting.model.flops import FlopsPerToken
 from lmtrain.accounting.model.memory import DeviceMemory
 from lmtrain.accounting.model.model_shape import ModelShape
 from lmtrain.accounting.scaling import Scaling
-from lmtrain.accounting.training_plan.checkpoint_plan import CheckpointPlan
 from lmtrain.accounting.training_plan.communication import CommunicationVolume
-from lmtrain.accounting.training_plan.evaluation_plan import EvaluationPlan
-from lmtrain.accounting.training_plan.generation_plan import GenerationPlan
-from lmtrain.accounting.training_plan.offload_plan import OffloadPlan
+from lmtrain.accounting.training_plan.plan_parts import CheckpointPlan, EvaluationPlan, GenerationPlan, OffloadPlan
 from lmtrain.accounting.training_plan.utilization import kwh, usd
 
 
@@ -35,6 +32,14 @@ class Speed:
     def seconds(self, num_steps: int) -> float:
         """Return how long so many steps take, from the start on."""
         return self.setup_seconds + num_steps * self.step_seconds
+
+
+@dataclass(frozen=True)
+class Advice:
+    """Lines for a person, and whether the run fits its devices and its budgets."""
+
+    lines: tuple[str, ...]
+    is_possible: bool
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,9 +18,14 @@ from lmtrain.errors import EnvironmentProblem
 from lmtrain.report.runs.attempts import read_attempts
 from lmtrain.run.compose.group_options import words_of
 from lmtrain.run.compose.paths import without
-from lmtrain.run.planning.calibration import calibration_key, single_device_key, threads_here
+from lmtrain.run.planning.calibration import (
+    calibration_key,
+    kind_here,
+    measurements_of,
+    single_device_key,
+    threads_here,
+)
 from lmtrain.run.planning.known_models import model_facts
-from lmtrain.run.planning.measured_here import kind_here, measurements_of
 from lmtrain.run.planning.plan import plan_on_paper
 from lmtrain.run.planning.setting import planned_setting
 from lmtrain.run.run_config import RunConfig

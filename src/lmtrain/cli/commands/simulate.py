@@ -46,7 +46,7 @@ def simulate(words: list[str], *, program: str = "lmtrain simulate") -> int:
     found = simulated_fleets(asked.overrides, ranks=asked.ranks, strategies=asked.strategies)
     for each in found:
         if asked.plot:
-            from lmtrain.report.plans.fleet_chart import fleet_chart
+            from lmtrain.report.plans.simulation_page import fleet_chart
 
             _write(asked.plot, fleet_chart(each.choices.title, each.rows))
         if asked.as_json:
@@ -54,7 +54,7 @@ def simulate(words: list[str], *, program: str = "lmtrain simulate") -> int:
             of_config = {"model": each.choices.options["model"], "swept": each.choices.swept, "chosen": each.chosen}
             print(json.dumps(of_config | {"fleets": rows}))
             continue
-        from lmtrain.report.plans.fleet_simulation_page import print_simulation
+        from lmtrain.report.plans.simulation_page import print_simulation
 
         if each.chosen:
             print(each.chosen)

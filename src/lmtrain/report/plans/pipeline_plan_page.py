@@ -4,7 +4,7 @@ import textwrap
 from collections.abc import Iterator
 
 from lmtrain.accounting.quantities import Unit, format_quantity
-from lmtrain.accounting.training_plan.stage_plan import PipelinePlan, StagePlan
+from lmtrain.accounting.training_plan.stages import PipelinePlan, StagePlan
 
 WIDTH = 80
 NAME_WIDTH = 16

@@ -11,9 +11,8 @@ from lmtrain.accounting.scaling_laws.compute_optimal import (
     trade_off,
     trade_off_lines,
 )
-from lmtrain.accounting.training_plan.checkpoint_plan import Cadence
-from lmtrain.accounting.training_plan.plan import Plan, Speed
-from lmtrain.report.plans.plan_advice import Advice
+from lmtrain.accounting.training_plan.plan import Advice, Plan, Speed
+from lmtrain.accounting.training_plan.plan_parts import Cadence
 from lmtrain.report.show import plain_text, show, title_line
 
 Rows = list[tuple[str, str]]

@@ -10,7 +10,7 @@ from typing import Any, Final, cast
 from rich.table import Table
 
 from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE, TRAIN_LOSS
-from lmtrain.accounting.observed.speed_names import speed_name
+from lmtrain.accounting.observed.metric_names import speed_name
 from lmtrain.accounting.quantities import format_quantity
 from lmtrain.report.runs.attempts import own_steps, read_attempts
 from lmtrain.report.runs.facts import newest_job, shown_state, split_measured

@@ -4,7 +4,6 @@ import contextlib
 import io
 import tempfile
 import time
-from collections.abc import Generator
 from functools import partial
 from pathlib import Path
 
@@ -12,16 +11,14 @@ import torch
 
 from lmtrain.accounting.cluster import Peak
 from lmtrain.accounting.machine.hardware import MatmulDtype
-from lmtrain.accounting.observed.step_parts import Bench, Peaks
-from lmtrain.accounting.training_plan.fit import memory_of
+from lmtrain.accounting.observed.bench import Bench, Peaks
 from lmtrain.doctor.measure import measure_gpu, measure_until_two_agree
-from lmtrain.errors import EnvironmentProblem
 from lmtrain.run.builders.kernels import is_compiled
 from lmtrain.run.execution.build import Run, build_run
 from lmtrain.run.execution.caches import keep_caches_in
 from lmtrain.run.execution.meta_build import build_on_meta
 from lmtrain.run.execution.run import fit, quiet_libraries
-from lmtrain.run.planning.auto_batch import batch_of, held_device, is_out_of_memory, out_of_memory, setting_here
+from lmtrain.run.planning.machine_limits import is_out_of_memory, out_of_memory
 from lmtrain.run.planning.setting import planned_setting
 from lmtrain.run.run_config import RunConfig
 from lmtrain.run.stored_runs.job import Job
@@ -36,8 +33,8 @@ def measure(config: RunConfig, *, overrides: list[str], seconds: float, counts_s
     """Check a config, train it until its step's time is known, and delete its files.
 
     Raises:
-        ConfigurationError: The config is wrong.
-        EnvironmentProblem: The machine lacks the memory for it, or the room for a run's folder.
+        ConfigurationError: The config is wrong, or larger than this machine's memory.
+        EnvironmentProblem: The machine cannot train it.
         DataError: Its data is missing or damaged.
         KeyboardInterrupt: It was interrupted.
         SystemExit: Another signal ended it.
@@ -45,52 +42,15 @@ def measure(config: RunConfig, *, overrides: list[str], seconds: float, counts_s
     began = time.perf_counter()
     quiet_libraries()
     keep_caches_in(Path(config.run.cache))
-    with ended_by_signals(), _throwaway_folder() as folder:
-        job = Job(
-            config=config,
-            overrides=overrides,
-            name="bench",
-            root=str(folder),
-        )
+    with ended_by_signals(), tempfile.TemporaryDirectory(prefix="lmtrain-bench-") as folder:
+        job = Job(config=config, overrides=overrides, name="bench", root=folder)
         job = build_on_meta(job, is_alone=True)
-        require_memory(job.config)
-        RunFolder(job.folder, root=folder).create()
+        RunFolder(job.folder, root=Path(folder)).create()
         timer = StepTimer(seconds=seconds, sync_steps=config.run.log_every_steps if counts_syncs else 0)
-        torch.compiler.reset()  # an earlier config's compilations are no versions of this one's code
+        torch.compiler.reset()  # an earlier config's compilations are not versions of this one's code
         with contextlib.redirect_stdout(io.StringIO()):
             run = _train(job, timer)
-    return _told(job, run, timer, setup_seconds=timer.started_at - began)
-
-
-@contextlib.contextmanager
-def _throwaway_folder() -> Generator[Path]:
-    try:
-        folder = tempfile.TemporaryDirectory(prefix="lmtrain-bench-")
-    except OSError as problem:
-        raise EnvironmentProblem(f"there is no folder for temporary files: {problem}; name one in TMPDIR.") from problem
-    with folder as path:
-        yield Path(path)
-
-
-def require_memory(config: RunConfig) -> None:
-    """Refuse a config above this machine's memory, before the system kills the process.
-
-    Raises:
-        EnvironmentProblem: The plan of the config is above the free memory.
-    """
-    batch = batch_of(config)
-    held = held_device(config.trainer).num_bytes
-    with torch.device("meta"):
-        num_parameters = config.model.build().shape().num_parameters
-    kept = planned_setting(config).bytes_of
-    needed, least = num_parameters * (kept.weights + kept.compute_copy + kept.gradients), "at least "
-    if held / 4 < needed < held:  # only then are activations counted, on the real graph: seconds
-        needed, least = memory_of(setting_here(config), batch).total, ""
-    if needed > held:
-        raise EnvironmentProblem(
-            f"the config needs {least}{needed / 1e9:.1f} GB on a device, by its plan, and {held / 1e9:.1f} GB are free "
-            "here; lmtrain plan with the same words says what would fit."
-        )
+    return _bench(job, run, timer, setup_seconds=timer.started_at - began)
 
 
 def _train(job: Job, timer: StepTimer) -> Run:
@@ -110,14 +70,14 @@ def _train(job: Job, timer: StepTimer) -> Run:
     return run
 
 
-def _told(job: Job, run: Run, timer: StepTimer, *, setup_seconds: float) -> Bench:
+def _bench(job: Job, run: Run, timer: StepTimer, *, setup_seconds: float) -> Bench:
     assert timer.parts is not None
     plan = run.context.plan
-    matmul = planned_setting(job.config).bytes_of.matmul
-    uses_gpu = run.module.device.type == "cuda"
     busy = f"; {plan.measured_doubt}" if plan.measured_doubt else ""
-    known = Peak(plan.measured_flops, busy) if plan.measured_flops else None
-    rate = known or matmul_rate(matmul, uses_gpu=uses_gpu)
+    rate = Peak(plan.measured_flops, busy) if plan.measured_flops else None
+    if rate is None:
+        matmul = planned_setting(job.config).bytes_of.matmul
+        rate = matmul_rate(matmul, uses_gpu=run.module.device.type == "cuda")
     return Bench(
         parts=timer.parts,
         step_seconds=timer.step_seconds,
@@ -139,7 +99,7 @@ def _told(job: Job, run: Run, timer: StepTimer, *, setup_seconds: float) -> Benc
 
 
 def matmul_rate(matmul: MatmulDtype, *, uses_gpu: bool) -> Peak | None:
-    """Return the FLOP/s of square matrix products in a format here, and whether other work disturbed; or None."""
+    """Return the measured FLOP/s of square matrix products in a format, with a note on other work; None: unknown."""
     if not uses_gpu:
         return settled_matmul(matmul) if matmul in CPU_DTYPES else None
     settled = measure_until_two_agree(partial(measure_gpu, copy_bytes=2**20))

@@ -30,11 +30,9 @@ from lmtrain.run.builders.optimizers import build_optimizer
 from lmtrain.run.builders.precision import build_precision, tell_of_precision
 from lmtrain.run.builders.schedules import schedules_of
 from lmtrain.run.builders.strategy import build_strategy
-from lmtrain.run.planning.auto_batch import batch_of, recompute_here
-from lmtrain.run.planning.calibration import measured_peak
-from lmtrain.run.planning.evaluation import validated_split
-from lmtrain.run.planning.make_plan import PlanFacts, make_plan
-from lmtrain.run.planning.measured_here import measurements_of
+from lmtrain.run.planning.calibration import measured_peak, measurements_of
+from lmtrain.run.planning.machine_limits import batch_of, recompute_here
+from lmtrain.run.planning.make_plan import PlanFacts, make_plan, validated_split
 from lmtrain.run.run_config import RunConfig
 from lmtrain.run.schema.node import Node
 from lmtrain.run.stored_runs.identity import fingerprint_of, identity

@@ -20,8 +20,7 @@ from lmtrain.run.builders.optimizers import rehearsed_optimizer
 from lmtrain.run.builders.precision import build_precision
 from lmtrain.run.builders.schedules import schedules_of
 from lmtrain.run.builders.strategy import require_strategy
-from lmtrain.run.planning.disk_guard import require_disk
-from lmtrain.run.planning.memory_guard import require_memory
+from lmtrain.run.planning.machine_limits import require_disk, require_memory
 from lmtrain.run.planning.prepared_tokens import masked_documents, prepared_epoch_tokens, require_split
 from lmtrain.run.run_config import RunConfig
 from lmtrain.run.schema.node import Node

@@ -29,7 +29,7 @@ from lmtrain.run.execution.build import Run, build_run
 from lmtrain.run.execution.caches import keep_caches_in
 from lmtrain.run.execution.callback_problems import telling_callback_problems, unmasked
 from lmtrain.run.execution.device_problems import telling_device_problems
-from lmtrain.run.planning.auto_batch import is_out_of_memory, out_of_memory
+from lmtrain.run.planning.machine_limits import is_out_of_memory, out_of_memory
 from lmtrain.run.planning.prepared_tokens import remember_folder
 from lmtrain.run.stored_runs.identity import TOKENIZER, allowed_changes, with_tokenizer
 from lmtrain.run.stored_runs.initial_weights import difference_line, require_base_tokenizer

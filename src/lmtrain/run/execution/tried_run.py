@@ -1,15 +1,13 @@
-"""Short trainings of a config in processes and folders of their own, which leave nothing behind but their curves."""
+"""Short trainings of a config in processes and folders of their own, which leave only their curves behind."""
 
 import resource
 import subprocess
 import tempfile
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from lmtrain.accounting.quantities import format_quantity
 from lmtrain.child_process import python_command, python_environment
 from lmtrain.errors import ConfigurationError
 from lmtrain.run.compose.arguments import parse_arguments
@@ -30,12 +28,12 @@ REPLACED: Final = (
     "run.root",
 )
 LAST_LINES: Final = 3
-TOLD_EVERY_SECONDS: Final = 10.0
+PROGRESS_EVERY_SECONDS: Final = 10.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class TriedRun:
-    """A short training's end: its exit code (negative: killed by that signal), curves, and last words."""
+    """A short training's end: its exit code (negative: killed by that signal), curves, and last lines of output."""
 
     exit_code: int
     points: tuple[Point, ...]
@@ -47,7 +45,7 @@ class TriedRun:
 
     @property
     def is_out_of_memory(self) -> bool:
-        """Tell whether it lacked memory: by its own words, or killed by the system."""
+        """Return whether it lacked memory: by its output, or killed by the system."""
         return "out of memory" in self.words.lower() or "MemoryError" in self.words or self.exit_code in (-9, 137)
 
 
@@ -56,7 +54,7 @@ def kept(words: Sequence[str], *, also: Sequence[str] = ()) -> list[str]:
     return without(words, (*REPLACED, *also))
 
 
-def checked_config(words: list[str]) -> RunConfig:
+def checked_config(words: Sequence[str]) -> RunConfig:
     """Compose the one config to be tried in this process first, to refuse a wrong one at once.
 
     Raises:
@@ -73,7 +71,7 @@ def checked_config(words: list[str]) -> RunConfig:
 
     for_each_config(read, arguments, config_name="train")
     if len(found) != 1:
-        raise ConfigurationError("lmtrain tune takes one config; leave -m and --show-config out.")
+        raise ConfigurationError("this command tries one config; leave -m and --show-config out.")
     return found[0]
 
 
@@ -83,11 +81,11 @@ def try_run(
     num_steps: int,
     callbacks: Sequence[str],
     most_bytes: int | None = None,
-    tell: Callable[[str], None] | None = None,
+    progress: Callable[[str], None] | None = None,
 ) -> TriedRun:
-    """Train so many steps on ranks as the words say; `most_bytes` is the limit of each process (None: no limit).
+    """Train for `num_steps` on the ranks of the config; `most_bytes` limits each process (None: no limit).
 
-    `tell` gets a line of the steps done, with the time left, every ten seconds.
+    `progress` gets a line with the steps done every ten seconds.
     """
     with tempfile.TemporaryDirectory(prefix="lmtrain-tune-") as folder:
         own = [
@@ -100,10 +98,11 @@ def try_run(
             f"run.name={NAME}",
             f"run.root={folder}",
         ]
-        said, log = Path(folder) / "words.txt", Path(folder) / NAME / "metrics.jsonl"
-        with said.open("wb") as file:
+        output, run_folder = Path(folder) / "output.txt", Path(folder) / NAME
+        command = python_command("-m", "lmtrain.cli", "train", *words, *own)
+        with output.open("wb") as file:
             process = subprocess.Popen(
-                python_command("-m", "lmtrain.cli", "train", *words, *own),
+                command,
                 env=python_environment(),
                 stdin=subprocess.DEVNULL,
                 stdout=file,
@@ -112,34 +111,27 @@ def try_run(
             if most_bytes is not None and hasattr(resource, "prlimit"):
                 resource.prlimit(process.pid, resource.RLIMIT_DATA, (most_bytes, most_bytes))  # its ranks inherit it
             try:
-                code = _waited(process, log, num_steps=num_steps, tell=tell)
+                code = _waited(process, run_folder, num_steps=num_steps, progress=progress)
             except BaseException:
                 process.terminate()
                 process.wait()
                 raise
-        points = tuple(logged_points(log.parent))
-        return TriedRun(exit_code=code, points=points, words=_last_words(said))
+        return TriedRun(exit_code=code, points=tuple(logged_points(run_folder)), words=_last_lines(output))
 
 
 def _waited(
-    process: "subprocess.Popen[bytes]", log: Path, *, num_steps: int, tell: Callable[[str], None] | None
+    process: "subprocess.Popen[bytes]", folder: Path, *, num_steps: int, progress: Callable[[str], None] | None
 ) -> int:
-    """Wait for a trial's end, and tell its steps and its time left meanwhile; return its exit code."""
-    began: tuple[float, int] | None = None  # the first look with a step: what comes before is no step's time
+    """Wait for a trial's end, and report its steps meanwhile; return its exit code."""
     while True:
         try:
-            return process.wait(None if tell is None else TOLD_EVERY_SECONDS)
+            return process.wait(None if progress is None else PROGRESS_EVERY_SECONDS)
         except subprocess.TimeoutExpired:
-            done = max((point.step for point in logged_points(log.parent)), default=0)
-        assert tell is not None
-        now, left = time.monotonic(), ""
-        if began is not None and done > began[1]:
-            seconds = (num_steps - done) * (now - began[0]) / (done - began[1])
-            left = f", {format_quantity(max(1, round(seconds)), 'seconds')} left"
-        began = began or ((now, done) if done else None)
-        tell(f"step {done} of {num_steps}{left}" if done else "starting")
+            done = max((point.step for point in logged_points(folder)), default=0)
+        assert progress is not None
+        progress(f"step {done} of {num_steps}" if done else "starting")
 
 
-def _last_words(path: Path) -> str:
+def _last_lines(path: Path) -> str:
     lines = [line for line in path.read_text(errors="replace").splitlines() if line.strip()]
     return "\n".join([line for line in lines if "out of memory" in line.lower()][:1] + lines[-LAST_LINES:])

@@ -13,8 +13,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from lmtrain.accounting.training_plan.stage_plan import PipelinePlan, StagePlan, done_stage
-from lmtrain.accounting.training_plan.stage_work import EvaluationWork
+from lmtrain.accounting.training_plan.stages import EvaluationWork, PipelinePlan, StagePlan, done_stage
 from lmtrain.doctor.disk import nearest_folder
 from lmtrain.errors import LMTRAIN_ERRORS, ConfigurationError, retold
 from lmtrain.run.compose.paths import key_of
@@ -275,7 +274,7 @@ def _build(pipeline: CommandPipeline, stage: PipelineStage, words: Sequence[str]
     from lmtrain.run.compose.arguments import parse_arguments
     from lmtrain.run.compose.compose import Choices, for_each_config
     from lmtrain.run.gate import check
-    from lmtrain.run.planning.auto_strategy import with_strategy
+    from lmtrain.run.planning.auto_choices import with_strategy
     from lmtrain.run.stored_runs.job import Job
     from lmtrain.run.validators.ranks import require_launcher
 

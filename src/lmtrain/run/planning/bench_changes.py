@@ -1,117 +1,76 @@
-"""Changes of a config for shorter steps on this machine: by its options, and by its timed parts."""
+"""Changes of a config that may shorten its steps: by its options, and by the timed parts of a step."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from typing import Any, Final
 
-from lmtrain.accounting.observed.step_changes import Change
-from lmtrain.accounting.observed.step_parts import LARGE_OPTIMIZER, WORTH_TELLING, Bench
+from lmtrain.accounting.observed.bench import LARGE_OPTIMIZER, WORTHWHILE, Bench, Change
 from lmtrain.accounting.options.parts import AttentionFacts, CompileFacts, RecomputeFacts
-from lmtrain.accounting.options.strategy import ModelSpread
-from lmtrain.accounting.quantities import format_count
 from lmtrain.run.compose.group_options import choosing_precisions, words_of
 from lmtrain.run.planning.setting import planned_setting
 from lmtrain.run.planning.tried_words import with_words
 from lmtrain.run.run_config import RunConfig
 
-UNKNOWN: Final = 0.1  # of a step: a change's assumed saving where arithmetic gives none
+UNKNOWN: Final = 0.1  # of a step: the assumed saving of a change where arithmetic gives none
+LOG_EVERY_STEPS: Final = 10  # the default
 
 
-def changes(config: RunConfig, found: Bench, *, can_compile: bool, free_threads: int) -> list[Change]:
-    """Return the changes, the largest expected gain first; `free_threads` are the run's idle ones."""
-    named = [*_switches(config), *_choices(config, can_compile=can_compile), *_waits(config, found)]
-    if free_threads and config.trainer.cpu_threads is not None:
-        named.append(
-            Change(
-                words=("trainer.cpu_threads=null",), why=f"unused: {format_count(free_threads, 'thread')} of this CPU"
-            )
-        )
-    named += [*_batches(config, found), *_of_optimizer(config, found, can_compile=can_compile)]
+def changes(config: RunConfig, found: Bench, *, can_compile: bool) -> list[Change]:
+    """Return the changes, the largest expected gain first."""
+    named = [*_options(config, can_compile=can_compile), *_settings(config, found), *_batch(config, found)]
     return sorted(named, key=lambda change: -(UNKNOWN if change.most_saved is None else change.most_saved))
 
 
-def _switches(config: RunConfig) -> list[Change]:
-    switches = (
-        ("trainer.detect_anomaly", config.trainer.detect_anomaly, "every operation looks for NaN"),
-        ("deterministic", config.deterministic, "some operations have a faster version whose result varies"),
-    )
-    return [Change(words=(f"{key}=false",), why=why) for key, is_on, why in switches if is_on]
-
-
-def _choices(config: RunConfig, *, can_compile: bool) -> list[Change]:
-    """Return chosen options with a usually faster alternative."""
-    setting, found = planned_setting(config), list[Change]()
+def _options(config: RunConfig, *, can_compile: bool) -> Iterator[Change]:
+    """Yield the options that are usually faster than a chosen one."""
+    setting = planned_setting(config)
     for word in choosing_precisions():
         chosen = planned_setting(with_words(config, [word])).precision.bytes_of
         if setting.precision.bytes_of.activations > chosen.activations:
-            found.append(Change(words=(word,), why=f"products in {chosen.matmul}"))
+            yield Change(words=(word,), why=f"products in {chosen.matmul}")
     if setting.recompute.recomputes:
-        plain = words_of(RecomputeFacts, lambda other: other.keeps_all)
-        found += _each(plain, "no activation is computed twice; takes more memory")
+        for word in words_of(RecomputeFacts, lambda other: other.keeps_all):
+            yield Change(words=(word,), why="computes no activation twice; takes more memory")
     if not setting.attention.chooses:
         place: dict[str, Any] = {"on_gpu": False, "is_compiled": setting.is_compiled}
-        choosing = words_of(AttentionFacts, lambda other: other.chooses, **place)
-        found += _each(choosing, "the kernel that is fastest on this device")
-    if setting.spread.reduces_alone:
-        alone = words_of(ModelSpread, lambda other: not other.reduces_alone and other.takes_many)
-        found += _each(alone, "one process has nothing to share")
+        for word in words_of(AttentionFacts, lambda other: other.chooses, **place):
+            yield Change(words=(word,), why="the fastest kernel of this device")
     if can_compile and not setting.is_compiled:
-        compiling = words_of(CompileFacts, lambda other: other.falls_back)
-        found += _each(compiling, "compiles for a minute or two, once", compiles=True)
-    return found
+        for word in words_of(CompileFacts, lambda other: other.falls_back):
+            yield Change(words=(word,), why="compiles for a minute or two, once", compiles=True)
 
 
-def _each(words: Sequence[str], why: str, *, compiles: bool | None = None) -> list[Change]:
-    return [Change(words=(word,), why=why, compiles=compiles) for word in words]
-
-
-def _waits(config: RunConfig, found: Bench) -> list[Change]:
-    shares, told = found.parts.shares(), []
-    if shares["data"] > WORTH_TELLING:
-        num = max(2, 2 * int(config.data.get("num_workers") or 0))
-        told.append(
-            Change(
-                words=(f"data.num_workers={num}",),
-                why="batches are read beside training",
-                most_saved=shares["data"],
-                compiles=False,
-            )
-        )
-    if shares["host"] > WORTH_TELLING and config.run.log_every_steps < 10:  # the default
-        told.append(
-            Change(
-                words=("run.log_every_steps=10",),
-                why="metrics are fetched and written less often",
-                most_saved=shares["host"],
-                compiles=False,
-            )
-        )
-    return told
-
-
-def _batches(config: RunConfig, found: Bench) -> list[Change]:
-    """Return a wider micro batch, by taking the micro-steps of a step together or by a larger step."""
-    batch = found.batch
-    if batch.accumulation_micro_steps > 1:
-        fewer = next(num for num in range(2, batch.accumulation_micro_steps + 1) if not _left(batch, num))
-        width = batch.micro_batch_sequences * fewer
-        words = (f"batch.micro_batch_sequences={width}",)
-        return [Change(words=words, why="more at a time keeps the device busier; takes more memory")]
+def _settings(config: RunConfig, found: Bench) -> Iterator[Change]:
+    """Yield the settings for the parts of a step that take long."""
     shares = found.parts.shares()
-    fixed = shares["optimizer"] + shares["host"]
+    if config.trainer.detect_anomaly:
+        yield Change(words=("trainer.detect_anomaly=false",), why="every operation looks for NaN")
+    if config.deterministic:
+        yield Change(words=("deterministic=false",), why="some operations have a faster version whose result varies")
+    if shares["data"] > WORTHWHILE:
+        word = f"data.num_workers={max(2, 2 * int(config.data.get('num_workers') or 0))}"
+        why = "batches are read during training"
+        yield Change(words=(word,), why=why, most_saved=shares["data"], compiles=False)
+    if shares["host"] > WORTHWHILE and config.run.log_every_steps < LOG_EVERY_STEPS:
+        word, why = f"run.log_every_steps={LOG_EVERY_STEPS}", "metrics are fetched less often"
+        yield Change(words=(word,), why=why, most_saved=shares["host"], compiles=False)
+
+
+def _batch(config: RunConfig, found: Bench) -> Iterator[Change]:
+    """Yield a wider micro batch, by taking the micro-steps of a step together or by a larger step."""
+    batch, shares = found.batch, found.parts.shares()
+    if batch.accumulation_micro_steps > 1:
+        fewer = next(
+            num for num in range(2, batch.accumulation_micro_steps + 1) if not batch.accumulation_micro_steps % num
+        )
+        word = f"batch.micro_batch_sequences={batch.micro_batch_sequences * fewer}"
+        yield Change(words=(word,), why="more at a time keeps the device busier; takes more memory")
+        return
     words = [f"batch.tokens_per_step={2 * batch.tokens_per_step}"]
     if config.batch.micro_batch_sequences is not None:
         words.append(f"batch.micro_batch_sequences={2 * batch.micro_batch_sequences}")
-    why = "half as many steps for the same tokens, each with more to learn from"
-    return [Change(words=tuple(words), why=why, most_saved=fixed / 2 if fixed > WORTH_TELLING else None)]
-
-
-def _left(batch: Any, num: int) -> int:
-    return batch.accumulation_micro_steps % num
-
-
-def _of_optimizer(config: RunConfig, found: Bench, *, can_compile: bool) -> list[Change]:
-    share = found.parts.shares()["optimizer"]
-    if not can_compile or share <= LARGE_OPTIMIZER or config.optimizer.get("compile_update") is not False:
-        return []
-    words = ("optimizer.compile_update=true",)
-    return [Change(words=words, why="the optimizer's arithmetic in fewer passes", most_saved=share / 2)]
+    fixed = shares["optimizer"] + shares["host"]
+    most = fixed / 2 if fixed > WORTHWHILE else None
+    yield Change(words=tuple(words), why="half as many steps for the same tokens", most_saved=most)
+    if shares["optimizer"] > LARGE_OPTIMIZER and config.optimizer.get("compile_update") is False:
+        words = ["optimizer.compile_update=true"]
+        yield Change(words=tuple(words), why="fewer passes over the weights", most_saved=shares["optimizer"] / 2)

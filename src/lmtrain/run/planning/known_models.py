@@ -1,4 +1,4 @@
-"""The facts of a config's model: from the shipped table, from earlier measurements here, or measured now."""
+"""The facts of a config's model: from the shipped table, from earlier measurements, or measured now."""
 
 import hashlib
 import json
@@ -6,9 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from lmtrain.accounting.model.depth_facts import DEPTHS, at_depth
-from lmtrain.accounting.model.known_facts import known_facts
-from lmtrain.accounting.model.model_facts import ModelFacts, facts_from_json
+from lmtrain.accounting.model.model_facts import DEPTHS, ModelFacts, at_depth, facts_from_json, known_facts
 from lmtrain.accounting.options.parts import ScalingFacts
 from lmtrain.accounting.quantities import parse_quantity
 from lmtrain.errors import ConfigurationError
@@ -19,16 +17,16 @@ from lmtrain.run.schema.source_signatures import gives_nothing
 from lmtrain.tracking.atomic_files import read_json, write_json
 from lmtrain.training.lean_import import collecting_later
 
-VERSION: Final = 4  # raised when the same model comes to be measured otherwise
-ALIKE_FROM: Final = 8  # blocks: each beyond them counts as much as those just before
+VERSION: Final = 4  # raised when the same model is measured differently
+ALIKE_FROM: Final = 8  # blocks: each later one counts as much as the one before
 MOST_BLOCKS: Final = 1_000_000
-# Settings of a model without effect on shapes and operations, by the ends of their names.
+# Endings of a model's settings that change neither shapes nor operations.
 MERE_NUMBERS: Final = ("_std", "_eps", "_base")
 TABLE: Final = Path(__file__).parents[2] / "simulate" / "known_models.json"
 
 
 def model_facts(config: RunConfig, setting: PlannedSetting) -> ModelFacts:
-    """Return the facts of the config's model for planning; a new model takes a few seconds, once.
+    """Return the facts of the config's model; a new model takes a few seconds, once.
 
     Raises:
         ConfigurationError: The model cannot be built.
@@ -49,7 +47,7 @@ def model_facts(config: RunConfig, setting: PlannedSetting) -> ModelFacts:
 
 
 def facts_known(config: RunConfig, setting: PlannedSetting) -> ModelFacts | None:
-    """Return the facts of the config's model, from the table or from an earlier measurement of it at any depth."""
+    """Return the facts of the config's model from the table or an earlier measurement, None for a new model."""
     found = _known(config, setting)[0]
     if found or (depth := depth_of(config)) is None:
         return found
@@ -58,17 +56,17 @@ def facts_known(config: RunConfig, setting: PlannedSetting) -> ModelFacts | None
 
 
 def depth_of(config: RunConfig) -> int | None:
-    """Return the number of a model's blocks where those beyond ALIKE_FROM are alike and any, else None.
+    """Return the number of a model's blocks where there are some beyond ALIKE_FROM and all those are alike, else None.
 
     Raises:
-        ConfigurationError: There are too many to count, or a setting of them is none.
+        ConfigurationError: There are too many.
     """
     if (name := _counts_blocks(config)) is None:
         return None
     key, typed = f"{config.model.key}.{name}", config.model.get(name)
     num_blocks = parse_quantity(typed, key)
     if num_blocks > MOST_BLOCKS:
-        raise ConfigurationError(f"{key}={typed} is beyond {MOST_BLOCKS:,} blocks; nearest valid: {MOST_BLOCKS}.")
+        raise ConfigurationError(f"{key} must be at most {MOST_BLOCKS:,} blocks, got {typed}.")
     return int(num_blocks) if num_blocks > ALIKE_FROM and float(num_blocks).is_integer() else None
 
 
@@ -80,7 +78,7 @@ def at_depths(config: RunConfig) -> list[RunConfig]:
 
 def _counts_blocks(config: RunConfig) -> str | None:
     """Return the setting for the number of a model's blocks, None where those beyond ALIKE_FROM may differ."""
-    if not gives_nothing(config.adapter.target):  # it may be of some blocks alone
+    if not gives_nothing(config.adapter.target):  # it may be in some blocks only
         return None
     said = facts_of(config.model.values, ScalingFacts, allowed=config.allowed, key=config.model.key)
     return said.counts_blocks if said and said.alike_from <= ALIKE_FROM else None
@@ -97,7 +95,7 @@ def _known(config: RunConfig, setting: PlannedSetting) -> tuple[ModelFacts | Non
 
 
 def key_of(config: RunConfig, setting: PlannedSetting) -> str:
-    """Return a hash of all causes of the facts but the context length."""
+    """Return a hash of everything that decides the facts but the context length."""
     ignored = [name for name in config.model.values if name == "attention" or name.endswith(MERE_NUMBERS)]
     nodes = (config.model.without(*ignored), attention_of(config, setting), config.loss)
     parts = {node.key: node.canonical() for node in nodes} | {

@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from lmtrain.accounting.batches import BatchPlan
-from lmtrain.accounting.budgets import NOT_BEGUN, RunSoFar, horizon
+from lmtrain.accounting.budgets import NOT_BEGUN, Horizon, RunSoFar, horizon
 from lmtrain.accounting.cluster import Peak
 from lmtrain.accounting.machine.number_formats import PrecisionBytes
 from lmtrain.accounting.model.flops import FlopsPerToken, block_forward_flops, flops_per_token, seen_tokens
@@ -17,14 +18,23 @@ from lmtrain.accounting.options.precision import PrecisionFacts
 from lmtrain.accounting.options.strategy import ModelSpread
 from lmtrain.accounting.training_plan.communication import CommunicationVolume, step_communication
 from lmtrain.accounting.training_plan.expected_speed import StepWork, expected_speed, hopper_seconds, rate_of
-from lmtrain.accounting.training_plan.generation_plan import GenerationPlan, generation_plan
-from lmtrain.accounting.training_plan.offload_plan import OffloadPlan, planned_offload
 from lmtrain.accounting.training_plan.plan import Plan, Speed
+from lmtrain.accounting.training_plan.plan_parts import (
+    CheckpointPlan,
+    GenerationPlan,
+    OffloadPlan,
+    checkpoint_plan,
+    evaluation_plan,
+    generation_plan,
+    planned_offload,
+)
 from lmtrain.run.planning.calibration import calibration_of, single_device_speed
-from lmtrain.run.planning.evaluation import validated_split, with_evaluation
 from lmtrain.run.planning.prepared_tokens import held_out_padding, masked_documents
+from lmtrain.run.planning.setting import PlannedSetting
 from lmtrain.run.run_config import RunConfig
 from lmtrain.run.schema.facts import facts_of, require_facts
+from lmtrain.run.schema.source_signatures import gives_nothing
+from lmtrain.run.validators.callbacks import callback_facts, held_out_passes
 from lmtrain.run.validators.objective import objective_facts
 
 
@@ -106,12 +116,13 @@ def make_plan(config: RunConfig, facts: PlanFacts) -> Plan:
 def _with_more(
     plan: Plan, config: RunConfig, facts: PlanFacts, *, offload: OffloadPlan | None, is_trusted: bool
 ) -> Plan:
-    """Add parts that a plan may be without: optimizer state in host memory, scaling, evaluation."""
+    """Add the parts that a plan may be without: optimizer state in host memory, scaling, evaluation."""
+    most_context = config.model.values.get("max_context_tokens")
     plan = replace(
         plan,
         is_compiled=facts.is_compiled,
         is_from_scratch=config.init_from is None and not facts.shape.num_frozen_parameters,
-        most_context_tokens=_most_context(config),
+        most_context_tokens=most_context if isinstance(most_context, int) else None,
         single_device_tokens_per_second=single_device_speed(config, plan.batch),
         offload=offload,
         scaling=config.scaling,
@@ -120,17 +131,68 @@ def _with_more(
     return with_evaluation(plan, config, held_out=facts.held_out, padding=padding, decides_end=is_trusted)
 
 
+def validated_split(config: RunConfig) -> str:
+    """Return the split that validation reads."""
+    passes = held_out_passes(config)
+    return passes.split if passes else "validation"
+
+
+def with_evaluation(
+    plan: Plan, config: RunConfig, *, held_out: Sequence[int], padding: float = 1.0, decides_end: bool = True
+) -> Plan:
+    """Count the passes over held-out text, of these tokens per source; averaged weights read the first again.
+
+    `padding` are the computed tokens per token of the text. A budget of time keeps the steps and passes that it is
+    enough for; where the speed does not decide the end, they only size the passes.
+    """
+    keeps_average = not gives_nothing(config.weight_average.target)
+    passes, texts = held_out_passes(config), [*held_out, *held_out[: int(keeps_average)]]
+    read = plan.done.read_tokens
+    goes_on_reading = read if read is not None and read < sum(held_out[:1]) else None  # else the whole of it was read
+
+    def until(end: Horizon) -> Plan:
+        most = end.tokens if goes_on_reading is None else goes_on_reading
+        found = evaluation_plan(passes, num_steps=end.steps, run_tokens=most, held_out=texts, padding=padding)
+        return replace(plan, horizon=end, evaluation=found)
+
+    def seconds_to(steps: int) -> float:
+        return until(plan.horizon.ending_at(steps)).seconds or 0.0
+
+    whole = until(plan.horizon.within_time(seconds_to, done=plan.done))
+    return whole if decides_end else replace(whole, horizon=plan.horizon, expected_tokens=whole.horizon.tokens)
+
+
+def planned_checkpoints(config: RunConfig, setting: PlannedSetting, parameters: TrainedParameters) -> CheckpointPlan:
+    """Return the bytes of a checkpoint of the config, of all of them on disk at once, and their cadence."""
+    spread, num_devices, facts = config.spread, config.num_ranks, callback_facts(config)
+    return checkpoint_plan(
+        parameters,
+        precision=setting.bytes_of,
+        optimizer=setting.state,
+        num_kept=sum(each.num_kept for each in facts) or 1,
+        num_devices=num_devices,
+        num_parts=spread.num_savers(num_devices),
+        num_workers=1 if spread.equals_one_process else num_devices,
+        shared_bytes=spread.kept_bytes,
+        num_nodes=config.trainer.num_nodes,
+        device_hours_per_failure=config.cluster.device_hours_per_failure,
+        restart_seconds=config.cluster.restart_seconds,
+        set_seconds=min((each.saves_every_seconds for each in facts if each.saves_every_seconds), default=None),
+    )
+
+
 def _recompute(config: RunConfig) -> RecomputeFacts:
     return facts_of(config.recompute.values, RecomputeFacts, allowed=config.allowed) or RecomputeFacts()
 
 
 def _has_wide_stream(config: RunConfig) -> bool:
-    """Tell whether the residual stream is in fp32 between products in bf16."""
+    """Return whether the residual stream is in fp32 between products in bf16."""
     found = require_facts(config.precision.values, PrecisionFacts, allowed=config.allowed, has_bf16=True)
     return found.residual is None and not (found.casts_parameters or config.spread.casts_parameters)
 
 
 def _sent(config: RunConfig, facts: PlanFacts) -> CommunicationVolume:
+    heads, kv_heads = (config.model.values.get(name) for name in ("num_heads", "num_kv_heads"))
     return step_communication(
         config.cluster,
         facts.batch,
@@ -138,25 +200,8 @@ def _sent(config: RunConfig, facts: PlanFacts) -> CommunicationVolume:
         shape=facts.shape,
         gathered_value_bytes=facts.bytes_of.activations,
         share_again=_recompute(config).share,
-        share_of_kv_heads=_share_of_kv_heads(config),
+        share_of_kv_heads=kv_heads / heads if isinstance(heads, int) and isinstance(kv_heads, int) else 1.0,
     )
-
-
-def _share_of_kv_heads(config: RunConfig) -> float:
-    num_heads, num_kv_heads = (config.model.values.get(name) for name in ("num_heads", "num_kv_heads"))
-    return num_kv_heads / num_heads if isinstance(num_heads, int) and isinstance(num_kv_heads, int) else 1.0
-
-
-def _is_attention_fused(config: RunConfig, facts: PlanFacts) -> bool:
-    found = facts_of(
-        config.attention.values, AttentionFacts, allowed=config.allowed, on_gpu=True, is_compiled=facts.is_compiled
-    )
-    return found is None or found.is_fused
-
-
-def _most_context(config: RunConfig) -> int | None:
-    most = config.model.values.get("max_context_tokens")
-    return int(most) if isinstance(most, int) else None
 
 
 def _optimizer(config: RunConfig) -> OptimizerFacts:
@@ -229,8 +274,11 @@ def _speed(
         has_wide_stream=_has_wide_stream(config),
     )
     updates_in_one_pass = _optimizer(config).state.updates_in_one_pass  # as AdamW, with which it was measured
-    is_known = facts.batch.num_ranks == 1 and facts.is_compiled and facts.bytes_of.matmul == "bf16"
-    is_known = is_known and _is_attention_fused(config, facts)
+    place: dict[str, Any] = {"on_gpu": True, "is_compiled": facts.is_compiled}
+    attention = facts_of(config.attention.values, AttentionFacts, allowed=config.allowed, **place)
+    is_fused = attention is None or attention.is_fused
+    is_single = facts.batch.num_ranks == 1 and facts.is_compiled and facts.bytes_of.matmul == "bf16"
+    is_known = is_single and is_fused and updates_in_one_pass
     return expected_speed(
         config.cluster,
         facts.peak,
@@ -239,9 +287,7 @@ def _speed(
         calibration=calibration_of(config, facts.batch),
         sent=sent,
         recomputed_flops=recomputed,
-        by_parts=hopper_seconds(work, config.cluster.known_device, facts.peak)
-        if is_known and updates_in_one_pass
-        else None,
+        by_parts=hopper_seconds(work, config.cluster.known_device, facts.peak) if is_known else None,
         offload_seconds=(offload.seconds or 0.0) if offload else 0.0,
         bubble_share=config.spread.pipeline.bubble_share(facts.batch.accumulation_micro_steps),
     )

@@ -10,8 +10,7 @@ from lmtrain.models.base import LanguageModel
 from lmtrain.run.builders.adapters import adapter_of
 from lmtrain.run.planning.setting import PlannedSetting, attention_of
 from lmtrain.run.run_config import RunConfig
-from lmtrain.simulate.measured_facts import measure_depths
-from lmtrain.simulate.step_memory import SimulatedStep
+from lmtrain.simulate.measured_facts import SimulatedStep, measure_depths
 
 
 def measure_model(config: RunConfig, setting: PlannedSetting) -> ModelFacts:

@@ -1,4 +1,4 @@
-"""A training config's memory, time and cost, from the very config of the training."""
+"""Plan a training from its own config: memory, time and cost."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -9,24 +9,19 @@ from lmtrain.accounting.batches import BatchPlan
 from lmtrain.accounting.budgets import NOT_BEGUN, Horizon, RunSoFar
 from lmtrain.accounting.model.model_facts import ModelFacts
 from lmtrain.accounting.training_plan.fit import Setting, largest_micro_batch, memory_of
-from lmtrain.accounting.training_plan.plan import Plan
+from lmtrain.accounting.training_plan.plan import Advice, Plan
 from lmtrain.errors import ConfigurationError
-from lmtrain.report.plans.fit_advice import Changes, Levers, in_parts
-from lmtrain.report.plans.plan_advice import Advice, advice
 from lmtrain.run.builders.schedules import require_ramps_fit
 from lmtrain.run.compose.arguments import Choices, parse_arguments
 from lmtrain.run.compose.option_files import default_options, width_line
 from lmtrain.run.compose.paths import conf_folder
 from lmtrain.run.depth_dial import offered
 from lmtrain.run.gate import check
-from lmtrain.run.planning.auto_recompute import with_recompute
-from lmtrain.run.planning.auto_strategy import with_strategy
+from lmtrain.run.planning.advice import advice
+from lmtrain.run.planning.auto_choices import with_recompute, with_strategy
 from lmtrain.run.planning.calibration import peak_here
-from lmtrain.run.planning.disk_guard import planned_checkpoints
-from lmtrain.run.planning.evaluation import validated_split
-from lmtrain.run.planning.fit_setting import fit_setting
 from lmtrain.run.planning.known_models import model_facts
-from lmtrain.run.planning.make_plan import PlanFacts, make_plan
+from lmtrain.run.planning.make_plan import PlanFacts, make_plan, planned_checkpoints, validated_split
 from lmtrain.run.planning.prepared_tokens import (
     awaited_facts,
     held_out_tokens,
@@ -35,8 +30,8 @@ from lmtrain.run.planning.prepared_tokens import (
     require_split,
     source_epochs,
 )
-from lmtrain.run.planning.setting import PlannedSetting, planned_setting
-from lmtrain.run.planning.tried_words import with_words, words_of_devices
+from lmtrain.run.planning.setting import PlannedSetting, fit_setting, planned_setting
+from lmtrain.run.planning.tried_words import with_words
 from lmtrain.run.run_config import RunConfig
 from lmtrain.run.validators.callbacks import callback_lines
 from lmtrain.run.validators.objective import objective_facts, require_examples
@@ -49,9 +44,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedStart:
-    """A run so far, and the line on the rest of a horizon after it; a spent one is refused.
+    """A run so far, and a line on the rest of its horizon.
 
-    `is_over` where the run trains none of it. `read` are a mixture's phases so far.
+    `is_over` where nothing is left to train. `read` are a mixture's phases so far. `left` raises for a spent budget.
     """
 
     done: RunSoFar = NOT_BEGUN
@@ -65,7 +60,7 @@ FROM_THE_START: Final = PlannedStart()
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """A config's plan, the setting of its memory, and advice; `title` is the model, with the trial's words `swept`."""
+    """A config's plan, the inputs of its memory, and advice; `title` is the model, `swept` the words of the trial."""
 
     title: str
     swept: list[str]
@@ -75,15 +70,14 @@ class PlannedRun:
     config: RunConfig
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain values; of a run of an unknown end, null for its steps, tokens, epochs and FLOPs."""
-        told, ahead = self.plan.to_json(), asdict(self.plan.ahead)
-        told["ahead"] = {"steps_done": self.plan.done.steps} | {
-            name: ahead[name] for name in ("steps", "tokens", "flops")
-        }
+        """Return plain values; steps, tokens, epochs and FLOPs of a run whose end is not known are null."""
+        plan, ahead = self.plan.to_json(), asdict(self.plan.ahead)
+        rest = {name: ahead[name] for name in ("steps", "tokens", "flops")}
+        plan["ahead"] = {"steps_done": self.plan.done.steps} | rest
         if not self.plan.knows_its_end:
-            told["horizon"] |= dict.fromkeys(("steps", "tokens", "epochs", "flops"))
-            told["ahead"] |= dict.fromkeys(("steps", "tokens", "flops"))
-        return {"swept": self.swept} | told | {"advice": list(self.advice.lines), "ok": self.advice.is_possible}
+            plan["horizon"] |= dict.fromkeys(("steps", "tokens", "epochs", "flops"))
+            plan["ahead"] |= dict.fromkeys(("steps", "tokens", "flops"))
+        return {"swept": self.swept} | plan | {"advice": list(self.advice.lines), "ok": self.advice.is_possible}
 
 
 def planned_runs(
@@ -110,23 +104,23 @@ def planned_runs(
         more_checks(config)
         start = start_of(config, choices)
         width = width_line(choices.options["model"], config.model.values, choices.overrides)
-        config, *chosen = with_strategy(config)
-        config, *more = with_recompute(config)
+        config, strategy = with_strategy(config)
+        config, recompute = with_recompute(config)
         asked, config = config, _with_named_data(config, choices.options, choices.overrides)
         setting = planned_setting(config)
         facts = model_facts(config, setting)
-        planned = plan_on_paper(config, setting, facts, done=start.done)
+        plan = plan_on_paper(config, setting, facts, done=start.done)
         if start.is_over:
-            planned = replace(planned, horizon=planned.horizon.ending_at(start.done.steps))
-        _require_ramps(config, planned)
-        planned = replace(planned, scaling=config.scaling or offered(composed, choices.overrides))
-        planned = _with_data(planned, config, start)
-        fit, left = fit_setting(setting, facts), start.left(planned.horizon)
-        said = advice(planned, fit, changes(config, facts, start))
-        notes = [rate_line(config), setting.speed_line, *callback_lines(config, planned.horizon.steps)]
-        notes += [width, *chosen, *more, left]
-        said = replace(said, lines=(*filter(None, notes), *said.lines))
-        found.append(PlannedRun(choices.title, choices.swept, planned, fit, said, asked))
+            plan = replace(plan, horizon=plan.horizon.ending_at(start.done.steps))
+        _require_ramps(config, plan)
+        plan = replace(plan, scaling=config.scaling or offered(composed, choices.overrides))
+        plan = _with_data(plan, config, start)
+        fit, left = fit_setting(setting, facts), start.left(plan.horizon)
+        given = advice(config, facts, plan, fit, partial(planned_with, config, start=start))
+        notes = [rate_line(config), setting.speed_line, *callback_lines(config, plan.horizon.steps)]
+        notes += [width, strategy, recompute, left]
+        given = replace(given, lines=(*filter(None, notes), *given.lines))
+        found.append(PlannedRun(choices.title, choices.swept, plan, fit, given, asked))
 
     for_each_config(task, arguments, config_name="train")
     return found
@@ -142,7 +136,7 @@ def _with_data(plan: Plan, config: RunConfig, start: PlannedStart) -> Plan:
 def _with_named_data(config: RunConfig, options: Mapping[str, str], overrides: Sequence[str]) -> RunConfig:
     """Return the config with its data, or without the folder of it that is nobody's choice.
 
-    A plan of another machine tells the same before and after its default text was prepared on this one.
+    A plan of another machine is the same before and after its default text was prepared on this one.
     """
     defaults = default_options(conf_folder() / "train.yaml")
     typed = {word.lstrip("+").partition("=")[0].partition(".")[0] for word in overrides}
@@ -172,7 +166,7 @@ def plan_on_paper(config: RunConfig, setting: PlannedSetting, facts: ModelFacts,
             train_tokens=prepared_train_tokens(config),
             epoch_tokens=prepared_epoch_tokens(config),
             held_out=held_out_tokens(config, validated_split(config)),
-            peak=setting.peak() or peak_here(config, setting),
+            peak=setting.peak() or peak_here(config, setting.cluster, setting.bytes_of.matmul),
             peak_source=f"unknown: set cluster.device, cluster.peak_flops, or run {_doctor_of(config)}",
             device_watts=device.power_watts if device else None,
             is_compiled=setting.is_compiled,
@@ -196,23 +190,8 @@ def _doctor_of(config: RunConfig) -> str:
     return " ".join([*words, *([f"trainer.cpu_threads={threads}"] if threads is not None else [])])
 
 
-def changes(config: RunConfig, facts: ModelFacts, start: PlannedStart = FROM_THE_START) -> Changes:
-    """Return the candidate changes of a config, with its model's facts."""
-    return Changes(
-        planned=partial(planned_with, config, start=start),
-        words_of_devices=partial(words_of_devices, config),
-        levers=partial(_levers, config, facts),
-    )
-
-
-def _levers(config: RunConfig, facts: ModelFacts) -> Levers:
-    from lmtrain.run.planning.levers import levers_of  # only where a plan does not fit
-
-    return levers_of(config, facts)
-
-
 def planned_with(config: RunConfig, words: Sequence[str], *, start: PlannedStart = FROM_THE_START) -> Plan | None:
-    """Return the plan of a config with some words typed beside, None where they are refused."""
+    """Return the plan of a config with some words typed, None where they are refused."""
     try:
         changed = with_words(config, words)
         setting = planned_setting(changed)
@@ -230,11 +209,10 @@ def _require_ramps(config: RunConfig, plan: Plan) -> None:
 
 
 def planned_batch(config: RunConfig, fit: Setting) -> BatchPlan:
-    """Divide a step over the devices; a micro batch called `auto` becomes the largest to fit."""
-    batch = config.batch
-    if batch.micro_batch_sequences == "auto":
+    """Divide a step over the devices; an `auto` micro batch becomes the largest that fits."""
+    if config.batch.micro_batch_sequences == "auto":
         return fitted_batch(config, fit)
-    divided = config.divided(batch)
+    divided = config.divided(config.batch)
     require_examples(divided, objective_facts(config))
     return divided
 
@@ -243,26 +221,16 @@ def fitted_batch(config: RunConfig, fit: Setting) -> BatchPlan:
     """Return the batch with the largest micro batch for a device.
 
     Raises:
-        ConfigurationError: Not even one sequence does, or one example of several.
+        ConfigurationError: Not even one sequence fits, or one example of several.
     """
     whole = config.divided(replace(config.batch, micro_batch_sequences=None))
     require_examples(whole, objective_facts(config))
-    found = largest_micro_batch(fit, whole)
-    if found is None:
-        rows = fit.example_rows
-        single = replace(whole, micro_batch_sequences=rows, accumulation_micro_steps=whole.sequences_per_rank // rows)
-        needed, levers = memory_of(fit, single).total, _levers(config, fit.facts)
-        fitting = (
-            " ".join(words)
-            for words in levers.settings
-            if (held := levers.memory(words, measures=True)) and largest_micro_batch(held, in_parts(whole, held))
-        )
-        word = next(fitting, None)
-        would = (
-            f"with {word} it does" if word else f"`lmtrain plan batch.micro_batch_sequences={rows}` tells what would"
-        )
-        raise ConfigurationError(
-            f"batch.micro_batch_sequences=auto: not even {fit.least_words} fits, it needs {needed / 1e9:.1f} GB of "
-            f"{(fit.device_bytes or 0) / 1e9:.1f} GB; {would}."
-        )
-    return found
+    if found := largest_micro_batch(fit, whole):
+        return found
+    rows = fit.example_rows
+    single = replace(whole, micro_batch_sequences=rows, accumulation_micro_steps=whole.sequences_per_rank // rows)
+    needed, held = memory_of(fit, single).total / 1e9, (fit.device_bytes or 0) / 1e9
+    raise ConfigurationError(
+        f"batch.micro_batch_sequences=auto: not even {rows} fits, which needs {needed:.1f} GB of {held:.1f} GB; "
+        f"`lmtrain plan batch.micro_batch_sequences={rows}` has advice."
+    )

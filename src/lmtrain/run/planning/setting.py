@@ -1,7 +1,7 @@
-"""A composed config's choices for planning: devices, formats, sharding; loads nothing heavy."""
+"""A composed config's choices for planning: devices, formats, sharding. Loads nothing heavy."""
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 from lmtrain.accounting.cluster import Cluster, Peak
 from lmtrain.accounting.machine.number_formats import PrecisionBytes, utilization_format
@@ -13,14 +13,16 @@ from lmtrain.accounting.model.memory import (
     WORKSPACE_HEAP_SHARE,
     HostMemory,
 )
+from lmtrain.accounting.model.model_facts import ModelFacts
 from lmtrain.accounting.model.optimizer_state import OptimizerState
 from lmtrain.accounting.options.optimizer import OptimizerFacts
 from lmtrain.accounting.options.parts import AttentionFacts, AverageFacts, RecomputeFacts, SpikeFacts
 from lmtrain.accounting.options.precision import PrecisionFacts
 from lmtrain.accounting.options.strategy import ModelSpread
+from lmtrain.accounting.training_plan.fit import Setting, TensorGroup
 from lmtrain.errors import ConfigurationError
 from lmtrain.precision.cpu_features import bf16_flags
-from lmtrain.run.planning.measured_here import kind_here, measurements_of
+from lmtrain.run.planning.calibration import kind_here, measurements_of
 from lmtrain.run.run_config import RunConfig
 from lmtrain.run.schema.check import TARGET
 from lmtrain.run.schema.facts import facts_of, require_facts
@@ -36,15 +38,17 @@ from lmtrain.run.validators.rounded_updates import require_rounding
 from lmtrain.run.validators.tensor_group import require_parts
 from lmtrain.run.validators.workers import require_workers
 
+INPUTS_OF_A_LAYER: Final = 2  # of attention and of the feed-forward
+
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedSetting:
-    """The config's choices behind memory and speed, as its options describe them.
+    """The config's choices that decide memory and speed, as its options describe them.
 
-    `host` is the memory of a run on this machine's CPU beside its tensors, None on a GPU. `offloads_state`: optimizer
+    `host` is the memory of a run on this machine's CPU next to its tensors, None on a GPU. `offloads_state`: optimizer
     state is in host memory between steps. `records_steps`: in CUDA graphs, so gradients stay where they are.
-    `takes_back`: a step leaves copies to go back to. `masks_documents`: attention is measured with the documents of its
-    rows, for it keeps a mask of all their pairs. `example_rows` of an objective are together in a micro batch.
+    `takes_back`: a step leaves copies to go back to. `masks_documents`: attention keeps a mask of all pairs of tokens.
+    `example_rows` of an objective stay together in a micro batch.
     """
 
     cluster: Cluster
@@ -64,22 +68,17 @@ class PlannedSetting:
 
     @property
     def keeps_gradients(self) -> bool:
-        """Tell whether gradients stay in memory between steps."""
+        """Return whether gradients stay in memory between steps."""
         return self.records_steps or (self.spread.keeps_gradients and self.spread.reduces_over(self.num_ranks))
 
     @property
-    def is_gpu(self) -> bool:
-        """Tell whether the run is planned for a GPU of the hardware table, rather than for this machine."""
-        return self.cluster.device is not None
-
-    @property
     def casts_parameters(self) -> bool:
-        """Tell whether the weights have the format of the model's products: no copy is kept."""
+        """Return whether the weights have the format of the model's products: no copy is kept."""
         return self.spread.casts_parameters or self.precision.casts_parameters
 
     @property
     def cuts_blocks(self) -> bool:
-        """Tell whether the compiler decides a block's kept activations: under full recomputation it does not."""
+        """Return whether the compiler decides a block's kept activations: under full recomputation it does not."""
         return self.is_compiled and self.recompute.is_cut
 
     @property
@@ -94,13 +93,11 @@ class PlannedSetting:
 
     @property
     def speed_line(self) -> str | None:
-        """Return a plan's line for products faster than the format of its peak; None where they are of that format."""
+        """Return a note for products faster than the format of the peak; None where they are of that format."""
         products, counted = self.bytes_of.matmul, utilization_format(self.bytes_of.matmul)
         if products == counted:
             return None
-        return (
-            f"time: {products} by MFU over the peak of {counted}, as {counted}; a faster step is a higher cluster.mfu"
-        )
+        return f"time: {products} at the MFU of {counted}; cluster.mfu states a faster step"
 
 
 def planned_setting(config: RunConfig) -> PlannedSetting:
@@ -164,7 +161,7 @@ def _state(config: RunConfig, held: PrecisionBytes) -> OptimizerState:
 
 
 def _masks_documents(config: RunConfig, attention: AttentionFacts) -> bool:
-    """Tell whether each layer keeps a mask of the documents in its rows."""
+    """Return whether each layer keeps a mask of the documents in its rows."""
     beyond = attention.masks_beyond
     return config.packing.get("document_mask") is True and beyond is not None and config.batch.context_tokens > beyond
 
@@ -174,7 +171,7 @@ def _precision(config: RunConfig, *, on_gpu: bool) -> PrecisionFacts:
     place = {"has_bf16": on_gpu or bool(bf16_flags())}
     found = require_facts(config.precision.values, PrecisionFacts, allowed=config.allowed, **place)
     if found.residual not in (None, "bf16"):
-        raise ConfigurationError(f"precision.residual={found.residual} is none of bf16, or null.")
+        raise ConfigurationError(f"precision.residual must be bf16 or null, got {found.residual}.")
     return found
 
 
@@ -182,3 +179,37 @@ def attention_of(config: RunConfig, setting: PlannedSetting) -> Node:
     """Return the attention to measure with: one with equal memory, where the run's own runs elsewhere."""
     target = setting.attention.measured_as
     return config.attention if target is None else Node("attention", {TARGET: target})
+
+
+def fit_setting(setting: PlannedSetting, facts: ModelFacts) -> Setting:
+    """Return the inputs of the memory of a device, from a config's choices and its model's facts.
+
+    Raises:
+        ConfigurationError: A pipeline has more parts than the model has layers.
+    """
+    spread, num_layers = setting.spread, len(facts.shape.attention)
+    spread.pipeline.require_layers(num_layers)
+    num_kept = round(num_layers * (1 - setting.recompute.share))  # recomputed layers gather inputs again, one at a time
+    return Setting(
+        facts=facts,
+        precision=setting.bytes_of,
+        optimizer=setting.state,
+        is_sharded=spread.shards_over is not None and setting.num_ranks > 1,
+        tensor=TensorGroup(
+            num_ranks=spread.tensor_ranks,
+            input_bytes=facts.shape.width * setting.bytes_of.activations,
+            num_inputs=INPUTS_OF_A_LAYER * max(1, num_kept),
+        ),
+        slices=spread.context_ranks,
+        pipeline=spread.pipeline,
+        keeps_gradients=setting.keeps_gradients,
+        keeps_whole_gradients=spread.shards_over is not None and not spread.reduces_every_micro_step,
+        keeps_gathered_blocks=not spread.reshard_after_forward,
+        most_shards=spread.most_shards,
+        device_bytes=setting.cluster.device_bytes,
+        host=setting.host,
+        offloads_state=setting.offloads_state,
+        takes_back=setting.takes_back,
+        steps_together=spread.equals_one_process,
+        example_rows=setting.example_rows,
+    )

@@ -1,6 +1,6 @@
-"""A config's step on a cluster that need not be there: one rank's real step on fake tensors, timed by stated rates.
+"""A config's step on any cluster: one rank's real step on fake tensors, timed by stated rates.
 
-A few of alike blocks are run and repeated along a line; others are all run.
+Of alike blocks a few are run, and the figures of the others follow along a line.
 """
 
 from dataclasses import dataclass
@@ -13,14 +13,16 @@ from lmtrain.accounting.batches import BatchPlan
 from lmtrain.accounting.machine.hardware import MatmulDtype
 from lmtrain.accounting.model.flops import flops_per_token
 from lmtrain.accounting.training_plan.simulated_step import (
+    Kernel,
+    Phase,
+    Rates,
     SimulatedFleet,
     StepFigures,
     along_line,
     by_phase,
     figures_of,
+    repeated,
 )
-from lmtrain.accounting.training_plan.step_events import Kernel, Phase, repeated
-from lmtrain.accounting.training_plan.step_time import Rates
 from lmtrain.errors import ConfigurationError
 from lmtrain.models.base import LanguageModel
 from lmtrain.optim.schedules import constant

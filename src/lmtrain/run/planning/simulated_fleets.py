@@ -14,7 +14,7 @@ from lmtrain.errors import ConfigurationError, suggest
 from lmtrain.run.compose.arguments import Choices, parse_arguments
 from lmtrain.run.compose.group_options import one_of, words_of
 from lmtrain.run.gate import check
-from lmtrain.run.planning.auto_strategy import with_strategy
+from lmtrain.run.planning.auto_choices import with_strategy
 from lmtrain.run.planning.setting import planned_setting
 from lmtrain.run.planning.tried_words import with_words, words_of_devices
 from lmtrain.run.run_config import RunConfig, read_config

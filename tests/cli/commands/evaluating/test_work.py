@@ -1,6 +1,6 @@
 import pytest
 
-from lmtrain.accounting.training_plan.stage_work import RowsToScore
+from lmtrain.accounting.training_plan.stages import RowsToScore
 from lmtrain.cli.commands.evaluating.work import evaluation_work
 from lmtrain.errors import ConfigurationError
 from lmtrain.evaluation.core.bundle import read_bundle

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lmtrain.accounting.quantities import format_count
-from lmtrain.accounting.training_plan.stage_work import EvaluationWork, RowsToScore
+from lmtrain.accounting.training_plan.stages import EvaluationWork, RowsToScore
 from lmtrain.cli.commands.evaluating.flags import ANSWER_TOKENS, evaluation_parser, is_anything_asked, require_flags
 
 if TYPE_CHECKING:

@@ -1,0 +1,250 @@
+"""The smaller parts of a plan: checkpoints, passes over held-out text, written answers, optimizer state in host memory.
+
+Cadence of checkpoints: Young's first-order optimum, sqrt(2 x seconds of a save's stall x mean seconds between failures)
+(CACM 17(9), 1974). Goodput: Daly's whole intervals between failures at random (Future Generation Computer Systems
+22(3), 2006).
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from lmtrain.accounting.machine.hardware import find_device
+from lmtrain.accounting.machine.number_formats import PrecisionBytes
+from lmtrain.accounting.model.memory import TrainedParameters, state_bytes
+from lmtrain.accounting.model.optimizer_state import OptimizerState
+from lmtrain.accounting.options.parts import HeldOutPasses
+from lmtrain.accounting.training_plan.simulated_step import Efficiency
+
+# Assumed: a device's state into page-locked memory of its host, PCIe 4 with other traffic beside it.
+COPY_BYTES_PER_SECOND: Final = 10e9
+# Assumed: a writing process's rate into a shared file system, of each node.
+WRITE_BYTES_PER_SECOND: Final = 1e9
+# Assumed: from a failure to the next step, with a node to be replaced, imports, a checkpoint to be read, compilation.
+RESTART_SECONDS: Final = 300.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cadence:
+    """The interval between checkpoints with the least lost time, for a stall and a failure rate, all in seconds.
+
+    It is no shorter than `write_seconds`: one checkpoint is in flight at most. `set_seconds` is the run's own interval,
+    None where it has none.
+    """
+
+    stall_seconds: float
+    write_seconds: float
+    seconds_between_failures: float
+    restart_seconds: float = RESTART_SECONDS
+    set_seconds: float | None = None
+
+    @property
+    def every_seconds(self) -> float:
+        """Return Young's interval, or the time of a write where that is longer."""
+        return max(self.write_seconds, math.sqrt(2 * self.stall_seconds * self.seconds_between_failures))
+
+    @property
+    def lost_share(self) -> float:
+        """Return the share of the time for saving, and for repeating half an interval after each failure."""
+        return self.stall_seconds / self.every_seconds + self.every_seconds / 2 / self.seconds_between_failures
+
+    @property
+    def goodput(self) -> float:
+        """Return the share of the clock for steps that count, at the run's own interval, or else this one.
+
+        A save by the clock is put off until the one before is written: saves are no closer than `write_seconds`.
+        """
+        return self.goodput_at(max(self.set_seconds or self.every_seconds, self.write_seconds))
+
+    def goodput_at(self, every_seconds: float) -> float:
+        """Return the share of the clock for steps that count, with a save after each `every_seconds` of training.
+
+        Failures come at random at their rate (a Poisson process), in restarts and saves too.
+        """
+        apart, cycle = self.seconds_between_failures, every_seconds + self.stall_seconds
+        num_kept = math.exp(-(self.restart_seconds + cycle) / apart) / -math.expm1(-cycle / apart)  # an attempt's saves
+        return num_kept * every_seconds / apart
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckpointPlan:
+    """Bytes of one checkpoint and of all kept ones, and the time of a write.
+
+    `cadence` None where no failure rate is stated.
+    """
+
+    checkpoint_bytes: int
+    kept_bytes: int
+    write_seconds: float
+    cadence: Cadence | None = None
+
+
+def checkpoint_plan(
+    parameters: TrainedParameters,
+    *,
+    precision: PrecisionBytes,
+    optimizer: OptimizerState,
+    num_kept: int,
+    num_devices: int = 1,
+    num_parts: int = 1,
+    num_workers: int = 1,
+    shared_bytes: int = 0,
+    num_nodes: int = 1,
+    device_hours_per_failure: float | None = None,
+    restart_seconds: float | None = None,
+    set_seconds: float | None = None,
+) -> CheckpointPlan:
+    """Count a checkpoint's weights and optimizer state, and set the cadence with the least lost time.
+
+    While one more is written than is kept, disks must hold `num_kept` + 1. A save stalls for the copy of one of
+    `num_parts` equal parts of the state to its host, each on a device of its own, neighbours; their nodes write at
+    once. Each of `num_workers` writes a whole state, all but the first without the `shared_bytes` of a parameter.
+    `set_seconds` is the run's own interval.
+    """
+    num_copied = parameters.num_total * precision.weights + state_bytes(
+        parameters, precision=precision, optimizer=optimizer
+    )
+    num_bytes = num_copied + (num_workers - 1) * (num_copied - shared_bytes * parameters.num_total)
+    num_writing_nodes = math.ceil(num_parts * num_workers * num_nodes / num_devices)
+    write_seconds = num_bytes / num_writing_nodes / WRITE_BYTES_PER_SECOND
+    cadence = None
+    if device_hours_per_failure is not None:
+        cadence = Cadence(
+            stall_seconds=num_copied / num_parts / COPY_BYTES_PER_SECOND,
+            write_seconds=write_seconds,
+            seconds_between_failures=device_hours_per_failure * 3600 / num_devices,
+            restart_seconds=RESTART_SECONDS if restart_seconds is None else restart_seconds,
+            set_seconds=set_seconds,
+        )
+    return CheckpointPlan(
+        checkpoint_bytes=num_bytes,
+        kept_bytes=num_bytes * (num_kept + 1),
+        write_seconds=write_seconds,
+        cadence=cadence,
+    )
+
+
+FORWARD_SHARE: Final = 1 / 3  # of the FLOPs of forward and backward together
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationPlan:
+    """Passes over held-out text before, during and after the training, and the computed tokens of one."""
+
+    num_passes: int
+    tokens_per_pass: int
+
+    def passes_by(self, step: int, *, num_steps: int) -> int:
+        """Return how many of a run's passes are over after a step, that before the first step with them."""
+        return 1 + (self.num_passes - 1) * min(step, num_steps) // max(1, num_steps)
+
+    def passes_left(self, step: int, *, num_steps: int) -> int:
+        """Return how many come after a step."""
+        return self.num_passes - self.passes_by(step, num_steps=num_steps)
+
+    def seconds(self, *, step_seconds: float, tokens_per_step: int) -> float:
+        """Return how long they take at the speed of training."""
+        return self.num_passes * self.pass_seconds(step_seconds=step_seconds, tokens_per_step=tokens_per_step)
+
+    def pass_seconds(self, *, step_seconds: float, tokens_per_step: int) -> float:
+        """Return how long one takes at the speed of training."""
+        return self.tokens_per_pass * FORWARD_SHARE * step_seconds / tokens_per_step
+
+
+def evaluation_plan(
+    passes: HeldOutPasses | None, *, num_steps: int, run_tokens: int, held_out: Sequence[int], padding: float = 1.0
+) -> EvaluationPlan | None:
+    """Return the passes of a run; None without any, or where no text is known.
+
+    `held_out` counts the tokens of each text in a pass, at most as many as in the whole training; `padding` are the
+    tokens computed for each of them.
+    """
+    if passes is None or not held_out:
+        return None
+    most = min(run_tokens, passes.max_tokens or run_tokens)
+    return EvaluationPlan(
+        num_passes=1 + passes.during(num_steps),
+        tokens_per_pass=round(padding * sum(min(most, count) for count in held_out)),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenerationPlan:
+    """Tokens written and prompts' tokens read a step on average, at most, and the FLOPs of both on all devices.
+
+    `num_passes` of a device read the weights, of `weight_bytes`, at `memory_bytes_per_second`; None is not known.
+    """
+
+    written_tokens: int
+    prompt_tokens: int
+    flops_per_step: float
+    num_passes: float
+    weight_bytes: float
+    memory_bytes_per_second: float | None = None
+
+    def seconds(self, *, step_seconds: float, tokens_per_step: int) -> float:
+        """Return a step's share of it, at the speed of training or of memory, the slower one."""
+        computing = (self.written_tokens + self.prompt_tokens) * FORWARD_SHARE * step_seconds / tokens_per_step
+        rate = self.memory_bytes_per_second
+        return max(computing, self.num_passes * self.weight_bytes / rate if rate else 0.0)
+
+
+def generation_plan(
+    *,
+    num_new_tokens: int,
+    copies: int,
+    num_uses: int,
+    rows_per_step: int,
+    micro_steps: int,
+    context_tokens: int,
+    flops_per_token: float,
+    weight_bytes: float,
+    memory_bytes_per_second: float | None,
+) -> GenerationPlan:
+    """Return the writing of `num_new_tokens` to each row; answers serve `num_uses` steps, `copies` share a prompt.
+
+    `flops_per_token` are PaLM's, of forward and backward.
+    """
+    new = min(num_new_tokens, context_tokens)
+    written = rows_per_step * new / num_uses
+    prompts = rows_per_step * (context_tokens - new) / copies / num_uses
+    return GenerationPlan(
+        written_tokens=round(written),
+        prompt_tokens=round(prompts),
+        flops_per_step=(written + prompts) * flops_per_token * FORWARD_SHARE,
+        num_passes=micro_steps * new / num_uses,
+        weight_bytes=weight_bytes,
+        memory_bytes_per_second=memory_bytes_per_second,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class OffloadPlan:
+    """A device's optimizer state in host memory, `host_bytes` of it, and the link to there.
+
+    `link_bytes_per_second` of the data sheet are of one direction, None where they are not known.
+    """
+
+    host_bytes: int
+    link_bytes_per_second: float | None
+
+    @property
+    def seconds(self) -> float | None:
+        """Return the time of a step for moving it both ways; nothing is computed meanwhile."""
+        rate = self.link_bytes_per_second
+        return None if rate is None else 2 * self.host_bytes / (rate * Efficiency().links)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return bytes, rate and seconds."""
+        return {
+            "host_bytes": self.host_bytes,
+            "link_bytes_per_second": self.link_bytes_per_second,
+            "seconds_per_step": self.seconds,
+        }
+
+
+def planned_offload(host_bytes: int, *, device: str | None) -> OffloadPlan:
+    """Return the plan for so many bytes of a device with this name."""
+    known = find_device(device or "")
+    return OffloadPlan(host_bytes=host_bytes, link_bytes_per_second=known.host_bytes_per_second if known else None)

@@ -1,0 +1,212 @@
+"""Simulated fleets: memory by kind, messages by group, time, a table of several, and their speeds as an SVG file."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from lmtrain.accounting.quantities import format_count
+from lmtrain.accounting.training_plan.simulated_step import MessageCount, SimulatedFleet
+from lmtrain.report.charts import Place, scale, ticks
+from lmtrain.report.comparison_page import ink_of
+from lmtrain.report.markup import Markup, tag
+from lmtrain.report.show import plain_text, show, title_line
+
+PHASES: Final = {"forward": "forward pass", "backward": "backward pass", "step": "optimizer"}
+KINDS: Final = {"gather": "gathers", "scatter": "scatters", "reduce": "all-reduces", "exchange": "all-to-alls"}
+
+
+def print_simulation(title: str, fleets: Sequence[SimulatedFleet], bases: Mapping[str, SimulatedFleet]) -> None:
+    """Print one fleet at length, or a table of several, in colour on a terminal."""
+    show(page(title, fleets, bases))
+
+
+def text_of(title: str, fleets: Sequence[SimulatedFleet], bases: Mapping[str, SimulatedFleet]) -> str:
+    """Return the page as plain text."""
+    return plain_text(page(title, fleets, bases))
+
+
+def page(title: str, fleets: Sequence[SimulatedFleet], bases: Mapping[str, SimulatedFleet]) -> RenderableType:
+    """Lay out one fleet at length, or a table of several."""
+    rule = title_line(f"{title}, simulated")
+    if len(fleets) > 1:
+        return Group(rule, _table(fleets, bases), *_problems(fleets))
+    (fleet,) = fleets
+    return Group(
+        rule,
+        _grid(_facts(fleet, bases[fleet.strategy])),
+        Text("\nMemory at the fullest moment of each phase", style="bold"),
+        _memory(fleet),
+        Text("\nMessages of a rank in a step", style="bold"),
+        _messages(fleet.figures.messages),
+        *_problems(fleets),
+    )
+
+
+def _facts(fleet: SimulatedFleet, base: SimulatedFleet) -> Iterator[tuple[str, str]]:
+    batch, time = fleet.batch, fleet.figures.time
+    yield "strategy", f"{fleet.strategy} on {format_count(batch.num_ranks, 'rank')}"
+    yield (
+        "batch",
+        (
+            f"{batch.tokens_per_step:,} tokens a step: {format_count(batch.micro_batch_sequences, 'sequence')} of "
+            f"{batch.context_tokens:,} x {format_count(batch.accumulation_micro_steps, 'micro-step')} x "
+            f"{format_count(batch.num_data_ranks, 'data rank')}"
+        ),
+    )
+    yield (
+        "step",
+        (
+            f"{time.seconds:.4g} s: {time.compute_seconds:.4g} s of computing, {time.exposed_seconds:.4g} s waiting "
+            f"for messages, of {time.message_seconds:.4g} s under way"
+        ),
+    )
+    yield "speed", f"{fleet.tokens_per_second_per_device:,.0f} tokens/s a device, {fleet.mfu:.1%} MFU (PaLM's count)"
+    if base.batch.num_ranks != batch.num_ranks:
+        yield (
+            "scaling",
+            f"{fleet.efficiency(base):.1%} of a device's speed on {format_count(base.batch.num_ranks, 'rank')}",
+        )
+    held = "" if fleet.device_bytes is None else f" of {fleet.device_bytes / 1e9:.1f} GB"
+    yield "memory", f"{fleet.figures.peak_bytes / 1e9:.1f} GB{held} a device"
+
+
+def _memory(fleet: SimulatedFleet) -> Table:
+    peaks = fleet.figures.peaks
+    kinds = [kind for kind in next(iter(peaks.values())) if any(peak[kind] >= 5e5 for peak in peaks.values())]
+    table = _right(1 + len(peaks))
+    table.add_row("", *(Text(PHASES[phase], style="dim") for phase in peaks))
+    for kind in kinds:
+        table.add_row(f"  {kind}", *(f"{peak[kind] / 1e9:,.2f} GB" for peak in peaks.values()))
+    table.add_row("  all", *(f"{sum(peak.values()) / 1e9:,.2f} GB" for peak in peaks.values()), style="bold")
+    return table
+
+
+def _messages(counts: Sequence[MessageCount]) -> Table:
+    table = _right(5)
+    table.add_row("", *(Text(word, style="dim") for word in ("group", "messages", "input", "sent")))
+    for each in counts:
+        apart = f", {each.stride} apart" if each.stride > 1 else ""
+        table.add_row(
+            f"  {KINDS[each.kind]}",
+            f"{format_count(each.num_ranks, 'rank')}{apart}",
+            f"{each.num_messages:,.0f}",
+            _size(each.num_bytes),
+            _size(each.sent_bytes),
+        )
+    return table
+
+
+def _table(fleets: Sequence[SimulatedFleet], bases: Mapping[str, SimulatedFleet]) -> Table:
+    table = _right(8)
+    heads = ("ranks", "step", "exposed", "tokens/s a device", "MFU", "scaling", "memory")
+    table.add_row("  strategy", *(Text(word, style="dim") for word in heads))
+    for fleet in fleets:
+        time = fleet.figures.time
+        table.add_row(
+            f"  {fleet.strategy}",
+            f"{fleet.batch.num_ranks:,}",
+            f"{time.seconds:.3f} s",
+            f"{time.exposed_seconds / time.seconds:.1%}",
+            f"{fleet.tokens_per_second_per_device:,.0f}",
+            f"{fleet.mfu:.1%}",
+            f"{fleet.efficiency(bases[fleet.strategy]):.1%}",
+            Text(f"{fleet.figures.peak_bytes / 1e9:,.1f} GB", style="bold red" if fleet.fits is False else ""),
+        )
+    return table
+
+
+def _problems(fleets: Sequence[SimulatedFleet]) -> list[RenderableType]:
+    """Return a line for each fleet too large for its devices."""
+    return [
+        Text(
+            f"\n{fleet.strategy} on {format_count(fleet.batch.num_ranks, 'rank')} needs "
+            f"{fleet.figures.peak_bytes / 1e9:.1f} GB of {(fleet.device_bytes or 0) / 1e9:.1f} GB a device: "
+            "an option of recompute keeps less, and so does a smaller batch.micro_batch_sequences.",
+            style="bold red",
+        )
+        for fleet in fleets
+        if fleet.fits is False
+    ]
+
+
+def _size(num_bytes: float) -> str:
+    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if num_bytes >= size:
+            return f"{num_bytes / size:,.1f} {unit}"
+    return f"{num_bytes:,.0f} bytes"
+
+
+def _right(num_columns: int) -> Table:
+    table = Table.grid(padding=(0, 3, 0, 0))
+    table.add_column()
+    for _ in range(num_columns - 1):
+        table.add_column(justify="right")
+    return table
+
+
+def _grid(rows: Iterator[tuple[str, str]]) -> Table:
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(style="dim", min_width=12)
+    table.add_column()
+    for name, value in rows:
+        table.add_row(f"  {name}", value)
+    return table
+
+
+LEFT, RIGHT, TOP, BOTTOM = 70, 560, 40, 340
+WIDTH, HEIGHT = 720, 390
+INK, DIM, RULE, PAGE = "#0b0b0b", "#52514e", "#e1e0d9", "#fcfcfb"
+OPEN: Final = "none"  # the inside of a point whose fleet does not fit its devices
+
+
+def fleet_chart(title: str, fleets: Sequence[SimulatedFleet]) -> Markup:
+    """Draw every strategy's speed; a point is open where the fleet does not fit its devices."""
+    ranks = sorted({fleet.batch.num_ranks for fleet in fleets})
+    most = max(fleet.tokens_per_second_per_device for fleet in fleets)
+    values = ticks(0.0, most)
+    place_x = scale((math.log2(ranks[0]), math.log2(ranks[-1]) + (len(ranks) == 1)), LEFT, RIGHT)
+    place_y = scale((0.0, max(most, values[-1])), BOTTOM, TOP)
+    words = f"{title}: tokens/s a device over ranks, simulated"
+    drawn = [
+        tag("rect", x=0, y=0, width=WIDTH, height=HEIGHT, fill=PAGE),
+        tag("text", words, x=LEFT, y=22, fill=INK, font_weight="bold"),
+    ]
+    for value in values:
+        y = f"{place_y(value):.1f}"
+        drawn.append(tag("line", x1=LEFT, x2=RIGHT, y1=y, y2=y, stroke=RULE))
+        drawn.append(tag("text", f"{value:,.0f}", x=LEFT - 8, y=y, fill=DIM, text_anchor="end"))
+    for number in ranks:
+        x = f"{place_x(math.log2(number)):.1f}"
+        drawn.append(tag("text", f"{number:,}", x=x, y=BOTTOM + 20, fill=DIM, text_anchor="middle"))
+    for index, strategy in enumerate(dict.fromkeys(fleet.strategy for fleet in fleets)):
+        drawn += _line(strategy, [fleet for fleet in fleets if fleet.strategy == strategy], index, place_x, place_y)
+    style = {"font_family": "system-ui, sans-serif", "font_size": 12}
+    return tag(
+        "svg",
+        *drawn,
+        xmlns="http://www.w3.org/2000/svg",
+        viewBox=f"0 0 {WIDTH} {HEIGHT}",
+        role="img",
+        aria_label=words,
+        **style,
+    )
+
+
+def _line(name: str, fleets: Sequence[SimulatedFleet], index: int, place_x: Place, place_y: Place) -> list[Markup]:
+    colour, dash = ink_of(index)
+    points = [
+        (place_x(math.log2(fleet.batch.num_ranks)), place_y(fleet.tokens_per_second_per_device), fleet.fits)
+        for fleet in sorted(fleets, key=lambda fleet: fleet.batch.num_ranks)
+    ]
+    line = {"points": " ".join(f"{x:.1f},{y:.1f}" for x, y, _ in points), "stroke_dasharray": dash}
+    drawn = [tag("polyline", fill="none", stroke=colour, stroke_width=2, **line)]
+    for x, y, fits in points:
+        inside = OPEN if fits is False else colour
+        drawn.append(tag("circle", cx=f"{x:.1f}", cy=f"{y:.1f}", r=4, stroke=colour, fill=inside))
+    x, y, _ = points[-1]
+    drawn.append(tag("text", name, x=f"{x + 10:.1f}", y=f"{y + 4 + 13 * (index % 2):.1f}", fill=colour))
+    return drawn

@@ -1,0 +1,200 @@
+"""This machine's memory and disk: `auto` micro batch and recomputation, and refusals of runs that do not fit.
+
+Without these refusals the kernel would kill the run without a message, or its first save would end it.
+"""
+
+import os
+import shutil
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+import torch
+
+from lmtrain.accounting.batches import BatchPlan
+from lmtrain.accounting.machine.hardware import find_device
+from lmtrain.accounting.model.memory import TrainedParameters
+from lmtrain.accounting.quantities import format_count, format_quantity
+from lmtrain.accounting.training_plan.fit import Setting, largest_micro_batch, memory_of
+from lmtrain.errors import ConfigurationError, EnvironmentProblem, OutOfMemory
+from lmtrain.launch.process_group import broadcast_outcome
+from lmtrain.run.planning.auto_choices import chooses_recompute, with_recompute
+from lmtrain.run.planning.known_models import model_facts
+from lmtrain.run.planning.make_plan import planned_checkpoints
+from lmtrain.run.planning.plan import fitted_batch
+from lmtrain.run.planning.setting import fit_setting, planned_setting
+from lmtrain.run.planning.tried_words import with_words
+from lmtrain.run.run_config import RunConfig
+from lmtrain.run.settings import TrainerSettings
+from lmtrain.run.validators.callbacks import callback_facts
+
+OUT_OF_MEMORY: Final = (
+    "DefaultCPUAllocator",
+    "CUDA error: out of memory",
+    "CUBLAS_STATUS_ALLOC_FAILED",
+    "Cuda failure 2 'out of memory'",
+)
+SMALLER_RUN: Final = "a smaller model, or fewer batch.context_tokens"
+CPU_SHARE: Final = 0.8  # of the free memory: the rest is for the machine's other processes
+# Less than any run takes: a run of which this is a small part of the memory is not planned in detail, which can take
+# seconds for a model that is new on this machine.
+FEWEST_BYTES_PER_PARAMETER: Final = 4
+FEWEST_BYTES_PER_TOKEN: Final = 4_096
+CLEARLY_ENOUGH: Final = 1 / 32  # of the memory: a run on a CPU takes up to some twenty times those bytes
+
+
+@dataclass(frozen=True)
+class HeldDevice:
+    """The device of one rank: its product name, None for a CPU, and how many bytes a run may take."""
+
+    name: str | None
+    num_bytes: int
+
+
+def available_bytes(meminfo: Path = Path("/proc/meminfo"), group: Path = Path("/sys/fs/cgroup")) -> int | None:
+    """Return the memory free for a new process, within its control group; None if unknown."""
+    found: list[int] = []
+    try:
+        lines = meminfo.read_text().splitlines()
+        found += [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
+        limit, used = ((group / name).read_text().strip() for name in ("memory.max", "memory.current"))
+        found += [int(limit) - int(used)] if limit.isdigit() else []
+    except OSError:  # no Linux, or no control group
+        pass
+    return min(found, default=None)
+
+
+def held_device(trainer: TrainerSettings) -> HeldDevice:
+    """Return the device of this rank; ranks on one CPU share its free memory."""
+    if torch.cuda.is_available() and trainer.accelerator != "cpu":
+        free, _ = torch.cuda.mem_get_info()  # without the memory of other processes
+        return HeldDevice(torch.cuda.get_device_name(), free + torch.cuda.memory_reserved())
+    free = available_bytes() or os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return HeldDevice(None, int(free * CPU_SHARE / trainer.devices))
+
+
+def setting_here(config: RunConfig) -> Setting:
+    """Return the inputs of the memory of this rank's device."""
+    device = held_device(config.trainer)
+    planned = planned_setting(config)
+    if device.name and find_device(device.name):
+        planned = replace(planned, cluster=replace(planned.cluster, device=device.name))
+    if device.name:
+        planned = replace(planned, host=None)
+    elif planned.host:  # this process runs already, outside of the free memory
+        planned = replace(planned, host=replace(planned.host, process_bytes=0))
+    most_bytes = min(device.num_bytes, int(config.cluster.memory_bytes or device.num_bytes))
+    return replace(fit_setting(planned, model_facts(config, planned)), device_bytes=most_bytes)
+
+
+def batch_of(config: RunConfig) -> BatchPlan:
+    """Return the config's batch; the first rank resolves `auto` for all.
+
+    Raises:
+        ConfigurationError: It does not divide, or not even one sequence fits.
+    """
+    if config.batch.micro_batch_sequences != "auto":
+        return config.divided(config.batch)
+
+    def largest() -> BatchPlan:
+        found = fitted_batch(config, setting_here(config))
+        print(
+            f"batch.micro_batch_sequences=auto: {found.micro_batch_sequences} of "
+            f"{format_count(found.sequences_per_rank, 'sequence')} at a time, "
+            f"{format_count(found.accumulation_micro_steps, 'micro-step')} per step",
+            flush=True,
+        )
+        return found
+
+    return broadcast_outcome(largest)
+
+
+def recompute_here(config: RunConfig) -> RunConfig:
+    """Return the config with recompute=auto resolved for this device; the first rank decides for all."""
+    if not chooses_recompute(config):
+        return config
+
+    def chosen_word() -> str:
+        chosen, reason = with_recompute(config, setting_here)
+        print(reason, flush=True)
+        return f"recompute={chosen.recompute.word}"
+
+    return with_words(config, [broadcast_outcome(chosen_word)])
+
+
+def require_memory(config: RunConfig, batch: BatchPlan, *, num_parameters: int) -> None:
+    """Compare the planned memory of a run with this machine's free memory.
+
+    Raises:
+        ConfigurationError: It does not fit; the message has a fitting micro batch.
+    """
+    device = held_device(config.trainer)
+    tokens = batch.micro_batch_sequences * batch.context_tokens
+    least = num_parameters * FEWEST_BYTES_PER_PARAMETER + tokens * FEWEST_BYTES_PER_TOKEN
+    if least < CLEARLY_ENOUGH * device.num_bytes:
+        return
+    config, _ = with_recompute(config, setting_here)  # the run chooses the same
+    setting = setting_here(config)
+    needed, held = memory_of(setting, batch).total, setting.device_bytes or device.num_bytes
+    if needed <= held:
+        return
+    fitting = largest_micro_batch(setting, batch)
+    raise ConfigurationError(
+        f"batch.micro_batch_sequences={batch.micro_batch_sequences}: {batch.context_tokens} tokens each need "
+        f"{format_quantity(needed, 'bytes')} on each device, of which {format_quantity(held, 'bytes')} are free; "
+        f"nearest that fits: {_smaller(fitting) if fitting else SMALLER_RUN}."
+    )
+
+
+def is_out_of_memory(failure: RuntimeError) -> bool:
+    """Return whether a failure of torch, CUDA, cuBLAS or NCCL is one of memory, on a GPU or on a CPU."""
+    return isinstance(failure, torch.OutOfMemoryError) or any(words in str(failure) for words in OUT_OF_MEMORY)
+
+
+def out_of_memory(config: RunConfig, batch: BatchPlan) -> OutOfMemory:
+    """Return the error of a run out of memory, with the largest fitting micro batch."""
+    size = f"batch.micro_batch_sequences={batch.micro_batch_sequences}"
+    try:
+        setting = setting_here(config)
+    except ConfigurationError as unplanned:
+        return OutOfMemory(f"out of memory at {size}, which cannot be planned: {unplanned}")
+    needed, held = memory_of(setting, batch).total, setting.device_bytes or 0
+    half = (size for size in batch.micro_batches(example_rows=setting.example_rows))
+    halved = next((size for size in half if size <= batch.micro_batch_sequences // 2), None)
+    smaller = largest_micro_batch(setting, batch)
+    if smaller and smaller.micro_batch_sequences < batch.micro_batch_sequences:
+        fix = _smaller(smaller)
+    else:
+        fix = f"batch.micro_batch_sequences={halved}" if halved else SMALLER_RUN
+    return OutOfMemory(
+        f"out of memory at {size}: the plan needs {needed / 1e9:.1f} GB of {held / 1e9:.1f} GB; nearest: {fix}."
+    )
+
+
+def _smaller(batch: BatchPlan) -> str:
+    micro_steps = format_count(batch.accumulation_micro_steps, "micro-step")
+    return f"batch.micro_batch_sequences={batch.micro_batch_sequences}, accumulated over {micro_steps} per step"
+
+
+def require_disk(config: RunConfig, parameters: TrainedParameters, *, folder: Path, num_steps: int) -> None:
+    """Compare the checkpoints of a run of `num_steps` with the free space under its folder.
+
+    Its earlier checkpoints make room for later ones.
+
+    Raises:
+        EnvironmentProblem: They do not fit.
+    """
+    if not any(facts.num_kept for facts in callback_facts(config)):
+        return
+    from lmtrain.doctor.disk import nearest_folder  # for a run, not for its plan
+
+    planned = planned_checkpoints(config, planned_setting(config), parameters)
+    needed = min(planned.kept_bytes, num_steps * planned.checkpoint_bytes)
+    earlier = sum(file.stat().st_size for file in (folder / "checkpoints").rglob("*") if file.is_file())
+    free = shutil.disk_usage(nearest_folder(folder)).free
+    if free + earlier < needed:
+        raise EnvironmentProblem(
+            f"{folder.parent} has {format_quantity(free, 'bytes')} free, and the run's checkpoints need "
+            f"{format_quantity(needed, 'bytes')} ({format_quantity(planned.checkpoint_bytes, 'bytes')} each); free "
+            "some space, set run.root to a larger disk, or lower callbacks.checkpoint.keep_last."
+        )

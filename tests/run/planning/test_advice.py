@@ -1,0 +1,168 @@
+import random
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from lmtrain.errors import ConfigurationError
+from lmtrain.run.planning import advice as module
+from lmtrain.run.planning import known_models
+from lmtrain.run.planning.advice import advice
+from lmtrain.run.planning.known_models import facts_known
+from lmtrain.run.planning.plan import planned_runs, planned_with
+from lmtrain.run.planning.setting import fit_setting, planned_setting
+from lmtrain.run.planning.tried_words import with_words
+from lmtrain.run.run_config import RunConfig
+from tests.configs import config_of
+from tests.tiny import MODEL, QUIET
+
+WORDS = ["model=llama_3_8b", "cluster=h100_8x", "precision=bf16_mixed", "strategy=fsdp", "budget.tokens=1B"]
+
+
+def test_the_devices_that_a_plan_advises_are_the_fewest_that_divide_its_step_and_hold_its_shards() -> None:
+    model = ["model=llama_3_405b", "tokenizer=byte_level", "cluster=h100_8x", "batch.context_tokens=2048"]
+    words = [*model, "batch.micro_batch_sequences=1", "recompute=every_block", "loss=chunked", "precision=bf16_mixed"]
+    step = "batch.tokens_per_step=8388608"
+    (whole,) = planned_runs([*words, "strategy=ddp", step])
+    advised = next(line for line in whole.advice.lines if line.startswith("fits on "))
+    (typed,) = planned_runs([*words, step, *typed_words(advised)[0]])
+    assert (typed.plan.fits, typed.plan.batch.num_ranks) == (True, int(advised.split()[2].replace(",", "")))
+    (half,) = planned_runs([*words, step, "strategy=fsdp", f"cluster.num_nodes={typed.plan.batch.num_ranks // 16}"])
+    assert half.plan.fits is False
+
+
+def test_what_fits_on_the_same_devices_is_advised_before_more_of_them() -> None:
+    of_a_cluster = ["model=llama_3_405b", "tokenizer=byte_level", "cluster=b200_8x", "cluster.num_nodes=64"]
+    batch = ["batch.context_tokens=8192", "batch.micro_batch_sequences=1", "batch.tokens_per_step=16777216"]
+    words = [*of_a_cluster, *batch, "recompute=every_block", "precision=bf16_mixed", "budget.tokens=1T"]
+    often = "strategy.reduce_every_micro_step=true"
+    for strategy, optimizer, advised in (
+        ("fsdp_tensor", "muon", [often]),
+        ("fsdp_tensor", "adamw", [often]),
+        ("fsdp", "muon", [often]),
+    ):
+        chosen = [*words, f"strategy={strategy}", f"optimizer={optimizer}"]
+        (run,) = planned_runs(chosen)
+        assert advised in typed_words(run.advice.lines[-1])
+        (typed,) = planned_runs([*chosen, *advised])
+        assert (typed.plan.fits, typed.plan.batch.num_ranks) == (True, 512)
+
+
+def typed_words(line: str) -> list[list[str]]:
+    """Return the words to type of a line of advice, one list a choice; none where it claims nothing."""
+    claim, found, words = line.partition(": " if line.startswith("a larger") else " with ")
+    if not found or not claim.startswith(("fits", "finishes", "a larger")):
+        return []
+    return [choice.split() for choice in words.split(", or with ")]
+
+
+LEVERS = {
+    *("strategy", "strategy.reduce_every_micro_step", "strategy.reshard_after_forward"),
+    *("strategy.tensor_size", "batch.micro_batch_sequences", "recompute", "optimizer_cpu_offload"),
+    "cluster.num_nodes",
+}
+MODELS = ("gpt2_1558m", "llama_3_8b", "llama_3_70b", "mixtral_8x7b", "qwen_3_32b")
+
+
+@pytest.fixture(scope="module")
+def composed() -> list[RunConfig]:
+    on = ["tokenizer=byte_level", "cluster=h100_8x", "precision=bf16_mixed", "budget.tokens=1B", "optimizer=adamw"]
+    choices = [
+        ["strategy=ddp"],
+        ["strategy=fsdp"],
+        ["strategy=ddp", "recompute=every_block"],
+        ["strategy=hsdp"],
+        ["strategy=fsdp_tensor", "recompute=every_block"],
+        ["strategy=fsdp", "strategy.reshard_after_forward=false"],
+        ["strategy=tensor"],
+    ]
+    models = [config_of(*on, f"model={model}") for model in MODELS]
+    return [with_words(model, choice) for choice in choices for model in models]
+
+
+def random_config(composed: list[RunConfig], draw: random.Random) -> RunConfig:
+    """Return a config of one to 24 nodes with random devices, steps and budgets of time or money."""
+    micro, accumulation, num_nodes = draw.choice((1, 2, 3, 8, 24)), draw.choice((1, 5, 6, 16)), draw.randint(1, 24)
+    devices = draw.choice((1, 3, 8))
+    context = draw.choice((512, 1024))
+    budget = draw.choice(({}, {"hours": draw.uniform(0.1, 50)}, {"usd": draw.uniform(20, 20_000)}))
+    config = draw.choice(composed)
+    product = draw.choice(["NVIDIA H100 80GB HBM3", "NVIDIA A100-SXM4-40GB", "NVIDIA B200"])
+    cluster = {"devices_per_node": devices, "num_nodes": num_nodes, "usd_per_gpu_hour": 2.5, "device": product}
+    steps = {"context_tokens": context, "micro_batch_sequences": micro}
+    tokens = {"tokens_per_step": micro * accumulation * devices * num_nodes * context}
+    held = config.values
+    return config.changed(
+        cluster=held["cluster"] | cluster,
+        trainer=held["trainer"] | {"devices": devices, "num_nodes": num_nodes},
+        batch=held["batch"] | steps | tokens,
+        budget=held["budget"] | {"tokens": draw.randint(10**8, 10**11)} | budget,
+    )
+
+
+def test_the_advice_of_two_hundred_failing_plans_is_as_it_says_when_typed(composed, monkeypatch) -> None:
+    table = known_models.read_json(known_models.TABLE)
+    monkeypatch.setattr(known_models, "read_json", lambda path: table if path == known_models.TABLE else {})
+    monkeypatch.setattr(module, "model_facts", facts_known)  # none is measured
+    monkeypatch.setattr(module, "require_parts_of_strategy", lambda _: None)
+    draw, num_failing, num_typed, told = random.Random(1), 0, 0, set[str]()
+    while num_failing < 200:
+        config = random_config(composed, draw)
+        plan = planned_with(config, [])
+        if plan is None:  # tensor groups of more ranks than there are
+            continue
+        setting = planned_setting(config)
+        facts = known_models.model_facts(config, setting)
+        said = advice(config, facts, plan, fit_setting(setting, facts), partial(planned_with, config))
+        num_failing += not said.is_possible
+        for line in said.lines:
+            for words in typed_words(line):
+                num_typed += 1
+                told |= {word.partition("=")[0] for word in words} if line.startswith("fits") else set()
+                typed = planned_with(config, words)
+                assert typed is not None, (line, config.batch, config.cluster)
+                assert typed.fits or line.startswith("finishes")
+                is_in_time = typed.horizon.limited_by == "tokens"
+                assert is_in_time or not line.startswith("finishes"), (line, typed.horizon)
+    assert num_typed > 200
+    assert told >= LEVERS
+
+
+def test_an_auto_micro_batch_that_fits_nothing_points_to_the_plan():
+    words = ["model=llama_3_8b", "cluster=a100_8x", "strategy=fsdp", "trainer.devices=8", "precision=bf16_mixed"]
+    words += ["batch.context_tokens=8192", "batch.tokens_per_step=1048576", "batch.micro_batch_sequences=auto"]
+    with pytest.raises(
+        ConfigurationError, match=r"not even 1 fits, .*`lmtrain plan batch\.micro_batch_sequences=1` has advice"
+    ):
+        planned_runs(words)
+    assert planned_runs([*words, "strategy.reduce_every_micro_step=true"])
+
+
+def test_ranks_that_the_cluster_lacks_are_refused_before_a_step_that_does_not_divide_among_them() -> None:
+    with pytest.raises(ConfigurationError, match=r"nearest valid: cluster\.num_nodes=16 without trainer"):
+        planned_runs(["cluster=h100_8x", "strategy=fsdp", "trainer.num_nodes=16", "batch.tokens_per_step=4M"])
+
+
+def test_a_plan_without_a_peak_names_the_measurement_of_its_own_ranks(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ["trainer.devices=2", "trainer.cpu_threads=1"]
+    small = ["model=llama_micro", "tokenizer=byte_level", "strategy=ddp", "budget.steps=2", f"run.cache={tmp_path}"]
+    (run,) = planned_runs([*small, *words])
+    assert run.plan.peak_source.endswith(" ".join(["or run lmtrain doctor", *words]))
+
+
+def test_a_micro_batch_that_parts_pairs_of_answers_is_refused_as_in_training(tmp_path: Path) -> None:
+    (tmp_path / "pairs.jsonl").touch()
+    words = [
+        *MODEL,
+        "tokenizer=byte_level",
+        *QUIET,
+        "task=dpo",
+        "init_from=x",
+        f"source.paths=[{tmp_path}/pairs.jsonl]",
+    ]
+    words += ["budget=steps", "budget.steps=9", "batch.context_tokens=32", "batch.tokens_per_step=192"]
+    with pytest.raises(ConfigurationError, match=r"micro_batch_sequences=3 parts pairs of answers; nearest valid: 2"):
+        planned_runs([*words, "batch.micro_batch_sequences=3"])
+    (run,) = planned_runs([*words, "cluster.memory_bytes=1e9", "batch.micro_batch_sequences=2"])
+    assert "a larger micro batch fits too: batch.micro_batch_sequences=6" in run.advice.lines

@@ -1,0 +1,57 @@
+import pytest
+
+from lmtrain.errors import ConfigurationError, EnvironmentProblem
+from lmtrain.run.planning import parity_configs
+from lmtrain.run.planning.parity_configs import pair_of
+from tests import tiny
+from tests.configs import config_of
+
+RANKS = ["trainer.devices=2", "trainer.num_nodes=1", "strategy=fsdp", "tokenizer=byte_level", "logger=none"]
+
+
+def test_one_process_takes_the_same_micro_batches_eagerly_and_nothing_small_is_changed() -> None:
+    config = config_of(*tiny.TINY, *RANKS, "recompute=every_block", "optimizer=adamw", "optimizer.eps=1e-3")
+    pair = pair_of(config, num_steps=2)
+    assert pair.changed == ()
+    assert (pair.together.num_ranks, pair.alone.num_ranks) == (2, 1)
+    assert (pair.together.recompute.word, pair.alone.recompute.word) == ("every_block", "none")
+    together, alone = (one.divided(one.batch) for one in (pair.together, pair.alone))
+    assert (together.micro_batch_sequences, alone.micro_batch_sequences) == (4, 4)
+    assert together.tokens_per_step == alone.tokens_per_step
+
+
+def test_roundings_that_an_optimizer_enlarges_are_kept_small_and_told() -> None:
+    pair = pair_of(config_of(*tiny.TINY, *RANKS, "optimizer=muon"), num_steps=2)
+    assert pair.changed == ("optimizer.eps=0.0001", "optimizer.iteration_dtype=fp32")
+    for config in (pair.alone, pair.together):
+        assert (config.optimizer.get("eps"), config.optimizer.get("iteration_dtype")) == (1e-4, "fp32")
+
+
+def test_a_model_too_large_for_the_machine_is_made_smaller_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parity_configs, "available_bytes", lambda: 8_000_000_000)
+    step = ["batch.context_tokens=8192", "batch.tokens_per_step=1048576", "batch.micro_batch_sequences=2"]
+    asked = config_of("model=llama_3_70b", *RANKS, "tokenizer.vocab_size=512", "optimizer=adamw", *step)
+    pair = pair_of(asked, num_steps=3)
+    model = pair.together.model
+    assert {"model.num_layers=2", "model.vocab_size=512", "batch.micro_batch_sequences=1"} <= {*pair.changed}
+    assert model.get("width") < 8192
+    assert model.get("width") * 64 == model.get("num_heads") * 8192, "heads as wide as they were"
+    assert pair.together.divided(pair.together.batch).accumulation_micro_steps == 2, "it still accumulates"
+    monkeypatch.setattr(parity_configs, "available_bytes", lambda: 1_000_000)
+    with pytest.raises(EnvironmentProblem, match=r"parity: the model takes .* model.num_layers=2"):
+        pair_of(asked, num_steps=3)
+
+
+def test_pairs_of_answers_stay_together() -> None:
+    asked = config_of(*tiny.TINY, *RANKS[:-3], "task=dpo", "init_from=x", "batch.micro_batch_sequences=auto")
+    pair = pair_of(asked, num_steps=2)
+    assert "batch.micro_batch_sequences=2" in pair.changed
+
+
+def test_strategies_that_cannot_be_compared_are_refused() -> None:
+    auto = config_of(*tiny.TINY, "trainer.devices=2", "cluster=h100_8x", "trainer.num_nodes=1")
+    for config in (auto, config_of(*tiny.TINY, *RANKS, "strategy=diloco")):
+        with pytest.raises(
+            ConfigurationError, match=r"strategy=.* cannot be compared .* one of strategy=context, ddp, "
+        ):
+            pair_of(config, num_steps=2)
