@@ -21,7 +21,7 @@ from lmtrain.tokenizers.byte_level import ByteLevelTokenizer
 from lmtrain.tracking.sweep_file import SweepFile, SweepRun, SweepTrial
 from tests import tiny
 from tests.data.documents import make_dataset
-from tests.evaluation.core.bundles import write_bundle
+from tests.evaluation.bundles import write_bundle
 
 
 def hugging_face(folder: Path) -> None:

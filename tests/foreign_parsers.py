@@ -20,13 +20,13 @@ from lmtrain.data.formats import llm_c, megatron, nano_gpt, olmo
 from lmtrain.data.packing_index import build_once
 from lmtrain.data.shards import open_dataset
 from lmtrain.errors import LMTRAIN_ERRORS
-from lmtrain.evaluation.chat_tasks.local_copies import read_rows
-from lmtrain.evaluation.core.bundle import read_bundle
-from lmtrain.evaluation.question_file import read_questions
+from lmtrain.evaluation.answers import read_questions
+from lmtrain.evaluation.core import read_bundle
+from lmtrain.evaluation.data_set_copies import read_rows
 from lmtrain.inference.loaded_model import ids_added, ids_of_ends, read_template
 from lmtrain.inference.prompt_file import read_prompts, written_so_far
 from lmtrain.interop.hf_import import open_hugging_face
-from lmtrain.interop.peft_import import open_peft
+from lmtrain.interop.peft_adapters import open_peft
 from lmtrain.interop.safetensors_files import WeightFiles
 from lmtrain.parallel.shard_reading import METADATA, read_metadata
 from lmtrain.run.compose.start_options import imported_options

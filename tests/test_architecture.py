@@ -13,7 +13,7 @@ from tests.conftest import LONGEST, TESTS
 
 ROOT = Path(__file__).parents[1]
 SHIPPED = (ROOT / "src" / "lmtrain", ROOT / "data_pipelines")
-# What leaves with an exported model is one file by itself, held to ours by tests/interop/test_own_config.py.
+# What leaves with an exported model is one file by itself, held to ours by tests/interop/test_own_code.py.
 CARRIED_AWAY = ROOT / "src" / "lmtrain" / "interop" / "own_code" / "modeling_lmtrain.py"
 MODULES = sorted(path for folder in SHIPPED for path in folder.rglob("*.py") if path != CARRIED_AWAY)
 

@@ -19,7 +19,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -34,9 +33,8 @@ from benchmarks.peers.inference import llama_cpp
 from lmtrain.inference.engine import EngineLimits, TextEngine
 from lmtrain.inference.generation import Request
 from lmtrain.inference.loaded_model import LoadedModel
-from lmtrain.inference.sampling_settings import Sampling
-from lmtrain.interop.hf_export import ModelToExport, export_folder
-from lmtrain.interop.model_card import CardFacts
+from lmtrain.inference.sampling import Sampling
+from lmtrain.interop.hf_export import CardFacts, ModelToExport, export_folder
 from lmtrain.interop.model_settings import node_of
 from lmtrain.models.llama import Llama
 from lmtrain.run.stored_runs.loaded_models import model_to_run
@@ -61,13 +59,12 @@ def main() -> None:
     parser.add_argument("--new-tokens", type=int, default=64)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--compile", action="store_true", help="lmtrain's pass of a lone text, compiled")
     asked = parser.parse_args()
     torch.set_num_threads(asked.threads)
     settings = default_settings() if asked.default else llama_settings(width=asked.width, num_layers=asked.num_layers)
     with tempfile.TemporaryDirectory() as folder:
         made = save(Path(folder) / "model", settings)
-        ours = replace(model_to_run(made, device="cpu"), compiles=asked.compile)
+        ours = model_to_run(made, device="cpu")
         hugging_face = partial(write_theirs, load_theirs(made))
         others: dict[str, Callable[[int], Write]] = {TRANSFORMERS: lambda _: hugging_face}
         if not asked.default and importlib.util.find_spec("xllamacpp") is not None:

@@ -4,9 +4,11 @@ import pytest
 import torch
 
 from lmtrain.errors import DataError
-from lmtrain.evaluation.bits_per_byte import BitsPerByte, evaluate
+from lmtrain.evaluation.bits_per_byte import batches_of_texts, evaluate, score_held_out
+from lmtrain.evaluation.scored_rows import ScoredRow, score_rows
 from lmtrain.losses.cross_entropy import CrossEntropy
 from lmtrain.models.gpt2 import GPT2
+from tests.evaluation.bigram import VOCAB_SIZE, Bigram
 from tests.ranks import on_ranks
 
 
@@ -47,13 +49,6 @@ def test_padding_counts_as_neither_bytes_nor_tokens_nor_nats():
     assert evaluate(model, [(inputs, targets)], token_bytes=torch.ones(256), loss=CrossEntropy()) == expected
 
 
-def test_tokens_count_the_bytes_they_stand_for_and_specials_none():
-    (inputs, targets), *_ = windows(num_batches=1)
-    token_bytes = torch.arange(256) % 5
-    result = evaluate(build(), [(inputs, targets)], token_bytes=token_bytes, loss=CrossEntropy())
-    assert result.num_bytes == sum(target % 5 for target in targets.flatten().tolist())
-
-
 def test_nats_are_those_of_a_plain_sum():
     model = build()
     batches = windows()
@@ -64,28 +59,6 @@ def test_nats_are_those_of_a_plain_sum():
             for x, y in batches
         )
     assert result.nats == pytest.approx(nats, rel=1e-6)
-
-
-def test_bits_per_byte_by_its_definition():
-    result = BitsPerByte(nats=100 * math.log(2), num_bytes=50, num_tokens=20)
-    assert result.bits_per_byte == pytest.approx(2.0)
-    assert result.nats_per_token == pytest.approx(5 * math.log(2))
-
-
-@pytest.mark.parametrize("was_training", [True, False])
-def test_mode_is_given_back(was_training):
-    model = build()
-    model.train(was_training)
-    seen = []
-    model.register_forward_pre_hook(lambda module, inputs: seen.append(module.training))
-    evaluate(model, windows(), token_bytes=torch.ones(256), loss=CrossEntropy())
-    assert seen == [False] * 3
-    assert model.training is was_training
-
-
-def test_text_without_bytes_is_refused():
-    with pytest.raises(DataError, match="0 bytes"):
-        evaluate(build(), [], token_bytes=torch.ones(256), loss=CrossEntropy())
 
 
 @pytest.mark.distributed
@@ -107,3 +80,51 @@ def _rank(rank):
         evaluate(build(init_std=std), share, token_bytes=torch.ones(256), loss=CrossEntropy()) for std in (0.2, 0.0)
     ]
     torch.save(results, f"{rank}.pt")
+
+
+BYTES = torch.tensor([*[1] * 256, 0])
+
+
+def ids(num_tokens, seed=0):
+    return torch.randint(256, (num_tokens,), generator=torch.Generator().manual_seed(seed)).tolist()
+
+
+@pytest.mark.parametrize("batch_tokens", [1, 24, 10_000])
+@pytest.mark.parametrize("context_tokens", [1, 7, 64])
+def test_every_id_of_every_text_is_predicted_once(batch_tokens, context_tokens):
+    texts = [ids(50), ids(3, seed=1), ids(7, seed=2)]
+    batches = list(batches_of_texts(texts, begin_id=256, context_tokens=context_tokens, batch_tokens=batch_tokens))
+    targets = torch.cat([targets.flatten() for _, targets in batches])
+    assert sorted(targets[targets >= 0].tolist()) == sorted(texts[0] + texts[1] + texts[2])
+    score = score_held_out(Bigram({}), batches, token_bytes=BYTES, loss=CrossEntropy())
+    assert score.bits_per_byte == pytest.approx(math.log2(VOCAB_SIZE), abs=1e-6)
+    assert score.num_bytes == 60
+
+
+def test_the_error_is_that_of_a_ratio_between_batches():
+    model = Bigram({"a": {"b": 0.5}, "b": {"a": 0.25}})  # 1 and 2 bits
+    batches = [
+        (torch.tensor([[ord("a")]]), torch.tensor([[ord("b")]])),
+        (torch.tensor([[ord("b")]]), torch.tensor([[ord("a")]])),
+    ]
+    score = score_held_out(model, batches, token_bytes=BYTES, loss=CrossEntropy())
+    assert score.bits_per_byte == pytest.approx(1.5)
+    assert score.standard_error == pytest.approx(math.sqrt(2 / 1 * (0.5**2 + 0.5**2)) / 2)
+    alone = score_held_out(model, batches[:1], token_bytes=BYTES, loss=CrossEntropy())
+    assert alone.standard_error is None
+
+
+def test_a_model_of_nan_is_refused():
+    model = Bigram({})
+    model.table.data.fill_(math.nan)
+    batch = (torch.tensor([[1]]), torch.tensor([[2]]))
+    with pytest.raises(DataError, match="gives no numbers"):
+        score_held_out(model, [batch], token_bytes=BYTES, loss=CrossEntropy())
+    with pytest.raises(DataError, match="gives no numbers"):
+        score_rows(model, [ScoredRow([1, 2], 1)])
+
+
+def test_a_text_without_bytes_is_refused():
+    batch = (torch.tensor([[1]]), torch.tensor([[256]]))
+    with pytest.raises(DataError, match="at least 1 byte"):
+        score_held_out(Bigram({}), [batch], token_bytes=BYTES, loss=CrossEntropy())

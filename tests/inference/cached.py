@@ -2,11 +2,10 @@
 
 import torch
 
+from lmtrain.inference.cache import cached_sdpa
 from lmtrain.inference.engine import EngineLimits, TextEngine
-from lmtrain.inference.generate import generate
 from lmtrain.inference.generation import Request
-from lmtrain.inference.paged_attention import paged
-from lmtrain.inference.sampling_settings import Sampling
+from lmtrain.inference.sampling import Sampling, generate
 from lmtrain.models.gpt2 import GPT2
 from lmtrain.models.llama import Llama
 from lmtrain.models.mixture_of_experts import Experts
@@ -15,18 +14,18 @@ from lmtrain.models.rope import RopeScaling
 
 VOCABULARY, CONTEXT = 61, 48
 SIZES = {"width": 32, "num_layers": 3, "num_heads": 4, "vocab_size": VOCABULARY, "max_context_tokens": CONTEXT}
-LLAMA = {**SIZES, "feed_forward_width": 48, "num_kv_heads": 2, "attention": paged}
+LLAMA = {**SIZES, "feed_forward_width": 48, "num_kv_heads": 2, "attention": cached_sdpa}
 SCALING = RopeScaling(factor=4.0, original_context_tokens=16)
 EXPERTS = Experts(num_experts=4, num_experts_per_token=2)
 SMEARS = {"embedding_smear": True, "key_smear": True, "num_bigram_buckets": 32, "embedding_skip": True}
 FAMILIES = {
-    "gpt2": lambda: GPT2(**SIZES, attention=paged),
+    "gpt2": lambda: GPT2(**SIZES, attention=cached_sdpa),
     "llama": lambda: Llama(**LLAMA, rope_scaling=SCALING),
     "qwen3": lambda: Llama(**LLAMA, qk_norm=True, tie_embeddings=True, head_width=16),
     "mistral": lambda: Llama(**LLAMA, window_tokens=7),
     "mixture": lambda: Llama(**LLAMA, experts=EXPERTS),
     "llama_tiny": lambda: Llama(**LLAMA, **SMEARS, value_embedding_layers=(1, 2), activation="relu_squared"),
-    "nano": lambda: nano(depth=4, vocab_size=VOCABULARY, max_context_tokens=CONTEXT, attention=paged),
+    "nano": lambda: nano(depth=4, vocab_size=VOCABULARY, max_context_tokens=CONTEXT, attention=cached_sdpa),
 }
 
 

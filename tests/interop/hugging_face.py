@@ -5,8 +5,7 @@ import json
 import torch
 from safetensors.torch import load_file, save_file
 
-from lmtrain.interop.hf_import import import_folder, open_hugging_face
-from lmtrain.interop.imported import fill_from, open_weights, read_facts, require_fit
+from lmtrain.interop.hf_import import fill_from, import_folder, open_hugging_face, open_weights, read_facts, require_fit
 from lmtrain.interop.model_settings import build
 from lmtrain.interop.tokenizer_files import write_tokenizer
 from lmtrain.tokenizers.byte_level import ByteLevelTokenizer

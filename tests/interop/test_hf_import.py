@@ -6,7 +6,7 @@ import shutil
 import pytest
 import torch
 
-from lmtrain.errors import ConfigurationError, DataError
+from lmtrain.errors import DataError
 from lmtrain.interop.hf_import import import_folder, open_hugging_face
 from lmtrain.interop.tensor_map import map_tensors
 from lmtrain.run.compose.start_options import imported_options
@@ -233,16 +233,6 @@ def test_weights_that_are_no_numbers_are_refused_and_nothing_is_left(value, told
     refused(tmp_path / "hf", f"{QKV} in .* has {told} among 1024 values of float16")
 
 
-def test_integers_are_no_weights(tmp_path):
-    saved("llama", tmp_path / "hf")
-
-    def quantize(weights):
-        weights[QKV] = weights[QKV].to(torch.int8)
-
-    change_weights(tmp_path / "hf", quantize)
-    refused(tmp_path / "hf", f"{QKV} in .* is of dtype I8; known: F64, F32, F16, BF16")
-
-
 def test_a_missing_tokenizer_is_refused_with_the_way_around(tmp_path):
     saved("llama", tmp_path / "hf", tokenizer=False)
     refused(tmp_path / "hf", "has no tokenizer.json; .*--without-tokenizer")
@@ -272,20 +262,6 @@ def test_a_config_that_is_no_object_is_refused(text, tmp_path):
     saved("llama", tmp_path / "hf")
     (tmp_path / "hf" / "config.json").write_text(text)
     refused(tmp_path / "hf", "config.json is no")
-
-
-def test_what_is_no_folder_is_refused(tmp_path):
-    with pytest.raises(ConfigurationError, match=r"FOLDER=.* is not a folder"):
-        open_hugging_face(tmp_path / "none")
-    with pytest.raises(DataError, match=r"has no config\.json"):
-        open_hugging_face(tmp_path)
-
-
-def test_nothing_is_overwritten(tmp_path):
-    saved("llama", tmp_path / "hf")
-    (tmp_path / "out").mkdir()
-    with pytest.raises(ConfigurationError, match=r"OUT=.* is there already"):
-        import_folder(open_hugging_face(tmp_path / "hf"), tmp_path / "out")
 
 
 def test_keys_that_nobody_knows_are_told(tmp_path):

@@ -1,15 +1,25 @@
-"""AutoTokenizer of transformers reads what is written and encodes to the same ids."""
+"""AutoTokenizer of transformers reads our tokenizer's files, its chat template included, and gives the same ids."""
 
 import json
+from functools import partial
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lmtrain.errors import DataError
-from lmtrain.interop.tokenizer_files import copy_companions, is_same_tokenizer, read_tokenizer, write_tokenizer
+from lmtrain.interop.tokenizer_files import (
+    copy_companions,
+    end_ids,
+    is_same_tokenizer,
+    read_tokenizer,
+    write_tokenizer,
+)
 from lmtrain.tokenizers.bpe import train_byte_pairs
 from lmtrain.tokenizers.byte_level import ByteLevelTokenizer
+from lmtrain.tokenizers.chat import chat_style, render, render_prompt
+from lmtrain.tokenizers.chat_styles import STYLES
+from tests.tokenizers.conversations import byte_tokenizer
 
 TEXTS = [
     "",
@@ -36,13 +46,6 @@ def both(request, tmp_path_factory):
     return ours, AutoTokenizer.from_pretrained(folder), folder
 
 
-@pytest.mark.parametrize("text", TEXTS)
-def test_both_encode_and_decode_alike(both, text):
-    ours, theirs, _ = both
-    assert theirs(text).input_ids == ours.encode(text)
-    assert theirs.decode(ours.encode(text)) == text
-
-
 @settings(max_examples=50, deadline=None)
 @given(text=st.text().filter(lambda text: "<|" not in text))
 def test_both_encode_any_text_alike(both, text):
@@ -56,10 +59,6 @@ def test_special_tokens_are_special(both):
     assert theirs("<|end_of_text|>").input_ids == [ours.end_of_text_id]
     assert theirs.decode([ours.end_of_text_id, *ours.encode("hi")], skip_special_tokens=True) == "hi"
     assert theirs.model_max_length == 64
-
-
-def test_no_file_of_ours_is_left_among_theirs(both):
-    assert "tokenizer.meta.json" not in {path.name for path in both[2].iterdir()}
 
 
 def test_the_tokenizer_comes_back(both):
@@ -88,8 +87,50 @@ def test_a_tokenizer_of_another_kind_is_refused_with_the_way_around(both, tmp_pa
         read_tokenizer(tmp_path)
 
 
-def test_a_damaged_tokenizer_config_is_refused(both, tmp_path):
-    copy_companions(both[2], tmp_path)
-    (tmp_path / "tokenizer_config.json").write_text("{")
-    with pytest.raises(DataError, match=r"tokenizer_config\.json is damaged"):
-        read_tokenizer(tmp_path)
+MESSAGES = [
+    {"role": "system", "content": "Be  brief.\n"},
+    {"role": "user", "content": " {{ Héllo }} <b>"},
+    {"role": "assistant", "content": "Hi!"},
+    {"role": "user", "content": "And\nnow?"},
+]
+
+
+TOKENIZERS = {
+    "own": lambda: ByteLevelTokenizer(vocab_size=300, chat=True),
+    **{style.name: partial(byte_tokenizer, style.name) for style in STYLES},
+}
+
+
+@pytest.fixture(scope="module", params=TOKENIZERS)
+def chatting(request, tmp_path_factory):
+    from transformers import AutoTokenizer
+
+    folder = tmp_path_factory.mktemp("chat")
+    ours = TOKENIZERS[request.param]()
+    write_tokenizer(ours, folder, max_context_tokens=64)
+    return ours, AutoTokenizer.from_pretrained(folder), folder
+
+
+def test_a_prompt_is_rendered_to_the_same_ids(chatting):
+    ours, theirs, _ = chatting
+    ids = theirs.apply_chat_template(MESSAGES, add_generation_prompt=True, return_dict=False)
+    assert ids == [ours.end_of_text_id, *render_prompt(ours, MESSAGES).tolist()]
+
+
+def test_a_whole_conversation_is_rendered_to_the_same_ids(chatting):
+    ours, theirs, _ = chatting
+    ids = theirs.apply_chat_template(MESSAGES[:3], return_dict=False)
+    assert ids == [ours.end_of_text_id, *render(ours, MESSAGES[:3])[0].tolist()]
+
+
+def test_tool_calls_are_refused_rather_than_forgotten(chatting):
+    message = {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "f", "arguments": {}}}]}
+    with pytest.raises(Exception, match="this template writes no tool calls"):
+        chatting[1].apply_chat_template([*MESSAGES, message])
+
+
+def test_generation_stops_at_the_end_of_an_answer(chatting):
+    ours, _, folder = chatting
+    ends = [ours.end_of_text_id, ours.special_tokens[chat_style(ours).end]]
+    assert end_ids(ours) == ends
+    assert json.loads((folder / "generation_config.json").read_text())["eos_token_id"] == ends

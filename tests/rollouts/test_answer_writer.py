@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from lmtrain.adapters.lora import Lora
+from lmtrain.inference.cache import CachedAttention
 from lmtrain.inference.engine import TextEngine
 from lmtrain.inference.generation import Request
-from lmtrain.inference.paged_attention import CachedBeside
 from lmtrain.losses.token_log_probs import TokenLogProbs
 from lmtrain.models.attention.sdpa import sdpa
 from lmtrain.rollouts.answer_writer import SampledAnswers, question_of
@@ -42,7 +42,7 @@ def questions(num_tokens: int = 20) -> TokenBatch:
 
 @pytest.mark.parametrize("adapted", [False, True])
 def test_the_generator_s_log_probabilities_are_the_trainer_s(tokenizer, tmp_path, adapted: bool) -> None:
-    model = small(attention=CachedBeside(sdpa))
+    model = small(attention=CachedAttention(sdpa))
     if adapted:
         model = moved(Lora(rank=2, alpha=4).attach(model, seed=0))
     model.train()
@@ -70,7 +70,7 @@ def test_the_generator_s_log_probabilities_are_the_trainer_s(tokenizer, tmp_path
 
 
 def test_rewards_come_with_each_answer_and_rows_without_a_question_have_no_target(tokenizer, tmp_path) -> None:
-    model = small(attention=CachedBeside(sdpa))
+    model = small(attention=CachedAttention(sdpa))
     write = writer(tokenizer, tmp_path, weights={"end": 3.0})
     written = write(model, questions(), copies=2, seed=1)
     assert written.is_asked.tolist() == [True, True, True, True, False, False]

@@ -12,8 +12,7 @@ from typing import Any
 
 import torch
 
-from lmtrain.interop.gguf_file import named_tensors
-from lmtrain.interop.gguf_settings import ARCHITECTURES, add_settings
+from lmtrain.interop.gguf_file import ARCHITECTURES, add_settings, named_tensors
 
 
 def save_gguf(folder: Path, out: Path) -> Path:

@@ -15,9 +15,8 @@ from typing_extensions import override
 from lmtrain.accounting.options.parts import CallbackFacts
 from lmtrain.accounting.options.ranges import require_count
 from lmtrain.errors import DataError
-from lmtrain.inference.generate import generate
 from lmtrain.inference.loaded_model import ids_of_ends
-from lmtrain.inference.sampling_settings import Sampling
+from lmtrain.inference.sampling import Sampling, generate
 from lmtrain.tokenizers.base import Tokenizer
 from lmtrain.tokenizers.chat import chat_style, render_prompt
 from lmtrain.tracking.atomic_files import LineFile, storage_problem

@@ -1,27 +1,30 @@
 """Write many texts at once: a forward pass reads the next token of each, and a piece of the waiting prompts.
 
-Continuous batching (Orca, OSDI 2022) with prompts in pieces (Sarathi, arXiv 2308.16369). Shared by `lmtrain generate`,
-`chat` and `serve`. N tokens of several texts one after the other.
+Continuous batching (Orca, OSDI 2022) with prompts in pieces (Sarathi, arXiv 2308.16369). A text takes over the cached
+tokens that it shares with an earlier one. Used by `lmtrain generate`, `chat`, `serve` and by rollouts.
+N tokens of several texts one after the other, L texts read to their end, V vocabulary.
 """
 
+from collections import OrderedDict, deque
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import final
+from typing import Final, final
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from lmtrain.accounting.training_plan.stages import TEXTS_AT_ONCE
 from lmtrain.errors import ConfigurationError
-from lmtrain.inference.blocks import BlockPool
-from lmtrain.inference.cache_step import Piece, Step
-from lmtrain.inference.fair_queue import FairQueue
+from lmtrain.inference.cache import KVCache, Piece, Step
 from lmtrain.inference.generation import Delta, Generation, Request, TokenScore
-from lmtrain.inference.joint_texts import keep_places
-from lmtrain.inference.kv_cache import KVCache
-from lmtrain.inference.recorded_pass import RecordedPasses
 from lmtrain.inference.sampling import choose, likeliest, likeliest_tokens
 from lmtrain.models.base import LanguageModel
+from lmtrain.precision.cpu_products import cpu_matmul_precision, multiplying
+
+FEWEST_SHARED: Final = 16  # tokens: a shorter common beginning is read again
+FEWEST_MULTIPLIED: Final = 64  # tokens of a pass from which on oneDNN's products are faster
 
 
 @final
@@ -29,70 +32,92 @@ from lmtrain.models.base import LanguageModel
 class EngineLimits:
     """How much is kept and done at once.
 
-    `cache_tokens` None has room for `num_texts` of the model's whole context; memory is taken with use.
-    `prefill_tokens` are those of prompts in one forward pass: more read prompts faster, fewer let others write on, as
-    a server wants.
+    `cache_tokens` None has room for `num_texts` of the model's whole context; fewer texts are written at once where it
+    is smaller. Memory is taken with use. `prefill_tokens` are those of prompts in one forward pass: more read prompts
+    faster, fewer let others write on, as a server wants.
     """
 
     num_texts: int = TEXTS_AT_ONCE
     cache_tokens: int | None = None
-    block_tokens: int = 16
     prefill_tokens: int = 2048
 
     def __post_init__(self) -> None:
-        for name in ("num_texts", "cache_tokens", "block_tokens", "prefill_tokens"):
+        for name in ("num_texts", "cache_tokens", "prefill_tokens"):
             value = getattr(self, name)
             if value is not None and value < 1:
-                raise ConfigurationError(f"{name}={value} is below 1; nearest valid: 1.")
+                raise ConfigurationError(f"{name}: must be at least 1, got {value}.")
+
+
+@final
+class FairQueue:
+    """Waiting texts by client: clients take turns, so that many requests of one hold up no other."""
+
+    def __init__(self) -> None:
+        self._waiting: OrderedDict[str, deque[Generation]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return sum(map(len, self._waiting.values()))
+
+    def __iter__(self) -> Iterator[Generation]:
+        """Yield the texts in the order of turns, one of each client first."""
+        lines = [list(line) for line in self._waiting.values()]
+        for turn in range(max(map(len, lines), default=0)):
+            yield from (line[turn] for line in lines if turn < len(line))
+
+    def add(self, generation: Generation) -> None:
+        """Put a text at the end of its client's line."""
+        self._waiting.setdefault(generation.request.client, deque()).append(generation)
+
+    def take(self, generation: Generation) -> None:
+        """Take a text out; its client's next turn comes after everyone else's."""
+        client = generation.request.client
+        self._waiting[client].remove(generation)
+        self._waiting.move_to_end(client)
+        if not self._waiting[client]:
+            del self._waiting[client]
 
 
 @final
 class TextEngine:
-    """A model, built with `paged` attention, its cache, and the texts in writing; of one thread."""
+    """A model built with `CachedAttention`, its cache, and the texts being written; for one thread."""
 
-    def __init__(
-        self,
-        model: LanguageModel,
-        pieces: Sequence[bytes],
-        *,
-        limits: EngineLimits | None = None,
-        compiles: bool = False,
-    ) -> None:
-        """Take a model with its weights, and the bytes of every token; a lone text's passes may be compiled."""
+    def __init__(self, model: LanguageModel, pieces: Sequence[bytes], *, limits: EngineLimits | None = None) -> None:
+        """Take a model with its weights, and the bytes of every token."""
         self.model, self.limits = model.eval(), limits or EngineLimits()
-        self._pieces = pieces
-        device = next(model.parameters()).device
-        size = self.limits.block_tokens
-        wanted = self.limits.cache_tokens or self.limits.num_texts * model.max_context_tokens
-        self.pool = BlockPool(max(-(-wanted // size), -(-model.max_context_tokens // size)), block_tokens=size)
-        self.cache = KVCache(block_tokens=size, device=device)
-        self.read = RecordedPasses(self.model, compiles=compiles)
-        self._window_tokens = _longest_window(model)
+        self._pieces, context = pieces, model.max_context_tokens
+        self._device = next(model.parameters()).device
+        num_slots = self.limits.num_texts
+        if self.limits.cache_tokens is not None:
+            num_slots = max(1, min(num_slots, self.limits.cache_tokens // context))
+        self._cache = KVCache(num_slots=num_slots, num_tokens=context, device=self._device)
+        self._texts: list[Generation | None] = [None] * num_slots  # the last text of each slot
+        self._free = list(range(num_slots))  # slots without a text being written, longest ago first
         self.waiting = FairQueue()
         self.running: list[Generation] = []
-        self._writers: list[Generation] = []  # of the last pass, in the places of their copies
 
     @property
     def is_idle(self) -> bool:
-        """Tell whether nobody waits for a token."""
+        """Return whether no text waits for a token."""
         return not self.running and not len(self.waiting)
+
+    @property
+    def cache_share(self) -> float:
+        """Return the share of the cache used by the texts being written."""
+        used = sum(generation.num_cached for generation in self.running)
+        return used / (self._cache.num_slots * self._cache.num_tokens)
 
     def prepare(self, request: Request) -> Generation:
         """Return a request's text, not yet waiting; safe in any thread.
 
         Raises:
-            ConfigurationError: Its prompt is beyond the model's context, or has a token without a row in the model.
+            ConfigurationError: The prompt is longer than the model's context, or has an id outside the vocabulary.
         """
         context, num_tokens = self.model.max_context_tokens, len(request.prompt)
         if num_tokens > context and not request.slides:
-            raise ConfigurationError(
-                f"prompt has {num_tokens} tokens, over the model's context of {context}; nearest valid: {context}."
-            )
+            raise ConfigurationError(f"prompt: must have at most {context} tokens, the context; got {num_tokens}.")
         named = (*request.prompt, *request.sampling.logit_bias)
         if bad := [token for token in named if not 0 <= token < self.model.vocab_size]:
-            raise ConfigurationError(
-                f"token {bad[0]} is none of the model's {self.model.vocab_size}: 0 to vocab_size - 1."
-            )
+            raise ConfigurationError(f"token id {bad[0]}: must be from 0 to {self.model.vocab_size - 1}.")
         generation = Generation(request, pieces=self._pieces)
         generation.begins_at = max(0, num_tokens - context)
         return generation
@@ -104,7 +129,7 @@ class TextEngine:
         return generation
 
     def cancel(self, generation: Generation) -> None:
-        """End a text now and free its memory; an ended one stays as it is."""
+        """End a text now; an ended one stays as it is."""
         if generation.finish_reason is not None:
             return
         generation.finish_reason = "cancelled"
@@ -140,84 +165,66 @@ class TextEngine:
         return [self._add(*each) for each in zip(complete, rows, largest, strict=True)]
 
     def _admit(self) -> None:
-        """Start texts in the order of turns, while the blocks for their possible length are there."""
-        if len(self.running) >= self.limits.num_texts or not len(self.waiting):
+        """Start waiting texts in the order of turns; one whose beginning is just being read by another waits for it."""
+        if not self._free or not len(self.waiting):
             return
-        num_reserved = sum(map(self._most_blocks, self.running))
-        begun = {self._first_block(other) for other in self.running if other.num_pending > 1}
+        being_read = {_beginning(other) for other in self.running if other.num_pending > 1}
         for generation in list(self.waiting):
-            num_reserved += self._most_blocks(generation)
-            if len(self.running) >= self.limits.num_texts or num_reserved > self.pool.num_blocks:
+            if not self._free:
                 return
-            first = self._first_block(generation)
-            if first is not None and first in begun:  # its prefix is about to be read
-                num_reserved -= self._most_blocks(generation)
+            beginning = _beginning(generation)
+            if beginning is not None and beginning in being_read:
                 continue
             self.waiting.take(generation)
-            generation.table = self.pool.open(generation.tokens[generation.begins_at :])
-            generation.num_cached = len(generation.table.blocks) * self.limits.block_tokens
-            generation.num_prefix_tokens = generation.num_cached
-            self._give_back_unseen(generation)
+            self._place(generation)
             self.running.append(generation)
             if generation.num_pending > 1:
-                begun.add(first)
+                being_read.add(beginning)
 
-    def _most_blocks(self, generation: Generation) -> int:
-        """Return how many blocks a text may have at one time: all of its own, or those of a window and a piece."""
-        request, size = generation.request, self.limits.block_tokens
-        num_tokens = min(self.model.max_context_tokens, len(request.prompt) + request.num_new_tokens)
-        if self._window_tokens is not None:
-            num_seen = self._window_tokens + self.limits.prefill_tokens
-            num_tokens = min(num_tokens, num_seen + size)  # neither end need be a block's
-        return -(-num_tokens // size)
-
-    def _give_back_unseen(self, generation: Generation) -> None:
-        """Give back the blocks wholly behind the window of the next token, and before the last one."""
-        if self._window_tokens is not None:
-            first = generation.num_cached - max(self._window_tokens - 1, 1)
-            self.pool.give_back(generation.table, max(0, first) // self.limits.block_tokens)
-
-    def _first_block(self, generation: Generation) -> tuple[int, ...] | None:
-        """Return the tokens of a text's first block; None where the text is no longer than it."""
-        size, begins = self.limits.block_tokens, generation.begins_at
-        is_longer = len(generation.tokens) - begins > size
-        return tuple(generation.tokens[begins : begins + size]) if is_longer else None
+    def _place(self, generation: Generation) -> None:
+        """Give a text a slot with the tokens it shares with the text of any slot, but for its last one."""
+        wanted = generation.tokens[generation.begins_at : -1]
+        shared = [0 if other is None else _num_shared(wanted, other.cached_tokens) for other in self._texts]
+        source = max(range(len(shared)), key=shared.__getitem__)
+        num_shared = shared[source] if shared[source] >= FEWEST_SHARED else 0
+        before = self._texts[source]
+        goes_on = source in self._free and before is not None and num_shared == before.num_cached > 0
+        slot = source if goes_on else self._free[0]
+        self._free.remove(slot)
+        if num_shared and slot != source:
+            self._cache.copy(source, slot, num_shared)
+        self._texts[slot], generation.slot = generation, slot
+        generation.num_cached = generation.num_shared = num_shared
 
     def _turns(self) -> list[tuple[Generation, int]]:
-        """Return who reads how many tokens now: first those who write, then pieces of prompts within the limit."""
-        writing = [generation for generation in self.running if generation.num_pending == 1]
-        self._writers = keep_places(self._writers, writing)
-        reading: list[tuple[Generation, int]] = []
+        """Return who reads how many tokens now: a token of each writer, and pieces of prompts within the limit."""
+        turns: list[tuple[Generation, int]] = []
         left = self.limits.prefill_tokens
         for generation in self.running:
-            if generation.num_pending > 1 and left > 0:
-                reading.append((generation, min(generation.num_pending, left)))
-                left -= reading[-1][1]
-        # For the cache, a piece of one token is a writing text.
-        return [(generation, 1) for generation in self._writers] + sorted(reading, key=lambda turn: turn[1] > 1)
+            num_tokens = generation.num_pending
+            if num_tokens > 1:
+                num_tokens = min(num_tokens, left)
+                left -= num_tokens
+            if num_tokens:
+                turns.append((generation, num_tokens))
+        return sorted(turns, key=lambda turn: (turn[1] > 1, turn[0].slot))
 
-    def _logits(self, turns: Sequence[tuple[Generation, int]]) -> Tensor:
-        """Read the pieces [1, N]; return the logits after each text read to its end."""
-        pieces: list[Piece] = []
-        tokens: list[int] = []
-        lasts: list[int] = []
+    def _logits(self, turns: Sequence[tuple[Generation, int]]) -> Float[Tensor, "L V"]:
+        """Read the pieces; return the logits after each text read to its end."""
+        pieces, tokens, lasts = list[Piece](), list[int](), list[int]()
         for generation, num_tokens in turns:
             start = generation.num_cached
-            self.pool.extend(generation.table, start + num_tokens)
-            pieces.append(Piece(generation.table.blocks, start, num_tokens))
+            pieces.append(Piece(generation.slot, start, num_tokens))
             begins = generation.begins_at + start
             tokens += generation.tokens[begins : begins + num_tokens]
             generation.num_cached += num_tokens
             if generation.num_pending == 0:
                 lasts.append(len(tokens) - 1)
-        step = Step(self.cache, pieces, num_blocks=self.pool.num_touched)
-        row = torch.tensor([tokens], device=self.cache.device)
-        logits = self.read(row, step, lasts)
-        for generation, _ in turns:
-            if generation.num_cached // self.limits.block_tokens > generation.table.num_shared:
-                self.pool.publish(generation.table, generation.cached_tokens)
-            self._give_back_unseen(generation)
-        return logits
+        many = len(tokens) >= FEWEST_MULTIPLIED and self._device.type == "cpu"
+        with multiplying(cpu_matmul_precision()) if many else nullcontext():
+            row = torch.tensor([tokens], device=self._device)
+            hidden = self.model.hidden_states(row, Step(self._cache, pieces))  # [1, N, D]
+            return self.model.logits(hidden if len(lasts) == len(tokens) else hidden[:, lasts])[0]
 
     def _add(self, generation: Generation, logits: Tensor, largest: int) -> Delta:
         request = generation.request
@@ -231,22 +238,23 @@ class TextEngine:
         delta = generation.add(token, score, most_tokens=None if request.slides else context)
         if delta.finish_reason is not None:
             self._end(generation)
-        elif len(generation.tokens) - generation.begins_at > context:
-            self._slide(generation)
+        elif (num_tokens := len(generation.tokens)) - generation.begins_at > context:
+            # The text begins one token later: every position changes, and with it the whole cache.
+            generation.begins_at, generation.num_cached = num_tokens - context, 0
         return delta
-
-    def _slide(self, generation: Generation) -> None:
-        """Let a text begin one token later: every position changes, and with it the whole cache."""
-        self.pool.close(generation.table)
-        generation.begins_at = len(generation.tokens) - self.model.max_context_tokens
-        generation.num_cached = 0
 
     def _end(self, generation: Generation) -> None:
         self.running.remove(generation)
-        self.pool.close(generation.table)
+        self._free.append(generation.slot)
 
 
-def _longest_window(model: LanguageModel) -> int | None:
-    """Return how many tokens the layers see at most; None where one sees the whole context."""
-    windows = [layer.window_tokens for layer in model.shape().attention]
-    return max((window for window in windows if window is not None), default=None) if None not in windows else None
+def _beginning(generation: Generation) -> tuple[int, ...] | None:
+    """Return the first tokens of a text, which another may share; None where it has no more."""
+    tokens = generation.tokens[generation.begins_at : generation.begins_at + FEWEST_SHARED + 1]
+    return tuple(tokens[:-1]) if len(tokens) > FEWEST_SHARED else None
+
+
+def _num_shared(first: Sequence[int], second: Sequence[int]) -> int:
+    """Return how many tokens two texts have in common from their beginning."""
+    pairs = enumerate(zip(first, second, strict=False))
+    return next((place for place, (one, other) in pairs if one != other), min(len(first), len(second)))

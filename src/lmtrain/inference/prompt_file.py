@@ -1,12 +1,10 @@
-"""Prompts from a file of JSON lines, answers into another; an interrupted one is continued.
+"""Prompts from a file of JSON lines, answers into another; an interrupted file of answers is continued.
 
-Each answer says what wrote it: model and settings. Answers of another model or other settings are never joined.
+Each answer names the model and settings that wrote it. Answers of another model or other settings are never joined.
 """
 
-import itertools
 import json
-import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, TextIO
 
@@ -15,7 +13,7 @@ from lmtrain.storage import foreign_json
 
 WRITTEN_BY: Final = "written_by"  # of each answer
 MOST_SHOWN: Final = 80  # characters of a value
-MODEL, SHA256 = "model", "sha256"  # of what wrote it, beside the settings
+MODEL, SHA256 = "model", "sha256"  # of what wrote it, next to the settings
 
 
 def read_prompts(path: Path) -> list[str]:
@@ -23,37 +21,44 @@ def read_prompts(path: Path) -> list[str]:
 
     Raises:
         ConfigurationError: There is no such file.
-        DataError: A line is no object with a text `prompt`, or there is none.
+        DataError: A line is not an object with a text `prompt`, or the file is empty.
     """
     if not path.is_file():
         near = suggest_path(path, [other.name for other in path.parent.glob("*") if other.is_file()])
-        raise ConfigurationError(f"--prompts {path} is not a file; name one with a JSON object a line.{near}")
-    prompts = [_prompt(line, f"{path}:{number}") for number, line in _lines(path, path.read_bytes())]
+        raise ConfigurationError(f"--prompts: {path} is not a file.{near}")
+    prompts: list[str] = []
+    for where, line in _objects(path, path.read_bytes()):
+        if not isinstance(line.get("prompt"), str):
+            raise DataError(f'{where}: must be an object like {{"prompt": "..."}}.')
+        prompts.append(line["prompt"])
     if not prompts:
-        raise DataError(f'--prompts {path} has no lines; each is an object as {{"prompt": "..."}}.')
+        raise DataError(f'{path} is empty; each line must be an object like {{"prompt": "..."}}.')
     return prompts
 
 
 def written_so_far(path: Path, prompts: Sequence[str], *, by: Mapping[str, Any]) -> set[int]:
-    """Return the prompts, from 0, with an answer in a file, and cut off an incomplete last line.
+    """Return the indices of the prompts answered in a file, and cut off an incomplete last line.
 
     `by` is the model and the settings of the answers to come.
 
     Raises:
-        ConfigurationError: Another model or other settings wrote some answers, or these do not say.
+        ConfigurationError: Another model or other settings wrote some answers, or a line does not name them.
         DataError: It holds answers to other prompts.
     """
     if not path.is_file():
         return set()
     content = path.read_bytes()
     whole = content[: content.rfind(b"\n") + 1]
-    lines = _lines(path, whole)
-    placed = {_place(line, f"{path}:{number}", prompts) for number, line in lines}
-    for number, line in lines:
-        _require_written_by(by, _object(line, f"{path}:{number}"), path=path, number=number)
-    if whole != content:  # none of a refused file's bytes are taken
+    places: set[int] = set()
+    for where, answer in list(_objects(path, whole)):
+        place = answer.get("index")
+        if not isinstance(place, int) or not 0 <= place < len(prompts) or prompts[place] != answer.get("prompt"):
+            raise DataError(f"{where} answers another prompt; name a new file with --out.")
+        _require_written_by(by, answer.get(WRITTEN_BY), where)
+        places.add(place)
+    if whole != content:
         path.write_bytes(whole)
-    return placed
+    return places
 
 
 def open_answers(path: Path) -> TextIO:
@@ -65,65 +70,37 @@ def open_answers(path: Path) -> TextIO:
     try:
         return path.open("a", encoding="utf-8")
     except OSError as problem:
-        raise EnvironmentProblem(
-            f"--out {path} cannot be written ({problem.strerror}); name another file."
-        ) from problem
+        raise EnvironmentProblem(f"--out: {path} cannot be written ({problem.strerror}).") from problem
 
 
-def _place(line: str, where: str, prompts: Sequence[str]) -> int:
-    answer = _object(line, where)
-    place = answer.get("index")
-    if isinstance(place, int) and 0 <= place < len(prompts) and prompts[place] == answer.get("prompt"):
-        return place
-    raise DataError(f"{where} answers another file's prompt; name a new file with --out, or remove this one.")
-
-
-def _require_written_by(by: Mapping[str, Any], answer: Mapping[str, Any], *, path: Path, number: int) -> None:
-    there, another = answer.get(WRITTEN_BY), f"nearest valid: --out {shlex.quote(str(_free(path)))}."
-    if not isinstance(there, dict):
-        raise ConfigurationError(
-            f"--out {path}: line {number} has no {WRITTEN_BY}, the model and settings of its answer; {another}"
-        )
-    differing = [key for key in by if there.get(key) != by[key]]
-    if MODEL in differing:  # the same bytes under another name are the same model
-        differing.remove(SHA256 if SHA256 in differing else MODEL)
+def _require_written_by(by: Mapping[str, Any], written: Any, where: str) -> None:
+    written = written if isinstance(written, dict) else {}
+    differing = [key for key in by if written.get(key) != by[key]]
+    if SHA256 not in differing and MODEL in differing:  # the same bytes under another name
+        differing.remove(MODEL)
     if differing:
-        told = "; ".join(f"{key}={_value(there.get(key))}, now {_value(by[key])}" for key in differing)
-        raise ConfigurationError(f"--out {path}: line {number} was written otherwise: {told}; {another}")
+        changes = ", ".join(f"{key}={_shown(written.get(key))} (now {_shown(by[key])})" for key in differing)
+        raise ConfigurationError(f"--out: {where} was written with other settings: {changes}; name a new file.")
 
 
-def _free(path: Path) -> Path:
-    """Return a file's name with the first number that no file has."""
-    others = (path.with_name(f"{path.stem}-{number}{path.suffix}") for number in itertools.count(2))
-    return next(other for other in others if not other.exists())
-
-
-def _value(value: Any) -> str:
+def _shown(value: Any) -> str:
     is_plain = isinstance(value, str) and value.isprintable()
-    return (value if is_plain else json.dumps(value))[:MOST_SHOWN]  # of anybody's file
+    return (value if is_plain else json.dumps(value))[:MOST_SHOWN]  # the file may be anybody's
 
 
-def _prompt(line: str, where: str) -> str:
-    prompt = _object(line, where).get("prompt")
-    if isinstance(prompt, str):
-        return prompt
-    raise DataError(f'{where} has no text "prompt"; each line is an object as {{"prompt": "..."}}.')
-
-
-def _object(line: str, where: str) -> Mapping[str, Any]:
+def _objects(path: Path, content: bytes) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield the object of each line, with its place in the file."""
     try:
-        content = foreign_json.parse(line)
-    except (ValueError, RecursionError) as problem:
-        raise DataError(f"{where} is no JSON ({problem}); correct the line.") from problem
-    if not isinstance(content, dict):
-        raise DataError(f'{where} is no object; each line is one as {{"prompt": "..."}}.')
-    return content
-
-
-def _lines(path: Path, content: bytes) -> list[tuple[int, str]]:
-    """Return the lines with a word and their numbers in the file."""
-    try:
-        lines = enumerate(content.decode("utf-8").split("\n"), start=1)
-        return [(number, line) for number, line in lines if line.strip()]
+        lines = content.decode("utf-8").split("\n")
     except UnicodeDecodeError as problem:
-        raise DataError(f"{path} is no UTF-8 ({problem}); convert it.") from problem
+        raise DataError(f"{path} is not UTF-8 ({problem}).") from problem
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            found = foreign_json.parse(line)
+        except (ValueError, RecursionError) as problem:
+            raise DataError(f"{path}:{number} is not JSON ({problem}).") from problem
+        if not isinstance(found, dict):
+            raise DataError(f"{path}:{number} must be a JSON object.")
+        yield f"{path}:{number}", found

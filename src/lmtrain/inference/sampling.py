@@ -1,16 +1,72 @@
-"""Choose the next token from logits, one text at a time, independently of all others.
+"""The choice of the next token, one text at a time; `generate` writes texts with it without a cache.
 
-B texts, V vocabulary.
+B texts, T tokens, V vocabulary.
 """
 
+import math
+import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, final
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from lmtrain.inference.sampling_settings import Sampling
+from lmtrain.errors import ConfigurationError
+from lmtrain.models.base import LanguageModel
+
+FAR: Final = 1e6  # beyond it, sums and products of logits leave fp32
+BOUNDS: Final[dict[str, tuple[float, float]]] = {
+    "temperature": (0, math.inf),
+    "top_k": (1, math.inf),
+    "top_p": (0, 1),
+    "min_p": (0, 1),
+    "repetition_penalty": (1 / FAR, FAR),
+    "presence_penalty": (-FAR, FAR),
+    "frequency_penalty": (-FAR, FAR),
+}
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Sampling:
+    """How to choose; the defaults draw from the model's distribution.
+
+    `temperature` 0 takes the likeliest. Kept are the `top_k` likeliest (None: all), of these as few as reach `top_p`
+    of the probability, of these none below `min_p` times the likeliest. `repetition_penalty` divides positive logits
+    of tokens anywhere in the text and multiplies negative ones (arXiv 1909.05858 section 4.1). `presence_penalty` is
+    subtracted from logits of tokens written so far, `frequency_penalty` once for each time. `logit_bias` adds to
+    logits by token. Raises: ConfigurationError for a value outside its bounds.
+    """
+
+    temperature: float = 1.0
+    top_k: int | None = None
+    top_p: float = 1.0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    logit_bias: Mapping[int, float] = field(default_factory=dict[int, float])
+
+    def __post_init__(self) -> None:
+        if self.top_p == 0:
+            raise ConfigurationError("top_p: must be above 0, got 0.")
+        for name, (least, most) in BOUNDS.items():
+            value = getattr(self, name)
+            if value is not None and not (least <= value <= most and math.isfinite(value)):
+                rule = f"at least {least}" if most == math.inf else f"from {least:g} to {most:g}"
+                raise ConfigurationError(f"{name}: must be a number {rule}, got {value}.")
+        for token, bias in self.logit_bias.items():
+            if not abs(bias) <= FAR:
+                raise ConfigurationError(f"logit_bias.{token}: must be from {-FAR:g} to {FAR:g}, got {bias}.")
+
+    @property
+    def is_plainly_greedy(self) -> bool:
+        """Return whether the largest logit is the answer."""
+        changed = (self.repetition_penalty != 1, self.presence_penalty, self.frequency_penalty, self.logit_bias)
+        return self.temperature == 0 and not any(changed)
 
 
 def choose(
@@ -22,10 +78,9 @@ def choose(
     draw: float,
     largest: int | None = None,
 ) -> int:
-    """Return the next token of a text, its last part `new` written here; `draw` in [0, 1) decides among the kept ones.
+    """Return the next token of a text, a prompt and the tokens written so far; `draw` in [0, 1) decides.
 
     `largest` is the token of the largest logit, None where it is not known yet.
-    Raises: ConfigurationError for a bias of an unknown token.
     """
     if largest is not None and sampling.is_plainly_greedy:
         return largest
@@ -47,7 +102,7 @@ def likeliest_tokens(logits: Float[Tensor, "B V"]) -> list[int]:
 
 
 def likeliest(logits: Float[Tensor, " V"], token: int, *, num: int) -> tuple[float, list[tuple[int, float]]]:
-    """Return the log-probability (nats) of a token, and the `num` likeliest tokens with theirs, before any setting."""
+    """Return the log-probability (nats) of a token, and the `num` likeliest tokens with theirs, without any setting."""
     scores = logits.float().log_softmax(dim=-1)
     values, tokens = scores.topk(min(num, len(scores)))
     return float(scores[token]), list(zip(tokens.tolist(), values.tolist(), strict=True))
@@ -87,3 +142,38 @@ def _kept(logits: Float[Tensor, " V"], sampling: Sampling) -> tuple[Tensor | Non
     if sampling.top_p < 1:
         kept = kept & (weights.cumsum(0) - weights < sampling.top_p)
     return tokens, weights * kept
+
+
+def generate(
+    model: LanguageModel, tokens: Tensor, *, num_new_tokens: int, sampling: Sampling | None = None, seed: int = 0
+) -> Tensor:
+    """Append sampled tokens to prompts without a cache: int64 [B, T] -> [B, T + num_new_tokens].
+
+    For a model as training left it, whatever shards, casts or compiles it: it sees one shape, its last
+    max_context_tokens, and returns to its mode. Each prompt draws its own random numbers.
+    Raises: ConfigurationError for an empty prompt.
+    """
+    num_prompt_tokens = tokens.shape[1]
+    if num_prompt_tokens == 0:
+        raise ConfigurationError("prompt: must have at least one token, got ''.")
+    sampling = sampling or Sampling()
+    draws = [random.Random(f"{seed}/{row}") for row in range(len(tokens))]  # strings seed alike in any process
+    num_tokens = num_prompt_tokens + num_new_tokens
+    text = torch.nn.functional.pad(tokens, (0, num_new_tokens))
+    window_tokens = min(num_tokens, model.max_context_tokens)
+    was_training = model.training
+    model.eval()
+    try:
+        with torch.no_grad():
+            for position in range(num_prompt_tokens, num_tokens):
+                # Always a full window, its end not yet written: one shape to compile, and a causal model
+                # cannot see it.
+                start = max(0, position - window_tokens)
+                logits = model(text[:, start : start + window_tokens])[:, position - start - 1]  # [B, V]
+                for row, scores in enumerate(logits):
+                    written: list[int] = text[row, :position].tolist()
+                    prompt, new = written[:num_prompt_tokens], written[num_prompt_tokens:]
+                    text[row, position] = choose(scores, sampling, prompt=prompt, new=new, draw=draws[row].random())
+    finally:
+        model.train(was_training)
+    return text

@@ -1,13 +1,12 @@
 """A model's settings from the `config.json` of transformers, refusing features beyond the models here."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from lmtrain.errors import DataError
-from lmtrain.interop.config_writer import ACTIVATION_FUNCTIONS, ARCHITECTURES
+from lmtrain.interop.config_writer import ACTIVATION_FUNCTIONS, ARCHITECTURES, OWN_TYPE
 from lmtrain.interop.model_settings import node_of
-from lmtrain.interop.own_config import OWN_TYPE, own_settings
 from lmtrain.models.gpt2 import GPT2
 from lmtrain.models.llama import Llama
 from lmtrain.models.mixture_of_experts import Experts
@@ -274,3 +273,28 @@ def _gpt2(config: ForeignConfig) -> dict[str, Any]:
         max_context_tokens=config.count("n_positions"),
         norm_eps=config.get("layer_norm_epsilon", default=1e-5),
     )
+
+
+def own_settings(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a config written by `own_config`.
+
+    Raises:
+        DataError: Another program wrote it, or it is damaged.
+    """
+    kinds, kept = {"gpt2": GPT2, "llama": Llama}, config.get("settings")
+    kind = kinds.get(str(config.get("family")))
+    if kind is None or not isinstance(kept, Mapping):
+        raise DataError('config.json of model_type=lmtrain has no "family" and "settings"; export the model again.')
+    settings = {name: value for name, value in kept.items() if name not in PARTS_OF}
+    parts = {name: node_of(find(kept[name]), **kept[name]) for name, find in PARTS_OF.items() if kept.get(name)}
+    return node_of(kind, **settings, **parts)
+
+
+def _own_scaling(settings: Mapping[str, Any]) -> type:
+    return LinearRopeScaling if set(settings) == {"factor"} else RopeScaling
+
+
+PARTS_OF: Final[dict[str, Callable[[Mapping[str, Any]], type]]] = {
+    "rope_scaling": _own_scaling,
+    "experts": lambda settings: Experts,
+}

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from lmtrain.errors import ConfigurationError
-from lmtrain.interop.chat_template import ANSWER_END
-from lmtrain.interop.tokenizer_files import TOKENIZER_CONFIG
+from lmtrain.interop.tokenizer_files import ANSWER_END, TOKENIZER_CONFIG
 from lmtrain.storage import foreign_json
 from lmtrain.tokenizers.base import TOKENIZER_FILE
 from lmtrain.tokenizers.number_cuts import IN_THREES, SPLIT_EXPRESSION

@@ -16,17 +16,25 @@ import torch
 from torch import Tensor, nn
 
 from lmtrain.errors import ConfigurationError, DataError, suggest
-from lmtrain.interop.config_file import CONFIG, read_config_file
 from lmtrain.interop.config_reader import ModelDescription, read_config
-from lmtrain.interop.finite import require_finite
-from lmtrain.interop.imported_folder import FACTS, ORIGINAL, TOKENIZER, WEIGHTS
+from lmtrain.interop.config_writer import OWN_TYPE
+from lmtrain.interop.folders import (
+    CONFIG,
+    FACTS,
+    ORIGINAL,
+    TOKENIZER,
+    WEIGHTS,
+    make_folder,
+    read_config_file,
+    require_free,
+)
 from lmtrain.interop.model_settings import build
-from lmtrain.interop.new_folder import make_folder, require_free
-from lmtrain.interop.own_config import OWN_TYPE
-from lmtrain.interop.safetensors_files import DTYPES, TensorToWrite, WeightFiles, write_shards
+from lmtrain.interop.safetensors_files import DTYPES, TensorToWrite, WeightFiles, require_finite, write_shards
 from lmtrain.interop.tensor_map import MappedTensor, map_tensors
 from lmtrain.interop.tokenizer_files import copy_companions, read_tokenizer
+from lmtrain.storage import foreign_json
 from lmtrain.storage.damage import DAMAGES, one_line
+from lmtrain.storage.hashed_folder import require_whole
 from lmtrain.tokenizers.base import Tokenizer
 
 MAX_SHARD_BYTES = 5_000_000_000
@@ -217,3 +225,56 @@ def _require_tied_alike(model: HuggingFaceModel) -> None:
             f"{model.folder / CONFIG} has tie_word_embeddings=true, but {HEAD} differs from {embedding}; "
             "set it to false, or remove the head."
         )
+
+
+def read_facts(folder: Path) -> dict[str, Any]:
+    """Return an import's notes: the settings of the model, and its origin.
+
+    Raises:
+        EnvironmentProblem: The folder is not as it was written.
+    """
+    require_whole(folder)
+    return foreign_json.read(folder / FACTS)
+
+
+def open_weights(folder: Path) -> WeightFiles:
+    """Return the weights of an imported folder, to be read one by one."""
+    return WeightFiles(folder / WEIGHTS)
+
+
+def require_fit(model: nn.Module, files: WeightFiles) -> None:
+    """Refuse weights of another model, by the headers of their files alone.
+
+    Raises:
+        ConfigurationError: A name or a shape differs.
+    """
+    found = {name: facts.shape for name, facts in files.facts.items()}
+    source = files.folder.parent
+    require_shapes(model, found, source=source, fix=f"Give init_from={source} alone: it brings its own model.")
+
+
+def require_shapes(model: nn.Module, found: Mapping[str, tuple[int, ...]], *, source: Path | str, fix: str) -> None:
+    """Refuse weights of other names or shapes than a model's; `source` is the value of init_from.
+
+    Raises:
+        ConfigurationError: A name or a shape differs.
+    """
+    wanted = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+    differing = [name for name in {**wanted, **found} if wanted.get(name) != found.get(name)]
+    if differing:
+        name = differing[0]
+        raise ConfigurationError(
+            f"init_from={source} is another model: {name} is {_told(found.get(name))} there and "
+            f"{_told(wanted.get(name))} here (differing tensors: {len(differing)}). {fix}"
+        )
+
+
+def fill_from(model: nn.Module, files: WeightFiles) -> None:
+    """Copy every weight of an imported folder into a model, in the model's dtype."""
+    with torch.no_grad():
+        for name, tensor in model.state_dict().items():
+            tensor.copy_(files.read(name))
+
+
+def _told(shape: tuple[int, ...] | None) -> str:
+    return "missing" if shape is None else f"{list(shape)}"

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from lmtrain.errors import ConfigurationError
-from lmtrain.interop.without_effect import WITHOUT_EFFECT
+from lmtrain.interop.folders import WITHOUT_EFFECT
 from lmtrain.models.attention.base import Attention
 from lmtrain.models.attention.sdpa import sdpa
 from lmtrain.models.base import LanguageModel

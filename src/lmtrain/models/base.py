@@ -37,14 +37,6 @@ class LanguageModel(nn.Module, ABC):
         """The norm after the layers, compiled beside them; None where there is none to compile."""
         return None
 
-    @property
-    def last_feed_forward(self) -> nn.Module | None:
-        """What the last layer does after its attention, to each token by itself; None where there is no such module.
-
-        Its result is needed where logits are, and at no other token.
-        """
-        return None
-
     @abstractmethod
     def features(
         self, tokens: Int[Tensor, "B T"], documents: Documents | None = None

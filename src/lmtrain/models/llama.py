@@ -170,11 +170,6 @@ class Llama(LanguageModel):
         """Return the norm before the head."""
         return self.final_norm
 
-    @property
-    def last_feed_forward(self) -> nn.Module:
-        """Return the last layer's feed-forward."""
-        return self._layers[-1].feed_forward
-
     def features(
         self, tokens: Int[Tensor, "B T"], documents: Documents | None = None
     ) -> tuple[Float[Tensor, "B T D"], Float[Tensor, ""] | None]:

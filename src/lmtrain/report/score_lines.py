@@ -1,10 +1,10 @@
 """An evaluation's scores as lines of 80 columns, each with its noise."""
 
-from lmtrain.evaluation.answer_scores import AnswerScore
+from lmtrain.evaluation.answers import AnswerScore
 from lmtrain.evaluation.bits_per_byte import BitsPerByte
-from lmtrain.evaluation.chat_tasks.chat_core import CORE_LABELS
-from lmtrain.evaluation.core.score import SPREAD_OVER_SEEDS, CoreScore, TaskScore
-from lmtrain.evaluation.harness.harness_tasks import HarnessScore
+from lmtrain.evaluation.chat_tasks import CORE_LABELS
+from lmtrain.evaluation.core import SPREAD_OVER_SEEDS, CoreScore, TaskScore
+from lmtrain.evaluation.harness_tasks import HarnessScore
 from lmtrain.tracking.sweep_file import ASSISTANT
 
 NUM_CHAT_TASKS = len(CORE_LABELS)

@@ -14,7 +14,7 @@ from torch import Tensor
 from lmtrain.inference.engine import EngineLimits, TextEngine
 from lmtrain.inference.generation import Generation, Request
 from lmtrain.inference.loaded_model import ids_of_ends
-from lmtrain.inference.sampling_settings import Sampling
+from lmtrain.inference.sampling import Sampling
 from lmtrain.models.base import LanguageModel
 from lmtrain.tokenizers.base import Tokenizer
 from lmtrain.tracking.events import EventLog

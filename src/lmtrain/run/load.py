@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, final, overload
 
-from lmtrain.evaluation.held_out import TextScore
-from lmtrain.inference.chat_format import chat_format
+from lmtrain.evaluation.bits_per_byte import TextScore
+from lmtrain.inference.chat import chat_format
 from lmtrain.inference.generation import Request
 from lmtrain.inference.loaded_model import LoadedModel
-from lmtrain.inference.sampling_settings import Sampling
+from lmtrain.inference.sampling import Sampling
 from lmtrain.models.base import LanguageModel
 from lmtrain.run.stored_runs.loaded_models import model_to_run, score_text
 from lmtrain.tokenizers.base import Tokenizer

@@ -1,4 +1,7 @@
-"""OpenAI's API over a model, as a Starlette application: keys, refusals, and the way of answers."""
+"""OpenAI's API over a model, as a Starlette application, and a chat page.
+
+Keys, refusals, and the way of answers; the page's files are sent under a policy against any other script.
+"""
 
 import asyncio
 import hmac
@@ -9,28 +12,27 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any, ParamSpec, TypeVar, final
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from lmtrain.errors import LMTRAIN_ERRORS
-from lmtrain.inference.chat_format import chat_format
+from lmtrain.inference.chat import chat_format
 from lmtrain.inference.loaded_model import LoadedModel
 from lmtrain.serving.body import Asked, parse, read_chat, read_completion
-from lmtrain.serving.engine_thread import EngineWorker, QueueFull
-from lmtrain.serving.exchange import EngineFailed, Exchange
+from lmtrain.serving.engine_thread import EngineFailed, EngineWorker, Exchange, QueueFull
 from lmtrain.serving.metrics import ServerMetrics
 from lmtrain.serving.openai_answers import Writing, error
-from lmtrain.serving.pages import page_routes
 
 P = ParamSpec("P")
 T = TypeVar("T")
 KINDS = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
-NUM_READERS = 4  # threads kept: those of starlette come and go, each with new memory
+NUM_READERS = 4  # threads that stay: those of starlette come and go, each with new memory
 KEPT_WORDS = 1_000  # of each reader: the 10,000 of tokenizers grow to 260 MB where texts of 200 characters are not cut
 HERE = {"localhost", "127.0.0.1", "::1"}
 
@@ -38,10 +40,11 @@ HERE = {"localhost", "127.0.0.1", "::1"}
 @final
 @dataclass(frozen=True, kw_only=True)
 class ServerSettings:
-    """Who may ask, and how much at once; `api_key` None lets everybody on this machine."""
+    """Who may ask, how much at once, and how long a body may take; `api_key` None admits everybody on this machine."""
 
     api_key: str | None = None
     max_body_bytes: int = 1 << 20
+    body_seconds: float = 60.0
     host: str = "127.0.0.1"
 
 
@@ -106,7 +109,7 @@ class Service:
         return await self._answer(request, await self._read(read_completion, body, self._loaded, client=client))
 
     def guarded(self, serve: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
-        """Let a handler answer those who may ask; turn its errors into one clear answer."""
+        """Let a handler answer allowed clients, and turn errors into one clear answer."""
 
         async def answer(request: Request) -> Response:
             try:
@@ -133,24 +136,28 @@ class Service:
         if key is None:
             name = _host(request.headers.get("host", ""))
             if name not in HERE | {_host(self._settings.host)}:
-                raise HTTPException(403, f"host {name} is not this machine; start the server with a key to allow it.")
+                raise HTTPException(403, f"host: must be this machine without an API key, got {name}.")
             return
         given = request.headers.get("authorization", "").removeprefix("Bearer ")
         if not hmac.compare_digest(given.encode(), key.encode()):
-            raise HTTPException(401, "the key is missing or wrong; send the header Authorization: Bearer KEY.")
+            raise HTTPException(401, "Authorization: must be Bearer KEY with the server's key.")
 
     async def _body(self, request: Request) -> dict[str, Any]:
         if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
-            raise HTTPException(415, "the content type is not application/json; send the header Content-Type.")
+            raise HTTPException(415, "Content-Type: must be application/json.")
         content, most = bytearray(), self._settings.max_body_bytes
-        async for chunk in request.stream():
-            content += chunk
-            if len(content) > most:
-                raise HTTPException(413, f"the body is over {most} bytes; send less, or start with --max-body-bytes.")
+        try:
+            async with asyncio.timeout(self._settings.body_seconds):
+                async for chunk in request.stream():
+                    content += chunk
+                    if len(content) > most:
+                        raise HTTPException(413, f"body: must have at most {most} bytes (--max-body-bytes).")
+        except TimeoutError as problem:
+            raise HTTPException(408, f"body: must arrive within {self._settings.body_seconds:g} s.") from problem
         body = await self._read(parse, bytes(content))
         if body.get("model", self._loaded.name) != self._loaded.name:
             name = str(body["model"])[:80]
-            raise HTTPException(404, f"model={name} is not here; nearest valid: {self._loaded.name}.")
+            raise HTTPException(404, f"model: must be {self._loaded.name}, got {name}.")
         return body
 
     async def _read(self, read: Callable[P, T], *given: P.args, **settings: P.kwargs) -> T:
@@ -181,7 +188,7 @@ async def _all(exchange: Exchange) -> None:
 
 
 async def _until_left(request: Request, work: Awaitable[None]) -> None:
-    """Do the work; raises ClientDisconnect where the client leaves first."""
+    """Do the work; raises ClientDisconnect when the client leaves first."""
     doing, leaving = asyncio.ensure_future(work), asyncio.ensure_future(_left(request))
     try:
         done, _ = await asyncio.wait((doing, leaving), return_when=asyncio.FIRST_COMPLETED)
@@ -201,20 +208,46 @@ async def _left(request: Request) -> None:
 
 async def _refuse(request: Request, problem: Exception) -> Response:
     assert isinstance(problem, HTTPException)
-    known = {404: f"{request.url.path} is not here; see /v1/models.", 405: f"{request.method} is not for this address."}
-    told = problem.detail
-    if told == HTTPStatus(problem.status_code).phrase:
-        told = known.get(problem.status_code, told)
+    known = {404: f"{request.url.path} not found; see /v1/models.", 405: f"{request.method} not supported here."}
+    message = problem.detail
+    if message == HTTPStatus(problem.status_code).phrase:
+        message = known.get(problem.status_code, message)
     kind = KINDS.get(problem.status_code, "invalid_request_error")
-    return JSONResponse(error(told, kind=kind), problem.status_code, headers=problem.headers)
+    return JSONResponse(error(message, kind=kind), problem.status_code, headers=problem.headers)
 
 
 def _host(address: str) -> str:
-    """Return the host of an address with a port or without, an IPv6 one without brackets; all else as it stands."""
+    """Return the host of an address with or without a port, an IPv6 one without brackets."""
     found = re.fullmatch(r"\[([^\]]*)\](?::\d+)?|([^:]*)(?::\d+)?", address.lower())
     return (found[1] or found[2] or "") if found else address.lower()
 
 
 async def _no_embeddings(request: Request) -> Response:
     del request
-    return JSONResponse(error("embeddings are not offered: a causal model's states make poor ones."), 501)
+    return JSONResponse(error("embeddings are not supported."), 501)
+
+
+PAGE = Path(__file__).with_name("page")
+FILES = {"/": "chat.html", "/chat.js": "chat.js", "/chat.css": "chat.css"}
+HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-cache",
+}
+
+
+def page_routes() -> list[Route]:
+    """Return the addresses of the page and its parts."""
+    return [Route(address, _send(PAGE / name)) for address, name in FILES.items()]
+
+
+def _send(path: Path) -> Callable[[Request], Awaitable[Response]]:
+    async def send(request: Request) -> Response:
+        del request
+        return FileResponse(path, headers=HEADERS)
+
+    return send

@@ -1,4 +1,4 @@
-"""A request's JSON, as OpenAI's API has it, checked field by field: texts to write, or one clear refusal."""
+"""A request's JSON in OpenAI's API, checked field by field: texts to write, or one clear refusal."""
 
 import re
 from collections.abc import Callable, Collection, Mapping
@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from typing import Any, final
 
 from lmtrain.errors import DataError, suggest
-from lmtrain.inference.chat_format import ChatFormat
+from lmtrain.inference.chat import ChatFormat
 from lmtrain.inference.generation import Request, ToolUse
 from lmtrain.inference.loaded_model import LoadedModel
-from lmtrain.inference.sampling_settings import Sampling
-from lmtrain.inference.tools.calculator import calculator
+from lmtrain.inference.sampling import Sampling
+from lmtrain.inference.tools import calculator
 from lmtrain.storage import foreign_json
 
-MOST = 2**53  # numbers beyond are no settings, and not exact in JSON
-TOKEN = re.compile(r"-?0{0,99}[0-9]{1,15}")  # of a model, or none; bounded, for `int` refuses thousands of digits
+MOST = 2**53  # larger numbers are not exact in JSON
+TOKEN = re.compile(r"-?0{0,99}[0-9]{1,15}")  # bounded: `int` refuses thousands of digits
 MAX_TEXTS, MAX_STOPS, MAX_LIKELIEST = 16, 16, 20
 NUMBERS = ("temperature", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty")
 SHARED = {*NUMBERS, "model", "n", "stream", "stream_options", "stop", "seed", "logit_bias", "top_k", "max_tokens"}
@@ -38,14 +38,14 @@ def parse(content: bytes) -> dict[str, Any]:
     """Return a body's object.
 
     Raises:
-        DataError: It is no JSON object of UTF-8 text.
+        DataError: It is not a JSON object of UTF-8 text.
     """
     try:
         body = foreign_json.parse(content)
     except ValueError as problem:
-        raise DataError(f"the body is no JSON ({problem}); send one object of UTF-8 text.") from problem
+        raise DataError(f"body: must be a JSON object ({problem}).") from problem
     if not isinstance(body, dict):
-        raise DataError("the body is no object; send one as {...}.")
+        raise DataError("body: must be a JSON object.")
     return body
 
 
@@ -58,7 +58,7 @@ def read_chat(body: Mapping[str, Any], loaded: LoadedModel, written_by: ChatForm
     wanted = _flag(body, "logprobs")
     num_likeliest = _integer(body, "top_logprobs", least=0, most=MAX_LIKELIEST)
     if num_likeliest and not wanted:
-        raise DataError(f"top_logprobs={num_likeliest} has no effect without logprobs=true; set it.")
+        raise DataError("top_logprobs: must come with logprobs=true.")
     return _asked(
         body,
         loaded,
@@ -96,7 +96,7 @@ def _asked(
     num_texts = _integer(body, "n", least=1, most=MAX_TEXTS) or 1
     options = body.get("stream_options") or {}
     if not isinstance(options, Mapping):
-        raise DataError('stream_options is no object; nearest valid: {"include_usage": true}.')
+        raise DataError('stream_options: must be an object like {"include_usage": true}.')
     sampling = _sampling(body)
     requests = [
         Request(
@@ -123,7 +123,7 @@ def _sampling(body: Mapping[str, Any]) -> Sampling:
     given: dict[str, Any] = {name: value for name in NUMBERS if (value := _number(body, name)) is not None}
     bias = body.get("logit_bias") or {}
     if not isinstance(bias, Mapping) or not all(TOKEN.fullmatch(token) for token in bias):
-        raise DataError('logit_bias is no object of numbers by token; nearest valid: {"50": -100}.')
+        raise DataError('logit_bias: must be an object of numbers by token id, like {"50": -100}.')
     biases = {int(token): _number(bias, token) or 0.0 for token in bias}
     return Sampling(**given, top_k=_integer(body, "top_k", least=1), logit_bias=biases)
 
@@ -138,7 +138,7 @@ def _prompts(given: Any, loaded: LoadedModel) -> list[list[int]]:
         return [given]
     if isinstance(given, list) and 0 < len(given) <= MAX_TEXTS and all(map(_are_ids, given)):
         return given
-    raise DataError(f"prompt is neither a text, nor token ids, nor a list of up to {MAX_TEXTS} of them.")
+    raise DataError(f"prompt: must be a string, token ids, or up to {MAX_TEXTS} of either.")
 
 
 def _are_ids(given: Any) -> bool:
@@ -149,27 +149,27 @@ def _stops(body: Mapping[str, Any]) -> tuple[str, ...]:
     given = body.get("stop")
     stops = [] if given is None else [given] if isinstance(given, str) else given
     if not isinstance(stops, list) or len(stops) > MAX_STOPS or not all(isinstance(s, str) and s for s in stops):
-        raise DataError(f"stop is neither a text nor a list of up to {MAX_STOPS}, none of them empty.")
+        raise DataError(f"stop: must be a string or up to {MAX_STOPS} non-empty strings.")
     return tuple(stops)
 
 
 def _required(body: Mapping[str, Any], name: str) -> Any:
     if name not in body:
-        raise DataError(f"{name} is missing; the request is about nothing without it.")
+        raise DataError(f"{name}: required.")
     return body[name]
 
 
 def _require_known(body: Mapping[str, Any], known: Collection[str]) -> None:
     for name, value in body.items():
         if name not in known and name not in WITHOUT_EFFECT and value is not None:
-            raise DataError(f"{name} is not offered here; valid: {', '.join(sorted(known))}.{suggest(name, known)}")
+            raise DataError(f"{name}: not supported; valid keys: {', '.join(sorted(known))}.{suggest(name, known)}")
 
 
 def _typed(body: Mapping[str, Any], name: str, is_it: Callable[[Any], bool], what: str) -> Any:
     value = body.get(name)
     if value is None or is_it(value):
         return value
-    raise DataError(f"{name} is {type(value).__name__}, not {what}.")
+    raise DataError(f"{name}: must be {what}, got {type(value).__name__}.")
 
 
 def _flag(body: Mapping[str, Any], name: str) -> bool:
@@ -179,14 +179,12 @@ def _flag(body: Mapping[str, Any], name: str) -> bool:
 def _number(body: Mapping[str, Any], name: str) -> float | None:
     value = _typed(body, name, lambda v: isinstance(v, int | float) and not isinstance(v, bool), "a number")
     if value is not None and not abs(value) <= MOST:  # NaN is not either
-        raise DataError(f"{name}={str(value)[:20]} is not a number of -{MOST} to {MOST}.")
+        raise DataError(f"{name}: must be a number from -{MOST} to {MOST}, got {str(value)[:20]}.")
     return None if value is None else float(value)
 
 
 def _integer(body: Mapping[str, Any], name: str, *, least: int, most: int = MOST) -> int | None:
     value = _typed(body, name, lambda v: isinstance(v, int) and not isinstance(v, bool), "a whole number")
     if value is not None and not least <= value <= most:
-        raise DataError(
-            f"{name}={str(value)[:20]} is not {least} to {most}; nearest valid: {least if value < least else most}."
-        )
+        raise DataError(f"{name}: must be from {least} to {most}, got {str(value)[:20]}.")
     return value

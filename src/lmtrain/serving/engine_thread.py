@@ -1,14 +1,23 @@
-"""The engine in a thread of its own: requests come in from any thread, each one's pieces go to whoever listens."""
+"""The engine in a thread, and each HTTP request's texts on their way from there to a client, who may leave at any time.
 
+Requests come in from any thread; each one's pieces go to its listener.
+"""
+
+import asyncio
+import json
 import queue
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing, suppress
 from typing import final
 
 from lmtrain.accounting.quantities import format_count
 from lmtrain.errors import ConfigurationError
 from lmtrain.inference.engine import TextEngine
 from lmtrain.inference.generation import Delta, Generation, Request
+from lmtrain.serving.metrics import ServerMetrics
+from lmtrain.serving.openai_answers import Writing, error
 
 Listener = Callable[[Delta | None], None]
 
@@ -19,7 +28,7 @@ class QueueFull(RuntimeError):
 
 @final
 class EngineWorker:
-    """Steps an engine while anyone waits for a token. A listener hears each piece, and None where the engine failed."""
+    """Steps an engine while anyone waits for a token. A listener gets each piece, and None if the engine fails."""
 
     def __init__(self, engine: TextEngine, *, num_waiting: int) -> None:
         self._engine, self._num_waiting = engine, num_waiting
@@ -45,7 +54,7 @@ class EngineWorker:
     @property
     def cache_share(self) -> float:
         """Return the share of the cache in use by running texts."""
-        return self._engine.pool.num_used / self._engine.pool.num_blocks
+        return self._engine.cache_share
 
     def prepare(self, request: Request) -> Generation:
         """Return a request's text; raises ConfigurationError as the engine does."""
@@ -60,12 +69,10 @@ class EngineWorker:
         """
         most = self._num_waiting + self._engine.limits.num_texts
         if len(generations) > most:
-            raise ConfigurationError(
-                f"{len(generations)} texts in one request are more than this server takes; nearest valid: {most}."
-            )
+            raise ConfigurationError(f"n: must ask for at most {most} texts in one request, got {len(generations)}.")
         with self._lock:
             if self._num_open + len(generations) > most:
-                raise QueueFull(f"waiting already: {format_count(self.num_queued, 'text')}; try again in a while.")
+                raise QueueFull(f"the queue is full: {format_count(self.num_queued, 'text')} waiting; try again later.")
             self._num_open += len(generations)
 
         def add() -> None:
@@ -98,7 +105,7 @@ class EngineWorker:
         while not self._is_stopped:
             try:
                 self._turn()
-            except Exception as problem:  # noqa: BLE001  # whoever waits must hear of it, whatever it is
+            except Exception as problem:  # noqa: BLE001  # every listener must get to know, whatever it is
                 self.failure = problem
                 for listener in set(self._listeners.values()):
                     listener(None)
@@ -117,3 +124,72 @@ class EngineWorker:
         del self._listeners[generation]
         with self._lock:
             self._num_open -= 1
+
+
+class EngineFailed(RuntimeError):
+    """The engine failed; the server must be restarted."""
+
+
+@final
+class Exchange:
+    """The texts of one request; leaving `pieces` early ends them and frees their memory."""
+
+    def __init__(self, worker: EngineWorker, generations: list[Generation], metrics: ServerMetrics) -> None:
+        """Let the texts wait for their turn; raises QueueFull."""
+        self._worker, self._generations, self._metrics = worker, generations, metrics
+        self._arrived: asyncio.Queue[Delta | None] = asyncio.Queue()
+        self._began = time.monotonic()
+        self._spoke: dict[Generation, float] = {}
+        loop = asyncio.get_running_loop()
+
+        def listen(delta: Delta | None) -> None:
+            with suppress(RuntimeError):  # the server ends, and so does its loop
+                loop.call_soon_threadsafe(self._arrived.put_nowait, delta)
+
+        worker.submit(generations, listen)
+        metrics.prompt_tokens += sum(len(generation.request.prompt) for generation in generations)
+
+    async def pieces(self) -> AsyncGenerator[tuple[int, Delta]]:
+        """Yield each new piece with its text's index, until all have ended; raises EngineFailed."""
+        index = {generation: place for place, generation in enumerate(self._generations)}
+        open_texts = set(self._generations)
+        try:
+            while open_texts:
+                delta = await self._arrived.get()
+                if delta is None:
+                    raise EngineFailed(f"the engine failed: {self._worker.failure}.")
+                self._measure(delta)
+                if delta.finish_reason is not None:
+                    open_texts.discard(delta.generation)
+                yield index[delta.generation], delta
+        finally:
+            self._worker.cancel(list(open_texts))
+            self._metrics.histograms["request_seconds"].add(time.monotonic() - self._began)
+
+    async def events(self, writing: Writing, *, include_usage: bool) -> AsyncGenerator[bytes]:
+        """Yield the answer as server-sent events."""
+        if writing.is_chat:
+            for index in range(len(self._generations)):
+                yield _event(writing.first(index))
+        try:
+            async with aclosing(self.pieces()) as pieces:
+                async for index, delta in pieces:
+                    if delta.text or delta.finish_reason or delta.score:
+                        yield _event(writing.chunk(index, delta))
+        except EngineFailed as problem:
+            yield _event(error(str(problem), kind="server_error"))
+        if include_usage:
+            yield _event(writing.last(self._generations))
+        yield b"data: [DONE]\n\n"
+
+    def _measure(self, delta: Delta) -> None:
+        now, generation = time.monotonic(), delta.generation
+        before = self._spoke.get(generation)
+        name = "time_to_first_token_seconds" if before is None else "time_per_token_seconds"
+        self._metrics.histograms[name].add(now - (self._began if before is None else before))
+        self._spoke[generation] = now
+        self._metrics.new_tokens += 1
+
+
+def _event(content: object) -> bytes:
+    return f"data: {json.dumps(content, ensure_ascii=False)}\n\n".encode()

@@ -27,7 +27,7 @@ class Histogram:
         self._sum += seconds
 
     def lines(self, name: str) -> list[str]:
-        """Return it as Prometheus reads it: each bucket holds those below it too."""
+        """Return its lines for Prometheus: each bucket counts those below it too."""
         total, lines = 0, list[str]()
         for bound, count in zip((*map(str, BOUNDS), "+Inf"), self._counts, strict=True):
             total += count
@@ -51,13 +51,13 @@ class ServerMetrics:
         lines += _family("new_tokens_total", "counter", "Tokens written", [f" {self.new_tokens}"])
         by_status = [f'{{status="{status}"}} {count}' for status, count in sorted(self.requests.items())]
         lines += _family("requests_total", "counter", "Requests answered, by HTTP status", by_status)
-        for name, (told, value) in gauges.items():
-            lines += _family(name, "gauge", told, [f" {value}"])
-        for name, told in HISTOGRAMS.items():
-            lines += [*_family(name, "histogram", told, []), *self.histograms[name].lines(f"lmtrain_{name}")]
+        for name, (text, value) in gauges.items():
+            lines += _family(name, "gauge", text, [f" {value}"])
+        for name, text in HISTOGRAMS.items():
+            lines += [*_family(name, "histogram", text, []), *self.histograms[name].lines(f"lmtrain_{name}")]
         return "\n".join(lines) + "\n"
 
 
-def _family(name: str, kind: str, told: str, values: list[str]) -> list[str]:
+def _family(name: str, kind: str, text: str, values: list[str]) -> list[str]:
     name = f"lmtrain_{name}"
-    return [f"# HELP {name} {told}", f"# TYPE {name} {kind}", *(f"{name}{value}" for value in values)]
+    return [f"# HELP {name} {text}", f"# TYPE {name} {kind}", *(f"{name}{value}" for value in values)]

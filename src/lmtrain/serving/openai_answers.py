@@ -97,7 +97,7 @@ def usage(generations: Sequence[Generation]) -> dict[str, Any]:
     """Count tokens: those of a prompt once, and as its first text found them, however many texts go on from it."""
     prompts = {id(generation.request.prompt): len(generation.request.prompt) for generation in generations}
     num_prompt, num_new = sum(prompts.values()), sum(len(generation.new_tokens) for generation in generations)
-    cached = {id(generation.request.prompt): generation.num_prefix_tokens for generation in reversed(generations)}
+    cached = {id(generation.request.prompt): generation.num_shared for generation in reversed(generations)}
     return {
         "prompt_tokens": num_prompt,
         "completion_tokens": num_new,

@@ -14,7 +14,7 @@ from lmtrain.errors import ConfigurationError
 from lmtrain.interop.tokenizer_files import write_tokenizer
 from lmtrain.tokenizers.byte_level import ByteLevelTokenizer
 from tests import tiny
-from tests.inference.test_chat_session import session
+from tests.inference.test_chat import session
 from tests.interop.hugging_face import saved
 
 

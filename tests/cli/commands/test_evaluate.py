@@ -11,9 +11,9 @@ from lmtrain.tracking.atomic_files import read_json
 from lmtrain.tracking.run_log import read_points
 from lmtrain.tracking.scores import all_scores
 from tests import tiny
-from tests.evaluation.chat_tasks.copies import write_copies
-from tests.evaluation.core.bundles import CHOICES, write_bundle
-from tests.evaluation.harness.task_files import write_tasks
+from tests.evaluation.bundles import CHOICES, write_bundle
+from tests.evaluation.copies import write_copies
+from tests.evaluation.task_files import write_tasks
 from tests.interop.hugging_face import saved
 
 
@@ -144,10 +144,10 @@ def test_wrong_words_are_refused_before_the_model_is_read(imported: Path, tmp_pa
         (str(tmp_path),): "one model at a time: write `lmtrain evaluate .*` and `lmtrain evaluate .*compare",
         ("--text", str(tmp_path / "empty.txt")): "is empty; give it some text",
         ("--text", str(tmp_path / "bytes.txt")): r"is no UTF-8 text \(byte 0\)",
-        ("--core", str(tmp_path)): "is no CORE bundle",
+        ("--core", str(tmp_path)): "is not a CORE bundle",
         ("--data", str(tmp_path / "nowhere")): "nowhere does not exist",
         ("--batch-tokens", "0"): "--batch-tokens 0 is below 1",
-        ("--answers", "nowhere.jsonl"): "--answers nowhere.jsonl cannot be read",
+        ("--answers", "nowhere.jsonl"): "--answers: nowhere.jsonl",
         ("--made", "0"): "--made 0 is below 1",
         (): "nothing to score: .* give --data FOLDER, --text FILE or --core FOLDER",
     }
@@ -170,5 +170,5 @@ def test_data_of_another_tokenizer_and_a_context_beyond_the_model_are_refused(
     with pytest.raises(ConfigurationError, match=r"--context-tokens 99999 is over the model's \d+; nearest valid"):
         evaluate([str(imported), "--text", str(tmp_path / "a.txt"), "--context-tokens", "99999"])
     bundle = write_bundle(tmp_path / "bundle", {"choices": ("multiple_choice", 50, CHOICES)}, num_shots=1)
-    with pytest.raises(ConfigurationError, match="nearest valid: 2"):
+    with pytest.raises(ConfigurationError, match="--max-items: "):
         evaluate([str(imported), "--core", str(bundle), "--max-items", "1"])

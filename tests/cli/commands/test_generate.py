@@ -50,15 +50,15 @@ def test_a_text_beyond_the_context_says_so(folder: Path, capsys: pytest.CaptureF
     assert "of it the newest 64 tokens were read" in capsys.readouterr().err
 
 
-def test_a_wrong_length_is_refused_before_the_engine_and_nothing_shown_before_it(folder, capsys, monkeypatch):
+def test_a_wrong_length_is_refused_before_anything_is_shown(folder, capsys, monkeypatch):
     def fails(*_):
-        raise EnvironmentProblem("--compile: torch's compiler failed")
+        raise EnvironmentProblem("no memory")
 
     monkeypatch.setattr(LoadedModel, "engine", fails)
     with pytest.raises(EnvironmentProblem):
         generate([str(folder), "--prompt", "ab"])
     assert capsys.readouterr().out == ""
-    with pytest.raises(ConfigurationError, match="num_new_tokens=0"):  # before a minute of compiling
+    with pytest.raises(ConfigurationError, match="num_new_tokens: "):
         generate([str(folder), "--num-new-tokens", "0", "--json"])
 
 
@@ -95,12 +95,10 @@ def test_a_file_of_prompts_goes_on_where_it_was_interrupted(folder: Path, tmp_pa
     assert out.read_bytes().startswith(b"".join(lines[:2]))
     assert {line["index"]: line for line in map(json.loads, out.read_text().splitlines())} == whole
     sampled = ["--temperature", "0", "--top-p", "0.5", "--seed", "1", "--stop", "x", "--past-the-end"]
-    with pytest.raises(
-        ConfigurationError, match=r"stop=.*, now .*; seed=0, now 1; past_the_end=false, now true; temp.*; "
-    ):
+    with pytest.raises(ConfigurationError, match=r"stop=.*seed=0 .*past_the_end=false"):
         generate([*words, *sampled])  # also where every prompt has its answer
     saved("llama", other := tmp_path / "other", seed=1)
-    with pytest.raises(ConfigurationError, match=r"model=.*, now other; nearest valid: --out .*out-2.jsonl\.$"):
+    with pytest.raises(ConfigurationError, match=r"model=.*other"):
         generate([str(other), *words[1:]])
 
 
@@ -108,7 +106,7 @@ def test_no_file_is_answered_with_anothers(folder: Path, tmp_path: Path) -> None
     prompts, out = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
     prompts.write_text('{"prompt": "a"}\n')
     out.write_text('{"index": 0, "prompt": "b", "text": ""}\n')
-    with pytest.raises(DataError, match=r"out.jsonl:1 answers another file's prompt"):
+    with pytest.raises(DataError, match=r"out.jsonl:1 answers another prompt"):
         generate([str(folder), "--prompts", str(prompts), "--out", str(out)])
     with pytest.raises(ConfigurationError, match="both given"):
         generate([str(folder), "--prompts", str(prompts), "--prompt", "a"])
@@ -141,7 +139,6 @@ def test_a_run_without_a_checkpoint_is_refused(tmp_path: Path) -> None:
     [
         (["--temperature", "-1"], "temperature"),
         (["--stop", ""], "--stop ''"),
-        (["--prompts", "in.jsonl", "--compile"], "--compile is for a lone text"),
     ],
 )
 def test_wrong_settings_are_refused_before_a_word_is_printed(
@@ -153,7 +150,7 @@ def test_wrong_settings_are_refused_before_a_word_is_printed(
 
 
 def test_bytes_outside_utf8_and_answers_without_a_place_are_one_clear_error(folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="prompt='\\\\udcff' has bytes outside UTF-8"):
+    with pytest.raises(DataError, match=r"prompt: .*udcff"):
         generate([str(folder), "--prompt", "\udcff"])  # as Python passes on a command line's byte 0xff
     prompts = tmp_path / "in.jsonl"
     prompts.write_text('{"prompt": "a"}')

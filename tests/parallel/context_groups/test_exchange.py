@@ -7,8 +7,7 @@ import torch
 from torch.distributed.device_mesh import init_device_mesh
 
 from lmtrain.evaluation.bits_per_byte import evaluate
-from lmtrain.inference.generate import generate
-from lmtrain.inference.sampling import Sampling
+from lmtrain.inference.sampling import Sampling, generate
 from lmtrain.losses.cross_entropy import CrossEntropy
 from lmtrain.models.base import LanguageModel
 from lmtrain.parallel.context_groups.exchange import HeadExchange

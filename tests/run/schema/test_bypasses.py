@@ -53,7 +53,7 @@ INSIDE = (
     *("lmtrain.run.schema.targets.import_target", "lmtrain.run.schema.instantiate.instantiate"),
     *(
         "lmtrain.cli.commands.serve.serve",
-        "lmtrain.evaluation.chat_tasks.code_process.main",
+        "lmtrain.evaluation.code_process.main",
         "lmtrain.launch.local.Popen",
     ),
     *("data_pipelines.processes._start", "data_pipelines.processes.run_jobs", "data_pipelines.engines.local_jobs.main"),

@@ -8,7 +8,7 @@ import torch
 
 from lmtrain.accounting.model.model_shape import ModelShape
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
-from lmtrain.interop.imported import read_facts
+from lmtrain.interop.hf_import import read_facts
 from lmtrain.interop.model_settings import build
 from lmtrain.run.schema.node import Node
 from lmtrain.run.stored_runs.identity import fingerprint_of

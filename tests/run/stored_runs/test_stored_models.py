@@ -21,7 +21,7 @@ from lmtrain.errors import ConfigurationError, DataError
 from lmtrain.inference.engine import EngineLimits
 from lmtrain.inference.generation import Request
 from lmtrain.inference.loaded_model import LoadedModel
-from lmtrain.inference.sampling_settings import Sampling
+from lmtrain.inference.sampling import Sampling
 from lmtrain.models.gpt2 import GPT2
 from lmtrain.run.stored_runs.exported_models import make_push_folder, model_to_export
 from lmtrain.run.stored_runs.find_run import find_job
@@ -36,7 +36,7 @@ PROMPTS = ["The cat", "A much longer prompt than the other one"]
 
 
 def greedy(loaded, num_new_tokens):
-    engine = loaded.engine(EngineLimits(block_tokens=4, prefill_tokens=16))
+    engine = loaded.engine(EngineLimits(prefill_tokens=16))
     sampling = Sampling(temperature=0.0)
     asked = [
         engine.submit(Request(prompt=loaded.encode(prompt), num_new_tokens=num_new_tokens, sampling=sampling))

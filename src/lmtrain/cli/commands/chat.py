@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from lmtrain.accounting.quantities import format_count
 from lmtrain.cli.commands.model_flags import (
-    add_compile,
     add_model,
     add_sampling,
     read_sampling,
@@ -23,8 +22,8 @@ from lmtrain.report.visible_text import visible
 from lmtrain.run.compose.flag_parser import FlagParser
 
 if TYPE_CHECKING:
-    from lmtrain.inference.chat_session import ChatSession
-    from lmtrain.inference.tools.style_tools import Tool
+    from lmtrain.inference.chat import ChatSession
+    from lmtrain.inference.tools import Tool
 
 HELP = """\
 /system TEXT      what the model is told first; without TEXT: nothing
@@ -44,8 +43,7 @@ def chat(words: list[str], *, program: str = "lmtrain chat") -> int:
     sampling = read_sampling(arguments)
     tools = _read_tools(arguments.tool)
     loaded = read_writer(arguments)
-    from lmtrain.inference.chat_format import plain_line
-    from lmtrain.inference.chat_session import ChatSession
+    from lmtrain.inference.chat import ChatSession, plain_line
 
     session = ChatSession(
         loaded,
@@ -71,8 +69,7 @@ def chat(words: list[str], *, program: str = "lmtrain chat") -> int:
 
 def _read_tools(specs: list[str]) -> "dict[str, Tool]":
     """Return the calculator, and the person's functions for the model."""
-    from lmtrain.inference.tools.calculator import calculator
-    from lmtrain.inference.tools.user_functions import load_function
+    from lmtrain.inference.tools import calculator, load_function
 
     return {calculator.__name__: calculator, **dict(map(load_function, specs))}
 
@@ -208,7 +205,6 @@ def _read_line(prompt: str) -> str:
 def _parser(program: str) -> FlagParser:
     parser = FlagParser(prog=program, description="Converse with a model in the terminal; /help there.")
     add_model(parser)
-    add_compile(parser)
     parser.add_argument("--system", default="", help="the system text before the chat")
     parser.add_argument("--num-new-tokens", type=int, default=512, help="tokens of an answer at most (512)")
     parser.add_argument(

@@ -11,7 +11,7 @@ from lmtrain.accounting.machine.number_formats import FORMATS
 from lmtrain.accounting.quantities import format_count, parse_quantity
 from lmtrain.cli.commands.registration import add_registration, registration
 from lmtrain.errors import EXIT_DONE
-from lmtrain.interop.new_folder import require_free
+from lmtrain.interop.folders import require_free
 from lmtrain.run.compose.arguments import ALLOW_TARGET, ALLOW_TARGET_OPTION
 from lmtrain.run.compose.flag_parser import FlagParser
 from lmtrain.run.stored_runs.find_run import require_source
@@ -57,7 +57,7 @@ def _hugging_face(arguments: argparse.Namespace, name: str) -> tuple[dict[str, A
 def _peft(arguments: argparse.Namespace, name: str) -> tuple[dict[str, Any], str]:
     """Write a run's adapter alone, for PeftModel.from_pretrained over the exported base."""
     del name
-    from lmtrain.interop.peft_export import export_peft
+    from lmtrain.interop.peft_adapters import export_peft
     from lmtrain.run.stored_runs.exported_models import adapted_model
 
     found = adapted_model(arguments.source, weights=arguments.weights, allowed=arguments.allow_target)
@@ -99,7 +99,7 @@ def _export_to(arguments: argparse.Namespace, out: Path) -> dict[str, Any]:
     )
     config = export_config(model.settings, own_code=own_code)
     if arguments.format == "gguf":
-        from lmtrain.interop.gguf_settings import require_computed_there
+        from lmtrain.interop.gguf_file import require_computed_there
 
         require_computed_there(config)
     dtype = None if arguments.dtype is None else DTYPES[arguments.dtype]

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lmtrain.cli.commands.model_flags import (
-    add_compile,
     add_model,
     add_sampling,
     read_model,
@@ -42,7 +41,7 @@ def generate(words: list[str], *, program: str = "lmtrain generate") -> int:
         raise ConfigurationError(f"--out {arguments.out} has no effect without --prompts FILE; leave it out.")
     text = arguments.prompt if arguments.prompt != "-" else sys.stdin.read()
     loaded = read_writer(arguments)
-    request = _request(arguments, loaded, text, index=0)  # a wrong length is refused before compiling
+    request = _request(arguments, loaded, text, index=0)
     engine = loaded.engine()
     if arguments.json:
         (written,) = engine.write([request])
@@ -67,8 +66,6 @@ def _question_file(arguments: argparse.Namespace) -> int:
 
     if arguments.prompt:
         raise ConfigurationError("--prompt and --prompts are both given; nearest valid: one of them.")
-    if arguments.compile:
-        raise ConfigurationError("--compile is for a lone text, and --prompts are written together; leave it out.")
     prompts = read_prompts(arguments.prompts)
     by = _written_by(arguments)
     answered = written_so_far(arguments.out, prompts, by=by) if arguments.out else set[int]()
@@ -129,7 +126,6 @@ def _answer(generation: "Generation") -> dict[str, str | int | None]:
 def _parser(program: str) -> FlagParser:
     parser = FlagParser(prog=program, description="Continue a text with a model on this machine.")
     add_model(parser)
-    add_compile(parser)
     parser.add_argument("--prompt", default="", help="text to continue; - reads it from standard input")
     parser.add_argument("--prompts", type=Path, metavar="FILE", help='JSON lines as {"prompt": "..."}, many at once')
     parser.add_argument("--out", type=Path, metavar="FILE", help="of --prompts: JSON lines; goes on where it ended")

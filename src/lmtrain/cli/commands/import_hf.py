@@ -22,8 +22,7 @@ def import_model(words: list[str], *, program: str = "lmtrain import") -> int:
 
 
 def _model(arguments: argparse.Namespace) -> int:
-    from lmtrain.interop.config_file import read_config_file
-    from lmtrain.interop.new_folder import require_free
+    from lmtrain.interop.folders import read_config_file, require_free
 
     require_free(arguments.out, name="OUT")
     read_config_file(arguments.folder)  # a wrong folder is refused before torch is imported
@@ -56,13 +55,12 @@ def context_words(most: int) -> list[str]:
 
 def _adapter(arguments: argparse.Namespace) -> int:
     """Add an adapter's changes to its base."""
-    from lmtrain.interop.new_folder import require_free
+    from lmtrain.interop.folders import require_free
     from lmtrain.run.stored_runs.find_run import require_source
 
     require_free(arguments.out, name="OUT")
     require_source(arguments.base, key="--base")
-    from lmtrain.interop.merged_import import import_merged
-    from lmtrain.interop.peft_import import open_peft
+    from lmtrain.interop.peft_adapters import import_merged, open_peft
     from lmtrain.run.stored_runs.exported_models import model_to_export
 
     num_modules = import_merged(model_to_export(arguments.base), open_peft(arguments.folder), arguments.out)

@@ -1,17 +1,15 @@
 """The shared flags of text generation: the model, its device, and its sampling."""
 
 import argparse
-import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lmtrain.errors import ConfigurationError, EnvironmentProblem
+from lmtrain.errors import ConfigurationError
 from lmtrain.run.compose.arguments import ALLOW_TARGET, ALLOW_TARGET_OPTION
 
 if TYPE_CHECKING:
     from lmtrain.inference.loaded_model import LoadedModel
-    from lmtrain.inference.sampling_settings import Sampling
+    from lmtrain.inference.sampling import Sampling
 
 
 def add_model(parser: argparse.ArgumentParser) -> None:
@@ -20,15 +18,6 @@ def add_model(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--weights", choices=("raw", "ema"), default="raw", help="or their moving average (raw)")
     parser.add_argument("--device", default="auto", help="cpu, cuda, ...; an accelerator where there is one (auto)")
     parser.add_argument(ALLOW_TARGET, **ALLOW_TARGET_OPTION)
-
-
-def add_compile(parser: argparse.ArgumentParser) -> None:
-    """Let a parser ask for a compiled pass."""
-    parser.add_argument(
-        "--compile",
-        action="store_true",
-        help="on a CPU: a lone text is faster, after up to a minute of compiling",
-    )
 
 
 def add_sampling(parser: argparse.ArgumentParser) -> None:
@@ -51,7 +40,7 @@ def read_sampling(arguments: argparse.Namespace, **changed: Any) -> "Sampling":
     Raises:
         ConfigurationError: One of them cannot be, or would change nothing.
     """
-    from lmtrain.inference.sampling_settings import Sampling
+    from lmtrain.inference.sampling import Sampling
 
     if "" in arguments.stop:
         raise ConfigurationError("--stop '' has no text and ends nothing; leave it out.")
@@ -82,7 +71,7 @@ def require_model(arguments: argparse.Namespace) -> None:
 def read_writer(arguments: argparse.Namespace) -> "LoadedModel":
     """Load the typed model for one text at a time; raises as `read_model` does."""
     loaded = read_model(arguments)
-    from lmtrain.inference.cpu_threads import use_fitting_threads
+    from lmtrain.inference.loaded_model import use_fitting_threads
 
     use_fitting_threads(loaded.model)
     return loaded
@@ -91,33 +80,8 @@ def read_writer(arguments: argparse.Namespace) -> "LoadedModel":
 def read_model(arguments: argparse.Namespace) -> "LoadedModel":
     """Load the typed model; a wrong folder is refused before torch is imported."""
     require_model(arguments)
-    compiles = "compile" in arguments and arguments.compile
-    if compiles:
-        from lmtrain.run.execution.caches import PROJECT_CACHE, keep_caches_in, require_writable
-
-        keep_caches_in(PROJECT_CACHE)
-        require_writable()
     from lmtrain.run.stored_runs.loaded_models import model_to_run
 
-    loaded = model_to_run(
+    return model_to_run(
         arguments.run, weights=arguments.weights, device=arguments.device, allowed=arguments.allow_target
     )
-    return _compiling(loaded) if compiles else loaded
-
-
-def _compiling(loaded: "LoadedModel") -> "LoadedModel":
-    """Let a model's engines compile.
-
-    Raises:
-        ConfigurationError: The model is on an accelerator.
-        EnvironmentProblem: There is no compiler.
-    """
-    from lmtrain.parallel.compilation import missing_compiler
-
-    device = next(loaded.model.parameters()).device.type
-    if device != "cpu":
-        raise ConfigurationError(f"--compile is for a CPU, and this model is on {device}; leave it out.")
-    if (missing := missing_compiler()) is not None:
-        raise EnvironmentProblem(f"--compile: {missing}; install one (apt install g++), or leave it out.")
-    print("lmtrain: compiling; up to a minute the first time.", file=sys.stderr, flush=True)
-    return replace(loaded, compiles=True)

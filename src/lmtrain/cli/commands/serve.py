@@ -10,7 +10,7 @@ from pathlib import Path
 from types import FrameType
 from typing import final
 
-from lmtrain.cli.commands.model_flags import add_compile, add_model, read_model, require_model
+from lmtrain.cli.commands.model_flags import add_model, read_model, require_model
 from lmtrain.errors import EXIT_DONE, EXIT_TERMINATED, ConfigurationError, EnvironmentProblem
 from lmtrain.missing_package import install_command
 from lmtrain.run.compose.flag_parser import FlagParser
@@ -35,7 +35,7 @@ def _serve(arguments: argparse.Namespace) -> int:
     require_model(arguments)
     require_free(arguments.host, arguments.port)
     loaded = read_model(arguments)
-    from lmtrain.inference.chat_format import plain_line
+    from lmtrain.inference.chat import plain_line
     from lmtrain.inference.engine import EngineLimits
     from lmtrain.serving.app import ServerSettings, build_app
     from lmtrain.serving.engine_thread import EngineWorker
@@ -103,7 +103,6 @@ def _require_packages() -> None:
 def _parser(program: str) -> FlagParser:
     parser = FlagParser(prog=program, description="Serve a model: OpenAI's API, and a chat page.")
     add_model(parser)
-    add_compile(parser)
     add = parser.add_argument
     add("--host", default="127.0.0.1", help="address; others than this machine's own need a key (127.0.0.1)")
     add("--port", type=int, default=8000, help="(8000)")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from lmtrain.errors import ConfigurationError, DataError, did_you_mean
-from lmtrain.interop.imported_folder import is_imported
+from lmtrain.interop.folders import is_imported
 from lmtrain.tracking.atomic_files import read_json
 from lmtrain.tracking.run_folder import shown_path, stored_name
 from lmtrain.tracking.sweep_file import NAME as SWEEP_FILE

@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 from lmtrain.adapters.lora import Lora
-from lmtrain.interop.peft_import import PeftFolder, fill_adapters, open_peft
+from lmtrain.interop.peft_adapters import PeftFolder, fill_adapters, open_peft
 from lmtrain.models.base import LanguageModel
 from lmtrain.run.run_config import RunConfig
 from lmtrain.run.schema.node import Node

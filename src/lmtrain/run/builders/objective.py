@@ -10,7 +10,7 @@ from lmtrain.accounting.options.parts import ObjectiveFacts
 from lmtrain.accounting.quantities import format_count
 from lmtrain.data.shards import Dataset
 from lmtrain.errors import DataError
-from lmtrain.inference.paged_attention import CachedBeside
+from lmtrain.inference.cache import CachedAttention
 from lmtrain.models.attention.base import Attention
 from lmtrain.rollouts.answer_writer import SampledAnswers
 from lmtrain.run.run_config import RunConfig
@@ -37,7 +37,7 @@ def objective_of(config: RunConfig, context: RunContext) -> Objective | None:
 def attention_for(config: RunConfig, kernel: Attention | None) -> Attention | None:
     """Return the run's kernel, able to go on from a cache where the objective writes."""
     facts = objective_facts(config)
-    return CachedBeside(kernel) if kernel is not None and facts is not None and facts.num_new_tokens else kernel
+    return CachedAttention(kernel) if kernel is not None and facts is not None and facts.num_new_tokens else kernel
 
 
 def before_training(

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from lmtrain.errors import ConfigurationError, DataError
-from lmtrain.interop.imported_folder import FACTS, TOKENIZER, imported_facts, is_imported
+from lmtrain.interop.folders import FACTS, TOKENIZER, imported_facts, is_imported
 from lmtrain.run.compose.paths import conf_folder
 from lmtrain.storage import foreign_json
 

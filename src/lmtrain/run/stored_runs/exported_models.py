@@ -12,10 +12,9 @@ import torch
 from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE, VALIDATION_LOSS, averaged
 from lmtrain.adapters.lora import Lora
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
-from lmtrain.interop.hf_export import ModelToExport, export_config, export_folder
-from lmtrain.interop.imported import open_weights, read_facts
-from lmtrain.interop.imported_folder import ORIGINAL, TOKENIZER, is_imported
-from lmtrain.interop.model_card import CardFacts
+from lmtrain.interop.folders import ORIGINAL, TOKENIZER, is_imported
+from lmtrain.interop.hf_export import CardFacts, ModelToExport, export_config, export_folder
+from lmtrain.interop.hf_import import open_weights, read_facts
 from lmtrain.interop.model_settings import build
 from lmtrain.interop.safetensors_files import DTYPES
 from lmtrain.models.base import LanguageModel

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from lmtrain.errors import ConfigurationError, DataError, EnvironmentProblem, did_you_mean
-from lmtrain.interop.config_file import ADAPTER_CONFIG, CONFIG
-from lmtrain.interop.imported_folder import is_imported
+from lmtrain.interop.folders import ADAPTER_CONFIG, CONFIG, is_imported
 from lmtrain.report.runs.find import has_checkpoint, nearest_run
 from lmtrain.run.schema.node import Node
 from lmtrain.run.stored_runs.job import StoredJob, load_job

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from lmtrain.errors import ConfigurationError
-from lmtrain.interop.imported import fill_from, open_weights, require_fit, require_shapes
-from lmtrain.interop.imported_folder import is_imported
+from lmtrain.interop.folders import is_imported
+from lmtrain.interop.hf_import import fill_from, open_weights, require_fit, require_shapes
 from lmtrain.models.base import LanguageModel
 from lmtrain.run.run_config import RunConfig
 from lmtrain.run.schema.node import Node

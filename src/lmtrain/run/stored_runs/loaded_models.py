@@ -9,17 +9,21 @@ import torch
 from lmtrain.data.packing import Contiguous, Packing
 from lmtrain.data.shards import REBUILD, Dataset
 from lmtrain.errors import LMTRAIN_ERRORS, ConfigurationError
-from lmtrain.evaluation.held_out import TextScore, batches_of_texts, batches_of_windows, score_held_out
-from lmtrain.inference.loaded_model import LoadedModel, Origin, id_of_begin, ids_added, ids_of_ends, read_template
-from lmtrain.inference.packed_linear import pack_linears
-from lmtrain.inference.paged_attention import paged
-from lmtrain.inference.weight_layout import lay_out_for_one_token
-from lmtrain.interop.config_file import CONFIG
-from lmtrain.interop.finite import require_finite
-from lmtrain.interop.hf_import import fill_from_hugging_face, open_hugging_face
-from lmtrain.interop.imported import fill_from, open_weights, read_facts
-from lmtrain.interop.imported_folder import ORIGINAL, TOKENIZER
+from lmtrain.evaluation.bits_per_byte import TextScore, batches_of_texts, batches_of_windows, score_held_out
+from lmtrain.inference.cache import cached_sdpa
+from lmtrain.inference.loaded_model import (
+    LoadedModel,
+    Origin,
+    id_of_begin,
+    ids_added,
+    ids_of_ends,
+    lay_out_for_one_token,
+    read_template,
+)
+from lmtrain.interop.folders import CONFIG, ORIGINAL, TOKENIZER
+from lmtrain.interop.hf_import import fill_from, fill_from_hugging_face, open_hugging_face, open_weights, read_facts
 from lmtrain.interop.model_settings import build
+from lmtrain.interop.safetensors_files import require_finite
 from lmtrain.losses.chunked import ChunkedCrossEntropy
 from lmtrain.models.base import LanguageModel
 from lmtrain.run.stored_runs.find_run import (
@@ -67,7 +71,7 @@ def model_to_run(
 def _of_run(source: CheckpointSource, kind: Kind, device: torch.device, *, allowed: Sequence[str]) -> LoadedModel:
     node = checked_part(source.job, "model", allowed=allowed)
     # Attention over a cache, whichever kernel trained the model.
-    more: dict[str, Any] = {"attention": paged} if "attention" in node else {}
+    more: dict[str, Any] = {"attention": cached_sdpa} if "attention" in node else {}
     with buildable(source.run), torch.device("meta"):
         model: LanguageModel = node.without("attention").build(**more)
     _allocate(model)
@@ -93,7 +97,7 @@ def _of_run(source: CheckpointSource, kind: Kind, device: torch.device, *, allow
 def _of_import(folder: Path, device: torch.device) -> LoadedModel:
     if not (folder / TOKENIZER).is_dir():
         raise ConfigurationError(f"RUN={folder} was imported without its tokenizer; import it again with one.")
-    model, tokenizer = build(read_facts(folder)["settings"], attention=paged), load_tokenizer(folder / TOKENIZER)
+    model, tokenizer = build(read_facts(folder)["settings"], attention=cached_sdpa), load_tokenizer(folder / TOKENIZER)
     _allocate(model)
     fill_from(model, open_weights(folder))
     _require_finite(model, folder)
@@ -113,7 +117,7 @@ def _of_import(folder: Path, device: torch.device) -> LoadedModel:
 def _of_hugging_face(folder: Path, device: torch.device) -> LoadedModel:
     source = open_hugging_face(folder, with_tokenizer=False)
     tokenizer = load_tokenizer(folder)
-    model = build(source.description.settings, attention=paged)
+    model = build(source.description.settings, attention=cached_sdpa)
     _allocate(model)
     fill_from_hugging_face(model, source)
     return LoadedModel(
@@ -139,7 +143,6 @@ def _placed(model: LanguageModel, device: torch.device) -> LanguageModel:
     """Move a model to its device, its weights in the best layout for generation there."""
     moved = model.to(device)
     lay_out_for_one_token(moved)
-    pack_linears(moved)
     return moved
 
 

@@ -3,9 +3,9 @@ import pytest
 from lmtrain.accounting.training_plan.stages import RowsToScore
 from lmtrain.cli.commands.evaluating.work import evaluation_work
 from lmtrain.errors import ConfigurationError
-from lmtrain.evaluation.core.bundle import read_bundle
+from lmtrain.evaluation.core import read_bundle
 from tests.data.documents import make_dataset
-from tests.evaluation.core.bundles import write_bundle
+from tests.evaluation.bundles import write_bundle
 
 
 def test_nothing_asked_is_the_run_s_own_split():

@@ -12,10 +12,10 @@ from lmtrain.tracking.run_folder import RunFolder
 
 if TYPE_CHECKING:
     from lmtrain.data.shards import Dataset
-    from lmtrain.evaluation.answer_scores import Question
-    from lmtrain.evaluation.chat_tasks.chat_core import ChatTask
-    from lmtrain.evaluation.core.bundle import CoreTask
-    from lmtrain.evaluation.harness.harness_tasks import HarnessTasks
+    from lmtrain.evaluation.answers import Question
+    from lmtrain.evaluation.chat_tasks import ChatTask
+    from lmtrain.evaluation.core import CoreTask
+    from lmtrain.evaluation.harness_tasks import HarnessTasks
 
 MADE: Final = "made_conversations"  # a source that keeps questions back
 STDIN: Final = "stdin"  # the name of --text -, in its line and its metric
@@ -59,7 +59,7 @@ def read_input(asked: argparse.Namespace) -> EvaluationInput:
 def _core(asked: argparse.Namespace, only: tuple[str, ...]) -> "tuple[CoreTask, ...]":
     if asked.core is None:
         return ()
-    from lmtrain.evaluation.core.bundle import read_bundle
+    from lmtrain.evaluation.core import read_bundle
 
     return tuple(read_bundle(asked.core, only=only))
 
@@ -67,7 +67,7 @@ def _core(asked: argparse.Namespace, only: tuple[str, ...]) -> "tuple[CoreTask, 
 def _chat(asked: argparse.Namespace, only: tuple[str, ...]) -> "tuple[ChatTask, ...]":
     if asked.chat is None:
         return ()
-    from lmtrain.evaluation.chat_tasks.chat_core import read_tasks
+    from lmtrain.evaluation.chat_tasks import read_tasks
 
     return tuple(read_tasks(asked.chat, only=only, may_run_code=asked.run_code))
 
@@ -75,7 +75,7 @@ def _chat(asked: argparse.Namespace, only: tuple[str, ...]) -> "tuple[ChatTask, 
 def _harness(asked: argparse.Namespace) -> "HarnessTasks | None":
     if asked.lm_eval is None:
         return None
-    from lmtrain.evaluation.harness.harness_tasks import find_tasks
+    from lmtrain.evaluation.harness_tasks import find_tasks
 
     return find_tasks(
         asked.lm_eval.split(","),
@@ -89,8 +89,7 @@ def _harness(asked: argparse.Namespace) -> "HarnessTasks | None":
 
 
 def _questions(asked: argparse.Namespace) -> "list[Question]":
-    from lmtrain.evaluation.answer_scores import Question
-    from lmtrain.evaluation.question_file import read_questions
+    from lmtrain.evaluation.answers import Question, read_questions
 
     questions = [one for path in asked.answers for one in read_questions(path)]
     if asked.made is not None:

@@ -10,16 +10,12 @@ import torch
 
 from lmtrain.cli.commands.evaluating.flags import ANSWER_TOKENS
 from lmtrain.cli.commands.evaluating.input import EvaluationInput
-from lmtrain.evaluation.answer_scores import ALL, Answered, Question, score_answers
-from lmtrain.evaluation.chat_tasks.chat_core import ChatTask
-from lmtrain.evaluation.chat_tasks.chat_score import score_task
-from lmtrain.evaluation.core.bundle import CoreTask
-from lmtrain.evaluation.core.score import CoreScore, TaskScore, score_core
-from lmtrain.evaluation.harness.harness_tasks import HarnessTasks, score_tasks
-from lmtrain.evaluation.held_out import TextScore
-from lmtrain.inference.batch_answers import answer_all
-from lmtrain.inference.chat_format import chat_format
-from lmtrain.inference.harness_texts import HarnessTexts
+from lmtrain.evaluation.answers import ALL, Answered, Question, score_answers
+from lmtrain.evaluation.bits_per_byte import TextScore
+from lmtrain.evaluation.chat_tasks import ChatTask, score_task
+from lmtrain.evaluation.core import CoreScore, CoreTask, TaskScore, score_core
+from lmtrain.evaluation.harness_tasks import HarnessTasks, score_tasks
+from lmtrain.inference.chat import answer_all
 from lmtrain.inference.loaded_model import LoadedModel
 from lmtrain.report.score_lines import (
     answers_head,
@@ -97,30 +93,11 @@ def text_keys(names: Sequence[str]) -> list[str]:
 def _chat_scores(
     asked: argparse.Namespace, loaded: LoadedModel, tasks: Sequence[ChatTask], say: Say
 ) -> Iterator[Named]:
-    style, encode = chat_format(loaded), loaded.tokenizer.encode
     length = asked.num_new_tokens or CHAT_ANSWER_TOKENS
-
-    def turn(text: str) -> list[dict[str, str]]:
-        return [{"role": "user", "content": text}]
-
-    before = encode(f"{style.space}A")[:-1]  # a letter's own last id follows these, a byte's space among them
-
-    def write(texts: Sequence[str]) -> list[str]:
-        return [one.text for one in answer_all(loaded, [turn(text) for text in texts], num_new_tokens=length)]
-
     scores: list[TaskScore] = []
     for task in tasks:
-        scores.append(
-            score_task(
-                loaded.model,
-                task,
-                prompt=lambda text: [*style.prompt(turn(text)), *before],
-                letter=lambda letter: encode(style.space + letter)[-1],
-                write=write,
-                max_items=asked.max_items,
-                batch_tokens=asked.batch_tokens,
-            )
-        )
+        settings = {"num_new_tokens": length, "max_items": asked.max_items, "batch_tokens": asked.batch_tokens}
+        scores.append(score_task(loaded, task, **settings))
         say(task_line(scores[-1]))
         yield f"chat/{task.label}", _task_facts(scores[-1])
     of_core = CoreScore(tuple(score for score, task in zip(scores, tasks, strict=True) if task.is_core))
@@ -131,9 +108,9 @@ def _chat_scores(
 
 
 def _harness_scores(asked: argparse.Namespace, loaded: LoadedModel, tasks: HarnessTasks, say: Say) -> Iterator[Named]:
-    from lmtrain.evaluation.harness.harness_model import HarnessModel
+    from lmtrain.evaluation.harness_model import HarnessModel
 
-    model = HarnessModel(loaded.model, HarnessTexts(loaded), batch_tokens=asked.batch_tokens)
+    model = HarnessModel(loaded, batch_tokens=asked.batch_tokens)
     for one in score_tasks(model, tasks):
         say(harness_line(one))
         facts = {"standard_error": one.standard_error, "num_items": one.num_items, "num_shots": one.num_shots}
@@ -155,7 +132,7 @@ def _core_scores(
         begin_id=loaded.first_id,
         max_items=asked.max_items,
         batch_tokens=asked.batch_tokens,
-        told=lambda task: say(task_line(task)),
+        report=lambda task: say(task_line(task)),
     )
     for line in (core_line(core), *core_notes(core)):
         say(line)

@@ -10,7 +10,7 @@ from lmtrain.accounting.training_plan.stages import EvaluationWork, RowsToScore
 from lmtrain.cli.commands.evaluating.flags import ANSWER_TOKENS, evaluation_parser, is_anything_asked, require_flags
 
 if TYPE_CHECKING:
-    from lmtrain.evaluation.core.bundle import CoreTask
+    from lmtrain.evaluation.core import CoreTask
 
 
 def evaluation_work(words: Sequence[str]) -> EvaluationWork:
@@ -64,11 +64,11 @@ def _core(asked: argparse.Namespace) -> tuple[list[RowsToScore], list[str]]:
         return [], []
     only = tuple(asked.tasks.split(",")) if asked.tasks else ()
     if asked.core.is_dir():
-        from lmtrain.evaluation.core.bundle import read_bundle
+        from lmtrain.evaluation.core import read_bundle
 
         rows = [_rows(task, asked.max_items) for task in read_bundle(asked.core, only=only)]
         return rows, [f"CORE: {_counted(rows)}, by their text in {asked.core}"]
-    from lmtrain.evaluation.core.published_sizes import CORE_SIZES
+    from lmtrain.evaluation.core import CORE_SIZES
 
     sizes = [size for label, size in CORE_SIZES.items() if not only or label in only]
     rows = [RowsToScore(num_rows=min(items, asked.max_items or items) * each) for items, each in sizes]

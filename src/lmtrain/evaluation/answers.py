@@ -1,0 +1,124 @@
+"""Questions with one right answer each: their file of JSON lines, and accuracies by kind.
+
+Each score comes with that of a guess: always the commonest answer.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from lmtrain.errors import DataError
+from lmtrain.storage import foreign_json
+from lmtrain.tokenizers.conversation import ConversationError, read_conversation
+
+ALL: Final = "all"  # kinds together
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question's messages, up to a user's turn; its right answer, and the name of its kind."""
+
+    messages: Sequence[Mapping[str, str]]
+    answer: str
+    kind: str = "answers"
+
+
+@dataclass(frozen=True)
+class Answered:
+    """A model's text, and whether the model ended it."""
+
+    text: str
+    is_ended: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnswerScore:
+    """The answers to one kind of question; `num_commonest` have the commonest right answer."""
+
+    kind: str
+    num_right: int
+    num_ended: int
+    num_items: int
+    num_commonest: int
+
+    @property
+    def accuracy(self) -> float:
+        """Return the share of right answers."""
+        return self.num_right / self.num_items
+
+    @property
+    def standard_error(self) -> float:
+        """Return the accuracy's standard error from the number of items."""
+        return math.sqrt(self.accuracy * (1 - self.accuracy) / self.num_items)
+
+    @property
+    def ended(self) -> float:
+        """Return the share of answers ended by the model itself."""
+        return self.num_ended / self.num_items
+
+    @property
+    def guess(self) -> float:
+        """Return the accuracy of a model that always gives the commonest answer."""
+        return self.num_commonest / self.num_items
+
+
+def score_answers(asked: Sequence[Question], answered: Sequence[Answered]) -> list[AnswerScore]:
+    """Return a score for each kind in the order of their first question, then one of all where there are several.
+
+    An answer is right where it is the right text, without the spaces around it, and ended.
+    """
+    kinds = list(dict.fromkeys(one.kind for one in asked))
+    pairs = list(zip(asked, answered, strict=True))
+    by_kind = [_score(kind, [pair for pair in pairs if pair[0].kind == kind]) for kind in kinds]
+    return by_kind if len(kinds) == 1 else [*by_kind, _score(ALL, pairs)]
+
+
+def _score(kind: str, pairs: Sequence[tuple[Question, Answered]]) -> AnswerScore:
+    (_, commonest), *_ = Counter(asked.answer.strip() for asked, _ in pairs).most_common(1)
+    return AnswerScore(
+        kind=kind,
+        num_right=sum(answer.is_ended and answer.text.strip() == asked.answer.strip() for asked, answer in pairs),
+        num_ended=sum(answer.is_ended for _, answer in pairs),
+        num_items=len(pairs),
+        num_commonest=commonest,
+    )
+
+
+def read_questions(path: Path) -> list[Question]:
+    """Return the question and answer of each line, `{"messages": [...], "kind": "..."}`; the kind may be left out.
+
+    Raises:
+        DataError: There is no such file, or a line is not a conversation that ends in an assistant's turn with text.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").split("\n")  # a JSON text may hold other ends of lines
+    except (OSError, UnicodeDecodeError) as problem:
+        raise DataError(f"--answers: {path} must be a UTF-8 file of JSON lines ({problem}).") from problem
+    found = [_question(line, f"{path}:{number}") for number, line in enumerate(lines, start=1) if line.strip()]
+    if not found:
+        raise DataError(f"--answers: {path} is empty.")
+    return found
+
+
+def _question(line: str, where: str) -> Question:
+    try:
+        content: Any = foreign_json.parse(line)
+    except ValueError as problem:
+        raise DataError(f"{where} is not JSON ({problem}).") from problem
+    messages = content.get("messages") if isinstance(content, dict) else None
+    if not isinstance(messages, list) or len(messages) < 2 or not all(isinstance(one, dict) for one in messages):
+        raise DataError(f'{where}: "messages" must be a question and its answer.')
+    *asked, last = messages
+    if last.get("role") != "assistant" or not isinstance(last.get("content"), str) or not last["content"].strip():
+        raise DataError(f"{where} must end in an assistant's turn with text, the right answer.")
+    try:
+        read_conversation(asked, for_answer=True)
+    except ConversationError as problem:
+        raise DataError(f"{where}: {problem}") from problem
+    kind = "answers" if content.get("kind") is None else str(content["kind"])
+    if kind == ALL:
+        raise DataError(f'{where}: "kind" must not be "{ALL}", which names all kinds together.')
+    return Question(asked, last["content"], kind)

@@ -1,0 +1,315 @@
+"""CORE: the mean over 22 tasks of accuracies, each centred by its baseline (0 for guessing, 1 for no error).
+
+Tasks, rules and seeds of the DCLM paper's evaluation (arXiv:2406.11794) as nanochat ships them, so that scores compare:
+`core.yaml`, `eval_meta_data.csv`, and JSON lines of each task below `eval_data/`.
+"""
+
+import csv
+import math
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any, Final, Literal, cast, get_args
+
+from lmtrain.errors import ConfigurationError, DataError, suggest
+from lmtrain.evaluation.scored_rows import BATCH_TOKENS, RowScore, ScoredRow, score_rows
+from lmtrain.models.base import LanguageModel
+from lmtrain.storage import foreign_json, foreign_yaml
+from lmtrain.storage.damage import told_as_damage
+
+Kind = Literal["multiple_choice", "schema", "language_modeling"]
+Item = Mapping[str, Any]
+Encode = Callable[[Sequence[str]], Sequence[Sequence[int]]]
+
+TASKS: Final = "core.yaml"
+BASELINES: Final = "eval_meta_data.csv"
+FIELDS: Final[Mapping[Kind, Mapping[str, type]]] = {
+    "multiple_choice": {"query": str, "choices": list, "gold": int},
+    "schema": {"context_options": list, "continuation": str, "gold": int},
+    "language_modeling": {"context": str, "continuation": str},
+}
+OPTIONS: Final = {"multiple_choice": "choices", "schema": "context_options"}
+EXAMPLE_SEED: Final = 1234
+ORDER_SEED: Final = 1337
+BETWEEN: Final = "\n\n"
+ITEMS_AT_ONCE: Final = 256
+# Standard deviation of one recipe over 20 seeds (nanochat's discussion 807): a score's noise beyond its items'.
+SPREAD_OVER_SEEDS: Final = 0.0062
+# The questions of each task in nanochat's bundle and the rows of each, for plans where the bundle is not there yet.
+CORE_SIZES: Final[dict[str, tuple[int, int]]] = {
+    "hellaswag_zeroshot": (10_042, 4),
+    "jeopardy": (2_117, 1),
+    "bigbench_qa_wikidata": (20_321, 1),
+    "arc_easy": (2_376, 4),
+    "arc_challenge": (1_172, 4),
+    "copa": (100, 2),
+    "commonsense_qa": (1_221, 5),
+    "piqa": (1_838, 2),
+    "openbook_qa": (500, 4),
+    "lambada_openai": (5_153, 1),
+    "hellaswag": (10_042, 4),
+    "winograd": (273, 2),
+    "winogrande": (1_267, 2),
+    "bigbench_dyck_languages": (1_000, 1),
+    "agi_eval_lsat_ar": (230, 5),
+    "bigbench_cs_algorithms": (1_320, 1),
+    "bigbench_operators": (210, 1),
+    "bigbench_repeat_copy_logic": (32, 1),
+    "squad": (10_570, 1),
+    "coqa": (7_983, 1),
+    "boolq": (3_270, 2),
+    "bigbench_language_identification": (10_000, 11),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class CoreTask:
+    """A task of the bundle; `baseline` is the accuracy of a guess, from 0 to 1."""
+
+    label: str
+    kind: Kind
+    file: Path
+    num_shots: int
+    delimiter: str
+    baseline: float
+
+    def items(self) -> list[Item]:
+        """Return the task's items.
+
+        Raises:
+            DataError: The file is missing, or a line lacks a field of its kind of task.
+        """
+        if not self.file.is_file():
+            raise DataError(f"task {self.label}: {self.file} is missing; copy the whole bundle.")
+        with told_as_damage(self.file, fix="copy the bundle again"), self.file.open(encoding="utf-8") as file:
+            found = [self._item(line, number) for number, line in enumerate(file, start=1) if line.strip()]
+        if len(found) <= self.num_shots:
+            raise DataError(
+                f"task {self.label}: must have at least {self.num_shots + 1} items, {self.num_shots} of them as "
+                f"examples; {self.file} has {len(found)}."
+            )
+        return found
+
+    def _item(self, line: str, number: int) -> Mapping[str, Any]:
+        where = f"task {self.label}: {self.file} line {number}"
+        try:
+            item = foreign_json.parse(line)
+        except ValueError as problem:
+            raise DataError(f"{where} is not JSON ({problem}); copy the bundle again.") from problem
+        for field, kind in FIELDS[self.kind].items():
+            if not isinstance(item, dict) or not isinstance(item.get(field), kind):
+                raise DataError(f"{where} must have {field} of type {kind.__name__}, for a {self.kind} task.")
+        if (options := OPTIONS.get(self.kind)) and not 0 <= item["gold"] < len(item[options]):
+            raise DataError(
+                f"{where}: gold must be an index of its {len(item[options])} {options}, got {item['gold']}."
+            )
+        return item
+
+
+def read_bundle(folder: Path, *, only: tuple[str, ...] = ()) -> list[CoreTask]:
+    """Return the tasks of a bundle in their order, or `only` those of these labels.
+
+    Raises:
+        ConfigurationError: The bundle has no such task.
+        DataError: The folder is not a bundle, or lacks the file of a task.
+    """
+    tasks = [_task(folder, entry, _baselines(folder)) for entry in _entries(folder)]
+    labels = [task.label for task in tasks]
+    for label in only:
+        if label not in labels:
+            has = ", ".join(labels)
+            raise ConfigurationError(f"--tasks: {label} must be one of {has}.{suggest(label, labels)}")
+    chosen = [task for task in tasks if not only or task.label in only]
+    missing = [f"{task.label} ({task.file.name})" for task in chosen if not task.file.is_file()]
+    if missing:
+        raise DataError(
+            f"{folder} lacks the data of {', '.join(missing)} below eval_data/; copy the whole bundle, or name other "
+            "--tasks."
+        )
+    return chosen
+
+
+def _entries(folder: Path) -> list[Mapping[str, Any]]:
+    try:
+        content = foreign_yaml.read(folder / TASKS)
+        entries = content["icl_tasks"]
+    except OSError as problem:
+        raise DataError(f"{folder} is not a CORE bundle: it has no {TASKS}; unpack eval_bundle.zip there.") from problem
+    except (ValueError, KeyError, TypeError) as problem:
+        raise DataError(f"{folder / TASKS} has no list icl_tasks; copy the bundle again.") from problem
+    if not isinstance(entries, list) or not entries:
+        raise DataError(f"{folder / TASKS} has no list icl_tasks; copy the bundle again.")
+    return entries
+
+
+def _baselines(folder: Path) -> Mapping[str, float]:
+    try:
+        with (folder / BASELINES).open(encoding="utf-8", newline="") as file:
+            return {row["Eval Task"]: float(row["Random baseline"]) / 100 for row in csv.DictReader(file)}
+    except OSError as problem:
+        raise DataError(f"{folder} has no {BASELINES}, which holds each task's baseline.") from problem
+    except (KeyError, TypeError, ValueError) as problem:
+        raise DataError(
+            f"{folder / BASELINES} must have the columns Eval Task and Random baseline, in percent ({problem})."
+        ) from problem
+
+
+def _task(folder: Path, entry: Mapping[str, Any], baselines: Mapping[str, float]) -> CoreTask:
+    try:
+        label, kind = str(entry["label"]), str(entry["icl_task_type"])
+        file, shots = folder / "eval_data" / str(entry["dataset_uri"]), int(entry["num_fewshot"][0])
+        delimiter = str(entry.get("continuation_delimiter", " "))
+    except (KeyError, TypeError, IndexError, ValueError, AttributeError, OverflowError) as problem:
+        raise DataError(f"{folder / TASKS}: {entry!r} is not a task: {problem!r}.") from problem
+    if kind not in get_args(Kind):
+        raise DataError(
+            f"task {label}: icl_task_type must be one of {', '.join(FIELDS)}, got {kind}.{suggest(kind, FIELDS)}"
+        )
+    if not file.resolve().is_relative_to(folder.resolve()):
+        raise DataError(f"task {label}: dataset_uri={entry['dataset_uri']} must be inside {folder}.")
+    if not 0 <= baselines.get(label, -1) < 1:
+        raise DataError(f"task {label} must have a baseline from 0 to below 100 in {folder / BASELINES}.")
+    return CoreTask(
+        label=label, kind=cast("Kind", kind), file=file, num_shots=shots, delimiter=delimiter, baseline=baselines[label]
+    )
+
+
+def rows_of(task: CoreTask, items: Sequence[Item], index: int, *, encode: Encode, begin_id: int) -> list[ScoredRow]:
+    """Return the rows of an item, each after `begin_id`, with examples drawn by the item's number before it.
+
+    Choices share their beginning and are scored from their first difference on; contexts share their end and are scored
+    on it; the continuation of a context is scored alone.
+    """
+    drawn = random.Random(EXAMPLE_SEED + index).sample([i for i in range(len(items)) if i != index], task.num_shots)
+    before = "".join(_solved(task, items[one]) + BETWEEN for one in drawn)
+    item, delimiter = items[index], task.delimiter
+    if task.kind == "language_modeling":
+        asked = f"{before}{item['context'].strip()}{delimiter}"
+        rows = [[begin_id, *ids] for ids in encode([asked.strip(), asked + item["continuation"]])]
+        return [_scored(rows[1], _num_common(rows))]
+    if task.kind == "multiple_choice":
+        texts = [f"{before}{item['query']}{delimiter}{choice}" for choice in item["choices"]]
+        rows = [[begin_id, *ids] for ids in encode(texts)]
+        start = _num_common(rows)
+        return [_scored(row, start) for row in rows]
+    texts = [f"{before}{context}{delimiter}{item['continuation']}" for context in item["context_options"]]
+    rows = [[begin_id, *ids] for ids in encode(texts)]
+    num_shared = _num_common([row[::-1] for row in rows])
+    return [_scored(row, len(row) - num_shared) for row in rows]
+
+
+def is_right(task: CoreTask, item: Item, scores: Sequence[RowScore]) -> bool:
+    """Return whether the model's answer is the item's: by the lowest mean nats, or the likeliest ids throughout."""
+    if task.kind == "language_modeling":
+        return scores[0].is_likeliest
+    means = [score.mean_nats for score in scores]
+    return means.index(min(means)) == item["gold"]
+
+
+def _num_common(rows: Sequence[Sequence[int]]) -> int:
+    """Return how many ids all rows have in common from their beginning."""
+    shortest = min(len(row) for row in rows)
+    return next((i for i in range(shortest) if len({row[i] for row in rows}) > 1), shortest)
+
+
+def _solved(task: CoreTask, item: Item) -> str:
+    """Return an item with its answer, as an example."""
+    if task.kind == "language_modeling":
+        return f"{item['context'].strip()}{task.delimiter}{item['continuation']}"
+    if task.kind == "multiple_choice":
+        return f"{item['query']}{task.delimiter}{item['choices'][item['gold']]}"
+    return f"{item['context_options'][item['gold']]}{task.delimiter}{item['continuation']}"
+
+
+def _scored(row: Sequence[int], start: int) -> ScoredRow:
+    """Return a row scored from a place on: at least its last id, where two answers are alike, and never its first."""
+    return ScoredRow(row, min(max(start, 1), len(row) - 1))
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskScore:
+    """A task's accuracy over its items."""
+
+    label: str
+    num_right: int
+    num_items: int
+    baseline: float
+
+    @property
+    def accuracy(self) -> float:
+        """Return the share of right answers."""
+        return self.num_right / self.num_items
+
+    @property
+    def centred(self) -> float:
+        """Return 0 for guessing and 1 for no error."""
+        return (self.accuracy - self.baseline) / (1 - self.baseline)
+
+    @property
+    def standard_error(self) -> float:
+        """Return the centred accuracy's standard error from the number of items."""
+        return math.sqrt(self.accuracy * (1 - self.accuracy) / self.num_items) / (1 - self.baseline)
+
+
+@dataclass(frozen=True)
+class CoreScore:
+    """All tasks."""
+
+    tasks: tuple[TaskScore, ...]
+
+    @property
+    def core(self) -> float:
+        """Return the mean of the centred accuracies."""
+        return sum(task.centred for task in self.tasks) / len(self.tasks)
+
+    @property
+    def standard_error(self) -> float:
+        """Return the mean's standard error from the numbers of items alone; training's seed adds to it."""
+        return math.sqrt(sum(task.standard_error**2 for task in self.tasks)) / len(self.tasks)
+
+
+def score_core(
+    model: LanguageModel,
+    tasks: Sequence[CoreTask],
+    *,
+    encode: Encode,
+    begin_id: int,
+    max_items: int | None = None,
+    batch_tokens: int = BATCH_TOKENS,
+    report: Callable[[TaskScore], None] = lambda _: None,
+) -> CoreScore:
+    """Score tasks one after the other; `report` gets each score. `max_items` of a task at most, None: all.
+
+    `encode` turns texts into ids without special tokens, and `begin_id` begins each row.
+
+    Raises:
+        ConfigurationError: `max_items` leaves no item after a task's examples.
+        DataError: A task's file is damaged: before the first is scored.
+    """
+    by_task = [(task, _drawn(task, max_items)) for task in tasks]
+    scores: list[TaskScore] = []
+    for task, items in by_task:
+        num_right = 0
+        for first in range(0, len(items), ITEMS_AT_ONCE):
+            numbers = range(first, min(first + ITEMS_AT_ONCE, len(items)))
+            spans = [rows_of(task, items, number, encode=encode, begin_id=begin_id) for number in numbers]
+            found = iter(score_rows(model, list(chain.from_iterable(spans)), batch_tokens=batch_tokens))
+            num_right += sum(
+                is_right(task, items[number], list(islice(found, len(of_item))))
+                for number, of_item in zip(numbers, spans, strict=True)
+            )
+        scores.append(TaskScore(label=task.label, num_right=num_right, num_items=len(items), baseline=task.baseline))
+        report(scores[-1])
+    return CoreScore(tuple(scores))
+
+
+def _drawn(task: CoreTask, max_items: int | None) -> list[Item]:
+    items = task.items()
+    random.Random(ORDER_SEED).shuffle(items)
+    if max_items is not None and max_items <= task.num_shots:
+        raise ConfigurationError(
+            f"--max-items: must be above {task.num_shots}, the examples of {task.label}; got {max_items}."
+        )
+    return items[:max_items]

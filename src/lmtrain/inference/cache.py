@@ -1,0 +1,259 @@
+"""The cache of an engine: each text has a slot with the keys, values and vectors of its tokens so far.
+
+A model is given a `Step` in the place of documents and `CachedAttention` as its attention, and goes on from the cached
+tokens. N tokens of P pieces of texts one after the other, H heads, Hkv key and value heads, G heads for each of those,
+K head width, S cached tokens, R slots, C tokens of room in each.
+"""
+
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import final
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int, Shaped
+from torch import Tensor
+from torch.nn import functional as F
+from typing_extensions import override
+
+from lmtrain.models.attention.base import Attention, KernelTarget
+from lmtrain.models.attention.masks import Prepared
+from lmtrain.models.attention.sdpa import sdpa
+from lmtrain.models.documents import EarlierTokens
+
+FIRST_TOKENS = 256  # of room in a slot, before it grows
+
+
+@final
+@dataclass(frozen=True)
+class Piece:
+    """The next `num_tokens` of the text in a slot, after `start` cached ones."""
+
+    slot: int
+    start: int
+    num_tokens: int
+
+    @property
+    def end(self) -> int:
+        """Return how many tokens are cached afterwards."""
+        return self.start + self.num_tokens
+
+
+@final
+class KVCache:
+    """Slots of memory for at most `num_slots` texts of at most `num_tokens`, growing with use.
+
+    `pairs` hold keys and values of each attention of a model, `vectors` the inputs of each shift by a token, in the
+    order in which a forward pass asks for them.
+    """
+
+    def __init__(self, *, num_slots: int, num_tokens: int, device: torch.device) -> None:
+        self.num_slots, self.num_tokens, self.device = num_slots, num_tokens, device
+        self._room = (0, 0)
+        self._pairs: list[Float[Tensor, "R C 2 Hkv K"]] = []
+        self._vectors: list[Shaped[Tensor, "R C *D"]] = []
+
+    def reserve(self, num_slots: int, num_tokens: int) -> None:
+        """Make room in the first slots, at least doubling it where it is too small."""
+        slots, tokens = self._room
+        if num_slots > slots:
+            slots = min(self.num_slots, max(num_slots, 2 * slots))
+        if num_tokens > tokens:
+            tokens = min(self.num_tokens, max(num_tokens, 2 * tokens, FIRST_TOKENS))
+        if (slots, tokens) != self._room:
+            self._room = (slots, tokens)
+            self._pairs = [_copied(store, self._new_pairs(store)) for store in self._pairs]
+            self._vectors = [_copied(store, self._new_vectors(store)) for store in self._vectors]
+
+    def pairs(self, place: int, row: Float[Tensor, "2 Hkv K"]) -> Float[Tensor, "R C 2 Hkv K"]:
+        """Return the store of the place-th attention, for tokens like `row`."""
+        if place == len(self._pairs):
+            self._pairs.append(self._new_pairs(row))
+        return self._pairs[place]
+
+    def vectors(self, place: int, row: Shaped[Tensor, "*D"]) -> Shaped[Tensor, "R C *D"]:
+        """Return the store of the place-th shift by a token, for tokens like `row`."""
+        if place == len(self._vectors):
+            self._vectors.append(self._new_vectors(row.expand(1, 1, *row.shape)))
+        return self._vectors[place]
+
+    def copy(self, source: int, slot: int, num_tokens: int) -> None:
+        """Copy the first tokens of one slot to another."""
+        self.reserve(slot + 1, num_tokens)
+        for store in (*self._pairs, *self._vectors):
+            store[slot, :num_tokens] = store[source, :num_tokens]
+
+    def _new_pairs(self, like: Tensor) -> Float[Tensor, "R C 2 Hkv K"]:
+        """Return a store whose tokens of one head lie together in memory, as attention reads them."""
+        slots, tokens = self._room
+        num_heads, width = like.shape[-2:]
+        return _zeros(like, 2, slots, num_heads, tokens, width).permute(1, 3, 0, 2, 4)
+
+    def _new_vectors(self, like: Tensor) -> Shaped[Tensor, "R C *D"]:
+        return _zeros(like, *self._room, *like.shape[2:])
+
+
+def _copied(store: Tensor, larger: Tensor) -> Tensor:
+    larger[: store.shape[0], : store.shape[1]] = store
+    return larger
+
+
+def _zeros(like: Tensor, *shape: int) -> Tensor:
+    """Return zeros; on a CPU the system's, which take no memory and no time until they are written."""
+    if like.device.type != "cpu":
+        return like.new_zeros(shape)
+    return torch.from_numpy(np.zeros(math.prod(shape) * like.itemsize, dtype=np.uint8)).view(like.dtype).view(shape)
+
+
+@final
+class Step(EarlierTokens):
+    """One forward pass over the next tokens of several texts: pieces of one token first, then the longer ones."""
+
+    def __init__(self, cache: KVCache, pieces: Sequence[Piece]) -> None:
+        self._cache, self._pieces = cache, pieces
+        self._num_single = sum(piece.num_tokens == 1 for piece in pieces)
+        assert all(piece.num_tokens == 1 for piece in pieces[: self._num_single]), "single tokens come first"
+        cache.reserve(max(piece.slot for piece in pieces) + 1, max(piece.end for piece in pieces))
+        places = [(piece.slot, place) for piece in pieces for place in range(piece.start, piece.end)]
+        self._slots, positions = torch.tensor(places, device=cache.device).unbind(1)
+        self.positions = positions.unsqueeze(0)
+        self.num_positions = max(piece.end for piece in pieces)
+        self._num_shifts, self._num_attentions = 0, 0
+        self._masks: dict[int | None, Float[Tensor, "R 1 1 S"] | None] = {}
+
+    @override
+    def previous(self, x: Shaped[Tensor, "1 N *D"]) -> Shaped[Tensor, "1 N *D"]:
+        store = self._cache.vectors(self._num_shifts, x[0, 0])
+        self._num_shifts += 1
+        positions = self.positions[0]
+        store[self._slots, positions] = x[0]
+        shifted = store[self._slots, (positions - 1).clamp(min=0)]
+        shifted[positions == 0] = 0
+        return shifted.unsqueeze(0)
+
+    def attend(
+        self,
+        q: Float[Tensor, "1 H N K"],
+        k: Float[Tensor, "1 Hkv N K"],
+        v: Float[Tensor, "1 Hkv N K"],
+        *,
+        window_tokens: int | None,
+    ) -> Float[Tensor, "1 H N K"]:
+        """Keep keys and values, and mix those visible to each token: [1, H, N, K] -> [1, H, N, K]."""
+        pairs = torch.stack((k[0], v[0])).permute(2, 0, 1, 3)  # [N, 2, Hkv, K]
+        store = self._cache.pairs(self._num_attentions, pairs[0])
+        self._num_attentions += 1
+        store[self._slots, self.positions[0]] = pairs
+        singles = self._num_single
+        mixed = [self._attend_singles(q[:, :, :singles], store, window_tokens)] if singles else []
+        first = singles
+        for piece in self._pieces[singles:]:
+            stop = first + piece.num_tokens
+            mixed.append(_attend_piece(piece, q[:, :, first:stop], store, window_tokens))
+            first = stop
+        return torch.cat(mixed, dim=2) if len(mixed) > 1 else mixed[0]
+
+    def _attend_singles(
+        self, q: Float[Tensor, "1 H P K"], store: Float[Tensor, "R C 2 Hkv K"], window_tokens: int | None
+    ) -> Float[Tensor, "1 H P K"]:
+        """Let one token of each text see its cached ones: all texts in one product, the slots of others among them."""
+        first, stop, rows = self._range
+        start, end = self._seen(window_tokens)
+        slots = store[first:stop, start:end] if rows is not None else store[self._slots[: len(q[0, 0])], start:end]
+        keys, values = slots.permute(2, 0, 3, 1, 4).unbind(0)  # [R, Hkv, S, K]
+        queries = q[0].transpose(0, 1).unflatten(1, (keys.shape[1], -1))  # [P, Hkv, G, K]
+        if rows is not None and len(rows) < stop - first:
+            queries = queries.new_zeros(stop - first, *queries.shape[1:]).index_copy_(0, rows, queries)
+        if window_tokens not in self._masks:
+            self._masks[window_tokens] = self._mask(window_tokens, num_rows=len(queries), dtype=q.dtype)
+        mixed = F.scaled_dot_product_attention(queries, keys, values, attn_mask=self._masks[window_tokens])
+        if rows is not None and len(rows) < stop - first:
+            mixed = mixed[rows]
+        return mixed.flatten(1, 2).transpose(0, 1).unsqueeze(0)
+
+    @cached_property
+    def _range(self) -> tuple[int, int, Int[Tensor, " P"] | None]:
+        """Return the slots read together and each text's row in them; None where most of them would be of others."""
+        slots = [piece.slot for piece in self._pieces[: self._num_single]]
+        first, stop = min(slots), max(slots) + 1
+        return first, stop, self._slots[: len(slots)] - first if 2 * len(slots) > stop - first else None
+
+    def _seen(self, window_tokens: int | None) -> tuple[int, int]:
+        """Return the first cached token that some single token sees, and the end of the last."""
+        ends = [piece.end for piece in self._pieces[: self._num_single]]
+        return 0 if window_tokens is None else max(0, min(ends) - window_tokens), max(ends)
+
+    def _mask(self, window_tokens: int | None, *, num_rows: int, dtype: torch.dtype) -> Float[Tensor, "R 1 1 S"] | None:
+        """Return 0 where a row's token sees a cached one, else minus infinity; None where all see all."""
+        start, end = self._seen(window_tokens)
+        if all(piece.end == end for piece in self._pieces[: self._num_single]):
+            return None
+        rows = self._range[2]
+        ends = self.positions[0, : self._num_single] + 1
+        if rows is not None:
+            ends = torch.full((num_rows,), end, device=ends.device).index_copy_(0, rows, ends)
+        distance = ends[:, None] - 1 - torch.arange(start, end, device=ends.device)
+        hidden = ~_is_seen(distance, window_tokens)
+        return torch.zeros(hidden.shape, dtype=dtype, device=ends.device).masked_fill(hidden, -math.inf)[:, None, None]
+
+
+def _attend_piece(
+    piece: Piece, q: Float[Tensor, "1 H T K"], store: Float[Tensor, "R C 2 Hkv K"], window_tokens: int | None
+) -> Float[Tensor, "1 H T K"]:
+    """Let each token of a piece see those before it in its text."""
+    first = 0 if window_tokens is None else max(0, piece.start + 1 - window_tokens)
+    keys, values = store[piece.slot : piece.slot + 1, first : piece.end].permute(2, 0, 3, 1, 4).unbind(0)
+    is_causal = piece.start == 0 and (window_tokens is None or window_tokens >= piece.end)
+    mask = None
+    if not is_causal:
+        places = torch.arange(first, piece.end, device=q.device)
+        mask = _is_seen(places[piece.start - first :, None] - places, window_tokens)
+    is_grouped = q.shape[1] != keys.shape[1]
+    return F.scaled_dot_product_attention(q, keys, values, attn_mask=mask, is_causal=is_causal, enable_gqa=is_grouped)
+
+
+def _is_seen(distance: Int[Tensor, "T S"], window_tokens: int | None) -> Bool[Tensor, "T S"]:
+    return distance >= 0 if window_tokens is None else (distance >= 0) & (distance < window_tokens)
+
+
+@final
+@dataclass(frozen=True)
+class CachedAttention(Attention):
+    """A kernel of training that leaves attention to the `Step` of a cache where the model is given one."""
+
+    kernel: Attention
+
+    @override
+    def __call__(
+        self,
+        q: Float[Tensor, "B H T K"],
+        k: Float[Tensor, "B Hkv T K"],
+        v: Float[Tensor, "B Hkv T K"],
+        /,
+        *,
+        window_tokens: int | None = None,
+        documents: Int[Tensor, "B T"] | Prepared | None = None,
+    ) -> Float[Tensor, "B H T K"]:
+        if isinstance(documents, Prepared) and isinstance(documents.parts, Step):
+            return documents.parts.attend(q, k, v, window_tokens=window_tokens)
+        return self.kernel(q, k, v, window_tokens=window_tokens, documents=documents)
+
+    @override
+    def prepare(
+        self,
+        documents: Int[Tensor, "B T"] | None,
+        *,
+        num_tokens: int,
+        windows: Collection[int | None],
+        device: torch.device,
+    ) -> Prepared | None:
+        return self.kernel.prepare(documents, num_tokens=num_tokens, windows=windows, device=device)
+
+    @override
+    def describe(self, place: KernelTarget) -> str:
+        return f"{self.kernel.describe(place)}; over a cache while writing"
+
+
+cached_sdpa = CachedAttention(sdpa)

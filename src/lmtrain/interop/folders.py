@@ -1,0 +1,94 @@
+"""Folders of models, known without torch: those of transformers, those that an import made, and new ones.
+
+A new folder is never written over an existing one, and never half written.
+"""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from lmtrain.errors import ConfigurationError, DataError
+from lmtrain.storage import foreign_json
+from lmtrain.storage.hashed_folder import aside_of, write_atomically
+
+WITHOUT_EFFECT: Final = frozenset(
+    {"attention", "init_std", "embedding_init_std", "head_init_std", "value_embedding_init_std", "zero_init_outputs"}
+    | {"embedding_skip_start"}
+)
+
+
+CONFIG: Final = "config.json"
+ADAPTER_CONFIG: Final = "adapter_config.json"  # of a folder of PEFT, in place of the other
+
+
+def read_config_file(folder: Path) -> dict[str, Any]:
+    """Return a folder's config.json.
+
+    Raises:
+        ConfigurationError: There is no such folder.
+        DataError: It has no config.json, or one without an object.
+    """
+    path = folder / CONFIG
+    if not folder.is_dir():
+        raise ConfigurationError(f"FOLDER={folder} is not a folder; name one that transformers' save_pretrained wrote.")
+    if not path.is_file():
+        raise DataError(f"{folder} has no {CONFIG}; name a folder that transformers' save_pretrained wrote.")
+    try:
+        content = foreign_json.read(path)
+    except ValueError as problem:
+        raise DataError(f"{path} is no JSON ({problem}); copy it again.") from problem
+    if not isinstance(content, dict):
+        raise DataError(f"{path} is not an object; copy it again.")
+    return content
+
+
+FACTS = "import.json"
+WEIGHTS, TOKENIZER, ORIGINAL = "weights", "tokenizer", "original"
+
+
+def is_imported(folder: Path) -> bool:
+    """Tell whether an import made this folder."""
+    return (folder / FACTS).is_file() and (folder / WEIGHTS).is_dir()
+
+
+def imported_facts(folder: Path) -> dict[str, Any]:
+    """Read an import's facts of its model.
+
+    Raises:
+        DataError: The file is damaged.
+    """
+    try:
+        facts = foreign_json.read(folder / FACTS)
+    except (OSError, ValueError) as problem:
+        raise DataError(f"{folder / FACTS} cannot be read ({problem}); import the model again.") from problem
+    if not isinstance(facts, dict):
+        raise DataError(f"{folder / FACTS} is no object; import the model again.")
+    return facts
+
+
+def require_free(path: Path, *, name: str) -> None:
+    """Refuse a taken place; `name` is its word on the command line.
+
+    Raises:
+        ConfigurationError: Something is there.
+    """
+    if path.exists():
+        raise ConfigurationError(
+            f"{name}={path} is there already, and nothing is overwritten; name another, or move it."
+        )
+
+
+def make_folder(final: Path, *, facts: dict[str, Any], write: Callable[[Path], object]) -> None:
+    """Let `write` fill a folder, afterwards visible as `final` with a manifest of its files, whole or absent.
+
+    Raises:
+        ConfigurationError: The name is taken.
+        EnvironmentProblem: It cannot be written.
+    """
+    require_free(final, name="OUT")
+    try:
+        write_atomically(final, facts=facts, write=write)
+    except BaseException:
+        shutil.rmtree(aside_of(final), ignore_errors=True)
+        raise

@@ -1,0 +1,364 @@
+"""Adapters in the files of PEFT: read to train on from, merged into a base model, and written.
+
+Matrices stand apart there where ours are fused. In both, a matrix [O, I] changes by scale * B A, A [R, I] and B [O, R];
+GPT-2's transposed weights change nothing in it. A layer that is fused in transformers too has one pair of factors for
+all of its matrices: A one below another, B along a diagonal, and the rank of all together.
+"""
+
+import json
+import math
+import re
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, cast
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from lmtrain.accounting.quantities import format_count
+from lmtrain.adapters.lora import Lora
+from lmtrain.adapters.low_rank import LowRank, adapters_of, layers_of
+from lmtrain.errors import ConfigurationError, DataError, suggest
+from lmtrain.interop.config_writer import OWN_PREFIX, OWN_TYPE
+from lmtrain.interop.folders import ADAPTER_CONFIG, CONFIG, FACTS, ORIGINAL, TOKENIZER, WEIGHTS, make_folder
+from lmtrain.interop.hf_export import ModelToExport, export_config
+from lmtrain.interop.model_settings import build, complete
+from lmtrain.interop.safetensors_files import TensorToWrite, require_finite, write_shards
+from lmtrain.interop.tensor_map import map_tensors
+from lmtrain.interop.tokenizer_files import copy_companions
+from lmtrain.models.base import LanguageModel
+from lmtrain.storage import foreign_json
+
+ADAPTER_WEIGHTS: Final = "adapter_model.safetensors"
+PREFIX: Final = "base_model.model."
+DOWN, UP = ".lora_A.weight", ".lora_B.weight"
+WEIGHT: Final = ".weight"
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """One of theirs: its module's name, and its rows in our layer's weight."""
+
+    module: str
+    rows: tuple[int, int]
+
+
+def matrices_of(model: LanguageModel, model_type: str) -> dict[str, list[Matrix]]:
+    """Return the matrices of each linear layer of the blocks, in the order of their rows, by the layer's name."""
+    layers = layers_of(model)
+    found: dict[str, list[Matrix]] = {}
+    for tensor in map_tensors(model, model_type):
+        name = tensor.name.removesuffix(WEIGHT)
+        if name in layers and tensor.name.endswith(WEIGHT):
+            parts = [(part.name.removesuffix(WEIGHT), part.region) for part in tensor.parts]
+            found[name] = [Matrix(module, _rows(region, tensor.shape[0])) for module, region in parts]
+    return found
+
+
+def type_of(model: LanguageModel, modules: Iterable[str]) -> str:
+    """Return the kind of names in a file of PEFT: of our own code, or of a class of transformers."""
+    own = {f"{OWN_PREFIX}{name}" for name in layers_of(model)}
+    return OWN_TYPE if own & {*modules} else "llama"  # the family's names, but for experts, of which none is adapted
+
+
+def short_names(adapted: Sequence[str], every: Sequence[str]) -> list[str]:
+    """Return the last words of modules' names where these mean them alone, else the whole names."""
+    words = {name.rpartition(".")[2] for name in adapted}
+    meant = {name for name in every if name.rpartition(".")[2] in words}
+    return sorted(words) if meant == {*adapted} else sorted(adapted)
+
+
+def pattern_value(patterns: Mapping[str, Any], module: str, default: Any) -> Any:
+    """Return a module's own value of rank_pattern or alpha_pattern, keyed by ends of names; else the default."""
+    return next((value for key, value in patterns.items() if f".{module}".endswith(f".{key}")), default)
+
+
+def _rows(region: Sequence[Any], num_rows: int) -> tuple[int, int]:
+    start, stop, _ = region[0].indices(num_rows) if region else (0, num_rows, 1)
+    return start, stop
+
+
+# Settings of PEFT with an effect on the result, and the value of plain LoRA.
+PLAIN: Final[dict[str, Any]] = {
+    "use_dora": False,
+    "bias": "none",
+    "modules_to_save": None,
+    "layer_replication": None,
+    "alora_invocation_tokens": None,
+}
+ALPHAS: Final = "alpha_pattern"  # by expressions, of which only names with an escaped point are read
+NAME: Final = re.compile(r"[\w.-]+")
+CHANGES_BASE: Final = ("pissa", "corda", "olora", "lora_ga", "loftq")  # begins of init_lora_weights: another base's B A
+
+
+@dataclass(frozen=True, kw_only=True)
+class PeftFolder:
+    """A checked adapter: its config, and the factors A [R, I] and B [O, R] of each module."""
+
+    folder: Path
+    config: dict[str, Any]
+    factors: dict[str, tuple[Tensor, Tensor]]
+
+    def scale(self, module: str) -> float:
+        """Return the factor of a module's change."""
+        rank = self.factors[module][0].shape[0]
+        alpha = float(pattern_value(self.config[ALPHAS], module, self.config["lora_alpha"]))
+        return alpha / (math.sqrt(rank) if self.config.get("use_rslora") else rank)
+
+    def require(self, adapter: Lora) -> None:
+        """Refuse an adapter of another rank.
+
+        Raises:
+            ConfigurationError: The ranks differ.
+        """
+        if self.config["r"] != adapter.rank:
+            raise ConfigurationError(
+                f"adapter.rank={adapter.rank}, and adapter.start={self.folder} has rank {self.config['r']}; give "
+                f"adapter.rank={self.config['r']} adapter.alpha={self.config['lora_alpha']}."
+            )
+
+
+def open_peft(folder: Path) -> PeftFolder:
+    """Read and check a folder written by PEFT's save_pretrained.
+
+    Raises:
+        ConfigurationError: There is no such folder.
+        DataError: It is damaged, or no plain LoRA.
+    """
+    if not (folder / ADAPTER_CONFIG).is_file():
+        raise ConfigurationError(f"{folder} has no {ADAPTER_CONFIG}; name a folder of PEFT's save_pretrained.")
+    try:
+        config: dict[str, Any] = foreign_json.read(folder / ADAPTER_CONFIG)
+        tensors = load_file(folder / ADAPTER_WEIGHTS)
+        rank, alpha, kind = int(config["r"]), float(config["lora_alpha"]), config["peft_type"]
+    except (OSError, ValueError, KeyError, TypeError, SafetensorError) as problem:
+        raise DataError(f"{folder} is no whole adapter ({problem}); copy it again.") from problem
+    if kind != "LORA" or rank < 1 or not math.isfinite(alpha):
+        raise DataError(f"{folder / ADAPTER_CONFIG}: peft_type={kind}, r={rank}, lora_alpha={alpha:g} is no LoRA.")
+    for name, plain in PLAIN.items():
+        if (config.get(name) or plain) != plain:
+            raise DataError(f"{folder / ADAPTER_CONFIG}: {name}={config[name]} is not known here; only plain LoRA is.")
+    if str(begin := config.get("init_lora_weights")).lower().startswith(CHANGES_BASE):
+        msg = f"init_lora_weights={begin} is not known here, for it changes the base"
+        raise DataError(f"{folder / ADAPTER_CONFIG}: {msg}; convert it to plain LoRA with PEFT's save_pretrained.")
+    given: Any = config.get(ALPHAS) or {}
+    if not isinstance(given, dict):
+        raise DataError(f"{folder / ADAPTER_CONFIG}: {ALPHAS}={given} is no table of names; copy it again.")
+    alphas = {key.replace(r"\.", "."): value for key, value in cast("dict[str, Any]", given).items()}
+    if others := [key for key in alphas if not NAME.fullmatch(key)]:
+        msg = f"{ALPHAS} has the pattern {others[0]!r}, and only names of modules are known here; write each name"
+        raise DataError(f"{folder / ADAPTER_CONFIG}: {msg}.")
+    return PeftFolder(folder=folder, config={**config, ALPHAS: alphas}, factors=_pairs(tensors, folder))
+
+
+def fill_adapters(model: LanguageModel, start: PeftFolder) -> None:
+    """Copy the factors of a folder into a model's adapters; other matrices keep theirs, without a change.
+
+    Raises:
+        DataError: A module of the folder has no adapter in the model, or another shape.
+    """
+    adapters = dict(adapters_of(model))
+    taken: set[str] = set()
+    for name, matrices in matrices_of(model, type_of(model, start.factors)).items():
+        if name in adapters:
+            taken |= _fill(adapters[name], matrices, start)
+    if missing := [module for module in start.factors if module not in taken]:
+        raise DataError(
+            f"{start.folder} adapts {missing[0]} ({format_count(len(missing), 'module')} in all), which has no "
+            "adapter here; adapter.targets=null adapts every layer."
+        )
+
+
+def add_changes(model: LanguageModel, start: PeftFolder) -> None:
+    """Add the changes of a folder to the weights of a plain model, in fp32.
+
+    Raises:
+        DataError: A module of the folder is none of the model's, or of another shape.
+    """
+    places = {
+        matrix.module: (model.get_parameter(f"{name}.weight"), matrix)
+        for name, matrices in matrices_of(model, type_of(model, start.factors)).items()
+        for matrix in matrices
+    }
+    for module, (down, up) in start.factors.items():
+        if module not in places:
+            raise DataError(f"{start.folder} adapts {module}, no layer of the base.{suggest(module, [*places])}")
+        weight, matrix = places[module]
+        rows = weight.data[slice(*matrix.rows)]
+        _require_shape(start, module, (rows.shape[0], rows.shape[1]))
+        rows.copy_(rows.float() + start.scale(module) * (up.float() @ down.float()))
+
+
+def _fill(adapter: LowRank, matrices: list[Matrix], start: PeftFolder) -> set[str]:
+    own = adapter.factors()
+    num_inputs = adapter.down.in_features
+    with torch.no_grad():
+        if len(matrices) == 1 and matrices[0].module in start.factors:
+            module = matrices[0].module
+            _require_shape(start, module, (matrices[0].rows[1], num_inputs))
+            for (down, up), (their_down, their_up) in zip(own, _apart(start, module, own), strict=True):
+                _copy(adapter, down, up, their_down, their_up, start=start, module=module)
+            return {module}
+        for matrix, (down, up) in zip(matrices, own, strict=True):
+            if matrix.module in start.factors:
+                _require_shape(start, matrix.module, (up.shape[0], num_inputs))
+                _copy(adapter, down, up, *start.factors[matrix.module], start=start, module=matrix.module)
+    return {matrix.module for matrix in matrices} & {*start.factors}
+
+
+def _copy(
+    adapter: LowRank, down: Tensor, up: Tensor, their_down: Tensor, their_up: Tensor, *, start: PeftFolder, module: str
+) -> None:
+    if their_down.shape != down.shape:
+        raise DataError(
+            f"{start.folder}: {module} has rank {their_down.shape[0]}, and adapter.rank={adapter.rank} is one for all; "
+            "`lmtrain import peft` merges it instead."
+        )
+    down.copy_(their_down)
+    scale = start.scale(module) / adapter.scale
+    up.copy_(their_up if scale == 1 else their_up * scale)
+
+
+def _apart(start: PeftFolder, module: str, own: list[tuple[Tensor, Tensor]]) -> Iterator[tuple[Tensor, Tensor]]:
+    """Give each matrix's factors of a layer fused there too: a block of a diagonal, else rows of B and all of A."""
+    down, up = start.factors[module]
+    rank, row = own[0][0].shape[0], 0
+    is_diagonal = down.shape[0] == rank * len(own) and len(own) > 1
+    for index, (_, own_up) in enumerate(own):
+        rows = up[row : row + own_up.shape[0]]
+        columns = slice(index * rank, (index + 1) * rank)
+        if is_diagonal and rows.count_nonzero() == rows[:, columns].count_nonzero():
+            yield down[columns], rows[:, columns]
+        else:
+            yield down, rows
+        row += own_up.shape[0]
+
+
+def _require_shape(start: PeftFolder, module: str, shape: tuple[int, int]) -> None:
+    down, up = start.factors[module]
+    found = (up.shape[0], down.shape[1])
+    if found != shape or up.shape[1] != down.shape[0]:
+        raise DataError(f"{start.folder}: {module} changes a weight {list(found)}; the model's is {list(shape)}.")
+
+
+def _pairs(tensors: dict[str, Tensor], folder: Path) -> dict[str, tuple[Tensor, Tensor]]:
+    """Return both factors by module.
+
+    Raises:
+        DataError: One is missing, another tensor is there, or a value is infinite or no number.
+    """
+    names = {name.removeprefix(PREFIX): require_finite(it, name=name, where=folder) for name, it in tensors.items()}
+    modules = dict.fromkeys(name.removesuffix(DOWN).removesuffix(UP) for name in names)
+    strange = [name for name in names if not name.endswith((DOWN, UP))]
+    lone = [name for name in modules if f"{name}{DOWN}" not in names or f"{name}{UP}" not in names]
+    if strange or lone or not modules:
+        what = f"{strange[0]} is no factor of a layer" if strange else f"{[*lone, 'it'][0]} lacks a factor"
+        raise DataError(f"{folder / ADAPTER_WEIGHTS}: {what}; only plain LoRA of linear layers is known here.")
+    return {name: (names[f"{name}{DOWN}"], names[f"{name}{UP}"]) for name in modules}
+
+
+Factors = dict[str, tuple[Tensor, Tensor]]
+
+
+def export_peft(
+    model: LanguageModel, adapter: Lora, *, settings: Mapping[str, Any], out: Path, base: str | None = None
+) -> list[str]:
+    """Write an adapted model's adapters into a new folder, and return the adapted modules; `base` names the model.
+
+    Raises:
+        ConfigurationError: No class computes this model, or `out` is taken.
+        DataError: A factor is infinite or no number.
+        EnvironmentProblem: The folder cannot be written.
+    """
+    model_type = str(export_config(settings)["model_type"])
+    matrices = matrices_of(model, model_type)
+    factors: Factors = {}
+    for name, one in adapters_of(model):
+        factors |= _factors(one, matrices[name])
+    every = [matrix.module for listed in matrices.values() for matrix in listed]
+    config = _config(factors, adapter, targets=short_names([*factors], every), is_transposed=model_type == "gpt2")
+
+    def write(folder: Path) -> None:
+        tensors = {
+            f"{PREFIX}{name}{end}": pair[i] for name, pair in factors.items() for i, end in enumerate((DOWN, UP))
+        }
+        checked = {name: require_finite(tensor, name=name, where="the adapter") for name, tensor in tensors.items()}
+        save_file(checked, folder / ADAPTER_WEIGHTS, metadata={"format": "pt"})
+        (folder / ADAPTER_CONFIG).write_text(json.dumps({**config, "base_model_name_or_path": base}, indent=2) + "\n")
+
+    make_folder(out, facts={}, write=write)
+    return [*factors]
+
+
+def _factors(adapter: LowRank, matrices: list[Matrix]) -> Factors:
+    """Return their factors of one layer by module, contiguous copies."""
+    own = [(down.detach().cpu().contiguous(), up.detach().cpu().contiguous()) for down, up in adapter.factors()]
+    if len(matrices) == 1 and len(own) > 1:
+        own = [(torch.cat([down for down, _ in own]), torch.block_diag(*(up for _, up in own)))]
+    return {matrix.module: pair for matrix, pair in zip(matrices, own, strict=True)}
+
+
+def _config(factors: Factors, adapter: Lora, *, targets: list[str], is_transposed: bool) -> dict[str, Any]:
+    ranks = {module: down.shape[0] for module, (down, _) in factors.items() if down.shape[0] != adapter.rank}
+    words = {module.rpartition(".")[2]: rank for module, rank in ranks.items()}
+    return {
+        "peft_type": "LORA",
+        "task_type": "CAUSAL_LM",
+        "r": adapter.rank,
+        "lora_alpha": adapter.alpha,
+        "lora_dropout": adapter.dropout,
+        "use_rslora": adapter.rank_stabilized,
+        "target_modules": targets,
+        "rank_pattern": words,
+        "alpha_pattern": {word: _alpha(adapter, rank) for word, rank in words.items()},
+        "fan_in_fan_out": is_transposed,
+        "bias": "none",
+        "inference_mode": True,
+    }
+
+
+def _alpha(adapter: Lora, rank: int) -> float:
+    """Return the alpha with which another rank has the adapter's scale."""
+    return adapter.scale * (math.sqrt(rank) if adapter.rank_stabilized else rank)
+
+
+MAX_SHARD_BYTES = 5_000_000_000
+
+
+def import_merged(base: ModelToExport, adapter: PeftFolder, out: Path) -> int:
+    """Write the folder, as `import_folder` does; return the number of changed modules.
+
+    Raises:
+        ConfigurationError: `out` is taken.
+        DataError: The adapter is of another model.
+        EnvironmentProblem: The folder cannot be written.
+    """
+    settings = complete(base.settings)
+    settings = {name: value for name, value in settings.items() if name != "attention"}
+    model = build(settings)
+    model.to_empty(device="cpu")
+    model.load_state_dict({name: base.weights(name) for name in model.state_dict()})
+    add_changes(model, adapter)
+    weights = {name: tensor.to(base.dtype_of(name)) for name, tensor in model.state_dict().items()}
+
+    def write(folder: Path) -> None:
+        (folder / WEIGHTS).mkdir()
+        tensors = [TensorToWrite(name, it.nbytes, lambda it=it: it) for name, it in weights.items()]
+        write_shards(folder / WEIGHTS, tensors, max_shard_bytes=MAX_SHARD_BYTES)
+        if base.companions is not None and base.companions.is_dir():
+            (folder / ORIGINAL).mkdir()
+            copy_companions(base.companions, folder / ORIGINAL)
+            if (config := base.companions / CONFIG).is_file():  # it may name the ends of a text
+                shutil.copyfile(config, folder / ORIGINAL / CONFIG)
+        if base.tokenizer is not None:
+            base.tokenizer.save(folder / TOKENIZER)
+        facts: dict[str, Any] = {"source": str(adapter.folder), "settings": settings}
+        (folder / FACTS).write_text(json.dumps(facts, indent=2) + "\n")
+
+    with torch.no_grad():
+        make_folder(out, facts={}, write=write)
+    return len(adapter.factors)

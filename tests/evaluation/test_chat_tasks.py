@@ -1,0 +1,155 @@
+"""The chat tasks on copies small enough to work out by hand."""
+
+import json
+import math
+import re
+from types import SimpleNamespace
+
+import pytest
+
+from lmtrain.errors import ConfigurationError, DataError
+from lmtrain.evaluation import chat_tasks
+from lmtrain.evaluation.chat_tasks import (
+    CORE_LABELS,
+    LABELS,
+    LetterItem,
+    arithmetic_items,
+    number_after_mark,
+    read_tasks,
+    score_task,
+    spelling_items,
+)
+from lmtrain.evaluation.core import CoreScore
+from lmtrain.evaluation.data_set_copies import find_files, read_rows
+from lmtrain.inference.loaded_model import LoadedModel
+from lmtrain.tokenizers.byte_level import ByteLevelTokenizer
+from tests.evaluation.bigram import Bigram
+from tests.evaluation.copies import SUM, write_copies
+from tests.parquet_bombs import write_bomb
+
+
+def test_every_data_set_is_read_in_its_own_layout(tmp_path):
+    tasks = {task.label: task for task in read_tasks(write_copies(tmp_path / "c"), only=LABELS, may_run_code=True)}
+    assert {label: (len(task.items), task.baseline) for label, task in tasks.items()} == {
+        "arc_easy": (2, 0.25),
+        "arc_challenge": (2, 0.25),
+        "mmlu": (4, 0.25),
+        "gsm8k": (2, 0.0),
+        "humaneval": (1, 0.0),
+        "spelling": (256, 0.0),
+        "arithmetic": (256, 0.0),
+    }
+    first, second = tasks["arc_easy"].items
+    assert isinstance(first, LetterItem)
+    assert isinstance(second, LetterItem)
+    assert (first.gold, first.letters, second.gold, second.letters) == (1, "ABC", 0, "AB")
+    assert first.text == "Q\n\nx = A\ny = B\nz = C\n\nAnswer with one letter."
+
+
+def test_what_is_missing_or_damaged_is_told_with_its_way_out(tmp_path):
+    folder = write_copies(tmp_path / "c")
+    with pytest.raises(ConfigurationError, match=r"humaneval runs .*--run-code.* --tasks arc_easy,"):
+        read_tasks(folder)
+    with pytest.raises(ConfigurationError, match=r"--tasks: .* got mmlo.*Did you mean 'mmlu'"):
+        read_tasks(folder, only=["mmlo"])
+    with pytest.raises(DataError, match=r"has no mmlu/all/test\*.parquet or .jsonl for mmlu; copy"):
+        read_tasks(tmp_path, only=["mmlu"])
+    with pytest.raises(DataError, match=r"has no words_alpha.txt"):
+        read_tasks(tmp_path, only=["spelling"])
+    file = folder / "gsm8k" / "test.jsonl"
+    for content, said in (
+        ("{", "is damaged"),
+        ("", "no rows"),
+        (json.dumps({"question": "a"}), "row 1 has no answer of type str; its columns: question"),
+        (
+            json.dumps({"question": "a", "answer": "b"}),
+            "row 1 is not an item of gsm8k: answer has no number after ####",
+        ),
+    ):
+        file.write_text(content)
+        with pytest.raises(DataError, match=said):
+            read_tasks(folder, only=["gsm8k"])
+
+
+# After a space B is the likeliest letter, so that it is answered everywhere.
+AFTER = {" ": {"B": 0.5, "A": 0.2, "C": 0.1, "!": 0.15}}
+LOADED = LoadedModel(name="bigram", model=Bigram(AFTER), tokenizer=ByteLevelTokenizer())
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """Let a model answer two to every question, and the sum rightly; return the questions."""
+    questions: list[str] = []
+
+    def answer(_, conversations, *, num_new_tokens):
+        assert num_new_tokens == 9
+        texts = [messages[0]["content"] for messages in conversations]
+        questions.extend(texts)
+        said = [f"```python\n{SUM}    return a + b\n```" if text == SUM else "So 7. #### 2" for text in texts]
+        return [SimpleNamespace(text=text) for text in said]
+
+    monkeypatch.setattr(chat_tasks, "answer_all", answer)
+    return questions
+
+
+@pytest.mark.parametrize("batch_tokens", [1, 16_384])
+def test_a_miniature_scores_what_was_worked_out_by_hand(tmp_path, asked, batch_tokens):
+    tasks = read_tasks(write_copies(tmp_path / "copies"), may_run_code=True)
+    scores = {task.label: score_task(LOADED, task, num_new_tokens=9, batch_tokens=batch_tokens) for task in tasks}
+    assert tuple(scores) == CORE_LABELS
+    right = {label: (score.num_right, score.num_items) for label, score in scores.items() if label != "spelling"}
+    assert right == {"arc_easy": (1, 2), "arc_challenge": (1, 2), "mmlu": (3, 4), "gsm8k": (1, 2), "humaneval": (1, 1)}
+    # (1/2 - 1/4) / (3/4) = 1/3 twice, (3/4 - 1/4) / (3/4) = 2/3, 1/2, 1 and the share of words with two of a letter
+    spelling = scores["spelling"].accuracy
+    assert 0.2 < spelling < 0.7
+    core = CoreScore(tuple(scores.values()))
+    assert core.core == pytest.approx((1 / 3 + 1 / 3 + 2 / 3 + 1 / 2 + 1 + spelling) / 6)
+    errors = (math.sqrt(1 / 8) / 0.75, math.sqrt(1 / 8) / 0.75, math.sqrt(3 / 64) / 0.75, math.sqrt(1 / 8), 0.0)
+    assert core.standard_error == pytest.approx(math.hypot(*errors, scores["spelling"].standard_error) / 6)
+
+
+def test_items_are_drawn_by_a_fixed_seed(tmp_path, asked):
+    (task,) = read_tasks(write_copies(tmp_path / "copies"), only=["arithmetic"])
+    for _ in range(2):
+        score = score_task(LOADED, task, num_new_tokens=9, max_items=3, batch_tokens=64)
+        assert score.num_items == 3
+    assert not task.is_core
+    assert asked[:3] == asked[3:]
+
+
+def test_parts_come_in_their_order_and_a_folder_may_be_flat(tmp_path):
+    folder = write_copies(tmp_path / "copies")
+    files = find_files(folder, "mmlu", "all")
+    assert [row["answer"] for row in read_rows(files, {"answer": int})] == [1, 1, 3, 1]
+    assert [path.name for path in find_files(folder, "gsm8k", "main")] == ["test.jsonl"]
+    assert find_files(folder, "gsm8k_new", "main") == []
+
+
+@pytest.mark.parametrize(
+    ("num_rows", "text_bytes", "as_numbers"), [(300, 1 << 20, False), (300, 1 << 20, True), (2_000_000, 1, False)]
+)
+def test_a_table_of_equal_rows_without_end_is_refused(num_rows, text_bytes, as_numbers, tmp_path):
+    path = tmp_path / "test.parquet"
+    write_bomb(path, num_rows=num_rows, text_bytes=text_bytes, column="question", as_numbers=as_numbers)
+    with pytest.raises(DataError, match=r"test\.parquet is damaged \(it has more than 1,048,576 rows, or 67,108,864"):
+        read_rows([tmp_path / "test.parquet"], {"question": str, "answer": int})
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [("so #### 1,200.", "1200"), ("####-3", "-3"), ("#### 2.5 apples", "2.5"), ("it is 7", None), ("#### x", None)],
+)
+def test_the_number_is_the_one_after_the_mark(text, number):
+    assert number_after_mark(text) == number
+
+
+def test_made_questions_have_their_right_answers():
+    for item in arithmetic_items():
+        first, sign, second = re.findall(r"is (\d+) (\w+) (\d+)\?", item.text)[0]
+        right = {"plus": int.__add__, "minus": int.__sub__, "times": int.__mul__}[sign](int(first), int(second))
+        assert item.is_right(f"#### {right}")
+        assert not item.is_right(f"#### {right + 1}")
+    for item in spelling_items(["banana", "kiwi", "no"]):
+        letter, word = re.findall(r"many (\w) are in (\w+)\?", item.text)[0]
+        assert word != "no"
+        assert item.is_right(f"#### {word.count(letter)}")

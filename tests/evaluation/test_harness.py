@@ -1,0 +1,200 @@
+"""lm-eval gets the same numbers from our model as from its model of transformers; hostile tasks are refused."""
+
+import copy
+import pickle
+import re
+import subprocess
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import lm_eval.utils as harness
+import pytest
+from lm_eval import simple_evaluate
+from lm_eval.api.instance import Instance
+from lm_eval.api.registry import get_model
+from lm_eval.models.huggingface import HFLM
+from lm_eval.tasks import TaskManager
+
+from lmtrain.errors import ConfigurationError, DataError, EnvironmentProblem
+from lmtrain.evaluation import harness_tasks
+from lmtrain.evaluation.harness_model import HarnessModel
+from lmtrain.evaluation.harness_tasks import find_tasks, read_scores, score_tasks, use_sandbox
+from lmtrain.interop.template_renderer import TemplateProblem, TemplateRenderer
+from lmtrain.interop.tokenizer_files import write_tokenizer
+from lmtrain.missing_package import install_command
+from lmtrain.run.stored_runs.loaded_models import model_to_run
+from lmtrain.storage.bounded_memory import bounded_memory
+from lmtrain.tokenizers.byte_level import ByteLevelTokenizer
+from tests.evaluation.task_files import TASKS, write_tasks
+from tests.interop.hugging_face import saved
+from tests.parquet_bombs import write_bomb
+
+transformers_model: Any = HFLM  # pyright does not see through the harness's decorators
+scored_there: Any = simple_evaluate
+CHAT = [{"role": "system", "content": "Be short."}, {"role": "user", "content": "Two plus two?"}]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A random Llama that converses."""
+    folder = tmp_path_factory.mktemp("llama")
+    saved("llama", folder, tokenizer=False, max_position_embeddings=96)
+    write_tokenizer(ByteLevelTokenizer(vocab_size=288, chat=True), folder, max_context_tokens=96)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def theirs(folder):
+    return transformers_model(pretrained=str(folder), device="cpu", batch_size=1)  # padding moves their last digits
+
+
+@pytest.fixture(scope="module")
+def ours(folder):
+    loaded = model_to_run(folder, device="cpu")
+    return HarnessModel(loaded, batch_tokens=256)
+
+
+@pytest.mark.parametrize("chat", [False, True])
+def test_every_metric_is_the_one_of_the_harness_s_own_model(ours, theirs, tmp_path, chat):
+    tasks = find_tasks(list(TASKS), folder=write_tasks(tmp_path / "tasks"), chat_template=chat, max_items=6)
+    found = score_tasks(ours, tasks)
+    more = {"apply_chat_template": chat, "task_manager": tasks.manager, "limit": 6, "log_samples": False}
+    expected = list(read_scores(scored_there(theirs, tasks=list(TASKS), **more)))
+    assert len(found) == 5
+    for one, other in zip(found, expected, strict=True):
+        assert (one.task, one.metric, one.num_items, one.num_shots) == (
+            *(other.task, other.metric, 6),
+            int(one.task == "next_choice"),
+        )
+        assert one.value == pytest.approx(other.value, rel=1e-5)
+        assert one.standard_error == pytest.approx(other.standard_error)
+
+
+def test_every_answer_is_the_one_of_the_harness_s_own_model(ours, theirs):
+    """Log-probabilities to 1e-4 nats of about 30, greedy flags and texts exactly, beyond the context too."""
+
+    def asked(kind, *arguments):
+        return [Instance(request_type=kind, doc={}, arguments=each, idx=i) for i, each in enumerate(arguments)]
+
+    pairs = asked("loglikelihood", ("One two ", " three"), ("", "four"), ("five", ""), ("x" * 200, "yz"))[:2] + asked(
+        "loglikelihood", ("x" * 200, "yz"), ("<|user_start|>a<|user_end|>", "b")
+    )
+    assert ours.tok_encode("<|user_start|>a") == theirs.tok_encode("<|user_start|>a")
+    for (nats, greedy), (their_nats, their_greedy) in zip(
+        ours.loglikelihood(pairs), theirs.loglikelihood(pairs, disable_tqdm=True), strict=True
+    ):
+        assert nats == pytest.approx(their_nats, abs=1e-4)
+        assert greedy == their_greedy
+    texts = asked("loglikelihood_rolling", ("a long text, " * 30,), ("b",))
+    assert ours.loglikelihood_rolling(texts) == pytest.approx(theirs.loglikelihood_rolling(texts), rel=1e-5)
+    settings = {"until": ["\n"], "max_gen_toks": 16}
+    prompts = asked("generate_until", ("Once", settings), ("y" * 150, settings), ("in a", {**settings, "until": "q"}))
+    assert ours.generate_until(copy.deepcopy(prompts)) == theirs.generate_until(prompts, disable_tqdm=True)
+
+
+def test_a_conversation_is_the_text_of_the_template(ours, theirs):
+    assert ours.apply_chat_template(CHAT) == theirs.apply_chat_template(CHAT)
+    begun = [*CHAT, {"role": "assistant", "content": "It is"}]
+    assert ours.apply_chat_template(begun, add_generation_prompt=False) == theirs.apply_chat_template(
+        begun, add_generation_prompt=False
+    )
+
+
+def test_wrong_settings_are_refused(ours):
+    for settings, said in (
+        ({"max_gen_toks": 96}, "max_gen_toks: .*below 96.*--num-new-tokens"),
+        ({"num_beams": 4}, "generation setting num_beams"),
+    ):
+        with pytest.raises(ConfigurationError, match=said):
+            ours.generate_until([Instance(request_type="generate_until", doc={}, arguments=("a", settings), idx=0)])
+
+
+class Touch:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return subprocess.call, (["touch", str(self.path)],)
+
+
+@pytest.mark.parametrize(
+    ("line", "part"),
+    [
+        ("process_docs: !function evil.attack", "could not determine a constructor for the tag '!function'"),
+        ("metric_list: [{metric: !function evil.attack}]", "'!function'"),
+        ("class: evil.Attack", "class=evil.Attack runs code"),
+        ("metric_list: [{metric: a/b, hf_evaluate: true}]", "hf_evaluate=True runs code"),
+        ("dataset_path: pandas\ndataset_kwargs: {data_files: {test: evil.pkl}}", "got pandas"),
+        ("include: ../other.txt", "got ../other.txt"),
+        ("x: !!python/object/apply:os.system [touch touched]", "python/object/apply:os.system"),
+        ("x: " + "[" * 1500, "nested more than 100 deep"),
+    ],
+)
+def test_a_task_that_can_run_code_is_refused(line: str, part: str, tmp_path: Path) -> None:
+    folder = write_tasks(tmp_path / "tasks")
+    (folder / "evil.py").write_text(f"import pathlib\npathlib.Path({str(tmp_path / 'touched')!r}).touch()\n")
+    (folder / "evil.pkl").write_bytes(pickle.dumps(Touch(tmp_path / "touched")))
+    (tmp_path / "other.txt").write_text("process_docs: !function tasks.evil.attack")
+    (folder / "mine.yaml").write_text(f"task: mine\n{line}\n")
+    with pytest.raises(DataError) as refusal:
+        find_tasks(["mine"], folder=folder)
+    assert part in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+    assert "--allow-task-code" in str(refusal.value)
+    assert not (tmp_path / "touched").exists()
+
+
+def test_templates_have_a_sandbox_with_limits() -> None:
+    use_sandbox(bounds_data=False)
+    assert harness.apply_template("{{a | regex_replace('b', 'c')}}\n", {"a": "ab"}) == "ac\n"
+    attacks = {
+        "{{ cycler.__init__.__globals__.os.system('true') }}": "unsafe",
+        "{{ 'x' * 10 ** 10 }}": "MemoryError",
+        "{{ nothing }}": "'nothing' is undefined",
+        "{{ a | regex_replace('(', 'c') }}": "unterminated subpattern",
+    }
+    for template, part in attacks.items():
+        with pytest.raises(TemplateProblem, match=part):
+            harness.apply_template(template, {"a": "ab"})
+
+
+def test_a_task_s_endless_expression_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(harness_tasks, "TemplateRenderer", partial(TemplateRenderer, cpu_seconds=0.2))
+    monkeypatch.setattr(harness, "env", None)
+    use_sandbox(bounds_data=False)
+    with pytest.raises(TemplateProblem, match=r"more than 0\.2 s of processor time"):
+        harness.apply_template("{{ a | regex_replace('(a|a)*b', 'c') }}", {"a": "a" * 40})
+
+
+def test_a_table_of_equal_rows_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = write_tasks(tmp_path / "tasks")
+    write_bomb(folder / "test.parquet", num_rows=300, text_bytes=1 << 22)
+    (folder / "mine.yaml").write_text(
+        "task: mine\ndataset_path: parquet\noutput_type: loglikelihood_rolling\ntest_split: test\n"
+        f"dataset_kwargs: {{data_files: {{test: {folder}/test.parquet}}, cache_dir: {tmp_path}/cache}}\n"
+        'doc_to_text: ""\ndoc_to_target: "{{text}}"\nmetric_list: [{metric: bits_per_byte}]\n'
+    )
+    monkeypatch.setattr(harness_tasks, "bounded_memory", partial(bounded_memory, more_bytes=1 << 28))
+    tasks = find_tasks(["mine"], folder=folder)
+    with pytest.raises(DataError, match=r"--lm-eval mine: ") as refusal:
+        score_tasks(get_model("dummy")(), tasks)
+    assert "\n" not in str(refusal.value)
+
+
+def test_a_wrong_folder_a_missing_package_and_missing_data_are_told(tmp_path, monkeypatch):
+    with pytest.raises(ConfigurationError, match=r"--task-folder: .*nowhere is not a folder"):
+        find_tasks(["a"], folder=tmp_path / "nowhere")
+    own = partial(TaskManager, include_defaults=False)  # the harness's own take seconds to list
+    monkeypatch.setattr("lm_eval.tasks.TaskManager", own)
+    with pytest.raises(ConfigurationError) as refused:
+        find_tasks(["next_chioce"], folder=write_tasks(tmp_path / "listed"))
+    assert "Did you mean 'next_choice'?" in str(refused.value)
+    assert str(refused.value).endswith("listed has next_choice, next_text, next_write.")
+    found = find_tasks(["next_choice"], folder=write_tasks(tmp_path / "tasks"))
+    (tmp_path / "tasks" / "next.jsonl").unlink()
+    with pytest.raises(DataError, match=r"--lm-eval next_choice: .*next\.jsonl"):
+        score_tasks(get_model("dummy")(), found)
+    monkeypatch.setattr(harness_tasks.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(EnvironmentProblem, match=re.escape(install_command("eval"))):
+        find_tasks(["a"], folder=None)

@@ -1,0 +1,92 @@
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from lmtrain.errors import LMTRAIN_ERRORS, ConfigurationError, EnvironmentProblem
+from lmtrain.interop.folders import CONFIG, make_folder, read_config_file
+from lmtrain.interop.hf_import import fill_from, import_folder, open_hugging_face, open_weights, read_facts, require_fit
+from lmtrain.interop.model_settings import build
+from lmtrain.storage.hashed_folder import damage
+from tests.interop.hugging_face import saved
+
+
+@pytest.mark.parametrize(
+    ("content", "said", "code"),
+    [("{", "is no JSON", 4), ("[]", "is not an object", 4), (None, "has no config.json", 4)],
+)
+def test_a_damaged_config_is_refused(tmp_path: Path, content: str | None, said: str, code: int) -> None:
+    if content is not None:
+        (tmp_path / CONFIG).write_text(content)
+    with pytest.raises(LMTRAIN_ERRORS, match=said) as refused:
+        read_config_file(tmp_path)
+    assert refused.value.exit_code == code
+
+
+def test_a_folder_that_is_none_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(LMTRAIN_ERRORS, match=r"FOLDER=.*nowhere is not a folder") as refused:
+        read_config_file(tmp_path / "nowhere")
+    assert refused.value.exit_code == 2
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    root = tmp_path_factory.mktemp("import")
+    saved("qwen3", root / "hf", dtype=torch.bfloat16)
+    import_folder(open_hugging_face(root / "hf"), root / "out")
+    return root / "out"
+
+
+def test_weights_are_read_into_the_dtype_of_the_model(folder):
+    model = build(read_facts(folder)["settings"]).to_empty(device="cpu")
+    fill_from(model, open_weights(folder))
+    filled = model.get_parameter("layers.1.self_attention.qkv.weight")
+    stored = open_weights(folder).read("layers.1.self_attention.qkv.weight")
+    assert (stored.dtype, filled.dtype) == (torch.bfloat16, torch.float32)
+    assert torch.equal(filled, stored.float())
+
+
+def test_another_model_is_refused_before_anything_is_read(folder):
+    settings = read_facts(folder)["settings"] | {"feed_forward_width": 40, "qk_norm": False}
+    with pytest.raises(ConfigurationError, match=r"init_from=.*out is another model: .*\(differing tensors: 8\)"):
+        require_fit(build(settings), open_weights(folder))
+
+
+def test_damage_is_seen(folder, tmp_path):
+    import shutil
+
+    copy = tmp_path / "copy"
+    shutil.copytree(folder, copy)
+    (copy / "import.json").write_text("{}")
+    with pytest.raises(EnvironmentProblem, match=r"import\.json"):
+        read_facts(copy)
+
+
+def test_asking_loads_no_torch() -> None:
+    code = "import sys, lmtrain.interop.folders; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_folder_appears_with_a_manifest_of_its_files(tmp_path):
+    make_folder(tmp_path / "out", facts={}, write=lambda folder: (folder / "a").write_text("x"))
+    assert (tmp_path / "out" / "a").read_text() == "x"
+    assert damage(tmp_path / "out") is None
+
+
+@pytest.mark.parametrize("failure", [ValueError, KeyboardInterrupt])
+def test_whatever_ends_the_writing_leaves_nothing(failure, tmp_path):
+    def write(folder):
+        (folder / "half").write_text("x")
+        raise failure
+
+    with pytest.raises(failure):
+        make_folder(tmp_path / "out", facts={}, write=write)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_there_stays(tmp_path):
+    (tmp_path / "out").write_text("mine")
+    with pytest.raises(ConfigurationError, match=r"OUT=.*out is there already"):
+        make_folder(tmp_path / "out", facts={}, write=lambda folder: None)

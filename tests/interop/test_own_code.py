@@ -1,0 +1,163 @@
+"""The code that an export carries computes what our models do, over every option of conf/model and of the models."""
+
+import importlib
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from lmtrain.inference.sampling import Sampling, generate
+from lmtrain.interop.config_reader import read_config
+from lmtrain.interop.config_writer import CODE, OWN_PREFIX, own_config
+from lmtrain.interop.folders import WITHOUT_EFFECT
+from lmtrain.interop.hf_export import export_config, export_folder, export_line
+from lmtrain.interop.model_settings import build, complete, node_of, off_default
+from lmtrain.models.gpt2 import GPT2
+from lmtrain.models.llama import Llama
+from lmtrain.models.mixture_of_experts import Experts
+from lmtrain.models.rope import LinearRopeScaling
+from lmtrain.run.compose.compose import compose_config
+from lmtrain.run.stored_runs.loaded_models import model_to_run
+from tests.interop.hugging_face import tokens
+from tests.interop.test_hf_export import EXPERTS, SMALL, to_export
+
+CONF = sorted(path.stem for path in (Path(__file__).parents[2] / "conf" / "model").glob("*.yaml"))
+SMALLER = {
+    "width": 64, "num_layers": 4, "num_heads": 4, "num_kv_heads": 2, "head_width": 16, "feed_forward_width": 48,
+    "vocab_size": 288, "max_context_tokens": 64, "window_tokens": 6, "num_bigram_buckets": 61, "depth": 2,
+}  # fmt: skip
+LEARNED_RESIDUALS = {"embedding_skip": True, "backout": True, "embedding_norm": True, "norm_weights": False}
+# options of the models that no file of conf/model has
+OPTIONS = {
+    "gpt2 without biases": (GPT2, {"biases": False, "tie_embeddings": False, "gelu_approximate": "none"}),
+    "gated smear and values": (
+        Llama,
+        {"embedding_smear": True, "smear_gate_width": 8, "value_embedding_layers": [1], "value_gate_width": 8},
+    ),
+    "residuals": (Llama, {**LEARNED_RESIDUALS, "tie_embeddings": True, "logit_soft_cap": 5.0}),
+    "scores": (Llama, {"attention_multiplier": 0.5, "qk_norm": True, "qk_norm_over": "width", "key_smear": True}),
+    "linear rope": (Llama, {"rope_scaling": node_of(LinearRopeScaling, factor=2.0), "num_kv_heads": 1}),
+    "experts by their share": (Llama, {"experts": node_of(Experts, **EXPERTS, normalize_weights=False)}),
+    "experts with windows": (
+        Llama,
+        {"experts": node_of(Experts, **EXPERTS), "window_tokens": 5, "window_pattern": "SL", "qk_norm": True},
+    ),
+}
+
+
+def smaller(option):
+    """Return an option of conf/model as a node, with all that it has and small dimensions."""
+    node = compose_config([f"model={option}", "tokenizer=byte_level"])["model"]
+    for name, value in SMALLER.items():
+        if node.get(name) is not None:
+            node[name] = value
+    if node.get("rope_scaling"):
+        node["rope_scaling"]["original_context_tokens"] = 16
+    if node.get("experts"):
+        node["experts"] |= EXPERTS
+    return node
+
+
+def random_model(node):
+    """Build a node's model with every weight drawn, those too that start at zero."""
+    model = build(node)
+    model.to_empty(device="cpu")
+    generator = torch.Generator().manual_seed(0)
+    model.initialize_weights(generator)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn(parameter.shape, generator=generator) * 0.15)
+    return model.eval()
+
+
+@pytest.fixture(scope="module")
+def own_code():
+    return importlib.import_module("lmtrain.interop.own_code.modeling_lmtrain")
+
+
+def theirs_of(own_code, node, model):
+    config = json.loads(json.dumps(own_config(complete(node))))
+    theirs = own_code.LmtrainForCausalLM(own_code.LmtrainConfig(**config)).eval()
+    theirs.load_state_dict({f"{OWN_PREFIX}{name}": tensor for name, tensor in model.state_dict().items()})
+    return theirs
+
+
+NODES = {option: None for option in CONF if option != "imported"} | {
+    name: node_of(kind, **(SMALL | own)) for name, (kind, own) in OPTIONS.items()
+}
+
+
+@pytest.mark.parametrize("name", NODES)
+def test_it_computes_what_our_model_does(name, own_code):
+    node = NODES[name] or smaller(name)
+    model = random_model(node)
+    theirs = theirs_of(own_code, node, model)
+    expected = model(tokens())
+    torch.testing.assert_close(theirs(tokens()).logits, expected, atol=2e-5, rtol=1e-4)
+    kept = theirs(tokens(), logits_to_keep=1).logits
+    torch.testing.assert_close(kept[:, 0], expected[:, -1], atol=2e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["llama_tiny", "nano", "gpt2_124m"])
+def test_texts_that_are_padded_on_the_left_are_each_as_alone(name, own_code):
+    node = smaller(name)
+    model = random_model(node)
+    theirs = theirs_of(own_code, node, model)
+    short = tokens()[:1, :9]
+    padded = torch.cat((torch.full((1, 5), 7), short), dim=1)
+    mask = torch.tensor([[0] * 5 + [1] * 9])
+    alone = theirs(padded, attention_mask=mask).logits[:, 5:]
+    torch.testing.assert_close(alone, model(short), atol=2e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", NODES)
+def test_its_settings_are_read_back(name):
+    settings = complete(NODES[name] or smaller(name))
+    read = complete(read_config(json.loads(json.dumps(own_config(settings)))).settings)
+    assert off_default(read) == off_default(settings)
+    assert {name for name, value in read.items() if isinstance(value, dict)} == {
+        name for name, value in settings.items() if isinstance(value, dict) and name not in WITHOUT_EFFECT
+    }
+
+
+@pytest.mark.parametrize("name", ["llama_tiny", "nano", "gpt2 without biases", "experts with windows"])
+def test_a_folder_is_read_back(name, tmp_path):
+    node = NODES[name] or smaller(name)
+    model = random_model(node)
+    export_folder(to_export(model, node), tmp_path / "out", max_shard_bytes=50_000)
+    read = model_to_run(tmp_path / "out", device="cpu").model
+    assert {key: value.tolist() for key, value in read.state_dict().items()} == {
+        key: value.tolist() for key, value in model.state_dict().items()
+    }
+
+
+@pytest.mark.parametrize("name", ["llama_tiny", "nano", "gpt2 without biases"])
+def test_a_folder_loads_loads_in_transformers_and_writes_the_same(name, tmp_path):
+    from transformers import AutoModelForCausalLM
+
+    node = NODES[name] or smaller(name)
+    model = random_model(node)
+    export_folder(to_export(model, node), tmp_path / "out", max_shard_bytes=50_000)
+    theirs = AutoModelForCausalLM.from_pretrained(tmp_path / "out", trust_remote_code=True).eval()
+    torch.testing.assert_close(theirs(tokens()).logits, model(tokens()), atol=2e-5, rtol=1e-4)
+    prompt = tokens(8)[:1]
+    greedy = theirs.generate(prompt, max_new_tokens=24, do_sample=False, eos_token_id=None)
+    assert torch.equal(greedy, generate(model, prompt, num_new_tokens=24, sampling=Sampling(temperature=0.0)))
+    labels = tokens()
+    alone = theirs(labels, labels=labels).loss
+    halves = [theirs(half, labels=half, num_items_in_batch=labels[:, 1:].numel()).loss for half in labels.split(1)]
+    assert alone.item() == pytest.approx(sum(halves).item(), rel=1e-6), "as transformers' trainer adds batches up"
+    assert (tmp_path / "out" / "README.md").read_text().count('from_pretrained(".", trust_remote_code=True)') == 2
+
+
+def test_the_code_imports_nothing_of_ours():
+    assert "import lmtrain" not in CODE.read_text()
+    assert "from lmtrain" not in CODE.read_text()
+
+
+def test_what_will_not_read_a_model_is_said_before_it_is_trained():
+    assert export_line(smaller("llama_3_2_1b")) is None
+    assert "trust_remote_code=True" in (export_line(smaller("llama_tiny")) or "")
+    assert "not possible" in (export_line({"_target_": "my.Model"}) or "")
+    assert export_config(smaller("nano"))["auto_map"]["AutoConfig"] == "modeling_lmtrain.LmtrainConfig"

@@ -1,0 +1,93 @@
+import pytest
+
+from lmtrain.errors import DataError
+from lmtrain.inference.chat import chat_format
+from lmtrain.inference.generation import Delta, Generation, Request, TokenScore
+from lmtrain.serving.body import parse, read_chat, read_completion
+from lmtrain.serving.metrics import Histogram
+from lmtrain.serving.openai_answers import Writing, usage
+from tests.serving.served import CONTEXT, small_model
+
+LOADED = small_model()
+MESSAGES = [{"role": "user", "content": "Hello"}]
+
+
+@pytest.mark.parametrize("content", [b"", b"[1]", b"\xff", b'"\\ud800"', b'{"prompt": "\\ud800"}', b"[" * 100_000])
+def test_what_is_no_object_of_text_is_refused(content):
+    with pytest.raises(DataError, match="body: must be a JSON object"):
+        parse(content)
+
+
+def test_an_answer_may_take_what_the_context_leaves():
+    (request,) = read_chat({"messages": MESSAGES}, LOADED, chat_format(LOADED), client="c").requests
+    assert request.num_new_tokens == CONTEXT - len(request.prompt) + 1
+    assert request.client == "c"
+
+
+def test_prompts_are_texts_or_ids():
+    def prompts(given):
+        return [request.prompt for request in read_completion({"prompt": given}, LOADED, client="").requests]
+
+    assert prompts("ab") == prompts([97, 98]) == [[97, 98]]
+    assert prompts(["a", "b"]) == prompts([[97], [98]]) == [[97], [98]]
+    for wrong in ([], [[]], [1.5], 7, [["a"]], [True], ["a"] * 99):
+        with pytest.raises(DataError, match="prompt: must be"):
+            prompts(wrong)
+
+
+def test_a_token_with_a_bias_is_a_whole_number_with_or_without_zeros_before_it():
+    def biases(token):
+        body = {"prompt": "a", "logit_bias": {token: -1}}
+        return read_completion(body, LOADED, client="").requests[0].sampling.logit_bias
+
+    assert biases("0000000000000000065") == {65: -1.0}
+    for wrong in ("--5", "-", "", "5-", "a", "9" * 5000, "0" * 5000):
+        with pytest.raises(DataError, match="logit_bias: must be"):
+            biases(wrong)
+
+
+PIECES = [bytes([byte]) for byte in range(256)]
+
+
+def written(prompt, text):
+    generation = Generation(Request(prompt=prompt, num_new_tokens=50), pieces=PIECES)
+    for byte in text.encode():
+        generation.add(byte, None, most_tokens=None)
+    return generation
+
+
+def test_what_a_prompt_s_other_texts_find_of_it_was_computed_for_the_first():
+    prompt = [*range(40)]
+    texts = [written(prompt, "a") for _ in range(3)]
+    for text, found in zip(texts, (0, 32, 32), strict=True):
+        text.num_shared = found
+    assert usage(texts)["prompt_tokens_details"]["cached_tokens"] == 0
+    texts[0].num_shared = 16
+    assert usage([*texts, written([1], "a")])["prompt_tokens_details"]["cached_tokens"] == 16
+
+
+def test_half_a_character_is_told_by_its_bytes():
+    writing = Writing(model="m", is_chat=True, pieces=PIECES)
+    delta = Delta(written([1], ""), "", 0xC3, TokenScore(0xC3, -0.5, [(65, -1.0)]))
+    (content,) = writing.chunk(0, delta)["choices"][0]["logprobs"]["content"]
+    assert (content["bytes"], content["logprob"]) == ([0xC3], -0.5)
+    assert content["top_logprobs"][0]["token"] == "A"
+
+
+def test_a_completion_s_likeliest_tokens_are_told_apart():
+    likeliest = [(0xC3, -0.5), (299, -0.7), (0xC4, -1.0), (298, -2.0), (65, -3.0)]
+    writing = Writing(model="m", is_chat=False, pieces=PIECES)
+    delta = Delta(written([1], ""), "", 0xC3, TokenScore(0xC3, -0.5, likeliest))
+    told = writing.chunk(0, delta)["choices"][0]["logprobs"]
+    assert told["tokens"] == [r"bytes:\xc3"]
+    assert told["top_logprobs"] == [{r"bytes:\xc3": -0.5, "": -0.7, r"bytes:\xc4": -1.0, "A": -3.0}]
+
+
+def test_buckets_hold_those_below_them_too():
+    one = Histogram()
+    for seconds in (0.001, 0.2, 99.0):
+        one.add(seconds)
+    lines = one.lines("x")
+    assert lines[0] == 'x_bucket{le="0.001"} 1'
+    assert 'x_bucket{le="0.25"} 2' in lines
+    assert lines[-3:] == ['x_bucket{le="+Inf"} 3', "x_sum 99.201", "x_count 3"]
