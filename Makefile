@@ -49,7 +49,7 @@ TOOL = { $(UV) venv --quiet --allow-existing --no-project --python '$(PYTHON)' .
 STARTED := hydra.main, lightning.pytorch, mlflow.store.tracking.sqlalchemy_store, pydantic, pytest, rich.live, tokenizers, \
 	torch._inductor.compile_fx, torch.distributed.checkpoint, torch.distributed.run, torch.distributed.fsdp
 
-.PHONY: help setup train test test-external test-all checks docs audit sbom trackio clients hydra14 lock clean
+.PHONY: help setup train test test-external test-all checks docs audit sbom trackio clients hydra-next lock clean
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "make %-16s %s\n", $$1, $$2}' Makefile
@@ -62,7 +62,7 @@ train: $(STAMP) ## train on this machine's own Python library (ARGS='budget.toke
 test: $(STAMP) ## run the tests that need nothing beyond `make setup` (ARGS='-k budget')
 	@$(PYTEST) -m 'not browser and not external and not long and not benchmarks' $(ARGS)
 
-test-external: $(STAMP) trackio clients hydra14 ## run the tests that need SLURM, PostgreSQL, a browser or other shells
+test-external: $(STAMP) trackio clients hydra-next ## run the tests that need SLURM, PostgreSQL, a browser or other shells
 	@$(PYTEST) -m '(browser or external) and not long' $(ARGS)
 
 test-all: $(STAMP) ## run every test, with the long campaigns and the fuzzing (EXAMPLES=500 of each)
@@ -99,7 +99,7 @@ trackio: $(STAMP) ## put trackio into .cache/trackio for its test (not in the lo
 	@$(UV) pip install --quiet --python $(BIN)/python --target .cache/trackio trackio==0.43.0
 
 # The next version of Hydra, for the test that composes with it.
-hydra14: $(STAMP) ## put the pre-release of Hydra 1.4 into .cache/hydra14 for its test (needs network)
+hydra-next: $(STAMP) ## put the pre-release of Hydra 1.4 into .cache/hydra14 for its test (needs network)
 	@$(UV) pip install --quiet --python $(BIN)/python --target .cache/hydra14 hydra-core==1.4.0rc3
 
 # Half a gigabyte, and no part of a run: an environment of their own, found by the tests of `lmtrain launch` alone.

@@ -1,4 +1,4 @@
-"""Composition gives the same configuration under the pre-release of Hydra 1.4 (`make hydra14` installs it aside)."""
+"""Composition gives the same configuration under the pre-release of Hydra 1.4 (`make hydra-next` installs it aside)."""
 
 import os
 import subprocess
@@ -28,7 +28,7 @@ def _run(folder: Path, *words: str, paths: tuple[Path, ...] = ()) -> "subprocess
         ("experiment=nano_d12", "model.depth=24"),
         ("model=llama_3_8b", "strategy=fsdp", "optimizer=adamw", "callbacks=[default,early_stopping]"),
         ("task=dpo", "adapter=lora", "source.paths=[pairs.jsonl]", "init_from=runs/base"),
-        ("data=mixture", "data.sources.web.path=data/web", "~callbacks/default"),
+        ("data=mixture", "data.sources.web.path=data/web"),
         ("optimizer.lrr=1e-3",),
         ("optimizer=adamx",),
     ],
