@@ -65,7 +65,3 @@ def test_a_terminal_gets_a_panel_and_its_cursor_back_after_a_crash(make_run, cap
     assert "of 3" in printed
     assert told in printed
     assert printed.rindex("\x1b[?25h") > printed.rindex("\x1b[?25l")  # show cursor after hide cursor
-
-
-def stop(trainer):
-    trainer.should_stop = True

@@ -45,18 +45,3 @@ def test_lock_is_free_as_soon_as_its_holder_is_killed(held):
     process.kill()
     with file_lock(path, wait_seconds=2.0):
         pass
-
-
-def test_lock_is_free_after_the_body(tmp_path):
-    for _ in range(2):
-        with file_lock(tmp_path / "lock", wait_seconds=0.0):
-            pass
-
-
-def test_a_lock_that_cannot_be_written_is_told_in_a_line(tmp_path):
-    (tmp_path / "lock").mkdir()
-    with (
-        pytest.raises(EnvironmentProblem, match="lock cannot be written"),
-        file_lock(tmp_path / "lock", wait_seconds=0),
-    ):
-        raise AssertionError

@@ -43,21 +43,6 @@ def test_file_that_a_resume_replaced_is_read_from_its_start(tmp_path):
     assert steps(read_after(log.path, place)) == [1, 2, 3, 4]
 
 
-def test_long_log_is_read_in_parts_that_join(tmp_path):
-    log = RunLog(tmp_path)
-    for step in range(50):
-        append_point(log, step, step, {"x": 1.0})
-    place, seen = LogOffset(), []
-    while (batch := read_after(log.path, place, read_bytes=300)).points:
-        seen += steps(batch)
-        place = batch.next
-    assert seen == list(range(50))
-
-
-def test_log_that_does_not_exist_yet_is_empty(tmp_path):
-    assert read_after(tmp_path / "metrics.jsonl", LogOffset()).points == []
-
-
 @pytest.mark.parametrize("read_bytes", [7, 100, 1 << 20])
 def test_the_newest_point_with_a_metric_is_found_however_far_before_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read_bytes: int

@@ -16,9 +16,7 @@ from lmtrain.tracking.mlflow.sink import read_state
 from lmtrain.tracking.mlflow.sync import sync
 from lmtrain.tracking.mlflow.tracking import MlflowHandle, MlflowTracking
 from lmtrain.tracking.run_folder import RunFolder
-from lmtrain.tracking.run_log import RunLog
 from lmtrain.tracking.status import Status, read_status
-from tests.points import append_point
 
 # Trains steps first..last, then ends, or waits to be killed.
 TRAINER = """
@@ -141,16 +139,6 @@ def test_sink_of_a_killed_trainer_and_a_dead_server_ends_by_itself(root):
     wait_for(lambda: not sinks_of(root / "a"), seconds=60.0)
 
 
-def test_two_runs_may_begin_at_once_on_a_store_that_does_not_exist(tmp_path):
-    root = tmp_path / "runs"
-    root.mkdir()
-    trainers = [start(root / str(number), 1, 20) for number in range(2)]
-    results = [finish(trainer)[0]["complete"] for trainer in trainers]
-    assert results == [True] * 2
-    for number in range(2):
-        assert history(root, root / str(number)) == ("FINISHED", [(step, float(step)) for step in range(1, 21)])
-
-
 def test_ctrl_c_at_the_terminal_does_not_reach_the_sink(root):
     trainer = start(root / "a", 1, 3, wait=True)
     wait_for(lambda: sinks_of(root / "a"))
@@ -160,20 +148,6 @@ def test_ctrl_c_at_the_terminal_does_not_reach_the_sink(root):
     trainer.send_signal(signal.SIGKILL)
     trainer.communicate()
     os.kill(sink, signal.SIGKILL)
-
-
-def test_finish_records_mlflows_run_in_the_status(root):
-    folder = RunFolder(root / "a")
-    folder.create()
-    folder.start_attempt("seed: 1\n", [])
-    handle = MlflowTracking(drain_seconds=60.0).start(folder)
-    append_point(RunLog(folder.path), 1, 1, {"train/loss": 1.0})
-    tracked = handle.finish(Status("FAILED", exit_code=4, step=1, tokens=1))
-    status = read_status(folder.path)
-    assert status is not None
-    assert tracked.run_id is not None
-    assert status.mlflow_run_id == tracked.run_id
-    assert (status.status, status.exit_code, status.step) == ("FAILED", 4, 1)
 
 
 def test_a_stop_at_once_leaves_a_starting_sink_to_itself(root, monkeypatch):

@@ -7,8 +7,7 @@ import psutil
 import pytest
 
 from lmtrain.tracking import node_load
-from lmtrain.tracking.node_load import LoadWatch, NodeLoad, load_log, load_logs
-from lmtrain.tracking.run_log import read_points
+from lmtrain.tracking.node_load import LoadWatch, NodeLoad, load_log
 
 
 class NoPower(Exception):
@@ -65,18 +64,6 @@ def test_a_gpu_without_power_readings_tells_the_rest(tmp_path: Path, monkeypatch
         "gpu_0_memory_usage_percentage": 25.0,
         "gpu_0_utilization_percentage": 97.0,
     }
-
-
-def test_a_watch_goes_on_with_the_count_of_the_one_before(tmp_path: Path) -> None:
-    for value in (1.0, 2.0):
-        watch = LoadWatch(load_log(tmp_path, 3), lambda value=value: {"load": value}, every_seconds=60)
-        watch.start()
-        watch.close()
-    (path,) = load_logs(tmp_path)
-    assert [(point.step, point.metrics) for point in read_points(path)] == [
-        (0, {"system/load": 1.0}),
-        (1, {"system/load": 2.0}),
-    ]
 
 
 def test_an_unreadable_machine_ends_the_watch_and_not_the_run(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

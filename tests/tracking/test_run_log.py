@@ -5,7 +5,6 @@ import math
 import pytest
 
 from lmtrain.errors import DataError, EnvironmentProblem
-from lmtrain.tracking import run_log
 from lmtrain.tracking.run_log import RunLog, read_points
 from tests.full_disk import full_disk
 from tests.points import append_point
@@ -19,13 +18,6 @@ def test_point_reads_back_as_it_was_appended(tmp_path):
     first, second = read_points(tmp_path / "metrics.jsonl")
     assert (first.time, first.step, first.tokens, first.metrics) == (1000.25, 1, 512, {"train/loss": 2.5})
     assert second.metrics == {"train/loss": 2.25, "train/lr": 1e-3}
-
-
-def test_line_holds_the_documented_keys_and_nothing_else(tmp_path):
-    append_point(RunLog(tmp_path), 1, 512, {"train/loss": 2.5})
-    row = json.loads((tmp_path / "metrics.jsonl").read_text())
-    assert list(row) == ["time", "step", "tokens", "metrics"]
-    assert isinstance(row["step"], int)
 
 
 def test_value_that_is_not_finite_stays_valid_json_and_reads_back(tmp_path):
@@ -71,38 +63,6 @@ def test_truncate_after_keeps_the_steps_up_to_it_and_appends_go_on(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["metrics.jsonl"]
 
 
-def test_truncate_after_the_last_step_touches_nothing(tmp_path):
-    log = RunLog(tmp_path)
-    append_point(log, 3, 30, {"x": 1.0})
-    inode = (tmp_path / "metrics.jsonl").stat().st_ino
-    assert log.truncate_after(3) == 0
-    assert (tmp_path / "metrics.jsonl").stat().st_ino == inode
-
-
-def test_last_step_is_the_highest_also_where_points_come_late(tmp_path):
-    log = RunLog(tmp_path)
-    append_point(log, 8, 80, {"validation/loss": 1.0})
-    append_point(log, 7, 70, {"train/loss": 1.0})
-    assert log.last_step() == 8
-    assert RunLog(tmp_path).last_step() == 8
-
-
-def test_last_step_of_a_long_log_is_found_from_its_end(tmp_path, monkeypatch):
-    log = RunLog(tmp_path)
-    for step in range(200):
-        append_point(log, step, step, {"x": 1.0})
-    monkeypatch.setattr(run_log, "TAIL_BYTES", 1000)
-    assert RunLog(tmp_path).last_step() == 199
-
-
-def test_truncate_to_nothing_forgets_the_last_step(tmp_path):
-    log = RunLog(tmp_path)
-    append_point(log, 3, 30, {"x": 1.0})
-    log.truncate_after(0)
-    assert log.last_step() is None
-    assert RunLog(tmp_path).last_step() is None
-
-
 def test_points_of_a_disk_that_is_full_for_a_moment_arrive_once_there_is_room(tmp_path, caplog):
     log = RunLog(tmp_path)
     append_point(log, 1, 10, {"x": 1.0})
@@ -135,28 +95,8 @@ def test_a_disk_that_turns_read_only_ends_the_run_with_a_line(tmp_path):
         append_point(log, 1, 10, {"x": 1.0})
 
 
-def test_every_append_is_visible_at_once(tmp_path):
-    log = RunLog(tmp_path)
-    append_point(log, 1, 10, {"x": 1.0})
-    assert len(list(read_points(tmp_path / "metrics.jsonl"))) == 1
-
-
 def test_damaged_line_in_the_middle_is_refused_with_its_number(tmp_path):
     path = tmp_path / "metrics.jsonl"
     path.write_text('{"time": 1, "step": 1, "tokens": 1, "metrics": {}}\nnonsense\n{}\n')
     with pytest.raises(DataError, match="line 2"):
         list(read_points(path))
-
-
-def test_folder_that_is_a_file_is_an_environment_problem(tmp_path):
-    (tmp_path / "run").write_text("")
-    with pytest.raises(EnvironmentProblem, match="cannot be written"):
-        RunLog(tmp_path / "run")
-
-
-def test_the_newest_value_of_a_metric_is_of_the_last_step_with_it():
-    points = [
-        run_log.Point(time=0.0, step=step, tokens=0, metrics=metrics)
-        for step, metrics in ((1, {"a": 1.0}), (2, {"b": 2.0}))
-    ]
-    assert [run_log.newest(points, name) for name in ("a", "b", "c")] == [1.0, 2.0, None]

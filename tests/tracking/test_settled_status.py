@@ -14,10 +14,6 @@ with RunFolder(Path(sys.argv[1])).lock():
 """
 
 
-def test_what_is_no_run_has_no_state(tmp_path: Path) -> None:
-    assert settled_status(tmp_path) is None
-
-
 def test_a_run_that_nobody_holds_does_not_run(tmp_path: Path) -> None:
     write_status(tmp_path, Status("RUNNING", process=1, step=3))
     found = settled_status(tmp_path)
@@ -39,11 +35,3 @@ def test_a_run_that_a_process_holds_runs(tmp_path: Path) -> None:
         assert found is not None
         assert found.status == "RUNNING"
         holder.communicate()
-
-
-def test_a_run_asks_nobody_about_itself(tmp_path: Path) -> None:
-    write_status(tmp_path, Status("RUNNING"))
-    found = settled_status(tmp_path)
-    assert found is not None
-    assert found.status == "RUNNING"
-    assert not (tmp_path / ".lock").exists(), "looking would drop the lock that it holds"

@@ -34,14 +34,3 @@ def test_status_reads_back_with_process_time_sweep_and_mlflow_run(tmp_path):
     assert (status.status, status.exit_code, status.step, status.tokens) == ("FINISHED", 0, 5, 50)
     assert (status.process, status.sweep, status.mlflow_run_id) == (os.getpid(), "lr-sweep", "abc")
     assert status.time is not None
-
-
-def test_run_that_never_started_has_no_status(tmp_path):
-    assert read_status(tmp_path) is None
-    (tmp_path / "status.json").write_text('{"status": "NONSENSE"}')
-    assert read_status(tmp_path) is None
-
-
-@pytest.mark.parametrize(("code", "shown"), [(85, "STOPPED"), (130, "STOPPED"), (143, "STOPPED"), (137, "KILLED")])
-def test_a_clean_stop_is_shown_as_one(code, shown):
-    assert Status("KILLED", code).shown == shown

@@ -27,18 +27,6 @@ def test_all_rows_are_erased_that_the_drawn_lines_take_in_a_narrower_terminal(na
         assert written(console).count(UP) == rows - 1, "drawn in the narrow one as many lines, none wrapped since"
 
 
-def test_a_line_that_is_told_meanwhile_stands_above_what_is_drawn():
-    console = Console(file=io.StringIO(), force_terminal=True, width=60, height=20, _environ={})
-    with SteadyLive("a" * 50, console=console, auto_refresh=False) as live:
-        live.refresh()
-        written(console)
-        console.width = 25
-        console.print("told")
-        text = written(console)
-        assert text.count(UP) == 1
-        assert text.index("told") < text.index("a" * 25)
-
-
 def written(console):
     """Return what was written since the last look."""
     text = console.file.getvalue()

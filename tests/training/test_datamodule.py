@@ -15,7 +15,7 @@ from lmtrain.data.packing import BestFit, Contiguous
 from lmtrain.data.shard_writer import ShardWriter, write_manifest
 from lmtrain.data.shards import open_dataset
 from lmtrain.data.windows import num_training_windows
-from lmtrain.errors import ConfigurationError, DataError
+from lmtrain.errors import ConfigurationError
 from lmtrain.training.datamodule import TokenDataModule, mixture
 
 CONTEXT_TOKENS = 16
@@ -70,12 +70,6 @@ def test_the_slices_of_the_ranks_join_to_the_windows_of_each_step(data_folder, n
     assert torch.equal(torch.cat(ranks, dim=1), expected_steps(data_folder, 0, 3))
 
 
-@pytest.mark.parametrize("num_ranks", [1, 2])
-def test_a_loader_starts_at_the_trainer_s_step(data_folder, num_ranks):
-    ranks = [rank_steps(data_folder, 2, num_ranks=num_ranks, rank=rank, step=7) for rank in range(num_ranks)]
-    assert torch.equal(torch.cat(ranks, dim=1), expected_steps(data_folder, 7, 2))
-
-
 def test_an_epoch_reads_every_window_once_and_the_next_one_in_another_order(data_folder):
     split = open_dataset(data_folder).split("train")
     num_windows = num_training_windows(split.num_tokens, CONTEXT_TOKENS)
@@ -126,11 +120,6 @@ def test_every_rank_has_as_many_held_out_batches_of_the_same_shape(data_folder, 
     assert {tensor.dtype for batch in batches for tensor in batch} == {torch.int64}
 
 
-def test_an_unknown_split_is_refused(data_folder):
-    with pytest.raises(DataError, match=r"no split 'valid'.*Did you mean 'validation'"):
-        list(serve(data_folder)[0].held_out_batches("valid"))
-
-
 def serve_mixture(folders, *, num_ranks=1, rank=0, step=0, schedule=None, total_steps=40, **settings):
     """Serve folders mixed 3 to 1, or as a schedule says."""
     plan = BatchPlan(
@@ -178,16 +167,6 @@ def test_a_mixture_keeps_its_weights_at_every_step(two_folders):
     assert other.sum(1).tolist() == [2] * 12, "a quarter of the eight windows of each step"
 
 
-def test_the_source_of_each_row_of_a_step_is_known(two_folders, data_folder):
-    datamodule, _ = serve_mixture(two_folders)
-    _, rows, sources = datamodule.rows_of_step(3)
-    names = ["other" if other else "made" for other in is_other(torch.from_numpy(rows.ids.astype("int64"))).tolist()]
-    assert sources == names
-    assert names.count("other") == 2
-    alone, _ = serve(data_folder)
-    assert alone.rows_of_step(3).sources == []
-
-
 @pytest.mark.parametrize("num_ranks", [2, 4])
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_a_mixture_is_the_same_at_any_world_size_worker_count_and_start(two_folders, num_ranks, num_workers):
@@ -216,16 +195,6 @@ def test_a_longer_budget_moves_no_phase_of_the_steps_already_trained(two_folders
     assert longer.source_epochs(20)["made"] == moved["made"] / 2, "5 of its 10 steps"
     longer.go_on([(0, (1.0,))], step=10)
     assert longer.source_epochs(20)["made"] == moved["made"] / 2, "phases of other sources are nobody's"
-
-
-def test_epochs_of_each_source_are_told_before_the_run(two_folders):
-    datamodule, _ = serve_mixture(two_folders)
-    epochs = datamodule.source_epochs(40)
-    rows = {name: (datamodule.mixture.datasets[name].split("train").num_tokens - 1) // 16 for name in epochs}
-    assert epochs == {"made": 240 / rows["made"], "other": 80 / rows["other"]}
-    line = datamodule.sources_line(40)
-    assert line == f"data=mixture (made 0.75, other 0.25): epochs in 40 steps: made {epochs['made']:.3g}, other 0.476"
-    assert serve(two_folders[0][1])[0].sources_line(40) is None
 
 
 def test_what_a_run_reads_is_named_so_that_another_is_refused(two_folders, data_folder):
@@ -260,12 +229,3 @@ def test_held_out_windows_count_documents_where_training_keeps_them_apart(two_fo
         known = targets[:, 1:] != -100
         assert torch.equal(documents[:, 1:][known], ended[known].int())
         assert (documents[:, 0] == 0).all()
-
-
-def test_a_cached_copy_is_what_is_read(data_folder, tmp_path):
-    _, plan = serve(data_folder)
-    datamodule = TokenDataModule(folder=data_folder, batch=plan, seed=SEED, cache=str(tmp_path))
-    assert datamodule.dataset.folder.parent == tmp_path
-    datamodule.trainer = SimpleNamespace(global_rank=0, global_step=0, strategy=ON_CPU)
-    batch = next(iter(datamodule.train_dataloader()))
-    assert torch.equal(batch, rank_steps(data_folder, 1)[0, :2])

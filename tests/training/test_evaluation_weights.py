@@ -3,7 +3,7 @@ import schedulefree
 import torch
 
 from lmtrain.training import weight_average as module
-from lmtrain.training.weight_average import evaluation_weights, to_evaluation, to_training
+from lmtrain.training.weight_average import evaluation_weights, to_training
 
 
 def trained():
@@ -41,19 +41,3 @@ def test_a_sharded_model_forgets_what_it_gathered_whenever_its_weights_are_moved
     with evaluation_weights([torch.optim.SGD([weight])], model):
         pass
     assert len(seen) == 2, "no weight was moved"
-
-
-def test_it_returns_to_training_after_a_failure():
-    _, optimizer = trained()
-    with pytest.raises(RuntimeError, match="meanwhile"), evaluation_weights([optimizer]):
-        raise RuntimeError("meanwhile")
-    optimizer.step()
-
-
-def test_any_other_optimizer_is_left_alone():
-    weight = torch.nn.Parameter(torch.ones(3))
-    optimizer = torch.optim.SGD([weight])
-    to_training([optimizer])
-    with evaluation_weights([optimizer]):
-        to_evaluation([optimizer])
-    assert torch.equal(weight, torch.ones(3))

@@ -37,23 +37,6 @@ def test_a_step_s_values_depend_on_nothing_before():
     assert optimizer.param_groups[0]["lr"] == 0.05
 
 
-def test_every_step_gets_its_own_values_where_the_run_s_length_moves():
-    optimizer = sgd()
-    settings = Hyperparameters(optimizer, lr=half)
-    lengths = [100] * 40 + list(range(100, 60, -1)) + [50] * 40
-    for step, total in enumerate(lengths):
-        assert settings.set_for(step, total) == optimizer.param_groups[0]["lr"] == 0.1 * (step / total)
-
-
-def test_a_schedule_is_not_asked_about_steps_after_the_run_s_end():
-    def strict(step, total_steps):
-        assert step < total_steps
-        return 1.0
-
-    settings = Hyperparameters(sgd(), lr=strict)
-    assert [settings.set_for(step, 3) for step in range(3)] == [0.1] * 3
-
-
 def test_a_checkpoint_s_settings_give_way_to_the_configured_ones():
     old = copy.deepcopy(sgd(lr=7.0, momentum=0.5, weight_decay=0.3).state_dict())
     optimizer = sgd(momentum=0.9)
@@ -64,27 +47,12 @@ def test_a_checkpoint_s_settings_give_way_to_the_configured_ones():
     assert (group["lr"], group["momentum"], group["weight_decay"]) == (0.05, 0.9, 0.0)
 
 
-def test_a_learning_rate_that_is_a_tensor_is_filled():
-    optimizer = sgd(lr=torch.tensor(0.5))
-    tensor = optimizer.param_groups[0]["lr"]
-    assert Hyperparameters(optimizer, lr=half).set_for(5, 10) == 0.25
-    assert optimizer.param_groups[0]["lr"] is tensor
-
-
 @pytest.mark.parametrize("name", ["momentum", "weight_decay"])
 def test_a_schedule_of_what_an_optimizer_does_not_have_is_refused(name):
     adam = torch.optim.Adam([torch.nn.Parameter(torch.ones(2))])
     for optimizer in (sgd(), adam):
         with pytest.raises(ConfigurationError, match=rf"{name}_schedule has no effect.*{name}_schedule=none"):
             Hyperparameters(optimizer, lr=half, **{name: lambda *_: 1.0})
-
-
-def test_what_a_checkpoint_brought_gives_way_to_the_config_in_the_first_step() -> None:
-    optimizer = torch.optim.AdamW([torch.nn.Parameter(torch.zeros(1))], lr=0.5, betas=(0.8, 0.9))
-    settings = Hyperparameters(optimizer, lr=half)
-    optimizer.param_groups[0].update(betas=(0.1, 0.2), eps=1.0)
-    settings.set_for(5, 10)
-    assert (optimizer.param_groups[0]["betas"], optimizer.param_groups[0]["eps"]) == ((0.8, 0.9), 1e-8)
 
 
 @pytest.mark.parametrize(

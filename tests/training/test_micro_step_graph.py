@@ -16,7 +16,6 @@ from lmtrain.optim.adamw import adamw
 from lmtrain.optim.muon import muon
 from lmtrain.precision.policy import bf16_mixed, fp32
 from lmtrain.training.micro_step_graph import WARM_UP_MICRO_STEPS, RecordedMicroStep
-from lmtrain.training.module import CausalLMModule
 from lmtrain.training.precision_plugin import PrecisionPlugin
 from lmtrain.training.spikes import SpikeFilter
 from lmtrain.training.token_batch import TokenBatch
@@ -189,21 +188,3 @@ def test_masks_and_documents_are_read_anew_by_each_replay():
         ids, documents = torch.full((1, 3), number), torch.full((1, 2), 2 + number, dtype=torch.int32)
         seen.append(int(recorded(TokenBatch(ids, documents, torch.tensor([[True, number % 2 == 0]])))[1]))
     assert seen == [number * (2 + number) * (2 if number % 2 == 0 else 1) for number in range(6)]
-
-
-def test_the_recorder_of_these_tests_does_nothing_while_it_records_and_forgets_between_replays():
-    graph, memory, number = GraphOnCpu(torch.device("cpu")), torch.zeros(2), 3.0
-    result = graph.capture(lambda: memory.add_(1) * number)
-    assert memory.tolist() == [0, 0]
-    assert result.isnan().all()
-    number = 100.0
-    graph.replay()
-    assert (memory.tolist(), result.tolist()) == ([1, 1], [3, 3]), "a number of Python's is the recorded one"
-    with pytest.raises(RuntimeError, match="asked for"):
-        GraphOnCpu(torch.device("cpu")).capture(lambda: memory.sum().item())
-
-
-def test_a_module_without_graphs_frees_its_gradients(fit):
-    module = fit(steps=1)
-    assert isinstance(module, CausalLMModule)
-    assert all(parameter.grad is None for parameter in module.parameters())

@@ -5,7 +5,6 @@ fp32 sums are taken in another order when a batch is split, so equality is to 2e
 """
 
 from functools import partial
-from pathlib import Path
 from types import SimpleNamespace
 from typing import ClassVar
 
@@ -16,7 +15,7 @@ from torch.nn import functional as F
 
 from lmtrain.accounting.batches import Batch, plan_batches
 from lmtrain.losses.cross_entropy import CrossEntropy
-from lmtrain.training.module import CausalLMModule, keyed_seed, materialize, seed_device
+from lmtrain.training.module import CausalLMModule, keyed_seed, materialize
 from lmtrain.training.transforms import ModelTransforms
 from tests.training.short_run import LR, SEQUENCES_PER_STEP, meta_model, train, weights
 
@@ -132,11 +131,6 @@ def test_gradients_are_gone_before_the_forward_pass_after_a_step(data_folder, tm
     assert Look.held == [False, True, False, True]
 
 
-def test_a_record_has_the_learning_rate_that_its_step_used(data_folder, tmp_path):
-    module, _ = train(data_folder, tmp_path, steps=3, micro_batch_sequences=2)
-    assert [record.lr for record in module.step_metrics.drain()] == pytest.approx([LR, LR * 0.9, LR * 0.8])
-
-
 def test_a_run_goes_on_with_another_number_of_micro_steps(data_folder, tmp_path):
     straight, _ = train(data_folder, tmp_path, steps=4, micro_batch_sequences=2)
     saved = tmp_path / "step_00000002"
@@ -204,45 +198,7 @@ def test_a_model_on_meta_gets_the_weights_of_its_seed():
     assert not torch.equal(one.head.weight, other.head.weight)
 
 
-def test_a_model_that_has_weights_keeps_them():
-    model = torch.nn.Linear(2, 2)
-    before = model.weight.clone()
-    assert materialize(model, device=torch.device("cpu"), seed=1) is model
-    assert torch.equal(model.weight, before)
-
-
 def test_a_keyed_seed_is_the_same_on_every_machine():
     # The first numbers of SplitMix64 from 1234567 and from 0, as published with it; without the lowest bit.
     assert keyed_seed(1234567) == 6457827717110365317 >> 1
     assert keyed_seed(0) == 0xE220A8397B1DCDAF >> 1
-
-
-def test_keyed_seeds_differ_with_every_part_and_its_place():
-    parts = [
-        (seed, step, micro_step, rank)
-        for seed in (0, 1, 11)
-        for step in (0, 1, 11)
-        for micro_step in (0, 1)
-        for rank in (0, 1)
-    ]
-    seeds = {keyed_seed(*part) for part in parts}
-    assert len(seeds) == len(parts)
-    assert all(0 <= seed < 2**63 for seed in seeds), "torch.manual_seed takes no more"
-
-
-def test_a_checkpoint_of_the_module_holds_no_configuration(data_folder, tmp_path):
-    saved = tmp_path / "step_00000001"
-    train(data_folder, tmp_path, save_to=saved)
-    checkpoint = torch.load(Path(saved, "state.pt"), weights_only=True)
-    assert "hyper_parameters" not in checkpoint
-    assert set(checkpoint["state_dict"]) == {f"language_model.{name}" for name in meta_model().state_dict()}
-
-
-def test_seeding_a_step_is_torch_s_and_leaves_nothing_behind_for_accelerators_that_are_not_there():
-    torch.manual_seed(11)
-    expected = torch.rand(3)
-    queued = torch.cuda._queued_calls if hasattr(torch.cuda, "_queued_calls") else []
-    before = len(queued)
-    seed_device(torch.device("cpu"), 11)
-    assert torch.equal(torch.rand(3), expected)
-    assert len(queued) == before

@@ -23,10 +23,6 @@ def test_a_loss_or_a_norm_that_stands_out_is_a_spike(loss, norm):
     assert judge(filled(), loss, norm)
 
 
-def test_what_is_low_is_no_spike():
-    assert not judge(filled(), -50.0, 0.0)
-
-
 def test_the_limit_is_so_many_standard_deviations_above_the_mean_of_the_window():
     losses = [2.0, 2.1, 2.2, 2.0, 2.1, 2.2, 2.0, 2.1]
     limit = statistics.fmean(losses) + 3.0 * statistics.stdev(losses)
@@ -63,13 +59,6 @@ def test_a_filter_goes_on_from_its_state():
     for loss in (2.4, 2.0, 9.0, 2.1, 2.2, 30.0):
         assert judge(one, loss) == judge(other, loss)
     assert int(one.num_skipped) == int(other.num_skipped) > 0
-
-
-def test_judging_asks_nothing_of_the_device():
-    filtering = filled()
-    with torch.profiler.profile() as profile:
-        filtering.judge(torch.tensor([2.0, 1.0]))
-    assert "aten::_local_scalar_dense" not in {event.key for event in profile.key_averages()}
 
 
 def test_nonsense_is_refused():

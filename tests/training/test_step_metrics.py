@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from lmtrain.models.loss import LossTotal
-from lmtrain.training.step_metrics import StepMetrics, StepRecord, fetch
+from lmtrain.training.step_metrics import StepMetrics, StepRecord
 
 
 def total(nats, num_tokens, device="cpu"):
@@ -24,26 +24,6 @@ def test_a_loss_is_the_mean_over_tokens_whatever_the_sizes_of_the_micro_batches(
     assert metrics.drain() == [StepRecord(step=1, loss=12 / 5, gradient_norm=0.5, lr=0.1)]
 
 
-def test_every_step_is_handed_out_once_and_in_order():
-    metrics = StepMetrics()
-    finish(metrics, 1, (1.0, 1))
-    finish(metrics, 2, (2.0, 1))
-    assert [record.step for record in metrics.drain()] == [1, 2]
-    finish(metrics, 3, (3.0, 1))
-    assert [(record.step, record.loss) for record in metrics.drain()] == [(3, 3.0)]
-    assert metrics.drain() == []
-
-
-def test_the_newest_step_stays_known_after_a_drain():
-    metrics = StepMetrics()
-    assert metrics.last_step is None
-    finish(metrics, 1, (1.0, 1))
-    finish(metrics, 2, (6.0, 2))
-    metrics.drain()
-    assert metrics.last_step is not None
-    assert fetch([metrics.last_step]) == [[3.0, 1.0, 0.0, 2.0]]
-
-
 def test_tokens_that_carried_loss_are_counted_over_all_steps():
     metrics = StepMetrics()
     assert metrics.trained_tokens == 0
@@ -55,20 +35,6 @@ def test_tokens_that_carried_loss_are_counted_over_all_steps():
     finish(metrics, 3, (3.0, 1))
     metrics.drain()
     assert (metrics.first_step_tokens, metrics.trained_tokens) == (5, 8)
-
-
-def test_totals_belong_to_the_open_step_alone():
-    metrics = StepMetrics()
-    metrics.add_micro_step(total(5.0, 2))
-    assert metrics.reduce_micro_steps()[:2] == (5.0, 2.0)
-    metrics.add_micro_step(total(1.0, 1))
-    assert metrics.reduce_micro_steps()[:2] == (1.0, 1.0)
-
-
-def test_no_graph_is_kept():
-    metrics = StepMetrics()
-    metrics.add_micro_step(total(5.0, 2))
-    assert not metrics.reduce_micro_steps().nats.requires_grad
 
 
 def test_sums_are_exact_where_fp32_drops_a_token():

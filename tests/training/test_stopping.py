@@ -1,6 +1,5 @@
 import os
 import signal
-import threading
 
 import pytest
 
@@ -24,24 +23,6 @@ def test_a_signal_raises_and_handlers_are_put_back(number: signal.Signals) -> No
     assert signal.getsignal(number) == before
 
 
-def test_what_catches_errors_does_not_keep_it() -> None:
-    assert not issubclass(StoppedEarly, Exception)
-
-
-def test_another_thread_than_the_main_one_keeps_its_handlers() -> None:
-    seen: list[bool] = []
-
-    def run() -> None:
-        before = signal.getsignal(signal.SIGTERM)
-        with stopping_at_once():
-            seen.append(signal.getsignal(signal.SIGTERM) == before)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    thread.join()
-    assert seen == [True]
-
-
 def test_signals_are_heard_whoever_answers_them() -> None:
     before = signal.set_wakeup_fd(-1)
     with heard_signals() as heard:
@@ -50,13 +31,6 @@ def test_signals_are_heard_whoever_answers_them() -> None:
             signal.raise_signal(signal.SIGUSR1)
         assert heard() == [signal.SIGUSR1]
     assert signal.set_wakeup_fd(before) == -1
-
-
-def test_interrupts_pass_by_where_they_are_ignored_and_the_handler_is_put_back() -> None:
-    before = signal.getsignal(signal.SIGINT)
-    with ignoring_interrupts():
-        os.kill(os.getpid(), signal.SIGINT)
-    assert signal.getsignal(signal.SIGINT) == before
 
 
 def test_a_measurement_ends_in_a_line_with_the_signal_s_code(capsys: pytest.CaptureFixture[str]) -> None:

@@ -28,41 +28,12 @@ def test_no_sampler_is_swapped_in_behind_our_back(make):
     assert make(strategy=DDPStrategy())._accelerator_connector.use_distributed_sampler is False
 
 
-def test_nothing_but_a_callback_ends_a_run(make):
-    trainer = make()
-    assert (trainer.max_epochs, trainer.max_steps) == (-1, -1)
-    assert trainer.num_sanity_val_steps == 0
-
-
-def test_settings_reach_the_trainer(make, tmp_path):
-    trainer = make(accumulation_micro_steps=3, precision="bf16-mixed", detect_anomaly=True)
-    assert trainer.accumulate_grad_batches == 3
-    assert trainer.precision == "bf16-mixed"
-    assert trainer._detect_anomaly
-    assert trainer.default_root_dir == str(tmp_path)
-
-
-def test_checkpoints_go_through_the_atomic_writer(make):
-    assert isinstance(make().strategy.checkpoint_io, AtomicCheckpointIO)
-
-
 def test_a_strategy_that_writes_its_own_checkpoints_keeps_doing_so(make):
     strategy = FullyShardedStrategy(num_ranks=1, timeout_seconds=30)
     trainer = make(strategy=strategy)
     assert trainer.strategy is strategy
     assert not isinstance(strategy._checkpoint_io, AtomicCheckpointIO)
     assert strategy._timeout == timedelta(seconds=30)
-
-
-def test_threads_are_set_where_asked_for_and_left_alone_otherwise(make):
-    before = torch.get_num_threads()
-    try:
-        make(cpu_threads=before + 1)
-        assert torch.get_num_threads() == before + 1
-        make()
-        assert torch.get_num_threads() == before + 1
-    finally:
-        torch.set_num_threads(before)
 
 
 def test_ranks_that_see_one_gpu_each_take_it_and_keep_their_places(make, monkeypatch):

@@ -1,4 +1,4 @@
-"""Save a run for resuming: every so many steps or seconds, and at its end; keep the last few and the best."""
+"""Save a run for resuming: every few steps or seconds, and at its end; keep the last few and the best."""
 
 import logging
 import time

@@ -105,7 +105,7 @@ class EvaluateAside(pl.Callback):
     def _look(self, *, is_last: bool = False) -> None:
         """Hold new checkpoints, give up the oldest beyond the queue, and start the process where none is at it.
 
-        At the last look one is started beside the one at it, where that may be past its own look already.
+        At the last look a second one is started if the first may be past its own look already.
         """
         folder = self._context.folder
         for facts in list_checkpoints(self._context.checkpoints_folder):

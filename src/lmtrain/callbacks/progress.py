@@ -51,7 +51,7 @@ TIME_SHARES: Final = {kind: f"time/{kind}_share" for kind in KINDS}
 class Progress(RunCallback):
     """Show tokens and steps of the budget, loss, speed, MFU, validation, time left, dollars and energy.
 
-    It never asks the device. `every_seconds` is how often a line comes where there is no terminal.
+    It never asks the device. `every_seconds` is how often a line comes without a terminal.
     """
 
     def __init__(self, *, every_seconds: float = 5.0, context: RunContext | None = None) -> None:
@@ -156,7 +156,7 @@ class Progress(RunCallback):
         return replace(now, loss=None, lr=None) if point and point.step == printed else now
 
     def _report_pauses(self) -> None:
-        """Break the silence of a long pause, from a thread beside it: a cold compilation takes minutes."""
+        """Break the silence of a long pause, from another thread: a cold compilation takes minutes."""
         while not self._ended.wait(1.0):
             silent_seconds = time.monotonic() - self._printed_at
             if (paused_for := self.run.events.paused_for) and silent_seconds >= SILENCE_SECONDS:

@@ -1,4 +1,4 @@
-"""Send a run's newest checkpoint to the Hub now and then, from a process of its own that the run never waits for."""
+"""Send a run's newest checkpoint to the Hub now and then, from a separate process that the run never waits for."""
 
 import subprocess
 import time
@@ -38,7 +38,7 @@ class Push(pl.Callback):
     ) -> None:
         super().__init__()
         if repository.count("/") != 1 or not all(repository.split("/")):
-            raise ConfigurationError(f"callbacks.push.repository={repository} is no OWNER/NAME of the Hub.")
+            raise ConfigurationError(f"callbacks.push.repository={repository} must be OWNER/NAME of the Hub.")
         if every_minutes <= 0:
             raise ConfigurationError(f"callbacks.push.every_minutes={every_minutes} is not above 0; nearest valid: 30.")
         self._command = (str(context.folder), repository, "--what", what)

@@ -1,4 +1,4 @@
-"""Keep a run's plan, data and machine beside its results."""
+"""Keep a run's plan, data and machine next to its results."""
 
 import contextlib
 from dataclasses import replace

@@ -14,7 +14,7 @@ from lmtrain.training.context import RunCallback, RunContext
 class SystemMetrics(RunCallback):
     """Append a node's load to system/node<n>.jsonl every `every_seconds`, from a thread of its first rank.
 
-    logger=mlflow sends the points on, a series of each node where there are several: system/node_1/...
+    logger=mlflow sends the points on, a series of each node if there are several: system/node_1/...
     """
 
     def __init__(self, *, every_seconds: float = 10.0, context: RunContext | None = None) -> None:

@@ -125,7 +125,7 @@ class TextSamples(pl.Callback):
 
 
 def has_chat_style(tokenizer: Tokenizer) -> bool:
-    """Tell whether a tokenizer has the special tokens of conversations."""
+    """Return whether a tokenizer has the special tokens of conversations."""
     try:
         return bool(chat_style(tokenizer).special_tokens)
     except DataError:

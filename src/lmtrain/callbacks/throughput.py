@@ -42,13 +42,13 @@ class Throughput(RunCallback):
 
     Memory is the peak of this rank: of a GPU's tensors, on a CPU of the whole process.
 
-    Speed leaves out the pauses of other callbacks of ours, and the first step of a process, with its compilation. Only
-    tokens with loss count. Dollars and kWh (at the devices' rated power) are for all the time the devices are held, by
-    this attempt of the run and those before it; the projection adds the remaining steps, at this attempt's pace with
+    Speed leaves out the pauses of lmtrain's other callbacks, and the first step of a process, with its compilation.
+    Only tokens with loss count. Dollars and kWh (at the devices' rated power) are for all the time the devices are held
+    by this attempt of the run and those before it; the projection adds the remaining steps, at this attempt's pace with
     its validations and checkpoints.
 
     In a plain Trainer MFU needs `flops_per_token` of training (None: 6 a parameter), and `peak_flops` of one device
-    (None: a table's, for a known GPU); without a known peak there is no MFU.
+    (None: a table's, for a known GPU); without a known peak MFU is not logged.
 
     Example:
         >>> trainer = lightning.Trainer(callbacks=[lmtrain.callbacks.Throughput(every_steps=10)])

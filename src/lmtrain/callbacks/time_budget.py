@@ -23,7 +23,7 @@ class TimeBudget(RunCallback):
 
     There is time in it for the validations, a sample and a save, each as long as the newest without its compilation.
     The learning-rate schedule of a run follows. One rank looks after each step; several follow the first one's clock
-    every `every_steps` steps, and at each step near the end. A run has a budget of its own; a plain Trainer stops
+    every `every_steps` steps, and at each step near the end. A run has its own budget; a plain Trainer stops
     `seconds` after its start (None: never). It belongs first in the list: the others must know the last step in time.
     """
 

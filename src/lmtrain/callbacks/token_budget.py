@@ -13,7 +13,7 @@ from lmtrain.training.intervals import is_step_end
 
 
 class TokenBudget(RunCallback):
-    """Stop after the step in which `tokens` tokens, or `steps` steps, are reached; a run has a budget of its own.
+    """Stop after the step in which `tokens` tokens, or `steps` steps, are reached; a run has its own budget.
 
     Tokens are counted over all ranks. A training resumed with its budget spent trains no step.
 

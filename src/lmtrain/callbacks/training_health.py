@@ -105,7 +105,7 @@ class TrainingHealth(RunCallback):
             first = batch.number_of(record.step - 1) * batch.sequences_per_step
             windows = f" Its batch was windows {first} to {first + batch.sequences_per_step - 1} of the run's order."
         saved = [one for one in list_checkpoints(self.run.folder / "checkpoints") if one.step < record.step]
-        way_back = f"The last good checkpoint is {saved[-1].path}" if saved else "There is no checkpoint before it"
+        way_back = f"The last good checkpoint is {saved[-1].path}" if saved else "No checkpoint was saved before it"
         return (
             f"Step {record.step} has loss {record.loss:g} and gradient norm {record.gradient_norm:g}; {why}.{windows} "
             f"{way_back}. Lower optimizer.lr, or set gradient_clip_norm."

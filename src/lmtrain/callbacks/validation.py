@@ -28,7 +28,7 @@ class Validation(pl.Callback):
     """Append bits per byte, loss (nats per token), scored bytes and tokens read of a held-out split, on every rank.
 
     The weights are those for evaluation, where an optimizer has others for training. Of an average of the weights,
-    `validation/ema_bits_per_byte` and `validation/ema_loss` come beside them.
+    `validation/ema_bits_per_byte` and `validation/ema_loss` come with them.
 
     Of a mixture, `validation/NAME/bits_per_byte` is of each source; the metrics without a NAME are of the first.
 

@@ -1,6 +1,7 @@
 """Prepared tokens on disk and the rows that training reads from them: shards, packing, order, mixtures, other formats.
 
-`TokenDataModule` serves a prepared folder's batches to any Lightning Trainer, `training_tokens` widens a batch.
+`TokenDataModule` serves a prepared folder's batches to any Lightning Trainer, `RowsDataModule` those of rows in memory;
+`training_tokens` widens a batch.
 """
 
 from importlib import import_module
@@ -8,6 +9,7 @@ from typing import Any, Final
 
 # Lightning's side is in the training room, above this one; imported on first use.
 _ELSEWHERE: Final = {
+    "RowsDataModule": "lmtrain.training.own_rows",
     "TokenDataModule": "lmtrain.training.datamodule",
     "training_tokens": "lmtrain.training.token_batch",
 }

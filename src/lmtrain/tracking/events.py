@@ -146,7 +146,7 @@ class EventLog:
 def compile_time_apart(stopwatch: Stopwatch) -> Generator[None]:
     """Book an evaluation's compilation as compilation: the first one compiles the graph without gradients.
 
-    A first step is compilation as a whole, until the second one tells an ordinary step's time.
+    A first step is compilation as a whole, until the second one shows an ordinary step's time.
     """
     from torch._dynamo.callback import callback_handler  # seconds to import, spared to a run without compilation
 
@@ -174,7 +174,7 @@ NOTED_EVERY_SECONDS: Final = 2.0
 
 @dataclass(frozen=True, kw_only=True)
 class SetUpTime:
-    """An attempt's beginning and the end of its set-up as far as seen, in unix seconds, on so many devices."""
+    """An attempt's beginning, the end of its set-up as far as seen (both in unix seconds), and its devices."""
 
     started_at: float
     seen_at: float

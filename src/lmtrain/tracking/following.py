@@ -32,7 +32,7 @@ class NoTracking:
     """Send a run nowhere."""
 
     def start(self, run_folder: RunFolder) -> "FolderHandle":
-        """Tell of a run going on."""
+        """Mark the run as running."""
         write_status(run_folder.path, Status("RUNNING"))
         return FolderHandle(run_folder)
 

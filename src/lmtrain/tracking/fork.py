@@ -41,11 +41,11 @@ class Fork:
 
     @property
     def kept_checkpoint(self) -> Path | None:
-        """Return the checkpoint, None where it is no longer there."""
+        """Return the checkpoint, None if it was removed."""
         return self.checkpoint if not self.is_gone and self.checkpoint.is_dir() else None
 
     def starts_at(self, place: Path) -> bool:
-        """Tell whether a place is the checkpoint or its run, of today or of the fork's beginning."""
+        """Return whether a place is the checkpoint or its run, of today or of the fork's beginning."""
         known = [self.checkpoint, *([self.noted] if self.noted else [])]
         return any(place.resolve() in (each, *each.parents[1:2]) for each in known)
 

@@ -143,7 +143,7 @@ def ended_ranks(beats: Sequence[Beat], *, besides: int) -> list[Beat]:
 
 
 def silent_ranks(beats: Sequence[Beat], *, besides: int) -> list[Beat]:
-    """Return the ranks of other hosts that have not told of a lost connection: it broke at one of them."""
+    """Return the ranks of other hosts that have not reported a lost connection: it broke at one of them."""
     host = socket.gethostname()
     return [beat for beat in beats if beat.rank != besides and beat.host != host and beat.activity != CONNECTION_LOST]
 
@@ -235,7 +235,7 @@ TIMES_AS_LONG: Final = 10
 class HangWatch:
     """Beat every `every_seconds`; after `report_after_seconds` without progress of any rank, report it once.
 
-    Each rank then writes its stack; the first one whose process lives gathers them a beat later and tells.
+    Each rank then writes its stack; the first one whose process lives gathers them a beat later and reports.
     `report_after_seconds` None only beats.
     """
 
@@ -290,7 +290,7 @@ class HangWatch:
             self._report(now)
 
     def _report(self, now: float) -> None:
-        """Tell of the hang, unless a rank has got on meanwhile: one at work holds up the others, and is no hang."""
+        """Report the hang, unless a rank has made progress meanwhile: a busy rank is not a hang."""
         assert self._stack_at is not None
         beats = read_beats(self._folder, self._num_ranks)
         if any(now - beat.since < self._patience(beat) for beat in beats):
@@ -314,7 +314,7 @@ class HangWatch:
         self._stuck_at, self._stack_at, self._told = None, None, False
 
     def _is_first_alive(self, now: float) -> bool:
-        """Tell whether no earlier rank's process lives to report."""
+        """Return whether no earlier rank's process lives to report."""
         for rank in range(self._heartbeat.beat.rank):
             beat = read_beat(self._folder, rank)
             if beat is not None and now - beat.beat_at <= BEATS_OF_GRACE * self._every_seconds:

@@ -81,7 +81,7 @@ def note_start(run: Path, *, has_begun: bool) -> None:
 
 
 def will_look(run: Path) -> bool:
-    """Tell whether the process started last looks for waiting checkpoints after this moment: queued, or at one."""
+    """Return whether the process started last looks for waiting checkpoints after this moment: queued, or at one."""
     return not (run / FOLDER / BEGUN).exists() or is_held(run / FOLDER / LOCK)
 
 

@@ -118,7 +118,7 @@ def panel(now: Snapshot) -> RenderableType:
 
 @dataclass(frozen=True)
 class AmountsDone:
-    """Tokens and steps done beside one another or, where there is no room, below; and the time left at the right."""
+    """Tokens and steps done in one row or, if there is not enough room, in two; and the time left at the right."""
 
     tokens: str
     steps: str

@@ -89,7 +89,7 @@ FILE: Final = "doctor.json"
 
 
 def read_measurements(cache: Path) -> Measurements:
-    """Return this machine's earlier measurements; nothing where there is no file."""
+    """Return this machine's earlier measurements; nothing without a file."""
     return measurements_from_json(read_json(cache / FILE))
 
 
@@ -111,10 +111,10 @@ RANKS: Final = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"
 def start_process_aside(
     command: Sequence[str], *, log: Path, environment: Mapping[str, str] | None = None
 ) -> "subprocess.Popen[bytes]":
-    """Start a command in a session of its own, with its words at the end of `log` and more of an environment.
+    """Start a command in a separate session, with its output at the end of `log` and more of an environment.
 
     Raises:
-        OSError: There is no process or no file for it.
+        OSError: The process or its log cannot be made.
     """
     own = {name: value for name, value in python_environment().items() if name not in RANKS} | dict(environment or {})
     descriptor = open_inside(log.parent, log.name, os.O_WRONLY | os.O_CREAT | os.O_APPEND)

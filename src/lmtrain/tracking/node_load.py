@@ -101,7 +101,7 @@ class LoadWatch:
 
 
 def _network() -> tuple[int, int]:
-    """Return the bytes received and sent since the machine's start, 0 where there is no network."""
+    """Return the bytes received and sent since the machine's start, 0 without a network."""
     counted = psutil.net_io_counters()
     return (counted.bytes_recv, counted.bytes_sent) if counted else (0, 0)
 
@@ -120,7 +120,7 @@ def _gpus() -> list[Any]:
 
 
 def _read_gpu(gpu: Any) -> dict[str, float]:
-    """Return a GPU's memory, utilization and power; a slice of one (MIG) tells less."""
+    """Return a GPU's memory, utilization and power; a slice of one (MIG) has fewer."""
     import pynvml  # pyright: ignore[reportMissingImports]
 
     found: dict[str, float] = {}

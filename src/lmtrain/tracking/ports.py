@@ -25,7 +25,7 @@ def require_free(host: str, port: int) -> None:
     """Refuse a port in use, and name the nearest free one.
 
     Raises:
-        ConfigurationError: It is no port, it is taken, or this machine has no such address.
+        ConfigurationError: It is not a port, it is taken, or this machine has no such address.
     """
     require_port(port)
     if _problem(host, port) is None:
@@ -52,7 +52,7 @@ def _problem(host: str, port: int) -> str | None:
 
 
 def is_loopback(host: str) -> bool:
-    """Tell whether only this machine reaches an address."""
+    """Return whether only this machine reaches an address."""
     if host == "localhost":
         return True
     try:

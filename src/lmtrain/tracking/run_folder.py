@@ -50,7 +50,7 @@ class RunFolder:
         return self.path.relative_to(self.root).as_posix() if inside else self.path.name
 
     def owns(self, path: Path) -> bool:
-        """Tell whether a file lies in the folder itself: in somebody else's, a link may lead to any file of ours."""
+        """Return whether a file lies in the folder itself: in somebody else's, a link may lead to any file."""
         return path.resolve().is_relative_to(self.path.resolve())
 
     def create(self, *, free_bytes: int = MINIMUM_FREE_BYTES, sweep: str | None = None) -> None:
@@ -118,7 +118,7 @@ class RunFolder:
         return sorted((folder for folder in folders if folder.name.isdigit()), key=lambda folder: int(folder.name))
 
     def accepted_attempt(self) -> Path | None:
-        """Return the folder of the newest accepted attempt, else of the newest; None where there is none.
+        """Return the folder of the newest accepted attempt, else of the newest; None if there is none.
 
         No checkpoint has the settings of one killed before that.
         """
@@ -161,7 +161,7 @@ class RunFolder:
             self.note({ACCEPTED: attempts[-1].name})
 
     def is_accepted(self, attempt: Path) -> bool:
-        """Tell whether an attempt was accepted, or one after it, as where a spike ended this one."""
+        """Return whether an attempt was accepted, or one after it, as where a spike ended this one."""
         accepted = self.read_identity().get(ACCEPTED)
         return isinstance(accepted, str) and accepted.isdecimal() and int(accepted) >= int(attempt.name)
 
@@ -215,7 +215,7 @@ def shown_path(path: Path) -> Path:
 
 
 def stored_name(folder: Path) -> str:
-    """Return the name of a stored run: its own; that of its folder since another began anew under it."""
+    """Return the name of a stored run: its own; the folder's name, if the run was replaced."""
     name = str(atomic_files.read_json(folder / "run.json").get("name", folder.name))
     is_older = folder.name.startswith(f"{PurePath(name).name}{OF_OLDER}")
     return str(PurePath(name).with_name(folder.name)) if is_older else name
@@ -234,7 +234,7 @@ def ask_to_stop(folder: Path) -> None:
 
 
 def is_asked_to_stop(folder: Path) -> bool:
-    """Tell whether there is one."""
+    """Return whether a stop was requested."""
     return (folder / NAME).exists()
 
 

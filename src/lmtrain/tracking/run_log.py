@@ -53,7 +53,7 @@ def furthest(points: Sequence[Point]) -> Point:
 
 
 def held_out_bytes(point: Point) -> int | None:
-    """Return the bytes of held-out text behind a point's scores, None where it does not tell."""
+    """Return the bytes of held-out text behind a point's scores, None if it does not say."""
     found = point.metrics.get(VALIDATION_BYTES)
     return None if found is None else int(found)
 
@@ -68,7 +68,7 @@ class RunLog:
         self._latest: dict[str, Point] = {}
 
     def last_step(self) -> int | None:
-        """Return the highest step of the last points, in no strict order; None when there is no point."""
+        """Return the highest step of the last points, in no strict order; None without any point."""
         return self._last_step
 
     def latest(self, metric: str) -> Point | None:
@@ -152,7 +152,7 @@ def read_points(path: Path) -> Iterator[Point]:
     except FileNotFoundError:
         raise
     except OSError as problem:
-        raise DataError(f"{path} is no run log: {problem.strerror}; restore it, or name another run.") from problem
+        raise DataError(f"{path} is not a run log: {problem.strerror}; restore it, or name another run.") from problem
     with path.open("rb") as file:
         for number, line in enumerate(file, start=1):
             if not line.endswith(b"\n"):
@@ -171,7 +171,7 @@ def parse_point(line: bytes) -> Point:
     """
     row = foreign_json.parse(line)
     if not isinstance(row["metrics"], dict):
-        raise TypeError("its metrics are no object")
+        raise TypeError("its metrics are not an object")
     metrics = {sys.intern(str(key)): float(value) for key, value in row["metrics"].items()}  # one of each name
     return Point(float(row["time"]), int(row["step"]), int(row["tokens"]), metrics)
 

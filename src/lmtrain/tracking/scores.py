@@ -22,7 +22,7 @@ OF_WHAT = ("sha256", "data", "context_tokens", "tasks", "settings")  # of a scor
 
 @dataclass(frozen=True)
 class Kept:
-    """The names of kept scores where they differ from their metrics', and a line where MLflow could not be told."""
+    """The names of kept scores where they differ from their metrics', and a line if MLflow could not be updated."""
 
     names: Mapping[str, str]
     problem: str | None

@@ -36,12 +36,12 @@ class Status:
 
     @property
     def is_clean_stop(self) -> bool:
-        """Tell whether it was stopped from outside after a whole step, and goes on by the same command."""
+        """Return whether it was stopped from outside after a whole step, and goes on by the same command."""
         return self.status == "KILLED" and self.exit_code in CLEAN_STOPS
 
     @property
     def shown(self) -> str:
-        """Return the state in people's words: a clean stop is no kill."""
+        """Return the state in people's words: a clean stop is not a kill."""
         return "STOPPED" if self.is_clean_stop else self.status
 
 
@@ -84,7 +84,7 @@ def no_files() -> None:
 
 
 def close_run(folder: Path, status: Status, close: Close) -> None:
-    """Write how a run ended; `close` writes its last files, which tell that end, and a tracker waits for them."""
+    """Write how a run ended; `close` writes its last files, which report that end, and a tracker waits for them."""
     if close is not no_files:
         write_status(folder, replace(status, is_closing=True))
         close()

@@ -26,7 +26,7 @@ KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
 class Stopwatch:
     """Runs from `began` (on time.monotonic's clock; None is now) on, first for set-up.
 
-    `started_at` is that moment in unix seconds; `on_change`, where set, is told of each new kind.
+    `started_at` is that moment in unix seconds; `on_change`, where set, is called with each new kind.
     """
 
     def __init__(self, *, began: float | None = None) -> None:
@@ -72,7 +72,7 @@ class Stopwatch:
         return dict(self._seconds)
 
     def move(self, seconds: float, *, source: Kind, target: Kind) -> None:
-        """Book seconds anew, at most as many as there are: a first step holds compilation and one ordinary step."""
+        """Move seconds to another kind, at most as many as there are, as from a first step's compilation."""
         seconds = min(seconds, self._seconds[source])
         self._seconds[source] -= seconds
         self._seconds[target] += seconds
@@ -92,7 +92,7 @@ SECONDS_BETWEEN: Final = 1.0
 
 
 class Preemption:
-    """Book such waiting on an account of its own, from the moment it is made on.
+    """Book such waiting on a separate account, from the moment it is made on.
 
     `waited_before` are the counts at the stopwatch's beginning, to book all time since; None is from now on. Between
     two bookings waiting is taken from all kinds of time alike, as if it had been spread evenly over the clock; the
@@ -130,7 +130,7 @@ class Preemption:
 
 
 def waited_seconds(threads: Path = THREADS) -> dict[str, float]:
-    """Return how long each thread of the process waited for a processor so far; empty where there is no such count."""
+    """Return how long each thread of the process waited for a processor so far; empty without such counts."""
     found: dict[str, float] = {}
     if not threads.is_dir():
         return found

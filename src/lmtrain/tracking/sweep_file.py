@@ -46,7 +46,7 @@ class HeldOutText:
 
     @property
     def read_words(self) -> str:
-        """Name the bytes scored beside those of the split."""
+        """Name the bytes scored, and those of the split."""
         whose = f"{ASSISTANT}, " if self.is_assistant else ""
         return f"{whose}{self.num_bytes:,} of {self.split_bytes:,}"
 
@@ -96,10 +96,10 @@ class SweepTrial:
 
 @dataclass(kw_only=True)
 class SweepFile:
-    """A sweep as its folder tells it; `fingerprint` is of all that makes its trials comparable.
+    """A sweep as its folder describes it; `fingerprint` is of all that makes its trials comparable.
 
     `shared` are the values of all trials' config, by dotted keys; `reason` is that of its end, None while it runs.
-    `unranked` says why its trials' scores do not compare, None where they do: then there is no best.
+    `unranked` says why its trials' scores do not compare, None if they do: only then is there a best one.
     """
 
     name: str
@@ -138,7 +138,7 @@ class SweepFile:
 
     @property
     def has_scores(self) -> bool:
-        """Tell whether any trial was judged."""
+        """Return whether any trial was judged."""
         return any(run.score is not None for trial in self.trials for run in trial.runs)
 
     def best_trial(self) -> SweepTrial | None:
@@ -213,7 +213,7 @@ def held_sweep(folder: Path) -> Generator[None]:
 
 
 def is_under_way(folder: Path) -> bool:
-    """Tell whether a process holds a sweep's folder."""
+    """Return whether a process holds a sweep's folder."""
     return (folder / LOCK).exists() and is_held(folder / LOCK)
 
 

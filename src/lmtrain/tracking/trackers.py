@@ -36,7 +36,7 @@ class CsvTracking(WithoutSweeps):
     """Keep `metrics.csv` in the run's folder: step, tokens, unix seconds, then a column a metric."""
 
     def start(self, run_folder: RunFolder) -> FollowingHandle:
-        """Begin the table anew, with the points of earlier attempts."""
+        """Begin the table again, with the points of earlier attempts."""
         return FollowingHandle(run_folder, "metrics.csv", lambda: CsvTable(run_folder.path / "metrics.csv"))
 
 
@@ -97,7 +97,7 @@ class TensorboardTracking(WithoutSweeps):
         require_package("tensorboard", logger="tensorboard")
 
     def start(self, run_folder: RunFolder) -> FollowingHandle:
-        """Begin the event files anew, with the points of earlier attempts."""
+        """Begin the event files again, with the points of earlier attempts."""
         return FollowingHandle(run_folder, "TensorBoard", lambda: EventFiles(run_folder))
 
 
@@ -134,7 +134,7 @@ PLACE: Final = "TRACKIO_DIR"  # read by the package when it is imported
 
 
 class TrackioTracking(WithoutSweeps):
-    """Track runs in Trackio's own folder, `trackio` beside the runs; the variable TRACKIO_DIR names another.
+    """Track runs in Trackio's own folder, `trackio` next to the runs; the variable TRACKIO_DIR names another.
 
     Raises: EnvironmentProblem without the package.
     """
@@ -254,7 +254,7 @@ class WandbRun:
         self._sent.keep()
 
     def close(self, status: Status) -> None:
-        """Give the run its end; a clean stop, to go on with the same command, is no failure."""
+        """Give the run its end; a clean stop, to go on with the same command, is not a failure."""
         self._run.finish(exit_code=0 if status.is_clean_stop else status.exit_code or 0)
 
 

@@ -148,7 +148,7 @@ class RunContext:
 class TrainerParts(pl.Callback):
     """The parts of a Trainer without a run of lmtrain, and the losses and norms of anybody's module.
 
-    The first callback of ours puts it in front of a Trainer's callbacks. Metrics go to the Trainer's loggers and its
+    lmtrain's first callback puts it in front of a Trainer's callbacks. Metrics go to the Trainer's loggers and its
     `callback_metrics`. `steps` holds every optimizer step's loss, a mean over its micro-batches, and its gradient's
     norm; on the device until somebody asks.
     """

@@ -110,7 +110,7 @@ class TokenDataModule(pl.LightningDataModule):
 
     @property
     def identity(self) -> dict[str, str]:
-        """Name the facts behind a step's tokens, beside seed and batch."""
+        """Name the facts that decide a step's tokens, apart from seed and batch."""
         names = {"data.fingerprint": self.mixture.fingerprint, "packing": repr(self._packing)}
         if len(self.mixture.datasets) > 1:
             names["data.sources"] = self.mixture.describe_weights()

@@ -42,7 +42,7 @@ MakeGraph = Callable[[torch.device], Graph]
 
 @final
 class CudaGraph(Graph):
-    """torch's recorder, on a stream of its own, also for warming up: autograd's and cuBLAS's memory is a stream's.
+    """torch's recorder, on a separate stream, also for warming up: autograd's and cuBLAS's memory is a stream's.
 
     Only this thread's calls are watched while it records: others pin the batches to come.
     """
@@ -87,7 +87,7 @@ class RecordedMicroStep:
     def __call__(self, batch: Tensor | TokenBatch) -> tuple[LossTotal | ObjectiveSums, Tensor]:
         """Add a batch's gradients, and return its sums and its loss, without a gradient.
 
-        Raises: RuntimeError where a gradient or the memory of a weight is no longer the recorded one.
+        Raises: RuntimeError where a gradient or the memory of a weight has changed since the recording.
         """
         batch = TokenBatch(batch) if isinstance(batch, Tensor) else batch
         self._num_calls += 1

@@ -71,7 +71,7 @@ class CausalLMModule(pl.LightningModule):
         """Hold the parts; `schedule(step, total_steps)` multiplies each group's learning rate.
 
         A budget of time moves `total_steps` while training goes on. `spikes` decides on the steps to take back. With an
-        `outer` step each rank is a worker with gradients of its own.
+        `outer` step each rank is a worker with its own gradients.
         `scales_loss`: the precision skips steps whose gradient is not finite. `make_graph` makes the recorder of
         micro-steps, for launching each as one; gradients stay in memory for it. `objective` takes the place of the loss
         of next tokens; `before_training` is called once, with the weights that the run starts from.
@@ -237,7 +237,7 @@ class CausalLMModule(pl.LightningModule):
         strict: bool = True,  # noqa: FBT001, FBT002
         assign: bool = False,  # noqa: FBT001, FBT002
     ) -> Any:
-        """Take a checkpoint's state; a companion of the model that begins anew keeps its own."""
+        """Take a checkpoint's state; a companion of the model that starts again keeps its own."""
         if starts := tuple(f"{name}." for name in COMPANIONS & self.begins_anew):
             others = {name: value for name, value in state_dict.items() if not name.startswith(starts)}
             own = {name: value for name, value in self.state_dict().items() if name.startswith(starts)}

@@ -22,7 +22,7 @@ weights are this step's.
 
 An `objective` other than the loss of next tokens (preferences) takes its place in `share_of`: model and batch to a
 micro-batch's sums. The reference model's log-probabilities were computed before the first step and are in the batch; a
-second, frozen model would be called there, beside the first.
+second, frozen model would be called there, after the first.
 
 One of rewards (GRPO) writes there too: the loader reads questions ahead, and the answers to a micro-batch of them are
 written inside `share_of`, with the weights that `settle` left.
@@ -147,7 +147,7 @@ class OptimizerStep:
         return is_spike
 
     def settle(self, step: int, *, is_last: bool = False) -> None:
-        """Leave the weights of step number `step`, counted from 0, for whoever comes next; `is_last` of a run.
+        """Finish step number `step`, counted from 0: undo, free, synchronize, average; `is_last` of a run.
 
         Gradients go at once: Lightning frees them after the next forward pass, at whose end memory is fullest.
         """

@@ -31,7 +31,7 @@ def device_peak(
     Products in fp8 count by the peak of bf16.
 
     `cpu_threads` None is torch's own choice. `measured` is `lmtrain doctor`'s finding: it stands in for a table that
-    lacks a GPU, and for measuring a CPU anew.
+    lacks a GPU, and for measuring a CPU again.
     """
     measured = measured or Measurements()
     uses_gpu = torch.cuda.is_available() and accelerator != "cpu"
@@ -56,7 +56,7 @@ def device_peak(
 
 
 def is_current(device: MeasuredDevice, matmul: MatmulDtype) -> bool:
-    """Tell whether a CPU's peak is of the products that a run has now: fp32's may be of another library."""
+    """Return whether a CPU's peak is of the products that a run has now: fp32's may be of another library."""
     return matmul != "fp32" or device.matmul_precision == cpu_matmul_precision()
 
 

@@ -63,7 +63,7 @@ class ProfiledSteps:
             )
 
     def includes_rank(self, rank: int) -> bool:
-        """Tell whether a rank records."""
+        """Return whether a rank records."""
         return self.ranks is None or rank in self.ranks
 
 
@@ -118,9 +118,7 @@ class TracedSteps(pl.Callback, ABC):
     @override
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if not self._is_done:
-            _LOG.warning(
-                "This attempt of rank %d ended before its trace did: there is no profile of it.", self.context.rank
-            )
+            _LOG.warning("This attempt of rank %d ended before its trace did: it has no profile.", self.context.rank)
         self._end()
 
     @override

@@ -1,4 +1,4 @@
-"""Copies between host and device beside the device's computing.
+"""Copies between host and device while the device computes.
 
 On CUDA they have a stream of their own, and events say when they are done. Elsewhere a copy is done once asked for.
 """
@@ -104,7 +104,7 @@ class CudaEnd(Moment):
 
 @final
 class CudaSideStream(SideStream):
-    """Copy on a stream of its own."""
+    """Copy on a separate stream."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -120,7 +120,7 @@ class CudaSideStream(SideStream):
 
 
 def side_stream(device: torch.device) -> SideStream:
-    """Return a stream beside a device's own, where it has any."""
+    """Return a second stream of a device, if it has any."""
     return CudaSideStream(device) if device.type == "cuda" else NoStream()
 
 

@@ -1,4 +1,4 @@
-"""Recognise a harmful step on the device: its loss or gradient norm stands out, or is no number.
+"""Recognise a harmful step on the device: its loss or gradient norm stands out, or is not finite.
 
 As in OLMo's skip-step optimizer (https://arxiv.org/abs/2501.00656, section 3.1): mean and standard deviation are those
 of the last steps, skipped ones among them, so a run with a lasting higher loss goes on.
@@ -44,8 +44,8 @@ class SpikeFilter(nn.Module):
         """A spike is `num_sigmas` standard deviations above the mean of `window_steps` steps.
 
         Until half the window is full only a loss or norm that is not finite is one. Then the step is taken back
-        (`skip`), or the run stops, or goes back to the checkpoint before it (`rewind`) and leaves so many batches out,
-        from the spike's on, at most `most` times.
+        (`skip`), or the run stops, or goes back to the checkpoint before it (`rewind`) and leaves
+        `leave_out_batches` batches out, from the spike's on, at most `most` times.
 
         Raises:
             ConfigurationError: No width, or a window too short to have a deviation, or too long to be kept; a number
@@ -56,7 +56,7 @@ class SpikeFilter(nn.Module):
             if value < 1:
                 raise ConfigurationError(f"spikes.{name}={value} is below 1; nearest valid: 1.")
         if then not in get_args(Answer):
-            raise ConfigurationError(f"spikes.then={then} is none of {', '.join(get_args(Answer))}.")
+            raise ConfigurationError(f"spikes.then={then} must be one of {', '.join(get_args(Answer))}.")
         self.then: Answer = then
         self.leave_out_batches, self.most = leave_out_batches, most
         if not num_sigmas > 0:  # nor NaN: nothing stands out above it
@@ -150,7 +150,7 @@ class Undo:
 
 
 def _tensors(optimizer: Optimizer) -> Iterator[tuple[Key, Tensor]]:
-    """Yield each weight and each tensor of its state under a key of its own: this rank's part, in plain tensors."""
+    """Yield each weight and each tensor of its state under its own key: this rank's part, in plain tensors."""
     parameters = (parameter for group in optimizer.param_groups for parameter in group["params"])
     for number, parameter in enumerate(parameters):
         if parameter.grad is None:

@@ -83,7 +83,7 @@ class StepHooks:
 
 
 def is_defined(of: object, name: str, base: type) -> bool:
-    """Return whether an object has a hook of its own, by its class or given to it, rather than the empty one."""
+    """Return whether an object defines a hook, by its class or given to it, rather than the empty one."""
     return name in vars(of) or getattr(type(of), name) is not getattr(base, name)
 
 
@@ -207,7 +207,7 @@ class StepOptimization(_AutomaticOptimization):
     _hooks: StepHooks | None = None
 
     def begin(self, hooks: StepHooks) -> None:
-        """Look up the constants of a run; the Trainer asks its strategy for each anew."""
+        """Look up the constants of a run; the Trainer asks its strategy for each of them every time."""
         self._hooks, self._strategy = hooks, self.trainer.strategy
         module = self._strategy.lightning_module
         assert module is not None

@@ -171,7 +171,7 @@ class StepMetrics:
     def reduce_micro_steps(self) -> StepSums:
         """Return the sums of the open step, over its micro-batches and the ranks of this worker.
 
-        They are float64 where there are several.
+        They are float64 if there are several.
         """
         first, *others = self._micro_steps
         is_distributed = self._num_workers == 1 and distributed.is_available() and distributed.is_initialized()
@@ -193,7 +193,7 @@ class StepMetrics:
         self._finished.append(self._last_step)
 
     def follow(self) -> list[StepRecord]:
-        """Return a list for every step from now on, as it is fetched; whoever follows empties it."""
+        """Return a list for every step from now on, as it is fetched; the follower empties it."""
         self._followers.append([])
         return self._followers[-1]
 

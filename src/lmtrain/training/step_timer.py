@@ -130,7 +130,7 @@ class StepTimer(pl.Callback):
 
 
 class HandStep:
-    """One optimizer step at a time, part by part, on batches of its own."""
+    """One optimizer step at a time, part by part, on its own batches."""
 
     def __init__(self, trainer: pl.Trainer, module: CausalLMModule) -> None:
         self._trainer, self._module = trainer, module
@@ -200,7 +200,7 @@ def wait_for(device: torch.device) -> None:
 
 
 def forget_peak(device: torch.device) -> None:
-    """Let the peak of memory begin anew, where the system allows: a process may have needed more before it trained."""
+    """Reset the peak of memory, if the system allows it: a process may have needed more before it trained."""
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
         return

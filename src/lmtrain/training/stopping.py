@@ -54,7 +54,7 @@ def stopping_at_once() -> Generator[None]:
 
 @contextmanager
 def heard_signals() -> Generator[Callable[[], Sequence[int]]]:
-    """Give the signals heard so far, whoever answers them; outside the main thread none is heard."""
+    """Give the signals heard so far, whichever handler answers them; outside the main thread none is heard."""
     heard = bytearray()
     if threading.current_thread() is not threading.main_thread():
         yield lambda: heard

@@ -13,7 +13,7 @@ IGNORED = -100
 class TokenBatch(NamedTuple):
     """Ids [B, T + 1] in the shards' type, int32 documents [B, T] of the inputs, bool loss mask [B, T] of the targets.
 
-    fp32 `reference` [B] are log-probabilities of the sequences by the model that a preference is learned beside.
+    fp32 `reference` [B] are log-probabilities of the sequences by the model that a preference is compared with.
 
     None where a row is one document, and where every target carries loss.
     """

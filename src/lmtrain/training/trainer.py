@@ -137,7 +137,7 @@ _LOG = logging.getLogger(__name__)
 
 
 def use_step_loop(trainer: pl.Trainer) -> bool:
-    """Give a Trainer our loop in place of its own, before it has run; return whether it did.
+    """Replace a Trainer's loop by ours, before it has run; return whether it did.
 
     Another version of Lightning keeps its own loop: the same training, with more Python a step.
     """

@@ -1,7 +1,7 @@
 import threading
 
 from lmtrain.tracking import following
-from lmtrain.tracking.following import FollowingHandle, WithoutSweeps
+from lmtrain.tracking.following import FollowingHandle
 from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.run_log import RunLog
 from lmtrain.tracking.status import Status, read_status
@@ -76,7 +76,3 @@ def test_a_stop_does_not_wait_for_a_tracker_that_hangs(tmp_path, monkeypatch):
     tracked = FollowingHandle(folder, "it", hang).finish(Status("KILLED", exit_code=143), at_once=True)
     may_go_on.set()
     assert not tracked.is_complete
-
-
-def test_a_sweep_has_no_parent(tmp_path):
-    assert WithoutSweeps().finish_sweep(tmp_path, "a") is None

@@ -57,35 +57,3 @@ def test_a_hang_is_told_once_by_the_first_living_rank_with_the_late_one_s_stack(
     look(0)
     assert told[0][1:] == [told[0][1]]
     assert told[0][1].startswith("The ranks go on after")
-
-
-def test_a_first_step_and_a_checkpoint_may_take_ten_times_as_long(tmp_path):
-    clock, told = Clock(), []
-    file = BeatFile(tmp_path, 0)
-    watch = HangWatch(
-        file, folder=tmp_path, num_ranks=1, every_seconds=5, report_after_seconds=60, tell=told.append, clock=clock
-    )
-    for step, activity in ((1, "forward"), (2, "checkpoint")):
-        file.activity(activity, step=step)
-        for ahead in (100, 110):
-            clock.ahead = ahead
-            watch.look()
-    assert told == []
-    for ahead in (601, 602):
-        clock.ahead = ahead
-        watch.look()
-    assert len(told) == 1
-
-
-def test_a_step_is_not_the_first_because_the_watch_saw_none_before(tmp_path):
-    clock, told = Clock(), []
-    file = BeatFile(tmp_path, 0)
-    watch = HangWatch(
-        file, folder=tmp_path, num_ranks=1, every_seconds=5, report_after_seconds=60, tell=told.append, clock=clock
-    )
-    for step in (1, 2):  # between two looks
-        file.activity("forward", step=step)
-    for ahead in (61, 62):
-        clock.ahead = ahead
-        watch.look()
-    assert len(told) == 1

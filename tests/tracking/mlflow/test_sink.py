@@ -1,5 +1,4 @@
 import math
-import os
 import sqlite3
 
 import pytest
@@ -13,7 +12,7 @@ from lmtrain.tracking.mlflow.sink import Sink, Trainer, read_state
 from lmtrain.tracking.mlflow.tracking import MlflowTracking
 from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.run_log import RunLog
-from lmtrain.tracking.status import Status, close_run, read_status, write_status
+from lmtrain.tracking.status import Status, read_status, write_status
 from tests.points import append_point
 from tests.tracking.sent_runs import client_of, history, send, stored
 
@@ -77,53 +76,6 @@ def test_value_that_is_not_finite_becomes_a_tag(run):
     assert stored(run).data.tags["nonfinite.train/loss"] == "nan at step 3"
     assert "train/loss" not in stored(run).data.metrics
     assert stored(run).data.metrics["train/lr"] == 0.1
-
-
-@pytest.mark.parametrize(
-    ("status", "code", "shown"),
-    [
-        ("FINISHED", 0, "FINISHED"),
-        ("FAILED", 4, "FAILED"),
-        ("KILLED", 137, "KILLED"),
-        ("KILLED", 143, "SCHEDULED"),  # a clean stop: the same command goes on, and KILLED has a red cross there
-        ("KILLED", 130, "SCHEDULED"),
-        ("KILLED", 85, "SCHEDULED"),
-    ],
-)
-def test_last_state_is_true(run, status, code, shown):
-    assert send(run, Status(status, exit_code=code, time=3000.0))
-    found = stored(run)
-    assert found.info.status == shown
-    assert found.info.end_time == 3_000_000
-    assert found.data.tags["lmtrain.exit_code"] == str(code)
-
-
-def test_resumed_run_is_running_again(run):
-    assert send(run)
-    write_status(run.path, Status("RUNNING"))
-    assert send(run, Status("RUNNING"))
-    assert stored(run).info.status == "RUNNING"
-
-
-def test_file_that_comes_late_or_changes_is_sent_again(run):
-    assert send(run, Status("RUNNING"))
-    run_id = read_state(run.path).run_id
-    sink = mlflow_sink.Sink(run, Store(run.root, default_uri(run.root), "lmtrain"))
-    sink.send()
-    stored_plan = run.root / "mlflow-artifacts" / run_id / "artifacts" / "plan.json"
-    assert not stored_plan.exists()
-    for steps in (5, 6):
-        atomic_files.write_json(run.plan_path, {"steps": steps})
-        sink.send()
-        assert atomic_files.read_json(stored_plan) == {"steps": steps}
-
-
-def test_run_began_when_its_folder_was_made(run):
-    assert send(run, Status("FINISHED", exit_code=0))
-    info = stored(run).info
-    assert info.start_time == int(run.read_identity()["created_at"] * 1000)
-    assert info.end_time is not None
-    assert info.start_time < info.end_time
 
 
 def test_nothing_is_written_outside_the_runs(run, tmp_path, monkeypatch):
@@ -209,15 +161,6 @@ def test_a_store_locked_by_another_program_gets_each_point_once_when_it_opens(ru
     assert history(run, "train/loss") == [(1, 1.0), (2, 0.5)]
 
 
-def test_a_run_has_ended_once_its_last_files_are_written(run):
-    seen = []
-    trainer = Trainer(os.getppid(), run.path)
-    close_run(run.path, Status("FINISHED", exit_code=0), lambda: seen.append(trainer.last_status()))
-    assert seen == [None]
-    assert trainer.last_status() == read_status(run.path)
-    assert trainer.last_status() != Status("FINISHED", exit_code=0, is_closing=True)
-
-
 def test_trainer_that_is_gone_without_a_word_was_killed(run, monkeypatch):
     write_status(run.path, Status("RUNNING", process=1_000_001))
     monkeypatch.setattr(mlflow_sink, "ORPHAN_GRACE_SECONDS", 0.05)
@@ -228,20 +171,6 @@ def test_trainer_that_is_gone_without_a_word_was_killed(run, monkeypatch):
     assert status is not None
     assert status.status == "KILLED"
     assert read_status(run.path) == status
-
-
-def test_trainer_that_was_replaced_is_not_called_killed(run, monkeypatch):
-    write_status(run.path, Status("RUNNING", process=1_000_002))
-    monkeypatch.setattr(mlflow_sink, "ORPHAN_GRACE_SECONDS", 0.0)
-    trainer = Trainer(1_000_001, run.path)
-    status = trainer.last_status()
-    assert status is not None
-    assert (status.status, status.process) == ("RUNNING", 1_000_002)
-
-
-def test_living_trainer_has_no_last_status(run):
-    write_status(run.path, Status("RUNNING"))
-    assert Trainer(os.getppid(), run.path).last_status() is None
 
 
 def test_a_full_disk_does_not_end_the_sink(run, monkeypatch):

@@ -1,4 +1,3 @@
-import os
 import subprocess
 import sys
 
@@ -9,7 +8,7 @@ from lmtrain.tracking import atomic_files
 from lmtrain.tracking.mlflow.client import Store, default_uri, open_client
 from lmtrain.tracking.mlflow.sync import sync
 from lmtrain.tracking.run_log import RunLog
-from lmtrain.tracking.status import Status, read_status, write_status
+from lmtrain.tracking.status import Status, write_status
 from tests.points import append_point
 
 HOLDER = """
@@ -20,11 +19,6 @@ with RunFolder(Path(sys.argv[1])).lock():
     print("held", flush=True)
     time.sleep(60)
 """
-
-
-def test_folder_that_is_no_run_is_refused(tmp_path):
-    with pytest.raises(ConfigurationError, match="not a run folder"):
-        sync(tmp_path)
 
 
 @pytest.mark.slow
@@ -85,16 +79,6 @@ def test_a_store_of_this_person_is_used_again(run, address, monkeypatch, tmp_pat
     assert "other" not in (tmp_path / "state/lmtrain/tracking_servers").read_text()
 
 
-def test_a_run_that_claims_another_folder_is_sent_beside_itself(run, monkeypatch, tmp_path):
-    sent: list[str] = []
-    monkeypatch.setattr(
-        "lmtrain.tracking.mlflow.sync.follow", lambda *_, **words: sent.append(words["tracking_uri"]) or True
-    )
-    run.note({"root": str(tmp_path / "elsewhere")})
-    sync(run.path)
-    assert sent == [default_uri(run.root)]
-
-
 @pytest.mark.slow
 def test_replay_is_complete_and_may_be_repeated(run):
     log = RunLog(run.path)
@@ -131,25 +115,6 @@ def test_a_database_closed_to_writing_is_told_at_once(run, monkeypatch):
     monkeypatch.setattr(type(database), "open", refuse)
     with pytest.raises(EnvironmentProblem, match=r"PermissionError: .*Permission denied: .*mlflow\.db"):
         sync(run.path, seconds=600)
-
-
-def test_killed_run_that_still_reads_running_ended_with_its_last_event(run):
-    write_status(run.path, Status("RUNNING", process=1_000_001))
-    (run.path / "events").mkdir(exist_ok=True)
-    (run.path / "events" / "rank0.jsonl").touch()
-    os.utime(run.path / "events" / "rank0.jsonl", (1e9, 1e9))
-    sync(run.path)
-    status = read_status(run.path)
-    assert status is not None
-    assert (status.status, status.time) == ("KILLED", 1e9)
-
-
-def test_a_stopped_run_ended_when_it_did_not_when_it_was_sent(run):
-    write_status(run.path, Status("KILLED", 143, step=3, tokens=9, time=1e9))
-    tracked = sync(run.path)
-    assert (read_status(run.path) or Status("RUNNING")).time == 1e9
-    store = open_client(Store(run.root, default_uri(run.root), "lmtrain"))
-    assert store.get_run(str(tracked.run_id)).info.end_time == 10**12
 
 
 @pytest.mark.slow

@@ -2,23 +2,13 @@ import time
 
 import pytest
 
-from lmtrain.tracking.stopwatch import Preemption, Stopwatch, waited_seconds
+from lmtrain.tracking.stopwatch import Preemption, Stopwatch
 
 
 def write(folder, **waited):
     for name, seconds in waited.items():
         (folder / name).mkdir(exist_ok=True)
         (folder / name / "schedstat").write_text(f"{10**9} {int(seconds * 1e9)} 7\n")
-
-
-def waited_one_of_eight_seconds(folder):
-    """Return a stopwatch with 8 s of computing, and who books that its only thread waited one of them."""
-    write(folder, main=1.0)
-    watch = Stopwatch()
-    preemption = Preemption(watch, threads=folder)
-    watch._seconds["compute"] += 8.0
-    write(folder, main=2.0)
-    return watch, preemption
 
 
 def test_waiting_is_taken_from_all_kinds_alike_and_the_sum_stays(let_pass, tmp_path):
@@ -39,27 +29,7 @@ def test_waiting_is_taken_from_all_kinds_alike_and_the_sum_stays(let_pass, tmp_p
     assert sum(after.values()) == pytest.approx(sum(before.values()), abs=0.01)
 
 
-def test_booking_twice_moves_nothing_more(let_pass, tmp_path):
-    watch, preemption = waited_one_of_eight_seconds(tmp_path)
-    preemption.book()
-    preemption.book()
-    assert watch.seconds()["preempted"] == pytest.approx(1.0, rel=1e-2)
-
-
-def test_now_and_then_books_once_a_second_at_most(let_pass, tmp_path):
-    watch, preemption = waited_one_of_eight_seconds(tmp_path)
-    preemption.book_now_and_then()
-    assert watch.seconds()["preempted"] == 0.0
-    let_pass(1.1)
-    preemption.book_now_and_then()
-    assert watch.seconds()["preempted"] == pytest.approx(1.0, rel=1e-2)
-
-
 def test_where_the_kernel_tells_nothing_nothing_is_booked(tmp_path):
     watch = Stopwatch()
     Preemption(watch, threads=tmp_path / "none").book()
     assert watch.seconds()["preempted"] == 0.0
-
-
-def test_this_kernel_s_own_files_can_be_read():
-    assert all(seconds >= 0 for seconds in waited_seconds().values())

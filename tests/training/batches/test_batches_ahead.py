@@ -56,24 +56,6 @@ def test_the_next_copy_starts_before_a_batch_is_used_and_compute_waits_for_its_o
     assert diary.lines == [*first, "copy 2", "compute waits for 1 in 1", "use 1"]
 
 
-def test_all_parts_of_a_batch_are_copied_in_their_own_type():
-    batch = TokenBatch(torch.zeros(4, dtype=torch.uint16), None, torch.ones(3, dtype=torch.bool))
-    diary = Diary()
-    (copied,) = BatchesAhead([batch], device=CPU, side=diary)
-    assert isinstance(copied, TokenBatch)
-    assert copied.documents is None
-    assert copied.loss_mask is not None
-    assert (copied.ids.dtype, copied.loss_mask.dtype) == (torch.uint16, torch.bool)
-    assert diary.lines == ["copy 0", "compute waits for 0 in 2"]
-
-
-@pytest.mark.parametrize("count", [0, 1, 2, 5])
-def test_no_batch_is_lost_at_the_end(count):
-    batches = BatchesAhead(numbered(count), device=CPU, side=NoStream())
-    for _ in range(2):  # a loader can be read again
-        assert [int(batch[0]) for batch in batches] == list(range(count))
-
-
 def test_a_loader_that_is_left_early_is_closed():
     closed = []
 

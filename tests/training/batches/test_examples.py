@@ -15,7 +15,3 @@ def test_pairs_stay_together_in_the_order_of_pairs() -> None:
 def test_a_row_comes_in_copies_and_again_in_the_next_step() -> None:
     rows = Examples(copies=2, num_uses=2).ordered(backwards, rows_per_step=4)(np.arange(12))
     assert rows.tolist() == [9, 9, 8, 8, 9, 9, 8, 8, 7, 7, 6, 6]
-
-
-def test_single_rows_keep_their_order() -> None:
-    assert Examples().ordered(backwards, rows_per_step=4) is backwards

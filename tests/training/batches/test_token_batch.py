@@ -26,24 +26,3 @@ def test_targets_without_loss_are_left_out():
     batch = to_batch(RowBatch(IDS, None, mask))
     assert isinstance(batch, TokenBatch)
     assert training_tokens(batch).targets.tolist() == [[6, -100, 60_000]]
-
-
-def test_documents_come_along_and_nothing_is_copied():
-    documents = np.array([[0, 0, 1]], np.int32)
-    batch = to_batch(RowBatch(IDS, documents))
-    assert batch.loss_mask is None
-    found = training_tokens(batch).documents
-    assert found is not None
-    assert found.dtype == torch.int32
-    documents[0, 0] = 9
-    assert found[0, 0] == 9
-
-
-def test_lightning_moves_a_batch_as_it_is():
-    from lightning.fabric.utilities import move_data_to_device
-
-    batch = TokenBatch(torch.from_numpy(IDS), None, torch.ones(1, 3, dtype=torch.bool))
-    moved = move_data_to_device(batch, torch.device("meta"))
-    assert isinstance(moved, TokenBatch)
-    assert moved.documents is None
-    assert (moved.ids.device.type, moved.ids.dtype) == ("meta", torch.uint16)

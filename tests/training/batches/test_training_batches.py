@@ -96,15 +96,6 @@ def test_batches_are_read_ahead_on_a_thread_that_ends_with_the_loader(monkeypatc
     assert not any(thread.name.startswith("rows ahead") for thread in set(threading.enumerate()) - before)
 
 
-def test_large_batches_are_read_ahead_one_by_one(monkeypatch):
-    monkeypatch.setattr(training_batches, "GROUP_BYTES", 1)
-    rows = Watched()
-    batches = iter(TrainingBatches(rows, RankRows(lambda p: p % 100, batch=plan(), rank=0, start_step=0)))
-    assert len([next(batches), next(batches)]) == 2
-    batches.close()
-    assert rows.num_read == 3, "one batch beyond the two"
-
-
 def test_what_goes_wrong_while_reading_ahead_is_raised_where_the_batch_is_wanted():
     class Broken(Watched):
         def read(self, first, last):

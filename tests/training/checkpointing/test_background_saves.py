@@ -8,7 +8,7 @@ from torch import nn
 
 from lmtrain.errors import EnvironmentProblem
 from lmtrain.training.checkpointing import background_saves
-from lmtrain.training.checkpointing.background_saves import BackgroundSaves, SaveOutcome
+from lmtrain.training.checkpointing.background_saves import BackgroundSaves
 from lmtrain.training.checkpointing.background_writer import Answer
 
 
@@ -78,13 +78,6 @@ def start(monkeypatch, told):
     return make
 
 
-def test_the_first_rank_alone_needs_memory_where_it_alone_writes(start):
-    for rank, is_sharded, calls in ((0, False, [(120, 1)]), (1, False, None), (1, True, [(120, 4)])):
-        saves, trainer = start(rank=rank, is_sharded=is_sharded)
-        assert saves.is_possible(trainer, Module())
-        assert (saves._writer and saves._writer.calls) == calls
-
-
 def test_one_rank_without_room_decides_for_all(start, caplog):
     saves, trainer = start(others_are_ready=False)
     assert not saves.is_possible(trainer, Module())
@@ -100,31 +93,6 @@ def test_one_rank_without_room_decides_for_all(start, caplog):
     assert "No room. Training waits while checkpoints are written" in caplog.messages[0]
 
 
-@pytest.mark.parametrize(("from_bytes", "is_possible"), [(None, False), (121, False), (120, True), (0, True)])
-def test_a_state_must_be_worth_it(start, caplog, from_bytes, is_possible):
-    saves, trainer = start(from_bytes=from_bytes)
-    assert saves.is_possible(trainer, Module()) == is_possible
-    assert caplog.messages == []
-
-
-def test_an_outcome_is_told_at_once_and_settled_once(start, told):
-    saves, trainer = start()
-    assert saves.is_possible(trainer, Module())
-    assert saves.settle(trainer) is None
-    saves.begin(lambda: 7)
-    saves.has_begun(5, stall_seconds=0.25, wait_seconds=0.1)
-    assert saves.is_busy
-    saves.poll()
-    assert told == []
-    saves._writer.answer = Answer(None, 1.5, 70)
-    saves.poll()
-    expected = SaveOutcome(step=5, stall_seconds=0.25, wait_seconds=0.1, problem=None, write_seconds=1.5, num_bytes=70)
-    assert told == [expected]
-    assert saves.settle(trainer) == expected
-    assert saves.settle(trainer) is None
-    assert told == [expected]
-
-
 def test_a_rank_that_fails_waits_alone_and_says_what_is_lost(start, caplog):
     for world_size, seconds in ((1, None), (2, 30.0)):
         saves, trainer = start(world_size=world_size)
@@ -136,11 +104,3 @@ def test_a_rank_that_fails_waits_alone_and_says_what_is_lost(start, caplog):
         assert writer.calls[1:] == [seconds, "close"]
         saves.finish_alone(trainer)
     assert caplog.messages == ["NO CHECKPOINT of step 5: full", "NO CHECKPOINT of step 5: it took too long"]
-
-
-def test_given_up_it_is_not_tried_again(start, caplog):
-    saves, trainer = start()
-    assert saves.is_possible(trainer, Module())
-    saves.give_up("No room.")
-    assert not saves.is_possible(trainer, Module())
-    assert len(caplog.messages) == 1

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from lmtrain.errors import EnvironmentProblem
 from lmtrain.training.checkpointing.background_writer import BackgroundWriter
 from tests.training.checkpointing.jobs import Die, Refuse, Sleep, Sum
 
@@ -41,34 +40,6 @@ def test_jobs_are_done_by_another_process_while_what_they_are_of_changes(writer,
     assert writer.poll() is None
 
 
-def test_an_answer_that_is_there_at_once_is_not_lost(writer, tmp_path, monkeypatch):
-    send = writer._send
-
-    def send_and_wait(request):
-        send(request)
-        assert writer._writer.connection.poll(60)
-
-    writer.prepare(10_000)
-    monkeypatch.setattr(writer, "_send", send_and_wait)
-    writer.start(Sum(torch.ones(1000), tmp_path / "sum"))
-    assert writer.is_busy
-    assert writer.wait().num_bytes == 6
-
-
-def test_memory_that_was_found_beforehand_is_used(writer, tmp_path):
-    writer.prepare(1_000_000)
-    deadline = time.monotonic() + 60
-    while writer._mapping is None:
-        assert writer.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    writer.start(Sum(torch.ones(1000), tmp_path / "sum"))
-    assert writer._memory.num_bytes == 1_000_000
-    while (answer := writer.poll()) is None:
-        time.sleep(0.02)
-    assert answer.problem is None
-
-
 def test_a_job_that_fails_and_a_process_that_dies_are_told_and_the_next_job_is_done(writer, tmp_path):
     writer.start(Refuse())
     assert writer.wait().problem == "No space left on device"
@@ -76,16 +47,6 @@ def test_a_job_that_fails_and_a_process_that_dies_are_told_and_the_next_job_is_d
     assert writer.wait().problem == "the process that writes checkpoints ended (signal 9)"
     writer.start(Sum(torch.ones(2), tmp_path / "sum"))
     assert writer.wait().problem is None
-
-
-def test_without_room_there_is_no_process(writer, monkeypatch):
-    monkeypatch.setattr("lmtrain.training.checkpointing.staging.free_host_bytes", lambda: 1000)
-    with pytest.raises(EnvironmentProblem, match=r"1\.0KB of host memory is free"):
-        writer.prepare(500, num_alike=2)
-    assert writer._writer is None
-    with pytest.raises(EnvironmentProblem, match="of host memory is free"):
-        writer.start(Sum(torch.ones(1000), Path("sum")))
-    assert not writer.is_busy
 
 
 PARENT = """

@@ -1,4 +1,3 @@
-import json
 import os
 import resource
 
@@ -6,7 +5,7 @@ import pytest
 import torch
 
 from lmtrain.errors import EnvironmentProblem
-from lmtrain.storage.hashed_folder import MANIFEST, damage, write_atomically
+from lmtrain.storage.hashed_folder import damage, write_atomically
 from lmtrain.training.checkpointing.checkpoint_io import STATE, AtomicCheckpointIO
 
 FACTS = {"step": 3, "tokens": 96, "identity": {"seed": 1}}
@@ -25,12 +24,6 @@ def test_a_checkpoint_comes_back_as_it_was_saved(path):
     loaded = AtomicCheckpointIO().load_checkpoint(path)
     assert loaded["global_step"] == 3
     assert torch.equal(loaded["state_dict"]["weight"], torch.arange(6.0).reshape(2, 3))
-
-
-def test_its_facts_are_readable_without_its_tensors(path):
-    manifest = json.loads((path / MANIFEST).read_text())
-    assert {name: manifest[name] for name in FACTS} == FACTS
-    assert list(manifest["files"]) == [STATE]
 
 
 def test_a_flipped_bit_that_torch_would_load_is_refused(path):
@@ -69,8 +62,3 @@ def test_a_full_disk_is_told_and_keeps_the_older_checkpoint(path):
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert [folder.name for folder in path.parent.iterdir()] == [path.name]
     assert damage(path) is None
-
-
-def test_a_removed_checkpoint_is_gone(path):
-    AtomicCheckpointIO().remove_checkpoint(path)
-    assert list(path.parent.iterdir()) == []

@@ -26,15 +26,6 @@ def steps(folder):
     return sorted(int(path.name.removeprefix("step_")) for path in folder.iterdir())
 
 
-@pytest.mark.parametrize(
-    ("keep_last", "keep_best", "kept"),
-    [(1, True, [2, 4]), (1, False, [4]), (3, True, [2, 3, 4]), (9, False, [1, 2, 3, 4])],
-)
-def test_the_last_few_and_the_best_stay(folder, keep_last, keep_best, kept):
-    Retention(keep_last=keep_last, keep_best=keep_best).after(folder / "step_00000004")
-    assert steps(folder) == kept
-
-
 def test_the_best_is_that_of_the_metric_which_decides(tmp_path):
     for step, of_average in ((1, 0.5), (2, 0.9), (3, 0.8)):
         save(tmp_path, step, float(3 - step), average=of_average)

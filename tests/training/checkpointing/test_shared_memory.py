@@ -1,4 +1,3 @@
-import os
 import subprocess
 import sys
 
@@ -21,62 +20,11 @@ def test_another_process_reads_what_is_in_it():
     assert subprocess.check_output(command, pass_fds=[memory.descriptor], text=True) == "b'state'\n"
 
 
-def test_what_is_in_it_stays_when_it_grows_and_it_never_shrinks():
-    memory = SharedMemory()
-    memory.reserve(PAGES)
-    assert memory.buffer is not None
-    memory.buffer[:5] = b"state"
-    memory.reserve(3 * PAGES)
-    buffer = memory.buffer
-    memory.reserve(PAGES)
-    assert memory.buffer is buffer
-    assert buffer is not None
-    assert (len(buffer), buffer[:5]) == (3 * PAGES, b"state")
-
-
-def test_memory_that_another_found_is_not_asked_for_again(monkeypatch):
-    memory = SharedMemory()
-    other = SharedMemory(os.dup(memory.descriptor))
-    other.reserve(1 << 20)
-    monkeypatch.setattr(shared_memory, "free_host_bytes", lambda: 0)
-    memory.reserve(1 << 20)
-    assert memory.num_bytes == 1 << 20
-
-
-def test_each_buffer_is_settled_and_unsettled_before_it_is_left():
-    diary = []
-
-    def settle(buffer):
-        diary.append(f"settle {len(buffer)}")
-        return lambda: diary.append(f"undo {len(buffer)}")
-
-    memory = SharedMemory(settle=settle)
-    memory.reserve(PAGES)
-    memory.reserve(2 * PAGES)
-    memory.close()
-    memory.close()
-    assert diary == ["settle 4096", "undo 4096", "settle 8192", "undo 8192"]
-
-
-def test_it_is_given_back():
-    memory = SharedMemory()
-    memory.reserve(PAGES)
-    descriptor = memory.descriptor
-    memory.close()
-    with pytest.raises(OSError, match="Bad file descriptor"):
-        os.fstat(descriptor)
-
-
 def test_more_than_is_free_is_refused_with_both_amounts(monkeypatch):
     monkeypatch.setattr(shared_memory, "free_host_bytes", lambda: 1 << 30)
     require_room(900 << 20)
     with pytest.raises(EnvironmentProblem, match=r"needs 1\.1GB, but 1\.1GB of host memory is free"):
         require_room(1 << 30)
-
-
-def test_a_host_that_does_not_tell_is_believed_to_have_room(monkeypatch):
-    monkeypatch.setattr(shared_memory, "free_host_bytes", lambda: None)
-    require_room(1 << 60)
 
 
 @pytest.mark.parametrize(

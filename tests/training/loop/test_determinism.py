@@ -34,26 +34,6 @@ def _process_is_left_as_found(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
 
 
 @pytest.mark.usefixtures("_process_is_left_as_found")
-def test_kernels_have_one_order_of_sums_and_one_choice_of_algorithm():
-    be_deterministic()
-    assert torch.are_deterministic_algorithms_enabled()
-    assert not torch.is_deterministic_algorithms_warn_only_enabled(), "what has no deterministic kernel is refused"
-    assert torch.backends.cudnn.deterministic
-    assert not torch.backends.cudnn.benchmark
-    assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
-    assert not torch.utils.deterministic.fill_uninitialized_memory
-
-
-@pytest.mark.usefixtures("_process_is_left_as_found")
-def test_inductor_takes_heuristics_whether_it_is_imported_yet_or_not():
-    import torch._inductor.config as inductor
-
-    be_deterministic()
-    assert inductor.deterministic
-    assert os.environ["TORCHINDUCTOR_DETERMINISTIC"] == "1"
-
-
-@pytest.mark.usefixtures("_process_is_left_as_found")
 def test_an_operation_without_a_deterministic_kernel_is_refused():
     be_deterministic()
     with pytest.raises(RuntimeError, match="does not have a deterministic implementation"):

@@ -1,6 +1,5 @@
 import gc
 import os
-import subprocess
 import sys
 
 import pytest
@@ -8,7 +7,6 @@ import pytest
 from lmtrain.training.process_settings import settle_objects
 from tests import forked
 
-PAGES_OF_A_TENSOR = (48 << 20) // 4096
 COUNT = """
 import resource, torch
 from lmtrain.training.process_settings import keep_freed_memory
@@ -34,42 +32,12 @@ def page_faults_in_a_fork(folder, *, keep: str) -> float:
     return float(done.stdout.splitlines()[-1])
 
 
-def page_faults(*, keep: str, **environment: str) -> float:
-    """Return how often, for each tensor of 48 MiB that is made and freed, the kernel maps a page."""
-    program = COUNT.replace("KEEP", keep)
-    told = {name: value for name, value in os.environ.items() if not name.startswith(("MALLOC_", "GLIBC_"))}
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True, env={**told, **environment}
-    )
-    return float(done.stdout.splitlines()[-1])
-
-
 needs_glibc = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="malloc is not glibc's")
 
 
 @needs_glibc
 def test_memory_that_a_step_frees_is_there_for_the_next(tmp_path):
     assert page_faults_in_a_fork(tmp_path, keep="assert keep_freed_memory()") < 10
-
-
-@needs_glibc
-def test_glibc_itself_would_have_every_page_mapped_anew(tmp_path):
-    assert page_faults_in_a_fork(tmp_path, keep="") > PAGES_OF_A_TENSOR / 512  # a huge page is 512 of them
-
-
-@needs_glibc
-def test_what_is_kept_is_given_back_when_asked_for(tmp_path):
-    again = "assert keep_freed_memory(); from lmtrain.training.process_settings import give_back_freed_memory as give"
-    keep = f"{again}; ones = torch.zeros; torch.zeros = lambda *a, **k: (give(), ones(*a, **k))"
-    assert page_faults_in_a_fork(tmp_path, keep=keep) > 1000
-
-
-@needs_glibc
-@pytest.mark.parametrize(
-    ("name", "value"), [("MALLOC_TRIM_THRESHOLD_", "131072"), ("GLIBC_TUNABLES", "glibc.malloc.trim_threshold=131072")]
-)
-def test_what_the_environment_says_of_malloc_stays(name, value):
-    assert page_faults(keep="assert not keep_freed_memory()", **{name: value}) > PAGES_OF_A_TENSOR / 512
 
 
 def test_settled_objects_are_in_no_later_collection():

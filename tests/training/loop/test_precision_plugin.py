@@ -9,7 +9,6 @@ import torch
 from lmtrain.losses.chunked import ChunkedCrossEntropy
 from lmtrain.optim.adamw import adamw
 from lmtrain.precision.policy import bf16_mixed, bf16_true, fp16_mixed, fp32
-from lmtrain.training import precision_plugin
 from lmtrain.training.module import ModelTransforms
 from lmtrain.training.precision_plugin import PrecisionPlugin
 from lmtrain.training.trainer import make_trainer
@@ -104,15 +103,6 @@ def test_a_resumed_run_goes_on_to_the_last_bit(fit, precision, tmp_path):
     }
 
 
-def test_the_scale_goes_into_a_checkpoint_and_back(fit, tmp_path):
-    saved = tmp_path / "saved.ckpt"
-    fit(fp16_mixed(), steps=2, extra=Breaks(step=1), save_to=saved)
-    plugin = PrecisionPlugin(fp16_mixed(), device_type="cpu")
-    fit(fp16_mixed(), plugin=plugin, steps=3, checkpoint=saved)
-    assert plugin.state_dict()["scale"] == 2.0**15
-    fit(bf16_mixed(), steps=3, checkpoint=saved)  # a scale is nothing to a precision without one
-
-
 class Casts(pl.Callback):
     """Counts by micro-batch how often the copies were written."""
 
@@ -138,29 +128,6 @@ def test_after_the_last_step_evaluation_sees_the_new_weights(fit):
                 assert torch.equal(pl_module.get_buffer("language_model.head._weight_copy"), master.bfloat16())
 
     fit(bf16_mixed(), steps=2, extra=Looks())
-
-
-def test_a_strategy_that_casts_needs_no_autocast():
-    plugin = PrecisionPlugin(bf16_mixed(), device_type="cpu", strategy_casts=True)
-    with plugin.forward_context():
-        assert not torch.is_autocast_enabled("cpu")
-    with PrecisionPlugin(bf16_mixed(), device_type="cpu").forward_context():
-        assert torch.get_autocast_dtype("cpu") == torch.bfloat16
-
-
-def test_only_fp32_wants_exact_products_on_a_cpu_the_fastest_of_these(monkeypatch):
-    monkeypatch.setattr(precision_plugin, "cpu_matmul_precision", lambda: "medium")
-    words = {
-        (precision.name, device): PrecisionPlugin(precision, device_type=device).matmul_precision
-        for precision in (fp32(), bf16_mixed())
-        for device in ("cpu", "cuda")
-    }
-    assert words == {
-        ("fp32", "cpu"): "medium",
-        ("fp32", "cuda"): "highest",
-        ("bf16_mixed", "cpu"): "high",
-        ("bf16_mixed", "cuda"): "high",
-    }
 
 
 @pytest.mark.slow

@@ -22,9 +22,3 @@ def test_every_way_to_ask_for_a_value_counts_and_a_step_of_fused_adamw_does_not(
     assert counted(lambda: (value.item(), float(value.detach()), bool(value > 0))) == 3
     assert counted(lambda: value.detach().tolist()) == 1
     assert counted(lambda: torch.arange(3).tolist()) == 0, "indices are the host's own"
-
-
-def test_what_is_counted_by_hand_is_put_back():
-    before = torch.Tensor.tolist, torch.Tensor.numpy
-    counted(lambda: None)
-    assert (torch.Tensor.tolist, torch.Tensor.numpy) == before

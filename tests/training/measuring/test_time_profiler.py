@@ -24,12 +24,6 @@ def test_actions_of_the_trainer_go_to_their_kinds(let_pass):
     assert watch.seconds()["checkpoint"] == pytest.approx(10, abs=0.1)
 
 
-def test_callbacks_before_training_are_set_up():
-    watch = Stopwatch()
-    with TimeProfiler(watch).profile("[Callback]StepLog.on_fit_start"):
-        assert watch.kind == "setup"
-
-
 def test_what_begins_in_a_callback_and_outlasts_it_goes_on(let_pass):
     """As the first step, which compiles: it begins before the batch and ends after it, in another callback."""
     watch = Stopwatch()

@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from lmtrain.errors import ConfigurationError
-from lmtrain.models.loss import LossTotal
 from lmtrain.training.objectives.dpo import DirectPreference
 from lmtrain.training.token_batch import TokenBatch
 from tests.adapters.test_low_rank import small
@@ -108,12 +107,6 @@ def test_trl_s_trainer_gives_the_same_on_the_same_batch() -> None:
         ("margin", "rewards/margins"),
     ):
         assert means[f"preference/{name}"] == pytest.approx(found[their_name], rel=1e-5, abs=1e-5)
-
-
-def test_a_model_that_is_its_reference_has_the_loss_of_a_coin() -> None:
-    log_probs = torch.tensor([-3.0, -5.0])
-    total = LossTotal(log_probs, nats=torch.zeros(()), num_tokens=torch.tensor(4))
-    assert float(DirectPreference(beta=0.1).of_pairs(total, log_probs).objective) == pytest.approx(0.693147, abs=1e-6)
 
 
 @pytest.mark.parametrize("settings", [{"beta": 0.0}, {"beta": 0.1, "label_smoothing": 0.5}])

@@ -57,5 +57,5 @@ def test_needed_pairs_are_scored_once_and_more_of_them_later(tmp_path) -> None:
 
 
 def test_rows_with_different_prompts_are_no_pair(tmp_path) -> None:
-    with pytest.raises(DataError, match=r"rows 0 and 1 are no pair, their prompts differ"):
+    with pytest.raises(DataError, match=r"rows 0 and 1 are not a pair"):
         scores_of(PairRows(prompts_differ=True), range(8), tmp_path).complete(small(), PLACE)

@@ -45,7 +45,7 @@ def test_rewards_that_can_be_checked(reward, given, value) -> None:
 
 def test_a_form_is_of_the_whole_answer() -> None:
     assert [matches(answer(text), pattern=r"\d+") for text in ("12", "12 x")] == [1, 0]
-    with pytest.raises(ConfigurationError, match="no regular expression"):
+    with pytest.raises(ConfigurationError, match="not a regular expression"):
         matches(answer("1"), pattern="(")
 
 

@@ -10,11 +10,6 @@ def steps(**settings):
     return ProfiledSteps(**{**plain, **settings})
 
 
-def test_ranks_are_those_named_or_all():
-    assert [steps().includes_rank(rank) for rank in (0, 1)] == [True, False]
-    assert steps(ranks=None).includes_rank(1)
-
-
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

@@ -40,8 +40,3 @@ def test_a_gpu_without_work_waits_for_the_host_or_for_nothing():
     assert shares == pytest.approx((0.3, 0.2, 0.1, 0.4))
     assert [each.name for each in found.kernels] == ["gemm", "ncclDevKernel_AllReduce"]
     assert [each.name for each in found.operators] == ["aten::mm"]
-
-
-def test_nothing_recorded_has_no_shares():
-    found = summarize([], rank=0, last_step=1, num_steps=1)
-    assert (found.seconds, found.idle, found.gaps) == (0.0, 0.0, ())

@@ -1,6 +1,13 @@
-"""Open an MLflow store without a write outside its own folder, also from eight processes at once."""
+"""Open an MLflow store without a write outside its own folder, also from eight processes at once.
 
+A run's folder may be anybody's, and the address in it a trap: it takes secrets of this environment along, and MLflow
+sends the person's own credentials with every call. So a folder's address is used only if somebody typed its server
+before; the hosts are kept in the person's own state folder.
+"""
+
+import contextlib
 import os
+import re
 import time
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
@@ -8,23 +15,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from lmtrain.errors import ConfigurationError
+from lmtrain.errors import ConfigurationError, EnvironmentProblem
+from lmtrain.tracking import atomic_files
 from lmtrain.tracking.atomic_files import file_lock
-from lmtrain.tracking.redaction import redact_text
+from lmtrain.tracking.redaction import REFERENCE, redact_text
 
 if TYPE_CHECKING:
     from mlflow.tracking import MlflowClient
 
-import contextlib
-import re
-
-from lmtrain.errors import EnvironmentProblem
-from lmtrain.tracking import atomic_files
-from lmtrain.tracking.redaction import REFERENCE
-
 SCHEMES = ("sqlite:", "postgresql", "mysql", "mssql", "http:", "https:", "databricks")
 SQLITE: Final = "sqlite:///"
 LOCK_SECONDS = 90.0  # creating the tables of a new store takes 4 to 10 seconds, and others may be before us
+VARIABLE: Final = "MLFLOW_TRACKING_URI"
+# A scheme, a user and password, a host with its port: anything else is not an address of ours.
+ADDRESS: Final = re.compile(
+    r"(?P<scheme>[a-z+0-9]+)://(?:[^@/\\\s?#]*@)?(?P<host>[\w.-]+(?::\d+)?|\[[\da-f:]+\](?::\d+)?)(?:[/?].*)?"
+)
+
 # No telemetry, no minutes of retries inside a call, no progress bars; read by MLflow when it is imported.
 ENVIRONMENT: Mapping[str, str] = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
@@ -47,7 +54,7 @@ class Store:
 
     @property
     def artifacts_uri(self) -> str | None:
-        """Return the folder for files beside a local database; None leaves the choice to a server."""
+        """Return the folder for files next to a local database; None leaves the choice to a server."""
         if self.tracking_uri.startswith(("http:", "https:", "databricks")):
             return None
         return artifacts_folder(self.root, self.tracking_uri).as_uri()
@@ -59,7 +66,7 @@ def default_uri(root: Path) -> str:
 
 
 def artifacts_folder(root: Path, tracking_uri: str) -> Path:
-    """Return the folder of a local store's files: beside its database."""
+    """Return the folder of a local store's files: next to its database."""
     folder = database_file(tracking_uri).parent if tracking_uri.startswith(SQLITE) else root.absolute()
     return folder / "mlflow-artifacts"
 
@@ -77,40 +84,36 @@ def check_uri(tracking_uri: str | None) -> None:
     """
     if tracking_uri is not None and not tracking_uri.startswith(SCHEMES):
         raise ConfigurationError(
-            f"logger.tracking_uri={redact_text(tracking_uri)} must begin with one of {', '.join(SCHEMES)}; "
-            "nearest valid: null, an SQLite file beside the runs."
+            f"logger.tracking_uri must begin with one of {', '.join(SCHEMES)}, or be null (a file in run.root), "
+            f"got {redact_text(tracking_uri)}."
         )
 
 
 def open_client(store: Store) -> "MlflowClient":
-    """Connect to a store, creating its tables where there are none; one process at a time does.
+    """Connect to a store, creating its tables if there are none; one process at a time does.
 
     Errors of MLflow and its database driver pass through.
 
     Raises:
         PermissionError: A local database is closed to writing; MLflow would try for a minute.
     """
-    if store.tracking_uri.startswith(SQLITE):
-        database = database_file(store.tracking_uri)
-        if database.exists():
-            database.open("r+b").close()
+    uri = store.tracking_uri
+    if uri.startswith(SQLITE):
+        if database_file(uri).exists():
+            database_file(uri).open("r+b").close()
+        file, mark, query = uri.partition(
+            "?"
+        )  # MLflow 3 makes folders of slashes behind "?", a password in their names
+        uri = file + mark + query.replace("/", "%2F")
     os.environ.update(ENVIRONMENT)
     from mlflow.tracking import MlflowClient  # seconds of imports: only in a process of its own
 
     with store_lock(store):
-        return MlflowClient(_without_folders_in_its_query(store.tracking_uri))
-
-
-def _without_folders_in_its_query(tracking_uri: str) -> str:
-    """Escape the slashes behind "?": MLflow 3 makes folders of them, with a password in their names."""
-    if not tracking_uri.startswith(SQLITE):
-        return tracking_uri
-    file, mark, query = tracking_uri.partition("?")
-    return file + mark + query.replace("/", "%2F")
+        return MlflowClient(uri)
 
 
 def store_lock(store: Store) -> AbstractContextManager[None]:
-    """Hold a store while something is looked up and, where missing, created in it."""
+    """Hold a store while something is looked up and, if missing, created in it."""
     folder = artifacts_folder(store.root, store.tracking_uri).parent
     folder.mkdir(parents=True, exist_ok=True)
     return file_lock(folder / ".mlflow.lock", wait_seconds=LOCK_SECONDS)
@@ -130,7 +133,7 @@ def experiment_id(client: "MlflowClient", store: Store) -> str:
 def find_or_create(
     client: "MlflowClient", store: Store, tags: Mapping[str, str], *, name: str, started_at: float | None = None
 ) -> str:
-    """Return the id of the run with the first of tags; it is created with all of them where there is none."""
+    """Return the id of the run with the first of tags; it is created with all of them if there is none."""
     start = int((time.time() if started_at is None else started_at) * 1000)
     experiment = experiment_id(client, store)
     key, value = next(iter(tags.items()))
@@ -141,22 +144,9 @@ def find_or_create(
         return client.create_run(experiment, start_time=start, tags=dict(tags), run_name=name).info.run_id
 
 
-VARIABLE: Final = "MLFLOW_TRACKING_URI"
-# A scheme, a user and password, a host with its port: anything else is no address of ours.
-ADDRESS: Final = re.compile(
-    r"(?P<scheme>[a-z+0-9]+)://(?:[^@/\\\s?#]*@)?(?P<host>[\w.-]+(?::\d+)?|\[[\da-f:]+\](?::\d+)?)(?:[/?].*)?"
-)
-
-
-def server_of(address: str) -> str | None:
-    """Return scheme and host of an address, None where it has none that is plain."""
-    found = ADDRESS.fullmatch(address.strip())
-    return f"{found['scheme']}://{found['host']}".lower() if found else None
-
-
 def remember_server(address: str) -> None:
     """Note the server of a typed address; without a place to write, it is not noted."""
-    server = server_of(address)
+    server = _server_of(address)
     if server is None or server in (known := _noted()):
         return
     with contextlib.suppress(OSError, EnvironmentProblem):
@@ -165,21 +155,27 @@ def remember_server(address: str) -> None:
 
 
 def is_known(address: str, *, resolved: str, root: Path) -> bool:
-    """Tell whether a run folder's address may be used: `resolved` is it with this environment's values.
+    """Return whether a run folder's address may be used: `resolved` has this environment's values in it.
 
-    A local database is one that is there, or the one beside the runs in `root`.
+    A local database may be one that exists, or the one of the runs in `root`.
     """
     if address.startswith(SQLITE):
         return address == default_uri(root) or database_file(address).is_file()
     if REFERENCE.fullmatch(address) or address.startswith("databricks"):  # the environment says where to
         return True
-    return server_of(address) == server_of(resolved) and is_typed_server(address)
+    return _server_of(address) == _server_of(resolved) and is_typed_server(address)
 
 
 def is_typed_server(address: str) -> bool:
-    """Tell whether somebody typed an address's server here before, or the environment names it."""
-    server = server_of(address)
-    return server is not None and server in {*_noted(), server_of(os.environ.get(VARIABLE, ""))}
+    """Return whether somebody typed an address's server here before, or the environment names it."""
+    server = _server_of(address)
+    return server is not None and server in {*_noted(), _server_of(os.environ.get(VARIABLE, ""))}
+
+
+def _server_of(address: str) -> str | None:
+    """Return scheme and host of an address, None if it has none that is plain."""
+    found = ADDRESS.fullmatch(address.strip())
+    return f"{found['scheme']}://{found['host']}".lower() if found else None
 
 
 def _file() -> Path:

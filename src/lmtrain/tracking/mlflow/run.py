@@ -1,4 +1,4 @@
-"""One run of ours as one run in MLflow: the same curves, parameters, files, checkpoints and state, each sent once.
+"""One run as one run in MLflow: the same curves, parameters, files, checkpoints and state, each sent once.
 
 MLflow keeps every point it is given, and a resumed run trains some steps again: a point is sent only if the store has
 none of its curve's at that step. Of a long curve about 2,000 points are sent, because MLflow's pages stall beyond
@@ -110,7 +110,7 @@ class MlflowRun:
         self._models.send(self._folder.path / "checkpoints", newest_step=self._curves.newest_step)
 
     def end(self, status: Status) -> None:
-        """Give the run its last points and state; a clean stop, to go on with the same command, is no red cross."""
+        """Give the run its last points and state; a clean stop is not shown as a failure."""
         self._curves.send_ends()
         self._models.send(self._folder.path / "checkpoints", newest_step=self._curves.newest_step, again=True)
         self._tag({"lmtrain.exit_code": str(status.exit_code)})

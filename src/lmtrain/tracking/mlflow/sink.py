@@ -1,4 +1,4 @@
-"""Feed a run to MLflow from a process of its own: `python -m lmtrain.tracking.mlflow.sink RUN_FOLDER`.
+"""Feed a run to MLflow from a separate process: `python -m lmtrain.tracking.mlflow.sink RUN_FOLDER`.
 
 The trainer and this process share the run folder alone, so a dead, slow or locked server costs the trainer nothing.
 Everything is repeated until it succeeds; its progress is kept in mlflow_state.json, and asked of the server at the

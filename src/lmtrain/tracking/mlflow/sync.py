@@ -29,8 +29,8 @@ def sync(
     """Replay a run into MLflow; points already there are not sent again. None means where the run was tracked before.
 
     Raises:
-        ConfigurationError: run_folder is no run, names a store that nobody here typed, or lacks its password.
-        EnvironmentProblem: The server still does not answer after about so many seconds.
+        ConfigurationError: run_folder is not a run, names a store that nobody here typed, or lacks its password.
+        EnvironmentProblem: The server still does not answer after about `seconds`.
     """
     store = tracked_store(run_folder, tracking_uri=tracking_uri, experiment=experiment)
     if tracking_uri:
@@ -54,7 +54,7 @@ def tracked_store(run_folder: Path, *, tracking_uri: str | None = None, experime
     """Return the store that a run was tracked in, or the one typed.
 
     Raises:
-        ConfigurationError: run_folder is no run, names a store that nobody here typed, or lacks its password.
+        ConfigurationError: run_folder is not a run, names a store that nobody here typed, or lacks its password.
     """
     folder = RunFolder(run_folder)
     identity = folder.read_identity()

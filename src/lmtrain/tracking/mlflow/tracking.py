@@ -28,7 +28,7 @@ POLL_SECONDS = 0.05
 
 
 class MlflowTracking:
-    """Track runs in MLflow; tracking_uri None is an SQLite file beside the runs, without a server."""
+    """Track runs in MLflow; tracking_uri None is an SQLite file next to the runs, without a server."""
 
     def __init__(
         self, *, tracking_uri: TypedAlone[str | None] = None, experiment: str = "lmtrain", drain_seconds: float = 10.0
@@ -53,7 +53,7 @@ class MlflowTracking:
     def finish_sweep(self, root: Path, sweep: str, *, status: StatusName = "FINISHED") -> None:
         """Give a sweep's parent run its last state; a dead server costs a line on stderr.
 
-        The state of a stopped sweep is sent by a process of its own, not waited for beyond AT_ONCE_SECONDS.
+        The state of a stopped sweep is sent by a separate process, not waited for beyond AT_ONCE_SECONDS.
         """
         if status == "KILLED":
             settings = {"root": str(root), "sweep": sweep, "status": status}

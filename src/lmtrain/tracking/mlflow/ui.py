@@ -17,7 +17,7 @@ def ui_command(root: Path, *, host: str = "127.0.0.1", port: int = 5000) -> list
     """Return the command for serving the store of a folder of runs.
 
     Raises:
-        EnvironmentProblem: There is no store yet.
+        EnvironmentProblem: Nothing was tracked there yet.
         ConfigurationError: Others reach the address, or the port is none or taken.
     """
     require_port(port)
@@ -77,7 +77,7 @@ def ui(root: Path, *, host: str = "127.0.0.1", port: int = 5000) -> None:
     """Become the server of a folder of runs; does not return. Every user of this machine may change the runs.
 
     Raises:
-        EnvironmentProblem: There is no store yet.
+        EnvironmentProblem: Nothing was tracked there yet.
         ConfigurationError: Others reach the address, or the port is none or taken.
     """
     command = ui_command(root, host=host, port=port)

@@ -55,7 +55,7 @@ class BackgroundSaves:
     def prepare(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         """Start the process and find memory for a copy, once, on the ranks that write: they need it soon.
 
-        Where there is no room `is_possible` says so, on all ranks together.
+        If there is not enough room `is_possible` says so, on all ranks together.
         """
         is_sharded = getattr(trainer.strategy, "writes_own_checkpoints", False)
         if self._is_prepared or not self.is_wanted or not (is_sharded or trainer.is_global_zero):

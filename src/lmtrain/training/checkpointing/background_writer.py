@@ -75,12 +75,12 @@ class BackgroundWriter:
         return self._staging is not None or self._is_writing
 
     def prepare(self, num_bytes: int, *, num_alike: int = 1) -> None:
-        """Start the process, and let it find memory for a job of about so many bytes, before one comes.
+        """Start the process, and let it find memory for a job of about `num_bytes`, before one comes.
 
         `num_alike` processes on this host need as much each.
 
         Raises:
-            EnvironmentProblem: The host has not so many free.
+            EnvironmentProblem: The host has less free memory.
         """
         if num_bytes > self._memory.num_bytes and not self._is_reserving:
             require_room(num_bytes * num_alike)
@@ -114,7 +114,7 @@ class BackgroundWriter:
         return self._receive() if self._is_writing and self._has_answer() else None
 
     def wait(self, *, at_most_seconds: float | None = None) -> Answer | None:
-        """Wait for the job in flight and return its answer; None where there is none, or time is over."""
+        """Wait for the job in flight and return its answer; None if there is none, or time is over."""
         if self._staging is not None:
             self._staging.end.wait()
             self._hand_over(self._staging)

@@ -1,6 +1,6 @@
 """Single-file checkpoints for Lightning: whole or absent when written, verified when read.
 
-A checkpoint is a folder `step_00000200/` with `manifest.json` beside `state.pt` (here) or `sharded/` (FSDP); every
+A checkpoint is a folder `step_00000200/` with `manifest.json` next to `state.pt` (here) or `sharded/` (FSDP); every
 strategy reads both.
 Lightning's own writer swallows a permission error, so that a fit "succeeds" without a checkpoint (2.6.6).
 """
@@ -41,7 +41,7 @@ class AtomicCheckpointIO(CheckpointIO):
 
     @override
     def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: bool | None = None) -> dict[str, Any]:
-        """Read a checkpoint of either layout, its bytes held against its manifest; nothing in it can run code."""
+        """Read a checkpoint of either layout, its bytes checked by its manifest; nothing in it can run code."""
         del weights_only
         require_whole(Path(path))
         if (Path(path) / SHARDED).is_dir():

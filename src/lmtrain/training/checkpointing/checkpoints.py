@@ -45,7 +45,7 @@ class HeldOutScores:
     _best_num_bytes: int = field(default=0, init=False)
 
     def is_new_best(self, step: int) -> bool:
-        """Tell once whether the validation after a step is to be kept: better than all before, on the same bytes."""
+        """Return once whether the validation after a step is to be kept: better than all before, on the same bytes."""
         if not self.keeps_best or self.step != step:
             return False
         if self._best_num_bytes != self.num_bytes:
@@ -207,7 +207,7 @@ class Retention:
     scores: HeldOutScores = field(default_factory=HeldOutScores)
 
     def after(self, new: Path) -> None:
-        """Delete the unwanted ones beside a new, whole checkpoint.
+        """Delete the unwanted ones once a new checkpoint is whole.
 
         Raises:
             EnvironmentProblem: It is not; everything older stays.

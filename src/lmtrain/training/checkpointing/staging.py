@@ -46,10 +46,10 @@ class SharedMemory:
         self._unsettle: Undo | None = None
 
     def reserve(self, num_bytes: int) -> None:
-        """Have at least so many bytes, truly there; their content stays, in a new `buffer`.
+        """Have at least `num_bytes`, really allocated; their content stays, in a new `buffer`.
 
         Raises:
-            EnvironmentProblem: The host has not so many free.
+            EnvironmentProblem: The host has less free memory.
         """
         if num_bytes <= self.num_bytes:
             return
@@ -127,7 +127,7 @@ def num_state_bytes(*states: Any) -> int:
 
 
 def restore(staged: Staged, *, memory: SharedMemory) -> Any:
-    """Return the thing, on the memory itself: whoever staged it must leave the memory alone meanwhile."""
+    """Return the thing, on the memory itself: the side that staged it must leave the memory alone meanwhile."""
     memory.reserve(staged.num_bytes)
     assert memory.buffer is not None
     content = memory.buffer[staged.pickle_start : staged.num_bytes]

@@ -77,7 +77,7 @@ def tensor_shapes(checkpoint: Path) -> dict[str, tuple[int, ...]]:
     known = read_metadata(checkpoint / SHARDED).state_dict_metadata
     ours = {name.removeprefix(start): one for name, one in known.items() if name.startswith(start)}
     if strange := [name for name, one in ours.items() if not isinstance(one, TensorStorageMetadata)]:
-        raise EnvironmentProblem(f"{checkpoint}: {strange[0]} is no tensor there; use another checkpoint.")
+        raise EnvironmentProblem(f"{checkpoint}: {strange[0]} is not a tensor there; use another checkpoint.")
     return {name: tuple(one.size) for name, one in ours.items() if isinstance(one, TensorStorageMetadata)}
 
 

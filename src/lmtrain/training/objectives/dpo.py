@@ -1,4 +1,4 @@
-"""Direct preference optimization: the preferred answer gains on the other one beside a reference, arXiv 2305.18290.
+"""Direct preference optimization (arXiv 2305.18290): the preferred answer gains on the other one against a reference.
 
 -log sigmoid(beta ((log p(chosen) - log r(chosen)) - (log p(rejected) - log r(rejected)))) of each pair, eq. 7, with
 log-probabilities summed over an answer's tokens; the reference r is the run's starting model. B sequences,
@@ -29,7 +29,7 @@ def none() -> None:
 
 
 def direct_preference_facts() -> ObjectiveFacts:
-    """Compare the two answers of a pair, beside a reference scored ahead."""
+    """Compare the two answers of a pair, with a reference scored ahead."""
     return ObjectiveFacts(task="dpo", rows_together=2, scores_ahead=True)
 
 
@@ -67,7 +67,7 @@ class DirectPreference:
 
     @property
     def num_iterations(self) -> int:
-        """Return 1: each step has pairs of its own."""
+        """Return 1: each step has its own pairs."""
         return 1
 
     def begin(self, *, step: int, micro_step: int, seed: int) -> None:

@@ -131,7 +131,7 @@ class WritingSettings:
 class WrittenAnswers(NamedTuple):
     """Ids [B, T + 1] of prompts and answers, bool `mask` [B, T] of the answers' targets, `rewards` [B] and [B, R].
 
-    `ended` bool [B] tells the answers that the model ended itself, `is_asked` bool [B] the rows that held a question
+    `ended` bool [B] marks the answers that the model ended itself, `is_asked` bool [B] the rows that held a question
     with room for an answer. `log_probs` fp32 [B, T] are those of the weights that wrote; None while these have not
     moved.
     """
@@ -369,4 +369,4 @@ def _require_rewards(rewards: Mapping[str, Any], weights: Mapping[str, float]) -
                 f"objective.weights.{name} weighs no reward; objective.rewards has {', '.join(rewards)}."
             )
         if not math.isfinite(weight):
-            raise ConfigurationError(f"objective.weights.{name}={weight:g} is no finite number; nearest valid: 1.")
+            raise ConfigurationError(f"objective.weights.{name}={weight:g} must be finite; 1 is usual.")

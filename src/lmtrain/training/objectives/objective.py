@@ -32,11 +32,11 @@ def require_dense(model: LanguageModel, *, task: str) -> None:
         ConfigurationError: The model is one.
     """
     if any(isinstance(module, MixtureOfExperts) for module in model.modules()):
-        raise ConfigurationError(f"task={task}: model.experts has a penalty beside the loss; take a dense model.")
+        raise ConfigurationError(f"task={task}: model.experts adds a penalty to the loss; use a dense model.")
 
 
 class Objective(Protocol):
-    """A micro-batch's sums of its own; `measures` name the means over examples, as curves of a run."""
+    """A micro-batch's own sums; `measures` name the means over examples, as curves of a run."""
 
     @property
     def measures(self) -> tuple[str, ...]:
@@ -56,7 +56,7 @@ class Objective(Protocol):
         ...
 
     def begin(self, *, step: int, micro_step: int, seed: int) -> None:
-        """Learn of the micro-batch about to come, and of its own seed, the same whenever it is done again."""
+        """Receive the number of the micro-batch about to come, and its seed, the same whenever it is done again."""
         ...
 
     def __call__(self, model: LanguageModel, batch: Tensor | TokenBatch, /) -> ObjectiveSums:
@@ -64,7 +64,7 @@ class Objective(Protocol):
         ...
 
     def state(self) -> dict[str, Any] | None:
-        """Return this rank's part of a checkpoint taken now, None where there is none."""
+        """Return this rank's part of a checkpoint taken now, None if there is none."""
         ...
 
     def load(self, state: dict[str, Any]) -> None:

@@ -120,7 +120,7 @@ class ReferenceScores:
             }
             if len(lengths) > 1 or len(prompts) > 1:
                 raise DataError(
-                    f"rows {rows[first]} and {rows[first] + 1} are no pair, their prompts differ; task=dpo reads "
+                    f"rows {rows[first]} and {rows[first] + 1} are not a pair: their prompts differ; task=dpo reads "
                     "source=preference_pairs."
                 )
 

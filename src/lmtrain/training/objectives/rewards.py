@@ -62,7 +62,7 @@ def matches(answer: WrittenAnswer, *, pattern: str) -> float:
     try:
         return float(re.fullmatch(pattern, answer.text, re.DOTALL) is not None)
     except re.error as problem:
-        raise ConfigurationError(f"pattern={pattern!r} is no regular expression: {problem}.") from problem
+        raise ConfigurationError(f"pattern={pattern!r} is not a regular expression: {problem}.") from problem
 
 
 def score_answers(
