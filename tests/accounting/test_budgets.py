@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 
 from lmtrain.accounting.budgets import (
     NOT_BEGUN,
-    STEPS_BEFORE_SPEED_IS_KNOWN,
     Budget,
     Rate,
     RunSoFar,
@@ -115,10 +114,6 @@ def test_hours_are_steps_at_the_expected_speed():
     assert (run.steps, run.seconds, run.limited_by, run.most_steps) == (2400, 7200.0, "hours", None)
 
 
-def test_without_a_speed_the_schedule_begins_gently():
-    assert of(Budget(hours=2)).steps == STEPS_BEFORE_SPEED_IS_KNOWN
-
-
 def test_dollars_are_hours_at_the_price_of_all_devices():
     run = of(Budget(usd=500), rate=Rate(seconds_per_step=3.0, usd_per_hour=20.0))
     assert run.seconds == 25 * 3600
@@ -133,10 +128,6 @@ def test_of_time_and_tokens_the_first_reached_ends_the_run():
     assert (by_tokens.steps, by_tokens.limited_by, by_tokens.seconds) == (50, "tokens", 7200.0)
     by_time = of(Budget(hours=0.01, tokens=50_000), rate=rate)
     assert (by_time.steps, by_time.limited_by, by_time.most_steps) == (12, "hours", 50)
-
-
-def test_the_time_before_the_first_step_is_no_time_to_train():
-    assert of(Budget(hours=1), rate=Rate(seconds_per_step=3.0, setup_seconds=600.0)).steps == 1000
 
 
 @pytest.mark.parametrize(("usd", "limited_by", "steps"), [(30, "usd", 1200), (31, "hours", 1220)])
@@ -158,12 +149,6 @@ def test_a_budget_of_time_is_left_with_the_steps_that_it_is_enough_for(seconds, 
     run = replace(of(Budget(steps=1000)), seconds=seconds, time_limit="hours")
     found = run.within_time(lambda last: 15.0 * (last - 6), done=done)
     assert (found.steps, found.limited_by, found.tokens) == (steps, limited_by, steps * (run.tokens // run.steps))
-
-
-def test_a_horizon_moves_in_proportion():
-    run = of(Budget(steps=100))
-    moved = run.ending_at(50)
-    assert (moved.steps, moved.tokens, moved.flops) == (50, run.tokens // 2, run.flops // 2)
 
 
 def test_of_several_limits_the_first_is_told():

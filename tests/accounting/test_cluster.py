@@ -4,27 +4,11 @@ from lmtrain.accounting.cluster import Cluster
 from lmtrain.errors import ConfigurationError
 
 
-def test_unknown_detected_device_has_no_peak():
-    assert Cluster(name="local").peak("bf16", detected_device="NVIDIA L40") is None
-    assert Cluster(name="local").peak("bf16") is None
-
-
-def test_detected_device_is_used_when_none_is_configured():
-    peak = Cluster(name="local").peak("bf16", detected_device="NVIDIA H200")
-    assert peak is not None
-    assert peak.flops == pytest.approx(989.4e12)
-    assert peak.source == "NVIDIA H200 bf16 dense"
-
-
 def test_configured_peak_wins_and_says_so():
     cluster = Cluster(name="local", device="NVIDIA H200", peak_flops=1e12)
     peak = cluster.peak("bf16", detected_device="NVIDIA L4")
     assert peak is not None
     assert (peak.flops, peak.source) == (1e12, "cluster.peak_flops")
-
-
-def test_dtype_that_a_device_lacks_has_no_peak():
-    assert Cluster(name="a", device="NVIDIA A100-SXM4-80GB").peak("fp8") is None
 
 
 def test_misspelt_device_is_refused_with_the_nearest_name():
@@ -49,12 +33,3 @@ def test_misspelt_device_is_refused_with_the_nearest_name():
 def test_impossible_cluster_is_refused_by_key(setting, value):
     with pytest.raises(ConfigurationError, match=rf"cluster\.{setting}={value}"):
         Cluster(name="x", **{setting: value})
-
-
-def test_a_fleet_of_mixed_devices_is_refused():
-    with pytest.raises(ConfigurationError, match=r"mixes devices.*nearest valid: NVIDIA H200"):
-        Cluster(name="x", device="NVIDIA H200, NVIDIA L4")
-
-
-def test_devices_count_over_nodes():
-    assert Cluster(name="x", num_nodes=4, devices_per_node=8).num_devices == 32

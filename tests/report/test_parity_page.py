@@ -17,13 +17,6 @@ def text(*differences: RankDifference) -> str:
     return console.file.getvalue()  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def test_an_equal_training_is_told_with_its_largest_differences_and_its_changes() -> None:
-    told = text(*SAME)
-    assert "Equal: 1 tensor with gradients over 2 steps" in told
-    assert "3.0e-07" in told
-    assert "Other than asked: precision=fp32." in told
-
-
 def test_the_first_difference_is_told_with_step_tensor_size_and_ranks() -> None:
     wrong = RankDifference(step=2, kind="gradient", name="blocks.0.up", largest=0.5, scale=2.0, ranks=(1, 3))
     assert "First difference: step 2, gradient of blocks.0.up, by 0.5 (0.25 relative), on ranks 1, 3." in text(wrong)

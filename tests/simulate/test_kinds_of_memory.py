@@ -23,13 +23,3 @@ def test_gathered_weights_are_looked_at_anew_as_they_are_emptied_and_filled_in_p
     assert memory.now()["gathered weights"] == 0
     tensor.untyped_storage().resize_(800)
     assert memory.now()["gathered weights"] == 800
-
-
-def test_storages_found_empty_are_gathered_weights_from_then_on():
-    memory, gathered, kept = KindsOfMemory(), torch.zeros(100), torch.zeros(10)
-    memory.hold([gathered, kept], "activations")
-    gathered.untyped_storage().resize_(0)
-    memory.find_emptied()
-    assert (memory.now()["activations"], memory.now()["gathered weights"]) == (40, 0)
-    gathered.untyped_storage().resize_(400)
-    assert (memory.now()["activations"], memory.now()["gathered weights"]) == (40, 400)

@@ -21,15 +21,3 @@ def test_operations_are_booked_to_their_phase_with_the_fullest_moment_of_each() 
     assert record.peaks["backward"]["workspace"] >= 400
     assert recorder.taken().events == []
     assert recorder.memory.now()["gradients"] == 400
-
-
-def test_a_graph_is_booked_by_its_kernels_and_its_own_peak() -> None:
-    recorder = Recorder()
-    with recorder, recorder.during("backward"):
-        with recorder.graph([Kernel(flops=5.0, num_bytes=7)], peak=1000):
-            made = torch.zeros(10) + 1
-        recorder.keep([made])
-    (kernel,) = recorder.recorded.events
-    assert kernel == Kernel(flops=5.0, num_bytes=7, phase="backward")
-    assert recorder.recorded.peaks["backward"]["workspace"] == 1000
-    assert recorder.memory.now()["workspace"] == 40

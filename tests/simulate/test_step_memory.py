@@ -14,7 +14,6 @@ from lmtrain.models.llama import Llama
 from lmtrain.parallel import activation_checkpoint
 from lmtrain.precision.kept_copies import keep_copies
 from lmtrain.simulate.measured_facts import MANY_BLOCKS, SimulatedStep, simulate_step
-from tests.callbacks.tiny_run import TinyModel
 from tests.counted_kernels import counted_kernels
 
 SHAPE = {"micro_batch_sequences": 2, "context_tokens": 128}
@@ -100,13 +99,6 @@ def test_gradients_made_anew_add_nothing_to_the_peak_of_larger_activations(build
     assert predicted.activations + predicted.workspace == pytest.approx(
         measured_peak(step, accumulates=False), rel=0.02
     )
-
-
-@pytest.mark.parametrize("is_compiled", [False, True])
-def test_a_model_without_blocks_keeps_its_embedding_and_logits(is_compiled):
-    step = simulated(TinyModel, is_compiled=is_compiled)
-    found = simulate_step(replace(step, num_blocks=0), **SHAPE)
-    assert found.activations + found.workspace == pytest.approx(measured_peak(step), rel=0.02)
 
 
 @pytest.mark.parametrize("recompute", ["none", "every_block"])

@@ -20,7 +20,3 @@ def test_twice_the_tokens_take_twice_the_bytes_of_a_sequence():
         workspace_of_many=replace(FACTS.workspace_of_many, per_sequence=20.0),
         block_workspace_of_many=replace(FACTS.block_workspace_of_many, per_sequence=10.0),
     )
-
-
-def test_outside_its_range_a_row_tells_nothing():
-    assert known_facts(TABLE, "key", 127) is known_facts(TABLE, "key", 4097) is None

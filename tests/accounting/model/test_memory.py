@@ -55,13 +55,6 @@ def test_sharding_gathers_what_is_outside_the_blocks_and_two_blocks_in_the_compu
     assert device_memory(parameters, num_shards=3, **settings).weights == 334 * 4
 
 
-def test_the_total_is_the_sum_of_the_kinds_and_the_margin_is_of_all():
-    memory = memory_of(1000, activations=5000, workspace=300, allocator_margin=0.1)
-    kinds = memory.to_json()
-    assert kinds.pop("total") == sum(kinds.values())
-    assert kinds["margin"] == round(0.1 * (16_000 + 5000 + 300))
-
-
 def test_gradients_that_are_freed_take_turns_with_activations():
     settings = {"activations": 5000, "workspace": 300, "allocator_margin": 0.0}
     kept, freed = (memory_of(1000, keeps_gradients=keeps, **settings) for keeps in (True, False))
@@ -102,10 +95,6 @@ def test_copies_to_take_a_step_back_to_are_weights_and_state_without_averages_at
     assert (many.activations, many.gathered, many.workspace) == (9000, (100 + 2 * 50) * 4, 300)
     on_host = device_memory(parameters, workspace=300, state_share=0.5, **settings)
     assert on_host.workspace == 800 * 4 // 2
-
-
-def test_a_known_matrix_has_the_known_bytes():
-    assert memory_of(49152 * 12288, optimizer="sgd").weights == 2_415_919_104 == 2.25 * 2**30
 
 
 def test_an_average_of_the_weights_is_one_more_fp32_value_of_each():

@@ -21,12 +21,3 @@ def test_facts_survive_a_file_and_layers_that_are_alike_share_a_line():
     content = json.loads(json.dumps(FACTS.to_json()))
     assert len(content["shape"]["attention"]) == 2
     assert facts_from_json(content) == FACTS
-
-
-def test_each_sequence_adds_its_bytes_to_what_is_there_anyhow():
-    assert FACTS.activations.of(3) == 250
-
-
-def test_the_higher_of_the_two_places_where_a_workspace_peaks_counts():
-    assert [FACTS.workspace_bytes(sequences) for sequences in (1, 10, 64)] == [100, 100, 640]
-    assert [FACTS.block_workspace_bytes(sequences) for sequences in (1, 10, 64)] == [80, 80, 320]

@@ -31,17 +31,6 @@ def test_gpipe_keeps_every_micro_batch_and_1f1b_as_many_as_stages() -> None:
     assert Pipeline(num_stages=4).kept_share(2) == 0.5
 
 
-def test_one_stage_is_the_plain_case() -> None:
-    alone = Pipeline()
-    assert (alone.bubble_share(3), alone.kept_share(3)) == (0, 1)
-    assert alone.held_share(num_total=10, num_outside_blocks=4, num_at_end=4) == 1
-
-
-def test_an_end_stage_holds_its_part_outside_the_layers_beside_them() -> None:
-    share = Pipeline(num_stages=4).held_share(num_total=100, num_outside_blocks=20, num_at_end=12)
-    assert share == pytest.approx(0.32)
-
-
 @pytest.mark.parametrize("num_chunks", [1, 2])
 def test_each_stage_keeps_the_micro_batches_of_a_schedule_laid_out_pass_by_pass(num_chunks: int) -> None:
     stages, pipeline = 4, Pipeline(num_stages=4, num_chunks=num_chunks)

@@ -3,7 +3,7 @@ import random
 
 import pytest
 
-from lmtrain.accounting.observed.lr_range import judge, smooth
+from lmtrain.accounting.observed.lr_range import judge
 
 SHARES = [0.001 * 10 ** (index / 20) for index in range(100)]  # to about 90
 
@@ -40,7 +40,3 @@ def test_a_loss_that_never_falls_or_breaks_at_once_suggests_nothing():
     early = judge([(0.1, 5.0), (0.2, math.nan)], num_asked=100)
     assert "broke after 1 step," in str(early.problem)
     assert judge([], num_asked=100).steepest is None
-
-
-def test_the_mean_has_no_bias_at_its_start():
-    assert [loss for _, loss in smooth([(1.0, 5.0), (2.0, 5.0)])] == pytest.approx([5.0, 5.0])

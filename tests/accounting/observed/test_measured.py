@@ -16,13 +16,6 @@ def test_a_cpu_is_found_by_name_and_threads_and_a_gpu_by_name():
     assert ALL.find("gpu", name="Other") is None
 
 
-def test_a_dtype_that_was_not_measured_has_no_peak():
-    assert GPU.peak("fp32") is None
-    found = ONE.peak("fp32")
-    assert found is not None
-    assert (found.flops, found.source) == (1e11, "measured by lmtrain doctor: EPYC fp32 on 1 thread")
-
-
 def test_a_new_measurement_replaces_the_older_one_of_the_same_device():
     again = MeasuredDevice(kind="cpu", name="EPYC", threads=1, matmul_flops={"fp32": 9e10})
     assert ALL.with_device(again).devices == (TWO, GPU, again)
@@ -38,11 +31,6 @@ def test_a_measurement_in_doubt_says_so_and_takes_no_rate_away():
     faster = replace(busy, matmul_flops={"fp32": 8e10})
     assert new.with_device(faster).with_device(busy).devices == (faster,)
     assert new.with_device(ONE).devices == (ONE,)
-
-
-def test_torch_s_own_threads_are_known_from_the_doctor():
-    assert ALL.default_threads("EPYC") == 2
-    assert ALL.default_threads("Xeon") is None
 
 
 def test_everything_comes_back_from_its_file_and_another_version_s_is_nothing():

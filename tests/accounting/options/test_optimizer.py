@@ -1,9 +1,7 @@
 """What the optimizers say, held to what they do."""
 
 import pytest
-import torch
 
-from lmtrain.accounting.options.optimizer import OptimizerFacts
 from tests import facts
 from tests.optim.models import fill_gradients, tiny_model
 from tests.optim.options import OWN, build
@@ -32,21 +30,3 @@ def test_decay_is_taken_off_the_weights_exactly_where_it_is_said_to_be_decoupled
         assert shrunk(option) == pytest.approx(1.0, abs=1e-3)
     elif found.update is not None:  # gradient descent moves by the gradient, where both come to the same
         assert shrunk(option) != pytest.approx(1.0, abs=1e-3)
-
-
-@pytest.mark.parametrize("option", OWN)
-def test_there_is_a_rule_for_other_widths_or_a_reason_against_one(option: str) -> None:
-    found = facts.optimizer(option)
-    assert (found.update is None) == (found.without_rule != OptimizerFacts.without_rule)
-
-
-def test_only_one_needs_whole_parameters_and_one_averages() -> None:
-    assert [option for option in OWN if not facts.optimizer(option).takes_shards] == ["adafactor"]
-    assert [option for option in OWN if facts.optimizer(option).averages_steps] == ["schedule_free"]
-
-
-def test_settings_change_what_is_kept() -> None:
-    assert facts.optimizer("adamw", moments="bf16").state.value_bytes == torch.bfloat16.itemsize
-    assert facts.optimizer("adamw").state.value_bytes is None
-    assert facts.optimizer("muon", row_beta=None).state.bytes_per_long_edge == 0
-    assert facts.optimizer("muon").state.bytes_per_long_edge == torch.float32.itemsize

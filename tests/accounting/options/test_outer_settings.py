@@ -23,12 +23,6 @@ def test_fragments_that_cannot_meet_in_turns_are_refused_with_steps_that_let_the
     require_turns(nearest, fragments)
 
 
-@pytest.mark.parametrize(("steps", "fragments", "words"), [(0, 1, "every_steps=0"), (5, 0, "num_fragments=0")])
-def test_a_turn_takes_a_step_at_least(steps, fragments, words):
-    with pytest.raises(ConfigurationError, match=f"strategy.{words} is below 1; nearest valid: 1"):
-        require_turns(steps, fragments)
-
-
 @pytest.mark.parametrize(
     ("lr", "momentum", "words"),
     [

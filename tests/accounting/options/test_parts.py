@@ -24,15 +24,6 @@ KINDS: dict[type[Facts], str] = {
 }
 
 
-def test_the_plain_case_promises_nothing():
-    assert AttentionFacts().measured_as is None
-    assert not LossFacts().makes_head_products
-    assert RecomputeFacts().recomputes
-    assert CompileFacts().compiles
-    assert ScalingFacts().carries_over is None
-    assert AverageFacts().num_bytes == 0
-
-
 def saying(kind: type[Facts], name: str) -> set[str]:
     """Return the options of a group that say something else than the plain case in a field."""
     found: set[str] = set()

@@ -6,16 +6,6 @@ from lmtrain.errors import ConfigurationError
 STEP = {"num_ranks": 16, "gathered": 1600.0, "num_gradients": 800.0, "micro_steps": 2}
 
 
-@pytest.mark.parametrize(("over", "shards"), [(None, 1), ("all ranks", 16), (8, 8), (32, 16)])
-def test_a_copy_is_cut_over_the_ranks_in_reach(over, shards):
-    assert ModelSpread(shards_over=over).num_shards(16) == shards
-
-
-def test_gradients_in_two_bytes_are_half_as_many() -> None:
-    (sent,) = ModelSpread(gradient_bytes=2).collectives(**STEP)
-    assert sent.num_bytes == 2 * 15 / 16 * 1600
-
-
 @pytest.mark.parametrize(("size", "num_ranks", "nearest"), [(8, 12, 6), (8, 1, 1), (0, 4, 1), (16, 8, 8)])
 def test_shards_that_do_not_divide_the_ranks_are_refused_with_the_nearest_that_do(size, num_ranks, nearest):
     with pytest.raises(ConfigurationError, match=rf"strategy.shard_size={size} does not.* nearest valid: {nearest}\."):

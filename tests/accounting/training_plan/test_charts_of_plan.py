@@ -2,9 +2,8 @@ import pytest
 
 from lmtrain.accounting.batches import BatchPlan
 from lmtrain.accounting.budgets import Budget, horizon
-from lmtrain.accounting.machine.hardware import DEVICES
 from lmtrain.accounting.model.flops import flops_per_token
-from lmtrain.accounting.training_plan.charts_of_plan import DTYPES, charts, days_by_devices, number_ranges, trade_offs
+from lmtrain.accounting.training_plan.charts_of_plan import charts, days_by_devices, trade_offs
 from lmtrain.accounting.training_plan.fit import Setting, memory_of
 from lmtrain.accounting.training_plan.plan import Plan, Speed
 from tests import facts
@@ -45,14 +44,3 @@ def test_no_size_on_the_curve_is_better_than_the_optimum():
     sizes = [row["num_parameters"] for row in found["curve"]]
     assert sizes[len(sizes) // 2] == pytest.approx(found["optimum"]["num_parameters"])
     assert sizes[-1] / sizes[0] == pytest.approx(64)
-
-
-def test_a_product_has_a_time_wherever_there_is_a_peak():
-    found = charts(PLAN, SETTING, STATES)["products"]
-    with_peak = sum(device.peak_flops(dtype) is not None for device in DEVICES.values() for dtype in DTYPES)
-    assert len(found["rows"]) == with_peak
-    assert (found["num_rows"], found["width"]) == (512, 512)
-
-
-def test_ranges_are_of_all_formats():
-    assert {row["name"]: row["largest"] for row in number_ranges()}["fp16"] == 65504

@@ -19,22 +19,11 @@ def test_there_is_a_pass_before_the_first_step_and_those_that_are_asked_for():
     )
 
 
-def test_passes_are_over_one_by_one():
-    plan = EvaluationPlan(num_passes=5, tokens_per_pass=400)
-    assert [plan.passes_by(step, num_steps=100) for step in (0, 24, 25, 99, 100, 120)] == [1, 1, 2, 4, 5, 5]
-    assert plan.passes_left(99, num_steps=100) == 1
-
-
 def test_a_pass_reads_no_more_than_is_asked_for_nor_than_the_run_trains_on():
     short = evaluation_plan(passes(max_tokens=150), **SIZES | {"held_out": [400, 100]})
     assert short == EvaluationPlan(num_passes=2, tokens_per_pass=250)
     tiny = evaluation_plan(passes(), **SIZES | {"run_tokens": 60})
     assert tiny == EvaluationPlan(num_passes=2, tokens_per_pass=60)
-
-
-def test_without_the_callback_or_the_text_nothing_is_told():
-    assert evaluation_plan(None, **SIZES) is None
-    assert evaluation_plan(passes(), **SIZES | {"held_out": []}) is None
 
 
 def test_it_takes_a_third_of_training_on_as_many_tokens():

@@ -26,16 +26,6 @@ def test_a_step_takes_its_flops_over_the_share_of_the_peak_that_the_cluster_stat
     assert (speed.mfu_palm, speed.source) == (0.5, "cluster.mfu")
 
 
-def test_a_share_that_nobody_states_is_called_assumed():
-    speed = expected_speed(Cluster(name="a"), PEAK, BATCH, flops_per_token=1e6)
-    assert speed is not None
-    assert (speed.mfu_palm, speed.source) == (0.4, "assumed")
-
-
-def test_without_a_peak_no_speed_is_guessed():
-    assert expected_speed(Cluster(name="a", mfu=0.5), None, BATCH, flops_per_token=1e6) is None
-
-
 def test_a_calibration_comes_before_what_is_usual_and_after_what_is_stated():
     known = Calibration(step_seconds=0.5, num_steps=30)
     measured = expected_speed(Cluster(name="a"), PEAK, BATCH, flops_per_token=1e6, calibration=known)

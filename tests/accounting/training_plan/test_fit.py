@@ -10,12 +10,10 @@ from lmtrain.accounting.model.model_facts import LinearBytes, ModelFacts
 from lmtrain.accounting.model.model_shape import ModelShape
 from lmtrain.accounting.training_plan.fit import (
     Setting,
-    TensorGroup,
     fits,
     fitting_batches,
     largest_micro_batch,
     memory_of,
-    more_devices,
     num_at_end,
 )
 from lmtrain.run.planning.known_models import model_facts
@@ -58,26 +56,11 @@ def test_the_largest_micro_batch_fits_and_the_next_divisor_does_not():
     assert not fits(SETTING, batch(8))
 
 
-def test_none_fits_where_the_static_memory_alone_is_too_large():
-    assert largest_micro_batch(replace(SETTING, device_bytes=15 * MILLION), batch(1)) is None
-
-
 def test_sharding_divides_what_is_static():
     whole = memory_of(SETTING, batch(1, num_ranks=4))
     sharded = memory_of(replace(SETTING, is_sharded=True), batch(1, num_ranks=4))
     assert sharded.static == whole.static / 4
     assert sharded.activations == whole.activations
-
-
-@pytest.mark.parametrize(
-    ("device_bytes", "numbers"),
-    [(30, [1, 2, 3, 4, 6, 8, 24]), (16, [2, 3, 4, 6, 8, 24]), (6.5, [6, 8, 24]), (2, [])],
-)
-def test_the_numbers_of_devices_that_hold_the_shards_divide_the_step(device_bytes, numbers):
-    setting = replace(SETTING, device_bytes=round(device_bytes * MILLION))
-    found = list(fitting_batches(setting, batch(1)))
-    assert [each.num_ranks for each in found] == numbers
-    assert {each.tokens_per_step for each in found} <= {240}
 
 
 def test_an_example_is_never_parted():
@@ -93,38 +76,12 @@ def test_an_example_is_never_parted():
     assert {each.tokens_per_step for each in found} == {240}
 
 
-def test_whole_gradients_count_until_a_step_is_one_micro_batch_of_each_device():
-    keeping = replace(SETTING, device_bytes=round(6.5 * MILLION), keeps_whole_gradients=True)
-    assert [each.num_ranks for each in fitting_batches(keeping, batch(1))] == [24]
-
-
-@pytest.mark.parametrize("group", [{"tensor": TensorGroup(num_ranks=4)}, {"slices": 4}])
-def test_devices_come_in_whole_groups(group):
-    setting = replace(SETTING, device_bytes=16 * MILLION, **group)
-    found = next(fitting_batches(setting, batch(1)))
-    assert (found.num_ranks, found.num_copies, found.tokens_per_step) == (4, 4, 240)
-
-
 def test_slices_of_a_sequence_take_their_part_of_what_its_tokens_take():
     whole, slices = (memory_of(replace(SETTING, slices=size), batch(4, num_ranks=4)) for size in (1, 4))
     of_one = memory_of(SETTING, batch(1, num_ranks=4))
     assert slices == of_one
     assert whole.activations > slices.activations
     assert whole.static == slices.static
-
-
-def test_a_step_that_no_number_of_devices_divides_grows():
-    (found,) = fitting_batches(replace(SETTING, device_bytes=round(3.24 * MILLION)), batch(1))
-    assert found.num_ranks > 24
-    assert found.tokens_per_step == found.num_ranks * 10
-
-
-def test_more_devices_share_whole_micro_batches():
-    assert list(more_devices(batch(2, num_ranks=2), fewest=3.5)) == [4, 6, 8, 24]
-
-
-def test_an_unknown_device_fits_everything():
-    assert fits(replace(SETTING, device_bytes=None), batch(24))
 
 
 @given(

@@ -1,6 +1,4 @@
-import pytest
-
-from lmtrain.accounting.training_plan.stages import PipelinePlan, StagePlan, basis_of, done_stage
+from lmtrain.accounting.training_plan.stages import PipelinePlan, StagePlan, done_stage
 
 
 def stage(name, *, seconds=60.0, usd=1.5, disk=100, kept=100, **more):
@@ -16,23 +14,8 @@ def test_time_and_dollars_add_up_and_the_disk_peaks_where_kept_and_passing_files
     assert PipelinePlan(name="p", stages=stages, free_bytes=1_100).fits_disk is False
 
 
-def test_a_sum_with_an_unknown_part_is_not_known():
-    plan = PipelinePlan(name="p", stages=[stage("base"), StagePlan(name="scored", verb="evaluate", usd=1.0)])
-    assert (plan.seconds, plan.usd, plan.disk_bytes, plan.fits_disk) == (None, 2.5, None, None)
-    assert plan.is_possible
-    assert plan.to_json()["together"]["seconds"] is None
-
-
 def test_a_done_stage_adds_nothing_and_a_problem_makes_the_whole_impossible():
     plan = PipelinePlan(name="p", stages=[done_stage("base", "train"), stage("talker")])
     assert (plan.seconds, plan.disk_bytes) == (60.0, 100)
     assert not PipelinePlan(name="p", stages=[stage("base", problem="wrong word")]).is_possible
     assert not PipelinePlan(name="p", stages=[stage("base", lacking=("does not fit",))]).is_possible
-
-
-@pytest.mark.parametrize(
-    ("source", "basis"),
-    [("measured over 8 steps by lmtrain doctor", "measured"), ("cluster.mfu", "stated"), ("assumed", "assumed")],
-)
-def test_a_speed_says_its_basis(source, basis):
-    assert basis_of(source) == basis

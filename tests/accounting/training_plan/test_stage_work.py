@@ -1,7 +1,6 @@
 import pytest
 
 from lmtrain.accounting.training_plan.stages import (
-    PASS_SECONDS,
     START_SECONDS,
     EvaluationWork,
     PreparationWork,
@@ -47,14 +46,6 @@ def test_rows_are_as_long_as_their_text_and_at_most_as_the_context():
 
     assert (tokens(None), tokens(400.0), tokens(1e9)) == (2_560, 110, 2_560)
     assert EvaluationWork(rows=(RowsToScore(num_rows=10),)).read_tokens(**SIZE) == 2_560
-
-
-def test_answers_take_the_longest_of_products_memory_and_passes():
-    work = EvaluationWork(num_answers=33, answer_tokens=40)
-    assert work.num_passes == 3 * 40
-    assert seconds_of(work, 0) == pytest.approx(START_SECONDS + 120 * PASS_SECONDS)
-    assert seconds_of(work, 0, weight_bytes=1e9, rate=1e10) == pytest.approx(START_SECONDS + 120 * 0.1)
-    assert seconds_of(work, 0, per_token=0.3) == pytest.approx(START_SECONDS + 33 * 40 * 0.1)
 
 
 def test_an_export_reads_and_writes_its_weights():

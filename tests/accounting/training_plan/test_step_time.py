@@ -6,7 +6,6 @@ import pytest
 
 from lmtrain.accounting.cluster import Cluster
 from lmtrain.accounting.training_plan.simulated_step import Efficiency, Kernel, Message, Rates, Wait, step_time
-from lmtrain.errors import ConfigurationError
 
 IDEAL = Efficiency(
     products=1.0,
@@ -76,21 +75,3 @@ def test_a_message_of_a_tensor_group_is_waited_for_and_one_of_a_single_rank_cost
     alone = Message(kind="reduce", num_ranks=1, num_bytes=10**12)
     at_once = replace(gather(2), awaited="at once")
     assert step_time([computing(1), alone, at_once, computing(1)], RATES).seconds == pytest.approx(4)
-
-
-def test_the_optimizer_waits_for_all_gradients():
-    total = Message(kind="reduce", num_ranks=8, num_bytes=4, phase="step")
-    assert step_time([reduction(3), total, computing(1)], RATES).seconds == pytest.approx(4, rel=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("cluster", "words"),
-    [
-        (replace(NODES, device=None), "no row in the hardware table"),
-        (replace(NODES, network_bytes_per_second=None), "cluster.network_bytes_per_second has no value"),
-    ],
-)
-def test_unknown_rates_are_refused(cluster, words):
-    rates = Rates(cluster=cluster)
-    with pytest.raises(ConfigurationError, match=words):
-        step_time([computing(1), Message(kind="gather", num_ranks=16, num_bytes=1)], rates)

@@ -1,7 +1,5 @@
 """The time of a step from real ones; the whole way is in test_doctor.py."""
 
-from pathlib import Path
-
 import pytest
 
 from lmtrain.accounting.observed.time_accounts import StopwatchReading
@@ -33,12 +31,3 @@ def test_a_calibration_takes_about_ten_seconds(step_seconds: float, num_steps: i
 def test_a_run_without_accounts_is_refused():
     with pytest.raises(EnvironmentProblem, match=r"callbacks\.ledger"):
         calibration_from((reading(0, 0.0), reading(10, 1.0)))
-
-
-def test_a_run_s_own_budget_folder_and_bookkeeping_give_way():
-    given = ["model=llama_tiny", "budget.tokens=20B", "++run.name=mine", "logger=mlflow", "cluster.mfu=0.4"]
-    words = module._words(given, Path("/x"), cache=Path("cache"), num_steps=30)
-    assert words[:2] == ["model=llama_tiny", "cluster.mfu=0.4"]
-    assert "budget.steps=40" in words
-    assert "logger=none" in words
-    assert sum(word.startswith("run.name=") for word in words) == 1

@@ -126,14 +126,6 @@ def test_what_does_not_fit_answers_1_and_names_the_nearest_change(capsys: pytest
     assert fitting["memory"]["fits"] is True, "the advice is right"
 
 
-def test_what_no_number_of_devices_holds_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["model=llama_3_8b", "cluster=h100_8x", "batch.context_tokens=8192", "batch.tokens_per_step=65536"]
-    words += ["recompute=every_block", "loss=chunked", "strategy=ddp", "optimizer=adafactor"]
-    found = asked(capsys, *words, "batch.micro_batch_sequences=1", "budget.tokens=1B", code=1)
-    held = "with this optimizer and strategy each holds 84.7 GB besides the activations"
-    assert found["advice"][-1] == f"does not fit on any number of devices: {held}"
-
-
 def test_a_micro_batch_called_auto_is_the_largest_that_fits(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["model=llama_3_2_1b", "cluster=h100_8x", "batch.context_tokens=4096", "batch.tokens_per_step=4194304"]
     words.append("strategy=ddp")

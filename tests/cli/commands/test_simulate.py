@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from lmtrain.cli.commands import simulate as verb
-from lmtrain.cli.commands.simulate import read_words, simulate
+from lmtrain.cli.commands.simulate import simulate
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
 
 PAIRS = ("task=dpo", "init_from=x", "source.paths=[x]")
@@ -73,12 +73,6 @@ def test_ranks_and_strategies_make_a_table_and_json_has_the_same(capsys: pytest.
 def test_bad_words_are_one_error_before_anything_starts(words: list[str], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         simulate(words)
-
-
-def test_the_verbs_own_words_are_taken_out() -> None:
-    asked = read_words(["a=1", "--ranks", "8, 64", "--json", "--strategies=fsdp,hsdp", "b=2"])
-    assert (asked.overrides, asked.ranks, asked.strategies) == (["a=1", "b=2"], (8, 64), ("fsdp", "hsdp"))
-    assert asked.as_json
 
 
 def test_a_plot_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:

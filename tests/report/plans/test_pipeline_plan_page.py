@@ -20,17 +20,3 @@ def test_a_plan_has_a_row_a_stage_their_sum_and_the_reasons_in_80_columns():
     assert lines[7] == "    or set run.root to a larger disk"
     assert any(line.startswith("  base: of a length") for line in lines)
     assert max(map(len, lines)) <= 80
-
-
-def test_unknown_figures_say_the_way_to_them_and_problems_stand_below():
-    stages = [
-        StagePlan(name="base", verb="train", tokens=1, lacking=("does not fit: 90 GB",)),
-        StagePlan(name="talker", verb="train", problem="optimzer=adamw is no key"),
-    ]
-    text = plan_text(PipelinePlan(name="mine", stages=stages))
-    assert "together           " in text
-    assert "lmtrain doctor measures it" in text
-    assert "Dollars need a price" in text
-    assert "  base: does not fit: 90 GB" in text
-    assert "  talker: optimzer=adamw is no key" in text
-    assert "no plan" in text

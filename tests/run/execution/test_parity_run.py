@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from lmtrain.accounting.observed.parity_checks import RankDifference
-from lmtrain.errors import EnvironmentProblem
 from lmtrain.run.execution import parity_run
 from lmtrain.run.execution.parity_run import compare, on_rank
 from lmtrain.run.planning.parity_configs import pair_of
@@ -88,10 +87,3 @@ def test_a_planted_fault_is_found_with_its_step_tensor_and_rank(compared) -> Non
     first = next(each for each in found if each.ranks)
     assert (first.step, first.kind, first.name, list(first.ranks)) == (2, "weight", "final_norm.weight", [1])
     assert first.largest == pytest.approx(0.25, rel=0.2)
-
-
-def test_ranks_that_fail_are_told(tmp_path: Path, tiny_job, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parity_run, "launch", lambda *_, **__: 3)
-    job = tiny_job()
-    with pytest.raises(EnvironmentProblem, match="parity: the training on 1 rank failed with code 3"):
-        compare(job, job, num_steps=1, tolerance=1e-4)

@@ -138,19 +138,6 @@ def test_an_auto_micro_batch_that_fits_nothing_points_to_the_plan():
     assert planned_runs([*words, "strategy.reduce_every_micro_step=true"])
 
 
-def test_ranks_that_the_cluster_lacks_are_refused_before_a_step_that_does_not_divide_among_them() -> None:
-    with pytest.raises(ConfigurationError, match=r"nearest valid: cluster\.num_nodes=16 without trainer"):
-        planned_runs(["cluster=h100_8x", "strategy=fsdp", "trainer.num_nodes=16", "batch.tokens_per_step=4M"])
-
-
-def test_a_plan_without_a_peak_names_the_measurement_of_its_own_ranks(tmp_path, monkeypatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    words = ["trainer.devices=2", "trainer.cpu_threads=1"]
-    small = ["model=llama_micro", "tokenizer=byte_level", "strategy=ddp", "budget.steps=2", f"run.cache={tmp_path}"]
-    (run,) = planned_runs([*small, *words])
-    assert run.plan.peak_source.endswith(" ".join(["or run lmtrain doctor", *words]))
-
-
 def test_a_micro_batch_that_parts_pairs_of_answers_is_refused_as_in_training(tmp_path: Path) -> None:
     (tmp_path / "pairs.jsonl").touch()
     words = [

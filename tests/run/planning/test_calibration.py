@@ -55,16 +55,6 @@ def test_a_calibration_is_of_one_config_and_batch(config: RunConfig, tmp_path: P
     assert calibration_of(config.changed(seed=7), BATCH) == found
 
 
-@pytest.mark.parametrize(
-    "word",
-    ["deterministic=true", "trainer.detect_anomaly=true", "gradient_clip_norm=1", "weight_average=ema", "task=dpo"],
-)
-def test_a_calibration_is_of_everything_that_takes_time(config: RunConfig, tmp_path: Path, word: str) -> None:
-    other, measured = config_of("tokenizer=byte_level", "precision=fp32", f"run.cache={tmp_path}", word), Measurements()
-    assert calibration_key(other, BATCH, measured) != calibration_key(config, BATCH, measured)
-    assert single_device_key(other, BATCH, measured) != single_device_key(config, BATCH, measured)
-
-
 def test_one_device_by_itself_is_kept_for_any_strategy_of_several_with_its_micro_batches(
     config: RunConfig, tmp_path: Path
 ) -> None:
@@ -107,11 +97,3 @@ def test_a_gpu_counts_unless_the_config_trains_on_the_cpu(config: RunConfig, tmp
     found = peak_of(config, planned_setting(config))
     assert found is not None
     assert found.flops == 1e14
-
-
-def test_a_plan_and_a_run_have_the_same_key(config: RunConfig) -> None:
-    measured = Measurements(devices=(CPU,))
-    checked = config.with_checked("model", "loss")
-    written = changed(checked, "optimizer", lr="25ms")
-    assert calibration_key(checked, BATCH, measured) == calibration_key(config, BATCH, measured)
-    assert calibration_key(written, BATCH, measured) != calibration_key(config, BATCH, measured)

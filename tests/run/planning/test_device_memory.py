@@ -25,13 +25,6 @@ def test_a_tensor_group_divides_all_but_the_gathered_inputs_of_the_layer_at_work
     assert cut.workspace == whole.workspace // 8
 
 
-def test_inputs_gathered_in_a_tensor_group_are_as_wide_as_the_stream_not_as_the_heads() -> None:
-    words = ["model=qwen_3_0_6b", "cluster=h100_8x", "precision=bf16_mixed", "strategy=tensor", "optimizer=adamw"]
-    config = read_config(compose_config(words), allowed=[])
-    setting = planned_setting(config)
-    assert fit_setting(setting, model_facts(config, setting)).tensor.input_bytes == 1024 * 2  # heads: 16 x 128
-
-
 @pytest.mark.parametrize(
     ("words", "takes_back", "num_copies"),
     [

@@ -9,7 +9,6 @@ from lmtrain.accounting.cluster import Peak
 from lmtrain.accounting.machine.number_formats import PrecisionBytes
 from lmtrain.accounting.model.memory import TrainedParameters
 from lmtrain.accounting.model.model_shape import AttentionShape, ModelShape
-from lmtrain.run.planning import make_plan as planning
 from lmtrain.run.planning.make_plan import PlanFacts, make_plan
 from tests.accounting.training_plan.test_charts_of_plan import PLAN
 from tests.configs import config_of
@@ -53,21 +52,6 @@ def test_the_writing_of_answers_takes_time_from_a_budget_of_hours():
     assert plan.horizon.steps == int(3600 / (plan.speed.step_seconds + plan.generation_seconds_per_step))
 
 
-def test_a_peak_that_is_not_known_says_why():
-    config = config_of()
-    plan = make_plan(config, facts(config, peak=None))
-    assert (plan.peak_flops, plan.peak_source) == (None, "not known")
-    assert make_plan(config, facts(config)).peak_source == "a test"
-
-
-def test_training_from_scratch_starts_at_no_run_and_freezes_nothing():
-    config, begun = config_of(), config_of("init_from=runs/base")
-    frozen = facts(config, shape=replace(PLAN.shape, num_frozen_parameters=1))
-    assert make_plan(config, facts(config)).is_from_scratch
-    assert not make_plan(begun, facts(begun)).is_from_scratch
-    assert not make_plan(config, frozen).is_from_scratch
-
-
 def test_validation_and_epochs_are_of_the_data():
     config = config_of("budget=epochs", "budget.epochs=2")
     plan = make_plan(config, facts(config))
@@ -87,25 +71,3 @@ def test_a_step_takes_the_forward_flops_of_its_blocks_again(name, share):
     assert speed is not None
     assert speed.step_seconds == pytest.approx(10 * (model + share * again) / (0.4 * PEAK.flops))
     assert speed.mfu_palm == pytest.approx(0.4 * model / (model + share * again))
-
-
-def test_a_step_s_work_has_the_width_and_the_format_of_the_residual_stream(monkeypatch):
-    found = []
-    monkeypatch.setattr(planning, "hopper_seconds", lambda work, *_: found.append(work))
-    on = ["model=qwen_3_0_6b", "optimizer=adamw", "scaling=none", "cluster=h200_1x"]
-    heads = (AttentionShape(num_heads=16, head_width=128),)
-    num_matmul = 1024 * 151_936 + 800  # of the head, and of the blocks
-    shape = ModelShape(num_matmul, 0, num_matmul, num_matmul, heads, width=1024)
-    for words, is_wide in (
-        (["precision=bf16_mixed"], True),
-        (["precision=bf16_residual"], False),
-        (["precision=bf16_true"], False),
-        (["precision=bf16_mixed", "strategy=fsdp"], False),
-    ):
-        config = config_of(*on, *words)
-        make_plan(config, facts(config, shape=shape))
-        assert (found[-1].width, found[-1].num_logits, found[-1].has_wide_stream) == (1024, 151_936, is_wide)
-    found.clear()
-    eager = config_of("attention=eager", "optimizer=adamw", "scaling=none", "cluster=h200_1x")
-    make_plan(eager, facts(eager))
-    assert not found  # the shares are those of a fused attention

@@ -4,13 +4,11 @@ import pytest
 
 from lmtrain.data.interleave import PhasesRead
 from lmtrain.data.packing import BestFit, OneDocument
-from lmtrain.data.shards import open_dataset
 from lmtrain.data.synthetic import synthetic
 from lmtrain.errors import DataError
 from lmtrain.run.planning.prepared_tokens import (
     awaited_facts,
     held_out_padding,
-    known_data,
     masked_documents,
     prepared_epoch_tokens,
     prepared_train_tokens,
@@ -31,18 +29,6 @@ def prepared(folder, num_tokens):
 def test_a_folder_that_is_named_tells_its_tokens(tmp_path):
     config = config_of("data=shards", f"data.folder.path={prepared(tmp_path, 1234)}")
     assert prepared_train_tokens(config) == 1234
-
-
-def test_one_folder_that_is_named_tells_its_fingerprints(tmp_path):
-    folder = synthetic(root=str(tmp_path), vocab_size=257, num_tokens=600)
-    manifest = open_dataset(folder).manifest
-    config = config_of("data=shards", f"data.folder.path={folder}")
-    assert known_data(config) == {
-        "data.fingerprint": manifest.fingerprint,
-        "tokenizer": manifest.tokenizer_fingerprint,
-    }
-    assert known_data(config_of(f"run.cache={tmp_path}")) == {}
-    assert known_data(config_of("data=mixture", f"++data.sources.web.path={folder}")) == {}
 
 
 def test_a_mixture_has_the_tokens_of_all_its_sources(tmp_path):
@@ -68,10 +54,6 @@ def test_a_source_without_the_text_of_validation_is_refused_with_its_name_and_th
     alone = config_of("data=shards", f"data.folder.path={tmp_path / 'math'}", "callbacks.validation.split=tests")
     with pytest.raises(DataError, match=r"^data set .*math has no split 'tests'.* Did you mean 'test'\?"):
         require_split(alone)
-
-
-def test_nothing_is_prepared_to_know(tmp_path):
-    assert prepared_train_tokens(config_of(f"run.cache={tmp_path}")) is None
 
 
 def test_what_a_run_prepared_is_known_to_later_plans_of_the_same_data(tmp_path):

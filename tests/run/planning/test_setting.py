@@ -18,12 +18,6 @@ def test_a_cluster_decides_the_devices_and_auto_what_suits_them():
     assert found.precision.compute_dtype == "bfloat16"
 
 
-def test_without_a_cluster_it_is_this_machine():
-    found = setting("trainer.devices=2", "precision=fp32")
-    assert (found.num_ranks, found.precision.compute_dtype) == (2, "float32")
-    assert found.peak() is None
-
-
 @pytest.mark.parametrize(("flags", "precision"), [({"amx_bf16"}, "bf16_mixed"), (set(), "fp32")])
 def test_auto_precision_asks_the_processor(monkeypatch, flags, precision):
     monkeypatch.setattr(module, "bf16_flags", lambda: flags)
@@ -52,17 +46,6 @@ def test_every_precision_is_planned_with_its_own_peak_on_devices_that_are_not_he
 @pytest.mark.parametrize(("words", "copy"), [([], 2), (["strategy=fsdp"], 0)])
 def test_no_copy_is_kept_where_sharding_casts_what_it_gathers(words, copy):
     assert setting("cluster=h100_8x", "precision=bf16_mixed", *words).bytes_of.compute_copy == copy
-
-
-def test_an_average_of_the_weights_counts_beside_the_optimizer():
-    assert setting().state.average_bytes == 0
-    assert setting("weight_average=ema").state.average_bytes == 4
-
-
-def test_global_weights_and_outer_momentum_count_beside_the_optimizer():
-    workers = ("strategy=diloco", "trainer.devices=2")
-    assert setting(*workers).state.average_bytes == 8
-    assert setting(*workers, "strategy.outer_momentum=0").state.average_bytes == 4
 
 
 @pytest.mark.parametrize("precision", ["bf16_mixed", "fp8"])

@@ -26,17 +26,6 @@ def test_an_evaluation_computes_on_one_device_at_a_third_of_a_step_and_is_paid_f
     assert (in_fp32.seconds - START_SECONDS) / computing == pytest.approx(989.4 / 66.9)
 
 
-def test_a_part_of_unknown_size_leaves_the_time_unknown(training):
-    stage = evaluated(training, EvaluationWork(uncounted=("--chat is not counted",)))
-    assert (stage.seconds, stage.usd, stage.basis) == (None, None, "")
-    assert "--chat is not counted" in stage.reasons
-
-
-def test_a_run_s_own_split_is_the_one_to_be_held_out(training):
-    data, stage = training.data(), evaluated(training, EvaluationWork(scores_own_split=True))
-    assert stage.tokens == pytest.approx(0.05 * data.tokens, abs=1)
-
-
 def test_a_training_has_its_start_its_validation_and_no_more_files_than_steps(training):
     stage, plan = training.steps(), training.plan
     assert stage.basis == "stated"
