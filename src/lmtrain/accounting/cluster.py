@@ -1,7 +1,7 @@
 """The machines of a run: number, device, links and price."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -15,6 +15,21 @@ OF_COMMUNICATION: Final = (
 )
 
 
+TINY: Final = 5e-324  # the least number above 0
+ABOVE_0: Final = (TINY, math.inf, "above 0, or null")
+FROM_0: Final = (0, math.inf, "at least 0, or null")
+RANGES: Final = {
+    "num_nodes": (1, math.inf, "at least 1; nearest valid: 1"),
+    "devices_per_node": (1, math.inf, "at least 1; nearest valid: 1"),
+    "memory_bytes": ABOVE_0,
+    "peak_flops": ABOVE_0,
+    "usd_per_gpu_hour": FROM_0,
+    "usd_per_kwh": FROM_0,
+    "device_hours_per_failure": ABOVE_0,
+    "restart_seconds": FROM_0,
+    "network_bytes_per_second": ABOVE_0,
+    "mfu": (TINY, 1, "above 0 and at most 1; 0.4 is 40%"),
+}
 MEASURED: Final = "measured"  # begins the source of a peak of no data sheet
 ASSUMED_MFU: Final = 0.4  # the reach of well-tuned loops at about a billion parameters
 
@@ -65,30 +80,14 @@ class Cluster:
     environment: Mapping[str, str | int] = field(default_factory=dict[str, "str | int"])
 
     def __post_init__(self) -> None:
-        _require("num_nodes", self.num_nodes, lambda value: value >= 1, "is not a number of machines; nearest valid: 1")
-        _require("devices_per_node", self.devices_per_node, lambda value: value >= 1, "is below 1; nearest valid: 1")
-        _require("memory_bytes", self.memory_bytes, lambda value: value > 0, "is not above 0; null uses the table")
-        _require("peak_flops", self.peak_flops, lambda value: value > 0, "is not above 0; null uses the table")
-        for key, price in (("usd_per_gpu_hour", self.usd_per_gpu_hour), ("usd_per_kwh", self.usd_per_kwh)):
-            _require(key, price, lambda value: value >= 0, "is below 0; null is no price")
-        _require(
-            "device_hours_per_failure",
-            self.device_hours_per_failure,
-            lambda value: value > 0,
-            "is not above 0; null is none",
-        )
-        _require("restart_seconds", self.restart_seconds, lambda value: value >= 0, "is below 0; nearest valid: 0")
-        _require(
-            "network_bytes_per_second",
-            self.network_bytes_per_second,
-            lambda value: value > 0,
-            "is not above 0; null is one node",
-        )
-        _require("mfu", self.mfu, lambda value: 0 < value <= 1, "is not above 0 and at most 1; 0.4 is 40%")
+        for name, (least, most, rule) in RANGES.items():
+            value = getattr(self, name)
+            if value is not None and not (least <= value <= most and math.isfinite(value)):
+                raise ConfigurationError(f"cluster.{name}={value} must be {rule}.")
         for name, value in self.environment.items():
             if not name.startswith(OF_COMMUNICATION) or "/" in str(value):
                 raise ConfigurationError(
-                    f"cluster.environment.{name}={value} is no plain setting of a communication library "
+                    f"cluster.environment.{name}={value} must be a plain setting of a communication library "
                     f"({', '.join(OF_COMMUNICATION)}); set it in the ranks' own environment."
                 )
         if self.device is not None:
@@ -118,12 +117,3 @@ class Cluster:
         device = find_device(self.device or detected_device or "")
         flops = device.peak_flops(dtype) if device else None
         return Peak(flops, f"{device.name} {dtype} dense") if device and flops else None
-
-
-def _require(key: str, value: float | None, is_valid: Callable[[float], bool], rule: str) -> None:
-    if value is None:
-        return
-    if not math.isfinite(value):
-        raise ConfigurationError(f"cluster.{key}={value} is not finite; null leaves it out.")
-    if not is_valid(value):
-        raise ConfigurationError(f"cluster.{key}={value} {rule}.")

@@ -14,5 +14,5 @@ def test_each_strategy_has_a_line_and_a_point_is_open_where_its_fleet_does_not_f
     ET.fromstring(drawn)
     assert drawn.count("<polyline") == 2
     assert re.findall(r"<circle[^>]*fill=\"(\S+?)\"", drawn).count("none") == 1
-    for words in ("fsdp", "hsdp", "llama: tokens/s a device over ranks", "512"):
+    for words in ("fsdp", "hsdp", "llama: tokens/s per device over ranks", "512"):
         assert words in drawn

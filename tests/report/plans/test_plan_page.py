@@ -24,7 +24,7 @@ def test_what_is_not_known_says_so_and_is_no_zero():
     assert "not known: the peak of the device is unknown" in text
     assert "GB" not in text
     sent = CommunicationVolume(gathered_bytes=2 * 10**9, reduced_bytes=10**9, bytes_per_second=None)
-    assert "sent a step       3.0 GB from each device, at a rate that is not known" in text_of(
+    assert "sent per step     3.0 GB from each device, at a rate that is not known" in text_of(
         replace(PLAN, communication=sent), Advice((), is_possible=True), title="small"
     )
 

@@ -1,17 +1,12 @@
-"""A plan as people read it: sections of names and values, amounts with their units, sources beside the figures."""
+"""A plan as text: sections of names and values, amounts with their units, sources next to the figures."""
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from lmtrain.accounting.quantities import format_count, format_days, format_kwh, format_quantity, format_ratio
-from lmtrain.accounting.scaling_laws.compute_optimal import (
-    compute_optimum,
-    ratio_words,
-    trade_off,
-    trade_off_lines,
-)
-from lmtrain.accounting.training_plan.plan import Advice, Plan, Speed
+from lmtrain.accounting.scaling_laws.compute_optimal import compute_optimum, ratio_words, trade_off, trade_off_lines
+from lmtrain.accounting.training_plan.plan import Advice, Plan
 from lmtrain.accounting.training_plan.plan_parts import Cadence
 from lmtrain.report.show import plain_text, show, title_line
 
@@ -32,26 +27,24 @@ def text_of(plan: Plan, advice: Advice, *, title: str) -> str:
 
 
 def page(plan: Plan, advice: Advice, *, title: str) -> RenderableType:
-    """Lay out the plan; an unknown value names the way to find it."""
+    """Lay out the plan; an unknown value names the setting that makes it known."""
+    scaling = plan.scaling
+    applied = "Scaled by" if scaling and scaling.is_applied else "What would be set by"
     sections: list[tuple[str, Rows]] = [
         ("Model", _model(plan)),
         ("Run", _run(plan)),
         ("FLOPs", _flops(plan)),
         ("Memory of one device at the peak of a step", _memory(plan)),
         ("Time and money", _time(plan)),
-        (_scaling_heading(plan), plan.scaling.rows() if plan.scaling else []),
-        (
-            "The whole run's FLOPs otherwise" if plan.done.steps else "The same FLOPs otherwise",
-            _otherwise(plan) if plan.is_from_scratch and plan.knows_its_end and plan.ahead.steps else [],
-        ),
+        (f"{applied} scaling={scaling.title}" if scaling else "", scaling.rows() if scaling else []),
+        ("The whole run's FLOPs otherwise" if plan.done.steps else "The same FLOPs otherwise", _otherwise(plan)),
     ]
     parts: list[RenderableType] = [title_line(title)]
     for heading, rows in sections:
         if rows:
             parts += [Text(f"\n{heading}", style="bold"), _table(rows)]
     style = "green" if advice.is_possible else "bold red"
-    parts += [Text("")] + [Text(line, style=style) for line in advice.lines]
-    return Group(*parts)
+    return Group(*parts, Text(""), *(Text(line, style=style) for line in advice.lines))
 
 
 def _table(rows: Rows) -> Table:
@@ -69,79 +62,15 @@ def _model(plan: Plan) -> Rows:
     if shape.num_active_parameters != shape.num_parameters:
         rows.append(("active", f"{shape.num_active_parameters:,} of them for any one token"))
     if shape.num_frozen_parameters:
-        num_trained = shape.num_parameters - shape.num_frozen_parameters
-        rows.append(
-            ("trained", f"{num_trained:,} of them ({num_trained / shape.num_parameters:.2%}); the rest is frozen")
-        )
+        trained = shape.num_parameters - shape.num_frozen_parameters
+        rows.append(("trained", f"{trained:,} of them ({trained / shape.num_parameters:.2%}); the rest is frozen"))
     for part, count in sorted(plan.components.items(), key=lambda item: -item[1]):
         rows.append((f"  {part.replace('_', ' ')}", f"{count:,} ({count / shape.num_parameters:.1%})"))
     return rows
 
 
 def _run(plan: Plan) -> Rows:
-    batch = plan.batch
-    rows = [
-        ("tokens", _whole_run(plan)),
-        ("tokens a step", f"{batch.tokens_per_step:,} = {_product(plan)}"),
-        *_short_context(batch.context_tokens, plan.most_context_tokens),
-        *([("tokens/parameter", _ratio(plan))] if plan.is_from_scratch and plan.knows_its_end else []),
-    ]
-    if plan.epochs is not None and plan.knows_its_end:
-        rows.append(("epochs", _epochs(plan.epochs, plan.epoch_tokens or 0)))
-    if plan.awaits_data is not None:
-        rows.append(("data", plan.awaits_data))
-    if plan.source_epochs and plan.knows_its_end:
-        rows.append(
-            (
-                "of each source",
-                ", ".join(f"{name} {format_ratio(epochs)}" for name, epochs in plan.source_epochs.items()),
-            )
-        )
-    return rows
-
-
-def _whole_run(plan: Plan) -> str:
-    """State a run's tokens and steps: at most, where a budget of time may end it and no speed is known."""
-    run = plan.horizon
-    if not plan.knows_its_end:
-        return f"not known: budget.{run.limited_by} ends it, and no speed is known"
-    ends = format_count(run.steps, "step")
-    if plan.done.steps and not plan.ahead.steps:
-        whole = f"none ahead, after {format_count(plan.done.steps, 'step')}"
-    elif plan.done.steps:
-        ahead = f"{format_quantity(plan.ahead.tokens)} in {format_count(plan.ahead.steps, 'step')} ahead"
-        whole = f"{ahead}, after {plan.done.steps:,} done; {ends} in all, as budget.{run.limited_by} says"
-    else:
-        why = "the least: it is more than" if run.is_less_than_a_step else "as"
-        whole = f"{format_quantity(run.tokens)} in {ends}, {why} budget.{run.limited_by} says"
-    if run.is_of_time and (plan.seconds or 0.0) > (run.seconds or 0.0) * BEYOND:
-        return f"{whole}, which is less than a run of one step takes"
-    return whole if run.time_limit is None or plan.speed else f"{whole}, unless budget.{run.time_limit} ends it before"
-
-
-def _ratio(plan: Plan) -> str:
-    shape = plan.shape
-    return ratio_words(
-        plan.horizon.tokens,
-        num_parameters=shape.num_parameters,
-        num_active_parameters=shape.num_active_parameters,
-    )
-
-
-def _short_context(context_tokens: int, most: int | None) -> Rows:
-    """Point at the model's context where the run's is below it: a default is for small models."""
-    if most is None or most <= context_tokens:
-        return []
-    return [("", f"the model takes up to {most:,}: batch.context_tokens={most}")]
-
-
-def _epochs(epochs: float, epoch_tokens: int) -> str:
-    note = f"; those after {WORTHWHILE_EPOCHS} teach ever less" if epochs > WORTHWHILE_EPOCHS else ""
-    return f"{format_ratio(epochs)} over {format_quantity(epoch_tokens)} tokens{note}"
-
-
-def _product(plan: Plan) -> str:
-    batch = plan.batch
+    batch, most = plan.batch, plan.most_context_tokens
     size = batch.num_ranks // batch.num_data_ranks
     groups = ("device",) if size == 1 else (f"group of {size} devices", f"groups of {size} devices")
     factors = [
@@ -150,30 +79,66 @@ def _product(plan: Plan) -> str:
         format_count(batch.accumulation_micro_steps, "micro-step"),
         format_count(batch.num_data_ranks, *groups),
     ]
-    return " x ".join(factors)
+    rows = [("tokens", _whole_run(plan)), ("tokens per step", f"{batch.tokens_per_step:,} = {' x '.join(factors)}")]
+    if most is not None and most > batch.context_tokens:
+        rows.append(("", f"the model takes up to {most:,}: batch.context_tokens={most}"))
+    if plan.is_from_scratch and plan.knows_its_end:
+        shape = plan.shape
+        numbers = {"num_parameters": shape.num_parameters, "num_active_parameters": shape.num_active_parameters}
+        rows.append(("tokens/parameter", ratio_words(plan.horizon.tokens, **numbers)))
+    if plan.epochs is not None and plan.knows_its_end:
+        note = f"; those after {WORTHWHILE_EPOCHS} teach ever less" if plan.epochs > WORTHWHILE_EPOCHS else ""
+        rows.append(
+            ("epochs", f"{format_ratio(plan.epochs)} over {format_quantity(plan.epoch_tokens or 0)} tokens{note}")
+        )
+    if plan.awaits_data is not None:
+        rows.append(("data", plan.awaits_data))
+    if plan.source_epochs and plan.knows_its_end:
+        each = (f"{name} {format_ratio(epochs)}" for name, epochs in plan.source_epochs.items())
+        rows.append(("of each source", ", ".join(each)))
+    return rows
+
+
+def _whole_run(plan: Plan) -> str:
+    """Return a run's tokens and steps: at most, where a budget of time may end it and no speed is known."""
+    run, ahead, done = plan.horizon, plan.ahead, plan.done.steps
+    if not plan.knows_its_end:
+        return f"not known: budget.{run.limited_by} ends it, and no speed is known"
+    ends = format_count(run.steps, "step")
+    if done and not ahead.steps:
+        whole = f"none ahead, after {format_count(done, 'step')}"
+    elif done:
+        rest = f"{format_quantity(ahead.tokens)} in {format_count(ahead.steps, 'step')} ahead"
+        whole = f"{rest}, after {done:,} done; {ends} in all, as budget.{run.limited_by} says"
+    else:
+        why = "the least: it is more than" if run.is_less_than_a_step else "as"
+        whole = f"{format_quantity(run.tokens)} in {ends}, {why} budget.{run.limited_by} says"
+    if run.is_of_time and (plan.seconds or 0.0) > (run.seconds or 0.0) * BEYOND:
+        return f"{whole}, which is less than a run of one step takes"
+    return whole if run.time_limit is None or plan.speed else f"{whole}, unless budget.{run.time_limit} ends it before"
 
 
 def _flops(plan: Plan) -> Rows:
-    per_token = plan.flops_per_token
-    seen = f"{plan.seen_tokens or 0:,} tokens a token on average: documents do not see one another"
-    return [
-        *([] if plan.seen_tokens is None else [("attention over", seen)]),
-        ("a token", f"{per_token.palm:.4e} (PaLM), {per_token.causal:.4e} (causal), {per_token.six_n:.4e} (6N)"),
-        *(
-            [("the steps ahead" if plan.done.steps else "the run", f"{plan.ahead.flops:.4e} (PaLM)")]
-            if plan.knows_its_end
-            else []
-        ),
-        *([] if plan.generation is None else [("writing answers", _writing(plan))]),
-    ]
-
-
-def _writing(plan: Plan) -> str:
-    """State the tokens and FLOPs of a step's answers, and the time they take at least."""
-    assert plan.generation is not None
-    told = plan.generation
-    took = f", {_step_time(plan.generation_seconds_per_step)} at least, beside the step below" if plan.speed else ""
-    return f"{told.flops_per_step:.4e} a step for up to {told.written_tokens:,} tokens{took}"
+    per_token, writing = plan.flops_per_token, plan.generation
+    rows: Rows = []
+    if plan.seen_tokens is not None:
+        rows.append(("attention over", f"{plan.seen_tokens:,} tokens on average: documents are separate"))
+    rows.append(
+        ("per token", f"{per_token.palm:.4e} (PaLM), {per_token.causal:.4e} (causal), {per_token.six_n:.4e} (6N)")
+    )
+    if plan.knows_its_end:
+        rows.append(("the steps ahead" if plan.done.steps else "the run", f"{plan.ahead.flops:.4e} (PaLM)"))
+    if writing is not None:
+        took = (
+            f", {_step_time(plan.generation_seconds_per_step)} at least, on top of the step below" if plan.speed else ""
+        )
+        rows.append(
+            (
+                "writing answers",
+                f"{writing.flops_per_step:.4e} per step for up to {writing.written_tokens:,} tokens{took}",
+            )
+        )
+    return rows
 
 
 def _memory(plan: Plan) -> Rows:
@@ -181,21 +146,22 @@ def _memory(plan: Plan) -> Rows:
         return []
     kinds = plan.memory.to_json()
     total = kinds.pop("total")
-    told = {kind: _gb(size) if size else f"0 at the peak, {plan.memory.moment}" for kind, size in kinds.items()}
-    shown = [kind for kind, size in kinds.items() if size or kind in plan.memory.freed]
-    rows = [(kind.replace("_", " "), told[kind]) for kind in shown]
-    device = "device memory not known" if plan.device_bytes is None else f"of {_gb(plan.device_bytes)}"
+    rows: Rows = []
+    if plan.batch.num_stages > 1:
+        rows.append(("stage", "the fuller end: its layers with the embedding or the head, and the loss's workspace"))
+    for kind, size in kinds.items():
+        if size or kind in plan.memory.freed:
+            rows.append((kind.replace("_", " "), _gb(size) if size else f"0 at the peak, {plan.memory.moment}"))
     if plan.offload is not None:
         rows.append(("host memory", f"{_gb(plan.offload.host_bytes)} of optimizer state, a piece of it here at a time"))
-    if plan.batch.num_stages > 1:
-        rows.insert(0, ("stage", "the fuller end: its layers with the embedding or the head, and the loss's workspace"))
+    device = "device memory not known" if plan.device_bytes is None else f"of {_gb(plan.device_bytes)}"
     return [*rows, ("total", f"{_gb(total)} {device}")]
 
 
 def _time(plan: Plan) -> Rows:
     rows = _speed(plan)
     if plan.communication is not None and plan.communication.total_bytes:
-        rows.append(("sent a step", _sent(plan)))
+        rows.append(("sent per step", _sent(plan)))
     if plan.hours is not None:
         price = "set cluster.usd_per_gpu_hour" if plan.usd is None else format_quantity(plan.usd, "usd")
         rows.append(("cost", price))
@@ -209,20 +175,30 @@ def _time(plan: Plan) -> Rows:
 
 
 def _speed(plan: Plan) -> Rows:
-    if plan.speed is None or plan.hours is None:
+    speed = plan.speed
+    if speed is None or plan.hours is None:
         return [("step", f"not known: the peak of the device is {plan.peak_source}")]
-    tokens_per_second = plan.batch.tokens_per_step / plan.speed.step_seconds
+    mfu, hfu = speed.mfu_palm, speed.hfu_palm or speed.mfu_palm
+    share = f"{mfu:.0%} MFU" if hfu < mfu * 1.001 else f"{mfu:.0%} MFU, {hfu:.0%} HFU with recomputation"
+    duration = format_quantity(plan.hours * 3600, "seconds")
+    if plan.hours >= 1:
+        duration = f"{format_ratio(plan.hours)} hours ({format_days(plan.hours / 24)})"
+    last = "checkpoints" if speed.setup_seconds > 0 else "start-up and checkpoints"
+    where = "are within it, and leave fewer steps" if plan.horizon.is_of_time else "come on top"
+    validation = f"; validation, {last} {where}"
+    if plan.evaluation is not None:
+        validation = f"; {format_quantity(plan.evaluation_seconds, 'seconds')} of it validation; {last} {where}"
     return [
-        ("step", f"{_step_time(plan.speed.step_seconds)} at {_utilization(plan.speed)} ({plan.speed.source})"),
+        ("step", f"{_step_time(speed.step_seconds)} at {share} ({speed.source})"),
         ("peak", f"{(plan.peak_flops or 0) / 1e12:.4g} TFLOP/s x {plan.batch.num_ranks} ({plan.peak_source})"),
-        ("speed", f"{format_quantity(round(tokens_per_second))} tokens/s"),
-        ("time", f"{_duration(plan.hours)}; {_beside_training(plan)}"),
+        ("speed", f"{format_quantity(round(plan.batch.tokens_per_step / speed.step_seconds))} tokens/s"),
+        ("time", f"{duration}{validation}"),
     ]
 
 
 def _cadence(cadence: Cadence) -> str:
-    """State the best interval between checkpoints, and what it is computed from."""
-    every, stall, write, apart, restart = (
+    """Return the best interval between checkpoints, and the figures behind it."""
+    every, stall, write, between, restart = (
         format_quantity(seconds, "seconds")
         for seconds in (
             cadence.every_seconds, cadence.stall_seconds, cadence.write_seconds, cadence.seconds_between_failures,
@@ -230,69 +206,40 @@ def _cadence(cadence: Cadence) -> str:
         )
     )  # fmt: skip
     own = cadence.set_seconds
-    put_off = "" if own is None or own >= cadence.write_seconds else f", put off to each {write}"
-    as_set = "" if own is None else f", {cadence.goodput:.1%} as set ({format_quantity(own, 'seconds')}{put_off})"
+    as_set = "" if own is None else f", {cadence.goodput:.1%} as set ({format_quantity(own, 'seconds')})"
     return (
-        f"{every} (callbacks.checkpoint.every_seconds={round(cadence.every_seconds)}): one failure in {apart}, "
-        f"{stall} to copy, {write} to write (assumed: 10 GB/s a device, 1 GB/s a node); loses "
+        f"{every} (callbacks.checkpoint.every_seconds={round(cadence.every_seconds)}): one failure in {between}, "
+        f"{stall} to copy, {write} to write (assumed: 10 GB/s per device, 1 GB/s per node); loses "
         f"{cadence.lost_share:.1%}; goodput {cadence.goodput_at(cadence.every_seconds):.1%}{as_set}, with "
         f"{restart} to a restarted step (cluster.restart_seconds)"
     )
 
 
-def _step_time(seconds: float) -> str:
-    return f"{format_ratio(seconds)} s" if seconds >= 0.01 else f"{format_ratio(1000 * seconds)} ms"
-
-
-def _duration(hours: float) -> str:
-    """Return hours and days, below an hour minutes and seconds: 0.00 days tell nothing."""
-    if hours < 1:
-        return format_quantity(hours * 3600, "seconds")
-    return f"{format_ratio(hours)} hours ({format_days(hours / 24)})"
-
-
-def _utilization(speed: Speed) -> str:
-    """Name the model's share of the peak, and the hardware's where some is computed twice."""
-    mfu, hfu = speed.mfu_palm, speed.hfu_palm or speed.mfu_palm
-    return f"{mfu:.0%} MFU" if hfu < mfu * 1.001 else f"{mfu:.0%} MFU, {hfu:.0%} HFU with recomputation"
-
-
-def _beside_training(plan: Plan) -> str:
-    has_start = plan.speed is not None and plan.speed.setup_seconds > 0
-    last = "checkpoints" if has_start else "start-up and checkpoints"
-    where = "are within it, and leave fewer steps" if plan.horizon.is_of_time else "come on top"
-    if plan.evaluation is None:
-        return f"validation{' and' if has_start else ','} {last} {where}"
-    return f"{format_quantity(plan.evaluation_seconds, 'seconds')} of it validation; {last} {where}"
-
-
 def _sent(plan: Plan) -> str:
     assert plan.communication is not None
-    seconds = plan.communication.seconds
-    took = "at a rate that is not known" if seconds is None else f"{format_ratio(seconds)} s of link time"
-    groups = plan.communication.groups
-    parts = [f"{_gb(round(each.num_bytes))} in {each.group} of {each.num_ranks}" for each in groups]
+    sent = plan.communication
+    took = "at a rate that is not known" if sent.seconds is None else f"{format_ratio(sent.seconds)} s of link time"
+    parts = [f"{_gb(round(each.num_bytes))} in {each.group} of {each.num_ranks}" for each in sent.groups]
     by_group = f" ({', '.join(parts)})" if len(parts) > 1 else ""
-    rare = [
+    rare = "".join(
         f", {_gb(each.num_bytes * each.every_steps)} every {each.every_steps:,} steps"
-        for each in groups
+        for each in sent.groups
         if each.every_steps > 1
-    ]
-    return f"{_gb(plan.communication.total_bytes)} from each device{by_group}{''.join(rare)}, {took}"
-
-
-def _scaling_heading(plan: Plan) -> str:
-    if plan.scaling is None:
-        return ""
-    title = plan.scaling.title
-    return f"Scaled by {title}" if plan.scaling.is_applied else f"What scaling={title} would set"
+    )
+    return f"{_gb(sent.total_bytes)} from each device{by_group}{rare}, {took}"
 
 
 def _otherwise(plan: Plan) -> Rows:
-    """Show the compute-optimal model for the run's FLOPs, and smaller and larger ones on the tokens left for them."""
+    """Return the compute-optimal model for the run's FLOPs, and smaller and larger ones on the tokens left for them."""
+    if not (plan.is_from_scratch and plan.knows_its_end and plan.ahead.steps):
+        return []
     optimum = compute_optimum(plan.horizon.flops)
     best = f"{format_quantity(optimum.num_parameters)} parameters on {format_quantity(optimum.tokens)} tokens"
     return [("compute-optimal", best), *(("", line) for line in trade_off_lines(trade_off(plan.horizon.flops)))]
+
+
+def _step_time(seconds: float) -> str:
+    return f"{format_ratio(seconds)} s" if seconds >= 0.01 else f"{format_ratio(1000 * seconds)} ms"
 
 
 def _gb(num_bytes: float) -> str:

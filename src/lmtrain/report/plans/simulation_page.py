@@ -13,7 +13,7 @@ from lmtrain.accounting.training_plan.simulated_step import MessageCount, Simula
 from lmtrain.report.charts import Place, scale, ticks
 from lmtrain.report.comparison_page import ink_of
 from lmtrain.report.markup import Markup, tag
-from lmtrain.report.show import plain_text, show, title_line
+from lmtrain.report.show import show, title_line
 
 PHASES: Final = {"forward": "forward pass", "backward": "backward pass", "step": "optimizer"}
 KINDS: Final = {"gather": "gathers", "scatter": "scatters", "reduce": "all-reduces", "exchange": "all-to-alls"}
@@ -22,11 +22,6 @@ KINDS: Final = {"gather": "gathers", "scatter": "scatters", "reduce": "all-reduc
 def print_simulation(title: str, fleets: Sequence[SimulatedFleet], bases: Mapping[str, SimulatedFleet]) -> None:
     """Print one fleet at length, or a table of several, in colour on a terminal."""
     show(page(title, fleets, bases))
-
-
-def text_of(title: str, fleets: Sequence[SimulatedFleet], bases: Mapping[str, SimulatedFleet]) -> str:
-    """Return the page as plain text."""
-    return plain_text(page(title, fleets, bases))
 
 
 def page(title: str, fleets: Sequence[SimulatedFleet], bases: Mapping[str, SimulatedFleet]) -> RenderableType:
@@ -48,30 +43,21 @@ def page(title: str, fleets: Sequence[SimulatedFleet], bases: Mapping[str, Simul
 
 def _facts(fleet: SimulatedFleet, base: SimulatedFleet) -> Iterator[tuple[str, str]]:
     batch, time = fleet.batch, fleet.figures.time
-    yield "strategy", f"{fleet.strategy} on {format_count(batch.num_ranks, 'rank')}"
-    yield (
-        "batch",
-        (
-            f"{batch.tokens_per_step:,} tokens a step: {format_count(batch.micro_batch_sequences, 'sequence')} of "
-            f"{batch.context_tokens:,} x {format_count(batch.accumulation_micro_steps, 'micro-step')} x "
-            f"{format_count(batch.num_data_ranks, 'data rank')}"
-        ),
-    )
-    yield (
-        "step",
-        (
-            f"{time.seconds:.4g} s: {time.compute_seconds:.4g} s of computing, {time.exposed_seconds:.4g} s waiting "
-            f"for messages, of {time.message_seconds:.4g} s under way"
-        ),
-    )
-    yield "speed", f"{fleet.tokens_per_second_per_device:,.0f} tokens/s a device, {fleet.mfu:.1%} MFU (PaLM's count)"
-    if base.batch.num_ranks != batch.num_ranks:
-        yield (
-            "scaling",
-            f"{fleet.efficiency(base):.1%} of a device's speed on {format_count(base.batch.num_ranks, 'rank')}",
-        )
+    factors = [
+        f"{format_count(batch.micro_batch_sequences, 'sequence')} of {batch.context_tokens:,}",
+        format_count(batch.accumulation_micro_steps, "micro-step"),
+        format_count(batch.num_data_ranks, "data rank"),
+    ]
+    waits = f"{time.exposed_seconds:.4g} s waiting for messages, which take {time.message_seconds:.4g} s"
     held = "" if fleet.device_bytes is None else f" of {fleet.device_bytes / 1e9:.1f} GB"
-    yield "memory", f"{fleet.figures.peak_bytes / 1e9:.1f} GB{held} a device"
+    yield "strategy", f"{fleet.strategy} on {format_count(batch.num_ranks, 'rank')}"
+    yield "batch", f"{batch.tokens_per_step:,} tokens per step: {' x '.join(factors)}"
+    yield "step", f"{time.seconds:.4g} s: {time.compute_seconds:.4g} s of computing, {waits}"
+    yield "speed", f"{fleet.tokens_per_second_per_device:,.0f} tokens/s per device, {fleet.mfu:.1%} MFU (PaLM's count)"
+    if base.batch.num_ranks != batch.num_ranks:
+        ranks = format_count(base.batch.num_ranks, "rank")
+        yield "scaling", f"{fleet.efficiency(base):.1%} of the speed per device on {ranks}"
+    yield "memory", f"{fleet.figures.peak_bytes / 1e9:.1f} GB{held} per device"
 
 
 def _memory(fleet: SimulatedFleet) -> Table:
@@ -102,7 +88,7 @@ def _messages(counts: Sequence[MessageCount]) -> Table:
 
 def _table(fleets: Sequence[SimulatedFleet], bases: Mapping[str, SimulatedFleet]) -> Table:
     table = _right(8)
-    heads = ("ranks", "step", "exposed", "tokens/s a device", "MFU", "scaling", "memory")
+    heads = ("ranks", "step", "exposed", "tokens/s per device", "MFU", "scaling", "memory")
     table.add_row("  strategy", *(Text(word, style="dim") for word in heads))
     for fleet in fleets:
         time = fleet.figures.time
@@ -123,9 +109,9 @@ def _problems(fleets: Sequence[SimulatedFleet]) -> list[RenderableType]:
     """Return a line for each fleet too large for its devices."""
     return [
         Text(
-            f"\n{fleet.strategy} on {format_count(fleet.batch.num_ranks, 'rank')} needs "
-            f"{fleet.figures.peak_bytes / 1e9:.1f} GB of {(fleet.device_bytes or 0) / 1e9:.1f} GB a device: "
-            "an option of recompute keeps less, and so does a smaller batch.micro_batch_sequences.",
+            f"\n{fleet.strategy} on {format_count(fleet.batch.num_ranks, 'rank')} does not fit: "
+            f"{fleet.figures.peak_bytes / 1e9:.1f} GB of {(fleet.device_bytes or 0) / 1e9:.1f} GB per device; "
+            "`lmtrain plan` has advice.",
             style="bold red",
         )
         for fleet in fleets
@@ -170,7 +156,7 @@ def fleet_chart(title: str, fleets: Sequence[SimulatedFleet]) -> Markup:
     values = ticks(0.0, most)
     place_x = scale((math.log2(ranks[0]), math.log2(ranks[-1]) + (len(ranks) == 1)), LEFT, RIGHT)
     place_y = scale((0.0, max(most, values[-1])), BOTTOM, TOP)
-    words = f"{title}: tokens/s a device over ranks, simulated"
+    words = f"{title}: tokens/s per device over ranks, simulated"
     drawn = [
         tag("rect", x=0, y=0, width=WIDTH, height=HEIGHT, fill=PAGE),
         tag("text", words, x=LEFT, y=22, fill=INK, font_weight="bold"),

@@ -1,9 +1,9 @@
 """The simulations of a command line: its config on its own ranks, on others, and under other strategies.
 
-Each rank keeps its sequences of a step as ranks are added: a step grows with the fleet.
+A step grows with the fleet: each rank keeps its number of sequences.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -83,7 +83,9 @@ def _prepared(
 def _under(config: RunConfig, strategy: str) -> RunConfig:
     known = [word.partition("=")[2] for word in words_of(ModelSpread, lambda _: True)]
     if strategy not in known:
-        raise ConfigurationError(f"--strategies={strategy} is none of {', '.join(known)}.{suggest(strategy, known)}")
+        raise ConfigurationError(
+            f"--strategies must be of {', '.join(known)}, got {strategy}.{suggest(strategy, known)}"
+        )
     return with_words(config, [f"strategy={strategy}"])
 
 
@@ -94,62 +96,44 @@ def _checked(config: RunConfig) -> RunConfig:
         ConfigurationError: Its device's or links' rates are not known, or its steps are not those simulated.
     """
     setting, cluster = planned_setting(config), config.cluster
-    _require_plain_steps(config)
-    if cluster.known_device is None:
-        raise ConfigurationError(
-            f"cluster={cluster.name} names no device of the hardware table, and a simulation takes its rates from "
-            "there; choose cluster=h100_8x, or set cluster.device to a product's name."
-        )
-    if cluster.num_nodes > 1 and cluster.network_bytes_per_second is None:
-        raise ConfigurationError(
-            f"cluster.network_bytes_per_second has no value for {cluster.num_nodes} nodes of cluster={cluster.name}; "
-            "400GB is eight links of 400 Gbit/s."
-        )
-    if setting.peak() is None:
-        raise ConfigurationError(
-            f"precision={config.precision.word}: the hardware table has no peak of {cluster.device} for "
-            f"{setting.bytes_of.matmul}; set cluster.peak_flops to its dense peak in FLOP/s."
-        )
-    if setting.spread.replicates and config.num_ranks > 1:
-        raise ConfigurationError(
-            f"strategy={config.strategy.word} cannot be simulated on {config.num_ranks} ranks: torch's "
-            "DistributedDataParallel reads the weights, and these have no bytes; use "
-            f"{one_of(words_of(ModelSpread, lambda other: other.cuts_parameters))}, or `lmtrain plan`."
-        )
+    average = facts_of(config.weight_average.values, AverageFacts, allowed=config.allowed)
+    cut = one_of(words_of(ModelSpread, lambda other: other.cuts_parameters))
+    strategy = f"strategy={config.strategy.word}"
+    objective = objective_facts(config)
+    refusals = (
+        (objective and f"task={objective.task}", "task=pretrain"),
+        (setting.spread.meets_every_steps is not None and strategy, cut),
+        (average and average.num_bytes and average.group, "weight_average=none"),
+        (cluster.known_device is None and f"cluster={cluster.name}", "cluster=h100_8x, or another of a known device"),
+        (
+            cluster.num_nodes > 1
+            and cluster.network_bytes_per_second is None
+            and f"cluster.num_nodes={cluster.num_nodes}",
+            "cluster.network_bytes_per_second=400GB, eight links of 400 Gbit/s",
+        ),
+        (
+            setting.peak() is None and f"precision={config.precision.word}",
+            "cluster.peak_flops, its dense peak in FLOP/s",
+        ),
+        (
+            setting.spread.replicates and config.num_ranks > 1 and strategy,
+            cut,
+        ),  # DDP reads weights, which have no bytes
+    )
+    for value, nearest in refusals:
+        if value:
+            raise ConfigurationError(f"{value} cannot be simulated; nearest valid: {nearest}, or `lmtrain plan`.")
     config.divided(config.batch)
     return config
 
 
-def _require_plain_steps(config: RunConfig) -> None:
-    """Refuse a run of other work than steps of next tokens, each like the one before."""
-    for reason, nearest in _other_work(config):
-        raise ConfigurationError(
-            f"{reason}, and simulated is one step of next tokens; nearest valid: {nearest}, or `lmtrain plan` with the "
-            "same words."
-        )
-
-
-def _other_work(config: RunConfig) -> Iterator[tuple[str, str]]:
-    if (objective := objective_facts(config)) is not None:
-        yield f"task={objective.task} has steps of its own", "task=pretrain"
-    if config.spread.meets_every_steps is not None:
-        cut = one_of(words_of(ModelSpread, lambda other: other.cuts_parameters))
-        yield f"strategy={config.strategy.word} meets after many steps, by an optimizer of its own", cut
-    average = facts_of(config.weight_average.values, AverageFacts, allowed=config.allowed)
-    if average is not None and average.num_bytes:
-        yield f"{average.group} keeps an average of the weights beside them", f"{average.group}=none"
-
-
 def _with_batch(config: RunConfig, typed: Sequence[str]) -> RunConfig:
-    """Return the config with a batch of one long sequence a device, unless its words say otherwise."""
+    """Return the config with a batch of one long sequence per device, unless another is typed."""
     keys = {word.lstrip("+").partition("=")[0] for word in typed}
     context, words = config.batch.context_tokens, list[str]()
     sequences = config.batch.micro_batch_sequences
     if sequences == "auto":
-        raise ConfigurationError(
-            "batch.micro_batch_sequences=auto is found by memory, and a simulation is to tell that; set it to a "
-            "number, as batch.micro_batch_sequences=1."
-        )
+        raise ConfigurationError("batch.micro_batch_sequences must be a number in a simulation, got auto.")
     if "batch.context_tokens" not in keys:
         context = min(CONTEXT_TOKENS, int(config.model.get("max_context_tokens") or CONTEXT_TOKENS))
         words.append(f"batch.context_tokens={context}")
@@ -164,16 +148,11 @@ def _on_ranks(config: RunConfig, number: int) -> RunConfig:
     Raises:
         ConfigurationError: No such number of ranks can be, or a rank's tokens are no whole number.
     """
-    if number < 1:
-        raise ConfigurationError(f"--ranks={number} is below 1; nearest valid: --ranks=1.")
     if number == config.num_ranks:
         return config
     a_node = config.cluster.devices_per_node
     if number > a_node and number % a_node:
         nearest = max(1, round(number / a_node)) * a_node
-        raise ConfigurationError(
-            f"--ranks={number} is no whole number of nodes of {a_node} devices (cluster={config.cluster.name}); "
-            f"nearest valid: --ranks={nearest}."
-        )
+        raise ConfigurationError(f"--ranks must be whole nodes of {a_node} devices, got {number}; nearest: {nearest}.")
     tokens = config.batch.tokens_per_step * number // config.num_ranks
     return with_words(config, (*words_of_devices(config, number), f"batch.tokens_per_step={tokens}"))
