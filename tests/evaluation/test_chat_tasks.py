@@ -14,13 +14,12 @@ from lmtrain.evaluation.chat_tasks import (
     LABELS,
     LetterItem,
     arithmetic_items,
-    number_after_mark,
     read_tasks,
     score_task,
     spelling_items,
 )
 from lmtrain.evaluation.core import CoreScore
-from lmtrain.evaluation.data_set_copies import find_files, read_rows
+from lmtrain.evaluation.data_set_copies import read_rows
 from lmtrain.inference.loaded_model import LoadedModel
 from lmtrain.tokenizers.byte_level import ByteLevelTokenizer
 from tests.evaluation.bigram import Bigram
@@ -117,14 +116,6 @@ def test_items_are_drawn_by_a_fixed_seed(tmp_path, asked):
     assert asked[:3] == asked[3:]
 
 
-def test_parts_come_in_their_order_and_a_folder_may_be_flat(tmp_path):
-    folder = write_copies(tmp_path / "copies")
-    files = find_files(folder, "mmlu", "all")
-    assert [row["answer"] for row in read_rows(files, {"answer": int})] == [1, 1, 3, 1]
-    assert [path.name for path in find_files(folder, "gsm8k", "main")] == ["test.jsonl"]
-    assert find_files(folder, "gsm8k_new", "main") == []
-
-
 @pytest.mark.parametrize(
     ("num_rows", "text_bytes", "as_numbers"), [(300, 1 << 20, False), (300, 1 << 20, True), (2_000_000, 1, False)]
 )
@@ -133,14 +124,6 @@ def test_a_table_of_equal_rows_without_end_is_refused(num_rows, text_bytes, as_n
     write_bomb(path, num_rows=num_rows, text_bytes=text_bytes, column="question", as_numbers=as_numbers)
     with pytest.raises(DataError, match=r"test\.parquet is damaged \(it has more than 1,048,576 rows, or 67,108,864"):
         read_rows([tmp_path / "test.parquet"], {"question": str, "answer": int})
-
-
-@pytest.mark.parametrize(
-    ("text", "number"),
-    [("so #### 1,200.", "1200"), ("####-3", "-3"), ("#### 2.5 apples", "2.5"), ("it is 7", None), ("#### x", None)],
-)
-def test_the_number_is_the_one_after_the_mark(text, number):
-    assert number_after_mark(text) == number
 
 
 def test_made_questions_have_their_right_answers():

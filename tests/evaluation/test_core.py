@@ -27,12 +27,12 @@ def test_tasks_come_in_the_order_of_the_bundle_with_their_baselines(tmp_path):
 @pytest.mark.parametrize(
     ("file", "text", "said"),
     [
-        ("core.yaml", None, "is not a CORE bundle: it has no core.yaml"),
-        ("core.yaml", "icl_tasks: 3", "has no list icl_tasks"),
-        ("core.yaml", "icl_tasks: [{label: a}]", "is not a task: KeyError"),
-        ("eval_meta_data.csv", None, "has no eval_meta_data.csv"),
-        ("eval_meta_data.csv", "a,b\n1,2\n", "must have the columns Eval Task and Random baseline"),
-        ("eval_meta_data.csv", "Eval Task,Random baseline\nchoices,100\n", "task choices must have a baseline"),
+        ("core.yaml", None, "is not a CORE bundle"),
+        ("core.yaml", "icl_tasks: 3", "core.yaml or eval_meta_data.csv is damaged"),
+        ("core.yaml", "icl_tasks: [{label: a}]", "is damaged (KeyError"),
+        ("eval_meta_data.csv", None, "is not a CORE bundle"),
+        ("eval_meta_data.csv", "a,b\n1,2\n", "is damaged (KeyError"),
+        ("eval_meta_data.csv", "Eval Task,Random baseline\nchoices,100\n", "the baseline of choices must be"),
         ("eval_data/some/endings.jsonl", None, "lacks the data of endings (endings.jsonl) below eval_data/"),
         ("eval_data/some/choices.jsonl", "{\n", "choices.jsonl line 1 is not JSON"),
         ("eval_data/some/choices.jsonl", '{"query": "Q", "gold": 0}\n', "line 1 must have choices of type list"),

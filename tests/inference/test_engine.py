@@ -114,6 +114,9 @@ def test_a_common_beginning_is_read_once(family):
     (again,) = write(one, [greedy(given[0], 8)])  # kept after its texts have ended
     assert again.new_tokens == written[0].new_tokens
     assert again.num_shared == len(given[0]) - 1
+    (other,) = write(one, [greedy([*given[0][:20], 1], 8)])  # into a slot that is there
+    assert other.new_tokens == uncached(model, [*given[0][:20], 1], 8)
+    assert other.num_shared == 20
 
 
 def test_a_conversation_goes_on_in_its_slot():

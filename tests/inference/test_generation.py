@@ -23,10 +23,6 @@ def test_a_text_ends_by_what_comes_first():
     assert (stopped.text, stopped.finish_reason) == ("ab ", "stop")
 
 
-def test_a_stop_string_that_only_began_is_part_of_a_full_text():
-    assert written("x" * 48 + "EN", stops=("END",)).text == "x" * 48 + "EN"
-
-
 def test_texts_of_one_request_draw_differently_and_each_the_same_again():
     def drawn(seed, index):
         return Generation(Request(prompt=[0], num_new_tokens=1, seed=seed, index=index), pieces=PIECES).draw()
@@ -35,29 +31,11 @@ def test_texts_of_one_request_draw_differently_and_each_the_same_again():
     assert len({drawn(1, 0), drawn(1, 1), drawn(2, 0), drawn(None, 0), drawn(None, 0)}) == 5
 
 
-def test_half_a_character_waits_for_the_rest():
-    stream = TextStream(PIECES)
-    assert [stream.add(byte) for byte in "é€".encode()] == ["", "é", "", "", "€"]
-    assert stream.finish() == ""
-
-
-def test_half_a_character_at_the_end_is_marked():
-    stream = TextStream(PIECES)
-    assert stream.add("€".encode()[0]) == ""
-    assert stream.finish() == "\N{REPLACEMENT CHARACTER}"
-
-
 def test_a_stop_string_across_tokens_is_never_shown():
     stream = TextStream([b"one S", b"TO", b"P two"], stops=["STOP"])
     assert [stream.add(token) for token in range(3)] == ["one ", "", ""]
     assert stream.is_stopped
     assert stream.finish() == ""
-
-
-def test_what_only_looked_like_a_stop_string_is_shown():
-    stream = TextStream([b"ST", b"OOP", b"ST"], stops=["STOP"])
-    assert [stream.add(token) for token in range(3)] == ["", "STOOP", ""]
-    assert stream.finish() == "ST"
 
 
 @given(st.binary(max_size=40), st.lists(st.text(min_size=1, max_size=3), max_size=3))

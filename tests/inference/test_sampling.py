@@ -24,14 +24,6 @@ def draws(logits, *, num=4000, prompt=(), new=(), **settings):
     return [choose(logits, sampling, prompt=prompt, new=new, draw=source.random()) for _ in range(num)]
 
 
-def test_temperature_zero_takes_the_likeliest():
-    assert set(draws(LOGITS, num=20, **GREEDY)) == {1}
-
-
-def test_top_one_takes_the_likeliest_at_any_temperature():
-    assert set(draws(LOGITS, num=200, temperature=100.0, top_k=1)) == {1}
-
-
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 3.0])
 def test_frequencies_follow_the_softmax(temperature):
     counts = Counter(draws(LOGITS, temperature=temperature))
@@ -137,13 +129,6 @@ def test_same_seed_writes_the_same(model):
     prompt = torch.zeros(1, 1, dtype=torch.int64)
     texts = [generate(model, prompt, num_new_tokens=20, seed=seed).tolist() for seed in (0, 0, 1)]
     assert texts[0] == texts[1] != texts[2]
-
-
-def test_model_sees_one_shape_only(model):
-    shapes = set()
-    model.register_forward_pre_hook(lambda module, inputs: shapes.add(inputs[0].shape))
-    generate(model, torch.zeros(1, 3, dtype=torch.int64), num_new_tokens=30)
-    assert shapes == {(1, 12)}
 
 
 @pytest.mark.parametrize("was_training", [True, False])

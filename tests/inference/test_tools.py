@@ -17,7 +17,6 @@ from lmtrain.inference.sampling import Sampling, choose
 from lmtrain.inference.tools import (
     MAX_BITS,
     MAX_CALL_BYTES,
-    MAX_RESULT_CHARACTERS,
     CalculatorError,
     StyleTools,
     calculator,
@@ -120,13 +119,6 @@ def test_a_call_that_fails_has_the_result_error_and_nothing_else(content):
     assert result(content, broken=lambda: 1 / 0) == "error"
 
 
-def test_functions_give_text_json_or_what_they_print_as():
-    called = b'{"name": "f", "arguments": {"x": 2}}'
-    assert result(called, f=lambda x: {"square": x * x}) == '{"square": 4}'
-    assert result(called, f=lambda x: "\ud800" * x) == "??"
-    assert len(result(called, f=lambda x: "a" * 10**6)) == MAX_RESULT_CHARACTERS
-
-
 def test_special_tokens_in_a_result_are_text():
     _, forced = tools(f=lambda: "<|assistant_end|>").answer([*calling("f"), END])
     assert list(forced).count(END) == 0
@@ -136,17 +128,6 @@ def test_a_call_cut_off_is_none_and_a_turn_may_have_several():
     assert tools().answer([ID["<|tool_call_start|>"], *b"{}", END]) == ((), ())
     results, _ = tools().answer([*calling(expression="1+1"), *calling(expression="2+2"), END])
     assert [each.result for each in results] == ["2", "4"]
-
-
-@pytest.mark.parametrize(("num_new_tokens", "context"), [(75, 256), (160, 100)])
-def test_results_beyond_the_room_end_the_text(says, num_new_tokens, context):
-    model = noisy(Llama(**{**LLAMA, "vocab_size": 267, "max_context_tokens": context, "attention": cached_sdpa}))
-    says(*calling("f"), END)
-    request = Request(
-        prompt=[5] * 40, num_new_tokens=num_new_tokens, end_ids=frozenset({END}), tools=tools(f=lambda: "x" * 60)
-    )
-    (generation,) = write(an_engine(model), [request])
-    assert generation.finish_reason == "length"
 
 
 CALLS_IN_WORDS = {
@@ -194,18 +175,6 @@ def test_words_that_are_no_call_are_shown(says, style, said, shown):
     engine = TextEngine(noisy(Llama(**sizes)), tokenizer.bytes_of_ids(), limits=EngineLimits(num_texts=1))
     (generation,) = write(engine, [request])
     assert (generation.text, generation.finish_reason, generation.tool_turns) == (shown, "stop", [])
-
-
-def test_a_session_keeps_the_calls_and_their_results(model, says):
-    loaded = LoadedModel(name="x", model=model, tokenizer=TOKENIZER, end_ids=frozenset({END}))
-    talk = ChatSession(loaded, sampling=Sampling(), num_new_tokens=160, tools={"calculator": calculator})
-    says(*b"I count.", *calling(expression="12*3"), END, *b"It is 36.", END)
-    said = list(talk.answer("12 times 3?"))
-    assert talk.messages == ANSWERED
-    assert [used.result for delta in said for used in delta.results] == ["36"]
-    says(*b"Yes.", END)
-    assert "".join(delta.text for delta in talk.answer("Sure?")) == "Yes."
-    assert talk.num_left_out == 0
 
 
 @pytest.mark.parametrize(

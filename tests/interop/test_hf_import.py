@@ -52,14 +52,6 @@ def test_weights_keep_their_dtype_to_the_bit(dtype, tmp_path):
     assert torch.equal(kept["embedding.token.weight"], weights_of(tmp_path / "hf")["model.embed_tokens.weight"])
 
 
-def test_shards_and_one_file_give_the_same(tmp_path):
-    saved("llama", tmp_path / "one")
-    saved("llama", tmp_path / "many", max_shard_size="20KB")
-    assert len(list((tmp_path / "many").glob("*.safetensors"))) > 2
-    one, many = (imported(tmp_path / name, tmp_path / f"out {name}") for name in ("one", "many"))
-    assert torch.equal(one(tokens()), many(tokens()))
-
-
 def test_gpt2_as_published_has_no_prefix_and_keeps_its_masks(tmp_path):
     theirs = saved("gpt2", tmp_path / "hf")
 
@@ -94,43 +86,46 @@ def refused(folder, message, *, with_tokenizer=True):
     ("changes", "message"),
     [
         # No spelling's advice: Qwen2 is an architecture too, one letter away.
-        ({"architectures": ["Qwen2ForCausalLM"]}, r"Qwen2ForCausalLM, which .* these: GPT2.*, Qwen3MoeForCausalLM\.$"),
-        ({"attention_bias": True}, "attention_bias=True, which no model here computes; only False"),
+        (
+            {"architectures": ["Qwen2ForCausalLM"]},
+            r"Qwen2ForCausalLM is not supported.*Qwen3MoeForCausalLM\.$",
+        ),
+        ({"attention_bias": True}, "attention_bias=True is not supported; only False"),
         ({"hidden_act": "gelu"}, "hidden_act=gelu"),
         ({"quantization_config": {"bits": 4}}, "quantization_config"),
         (
             {"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4}},
-            "rope_type=yarn, .*known: default, llama3, linear",
+            "rope_type=yarn is not supported; supported: default, llama3, linear",
         ),
-        ({"rope_parameters": {"rope_type": "llama3", "rope_theta": 1e4}}, "rope_type=llama3 without 'factor'"),
+        ({"rope_parameters": {"rope_type": "llama3", "rope_theta": 1e4}}, "rope_type=llama3 needs 'factor'"),
         ({"rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.5}}, "partial_rotary_factor"),
-        ({"rope_theta": 5.0}, r"contradicts itself: rope_theta is \[5.0, 10000.0\]"),
-        ({"hidden_size": None}, "config.json has no hidden_size"),
-        ({"hidden_size": "32"}, r"config\.json has hidden_size='32', which is no whole number"),
-        ({"rms_norm_eps": -1}, r"config\.json cannot be: model\.norm_eps=-1 is below 0"),
+        ({"rope_theta": 5.0}, r"rope_theta must have one value, got \[5.0, 10000.0\]"),
+        ({"hidden_size": None}, "hidden_size is missing"),
+        ({"hidden_size": "32"}, "hidden_size must be a whole number"),
+        ({"rms_norm_eps": -1}, r"config\.json is invalid: .*norm_eps"),
         (
             {"rope_parameters": {"rope_type": "linear", "factor": 0.0, "rope_theta": 1e4}},
-            r"config\.json cannot be: model\.rope_scaling\.factor=0\.0 is not above 0",
+            r"config\.json is invalid: .*factor",
         ),
         ({"rope_parameters": [1]}, r"config\.json is damaged, a value is of the wrong kind"),
-        ({"num_hidden_layers": -1}, r"config\.json cannot be: model\.num_layers=-1 is below 1"),
+        ({"num_hidden_layers": -1}, r"config\.json is invalid: .*num_layers"),
         (
             {"layer_types": ["linear_attention", "full_attention"]},
-            r"layer_types=\['linear_attention'\], which no model",
+            r"layer_types=\['linear_attention'\] are not supported",
         ),
         (
             {"num_attention_heads": 5},
-            r"config.json cannot be: model.num_heads=5 is not a multiple of model.num_kv_heads=2",
+            r"config.json is invalid: .*num_heads",
         ),
         (
             {"intermediate_size": 40},
             r"mlp.gate_proj.weight in .*model.safetensors is \[48, 32\]; config.json says \[40, 32\]",
         ),
         ({"num_hidden_layers": 100_000}, r"config.json says 100000 layers, and the files have tensors of 2"),
-        ({"model_type": "mistral"}, "contradicts itself: architectures is LlamaForCausalLM, a llama, and model_type=m"),
+        ({"model_type": "mistral"}, "architectures=LlamaForCausalLM does not match model_type=mistral"),
         (
             {"rope_scaling": {"rope_type": "linear", "factor": 4.0}},
-            "contradicts itself: rope_parameters=.* and rope_scaling=.* transformers takes the latter alone",
+            "rope_parameters and rope_scaling differ",
         ),
         (
             {"num_hidden_layers": 1},
@@ -149,12 +144,6 @@ def test_a_config_that_cannot_be_is_refused_in_one_line(changes, message, tmp_pa
     refused(tmp_path / "hf", message)
 
 
-def test_a_missing_head_asks_for_the_tie(tmp_path):
-    saved("llama", tmp_path / "hf")
-    change_weights(tmp_path / "hf", lambda weights: weights.pop("lm_head.weight"))
-    refused(tmp_path / "hf", "has no tensor lm_head.weight. Is tie_word_embeddings=true missing in config.json")
-
-
 def test_a_head_that_equals_its_tied_embedding_is_no_contradiction(tmp_path):
     theirs = saved("llama tied, one kv head", tmp_path / "hf")
 
@@ -171,7 +160,7 @@ def test_a_truncated_file_is_refused(cut, tmp_path):
     saved("llama", tmp_path / "hf")
     file = tmp_path / "hf" / "model.safetensors"
     file.write_bytes(file.read_bytes()[: cut if cut == 3 else -cut])
-    refused(tmp_path / "hf", "is truncated")
+    refused(tmp_path / "hf", "is damaged or not a safetensors file")
 
 
 def test_a_missing_shard_is_refused_by_name(tmp_path):
@@ -194,30 +183,11 @@ def test_more_experts_than_the_files_have_are_refused(tmp_path):
     refused(tmp_path / "hf", "config.json says 1000000000 experts, and the files have tensors of 4")
 
 
-def test_transformers_takes_the_older_of_two_rotations(tmp_path):
-    """So a folder with both means another model to it than to a reader of the newer key."""
-    saved("llama", tmp_path / "hf")
-    before = logits_of_transformers(tmp_path / "hf")
-    change_config(tmp_path / "hf", rope_scaling={"rope_type": "linear", "factor": 4.0})
-    assert (logits_of_transformers(tmp_path / "hf") - before).abs().max() > 0.1
-    refused(tmp_path / "hf", "contradicts itself: rope_parameters=")
-
-
 def test_a_mixtral_without_a_base_rotates_as_in_transformers(tmp_path):
     saved("mixtral", tmp_path / "hf")
     change_config(tmp_path / "hf", rope_parameters=None)
     model = imported(tmp_path / "hf", tmp_path / "out")
     torch.testing.assert_close(model(tokens()), logits_of_transformers(tmp_path / "hf"), atol=1e-4, rtol=1e-4)
-
-
-def test_a_misspelt_tensor_is_refused_with_its_likely_twin(tmp_path):
-    saved("llama", tmp_path / "hf")
-
-    def misspell(weights):
-        weights[QKV.replace("q_proj", "qproj")] = weights.pop(QKV)
-
-    change_weights(tmp_path / "hf", misspell)
-    refused(tmp_path / "hf", f"has no tensor {QKV}. Did you mean 'model.layers.0.self_attn.qproj.weight'")
 
 
 @pytest.mark.parametrize(
@@ -261,11 +231,4 @@ def test_pickled_weights_are_never_read(tmp_path):
 def test_a_config_that_is_no_object_is_refused(text, tmp_path):
     saved("llama", tmp_path / "hf")
     (tmp_path / "hf" / "config.json").write_text(text)
-    refused(tmp_path / "hf", "config.json is no")
-
-
-def test_keys_that_nobody_knows_are_told(tmp_path):
-    saved("llama", tmp_path / "hf")
-    assert open_hugging_face(tmp_path / "hf").description.unread_keys == ()
-    change_config(tmp_path / "hf", rotate_twice=True)
-    assert open_hugging_face(tmp_path / "hf").description.unread_keys == ("rotate_twice",)
+    refused(tmp_path / "hf", "config.json is not")

@@ -89,7 +89,7 @@ def test_a_setting_that_changes_the_base_or_the_tokens_adapted_is_refused(tmp_pa
         nullcontext()
         if is_plain
         else pytest.raises(
-            DataError, match=rf"{setting}(=.* is not|.* only names of modules are) known here|is no table of names"
+            DataError, match=rf"{setting}(=.* is not|.* only names of modules are) known here|must be a table of names"
         )
     ):
         opened = open_peft(tmp_path)

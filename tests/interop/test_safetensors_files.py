@@ -27,20 +27,23 @@ def test_what_is_written_is_read_whatever_the_shards(max_shard_bytes, num_files,
 
 
 @pytest.mark.parametrize(
-    ("damage", "message"),
+    "damage",
     [
-        (lambda content: content[:-1], "is truncated: it has .* bytes instead of"),
-        (lambda content: content[:6], "is truncated or no safetensors file"),
-        (lambda content: content + b"x", "is damaged: it has"),
-        (lambda content: content[:8] + b"?" + content[9:], "its header cannot be read"),
-        (lambda content: b"", "is truncated or no safetensors file"),
+        lambda content: content[:-1],
+        lambda content: content[:6],
+        lambda content: content + b"x",
+        lambda content: content[:8] + b"?" + content[9:],
+        lambda content: b"",
+        lambda content: content.replace(b'"shape":[2,3]', b'"shape":[9,3]'),
+        lambda content: (1 << 40).to_bytes(8, "little") + content[8:],
+        lambda content: content[:8] + b"[" * (len(content) - 8),
     ],
 )
-def test_a_damaged_file_is_refused(damage, message, tmp_path):
+def test_a_damaged_file_is_refused(damage, tmp_path):
     file = tmp_path / "model.safetensors"
     save_file(TENSORS, file)
     file.write_bytes(damage(file.read_bytes()))
-    with pytest.raises(DataError, match=message):
+    with pytest.raises(DataError, match="is damaged or not a safetensors file"):
         WeightFiles(tmp_path)
 
 
@@ -57,14 +60,6 @@ def test_a_folder_without_weights_is_refused_with_the_nearest_file(tmp_path):
     save_file(TENSORS, tmp_path / "modell.safetensors")
     with pytest.raises(DataError, match=r"Did you mean 'modell\.safetensors'"):
         WeightFiles(tmp_path)
-
-
-def test_a_header_that_contradicts_itself_is_refused_by_the_name_of_the_tensor(tmp_path):
-    file = tmp_path / "model.safetensors"
-    save_file({"a": torch.zeros(4), "b": torch.zeros(2)}, file)
-    file.write_bytes(file.read_bytes().replace(b'"shape":[4]', b'"shape":[9]'))
-    with pytest.raises(DataError, match=r"a in .*model\.safetensors cannot be read"):
-        WeightFiles(tmp_path).read("a")
 
 
 def test_a_full_disk_is_an_error_of_the_system(tmp_path):

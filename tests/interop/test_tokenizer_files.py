@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from lmtrain.errors import DataError
 from lmtrain.interop.tokenizer_files import (
-    copy_companions,
     end_ids,
     is_same_tokenizer,
     read_tokenizer,
@@ -67,15 +66,6 @@ def test_the_tokenizer_comes_back(both):
     assert again.end_of_text_id == ours.end_of_text_id
     assert all(again.encode(text) == ours.encode(text) for text in TEXTS)
     assert is_same_tokenizer(again, folder)
-
-
-def test_companions_are_copied_as_they_are(both, tmp_path):
-    folder = both[2]
-    (folder / "chat_template.jinja").write_text("{{ messages }}")
-    copy_companions(folder, tmp_path)
-    assert (tmp_path / "chat_template.jinja").read_text() == "{{ messages }}"
-    assert (tmp_path / "tokenizer.json").read_bytes() == (folder / "tokenizer.json").read_bytes()
-    (folder / "chat_template.jinja").unlink()
 
 
 def test_a_tokenizer_of_another_kind_is_refused_with_the_way_around(both, tmp_path):

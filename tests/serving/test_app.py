@@ -40,6 +40,22 @@ def test_openais_client_reads_a_whole_answer_and_the_same_as_a_stream(theirs):
     assert [c.choices[0].finish_reason for c in chunks if c.choices][-1] == "length"
 
 
+def test_openais_other_forms_of_the_same_request_are_taken(theirs):
+    plain = theirs.chat.completions.create(model="small", **HELLO).choices[0].message.content
+    neutral = {"tools": [], "tool_choice": "none", "response_format": {"type": "text"}, "parallel_tool_calls": True}
+    assert theirs.chat.completions.create(model="small", **HELLO, **neutral).choices[0].message.content == plain
+    for role in ("system", "developer"):
+        messages = [{"role": role, "content": "Be kind."}, *HELLO["messages"]]
+        answer = theirs.chat.completions.create(model="small", **{**HELLO, "messages": messages})
+        assert answer.usage.prompt_tokens > 8
+    assert theirs.models.retrieve("small").id == "small"
+    with pytest.raises(openai.NotFoundError, match="must be small"):
+        theirs.models.retrieve("other")
+    with pytest.raises(openai.BadRequestError) as refused:
+        theirs.chat.completions.create(model="small", **{**HELLO, "n": 99})
+    assert refused.value.param == "n"
+
+
 def test_texts_of_one_prompt_differ_and_come_again_with_their_seed(theirs):
     asked = {"model": "small", "prompt": "ab", "max_tokens": 10, "n": 3, "seed": 5, "logprobs": 1}
     first, again = (theirs.completions.create(**asked) for _ in range(2))
@@ -48,13 +64,6 @@ def test_texts_of_one_prompt_differ_and_come_again_with_their_seed(theirs):
     assert [choice.text for choice in again.choices] == texts
     assert len(first.choices[0].logprobs.token_logprobs) == 10
     assert first.usage.prompt_tokens == 2
-
-
-def test_a_stream_ends_as_openais_does(client):
-    with client.stream("POST", "/v1/completions", json={"prompt": [1, 2], "stream": True, "max_tokens": 3}) as answer:
-        lines = [line for line in answer.iter_lines() if line]
-    assert lines[-1] == "data: [DONE]"
-    assert json.loads(lines[0].removeprefix("data: "))["object"] == "text_completion"
 
 
 def test_a_common_system_text_is_read_once(theirs):
@@ -172,11 +181,6 @@ def test_who_comes_when_too_many_wait_is_told_to_try_again():
         more = client.post("/v1/completions", json={**body, "n": 3})
         assert (more.status_code, more.headers.get("retry-after")) == (400, None)
         assert "at most 2" in more.json()["error"]["message"]
-
-
-def test_as_many_texts_as_may_wait_and_run_are_written_at_once():
-    with served(num_texts=1, num_waiting=1) as client:
-        assert client.post("/v1/completions", json={"prompt": "ab", "max_tokens": 2, "n": 2}).status_code == 200
 
 
 def test_threads_stay_the_same_however_many_ask_at_once():

@@ -1,7 +1,6 @@
 import asyncio
 import queue
 import threading
-from contextlib import aclosing
 
 import pytest
 
@@ -79,12 +78,3 @@ def test_pieces_name_their_text():
     for place, prompt in enumerate(prompts(3, 7)):
         assert [token for index, token in pieces if index == place] == uncached(build("llama"), prompt, 9)
     assert (metrics.prompt_tokens, metrics.new_tokens) == (10, 18)
-
-
-def test_leaving_early_frees_the_memory():
-    async def read(exchange):
-        async with aclosing(exchange.pieces()) as pieces:
-            return await anext(pieces)
-
-    _, _, worker = exchanged(read, 4, num_new_tokens=40)
-    assert (worker.num_running, worker.num_queued, worker.cache_share) == (0, 0, 0)

@@ -74,15 +74,6 @@ def test_half_a_character_is_told_by_its_bytes():
     assert content["top_logprobs"][0]["token"] == "A"
 
 
-def test_a_completion_s_likeliest_tokens_are_told_apart():
-    likeliest = [(0xC3, -0.5), (299, -0.7), (0xC4, -1.0), (298, -2.0), (65, -3.0)]
-    writing = Writing(model="m", is_chat=False, pieces=PIECES)
-    delta = Delta(written([1], ""), "", 0xC3, TokenScore(0xC3, -0.5, likeliest))
-    told = writing.chunk(0, delta)["choices"][0]["logprobs"]
-    assert told["tokens"] == [r"bytes:\xc3"]
-    assert told["top_logprobs"] == [{r"bytes:\xc3": -0.5, "": -0.7, r"bytes:\xc4": -1.0, "A": -3.0}]
-
-
 def test_buckets_hold_those_below_them_too():
     one = Histogram()
     for seconds in (0.001, 0.2, 99.0):

@@ -21,7 +21,7 @@ def none() -> None:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Lora:
-    """Factors of a rank beside linear layers of the blocks; the change is scaled by alpha / rank.
+    """Factors of a rank next to linear layers of the blocks; the change is scaled by alpha / rank.
 
     `rank_stabilized` scales by alpha / sqrt(rank). `targets` are the last words of layers' names; None are all.
     `start` is a folder of PEFT whose factors to begin with; None begins without a change.

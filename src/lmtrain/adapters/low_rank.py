@@ -1,7 +1,7 @@
-"""Low-rank changes of linear layers, trained beside frozen weights: LoRA, arXiv 2106.09685 section 4.
+"""Low-rank changes of linear layers, trained next to frozen weights: LoRA, arXiv 2106.09685 section 4.
 
-A layer keeps its class, weight and name, and gets a child `adapter`. Matrices fused in one layer have factors of their
-own, as if they stood apart: the layout of PEFT. B batch, T tokens, I inputs, O outputs, P fused matrices, R rank.
+A layer keeps its class, weight and name, and gets a child `adapter`. Matrices fused in one layer have separate
+factors, as if they stood apart: the layout of PEFT. B batch, T tokens, I inputs, O outputs, P fused matrices, R rank.
 """
 
 import math
@@ -61,7 +61,7 @@ class LowRank(nn.Module):
 
 
 def layers_of(model: LanguageModel) -> dict[str, nn.Linear]:
-    """Return the linear layers of the blocks by name; experts and their router are none of them."""
+    """Return the linear layers of the blocks by name; without experts and their router."""
     inside = [module for block in model.blocks for module in block.modules()]
     experts = {id(part) for module in inside if isinstance(module, MixtureOfExperts) for part in module.modules()}
     adapters = {id(part) for _, adapter in adapters_of(model) for part in adapter.modules()}
@@ -109,7 +109,7 @@ def take_off(layer: nn.Module) -> None:
 
 
 def is_of_adapter(name: str) -> bool:
-    """Tell whether a parameter's name is of an adapter."""
+    """Return whether a parameter's name is of an adapter."""
     return ADAPTER in name.split(".")
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, Final, Literal, cast, get_args
+from typing import Any, Final, Literal, cast
 
 from lmtrain.errors import ConfigurationError, DataError, suggest
 from lmtrain.evaluation.scored_rows import BATCH_TOKENS, RowScore, ScoredRow, score_rows
@@ -115,7 +115,16 @@ def read_bundle(folder: Path, *, only: tuple[str, ...] = ()) -> list[CoreTask]:
         ConfigurationError: The bundle has no such task.
         DataError: The folder is not a bundle, or lacks the file of a task.
     """
-    tasks = [_task(folder, entry, _baselines(folder)) for entry in _entries(folder)]
+    try:
+        with (folder / BASELINES).open(encoding="utf-8", newline="") as file:
+            baselines = {row["Eval Task"]: float(row["Random baseline"]) / 100 for row in csv.DictReader(file)}
+        tasks = [_task(folder, entry, baselines) for entry in foreign_yaml.read(folder / TASKS)["icl_tasks"]]
+    except OSError as problem:
+        raise DataError(f"{folder} is not a CORE bundle ({problem}); unpack eval_bundle.zip there.") from problem
+    except (ValueError, LookupError, TypeError, AttributeError, OverflowError) as problem:
+        raise DataError(f"{folder}: {TASKS} or {BASELINES} is damaged ({problem!r}); copy it again.") from problem
+    if not tasks:
+        raise DataError(f"{folder / TASKS}: icl_tasks is empty.")
     labels = [task.label for task in tasks]
     for label in only:
         if label not in labels:
@@ -131,48 +140,21 @@ def read_bundle(folder: Path, *, only: tuple[str, ...] = ()) -> list[CoreTask]:
     return chosen
 
 
-def _entries(folder: Path) -> list[Mapping[str, Any]]:
-    try:
-        content = foreign_yaml.read(folder / TASKS)
-        entries = content["icl_tasks"]
-    except OSError as problem:
-        raise DataError(f"{folder} is not a CORE bundle: it has no {TASKS}; unpack eval_bundle.zip there.") from problem
-    except (ValueError, KeyError, TypeError) as problem:
-        raise DataError(f"{folder / TASKS} has no list icl_tasks; copy the bundle again.") from problem
-    if not isinstance(entries, list) or not entries:
-        raise DataError(f"{folder / TASKS} has no list icl_tasks; copy the bundle again.")
-    return entries
-
-
-def _baselines(folder: Path) -> Mapping[str, float]:
-    try:
-        with (folder / BASELINES).open(encoding="utf-8", newline="") as file:
-            return {row["Eval Task"]: float(row["Random baseline"]) / 100 for row in csv.DictReader(file)}
-    except OSError as problem:
-        raise DataError(f"{folder} has no {BASELINES}, which holds each task's baseline.") from problem
-    except (KeyError, TypeError, ValueError) as problem:
-        raise DataError(
-            f"{folder / BASELINES} must have the columns Eval Task and Random baseline, in percent ({problem})."
-        ) from problem
-
-
 def _task(folder: Path, entry: Mapping[str, Any], baselines: Mapping[str, float]) -> CoreTask:
-    try:
-        label, kind = str(entry["label"]), str(entry["icl_task_type"])
-        file, shots = folder / "eval_data" / str(entry["dataset_uri"]), int(entry["num_fewshot"][0])
-        delimiter = str(entry.get("continuation_delimiter", " "))
-    except (KeyError, TypeError, IndexError, ValueError, AttributeError, OverflowError) as problem:
-        raise DataError(f"{folder / TASKS}: {entry!r} is not a task: {problem!r}.") from problem
-    if kind not in get_args(Kind):
-        raise DataError(
-            f"task {label}: icl_task_type must be one of {', '.join(FIELDS)}, got {kind}.{suggest(kind, FIELDS)}"
-        )
+    label, kind, file = str(entry["label"]), entry["icl_task_type"], folder / "eval_data" / str(entry["dataset_uri"])
+    if kind not in FIELDS:
+        raise ValueError(f"icl_task_type of {label} must be one of {', '.join(FIELDS)}, got {kind}")
+    if not 0 <= baselines[label] < 1:
+        raise ValueError(f"the baseline of {label} must be from 0 to below 100")
     if not file.resolve().is_relative_to(folder.resolve()):
         raise DataError(f"task {label}: dataset_uri={entry['dataset_uri']} must be inside {folder}.")
-    if not 0 <= baselines.get(label, -1) < 1:
-        raise DataError(f"task {label} must have a baseline from 0 to below 100 in {folder / BASELINES}.")
     return CoreTask(
-        label=label, kind=cast("Kind", kind), file=file, num_shots=shots, delimiter=delimiter, baseline=baselines[label]
+        label=label,
+        kind=cast("Kind", kind),
+        file=file,
+        num_shots=int(entry["num_fewshot"][0]),
+        delimiter=str(entry.get("continuation_delimiter", " ")),
+        baseline=baselines[label],
     )
 
 

@@ -1,4 +1,4 @@
-"""A model of ours as the Language Model Evaluation Harness asks it: https://github.com/EleutherAI/lm-evaluation-harness.
+"""A loaded model as the Language Model Evaluation Harness asks it: https://github.com/EleutherAI/lm-evaluation-harness.
 
 Importing this module needs lm-eval, the extra `eval`. Texts of a task come from its data, so that a special token's
 name in them is that token, as in transformers.

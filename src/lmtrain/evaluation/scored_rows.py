@@ -16,7 +16,7 @@ from lmtrain.models.base import LanguageModel
 NOT_A_NUMBER = "the model gives no numbers: its weights hold nan, as after a diverged run; take another checkpoint."
 
 BATCH_TOKENS = 16_384
-SCORED_AT_ONCE = 4_096  # logits of so many tokens and 50,000 ids are 0.8 GB in fp32
+SCORED_AT_ONCE = 4_096  # tokens; their logits of 50,000 ids take 0.8 GB in fp32
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class ScoredRow:
     start: int
 
     def within(self, num_tokens: int) -> "ScoredRow":
-        """Return the row's last ids, for a model of so many tokens; at least one id is scored, and one is read."""
+        """Return the row's last ids, for a context of `num_tokens`; at least one id is scored and one is read."""
         cut = max(0, len(self.ids) - 1 - num_tokens)  # the last id is predicted alone and never read
         return ScoredRow(self.ids[cut:], max(1, self.start - cut)) if cut else self
 
@@ -47,7 +47,7 @@ class RowScore:
 
 
 def score_rows(model: LanguageModel, spans: Sequence[ScoredRow], *, batch_tokens: int = BATCH_TOKENS) -> list[RowScore]:
-    """Return a score for each span, in their order; rows of like lengths share a batch of at most so many ids.
+    """Return a score for each span, in their order; rows of like lengths share a batch of at most `batch_tokens` ids.
 
     Ids before the model's context are left out. The model's mode is given back.
 

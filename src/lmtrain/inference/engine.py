@@ -154,11 +154,11 @@ class TextEngine:
 
     def step(self) -> list[Delta]:
         """Do one forward pass and return the new pieces of texts."""
-        self._admit()
-        turns = self._turns()
-        if not turns:
-            return []
         with torch.inference_mode():
+            self._admit()
+            turns = self._turns()
+            if not turns:
+                return []
             logits = self._logits(turns)
             rows, largest = logits.unbind(), likeliest_tokens(logits)
         complete = [generation for generation, _ in turns if generation.num_pending == 0]

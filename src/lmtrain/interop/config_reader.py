@@ -1,4 +1,4 @@
-"""A model's settings from the `config.json` of transformers, refusing features beyond the models here."""
+"""A model's settings from the `config.json` of transformers; unsupported features are refused."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ from lmtrain.models.llama import Llama
 from lmtrain.models.mixture_of_experts import Experts
 from lmtrain.models.rope import LinearRopeScaling, RopeScaling
 
-# Features of a config, and their only value computed here.
+# Features of a config, and the only supported value of each.
 ONLY: dict[str, Any] = {
     "attention_bias": False,
     "mlp_bias": False,
@@ -33,7 +33,49 @@ GELU_APPROXIMATES = {name: approximate for approximate, name in ACTIVATION_FUNCT
 LAYER_TYPES = ["full_attention", "sliding_attention"]
 ROPE_TYPES = ("default", "llama3", "linear")
 ROPE_BASES = {"mixtral": 1_000_000.0}  # without rope_theta; of the others 10,000
-# Keys without effect on the function computed by the weights.
+# What transformers' config classes take where config.json has no such key.
+DEFAULTS: dict[str, dict[str, Any]] = {
+    "gpt2": {},
+    "llama": {"max_position_embeddings": 2048, "rms_norm_eps": 1e-6},
+    "mistral": {
+        "max_position_embeddings": 131_072,
+        "rms_norm_eps": 1e-6,
+        "num_key_value_heads": 8,
+        "sliding_window": 4096,
+    },
+    "mixtral": {
+        "max_position_embeddings": 131_072,
+        "rms_norm_eps": 1e-5,
+        "num_key_value_heads": 8,
+        "num_local_experts": 8,
+        "num_experts_per_tok": 2,
+        "router_aux_loss_coef": 0.001,
+    },
+    "olmoe": {
+        "max_position_embeddings": 4096,
+        "rms_norm_eps": 1e-5,
+        "num_experts": 64,
+        "num_experts_per_tok": 8,
+        "router_aux_loss_coef": 0.01,
+    },
+    "qwen3": {
+        "max_position_embeddings": 32_768,
+        "rms_norm_eps": 1e-6,
+        "num_key_value_heads": 32,
+        "head_dim": 128,
+        "sliding_window": 4096,
+        "max_window_layers": 28,
+    },
+    "qwen3_moe": {
+        "max_position_embeddings": 32_768,
+        "rms_norm_eps": 1e-6,
+        "num_key_value_heads": 4,
+        "num_experts": 128,
+        "num_experts_per_tok": 8,
+        "router_aux_loss_coef": 0.001,
+    },
+}
+# Keys without effect on the function that the weights compute.
 WITHOUT_EFFECT = frozenset(
     {"_name_or_path", "architectures", "model_type", "transformers_version", "dtype", "torch_dtype", "use_cache"}
     | {"initializer_range", "attention_dropout", "resid_pdrop", "embd_pdrop", "attn_pdrop", "pretraining_tp", "n_ctx"}
@@ -53,7 +95,7 @@ WITHOUT_EFFECT = frozenset(
 
 @dataclass
 class ForeignConfig:
-    """A config.json as it is read: a requested key counts as read."""
+    """A config.json that notes which keys were requested."""
 
     content: Mapping[str, Any]
     asked: set[str] = field(default_factory=set[str])
@@ -71,7 +113,7 @@ class ForeignConfig:
         """
         value = self.get(*names)
         if value is None:
-            raise DataError(f"config.json has no {' or '.join(names)}; copy the model's folder again.")
+            raise DataError(f"config.json: {' or '.join(names)} is missing.")
         return value
 
     def count(self, *names: str) -> int:
@@ -83,9 +125,7 @@ class ForeignConfig:
         value = self.need(*names)
         if not isinstance(value, int) or isinstance(value, bool):
             name = next(name for name in names if self.content.get(name) is not None)
-            raise DataError(
-                f"config.json has {name}={value!r}, which is no whole number; copy the model's folder again."
-            )
+            raise DataError(f"config.json: {name} must be a whole number, got {value!r}.")
         return value
 
     def unread(self) -> list[str]:
@@ -106,18 +146,16 @@ def read_config(content: Mapping[str, Any]) -> ModelDescription:
     """Return the settings of a config.json.
 
     Raises:
-        DataError: An architecture or a feature of no model here, or a missing key.
+        DataError: An unsupported architecture or feature, or a missing key.
     """
     if content.get("model_type") == OWN_TYPE:
         return ModelDescription(OWN_TYPE, own_settings(content), ())
-    config = ForeignConfig(content)
-    model_type = _model_type(config)
+    model_type = _model_type(ForeignConfig(content))
+    config = ForeignConfig({**DEFAULTS[model_type], **content})
     for name, only in ONLY.items():
         value = content.get(name)
         if value is not None and value != only:
-            raise DataError(
-                f"config.json has {name}={value}, which no model here computes; only {only} can be imported."
-            )
+            raise DataError(f"config.json: {name}={value} is not supported; only {only} is.")
     settings = _gpt2(config) if model_type == "gpt2" else _llama(config, model_type)
     return ModelDescription(model_type, settings, tuple(config.unread()))
 
@@ -129,15 +167,9 @@ def _model_type(config: ForeignConfig) -> str:
     model_type = by_architecture.get(named) or ("" if named else stated)
     if model_type not in ARCHITECTURES:
         known = ", ".join(ARCHITECTURES.values())
-        raise DataError(
-            f"config.json has the architecture {named or stated or 'null'}, which no model here computes; import a "
-            f"folder of one of these: {known}."
-        )
+        raise DataError(f"config.json: architecture {named or stated or 'null'} is not supported; supported: {known}.")
     if stated and stated != model_type:
-        raise DataError(
-            f"config.json contradicts itself: architectures is {named}, a {model_type}, and model_type={stated}; "
-            "copy the model's folder again."
-        )
+        raise DataError(f"config.json: architectures={named} does not match model_type={stated}.")
     return model_type
 
 
@@ -151,7 +183,7 @@ def _llama(config: ForeignConfig, model_type: str) -> dict[str, Any]:
         num_layers=config.count("num_hidden_layers"),
         num_heads=num_heads,
         num_kv_heads=config.get("num_key_value_heads", default=num_heads),
-        head_width=config.get("head_dim", default=128 if model_type == "qwen3" else None),
+        head_width=config.get("head_dim"),
         feed_forward_width=config.count("moe_intermediate_size") if model_type == "qwen3_moe" else dense_width,
         vocab_size=config.count("vocab_size"),
         max_context_tokens=config.count("max_position_embeddings"),
@@ -175,21 +207,16 @@ def _rope(config: ForeignConfig, model_type: str) -> dict[str, Any]:
     if old and old.get("rope_theta") is None and config.get("rope_theta") is None:
         bases.add(default)  # transformers then reads none of rope_parameters
     if len(bases) > 1:
-        raise DataError(f"config.json contradicts itself: rope_theta is {sorted(bases)}; keep one of them.")
+        raise DataError(f"config.json: rope_theta must have one value, got {sorted(bases)}.")
     kind = _rope_type(scaling)
     if kind not in ROPE_TYPES:
         known = ", ".join(ROPE_TYPES)
-        raise DataError(f"config.json has rope_type={kind}, which no model here computes; known: {known}.")
+        raise DataError(f"config.json: rope_type={kind} is not supported; supported: {known}.")
     if scaling.get("partial_rotary_factor", 1.0) != 1.0:
-        raise DataError(
-            "config.json rotates only a part of each head (partial_rotary_factor), which no model here does."
-        )
+        raise DataError("config.json: partial_rotary_factor must be 1.")
     found = _scaling(kind, scaling)
     if new and old and (_rope_type(old) != kind or _scaling(kind, old) != found):
-        raise DataError(
-            f"config.json contradicts itself: rope_parameters={dict(new)} and rope_scaling={dict(old)}, of which "
-            "transformers takes the latter alone; keep one of them."
-        )
+        raise DataError("config.json: rope_parameters and rope_scaling differ; keep one of them.")
     return {"rope_base": bases.pop() if bases else default, "rope_scaling": found}
 
 
@@ -210,9 +237,7 @@ def _scaling(kind: str, scaling: Mapping[str, Any]) -> dict[str, Any] | None:
                 original_context_tokens=int(scaling["original_max_position_embeddings"]),
             )
     except KeyError as missing:
-        raise DataError(
-            f"config.json has rope_type={kind} without {missing}; copy the model's folder again."
-        ) from missing
+        raise DataError(f"config.json: rope_type={kind} needs {missing}.") from missing
     return None
 
 
@@ -220,13 +245,10 @@ def _windows(config: ForeignConfig, model_type: str) -> dict[str, Any]:
     window, layer_types = config.get("sliding_window"), config.get("layer_types", default=[])
     strange = sorted(set(layer_types) - set(LAYER_TYPES))
     if strange:
-        raise DataError(f"config.json has layer_types={strange}, which no model here computes; known: {LAYER_TYPES}.")
+        raise DataError(f"config.json: layer_types={strange} are not supported; supported: {LAYER_TYPES}.")
     num_layers = config.count("num_hidden_layers")
     if layer_types and len(layer_types) != num_layers:
-        raise DataError(
-            f"config.json has {len(layer_types)} layer_types for num_hidden_layers={num_layers}; "
-            "copy the model's folder again."
-        )
+        raise DataError(f"config.json: {len(layer_types)} layer_types do not match num_hidden_layers={num_layers}.")
     uses, first = config.get("use_sliding_window", default=False), config.get("max_window_layers")
     if model_type in ("qwen3", "qwen3_moe") and not uses:
         window = None
@@ -257,11 +279,11 @@ def _experts(config: ForeignConfig, model_type: str) -> dict[str, Any] | None:
 
 def _gpt2(config: ForeignConfig) -> dict[str, Any]:
     if not config.get("tie_word_embeddings", default=True):
-        raise DataError("config.json has tie_word_embeddings=false; GPT-2 here has one table for both.")
+        raise DataError("config.json: tie_word_embeddings=false is not supported for GPT-2.")
     activation = config.get("activation_function", default="gelu_new")
     if activation not in GELU_APPROXIMATES:
         known = ", ".join(GELU_APPROXIMATES)
-        raise DataError(f"config.json has activation_function={activation}, which GPT-2 here has not; known: {known}.")
+        raise DataError(f"config.json: activation_function={activation} is not supported; supported: {known}.")
     return node_of(
         GPT2,
         gelu_approximate=GELU_APPROXIMATES[activation],

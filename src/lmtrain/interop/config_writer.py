@@ -1,4 +1,4 @@
-"""The `config.json` of transformers for a model of ours, with rotary settings in the style of release 5 and before."""
+"""The `config.json` of transformers for a model, with rotary settings in the style of release 5 and before."""
 
 import json
 from collections.abc import Mapping
@@ -68,10 +68,10 @@ def _require_known(settings: Mapping[str, Any]) -> None:
     known = GPT2_SETTINGS if MODELS[settings[TARGET]] is GPT2 else LLAMA_SETTINGS
     unknown = {name: value for name, value in off_default(settings).items() if name not in known}
     if unknown:
-        told = ", ".join(f"model.{name}={value}" for name, value in unknown.items())
+        changed = ", ".join(f"model.{name}={value}" for name, value in unknown.items())
         nearest = " ".join(f"model.{name}={_word(default_of(settings, name))}" for name in unknown)
         raise NoClass(
-            f"{told}: no class of transformers has this, so that neither vLLM nor llama.cpp computes the model. "
+            f"{changed}: no class of transformers has this, so that neither vLLM nor llama.cpp computes the model. "
             f"Train one that they do: {nearest}, or model=qwen_3_0_6b with your own dimensions."
         )
 
@@ -97,12 +97,12 @@ def _model_type(settings: Mapping[str, Any]) -> str:
 
 
 def _divides(settings: Mapping[str, Any]) -> bool:
-    """Tell whether heads divide the width: transformers' Llama asks for it, its Mistral, else the same, does not."""
+    """Return whether heads divide the width, as transformers' Llama requires; its Mistral, else the same, does not."""
     return settings["width"] % settings["num_heads"] == 0
 
 
-def _without_class(told: str, nearest: str) -> NoClass:
-    return NoClass(f"{told}: no class of transformers computes this with the other settings; try {nearest}.")
+def _without_class(setting: str, nearest: str) -> NoClass:
+    return NoClass(f"{setting}: no class of transformers computes this with the other settings; try {nearest}.")
 
 
 def _rope(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -207,7 +207,7 @@ def own_config(settings: Mapping[str, Any]) -> dict[str, Any]:
         "num_attention_heads": settings["num_heads"],
         "max_position_embeddings": settings["max_context_tokens"],
         "initializer_range": settings["init_std"],
-        "tie_word_embeddings": False,  # a tied head has no weight of its own: there is nothing to tie
+        "tie_word_embeddings": False,  # a tied head has no separate weight to tie
         "use_cache": False,
     }
 

@@ -37,7 +37,7 @@ def read_config_file(folder: Path) -> dict[str, Any]:
     try:
         content = foreign_json.read(path)
     except ValueError as problem:
-        raise DataError(f"{path} is no JSON ({problem}); copy it again.") from problem
+        raise DataError(f"{path} is not JSON ({problem}); copy it again.") from problem
     if not isinstance(content, dict):
         raise DataError(f"{path} is not an object; copy it again.")
     return content
@@ -48,7 +48,7 @@ WEIGHTS, TOKENIZER, ORIGINAL = "weights", "tokenizer", "original"
 
 
 def is_imported(folder: Path) -> bool:
-    """Tell whether an import made this folder."""
+    """Return whether an import made this folder."""
     return (folder / FACTS).is_file() and (folder / WEIGHTS).is_dir()
 
 
@@ -63,7 +63,7 @@ def imported_facts(folder: Path) -> dict[str, Any]:
     except (OSError, ValueError) as problem:
         raise DataError(f"{folder / FACTS} cannot be read ({problem}); import the model again.") from problem
     if not isinstance(facts, dict):
-        raise DataError(f"{folder / FACTS} is no object; import the model again.")
+        raise DataError(f"{folder / FACTS} is not an object; import the model again.")
     return facts
 
 

@@ -63,11 +63,8 @@ def require_computed_there(config: Mapping[str, Any]) -> None:
         raise _otherwise(f"model.experts.normalize_weights={set_to}", f"{does} the experts' weights of such a model")
 
 
-def _otherwise(told: str, does: str) -> ConfigurationError:
-    return ConfigurationError(
-        f"{told} cannot be a GGUF file: llama.cpp {does}, and would answer a little otherwise without a word. "
-        "`lmtrain export hf` can."
-    )
+def _otherwise(setting: str, does: str) -> ConfigurationError:
+    return ConfigurationError(f"{setting}: not supported in GGUF, because llama.cpp {does}; use `lmtrain export hf`.")
 
 
 def add_settings(writer: "GGUFWriter", config: Mapping[str, Any], *, name: str) -> None:
@@ -148,7 +145,7 @@ def require_gguf(output_type: str) -> None:
         ConfigurationError: There is no such type.
     """
     if output_type not in (AUTO, *OUTPUT_TYPES):
-        raise ConfigurationError(f"--outtype {output_type} is none of {', '.join((AUTO, *OUTPUT_TYPES))}.")
+        raise ConfigurationError(f"--outtype: must be one of {', '.join((AUTO, *OUTPUT_TYPES))}, got {output_type}.")
     if importlib.util.find_spec("gguf") is None:
         raise EnvironmentProblem(f"lmtrain export gguf needs the package gguf: {install_command('gguf')}")
 

@@ -1,6 +1,6 @@
 """A byte-level BPE tokenizer in a GGUF file: tokens, merges, cuts, special tokens, chat template.
 
-llama.cpp has the expression by which a tokenizer cuts text under a name, from a list of its own.
+llama.cpp knows the expression by which a tokenizer cuts text by a name from a fixed list.
 """
 
 from collections.abc import Mapping
@@ -29,10 +29,10 @@ NEARLY: Final = (
 
 
 def add_tokenizer(writer: "GGUFWriter", folder: Path, *, num_ids: int) -> str | None:
-    """Write a folder's tokenizer for a model of so many ids; return a note where llama.cpp's cuts differ.
+    """Write a folder's tokenizer for a model with `num_ids` ids; return a note where llama.cpp's cuts differ.
 
     Raises:
-        ConfigurationError: It is no byte-level BPE, or cut by an expression unknown to llama.cpp.
+        ConfigurationError: It is not byte-level BPE, or cut by an expression unknown to llama.cpp.
     """
     from gguf import TokenType
 
@@ -99,7 +99,7 @@ def _add_special(writer: "GGUFWriter", folder: Path, ids: Mapping[str, int]) -> 
 
 
 def _begins(step: Mapping[str, Any]) -> bool:
-    """Tell whether a post-processor puts a token before a text, by itself or as one of several."""
+    """Return whether a post-processor puts a token before a text, by itself or as one of several."""
     if step.get("type") == "Sequence":
         return any(map(_begins, step["processors"]))
     return step.get("type") == "TemplateProcessing" and "SpecialToken" in step["single"][0]

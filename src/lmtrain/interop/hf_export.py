@@ -27,7 +27,7 @@ from lmtrain.tokenizers.base import Tokenizer
 
 @dataclass(frozen=True, kw_only=True)
 class CardFacts:
-    """The known origin of a model; None and empty are unknown, and are told as such.
+    """The known origin of a model; None and empty are unknown, and written as such.
 
     `metrics` are of the model's own weights; `is_averaged` where these are the moving average of a run's.
     """
@@ -60,7 +60,7 @@ def model_card(facts: CardFacts, *, architecture: str, dtype: str, has_own_code:
             "---",
             f"# {facts.name}",
             "",
-            "A language model trained with lmtrain. Licence: unknown; whoever publishes it has to choose one, with the",
+            "A language model trained with lmtrain. Licence: unknown; its publisher has to choose one, with the",
             "licence of its training data in mind. It predicts text; it was not made to be helpful, true or harmless.",
             "",
             "| fact | value |",
@@ -119,7 +119,7 @@ MAX_SHARD_BYTES = 5_000_000_000
 
 @dataclass(frozen=True, kw_only=True)
 class ModelToExport:
-    """A model of ours: settings as a config node, weights by name, tokenizer, and facts for the card.
+    """A model: settings as a config node, weights by name, tokenizer, and facts for the card.
 
     `companions` is a folder with files of transformers, as kept by an import: where its tokenizer is this one, they
     are written back as they were.
@@ -157,7 +157,7 @@ def export_line(settings: Mapping[str, Any]) -> str | None:
     if config["model_type"] != OWN_TYPE:
         return None
     return (
-        "export: `lmtrain export hf` will write this model's own code beside its weights (trust_remote_code=True); "
+        "export: `lmtrain export hf` will write this model's own code next to its weights (trust_remote_code=True); "
         "vLLM and llama.cpp cannot read it"
     )
 

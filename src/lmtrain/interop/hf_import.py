@@ -101,7 +101,7 @@ def _checked(folder: Path, read: Callable[[], Result]) -> Result:
     except DataError:
         raise
     except ConfigurationError as problem:
-        raise DataError(f"{folder / CONFIG} cannot be: {problem}") from problem
+        raise DataError(f"{folder / CONFIG} is invalid: {problem}") from problem
     except (*DAMAGES, RuntimeError) as problem:  # a text where a number belongs, and the like
         why = one_line(problem)
         raise DataError(f"{folder / CONFIG} is damaged, a value is of the wrong kind: {why}.") from problem
@@ -121,7 +121,7 @@ def import_folder(model: HuggingFaceModel, out: Path, *, max_shard_bytes: int = 
 
 
 def fill_from_hugging_face(ours: nn.Module, model: HuggingFaceModel) -> None:
-    """Copy every weight of a checked folder into a model of ours, in its own dtype.
+    """Copy every weight of a checked folder into a model, in the model's dtype.
 
     Raises:
         DataError: A weight is infinite or no number, or a tied head differs from its embedding.
@@ -171,7 +171,7 @@ def _dtype(model: HuggingFaceModel, tensor: MappedTensor) -> torch.dtype:
 
 
 def _require_counts(description: ModelDescription, files: WeightFiles) -> None:
-    """Refuse more layers or experts than the files have tensors of, before a model of so many is built."""
+    """Refuse more layers or experts than the files have tensors of, before such a model is built."""
     settings = description.settings
     counts = {"layers": (LAYER, settings["num_layers"])}
     if description.model_type != OWN_TYPE:  # with its experts as one tensor a layer, like ours

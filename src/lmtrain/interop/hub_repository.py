@@ -38,13 +38,13 @@ def require_repository(name: str) -> str:
     """Return the token for a repository's name, OWNER/NAME.
 
     Raises:
-        ConfigurationError: It is no such name.
+        ConfigurationError: The name is not OWNER/NAME.
         EnvironmentProblem: There is no token.
     """
     try:
         validate_repo_id(name)
     except HFValidationError as problem:
-        raise ConfigurationError(f"{name} is no repository of the Hub ({problem}); write OWNER/NAME.") from problem
+        raise ConfigurationError(f"{name} must be OWNER/NAME of a Hub repository ({problem}).") from problem
     if name.count("/") != 1:
         raise ConfigurationError(f"{name} has no owner; write OWNER/NAME.")
     token = get_token()

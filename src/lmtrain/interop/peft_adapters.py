@@ -136,9 +136,9 @@ def open_peft(folder: Path) -> PeftFolder:
         tensors = load_file(folder / ADAPTER_WEIGHTS)
         rank, alpha, kind = int(config["r"]), float(config["lora_alpha"]), config["peft_type"]
     except (OSError, ValueError, KeyError, TypeError, SafetensorError) as problem:
-        raise DataError(f"{folder} is no whole adapter ({problem}); copy it again.") from problem
+        raise DataError(f"{folder} is not a complete adapter folder ({problem}).") from problem
     if kind != "LORA" or rank < 1 or not math.isfinite(alpha):
-        raise DataError(f"{folder / ADAPTER_CONFIG}: peft_type={kind}, r={rank}, lora_alpha={alpha:g} is no LoRA.")
+        raise DataError(f"{folder / ADAPTER_CONFIG}: peft_type={kind}, r={rank}, lora_alpha={alpha:g} is not LoRA.")
     for name, plain in PLAIN.items():
         if (config.get(name) or plain) != plain:
             raise DataError(f"{folder / ADAPTER_CONFIG}: {name}={config[name]} is not known here; only plain LoRA is.")
@@ -147,7 +147,7 @@ def open_peft(folder: Path) -> PeftFolder:
         raise DataError(f"{folder / ADAPTER_CONFIG}: {msg}; convert it to plain LoRA with PEFT's save_pretrained.")
     given: Any = config.get(ALPHAS) or {}
     if not isinstance(given, dict):
-        raise DataError(f"{folder / ADAPTER_CONFIG}: {ALPHAS}={given} is no table of names; copy it again.")
+        raise DataError(f"{folder / ADAPTER_CONFIG}: {ALPHAS}={given} must be a table of names.")
     alphas = {key.replace(r"\.", "."): value for key, value in cast("dict[str, Any]", given).items()}
     if others := [key for key in alphas if not NAME.fullmatch(key)]:
         msg = f"{ALPHAS} has the pattern {others[0]!r}, and only names of modules are known here; write each name"
@@ -177,7 +177,7 @@ def add_changes(model: LanguageModel, start: PeftFolder) -> None:
     """Add the changes of a folder to the weights of a plain model, in fp32.
 
     Raises:
-        DataError: A module of the folder is none of the model's, or of another shape.
+        DataError: The model has no such module, or one of another shape.
     """
     places = {
         matrix.module: (model.get_parameter(f"{name}.weight"), matrix)
@@ -256,7 +256,7 @@ def _pairs(tensors: dict[str, Tensor], folder: Path) -> dict[str, tuple[Tensor, 
     strange = [name for name in names if not name.endswith((DOWN, UP))]
     lone = [name for name in modules if f"{name}{DOWN}" not in names or f"{name}{UP}" not in names]
     if strange or lone or not modules:
-        what = f"{strange[0]} is no factor of a layer" if strange else f"{[*lone, 'it'][0]} lacks a factor"
+        what = f"{strange[0]} is not a factor of a layer" if strange else f"{[*lone, 'it'][0]} lacks a factor"
         raise DataError(f"{folder / ADAPTER_WEIGHTS}: {what}; only plain LoRA of linear layers is known here.")
     return {name: (names[f"{name}{DOWN}"], names[f"{name}{UP}"]) for name in modules}
 

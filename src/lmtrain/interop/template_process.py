@@ -37,7 +37,7 @@ PROBLEMS = (
 
 
 def main() -> None:
-    """Answer each line until there are no more; a rendering beyond its seconds of processor time ends the process."""
+    """Answer each line until the input ends; a rendering beyond its seconds of processor time ends the process."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     for line in sys.stdin.buffer:
         asked = json.loads(line)

@@ -30,7 +30,7 @@ class TemplateRenderer:
         """Return a template's text.
 
         Raises:
-            TemplateProblem: It refuses, is no template, takes too long, or grows too large.
+            TemplateProblem: It refuses, is not a template, takes too long, or grows too large.
         """
         asked = {"template": template, "variables": variables, "cpu_seconds": self._cpu_seconds, "kind": self._kind}
         with self._lock:

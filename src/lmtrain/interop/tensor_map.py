@@ -1,7 +1,7 @@
 """The tensors of transformers and ours, matched: one table, read in both directions.
 
 Ours are fused (queries, keys and values; gate and up; all experts of a layer), theirs are one matrix each. A part gives
-the region of one of theirs in one of ours: either is a copy of the other's, bit for bit.
+the region of a tensor of theirs in ours; copies are exact in both directions.
 """
 
 from collections.abc import Iterator
@@ -71,7 +71,7 @@ class Part:
 
 @dataclass(frozen=True)
 class MappedTensor:
-    """One tensor of ours and its parts."""
+    """One of our tensors and its parts."""
 
     name: str
     shape: tuple[int, ...]
@@ -148,6 +148,6 @@ def _gpt2_places(model: LanguageModel, name: str, model_type: str) -> Places:
 
 
 def _is_projection(name: str) -> bool:
-    """Tell whether GPT-2 of transformers keeps this weight as [inputs, outputs], its Conv1D."""
+    """Return whether GPT-2 of transformers keeps this weight as [inputs, outputs], its Conv1D."""
     module, _, kind = name.rpartition(".")
     return kind == "weight" and module.endswith(("qkv", "output", "feed_forward.up", "feed_forward.down"))

@@ -31,7 +31,7 @@ def copy_companions(source: Path, destination: Path) -> None:
 
 
 def write_tokenizer(tokenizer: Tokenizer, folder: Path, *, max_context_tokens: int) -> None:
-    """Write a tokenizer of ours for AutoTokenizer, with the same encoding."""
+    """Write a tokenizer for AutoTokenizer, with the same encoding."""
     tokenizer.save(folder)
     (folder / META_FILE).unlink()
     end = next(token for token, id_ in tokenizer.special_tokens.items() if id_ == tokenizer.end_of_text_id)
@@ -72,7 +72,7 @@ def add_ends(tokenizer: Tokenizer, folder: Path) -> None:
 
 
 def is_same_tokenizer(tokenizer: Tokenizer, folder: Path) -> bool:
-    """Tell whether a tokenizer of ours was read from a folder's `tokenizer.json`."""
+    """Return whether a tokenizer was read from a folder's `tokenizer.json`."""
     return (folder / TOKENIZER_FILE).is_file() and read_tokenizer(folder).fingerprint == tokenizer.fingerprint
 
 

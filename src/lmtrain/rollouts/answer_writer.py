@@ -33,7 +33,7 @@ class AskedQuestion:
 
 @final
 class SampledAnswers:
-    """Draws answers by its settings, each from a seed of its own, and rewards them."""
+    """Draws answers by its settings, each from another seed, and rewards them."""
 
     def __init__(self, settings: WritingSettings, *, tokenizer: Tokenizer, events: EventLog) -> None:
         """Hold the settings; the time of writing is `generation` in `events`."""

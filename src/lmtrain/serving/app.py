@@ -55,6 +55,7 @@ def build_app(loaded: LoadedModel, worker: EngineWorker, settings: ServerSetting
         Route("/health", service.health),
         Route("/metrics", service.guarded(service.measure)),
         Route("/v1/models", service.guarded(service.models)),
+        Route("/v1/models/{name:path}", service.guarded(service.model)),
         Route("/v1/chat/completions", service.guarded(service.chat), methods=["POST"]),
         Route("/v1/completions", service.guarded(service.complete), methods=["POST"]),
         Route("/v1/embeddings", service.guarded(_no_embeddings), methods=["POST"]),
@@ -91,12 +92,23 @@ class Service:
         return PlainTextResponse(self._metrics.page(gauges), media_type="text/plain; version=0.0.4")
 
     async def models(self, request: Request) -> Response:
-        """Answer with the one model."""
+        """Answer with a list of the one model."""
         del request
+        return JSONResponse({"object": "list", "data": [self._model()]})
+
+    async def model(self, request: Request) -> Response:
+        """Answer with the model of a name."""
+        self._require_name(request.path_params["name"])
+        return JSONResponse(self._model())
+
+    def _model(self) -> dict[str, Any]:
         context = self._loaded.model.max_context_tokens
         model = {"id": self._loaded.name, "object": "model", "created": 0, "owned_by": "lmtrain"}
-        more = {"max_model_len": context, "chat_format": self._format.name}
-        return JSONResponse({"object": "list", "data": [{**model, **more}]})
+        return {**model, "max_model_len": context, "chat_format": self._format.name}
+
+    def _require_name(self, name: str) -> None:
+        if name != self._loaded.name:
+            raise HTTPException(404, f"model: must be {self._loaded.name}, got {name[:80]}.")
 
     async def chat(self, request: Request) -> Response:
         """Go on with a conversation."""
@@ -155,9 +167,7 @@ class Service:
         except TimeoutError as problem:
             raise HTTPException(408, f"body: must arrive within {self._settings.body_seconds:g} s.") from problem
         body = await self._read(parse, bytes(content))
-        if body.get("model", self._loaded.name) != self._loaded.name:
-            name = str(body["model"])[:80]
-            raise HTTPException(404, f"model: must be {self._loaded.name}, got {name}.")
+        self._require_name(str(body.get("model", self._loaded.name)))
         return body
 
     async def _read(self, read: Callable[P, T], *given: P.args, **settings: P.kwargs) -> T:

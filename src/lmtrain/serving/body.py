@@ -19,6 +19,18 @@ MAX_TEXTS, MAX_STOPS, MAX_LIKELIEST = 16, 16, 20
 NUMBERS = ("temperature", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty")
 SHARED = {*NUMBERS, "model", "n", "stream", "stream_options", "stop", "seed", "logit_bias", "top_k", "max_tokens"}
 WITHOUT_EFFECT = {"user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key"}
+# Other keys of OpenAI's API, and the values with which they ask for nothing.
+NEUTRAL: dict[str, tuple[Any, ...]] = {
+    "tools": ([],),
+    "tool_choice": ("none", "auto"),
+    "parallel_tool_calls": (True, False),
+    "functions": ([],),
+    "response_format": ({"type": "text"},),
+    "modalities": (["text"],),
+    "best_of": (1,),
+    "echo": (False,),
+    "suffix": ("",),
+}
 CHAT_KEYS = SHARED | {"messages", "max_completion_tokens", "logprobs", "top_logprobs"}
 COMPLETION_KEYS = SHARED | {"prompt", "logprobs"}
 
@@ -52,7 +64,7 @@ def parse(content: bytes) -> dict[str, Any]:
 def read_chat(body: Mapping[str, Any], loaded: LoadedModel, written_by: ChatFormat, *, client: str) -> Asked:
     """Return the texts asked of `/v1/chat/completions`; raises DataError."""
     _require_known(body, CHAT_KEYS)
-    prompt = written_by.prompt(_required(body, "messages"))
+    prompt = written_by.prompt(_messages(_required(body, "messages")))
     room = max(1, loaded.model.max_context_tokens - len(prompt) + 1)
     most = _integer(body, "max_completion_tokens", least=1) or _integer(body, "max_tokens", least=1) or room
     wanted = _flag(body, "logprobs")
@@ -70,6 +82,16 @@ def read_chat(body: Mapping[str, Any], loaded: LoadedModel, written_by: ChatForm
         tools=written_by.tools({calculator.__name__: calculator}),
         chat=True,
     )
+
+
+def _messages(given: Any) -> Any:
+    """Return messages with OpenAI's newer name of the system's role replaced."""
+    if not isinstance(given, list):
+        return given
+    return [
+        {**each, "role": "system"} if isinstance(each, dict) and each.get("role") == "developer" else each
+        for each in given
+    ]
 
 
 def read_completion(body: Mapping[str, Any], loaded: LoadedModel, *, client: str) -> Asked:
@@ -161,7 +183,8 @@ def _required(body: Mapping[str, Any], name: str) -> Any:
 
 def _require_known(body: Mapping[str, Any], known: Collection[str]) -> None:
     for name, value in body.items():
-        if name not in known and name not in WITHOUT_EFFECT and value is not None:
+        asks_for_nothing = value is None or name in WITHOUT_EFFECT or value in NEUTRAL.get(name, ())
+        if name not in known and not asks_for_nothing:
             raise DataError(f"{name}: not supported; valid keys: {', '.join(sorted(known))}.{suggest(name, known)}")
 
 

@@ -1,5 +1,6 @@
 """A server's answers, in the words of OpenAI's API: whole answers, chunks of a stream, log-probabilities, errors."""
 
+import re
 import time
 import uuid
 from collections.abc import Mapping, Sequence
@@ -107,5 +108,6 @@ def usage(generations: Sequence[Generation]) -> dict[str, Any]:
 
 
 def error(message: str, *, kind: str = "invalid_request_error", code: str | None = None) -> dict[str, Any]:
-    """Return a refusal as OpenAI's clients read it."""
-    return {"error": {"message": message, "type": kind, "param": None, "code": code}}
+    """Return a refusal as OpenAI's clients read it; `param` is the key at the message's start."""
+    found = re.match(r"(\w+): ", message)
+    return {"error": {"message": message, "type": kind, "param": found[1] if found else None, "code": code}}

@@ -1,4 +1,4 @@
-"""A language model trained with lmtrain, for transformers: plain PyTorch, in this one file, which lies beside weights.
+"""A language model trained with lmtrain, for transformers: plain PyTorch, in this one file next to the weights.
 
 `AutoModelForCausalLM.from_pretrained(FOLDER, trust_remote_code=True)`. The names of weights and settings are those of
 lmtrain, whose tests hold this file to its own models. Nothing is cached: each new token reads the whole text again.
@@ -364,7 +364,7 @@ class GPT2Block(nn.Module):
 
 
 class GPT2Model(nn.Module):
-    """lmtrain's GPT-2, with or without biases and a head of its own."""
+    """lmtrain's GPT-2, with or without biases and a separate head."""
 
     def __init__(self, s: dict[str, Any]) -> None:
         super().__init__()
@@ -422,7 +422,7 @@ class LmtrainForCausalLM(PreTrainedModel, GenerationMixin):
         """Score the next token: [B, T] -> logits [B, T, V], and the mean loss of labels [B, T], -100 left out.
 
         The mean is over `num_items_in_batch`, the targets of a step of several batches; None: over this batch.
-        What `attention_mask` leaves out on either side is a document of its own.
+        What `attention_mask` leaves out on either side is a separate document.
         """
         del others
         most = self.config.settings["max_context_tokens"]
