@@ -171,8 +171,8 @@ def test_a_file_sets_no_variable_that_loads_code(word: str, touched: Path, capsy
 @pytest.mark.parametrize(
     ("job", "part"),
     [
-        ("[]", "job.json is no job of a run"),
-        ('{"config": [1], "overrides": [], "name": "a", "root": ""}', "job.json is no job of a run"),
+        ("[]", "job.json is not the job of a run"),
+        ('{"config": [1], "overrides": [], "name": "a", "root": ""}', "job.json is not the job of a run"),
         ('{"config": {"model": "x"}, "overrides": [], "name": "a", "root": ""}', "has no model"),
     ],
 )

@@ -19,7 +19,7 @@ from lmtrain.child_process import python_command, python_environment
 from lmtrain.launch.detect import without_rank_variables
 from lmtrain.launch.job import plain_exit_code
 from lmtrain.tracking.run_folder import RunFolder
-from lmtrain.tracking.status import Status, read_status, status_name, write_status
+from lmtrain.tracking.status import CLEAN_STOPS, Status, read_status, status_name, write_status
 
 DEFAULT_ENTRY_POINT = "lmtrain.run.execution.start:run_saved"
 FORWARDED_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
@@ -100,10 +100,14 @@ def _log_folder(run_folder: Path) -> Path:
 
 
 def _record_end(run_folder: Path, code: int) -> None:
-    # Killed ranks could not say so themselves.
+    """Correct the recorded end: killed ranks could not write it, and others may only have seen another one end."""
     status = read_status(run_folder)
-    if status is not None and status.status == "RUNNING":
+    if status is None:
+        if code in CLEAN_STOPS:  # before the first rank could write it
+            write_status(run_folder, Status(status=status_name(code), exit_code=code))
+    elif status.status == "RUNNING":
         ended = Status(status=status_name(code), exit_code=code, step=status.step, tokens=status.tokens)
         write_status(run_folder, ended)
-    elif status is not None and status.status == "FAILED" and status.exit_code != code:
-        write_status(run_folder, replace(status, exit_code=code))  # a rank's that saw another one die
+    elif status.status == "FAILED" and status.exit_code != code:
+        reason = None if code in CLEAN_STOPS else status.reason
+        write_status(run_folder, replace(status, status=status_name(code), exit_code=code, reason=reason))

@@ -78,14 +78,14 @@ class Card:
 
     def score(self, name: str, run: str) -> str:
         """Return a score with its standard error, and the one before it; empty if the run has none."""
-        found = self._scores_of(run).get(name)
+        found = self.scores_of(run).get(name)
         before = self.previous.get(run, {}).get(name)
         if not found:
             return ""
         then = f"; before {shown_score(before)}" if before and shown_score(before) != shown_score(found) else ""
         return shown_score(found) + then
 
-    def _scores_of(self, run: str) -> dict[str, Mapping[str, Any]]:
+    def scores_of(self, run: str) -> dict[str, Mapping[str, Any]]:
         """Return a run's newest scores by name."""
         return {name: score for stage in self.stages if stage.run == run for name, score in stage.scores.items()}
 
@@ -114,7 +114,7 @@ class Card:
         """Return the head and the scores by run; the commonest answer's score is last, for questions that have one."""
         rows = [["score", *self.runs, "commonest answer"]]
         for name in dict.fromkeys(name for stage in self.stages for name in stage.scores):
-            found = [self._scores_of(run).get(name, {}) for run in self.runs]
+            found = [self.scores_of(run).get(name, {}) for run in self.runs]
             guess = next((score["guess"] for score in found if "guess" in score), None)
             shown = "" if guess is None else f"{guess:.1%}"
             rows.append([name, *(self.score(name, run) for run in self.runs), shown])

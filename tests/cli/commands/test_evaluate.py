@@ -167,7 +167,7 @@ def test_data_of_another_tokenizer_and_a_context_beyond_the_model_are_refused(
     _, _, where = str(refused.value).partition(" tokenizer=folder tokenizer.path=")
     assert Path(where.split()[0].rstrip(".")).absolute() == imported
     (tmp_path / "a.txt").write_text("a")
-    with pytest.raises(ConfigurationError, match=r"--context-tokens 99999 is over the model's \d+; nearest valid"):
+    with pytest.raises(ConfigurationError, match=r"--context-tokens: must be at most the model.s \d+, got 99999"):
         evaluate([str(imported), "--text", str(tmp_path / "a.txt"), "--context-tokens", "99999"])
     bundle = write_bundle(tmp_path / "bundle", {"choices": ("multiple_choice", 50, CHOICES)}, num_shots=1)
     with pytest.raises(ConfigurationError, match="--max-items: "):

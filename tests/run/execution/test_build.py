@@ -1,16 +1,12 @@
-import copy
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
 
-from lmtrain.accounting.cluster import Peak
 from lmtrain.accounting.model.flops import flops_per_token
 from lmtrain.callbacks.checkpoint import Checkpoint
 from lmtrain.errors import ConfigurationError, DataError
-from lmtrain.run.execution import build
 from lmtrain.run.execution.build import build_run
 from lmtrain.run.stored_runs.job import Job
 
@@ -43,49 +39,6 @@ def test_a_plan_counts_what_the_config_says(tiny_job: MakeJob) -> None:
     assert (run.context.rank, run.context.is_main_process) == (1, False)
 
 
-def test_a_run_has_one_measured_peak_and_says_where_it_is_in_doubt(tiny_job: MakeJob, monkeypatch) -> None:
-    doctors = Peak(4e11, "measured by lmtrain doctor; busy", doubt="busy")
-    monkeypatch.setattr(build, "measured_peak", lambda *_: doctors)
-    for own, flops, doubt in (
-        (Peak(1e12, "measured here"), 1e12, ""),
-        (doctors, 4e11, "busy"),
-        (Peak(1e12, "H100 bf16 dense"), 4e11, "busy"),
-    ):
-        monkeypatch.setattr(build, "device_peak", lambda *_, own=own, **__: own)
-        plan = build_run(tiny_job(), rank=0, log=None).context.plan
-        assert (plan.peak_flops, plan.peak_doubt) == (own.flops, own.doubt)
-        assert (plan.measured_flops, plan.measured_doubt) == (flops, doubt)
-        assert plan.to_json()["peak"]["measured_doubt"] == doubt
-
-
-def test_the_trainer_follows_the_plan_and_the_precision(tiny_job: MakeJob) -> None:
-    run = build_run(tiny_job("batch.micro_batch_sequences=1", "precision=bf16_mixed"), rank=0, log=None)
-    assert run.trainer.accumulate_grad_batches == 4
-    assert run.trainer.precision == "bf16_mixed"
-    plugin: Any = run.trainer.precision_plugin
-    with plugin.forward_context():
-        assert torch.is_autocast_enabled("cpu")
-
-
-def test_a_strategy_that_casts_parameters_keeps_the_trainer_from_doing_it_too(tiny_job: MakeJob) -> None:
-    run = build_run(tiny_job("strategy=fsdp", "precision=bf16_mixed"), rank=0, log=None)
-    plugin: Any = run.trainer.precision_plugin
-    with plugin.forward_context():
-        assert not torch.is_autocast_enabled("cpu")
-
-
-def test_building_changes_no_config(tiny_job: MakeJob) -> None:
-    job = tiny_job()
-    before = copy.deepcopy(job.config)
-    build_run(job, rank=0, log=None)
-    assert job.config == before
-
-
-def test_a_callback_that_was_switched_off_is_not_there(tiny_job: MakeJob) -> None:
-    run = build_run(tiny_job("callbacks.checkpoint=null"), rank=0, log=None)
-    assert list(run.callbacks) == ["step_log", "token_budget"]
-
-
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
@@ -112,10 +65,6 @@ def test_what_cannot_be_is_refused_in_our_words(tiny_job: MakeJob, overrides: li
     assert str(refused.value).startswith(message)
 
 
-def test_a_vocabulary_larger_than_the_tokenizer_s_is_fine(tiny_job: MakeJob) -> None:
-    assert build_run(tiny_job("model.vocab_size=320"), rank=0, log=None).module.language_model.vocab_size == 320
-
-
 def test_tokens_of_another_tokenizer_are_refused(tiny_job: MakeJob) -> None:
     job = tiny_job()
     folder = build_run(job, rank=0, log=None).datamodule.dataset.folder
@@ -134,11 +83,3 @@ def test_models_of_two_ranks_start_from_the_same_weights(tiny_job: MakeJob) -> N
         models.append(module.language_model)
     for one, other in zip(*(model.state_dict().values() for model in models), strict=True):
         assert torch.equal(one, other)
-
-
-def test_a_profiler_is_one_callback_at_the_end_and_none_is_no_callback(tiny_job: MakeJob) -> None:
-    plain, traced = (
-        build_run(tiny_job(*words), rank=0, log=None) for words in ((), ("profiler=memory", "profiler.wait_steps=2"))
-    )
-    kinds = [[type(each).__name__ for each in run.trainer.callbacks] for run in (plain, traced)]
-    assert kinds[1] == [*kinds[0], "MemoryTrace"]

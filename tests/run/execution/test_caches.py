@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from lmtrain.errors import EnvironmentProblem
-from lmtrain.run.execution.caches import PROJECT_CACHE, keep_caches_in, require_writable
+from lmtrain.run.execution.caches import keep_caches_in, require_writable
 from tests import tiny
 
 
@@ -19,20 +19,6 @@ def test_compile_caches_stay_inside_the_project_unless_a_person_put_them_elsewhe
     keep_caches_in(Path(".cache"))
     assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == str(tmp_path / ".cache" / "inductor")
     assert os.environ["TRITON_CACHE_DIR"] == "mine"
-
-
-def test_a_folder_that_torch_noted_at_its_import_is_nobody_s_choice(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    noted = subprocess.run(
-        [sys.executable, "-c", "import os, torch._dynamo; print(os.environ['TORCHINDUCTOR_CACHE_DIR'])"],
-        env={name: value for name, value in os.environ.items() if name != "TORCHINDUCTOR_CACHE_DIR"},
-        capture_output=True, text=True, check=True,
-    ).stdout.strip()  # fmt: skip
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", noted)
-    keep_caches_in(Path(".cache"))
-    assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == str(tmp_path / ".cache" / "inductor")
 
 
 def test_no_import_settles_on_other_caches_before_the_config_is_looked_at(tmp_path: Path) -> None:
@@ -78,7 +64,3 @@ def test_a_cache_that_cannot_be_written_is_one_line(monkeypatch, tmp_path):
         EnvironmentProblem, match=r"inductor \(Not a directory\); name a writable folder in TORCHINDUCTOR_C"
     ):
         require_writable()
-
-
-def test_the_project_s_cache_is_the_one_of_a_run():
-    assert f"cache: {PROJECT_CACHE} " in (tiny.PROJECT / "conf" / "train.yaml").read_text()

@@ -15,7 +15,6 @@ from lmtrain.run.stored_runs import resume
 from lmtrain.run.stored_runs.identity import identity_of_settings
 from lmtrain.run.stored_runs.job import Job
 from lmtrain.storage.hashed_folder import write_atomically
-from lmtrain.tracking.events import FILE
 from lmtrain.tracking.run_log import Point, format_point
 from tests.configs import config_of
 
@@ -80,16 +79,6 @@ def test_validations_go_on_with_the_tokens_of_those_before_unless_others_are_ask
     assert planned_start(job("callbacks.validation.max_tokens=90")).done.read_tokens is None
     (attempt / "job.json").unlink()
     assert planned_start(job()).done.read_tokens is None, "nobody knows what was asked"
-
-
-def test_an_attempt_does_not_count_its_own_set_up_as_an_earlier_one(tmp_path: Path) -> None:
-    job = Job(config=config_of(f"run.cache={tmp_path}"), overrides=[], name="cat", root=str(tmp_path))
-    for number, seconds in ((1, 30.0), (2, 7.0)):
-        attempt = job.folder / "attempts" / str(number)
-        attempt.mkdir(parents=True)
-        (attempt / FILE).write_text(f'{{"started_at": 1000.0, "seen_at": {1000.0 + seconds}, "num_devices": 1}}')
-    assert resume.run_so_far(job, None, before=job.attempt).seconds == 30.0
-    assert resume.run_so_far(job, None).seconds == 37.0
 
 
 def test_nothing_is_left_of_a_run_that_the_same_callback_ended(tmp_path: Path) -> None:

@@ -27,12 +27,6 @@ def refusal(words: list[str], capfd: pytest.CaptureFixture[str]) -> tuple[int, s
     return code, said[0]
 
 
-def test_a_token_budget_reaches_the_preparation_as_a_number() -> None:
-    assert folder()["token_budget"] is None
-    assert folder("budget.tokens=20B")["token_budget"] == 20_000_000_000
-    assert folder("data.folder.token_budget=20B")["token_budget"] == 20_000_000_000
-
-
 @pytest.mark.parametrize(
     ("words", "parts"),
     [
@@ -136,10 +130,6 @@ def test_a_training_s_words_prepare_its_data_and_its_plan_knows_the_tokens(
     code, said = refusal(["task=sft", "init_from=runs/gone", *words], capfd)
     assert code == 2
     assert "init_from=runs/gone" in said
-
-
-def test_no_budget_option_is_added() -> None:
-    assert parse_arguments(["budget.tokens=1M"], budget_group=False).added == []
 
 
 def test_no_text_is_in_two_splits_and_none_is_lost(

@@ -8,17 +8,13 @@ from typing import Any
 
 import pytest
 
-from lmtrain.callbacks.graceful_stop import GracefulStop
 from lmtrain.errors import ConfigurationError, DataError, EnvironmentProblem
 from lmtrain.run.execution import run as run_module
-from lmtrain.run.execution.run import execute, fit, is_done, train
-from lmtrain.run.execution.start import run_saved
+from lmtrain.run.execution.run import execute, is_done, train
 from lmtrain.run.stored_runs.job import Job
-from lmtrain.tracking.following import FolderHandle
 from lmtrain.tracking.run_log import RunLog, read_points
 from lmtrain.tracking.status import Status, read_status, write_status
 from lmtrain.training.checkpointing.checkpoints import CheckpointFacts
-from lmtrain.training.intervals import LastStep
 from lmtrain.training.stopping import StoppedEarly
 from tests.configs import config_with
 from tests.points import append_point
@@ -50,37 +46,6 @@ def done(step: int, *, of: int, rank: int = 0) -> bool:
         path=Path("runs/cat/checkpoints/step_1"), step=step, tokens=step * 1000, identity={}, metrics={}
     )
     return is_done(SimpleNamespace(context=context), facts)
-
-
-def test_a_budget_spent_exactly_is_done_and_the_first_rank_says_so(capsys: pytest.CaptureFixture[str]) -> None:
-    assert done(20, of=20, rank=1)
-    assert capsys.readouterr().out == ""
-    assert done(20, of=20)
-    told = capsys.readouterr().out
-    assert told.startswith("Nothing left to do: runs/cat is at step 20 (20.0K tokens), the end of its budget")
-    assert "raise the budget" in told
-    assert told.count("\n") == 1
-
-
-@pytest.mark.parametrize(
-    ("stop_signal", "code"), [(None, 0), (signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGUSR1, 85)]
-)
-def test_a_run_that_was_told_to_stop_has_the_code_of_its_signal(stop_signal: int | None, code: int) -> None:
-    context: Any = SimpleNamespace(last_step=LastStep(9))
-    stop = GracefulStop(every_steps=1, context=context)
-    stop.stop_signal = stop_signal
-    seen: dict[str, Any] = {}
-    run = SimpleNamespace(
-        trainer=SimpleNamespace(fit=lambda module, **settings: seen.update(settings)),
-        module=None,
-        datamodule=None,
-        context=SimpleNamespace(events=SimpleNamespace(close=lambda: None), folder=None),
-        callbacks={"stop": stop},
-    )
-    assert fit(run, None) == code
-    run.callbacks = {}
-    assert fit(run, None) == 0
-    assert (seen["ckpt_path"], seen["weights_only"]) == (None, True)
 
 
 def breaking_off(
@@ -146,21 +111,6 @@ def test_a_gpu_that_is_refused_at_the_start_is_one_line(
     assert "\n" not in str(refusal.value)
 
 
-def test_a_run_stopped_before_its_first_step_does_not_wait_for_its_tracking(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    told: list[object] = []
-
-    def finish(_: FolderHandle, status: Status, *, at_once: bool, close: object) -> None:
-        told.append((status.status, at_once))
-
-    monkeypatch.setattr(FolderHandle, "finish", finish)
-    _, train_it = breaking_off(tmp_path, monkeypatch, StoppedEarly(signal.SIGTERM))
-    assert train_it() == 143
-    assert told == [("KILLED", True)]
-    assert capsys.readouterr().err.startswith("SIGTERM: stopped before the first step")
-
-
 def losses(job: Job) -> dict[int, float]:
     points = read_points(job.folder / "metrics.jsonl")
     return {point.step: point.metrics["train/loss"] for point in points if "train/loss" in point.metrics}
@@ -220,13 +170,6 @@ def test_a_checkpoint_of_another_run_is_refused_with_what_differs(
     execute(tiny_job("budget.steps=1"))
     with pytest.raises(ConfigurationError, match=message):
         execute(tiny_job(override))
-
-
-def test_ranks_read_the_job_that_their_parent_saved(tiny_job: MakeJob, tmp_path: Path) -> None:
-    job = tiny_job("budget.steps=1")
-    job.save(tmp_path / "job.json")
-    assert run_saved(tmp_path / "job.json") == 0
-    assert list(losses(job)) == [1]
 
 
 def test_damaged_data_is_refused_before_training(tiny_job: MakeJob) -> None:

@@ -9,7 +9,7 @@ import pytest
 from lmtrain.errors import ConfigurationError, DataError, EnvironmentProblem
 from lmtrain.launch.detect import OuterLauncher
 from lmtrain.run.execution import start as start_module
-from lmtrain.run.execution.start import prepare_data, set_aside, start
+from lmtrain.run.execution.start import start
 from lmtrain.run.schema.node import Node
 from lmtrain.run.settings import TrainerSettings
 from lmtrain.run.stored_runs.job import Job, job_of_rank
@@ -71,12 +71,6 @@ def test_a_later_rank_of_an_outer_launcher_leaves_the_folder_to_the_first(tmp_pa
     job = make_job(tmp_path, resume="never", devices=2)
     assert start(job, outer=RANK_1) == 5
     assert not job.folder.exists()
-
-
-def test_the_first_rank_of_an_outer_launcher_trains_in_its_process(tmp_path: Path, started: list[Any]) -> None:
-    job = make_job(tmp_path, devices=2)
-    assert start(job, outer=replace(RANK_1, rank=0, local_rank=0)) == 5
-    assert job.folder.is_dir()
 
 
 def test_a_run_that_is_being_trained_is_not_started_twice(
@@ -154,18 +148,3 @@ def test_a_new_start_renames_the_older_run_and_loses_nothing(
     assert kept == {"cat.before-1": "first", "cat.before-2": "second", "cat": "third"}
     assert len(RunFolder(job.folder).attempts()) == 1
     assert f"{job.folder} is now {job.folder}.before-1; the new run starts at step 0." in capsys.readouterr().err
-
-
-def test_a_first_start_has_nothing_to_set_aside(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    set_aside(RunFolder(tmp_path / "cat"))
-    assert list(tmp_path.iterdir()) == []
-    assert capsys.readouterr().err == ""
-
-
-def test_data_is_prepared_where_a_node_says_how(tmp_path: Path) -> None:
-    synthetic = {"_target_": "lmtrain.data.synthetic.synthetic", "root": str(tmp_path), "num_tokens": 600}
-    job = make_job(tmp_path)
-    prepare_data(job)  # a plain path is there already
-    assert list(tmp_path.iterdir()) == []
-    prepare_data(replace(job, config=replace(job.config, data=Node("data", {"folder": synthetic}))))
-    assert [path.name.partition("-")[0] for path in tmp_path.glob("synthetic-*")] == ["synthetic"]

@@ -39,13 +39,6 @@ def test_every_stage_has_its_row_and_data_goes_before_its_training(tmp_path):
     assert [*tmp_path.glob("runs")] == []
 
 
-def test_the_same_data_is_prepared_once(tmp_path):
-    words = ["source=files", f"source.paths=[{tmp_path / 'notes.txt'}]", "packing=document", "tokenizer.chat=true"]
-    (tmp_path / "notes.txt").write_text("text " * 1000)
-    plan = planned(tmp_path, ON_A_GPU, *(f"each.{word}" for word in words), "talker.task=pretrain")
-    assert [stage.name for stage in plan.stages if stage.verb == "prepare"] == ["base: data"]
-
-
 def test_a_preflight_follows_the_data_in_short_and_keeps_nothing(tmp_path):
     words = [ON_A_GPU, f"each.run.cache={tmp_path}"]
     plan = planned(tmp_path, *words, "++pipeline.preflight_steps=2")
@@ -90,14 +83,6 @@ def test_a_training_after_an_ended_one_is_planned_from_its_run(tmp_path, monkeyp
     assert f"init_from={tmp_path}/speedrun_cpu/base" in words, "its data is known by the tokenizer of its base"
 
 
-def test_ended_stages_need_nothing_more(tmp_path, monkeypatch):
-    ended = EndedStage(key="", seconds=1.0, ended_at=1.0, scores={})
-    monkeypatch.setattr(module, "done_stages", lambda _: dict.fromkeys(("base_text", "talker"), ended))
-    plan = planned(tmp_path, ON_A_GPU)
-    assert [stage.name for stage in plan.stages if stage.is_done] == ["base_text", "talker"]
-    assert "talker: data" not in [stage.name for stage in plan.stages]
-
-
 def evaluation(words):
     if "--maed" in words:
         raise ConfigurationError("--maed: there is no such flag.")
@@ -110,8 +95,8 @@ CHECK_READERS = StageReaders(evaluation=evaluation, export=lambda words: None)
 @pytest.mark.parametrize(
     ("word", "said"),
     [
-        ("talker.optimiser.lr=3", r"^stage talker: optimiser\.lr=3: there is no key .* Did you mean 'optimizer\.lr=3'"),
-        ("base.lr=1e-3", r"^stage base: lr=1e-3: there is no key lr; write optimizer\.lr=1e-3\.$"),
+        ("talker.optimiser.lr=3", r"^stage talker: optimiser\.lr=3.*optimizer\.lr=3"),
+        ("base.lr=1e-3", r"^stage base: lr=1e-3.*write optimizer\.lr=1e-3"),
         ("base.optimizer.lr=fast", r"^stage base: optimizer\.lr=fast is not a number"),
         ("talker.schedule.warmup_steps=900", r"^stage talker: schedule\.warmup_steps=900 take 900 steps, longer than"),
         ("pipeline.stages.talker_answers.words=[--maed,7]", r"^stage talker_answers: --maed: there is no such flag"),

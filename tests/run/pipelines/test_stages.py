@@ -103,7 +103,7 @@ def test_a_tokenizer_and_model_of_all_trainings_are_those_of_the_first(tmp_path:
         ("pipeline.stages.talker.of=nope", r"talker\.of: must name an earlier training stage \(base\), got nope"),
         ("pipeline.stages.base.words=a", r"words: must be a list.*write 'pipeline\.stages\.base\.words=\[a\]'"),
         ("+pipeline.stages.base.wrods=[a]", "must have the keys verb, of, words"),
-        ("pipeline.stages.base.words=[--allow-target=mine.]", "a file must not allow targets; pass"),
+        ('pipeline.stages.base.words=["--allow-target=mine."]', "a file must not allow targets; pass"),
         ("budget.tokens=3", r"write each\.budget\.tokens=3 .* base\.budget"),
         ("pipelin=speedrun_cpu", r"Did you mean 'pipeline'\?"),
         ("talkr.seed=3", r"Did you mean 'talker'\?"),

@@ -54,13 +54,6 @@ def test_other_tokens_make_another_run(tmp_path: Path) -> None:
     assert {name for name in one if one[name] != other[name]} == {"data.fingerprint"}
 
 
-def test_settings_beside_a_checkpoint_s_own_data_are_its_identity_where_they_are_the_same() -> None:
-    here = identity_of_settings(config_of())
-    there = {**here, "data.fingerprint": "a", "tokenizer": "b", "packing": "Contiguous()"}
-    assert with_settings(there, here) == there
-    assert with_settings({**there, "objective._target_": "dpo", "model.biases": True}, here) == there
-
-
 def test_a_checkpoint_that_does_not_name_its_tokenizer_has_its_runs(tmp_path: Path) -> None:
     old = CheckpointFacts(path=tmp_path / "checkpoints/step_00000001", step=1, tokens=1, identity={}, metrics={})
     assert with_tokenizer(old, otherwise="here").identity == {"tokenizer": "here"}

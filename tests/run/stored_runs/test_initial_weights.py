@@ -15,7 +15,6 @@ from lmtrain.run.stored_runs.identity import fingerprint_of
 from lmtrain.run.stored_runs.initial_weights import difference_line, find_weights
 from lmtrain.run.stored_runs.model_difference import require_same_parameters, require_same_sizes
 from lmtrain.storage.hashed_folder import write_atomically
-from lmtrain.training.transforms import unchanged
 from tests.interop.hugging_face import imported, saved, tokens
 from tests.run.stored_runs.test_find_run import run_folder
 
@@ -36,11 +35,6 @@ def test_an_imported_folder_fills_the_model(folder: Path) -> None:
     model.to_empty(device="cpu").initialize_weights(torch.Generator().manual_seed(0))
     theirs = AutoModelForCausalLM.from_pretrained(folder.parent / "hf")
     torch.testing.assert_close(fill(model)(tokens()), theirs(tokens()).logits, atol=2e-5, rtol=1e-4)
-
-
-def test_nothing_given_leaves_the_model_as_it_is() -> None:
-    assert find_weights(None, torch.nn.Module()) is unchanged
-    assert fingerprint_of(None) is None
 
 
 def test_the_fingerprint_follows_the_content_and_not_the_place(folder: Path, tmp_path: Path) -> None:

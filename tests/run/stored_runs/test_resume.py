@@ -14,7 +14,6 @@ from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.run.execution.run import execute
 from lmtrain.run.stored_runs.job import Job
 from lmtrain.run.stored_runs.resume import (
-    changed_settings,
     find_checkpoint,
     fork_step,
     nothing_left,
@@ -233,30 +232,6 @@ def test_a_resumed_run_reports_its_step_and_what_changed(tmp_path: Path) -> None
     )
 
 
-@pytest.mark.faults
-def test_unchanged_settings_are_not_reported(tmp_path: Path) -> None:
-    attempt(tmp_path, 1, CONFIG)
-    checkpoint = CheckpointFacts(path=tmp_path, step=5, tokens=10, identity={}, metrics={})
-    assert resume_message(job_of(tmp_path, CONFIG), checkpoint) == "continuing from step 5 (10 tokens)"
-    attempt(tmp_path, 2, {**CONFIG, "run": {"name": "b"}})
-    assert resume_message(job_of(tmp_path, CONFIG), checkpoint) == "continuing from step 5 (10 tokens)"
-
-
-def test_settings_that_come_or_go_are_null_on_the_other_side() -> None:
-    assert changed_settings({"a": {"x": 1}}, {"a": {"y": "word"}}) == ["a.y null -> word", "a.x 1 -> null"]
-    budgets = ({"budget": {"hours": hours / 3600}} for hours in (15.0, 5400.0))
-    assert changed_settings(*budgets) == ["budget.hours 15s -> 1.5"]
-
-
-def test_changes_are_relative_to_the_accepted_attempt(tmp_path: Path) -> None:
-    attempt(tmp_path, 1, CONFIG)
-    attempt(tmp_path, 2, {**CONFIG, "seed": 7})  # killed before it was accepted
-    attempt(tmp_path, 3, {**CONFIG, "seed": 8})
-    (tmp_path / "a" / "run.json").write_text('{"accepted_attempt": "1"}')
-    checkpoint = CheckpointFacts(path=tmp_path, step=1, tokens=1, identity={}, metrics={})
-    assert resume_message(job_of(tmp_path, {**CONFIG, "seed": 8}), checkpoint).endswith("changed: seed 1 -> 8")
-
-
 def test_changes_are_relative_to_the_attempt_that_wrote_a_fork_s_checkpoint(tmp_path: Path) -> None:
     attempt(tmp_path / "there", 1, CONFIG)
     attempt(tmp_path / "there", 2, {**CONFIG, "seed": 7})
@@ -267,11 +242,6 @@ def test_changes_are_relative_to_the_attempt_that_wrote_a_fork_s_checkpoint(tmp_
     assert (
         resume_message(job_of(tmp_path, CONFIG), replace(checkpoint, attempt=1)) == "continuing from step 1 (1 tokens)"
     )
-
-
-def test_a_tuple_equals_the_list_in_its_file() -> None:
-    assert changed_settings({"batch": {"left_out": []}}, {"batch": {"left_out": ()}}) == []
-    assert changed_settings({"batch": {"left_out": []}}, {"batch": {"left_out": (3,)}}) == ["batch.left_out [] -> [3]"]
 
 
 OWN, OTHER = Path("runs/cat/checkpoints/step_20"), Path("runs/a/checkpoints/step_20")
@@ -302,10 +272,6 @@ def test_a_fork_without_a_step_left_names_the_other_runs_checkpoint() -> None:
     assert line_of_fork.startswith(f"Nothing left to do: {OTHER} is at step 20 (20.0K tokens), the end of")
     assert "raise budget.tokens above it" in line_of_fork
     assert "`lmtrain generate runs/a`" in line_of_fork
-
-
-def test_a_budget_that_is_not_spent_has_steps_left() -> None:
-    assert line(19, of=20) is None
 
 
 def test_a_run_past_its_budget_is_refused_under_the_key_that_ends_it() -> None:

@@ -35,7 +35,3 @@ def test_each_spike_leaves_out_the_batch_of_its_step_and_sets_later_checkpoints_
         skip_spike(job, without_skipped(BATCH, tmp_path), spike(6))
     assert [one["loss"] for one in read_spikes(tmp_path)] == ["nan", "nan"]
     json.loads((tmp_path / FILE).read_text())
-
-
-def test_a_run_that_never_went_back_has_its_plain_batch(tmp_path):
-    assert without_skipped(BATCH, tmp_path) == BATCH

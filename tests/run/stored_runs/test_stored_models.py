@@ -140,30 +140,6 @@ def test_an_import_is_a_model_whose_data_nobody_knows(tmp_path: Path) -> None:
     assert model.companions == tmp_path / "in" / "original"
 
 
-def test_an_import_without_tokenizer_has_none(tmp_path: Path) -> None:
-    from lmtrain.interop.hf_import import import_folder, open_hugging_face
-
-    saved("llama", tmp_path / "hf", tokenizer=False)
-    import_folder(open_hugging_face(tmp_path / "hf", with_tokenizer=False), tmp_path / "in")
-    assert model_to_export(tmp_path / "in").tokenizer is None
-    with pytest.raises(ConfigurationError, match=r"--weights ema: .*in is an imported folder"):
-        model_to_export(tmp_path / "in", weights="ema")
-
-
-def test_held_out_figures_are_the_newest_up_to_the_checkpoint(tmp_path: Path) -> None:
-    from lmtrain.run.stored_runs.exported_models import CARD_METRICS, _last_validation
-
-    points = [
-        {"step": 5, "metrics": {"validation/loss": 3.0, "validation/bits_per_byte": 2.0}},
-        {"step": 10, "metrics": {"validation/loss": 2.0, "validation/num_bytes": 9}},
-        {"step": 20, "metrics": {"validation/loss": 1.0, "validation/ema_loss": 0.5}},
-    ]
-    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(point) + "\n" for point in points))
-    expected = {"validation/loss": 2.0, "validation/bits_per_byte": 2.0}
-    assert _last_validation(tmp_path / "metrics.jsonl", 10, CARD_METRICS) == expected
-    assert _last_validation(tmp_path / "metrics.jsonl", 20, ["validation/ema_loss"]) == {"validation/ema_loss": 0.5}
-
-
 def test_averaged_weights_have_their_own_scores_or_none(tmp_path: Path) -> None:
     from lmtrain.run.stored_runs.exported_models import _facts
 
@@ -180,11 +156,6 @@ def test_averaged_weights_have_their_own_scores_or_none(tmp_path: Path) -> None:
     assert metrics_of("raw", scores) == {"validation/loss": 2.0}
     assert metrics_of("ema", scores) == {"validation/ema_loss": 3.0, "validation/ema_bits_per_byte": 4.0}
     assert metrics_of("ema", {"validation/loss": 2.0}) == {}
-
-
-def test_what_is_no_model_is_refused_under_the_name_of_the_command_line(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match=r"SOURCE=.* must be a run"):
-        model_to_export(tmp_path)
 
 
 def made(folder: Path, *, mask: str | None = None, **config: Any) -> Path:
@@ -233,10 +204,3 @@ def test_an_archive_holds_the_newest_checkpoint_and_stays_when_the_run_deletes_i
     checkpoint = {f"checkpoints/step_00000020/{name}" for name in ("manifest.json", "state.pt")}
     assert names == {"manifest.json", *checkpoint, *(f"attempts/{number}/job.json" for number in (1, 2, 10))}
     assert damage(folder) is damage(folder / "checkpoints" / "step_00000020") is None
-
-
-def test_an_imported_folder_is_no_run(tmp_path):
-    saved("llama", tmp_path / "hf")
-    imported(tmp_path / "hf", tmp_path / "in")
-    with pytest.raises(ConfigurationError, match="is an imported folder; `lmtrain push` sends a run"):
-        make_push_folder(tmp_path / "in", "archive")

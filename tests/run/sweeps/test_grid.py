@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import signal
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -21,7 +20,6 @@ from lmtrain.run.sweeps.grid import (
     naming_trial,
     one_after_another,
     run_grid,
-    swept_keys,
 )
 from lmtrain.tracking.following import NoTracking
 from lmtrain.tracking.run_folder import ask_to_stop
@@ -39,11 +37,6 @@ def trials(*names: str) -> list[Job]:
 
 def sweep(jobs: list[Job], start: Callable[[Job], int]) -> int:
     return run_grid(jobs, one_after_another(jobs, start))
-
-
-def test_swept_keys_have_several_values() -> None:
-    assert swept_keys([["a=1", "+b=2", "c=3"], ["a=1", "+b=3"]]) == {"b"}
-    assert swept_keys([]) == frozenset()
 
 
 @pytest.mark.parametrize("code", [EXIT_INTERRUPTED, EXIT_TERMINATED])
@@ -70,22 +63,6 @@ def test_a_signal_too_late_for_its_trial_ends_the_sweep(capsys: pytest.CaptureFi
     assert sweep(trials("a", "b"), start) == EXIT_TERMINATED
     assert capsys.readouterr().out.splitlines()[:2] == ["  a  done", "  b  not started"]
     assert sweep(trials("a"), start) == 0, "nothing was left to stop"
-
-
-def test_the_last_lines_stand_also_when_ctrl_c_comes_between_two_trials(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ended: list[str] = []
-    monkeypatch.setattr(NoTracking, "finish_sweep", lambda *args, **facts: ended.append(facts["status"]))
-
-    def start(trial: Job) -> int:
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        sweep(trials("a", "b"), start)
-    assert ended == ["KILLED"]
-    last = "  side by side: lmtrain compare runs/sweep-1\n  as a page: lmtrain report runs/sweep-1\n"
-    assert capsys.readouterr().out.endswith(last)
 
 
 def test_a_wish_in_the_sweep_s_folder_ends_it_before_its_next_trial(tmp_path: Path) -> None:
@@ -122,13 +99,6 @@ def test_a_trial_that_cannot_be_is_named_by_its_overrides() -> None:
         naming_trial([["trainer.accelerator=cuda"]], 0),
     ):
         raise EnvironmentProblem("this machine has no GPU.")
-
-
-def test_the_clock_of_a_trial_begins_when_it_starts() -> None:
-    began: list[float] = []
-    made = time.monotonic()
-    sweep(trials("a", "b"), lambda trial: began.append(trial.began) or 0)
-    assert made < began[0] < began[1]
 
 
 def test_a_grid_leaves_its_trials_in_its_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

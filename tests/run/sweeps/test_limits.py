@@ -5,7 +5,6 @@ import pytest
 from lmtrain.errors import ConfigurationError
 from lmtrain.run.sweeps.limits import Allowance
 from lmtrain.search.search_settings import SearchSettings
-from lmtrain.tracking.sweep_file import SweepFile, SweepRun, SweepTrial
 
 
 def test_the_plan_before_the_start_counts_seeds_and_runs_side_by_side() -> None:
@@ -27,31 +26,12 @@ def test_a_halving_search_is_planned_by_its_rounds() -> None:
     assert "halving" not in replace(allowance, rounds=[4]).line(2)
 
 
-def test_a_reached_limit_is_told_with_the_spent_and_the_next_one_s_dollars() -> None:
-    allowance = Allowance(settings=SearchSettings(max_usd=0.01), planned_seconds=1.0, usd_per_hour=2.0)
-    done = [
-        SweepTrial(number=number, values={}, state="finished", runs=[SweepRun(folder="a", seed=1, seconds=6.3)])
-        for number in (0, 1)
-    ]
-    sweep = SweepFile(name="s", kind="search", metric="m", fingerprint="f", command="c", trials=done)
-    assert allowance.no_room_line(sweep, num_running=0) == (
-        "sweep.max_usd=0.01 has no room for another trial of about 6.3s, $0.0035: 13s, $0.0070 are spent"
-    )
-
-
 def test_no_room_for_one_trial_and_no_price_are_refused() -> None:
     small = Allowance(settings=SearchSettings(max_hours=0.1), planned_seconds=3600.0, usd_per_hour=None)
     with pytest.raises(ConfigurationError, match=r"sweep\.max_hours=0\.1 is less than one trial takes"):
         small.line(3)
     with pytest.raises(ConfigurationError, match=r"sweep\.max_usd=5 needs a price"):
         Allowance(settings=SearchSettings(max_usd=5.0), planned_seconds=1.0, usd_per_hour=None)
-
-
-def test_an_unknown_speed_is_said() -> None:
-    line = Allowance(settings=SearchSettings(), planned_seconds=None, usd_per_hour=None).line(3)
-    assert line.endswith("speed is not known before the first one (lmtrain doctor --calibrate)")
-    hours = Allowance(settings=SearchSettings(max_hours=1.0), planned_seconds=None, usd_per_hour=None)
-    assert hours.line(3).endswith("; its first steps plan all of them")
 
 
 def test_hours_are_of_the_clock_and_dollars_of_all_runs() -> None:

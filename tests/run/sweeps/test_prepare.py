@@ -216,15 +216,3 @@ def test_the_first_round_takes_more_trials(tmp_path: Path) -> None:
     with pytest.raises(Begun):
         search.run()
     assert num_trials(search.words, sweep) == 6
-
-
-@pytest.mark.usefixtures("_no_study")
-def test_a_first_round_that_ended_without_room_for_all_is_told(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "race").mkdir()
-    sweep = halved(tmp_path, OVER, trials=6)
-    assert num_trials(halving(tmp_path, 6).words, sweep) == 2
-    assert capsys.readouterr().out == "halving's first round is over: it had 2 of 6 trials, and no more are drawn\n"
-    assert num_trials(halving(tmp_path, 2).words, sweep) == 2
-    assert capsys.readouterr().out == ""

@@ -78,7 +78,7 @@ def build_run(
 ) -> Run:
     """Build the run of one rank; nothing large is allocated before the Trainer asks for it.
 
-    `done` is the run before its start, `read` the phases before it; `fork_step` where it left another run.
+    `done` is the part done before this start, `read` the data's phases in it; `fork_step` is where it left another run.
     """
     config = recompute_here(job.config)
     batch = broadcast_outcome(partial(without_skipped, batch_of(config), job.folder))
@@ -123,7 +123,7 @@ def build_run(
 
 
 def place_phases(datamodule: TokenDataModule, num_steps: int, *, read: PhasesRead | None) -> None:
-    """Place a mixture's phases in so many steps, behind those that were read."""
+    """Place a mixture's phases in the run's steps, after those that were read."""
     datamodule.total_steps = num_steps
     if read:
         datamodule.go_on(read.phases, step=read.step)
@@ -139,7 +139,7 @@ def tokenizer_of(dataset: Dataset) -> Tokenizer:
     """Load a data set's tokenizer.
 
     Raises:
-        DataError: It is not the data's own.
+        DataError: It is not the one that encoded the data.
     """
     tokenizer = load_tokenizer(dataset.tokenizer_folder)
     dataset.require_tokenizer(tokenizer.fingerprint)
@@ -154,7 +154,7 @@ def build_callbacks(config: RunConfig, facts: dict[str, Any]) -> dict[str, pl.Ca
 
 
 def print_lines(datamodule: TokenDataModule, plan: Plan, config: RunConfig, model: LanguageModel, *, rank: int) -> None:
-    """Find or build the packing's index on every rank; log once what a run decides on it, and on its model."""
+    """Find or build the packing's index on every rank; print once the decisions on data, schedule and model."""
     lines = [*datamodule.data_lines(), rate_line(config), *datamodule.packing_lines(), *datamodule.loss_lines()]
     lines += [datamodule.sources_line(datamodule.total_steps or 0), base_line(config)]
     lines += [first_limit_line(config.budget, plan.horizon), *callback_lines(config, plan.horizon.steps)]
@@ -168,10 +168,10 @@ def print_lines(datamodule: TokenDataModule, plan: Plan, config: RunConfig, mode
 def build_model(
     node: Node, *, tokenizer: Tokenizer, batch: BatchPlan, attention: Attention | None = None
 ) -> LanguageModel:
-    """Build the model on the meta device, where it costs nothing; `attention` takes the place of the config's.
+    """Build the model on the meta device, where it costs nothing; `attention` replaces the config's.
 
     Raises:
-        ConfigurationError: It has no row for some token id, or a shorter context than the batch.
+        ConfigurationError: Its vocabulary is smaller than the tokenizer's, or its context shorter than the batch's.
     """
     with torch.device("meta"):
         model: LanguageModel = (
@@ -179,11 +179,10 @@ def build_model(
         )
     require_rows(model.vocab_size, num_entries=tokenizer.vocab_size)
     if batch.context_tokens > model.max_context_tokens:
-        msg = (
-            f"batch.context_tokens={batch.context_tokens} is beyond model.max_context_tokens="
-            f"{model.max_context_tokens}; nearest valid: {model.max_context_tokens}."
+        raise ConfigurationError(
+            f"batch.context_tokens: must be at most model.max_context_tokens={model.max_context_tokens}, got "
+            f"{batch.context_tokens}."
         )
-        raise ConfigurationError(msg)
     return model
 
 
@@ -257,7 +256,7 @@ def build_trainer(
 def plan_of_run(
     config: RunConfig, *, batch: BatchPlan, datamodule: TokenDataModule, precision: Precision, done: RunSoFar
 ) -> Plan:
-    """Compute the plan of the whole run, on its devices and its data; its budget has the time left that is not done."""
+    """Compute the plan of the whole run, on its devices and its data; the time already done leaves its budget."""
     model = planned_model(config)
     cluster, trainer, shape = config.cluster, config.trainer, model.shape()
     peak = device_peak(

@@ -1,4 +1,4 @@
-"""Where compiled kernels are kept, and how a GPU's memory: torch's settings that must stand before it starts."""
+"""torch's environment variables that must be set before its import: compile caches, and the GPU's allocator."""
 
 import os
 import tempfile
@@ -27,8 +27,8 @@ def keep_caches_in(folder: Path) -> None:
     is_usable = not any(letter.isspace() for letter in str(folder.absolute()))
     for variable, name in VARIABLES if is_usable else ():
         os.environ.setdefault(variable, str((folder / name).absolute()))
-    # Weights kept in bf16 go through an autograd function of ours, whose traced graph torch keeps only when asked to:
-    # a second start takes 11 instead of 18 CPU seconds.
+    # bf16 weights use a custom autograd function, whose traced graph torch caches only if this is set: a second start
+    # takes 11 instead of 18 CPU seconds.
     os.environ.setdefault("TORCHINDUCTOR_AUTOGRAD_CACHE_ALLOW_CUSTOM_AUTOGRAD", "1")
     if "PYTORCH_CUDA_ALLOC_CONF" not in os.environ:  # its older name; read once, when CUDA starts
         os.environ.setdefault("PYTORCH_ALLOC_CONF", "expandable_segments:True")  # freed memory of a GPU stays one piece

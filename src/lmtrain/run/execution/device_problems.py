@@ -63,6 +63,7 @@ LOST: Final = (
     "connection reset by peer",
     "broken pipe",
     "did the remote server shutdown or crash",
+    "timed out waiting",  # gloo: longer than strategy.timeout_seconds
 )
 OF_LOST: Final = "another rank or the network to it failed; the same command goes on from {where}."
 

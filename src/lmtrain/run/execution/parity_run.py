@@ -1,6 +1,6 @@
-"""Train a config's first steps in one process, then on ranks, and hold every gradient and weight of these to it.
+"""Train a config's first steps in one process, then on ranks, and compare every gradient and weight.
 
-One process writes its tensors step by step; each rank holds its own copy, or the parts of all together, to them.
+One process writes its tensors step by step; each rank compares its own copy, or all ranks' parts together, with them.
 """
 
 import contextlib
@@ -39,10 +39,10 @@ Tensors = Mapping[str, Tensor]
 
 
 def compare(alone: Job, together: Job, *, num_steps: int, tolerance: float) -> tuple[RankDifference, ...]:
-    """Train both jobs, each in processes of its own, and return every difference in order.
+    """Train both jobs, each in its own processes, and return every difference in order.
 
     Raises:
-        EnvironmentProblem: The ranks failed; they have said why.
+        EnvironmentProblem: The ranks failed; they have printed why.
         KeyboardInterrupt, SystemExit: A signal ended them.
     """
     for job in (alone, together):
@@ -60,7 +60,7 @@ def compare(alone: Job, together: Job, *, num_steps: int, tolerance: float) -> t
         if code == EXIT_INTERRUPTED:
             raise KeyboardInterrupt
         if code == EXIT_TERMINATED:
-            raise SystemExit(code)  # the ranks have said so
+            raise SystemExit(code)  # the ranks have printed it
         if code:
             ranks = format_count(job.config.trainer.devices, "rank")
             raise EnvironmentProblem(f"parity: the training on {ranks} failed with code {code}.")
@@ -69,7 +69,7 @@ def compare(alone: Job, together: Job, *, num_steps: int, tolerance: float) -> t
 
 
 def on_rank(path: Path) -> int:
-    """Train a saved job on this rank: alone it writes, with others it compares."""
+    """Train a saved job on this rank: a single rank writes, several compare."""
     job, settings = job_of_rank(path), foreign_json.read(path.parent / SETTINGS)
     quiet_libraries()
     keep_caches_in(Path(job.config.run.cache))
@@ -89,7 +89,7 @@ def on_rank(path: Path) -> int:
 
 
 class Writer:
-    """Keep the tensors of each step of one process, and its sums."""
+    """Write the tensors of each step of one process, and its sums."""
 
     def __init__(self, run: Run, folder: Path) -> None:
         self._run, self._folder = run, folder
@@ -105,7 +105,7 @@ class Writer:
 
 
 class ExpectedSteps:
-    """Hold the tensors of each step on these ranks to those of one process."""
+    """Compare the tensors of each step on these ranks with those of one process."""
 
     def __init__(self, run: Run, folder: Path, *, num_ranks: int, tolerance: float) -> None:
         self._run, self._folder, self._num_ranks, self._tolerance = run, folder, num_ranks, tolerance
@@ -116,9 +116,9 @@ class ExpectedSteps:
         sums = _trained(self._run, self._see, num_steps)
         for kind in NUMBERS:
             for step, expected in self._read(kind).items():
-                self._hold_number(step, kind, sums[kind][step], expected)
+                self._compare_number(step, kind, sums[kind][step], expected)
 
-    def _hold_number(self, step: int, kind: Kind, found: float, expected: float) -> None:
+    def _compare_number(self, step: int, kind: Kind, found: float, expected: float) -> None:
         largest = abs(found - expected)
         is_equal = largest <= self._tolerance * abs(expected)
         ranks = () if is_equal else tuple(range(self._num_ranks))
@@ -136,7 +136,7 @@ class ExpectedSteps:
         ]
 
     def _scales_of_weights(self, expected: Tensors, step: int) -> dict[str, float]:
-        """Return the largest update of each tensor; of weights at their start, that of their rounding."""
+        """Return the largest update of each tensor, at least the rounding of the weights."""
         first: dict[str, Tensor] = self._read("weight0")
         updates = _scales({name: expected[name] - first[name] for name in expected})
         rounding = {name: SHARE_OF_WEIGHT * one.abs().max().item() for name, one in expected.items()}
@@ -147,14 +147,14 @@ class ExpectedSteps:
 
 
 def _scales(tensors: Tensors) -> dict[str, float]:
-    """Return the largest entry of each tensor, and where that is hardly any, a share of the largest of all."""
+    """Return the largest entry of each tensor, at least a share of the largest of all."""
     own = {name: one.abs().max().item() for name, one in tensors.items()}
     least = OF_ALL * max(own.values(), default=0.0)
     return {name: max(one, least) for name, one in own.items()}
 
 
 def _trained(run: Run, see: Seen, num_steps: int) -> dict[Kind, dict[int, float]]:
-    """Train so many steps; return their tokens, losses and gradient norms."""
+    """Train `num_steps` steps; return their tokens, losses and gradient norms."""
     run.trainer.callbacks.append(StepWitness(see, num_steps=num_steps))  # pyright: ignore[reportAttributeAccessIssue]
     fit(run, None)
     records = run.module.step_metrics.drain()

@@ -1,4 +1,4 @@
-"""`lmtrain prepare`: check each node of the config under the name a person types, and prepare the data of `data`."""
+"""`lmtrain prepare`: check each node of the config under its command-line name, and prepare the data of `data`."""
 
 import sys
 from contextlib import suppress
@@ -29,15 +29,13 @@ NAMED = ("cleaning", "deduplicate", "source", "engine", "tokenizer")  # groups i
 def prepare_data(words: list[str]) -> int:
     """Prepare one data set, or one a trial under -m, and print each one's folder.
 
-    The words may be those of a training by init_from, a task or an experiment: its own data is prepared.
+    With init_from, a task or an experiment they are a training's overrides, and its own data is prepared.
 
     Raises:
         ConfigurationError: The command line is wrong; nothing was started.
         DataError: The prepared data has been damaged.
     """
-    is_training = any(
-        key_of(word) in OF_TRAINING for word in words if not word.startswith("+")
-    )  # + adds to a preparation
+    is_training = any(key_of(word) in OF_TRAINING for word in words if not word.startswith("+"))
     arguments = parse_arguments(words, budget_group=is_training)
 
     def task(config: dict[str, Any], choices: Choices) -> None:
@@ -45,7 +43,7 @@ def prepare_data(words: list[str]) -> int:
         checked = folder_of_training(config, arguments) if is_training else checked_folder(config, arguments)
         folder: Path = instantiate(checked, key=FOLDER)
         require_whole(dataset := open_dataset(folder))
-        with suppress(OSError):  # a folder of others' is no reason to refuse prepared data: a plan knows less then
+        with suppress(OSError):  # in somebody else's folder a plan only knows less
             cache = Path(config["run"]["cache"] if is_training else RunSettings.cache)
             remember_prepared(Node(FOLDER, checked), folder, cache=cache)
         print(f"data: {dataset.described}", file=sys.stderr)
@@ -56,10 +54,10 @@ def prepare_data(words: list[str]) -> int:
 
 
 def checked_folder(config: dict[str, Any], arguments: Arguments) -> dict[str, Any]:
-    """Return the data's node of preparation, with every value checked and the token budget in it.
+    """Return the data's node, with every value checked and the token budget in it.
 
     Raises:
-        ConfigurationError: The first wrong setting, or one without effect in a preparation.
+        ConfigurationError: The first wrong setting, or one without effect here.
     """
     _refuse_others(config, arguments)
     _require_folder(config)
@@ -71,7 +69,7 @@ def checked_folder(config: dict[str, Any], arguments: Arguments) -> dict[str, An
 
 
 def folder_of_training(config: dict[str, Any], arguments: Arguments) -> dict[str, Any]:
-    """Return the node of the data that a training of this config prepares, its budget aside."""
+    """Return the data's node of a training, without its budget."""
     if init_from := config["init_from"]:
         require_source(Path(init_from), key=KEY, is_trained=False)
     _require_folder(config)
@@ -82,8 +80,7 @@ def folder_of_training(config: dict[str, Any], arguments: Arguments) -> dict[str
 
 def _require_folder(config: dict[str, Any]) -> None:
     if FOLDER.rpartition(".")[2] not in config["data"]:
-        read = "the data that is chosen is only read, its folders are prepared already"
-        raise ConfigurationError(f"{FOLDER} is missing: {read}; leave data=... out, and prepare each by itself.")
+        raise ConfigurationError(f"{FOLDER} is missing: this data only reads prepared folders; leave data=... out.")
 
 
 def _budget_of(config: dict[str, Any]) -> dict[str, Any]:
@@ -92,20 +89,20 @@ def _budget_of(config: dict[str, Any]) -> dict[str, Any]:
     if tokens is None:
         return {}
     if tokens < 1:
-        raise ConfigurationError(f"budget.tokens={tokens} must be positive; leave it out for all that the source has.")
+        raise ConfigurationError(f"budget.tokens: must be positive, got {tokens}; leave it out for the whole source.")
     folder = config["data"]["folder"]
     if NUM_TOKENS not in folder:
-        raise ConfigurationError(f"budget.tokens={tokens} has no effect on this data: it is not read from a source.")
+        raise ConfigurationError(f"budget.tokens={tokens} has no effect on data without a source; leave it out.")
     if folder[NUM_TOKENS] not in (None, tokens):
-        msg = f"budget.tokens={tokens} and {FOLDER}.{NUM_TOKENS}={folder[NUM_TOKENS]} are two budgets"
-        raise ConfigurationError(f"{msg}; leave one out.")
+        other = f"{FOLDER}.{NUM_TOKENS}={folder[NUM_TOKENS]}"
+        raise ConfigurationError(f"budget.tokens={tokens} and {other} are mutually exclusive; set one.")
     return {NUM_TOKENS: tokens}
 
 
 def _refuse_others(config: dict[str, Any], arguments: Arguments) -> None:
     groups = {path.name for path in group_folders()}
     for name in config.keys() - groups:
-        raise ConfigurationError(f"{name}={config[name]} is not a key of a preparation.{suggest(name, groups)}")
+        raise ConfigurationError(f"{name}={config[name]} is not a key of lmtrain prepare.{suggest(name, groups)}")
     for word in arguments.overrides:
         key = key_of(word)
         if key.startswith("data.") and not key.startswith(f"{FOLDER}.") and key != FOLDER:

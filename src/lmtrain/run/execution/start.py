@@ -27,9 +27,9 @@ from lmtrain.training.lean_import import import_lightning
 
 
 def start(job: Job, *, outer: OuterLauncher | None, isolated: bool = False) -> int:
-    """Train a job: in this process for one rank, else on ranks of its own; return the exit code.
+    """Train a job: in this process for one rank, else in new processes; return the exit code.
 
-    `isolated` gives even a single rank its own process: a sweep's trials share nothing.
+    `isolated` gives even a single rank its own process, for a sweep's trials.
     """
     folder = RunFolder(run_path(Path(job.root), job.name), root=Path(job.root))
     if outer is not None and outer.rank != 0:
@@ -55,7 +55,7 @@ def start(job: Job, *, outer: OuterLauncher | None, isolated: bool = False) -> i
                 is_here = outer is not None or not (isolated or job.config.trainer.devices > 1)
                 end.code = end_of_attempt.code = train(job) if is_here else _train_on_ranks(job, attempt)
             if end.code == EXIT_DONE:
-                folder.withdraw(attempt)  # where nothing was left to train
+                folder.withdraw(attempt)  # nothing was left to train
     if is_new and end.code == EXIT_DONE:  # another run's checkpoint at the end of the budget left nothing to train
         folder.discard_untrained()
     return end.code
@@ -71,12 +71,12 @@ class CommandEnd:
 
 @contextmanager
 def undone_where_refused(undo: Callable[[], object]) -> Generator[CommandEnd]:
-    """Undo where a start is refused here, by an exception, or its configuration or data on a rank, by its exit code."""
+    """Undo a start that is refused: here by an exception, on a rank by the exit code of configuration or data."""
     end = CommandEnd()
     try:
         yield end
     except LMTRAIN_ERRORS as refusal:
-        if end.has_folder or not isinstance(refusal, EnvironmentProblem):  # it may be of another process at work there
+        if end.has_folder or not isinstance(refusal, EnvironmentProblem):  # it may be about another process
             undo()
         raise
     if end.code in (EXIT_CONFIGURATION, EXIT_DATA):
@@ -84,7 +84,7 @@ def undone_where_refused(undo: Callable[[], object]) -> Generator[CommandEnd]:
 
 
 def _discard(folder: RunFolder, older: Path | None) -> None:
-    """Delete the folder of a new run, and give its name back to the run set aside for it."""
+    """Delete the folder of a new run, and move the run set aside for it back."""
     folder.discard_untrained()
     if older is not None and not folder.path.exists():
         shutil.move(older, folder.path)
@@ -115,7 +115,7 @@ def train(job: Job) -> int:
 
 
 def set_aside(folder: RunFolder) -> Path | None:
-    """Rename an older run of the same name (resume=never loses nothing), and return its new place."""
+    """Rename an older run of the same name (resume=never loses nothing), and return its new path."""
     if not folder.path.exists():
         return None
     numbers = (number for number in range(1, sys.maxsize) if not _older(folder, number).exists())
