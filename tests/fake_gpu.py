@@ -26,7 +26,7 @@ from torch._inductor.decomposition import select_decomp_table
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 
-from lmtrain.models import swiglu
+from lmtrain.models import feed_forward
 from lmtrain.simulate.live_memory import LiveBytes
 
 PROPERTIES = SimpleNamespace(
@@ -207,7 +207,7 @@ def _replacements(found: FakeGpu) -> dict[Any, dict[str, Any]]:
         return torch.as_strided(tensor, shape, stride, tensor.storage_offset() + more)
 
     return {
-        swiglu: {"has_kernel": lambda _: True},
+        feed_forward: {"has_kernel": lambda _: True},
         torch.cuda: {
             "is_available": lambda: True,
             "device_count": lambda: 1,

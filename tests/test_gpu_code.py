@@ -24,11 +24,10 @@ from benchmarks.harness.hopper.cases import CASES, last_of_each
 from lmtrain.losses.chunked import AsTheyAre, Rule, score, score_logits
 from lmtrain.models.attention.sdpa import sdpa
 from lmtrain.models.llama import Llama
-from lmtrain.optim.matrices.muon_update import Recipe, StepRates, update_all
-from lmtrain.optim.matrices.orthogonalize import NEWTON_SCHULZ
+from lmtrain.optim.muon_update import NEWTON_SCHULZ, Recipe, StepRates, update_all
 from lmtrain.parallel.compilation import compile_blocks
-from lmtrain.parallel.tensor_groups.cuts import cut_model
-from lmtrain.parallel.tensor_groups.regions import Regions
+from lmtrain.parallel.tensor_layers import Regions
+from lmtrain.parallel.tensor_parallel import cut_model
 from lmtrain.run.builders.precision import build_precision
 from lmtrain.run.compose.compose import compose_config
 from lmtrain.run.planning.plan import planned_runs
@@ -150,7 +149,7 @@ def scored(name: str) -> tuple[list[Graph], int, int]:
     num_tokens = batch.micro_batch_sequences * batch.context_tokens
     rounding: Any = AsTheyAre()
     if "precision.head=true" in words_of(name):
-        from lmtrain.precision.head_rounding import Float8Rounding
+        from lmtrain.precision.float8 import Float8Rounding
 
         rounding = Float8Rounding()
     loss = config.loss.build()

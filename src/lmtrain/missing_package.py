@@ -1,11 +1,16 @@
-"""The command to install a missing package of an extra into the running Python, at the project's versions."""
+"""Optional packages: importing those that an option needs, and the command that installs a missing one."""
 
+import importlib
+import importlib.util
 import os
 import re
 import shlex
 import shutil
 import sys
 from pathlib import Path
+from typing import Any
+
+from lmtrain.errors import EnvironmentProblem
 
 
 def install_command(extra: str, *packages: str) -> str:
@@ -37,3 +42,22 @@ def _installer() -> str:
     uv = "uv" if shutil.which("uv") or not beside.exists() else shlex.quote(str(beside))
     is_active = os.environ.get("VIRTUAL_ENV") == sys.prefix
     return f"{uv} pip install" if is_active else f"{uv} pip install --python {python}"
+
+
+def optimizer_class(option: str, *, module: str, name: str) -> Any:
+    """Import the class behind `optimizer=OPTION` from its package.
+
+    Raises:
+        EnvironmentProblem: The package is not installed.
+    """
+    package = module.partition(".")[0]
+    if importlib.util.find_spec(package) is None:
+        command = install_command("optim", package)
+        msg = f"optimizer={option} needs the package {package}: {command}, or use optimizer=adamw."
+        raise EnvironmentProblem(msg)
+    return getattr(importlib.import_module(module), name)
+
+
+def has_compiler() -> bool:
+    """Return whether this machine has a compiler for torch.compile on a CPU."""
+    return any(map(shutil.which, ("c++", "g++", "clang++")))

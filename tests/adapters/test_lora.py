@@ -4,7 +4,7 @@ from lmtrain.accounting.model.flops import flops_per_token
 from lmtrain.adapters.lora import Lora
 from lmtrain.adapters.low_rank import adapters_of
 from lmtrain.errors import ConfigurationError
-from lmtrain.optim.trained_parameters import trained_parameters
+from lmtrain.optim.parameter_groups import trained_parameters
 from tests.adapters.test_low_rank import small
 
 

@@ -1,6 +1,6 @@
 import torch
 
-from lmtrain.losses.sequence_log_probs import SequenceLogProbs
+from lmtrain.losses.log_probs import SequenceLogProbs
 from tests.adapters.test_low_rank import small
 from tests.interop.hugging_face import tokens
 

@@ -1,6 +1,6 @@
 import torch
 
-from lmtrain.losses.token_log_probs import TokenLogProbs
+from lmtrain.losses.log_probs import TokenLogProbs
 from tests.adapters.test_low_rank import small
 from tests.interop.hugging_face import tokens
 

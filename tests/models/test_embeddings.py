@@ -1,7 +1,7 @@
 import torch
 
 from lmtrain.models.embeddings import GatedSmear, InputEmbedding, Smear, bigram_buckets, previous
-from lmtrain.models.norms import RMSNorm
+from lmtrain.models.residual_stream import RMSNorm
 
 
 def test_bucket_depends_on_the_pair_and_on_nothing_else():

@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from lmtrain.models.grouped_linear import grouped_linear, has_grouped_kernel
+from lmtrain.models.mixture_of_experts import grouped_linear, has_grouped_kernel
 
 ENDS = torch.tensor([3, 3, 10], dtype=torch.int32)  # the second group is empty
 

@@ -1,6 +1,6 @@
 import torch
 
-from lmtrain.models.kept_weight import kept_weight
+from lmtrain.models.head import kept_weight
 
 
 def test_the_copy_goes_forward_and_the_master_gets_the_gradient_in_its_own_format():

@@ -1,7 +1,7 @@
 import pytest
 
 from lmtrain.errors import ConfigurationError
-from lmtrain.models.layer_windows import check_pattern, layer_windows
+from lmtrain.models.llama_settings import check_pattern, layer_windows
 
 
 def test_no_window_lets_every_layer_see_all():

@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from lmtrain.models.linear_product import HasProduct
+from lmtrain.parallel.tensor_layers import HasProduct
 from tests.precision.test_float8 import converted
 
 

@@ -1,7 +1,7 @@
 import torch
 
 from lmtrain.models.attention.sdpa import sdpa
-from lmtrain.models.llama_block import BlockSettings, LlamaBlock
+from lmtrain.models.llama import BlockSettings, LlamaBlock
 from lmtrain.models.llama_settings import FeedForwardSettings, NormSettings
 from lmtrain.models.rope import RotaryEmbedding
 from lmtrain.models.self_attention import AttentionSettings, Positions

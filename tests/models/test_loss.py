@@ -2,8 +2,7 @@ import torch
 
 from lmtrain.losses.chunked import ChunkedCrossEntropy
 from lmtrain.losses.cross_entropy import CrossEntropy
-from lmtrain.models.head import OutputHead
-from lmtrain.models.loss import Loss, LossTotal, with_penalty
+from lmtrain.models.head import Loss, LossTotal, OutputHead, with_penalty
 
 
 def test_a_penalty_is_differentiated_and_is_no_nats():

@@ -102,7 +102,7 @@ def test_the_order_of_tokens_does_not_matter():
 
 
 def test_the_penalty_is_a_sum_over_tokens_of_both_losses():
-    from lmtrain.models.router import load_balance_loss, route, router_z_loss
+    from lmtrain.models.mixture_of_experts import load_balance_loss, route, router_z_loss
 
     layer, x = build(load_balance_weight=0.5, router_z_weight=0.25), tokens()
     scores = layer.router(x.flatten(0, 1))

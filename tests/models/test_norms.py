@@ -1,6 +1,6 @@
 import torch
 
-from lmtrain.models.norms import RMSNorm, rms_norm
+from lmtrain.models.residual_stream import RMSNorm, rms_norm
 
 
 def test_rms_norm_equals_torch():

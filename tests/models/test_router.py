@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from lmtrain.models.router import load_balance_loss, route, router_z_loss
+from lmtrain.models.mixture_of_experts import load_balance_loss, route, router_z_loss
 
 SCORES = torch.randn(40, 8, generator=torch.Generator().manual_seed(0))
 

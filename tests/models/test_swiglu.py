@@ -2,8 +2,8 @@ from types import SimpleNamespace
 
 import torch
 
-from lmtrain.models import swiglu as module
-from lmtrain.models.swiglu import has_kernel, swiglu
+from lmtrain.models import feed_forward as module
+from lmtrain.models.feed_forward import has_kernel, swiglu
 
 
 def test_on_a_cpu_it_is_the_product_as_torch_differentiates_it():

@@ -7,9 +7,9 @@ import torch
 
 pytest.importorskip("triton")
 
-from lmtrain.models import swiglu
-from lmtrain.models.swiglu import swiglu as swiglu_of
-from lmtrain.models.swiglu import swiglu_gradient
+from lmtrain.models import feed_forward
+from lmtrain.models.feed_forward import swiglu as swiglu_of
+from lmtrain.models.feed_forward import swiglu_gradient
 from tests.interpreted_kernels import code_for_hopper, interpreted
 
 KERNEL = "lmtrain.models.swiglu_kernel"
@@ -17,7 +17,7 @@ KERNEL = "lmtrain.models.swiglu_kernel"
 
 @pytest.fixture
 def on_cpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(swiglu, "has_kernel", lambda _: True)
+    monkeypatch.setattr(feed_forward, "has_kernel", lambda _: True)
     with interpreted(KERNEL):
         yield
 
@@ -49,7 +49,7 @@ def test_extreme_numbers_have_torch_s_gradient_and_nan_stays(on_cpu):
     for of_product in (1.0, 1e30, torch.nan):
         gradients = torch.full((len(gate_up), 1), of_product)
         (found,) = torch.autograd.grad(swiglu_of(gate_up), gate_up, gradients)
-        (expected,) = torch.autograd.grad(swiglu._product(gate_up), gate_up, gradients)
+        (expected,) = torch.autograd.grad(feed_forward._product(gate_up), gate_up, gradients)
         torch.testing.assert_close(found, expected, equal_nan=True)
 
 

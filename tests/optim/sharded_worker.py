@@ -15,8 +15,8 @@ from torch.distributed.tensor import DTensor
 
 from lmtrain.launch.detect import outer_launcher
 from lmtrain.launch.process_group import join
-from lmtrain.optim.matrices.orthogonalize import QUINTICS, orthogonalize
 from lmtrain.optim.muon import Muon, muon
+from lmtrain.optim.muon_update import QUINTICS, orthogonalize
 from lmtrain.optim.parameter_groups import require_each_once
 from tests.leave import leave
 from tests.optim.models import fill_gradients, tiny_model
@@ -69,7 +69,7 @@ def note_matrices(seen: list[bytes]) -> None:
         seen.extend(matrix.numpy().tobytes() for matrix in matrices)
         return orthogonalize(matrices, **settings)
 
-    import lmtrain.optim.matrices.muon_update as module
+    import lmtrain.optim.muon_update as module
 
     module.orthogonalize = noted
 

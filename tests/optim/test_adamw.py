@@ -4,8 +4,7 @@ import pytest
 import torch
 
 from lmtrain.errors import ConfigurationError
-from lmtrain.optim.adamw import adamw
-from lmtrain.optim.rounded_adamw import RoundedAdamW
+from lmtrain.optim.adamw import RoundedAdamW, adamw
 from tests.optim.models import fill_gradients, tiny_model
 from tests.optim.reference import DECAY, require_same_course
 

@@ -3,8 +3,7 @@
 import torch
 from torch import nn
 
-from lmtrain.optim.adamw_update import start_state, update, update_rounded
-from lmtrain.optim.rounding import noise_of_step
+from lmtrain.optim.adamw_update import noise_of_step, start_state, update, update_rounded
 
 GROUP = {"lr": 0.1, "betas": (0.9, 0.95), "eps": 1e-8, "weight_decay": 0.0, "fused": False}
 

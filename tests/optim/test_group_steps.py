@@ -1,7 +1,7 @@
 import torch
 from torch import nn
 
-from lmtrain.optim.group_steps import step_groups
+from lmtrain.optim.adamw_update import step_groups
 
 
 def grouped(*groups: dict[str, object]) -> torch.optim.Optimizer:

@@ -10,7 +10,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Shard
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from lmtrain.optim.host_state import keep_state_on_host
+from lmtrain.optim.offloaded_state import keep_state_on_host
 from tests.fake_gpu import fake_gpu
 from tests.optim.models import fill_gradients, tiny_model
 from tests.optim.options import OWN, build

@@ -7,8 +7,8 @@ import torch
 from torch.optim.lr_scheduler import LambdaLR
 
 from lmtrain.errors import ConfigurationError
-from lmtrain.optim.matrices.orthogonalize import POLAR_EXPRESS, orthogonalize
 from lmtrain.optim.muon import Muon, muon
+from lmtrain.optim.muon_update import POLAR_EXPRESS, orthogonalize
 from tests.optim.matrices.test_orthogonalize import matrix_with_singular_values
 from tests.optim.models import fill_gradients, tiny_model
 

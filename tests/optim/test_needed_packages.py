@@ -3,10 +3,9 @@
 import pytest
 import torch
 
+from lmtrain import missing_package as needed_packages
 from lmtrain.errors import EnvironmentProblem
-from lmtrain.missing_package import install_command
-from lmtrain.optim import needed_packages
-from lmtrain.optim.needed_packages import has_compiler, optimizer_class
+from lmtrain.missing_package import has_compiler, install_command, optimizer_class
 
 
 def test_a_missing_package_is_named_with_its_command() -> None:

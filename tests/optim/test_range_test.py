@@ -1,7 +1,7 @@
 import pytest
 
 from lmtrain.errors import ConfigurationError
-from lmtrain.optim.range_test import range_test
+from lmtrain.optim.schedules import range_test
 
 
 def test_it_rises_from_the_lowest_to_the_highest_by_one_factor():

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from lmtrain.optim.rounded_adamw import RoundedAdamW
+from lmtrain.optim.adamw import RoundedAdamW
 from tests.optim.models import fill_gradients, tiny_model
 
 SETTINGS = {"betas": (0.9, 0.999), "eps": 1e-8, "fused": True}

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from lmtrain.errors import ConfigurationError
-from lmtrain.optim.rounding import copy_rounded_, noise_of_step, require_bf16
+from lmtrain.optim.adamw_update import copy_rounded_, noise_of_step, require_bf16
 
 
 def rounded(values: torch.Tensor, step: int = 0) -> torch.Tensor:

@@ -5,7 +5,7 @@ import copy
 import torch
 from torch import nn
 
-from lmtrain.optim.state_formats import restore_formats
+from lmtrain.optim.adamw_update import restore_formats
 
 
 def test_state_that_was_cast_on_loading_is_put_back() -> None:

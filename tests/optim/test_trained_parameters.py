@@ -1,6 +1,6 @@
 import torch
 
-from lmtrain.optim.trained_parameters import trained_parameters
+from lmtrain.optim.parameter_groups import trained_parameters
 from tests.configs import config_of
 from tests.simulate.test_measured_facts import build
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from lmtrain.models.base import LanguageModel
 from lmtrain.models.feed_forward import SwiGLU
-from lmtrain.models.llama_block import LlamaBlock
+from lmtrain.models.llama import LlamaBlock
 from lmtrain.precision.float8 import choose_layers, convert_layers
 
 

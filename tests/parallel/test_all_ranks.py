@@ -1,4 +1,4 @@
-from lmtrain.parallel.all_ranks import on_all_ranks
+from lmtrain.parallel.rank_reports import on_all_ranks
 
 
 def test_a_process_alone_has_its_own_value():  # several ranks: test_rank_reports.py

@@ -6,7 +6,7 @@ from torch import Tensor
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Shard, distribute_tensor
 
-from lmtrain.parallel.rank_differences import differing
+from lmtrain.parallel.rank_reports import differing
 from tests.ranks import on_ranks
 
 ROWS = torch.arange(12.0).view(6, 2)

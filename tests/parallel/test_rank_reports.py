@@ -2,8 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from lmtrain.parallel.all_ranks import on_all_ranks
-from lmtrain.parallel.rank_reports import first_problem, report_of, write_and_report
+from lmtrain.parallel.rank_reports import first_problem, on_all_ranks, report_of, write_and_report
 from tests.ranks import on_ranks
 
 

@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import multiprocessing
 
-from lmtrain.parallel.reduction import sum_over_ranks
+from lmtrain.parallel.gradients import sum_over_ranks
 from tests.leave import leave
 
 

@@ -1,6 +1,6 @@
 import torch
 
-from lmtrain.parallel.replicas import bit_sums, part_of, replica_groups
+from lmtrain.parallel.rank_reports import bit_sums, part_of, replica_groups
 
 
 def test_one_flipped_bit_of_any_format_changes_the_sum_of_its_tensor_alone() -> None:

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from lmtrain.parallel import resharding
-from lmtrain.parallel.resharding import reshard
+from lmtrain.parallel import gradients as resharding
+from lmtrain.parallel.gradients import reshard
 from tests.parallel.strategy_parity import (
     RELATIVE,
     TRAIL,

@@ -8,7 +8,7 @@ from torch import nn
 from torch.distributed.checkpoint.state_dict import get_model_state_dict, get_optimizer_state_dict
 
 from lmtrain.errors import EnvironmentProblem
-from lmtrain.parallel.whole_state import part_optimizer_state, read_whole
+from lmtrain.parallel.shard_reading import part_optimizer_state, read_whole
 from lmtrain.storage.checkpoint_layout import OPTIMIZERS, REST, WEIGHTS, sharded_name
 
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from lmtrain.losses.chunked import ChunkedCrossEntropy
 from lmtrain.models.base import LanguageModel
-from lmtrain.precision.kept_copies import KeptCopies
+from lmtrain.precision.cast_weights import KeptCopies
 from tests.precision.bf16_products import multiplied_in_fp32
 
 

@@ -2,8 +2,8 @@ import pytest
 import torch
 
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
-from lmtrain.precision.device_formats import require_products
 from lmtrain.precision.float8 import fp8_facts
+from lmtrain.precision.policy import require_products
 
 
 def test_fp8_is_refused_on_a_cpu_with_what_to_take_instead():

@@ -14,9 +14,8 @@ from lmtrain.models.llama import Llama
 from lmtrain.models.mixture_of_experts import Experts
 from lmtrain.parallel.activation_checkpoint import every_block, none, selective
 from lmtrain.precision import float8
-from lmtrain.precision.float8 import choose_layers, convert_layers, fp8
-from lmtrain.precision.head_rounding import Float8Rounding
-from lmtrain.precision.kept_copies import keep_copies
+from lmtrain.precision.cast_weights import keep_copies
+from lmtrain.precision.float8 import Float8Rounding, choose_layers, convert_layers, fp8
 
 SHAPE = {"width": 32, "num_layers": 2, "num_heads": 2, "vocab_size": 64, "max_context_tokens": 16}
 TOKENS = torch.randint(64, (2, 16), generator=torch.Generator().manual_seed(1))

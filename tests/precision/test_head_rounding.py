@@ -8,8 +8,8 @@ import torch
 from lmtrain.losses.chunked import ChunkedCrossEntropy
 from lmtrain.models.head import OutputHead
 from lmtrain.models.llama import Llama
-from lmtrain.precision.head_rounding import GRADIENT_SCALE, Float8Rounding, round_head
-from lmtrain.precision.kept_copies import keep_copies
+from lmtrain.precision.cast_weights import keep_copies
+from lmtrain.precision.float8 import GRADIENT_SCALE, Float8Rounding, round_head
 from tests.precision.learning import learning_curve
 
 pytest.importorskip("torchao")

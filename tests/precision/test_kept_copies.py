@@ -11,7 +11,7 @@ from lmtrain.models.gpt2 import GPT2
 from lmtrain.models.llama import Llama
 from lmtrain.models.mixture_of_experts import Experts
 from lmtrain.parallel import activation_checkpoint
-from lmtrain.precision.kept_copies import KeptCopies, keep_copies
+from lmtrain.precision.cast_weights import KeptCopies, keep_copies
 
 SHAPE = {"width": 32, "num_layers": 2, "num_heads": 2, "vocab_size": 65, "max_context_tokens": 16}
 MODELS = {

@@ -8,9 +8,9 @@ from lmtrain.models.gpt2 import GPT2
 from lmtrain.models.llama import Llama
 from lmtrain.models.mixture_of_experts import Experts
 from lmtrain.models.nano import nano
-from lmtrain.models.norms import RMSNorm
+from lmtrain.models.residual_stream import RMSNorm
 from lmtrain.parallel import activation_checkpoint
-from lmtrain.precision.narrow_stream import narrow_stream
+from lmtrain.precision.cast_weights import narrow_stream
 from lmtrain.precision.policy import bf16_mixed, fp32
 from tests.precision.learning import learning_curve
 

@@ -1,7 +1,7 @@
 import torch
 from torch import nn
 
-from lmtrain.precision.specialize import specialize
+from lmtrain.precision.cast_weights import specialize
 
 
 def plus(kind, number):

@@ -7,7 +7,7 @@ from lmtrain.adapters.lora import Lora
 from lmtrain.inference.cache import CachedAttention
 from lmtrain.inference.engine import TextEngine
 from lmtrain.inference.generation import Request
-from lmtrain.losses.token_log_probs import TokenLogProbs
+from lmtrain.losses.log_probs import TokenLogProbs
 from lmtrain.models.attention.sdpa import sdpa
 from lmtrain.rollouts.answer_writer import SampledAnswers, question_of
 from lmtrain.tokenizers.byte_level import ByteLevelTokenizer

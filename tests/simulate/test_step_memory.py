@@ -12,7 +12,7 @@ from lmtrain.models.attention.sdpa import sdpa
 from lmtrain.models.gpt2 import GPT2
 from lmtrain.models.llama import Llama
 from lmtrain.parallel import activation_checkpoint
-from lmtrain.precision.kept_copies import keep_copies
+from lmtrain.precision.cast_weights import keep_copies
 from lmtrain.simulate.measured_facts import MANY_BLOCKS, SimulatedStep, simulate_step
 from tests.counted_kernels import counted_kernels
 

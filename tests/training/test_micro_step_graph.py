@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from lmtrain.losses.chunked import ChunkedCrossEntropy
 from lmtrain.losses.cross_entropy import CrossEntropy
 from lmtrain.models.gpt2 import GPT2
-from lmtrain.models.loss import LossTotal
+from lmtrain.models.head import LossTotal
 from lmtrain.models.nano import nano
 from lmtrain.optim.adamw import adamw
 from lmtrain.optim.muon import muon

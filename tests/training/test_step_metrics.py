@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from lmtrain.models.loss import LossTotal
+from lmtrain.models.head import LossTotal
 from lmtrain.training.step_metrics import StepMetrics, StepRecord
 
 

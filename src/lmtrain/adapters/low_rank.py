@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from lmtrain.models.base import LanguageModel
 from lmtrain.models.mixture_of_experts import MixtureOfExperts
-from lmtrain.precision.specialize import Members, specialize
+from lmtrain.precision.cast_weights import Members, specialize
 
 ADAPTER: Final = "adapter"  # a layer's child, and the word in its parameters' names
 

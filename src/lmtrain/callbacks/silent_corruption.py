@@ -15,8 +15,7 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
-from lmtrain.parallel.all_ranks import on_all_ranks
-from lmtrain.parallel.replicas import bit_sums, part_of, replica_groups
+from lmtrain.parallel.rank_reports import bit_sums, on_all_ranks, part_of, replica_groups
 from lmtrain.training.context import RunCallback, RunContext
 from lmtrain.training.intervals import StepInterval
 from lmtrain.training.module import CausalLMModule

@@ -17,8 +17,8 @@ from lmtrain.data.windows import IGNORED, HeldOutWindows
 from lmtrain.errors import DataError
 from lmtrain.evaluation.scored_rows import NOT_A_NUMBER
 from lmtrain.models.base import LanguageModel
-from lmtrain.models.loss import Loss
-from lmtrain.parallel.reduction import sum_over_ranks
+from lmtrain.models.head import Loss
+from lmtrain.parallel.gradients import sum_over_ranks
 
 FEWEST_BATCHES: Final = 16
 

@@ -18,8 +18,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from typing_extensions import override
 
-from lmtrain.models.attention.base import Attention, KernelTarget
-from lmtrain.models.attention.masks import Prepared
+from lmtrain.models.attention.base import Attention, KernelTarget, Prepared
 from lmtrain.models.attention.sdpa import sdpa
 from lmtrain.models.documents import EarlierTokens
 

@@ -9,7 +9,7 @@ from lmtrain.errors import ConfigurationError
 from lmtrain.interop.folders import WITHOUT_EFFECT
 from lmtrain.interop.model_settings import MODELS, TARGET, default_of, off_default
 from lmtrain.models.gpt2 import GPT2
-from lmtrain.models.layer_windows import layer_windows
+from lmtrain.models.llama_settings import layer_windows
 
 ARCHITECTURES = {
     "gpt2": "GPT2LMHeadModel",

@@ -15,8 +15,7 @@ from lmtrain.adapters.low_rank import is_of_adapter
 from lmtrain.interop.config_writer import OWN_PREFIX, OWN_TYPE
 from lmtrain.models.base import LanguageModel
 from lmtrain.models.gpt2 import GPT2
-from lmtrain.models.llama import Llama
-from lmtrain.models.llama_block import LlamaBlock
+from lmtrain.models.llama import Llama, LlamaBlock
 
 Region = tuple[slice | int, ...]
 Places = list[tuple[str, Region]]

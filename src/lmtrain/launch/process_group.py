@@ -13,7 +13,7 @@ import torch.distributed as dist
 
 from lmtrain.errors import LMTRAIN_ERRORS, ConfigurationError, EnvironmentProblem
 from lmtrain.launch.detect import OuterLauncher
-from lmtrain.parallel.all_ranks import on_all_ranks
+from lmtrain.parallel.rank_reports import on_all_ranks
 
 Outcome = TypeVar("Outcome")
 LOOPBACK: Final = "lo0" if sys.platform == "darwin" else "lo"

@@ -13,8 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from lmtrain.errors import ConfigurationError
-from lmtrain.models.head import OutputHead
-from lmtrain.models.loss import Loss, LossTotal
+from lmtrain.models.head import Loss, LossTotal, OutputHead
 
 Compiler = Callable[[Callable[..., Any]], Callable[..., Any]]
 

@@ -19,8 +19,7 @@ from typing_extensions import override
 from lmtrain.accounting.options.parts import LossFacts
 from lmtrain.errors import ConfigurationError
 from lmtrain.losses.base import Compiler, TokenLoss
-from lmtrain.models.head import OutputHead, Rounding
-from lmtrain.models.loss import Loss, LossTotal
+from lmtrain.models.head import Loss, LossTotal, OutputHead, Rounding
 from lmtrain.models.triton_kernels import CAN_LAUNCH, KERNEL_DTYPES
 
 FP32_SUMS: Final = frozenset({torch.bfloat16, torch.float16})  # of products, by cuBLAS into an fp32 total

@@ -13,8 +13,7 @@ from torch.nn import functional as F
 from typing_extensions import override
 
 from lmtrain.losses.base import TokenLoss
-from lmtrain.models.head import OutputHead
-from lmtrain.models.loss import LossTotal
+from lmtrain.models.head import LossTotal, OutputHead
 
 
 @final

@@ -17,8 +17,7 @@ from lmtrain.accounting.options.parts import LossFacts
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.losses.base import TokenLoss
 from lmtrain.missing_package import install_command
-from lmtrain.models.head import OutputHead
-from lmtrain.models.loss import LossTotal
+from lmtrain.models.head import LossTotal, OutputHead
 
 MODULE = "liger_kernel"
 

@@ -16,8 +16,7 @@ from lmtrain.accounting.options.parts import LossFacts
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.losses.base import TokenLoss
 from lmtrain.losses.chunked import MIN_CHUNKS, compute_dtype
-from lmtrain.models.head import OutputHead
-from lmtrain.models.loss import LossTotal
+from lmtrain.models.head import LossTotal, OutputHead
 
 
 @final

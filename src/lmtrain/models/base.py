@@ -11,8 +11,7 @@ from torch import Tensor, nn
 
 from lmtrain.accounting.model.model_shape import AttentionShape, ModelShape
 from lmtrain.models.documents import Documents
-from lmtrain.models.head import OutputHead
-from lmtrain.models.loss import Loss, LossTotal, with_penalty
+from lmtrain.models.head import Loss, LossTotal, OutputHead, with_penalty
 from lmtrain.models.mixture_of_experts import MixtureOfExperts
 
 

@@ -11,7 +11,7 @@ from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 
 from lmtrain.models.documents import Documents, EarlierTokens, starts_document
-from lmtrain.models.norms import RMSNorm
+from lmtrain.models.residual_stream import RMSNorm
 from lmtrain.models.weight_init import fill_constant, fill_normal
 
 # Odd multipliers below 2^31: products with any token id stay well inside int64.

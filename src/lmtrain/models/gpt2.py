@@ -13,8 +13,7 @@ from torch import Tensor, nn
 
 from lmtrain.accounting.model.model_shape import AttentionShape, ModelShape
 from lmtrain.accounting.options.parts import ScalingFacts
-from lmtrain.models.attention.base import Attention, what_layers_see
-from lmtrain.models.attention.masks import Prepared
+from lmtrain.models.attention.base import Attention, Prepared, what_layers_see
 from lmtrain.models.attention.sdpa import sdpa
 from lmtrain.models.base import LanguageModel, shape_of
 from lmtrain.models.dimensions import check_context, check_heads, check_not_negative, check_positive

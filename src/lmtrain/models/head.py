@@ -1,17 +1,40 @@
-"""The output head: hidden states to the scores of every next token.
+"""The output head and the loss that a model calls with it.
 
 B batch, T tokens, C tokens of a chunk, D width, V vocabulary.
 """
 
 from dataclasses import dataclass
-from typing import Protocol, final, runtime_checkable
+from typing import Any, NamedTuple, Protocol, final, runtime_checkable
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
+from typing_extensions import override
 
-from lmtrain.models.kept_weight import kept_weight
+
+class _Kept(torch.autograd.Function):
+    """The copy going forward, the master going back."""
+
+    @staticmethod
+    @override
+    def forward(  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx: Any, master: Float[Tensor, "*shape"], copy: Float[Tensor, "*shape"]
+    ) -> Float[Tensor, "*shape"]:
+        ctx.dtype = master.dtype
+        return copy.view_as(copy)
+
+    @staticmethod
+    @once_differentiable
+    @override
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return gradient.to(ctx.dtype), None
+
+
+def kept_weight(master: Tensor, copy: Tensor) -> Tensor:
+    """Return `copy`, with the rounded values of `master`; gradients go to the master."""
+    return _Kept.apply(master, copy)
 
 
 @runtime_checkable
@@ -65,3 +88,32 @@ class OutputHead:
         if self.soft_cap is None:
             return scores
         return self.soft_cap * torch.tanh(scores.float() / self.soft_cap)
+
+
+class LossTotal(NamedTuple):
+    """Sums over the valid targets, each a scalar on the device: fp32, float64, int64.
+
+    `objective` is the scalar to differentiate; `nats` is plain cross-entropy, without a gradient and without any
+    penalty. It is summed in float64, since an fp32 sum of a large batch is off in the digits for comparing bits per
+    byte.
+    """
+
+    objective: Tensor
+    nats: Tensor
+    num_tokens: Tensor
+
+
+@runtime_checkable
+class Loss(Protocol):
+    """The score of targets by hidden states and a head."""
+
+    def __call__(
+        self, project: OutputHead, hidden: Float[Tensor, "B T D"], targets: Int[Tensor, "B T"], /
+    ) -> LossTotal:
+        """Project hidden states [B, T, D] to logits [B, T, V] and score targets [B, T]."""
+        ...
+
+
+def with_penalty(total: LossTotal, penalty: Float[Tensor, ""]) -> LossTotal:
+    """Add a penalty to the objective alone."""
+    return total._replace(objective=total.objective + penalty)

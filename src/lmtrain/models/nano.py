@@ -18,8 +18,8 @@ from lmtrain.accounting.scaling_laws.depth_scaling import (
 from lmtrain.models.attention.base import Attention
 from lmtrain.models.attention.sdpa import sdpa
 from lmtrain.models.dimensions import check_positive
-from lmtrain.models.layer_windows import WHOLE, check_pattern
 from lmtrain.models.llama import Llama
+from lmtrain.models.llama_settings import WHOLE, check_pattern
 from lmtrain.models.residual_stream import SkipStart
 
 WINDOW_MULTIPLE = 128  # tokens: the tile of attention kernels

@@ -12,13 +12,11 @@ from torch import Tensor, nn
 
 from lmtrain.accounting.model.model_shape import AttentionShape
 from lmtrain.errors import ConfigurationError
-from lmtrain.models.attention.base import Attention
-from lmtrain.models.attention.masks import Prepared
+from lmtrain.models.attention.base import Attention, Prepared
 from lmtrain.models.dimensions import check_above_zero, check_gate, check_heads, check_positive
 from lmtrain.models.documents import Documents
 from lmtrain.models.embeddings import Smear
-from lmtrain.models.norms import RMSNorm, rms_norm
-from lmtrain.models.residual_stream import Mix
+from lmtrain.models.residual_stream import Mix, RMSNorm, rms_norm
 from lmtrain.models.rope import rotate
 
 NormOver = Literal["head", "width"]

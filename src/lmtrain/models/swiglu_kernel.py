@@ -1,12 +1,13 @@
 """The gradient of SwiGLU in Triton: each number read and written once."""
 
-# pyright: reportMissingParameterType=false, reportUnknownParameterType=false, reportUnknownArgumentType=false
-# pyright: reportUnknownVariableType=false, reportUnknownMemberType=false
-
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+
+# pyright: reportMissingParameterType=false, reportUnknownParameterType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownVariableType=false, reportUnknownMemberType=false
+
 
 COLUMNS = 2048  # of a row at once
 

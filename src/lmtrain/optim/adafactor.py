@@ -14,8 +14,7 @@ from torch import Tensor, nn
 from lmtrain.accounting.model.optimizer_state import OptimizerState
 from lmtrain.accounting.options.optimizer import OptimizerFacts
 from lmtrain.accounting.options.ranges import Range
-from lmtrain.optim.adamw_update import State, gradient_of
-from lmtrain.optim.group_steps import step_groups
+from lmtrain.optim.adamw_update import State, gradient_of, step_groups
 from lmtrain.optim.parameter_groups import Group, parameter_groups
 
 

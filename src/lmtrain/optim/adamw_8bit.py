@@ -6,7 +6,7 @@ from torch import nn
 from lmtrain.accounting.model.optimizer_state import FP32_BYTES, alike
 from lmtrain.accounting.options.optimizer import OptimizerFacts
 from lmtrain.errors import EnvironmentProblem
-from lmtrain.optim.needed_packages import has_compiler, optimizer_class
+from lmtrain.missing_package import has_compiler, optimizer_class
 from lmtrain.optim.parameter_groups import parameter_groups
 
 

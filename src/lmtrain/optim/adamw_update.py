@@ -1,14 +1,65 @@
-"""One AdamW update of many parameters: all at once as torch does it, or each in fp32 and rounded by chance."""
+"""The update of AdamW, and how optimizers keep their state: its format, its rounding, the frame of a step.
 
-from collections.abc import Sequence
+Rounding fp32 to the nearest bf16 loses every update below 1/512 of a weight; stochastic rounding keeps them on average
+(https://arxiv.org/abs/2010.06192).
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.optim.adamw import adamw
 
+from lmtrain.errors import ConfigurationError
 from lmtrain.optim.parameter_groups import Group
-from lmtrain.optim.rounding import copy_rounded_
 from lmtrain.optim.sharded import local
+
+
+def restore_formats(optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -> None:
+    """Put back every tensor of `saved` cast in loading: bf16 moments of fp32 weights, or the other way."""
+    for group, saved_group in zip(optimizer.param_groups, saved["param_groups"], strict=True):
+        for parameter, key in zip(group["params"], saved_group["params"], strict=True):
+            state: dict[str, Any] = optimizer.state.get(parameter, {})
+            for name, loaded in state.items():
+                kept = saved["state"][key][name]
+                if isinstance(loaded, Tensor) and isinstance(kept, Tensor) and kept.dtype != loaded.dtype:
+                    state[name] = kept.to(loaded.device)
+
+
+LOW_BITS = 16  # the bits of an fp32 beyond a bf16's
+SEED_STRIDE = 1_000_003  # the seeds of two groups meet only after a million steps
+
+
+def copy_rounded_(target: Tensor, source: Tensor, *, generator: torch.Generator | None = None) -> None:
+    """Write `source` into `target`; from fp32 into bf16 each value goes to a neighbour by chance, its mean kept.
+
+    A sharded tensor's own part is written. The noise is `generator`'s, None for torch's own one.
+    """
+    target, source = local(target), local(source)
+    if target.dtype != torch.bfloat16 or source.dtype != torch.float32:
+        target.copy_(source)
+        return
+    noise = torch.randint(1 << LOW_BITS, source.shape, dtype=torch.int32, device=source.device, generator=generator)
+    bits = noise.add_(source.view(torch.int32)).bitwise_and_(-1 << LOW_BITS)
+    target.copy_(bits.view(torch.float32))
+
+
+def noise_of_step(step: int, *, group: int, device: torch.device) -> torch.Generator:
+    """Return the noise of a group in a step: alike on every rank, for copies of a weight to stay equal."""
+    return torch.Generator(device).manual_seed(step + SEED_STRIDE * group)
+
+
+def require_bf16(weights: Iterable[Tensor]) -> None:
+    """Refuse to round weights by chance where all of them are exact; those on the meta device have no format yet.
+
+    Raises:
+        ConfigurationError: No weight is bf16.
+    """
+    if not any(weight.is_meta or weight.dtype == torch.bfloat16 for weight in weights):
+        msg = "stochastic rounding has no effect: no weight is bf16; use a precision of bf16 weights, or leave it out."
+        raise ConfigurationError(msg)
+
 
 State = dict[str, Tensor]
 MOMENTS = ("exp_avg", "exp_avg_sq")
@@ -78,3 +129,32 @@ def _call_torch(
         eps=group["eps"],
         maximize=False,
     )
+
+
+GroupStep = Callable[[list[nn.Parameter], Group, torch.Generator | None], object]
+
+
+@torch.no_grad()
+def step_groups(optimizer: torch.optim.Optimizer, closure: Callable[[], Any] | None, step_group: GroupStep) -> Any:
+    """Compute the closure's loss with gradients, step each group, and return the loss; None without a closure.
+
+    `step_group` receives a group's parameters with gradients, at least one, the group, and the noise of its rounding.
+    A group with `num_steps` counts its steps and rounds by chance, unless its `stochastic_rounding` is off.
+    """
+    loss = None
+    if closure is not None:
+        with torch.enable_grad():
+            loss = closure()
+    for number, group in enumerate(optimizer.param_groups):
+        parameters = [parameter for parameter in group["params"] if parameter.grad is not None]
+        if parameters:
+            step_group(parameters, group, _noise(group, number, parameters[0].device))
+        if "num_steps" in group:
+            group["num_steps"] += 1
+    return loss
+
+
+def _noise(group: Group, number: int, device: torch.device) -> torch.Generator | None:
+    if not group.get("stochastic_rounding", "num_steps" in group):
+        return None
+    return noise_of_step(group["num_steps"], group=number, device=device)

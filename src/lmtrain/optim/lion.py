@@ -5,7 +5,7 @@ from torch import nn
 
 from lmtrain.accounting.model.optimizer_state import alike
 from lmtrain.accounting.options.optimizer import OptimizerFacts
-from lmtrain.optim.needed_packages import optimizer_class
+from lmtrain.missing_package import optimizer_class
 from lmtrain.optim.parameter_groups import parameter_groups
 
 

@@ -23,19 +23,38 @@ from lmtrain.accounting.model.optimizer_state import (
 from lmtrain.accounting.options.optimizer import OptimizerFacts
 from lmtrain.accounting.options.ranges import SHARE
 from lmtrain.errors import ConfigurationError
-from lmtrain.optim.adamw_update import gradient_of, start_state, update, update_rounded
+from lmtrain.missing_package import has_compiler
+from lmtrain.optim.adamw_update import (
+    copy_rounded_,
+    gradient_of,
+    require_bf16,
+    restore_formats,
+    start_state,
+    step_groups,
+    update,
+    update_rounded,
+)
+from lmtrain.optim.distributed_muon import Sharing, share
 from lmtrain.optim.fused import choose_fused
-from lmtrain.optim.group_steps import step_groups
-from lmtrain.optim.matrices.buckets import buckets
-from lmtrain.optim.matrices.fused_matrices import Matrices, fused_matrices, growth
-from lmtrain.optim.matrices.muon_update import Recipe, StepRates, begin, by_rows, direct, even, move, update_all
-from lmtrain.optim.matrices.orthogonalize import QUINTICS, Quintic, mean_squares_shape
-from lmtrain.optim.matrices.work_sharing import Sharing, share
-from lmtrain.optim.needed_packages import has_compiler
+from lmtrain.optim.muon_update import (
+    QUINTICS,
+    Matrices,
+    Quintic,
+    Recipe,
+    StepRates,
+    begin,
+    buckets,
+    by_rows,
+    direct,
+    even,
+    fused_matrices,
+    growth,
+    mean_squares_shape,
+    move,
+    update_all,
+)
 from lmtrain.optim.parameter_groups import Group, sort_parameters
-from lmtrain.optim.rounding import copy_rounded_, require_bf16
 from lmtrain.optim.sharded import ALONE, Place, is_sharded, local, place_of
-from lmtrain.optim.state_formats import restore_formats
 
 FORMATS: Final = {"bf16": torch.bfloat16, "fp32": torch.float32}
 

@@ -21,8 +21,7 @@ from torch import Tensor
 from lmtrain.accounting.options.parts import CompileFacts
 from lmtrain.losses.base import Compiler, TokenLoss
 from lmtrain.models.base import LanguageModel
-from lmtrain.models.head import OutputHead
-from lmtrain.models.loss import Loss, LossTotal
+from lmtrain.models.head import Loss, LossTotal, OutputHead
 
 WHOLE_UP_TO_BLOCKS = 8  # one graph of many layers takes minutes to compile; a block compiled once serves all
 

@@ -11,10 +11,9 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from lmtrain.accounting.options.strategy import ModelSpread, gathered_shards
 from lmtrain.models.base import LanguageModel
-from lmtrain.parallel.context_groups.exchange import HeadExchange
-from lmtrain.parallel.context_groups.shared_heads import require_shares, share_heads
 from lmtrain.parallel.fsdp import FullyShardedStrategy, shard_blocks
 from lmtrain.parallel.strategy import Parallelism
+from lmtrain.parallel.ulysses import HeadExchange, require_shares, share_heads
 
 
 def context(

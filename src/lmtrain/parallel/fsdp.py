@@ -33,10 +33,9 @@ from lmtrain.accounting.options.strategy import ModelSpread, gathered_shards
 from lmtrain.errors import EnvironmentProblem
 from lmtrain.models.base import LanguageModel
 from lmtrain.parallel.rank_reports import first_problem
-from lmtrain.parallel.shard_reading import read_metadata, read_shards
+from lmtrain.parallel.shard_reading import part_optimizer_state, part_weights, read_metadata, read_shards
 from lmtrain.parallel.shard_writing import plan_shards
 from lmtrain.parallel.strategy import Parallelism
-from lmtrain.parallel.whole_state import part_optimizer_state, part_weights
 from lmtrain.storage.checkpoint_layout import OPTIMIZERS, REST, SHARDED, STATE, WEIGHTS, sharded_name
 from lmtrain.storage.hashed_folder import aside_of, commit, not_written, require_whole, start_aside
 from lmtrain.storage.plain_values import load_plain, load_state

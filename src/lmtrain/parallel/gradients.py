@@ -8,11 +8,27 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import torch
-from torch import Tensor, distributed
+from torch import Tensor, distributed, nn
+from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.placement_types import Placement
 from torch.nn import Parameter
 from torch.nn.utils import get_total_norm
+
+
+def sum_over_ranks(sums: Tensor) -> Tensor:
+    """Add up a tensor over all ranks, in place; every rank must call it."""
+    if distributed.is_available() and distributed.is_initialized():
+        distributed.all_reduce(sums)
+    return sums
+
+
+def reshard(model: nn.Module) -> None:
+    """Free gathered weights of each sharded module, for the next forward pass to gather anew; a no-op for others."""
+    for module in model.modules():
+        if isinstance(module, FSDPModule):
+            module.reshard()
+
 
 EXACT: Final = frozenset({torch.float32, torch.float64})  # products of narrower numbers are rounded
 

@@ -1,16 +1,33 @@
-"""One outcome of an action of several ranks: agreed on by their group, or by files between unconnected processes."""
+"""What ranks know together: values, problems and differences of all ranks. Every rank calls these functions together.
+
+Unconnected processes report through files in a shared folder instead. Copies of the same numbers are compared by sums
+of their bit patterns, in which one flipped bit shows.
+"""
 
 import pickle
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+import torch
+import torch.distributed as dist
+from torch import Tensor
 from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.tensor import DTensor, Shard
 
-from lmtrain.parallel.all_ranks import on_all_ranks
 from lmtrain.parallel.shard_reading import unpickle
 from lmtrain.storage.durable import write_durably
+
+
+def on_all_ranks(value: Any) -> list[Any]:
+    """Return each rank's value, by rank; without a process group this one's alone."""
+    if not (dist.is_available() and dist.is_initialized()):
+        return [value]
+    found: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(found, value)
+    return found
+
 
 T = TypeVar("T")
 POLL_SECONDS: Final = 0.02
@@ -65,3 +82,108 @@ def report_of(folder: Path, rank: int, *, timeout_seconds: float) -> Any:
 
 def _reports(folder: Path, rank: int) -> tuple[Path, Path]:
     return folder / f".rank{rank}.done", folder / f".rank{rank}.failed"
+
+
+INTEGERS: Final = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+def bit_sums(tensors: Iterable[Tensor]) -> Tensor:
+    """Return the sum of each tensor's bit patterns as integers, of this rank's part: int64 [tensors]."""
+    parts = (tensor.detach() for tensor in tensors)
+    local = (part.to_local() if isinstance(part, DTensor) else part for part in parts)
+    sums = [part.contiguous().view(INTEGERS[part.element_size()]).sum(dtype=torch.int64) for part in local]
+    return torch.stack(sums) if sums else torch.zeros(0, dtype=torch.int64)
+
+
+def part_of(tensors: Iterable[Tensor]) -> tuple[tuple[int, ...], ...]:
+    """Return this rank's place in the cuts of each tensor; ranks with the same places hold copies."""
+    return tuple(_place(tensor) for tensor in tensors)
+
+
+def replica_groups(parts: Sequence[object]) -> list[list[int]]:
+    """Group ranks by their parts; those without a copy elsewhere are left out."""
+    groups: dict[object, list[int]] = {}
+    for rank, part in enumerate(parts):
+        groups.setdefault(part, []).append(rank)
+    return [ranks for ranks in groups.values() if len(ranks) > 1]
+
+
+def _place(tensor: Tensor) -> tuple[int, ...]:
+    if not isinstance(tensor, DTensor):
+        return ()
+    coordinates = tensor.device_mesh.get_coordinate() or []
+    return tuple(at for at, cut in zip(coordinates, tensor.placements, strict=True) if isinstance(cut, Shard))
+
+
+Tensors = Mapping[str, Tensor]
+InModelOrder = Callable[[Mapping[str, Any]], dict[str, Any]]
+
+
+def whole(tensors: Tensors, in_model_order: InModelOrder) -> dict[str, Tensor]:
+    """Return tensors by their parameters' names, whole, with the rows of the model, on the CPU."""
+    return {name: _whole(one.detach()) for name, one in in_model_order(tensors).items()}
+
+
+def differing(
+    own: Tensors, expected: Tensors, allowed: Mapping[str, float], in_model_order: InModelOrder
+) -> dict[str, tuple[float, tuple[int, ...]]]:
+    """Return each tensor's largest difference over all ranks, and the ranks with entries beyond the allowed.
+
+    A tensor of only one side differs by infinity.
+    """
+    mine = whole(own, in_model_order)
+    beyond = {name: _difference(mine.get(name), one) for name, one in expected.items()}
+    beyond |= {name: _difference(one, None) for name, one in mine.items() if name not in expected}
+    names = [*beyond]
+    largest = torch.stack([one.max() if one.numel() else torch.zeros(()) for one in beyond.values()])
+    largest = _largest_of_ranks(largest.double().nan_to_num(nan=torch.inf, posinf=torch.inf))
+    limits = [allowed.get(name, 0.0) for name in names]
+    wrong = [name for name, one, limit in zip(names, largest.tolist(), limits, strict=True) if not one <= limit]
+    holders = _holders(own, wrong, in_model_order)
+    ranks = {
+        name: _ranks_beyond(beyond[name], holders.get(name), limit)
+        for name, limit in zip(names, limits, strict=True)
+        if name in wrong
+    }
+    ranks = _joined(ranks)
+    return {name: (one, ranks.get(name, ())) for name, one in zip(names, largest.tolist(), strict=True)}
+
+
+def _whole(tensor: Any) -> Tensor:
+    found: Tensor = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+    return found.to("cpu", copy=True)
+
+
+def _difference(found: Tensor | None, expected: Tensor | None) -> Tensor:
+    if found is None or expected is None or found.shape != expected.shape:
+        return torch.full((1,), torch.inf)
+    return (found.float() - expected.float()).abs()
+
+
+def _holders(own: Tensors, names: list[str], in_model_order: InModelOrder) -> dict[str, Tensor]:
+    """Return each entry's rank."""
+    filled = {name: torch.full_like(own[name].detach(), float(_rank())) for name in names if name in own}
+    return whole(filled, in_model_order)
+
+
+def _ranks_beyond(difference: Tensor, holders: Tensor | None, limit: float) -> tuple[int, ...]:
+    is_beyond = ~(difference <= limit)
+    if holders is None or holders.shape != difference.shape:
+        return (_rank(),)
+    return tuple(int(rank) for rank in holders[is_beyond].unique().tolist())
+
+
+def _rank() -> int:
+    return dist.get_rank() if dist.is_initialized() else 0
+
+
+def _largest_of_ranks(values: Tensor) -> Tensor:
+    if dist.is_initialized():
+        dist.all_reduce(values, op=dist.ReduceOp.MAX)
+    return values
+
+
+def _joined(ranks: dict[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
+    """Join the findings of all ranks."""
+    found = on_all_ranks(ranks)
+    return {name: tuple(sorted({rank for one in found for rank in one[name]})) for name in ranks}

@@ -3,6 +3,10 @@
 torch writes the `.metadata`, and every value other than a tensor, as a pickle. A pickle can name any function to call,
 and torch loads both kinds without a guard (2.13). Here the first may name only the parts of torch's own metadata, the
 second only the types of `torch.load(weights_only=True)`. Each piece of a shard is a file of torch's by itself.
+
+A whole state and a sharded one can be read by every strategy: shards are joined, and a whole state is cut. A
+whole state numbers an optimizer's parameters, a sharded one names them; both list them in the order of the optimizer's
+groups.
 """
 
 import os
@@ -10,25 +14,29 @@ import pickle
 import sys
 import warnings
 import zipfile
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from enum import Enum, EnumType
 from io import BytesIO, RawIOBase
+from itertools import chain
 from pathlib import Path
 from types import FunctionType
 from typing import IO, Any, Final, cast
 
 import torch
 import torch.distributed.checkpoint as sharded_checkpoint
+from torch import Tensor
 from torch.distributed.checkpoint import DefaultLoadPlanner, FileSystemReader
 from torch.distributed.checkpoint.api import CheckpointException
-from torch.distributed.checkpoint.metadata import Metadata
+from torch.distributed.checkpoint.metadata import Metadata, TensorStorageMetadata
 from torch.distributed.checkpoint.planner import ReadItem
+from torch.distributed.tensor import DTensor, distribute_tensor
 from typing_extensions import override
 
 from lmtrain.errors import EnvironmentProblem
 from lmtrain.storage.bounded_pickle import require_bounded
-from lmtrain.storage.plain_values import not_plain, require_plain_zip
+from lmtrain.storage.checkpoint_layout import OPTIMIZERS, REST, WEIGHTS, sharded_name
+from lmtrain.storage.plain_values import load_plain, not_plain, require_plain_zip
 
 METADATA: Final = ".metadata"
 # Exact pairs: a module's name alone lets through all of the module's imports, and a dotted name everything beyond.
@@ -233,3 +241,73 @@ class _PlainValues(DefaultLoadPlanner):
         torch.save(torch.load(value, weights_only=True), plain)
         plain.seek(0)
         super().load_bytes(read_item, plain)
+
+
+def read_whole(sharded: Path) -> dict[str, Any]:
+    """Return a sharded checkpoint in the layout of one file, on this process's CPU; each process reads alone.
+
+    Raises:
+        EnvironmentProblem: It holds more than plain values and tensors, or no paths of its values.
+    """
+    metadata = read_metadata(sharded)
+    paths: dict[str, tuple[str | int, ...]] | None = metadata.planner_data
+    if paths is None or not paths.keys() >= metadata.state_dict_metadata.keys():
+        raise EnvironmentProblem(f"{sharded} does not name the place of each of its values; use another checkpoint.")
+    flat: dict[str, Any] = {
+        name: torch.empty(facts.size, dtype=facts.properties.dtype)
+        if isinstance(facts, TensorStorageMetadata)
+        else None
+        for name, facts in metadata.state_dict_metadata.items()
+    }
+    read_shards(flat, sharded, alone=True)
+    nested = _nested({paths[name]: value for name, value in flat.items()})
+    num_optimizers = sum(name != WEIGHTS for name in nested)
+    optimizers = [{"state": {}, **nested[sharded_name(index)]} for index in range(num_optimizers)]
+    return {**load_plain(sharded / REST), WEIGHTS: nested[WEIGHTS], OPTIMIZERS: optimizers}
+
+
+def part_weights(whole: Mapping[str, Tensor], like: Mapping[str, Any]) -> dict[str, Any]:
+    """Return whole weights laid out over the ranks as those of the same names in `like`."""
+    return {name: _part(value, like.get(name)) for name, value in whole.items()}
+
+
+def part_optimizer_state(whole: dict[str, Any], like: dict[str, Any]) -> dict[str, Any]:
+    """Return an optimizer's whole, numbered state with the names and the layout of `like`, the state of the same one.
+
+    Raises:
+        EnvironmentProblem: It belongs to an optimizer of other groups.
+    """
+    numbers, names = ([group["params"] for group in state["param_groups"]] for state in (whole, like))
+    if [len(group) for group in numbers] != [len(group) for group in names]:
+        raise EnvironmentProblem(
+            f"The checkpoint's optimizer has groups of {[*map(len, numbers)]} parameters, this one has groups of "
+            f"{[*map(len, names)]}; go on with the optimizer of the checkpoint's run."
+        )
+    name_of = dict(zip(chain(*numbers), chain(*names), strict=True))
+    state = {
+        name_of[number]: {
+            key: _part(value, like["state"].get(name_of[number], {}).get(key)) for key, value in one.items()
+        }
+        for number, one in whole["state"].items()
+    }
+    groups = [{**group, "params": [*own]} for group, own in zip(whole["param_groups"], names, strict=True)]
+    return {"state": state, "param_groups": groups}
+
+
+def _part(value: Any, like: Any) -> Any:
+    """Cut a rank's part out of a value read by every rank: no communication."""
+    if not isinstance(value, Tensor) or not isinstance(like, DTensor):
+        return value
+    return distribute_tensor(value.to(like.device), like.device_mesh, like.placements, src_data_rank=None)
+
+
+def _nested(flat: Mapping[tuple[str | int, ...], Any]) -> Any:
+    """Build the mappings and lists along paths; a level with keys from 0 on is a list."""
+    if () in flat:
+        return flat[()]
+    levels: dict[str | int, dict[tuple[str | int, ...], Any]] = {}
+    for (first, *rest), value in flat.items():
+        levels.setdefault(first, {})[tuple(rest)] = value
+    if all(isinstance(key, int) for key in levels):
+        return [_nested(levels[key]) for key in sorted(levels)]
+    return {key: _nested(level) for key, level in levels.items()}

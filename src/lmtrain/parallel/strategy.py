@@ -9,7 +9,7 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from lmtrain.accounting.options.strategy import ModelSpread
 from lmtrain.models.base import LanguageModel
-from lmtrain.parallel.workers.outer_step import OuterStep
+from lmtrain.parallel.outer_step import OuterStep
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,9 +22,8 @@ from lmtrain.models.base import LanguageModel
 from lmtrain.parallel.fsdp import FullyShardedStrategy
 from lmtrain.parallel.gradients import local_part
 from lmtrain.parallel.strategy import Parallelism
-from lmtrain.parallel.tensor_groups.cuts import cut_model, require_cuts
-from lmtrain.parallel.tensor_groups.layout import TensorLayout
-from lmtrain.parallel.tensor_groups.regions import Regions
+from lmtrain.parallel.tensor_layers import Regions, TensorLayout
+from lmtrain.parallel.tensor_parallel import cut_model, require_cuts
 
 
 def tensor(

@@ -23,9 +23,8 @@ from lmtrain.accounting.model.model_facts import LinearBytes, ModelFacts
 from lmtrain.adapters.low_rank import is_of_adapter
 from lmtrain.losses.base import TokenLoss
 from lmtrain.models.base import LanguageModel
-from lmtrain.optim.trained_parameters import trained_parameters
-from lmtrain.precision.kept_copies import keep_copies
-from lmtrain.precision.narrow_stream import narrow_stream
+from lmtrain.optim.parameter_groups import trained_parameters
+from lmtrain.precision.cast_weights import keep_copies, narrow_stream
 from lmtrain.simulate.compiled_graph import cut_in_two, fused_peak, input_bytes
 from lmtrain.simulate.live_memory import LiveBytes
 

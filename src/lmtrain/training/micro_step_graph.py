@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import Parameter
 from typing_extensions import override
 
-from lmtrain.models.loss import LossTotal
+from lmtrain.models.head import LossTotal
 from lmtrain.training.objectives.objective import ObjectiveSums
 from lmtrain.training.token_batch import TokenBatch
 

@@ -17,10 +17,10 @@ from lmtrain.accounting.batches import BatchPlan
 from lmtrain.accounting.observed.metric_names import TRAIN_LOSS
 from lmtrain.errors import EnvironmentProblem
 from lmtrain.models.base import LanguageModel
-from lmtrain.models.loss import Loss
+from lmtrain.models.head import Loss
 from lmtrain.optim.parameter_groups import require_each_once
-from lmtrain.parallel.all_ranks import on_all_ranks
-from lmtrain.parallel.workers.outer_step import OuterStep
+from lmtrain.parallel.outer_step import OuterStep
+from lmtrain.parallel.rank_reports import on_all_ranks
 from lmtrain.training.hyperparameters import Hyperparameters, MomentumCurve, Multiplier
 from lmtrain.training.micro_step_graph import MakeGraph
 from lmtrain.training.objectives.objective import Objective, of_rank

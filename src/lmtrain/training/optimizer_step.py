@@ -37,10 +37,10 @@ from torch.optim import Optimizer
 
 from lmtrain.accounting.batches import BatchPlan
 from lmtrain.models.base import LanguageModel
-from lmtrain.models.loss import Loss, LossTotal
+from lmtrain.models.head import Loss, LossTotal
 from lmtrain.optim.fused import can_fold, fold_into_step
 from lmtrain.parallel.gradients import global_norm, scale_gradients
-from lmtrain.parallel.workers.outer_step import OuterStep
+from lmtrain.parallel.outer_step import OuterStep
 from lmtrain.training.hyperparameters import Hyperparameters
 from lmtrain.training.micro_step_graph import Graph, RecordedMicroStep
 from lmtrain.training.objectives.objective import Objective, ObjectiveSums

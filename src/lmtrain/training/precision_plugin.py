@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from typing_extensions import override
 
+from lmtrain.precision.cast_weights import KeptCopies
 from lmtrain.precision.cpu_products import cpu_matmul_precision
-from lmtrain.precision.kept_copies import KeptCopies
 from lmtrain.precision.policy import Precision
 from lmtrain.training.spikes import Undo
 

@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from lmtrain.accounting.options.parts import SpikeFacts
 from lmtrain.errors import ConfigurationError
-from lmtrain.parallel.reduction import sum_over_ranks
+from lmtrain.parallel.gradients import sum_over_ranks
 
 MIN_STEPS: Final = 4  # fewer hardly have a deviation
 MAX_STEPS: Final = 1_000_000  # 8 MB

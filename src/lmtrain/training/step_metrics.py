@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, distributed
 
-from lmtrain.models.loss import LossTotal
+from lmtrain.models.head import LossTotal
 from lmtrain.tracking.stopwatch import unix_seconds
 from lmtrain.training.objectives.objective import ObjectiveSums
 

@@ -15,7 +15,7 @@ from lmtrain.accounting.options.parts import AverageFacts
 from lmtrain.errors import ConfigurationError
 from lmtrain.models.base import LanguageModel
 from lmtrain.optim.sharded import local
-from lmtrain.parallel.resharding import reshard
+from lmtrain.parallel.gradients import reshard
 
 
 def none() -> None:

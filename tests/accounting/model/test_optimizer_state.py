@@ -10,9 +10,8 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from lmtrain.accounting.model.memory import TrainedParameters, state_bytes
 from lmtrain.models.attention.sdpa import sdpa
 from lmtrain.models.llama import Llama
-from lmtrain.optim.matrices.fused_matrices import fused_matrices
-from lmtrain.optim.matrices.orthogonalize import POLAR_EXPRESS
 from lmtrain.optim.muon import Muon
+from lmtrain.optim.muon_update import POLAR_EXPRESS, fused_matrices
 from lmtrain.simulate.live_memory import LiveBytes
 from tests import facts
 from tests.optim.options import OPTIONS, OWN, build

@@ -11,8 +11,7 @@ with install_import_hook("lmtrain.models.attention", "beartype.beartype"):
     from lmtrain.models.attention.auto import Auto, ByCase
     from lmtrain.models.attention.blocked import Blocked
     from lmtrain.models.attention.eager import Eager
-    from lmtrain.models.attention.flash import LoadedFlash
-    from lmtrain.models.attention.flash_packages import FlashPackage
+    from lmtrain.models.attention.flash import FlashPackage, LoadedFlash
     from lmtrain.models.attention.sdpa import SDPA
 
 PACKAGE = FlashPackage("none", lambda q, k, v, window: q, lambda lines, max_tokens, window: lines.q)

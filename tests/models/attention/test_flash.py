@@ -4,8 +4,7 @@ from torch._dynamo.testing import CompileCounter
 
 from lmtrain.errors import ConfigurationError
 from lmtrain.models.attention.base import KernelTarget
-from lmtrain.models.attention.flash import Flash, LoadedFlash
-from lmtrain.models.attention.flash_packages import load_package
+from lmtrain.models.attention.flash import Flash, LoadedFlash, load_package
 from tests.models.attention.fake_flash import FakeFlash, hopper
 from tests.models.attention.kernel_checks import qkv, rows_of_documents
 

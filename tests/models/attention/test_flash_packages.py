@@ -6,8 +6,7 @@ from torch.nn.attention import varlen
 
 from lmtrain.errors import EnvironmentProblem
 from lmtrain.missing_package import install_command
-from lmtrain.models.attention.flash import LoadedFlash
-from lmtrain.models.attention.flash_packages import is_installed, load_package
+from lmtrain.models.attention.flash import LoadedFlash, is_installed, load_package
 from tests.models.attention.fake_flash import FakeFlash, hopper
 from tests.models.attention.kernel_checks import check_against_eager, qkv, rows_of_documents
 
@@ -50,7 +49,7 @@ def test_the_best_installed_version_that_the_gpu_runs_is_taken(monkeypatch, hook
     for version in installed:
         FakeFlash().install(monkeypatch, MODULES[version])
     monkeypatch.setattr(
-        "lmtrain.models.attention.flash_packages.is_installed",
+        "lmtrain.models.attention.flash.is_installed",
         lambda module: module in {MODULES[version] for version in installed},
     )
     assert chosen in load_package(None).name

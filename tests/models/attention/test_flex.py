@@ -6,9 +6,8 @@ from torch._dynamo.testing import CompileCounter
 from torch.nn.attention import flex_attention as torch_flex
 
 from lmtrain.errors import ConfigurationError
-from lmtrain.models.attention.base import KernelTarget
+from lmtrain.models.attention.base import KernelTarget, seen_tokens
 from lmtrain.models.attention.flex import BLOCK_TOKENS, Flex, block_mask
-from lmtrain.models.attention.masks import seen_tokens
 from tests.models.attention.kernel_checks import check_against_eager, qkv, rows_of_documents
 
 CPU = torch.device("cpu")

@@ -9,8 +9,7 @@ from lmtrain.losses.chunked import ChunkedCrossEntropy
 from lmtrain.models.attention.auto import Auto, ByCase
 from lmtrain.models.attention.blocked import Blocked
 from lmtrain.models.attention.eager import Eager
-from lmtrain.models.attention.flash import LoadedFlash
-from lmtrain.models.attention.flash_packages import load_package
+from lmtrain.models.attention.flash import LoadedFlash, load_package
 from lmtrain.models.attention.flex import Flex
 from lmtrain.models.attention.sdpa import SDPA
 from lmtrain.models.llama import Llama

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from lmtrain.models.attention.masks import Prepared, document_borders, is_cut, mask_of, prepare_masks, seen_tokens
+from lmtrain.models.attention.base import Prepared, document_borders, is_cut, mask_of, prepare_masks, seen_tokens
 
 CPU = torch.device("cpu")
 

@@ -2,7 +2,7 @@
 
 import torch
 
-from lmtrain.optim.matrices.buckets import buckets
+from lmtrain.optim.muon_update import buckets
 
 
 def test_weights_go_together_where_they_fit_and_by_shape_where_not() -> None:

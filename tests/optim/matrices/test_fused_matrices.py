@@ -2,8 +2,8 @@ import pytest
 import torch
 from torch import nn
 
-from lmtrain.optim.matrices.fused_matrices import Matrices, fused_matrices
 from lmtrain.optim.muon import muon
+from lmtrain.optim.muon_update import Matrices, fused_matrices
 from tests.models.test_base import tiny_llama
 
 RATES = {"lr": 0.02, "embedding_lr": 0.03, "head_lr": 0.004, "vector_lr": 0.01, "iteration_dtype": "fp32"}

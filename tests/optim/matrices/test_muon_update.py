@@ -7,9 +7,8 @@ import pytest
 import torch
 from torch._dynamo.utils import counters
 
-from lmtrain.optim.matrices.muon_update import Recipe, StepRates, begin, direct, even, move, update_all
-from lmtrain.optim.matrices.orthogonalize import NEWTON_SCHULZ
 from lmtrain.optim.muon import Muon, muon
+from lmtrain.optim.muon_update import NEWTON_SCHULZ, Recipe, StepRates, begin, direct, even, move, update_all
 from tests.optim.models import tiny_model
 from tests.optim.test_muon import RATES
 

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lmtrain.optim.matrices.orthogonalize import (
+from lmtrain.optim.muon_update import (
     NEWTON_SCHULZ,
     POLAR_EXPRESS,
     Quintic,

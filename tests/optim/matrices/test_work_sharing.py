@@ -4,7 +4,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lmtrain.optim.matrices.work_sharing import deal, share
+from lmtrain.optim.distributed_muon import deal, share
 from lmtrain.optim.sharded import ALONE
 
 

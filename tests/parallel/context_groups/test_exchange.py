@@ -10,8 +10,7 @@ from lmtrain.evaluation.bits_per_byte import evaluate
 from lmtrain.inference.sampling import Sampling, generate
 from lmtrain.losses.cross_entropy import CrossEntropy
 from lmtrain.models.base import LanguageModel
-from lmtrain.parallel.context_groups.exchange import HeadExchange
-from lmtrain.parallel.context_groups.shared_heads import share_heads
+from lmtrain.parallel.ulysses import HeadExchange, share_heads
 from tests.parallel.parity_run import MODELS
 from tests.ranks import on_ranks
 

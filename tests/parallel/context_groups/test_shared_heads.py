@@ -6,7 +6,7 @@ from lmtrain.models.base import LanguageModel
 from lmtrain.models.gpt2 import GPT2
 from lmtrain.models.llama import Llama
 from lmtrain.models.mixture_of_experts import Experts
-from lmtrain.parallel.context_groups.shared_heads import require_shares
+from lmtrain.parallel.ulysses import require_shares
 from tests.optim.models import tiny_model
 
 

@@ -6,7 +6,7 @@ from lmtrain.models.base import LanguageModel
 from lmtrain.models.gpt2 import GPT2
 from lmtrain.models.llama import Llama
 from lmtrain.models.mixture_of_experts import Experts
-from lmtrain.parallel.tensor_groups.cuts import require_cuts
+from lmtrain.parallel.tensor_parallel import require_cuts
 from tests.optim.models import tiny_model
 
 

@@ -8,9 +8,8 @@ import torch.distributed as dist
 
 from lmtrain.losses.chunked import ChunkedCrossEntropy
 from lmtrain.losses.cross_entropy import CrossEntropy
-from lmtrain.models.head import OutputHead
-from lmtrain.models.loss import LossTotal
-from lmtrain.parallel.tensor_groups.sharded_loss import score_shards
+from lmtrain.models.head import LossTotal, OutputHead
+from lmtrain.parallel.tensor_parallel import score_shards
 
 VOCAB_SIZE, WIDTH = 13, 6
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from lmtrain.accounting.options.outer_settings import BLOCK_VALUES, DeltaFormat, delta_bytes
-from lmtrain.parallel.workers.deltas import LARGEST, decode, encode, mean_over_ranks
+from lmtrain.parallel.outer_step import LARGEST, decode, encode, mean_over_ranks
 from tests.parallel.sent import Sent
 from tests.ranks import on_ranks
 

@@ -5,7 +5,7 @@ import torch
 
 from lmtrain.errors import ConfigurationError
 from lmtrain.models.llama import Llama
-from lmtrain.parallel.workers.outer_step import OuterStep, fragments_of
+from lmtrain.parallel.outer_step import OuterStep, fragments_of
 from tests.ranks import on_ranks
 
 ROUNDS = 3

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from lmtrain.errors import EnvironmentProblem
-from lmtrain.parallel.workers.worker_files import OUTER, OWN, WriteWorker, read_worker, state_of_worker
+from lmtrain.parallel.diloco import OUTER, OWN, WriteWorker, read_worker, state_of_worker
 from lmtrain.storage.hashed_folder import damage, start_aside
 
 WORKERS = 3

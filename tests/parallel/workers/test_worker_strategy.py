@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from lmtrain.parallel.workers.outer_step import OuterStep
-from lmtrain.parallel.workers.worker_strategy import WorkersStrategy
+from lmtrain.parallel.diloco import WorkersStrategy
+from lmtrain.parallel.outer_step import OuterStep
 from tests.parallel.workers.test_outer_step import flat, model, train_apart
 
 

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from lmtrain import missing_package as needed_packages
 from lmtrain.cli.main import serve
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.missing_package import install_command
-from lmtrain.optim import needed_packages
 from lmtrain.run.builders.optimizers import build_optimizer, rehearsed_optimizer
 from lmtrain.run.execution.check_config import check_config
 from lmtrain.run.planning.setting import planned_setting

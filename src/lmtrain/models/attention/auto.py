@@ -14,11 +14,10 @@ from typing_extensions import override
 
 from lmtrain.accounting.options.parts import BLOCKED_UP_TO_TOKENS, AttentionFacts
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
-from lmtrain.models.attention.base import Attention, KernelTarget
+from lmtrain.models.attention.base import Attention, KernelTarget, Prepared, is_cut
 from lmtrain.models.attention.blocked import NUM_BLOCKS, blocked
 from lmtrain.models.attention.flash import Flash
 from lmtrain.models.attention.flex import Flex
-from lmtrain.models.attention.masks import Prepared, is_cut
 from lmtrain.models.attention.sdpa import kernel_picked, sdpa
 
 

@@ -11,8 +11,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from lmtrain.accounting.options.parts import AttentionFacts
-from lmtrain.models.attention.base import Attention, KernelTarget
-from lmtrain.models.attention.masks import Prepared, mask_of, repeat_heads, seen_tokens
+from lmtrain.models.attention.base import Attention, KernelTarget, Prepared, mask_of, repeat_heads, seen_tokens
 
 NUM_BLOCKS = 4
 

@@ -16,8 +16,7 @@ from typing_extensions import override
 
 from lmtrain.accounting.options.parts import AttentionFacts
 from lmtrain.errors import ConfigurationError
-from lmtrain.models.attention.base import Attention, KernelTarget
-from lmtrain.models.attention.masks import Prepared
+from lmtrain.models.attention.base import Attention, KernelTarget, Prepared
 
 BLOCK_TOKENS = 128
 MIN_HEAD_WIDTH = 16

@@ -12,8 +12,7 @@ from torch.nn import functional as F
 from torch.nn.attention import SDPBackend
 from typing_extensions import override
 
-from lmtrain.models.attention.base import Attention, KernelTarget
-from lmtrain.models.attention.masks import Prepared, mask_of
+from lmtrain.models.attention.base import Attention, KernelTarget, Prepared, mask_of
 
 KERNEL_NAMES = {
     "CUDNN_ATTENTION": "cuDNN",

@@ -8,7 +8,7 @@ from torch.optim import Optimizer
 
 from lmtrain.errors import LMTRAIN_ERRORS, ConfigurationError
 from lmtrain.models.base import LanguageModel
-from lmtrain.optim.host_state import keep_state_on_host
+from lmtrain.optim.offloaded_state import keep_state_on_host
 from lmtrain.optim.parameter_groups import group_lines, require_each_once
 from lmtrain.run.run_config import RunConfig
 from lmtrain.run.schema.node import Node

@@ -18,7 +18,7 @@ from lmtrain.interop.hf_export import export_line
 from lmtrain.launch.process_group import agree_on, broadcast_outcome
 from lmtrain.models.attention.base import Attention
 from lmtrain.models.base import LanguageModel
-from lmtrain.optim.trained_parameters import trained_parameters
+from lmtrain.optim.parameter_groups import trained_parameters
 from lmtrain.parallel.compilation import run_eagerly
 from lmtrain.parallel.strategy import Parallelism
 from lmtrain.precision.policy import Precision

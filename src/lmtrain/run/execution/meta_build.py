@@ -12,7 +12,7 @@ from lmtrain.accounting.budgets import STEPS_BEFORE_SPEED_IS_KNOWN, Horizon, hor
 from lmtrain.accounting.model.flops import flops_per_token
 from lmtrain.accounting.training_plan.expected_speed import rate_of
 from lmtrain.models.base import LanguageModel
-from lmtrain.optim.trained_parameters import trained_parameters
+from lmtrain.optim.parameter_groups import trained_parameters
 from lmtrain.run.builders.adapters import adapting, planned_model
 from lmtrain.run.builders.cuda_graphs import graphs_of
 from lmtrain.run.builders.kernels import device_type

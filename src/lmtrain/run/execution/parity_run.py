@@ -21,7 +21,7 @@ from lmtrain.errors import EXIT_INTERRUPTED, EXIT_TERMINATED, EnvironmentProblem
 from lmtrain.launch.detect import outer_launcher
 from lmtrain.launch.local import launch
 from lmtrain.launch.process_group import join
-from lmtrain.parallel.rank_differences import differing, whole
+from lmtrain.parallel.rank_reports import differing, whole
 from lmtrain.run.execution.build import Run, build_run
 from lmtrain.run.execution.caches import keep_caches_in
 from lmtrain.run.execution.run import fit, quiet_libraries

@@ -32,6 +32,7 @@ MOVED_TARGETS = {
     "lmtrain.training.profiling.memory_trace.": "lmtrain.training.profilers.",
     "lmtrain.training.profiling.off.": "lmtrain.training.profilers.",
     "lmtrain.training.profiling.torch_trace.": "lmtrain.training.profilers.",
+    "lmtrain.optim.range_test.": "lmtrain.optim.schedules.",
 }
 HANDED_OVER = "LMTRAIN_JOB"  # a variable of the ranks alone: no file and no command line has the secrets
 

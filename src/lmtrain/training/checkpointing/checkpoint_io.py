@@ -13,7 +13,7 @@ from typing import Any
 from lightning.fabric.plugins.io.checkpoint_io import CheckpointIO
 from typing_extensions import override
 
-from lmtrain.parallel.whole_state import read_whole
+from lmtrain.parallel.shard_reading import read_whole
 from lmtrain.storage.checkpoint_layout import SHARDED, STATE
 from lmtrain.storage.hashed_folder import require_whole
 from lmtrain.storage.plain_values import load_state

@@ -15,9 +15,9 @@ from torch.nn import functional as F
 
 from lmtrain.accounting.options.parts import ObjectiveFacts
 from lmtrain.errors import ConfigurationError
-from lmtrain.losses.sequence_log_probs import SequenceLogProbs
+from lmtrain.losses.log_probs import SequenceLogProbs
 from lmtrain.models.base import LanguageModel
-from lmtrain.models.loss import LossTotal
+from lmtrain.models.head import LossTotal
 from lmtrain.training.objectives.objective import ObjectiveSums, require_dense
 from lmtrain.training.token_batch import TokenBatch, training_tokens
 

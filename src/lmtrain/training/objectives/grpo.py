@@ -17,7 +17,7 @@ from torch import Tensor
 from lmtrain.accounting.observed.metric_names import EQUAL_GROUPS, REWARD
 from lmtrain.accounting.options.parts import ObjectiveFacts
 from lmtrain.errors import ConfigurationError, DataError
-from lmtrain.losses.token_log_probs import TokenLogProbs
+from lmtrain.losses.log_probs import TokenLogProbs
 from lmtrain.models.base import LanguageModel
 from lmtrain.training.objectives.objective import ObjectiveSums, require_dense
 from lmtrain.training.objectives.rewards import Reward

@@ -17,10 +17,10 @@ from torch import Tensor, distributed
 
 from lmtrain.data.rows import LocatedRows, RowBatch, Rows, read_rows
 from lmtrain.errors import DataError
-from lmtrain.losses.sequence_log_probs import SequenceLogProbs
+from lmtrain.losses.log_probs import SequenceLogProbs
 from lmtrain.models.base import LanguageModel
-from lmtrain.models.loss import LossTotal
-from lmtrain.parallel.resharding import reshard
+from lmtrain.models.head import LossTotal
+from lmtrain.parallel.gradients import reshard
 from lmtrain.storage.durable import open_durably
 from lmtrain.training.token_batch import TokenBatch, to_batch, training_tokens
 

@@ -1,11 +1,16 @@
-"""Copies of the matrices in the format of the products, made once per optimizer step and used by every micro-batch.
+"""Weights and streams in the format of the matrix products, next to fp32 master weights.
 
-Autocast casts every weight anew in each forward pass, and again where it is recomputed. Here the fp32 masters stay the
-model's parameters, for optimizers, DDP and checkpoints, and a product takes the copy instead: the same numbers to the
-last bit. Tables for look-ups alone, norms and biases have none.
+Autocast casts every weight again in each forward pass, and once more where it is recomputed. Here the fp32 masters stay
+the model's parameters, for optimizers, DDP and checkpoints; each matrix has a copy in the products' format, made once
+per optimizer step and used by every micro-batch, with the same numbers to the last bit. Tables that are only looked up,
+norms and biases keep their format.
+
+Autocast also leaves looked-up rows in fp32, and sums of fp32 and bf16 stay fp32, so the residual stream takes 4 bytes a
+number from the first layer to the last. Rounded where it begins, it takes 2.
 """
 
-from collections.abc import Callable, Iterator
+import functools
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -13,9 +18,41 @@ import torch
 from torch import Tensor, nn
 
 from lmtrain.models.base import LanguageModel
-from lmtrain.models.head import OutputHead
-from lmtrain.models.kept_weight import kept_weight
-from lmtrain.precision.specialize import Members, specialize
+from lmtrain.models.head import OutputHead, kept_weight
+
+Members = dict[str, Any]
+
+
+def specialize(module: nn.Module, members: Callable[..., Members], *settings: Hashable) -> None:
+    """Give a module, in place, a subclass of its class with `members(kind, *settings)` in it.
+
+    Equal kinds and settings share one class, so that equal blocks compile once. Calls stack: the class of the first
+    is the `kind` of the second.
+    """
+    module.__class__ = _subclass(type(module), members, settings)
+
+
+@functools.cache
+def _subclass(
+    kind: type[nn.Module], members: Callable[..., Members], settings: tuple[Hashable, ...]
+) -> type[nn.Module]:
+    return type(kind.__name__, (kind,), members(kind, *settings))
+
+
+def narrow_stream(model: LanguageModel, *, dtype: torch.dtype) -> LanguageModel:
+    """Round every table's looked-up rows to `dtype`, in place; tables and their gradients stay as they are."""
+    for module in model.modules():
+        if isinstance(module, nn.Embedding):
+            specialize(module, _rounding, dtype)
+    return model
+
+
+def _rounding(kind: type[nn.Embedding], dtype: torch.dtype) -> Members:
+    def forward(self: Any, tokens: Tensor) -> Tensor:
+        found: Tensor = kind.forward(self, tokens)
+        return found.to(dtype)
+
+    return {"forward": forward}
 
 
 def keep_copies(model: LanguageModel, *, dtype: torch.dtype) -> LanguageModel:

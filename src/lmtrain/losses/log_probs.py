@@ -1,4 +1,4 @@
-"""Log-probabilities of single targets, at a temperature.
+"""Log-probabilities of targets, one by one or summed over each sequence.
 
 B batch, T tokens, D width, V vocabulary, N valid targets.
 """
@@ -11,8 +11,25 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from lmtrain.models.head import OutputHead
-from lmtrain.models.loss import LossTotal
+from lmtrain.models.head import LossTotal, OutputHead
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class SequenceLogProbs:
+    """Build the logits [B, T, V] and score them in fp32; the objective is [B], a sequence each, and no scalar."""
+
+    ignore_index: int = -100
+
+    def __call__(
+        self, project: OutputHead, hidden: Float[Tensor, "B T D"], targets: Int[Tensor, "B T"], /
+    ) -> LossTotal:
+        """Sum log-probabilities of targets [B, T] by hidden states [B, T, D]: `objective` [B]."""
+        logits = project(hidden).flatten(0, -2).float()  # [B * T, V]
+        nats = F.cross_entropy(logits, targets.flatten(), ignore_index=self.ignore_index, reduction="none")
+        valid = targets != self.ignore_index
+        of_sequences = -nats.view_as(targets).sum(dim=-1)
+        return LossTotal(of_sequences, nats=nats.detach().sum(dtype=torch.float64), num_tokens=valid.sum())
 
 
 @final

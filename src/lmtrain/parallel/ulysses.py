@@ -1,0 +1,283 @@
+"""Context parallelism by all-to-all (DeepSpeed Ulysses, arXiv 2309.14509).
+
+Each rank of a context group holds a slice of the sequence. An all-to-all turns slices of all heads into the whole
+sequence of some heads for attention, and another one turns them back; its gradient is the other one. Weights stay
+whole, and their gradients are parts of a sum over the group. The messages are torch's functional collectives, which the
+compiler takes into its graphs.
+B batch, T tokens, t tokens of a slice, H heads, h heads of a rank, R ranks, K head width, D width.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, Final, final
+
+import torch
+from jaxtyping import Float, Int, Shaped
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.nn import functional as F
+from typing_extensions import override
+
+from lmtrain.errors import ConfigurationError
+from lmtrain.models.base import LanguageModel
+from lmtrain.models.documents import Documents
+from lmtrain.models.gpt2 import GPT2, GPT2Block
+from lmtrain.models.head import Loss, LossTotal, OutputHead
+from lmtrain.models.llama import Llama, LlamaBlock
+from lmtrain.models.mixture_of_experts import MixtureOfExperts
+from lmtrain.models.self_attention import SelfAttention
+from lmtrain.parallel import group_sizes
+from lmtrain.parallel.tensor_layers import OPERATORS, SEQUENCE, gathered, share_smear, summed
+from lmtrain.parallel.tensor_parallel import after, divide_heads, head_sizes
+
+FEATURES: Final = 2  # the axis of heads
+
+
+@final
+class HeadExchange:
+    """The moves within one context group.
+
+    A sequence not divided by it, as of a text being written, stays whole on every rank, its heads alone shared out.
+    """
+
+    def __init__(self, mesh: DeviceMesh) -> None:
+        self.group = mesh.get_group().group_name
+        self.num_ranks, self.rank = mesh.size(), mesh.get_local_rank()
+        self._is_sliced = False
+
+    def slice(self, x: Shaped[Tensor, "B T *D"]) -> Shaped[Tensor, "B t *D"]:
+        """Keep this rank's slice of the sequence: of its gradient, too, this rank's part."""
+        self._is_sliced = x.shape[SEQUENCE] % self.num_ranks == 0
+        return x.chunk(self.num_ranks, dim=SEQUENCE)[self.rank].contiguous() if self._is_sliced else x
+
+    def gather(self, x: Float[Tensor, "B t D"]) -> Float[Tensor, "B T D"]:
+        """Put slices together, without a gradient."""
+        return gathered(x, self.group, self.num_ranks) if self._is_sliced else x
+
+    def to_heads(self, x: Float[Tensor, "B t E"], parts: Sequence[int]) -> Float[Tensor, "B T F"]:
+        """Give each rank the whole sequence of its share of the features of each fused part."""
+        if self._is_sliced:
+            return _ToHeads.apply(x, self.group, self.num_ranks, tuple(parts))
+        return _by_ranks(x, parts, self.num_ranks)[self.rank]
+
+    def to_slices(self, x: Float[Tensor, "B T F"]) -> Float[Tensor, "B t E"]:
+        """Give each rank its slice of all features."""
+        if self._is_sliced:
+            return _ToSlices.apply(x, self.group, self.num_ranks, (x.shape[FEATURES] * self.num_ranks,))
+        assert not torch.is_grad_enabled(), "sequences of training are divided"
+        return gathered(x.transpose(SEQUENCE, FEATURES), self.group, self.num_ranks).transpose(SEQUENCE, FEATURES)
+
+    def total(self, *sums: Tensor) -> tuple[Tensor, ...]:
+        """Add up sums over slices, in one message: the same on all ranks, the first alone with a gradient.
+
+        Every rank differentiates the total, so that a mean over ranks of their gradients is that of the totals.
+        """
+        if not self._is_sliced:
+            return sums
+        whole = summed(torch.stack([one.detach().double() for one in sums]), self.group).unbind()
+        first, *others = (total.to(one.dtype, copy=True) for total, one in zip(whole, sums, strict=True))
+        return _Total.apply(sums[0], first, self.num_ranks), *others
+
+    def mean(self, x: Tensor) -> Tensor:
+        """Average a mean over each slice, without a gradient."""
+        return summed(x.detach(), self.group) / self.num_ranks if self._is_sliced else x
+
+
+class _ToHeads(torch.autograd.Function):
+    """The whole sequence of a rank's heads from slices of all."""
+
+    @staticmethod
+    @override
+    def forward(ctx: Any, x: Tensor, group: str, num_ranks: int, parts: tuple[int, ...]) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx.group, ctx.num_ranks, ctx.parts = group, num_ranks, parts
+        return _heads_of_slices(x, group, num_ranks, parts)
+
+    @staticmethod
+    @override
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return _slices_of_heads(gradient, ctx.group, ctx.num_ranks, ctx.parts), None, None, None
+
+
+class _ToSlices(torch.autograd.Function):
+    """A slice of all heads from the whole sequence of a rank's."""
+
+    @staticmethod
+    @override
+    def forward(ctx: Any, x: Tensor, group: str, num_ranks: int, parts: tuple[int, ...]) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx.group, ctx.num_ranks, ctx.parts = group, num_ranks, parts
+        return _slices_of_heads(x, group, num_ranks, parts)
+
+    @staticmethod
+    @override
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return _heads_of_slices(gradient, ctx.group, ctx.num_ranks, ctx.parts), None, None, None
+
+
+class _Total(torch.autograd.Function):
+    """A sum over the slices of all ranks, differentiated on each of them."""
+
+    @staticmethod
+    @override
+    def forward(ctx: Any, of_slice: Tensor, whole: Tensor, num_ranks: int) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        del of_slice
+        ctx.num_ranks = num_ranks
+        return whole.clone()
+
+    @staticmethod
+    @override
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return gradient * ctx.num_ranks, None, None
+
+
+def _heads_of_slices(
+    x: Float[Tensor, "B t E"], group: str, num_ranks: int, parts: Sequence[int]
+) -> Float[Tensor, "B T F"]:
+    received = _exchanged(_by_ranks(x, parts, num_ranks), group)  # [R, B, t, F], by slices
+    return received.transpose(0, SEQUENCE).flatten(SEQUENCE, 2)
+
+
+def _slices_of_heads(
+    x: Float[Tensor, "B T F"], group: str, num_ranks: int, parts: Sequence[int]
+) -> Float[Tensor, "B t E"]:
+    received = _exchanged(
+        x.unflatten(SEQUENCE, (num_ranks, -1)).transpose(0, SEQUENCE), group
+    )  # [R, B, t, F], by heads
+    shares = received.movedim(0, FEATURES).split([part // num_ranks for part in parts], dim=-1)  # [B, t, R, e] each
+    return torch.cat([share.flatten(FEATURES) for share in shares], dim=-1)
+
+
+def _by_ranks(x: Float[Tensor, "B t E"], parts: Sequence[int], num_ranks: int) -> Float[Tensor, "R B t F"]:
+    """Return the features of each rank's heads, its share of each part."""
+    shares = [part.unflatten(-1, (num_ranks, -1)) for part in x.split(list(parts), dim=-1)]  # [B, t, R, e] each
+    return torch.cat(shares, dim=-1).movedim(FEATURES, 0)
+
+
+def _exchanged(x: Float[Tensor, "R B t F"], group: str) -> Float[Tensor, "R B t F"]:
+    """Send each rank its row, and return the rows of all for this one."""
+    ones = [1] * len(x)
+    return OPERATORS.wait_tensor(OPERATORS.all_to_all_single(x.contiguous(), ones, ones, group))
+
+
+def require_shares(model: nn.Module, *, num_ranks: int) -> None:
+    """Refuse a model without a share of its heads for each of so many ranks.
+
+    Raises:
+        ConfigurationError: Its heads do not divide, or its layers are unknown here.
+    """
+    if not isinstance(model, GPT2 | Llama):
+        raise ConfigurationError(
+            f"{type(model).__name__} has no shares of heads for a context group, GPT2 and Llama have; use "
+            "strategy=fsdp."
+        )
+    for block in model.layers:
+        assert isinstance(block, GPT2Block | LlamaBlock)
+        attention = block.self_attention if isinstance(block, LlamaBlock) else None
+        group_sizes.require_shares(
+            num_ranks,
+            head_sizes(block),
+            smears_keys=attention is not None and attention.key_smear is not None,
+            norms_all_heads=attention is not None and attention.qk_norm.over == "width",
+        )
+
+
+def share_heads(model: LanguageModel, exchange: HeadExchange) -> None:
+    """Let a model compute with a slice of the sequence, and within attention with a share of the heads.
+
+    Raises:
+        ConfigurationError: It cannot.
+    """
+    require_shares(model, num_ranks=exchange.num_ranks)
+    if isinstance(model, GPT2):
+        for block in model.layers:
+            assert isinstance(block, GPT2Block)
+            _share(block.qkv, block.output, block.fused_rows["qkv.weight"], exchange)
+            block.num_heads //= exchange.num_ranks
+        model.layers[0].register_forward_pre_hook(lambda _, inputs: (exchange.slice(inputs[0]), *inputs[1:]))
+    else:
+        assert isinstance(model, Llama)
+        _share_llama(model, exchange)
+    _end(model, exchange)
+
+
+def _share_llama(model: Llama, exchange: HeadExchange) -> None:
+    embedding = model.embedding
+    if embedding.smear is not None:
+        embedding.register_forward_hook(after(exchange.slice))
+    else:
+        for table in (embedding.token, embedding.bigram):
+            if table is not None:
+                table.register_forward_pre_hook(lambda _, inputs: (exchange.slice(inputs[0]),))
+    for table in model.value_embeddings.values():
+        assert isinstance(table, nn.Embedding)
+        _share_table(table, exchange)
+    for block in model.layers:
+        assert isinstance(block, LlamaBlock)
+        _share_attention(block.self_attention, exchange)
+        if isinstance(block.feed_forward, MixtureOfExperts):
+            block.feed_forward.average_shares = exchange.mean
+
+
+def _share_attention(attention: SelfAttention, exchange: HeadExchange) -> None:
+    if attention.qk_norm.over == "width":
+        _normalise_slices(attention)
+    _share(attention.qkv, attention.output, attention.widths, exchange)
+    if attention.value_gate is not None:
+        to_heads = partial(exchange.to_heads, parts=(attention.num_kv_heads,))
+        attention.value_gate.register_forward_hook(after(to_heads))
+    if attention.key_smear is not None:
+        share_smear(attention.key_smear, rank=exchange.rank, num_ranks=exchange.num_ranks)
+    divide_heads(attention, exchange.num_ranks)
+
+
+def _share(qkv: nn.Module, output: nn.Module, parts: Sequence[int], exchange: HeadExchange) -> None:
+    """Put attention between the two moves."""
+    qkv.register_forward_hook(after(partial(exchange.to_heads, parts=parts)))
+    output.register_forward_pre_hook(lambda _, inputs: (exchange.to_slices(inputs[0]),))
+
+
+def _normalise_slices(attention: SelfAttention) -> None:
+    """Take the root mean square over all heads of a token where they still are on one rank."""
+    q_norm, k_norm, widths = attention.q_norm, attention.k_norm, attention.widths
+    assert q_norm is not None
+    assert k_norm is not None
+    normalise_q, normalise_k = q_norm.forward, k_norm.forward
+
+    def normalised(fused: Tensor) -> Tensor:
+        q, k, v = fused.split(widths, dim=-1)
+        return torch.cat((normalise_q(q), normalise_k(k), v), dim=-1)
+
+    attention.qkv.register_forward_hook(after(normalised))
+    for norm in (q_norm, k_norm):
+        norm.forward = _as_it_is
+
+
+def _share_table(table: nn.Embedding, exchange: HeadExchange) -> None:
+    """Look up a rank's share of each token's values, for the whole sequence."""
+
+    def forward(input: Int[Tensor, "B T"]) -> Tensor:  # noqa: A002  as torch calls it
+        return F.embedding(input, table.weight.chunk(exchange.num_ranks, dim=1)[exchange.rank])
+
+    table.forward = forward
+
+
+def _end(model: LanguageModel, exchange: HeadExchange) -> None:
+    """Let each rank score its own tokens, and all report the sums of the whole sequence."""
+    features, score, logits = model.features, model.score, model.logits
+
+    def of_slice(tokens: Tensor, documents: Documents | None = None) -> tuple[Tensor, Tensor | None]:
+        hidden, penalty = features(tokens, documents)
+        return hidden, None if penalty is None else exchange.total(penalty)[0]
+
+    def of_whole(head: OutputHead, hidden: Tensor, targets: Tensor, loss: Loss) -> LossTotal:
+        return LossTotal(*exchange.total(*score(head, hidden, exchange.slice(targets), loss)))
+
+    def all_logits(hidden: Tensor) -> Tensor:
+        return logits(exchange.gather(hidden))
+
+    replaced: dict[str, Any] = {"features": of_slice, "score": of_whole, "logits": all_logits}
+    for name, replacement in replaced.items():
+        setattr(model, name, replacement)
+
+
+def _as_it_is(x: Tensor) -> Tensor:
+    return x
