@@ -1,18 +1,13 @@
-from types import SimpleNamespace
-from unittest.mock import Mock
-
 import pytest
 import torch
 from hypothesis import given, settings
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from lmtrain.errors import ConfigurationError
-from lmtrain.losses import chunked
-from lmtrain.losses.chunked import ChunkedCrossEntropy, score_logits
+from lmtrain.losses.chunked import ChunkedCrossEntropy
 from lmtrain.losses.cross_entropy import CrossEntropy
 from tests.losses import two_ranks
-from tests.losses.loss_checks import Head, batch, cases, check_against_plain
+from tests.losses.loss_checks import batch, cases, check_against_plain
 from tests.ranks import on_ranks
 
 
@@ -52,11 +47,6 @@ def test_autocast_rounds_where_the_plain_loss_does_and_keeps_fp32_gradients(z_lo
     with torch.autocast("cpu", dtype=torch.bfloat16):
         loss = ChunkedCrossEntropy(z_loss_weight=z_loss_weight, chunk_tokens=16)
         check_against_plain(loss, inputs, gradients=2e-2)
-
-
-def test_another_ignored_id_is_honoured():
-    head, hidden, targets = batch(num_ignored=0)
-    check_against_plain(ChunkedCrossEntropy(ignore_index=int(targets[0, 0]), chunk_tokens=3), (head, hidden, targets))
 
 
 def test_a_frozen_head_or_a_frozen_body_gets_no_gradient():
@@ -114,40 +104,6 @@ def test_no_tensor_holds_the_logits_of_more_than_a_chunk(soft_cap, autocast):
         largest[type(loss)] = mode.numel
     assert largest[CrossEntropy] == num_tokens * vocab_size
     assert largest[ChunkedCrossEntropy] == 32 * vocab_size  # more than the head's and the states' gradients
-
-
-def test_an_eighth_of_a_small_batch_is_the_most_a_chunk_holds():
-    loss = ChunkedCrossEntropy(chunk_tokens=100)
-    assert [loss.logit_tokens(num_tokens) for num_tokens in (1, 8, 80, 799, 800, 10_000)] == [1, 1, 10, 100, 100, 100]
-
-
-def test_the_meta_device_counts_without_memory():
-    with torch.device("meta"):
-        head = Head(torch.empty(31, 16, requires_grad=True))
-        total = ChunkedCrossEntropy()(head, torch.empty(2, 8, 16), torch.zeros(2, 8, dtype=torch.int64))
-    assert total.objective.is_meta
-
-
-def test_a_chunk_of_no_tokens_is_refused():
-    with pytest.raises(ConfigurationError, match=r"loss\.chunk_tokens=0 is below 1"):
-        ChunkedCrossEntropy(chunk_tokens=0)
-
-
-def test_only_a_chunk_s_scores_are_given_to_the_compiler():
-    """Over a graph of all chunks, each chunk's product for the head would live to its end."""
-    compiled = []
-    scored = ChunkedCrossEntropy().compiled(lambda function: compiled.append(function) or function)
-    assert compiled == [score_logits]
-    assert torch.equal(scored(*batch()).objective, ChunkedCrossEntropy()(*batch()).objective)
-
-
-def test_on_a_gpu_the_library_adds_rounded_products_in_fp32(monkeypatch):
-    left, right = torch.ones(3, 2, dtype=torch.bfloat16), torch.ones(2, 4, dtype=torch.bfloat16)
-    total = SimpleNamespace(dtype=torch.float32, is_cuda=True)
-    add = Mock()
-    monkeypatch.setattr(torch.ops.aten.addmm, "dtype_out", add)
-    chunked._add_product(total, left, right)
-    add.assert_called_once_with(total, left, right, torch.float32, out=total)
 
 
 @pytest.mark.slow

@@ -11,8 +11,7 @@ import torch
 
 pytest.importorskip("triton")
 
-from lmtrain.losses import chunked
-from lmtrain.losses.chunked import AsTheyAre, Rule, has_kernel
+from lmtrain.losses.chunked import AsTheyAre, Rule
 from tests.interpreted_kernels import code_for_hopper
 from tests.losses.interpreted_scores import check, logits_of
 
@@ -43,14 +42,6 @@ def test_the_kernel_compiles_for_a_hopper_gpu_with_accesses_of_16_bytes(gradient
     assert code.count("ld.global.v4.b32") == 2 * 4  # 32 numbers a thread, read twice
     assert "st.global.v4.b32" in code
     assert "ld.local" not in code
-
-
-def test_only_a_gpu_and_formats_of_training_have_the_kernel(monkeypatch):
-    monkeypatch.setattr(chunked, "CAN_LAUNCH", True)
-    assert not has_kernel(torch.zeros(1), torch.float32)
-    on_gpu = SimpleNamespace(is_cuda=True)
-    assert has_kernel(on_gpu, torch.bfloat16)
-    assert not has_kernel(on_gpu, torch.float64)
 
 
 @pytest.mark.gpu

@@ -13,17 +13,6 @@ def build(*, width=32, window_tokens=None, value_embedding=False, **options):
     return SelfAttention(width, settings, window_tokens=window_tokens, value_embedding=value_embedding)
 
 
-def test_one_projection_makes_queries_keys_and_values():
-    layer = build(num_kv_heads=2)
-    assert layer.qkv.weight.shape == ((4 + 2 + 2) * 8, 32)
-
-
-def test_head_width_may_differ_from_width_over_heads():
-    layer = build(width=30, head_width=16)
-    positions = Positions(*RotaryEmbedding(16, 16, base=10_000.0)(6))
-    assert layer(torch.randn(2, 6, 30), positions).shape == (2, 6, 30)
-
-
 def test_normed_queries_and_keys_ignore_the_scale_of_their_projection():
     layer = build(qk_norm=QueryKeyNorm(is_on=True, scale=1.2))
     positions = Positions(*RotaryEmbedding(16, 8, base=10_000.0)(6))
@@ -34,27 +23,6 @@ def test_normed_queries_and_keys_ignore_the_scale_of_their_projection():
     torch.testing.assert_close(layer(x, positions), before, atol=1e-3, rtol=1e-3)
 
 
-def test_fixed_scale_of_the_norm_sharpens_attention():
-    positions = Positions(*RotaryEmbedding(16, 8, base=10_000.0)(6))
-    flat, sharp = (
-        build(qk_norm=QueryKeyNorm(is_on=True, scale=1e-3)),
-        build(qk_norm=QueryKeyNorm(is_on=True, scale=1.0)),
-    )
-    sharp.load_state_dict(flat.state_dict())
-    x = torch.randn(1, 6, 32)
-    uniform = flat.output(flat.qkv(x)[..., 64:].cumsum(1) / torch.arange(1, 7)[None, :, None])
-    torch.testing.assert_close(flat(x, positions), uniform, atol=1e-4, rtol=1e-4)
-    assert not torch.allclose(sharp(x, positions), uniform, atol=1e-3)
-
-
-def test_value_embedding_is_added_to_the_values():
-    layer = build(value_embedding=True)
-    positions = Positions(*RotaryEmbedding(1, 8, base=10_000.0)(1))
-    x, extra = torch.randn(2, 1, 32), torch.randn(2, 1, 32)
-    values = layer.qkv(x)[..., 64:]
-    torch.testing.assert_close(layer(x, positions, extra), layer.output(values + extra))
-
-
 def test_a_gate_reads_the_token_and_weighs_its_value_embedding_per_head():
     layer = build(value_embedding=True, value_gate_width=2)
     positions = Positions(*RotaryEmbedding(1, 8, base=10_000.0)(1))
@@ -63,14 +31,6 @@ def test_a_gate_reads_the_token_and_weighs_its_value_embedding_per_head():
     gate = 2 * torch.sigmoid(x[..., :2] @ layer.value_gate.weight.T).repeat_interleave(8, dim=-1)  # a head is 8 wide
     expected = layer.output(layer.qkv(x)[..., 64:] + gate * extra)
     torch.testing.assert_close(layer(x, positions, extra), expected)
-
-
-def test_a_window_is_given_to_the_kernel_and_to_the_accounting():
-    layer = build(window_tokens=1)
-    x = torch.randn(1, 6, 32)
-    positions = Positions(*RotaryEmbedding(16, 8, base=10_000.0)(6))
-    torch.testing.assert_close(layer(x, positions), layer.output(layer.qkv(x)[..., 64:]))  # a token sees itself alone
-    assert layer.attention_shape.window_tokens == 1
 
 
 def test_key_smear_lets_a_token_be_found_by_its_successor():
@@ -101,19 +61,6 @@ def test_impossible_settings_are_refused_by_key(options, message):
         build(**options)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"scale": 1.2}, r"model\.qk_norm_scale=1\.2 has no effect without model\.qk_norm=true"),
-        ({"is_on": True, "scale": 1.2, "over": "width"}, r"model\.qk_norm_over=width needs .*scale=null"),
-        ({"over": "width"}, r"model\.qk_norm_over=width needs model\.qk_norm=true"),
-    ],
-)
-def test_a_norm_without_an_effect_is_refused_by_key(options, message):
-    with pytest.raises(ConfigurationError, match=message):
-        QueryKeyNorm(**options)
-
-
 def test_what_fsdp_does_to_the_inputs_of_a_block_leaves_rotations_in_fp32():
     positions = Positions(*RotaryEmbedding(16, 8, base=10_000.0)(6))
     _, cast = tree_map(lambda x: x.bfloat16() if isinstance(x, torch.Tensor) else x, (torch.ones(2), positions))
@@ -130,11 +77,6 @@ def test_a_multiplier_of_scores_is_a_wider_or_a_narrower_root():
     with torch.no_grad():
         plain.qkv.weight[:32] *= 2
     torch.testing.assert_close(doubled(x, positions), plain(x, positions))
-
-
-def test_a_multiplier_that_is_no_scale_is_refused():
-    with pytest.raises(ConfigurationError, match=r"model\.attention_multiplier=0\.0 is not above 0"):
-        build(multiplier=0.0)
 
 
 def test_sharding_passes_rotations_on_in_fp32():

@@ -1,9 +1,22 @@
 """One update by torch's function, of all at once and of each in fp32."""
 
+import copy
+
+import pytest
 import torch
 from torch import nn
 
-from lmtrain.optim.adamw_update import noise_of_step, start_state, update, update_rounded
+from lmtrain.optim.adamw import RoundedAdamW
+from lmtrain.optim.adamw_update import (
+    copy_rounded_,
+    noise_of_step,
+    restore_formats,
+    start_state,
+    step_groups,
+    update,
+    update_rounded,
+)
+from tests.optim.models import fill_gradients, tiny_model
 
 GROUP = {"lr": 0.1, "betas": (0.9, 0.95), "eps": 1e-8, "weight_decay": 0.0, "fused": False}
 
@@ -14,14 +27,6 @@ def parameter(dtype: torch.dtype = torch.float32) -> nn.Parameter:
     return made
 
 
-def test_the_first_step_moves_by_the_learning_rate() -> None:
-    one = parameter()
-    state = start_state(one, fused=False)
-    update([one], [state], GROUP)
-    torch.testing.assert_close(one.detach(), torch.full((64,), 0.9))
-    assert state["step"] == 1
-
-
 def test_each_in_fp32_gives_the_same_where_nothing_is_rounded() -> None:
     together, apart = parameter(), parameter()
     update([together], [start_state(together, fused=False)], GROUP)
@@ -30,9 +35,153 @@ def test_each_in_fp32_gives_the_same_where_nothing_is_rounded() -> None:
     assert torch.equal(together, apart)
 
 
-def test_moments_may_have_a_format_of_their_own() -> None:
-    one = parameter()
-    state = start_state(one, fused=True, moments_dtype=torch.bfloat16)
-    update_rounded([one], [state], GROUP, noise=noise_of_step(0, group=0, device=one.device))
-    assert state["exp_avg"].dtype == state["exp_avg_sq"].dtype == torch.bfloat16
-    torch.testing.assert_close(one.detach(), torch.full((64,), 0.9))
+SETTINGS = {"betas": (0.9, 0.999), "eps": 1e-8, "fused": True}
+
+
+def build(parameters: list[nn.Parameter], *, lr: float = 0.01, moments: bool = True) -> RoundedAdamW:
+    groups = [{"params": parameters, "lr": lr, "weight_decay": 0.1}]
+    return RoundedAdamW(groups, **SETTINGS, moments_dtype=torch.bfloat16 if moments else None)
+
+
+def test_in_fp32_it_is_adamw() -> None:
+    ours, theirs = tiny_model(), tiny_model()
+    optimizer = build(list(ours.parameters()), moments=False)
+    reference = torch.optim.AdamW(theirs.parameters(), lr=0.01, betas=(0.9, 0.999), weight_decay=0.1, fused=True)
+    for step in range(20):
+        for model, one in ((ours, optimizer), (theirs, reference)):
+            fill_gradients(model, step)
+            one.step()
+    for mine, other in zip(ours.parameters(), theirs.parameters(), strict=True):
+        assert torch.equal(mine, other)
+
+
+def test_second_moment_in_bf16_fades_as_in_fp32_which_rounding_to_nearest_forgets() -> None:
+    parameter = nn.Parameter(torch.zeros(4096))
+    parameter.grad = torch.zeros(4096)
+    optimizer, nearest = build([parameter], lr=0.0), torch.ones(4096, dtype=torch.bfloat16)
+    optimizer.step()
+    found = optimizer.state[parameter]["exp_avg_sq"].fill_(1.0)
+    for _ in range(600):
+        optimizer.step()
+        nearest = (nearest.float() * 0.999).bfloat16()
+    assert found.dtype == torch.bfloat16
+    assert found.float().mean().item() == pytest.approx(0.999**600, rel=0.01)
+    assert (nearest == 1).all()
+
+
+def test_bf16_weights_take_steps_too_small_for_bf16_on_average() -> None:
+    parameter = nn.Parameter(torch.ones(20_000, dtype=torch.bfloat16))
+    optimizer = RoundedAdamW([{"params": [parameter], "lr": 1e-4, "weight_decay": 0.0}], **SETTINGS, moments_dtype=None)
+    for _ in range(50):
+        parameter.grad = torch.ones_like(parameter)
+        optimizer.step()
+    assert parameter.float().mean().item() == pytest.approx(1 - 50 * 1e-4, abs=3e-4)  # one step of bf16 is 4e-3
+
+
+def test_copies_of_a_weight_stay_equal_whatever_torch_draws_elsewhere() -> None:
+    copies = [nn.Parameter(torch.ones(512, dtype=torch.bfloat16)) for _ in range(2)]
+    for seed, parameter in enumerate(copies):
+        optimizer = build([parameter], lr=1e-3)
+        for step in range(5):
+            torch.manual_seed(100 * seed + step)
+            parameter.grad = torch.full_like(parameter, 0.5)
+            optimizer.step()
+    assert torch.equal(*copies)
+
+
+def test_saved_state_keeps_its_format_and_goes_on_exactly() -> None:
+    model = tiny_model()
+    optimizer = build(list(model.parameters()))
+    for step in range(3):
+        fill_gradients(model, step)
+        optimizer.step()
+    other = copy.deepcopy(model)
+    resumed = build(list(other.parameters()))
+    resumed.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+    for step in range(3, 6):
+        for one, its in ((model, optimizer), (other, resumed)):
+            fill_gradients(one, step)
+            its.step()
+    for mine, theirs in zip(model.parameters(), other.parameters(), strict=True):
+        assert torch.equal(mine, theirs)
+        assert resumed.state[theirs]["exp_avg"].dtype == torch.bfloat16
+
+
+def test_it_goes_on_from_an_adamw_without_rounding() -> None:
+    model = tiny_model()
+    plain = torch.optim.AdamW(model.parameters())
+    fill_gradients(model, 0)
+    plain.step()
+    resumed = build(list(model.parameters()))
+    resumed.load_state_dict(copy.deepcopy(plain.state_dict()))
+    fill_gradients(model, 1)
+    resumed.step()
+    assert resumed.param_groups[0]["num_steps"] == 1
+
+
+def rounded(values: torch.Tensor, step: int = 0) -> torch.Tensor:
+    target = torch.empty_like(values, dtype=torch.bfloat16)
+    copy_rounded_(target, values, generator=noise_of_step(step, group=0, device=values.device))
+    return target
+
+
+def test_the_mean_is_kept_where_rounding_to_nearest_loses_it() -> None:
+    value = 1 + 1 / 1024  # bf16 has 1 and 1 + 1/128
+    values = torch.full((200_000,), value)
+    assert values.bfloat16().float().mean() == 1
+    found = rounded(values).float()
+    assert set(found.tolist()) == {1.0, 1 + 1 / 128}
+    assert found.mean().item() == pytest.approx(value, abs=5 * 0.0026 / 200_000**0.5)  # five standard errors
+
+
+def test_nan_stays_nan_and_signs_stay() -> None:
+    assert rounded(torch.full((64,), float("nan"))).isnan().all()
+    values = torch.randn(1000, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(rounded(values).sign().float(), values.sign())
+
+
+def grouped(*groups: dict[str, object]) -> torch.optim.Optimizer:
+    return torch.optim.SGD([{"params": [nn.Parameter(torch.ones(2))], **group} for group in groups], lr=0.1)
+
+
+def stepped(optimizer: torch.optim.Optimizer, *, with_gradients: bool = True) -> list[int | None]:
+    """Return the seed of each stepped group's noise, None for a group without noise."""
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            parameter.grad = torch.ones_like(parameter) if with_gradients else None
+    seeds: list[int | None] = []
+    step_groups(optimizer, None, lambda _, __, noise: seeds.append(None if noise is None else noise.initial_seed()))
+    return seeds
+
+
+def test_a_closure_computes_with_gradients_though_a_step_has_none() -> None:
+    optimizer = grouped({})
+    optimizer.param_groups[0]["params"][0].grad = torch.ones(2)
+    with torch.no_grad():
+        is_recording: list[bool] = []
+        loss = step_groups(optimizer, torch.is_grad_enabled, lambda *_: is_recording.append(torch.is_grad_enabled()))
+        assert loss is True
+        assert not torch.is_grad_enabled()
+    assert is_recording == [False]
+
+
+def test_the_noise_of_a_group_is_of_its_step_and_number() -> None:
+    optimizer = grouped({"num_steps": 0}, {"num_steps": 0}, {"num_steps": 0, "stochastic_rounding": False}, {})
+    first, second = stepped(optimizer), stepped(optimizer)
+    assert first[2:] == second[2:] == [None, None]
+    seeds = [*first[:2], *second[:2]]
+    assert None not in seeds
+    assert len(set(seeds)) == 4
+
+
+def test_state_that_was_cast_on_loading_is_put_back() -> None:
+    parameter = nn.Parameter(torch.zeros(4))
+    optimizer = torch.optim.SGD([parameter], lr=0.1, momentum=0.9)
+    parameter.grad = torch.ones(4)
+    optimizer.step()
+    optimizer.state[parameter]["momentum_buffer"] = torch.full((4,), 0.3, dtype=torch.float64)
+    saved = copy.deepcopy(optimizer.state_dict())
+    optimizer.load_state_dict(copy.deepcopy(saved))
+    assert optimizer.state[parameter]["momentum_buffer"].dtype == torch.float32, "torch casts no more: drop this module"
+    restore_formats(optimizer, saved)
+    assert optimizer.state[parameter]["momentum_buffer"].tolist() == [0.3] * 4

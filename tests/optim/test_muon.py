@@ -1,15 +1,38 @@
 """Muon's rule against its formula, the AdamW inside against torch's, and state that survives a round trip."""
 
 import copy
+from functools import partial
+from typing import Any
 
 import pytest
 import torch
-from torch.optim.lr_scheduler import LambdaLR
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+from torch._dynamo.utils import counters
 
-from lmtrain.errors import ConfigurationError
+from lmtrain.optim.distributed_muon import deal, share
 from lmtrain.optim.muon import Muon, muon
-from lmtrain.optim.muon_update import POLAR_EXPRESS, orthogonalize
-from tests.optim.matrices.test_orthogonalize import matrix_with_singular_values
+from lmtrain.optim.muon_update import (
+    NEWTON_SCHULZ,
+    POLAR_EXPRESS,
+    Matrices,
+    Quintic,
+    Recipe,
+    StepRates,
+    begin,
+    direct,
+    even,
+    fused_matrices,
+    mean_squares,
+    mean_squares_shape,
+    move,
+    orthogonalize,
+    row_scales,
+    update_all,
+)
+from lmtrain.optim.sharded import ALONE
+from tests.models.test_models import tiny_llama
 from tests.optim.models import fill_gradients, tiny_model
 
 RATES = {"lr": 0.02, "embedding_lr": 0.03, "head_lr": 0.004, "vector_lr": 0.01}
@@ -20,16 +43,6 @@ def train(model: torch.nn.Module, optimizer: torch.optim.Optimizer, steps: range
     for step in steps:
         fill_gradients(model, step)
         optimizer.step()
-
-
-def test_every_parameter_is_in_exactly_one_group() -> None:
-    model = tiny_model()
-    optimizer = muon(model, **SETTINGS)
-    grouped = [id(p) for group in optimizer.param_groups for p in group["params"]]
-    assert sorted(grouped) == sorted(id(p) for p in model.parameters())
-    assert {g["name"]: g["lr"] for g in optimizer.param_groups} == {
-        "matrices": 0.02, "embeddings": 0.03, "head": 0.004, "vectors": 0.01,
-    }  # fmt: skip
 
 
 def test_matrix_update_is_the_published_rule() -> None:
@@ -70,16 +83,6 @@ def test_other_parameters_follow_torch_adamw_step_by_step() -> None:
                 torch.testing.assert_close(ours.get_parameter(name), parameter, rtol=0, atol=1e-6)
 
 
-def test_stacking_does_not_change_the_update() -> None:
-    together, apart = tiny_model(), tiny_model()
-    train(together, muon(together, **SETTINGS), range(3))
-    [matrices, *others] = muon(apart, **SETTINGS).param_groups
-    alone = [{**matrices, "params": [p]} for p in matrices["params"]]
-    train(apart, Muon([*alone, *others], quintics=POLAR_EXPRESS), range(3))
-    for mine, other in zip(together.parameters(), apart.parameters(), strict=True):
-        torch.testing.assert_close(mine, other, rtol=0, atol=2e-3)  # one bf16 rounding of an update of size 0.02 x 3
-
-
 @pytest.mark.parametrize("row_beta", [None, 0.9])
 def test_buckets_do_not_change_the_update(row_beta: float | None) -> None:
     together, bucketed = tiny_model(), tiny_model()
@@ -104,28 +107,6 @@ def test_state_dict_round_trip_continues_exactly() -> None:
         assert torch.equal(mine, theirs)
 
 
-def test_momentum_is_what_its_group_says_at_each_step() -> None:
-    model = tiny_model()
-    optimizer = muon(model, **RATES, momentum=0.97)
-    weight = model.get_parameter("blocks.0.left.weight")
-    expected = torch.zeros(8, 8)
-    for step, momentum in enumerate((0.85, 0.91, 0.97)):
-        optimizer.param_groups[0]["momentum"] = momentum
-        fill_gradients(model, step)
-        assert weight.grad is not None
-        expected = momentum * expected + (1 - momentum) * weight.grad
-        optimizer.step()
-        torch.testing.assert_close(optimizer.state[weight]["momentum"], expected)
-
-
-def test_one_schedule_moves_every_group() -> None:
-    optimizer = muon(tiny_model(), **SETTINGS)
-    schedule = LambdaLR(optimizer, lambda step: 1.0 if step == 0 else 0.5)
-    optimizer.step()
-    schedule.step()
-    assert [group["lr"] for group in optimizer.param_groups] == [0.01, 0.015, 0.002, 0.005]
-
-
 def count_operations(optimizer: torch.optim.Optimizer) -> dict[str, int]:
     with torch.profiler.profile() as profile:
         optimizer.step()
@@ -146,31 +127,6 @@ def test_step_never_waits_for_the_device() -> None:
             for parameter in group["params"]:
                 parameter.grad = None
     assert "aten::_local_scalar_dense" not in count_operations(optimizer)
-
-
-def test_parameter_without_gradient_stays() -> None:
-    model = tiny_model()
-    optimizer = muon(model, **SETTINGS)
-    before = copy.deepcopy(model)
-    fill_gradients(model, 0)
-    model.blocks[0].left.weight.grad = None
-    model.head.weight.grad = None
-    optimizer.step()
-    assert torch.equal(model.blocks[0].left.weight, before.blocks[0].left.weight)
-    assert torch.equal(model.head.weight, before.head.weight)
-    assert not torch.equal(model.blocks[1].left.weight, before.blocks[1].left.weight)
-
-
-def test_closure_runs_with_gradients_and_its_loss_comes_back() -> None:
-    model = tiny_model()
-    optimizer = muon(model, **SETTINGS)
-
-    def closure() -> float:
-        fill_gradients(model, 0)
-        return 1.5
-
-    assert optimizer.step(closure) == 1.5
-    assert model.head.weight.grad is not None
 
 
 def test_a_stack_of_matrices_moves_like_its_matrices_one_by_one() -> None:
@@ -237,13 +193,6 @@ def test_cautious_decay_shrinks_only_what_its_update_shrinks() -> None:
     torch.testing.assert_close(some[~agrees], moved[~agrees])
 
 
-def test_settings_without_effect_are_refused() -> None:
-    with pytest.raises(ConfigurationError, match=r"cautious_decay=true has no effect while optimizer\.weight_decay=0"):
-        muon(tiny_model(), **RATES, cautious_decay=True)
-    with pytest.raises(ConfigurationError, match="no weight is bf16"):
-        muon(tiny_model(), **RATES, stochastic_rounding=True)
-
-
 @pytest.mark.parametrize(("stochastic_rounding", "moves"), [(True, True), (False, False)])
 def test_bf16_weights_take_small_updates_only_when_rounded_by_chance(stochastic_rounding: bool, moves: bool) -> None:
     model = tiny_model().bfloat16()
@@ -278,3 +227,204 @@ def test_sizes_of_rows_may_begin_with_a_resume() -> None:
     resumed.param_groups[0]["row_beta"] = 0.9  # as a run's first step does
     train(model, resumed, range(1, 2))
     assert "mean_squares" in resumed.state[resumed.param_groups[0]["params"][0]]
+
+
+def test_a_schedule_s_rates_as_tensors_give_the_update_of_the_numbers() -> None:
+    recipe = Recipe(NEWTON_SCHULZ, torch.float32, row_beta=0.9, cautious_decay=True)
+    rates, shapes, factors, alone = StepRates(0.02, 0.95, 0.01), [(8, 4), (4, 4), (8, 4)], [1.4, 1.0, 1.4], [None] * 3
+    found: list[list[torch.Tensor]] = []
+    for as_parts, stepped in ((False, rates), (True, rates), (False, rates.as_tensors())):
+        generator = torch.Generator().manual_seed(0)
+        weights, gradients, averages = ([torch.randn(s, generator=generator) for s in shapes] for _ in range(3))
+        squares = [torch.ones(s[0], 1) for s in shapes]
+        if as_parts:
+            directions, sizes = direct(begin(gradients, averages, stepped.momentum), alone, recipe)
+            move(weights, directions, even(sizes, squares, alone, recipe.row_beta), factors, stepped, recipe)
+        else:
+            update_all(weights, gradients, averages, squares, alone, factors, stepped, recipe)
+        found.append([*weights, *averages, *squares])
+    for parts, tensors, whole in zip(found[1], found[2], found[0], strict=True):
+        assert torch.equal(parts, whole)
+        torch.testing.assert_close(tensors, whole, rtol=0, atol=1e-6)  # a product rounded before it is subtracted
+
+
+def test_a_compiled_update_has_two_graphs_a_shape_of_many_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.compiler.reset()
+    counters.clear()
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))  # graphs without kernels
+    shapes = [(8, 32), (16, 16), (32, 8), (4, 64), (64, 4)]
+    model = torch.nn.Module()
+    model.blocks = torch.nn.ParameterList(torch.zeros(shape) for shape in shapes for _ in range(5))
+    groups = muon(model, **RATES).param_groups
+    optimizer = Muon(groups, quintics=NEWTON_SCHULZ, compiled=True, bucket_values=2 * 256)
+    for step in range(3):
+        for parameter in model.parameters():
+            parameter.grad = torch.randn(parameter.shape)
+        optimizer.param_groups[0]["lr"] = 0.02 / (step + 1)
+        optimizer.step()
+        assert counters["stats"]["unique_graphs"] == 2 * len(shapes), "of two weights and of one"
+
+
+@pytest.mark.slow
+def test_a_compiled_update_is_one_graph_for_all_steps_and_equals_the_eager_one() -> None:
+    torch.compiler.reset()
+    counters.clear()
+    eager, compiled = tiny_model(), tiny_model()
+    settings: dict[str, Any] = {**RATES, "row_beta": 0.9, "weight_decay": 0.1, "cautious_decay": True}
+    settings["iteration_dtype"] = "fp32"
+    optimizers = muon(eager, **settings), muon(compiled, **settings, compile_update=True)
+    generator = torch.Generator().manual_seed(0)
+    for step in range(3):
+        for mine, other in zip(eager.parameters(), compiled.parameters(), strict=True):
+            mine.grad = torch.randn(mine.shape, generator=generator)
+            other.grad = mine.grad.clone()
+        for optimizer in optimizers:
+            optimizer.param_groups[0]["lr"] = 0.02 / (step + 1)  # schedules move these at every step
+            optimizer.param_groups[0]["momentum"] = 0.9 + 0.01 * step
+            optimizer.step()
+    for mine, other in zip(eager.parameters(), compiled.parameters(), strict=True):
+        torch.testing.assert_close(mine, other, rtol=0, atol=1e-6)  # of weights that moved by 0.02: fp32's roundings
+    assert counters["stats"]["unique_graphs"] == 1
+    assert not counters["graph_break"]
+
+
+BANDS = [(POLAR_EXPRESS, 2e-3, 0.84, 1.13), (NEWTON_SCHULZ, 6e-3, 0.68, 1.21)]  # smallest value, published band
+
+
+def matrix_with_singular_values(values: torch.Tensor, num_rows: int, num_columns: int) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(0)
+    u, _ = torch.linalg.qr(torch.randn(num_rows, len(values), generator=generator, dtype=torch.float64))
+    v, _ = torch.linalg.qr(torch.randn(num_columns, len(values), generator=generator, dtype=torch.float64))
+    return (u * values) @ v.mT
+
+
+@pytest.mark.parametrize(("quintics", "smallest", "low", "high"), BANDS, ids=["polar_express", "newton_schulz"])
+@given(short=st.integers(2, 32), longer_by=st.integers(0, 50), is_tall=st.booleans(), scale=st.floats(1e-3, 1e3))
+@settings(max_examples=25, deadline=None)
+def test_singular_values_land_in_the_published_band(
+    quintics: tuple[Quintic, ...], smallest: float, low: float, high: float,
+    short: int, longer_by: int, is_tall: bool, scale: float,
+) -> None:  # fmt: skip
+    num_rows, num_columns = (short + longer_by, short) if is_tall else (short, short + longer_by)
+    values = torch.logspace(0, torch.log10(torch.tensor(smallest)).item(), short, dtype=torch.float64)
+    matrix = matrix_with_singular_values(values / values.norm(), num_rows, num_columns) * scale
+    result = orthogonalize(matrix[None], quintics=quintics, dtype=torch.float64)[0]
+    found = torch.linalg.svdvals(result)
+    assert low < found.min() < found.max() < high
+
+
+def test_singular_vectors_are_kept() -> None:
+    matrix = matrix_with_singular_values(torch.linspace(1, 0.5, 8, dtype=torch.float64), 12, 8)
+    u, _, vh = torch.linalg.svd(matrix, full_matrices=False)
+    mixed = u.mT @ orthogonalize(matrix[None], quintics=POLAR_EXPRESS, dtype=torch.float64)[0].double() @ vh.mT
+    torch.testing.assert_close(mixed, mixed.diagonal().diag(), rtol=0, atol=1e-6)  # the result is fp32
+
+
+def test_bf16_stays_near_the_band() -> None:
+    matrix = torch.randn(4, 64, 32, generator=torch.Generator().manual_seed(0))
+    found = torch.linalg.svdvals(orthogonalize(matrix, quintics=POLAR_EXPRESS).float())
+    assert 0.8 < found.min() < found.max() < 1.2  # bf16 has three digits
+
+
+@pytest.mark.parametrize(("num_rows", "num_columns", "axis"), [(24, 8, 1), (8, 8, 1), (8, 24, 0)])
+def test_row_scales_even_the_longer_side_and_keeps_the_norm(num_rows: int, num_columns: int, axis: int) -> None:
+    generator = torch.Generator().manual_seed(0)
+    matrices = torch.randn(2, num_rows, num_columns, generator=generator)
+    matrices = matrices * torch.logspace(-1, 1, matrices.shape[2 - axis]).unsqueeze(axis)
+    by_rows = num_rows >= num_columns
+    zeros = torch.zeros(2, *mean_squares_shape(num_rows, num_columns, by_rows=by_rows))
+    now = mean_squares(matrices, by_rows=by_rows)
+    scales, running = row_scales(now, zeros, beta=0.0)
+    evened = matrices * scales
+    sizes = evened.norm(dim=axis + 1)
+    torch.testing.assert_close(sizes / sizes.mean(dim=1, keepdim=True), torch.ones_like(sizes))
+    torch.testing.assert_close(evened.norm(dim=(1, 2)), matrices.norm(dim=(1, 2)))
+    torch.testing.assert_close(running, now)
+    torch.testing.assert_close(now.squeeze(axis + 1), matrices.square().mean(dim=axis + 1))
+
+
+def test_row_sizes_fade_by_beta() -> None:
+    now, running = torch.full((1, 3, 1), 4.0), torch.full((1, 3, 1), 1.0)
+    assert row_scales(now, running, beta=0.75).running.flatten().tolist() == [1.75] * 3
+
+
+RATES_FUSED_MATRICES = {
+    "lr": 0.02,
+    "embedding_lr": 0.03,
+    "head_lr": 0.004,
+    "vector_lr": 0.01,
+    "iteration_dtype": "fp32",
+}
+WIDTH = 8
+
+
+class Block(nn.Module):
+    """Matrices of these rows, as one weight or each by itself."""
+
+    def __init__(self, rows, *, is_fused):
+        super().__init__()
+        heights = [sum(rows)] if is_fused else rows
+        self.weights = nn.ParameterList(nn.Parameter(torch.zeros(height, WIDTH)) for height in heights)
+        self.fused_rows = {"weights.0": rows} if is_fused else {}
+
+
+class Model(nn.Module):
+    def __init__(self, rows, *, is_fused):
+        super().__init__()
+        self.blocks = nn.ModuleList([Block(rows, is_fused=is_fused)])
+
+
+@pytest.mark.parametrize(
+    ("rows", "row_beta"),
+    [((8, 8, 8), None), ((8, 8, 8), 0.9), ((16, 8, 8), 0.9), ((20, 20), 0.9), ((8, 4, 4), None)],
+)
+def test_matrices_in_one_weight_move_as_if_each_had_its_own(rows, row_beta):
+    """A wide one alone has its columns evened, in a fused weight its rows: it is compared without."""
+    fused, apart = Model(rows, is_fused=True), Model(rows, is_fused=False)
+    optimizers = [muon(model, **RATES_FUSED_MATRICES, row_beta=row_beta) for model in (fused, apart)]
+    for _ in range(3):
+        gradient = torch.randn(sum(rows), WIDTH)
+        next(fused.parameters()).grad = gradient.clone()
+        for weight, piece in zip(apart.parameters(), gradient.split(rows), strict=True):
+            weight.grad = piece.clone()
+        for optimizer in optimizers:
+            optimizer.step()
+    torch.testing.assert_close(next(fused.parameters()), torch.cat([*apart.parameters()]))
+
+
+def test_a_weight_in_the_order_of_ranks_has_the_same_matrices():
+    whole = torch.arange(24.0).view(12, 2)  # 2 ranks with 1, 2 and 3 rows of each matrix
+    matrices = Matrices(whole.shape, (1, 2, 3))
+    first, second, third = matrices.split(whole)
+    assert torch.equal(first, whole[[0, 6]])
+    assert torch.equal(second, whole[[1, 2, 7, 8]])
+    assert torch.equal(third, whole[[3, 4, 5, 9, 10, 11]])
+    assert torch.equal(matrices.join([first, second, third]), whole)
+    assert matrices.growth == 3**0.5, "6 rows of 2 columns"
+
+
+def test_models_name_theirs():
+    model = tiny_llama()
+    found = fused_matrices(model)
+    assert found[model.get_parameter("blocks.0.self_attention.qkv.weight")].rows == (32, 16, 16)
+    assert {matrices.num_ranks for matrices in found.values()} == {1}
+    assert len(found) == 2 * len(model.blocks)
+
+
+@given(costs=st.lists(st.integers(1, 1000), max_size=50), num_ranks=st.integers(1, 9))
+def test_no_rank_has_more_than_another_and_one_piece(costs: list[int], num_ranks: int) -> None:
+    owners = deal(costs, num_ranks)
+    loads = [sum(cost for cost, owner in zip(costs, owners, strict=True) if owner == r) for r in range(num_ranks)]
+    assert len(owners) == len(costs)
+    assert max(loads) - min(loads) <= max(costs, default=0)
+    assert owners == deal(costs, num_ranks)
+
+
+def test_alone_there_is_nothing_to_send() -> None:
+    tensors = [torch.ones(2, 3), torch.zeros(4, 2)]
+    sharing = share(tensors, ALONE)
+    gathered = sharing.gather(tensors)
+    assert all(gathered[i] is tensor for i, tensor in enumerate(tensors))
+    assert sharing.spread(gathered, dtype=torch.float32)[1] is tensors[1]
+    assert sharing.publish(gathered, shapes=[tensor.shape for tensor in tensors])[0] is tensors[0]
+    assert sharing.part(tensors[0], 0) is tensors[0]

@@ -1,19 +1,14 @@
 """Every trainable parameter in exactly one kind, and in the right one."""
 
-import pytest
-import torch
 from torch import nn
 
-from lmtrain.errors import ConfigurationError
 from lmtrain.optim.parameter_groups import (
     KINDS,
     ParameterKinds,
-    group_lines,
     parameter_groups,
-    require_each_once,
     sort_parameters,
 )
-from tests.optim.models import TinyModel, tiny_model
+from tests.optim.models import tiny_model
 
 
 def names_of(model: nn.Module, kinds: ParameterKinds) -> dict[str, set[str]]:
@@ -46,12 +41,6 @@ def test_tied_head_counts_as_an_embedding() -> None:
     assert any(parameter is model.head.weight for parameter in kinds.embeddings)
 
 
-def test_frozen_parameter_is_left_out() -> None:
-    model: TinyModel = tiny_model()
-    model.head.weight.requires_grad_(False)
-    assert sort_parameters(model).head == ()
-
-
 def test_groups_decay_matrices_and_head_and_take_their_multiple_of_the_rate() -> None:
     groups = parameter_groups(
         tiny_model(), lr=0.1, weight_decay=0.2, lr_multipliers={"embeddings": 3.0, "vectors": 0.5}
@@ -60,37 +49,3 @@ def test_groups_decay_matrices_and_head_and_take_their_multiple_of_the_rate() ->
         "matrices": (0.1, 0.2), "head": (0.1, 0.2), "embeddings": (0.3, 0.0), "vectors": (0.05, 0.0),
     }  # fmt: skip
     assert {group["name"] for group in groups} == set(KINDS)
-
-
-@pytest.mark.parametrize(("name", "hint"), [("matrix", "Did you mean 'matrices'"), ("head", "matrices, embeddings")])
-def test_a_multiplier_of_a_group_that_is_not_there_is_refused(name: str, hint: str) -> None:
-    with pytest.raises(ConfigurationError, match=rf"optimizer\.lr_multipliers\.{name}: this model has .*{hint}"):
-        parameter_groups(tiny_model(tied=True), lr=0.1, lr_multipliers={name: 2.0})
-
-
-def test_a_negative_rate_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match=r"optimizer\.lr=-1 is negative"):
-        parameter_groups(tiny_model(), lr=-1)
-
-
-def test_a_parameter_in_no_group_or_in_two_is_refused_with_its_name() -> None:
-    model = tiny_model()
-    parameters = list(model.parameters())
-    require_each_once(model, torch.optim.SGD(parameters, lr=0.1))
-    with pytest.raises(ConfigurationError, match=r"SGD: head\.weight is in no group"):
-        require_each_once(model, torch.optim.SGD(parameters[:-1], lr=0.1))
-    doubled = torch.optim.SGD(parameters, lr=0.1)
-    doubled.param_groups.append({**doubled.param_groups[0], "params": parameters[-1:]})
-    with pytest.raises(ConfigurationError, match=r"SGD: head\.weight is in 2 groups"):
-        require_each_once(model, doubled)
-    model.head.weight.requires_grad_(False)
-    require_each_once(model, torch.optim.SGD(parameters[:-1], lr=0.1))
-
-
-def test_lines_tell_of_every_group() -> None:
-    optimizer = torch.optim.SGD(parameter_groups(tiny_model(tied=True), lr=0.1, weight_decay=0.2))
-    assert group_lines(optimizer) == [
-        "matrices: 1,024 parameters in 8 tensors, lr 0.1, weight decay 0.2",
-        "embeddings: 384 parameters in 3 tensors, lr 0.1, weight decay 0",
-        "vectors: 64 parameters in 8 tensors, lr 0.1, weight decay 0",
-    ]

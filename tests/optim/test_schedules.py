@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 from transformers import get_inverse_sqrt_schedule, get_linear_schedule_with_warmup
 
 from lmtrain.errors import ConfigurationError
-from lmtrain.optim.schedules import constant, cooldown, inverse_sqrt, linear, ramp_steps, trapezoid, warmup_cosine
+from lmtrain.optim import weight_decay_schedules as decay
+from lmtrain.optim.momentum_schedules import rise_and_fall
+from lmtrain.optim.schedules import constant, cooldown, inverse_sqrt, linear, range_test, trapezoid, warmup_cosine
 
 COSINE = {"warmup_steps": 1000, "final_fraction": 0.1}
 TRAPEZOID = {"warmup_steps": 40, "warmdown_fraction": 0.65, "final_fraction": 0.05}
@@ -96,25 +98,6 @@ def test_every_value_is_between_0_and_1_and_none_rises_after_the_warmup(schedule
         assert after <= value + 1e-12
 
 
-def test_constant_is_one_from_the_start_unless_warmed_up() -> None:
-    assert [constant(step, 10) for step in range(12)] == [1.0] * 12
-    assert [constant(step, 10, warmup_steps=4) for step in range(5)] == [0.25, 0.5, 0.75, 1.0, 1.0]
-
-
-def test_trapezoid_takes_the_lower_ramp_where_they_overlap() -> None:
-    curve = [trapezoid(step, 10, warmup_steps=10, warmdown_fraction=1.0, final_fraction=0.0) for step in range(11)]
-    assert curve == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.5, 0.5, 0.4, 0.3, 0.2, 0.1, 0.0])
-
-
-def test_trapezoid_without_warmdown_stays_flat() -> None:
-    assert trapezoid(10, 10, warmup_steps=0, warmdown_fraction=0.0, final_fraction=0.0) == 1.0
-
-
-def test_a_warmup_longer_than_a_run_whose_end_moved_stays_a_warmup() -> None:
-    assert warmup_cosine(4, 5, warmup_steps=10, final_fraction=0.1) == 0.4
-    assert linear(4, 5, warmup_steps=10, final_fraction=0.1) == 0.4
-
-
 @pytest.mark.parametrize("schedule", WITH_WARMUP)
 def test_a_warmup_is_the_same_in_steps_in_tokens_and_as_a_fraction(schedule) -> None:
     for step in range(0, 1200, 7):
@@ -142,11 +125,6 @@ def test_two_answers_to_one_question_are_refused(schedule) -> None:
         schedule(0, 100, warmup_steps=-1)
 
 
-def test_the_inverse_square_root_needs_a_warmup() -> None:
-    with pytest.raises(ConfigurationError, match="without a scale; nearest valid: 1"):
-        inverse_sqrt(0, 100)
-
-
 @pytest.mark.parametrize(("fraction", "nearest"), [(1.5, "1"), (-0.1, "0")])
 def test_fraction_outside_zero_to_one_is_refused_with_the_nearest(fraction: float, nearest: str) -> None:
     for schedule in (warmup_cosine, linear, trapezoid):
@@ -163,14 +141,26 @@ def test_a_warmup_as_a_fraction_fits_a_run_of_any_length(total_steps: int) -> No
     assert curve(0, total_steps, warmup_fraction=0.027) == curve(0, total_steps, warmup_steps=steps)
 
 
-def test_a_run_of_one_step_is_no_warmup() -> None:
-    assert linear(0, 1, final_fraction=0.0, warmup_fraction=0.02) == 1.0
-    assert warmup_cosine(0, 1, final_fraction=0.1, warmup_fraction=0.02) == 1.0
-    assert inverse_sqrt(0, 1, warmup_fraction=0.02) == 1.0
-    assert linear(0, 2, final_fraction=0.0, warmup_fraction=0.02) == 0.0
+MUON = {"initial": 0.85, "final": 0.90, "warmup_steps": 400, "warmdown_fraction": 0.65}
 
 
-def test_ramps_are_told_in_steps() -> None:
-    assert ramp_steps("warmdown", None, None, 0.65, None, 1000) == 650
-    assert ramp_steps("warmup", None, 4096, None, 1024, 1000) == 4
-    assert ramp_steps("warmup", None, None, None, None, 1000) == 0
+@pytest.mark.parametrize(
+    ("step", "expected"),
+    [(0, 0.85), (200, 0.91), (400, 0.97), (700, 0.97), (701, 0.97 - 0.07 / 1300), (1350, 0.935), (2000, 0.90)],
+)
+def test_muon_s_momentum_passes_through_its_published_points(step: int, expected: float) -> None:
+    assert rise_and_fall(step, 2000, 0.97, **MUON) == pytest.approx(expected, abs=1e-15)
+
+
+@pytest.mark.parametrize(("schedule", "middle"), [(decay.linear, 0.6), (decay.cosine, 0.6)], ids=["linear", "cosine"])
+def test_weight_decay_falls_from_one_to_its_end_and_stays_there(schedule, middle: float) -> None:
+    values = [schedule(step, 100, final_fraction=0.2) for step in range(101)]
+    assert (values[0], values[50], values[100]) == (1.0, pytest.approx(middle), pytest.approx(0.2))
+    assert values == sorted(values, reverse=True)
+    assert schedule(10**6, 100, final_fraction=0.2) == pytest.approx(0.2)
+
+
+def test_it_rises_from_the_lowest_to_the_highest_by_one_factor():
+    curve = [range_test(step, 5, lowest=0.01, highest=100.0) for step in range(5)]
+    assert curve == pytest.approx([0.01, 0.1, 1.0, 10.0, 100.0])
+    assert range_test(9, 5, lowest=0.01, highest=100.0) == pytest.approx(100.0), "beyond the end"

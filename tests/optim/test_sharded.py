@@ -3,23 +3,10 @@
 from pathlib import Path
 
 import pytest
-import torch
 
-from lmtrain.optim.sharded import ALONE, local, part_of, place_of, whole
 from tests import forked, tiny
 
 WORKER = Path(__file__).with_name("sharded_worker.py")
-
-
-def test_whole_tensor_passes_through_untouched() -> None:
-    tensor = torch.ones(2, 3)
-    assert local(tensor) is tensor
-    assert whole(tensor, like=tensor) is tensor
-    assert part_of(tensor, like=tensor) is tensor
-
-
-def test_a_plain_tensor_of_one_process_is_all_there_is() -> None:
-    assert place_of(torch.ones(2, 3)) == ALONE
 
 
 def on_ranks(num_ranks: int, what: str, folder: Path) -> None:

@@ -5,16 +5,13 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import CheckpointPolicy
 
-from lmtrain.errors import ConfigurationError
 from lmtrain.losses.cross_entropy import CrossEntropy
 from lmtrain.models.gpt2 import GPT2
 from lmtrain.models.llama import Llama
 from lmtrain.parallel.activation_checkpoint import (
     _keep_products,
     every_block,
-    is_kept,
     memory_budget,
-    memory_budget_facts,
     none,
     selective,
 )
@@ -104,37 +101,6 @@ def test_a_budget_recomputes_the_rest_of_the_blocks_and_no_other():
     assert calls == [0, 1, 2, 2, 0]
 
 
-@pytest.mark.parametrize(("fraction", "kept"), [(0.25, [3, 7]), (0.5, [1, 3, 5, 7]), (0.75, [1, 2, 3, 5, 6, 7])])
-def test_kept_blocks_are_spread_evenly(fraction, kept):
-    assert [index for index in range(8) if is_kept(index, fraction=fraction)] == kept
-
-
-@pytest.mark.parametrize(("fraction", "hint"), [(0.0, "recompute=every_block"), (1.0, "recompute=none")])
-def test_a_budget_of_nothing_or_all_is_refused_with_the_option_that_does_it(fraction, hint):
-    with pytest.raises(ConfigurationError, match=rf"recompute\.fraction={fraction} is not between 0 and 1; {hint}"):
-        memory_budget(filled(llama), fraction=fraction)
-
-
-def test_every_block_runs_its_own_forward_twice():
-    model = filled(llama)
-    calls = []
-    for index, block in enumerate(model.blocks):
-        block.attention_norm.register_forward_hook(lambda module, inputs, output, index=index: calls.append(index))
-    backward(every_block(model))
-    assert calls == [0, 1, 2, 2, 1, 0]
-
-
-def test_none_changes_nothing():
-    model = filled(llama)
-    before = dict(model.named_modules())
-    assert none(model) is model
-    assert dict(model.named_modules()) == before
-
-
-def test_names_of_parameters_stay_the_same(transform):
-    assert transform(filled(llama)).state_dict().keys() == filled(llama).state_dict().keys()
-
-
 def test_fewer_activations_are_kept():
     kept = []
     for transform in (none, partial(memory_budget, fraction=0.5), every_block):
@@ -176,15 +142,6 @@ def test_recompute_in_blocks_of_the_real_compiler_keeps_the_gradients():
     _, compiled = backward(model)
     for name, gradient in gradients.items():
         torch.testing.assert_close(compiled[name], gradient, atol=1e-4, rtol=1e-4)
-
-
-@pytest.mark.parametrize("fraction", [0.25, 0.5, 0.75])
-def test_a_budget_says_the_share_of_blocks_that_it_computes_again(fraction):
-    model = Llama(width=8, num_layers=8, num_heads=1, feed_forward_width=8, vocab_size=16, max_context_tokens=8)
-    before = [block.forward.__name__ for block in model.blocks]
-    memory_budget(model, fraction=fraction)
-    changed = sum(block.forward.__name__ != name for block, name in zip(model.blocks, before, strict=True))
-    assert changed / 8 == memory_budget_facts(fraction=fraction).share
 
 
 def test_the_largest_value_of_an_fp8_operand_is_kept_by_selective():

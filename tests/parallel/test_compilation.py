@@ -1,5 +1,3 @@
-import warnings
-
 import pytest
 import torch
 from torch._dynamo.testing import CompileCounter
@@ -11,7 +9,7 @@ from lmtrain.models.llama import Llama
 from lmtrain.models.mixture_of_experts import Experts
 from lmtrain.models.nano import nano
 from lmtrain.parallel import compilation
-from lmtrain.parallel.compilation import auto, blocks, missing_compiler, none, whole_model
+from lmtrain.parallel.compilation import auto, blocks, none, whole_model
 
 
 def llama(num_layers=3):
@@ -58,40 +56,6 @@ def test_auto_without_a_compiler_says_so_and_runs_eagerly(machine):
         assert auto().apply(model) is model
     assert compiled_modules(model) == []
     assert model(torch.zeros(1, 8, dtype=torch.int64)).shape == (1, 8, 61)
-
-
-@pytest.mark.parametrize("compiler", ["g++", "c++", "clang++"])
-def test_auto_with_a_compiler_compiles_the_whole_model_in_silence(machine, compiler):
-    machine(compilers=(compiler,))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert compiled_modules(auto().apply(llama())) == [""]
-
-
-def test_auto_compiles_a_deep_model_block_by_block(machine):
-    machine(compilers=("g++",))
-    assert compiled_modules(auto().apply(llama(num_layers=9))) == [f"layers.{number}" for number in range(9)]
-
-
-def test_missing_headers_of_python_are_named(machine, monkeypatch, tmp_path):
-    machine(compilers=("g++",))
-    monkeypatch.setattr(compilation.sysconfig, "get_path", lambda name: str(tmp_path))
-    assert "Python.h" in str(missing_compiler())
-
-
-def test_a_gpu_needs_no_compiler_on_the_path(machine):
-    machine(cuda=True)
-    assert missing_compiler() is None
-
-
-def test_another_system_is_named_rather_than_called_without_a_compiler(machine):
-    machine(compilers=("clang++",), platform="darwin")
-    assert "darwin" in str(missing_compiler())
-
-
-def test_beside_blocks_head_and_loss_are_compiled():
-    model, plain = llama(), llama()
-    assert blocks().apply(model).score is not plain.score
 
 
 @pytest.mark.slow
@@ -153,8 +117,3 @@ def test_nothing_is_compiled_again_after_the_first_step_and_the_first_evaluation
         num_graphs.append(counters["stats"]["unique_graphs"])
     assert num_graphs == num_graphs[:1] * 3
     assert not counters["graph_break"]
-
-
-def test_layers_that_differ_may_have_as_many_versions_as_there_are_layers():
-    blocks().apply(llama(num_layers=30))
-    assert torch._dynamo.config.recompile_limit >= 60

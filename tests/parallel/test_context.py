@@ -5,11 +5,23 @@ from typing import Any
 
 import pytest
 import torch
+from torch.distributed.device_mesh import init_device_mesh
 
 from lmtrain.accounting.options.strategy import Stream
 from lmtrain.errors import ConfigurationError
-from lmtrain.parallel.context import context, context_facts
+from lmtrain.evaluation.bits_per_byte import evaluate
+from lmtrain.inference.sampling import Sampling, generate
+from lmtrain.losses.cross_entropy import CrossEntropy
+from lmtrain.models.base import LanguageModel
+from lmtrain.models.gpt2 import GPT2
+from lmtrain.models.llama import Llama
+from lmtrain.models.mixture_of_experts import Experts
+from lmtrain.parallel.context import context_facts
+from lmtrain.parallel.ulysses import HeadExchange, require_shares, share_heads
+from tests.optim.models import tiny_model
+from tests.parallel.parity_run import MODELS
 from tests.parallel.strategy_parity import CLIP, Found, require_same, trained
+from tests.ranks import on_ranks
 
 CASES: list[dict[str, Any]] = [
     {"model": "llama", "optimizer": "adamw", "loss": "plain"},
@@ -64,12 +76,81 @@ def test_a_step_exchanges_what_its_facts_say(pair: list[Found], case: int, width
     assert len(exchanged) == (4 + 2 * share_again) * 2 * 2, "of two layers and two micro-steps"
 
 
-def test_groups_that_do_not_divide_the_ranks_are_refused_with_the_nearest_that_do() -> None:
-    with pytest.raises(ConfigurationError, match=r"strategy.context_size=4 does not divide 6 ranks .* valid: 3"):
-        context(num_ranks=6, compute_dtype=torch.float32, context_size=4)
-
-
 def test_weights_are_sharded_over_all_ranks() -> None:
     facts = context_facts(context_size=4)
     assert (facts.num_shards(8), facts.context_ranks, facts.cuts_parameters, facts.shards_most) == (8, 4, True, False)
     assert ("context_size=8",) in list(facts.settings_for_less(8))
+
+
+LENGTHS = (8, 7, 1)
+
+
+def read(model: LanguageModel) -> list[torch.Tensor]:
+    """Return logits and scores of sequences of every length, with documents, and a text that goes on."""
+    found: list[torch.Tensor] = []
+    draw = torch.Generator().manual_seed(1)
+    for length in LENGTHS:
+        tokens = torch.randint(301, (3, length + 1), generator=draw)
+        documents = torch.arange(length).floor_divide(3).expand(3, -1)
+        batch = tokens[:, :-1], tokens[:, 1:], documents
+        scores = evaluate(model, [batch], token_bytes=torch.ones(301), loss=CrossEntropy(), num_copies=2)
+        with torch.no_grad():
+            found += [model(batch[0], documents=documents), torch.tensor([scores.nats, scores.num_bytes])]
+    greedy = Sampling(temperature=0.0)
+    return [*found, generate(model, torch.tensor([[5, 3]]), num_new_tokens=6, sampling=greedy, seed=0)]
+
+
+def on_two(rank: int, folder: str) -> None:
+    """Hold each model on two ranks to itself in one."""
+    groups = init_device_mesh("cpu", (2,), mesh_dim_names=("context",))
+    for name in ("nano", "gpt2", "olmoe"):
+        model = MODELS[name](vocab_size=301, max_context_tokens=16)
+        model.initialize_weights(torch.Generator().manual_seed(0))
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter += 0.1 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(2))
+        expected = read(model)
+        share_heads(model, HeadExchange(groups))
+        for one, whole in zip(read(model), expected, strict=True):
+            torch.testing.assert_close(one, whole, rtol=1e-5, atol=1e-5)
+    (Path(folder) / f"held{rank}").touch()
+
+
+@pytest.mark.distributed
+def test_texts_of_any_length_are_scored_and_written_as_by_one_process(tmp_path: Path) -> None:
+    on_ranks(on_two, str(tmp_path), folder=tmp_path, num_ranks=2)
+    assert len(list(tmp_path.glob("held*"))) == 2
+
+
+def llama(**settings: object) -> LanguageModel:
+    sizes = {"width": 24, "num_layers": 1, "num_heads": 6, "feed_forward_width": 30, "vocab_size": 31}
+    with torch.device("meta"):
+        return Llama(**{**sizes, "max_context_tokens": 8, **settings})  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize(
+    ("settings", "num_ranks", "message"),
+    [
+        ({}, 4, "strategy.context_size=4 does not divide model.num_heads=6 over its ranks; nearest valid: 3."),
+        ({"num_kv_heads": 2}, 3, "model.num_kv_heads=2 over its ranks; nearest valid: 2."),
+        ({"num_kv_heads": 1}, 2, "model.num_kv_heads=1 over its ranks; use strategy=fsdp."),
+        (
+            {"qk_norm": True, "qk_norm_over": "width", "key_smear": True},
+            2,
+            "model.key_smear=true reads the keys of earlier slices",
+        ),
+    ],
+)
+def test_heads_that_cannot_be_shared_are_refused_with_what_can(
+    settings: dict[str, object], num_ranks: int, message: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        require_shares(llama(**settings), num_ranks=num_ranks)
+
+
+def test_models_that_divide_are_taken_and_unknown_ones_named() -> None:
+    experts = Experts(num_experts=4, num_experts_per_token=2)
+    require_shares(llama(num_kv_heads=2, qk_norm=True, qk_norm_over="width", experts=experts), num_ranks=2)
+    require_shares(GPT2(width=16, num_layers=1, num_heads=4, vocab_size=13, max_context_tokens=8), num_ranks=4)
+    with pytest.raises(ConfigurationError, match="has no shares of heads for a context group, GPT2 and Llama have"):
+        require_shares(tiny_model(), num_ranks=2)

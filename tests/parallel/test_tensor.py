@@ -1,14 +1,26 @@
 """Two ranks that compute each product together, and two such pairs, held to a single process and resumed elsewhere."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 
 from lmtrain.accounting.options.strategy import Stream
 from lmtrain.errors import ConfigurationError
-from lmtrain.parallel.tensor import tensor, tensor_facts
+from lmtrain.losses.chunked import ChunkedCrossEntropy
+from lmtrain.losses.cross_entropy import CrossEntropy
+from lmtrain.models.base import LanguageModel
+from lmtrain.models.gpt2 import GPT2
+from lmtrain.models.head import LossTotal, OutputHead
+from lmtrain.models.llama import Llama
+from lmtrain.models.mixture_of_experts import Experts
+from lmtrain.parallel.fsdp_tensor import fsdp_tensor, fsdp_tensor_facts
+from lmtrain.parallel.tensor import tensor_facts
+from lmtrain.parallel.tensor_parallel import require_cuts, score_shards
+from tests.optim.models import tiny_model
 from tests.parallel.strategy_parity import CLIP, Found, require_same, require_same_end, trained
 
 CASES = [
@@ -77,11 +89,6 @@ def test_one_process_goes_on_from_a_pair(folder: Path, pair: list[Found], alone:
     require_same_end(single, alone[0])
 
 
-def test_groups_that_do_not_divide_the_ranks_are_refused_with_the_nearest_that_do() -> None:
-    with pytest.raises(ConfigurationError, match=r"strategy.tensor_size=4 does not divide 6 ranks .* valid: 3"):
-        tensor(num_ranks=6, compute_dtype=torch.float32, tensor_size=4)
-
-
 def test_a_device_holds_its_part_alone() -> None:
     facts = tensor_facts(tensor_size=4)
     assert (facts.num_shards(8), facts.tensor_ranks, facts.cuts_parameters) == (1, 4, True)
@@ -99,3 +106,154 @@ def test_a_step_sends_what_its_facts_say(pair: list[Found], case: int, share_aga
     assert sum(each.sent for each in messages) == group.num_bytes
     assert (of_parts.kind, of_loss.num_bytes) == ("reduce", 16)
     assert of_parts.num_bytes < 2000, "norms and biases, not matrices"
+
+
+CASES_FSDP_TENSOR = [
+    {"model": "nano", "optimizer": "muon", "loss": "plain"},
+    {"model": "gpt2", "optimizer": "adamw", "loss": "chunked", "recompute": True},
+    {"model": "llama", "optimizer": "muon", "loss": "chunked"},
+]
+GRID = {"strategy": "fsdp_tensor", "settings": {"tensor_size": 2}, "micro_batch_sequences": 2}
+
+
+@pytest.fixture(scope="module")
+def alone_fsdp_tensor(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Found]]:
+    """All trainings in one process, a whole step at once; the first saves after its first step."""
+    folder = tmp_path_factory.mktemp("ranks")
+    cases = [{"strategy": "single", "micro_batch_sequences": 8} | case for case in CASES_FSDP_TENSOR]
+    return folder, trained(folder, [cases[0] | {"save_to": "whole"}, *cases[1:]])
+
+
+@pytest.fixture(scope="module")
+def grid(alone_fsdp_tensor: tuple[Path, list[Found]]) -> list[Found]:
+    """All on two pairs, with two micro-steps a step, the second with a scatter at each of them.
+
+    And the first again: from the whole state, then from shards.
+    """
+    often = {"tensor_size": 2, "reduce_every_micro_step": True}
+    settings = [GRID["settings"], often, GRID["settings"]]
+    cases = [{**GRID, **case, "settings": one} for case, one in zip(CASES_FSDP_TENSOR, settings, strict=True)]
+    folder = alone_fsdp_tensor[0]
+    again = [
+        cases[0] | {"resume": "whole", "steps": 2, "save_to": "grid", "save_at": 2},
+        CASES_FSDP_TENSOR[0] | {"strategy": "hsdp", "settings": {"shard_size": 2}, "resume": "grid"},
+    ]
+    return trained(folder, [*cases, *again], num_ranks=4)
+
+
+@pytest.mark.distributed
+@pytest.mark.parametrize("case", range(len(CASES_FSDP_TENSOR)))
+def test_losses_gradients_and_weights_are_those_of_one_process_fsdp_tensor(
+    grid: list[Found], alone_fsdp_tensor: tuple[Path, list[Found]], case: int
+) -> None:
+    require_same(grid[case], alone_fsdp_tensor[1][case])
+
+
+@pytest.mark.distributed
+def test_a_checkpoint_comes_from_one_process_and_goes_on_in_shards_alone(
+    grid: list[Found], alone_fsdp_tensor: tuple[Path, list[Found]]
+) -> None:
+    require_same_end(grid[-1], alone_fsdp_tensor[1][0])
+
+
+def test_ranks_that_do_not_divide_are_refused() -> None:
+    with pytest.raises(ConfigurationError, match=r"strategy.shard_size=3 does not divide 4 ranks .* valid: 2"):
+        fsdp_tensor(num_ranks=8, compute_dtype=torch.float32, tensor_size=2, shard_size=3)
+
+
+def test_parts_are_sharded_over_all_ranks_that_hold_the_same() -> None:
+    assert fsdp_tensor_facts(tensor_size=8).num_shards(64) == 8
+    assert fsdp_tensor_facts(tensor_size=8, shard_size=4).num_shards(64) == 4
+
+
+def llama(**settings: object) -> LanguageModel:
+    sizes = {"width": 24, "num_layers": 1, "num_heads": 6, "feed_forward_width": 30, "vocab_size": 31}
+    with torch.device("meta"):
+        return Llama(**{**sizes, "max_context_tokens": 8, **settings})  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize(
+    ("settings", "num_ranks", "message"),
+    [
+        ({}, 4, "strategy.tensor_size=4 does not divide model.num_heads=6 into parts; nearest valid: 3."),
+        ({"num_kv_heads": 2}, 3, "model.num_kv_heads=2 into parts; nearest valid: 2."),
+        ({"num_heads": 4, "feed_forward_width": 30}, 4, "model.feed_forward_width=30 into parts; nearest valid: 3."),
+        ({"vocab_size": 5, "num_heads": 4, "feed_forward_width": 8}, 4, "model.vocab_size=5 into parts"),
+        ({"qk_norm": True, "qk_norm_over": "width"}, 2, "model.qk_norm_over=width reads the heads of all ranks"),
+        (
+            {"experts": Experts(num_experts=4, num_experts_per_token=2)},
+            2,
+            "model.experts cannot be cut .* use strategy=fsdp",
+        ),
+    ],
+)
+def test_a_model_that_cannot_be_cut_is_refused_with_what_can(
+    settings: dict[str, object], num_ranks: int, message: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        require_cuts(llama(**settings), num_ranks=num_ranks)
+
+
+def test_models_that_divide_are_taken_and_unknown_ones_named() -> None:
+    require_cuts(llama(num_kv_heads=2, qk_norm=True, key_smear=True), num_ranks=2)
+    require_cuts(GPT2(width=16, num_layers=1, num_heads=4, vocab_size=13, max_context_tokens=8), num_ranks=4)
+    with pytest.raises(ConfigurationError, match="has no cuts for a tensor group, GPT2 and Llama have"):
+        require_cuts(tiny_model(), num_ranks=2)
+
+
+VOCAB_SIZE, WIDTH = 13, 6
+
+
+@pytest.fixture(autouse=True)
+def _group() -> Iterator[None]:
+    """A process group of this process."""
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+def operands() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    weight = torch.randn(VOCAB_SIZE, WIDTH, generator=generator, requires_grad=True)
+    hidden = torch.randn(2, 5, WIDTH, generator=generator, requires_grad=True)
+    targets = torch.randint(VOCAB_SIZE, (2, 5), generator=generator)
+    targets[1, 2:] = -100
+    return weight, hidden, targets
+
+
+def sharded(loss: CrossEntropy | ChunkedCrossEntropy, soft_cap: float | None) -> tuple[LossTotal, list[torch.Tensor]]:
+    weight, hidden, targets = operands()
+    assert dist.group.WORLD is not None
+    total = score_shards(weight, hidden, targets, loss, soft_cap=soft_cap, first_row=0, ranks=dist.group.WORLD)
+    return total, list(torch.autograd.grad(3 * total.objective, [weight, hidden]))
+
+
+@pytest.mark.parametrize("soft_cap", [None, 2.0])
+@pytest.mark.parametrize("z_loss_weight", [0.0, 0.1])
+@pytest.mark.parametrize("chunk_tokens", [None, 3])
+def test_sums_and_gradients_are_those_of_plain_cross_entropy(
+    soft_cap: float | None, z_loss_weight: float, chunk_tokens: int | None
+) -> None:
+    weight, hidden, targets = operands()
+    plain = CrossEntropy(z_loss_weight=z_loss_weight)
+    expected = plain(OutputHead(weight, soft_cap), hidden, targets)
+    gradients = torch.autograd.grad(3 * expected.objective, [weight, hidden])
+    loss = ChunkedCrossEntropy(z_loss_weight=z_loss_weight, chunk_tokens=chunk_tokens) if chunk_tokens else plain
+    total, found = sharded(loss, soft_cap)
+    torch.testing.assert_close(list(total), list(expected), rtol=2e-6, atol=1e-6)
+    torch.testing.assert_close(found, list(gradients), rtol=2e-6, atol=2e-6)
+
+
+def test_a_shard_without_the_target_has_its_logits_alone() -> None:
+    """Rows 4 to 12 of the vocabulary, as a second rank has them: no target below row 4 is theirs."""
+    weight, hidden, targets = operands()
+    assert dist.group.WORLD is not None
+    total = score_shards(
+        weight[4:], hidden, targets, CrossEntropy(), soft_cap=None, first_row=4, ranks=dist.group.WORLD
+    )
+    logits = hidden @ weight[4:].T
+    here = targets >= 4
+    aimed = logits.gather(2, (targets - 4).clamp(min=0)[..., None]).squeeze(2)
+    largest = logits.amax(dim=-1)
+    expected = (logits.logsumexp(dim=-1) - torch.where(here, aimed, largest))[targets != -100].sum()
+    torch.testing.assert_close(total.objective, expected)

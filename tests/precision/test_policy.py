@@ -1,11 +1,18 @@
+"""The products of a processor that MKL knows badly; the processor is made up, the products are this machine's."""
+
+import json
+from pathlib import Path
+
 import pytest
 import torch
 
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.models.llama import Llama
-from lmtrain.precision import cpu_features
-from lmtrain.precision.float8 import fp8_facts
-from lmtrain.precision.policy import Precision, auto, bf16_mixed, bf16_true, fp16_mixed, fp32, tf32, tf32_facts
+from lmtrain.precision import cpu_features, cpu_products
+from lmtrain.precision.cpu_products import ONEDNN, cpu_matmul_precision, keeps_fp32, multiplying
+from lmtrain.precision.policy import auto, bf16_true, tf32, tf32_facts
+from tests import forked, tiny
+from tests.data.documents import make_dataset
 
 
 def model():
@@ -16,32 +23,6 @@ def model():
 
 def with_gpu(monkeypatch, capability):
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: capability)
-
-
-@pytest.mark.parametrize(
-    ("precision", "matmul", "dtype", "casts"),
-    [
-        (fp32(), "fp32", torch.float32, False),
-        (Precision(facts=tf32_facts()), "tf32", torch.float32, False),
-        (fp16_mixed(), "fp16", torch.float16, True),
-        (bf16_mixed(), "bf16", torch.bfloat16, True),
-        (bf16_true(), "bf16", torch.bfloat16, False),
-        (Precision(facts=fp8_facts()), "fp8", torch.bfloat16, True),
-    ],
-)
-def test_a_precision_names_its_products_its_activations_and_its_bytes(precision, matmul, dtype, casts):
-    assert (precision.matmul, precision.compute_dtype, precision.casts) == (matmul, dtype, casts)
-    assert precision.describe().startswith(f"{precision.name} (asked for): products in {matmul}; bytes a parameter: ")
-
-
-def test_a_line_tells_the_bytes_of_a_parameter():
-    assert bf16_mixed().describe().endswith("4 weights + 2 copy + 4 gradients + 4 a moment")
-    sharded = bf16_mixed().describe(strategy_casts=True)
-    assert sharded.endswith("bytes a parameter: 4 weights + 4 gradients + 4 a moment"), "it casts as it gathers"
-
-
-def test_only_fp16_needs_a_scaled_loss():
-    assert [made.scales_loss for made in (fp32(), fp16_mixed(), bf16_mixed(), bf16_true())] == [0, 1, 0, 0]
 
 
 @pytest.mark.parametrize(
@@ -79,18 +60,6 @@ def test_bf16_true_rounds_the_parameters_and_leaves_rotary_angles_in_fp32():
         assert torch.equal(rounded, exact.bfloat16())
 
 
-@pytest.mark.parametrize("strategy_casts", [False, True])
-def test_copies_are_kept_unless_the_strategy_casts_what_it_gathers(strategy_casts):
-    prepared = bf16_mixed().prepare(model(), strategy_casts=strategy_casts)
-    assert any(buffer.dtype == torch.bfloat16 for buffer in prepared.buffers()) != strategy_casts
-
-
-def test_fp32_leaves_the_model_as_it_is():
-    plain = model()
-    assert fp32().prepare(plain, strategy_casts=False) is plain
-    assert not [name for name, _ in plain.named_buffers() if name.endswith("_copy")]
-
-
 def lost_updates(*, dtype, steps=100, update=1e-3):
     """Return how far a weight of 1 comes under updates of a thousandth, each a third of bf16's step below 1."""
     weight = torch.nn.Parameter(torch.ones(1, dtype=dtype))
@@ -104,3 +73,87 @@ def lost_updates(*, dtype, steps=100, update=1e-3):
 def test_in_bf16_small_updates_are_lost_and_in_fp32_none_is():
     assert lost_updates(dtype=torch.float32) == pytest.approx(0.1, rel=1e-4)
     assert lost_updates(dtype=torch.bfloat16) == 0.0
+
+
+AMD, INTEL = "AMD EPYC 9755", "Intel(R) Xeon(R)"
+
+
+@pytest.fixture
+def on_cpu(monkeypatch):
+    """Give this machine another name and other flags, and oneDNN's products another width."""
+
+    def pretend(*, name=AMD, flags=frozenset({"avx512f"}), keeps=True):
+        for library in ("mkl", "mkldnn"):
+            monkeypatch.setattr(getattr(torch.backends, library), "is_available", lambda: True)
+        monkeypatch.setattr(cpu_products, "cpu_name", lambda: name)
+        monkeypatch.setattr(cpu_products, "cpu_flags", lambda: set(flags))
+        monkeypatch.setattr(cpu_products, "keeps_fp32", lambda word: keeps)
+        cpu_matmul_precision.cache_clear()
+        return cpu_matmul_precision()
+
+    yield pretend
+    cpu_matmul_precision.cache_clear()
+
+
+def test_only_a_processor_that_mkl_neglects_and_onednn_serves_in_fp32_has_other_products(on_cpu):
+    assert on_cpu() == ONEDNN
+    assert on_cpu(keeps=False) == "highest"  # as with matrix units, which round to bf16
+    assert on_cpu(name=INTEL) == "highest"
+    assert on_cpu(flags={"avx2"}) == "highest"
+
+
+def test_products_that_round_their_inputs_are_told_apart(monkeypatch):
+    assert keeps_fp32("highest")
+    exact = torch.Tensor.__matmul__
+    monkeypatch.setattr(torch.Tensor, "__matmul__", lambda x, y: exact(x.bfloat16(), y.bfloat16()).float())
+    assert not keeps_fp32("highest")
+
+
+def gradients(word):
+    model = Llama(width=64, num_layers=2, num_heads=2, feed_forward_width=96, vocab_size=128, max_context_tokens=32)
+    model.initialize_weights(torch.Generator().manual_seed(0))
+    tokens = torch.randint(128, (4, 32), generator=torch.Generator().manual_seed(1))
+    with multiplying(word):
+        torch.nn.functional.cross_entropy(model(tokens).flatten(0, 1), tokens.flatten()).backward()
+    return [parameter.grad for parameter in model.parameters()]
+
+
+def test_gradients_are_those_of_other_products_and_the_same_each_time():
+    chosen = gradients(cpu_matmul_precision())
+    torch.testing.assert_close(chosen, gradients("highest"), atol=1e-5, rtol=1e-5)
+    assert all(map(torch.equal, chosen, gradients(cpu_matmul_precision())))
+
+
+SCRIPT = Path(__file__).with_name("two_ranks.py")
+
+
+@pytest.fixture(scope="module", params=["ddp", "fsdp"])
+def ranks(request, tmp_path_factory):
+    """What each rank saw in each precision."""
+    folder = tmp_path_factory.mktemp(request.param)
+    make_dataset(folder / "data", [400] * 8, num_ids=257)
+    environment = tiny.environment()
+    finished = forked.run(SCRIPT, [request.param, str(folder)], folder=folder, environment=environment, num_ranks=2)
+    assert finished.returncode == 0, finished.stderr[-3000:]
+    return [json.loads((folder / f"rank{rank}.json").read_text()) for rank in range(2)]
+
+
+@pytest.mark.slow
+@pytest.mark.distributed
+def test_an_infinity_on_one_rank_skips_the_step_on_both(ranks):
+    for rank in ranks:
+        first, second, third = rank["broken"]["sums"]
+        assert first == second
+        assert second != third
+        assert rank["broken"]["scale"] == 2.0**15
+    assert ranks[0]["broken"]["sums"] == ranks[1]["broken"]["sums"]
+
+
+@pytest.mark.slow
+@pytest.mark.distributed
+@pytest.mark.parametrize("precision", ["fp32", "fp16_mixed", "bf16_mixed", "bf16_true"])
+def test_every_precision_trains_over_ranks_and_stays_near_fp32(ranks, precision):
+    ours, theirs = (rank[precision] for rank in ranks)
+    assert ours["sums"] == theirs["sums"]
+    assert ours["dtypes"] == ["torch.bfloat16" if precision == "bf16_true" else "torch.float32"]
+    assert ours["losses"] == pytest.approx(ranks[0]["fp32"]["losses"], rel=1e-2)

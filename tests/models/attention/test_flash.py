@@ -1,14 +1,16 @@
+import sys
+
 import pytest
 import torch
 from torch._dynamo.testing import CompileCounter
+from torch.nn.attention import varlen
 
-from lmtrain.errors import ConfigurationError
+from lmtrain.errors import ConfigurationError, EnvironmentProblem
+from lmtrain.missing_package import install_command
 from lmtrain.models.attention.base import KernelTarget
 from lmtrain.models.attention.flash import Flash, LoadedFlash, load_package
 from tests.models.attention.fake_flash import FakeFlash, hopper
-from tests.models.attention.kernel_checks import qkv, rows_of_documents
-
-H100 = KernelTarget(device_type="cuda", dtype=torch.bfloat16)
+from tests.models.attention.kernel_checks import check_against_eager, qkv, rows_of_documents
 
 
 @pytest.fixture
@@ -32,13 +34,6 @@ def test_an_unfit_place_is_refused_before_a_package_is_looked_for(place, message
         Flash().fitted(KernelTarget(**({"device_type": "cuda", "dtype": torch.bfloat16} | place)))
 
 
-def test_a_fit_place_gets_the_loaded_package(monkeypatch, kernel):
-    fitted = Flash(version=2, max_documents_per_row=7).fitted(H100)
-    assert fitted.max_documents_per_row == 7
-    assert fitted.describe(H100) == "flash: flash-attention 2.8.3 (flash_attn) on cuda"
-    assert Flash(version=2).describe(H100) == fitted.describe(H100)
-
-
 def test_plain_use_on_a_cpu_is_refused_too():
     with pytest.raises(ConfigurationError, match="needs an NVIDIA GPU"):
         Flash()(*qkv())
@@ -52,15 +47,6 @@ def test_more_documents_than_there_is_room_for_are_refused(kernel):
         Flash(max_documents_per_row=0)
 
 
-def test_windows_are_the_kernel_s_own_and_need_no_preparation(kernel):
-    assert kernel.prepare(None, num_tokens=24, windows=(None, 3), device=torch.device("cpu")) is None
-
-
-def test_borders_are_found_once_for_all_windows(kernel):
-    prepared = kernel.prepare(rows_of_documents(24), num_tokens=24, windows=(None, 3), device=torch.device("cpu"))
-    assert prepared.parts[None] is prepared.parts[3]
-
-
 def test_other_documents_compile_nothing_again(kernel):
     torch._dynamo.reset()
     counter = CompileCounter()
@@ -72,3 +58,89 @@ def test_other_documents_compile_nothing_again(kernel):
     shapes = {compiled(rows_of_documents(24, mean_tokens=3 + seed, seed=seed)).shape for seed in range(4)}
     assert shapes == {(2 * 24 + 1,)}
     assert counter.frame_count == 1
+
+
+MODULES = {2: "flash_attn", 3: "flash_attn_interface", 4: "flash_attn.cute"}
+
+
+@pytest.fixture
+def hook(monkeypatch):
+    """Stand in for torch's hook of version 4: returns (what was activated, calls of the ragged kernel)."""
+    activated, fake = [], FakeFlash()
+
+    def attend(q, k, v, borders, borders_k, max_q, max_k, *, window_size, enable_gqa):
+        fake.calls.append("ragged")
+        assert borders is borders_k
+        assert max_q == max_k
+        assert enable_gqa == (q.shape[1] != k.shape[1])
+        left, right = window_size
+        assert right == 0
+        sides = (-1, -1) if left == -1 else (left, 0)
+        return fake.ragged(q, k, v, borders, max_q, causal=True, window_size=sides)
+
+    monkeypatch.setattr(torch.nn.attention, "activate_flash_attention_impl", activated.append, raising=False)
+    monkeypatch.setattr(torch.nn.attention, "list_flash_attention_impls", lambda: ["FA3", "FA4"], raising=False)
+    monkeypatch.setattr(varlen, "varlen_attn", attend)
+    return activated, fake.calls
+
+
+@pytest.mark.parametrize(
+    ("capability", "installed", "chosen"),
+    [
+        ((8, 0), (2, 3, 4), "flash_attn)"),
+        ((9, 0), (2, 3), "flash_attn_interface"),
+        ((9, 0), (2,), "flash_attn)"),
+        ((9, 0), (2, 4), "hook"),
+        ((10, 0), (2, 3, 4), "hook"),
+    ],
+)
+def test_the_best_installed_version_that_the_gpu_runs_is_taken(monkeypatch, hook, capability, installed, chosen):
+    hopper(monkeypatch, capability)
+    for version in installed:
+        FakeFlash().install(monkeypatch, MODULES[version])
+    monkeypatch.setattr(
+        "lmtrain.models.attention.flash.is_installed",
+        lambda module: module in {MODULES[version] for version in installed},
+    )
+    assert chosen in load_package(None).name
+
+
+def test_a_missing_package_is_one_line_with_what_to_do(monkeypatch):
+    hopper(monkeypatch)
+    for name in MODULES.values():
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(EnvironmentProblem) as missing:
+        load_package(None)
+    assert str(missing.value) == (
+        "attention=flash needs the package flash_attn_interface or flash_attn.cute or flash_attn:"
+        f" {install_command('flash')} --no-build-isolation, or use attention=auto."
+    )
+    with pytest.raises(EnvironmentProblem, match="needs the package flash_attn:"):
+        load_package(2)
+
+
+def test_a_version_that_the_gpu_does_not_run_is_refused(monkeypatch):
+    hopper(monkeypatch, (8, 6))
+    with pytest.raises(EnvironmentProblem, match=r"attention\.version=3 .* capability 8\.6 \(it runs 2\)"):
+        load_package(3)
+    hopper(monkeypatch, (7, 5))
+    with pytest.raises(EnvironmentProblem, match=r"attention=flash does not run on compute capability 7\.5"):
+        load_package(None)
+
+
+@pytest.mark.parametrize("window_tokens", [None, 1, 7, 24, 100])
+@pytest.mark.parametrize("has_documents", [False, True])
+@pytest.mark.parametrize(("version", "as_tuple"), [(2, False), (3, True), (4, False)])
+def test_every_version_is_called_as_documented(monkeypatch, hook, version, as_tuple, window_tokens, has_documents):
+    hopper(monkeypatch)
+    fake = FakeFlash(as_tuple=as_tuple).install(monkeypatch, MODULES[version])
+    kernel = LoadedFlash(load_package(version))
+    documents = rows_of_documents(24) if has_documents else None
+    check_against_eager(kernel, qkv(), window_tokens=window_tokens, documents=documents)
+    activated, ragged = hook
+    if version == 4:
+        assert activated == ["FA4"]
+        cut = window_tokens in (1, 7)
+        assert len(ragged) == (2 if has_documents or cut else 0)  # else torch's own flash, which the hook replaces
+    else:
+        assert fake.calls == ["ragged" if has_documents else "dense"] * 2

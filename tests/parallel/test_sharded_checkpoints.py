@@ -1,17 +1,27 @@
+"""One rank's part of it, without ranks; tests/parallel/test_fsdp.py has two real ones."""
+
 import pickle
 import subprocess
 import zipfile
 from functools import partial
 from io import BytesIO
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
 import torch.distributed.checkpoint as sharded_checkpoint
+from torch import nn
 from torch.distributed.checkpoint.metadata import _MEM_FORMAT_ENCODING, Metadata
+from torch.distributed.checkpoint.state_dict import get_model_state_dict, get_optimizer_state_dict
 
 from lmtrain.errors import EnvironmentProblem
-from lmtrain.parallel.shard_reading import METADATA, read_metadata, read_shards
+from lmtrain.parallel.shard_reading import METADATA, part_optimizer_state, read_metadata, read_shards, read_whole
+from lmtrain.parallel.shard_writing import SHARDED, WriteShards, plan_shards
+from lmtrain.storage.checkpoint_layout import OPTIMIZERS, REST, WEIGHTS, sharded_name
+from lmtrain.storage.hashed_folder import aside_of, damage, start_aside
 from tests.hostile_pickles import dotted
 
 
@@ -140,3 +150,113 @@ def test_a_piece_of_a_shard_is_a_plain_file_of_the_folder(tmp_path, value, attac
     (tmp_path / METADATA).write_bytes(pickle.dumps(metadata))
     with pytest.raises(EnvironmentProblem, match=part):
         read_shards({"w": torch.zeros(4), "step": 0}, tmp_path, alone=True)
+
+
+@pytest.fixture
+def state():
+    """A state of two tensors and a number."""
+    return {"weights": {"a": torch.arange(6.0), "b": torch.ones(2, 2)}, "step": 3}
+
+
+@pytest.fixture
+def planned(tmp_path, state):
+    """What a job of one rank would write."""
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    final = tmp_path / "step_00000003"
+    start_aside(aside_of(final))
+    try:
+        yield plan_shards(state, final, rank=0, timeout_seconds=0.2, rest={"lmtrain": {"step": 3}, "epoch": 1})
+    finally:
+        dist.destroy_process_group()
+
+
+def test_torch_reads_what_was_written_and_the_folder_is_whole(planned, state):
+    assert pickle.loads(pickle.dumps(planned))() > 0
+    assert damage(planned.final) is None
+    empty: dict[str, Any] = {"weights": {"a": torch.zeros(6), "b": torch.zeros(2, 2)}, "step": 0}
+    dcp.load(empty, checkpoint_id=planned.final / SHARDED, no_dist=True)
+    assert empty["step"] == 3
+    assert all(torch.equal(empty["weights"][name], state["weights"][name]) for name in "ab")
+    assert torch.load(planned.final / SHARDED / "meta.pt")["epoch"] == 1
+
+
+def of_two_ranks(planned: WriteShards) -> WriteShards:
+    return WriteShards(**{**planned.__dict__, "num_ranks": 2})
+
+
+@pytest.mark.parametrize(
+    ("report", "message"),
+    [
+        (None, r"rank 1 has not written its shards within 0\.2 s"),
+        ("", "rank 1: it could not write"),
+        ("full", "rank 1: full"),
+    ],
+)
+def test_a_rank_that_fails_or_says_nothing_is_named_and_nothing_is_left(planned, report, message):
+    if report is not None:
+        (aside_of(planned.final) / ".rank1.failed").write_text(report)
+    with pytest.raises(EnvironmentProblem, match=message):
+        of_two_ranks(planned)()
+    assert list(planned.final.parent.iterdir()) == []
+
+
+def test_another_rank_tells_why_it_could_not_write(planned):
+    aside = aside_of(planned.final)
+    (aside / SHARDED / "__0_0.distcp").mkdir(parents=True)
+    with pytest.raises(OSError, match="Is a directory"):
+        WriteShards(**{**planned.__dict__, "rank": 1})()
+    assert "Is a directory" in (aside / ".rank1.failed").read_text()
+
+
+def trained() -> tuple[nn.Sequential, torch.optim.Optimizer]:
+    """Return a model and its optimizer, of two groups in another order than the model's, after two steps."""
+    torch.manual_seed(5)
+    model = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))
+    groups: list[dict[str, Any]] = [
+        {"params": [model[1].weight], "lr": 0.1, "betas": (0.8, 0.9)},
+        {"params": [model[0].bias, model[0].weight, model[1].bias], "lr": 0.2},
+    ]
+    optimizer = torch.optim.AdamW(groups)
+    for _ in range(2):
+        model(torch.ones(2, 3)).square().sum().backward()
+        optimizer.step()
+    return model, optimizer
+
+
+@pytest.fixture
+def sharded(tmp_path: Path) -> Path:
+    """The shards of a trained model, as one rank writes them."""
+    model, optimizer = trained()
+    state = {WEIGHTS: get_model_state_dict(model), sharded_name(0): get_optimizer_state_dict(model, optimizer)}
+    sharded_checkpoint.save(state, checkpoint_id=tmp_path, no_dist=True)
+    torch.save({"global_step": 2}, tmp_path / REST)
+    return tmp_path
+
+
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+def test_shards_read_whole_fill_a_plain_model_and_optimizer(sharded: Path) -> None:
+    whole = read_whole(sharded)
+    model, optimizer = trained()
+    expected = optimizer.state_dict()
+    fresh = torch.optim.AdamW([{**group, "params": [*group["params"]]} for group in optimizer.param_groups])
+    fresh.load_state_dict(whole[OPTIMIZERS][0])
+    found = fresh.state_dict()
+    assert whole["global_step"] == 2
+    torch.testing.assert_close(whole[WEIGHTS], dict(model.state_dict()), rtol=0, atol=0)
+    torch.testing.assert_close(found["state"], expected["state"], rtol=0, atol=0)
+    assert found["param_groups"] == expected["param_groups"]
+
+
+def test_a_numbered_state_takes_the_names_of_the_same_optimizer() -> None:
+    model, optimizer = trained()
+    like = get_optimizer_state_dict(model, optimizer)
+    found = part_optimizer_state(optimizer.state_dict(), like)
+    torch.testing.assert_close(found["state"], like["state"], rtol=0, atol=0)
+    assert found["param_groups"] == like["param_groups"]
+
+
+def test_the_state_of_other_groups_is_refused() -> None:
+    model, optimizer = trained()
+    other = torch.optim.AdamW(model.parameters()).state_dict()
+    with pytest.raises(EnvironmentProblem, match=r"groups of \[4\] parameters, this one has groups of \[1, 3\]"):
+        part_optimizer_state(other, get_optimizer_state_dict(model, optimizer))

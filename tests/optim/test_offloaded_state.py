@@ -48,14 +48,6 @@ def test_weights_and_state_are_those_of_the_optimizer_alone_also_after_a_checkpo
     assert found["param_groups"] == expected["param_groups"]
 
 
-def test_a_step_computes_its_closure_once() -> None:
-    model = tiny_model()
-    optimizer = keep_state_on_host(build("adamw", model), piece_bytes=PIECE_BYTES)
-    closure = mock.Mock(side_effect=lambda: fill_gradients(model, 0) or 3.0)
-    assert optimizer.step(closure) == 3.0
-    closure.assert_called_once_with()
-
-
 @pytest.mark.parametrize(("option", "fused"), [("adamw", False), ("muon", True)])  # step counts here and there
 def test_a_gpu_holds_the_state_of_one_piece_alone(option: str, *, fused: bool) -> None:
     pytest.importorskip("triton")

@@ -1,0 +1,256 @@
+import pytest
+import torch
+from torch.nn import functional as F
+
+from lmtrain.errors import ConfigurationError
+from lmtrain.models.documents import EarlierTokens, num_positions, token_positions
+from lmtrain.models.embeddings import GatedSmear, InputEmbedding, Smear, bigram_buckets
+from lmtrain.models.feed_forward import GELU, SwiGLU, has_kernel, swiglu
+from lmtrain.models.head import kept_weight
+from lmtrain.models.llama_settings import layer_windows
+from lmtrain.models.residual_stream import Backout, Mix, RMSNorm, rms_norm
+from lmtrain.models.rope import LinearRopeScaling, RopeScaling, RotaryEmbedding, rope_frequencies, rotate
+
+
+def test_first_token_is_a_pair_of_its_own():
+    tokens = torch.tensor([[3, 3], [0, 0]])
+    buckets = bigram_buckets(tokens, num_buckets=10_007)
+    assert buckets[0, 0] != buckets[0, 1]
+    assert buckets[1, 0] != buckets[1, 1]
+
+
+def test_buckets_are_in_range_and_spread_evenly():
+    tokens = torch.randint(128_256, (64, 1024), generator=torch.Generator().manual_seed(0))
+    counts = bigram_buckets(tokens, num_buckets=64).flatten().bincount(minlength=64)
+    assert counts.numel() == 64
+    # 65,536 pairs in 64 buckets: 1,024 each, give or take five standard deviations of 32.
+    assert counts.min() > 1024 - 160
+    assert counts.max() < 1024 + 160
+
+
+def test_pairs_start_by_adding_nothing_and_can_learn():
+    embedding = InputEmbedding(61, 8, num_bigram_buckets=50)
+    embedding.initialize_weights(torch.Generator().manual_seed(0), std=1.0)
+    tokens = torch.randint(61, (2, 9))
+    assert torch.equal(embedding(tokens), embedding.token(tokens))
+    embedding(tokens).sum().backward()
+    assert embedding.bigram is not None
+    assert embedding.bigram.weight.grad is not None
+    assert embedding.bigram.weight.grad.any()
+
+
+def test_smear_adds_the_weighted_previous_vector():
+    smear = Smear(2)
+    x = torch.randn(1, 5, 2)
+    assert torch.equal(smear(x), x)
+    with torch.no_grad():
+        smear.weight.copy_(torch.tensor([0.5, 2.0]))
+    torch.testing.assert_close(smear(x)[0, 3], x[0, 3] + x[0, 2] * torch.tensor([0.5, 2.0]))
+
+
+def test_a_gated_smear_starts_closed_and_opens_by_the_token_s_own_first_dimensions():
+    smear = GatedSmear(2)
+    x = torch.randn(1, 5, 4)
+    assert torch.equal(smear(x), x)
+    with torch.no_grad():
+        smear.weight.fill_(0.5)
+        smear.gate.copy_(torch.tensor([1.0, -2.0]))
+    opened = torch.sigmoid(x[0, 3, 0] - 2 * x[0, 3, 1])
+    torch.testing.assert_close(smear(x)[0, 3], x[0, 3] + 0.5 * opened * x[0, 2])
+
+
+DOCUMENTS = torch.tensor([[0, 0, 0, 1, 1, 2, 2, 2, 2]])
+
+
+def test_a_document_s_first_pair_is_that_of_a_first_token():
+    tokens = torch.randint(61, (1, 9))
+    packed = bigram_buckets(tokens, DOCUMENTS, num_buckets=10_007)
+    for start, end in ((0, 3), (3, 5), (5, 9)):
+        alone = bigram_buckets(tokens[:, start:end], num_buckets=10_007)
+        assert torch.equal(packed[:, start:end], alone)
+
+
+DOCUMENTS_DOCUMENTS = torch.tensor(
+    [[0, 0, 0, 1, 1, 2, 2, 2, 2], [0] * 9, [0, 1, 2, 3, 4, 5, 6, 7, 8]], dtype=torch.int32
+)
+
+
+def test_positions_restart_in_every_document():
+    assert token_positions(DOCUMENTS_DOCUMENTS).tolist() == [
+        [0, 1, 2, 0, 1, 0, 1, 2, 3],
+        [0, 1, 2, 3, 4, 5, 6, 7, 8],
+        [0] * 9,
+    ]
+
+
+class Counted(EarlierTokens):
+    """Two tokens that go on from five."""
+
+    positions = torch.tensor([[5, 6]])
+    num_positions = 7
+
+    def previous(self, x):
+        return x
+
+
+def test_earlier_tokens_count_positions_themselves():
+    tokens = torch.zeros(1, 2, dtype=torch.int64)
+    assert token_positions(Counted()).tolist() == [[5, 6]]
+    assert num_positions(tokens, Counted()) == 7
+    assert num_positions(tokens, None) == 2
+
+
+def test_rotation_keeps_lengths():
+    x = torch.randn(2, 16, 3, 8)
+    rotated = rotate(x, *RotaryEmbedding(16, 8, base=10_000.0)(16))
+    torch.testing.assert_close(rotated.norm(dim=-1), x.norm(dim=-1))
+
+
+def test_scores_depend_on_distance_only():
+    cos, sin = RotaryEmbedding(64, 16, base=10_000.0)(64)
+    q, k = torch.randn(16), torch.randn(16)
+    queries = rotate(q.expand(1, 64, 1, 16), cos, sin)[0, :, 0]
+    keys = rotate(k.expand(1, 64, 1, 16), cos, sin)[0, :, 0]
+    scores = queries @ keys.T
+    # fp32 angles up to 64 radians.
+    torch.testing.assert_close(scores[10, 3], scores[60, 53], atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("head_width", [32, 64, 128])
+def test_scaled_frequencies_equal_those_of_transformers(head_width):
+    from transformers import LlamaConfig
+    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+    config = LlamaConfig(
+        hidden_size=head_width * 4,
+        num_attention_heads=4,
+        max_position_embeddings=131_072,
+        rope_parameters={
+            "rope_type": "llama3",
+            "rope_theta": 500_000.0,
+            "factor": 32.0,
+            "low_freq_factor": 1.0,
+            "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 8192,
+        },
+    )
+    expected, _ = ROPE_INIT_FUNCTIONS["llama3"](config, torch.device("cpu"))
+    frequencies = rope_frequencies(head_width, base=500_000.0, scaling=RopeScaling())
+    torch.testing.assert_close(frequencies, expected, rtol=1e-6, atol=0)
+
+
+def test_linear_scaling_divides_every_position():
+    stretched = RotaryEmbedding(64, 16, base=10_000.0, scaling=LinearRopeScaling(factor=4.0))
+    plain = RotaryEmbedding(16, 16, base=10_000.0)
+    torch.testing.assert_close(stretched.cos[::4], plain.cos)
+    torch.testing.assert_close(stretched.sin[::4], plain.sin)
+
+
+def test_rotations_of_documents_start_at_the_first_in_each():
+    rope = RotaryEmbedding(8, 4, base=10_000.0)
+    cos, sin = rope(5, torch.tensor([[0, 0, 1, 1, 1], [0, 0, 0, 0, 0]]))
+    assert cos.shape == (2, 5, 1, 2)
+    assert torch.equal(sin[0, :, 0], rope.sin[[0, 1, 0, 1, 2]])
+    assert torch.equal(cos[1, :, 0], rope.cos[:5])
+
+
+def test_tables_are_filled_again_after_to_empty():
+    with torch.device("meta"):
+        rope = RotaryEmbedding(8, 4, base=10_000.0)
+    rope.to_empty(device="cpu")
+    rope.cos.fill_(float("nan"))
+    rope.initialize_weights()
+    expected = RotaryEmbedding(8, 4, base=10_000.0)
+    assert torch.equal(rope.cos, expected.cos)
+    assert torch.equal(rope.sin, expected.sin)
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: RopeScaling(factor=0.0), r"factor=0\.0 is not above 0 and finite; nearest valid: 1\.0"),
+        (lambda: LinearRopeScaling(factor=float("inf")), r"factor=inf is not above 0 and finite; nearest valid: 1\.0"),
+        (lambda: RopeScaling(original_context_tokens=0), r"original_context_tokens=0 is not above 0"),
+        (
+            lambda: RopeScaling(low_frequency_factor=2.0, high_frequency_factor=2.0),
+            r"high_frequency_factor=2\.0 is not above model\.rope_scaling\.low_frequency_factor=2\.0; .* 8\.0",
+        ),
+    ],
+)
+def test_scalings_without_a_rotation_are_refused_by_key(build, message):
+    with pytest.raises(ConfigurationError, match=rf"^model\.rope_scaling\.{message}"):
+        build()
+
+
+def test_rms_norm_equals_torch():
+    x = torch.randn(4, 7, 32) * 3
+    ours, reference = RMSNorm(32, eps=1e-5), torch.nn.RMSNorm(32, eps=1e-5)
+    ours.load_state_dict({"weight": torch.randn(32)})
+    reference.load_state_dict(ours.state_dict())
+    torch.testing.assert_close(ours(x), reference(x))
+
+
+def test_bf16_input_is_normalised_in_fp32():
+    x = torch.full((1, 4096), 200.0, dtype=torch.bfloat16)
+    normalised = rms_norm(x, eps=1e-6)
+    assert normalised.dtype == torch.bfloat16
+    assert torch.equal(normalised, torch.ones_like(x))
+
+
+def test_mix_starts_at_its_initial_scalars_and_both_learn():
+    mix = Mix(0.5, 0.25)
+    first, second = torch.randn(2, 3, 4), torch.randn(2, 3, 4)
+    torch.testing.assert_close(mix(first, second), 0.5 * first + 0.25 * second)
+    mix(first, second).square().sum().backward()
+    assert all(parameter.grad is not None and parameter.grad.any() for parameter in mix.parameters())
+
+
+def test_backout_subtracts_the_middle_by_its_scalar_and_learns():
+    backout = Backout(0.2)
+    x, middle = torch.randn(2, 3, 4), torch.randn(2, 3, 4)
+    torch.testing.assert_close(backout(x, middle), x - 0.2 * middle)
+    backout(x, middle).square().sum().backward()
+    assert backout.weight.grad is not None
+    with torch.no_grad():
+        backout.weight.fill_(torch.nan)
+    backout.initialize_weights()
+    assert backout.weight.item() == pytest.approx(0.2)
+
+
+def test_a_pattern_repeats_over_the_layers():
+    assert layer_windows(6, window_tokens=64, pattern="SSSL") == (64, 64, 64, None, 64, 64)
+
+
+def test_swiglu_equals_its_formula_with_the_gate_first():
+    layer = SwiGLU(8, 12)
+    x = torch.randn(2, 3, 8)
+    gate, up = layer.gate_up.weight[:12], layer.gate_up.weight[12:]
+    expected = (F.silu(x @ gate.T) * (x @ up.T)) @ layer.down.weight.T
+    torch.testing.assert_close(layer(x), expected)
+
+
+@pytest.mark.parametrize("approximate", ["tanh", "none"])
+def test_gelu_is_torch_s_by_tanh_or_exact(approximate):
+    layer = GELU(8, 12, approximate=approximate)
+    x = 3 * torch.randn(64, 8)
+    torch.testing.assert_close(layer(x), layer.down(torch.nn.GELU(approximate=approximate)(layer.up(x))))
+
+
+def test_on_a_cpu_it_is_the_product_as_torch_differentiates_it():
+    gate_up = torch.randn(3, 10, dtype=torch.float64, requires_grad=True)
+    gate, up = gate_up.detach().chunk(2, dim=-1)
+    assert not has_kernel(gate_up)
+    torch.testing.assert_close(swiglu(gate_up), gate * gate.sigmoid() * up)
+    assert torch.autograd.gradcheck(swiglu, gate_up)
+
+
+def test_the_copy_goes_forward_and_the_master_gets_the_gradient_in_its_own_format():
+    master = torch.tensor([1.0, 1 + 2**-10], requires_grad=True)
+    copy = torch.tensor([1.0, 1.0], dtype=torch.bfloat16)
+    out = kept_weight(master, copy)
+    assert out.dtype == torch.bfloat16
+    assert out.tolist() == [1.0, 1.0]
+    (out * torch.tensor([3.0, 5.0], dtype=torch.bfloat16)).sum().backward()
+    assert master.grad is not None
+    assert master.grad.dtype == torch.float32
+    assert master.grad.tolist() == [3.0, 5.0]

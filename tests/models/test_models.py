@@ -1,0 +1,595 @@
+"""Weights at the start: sound from 2 layers to 48, and all there, whatever the options."""
+
+import itertools
+import statistics
+
+import pytest
+import torch
+
+from lmtrain.accounting.model.flops import flops_per_token
+from lmtrain.accounting.scaling_laws import depth_scaling as nano_dial
+from lmtrain.errors import ConfigurationError
+from lmtrain.losses.cross_entropy import CrossEntropy
+from lmtrain.models import nano as nano_module
+from lmtrain.models.attention.eager import eager
+from lmtrain.models.base import LanguageModel
+from lmtrain.models.gpt2 import GPT2
+from lmtrain.models.llama import Llama
+from lmtrain.models.mixture_of_experts import Experts
+from lmtrain.models.nano import nano, nano_width, short_window
+from lmtrain.models.residual_stream import SkipStart
+from lmtrain.models.rope import LinearRopeScaling, RopeScaling
+
+EVERY_OPTION = {
+    "activation": "relu_squared",
+    "qk_norm": True,
+    "qk_norm_scale": 1.2,
+    "logit_soft_cap": 15.0,
+    "embedding_skip": True,
+    "embedding_smear": True,
+    "key_smear": True,
+    "num_bigram_buckets": 64,
+    "value_embedding_layers": (0, 2),
+    "norm_weights": False,
+    "embedding_norm": True,
+    "embedding_init_std": 1.0,
+    "zero_init_outputs": True,
+    "head_init_std": 0.0,
+}
+
+
+def tiny_llama(**options):
+    dimensions = {
+        "width": 32,
+        "num_layers": 3,
+        "num_heads": 4,
+        "num_kv_heads": 2,
+        "feed_forward_width": 48,
+        "vocab_size": 61,
+        "max_context_tokens": 32,
+    }
+    return Llama(**(dimensions | options))
+
+
+def tiny_gpt2():
+    return GPT2(width=32, num_layers=2, num_heads=4, vocab_size=61, max_context_tokens=32)
+
+
+BUILDERS = {
+    "llama": tiny_llama,
+    "llama tied": lambda: tiny_llama(tie_embeddings=True),
+    "llama with every option": lambda: tiny_llama(**EVERY_OPTION),
+    "llama with learned query-key norm": lambda: tiny_llama(qk_norm=True),
+    "llama with linearly stretched rotations": lambda: tiny_llama(rope_scaling=LinearRopeScaling(factor=4.0)),
+    "llama with windows": lambda: tiny_llama(window_tokens=8, window_pattern="SL"),
+    "nano": lambda: nano(depth=3, vocab_size=61, max_context_tokens=32),
+    "mixture of experts": lambda: tiny_llama(
+        experts=Experts(num_experts=4, num_experts_per_token=2, load_balance_weight=0.01)
+    ),
+    "gpt2": tiny_gpt2,
+}
+
+
+@pytest.fixture(params=BUILDERS.values(), ids=BUILDERS.keys())
+def build(request):
+    return request.param
+
+
+def filled(build, seed=0) -> LanguageModel:
+    model = build()
+    model.initialize_weights(torch.Generator().manual_seed(seed))
+    return model
+
+
+def test_nothing_stays_unfilled_after_meta_and_to_empty(build):
+    with torch.device("meta"):
+        model = build()
+    model.to_empty(device="cpu")
+    tensors = dict(model.named_parameters()) | dict(model.named_buffers())
+    with torch.no_grad():
+        for tensor in tensors.values():
+            tensor.fill_(float("nan"))
+    model.initialize_weights(torch.Generator().manual_seed(0))
+    assert [name for name, tensor in tensors.items() if tensor.isnan().any()] == []
+    reference = dict(filled(build).named_parameters()) | dict(filled(build).named_buffers())
+    for name, tensor in tensors.items():
+        assert torch.equal(tensor, reference[name]), name
+
+
+def test_weights_depend_on_the_seed_alone(build):
+    first, second, other = filled(build), filled(build), filled(build, seed=1)
+    assert all(torch.equal(a, b) for a, b in zip(first.parameters(), second.parameters(), strict=True))
+    assert not torch.equal(next(first.parameters()), next(other.parameters()))
+
+
+def test_every_parameter_gets_a_gradient_after_some_steps(build):
+    model = filled(build)
+    tokens = torch.randint(61, (4, 16))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(6):  # what starts at zero passes nothing back at first: head, outputs, value tables
+        optimizer.zero_grad()
+        total = model(tokens, tokens, CrossEntropy())
+        (total.objective / total.num_tokens).backward()
+        optimizer.step()
+    unused = [name for name, p in model.named_parameters() if p.grad is None or not p.grad.any()]
+    assert unused == []
+
+
+def test_shape_counts_every_parameter_once(build):
+    model = build()
+    shape = model.shape()
+    assert shape.num_parameters == sum(parameter.numel() for parameter in model.parameters())
+    assert len(shape.attention) == len(model.blocks)
+    with torch.device("meta"):
+        assert build().shape() == shape
+
+
+def stream_of(output):
+    """Return the residual stream of what a block gives: alone, or before its penalty."""
+    return output[0] if isinstance(output, tuple) else output
+
+
+def test_autocast_keeps_the_residual_stream_and_the_loss_in_fp32(build):
+    model = filled(build)
+    dtypes = []
+    for block in model.blocks:
+        block.register_forward_hook(lambda module, inputs, output: dtypes.append(stream_of(output).dtype))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        tokens = torch.randint(61, (2, 8))
+        total = model(tokens, tokens, CrossEntropy(z_loss_weight=1e-4))
+    assert set(dtypes) == {torch.float32}
+    assert total.objective.dtype == torch.float32
+
+
+def test_autocast_loss_is_near_the_fp32_loss(build):
+    model = filled(build)
+    tokens = torch.randint(61, (2, 16))
+    exact = model(tokens, tokens, CrossEntropy()).nats
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        rounded = model(tokens, tokens, CrossEntropy()).nats
+    torch.testing.assert_close(rounded, exact, rtol=5e-3, atol=0)  # bf16 has 8 bits
+
+
+def test_sequence_longer_than_the_model_is_refused(build):
+    with pytest.raises(ValueError, match=r"batch\.context_tokens=33 is over model\.max_context_tokens=32"):
+        build()(torch.zeros(1, 33, dtype=torch.int64))
+
+
+def test_flops_agree_with_the_counter_of_torch(build):
+    from torch.utils.flop_counter import FlopCounterMode
+
+    from lmtrain.accounting.model.flops import flops_per_token
+
+    if any(layer.window_tokens is not None for layer in build().shape().attention):
+        pytest.skip("the counter sees a masked product of all pairs where a window is counted as its own length")
+    with torch.device("meta"):
+        model = build()
+        tokens = torch.zeros(2, 32, dtype=torch.int64)
+        with FlopCounterMode(display=False) as counter:
+            model(tokens)
+    expected = 3 * counter.get_total_flops() / tokens.numel()
+    assert flops_per_token(model.shape(), 32).palm == pytest.approx(expected, rel=0.02)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["llama tied", "llama with every option", "gpt2"])
+def test_forward_and_backward_compile_into_one_graph(name):
+    model = filled(BUILDERS[name])
+    with torch.no_grad():
+        for parameter in model.parameters():  # away from zero starts
+            parameter.add_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1)) * 0.02)
+    model.train()
+    compiled = torch.compile(model, fullgraph=True, dynamic=False, backend="aot_eager")  # one graph is the claim
+    # With some draws the one gradient of a scalar cancels to 1e-5, of which bf16's roundings are a fifth.
+    tokens = torch.randint(61, (2, 32), generator=torch.Generator().manual_seed(7))
+
+    def gradients(function):
+        model.zero_grad(set_to_none=True)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            total = function(tokens, tokens, CrossEntropy(z_loss_weight=1e-4))
+        (total.objective / total.num_tokens).backward()
+        return total.nats, [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+
+    nats, eager_gradients = gradients(model)
+    compiled_nats, compiled_gradients = gradients(compiled)
+    torch.testing.assert_close(compiled_nats, nats, rtol=5e-3, atol=0)
+    for plain, fused in zip(eager_gradients, compiled_gradients, strict=True):
+        assert (plain - fused).norm() <= 0.05 * plain.norm() + 1e-6  # rounded to bf16 at other places
+
+
+def tiny(**options):
+    dimensions = {"width": 48, "num_layers": 2, "num_heads": 4, "vocab_size": 97, "max_context_tokens": 40}
+    model = GPT2(**(dimensions | options))
+    model.initialize_weights(torch.Generator().manual_seed(0))
+    return model
+
+
+@pytest.mark.parametrize(
+    ("width", "num_layers", "num_heads", "expected"), [(768, 12, 12, 124_439_808), (1600, 48, 25, 1_557_611_200)]
+)
+def test_published_shapes_have_their_published_counts(width, num_layers, num_heads, expected):
+    with torch.device("meta"):
+        model = GPT2(
+            width=width, num_layers=num_layers, num_heads=num_heads, vocab_size=50_257, max_context_tokens=1024
+        )
+    assert model.shape().num_parameters == expected
+
+
+def test_gpt2_flops_match_the_table_of_formulas():
+    with torch.device("meta"):
+        model = GPT2(width=768, num_layers=12, num_heads=12, vocab_size=50_257, max_context_tokens=1024)
+    flops = flops_per_token(model.shape(), 1024)
+    assert (flops.palm / 1e9, flops.causal / 1e9, flops.six_n / 1e9) == pytest.approx((0.855, 0.798, 0.747), abs=1e-3)
+
+
+def test_documents_in_one_row_are_as_if_each_were_alone():
+    model = tiny()
+    tokens = torch.randint(97, (2, 32), generator=torch.Generator().manual_seed(1))
+    documents = torch.zeros(2, 32, dtype=torch.int32)
+    documents[0, 5:], documents[0, 20:], documents[1, 31:] = 1, 2, 1
+    packed = model(tokens, documents=documents)
+    for row, start, end in ((0, 0, 5), (0, 5, 20), (0, 20, 32), (1, 0, 31), (1, 31, 32)):
+        alone = model(tokens[row : row + 1, start:end])[0]
+        # fp32, other shapes of the same products.
+        torch.testing.assert_close(packed[row, start:end], alone, atol=2e-5, rtol=1e-4)
+
+
+def test_a_context_beyond_the_learned_positions_is_refused():
+    with pytest.raises(ConfigurationError, match=r"batch\.context_tokens=41 is over model\.max_context_tokens=40"):
+        tiny()(torch.zeros(1, 41, dtype=torch.int64))
+
+
+def test_width_that_does_not_divide_is_refused():
+    with pytest.raises(ConfigurationError, match=r"model\.width=50 is not a multiple of model\.num_heads=4"):
+        tiny(width=50)
+
+
+def test_a_head_of_its_own_is_counted_drawn_and_used():
+    tied, untied = tiny(), tiny(tie_embeddings=False)
+    assert untied.shape().num_parameters == tied.shape().num_parameters + 97 * 48
+    assert untied.shape().num_matmul_parameters == tied.shape().num_matmul_parameters
+    assert untied.head is not None
+    assert untied.head.weight.std().item() == pytest.approx(0.02, rel=0.05)
+    tokens = torch.randint(97, (1, 8))
+    untied.head.weight.data.zero_()
+    assert torch.equal(untied(tokens), torch.zeros(1, 8, 97))
+
+
+def small_llama(**options):
+    dimensions = {
+        "width": 64,
+        "num_layers": 2,
+        "num_heads": 4,
+        "feed_forward_width": 96,
+        "vocab_size": 101,
+        "max_context_tokens": 64,
+    }
+    model = Llama(**(dimensions | options))
+    model.initialize_weights(torch.Generator().manual_seed(0))
+    return model
+
+
+OPTIONS = {
+    "plain": {},
+    "grouped heads": {"num_kv_heads": 2},
+    "eager attention": {"attention": eager},
+    "squared relu": {"activation": "relu_squared"},
+    "learned query-key norm": {"qk_norm": True},
+    "fixed query-key norm": {"qk_norm": True, "qk_norm_scale": 1.2},
+    "attention multiplier": {"attention_multiplier": 0.5},
+    "soft cap": {"logit_soft_cap": 15.0},
+    "no norm weights": {"norm_weights": False},
+    "embedding norm": {"embedding_norm": True},
+    "embedding skip": {"embedding_skip": True},
+    "embedding smear": {"embedding_smear": True},
+    "key smear": {"key_smear": True},
+    "bigrams": {"num_bigram_buckets": 32},
+    "value embeddings": {"value_embedding_layers": (0, 1)},
+    "tied": {"tie_embeddings": True},
+    "head width": {"head_width": 32},
+    "window": {"window_tokens": 7},
+    "window pattern": {"window_tokens": 7, "window_pattern": "SL"},
+    "gated smear": {"embedding_smear": True, "smear_gate_width": 8},
+    "gated value embeddings": {
+        "value_embedding_layers": (1,),
+        "value_gate_width": 8,
+        "value_embedding_init_std": 0.5,
+    },
+    "skip starts": {"embedding_skip": True, "embedding_skip_start": SkipStart(first_stream=1.1, last_embedded=0.2)},
+    "backout": {"backout": True},
+}
+
+
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS.keys())
+def test_later_tokens_change_nothing_before_them(options):
+    model = small_llama(**options)
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for parameter in model.parameters():  # so that no option still does nothing
+            parameter.add_(torch.randn(parameter.shape, generator=generator) * 0.1)
+    tokens = torch.randint(101, (2, 48), generator=generator)
+    changed = tokens.clone()
+    changed[:, 20:] = torch.randint(101, (2, 28), generator=generator)
+    before, after = model(tokens), model(changed)
+    assert torch.equal(before[:, :20], after[:, :20])
+    assert not torch.allclose(before[:, 20:], after[:, 20:])
+
+
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS.keys())
+def test_documents_in_one_row_are_as_if_each_were_alone_llama(options):
+    model = small_llama(**options)
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn(parameter.shape, generator=generator) * 0.1)
+    tokens = torch.randint(101, (2, 32), generator=generator)
+    documents = torch.zeros(2, 32, dtype=torch.int32)
+    documents[0, 5:], documents[0, 20:], documents[1, 31:] = 1, 2, 1
+    packed = model(tokens, documents=documents)
+    for row, start, end in ((0, 0, 5), (0, 5, 20), (0, 20, 32), (1, 0, 31), (1, 31, 32)):
+        alone = model(tokens[row : row + 1, start:end])[0]
+        # fp32, other shapes of the same products.
+        torch.testing.assert_close(packed[row, start:end], alone, atol=2e-5, rtol=1e-4)
+
+
+def test_a_window_hides_what_lies_before_it():
+    model = small_llama(window_tokens=4, num_layers=1)
+    tokens = torch.randint(101, (1, 32), generator=torch.Generator().manual_seed(1))
+    changed = tokens.clone()
+    changed[0, 3] = (tokens[0, 3] + 1) % 101
+    differs = (model(tokens) != model(changed)).any(dim=-1)[0]
+    assert differs.nonzero().flatten().tolist() == [3, 4, 5, 6]
+
+
+def test_soft_cap_bounds_logits():
+    model = small_llama(logit_soft_cap=2.0, init_std=1.0)
+    assert model(torch.randint(101, (1, 8))).abs().max() <= 2.0
+
+
+def test_published_llama_3_2_1b_has_its_published_counts():
+    with torch.device("meta"):
+        model = Llama(
+            width=2048,
+            num_layers=16,
+            num_heads=32,
+            num_kv_heads=8,
+            feed_forward_width=8192,
+            vocab_size=128_256,
+            max_context_tokens=131_072,
+            rope_scaling=RopeScaling(),
+            tie_embeddings=True,
+        )
+    shape = model.shape()
+    assert shape.num_parameters == 1_235_814_400
+    assert shape.num_parameters - shape.num_embedding_parameters == 973_146_112
+    assert sum(parameter.numel() for parameter in model.blocks[0].parameters()) == 60_821_504
+    assert shape.num_matmul_parameters == 1_235_814_400 - 33 * 2048  # the norms multiply no matrix
+
+
+def test_a_wider_llama_has_the_known_count():
+    with torch.device("meta"):
+        twelve_d_squared = Llama(
+            width=2048,
+            num_layers=24,
+            num_heads=16,
+            feed_forward_width=8 * 2048 // 3 + 1,
+            vocab_size=32_000,
+            max_context_tokens=16,
+        ).blocks
+    matrices = sum(p.numel() for p in twelve_d_squared.parameters() if p.ndim == 2)
+    assert matrices == pytest.approx(1_207_959_552, rel=1e-3)  # 12 d^2 a layer, up to the rounding of 8/3 d
+
+
+def test_a_context_beyond_the_rotations_is_refused():
+    with pytest.raises(ConfigurationError, match=r"batch\.context_tokens=65 is over model\.max_context_tokens=64"):
+        small_llama()(torch.zeros(1, 65, dtype=torch.int64))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"width": 130}, r"130 is not a multiple of model\.num_heads=4; nearest valid: model\.width=128 or 136, or "),
+        ({"num_layers": 0}, r"model\.num_layers=0 is below 1"),
+        (
+            {"value_embedding_layers": (0, 2)},
+            r"\.value_embedding_layers=\[0, 2\] names layer 2 .*nearest valid: 'model\.value_embedding_layers=\[0\]'",
+        ),
+        ({"tie_embeddings": True, "head_init_std": 0.0}, r"model\.head_init_std=0\.0 needs a head of its own"),
+        ({"init_std": -0.1}, r"model\.init_std=-0\.1 is below 0; nearest valid: 0"),
+        ({"head_width": 7}, r"model\.head_width=7 is not even, as rotary pairs are; nearest valid: 8"),
+        (
+            {"num_kv_heads": 3},
+            r"4 is not a multiple of model\.num_kv_heads=3; nearest valid: model\.num_kv_heads=2 or 4",
+        ),
+        ({"window_tokens": 4, "window_pattern": "SXL"}, r"model\.window_pattern='SXL' .* nearest valid: SL"),
+        (
+            {"value_embedding_layers": (1,), "value_gate_width": 65},
+            r"model\.value_gate_width=65 is not 1 to model\.width=64 dimensions; nearest valid: 64",
+        ),
+        ({"rope_base": 0.0}, r"model\.rope_base=0\.0 is not above 0 and finite; nearest valid: 10000\.0"),
+        ({"norm_eps": -1.0}, r"model\.norm_eps=-1\.0 is below 0; nearest valid: 0"),
+        ({"norm_eps": float("nan")}, r"model\.norm_eps=nan is not a finite number; nearest valid: 0"),
+        (
+            {"qk_norm": True, "qk_norm_scale": float("nan")},
+            r"model\.qk_norm_scale=nan is not above 0 and finite; nearest valid: 1\.0",
+        ),
+        ({"logit_soft_cap": 0.0}, r"model\.logit_soft_cap=0\.0 is not above 0"),
+        ({"num_bigram_buckets": -1}, r"model\.num_bigram_buckets=-1 is below 0"),
+        ({"activation": "gelu"}, r"model\.activation=gelu is not swiglu or relu_squared"),
+    ],
+)
+def test_impossible_settings_are_refused_by_key(options, message):
+    with pytest.raises(ConfigurationError, match=message):
+        small_llama(**options)
+
+
+def meta(depth, **settings):
+    with torch.device("meta"):
+        return nano(**({"depth": depth, "vocab_size": 32_768, "max_context_tokens": 2048} | settings))
+
+
+@pytest.mark.parametrize(("depth", "width"), [(1, 128), (2, 128), (3, 256), (4, 256), (12, 768), (13, 896), (24, 1536)])
+def test_width_is_64_a_layer_in_whole_heads(depth, width):
+    assert nano_width(depth) == width
+
+
+@pytest.mark.parametrize(("context", "window"), [(2048, 512), (256, 128), (1000, 256), (4096, 1024), (8, 128)])
+def test_short_window_is_a_quarter_of_the_context_rounded_up(context, window):
+    assert short_window(context) == window
+
+
+def test_the_dial_sets_the_counts_of_the_reference():
+    shape = meta(12).shape()
+    assert shape.num_parameters == 286_261_730
+    assert shape.num_matmul_parameters == 110_100_912
+
+
+def test_one_step_of_a_nano_moves_every_parameter_sooner_or_later():
+    model = nano(depth=2, vocab_size=61, max_context_tokens=8)
+    model.initialize_weights(torch.Generator().manual_seed(0))
+    tokens = torch.randint(61, (4, 8), generator=torch.Generator().manual_seed(1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.3)
+    for _ in range(4):
+        optimizer.zero_grad()
+        logits = model(tokens[:, :-1])
+        torch.nn.functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten()).backward()
+        optimizer.step()
+    assert [name for name, p in model.named_parameters() if p.grad is None or not p.grad.any()] == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"depth": 0}, r"model\.depth=0 is below 1; each dimension"),
+        ({"window_pattern": "SSSX"}, r"model\.window_pattern='SSSX' .* nearest valid: SSS"),
+        ({"logit_soft_cap": -1.0}, r"model\.logit_soft_cap=-1\.0 is not above 0"),
+    ],
+)
+def test_impossible_settings_are_refused_by_key_nano(settings, message):
+    with pytest.raises(ConfigurationError, match=message):
+        meta(**({"depth": 4} | settings))
+
+
+SIZES = {"vocab_size": 101, "max_context_tokens": 32}
+LAYERS = {"width": 64, "num_heads": 4, "feed_forward_width": 176} | SIZES
+FAST = {"activation": "relu_squared", "qk_norm": True, "qk_norm_scale": 1.2, "embedding_skip": True}
+KINDS = {
+    "gpt2": lambda depth: GPT2(width=64, num_layers=depth, num_heads=4, **SIZES),
+    "llama": lambda depth: Llama(num_layers=depth, **LAYERS),
+    "qwen": lambda depth: Llama(num_layers=depth, qk_norm=True, tie_embeddings=True, **LAYERS),
+    "as llama_tiny": lambda depth: Llama(num_layers=depth, embedding_init_std=1.0, **FAST, **LAYERS),
+    "experts": lambda depth: Llama(num_layers=depth, experts=Experts(num_experts=2, num_experts_per_token=1), **LAYERS),
+    "nano": lambda depth: nano(depth=depth, **SIZES),
+}
+
+
+def stream_and_gradients(model):
+    """Return the residual stream's root mean square after each block, and the norm of each block's gradient."""
+    scales = []
+    for block in model.blocks:
+        block.register_forward_hook(
+            lambda module, inputs, output: scales.append(
+                (output[0] if isinstance(output, tuple) else output).detach().square().mean().sqrt().item()
+            )
+        )
+    tokens = torch.randint(101, (4, 33), generator=torch.Generator().manual_seed(1))
+    total = model(tokens[:, :-1], tokens[:, 1:], CrossEntropy())
+    (total.objective / total.num_tokens).backward()
+    norms = [
+        torch.stack([p.grad.norm() for p in block.parameters() if p.grad is not None]).norm().item()
+        for block in model.blocks
+    ]
+    return (total.nats / total.num_tokens).item(), scales, norms
+
+
+def make_nano_narrow(monkeypatch):
+    """Let a nano be as deep as another, but one dimension a layer wide, rounded up to a head of 64."""
+    monkeypatch.setattr(nano_dial, "WIDTH_PER_LAYER", 1)
+    for module in (nano_dial, nano_module):
+        monkeypatch.setattr(module, "HEAD_WIDTH", 64)
+
+
+@pytest.mark.parametrize("depth", [2, 12, 48])
+@pytest.mark.parametrize("name", KINDS)
+def test_scales_stay_in_a_band_at_every_depth(monkeypatch, name, depth):
+    make_nano_narrow(monkeypatch)
+    model = KINDS[name](depth)
+    model.initialize_weights(torch.Generator().manual_seed(0))
+    loss, scales, norms = stream_and_gradients(model)
+    assert abs(loss - 4.615) < 0.1  # ln 101: as good as a guess
+    assert max(scales) < 6 * min(scales)
+    assert max(norms) < 5 * min(norms)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_depth_changes_the_scale_of_gradients_little(monkeypatch, name):
+    make_nano_narrow(monkeypatch)
+    medians = []
+    for depth in (2, 24):
+        model = KINDS[name](depth)
+        model.initialize_weights(torch.Generator().manual_seed(0))
+        medians.append(statistics.median(stream_and_gradients(model)[2]))
+    assert max(medians) < 4 * min(medians)
+
+
+# Every option of Llama at two or more values; each pair of values of two options is met below.
+CHOICES = {
+    "num_kv_heads": (None, 2),
+    "head_width": (None, 8),
+    "activation": ("swiglu", "relu_squared"),
+    "rope_scaling": (None, LinearRopeScaling(factor=2.0)),
+    "norm_weights": (True, False),
+    "tie_embeddings": (False, True),
+    "qk_norm": (False, True),
+    "logit_soft_cap": (None, 15.0),
+    "embedding_norm": (False, True),
+    "backout": (False, True),
+    "key_smear": (False, True),
+    "num_bigram_buckets": (0, 16),
+    "window_tokens": (None, 4),
+    "zero_init_outputs": (False, True),
+}
+GROUPS = (
+    {},
+    {"embedding_skip": True},
+    {"embedding_skip": True, "embedding_skip_start": SkipStart(last_embedded=0.1)},
+    {"embedding_smear": True},
+    {"embedding_smear": True, "smear_gate_width": 4},
+    {"value_embedding_layers": (0,)},
+    {"value_embedding_layers": (1,), "value_gate_width": 4, "value_embedding_init_std": 0.1},
+    {"head_init_std": 0.0, "tie_embeddings": False},
+    {"qk_norm": True, "qk_norm_scale": 1.2},
+    {"qk_norm": True, "qk_norm_over": "width"},
+    {"experts": Experts(num_experts=2, num_experts_per_token=1), "activation": "swiglu"},
+)
+
+
+def combinations():
+    """Yield every group with every pair of values of two other options, the rest off."""
+    off = {name: values[0] for name, values in CHOICES.items()}
+    for group in GROUPS:
+        for first, second in itertools.combinations(CHOICES, 2):
+            yield off | {first: CHOICES[first][1], second: CHOICES[second][1]} | group
+
+
+def test_no_combination_of_options_leaves_a_parameter_unfilled():
+    unfilled = []
+    for options in combinations():
+        with torch.device("meta"):
+            model = Llama(
+                width=16,
+                num_layers=2,
+                num_heads=4,
+                feed_forward_width=8,
+                vocab_size=11,
+                max_context_tokens=4,
+                **options,
+            )
+        model.to_empty(device="cpu")
+        tensors = dict(model.named_parameters()) | dict(model.named_buffers())
+        with torch.no_grad():
+            for tensor in tensors.values():
+                tensor.fill_(torch.nan)
+        model.initialize_weights(torch.Generator().manual_seed(0))
+        unfilled += [(name, options) for name, tensor in tensors.items() if not tensor.isfinite().all()]
+    assert unfilled == []
