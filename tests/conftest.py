@@ -28,7 +28,7 @@ LONGEST = (
     *("faults/test_layouts", "faults/test_resume", "benchmarks/test_known_models", "test_secrets"),
     "run/builders/test_optimizers",
     *("test_step_guards_ranks", "tracking/test_mlflow_tracking", "data_pipelines/engines/test_local"),
-    *("precision/test_narrow_stream", "parallel/test_compilation", "faults/test_early_stop"),
+    *("precision/test_cast_weights", "parallel/test_compilation", "faults/test_early_stop"),
 )
 
 # Set before torch, numpy or a tokenizer is imported; a person's own values win.
