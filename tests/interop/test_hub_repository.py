@@ -83,8 +83,8 @@ def test_a_refusal_and_an_absent_hub_are_told_without_the_token(hub, tmp_path, m
 def test_a_name_and_a_token_are_asked_for(monkeypatch):
     monkeypatch.setattr(hub_repository, "get_token", lambda: None)
     for name, said in (
-        ("me", "has no owner; write OWNER/NAME"),
-        ("a/b/c", "write OWNER/NAME"),
+        ("me", "OWNER/NAME"),
+        ("a/b/c", "OWNER/NAME"),
         ("a b/c", "OWNER/NAME"),
     ):
         with pytest.raises(ConfigurationError, match=said):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, Final, Literal, cast
+from typing import Any, Final, Literal
 
 from lmtrain.errors import ConfigurationError, DataError, suggest
 from lmtrain.evaluation.scored_rows import BATCH_TOKENS, RowScore, ScoredRow, score_rows
@@ -150,7 +150,7 @@ def _task(folder: Path, entry: Mapping[str, Any], baselines: Mapping[str, float]
         raise DataError(f"task {label}: dataset_uri={entry['dataset_uri']} must be inside {folder}.")
     return CoreTask(
         label=label,
-        kind=cast("Kind", kind),
+        kind=kind,
         file=file,
         num_shots=int(entry["num_fewshot"][0]),
         delimiter=str(entry.get("continuation_delimiter", " ")),

@@ -254,7 +254,13 @@ def _beginning(generation: Generation) -> tuple[int, ...] | None:
     return tuple(tokens[:-1]) if len(tokens) > FEWEST_SHARED else None
 
 
-def _num_shared(first: Sequence[int], second: Sequence[int]) -> int:
-    """Return how many tokens two texts have in common from their beginning."""
-    pairs = enumerate(zip(first, second, strict=False))
-    return next((place for place, (one, other) in pairs if one != other), min(len(first), len(second)))
+def _num_shared(first: list[int], second: list[int]) -> int:
+    """Return how many tokens two texts have in common from their beginning, by comparing ever smaller pieces."""
+    same, most = 0, min(len(first), len(second))
+    while same < most:
+        middle = (same + most + 1) // 2
+        if first[same:middle] == second[same:middle]:
+            same = middle
+        else:
+            most = middle - 1
+    return same

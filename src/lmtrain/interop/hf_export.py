@@ -19,7 +19,7 @@ from lmtrain.errors import ConfigurationError
 from lmtrain.interop.config_writer import CODE, OWN_TYPE, NoClass, own_config, write_config
 from lmtrain.interop.folders import make_folder
 from lmtrain.interop.model_settings import build, complete
-from lmtrain.interop.safetensors_files import TensorToWrite, require_finite, write_shards
+from lmtrain.interop.safetensors_files import MAX_SHARD_BYTES, TensorToWrite, require_finite, write_shards
 from lmtrain.interop.tensor_map import MappedTensor, Part, map_tensors
 from lmtrain.interop.tokenizer_files import add_ends, copy_companions, eos_token_id, is_same_tokenizer, write_tokenizer
 from lmtrain.tokenizers.base import Tokenizer
@@ -114,7 +114,6 @@ def _code(text: str | None) -> str:
 
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
-MAX_SHARD_BYTES = 5_000_000_000
 
 
 @dataclass(frozen=True, kw_only=True)

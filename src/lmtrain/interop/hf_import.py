@@ -29,7 +29,14 @@ from lmtrain.interop.folders import (
     require_free,
 )
 from lmtrain.interop.model_settings import build
-from lmtrain.interop.safetensors_files import DTYPES, TensorToWrite, WeightFiles, require_finite, write_shards
+from lmtrain.interop.safetensors_files import (
+    DTYPES,
+    MAX_SHARD_BYTES,
+    TensorToWrite,
+    WeightFiles,
+    require_finite,
+    write_shards,
+)
 from lmtrain.interop.tensor_map import MappedTensor, map_tensors
 from lmtrain.interop.tokenizer_files import copy_companions, read_tokenizer
 from lmtrain.storage import foreign_json
@@ -37,7 +44,6 @@ from lmtrain.storage.damage import DAMAGES, one_line
 from lmtrain.storage.hashed_folder import require_whole
 from lmtrain.tokenizers.base import Tokenizer
 
-MAX_SHARD_BYTES = 5_000_000_000
 BUFFERS = re.compile(r"(^|\.)(rotary_emb\.inv_freq|attn\.bias|attn\.masked_bias)$")  # older releases saved these
 LAYER = re.compile(r"(?:^|\.)(?:layers|h)\.(\d+)\.")
 EXPERT = re.compile(r"\.experts\.(\d+)\.")

@@ -326,9 +326,6 @@ def _alpha(adapter: Lora, rank: int) -> float:
     return adapter.scale * (math.sqrt(rank) if adapter.rank_stabilized else rank)
 
 
-MAX_SHARD_BYTES = 5_000_000_000
-
-
 def import_merged(base: ModelToExport, adapter: PeftFolder, out: Path) -> int:
     """Write the folder, as `import_folder` does; return the number of changed modules.
 
@@ -348,7 +345,7 @@ def import_merged(base: ModelToExport, adapter: PeftFolder, out: Path) -> int:
     def write(folder: Path) -> None:
         (folder / WEIGHTS).mkdir()
         tensors = [TensorToWrite(name, it.nbytes, lambda it=it: it) for name, it in weights.items()]
-        write_shards(folder / WEIGHTS, tensors, max_shard_bytes=MAX_SHARD_BYTES)
+        write_shards(folder / WEIGHTS, tensors)
         if base.companions is not None and base.companions.is_dir():
             (folder / ORIGINAL).mkdir()
             copy_companions(base.companions, folder / ORIGINAL)

@@ -23,6 +23,7 @@ INDEX = "model.safetensors.index.json"
 PICKLED = "pytorch_model*.bin"
 DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 MAX_NAME_BYTES = 255
+MAX_SHARD_BYTES = 5_000_000_000
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,9 @@ def read_header(file: Path) -> dict[str, TensorFacts]:
         raise DataError(f"{file} is damaged or not a safetensors file ({problem}); copy it again.") from problem
 
 
-def write_shards(folder: Path, tensors: Sequence[TensorToWrite], *, max_shard_bytes: int) -> list[Path]:
+def write_shards(
+    folder: Path, tensors: Sequence[TensorToWrite], *, max_shard_bytes: int = MAX_SHARD_BYTES
+) -> list[Path]:
     """Write tensors into one file, or above `max_shard_bytes` into several with an index; return the files."""
     shards = _shards(tensors, max_shard_bytes)
     if len(shards) == 1:

@@ -81,7 +81,7 @@ class SampledAnswers:
         # One text after another changes shapes: nothing worth compiling. A cast kept from here has no gradient.
         with torch.compiler.set_stance("force_eager"):
             engine = TextEngine(model, self._pieces, limits=EngineLimits(num_texts=max(1, len(requests))))
-            written = {delta.generation.request.index: delta.generation for delta in engine.run(requests)}
+            written = {text.request.index: text for text in engine.write(requests)}
         torch.clear_autocast_cache()
         model.train(is_training)
         return [written.get(index) for index in range(len(asked))]
