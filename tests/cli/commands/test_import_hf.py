@@ -65,5 +65,5 @@ def test_a_truncated_file_is_one_line_and_exit_code_4(tmp_path: Path, capsys: py
     printed = capsys.readouterr()
     assert printed.out == ""
     assert printed.err.count("\n") == 1
-    assert printed.err.startswith(f"lmtrain: {file} is truncated: it has ")
+    assert printed.err.startswith(f"lmtrain: {file} is damaged or not a safetensors file ")
     assert [path.name for path in tmp_path.iterdir()] == ["hf"]
