@@ -26,7 +26,7 @@ CACHE = TESTS.parent / ".cache"
 LONGEST = (
     *("launch/test_slurm", "test_step_guards_compiled", "test_adding", "launch/test_local", "launch/test_commands"),
     *("faults/test_layouts", "faults/test_resume", "benchmarks/test_known_models", "test_secrets"),
-    "run/builders/test_optimizers",
+    "run/test_optimization",
     *("test_step_guards_ranks", "tracking/test_mlflow_tracking", "data_pipelines/engines/test_local"),
     *("precision/test_cast_weights", "parallel/test_compilation", "faults/test_early_stop"),
 )

@@ -34,9 +34,9 @@ def attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Captu
     ("word", "parts"),
     [
         ("optimizer.lrr=1", ["optimizer.lrr=1", "Did you mean 'optimizer.lr=1'?"]),
-        ("+tpyo=1", ["tpyo=1", "there is no key tpyo"]),
+        ("+tpyo=1", ["tpyo=1", "unknown key tpyo"]),
         ("+run.nmae=1", ["run.nmae=1 is not a setting", "Did you mean 'name'?"]),
-        ("model=lama_tiny", ["model=lama_tiny", "there is no such option", "Did you mean 'model=llama_tiny'?"]),
+        ("model=lama_tiny", ["model=lama_tiny", "unknown option", "Did you mean 'model=llama_tiny'?"]),
         ("modle=llama_tiny", ["modle", "Did you mean 'model=llama_tiny'?"]),
         ("model._target_=os.system", ["model._target_=os.system is not allowed", "--allow-target my_package."]),
         ("model._target_=lmtrain.models.llama.Lama", ["has no Lama", "Did you mean 'Llama'?"]),
@@ -62,7 +62,7 @@ def attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Captu
         ("~trainer=-0", ["~trainer=-0"]),
         (
             "model.value_embedding_layers=3",
-            ["one value, not a list; nearest valid: 'model.value_embedding_layers=[3]'"],
+            ["must be a list; nearest valid: 'model.value_embedding_layers=[3]'"],
         ),
         ("run.cache=a_file", ["run.cache=a_file is a file"]),
         ("run.root=s3://bucket/runs", ["run.root=s3://bucket/runs is an address", "run.root=runs"]),

@@ -28,7 +28,7 @@ from lmtrain.optim.muon_update import NEWTON_SCHULZ, Recipe, StepRates, update_a
 from lmtrain.parallel.compilation import compile_blocks
 from lmtrain.parallel.tensor_layers import Regions
 from lmtrain.parallel.tensor_parallel import cut_model
-from lmtrain.run.builders.precision import build_precision
+from lmtrain.run.builders.device import build_precision
 from lmtrain.run.compose.compose import compose_config
 from lmtrain.run.planning.plan import planned_runs
 from lmtrain.run.run_config import read_config

@@ -25,7 +25,7 @@ from lmtrain.optim.schedules import trapezoid, warmup_cosine
 from lmtrain.run.compose.compose import compose_config
 from lmtrain.run.schema.check import check_node
 from lmtrain.run.schema.facts import Facts, require_facts
-from lmtrain.run.schema.instantiate import instantiate
+from lmtrain.run.schema.node import instantiate
 
 H100 = "NVIDIA H100 80GB HBM3"
 H100_FLOPS = 989.4e12

@@ -1,7 +1,7 @@
 import pytest
 
 from lmtrain.cli.command_table import VERBS
-from lmtrain.run.schema.source_signatures import setting_names
+from lmtrain.run.schema.signatures import setting_names
 
 
 @pytest.mark.parametrize("verb", VERBS)

@@ -202,7 +202,7 @@ WRONG = {
     "plan model.width=1e30": (2, "is more than any model can have"),
     "plan batch.context_tokens=1e30": (2, "is more than any model can have"),
     "plan optimizer.lr=abc": (2, "optimizer.lr=abc is not a number"),
-    "doctor trainer.accelerator=gpux": (2, "is none of auto, cpu"),
+    "doctor trainer.accelerator=gpux": (2, "must be one of auto, cpu"),
     "bench model.width=1e30": (2, "is more than any model can have"),
     "bench source=files source.paths=[nowhere]": (4, "source.paths: nowhere does not exist"),
     "chat nowhere": (2, "RUN=nowhere must be a run"),

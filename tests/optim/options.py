@@ -8,7 +8,7 @@ from torch import nn
 
 from lmtrain.run.compose.compose import compose_config
 from lmtrain.run.compose.paths import conf_folder
-from lmtrain.run.schema.instantiate import instantiate
+from lmtrain.run.schema.node import instantiate
 
 EVERY = sorted((conf_folder() / "optimizer").glob("*.yaml"))
 FILES = [path for path in EVERY if "_target_: ???" not in path.read_text()]  # but the one of a run to train on from

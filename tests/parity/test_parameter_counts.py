@@ -9,7 +9,7 @@ from lmtrain.accounting.model.flops import flops_per_token
 from lmtrain.run.compose.compose import compose_config
 from lmtrain.run.compose.paths import conf_folder
 from lmtrain.run.schema.check import check_node
-from lmtrain.run.schema.instantiate import instantiate
+from lmtrain.run.schema.node import instantiate
 
 # From the published weights: the sums over their safetensors, tied heads counted once.
 PUBLISHED = {

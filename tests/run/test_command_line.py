@@ -279,7 +279,7 @@ def test_a_grid_is_no_search() -> None:
             [*SEARCH, "optimizer.lr=interval(1e-3,.inf)"],
             "write optimizer.lr=interval(LOW,HIGH)",
         ),
-        ([*SEARCH, "seed=1,2", "sweep.sampler=tp"], "sweep.sampler=tp is none of"),
+        ([*SEARCH, "seed=1,2", "sweep.sampler=tp"], "sweep.sampler=tp must be one of"),
         ([*SEARCH, "seed=1,2", "sweep.seeds=2"], "both choose seeds"),
         ([*SEARCH, "optimizer=muon,muon"], "has a value twice"),
         (["-m", "hydra/sweeper=ax", "seed=1,2"], "must be basic (a grid) or optuna (a search)"),

@@ -2,7 +2,6 @@
 
 import errno
 import os
-import re
 from pathlib import Path
 
 import pytest
@@ -51,7 +50,7 @@ WRONG = {
     # places of this machine
     "run.name=a/../b": r"nearest valid: a/b",
     "run.root=/proc/runs": r"/proc/runs cannot be written",
-    "run.root=here/a.txt/runs": r"here/a\.txt is a file; set run\.root",
+    "run.root=here/a.txt/runs": r"here/a\.txt is a file",
     "resume=nowhere": r"resume=nowhere .*auto, must, never",
     "init_from=nowhere": r"init_from=nowhere ",
     "data=shards data.folder.path=nowhere": r"data folder nowhere does not exist",
@@ -128,13 +127,13 @@ def test_a_plan_looks_for_sources_only_where_the_cluster_is_this_machine() -> No
     checked("source=files source.paths=[nowhere] cluster=h100_8x", place="paper")
 
 
-@pytest.mark.parametrize(("code", "fix"), [(errno.EACCES, "write permission"), (errno.EROFS, "mounted")])
-def test_a_root_that_is_closed_to_writing_is_refused(code: int, fix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("code", [errno.EACCES, errno.EROFS])
+def test_a_root_that_is_closed_to_writing_is_refused(code: int, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(**_: object) -> None:
         raise OSError(code, os.strerror(code))
 
     monkeypatch.setattr(gate.tempfile, "TemporaryFile", refuse)
-    with pytest.raises(EnvironmentProblem, match=f"here/runs cannot be written: .*{re.escape(fix)}"):
+    with pytest.raises(EnvironmentProblem, match=r"here/runs cannot be written: .*run\.root"):
         checked("run.root=here/runs")
 
 

@@ -29,7 +29,7 @@ def test_a_setting_of_a_callback_that_is_switched_off_is_refused():
     ):
         read_config(values)
     for callbacks, said in (
-        ({"checkpoint": False}, r"^callbacks\.checkpoint=False is none"),
+        ({"checkpoint": False}, r"^callbacks\.checkpoint=False must be a mapping"),
         (None, r"^callbacks=\[\]"),
     ):
         given = {name: value for name, value in values.items() if name != "callbacks"}

@@ -11,7 +11,7 @@ from lmtrain.errors import ConfigurationError
 from lmtrain.run.compose.compose import compose_config
 from lmtrain.run.execution.check_config import check_config
 from lmtrain.run.scaling import scaling_of
-from lmtrain.run.schema.instantiate import instantiate
+from lmtrain.run.schema.node import instantiate
 
 PLAIN = [
     "model=llama_3_8b", "tokenizer=byte_level", "model.vocab_size=257", "model.num_layers=2", "model.num_kv_heads=null",

@@ -10,7 +10,7 @@ import torch
 
 from lmtrain.models.base import LanguageModel
 from lmtrain.run.compose.compose import compose_config
-from lmtrain.run.schema.instantiate import instantiate
+from lmtrain.run.schema.node import instantiate
 
 TOY: Final = (
     "batch.context_tokens=128",

@@ -67,9 +67,9 @@ def completions(
 
 def _first_words(verb: str, page: Callable[[Sequence[str]], str]) -> list[str]:
     """Return a verb's own first words, as on its page; none where it takes others."""
-    told, program = page([verb]), re.escape(f"lmtrain {verb}")
-    parted, examples, parts = (re.findall(form.format(program=program), told, re.MULTILINE) for form in FIRST_WORDS)
-    listed = parts if told.startswith("usage: ") else examples
+    text, program = page([verb]), re.escape(f"lmtrain {verb}")
+    parted, examples, parts = (re.findall(form.format(program=program), text, re.MULTILINE) for form in FIRST_WORDS)
+    listed = parts if text.startswith("usage: ") else examples
     return sorted({word for words in parted for word in words.split("|")} | {*listed})
 
 

@@ -15,7 +15,7 @@ from lmtrain.run.compose.option_files import (
     target_of,
 )
 from lmtrain.run.compose.paths import group_folders
-from lmtrain.run.schema.source_signatures import default_settings
+from lmtrain.run.schema.signatures import default_settings
 
 HELP_FLAGS: Final = frozenset({"-h", "--help"})
 COLUMNS: Final = 80
@@ -48,7 +48,7 @@ VERB_PAGES: Final = {
   {program} cluster=h100_8x fleet.num_parameters=8B fleet.tokens=160B
                          a fleet: the terms that are left out are computed
 
-Terms of a fleet, fleet.TERM=VALUE; time and money beside others are limits
+Terms of a fleet, fleet.TERM=VALUE; time and money next to others are limits
   work      num_parameters, tokens, tokens_per_parameter, flops; model=NAME
   devices   device, num_devices, hours or days, device_hours; cluster=NAME
   money     usd_per_gpu_hour, usd
@@ -91,7 +91,7 @@ memory by kind, every message, and its time by the devices' and links' rates.
   {program} [GROUP=OPTION ...] [KEY=VALUE ...]  words of `lmtrain train`
   {program} model=llama_3_70b strategy=fsdp cluster=h100_8x --ranks 512
 
-  --ranks 8,64,512       a table of so many ranks, each with as many tokens
+  --ranks 8,64,512       a table by number of ranks, as many tokens on each
   --strategies fsdp,hsdp the same under each strategy
   --plot fleets.svg      their speeds over ranks, drawn to a file
   --json                 one object a config
@@ -128,7 +128,7 @@ lr: a range test, all learning rates of the optimizer rising together
   --steps=100            optimizer steps
   --lowest=0.001         share of the config's learning rate at the first step
   --highest=100          and at the last
-batch: the largest batch.micro_batch_sequences, beside the plan's
+batch: the largest batch.micro_batch_sequences, next to the plan's
   --steps=3              optimizer steps of each try
 
   --json                 one object
@@ -143,7 +143,7 @@ finding with its fix, and measure its peak.
   {program} [GROUP=OPTION ...] [KEY=VALUE ...]    words of `lmtrain train`
 
   --calibrate            take some real steps too: plans know their time
-  calibrate=100          the same with so many steps
+  calibrate=100          the same with 100 steps
   --json                 one object
 
 Ends with 1 where something is in the way of the run.
@@ -190,7 +190,7 @@ those that groups share."""
 
 TOKENIZER_USAGE = """\
 {program}: learn a tokenizer from a source's text or take one, and
-report its bytes per token beside others'.
+report its bytes per token next to others'.
 
   {program} [GROUP=OPTION ...] [KEY=VALUE ...]
   {program} tokenizer.vocab_size=8K source=files 'source.paths=[notes]'
@@ -243,7 +243,7 @@ def _own_folder(words: Sequence[str]) -> tuple[Path | None, list[str]]:
 
 
 def verb_page(verb: str, *, program: str) -> str:
-    """Render the help of a command that takes the words of a training run and some of its own."""
+    """Render the help of a command that takes the words of a training run and some others."""
     return VERB_PAGES[verb].format(program=program) + EVERY_CHOICE
 
 

@@ -17,7 +17,7 @@ from lmtrain.cli.command_table import VERBS
 from lmtrain.errors import EXIT_CONFIGURATION, EXIT_DONE, EXIT_INTERRUPTED, LMTRAIN_ERRORS
 
 OF_SETTINGS: Final = ("train", "plan", "bench", "prepare", "doctor", "parity")  # they take no other words
-ALSO_GROUPS: Final = {"data", "tokenizer"}  # of options, beside verbs
+ALSO_GROUPS: Final = {"data", "tokenizer"}  # of options too
 LONGEST_LINE: Final = 4_000  # characters of a message
 
 

@@ -52,7 +52,7 @@ def _require(config: dict[str, Any], group: str, wanted: str, fix: str) -> None:
 
 
 def _dials(config: dict[str, Any], group: str) -> bool:
-    """Tell whether the model, or the optimizer, is a start of the dial."""
+    """Return whether the model, or the optimizer, is a start of the dial."""
     if group == "model":
         model = facts_of(config[group], ScalingFacts)
         return model is not None and model.carries_over == "depth"

@@ -1,6 +1,6 @@
 """The gate: a command's composed values are checked here once, without torch, and become a RunConfig.
 
-Whoever comes later trusts it. Only the build of the parts on the meta device (`execution/meta_build.py`), which imports
+Later code trusts it. Only the build of the parts on the meta device (`execution/meta_build.py`), which imports
 torch and the parts' code, may refuse a run afterwards.
 
 Order: names of code against the allow-list, keys and types of the run's own groups, rules between parts, then the
@@ -27,17 +27,20 @@ from lmtrain.run.run_config import RunConfig, read_config
 from lmtrain.run.schema.check import TARGET, check_value, refuse_foreign
 from lmtrain.run.schema.facts import facts_of
 from lmtrain.run.schema.node import Node, node_at
-from lmtrain.run.schema.slots import slot_at
-from lmtrain.run.schema.source_signatures import setting_types
-from lmtrain.run.schema.targets import require_allowed
+from lmtrain.run.schema.signatures import setting_types
+from lmtrain.run.schema.targets import require_allowed, slot_at
 from lmtrain.run.stored_runs.find_run import require_source
 from lmtrain.run.stored_runs.resume import require_place
 from lmtrain.run.validators.callbacks import require_end, require_passes
-from lmtrain.run.validators.given import require_given
-from lmtrain.run.validators.optimizer import require_settings
-from lmtrain.run.validators.ranks import require_nodes_enough, require_ranks
-from lmtrain.run.validators.tokenizer_size import require_rows, require_size_for_model
-from lmtrain.run.validators.typed_values import SOURCE_PATHS, require_paths
+from lmtrain.run.validators.data import SOURCE_PATHS, require_given, require_paths, require_rows, require_size_for_model
+from lmtrain.run.validators.optimizer import require_ramps_of_budget, require_settings
+from lmtrain.run.validators.parallelism import require_nodes_enough, require_parts, require_ranks, require_workers
+from lmtrain.run.validators.task import (
+    require_adaptable,
+    require_conversations,
+    require_objective,
+    require_trained_weights,
+)
 from lmtrain.tracking.atomic_files import storage_problem
 from lmtrain.tracking.run_folder import run_path
 
@@ -68,33 +71,31 @@ def check(
     config = read_config(values, allowed=allowed)
     require_passes(config)
     require_end(config, typed)
-    if place == "here":
-        _require_start(config)
     require_given(values)
     if place != "here":
         require_nodes_enough(config)  # before a batch is divided over ranks that the cluster lacks
     _check_typed(config, typed)
     require_settings(config)
     if {key_of(word).partition(".")[0] for word in typed} & RAMP_GROUPS:
-        from lmtrain.run.builders.schedules import require_ramps_of_budget  # where one may be wrong
-
         require_ramps_of_budget(config)
+    if place == "here":
+        _check_parts(config)
+        require_size_for_model(config)
     if place == "paper":
         _check_source_paths(config, typed)
     else:
         _check_places(values, [word for word in typed if place == "here" or key_of(word) not in DEVICE_KEYS])
-    if place == "here":
-        require_size_for_model(config)
     return config
 
 
-def _require_start(config: RunConfig) -> None:
-    """Check the text and the weights that a run starts from, against its task and its adapter."""
-    from lmtrain.run.validators.adapters import require_trained_weights  # of a run alone
-    from lmtrain.run.validators.conversations import require_conversations
-
+def _check_parts(config: RunConfig) -> None:
+    """Check the parts of a run that trains here against its text, its starting weights and its strategy."""
     require_conversations(config)
     require_trained_weights(config)
+    require_adaptable(config)
+    require_objective(config)
+    require_parts(config)
+    require_workers(config)
 
 
 def _check_typed(config: RunConfig, typed: Sequence[str]) -> None:
@@ -238,7 +239,7 @@ def _precision(node: Any, _: Mapping[str, Any]) -> None:
 
 
 def may_have_gpu() -> bool:
-    """Tell whether a driver of a GPU is there; other systems than Linux are not looked at."""
+    """Return whether a driver of a GPU is there; other systems than Linux are not looked at."""
     return sys.platform != "linux" or any(Path(file).exists() for file in DRIVERS)
 
 

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Final, get_type_hints
+from typing import Any, Final, TypeVar, get_type_hints
 
 from lmtrain.accounting.batches import Batch, BatchPlan, plan_batches
 from lmtrain.accounting.budgets import Budget
@@ -15,10 +15,12 @@ from lmtrain.accounting.scaling import Scaling
 from lmtrain.errors import ConfigurationError, suggest
 from lmtrain.run.scaling import scaling_of
 from lmtrain.run.schema.check import REPEATS, TARGET, check_node, check_value
-from lmtrain.run.schema.facts import facts_of
+from lmtrain.run.schema.facts import Facts, facts_of
 from lmtrain.run.schema.node import Node
 from lmtrain.run.settings import HealthSettings, RunSettings, TrainerSettings
 from lmtrain.training.lean_import import import_lightning
+
+F = TypeVar("F", bound=Facts)
 
 SCALARS: Final[Mapping[str, Any]] = {
     "seed": int,
@@ -34,7 +36,7 @@ WITHIN_DATA: Final = ("source", "cleaning", "deduplicate", "engine")
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig:
-    """A run as asked for; `allowed` are the packages that may be loaded beside our own.
+    """A run as asked for; `allowed` are the packages that may be loaded besides ours.
 
     Options with a target are nodes; `callbacks` are those switched on, in their order. `values`
     is the same as plain values, to keep, to hash and to compare.
@@ -83,15 +85,19 @@ class RunConfig:
         """Count the processes of all nodes."""
         return self.trainer.devices * self.trainer.num_nodes
 
+    def facts(self, kind: type[F], **place: Any) -> F | None:
+        """Return what the chosen option of a kind's group states of itself; `place` is not among its settings."""
+        return facts_of(getattr(self, kind.group).values, kind, allowed=self.allowed, **place)
+
     @property
     def spread(self) -> ModelSpread:
-        """Return the strategy's own facts; the plain case where it says nothing."""
-        return facts_of(self.strategy.values, ModelSpread, allowed=self.allowed) or ModelSpread()
+        """Return the strategy's facts; the plain case where it states none."""
+        return self.facts(ModelSpread) or ModelSpread()
 
     @property
     def compilation(self) -> CompileFacts:
-        """Return the compiled part."""
-        return facts_of(self.compile.values, CompileFacts, allowed=self.allowed) or CompileFacts()
+        """Return what is compiled."""
+        return self.facts(CompileFacts) or CompileFacts()
 
     def divided(self, batch: Batch | None = None) -> BatchPlan:
         """Divide a step, or that of another batch, over the run's ranks; under `auto` a rank takes its whole share.
@@ -182,7 +188,7 @@ def read_config(values: Mapping[str, Any], *, allowed: Sequence[str] = ()) -> Ru
 def _callback(name: str, values: Any) -> Node:
     key = f"callbacks.{name}"
     if not isinstance(values, Mapping):
-        raise ConfigurationError(f"{key}={values} is none of its settings; {key}=null switches it off.")
+        raise ConfigurationError(f"{key}={values} must be a mapping of its settings; {key}=null switches it off.")
     if TARGET not in values:
         raise ConfigurationError(
             f"{key} is switched off, and {key}.{next(iter(values), 'KEY')} is a setting of it; leave out "

@@ -12,8 +12,8 @@ from typing import Any, Final
 from lmtrain.accounting.quantities import parse_quantity
 from lmtrain.accounting.scaling import UNSCALED, Scaling
 from lmtrain.run.schema.check import PARTIAL, TARGET, check_node
-from lmtrain.run.schema.instantiate import instantiate
-from lmtrain.run.schema.source_signatures import default_settings
+from lmtrain.run.schema.node import instantiate
+from lmtrain.run.schema.signatures import default_settings
 from lmtrain.run.schema.targets import word_of
 
 Config = dict[str, Any]

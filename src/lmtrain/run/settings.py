@@ -41,7 +41,7 @@ class HealthSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainerSettings:
-    """Beside the Trainer's settings: its processes and their devices."""
+    """The Trainer's processes and their devices."""
 
     devices: int
     num_nodes: int

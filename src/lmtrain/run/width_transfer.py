@@ -11,7 +11,7 @@ from lmtrain.errors import ConfigurationError
 from lmtrain.run.scaling import setting
 from lmtrain.run.schema.check import check_value
 from lmtrain.run.schema.facts import facts_of, options_saying
-from lmtrain.run.schema.source_signatures import default_settings
+from lmtrain.run.schema.signatures import default_settings
 from lmtrain.run.schema.targets import word_of
 
 OPTIMIZERS: Final = "lmtrain.optim"
@@ -19,7 +19,7 @@ OPTIMIZERS: Final = "lmtrain.optim"
 WITHOUT_RULE: Final = {
     "tie_embeddings": "a head and a table want different rates; nearest valid: model.tie_embeddings=false",
     "experts": "a router is neither a matrix nor a head; nearest valid: a model without experts",
-    "value_gate_width": "a gate that reads a fixed number of dimensions is no matrix; nearest valid: null",
+    "value_gate_width": "unsupported with width transfer; set null",
 }
 
 

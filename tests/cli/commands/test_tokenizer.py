@@ -59,7 +59,7 @@ def test_a_tokenizer_that_exists_is_reported_and_not_copied(capsys):
         (["tokenizer.special_tokens=[]"], 2, "tokenizer.special_tokens=[] has none that ends a document"),
         (["compare=./no"], 4, "compare=./no does not exist here"),
         (["source.paths=[none.txt]"], 4, "none.txt"),
-        (["bogus=1"], 2, "there is no key bogus"),
+        (["bogus=1"], 2, "unknown key bogus"),
         (["held_out_bytes=many"], 2, "held_out_bytes"),
     ],
 )

@@ -1,7 +1,7 @@
 from data_pipelines.stages.defaults import default_cleaning, default_deduplication
 from lmtrain.run.compose.compose import compose_config
 from lmtrain.run.schema.check import check_node
-from lmtrain.run.schema.instantiate import instantiate
+from lmtrain.run.schema.node import instantiate
 
 
 def test_the_defaults_of_python_are_those_of_the_command_line():

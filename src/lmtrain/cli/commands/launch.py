@@ -193,9 +193,9 @@ def launched_run(
         raise ConfigurationError(f"{program} starts one run, not a sweep; launch each value by itself.")
     typed = [word for word in choices.overrides if word not in arguments.not_typed]
     from lmtrain.cli.commands.train import run_name
-    from lmtrain.run.builders.strategy import require_strategy_on_paper
+    from lmtrain.run.builders.model import require_strategy_on_paper
     from lmtrain.run.gate import check
-    from lmtrain.run.validators.ranks import require_cluster
+    from lmtrain.run.validators.parallelism import require_cluster
 
     place = "nodes" if is_here else "paper"
     config = check(values, allowed=arguments.allowed_targets, typed=typed, place=place)

@@ -10,7 +10,7 @@ from lmtrain.errors import EXIT_DONE, EXIT_NO
 from lmtrain.run.compose.arguments import Choices
 from lmtrain.run.planning.plan import FROM_THE_START, PlannedRun, PlannedStart, planned_runs
 from lmtrain.run.run_config import RunConfig
-from lmtrain.run.validators.objective import require_parts_of_task
+from lmtrain.run.validators.task import require_parts_of_task
 
 WEB: Final = "--web"
 

@@ -23,7 +23,7 @@ def make(words: list[str], *, program: str = "lmtrain tokenizer") -> int:
     from lmtrain.run.compose.arguments import parse_arguments
     from lmtrain.run.compose.compose import Choices, for_each_config
     from lmtrain.run.schema.check import check_node
-    from lmtrain.run.schema.instantiate import instantiate
+    from lmtrain.run.schema.node import instantiate
 
     as_json = "--json" in words
     arguments = parse_arguments([word for word in words if word != "--json"], budget_group=False)

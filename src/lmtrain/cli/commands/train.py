@@ -106,7 +106,7 @@ def _checked(arguments: Arguments, outer: OuterLauncher | None) -> list[CheckedR
     from lmtrain.run.gate import check
     from lmtrain.run.stored_runs.resume import require_begun
     from lmtrain.run.sweeps.grid import naming_trial
-    from lmtrain.run.validators.ranks import require_launcher
+    from lmtrain.run.validators.parallelism import require_launcher
 
     composed = _composed(arguments)
     typed = [

@@ -154,7 +154,7 @@ def tune_batch(words: list[str], *, program: str) -> int:
 
 def _whole_step(config: RunConfig) -> Any:
     """Return a step as one micro batch of a rank, of whole examples."""
-    from lmtrain.run.validators.objective import objective_facts, require_examples
+    from lmtrain.run.validators.task import objective_facts, require_examples
 
     whole = config.divided(replace(config.batch, micro_batch_sequences=None))
     require_examples(whole, objective_facts(config))

@@ -14,7 +14,7 @@ from lmtrain.inference.cache import CachedAttention
 from lmtrain.models.attention.base import Attention
 from lmtrain.rollouts.answer_writer import SampledAnswers
 from lmtrain.run.run_config import RunConfig
-from lmtrain.run.validators.objective import objective_facts, require_examples
+from lmtrain.run.validators.task import objective_facts, require_examples
 from lmtrain.training.context import RunContext
 from lmtrain.training.datamodule import TokenDataModule
 from lmtrain.training.module import CausalLMModule

@@ -28,9 +28,9 @@ from lmtrain.run.compose.arguments import Arguments, Choices, Flags, parse_flags
 from lmtrain.run.compose.lean_compose import lean_composing
 from lmtrain.run.compose.option_files import is_of_training_alone
 from lmtrain.run.compose.paths import conf_folder, group_folders, key_of, option_names
-from lmtrain.run.schema.no_value import no_value
+from lmtrain.run.schema.check import no_value
 from lmtrain.run.schema.node import node_at
-from lmtrain.run.schema.source_signatures import setting_names
+from lmtrain.run.schema.signatures import setting_names
 from lmtrain.tracking.redaction import redact, remember_secrets
 
 SEARCH: Final = "search"  # in hydra.sweeper: the option searches
@@ -333,7 +333,7 @@ def _unknown_option(problem: MissingConfigException) -> str:
         return f"{group}/{option.replace('/', '=')}: must be basic (a grid) or optuna (a search)."
     options = problem.options or option_names(group)  # Hydra names none for a list
     if not options:
-        return f"There is no config {problem.missing_cfg_file} in {conf_folder()}."
+        return f"unknown config {problem.missing_cfg_file} in {conf_folder()}."
     return suggestions.unknown_option(group, option, options)
 
 
@@ -352,7 +352,7 @@ def _unknown_key(word: str, arguments: Arguments, *, config_name: str) -> str:
 
 
 def _chosen(key: str, arguments: Arguments, *, config_name: str) -> dict[str, Any]:
-    """Return the config of the options alone, without the values beside a refused key; empty where it fails too."""
+    """Return the config of the options alone, without the values next to a refused key; empty where it fails too."""
     groups = {path.name for path in group_folders()}
     chosen = [text for text in arguments.overrides if text.partition("=")[0] in groups - {key}]
     try:

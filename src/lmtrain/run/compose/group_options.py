@@ -14,7 +14,7 @@ from lmtrain.accounting.options.precision import PrecisionFacts
 from lmtrain.run.compose.paths import conf_folder
 from lmtrain.run.schema.facts import Facts, facts_of
 from lmtrain.run.schema.node import node_at
-from lmtrain.run.schema.source_signatures import setting_names
+from lmtrain.run.schema.signatures import setting_names
 
 F = TypeVar("F", bound=Facts)
 
@@ -29,7 +29,7 @@ class GroupOption(Generic[F]):
 
 
 def options_of(kind: type[F], holds: Callable[[F], bool], **place: Any) -> Iterator[GroupOption[F]]:
-    """Give the options of a group whose facts at their usual settings are as asked; `place` is beside the settings."""
+    """Give the options of a group whose facts at their usual settings are as asked, `place` included."""
     for file in sorted((conf_folder() / kind.group).glob("*.yaml")):
         values = file_values(f"{kind.group}={file.stem}")
         own = {key: value for key, value in values.items() if "${" not in str(value)}  # other groups decide those
@@ -75,7 +75,7 @@ def options_with_key(key: str) -> list[str]:
 
 
 def node_holds(node: Any, key: str) -> bool:
-    """Tell whether a node has a dotted key."""
+    """Return whether a node has a dotted key."""
     parent, _, name = key.rpartition(".")
     holder = node_at(node, parent)
     return isinstance(holder, Mapping) and name in holder

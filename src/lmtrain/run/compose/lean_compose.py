@@ -1,7 +1,7 @@
 """Compose without needless work of hydra-core 1.3 and OmegaConf 2.3; the config is the same.
 
 Hydra makes a config of all choices so far at each of 55 files, for interpolations in lists of defaults: 0.08 of the
-0.26 s of composing. OmegaConf reads each file with a class of its own on the parser in Python:
+0.26 s of composing. OmegaConf reads each file with a class on the parser in Python:
 0.04 s more than libyaml takes.
 """
 
@@ -35,7 +35,7 @@ def lean_composing() -> Generator[None]:
 
 @contextmanager
 def _replaced(module: Any, name: str, changed: Any) -> Generator[None]:
-    """Replace a function by `changed(function)` in this context; another version's lack of it is no error."""
+    """Replace a function by `changed(function)` in this context; a version without it is left alone."""
     original = getattr(module, name, None)
     if original is None:
         yield
@@ -59,7 +59,7 @@ def _made_if_asked(make_map: Any) -> Any:
 def _with_libyaml(get_loader: Any) -> Any:
     loader: Any = get_loader()
     parser: Any = yaml.CSafeLoader.__mro__[1] if yaml.__with_libyaml__ else None
-    if parser is not None and not issubclass(loader, parser):  # a thread beside this one may have replaced it
+    if parser is not None and not issubclass(loader, parser):  # another thread may have replaced it
 
         class Loader(parser, loader):
             """OmegaConf's own rules behind libyaml's parser."""

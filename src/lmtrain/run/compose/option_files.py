@@ -48,7 +48,7 @@ def shared_rows(main: Path) -> list[tuple[str, str, str]]:
 
 
 def is_of_training_alone(key: str, *, config_name: str) -> bool:
-    """Tell whether a key's group or node is in the config of training, and not in this one."""
+    """Return whether a key's group or node is in the config of training, and not in this one."""
 
     def names(config: str) -> set[str]:
         main = conf_folder() / f"{config}.yaml"

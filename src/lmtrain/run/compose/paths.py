@@ -1,4 +1,4 @@
-"""Where the configuration lives: `conf/` beside the sources, or the copy inside the installed wheel; and its keys."""
+"""Where the configuration lives: `conf/` next to the sources, or the copy inside the installed wheel; and its keys."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -23,7 +23,7 @@ def group_folders(conf: Path | None = None) -> list[Path]:
 
 
 def is_key_of_training(name: str) -> bool:
-    """Tell whether a name is a group of a run's options, or a key of the entry config."""
+    """Return whether a name is a group of a run's options, or a key of the entry config."""
     entry = (conf_folder() / "train.yaml").read_text()
     keys = re.findall(r"^(\w+):", entry, flags=re.MULTILINE)
     return name in {*keys, *(path.name for path in group_folders())}
@@ -52,5 +52,5 @@ def without(words: Iterable[str], names: Sequence[str]) -> list[str]:
 
 
 def is_text_file(word: str) -> bool:
-    """Tell whether a word is the name of a text."""
+    """Return whether a word is the name of a text."""
     return TEXT.search(word) is not None

@@ -96,7 +96,7 @@ def _dimension(override: Override) -> Dimension:
     if isinstance(value, (ChoiceSweep, RangeSweep)):
         return _choice(override)
     raise ConfigurationError(
-        f"{override.input_line} is no space of a search; there are {key}=A,B, {key}=choice(A,B), "
+        f"{override.input_line} is not a search space; valid are {key}=A,B, {key}=choice(A,B), "
         f"{key}=interval(LOW,HIGH), {key}=int(interval(LOW,HIGH)), {key}=range(START,STOP,STEP), and tag(log,...) "
         "around an interval."
     )

@@ -90,7 +90,7 @@ def _unknown_words(words: Sequence[str], flags: Mapping[str, bool], *, has_own_o
             if not (is_known_head(key) or word.startswith("~")):
                 answer = _of_another_program(word, key, value)
                 if answer or not has_own_options:
-                    yield answer or Unknown(word, note=f"there is no key {key}.{_nearest(word, key)}")
+                    yield answer or Unknown(word, note=f"unknown key {key}.{_nearest(word, key)}")
         elif not word.startswith(("-", "~")):
             raise ConfigurationError(_without_a_key(words, index))
 
@@ -106,7 +106,7 @@ def _of_flag(typed: str, key: str, value: str) -> Unknown:
         return answer
     if is_known_head(key):
         return Unknown(typed, (f"{key}={value or 'true'}",), "a key has no dashes")
-    return Unknown(typed, note="there is no such flag", is_flag=True)
+    return Unknown(typed, note="unknown flag", is_flag=True)
 
 
 def _of_another_program(typed: str, key: str, value: str) -> Unknown | None:
@@ -149,7 +149,7 @@ def _known_heads() -> frozenset[str]:
 
 
 def is_known_head(key: str) -> bool:
-    """Tell whether a key begins as one of any command: a group, a setting, a stage of a pipeline."""
+    """Return whether a key begins as one of any command: a group, a setting, a stage of a pipeline."""
     return re.split(r"[./@]", key)[0] in _known_heads()
 
 
@@ -175,10 +175,10 @@ def _without_a_key(words: Sequence[str], index: int) -> str:
 def unknown_command(command: str, words: Sequence[str], commands: Iterable[str]) -> str:
     """Return the message for a command that is unknown: another program's, settings without one, or misspelled."""
     if ours := inverted(COMMANDS).get(command):
-        return f"{command}: there is no such command; write {ours}."
+        return f"{command}: unknown command; write {ours}."
     if "=" in command or command.startswith(("-", "~", "[")) or "".join(words[:1]).startswith("="):
         return f"{command}: a command comes first; write lmtrain train {shlex.join([command, *words])}."
-    return f"{command}: there is no such command.{suggest(command, commands)} `lmtrain --help` lists all."
+    return f"{command}: unknown command.{suggest(command, commands)} `lmtrain --help` lists all."
 
 
 def meant_options(group: str, option: str, known: Iterable[str]) -> list[str]:
@@ -199,9 +199,9 @@ def unknown_option(group: str, option: str, options: Iterable[str]) -> str:
         [name if group in MANY_OPTIONS else f"{group}={name}" for name in meant_options(group, option, known)]
     )
     if near:
-        return f"{group}={option}: there is no such option.{near} `--help {group}` lists all {len(known)}."
+        return f"{group}={option}: unknown option.{near} `--help {group}` lists all {len(known)}."
     hub = f"; {HUB[group]}" if group in HUB else ""
-    return f"{group}={option}: there is no such option; {group} has {', '.join(known)}{hub}."
+    return f"{group}={option}: unknown option; {group} has {', '.join(known)}{hub}."
 
 
 def unknown_key(key: str, *, typed: str, config: Mapping[str, Any]) -> str:
@@ -213,7 +213,7 @@ def unknown_key(key: str, *, typed: str, config: Mapping[str, Any]) -> str:
     group, value = key.partition(".")[0], typed.partition("=")[2]
     answer = _of_another_program(typed, key, value)
     if answer and answer.words and answer.words != (f"{key}={value}",):
-        return f"{typed}: there is no key {key}; write {' '.join(map(quoted, answer.words))}."
+        return f"{typed}: unknown key {key}; write {' '.join(map(quoted, answer.words))}."
     siblings = [each for each in leaf_keys(config) if each.rpartition(".")[0] == parent]
     if parent and siblings:
         names = [each.rpartition(".")[2] for each in siblings]
@@ -224,7 +224,7 @@ def unknown_key(key: str, *, typed: str, config: Mapping[str, Any]) -> str:
     where = f"{name} is a setting of {group}={', '.join(options)}" if options else ""
     near = [] if options else difflib.get_close_matches(name, names, n=1, cutoff=0.6)
     whole = did_you_mean([f"{parent}.{each}={value}".lstrip(".") for each in near])
-    return f"{typed}: there is no key {'; '.join(filter(None, (key, has, where)))}.{whole}"
+    return f"{typed}: unknown key {'; '.join(filter(None, (key, has, where)))}.{whole}"
 
 
 def number_as_option(problem: str, overrides: Iterable[str]) -> str | None:

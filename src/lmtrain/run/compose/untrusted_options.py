@@ -16,7 +16,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from lmtrain.errors import ConfigurationError
-from lmtrain.run.schema.source_signatures import default_settings, typed_alone
+from lmtrain.run.schema.signatures import default_settings, typed_alone
 from lmtrain.storage import foreign_yaml
 from lmtrain.storage.foreign_json import MAX_DEPTH, TooMuch
 from lmtrain.tracking.redaction import REMEMBERED, is_secret_variable, is_telling, passwords_in, redact_override
@@ -176,7 +176,7 @@ def _settings(node: Any, key: str, *, is_alone: bool) -> Iterator[tuple[str, Any
 
 
 def _is_typed(key: str, typed: set[str]) -> bool:
-    """Tell whether a key, or a node around it, is typed; a group's own key stands for all that use the group."""
+    """Return whether a key, or a node around it, is typed; a group's own key stands for all that use the group."""
     inner = (one for one in typed if "." in one)
     return key in typed or any(key.endswith(f".{one}") or (one[-1] == "." and key.startswith(one)) for one in inner)
 

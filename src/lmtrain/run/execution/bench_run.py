@@ -13,7 +13,7 @@ from lmtrain.accounting.cluster import Peak
 from lmtrain.accounting.machine.hardware import MatmulDtype
 from lmtrain.accounting.observed.bench import Bench, Peaks
 from lmtrain.doctor.measure import measure_gpu, measure_until_two_agree
-from lmtrain.run.builders.kernels import is_compiled
+from lmtrain.run.builders.device import is_compiled
 from lmtrain.run.execution.build import Run, build_run
 from lmtrain.run.execution.caches import keep_caches_in
 from lmtrain.run.execution.meta_build import build_on_meta

@@ -22,14 +22,19 @@ from lmtrain.optim.parameter_groups import trained_parameters
 from lmtrain.parallel.compilation import run_eagerly
 from lmtrain.parallel.strategy import Parallelism
 from lmtrain.precision.policy import Precision
-from lmtrain.run.builders.adapters import adapting, planned_model
-from lmtrain.run.builders.cuda_graphs import graphs_of
-from lmtrain.run.builders.kernels import compilation_line, device_type, fit_attention, fit_loss, is_compiled
+from lmtrain.run.builders.device import (
+    build_precision,
+    compilation_line,
+    device_type,
+    fit_attention,
+    fit_loss,
+    graphs_of,
+    is_compiled,
+    tell_of_precision,
+)
+from lmtrain.run.builders.model import adapting, build_strategy, planned_model
 from lmtrain.run.builders.objective import attention_for, before_training, objective_of
-from lmtrain.run.builders.optimizers import build_optimizer
-from lmtrain.run.builders.precision import build_precision, tell_of_precision
-from lmtrain.run.builders.schedules import schedules_of
-from lmtrain.run.builders.strategy import build_strategy
+from lmtrain.run.builders.optimization import build_optimizer, schedules_of
 from lmtrain.run.planning.calibration import measured_peak, measurements_of
 from lmtrain.run.planning.machine_limits import batch_of, recompute_here
 from lmtrain.run.planning.make_plan import PlanFacts, make_plan, validated_split
@@ -40,8 +45,8 @@ from lmtrain.run.stored_runs.initial_weights import base_line, find_weights
 from lmtrain.run.stored_runs.job import Job, config_hash
 from lmtrain.run.stored_runs.skipped_batches import without_skipped
 from lmtrain.run.validators.callbacks import callback_lines, require_watch
+from lmtrain.run.validators.data import require_rows
 from lmtrain.run.validators.optimizer import rate_line
-from lmtrain.run.validators.tokenizer_size import require_rows
 from lmtrain.tokenizers.base import Tokenizer
 from lmtrain.tokenizers.loading import load_tokenizer
 from lmtrain.tracking.events import EventLog

@@ -1,7 +1,6 @@
 """The parts of a run, built on the meta device: what needs torch is refused here, before data is prepared."""
 
 import contextlib
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,25 +12,21 @@ from lmtrain.accounting.model.flops import flops_per_token
 from lmtrain.accounting.training_plan.expected_speed import rate_of
 from lmtrain.models.base import LanguageModel
 from lmtrain.optim.parameter_groups import trained_parameters
-from lmtrain.run.builders.adapters import adapting, planned_model
-from lmtrain.run.builders.cuda_graphs import graphs_of
-from lmtrain.run.builders.kernels import device_type
-from lmtrain.run.builders.optimizers import rehearsed_optimizer
-from lmtrain.run.builders.precision import build_precision
-from lmtrain.run.builders.schedules import schedules_of
-from lmtrain.run.builders.strategy import require_strategy
+from lmtrain.run.builders.device import build_precision, device_type, graphs_of
+from lmtrain.run.builders.model import adapting, planned_model, require_strategy
+from lmtrain.run.builders.optimization import rehearsed_optimizer, schedules_of
 from lmtrain.run.planning.machine_limits import require_disk, require_memory
 from lmtrain.run.planning.prepared_tokens import masked_documents, prepared_epoch_tokens, require_split
 from lmtrain.run.run_config import RunConfig
-from lmtrain.run.schema.node import Node
-from lmtrain.run.schema.source_signatures import setting_names
+from lmtrain.run.schema.signatures import setting_names
 from lmtrain.run.stored_runs.job import Job
 from lmtrain.run.stored_runs.resume import WAYS_TO_GO_ON
-from lmtrain.run.validators.adapters import require_adaptable, require_trained_weights
-from lmtrain.run.validators.cpu_offload import require_offload
-from lmtrain.run.validators.objective import objective_facts, require_examples, require_objective
-from lmtrain.run.validators.tensor_group import require_parts
-from lmtrain.run.validators.workers import require_workers
+from lmtrain.run.validators.optimizer import require_offload
+from lmtrain.run.validators.parallelism import require_parts
+from lmtrain.run.validators.task import (
+    objective_facts,
+    require_examples,
+)
 from lmtrain.tracking.fork import read_fork
 from lmtrain.training.checkpointing.checkpoints import read_facts
 from lmtrain.training.hyperparameters import Hyperparameters
@@ -58,12 +53,8 @@ def build_on_meta(job: Job, *, is_alone: bool) -> Job:
         model: LanguageModel = config.model.build()
     if precision is not None:
         precision.explain(model)  # refuses a precision unfit for the model
-    require_parts(config)
-    require_workers(config)
+    require_parts(config)  # of the strategy that was chosen
     require_offload(config, on_cpu=device_type(config.trainer.accelerator) == "cpu")
-    require_adaptable(config)
-    require_objective(config)
-    require_trained_weights(config)
     adapting(config)
     require_strategy(config, model)
     model = planned_model(config)
@@ -83,7 +74,7 @@ def build_on_meta(job: Job, *, is_alone: bool) -> Job:
     names = {"schedule": "lr", "momentum_schedule": "momentum", "weight_decay_schedule": "weight_decay"}
     scheduled = Hyperparameters(optimizer, **{names[name]: schedule for name, schedule in schedules.items()})
     scheduled.set_for(0, end.steps)
-    rehearse_acting(config, end)
+    _try_callbacks(config, end)
     return replace(job, config=config)
 
 
@@ -102,32 +93,13 @@ class BeforeData:
         raise NotYetKnown(name)
 
 
-def rehearse_callbacks(callbacks: Mapping[str, Node], end: Horizon) -> None:
-    """Let our callbacks look at their settings, each as far as it comes without data.
-
-    Raises:
-        ConfigurationError: A setting cannot be.
-    """
-    for node in callbacks.values():
-        if CONTEXT in setting_names(node.target):
+def _try_callbacks(config: RunConfig, end: Horizon) -> None:
+    """Let our callbacks and the profiler look at their settings, each as far as it comes without data."""
+    facts = {CONTEXT: BeforeData(end), "num_ranks": config.num_ranks}
+    for node in (*config.callbacks.values(), config.profiler):
+        if node is config.profiler or CONTEXT in setting_names(node.target):
             with contextlib.suppress(NotYetKnown):
-                node.build(facts={CONTEXT: BeforeData(end)})
-
-
-def rehearse_acting(config: RunConfig, end: Horizon) -> None:
-    """Let callbacks and the profiler look at their settings."""
-    rehearse_callbacks(config.callbacks, end)
-    rehearse_profiler(config, end)
-
-
-def rehearse_profiler(config: RunConfig, end: Horizon) -> None:
-    """Let the profiler look at its steps and ranks.
-
-    Raises:
-        ConfigurationError: The run does not have them.
-    """
-    with contextlib.suppress(NotYetKnown):
-        config.profiler.build(facts={CONTEXT: BeforeData(end), "num_ranks": config.num_ranks})
+                node.build(facts=facts)
 
 
 def expected_end(config: RunConfig, model: LanguageModel, *, tokens_per_step: int) -> Horizon:

@@ -13,8 +13,7 @@ from lmtrain.run.compose.compose import Choices, for_each_config
 from lmtrain.run.compose.paths import group_folders, key_of
 from lmtrain.run.planning.prepared_tokens import remember_prepared
 from lmtrain.run.schema.check import check_node, check_value
-from lmtrain.run.schema.instantiate import instantiate
-from lmtrain.run.schema.node import Node
+from lmtrain.run.schema.node import Node, instantiate
 from lmtrain.run.settings import RunSettings
 from lmtrain.run.stored_runs.find_run import require_source
 from lmtrain.run.stored_runs.model_difference import KEY

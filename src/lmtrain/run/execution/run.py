@@ -27,8 +27,7 @@ from lmtrain.report.run_page import write_report
 from lmtrain.report.summary import print_summary
 from lmtrain.run.execution.build import Run, build_run
 from lmtrain.run.execution.caches import keep_caches_in
-from lmtrain.run.execution.callback_problems import telling_callback_problems, unmasked
-from lmtrain.run.execution.device_problems import telling_device_problems
+from lmtrain.run.execution.failures import naming_callbacks, unmasked, wording_device_failures
 from lmtrain.run.planning.machine_limits import is_out_of_memory, out_of_memory
 from lmtrain.run.planning.prepared_tokens import remember_folder
 from lmtrain.run.stored_runs.identity import TOKENIZER, allowed_changes, with_tokenizer
@@ -78,7 +77,7 @@ def attempt(job: Job, outer: OuterLauncher | None) -> int | GoBack:
     """Train once; return the exit code, or the noted spike from which the run goes back."""
     rank = outer.rank if outer else 0
     try:
-        with stopping_at_once(), telling_device_problems(job.folder), telling_callback_problems(job.config):
+        with stopping_at_once(), wording_device_failures(job.folder), naming_callbacks(job.config):
             run, checkpoint = prepare(job, outer, rank=rank)
     except StoppedEarly as stop:
         code = EXIT_CODES[stop.number]
@@ -231,7 +230,7 @@ def _fit_in_memory(job: Job, run: Run, checkpoint: CheckpointFacts | None) -> in
 
     Raises: OutOfMemory in place of the device's error.
     """
-    with telling_callback_problems(job.config):
+    with naming_callbacks(job.config):
         try:
             return fit(run, checkpoint)
         except LMTRAIN_ERRORS:
@@ -246,7 +245,7 @@ def fit(run: Run, checkpoint: CheckpointFacts | None) -> int:
     """Run the Trainer and return its exit code."""
     graceful_stop = next((each for each in run.callbacks.values() if isinstance(each, GracefulStop)), None)
     try:
-        with stopping_at_once(), telling_device_problems(run.context.folder), unmasked():
+        with stopping_at_once(), wording_device_failures(run.context.folder), unmasked():
             run.trainer.fit(
                 run.module,
                 datamodule=run.datamodule,

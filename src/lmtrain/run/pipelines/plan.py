@@ -30,10 +30,9 @@ from lmtrain.run.pipelines.stages import (
 )
 from lmtrain.run.planning.stage_plans import PlannedTraining, evaluated, exported, planned_training
 from lmtrain.run.run_config import RunConfig
-from lmtrain.run.schema.source_signatures import gives_nothing
+from lmtrain.run.schema.signatures import gives_nothing
 from lmtrain.run.stored_runs.model_difference import model_fix, size_difference
-from lmtrain.run.validators.conversations import require_chat_tokens, require_conversations
-from lmtrain.run.validators.objective import require_objective
+from lmtrain.run.validators.task import require_chat_tokens, require_conversations, require_objective
 
 T = TypeVar("T")
 PREPARE: Final = "prepare"
@@ -276,7 +275,7 @@ def _build(pipeline: CommandPipeline, stage: PipelineStage, words: Sequence[str]
     from lmtrain.run.gate import check
     from lmtrain.run.planning.auto_choices import with_strategy
     from lmtrain.run.stored_runs.job import Job
-    from lmtrain.run.validators.ranks import require_launcher
+    from lmtrain.run.validators.parallelism import require_launcher
 
     arguments = parse_arguments([*words, *pipeline.flags])
 

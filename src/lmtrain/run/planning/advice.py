@@ -34,7 +34,7 @@ from lmtrain.run.planning.setting import fit_setting, planned_setting
 from lmtrain.run.planning.tried_words import with_words, words_of_devices
 from lmtrain.run.run_config import RunConfig
 from lmtrain.run.schema.facts import facts_of
-from lmtrain.run.validators.cpu_offload import KEY as OFFLOAD
+from lmtrain.run.validators.optimizer import CPU_OFFLOAD as OFFLOAD
 
 MOST_REMEDIES: Final = 3
 MOST_TRIED: Final = 16  # numbers of devices

@@ -16,8 +16,8 @@ from lmtrain.run.planning.setting import fit_setting, planned_setting
 from lmtrain.run.planning.tried_words import with_words
 from lmtrain.run.run_config import RunConfig
 from lmtrain.run.schema.facts import facts_of
-from lmtrain.run.validators.objective import example_rows
 from lmtrain.run.validators.optimizer import require_settings
+from lmtrain.run.validators.task import example_rows
 
 MICRO_BATCH: Final = "batch.micro_batch_sequences"
 # Fewer rows than this leave a large GPU's units without work in products of a width of 1,024 and more.
@@ -228,7 +228,7 @@ def require_parts_of_strategy(config: RunConfig) -> None:
     """
     require_settings(config)
     if config.spread.tensor_ranks > 1 or config.spread.context_ranks > 1:
-        from lmtrain.run.builders.strategy import require_strategy_on_paper
+        from lmtrain.run.builders.model import require_strategy_on_paper
 
         require_strategy_on_paper(config)
 

@@ -13,7 +13,7 @@ from lmtrain.errors import ConfigurationError
 from lmtrain.run.planning.setting import PlannedSetting, attention_of
 from lmtrain.run.run_config import RunConfig
 from lmtrain.run.schema.facts import facts_of
-from lmtrain.run.schema.source_signatures import gives_nothing
+from lmtrain.run.schema.signatures import gives_nothing
 from lmtrain.tracking.atomic_files import read_json, write_json
 from lmtrain.training.lean_import import collecting_later
 

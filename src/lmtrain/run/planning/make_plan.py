@@ -33,9 +33,9 @@ from lmtrain.run.planning.prepared_tokens import held_out_padding, masked_docume
 from lmtrain.run.planning.setting import PlannedSetting
 from lmtrain.run.run_config import RunConfig
 from lmtrain.run.schema.facts import facts_of, require_facts
-from lmtrain.run.schema.source_signatures import gives_nothing
+from lmtrain.run.schema.signatures import gives_nothing
 from lmtrain.run.validators.callbacks import callback_facts, held_out_passes
-from lmtrain.run.validators.objective import objective_facts
+from lmtrain.run.validators.task import objective_facts
 
 
 @dataclass(frozen=True, kw_only=True)

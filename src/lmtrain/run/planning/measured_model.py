@@ -7,7 +7,7 @@ import torch
 from lmtrain.accounting.model.model_facts import ModelFacts
 from lmtrain.errors import ConfigurationError
 from lmtrain.models.base import LanguageModel
-from lmtrain.run.builders.adapters import adapter_of
+from lmtrain.run.builders.model import adapter_of
 from lmtrain.run.planning.setting import PlannedSetting, attention_of
 from lmtrain.run.run_config import RunConfig
 from lmtrain.simulate.measured_facts import SimulatedStep, measure_depths

@@ -14,7 +14,7 @@ from lmtrain.run.compose.group_options import one_of, words_of
 from lmtrain.run.planning.machine_limits import available_bytes
 from lmtrain.run.planning.tried_words import with_words
 from lmtrain.run.run_config import RunConfig
-from lmtrain.run.validators.objective import example_rows
+from lmtrain.run.validators.task import example_rows
 
 BYTES_PER_PARAMETER: Final = 4 * 7  # weight, gradient, two moments, and the tensors written and read
 MOST_FLOPS: Final = 4e12  # of both trainings: minutes on a few cores

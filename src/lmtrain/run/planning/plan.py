@@ -11,7 +11,6 @@ from lmtrain.accounting.model.model_facts import ModelFacts
 from lmtrain.accounting.training_plan.fit import Setting, largest_micro_batch, memory_of
 from lmtrain.accounting.training_plan.plan import Advice, Plan
 from lmtrain.errors import ConfigurationError
-from lmtrain.run.builders.schedules import require_ramps_fit
 from lmtrain.run.compose.arguments import Choices, parse_arguments
 from lmtrain.run.compose.option_files import default_options, width_line
 from lmtrain.run.compose.paths import conf_folder
@@ -34,9 +33,9 @@ from lmtrain.run.planning.setting import PlannedSetting, fit_setting, planned_se
 from lmtrain.run.planning.tried_words import with_words
 from lmtrain.run.run_config import RunConfig
 from lmtrain.run.validators.callbacks import callback_lines
-from lmtrain.run.validators.objective import objective_facts, require_examples
-from lmtrain.run.validators.optimizer import rate_line
-from lmtrain.run.validators.tensor_group import require_parts
+from lmtrain.run.validators.optimizer import rate_line, require_ramps_fit
+from lmtrain.run.validators.parallelism import require_parts
+from lmtrain.run.validators.task import objective_facts, require_examples
 
 if TYPE_CHECKING:
     from lmtrain.data.interleave import PhasesRead

@@ -27,16 +27,10 @@ from lmtrain.run.run_config import RunConfig
 from lmtrain.run.schema.check import TARGET
 from lmtrain.run.schema.facts import facts_of, require_facts
 from lmtrain.run.schema.node import Node
-from lmtrain.run.validators.adapters import require_adaptable
 from lmtrain.run.validators.callbacks import callback_facts
-from lmtrain.run.validators.cpu_offload import require_offload
-from lmtrain.run.validators.float8_head import require_float8_head
-from lmtrain.run.validators.objective import example_rows, objective_facts, require_whole_sequences
-from lmtrain.run.validators.ranks import require_ranks
-from lmtrain.run.validators.recordable import require_recordable
-from lmtrain.run.validators.rounded_updates import require_rounding
-from lmtrain.run.validators.tensor_group import require_parts
-from lmtrain.run.validators.workers import require_workers
+from lmtrain.run.validators.optimizer import require_float8_head, require_offload, require_rounding
+from lmtrain.run.validators.parallelism import require_parts, require_ranks, require_recordable, require_workers
+from lmtrain.run.validators.task import example_rows, objective_facts, require_adaptable, require_whole_sequences
 
 INPUTS_OF_A_LAYER: Final = 2  # of attention and of the feed-forward
 

@@ -27,12 +27,11 @@ from lmtrain.errors import ConfigurationError
 from lmtrain.models.base import LanguageModel
 from lmtrain.optim.schedules import constant
 from lmtrain.precision.policy import Precision, as_it_is, cast_parameters
-from lmtrain.run.builders.adapters import adapting, planned_model
-from lmtrain.run.builders.optimizers import build_optimizer, rehearsed_optimizer
-from lmtrain.run.builders.strategy import build_strategy
+from lmtrain.run.builders.model import adapting, build_strategy, planned_model
+from lmtrain.run.builders.optimization import build_optimizer, rehearsed_optimizer
 from lmtrain.run.planning.setting import PlannedSetting, attention_of, planned_setting
 from lmtrain.run.run_config import RunConfig
-from lmtrain.run.validators.cpu_offload import KEY
+from lmtrain.run.validators.optimizer import CPU_OFFLOAD
 from lmtrain.simulate.kernel_costs import FORMATS, Formats
 from lmtrain.simulate.rank_step import RecordedStep, SimulatedRank, record_step
 from lmtrain.training.module import CausalLMModule
@@ -76,8 +75,8 @@ def simulation(config: RunConfig) -> Simulation:
     """
     if config.optimizer_cpu_offload:
         raise ConfigurationError(
-            f"{KEY}=true: a simulated device keeps its optimizer state; `lmtrain plan` counts the way to host memory; "
-            "nearest valid: false."
+            f"{CPU_OFFLOAD}=true: a simulated device keeps its optimizer state; `lmtrain plan` counts the way to host "
+            "memory; nearest valid: false."
         )
     setting = planned_setting(config)
     batch = config.divided(config.batch)

@@ -19,7 +19,7 @@ from lmtrain.run.planning.setting import planned_setting
 from lmtrain.run.planning.tried_words import with_words, words_of_devices
 from lmtrain.run.run_config import RunConfig, read_config
 from lmtrain.run.schema.facts import facts_of
-from lmtrain.run.validators.objective import objective_facts
+from lmtrain.run.validators.task import objective_facts
 
 CONTEXT_TOKENS: Final = 8192  # of a sequence where no batch is typed, or the model's own if they are fewer
 

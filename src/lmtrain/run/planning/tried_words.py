@@ -61,7 +61,7 @@ def _looked_up(held: Any, values: Any) -> Any:
 
 
 def words_of_devices(config: RunConfig, num_devices: int) -> tuple[str, ...]:
-    """Return the words for so many devices, in whole nodes of the cluster's size or, of a single device, of NODE."""
+    """Return the words for a number of devices, in whole nodes of the cluster's size, or of NODE for one device."""
     cluster, trainer = config.cluster, config.trainer
     a_node = cluster.devices_per_node
     if a_node == 1 or (num_devices > a_node and num_devices % a_node):

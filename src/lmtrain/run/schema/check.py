@@ -16,19 +16,27 @@ from typing import Any, Final
 
 from lmtrain.accounting.quantities import parse_quantity
 from lmtrain.errors import ConfigurationError, suggest
-from lmtrain.run.schema.no_value import MISSING, no_value
-from lmtrain.run.schema.parameters import hints_of, parameters_of
-from lmtrain.run.schema.slots import SLOTS, Slot, slot_at, slot_of
-from lmtrain.run.schema.targets import find_target, require_allowed
+from lmtrain.run.schema.signatures import hints_of, parameters_of
+from lmtrain.run.schema.targets import SLOTS, Slot, find_target, require_allowed, slot_at, slot_of
 
 TARGET, PARTIAL = "_target_", "_partial_"
 PLAIN = frozenset({int, float, str, bool, type(None)})
 AMOUNT: Final = re.compile(r"\d")  # as one begins, and no word of a Literal
 REPEATS: Final = "data"  # it holds other groups: theirs is the key to name, so it is looked at last
-OF_AN_ARGUMENT: Final = Slot(())  # its kind is in a signature, not imported for a name; its packages are all of ours
+OF_AN_ARGUMENT: Final = Slot(())  # its kind is in a signature, not imported for a name; any package of lmtrain
 LATE_FACTS = frozenset(
     {"context", "num_ranks", "compute_dtype", "tokens_per_step", "device_type", "stochastic_rounding"}
 )
+MISSING: Final = "???"
+# As a shell takes them; of a file or name of the person's own, an example.
+EXAMPLES: Final = {
+    "source.paths": "'source.paths=[my/notes]'",
+    "source.name": "source.name=roneneldan/TinyStories",
+    "tokenizer.name": "tokenizer.name=gpt2",
+    "data.folder.format": "data.folder.format=nanogpt",
+    "data.folder.train": "'data.folder.train=[train.bin]'",
+}
+OF_PAIRS: Final = {"source.paths": "'source.paths=[pairs.jsonl]'"}  # of a source of pairs of answers
 
 
 def refuse_foreign(values: Mapping[str, Any], *, allowed: Sequence[str]) -> None:
@@ -110,7 +118,7 @@ def check_call(target: Callable[..., Any], node: dict[str, Any], *, key: str, al
 
 
 def _is_typed(parameter: inspect.Parameter) -> bool:
-    """Tell whether a person sets it: neither the caller passes it, nor the run decides it."""
+    """Return whether a person sets it: neither the caller passes it, nor the run decides it."""
     is_called_with = parameter.kind is not inspect.Parameter.KEYWORD_ONLY and parameter.default is parameter.empty
     return not is_called_with and parameter.name not in {"self", *LATE_FACTS}
 
@@ -121,13 +129,19 @@ def _with_target(node: dict[str, Any], annotation: Any, *, key: str) -> dict[str
     Raises:
         ConfigurationError: Several can.
     """
-    kinds = [kind for kind in _alternatives(annotation) if isinstance(kind, type) and is_dataclass(kind)]
+    kinds = [kind for kind in _kinds(annotation) if isinstance(kind, type) and is_dataclass(kind)]
     if TARGET in node or not kinds:
         return node
     names = sorted(f"{kind.__module__}.{kind.__qualname__}" for kind in kinds)
     if len(names) > 1:
         raise ConfigurationError(f"{key}={node} may be {' or '.join(names)}; set +{key}.{TARGET} to one of them.")
     return {TARGET: names[0], **node}
+
+
+def no_value(key: str, *, of_pairs: bool = False) -> ConfigurationError:
+    """Return the refusal of a key that has no default, perhaps of a source of pairs of answers."""
+    example = (EXAMPLES | OF_PAIRS if of_pairs else EXAMPLES).get(key, f"{key}=...")
+    return ConfigurationError(f"{key} has no value; set it on the command line: {example}")
 
 
 def check_value(value: Any, annotation: Any, *, key: str) -> Any:
@@ -138,11 +152,13 @@ def check_value(value: Any, annotation: Any, *, key: str) -> Any:
     """
     if value == MISSING:
         raise no_value(key)
-    kinds = _alternatives(annotation)
+    kinds = _kinds(annotation)
     if isinstance(value, dict) and TARGET in value and not kinds <= PLAIN:
         return value  # an object, checked by its own signature
-    if isinstance(value, str) and kinds & {int, float} and not _takes_text(annotation):
-        value = _amount(value, kinds, key=key) if str not in kinds or AMOUNT.match(value) else value
+    takes_text = str in _alternatives(annotation)
+    if isinstance(value, str) and kinds & {int, float} and not takes_text and (str not in kinds or AMOUNT.match(value)):
+        number = parse_quantity(value, key)
+        value = int(number) if float not in kinds and float(number).is_integer() else number
     if isinstance(value, float) and value.is_integer() and int in kinds and float not in kinds:
         value = int(value)  # also beyond 2^63, pydantic's limit
     if type(value) is int and abs(value) < 2**53 and float in kinds and int not in kinds:
@@ -151,26 +167,44 @@ def check_value(value: Any, annotation: Any, *, key: str) -> Any:
         value = str(value)
     if isinstance(value, bool) and bool not in kinds and kinds & {int, float}:
         raise ConfigurationError(_wrong_type(key, value, annotation))
-    if _is_exactly(value, annotation):
-        return value
-    return _converted(value, annotation, key=key)
+    return value if _is_exactly(value, annotation) else _converted(value, annotation, key=key)
+
+
+def _alternatives(annotation: Any) -> list[Any]:
+    """Return the parts of a union, and Annotated's content."""
+    origin = typing.get_origin(annotation)
+    if origin in (typing.Union, types.UnionType):
+        return [kind for part in typing.get_args(annotation) for kind in _alternatives(part)]
+    return _alternatives(typing.get_args(annotation)[0]) if origin is typing.Annotated else [annotation]
+
+
+def _words(kind: Any) -> tuple[Any, ...]:
+    """Return the words of a Literal, nothing for another type."""
+    return typing.get_args(kind) if typing.get_origin(kind) is typing.Literal else ()
+
+
+def _kinds(annotation: Any) -> set[Any]:
+    """Return the alternatives as types; a Literal counts by its words' type."""
+    return {
+        each for kind in _alternatives(annotation) for each in (map(type, _words(kind)) if _words(kind) else (kind,))
+    }
 
 
 def _is_exactly(value: Any, annotation: Any) -> bool:
-    """Tell whether a value is of a plain type as it stands, without any import."""
-    origin = typing.get_origin(annotation)
-    if origin in (typing.Union, types.UnionType):
-        return any(_is_exactly(value, part) for part in typing.get_args(annotation))
-    if origin is typing.Literal:
-        return isinstance(value, str) and value in typing.get_args(annotation)
-    if origin in (dict, Mapping) and isinstance(value, dict):
-        of_keys, of_values = typing.get_args(annotation)
-        return all(_is_exactly(name, of_keys) and _is_exactly(one, of_values) for name, one in value.items())
-    return annotation is Any or (annotation is type(value) and annotation in PLAIN)
+    """Return whether a value is of a plain type as it stands, without any import."""
+
+    def fits(kind: Any) -> bool:
+        if isinstance(value, dict) and typing.get_origin(kind) in (dict, Mapping):
+            of_keys, of_values = typing.get_args(kind)
+            return all(_is_exactly(name, of_keys) and _is_exactly(one, of_values) for name, one in value.items())
+        is_word = isinstance(value, str) and value in _words(kind)
+        return is_word or kind is Any or (kind is type(value) and kind in PLAIN)
+
+    return any(map(fits, _alternatives(annotation)))
 
 
 def _converted(value: Any, annotation: Any, *, key: str) -> Any:
-    """Return a value converted to its annotation by pydantic; a plain list to a tuple without it, a fifth of a plan."""
+    """Return a value converted by pydantic; a plain list becomes a tuple without its import, a fifth of a plan."""
     if isinstance(value, list) and typing.get_origin(annotation) is tuple:
         kind, *rest = typing.get_args(annotation)
         if rest == [...] and all(_is_exactly(one, kind) for one in value):
@@ -187,51 +221,18 @@ def _converted(value: Any, annotation: Any, *, key: str) -> Any:
     except ValidationError as problem:
         if _is_plain(annotation):
             raise ConfigurationError(_wrong_type(key, value, annotation)) from problem
-        return value
-
-
-def _amount(value: str, kinds: set[Any], *, key: str) -> Any:
-    number = parse_quantity(value, key)
-    return int(number) if float not in kinds and float(number).is_integer() else number
-
-
-def _takes_text(annotation: Any) -> bool:
-    """Tell whether any text will do, beside words of a Literal."""
-    origin = typing.get_origin(annotation)
-    if origin in (typing.Union, types.UnionType):
-        return any(map(_takes_text, typing.get_args(annotation)))
-    return annotation is str
-
-
-def _alternatives(annotation: Any) -> set[Any]:
-    """Return the types of a union; Annotated and Literal count by their content."""
-    origin = typing.get_origin(annotation)
-    if origin in (typing.Union, types.UnionType):
-        return {kind for part in typing.get_args(annotation) for kind in _alternatives(part)}
-    if origin is typing.Annotated:
-        return _alternatives(typing.get_args(annotation)[0])
-    if origin is typing.Literal:
-        return {type(value) for value in typing.get_args(annotation)}
-    return {annotation}
+        return value  # an object of the code's own
 
 
 def _is_plain(annotation: Any) -> bool:
-    kinds = _alternatives(annotation)
-    return bool(kinds & {int, float, str, bool, Path}) or any(_is_plain_collection(kind) for kind in kinds)
+    """Return whether an annotation has values of plain types, or lists and mappings, that a file can hold."""
 
+    def is_collection(kind: Any) -> bool:
+        origin = typing.get_origin(kind)
+        return origin in (list, tuple, dict) or (origin is Sequence and set(typing.get_args(kind)) <= PLAIN)
 
-def _is_plain_collection(kind: Any) -> bool:
-    origin = typing.get_origin(kind)
-    return origin in (list, tuple, dict) or (origin is Sequence and set(typing.get_args(kind)) <= PLAIN)
-
-
-def _choices(annotation: Any) -> list[str]:
-    """Return the words of a Literal, alone or beside None; nothing for other annotations."""
-    is_union = typing.get_origin(annotation) in (typing.Union, types.UnionType)
-    parts = [part for part in (typing.get_args(annotation) if is_union else (annotation,)) if part is not type(None)]
-    if any(typing.get_origin(part) is not typing.Literal for part in parts):
-        return []
-    return [str(word) for part in parts for word in typing.get_args(part)]
+    kinds = _kinds(annotation)
+    return bool(kinds & {int, float, str, bool, Path}) or any(map(is_collection, kinds))
 
 
 def _require_all(parameters: Mapping[str, inspect.Parameter], given: dict[str, Any], *, key: str) -> None:
@@ -253,33 +254,26 @@ def _unknown(full_key: str, name: str, value: Any, settings: Sequence[str]) -> s
 
 
 def _wrong_type(key: str, value: Any, annotation: Any) -> str:
-    if choices := _choices(annotation):
-        null = ", or null" if type(None) in _alternatives(annotation) else ""
-        return f"{key}={value} is none of {', '.join(choices)}{null}.{suggest(str(value), choices)}"
-    kinds = _alternatives(annotation)
+    kinds, parts = _kinds(annotation), [kind for kind in _alternatives(annotation) if kind is not type(None)]
+    if all(map(_words, parts)):
+        choices = [str(word) for part in parts for word in _words(part)]
+        null = ", or null" if type(None) in kinds else ""
+        return f"{key}={value} must be one of {', '.join(choices)}{null}.{suggest(str(value), choices)}"
     if isinstance(value, float) and not value.is_integer() and int in kinds and float not in kinds:
-        nearest = (
-            f"; nearest valid: {max(1, round(value)) if value > 0 else round(value)}" if math.isfinite(value) else ""
-        )
-        return f"{key}={value} is not a whole number{nearest}."
+        nearest = max(1, round(value)) if math.isfinite(value) and value > 0 else None
+        return f"{key}={value} is not a whole number{f'; nearest valid: {nearest}' if nearest else ''}."
     is_one = isinstance(value, str | int | float) and not isinstance(value, bool)
     if is_one and any(typing.get_origin(kind) in (list, Sequence) for kind in kinds):
-        what = "a text" if isinstance(value, str) else "one value"
-        return f"{key}={value} is {what}, not a list; nearest valid: '{key}=[{value}]'."
-    return f"{key}={value!r} is not of type {_type_words(annotation)}."
+        return f"{key}={value} must be a list; nearest valid: '{key}=[{value}]'."
+    return f"{key}={value!r} is not of type {' or '.join(map(_type_words, _alternatives(annotation)))}."
 
 
-def _type_words(annotation: Any) -> str:
+def _type_words(kind: Any) -> str:
     """Write a type as on a command line: null for None, the words of a Literal."""
-    origin, parts = typing.get_origin(annotation), typing.get_args(annotation)
-    if origin in (typing.Union, types.UnionType):
-        return " or ".join(map(_type_words, parts))
-    if origin is typing.Annotated:
-        return _type_words(parts[0])
-    if origin is typing.Literal:
-        return " or ".join(map(str, parts))
-    if origin is Sequence:
+    if words := _words(kind):
+        return " or ".join(map(str, words))
+    if typing.get_origin(kind) is Sequence:
         return "list"
-    if annotation is type(None):
+    if kind is type(None):
         return "null"
-    return annotation.__name__ if type(annotation) is type else str(annotation).replace("typing.", "")
+    return kind.__name__ if type(kind) is type else str(kind).replace("typing.", "")

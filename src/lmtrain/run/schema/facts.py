@@ -17,8 +17,7 @@ from typing import Any, ClassVar, Final, Protocol, TypeVar
 
 from lmtrain.errors import ConfigurationError
 from lmtrain.run.schema.check import check_value
-from lmtrain.run.schema.parameters import parameters_of
-from lmtrain.run.schema.source_signatures import OURS, statements_of
+from lmtrain.run.schema.signatures import OURS, parameters_of, statements_of
 
 SUFFIX: Final = "_facts"
 ARITHMETIC: Final = "lmtrain.accounting."
@@ -37,9 +36,9 @@ F = TypeVar("F", bound=Facts)
 def facts_of(
     node: Mapping[str, Any], kind: type[F], *, allowed: Sequence[str] = (), key: str = "", **place: Any
 ) -> F | None:
-    """Return the facts of a node's option, None where it states none; `place` is beside its settings.
+    """Return the facts of a node's option, None where it states none; `place` is not among its settings.
 
-    `allowed` are the packages allowed beside our own. With a `key`, the node's dotted name, settings are checked first.
+    `allowed` are the packages allowed besides ours. With a `key`, the node's dotted name, settings are checked first.
 
     Raises:
         ConfigurationError: It says something else, or needs more than arithmetic to say it.
@@ -76,8 +75,10 @@ def require_facts(node: Mapping[str, Any], kind: type[F], *, allowed: Sequence[s
     """
     found = facts_of(node, kind, allowed=allowed, **place)
     if found is None:
-        from lmtrain.run.schema.slots import slot_at  # where something is wrong alone
-        from lmtrain.run.schema.targets import require_allowed
+        from lmtrain.run.schema.targets import (
+            require_allowed,
+            slot_at,  # where something is wrong alone
+        )
 
         target = str(node["_target_"])
         require_allowed(target, key=kind.group, allowed=allowed, slot=slot_at(kind.group))
@@ -85,7 +86,7 @@ def require_facts(node: Mapping[str, Any], kind: type[F], *, allowed: Sequence[s
         what = getattr(kind, "saying", "what it is")
         raise ConfigurationError(
             f"{kind.group}._target_={target} does not say {what}, which a plan counts on; write "
-            f"{_snake_case(name)}{SUFFIX}() -> {kind.__name__} beside it in {module.replace('.', '/')}.py."
+            f"{_snake_case(name)}{SUFFIX}() -> {kind.__name__} next to it in {module.replace('.', '/')}.py."
         )
     return found
 

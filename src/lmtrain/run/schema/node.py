@@ -1,13 +1,15 @@
-"""One chosen option of a config: its target, its settings, and their object."""
+"""One chosen option of a config: its target, its settings, its object, and its form for hashes."""
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from lmtrain.run.schema.canonical import canonical
-from lmtrain.run.schema.check import TARGET, check_node
-from lmtrain.run.schema.instantiate import instantiate
-from lmtrain.run.schema.targets import word_of
+from lmtrain.accounting.quantities import parse_quantity
+from lmtrain.errors import LMTRAIN_ERRORS, ConfigurationError
+from lmtrain.run.schema.check import LATE_FACTS, PARTIAL, TARGET, check_node
+from lmtrain.run.schema.signatures import default_settings, parameters_of
+from lmtrain.run.schema.targets import import_target, word_of
 
 
 @dataclass(frozen=True)
@@ -28,7 +30,7 @@ class Node:
         return word_of(self.values)
 
     def __contains__(self, name: str) -> bool:
-        """Tell whether a setting is given."""
+        """Return whether a setting is given."""
         return name in self.values
 
     def get(self, name: str, default: Any = None) -> Any:
@@ -86,3 +88,72 @@ def leaf_keys(config: Mapping[str, Any], prefix: str = "") -> list[str]:
         if isinstance(value, dict):
             keys += leaf_keys(value, f"{prefix}{name}.")
     return keys
+
+
+def instantiate(node: dict[str, Any], *, key: str, facts: dict[str, Any] | None = None, **more: Any) -> Any:
+    """Build a checked node; a node with `_partial_: true` gives a callable for the rest.
+
+    `facts` are known only now (the run's context, its ranks, ...) and fill the parameters of those names; `more` is
+    always passed.
+
+    Raises:
+        ConfigurationError: The constructor refused its arguments, or the node sets one passed here.
+    """
+    _require_unset(node, {*more, *(LATE_FACTS & (facts or {}).keys())}, key=key)
+    try:
+        call = _partial(node)
+    except LMTRAIN_ERRORS:
+        raise
+    except (TypeError, ValueError, LookupError, AttributeError, ImportError, RuntimeError, OSError) as failure:
+        raise ConfigurationError(f"{key} ({node[TARGET]}) could not be built: {failure}") from failure
+    names = parameters_of(call.func)
+    late = {name: fact for name, fact in (facts or {}).items() if name in LATE_FACTS and name in names}
+    filled = functools.partial(call, **late, **more)
+    return filled if node.get(PARTIAL) and not more else filled()
+
+
+def _partial(node: dict[str, Any]) -> functools.partial[Any]:
+    """Return a node's target with its settings, the nodes among them built."""
+    settings = {name: _built(value) for name, value in node.items() if name not in (TARGET, PARTIAL)}
+    return functools.partial(import_target(node[TARGET]), **settings)
+
+
+def _built(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_built(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if TARGET not in value:
+        return {name: _built(item) for name, item in value.items()}
+    call = _partial(value)
+    return call if value.get(PARTIAL) else call()
+
+
+def _require_unset(node: dict[str, Any], passed: set[str], *, key: str) -> None:
+    """Refuse settings silently overwritten by the caller."""
+    for name in sorted(passed & node.keys()):
+        raise ConfigurationError(f"{key}.{name}={node[name]} has no effect: the run itself decides it; leave it out.")
+
+
+def canonical(value: Any, *, key: str) -> Any:
+    """Return a composed or checked value, found under `key`, in that form; both come out alike."""
+    if isinstance(value, dict):
+        return _node(value)
+    if isinstance(value, list):
+        return [canonical(each, key=key) for each in value]
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        return value
+    try:
+        return float(parse_quantity(value, key))
+    except ConfigurationError:  # an ordinary word
+        return str(value)
+
+
+def _node(node: dict[str, Any]) -> dict[str, Any]:
+    defaults = default_settings(str(node.get("_target_", "")))
+    found = {name: canonical(value, key=name) for name, value in node.items()}
+    return {
+        name: value
+        for name, value in found.items()
+        if name not in defaults or canonical(defaults[name], key=name) != value
+    }

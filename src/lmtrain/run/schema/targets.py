@@ -1,7 +1,8 @@
-"""The code a config may name, and its look-up.
+"""The code that a config may name: an allow-list of packages, and for each key the kind of object that it takes.
 
-A target is a public class or function, of its slot's kind (slots.py), of a package on the allow-list.
-The list is a boundary of ours: Hydra 1.3.8 blocks some targets and lets others run code (torch.load with
+A target is a public class or function of its slot's packages that gives the slot's kind: a class is a subclass of it,
+a function says so in its return annotation. A slot below a node follows from the annotation of the argument that it
+fills. The list is our own boundary: Hydra 1.3.8 blocks some targets and lets others run code (torch.load with
 weights_only=False among them), and 1.4 will ask for such a list. Only the command line can extend it.
 """
 
@@ -9,12 +10,150 @@ import importlib
 import importlib.util
 import inspect
 import re
+import typing
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType, UnionType
+from typing import Any, Final, NewType, get_type_hints
 
 from lmtrain.errors import ConfigurationError, suggest
-from lmtrain.run.schema.slots import Slot, describe, fits, slot_at
+
+VALUES: Final = (Any, int, float, str, bool, bytes, object, dict, list, tuple, set, type, Path, type(None))
+
+
+@dataclass(frozen=True)
+class Slot:
+    """One place in a config: kinds by dotted name or as types, the packages to look in, and leading arguments.
+
+    `packages` None are all packages of lmtrain. `called_with` names the run's arguments by position.
+    """
+
+    kinds: tuple[Any, ...]
+    packages: tuple[str, ...] | None = None
+    called_with: tuple[str, ...] | None = None
+
+
+def _kind(name: str, *packages: str, called_with: tuple[str, ...] | None = None, or_none: bool = False) -> Slot:
+    """Return the slot of one kind; without `packages`, the kind's own one."""
+    own = name.rpartition(".")[0].rpartition(".")[0] + "."
+    return Slot((name, type(None)) if or_none else (name,), packages or (own,), called_with)
+
+
+def _factor(*packages: str) -> Slot:
+    return Slot((float, type(None)), packages, ("step", "total_steps"))
+
+
+_RULES: Final = ("lmtrain.run.", "lmtrain.accounting.scaling.")
+SLOTS: Final[Mapping[str, Slot]] = MappingProxyType(
+    {
+        "adapter": _kind("lmtrain.adapters.lora.Lora", or_none=True),
+        "attention": _kind("lmtrain.models.attention.base.Attention"),
+        "batch": _kind("lmtrain.accounting.batches.Batch"),
+        "budget": _kind("lmtrain.accounting.budgets.Budget"),
+        "callbacks": _kind(
+            "lightning.pytorch.callbacks.Callback", "lmtrain.callbacks.", "lightning.pytorch.callbacks."
+        ),
+        "cleaning": _kind("data_pipelines.stages.stage.Stage"),
+        "cluster": _kind("lmtrain.accounting.cluster.Cluster"),
+        "compile": _kind("lmtrain.parallel.compilation.Compilation"),
+        "data": _kind("lmtrain.training.datamodule.TokenDataModule"),
+        "data.folder": _kind("lmtrain.data.layout.DatasetFolder", "lmtrain.data.", "data_pipelines."),
+        "deduplicate": _kind("data_pipelines.stages.stage.Stage"),
+        "engine": _kind("data_pipelines.engines.engine.Engine"),
+        "logger": _kind("lmtrain.tracking.following.Tracking"),
+        "loss": _kind("lmtrain.losses.base.TokenLoss"),
+        "make": _kind("data_pipelines.make_tokenizer.TokenizerReport"),
+        "model": _kind("lmtrain.models.base.LanguageModel"),
+        "momentum_schedule": _factor("lmtrain.optim."),
+        "objective": _kind("lmtrain.training.objectives.objective.Objective", or_none=True),
+        "objective.rewards": Slot((float,), ("lmtrain.training.objectives.",), ("answer",)),
+        "optimizer": _kind(
+            "torch.optim.Optimizer", "lmtrain.optim.", "torch.optim.", "torchao.optim.", called_with=("model",)
+        ),
+        "packing": _kind("lmtrain.data.packing.Packing"),
+        "precision": _kind("lmtrain.precision.policy.Precision"),
+        "profiler": _kind("lightning.pytorch.callbacks.Callback", "lmtrain.training.profilers.", or_none=True),
+        "recompute": _kind("lmtrain.models.base.LanguageModel", "lmtrain.parallel.", called_with=("model",)),
+        "health": _kind("lmtrain.run.settings.HealthSettings"),
+        "run": _kind("lmtrain.run.settings.RunSettings"),
+        "scaling": Slot((dict[str, float], "lmtrain.accounting.scaling.Scaling"), _RULES, ("config", "typed")),
+        "schedule": _factor("lmtrain.optim."),
+        "source": _kind("data_pipelines.sources.base.Source"),
+        "spikes": _kind("lmtrain.training.spikes.SpikeFilter", or_none=True),
+        "strategy": _kind("lmtrain.parallel.strategy.Parallelism"),
+        "sweep": _kind("lmtrain.search.search_settings.SearchSettings"),
+        "tokenizer": _kind("data_pipelines.stages.train_tokenizer.TokenizerSpec"),
+        "trainer": _kind("lightning.pytorch.Trainer", "lmtrain.training."),
+        "weight_average": _kind("lmtrain.training.weight_average.WeightAverage", or_none=True),
+        "weight_decay_schedule": _factor("lmtrain.optim."),
+    }
+)
+
+
+def slot_at(key: str) -> Slot:
+    """Return the slot of a dotted key: its own, or its group's; a key of no group takes none.
+
+    A member of a group, as callbacks.checkpoint, is a thing of the group's kind.
+    """
+    return SLOTS.get(key) or SLOTS.get(key.partition(".")[0]) or Slot((), ())
+
+
+def slot_of(annotation: Any) -> Slot:
+    """Return the slot of an argument: the classes in its annotation; plain values and Any take no target."""
+    return Slot(tuple(_classes(annotation)))
+
+
+def fits(found: Callable[..., Any], slot: Slot) -> bool:
+    """Return whether a class or function gives a slot's kind."""
+    kinds = [_resolved(kind) for kind in slot.kinds]
+    if isinstance(found, type):
+        return any(_is_subclass(found, kind) for kind in kinds)
+    if not inspect.isfunction(found):
+        return False
+    given = get_type_hints(found).get("return", Any)
+    is_given = any(given == kind or (isinstance(given, type) and _is_subclass(given, kind)) for kind in kinds)
+    leading = [each.name for each in inspect.signature(found).parameters.values() if each.kind is not each.KEYWORD_ONLY]
+    return is_given and (not leading or tuple(leading[: len(slot.called_with or ())]) == slot.called_with)
+
+
+def describe(slot: Slot) -> str:
+    """Name the kinds of a slot in words."""
+    names = [_name(kind) for kind in slot.kinds if kind is not type(None)]
+    return " or ".join(names) if names else "plain values alone"
+
+
+def _name(kind: Any) -> str:
+    return kind.rpartition(".")[2] if isinstance(kind, str) else getattr(kind, "__name__", str(kind))
+
+
+def _classes(annotation: Any) -> list[Any]:
+    if typing.get_origin(annotation) in (typing.Union, UnionType, typing.Annotated):
+        return [kind for part in typing.get_args(annotation) for kind in _classes(part)]
+    if typing.get_origin(annotation) is not None:  # the values of a mapping, the items of a list
+        return [kind for part in typing.get_args(annotation)[-1:] for kind in _classes(part)]
+    is_kind = isinstance(annotation, NewType) or (isinstance(annotation, type) and annotation not in VALUES)
+    return [annotation] if is_kind else []
+
+
+def _resolved(kind: Any) -> Any:
+    if not isinstance(kind, str):
+        return kind
+    module, _, name = kind.rpartition(".")
+    return getattr(importlib.import_module(module), name)
+
+
+def _is_subclass(found: type, kind: Any) -> bool:
+    if not isinstance(kind, type) or kind is type(None) or typing.get_origin(kind) is not None:
+        return False
+    if typing.Protocol not in kind.__mro__:
+        return issubclass(found, kind)
+    from typing_extensions import get_protocol_members, is_protocol  # 0.025 of a plan's 0.95 s
+
+    if is_protocol(kind):
+        return all(hasattr(found, member) for member in get_protocol_members(kind))
+    return issubclass(found, kind)
+
 
 DOTTED_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")  # no letter that only looks like one
 ALLOWED_PREFIXES = ("lmtrain.", "data_pipelines.", "lightning.pytorch.callbacks.", "torch.optim.", "torchao.optim.")
@@ -55,7 +194,7 @@ def require_allowed(name: str, *, key: str, allowed: Sequence[str], slot: Slot) 
         ConfigurationError: The name is outside of them, or private.
     """
     if not DOTTED_NAME.fullmatch(name):
-        raise ConfigurationError(f"{key}._target_={name!r} is no dotted name, as lmtrain.models.llama.Llama is.")
+        raise ConfigurationError(f"{key}._target_={name!r} is not a dotted name, as lmtrain.models.llama.Llama is.")
     packages = (*(ALLOWED_PREFIXES if slot.packages is None else slot.packages), *allowed)
     if not name.startswith(packages):
         raise ConfigurationError(_not_allowed(name, key=key, packages=packages))
@@ -82,7 +221,7 @@ def _not_allowed(name: str, *, key: str, packages: Sequence[str]) -> str:
 
 
 def _says_nothing(found: Callable[..., Any]) -> bool:
-    """Tell whether a function has no return annotation: accepted in code explicitly allowed by a person."""
+    """Return whether a function has no return annotation: accepted in code explicitly allowed by a person."""
     return inspect.isfunction(found) and "return" not in found.__annotations__
 
 
@@ -95,7 +234,7 @@ def _import_module(module_name: str, *, key: str, target: str) -> Any:
         package = missing.name.rpartition(".")[0]
         names = _siblings(package)
         near = suggest(missing.name.rpartition(".")[2], names)
-        msg = f"{key}._target_={target}: there is no module {missing.name}.{near}"
+        msg = f"{key}._target_={target}: module {missing.name} not found.{near}"
         raise ConfigurationError(msg) from missing
 
 

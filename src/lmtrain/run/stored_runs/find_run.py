@@ -116,7 +116,7 @@ def checked_part(job: StoredJob, name: str, *, allowed: Sequence[str] = ()) -> N
 
 def adapter_part(job: StoredJob) -> "Lora | None":
     """Return the adapter of a stored job, None for a run that trained the weights themselves."""
-    from lmtrain.run.builders.adapters import adapter_of  # torch
+    from lmtrain.run.builders.model import adapter_of  # torch
 
     return adapter_of(checked_part(job, "adapter")) if "adapter" in job.config else None
 

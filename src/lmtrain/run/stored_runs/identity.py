@@ -14,7 +14,7 @@ from lmtrain.data.manifest import Manifest
 from lmtrain.run.compose.start_options import tokenizer_words
 from lmtrain.run.run_config import RunConfig
 from lmtrain.run.schema.node import Node
-from lmtrain.run.schema.source_signatures import gives_nothing
+from lmtrain.run.schema.signatures import gives_nothing
 from lmtrain.run.stored_runs.find_run import find_source
 from lmtrain.run.stored_runs.job import Job, flatten
 from lmtrain.run.stored_runs.model_difference import KEY
@@ -114,7 +114,7 @@ def tokenizer_fix(run: Path) -> str:
 
 def _other_tensor(config: RunConfig, checkpoint: CheckpointFacts) -> str | None:
     """Return the first tensor whose shape differs from the checkpoint's; None if all fit."""
-    from lmtrain.run.builders.adapters import planned_model  # torch
+    from lmtrain.run.builders.model import planned_model  # torch
     from lmtrain.training.checkpointing.weights import tensor_shapes
 
     here = {name: tuple(tensor.shape) for name, tensor in planned_model(config).state_dict().items()}

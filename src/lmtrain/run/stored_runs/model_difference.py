@@ -10,7 +10,7 @@ from typing import Any, Final
 from lmtrain.accounting.model.model_shape import ModelShape
 from lmtrain.errors import ConfigurationError
 from lmtrain.interop.folders import WITHOUT_EFFECT, imported_facts, is_imported
-from lmtrain.run.schema.source_signatures import built_class, default_settings
+from lmtrain.run.schema.signatures import built_class, default_settings
 from lmtrain.run.stored_runs.find_run import find_job, run_of
 from lmtrain.tracking.atomic_files import read_json
 from lmtrain.training.checkpointing.checkpoints import NOT_SET

@@ -13,13 +13,13 @@ from typing import Any, Final
 from lmtrain.accounting.training_plan.utilization import usd
 from lmtrain.errors import ConfigurationError, EnvironmentProblem, suggest
 from lmtrain.launch.detect import OuterLauncher
-from lmtrain.run.builders.kernels import device_type
+from lmtrain.run.builders.device import device_type
 from lmtrain.run.compose.arguments import Arguments
 from lmtrain.run.compose.search_words import SearchWords
 from lmtrain.run.execution.start import prepare_data
 from lmtrain.run.planning.plan import planned_with
 from lmtrain.run.run_config import RunConfig
-from lmtrain.run.schema.source_signatures import OURS
+from lmtrain.run.schema.signatures import OURS
 from lmtrain.run.stored_runs.job import EXECUTION_KEYS, Job, flatten, short_hash
 from lmtrain.run.sweeps.book import SearchConsole, TrialBook, is_first_round_over
 from lmtrain.run.sweeps.grid import naming_trial

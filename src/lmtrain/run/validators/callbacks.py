@@ -12,7 +12,7 @@ from lmtrain.run.compose.paths import key_of
 from lmtrain.run.run_config import RunConfig
 from lmtrain.run.schema.facts import facts_of
 from lmtrain.run.schema.node import Node
-from lmtrain.run.schema.source_signatures import OURS, gives_nothing
+from lmtrain.run.schema.signatures import OURS, gives_nothing
 from lmtrain.search.search_settings import KNOWN_METRICS
 
 OF_AVERAGES: Final = tuple(metric for metric in KNOWN_METRICS if "ema_" in metric)
@@ -52,7 +52,7 @@ def logged_metrics(config: RunConfig) -> list[str]:
 
 
 def keeps_no_average(config: RunConfig) -> bool:
-    """Tell whether a run keeps no average of its weights to score."""
+    """Return whether a run keeps no average of its weights to score."""
     return gives_nothing(config.weight_average.target)
 
 
@@ -60,7 +60,7 @@ def require_passes(config: RunConfig) -> None:
     """Refuse a callback that judges validations in a run without them.
 
     Raises:
-        ConfigurationError: There is no validation during the run, or it does not measure the judged metric.
+        ConfigurationError: Nothing is validated during the run, or it does not measure the judged metric.
     """
     facts = facts_by_key(config)
     judged = next(((key, said.judges) for key, said in facts.items() if said.judges), None)

@@ -1,86 +1,71 @@
-"""Refusals of a run's optimizer from its config alone: for plans too, without torch."""
+"""Refusals of a run's optimizer and its schedules from the config alone: for plans too, without torch."""
 
+import math
 from collections.abc import Mapping
 from typing import Any, Final, TypeGuard
 
+from lmtrain.accounting.budgets import Horizon, horizon, limits_of
 from lmtrain.accounting.model.optimizer_state import OptimizerState
 from lmtrain.accounting.options.optimizer import OptimizerFacts
-from lmtrain.accounting.options.parts import ScheduleFacts
+from lmtrain.accounting.options.parts import LossFacts, ScheduleFacts
 from lmtrain.accounting.options.ranges import COMMON, RATE, Range
 from lmtrain.accounting.options.strategy import ModelSpread
+from lmtrain.accounting.quantities import format_count
 from lmtrain.errors import ConfigurationError
+from lmtrain.optim.schedules import ramp_steps
 from lmtrain.run.compose.group_options import one_of, words_of
 from lmtrain.run.run_config import RunConfig
-from lmtrain.run.schema.facts import facts_of, options_saying
-from lmtrain.run.schema.source_signatures import gives_nothing
+from lmtrain.run.schema.facts import options_saying
+from lmtrain.run.schema.node import Node
+from lmtrain.run.schema.signatures import gives_nothing, setting_names
 
 OWN: Final = "lmtrain.optim"
-
-
-def optimizer_states() -> dict[str, OptimizerState]:
-    """Return the state kept by each optimizer of ours, at its default settings."""
-    return {name: facts.state for name, facts in _own_optimizers().items()}
-
-
-def require_settings(config: RunConfig) -> None:
-    """Refuse an optimizer in conflict with its own numbers, its strategy or its schedules.
-
-    An optimizer without facts has no rules.
-
-    Raises:
-        ConfigurationError: The first error, with a valid alternative.
-    """
-    option, allowed = config.optimizer.word, config.allowed
-    found = facts_of(config.optimizer.values, OptimizerFacts, allowed=allowed)
-    if found is None:
-        return
-    spread = facts_of(config.strategy.values, ModelSpread, allowed=allowed) or ModelSpread()
-    if spread.cuts_parameters and not found.takes_shards:
-        can = [word for word, facts in _own_optimizers().items() if facts.takes_shards]
-        whole = one_of(words_of(ModelSpread, lambda other: other.replicates))
-        raise ConfigurationError(
-            f"optimizer={option} does not work with strategy={config.strategy.word}: it needs whole parameters; "
-            f"use {whole}, or one of optimizer={', '.join(can)}."
-        )
-    schedule = facts_of(config.schedule.values, ScheduleFacts, allowed=allowed) or ScheduleFacts()
-    if found.averages_steps and schedule.decays:
-        level = one_of(words_of(ScheduleFacts, lambda other: not other.decays))
-        raise ConfigurationError(
-            f"optimizer={option} averages its steps in place of a decaying learning rate, and schedule="
-            f"{config.schedule.word} decays; leave the schedule out, or use {level}, with its warm-up."
-        )
-    require_ranges(config.optimizer.values, found)
-    require_scheduled(config, option=option)
-
-
-def rate_line(config: RunConfig) -> str | None:
-    """Return a warning of a learning rate above the optimizer's usual ones; None without."""
-    found = facts_of(config.optimizer.values, OptimizerFacts, allowed=config.allowed)
-    lr = config.optimizer.get("lr")
-    if found is None or not _is_number(lr) or lr <= found.usual_rates[1]:
-        return None
-    return (
-        f"WARNING: optimizer.lr={lr:g} is above what optimizer={config.optimizer.word} usually bears, "
-        f"{found.usual_words}: the loss may rise to NaN; `lmtrain tune lr` finds a rate for this model."
-    )
+CPU_OFFLOAD: Final = "optimizer_cpu_offload"
+ROUNDING: Final = "stochastic_rounding"
+RAMPS: Final = ("warmup", "warmdown")
+UNITS: Final = ("steps", "tokens", "fraction")
+COUNTED: Final = frozenset({"steps", "tokens"})  # budgets whose end is known without model, data and devices
 
 
 def _own_optimizers() -> dict[str, OptimizerFacts]:
     return {target.rpartition(".")[2]: facts for target, facts in options_saying(OWN, OptimizerFacts)}
 
 
-def require_scheduled(config: RunConfig, *, option: str) -> None:
-    """Refuse a schedule of a setting absent from the optimizer, or 0 in it.
+def optimizer_states() -> dict[str, OptimizerState]:
+    """Return the state kept by each of our optimizers, at its default settings."""
+    return {name: facts.state for name, facts in _own_optimizers().items()}
+
+
+def require_settings(config: RunConfig) -> None:
+    """Refuse an optimizer in conflict with its own numbers, its strategy or its schedules.
 
     Raises:
-        ConfigurationError: There is one.
+        ConfigurationError: The first error, with a valid alternative; an optimizer without facts has no rules.
     """
-    for name, schedule in (("momentum", config.momentum_schedule), ("weight_decay", config.weight_decay_schedule)):
-        if not gives_nothing(schedule.target) and not config.optimizer.get(name):
+    option, found = config.optimizer.word, config.facts(OptimizerFacts)
+    if found is None:
+        return
+    if config.spread.cuts_parameters and not found.takes_shards:
+        can = [word for word, facts in _own_optimizers().items() if facts.takes_shards]
+        whole = one_of(words_of(ModelSpread, lambda other: other.replicates))
+        raise ConfigurationError(
+            f"optimizer={option} does not work with strategy={config.strategy.word}: it needs whole parameters; "
+            f"use {whole}, or one of optimizer={', '.join(can)}."
+        )
+    schedule = config.facts(ScheduleFacts) or ScheduleFacts()
+    if found.averages_steps and schedule.decays:
+        level = one_of(words_of(ScheduleFacts, lambda other: not other.decays))
+        raise ConfigurationError(
+            f"optimizer={option} averages its steps in place of a decaying learning rate, and schedule="
+            f"{config.schedule.word} decays; leave the schedule out, or use {level}."
+        )
+    require_ranges(config.optimizer.values, found)
+    for name, node in (("momentum", config.momentum_schedule), ("weight_decay", config.weight_decay_schedule)):
+        if not gives_nothing(node.target) and not config.optimizer.get(name):
             has = f"optimizer.{name}=0" if name in config.optimizer else f"optimizer={option} has no {name}"
             raise ConfigurationError(
-                f"{name}_schedule={schedule.word} has no effect: {has}; set optimizer.{name} above 0 where there is "
-                f"one, or leave {name}_schedule=none."
+                f"{name}_schedule={node.word} has no effect: {has}; set optimizer.{name} above 0 where there is one, "
+                f"or leave {name}_schedule=none."
             )
 
 
@@ -96,30 +81,136 @@ def require_ranges(node: Mapping[str, Any], found: OptimizerFacts) -> None:
         allowed: Range | None = found.rate if name == "lr" or name.endswith("_lr") else ranges.get(name)
         if allowed is not None and _is_number(value) and (reason := allowed.refusal(value)):
             raise ConfigurationError(f"optimizer.{name}={value:g} is {reason}.")
-    if node.get("lr") == 0:
-        raise ConfigurationError(
-            "optimizer.lr=0 trains nothing; set it above 0. One group of parameters stays as it is with a rate or "
-            "multiplier of its own at 0."
-        )
+    lr, decay = node.get("lr"), node.get("weight_decay")
+    if lr == 0:
+        raise ConfigurationError("optimizer.lr=0 trains nothing; set it above 0, or a group's own rate to 0.")
     for name, loss in found.never_zero.items():
         if node.get(name) == 0:
             raise ConfigurationError(f"optimizer.{name}=0 leaves {loss}.")
-    _require_decay(node, is_decoupled=found.decay == "decoupled")
-
-
-def _require_decay(node: Mapping[str, Any], *, is_decoupled: bool) -> None:
-    """Refuse a decay large enough to reverse weights' signs, and a setting of it where there is none."""
-    lr, decay = node.get("lr"), node.get("weight_decay")
     for name in ("decay_embeddings", "cautious_decay"):
         if node.get(name) is True and decay == 0:
             raise ConfigurationError(
                 f"optimizer.{name}=true has no effect while optimizer.weight_decay=0; nearest valid: false."
             )
-    if is_decoupled and _is_number(lr) and _is_number(decay) and lr * decay >= 1:
+    if found.decay == "decoupled" and _is_number(lr) and _is_number(decay) and lr * decay >= 1:
         raise ConfigurationError(
             f"optimizer.weight_decay={decay:g} at optimizer.lr={lr:g} takes {lr * decay:.2g} times a weight off it at "
-            f"every step; it has to be below {1 / lr:.4g}, and 0.1 is usual."
+            f"every step; it must be below {1 / lr:.4g}, and 0.1 is usual."
         )
+
+
+def rate_line(config: RunConfig) -> str | None:
+    """Return a warning of a learning rate above the optimizer's usual ones; None without."""
+    found, lr = config.facts(OptimizerFacts), config.optimizer.get("lr")
+    if found is None or not _is_number(lr) or lr <= found.usual_rates[1]:
+        return None
+    return (
+        f"WARNING: optimizer.lr={lr:g} is above the usual rates of optimizer={config.optimizer.word}, "
+        f"{found.usual_words}: the loss may rise to NaN; `lmtrain tune lr` finds a rate for this model."
+    )
+
+
+def require_rounding(config: RunConfig) -> None:
+    """Refuse `precision.stochastic_rounding` with an optimizer that cannot round its updates at random.
+
+    Raises:
+        ConfigurationError: It would have no effect.
+    """
+    if config.precision.get(ROUNDING) and ROUNDING not in setting_names(config.optimizer.target):
+        targets = [target for target, _ in options_saying(OWN, OptimizerFacts) if ROUNDING in setting_names(target)]
+        known = " and ".join(f"optimizer={target.rpartition('.')[2]}" for target in targets)
+        raise ConfigurationError(
+            f"precision.{ROUNDING}=true has no effect with optimizer={config.optimizer.word}, which rounds to "
+            f"nearest; {known} can; nearest valid: false."
+        )
+
+
+def require_offload(config: RunConfig, *, on_cpu: bool) -> None:
+    """Refuse optimizer state in host memory on a CPU, where it already is, and with copies of it on the device.
+
+    Raises:
+        ConfigurationError: With the nearest valid choice.
+    """
+    if not config.optimizer_cpu_offload:
+        return
+    if not gives_nothing(config.spikes.target):
+        key = config.spikes.key
+        raise ConfigurationError(
+            f"{CPU_OFFLOAD}=true with {key}, which copies weights and state on the device before each step; nearest "
+            f"valid: {key}=none."
+        )
+    if config.precision.get(ROUNDING) or config.optimizer.get("moments"):
+        raise ConfigurationError(
+            f"{CPU_OFFLOAD}=true updates a part of the weights at a time, and random rounding draws once for all; "
+            f"nearest valid: precision.{ROUNDING}=false and optimizer.moments=null."
+        )
+    if on_cpu:
+        raise ConfigurationError(
+            f"{CPU_OFFLOAD}=true has no effect on a CPU, whose state is in host memory; nearest valid: false."
+        )
+
+
+def require_float8_head(config: RunConfig) -> None:
+    """Refuse `precision.head` with a loss that leaves the head's products to others.
+
+    Raises:
+        ConfigurationError: It is neither true nor false, or has no effect.
+    """
+    head, loss = config.precision.get("head", False), config.loss.target
+    if not isinstance(head, bool):
+        raise ConfigurationError(f"precision.head={head} is not of type bool; nearest valid: false.")
+    if head and not (config.facts(LossFacts) or LossFacts()).makes_head_products:
+        raise ConfigurationError(
+            f"precision.head=true needs a loss that makes the head's products itself, and loss={loss.split('.')[-2]} "
+            f"does not; nearest valid: {one_of(words_of(LossFacts, lambda other: other.makes_head_products))}."
+        )
+
+
+def require_ramps_of_budget(config: RunConfig) -> None:
+    """Refuse ramps longer than the run where the config alone decides its end.
+
+    Raises:
+        ConfigurationError: They are too long.
+    """
+    if limits_of(config.budget).keys() <= COUNTED:
+        tokens = config.batch.tokens_per_step
+        end = horizon(config.budget, tokens_per_step=tokens, num_active_parameters=1, flops_per_token=1)
+        checked = config.with_checked("schedule", "momentum_schedule")
+        require_ramps_fit(checked, horizon=end, tokens_per_step=tokens)
+
+
+def require_ramps_fit(config: RunConfig, *, horizon: Horizon, tokens_per_step: int) -> None:
+    """Refuse ramps of the learning rate or the momentum longer together than the run.
+
+    A budget of time, whose end moves, has no such rule.
+
+    Raises:
+        ConfigurationError: They are; the message has the longest possible.
+    """
+    if horizon.seconds is None:
+        for node in (config.schedule, config.momentum_schedule):
+            _require_fit(node, horizon.steps, tokens_per_step)
+
+
+def _require_fit(node: Node, num_steps: int, tokens_per_step: int) -> None:
+    lengths: dict[str, float] = {}
+    share = 0.0  # of any run's steps
+    for ramp in RAMPS:
+        steps, tokens, fraction = (node.get(f"{ramp}_{unit}") for unit in UNITS)
+        lengths[ramp] = ramp_steps(ramp, steps, tokens, fraction, tokens_per_step, num_steps, key=node.key)
+        share += fraction or 0.0
+    if sum(lengths.values()) <= num_steps * (1 + 1e-9):
+        return
+    keys = [f"{ramp}_{unit}" for ramp in RAMPS for unit in UNITS if node.get(f"{ramp}_{unit}")]
+    given = " and ".join(f"{node.key}.{name}={node.get(name)}" for name in keys)
+    fixed = sum(lengths.values()) - share * num_steps
+    longer = f", or budget.steps={math.ceil(fixed / (1 - share))}" if fixed and share < 1 else ""
+    left = max(0, math.floor(num_steps - lengths["warmdown"]))
+    fix = f"nearest valid: {node.key}.warmup_steps={left}{longer}" if left else "shorten them, or raise the budget"
+    raise ConfigurationError(
+        f"{given} take {format_count(math.ceil(sum(lengths.values())), 'step')}, longer than the run of "
+        f"{format_count(num_steps, 'step')}; {fix}."
+    )
 
 
 def _is_number(value: Any) -> TypeGuard[float]:

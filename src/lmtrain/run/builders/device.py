@@ -1,0 +1,179 @@
+"""What of a run depends on its device: the attention kernel, the loss, the precision and recorded micro-steps."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import torch
+
+from lmtrain.errors import EnvironmentProblem
+from lmtrain.losses.base import TokenLoss
+from lmtrain.models.attention.base import Attention, KernelTarget
+from lmtrain.models.base import LanguageModel
+from lmtrain.parallel.compilation import chosen_parts, missing_compiler
+from lmtrain.precision.policy import Precision
+from lmtrain.run.run_config import RunConfig
+from lmtrain.run.validators.optimizer import require_float8_head, require_rounding
+from lmtrain.run.validators.parallelism import require_recordable
+from lmtrain.tracking.events import EventLog
+from lmtrain.training.context import RunContext
+from lmtrain.training.micro_step_graph import CudaGraph, MakeGraph
+
+
+@dataclass(frozen=True, kw_only=True)
+class FittedAttention:
+    """The kernel of a run, and a line on it; none where the model takes none."""
+
+    kernel: Attention | None = None
+    line: str = ""
+
+    def tell(self, events: EventLog, *, rank: int) -> None:
+        """Log once the kernel's name, and why no other runs."""
+        if self.kernel is None:
+            return
+        events.mark("attention", kernel=self.line)
+        if rank == 0:
+            print(f"attention={self.line}", flush=True)
+
+
+def fit_attention(config: RunConfig, *, compute_dtype: torch.dtype) -> FittedAttention:
+    """Choose the kernel for the device, the dtype and the widest head of the model.
+
+    Raises:
+        ConfigurationError: The chosen kernel cannot run there.
+        EnvironmentProblem: Its package is missing.
+    """
+    option = config.model.node("attention")
+    if option is None:
+        return FittedAttention()
+    with torch.device("meta"):
+        model: LanguageModel = config.model.build()
+    place = KernelTarget(
+        device_type=device_type(config.trainer.accelerator),
+        dtype=compute_dtype,
+        head_width=max((layer.head_width for layer in model.shape().attention), default=0),
+        is_compiled=is_compiled(config),
+    )
+    asked: Attention = option.build()
+    kernel = asked.fitted(place)
+    return FittedAttention(kernel=kernel, line=kernel.describe(place))
+
+
+def is_compiled(config: RunConfig) -> bool:
+    """Return whether the run will be compiled on this machine."""
+    found = config.compilation
+    return found.compiles and (not found.falls_back or missing_compiler() is None)
+
+
+def compilation_line(config: RunConfig, model: LanguageModel) -> str | None:
+    """Say what a choice by the model's depth compiles; a lacking compiler has its own warning."""
+    is_chosen = config.compilation.falls_back and is_compiled(config)
+    return f"compile={config.compile.word}: {chosen_parts(model)}" if is_chosen else None
+
+
+def fit_loss(config: RunConfig, model: LanguageModel) -> TokenLoss:
+    """Build the loss and check its support on the device.
+
+    Raises:
+        ConfigurationError: It cannot.
+        EnvironmentProblem: Its package is missing.
+    """
+    loss: TokenLoss = config.loss.build()
+    loss.require_fit(device_type=device_type(config.trainer.accelerator), soft_cap=model.output_head().soft_cap)
+    return loss
+
+
+def device_type(accelerator: str) -> str:
+    """Return torch's word for the Trainer's devices.
+
+    Raises:
+        EnvironmentProblem: There is no GPU where one is asked for, or one that torch cannot use.
+    """
+    found = None if accelerator == "cpu" else torch.accelerator.current_accelerator(check_available=True)
+    if found is None and accelerator != "cpu":
+        require_no_unused_gpu(os.environ)
+    if found is None and accelerator not in ("auto", "cpu"):
+        raise EnvironmentProblem(
+            f"trainer.accelerator={accelerator}: this machine has no GPU; nearest valid: trainer.accelerator=auto."
+        )
+    return "cpu" if found is None else found.type
+
+
+DEVICES: Final = Path("/dev")
+DRIVER: Final = Path("/proc/driver/nvidia/version")
+HIDES: Final = "CUDA_VISIBLE_DEVICES"
+
+
+def require_no_unused_gpu(
+    environment: Mapping[str, str],
+    *,
+    devices: Path = DEVICES,
+    driver: Path = DRIVER,
+    cuda: str | None = torch.version.cuda,
+) -> None:
+    """Refuse a machine with a GPU where torch finds none, unless its owner hides it; `cuda` is torch's (None: without).
+
+    Raises:
+        EnvironmentProblem: Naming the cause, and the word to train on the CPU all the same.
+    """
+    found = sorted(devices.glob("nvidia[0-9]*"))
+    if not found or environment.get(HIDES, "0").strip() in ("", "-1"):
+        return
+    if cuda is None:
+        cause = "this torch is built without CUDA: install one with it"
+    else:
+        cause = (
+            f"torch is built for CUDA {cuda}, and the driver is {_version(driver)}: update it, or take an older torch"
+        )
+    raise EnvironmentProblem(
+        f"{found[0]} is an NVIDIA GPU and torch cannot use it; {cause} (`lmtrain doctor` says more). To train on the "
+        "CPU all the same: trainer.accelerator=cpu."
+    )
+
+
+def _version(driver: Path) -> str:
+    """Return the version from the driver's own line, "NVRM version: NVIDIA UNIX x86_64 470.57.02 ..."."""
+    try:
+        words = driver.read_text().splitlines()[0].split()
+    except (OSError, IndexError):
+        return "unknown"
+    return next((word for word in words if word.replace(".", "").isdigit() and "." in word), "unknown")
+
+
+def build_precision(config: RunConfig) -> Precision:
+    """Settle the precision for the device of the run.
+
+    Raises:
+        ConfigurationError: The device lacks it, or the optimizer or the loss does not support it.
+        EnvironmentProblem: A package is missing.
+    """
+    require_float8_head(config)
+    require_rounding(config)
+    return config.precision.build(facts={"device_type": device_type(config.trainer.accelerator)})
+
+
+def tell_of_precision(precision: Precision, model: LanguageModel, context: RunContext, *, strategy_casts: bool) -> None:
+    """Log once the formats, their reason, utilization's divisor, and the effect on this model's layers.
+
+    Raises:
+        ConfigurationError: The precision does not suit the model.
+    """
+    plan = context.plan
+    peak = f"peak {plan.peak_flops / 1e12:.4g} TFLOP/s a device" if plan.peak_flops else "peak not known"
+    formats = f"precision={precision.describe(strategy_casts=strategy_casts)}; {peak} ({plan.peak_source})"
+    lines = [formats, *precision.explain(model)]
+    context.events.mark("precision", choice=precision.name, reason=precision.reason, lines="; ".join(lines))
+    if context.is_main_process:
+        print("\n".join(lines), flush=True)
+
+
+def graphs_of(config: RunConfig) -> MakeGraph | None:
+    """Return the recorder of micro-steps, or None where not chosen.
+
+    Raises:
+        ConfigurationError: The run has a part impossible or untried in a recorded step.
+    """
+    require_recordable(config, num_ranks=config.num_ranks, device=device_type(config.trainer.accelerator))
+    return CudaGraph if config.compile.get("cuda_graphs", False) else None

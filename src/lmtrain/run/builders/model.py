@@ -1,0 +1,95 @@
+"""A run's model with its adapter, on the meta device and trained, and the strategy that spreads it over ranks."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from lmtrain.accounting.options.strategy import ModelSpread
+from lmtrain.adapters.lora import Lora
+from lmtrain.errors import ConfigurationError
+from lmtrain.interop.peft_adapters import PeftFolder, fill_adapters, open_peft
+from lmtrain.models.base import LanguageModel
+from lmtrain.parallel.strategy import Parallelism
+from lmtrain.run.run_config import RunConfig
+from lmtrain.run.schema.facts import require_facts
+from lmtrain.run.schema.node import Node
+from lmtrain.run.schema.signatures import gives_nothing
+from lmtrain.training.transforms import ModelTransform, unchanged
+
+
+def adapter_of(node: Node | None) -> Lora | None:
+    """Return the adapter of a checked node; None where every weight trains."""
+    return None if node is None or gives_nothing(node.target) else node.build()
+
+
+def planned_model(config: RunConfig, build: Callable[[], LanguageModel] | None = None) -> LanguageModel:
+    """Build the model of a run on the meta device as it is trained: with its adapter's parameters, others frozen.
+
+    Raises:
+        ConfigurationError: The adapter does not go with the model.
+    """
+    with torch.device("meta"):
+        model: LanguageModel = (build or config.model.build)()
+    adapter = adapter_of(config.adapter)
+    return model if adapter is None else adapter.attach(model, seed=config.seed)
+
+
+def adapting(config: RunConfig) -> ModelTransform:
+    """Return the transform of a materialised model: adapters from the seed, or from the folder to start from.
+
+    Raises:
+        ConfigurationError: The folder is of another adapter.
+        DataError: It is damaged, or of another model.
+    """
+    adapter = adapter_of(config.adapter)
+    if adapter is None:
+        return unchanged
+    start = None if adapter.start is None else open_peft(Path(adapter.start))
+    if start is not None:
+        start.require(adapter)
+    return partial(_adapt, adapter=adapter, seed=config.seed, start=start)
+
+
+def _adapt(model: LanguageModel, *, adapter: Lora, seed: int, start: PeftFolder | None) -> LanguageModel:
+    model = adapter.attach(model, seed=seed)
+    if start is not None:
+        fill_adapters(model, start)
+    return model
+
+
+def build_strategy(config: RunConfig, *, facts: Mapping[str, Any]) -> Parallelism:
+    """Build the strategy; one made of another, by `replace`, has to bring its own facts.
+
+    Raises:
+        ConfigurationError: It refuses its ranks, states no facts, or trains by others than those.
+    """
+    parallelism: Parallelism = config.strategy.build(facts=facts)
+    stated = require_facts(config.strategy.values, ModelSpread, allowed=config.allowed)
+    trained, planned, word = asdict(parallelism.spread), asdict(stated), config.strategy.word
+    for name in planned:
+        if trained[name] != planned[name]:
+            raise ConfigurationError(
+                f"strategy={word} trains with {name}={trained[name]} and is planned with {name}={planned[name]}; "
+                f"give its Parallelism spread={word}_facts(), with the same settings."
+            )
+    return parallelism
+
+
+def require_strategy(config: RunConfig, model: LanguageModel) -> None:
+    """Let the strategy look at its ranks and the model, as a run does before its data.
+
+    Raises:
+        ConfigurationError: It refuses them, or trains on no rank.
+    """
+    place = {"num_ranks": config.num_ranks, "compute_dtype": torch.float32}  # the format changes no refusal
+    build_strategy(config, facts=place).require(model)
+
+
+def require_strategy_on_paper(config: RunConfig) -> None:
+    """Let the strategy look at its ranks and the model before there is one: on the meta device."""
+    with torch.device("meta"):
+        require_strategy(config, config.model.checked(config.allowed).build())

@@ -1,0 +1,141 @@
+"""Signatures of a config's targets: read from our sources without importing torch, or from code already imported."""
+
+import ast
+import importlib.util
+import inspect
+from collections.abc import Callable, Mapping
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import Any, Final, Literal, get_type_hints
+
+OURS: Final = ("lmtrain.", "data_pipelines.")
+PLAIN: Final = {"int": int, "float": float, "str": str, "bool": bool}
+Definition = ast.FunctionDef | ast.ClassDef
+# name -> annotation and default, as far as there are any
+Parameters = dict[str, tuple[ast.expr | None, ast.expr | None]]
+
+
+@lru_cache(maxsize=1024)
+def parameters_of(call: Callable[..., Any], *, are_evaluated: bool = False) -> Mapping[str, inspect.Parameter]:
+    """Return a callable's parameters by name, annotations in quotes evaluated on demand."""
+    return inspect.signature(call, eval_str=are_evaluated).parameters
+
+
+@lru_cache(maxsize=1024)
+def hints_of(call: Callable[..., Any]) -> Mapping[str, Any]:
+    """Return the types of a function's, or a class's constructor's, parameters by name."""
+    return get_type_hints(call.__init__ if isinstance(call, type) else call)
+
+
+def setting_names(target: str) -> frozenset[str]:
+    """Return the parameters of a function or a class's constructor; none if it is not ours or not found."""
+    return frozenset(_parameters(target))
+
+
+def default_settings(target: str) -> dict[str, Any]:
+    """Return the settings with a plain value as default, and the defaults; a computed default is not known here."""
+    values: dict[str, Any] = {}
+    for name, (_, default) in _parameters(target).items():
+        if default is not None:
+            try:
+                values[name] = ast.literal_eval(default)
+            except ValueError:
+                continue
+    return values
+
+
+def setting_types(target: str) -> dict[str, Any]:
+    """Return the settings whose annotation is made of plain types, words and None, with it."""
+    types = {name: _type_of(annotation) for name, (annotation, _) in _parameters(target).items()}
+    return {name: kind for name, kind in types.items() if kind is not None}
+
+
+def typed_alone(target: str) -> frozenset[str]:
+    """Return the settings that only the command line decides, as their annotations say."""
+    found = {name: annotation for name, (annotation, _) in _parameters(target).items() if annotation is not None}
+    return frozenset(name for name, kind in found.items() if ast.unparse(kind).startswith("TypedAlone["))
+
+
+def gives_nothing(target: str) -> bool:
+    """Return whether a target is a "none" option: one of our functions returning None."""
+    match _definition(target):
+        case ast.FunctionDef(returns=ast.Constant(value=None)):
+            return True
+        case _:
+            return False
+
+
+def built_class(target: str) -> str | None:
+    """Return the name of the class that one of our targets makes: itself, or the one in a function's annotation."""
+    match _definition(target):
+        case ast.ClassDef(name=name) | ast.FunctionDef(returns=ast.Name(id=name)):
+            return name
+        case _:
+            return None
+
+
+@cache
+def statements_of(module: str) -> list[ast.stmt]:
+    """Return the statements of a module's source; none where there is none."""
+    try:
+        spec = importlib.util.find_spec(module)
+    except ModuleNotFoundError:
+        return []
+    return ast.parse(Path(spec.origin).read_text()).body if spec is not None and spec.origin is not None else []
+
+
+@cache
+def _definition(target: str) -> Definition | None:
+    """Find a target in the source of its module, or of the one that it is imported from."""
+    module, _, name = target.rpartition(".")
+    if not target.startswith(OURS):
+        return None
+    for each in statements_of(module):
+        if isinstance(each, Definition) and each.name == name:
+            return each
+        if isinstance(each, ast.ImportFrom) and not each.level:
+            for alias in each.names:
+                if (alias.asname or alias.name) == name:
+                    return _definition(f"{each.module}.{alias.name}")
+    return None
+
+
+@cache
+def _parameters(target: str) -> Parameters:
+    """Return the parameters of a function or a constructor, or the fields of a dataclass without inherited ones."""
+    definition = _definition(target)
+    if isinstance(definition, ast.ClassDef):
+        constructors = [
+            each for each in definition.body if isinstance(each, ast.FunctionDef) and each.name == "__init__"
+        ]
+        if not constructors:
+            fields = [each for each in definition.body if isinstance(each, ast.AnnAssign)]
+            return {
+                each.target.id: (each.annotation, each.value) for each in fields if isinstance(each.target, ast.Name)
+            }
+        definition = constructors[0]
+    if definition is None:
+        return {}
+    arguments = definition.args
+    missing: list[ast.expr | None] = [None] * (len(arguments.args) - len(arguments.defaults))
+    positional = zip(arguments.args, [*missing, *arguments.defaults], strict=True)
+    named = zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
+    return {each.arg: (each.annotation, default) for each, default in (*positional, *named) if each.arg != "self"}
+
+
+def _type_of(annotation: ast.expr | None) -> Any:
+    """Return the type of an annotation, None for one made of other names."""
+    match annotation:
+        case ast.Name(id=name):
+            return PLAIN.get(name)
+        case ast.Constant(value=None):
+            return type(None)
+        case ast.BinOp(left=left, op=ast.BitOr(), right=right):
+            first, second = _type_of(left), _type_of(right)
+            return None if first is None or second is None else first | second
+        case ast.Subscript(value=ast.Name(id="TypedAlone"), slice=kind):
+            return _type_of(kind)
+        case ast.Subscript(value=ast.Name(id="Literal"), slice=words):
+            return Literal[ast.literal_eval(words)]
+        case _:
+            return None

@@ -1,0 +1,77 @@
+"""What a run's data needs: settings without a default, paths that are there, and a vocabulary of a known size."""
+
+import glob
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from lmtrain.errors import ConfigurationError, DataError, suggest_path
+from lmtrain.run.run_config import KEYS, SCALARS, RunConfig
+from lmtrain.run.schema.check import MISSING, REPEATS, no_value
+from lmtrain.run.schema.node import leaf_keys, node_at
+from lmtrain.run.schema.signatures import gives_nothing
+
+SOURCE_PATHS: Final = ("source.paths", "source.validation_paths")
+
+
+def require_given(values: Mapping[str, Any]) -> None:
+    """Refuse the first setting without a value: it has no default.
+
+    Raises:
+        ConfigurationError: There is one.
+    """
+    for name in (*sorted({*KEYS} - {*SCALARS, REPEATS}), REPEATS):
+        missing = [key for key in leaf_keys(values[name], f"{name}.") if node_at(values, key) == MISSING]
+        if missing:
+            raise no_value(missing[0], of_pairs=name == "source" and _gives_pairs(values))
+
+
+def _gives_pairs(values: Mapping[str, Any]) -> bool:
+    """Return whether an objective reads a source of pairs of answers."""
+    from lmtrain.accounting.options.parts import SourceFacts  # only to refuse
+    from lmtrain.run.schema.facts import facts_of
+
+    if gives_nothing(str(values["objective"].get("_target_"))):
+        return False
+    source = facts_of(values["source"], SourceFacts)
+    return source is not None and source.has_pairs
+
+
+def require_paths(paths: Any, *, key: str) -> None:
+    """Look at paths of this machine's disks; patterns and addresses are left out.
+
+    Raises:
+        DataError: Nothing is at one of them.
+    """
+    for path in [paths] if isinstance(paths, str) else paths if isinstance(paths, list) else ():
+        is_elsewhere = "://" in str(path) or glob.has_magic(str(path))
+        here = Path(str(path)).expanduser()
+        if not is_elsewhere and not here.exists():
+            raise DataError(f"{key}: {path} does not exist (looked from {Path.cwd()}).{suggest_path(here)}")
+
+
+def require_size_for_model(config: RunConfig) -> None:
+    """Refuse a model sized by a tokenizer of unstated size, and name the size.
+
+    Raises:
+        ConfigurationError: `tokenizer.vocab_size` is null and something of the run follows it.
+    """
+    followers = [node.key for node in (config.model, config.data) if node.get("vocab_size", 0) is None]
+    if not followers:
+        return
+    spec = config.tokenizer.checked(config.allowed).build()
+    msg = f"tokenizer.vocab_size=null, but {followers[0]}.vocab_size follows it and decides the model's shape"
+    raise ConfigurationError(f"{msg}; this tokenizer's: tokenizer.vocab_size={spec.vocab_size}.")
+
+
+def require_rows(num_rows: int, *, num_entries: int) -> None:
+    """Refuse a model without a row for each entry of the tokenizer.
+
+    Raises:
+        ConfigurationError: There are fewer.
+    """
+    if num_rows < num_entries:
+        raise ConfigurationError(
+            f"model.vocab_size={num_rows} is below the tokenizer's {num_entries} entries; nearest valid: "
+            f"{num_entries}, or text prepared with a tokenizer of at most {num_rows}."
+        )

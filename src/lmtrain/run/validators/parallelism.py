@@ -1,0 +1,177 @@
+"""Parts of a run unfit for its ranks: their number, shares of a product or a sequence, separate workers, recording."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from lmtrain.accounting.model.model_shape import ModelShape
+from lmtrain.accounting.options.optimizer import OptimizerFacts
+from lmtrain.accounting.options.parts import LossFacts, RecomputeFacts
+from lmtrain.accounting.options.precision import UNTRIED, PrecisionFacts
+from lmtrain.accounting.options.ranges import Range
+from lmtrain.accounting.options.strategy import ModelSpread
+from lmtrain.errors import ConfigurationError
+from lmtrain.run.compose.group_options import one_of, words_of
+from lmtrain.run.run_config import RunConfig
+from lmtrain.run.schema.signatures import gives_nothing
+from lmtrain.run.settings import TrainerSettings
+
+TIMEOUT: Final = Range(low=1.0, high=1e6, usual="600", is_open=False)  # gloo waits for ever for 0 s
+
+
+def require_ranks(config: RunConfig) -> None:
+    """Compare the number of ranks with the strategy's, and check their wait for one another.
+
+    Raises:
+        ConfigurationError: Naming the strategies for that number, or the nearest number.
+    """
+    spread, num_ranks = config.spread, config.num_ranks
+    seconds = config.strategy.get("timeout_seconds")
+    if seconds is not None and (problem := TIMEOUT.refusal(seconds)):
+        raise ConfigurationError(f"strategy.timeout_seconds={seconds} is {problem}.")
+    spread.require_ranks(num_ranks)
+    if spread.most_ranks is not None and num_ranks > spread.most_ranks:
+        same = words_of(ModelSpread, lambda other: other.takes_many and other.equals_one_process)
+        raise ConfigurationError(
+            f"strategy={config.strategy.word} trains on {spread.most_ranks} rank, not {num_ranks} (trainer.devices x "
+            f"trainer.num_nodes); use {one_of(same)}."
+        )
+
+
+def require_cluster(config: RunConfig) -> None:
+    """Refuse a Trainer unlike the cluster: a plan and a strategy would count other nodes.
+
+    Raises:
+        ConfigurationError: Naming the cluster's own key.
+    """
+    trainer, cluster = config.trainer, config.cluster
+    for key, value, same, planned in (
+        ("trainer.num_nodes", trainer.num_nodes, "cluster.num_nodes", cluster.num_nodes),
+        ("trainer.devices", trainer.devices, "cluster.devices_per_node", cluster.devices_per_node),
+    ):
+        if value != planned:
+            is_of_nodes = key == "trainer.devices" and planned > 1 and value > planned and value % planned == 0
+            nearest = f"cluster.num_nodes={value // planned}" if is_of_nodes else f"{same}={value}"
+            raise ConfigurationError(
+                f"{key}={value} but {same}={planned}: the Trainer follows the cluster; nearest valid: {nearest} "
+                f"without {key}."
+            )
+
+
+def require_nodes_enough(config: RunConfig) -> None:
+    """Refuse more devices than the nodes of a named cluster have; fewer are a part of them.
+
+    Raises:
+        ConfigurationError: Naming the cluster's own key.
+    """
+    trainer, cluster = config.trainer, config.cluster
+    is_over = trainer.devices > cluster.devices_per_node or trainer.num_nodes > cluster.num_nodes
+    if cluster.device is not None and is_over:
+        require_cluster(config)
+
+
+def require_launcher(trainer: TrainerSettings, *, is_launched: bool) -> None:
+    """Refuse several nodes where no launcher started this process.
+
+    Raises:
+        ConfigurationError: With the launcher's command.
+    """
+    nodes = trainer.num_nodes
+    if not is_launched and nodes > 1:
+        raise ConfigurationError(
+            f"trainer.num_nodes={nodes} needs a launcher on every node; run the same command under "
+            f"torchrun --nnodes={nodes} --nproc-per-node={trainer.devices} (or SLURM's srun)."
+        )
+
+
+def require_parts(config: RunConfig, shape: ModelShape | None = None) -> None:
+    """Refuse a model whose layers do not divide, and a loss over a whole vocabulary, sharded over a tensor group.
+
+    `shape` is the model's, where known: not every model has its heads among its settings.
+
+    Raises:
+        ConfigurationError: Naming the nearest possible part.
+    """
+    spread, model = config.spread, config.model
+    if spread.tensor_ranks == spread.context_ranks == 1:
+        return
+    from lmtrain.parallel import group_sizes  # of such strategies alone
+
+    settings = {name: size for name in group_sizes.SIZES if type(size := model.get(name)) is int}
+    sizes = {"num_heads": shape.attention[0].num_heads} | settings if shape and shape.attention else settings
+    over_width = model.get("qk_norm_over") == "width"
+    if spread.context_ranks > 1:
+        smears_keys = model.get("key_smear") is True
+        group_sizes.require_shares(spread.context_ranks, sizes, smears_keys=smears_keys, norms_all_heads=over_width)
+    if spread.tensor_ranks == 1:
+        return
+    if not (config.facts(LossFacts) or LossFacts()).takes_shards:
+        raise ConfigurationError(
+            f"loss={config.loss.target.split('.')[-2]} reads the whole vocabulary, and under strategy="
+            f"{config.strategy.word} a rank has a shard of it; nearest valid: "
+            f"{one_of(words_of(LossFacts, lambda other: other.takes_shards))}."
+        )
+    has_experts = model.node("experts") is not None
+    group_sizes.require_parts(spread.tensor_ranks, sizes, has_experts=has_experts, norms_all_heads=over_width)
+
+
+def require_workers(config: RunConfig) -> None:
+    """Refuse parts that need all ranks' weights or losses at every step under separate workers (DiLoCo).
+
+    Raises:
+        ConfigurationError: Naming the nearest possible part.
+    """
+    if config.spread.meets_every_steps is None:
+        return
+    strategy = f"strategy={config.strategy.word}"
+    for node in (config.spikes, config.weight_average):
+        if not gives_nothing(node.target):
+            raise ConfigurationError(
+                f"{node.key} follows steps that are the same on every rank, and the workers of {strategy} train "
+                f"apart; nearest valid: {node.key}=none."
+            )
+    optimizer = config.facts(OptimizerFacts)
+    if optimizer is not None and optimizer.averages_steps:
+        raise ConfigurationError(
+            f"optimizer={config.optimizer.word} evaluates other weights than it trains, and {strategy} the global "
+            f"ones; nearest valid: {one_of(words_of(OptimizerFacts, lambda other: not other.averages_steps))}."
+        )
+    precision = config.facts(PrecisionFacts, has_bf16=True)
+    if precision is not None and precision.bytes_of.weights != 4:
+        fits = words_of(PrecisionFacts, lambda other: other.bytes_of.weights == 4, has_bf16=True)
+        raise ConfigurationError(
+            f"precision={config.precision.word} keeps weights of {precision.bytes_of.weights} bytes, and {strategy} "
+            f"averages fp32 weights; nearest valid: {one_of(fits)}."
+        )
+
+
+def require_recordable(config: RunConfig, *, num_ranks: int, device: str) -> None:
+    """Refuse `compile.cuda_graphs` where micro-steps cannot be recorded on that kind of device.
+
+    Only parts known to be right under recording are allowed: a wrong recorded step does not fail.
+
+    Raises:
+        ConfigurationError: The run has a part impossible or untried in a recorded step.
+    """
+    if config.compile.get("cuda_graphs", False):
+        for obstacle, fix in _obstacles(config, num_ranks=num_ranks, device=device):
+            raise ConfigurationError(f"compile.cuda_graphs=true: {obstacle}; nearest valid: {fix}.")
+
+
+def _obstacles(config: RunConfig, *, num_ranks: int, device: str) -> Iterator[tuple[str, str]]:
+    """Yield each obstacle, and its alternative."""
+    precision, recompute, strategy = (node.word for node in (config.precision, config.recompute, config.strategy))
+    formats = config.facts(PrecisionFacts, has_bf16=True)
+    if device != "cuda":
+        yield f"a {device} device has none", "compile.cuda_graphs=false"
+    if config.spread.reduces_over(num_ranks):
+        ranks = "on 1 rank" if num_ranks == 1 else f"on {num_ranks} ranks"
+        alone = one_of(words_of(ModelSpread, lambda other: other.most_ranks == 1))
+        yield f"strategy={strategy} {ranks} sums gradients in the backward pass", f"{alone} trainer.devices=1"
+    if reason := formats.unrecordable if formats else UNTRIED:
+        tried = words_of(PrecisionFacts, lambda other: other.unrecordable is None, has_bf16=True)
+        yield f"precision={precision} {reason}", one_of(tried)
+    if (config.facts(RecomputeFacts) or RecomputeFacts()).recomputes:
+        fix = one_of(words_of(RecomputeFacts, lambda other: other.keeps_all))
+        yield f"recompute={recompute} reads the state of random numbers, which a recording forbids", fix
+    if config.trainer.detect_anomaly:
+        yield "trainer.detect_anomaly=true looks at every operation", "trainer.detect_anomaly=false"

@@ -1,0 +1,166 @@
+"""`task=dpo` and `task=grpo` as a person types them: a resume, ranks, adapters, and refusals."""
+
+import json
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+import torch
+
+from lmtrain.errors import DataError
+from lmtrain.run.builders.objective import before_training
+from lmtrain.training.objectives.objective import Objective
+from tests import tiny
+from tests.configs import config_of
+
+BASE = [*tiny.MODEL, *tiny.BATCH, *tiny.QUIET, "run.log_every_steps=1", "source=made_conversations"]
+DATA = [
+    "source.num_conversations=60",
+    "data.folder.references=false",
+    "tokenizer=byte_level",
+    "tokenizer.vocab_size=512",
+]
+SPLITS = ["data.folder.validation_fraction=0.1", "data.folder.test_fraction=0.1"]
+DPO = [
+    *("init_from=runs/base", "task=dpo", "source.paths=[pairs.jsonl]", "batch.context_tokens=32", *tiny.QUIET),
+    *("run.log_every_steps=1", "data.folder.references=false", "optimizer.lr=3e-3", "schedule=constant", *SPLITS),
+]
+
+GRPO = [
+    *("init_from=runs/base", "task=grpo", "source=preference_pairs", "source.paths=[pairs.jsonl]", *tiny.QUIET),
+    *("run.log_every_steps=1", "batch.context_tokens=32", "optimizer.lr=1e-2", "data.folder.references=false", *SPLITS),
+    *("objective.num_generations=4", "objective.num_new_tokens=8", "batch.micro_batch_sequences=4"),
+    *("batch.tokens_per_step=256", "objective.num_iterations=2", "objective.beta=0.01"),
+    *("objective.rewards.text._target_=tests.rollouts.letters.early_letters", "--allow-target", "tests."),
+]
+
+
+def train(folder, *words, num_ranks=1, code=0):
+    from tests import forked
+
+    ended = forked.run(
+        tiny.PROJECT / "train.py", words, folder=folder, environment=tiny.environment(), num_ranks=num_ranks
+    )
+    assert ended.returncode == code, ended.stderr
+    return ended.stdout if code == 0 else ended.stderr
+
+
+def curve(folder, name, key):
+    points = [json.loads(line) for line in (folder / "runs" / name / "metrics.jsonl").read_text().splitlines()]
+    return {point["step"]: point["metrics"][key] for point in points if key in point["metrics"]}
+
+
+@pytest.fixture(scope="module", name="folder")
+def trained(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("dpo")
+    lines = [{"prompt": f"say {n}", "chosen": f"{n} yes", "rejected": f"{n} no"} for n in range(60)]
+    (folder / "pairs.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    train(folder, *BASE, *DATA, *SPLITS, "tokenizer.chat=true", "run.name=base", "budget.steps=2")
+    said = train(folder, *DPO, "run.name=whole", "budget.steps=6")
+    assert "reference: log-probabilities of " in said
+    train(folder, *DPO, "run.name=parts", "budget.steps=3")
+    said = train(folder, *DPO, "run.name=parts", "budget.steps=6")
+    assert "continuing from step 3" in said
+    return folder
+
+
+def test_preference_grows_from_the_loss_of_a_coin_and_a_resume_changes_nothing(folder) -> None:
+    losses = curve(folder, "whole", "train/loss")
+    assert losses[1] == pytest.approx(np.log(2), abs=1e-5)  # the model is its reference
+    assert losses[6] < losses[1]
+    assert curve(folder, "whole", "preference/margin")[6] > 0
+    assert 0 <= curve(folder, "whole", "preference/accuracy")[6] <= 1
+    for key in ("train/loss", "preference/chosen_reward", "train/gradient_norm"):
+        assert curve(folder, "parts", key) == curve(folder, "whole", key)
+    (kept,) = (folder / "runs" / "whole").glob("reference_*.npy")
+    assert np.isfinite(np.load(kept)).any()
+
+
+def test_batches_left_out_have_no_place_in_the_reference(folder) -> None:
+    train(folder, *DPO, "run.name=left_out", "budget.steps=2", "batch.left_out=[0]", "batch.tokens_per_step=256")
+    losses = curve(folder, "left_out", "train/loss")
+    assert losses[1] == pytest.approx(np.log(2), abs=1e-5)
+    assert np.isfinite(losses[2]), "the second step's batch is the third of the order"
+
+
+@pytest.mark.distributed
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+def test_ranks_learn_the_same(folder, strategy: str) -> None:
+    words = [*DPO, f"run.name={strategy}", "budget.steps=3", f"strategy={strategy}", "trainer.devices=2"]
+    train(folder, *words, num_ranks=2)
+    expected = {step: loss for step, loss in curve(folder, "whole", "train/loss").items() if step <= 3}
+    assert curve(folder, strategy, "train/loss") == pytest.approx(expected, rel=1e-5)  # fp32, other orders of sums
+
+
+@pytest.fixture(scope="module", name="rewarded")
+def written(folder):
+    train(folder, *GRPO, "run.name=answers", "budget.steps=6")
+    train(folder, *GRPO, "run.name=answers_parts", "budget.steps=3")  # between two steps on the same answers
+    train(folder, *GRPO, "run.name=answers_parts", "budget.steps=6")
+    return folder
+
+
+def test_answers_are_written_anew_and_a_resume_between_their_steps_changes_nothing(rewarded) -> None:
+    for key in ("train/loss", "reward/mean", "policy/divergence", "train/gradient_norm"):
+        assert curve(rewarded, "answers_parts", key) == curve(rewarded, "answers", key)
+    means = curve(rewarded, "answers", "reward/text")
+    assert means == curve(rewarded, "answers", "reward/mean")
+    assert [means[1], means[3], means[5]] == [means[2], means[4], means[6]]
+    assert len({means[1], means[3], means[5]}) > 1
+    divergence = curve(rewarded, "answers", "policy/divergence")
+    assert divergence[1] == pytest.approx(0, abs=1e-7)
+    assert min(divergence[2], divergence[6]) > 1e-6
+    spans = [json.loads(line) for line in (rewarded / "runs/answers/events/rank0.jsonl").read_text().splitlines()]
+    assert sum(span["name"] == "generation" for span in spans) == 6  # 3 steps of 2 micro-steps
+
+
+def test_an_adapter_learns_from_rewards_and_preferences(rewarded) -> None:
+    lora = ["adapter=lora", "adapter.rank=2", "budget.steps=2", "optimizer.lr=1e-2"]
+    train(rewarded, *GRPO, *lora, "run.name=grpo_lora")
+    assert curve(rewarded, "grpo_lora", "policy/divergence")[2] > 0
+    train(rewarded, *DPO, *lora, "run.name=dpo_lora")
+    first, second = (curve(rewarded, "dpo_lora", "train/loss")[step] for step in (1, 2))
+    assert first == pytest.approx(np.log(2), abs=1e-5)  # the reference is the base without the adapter
+    assert second != first
+
+
+@pytest.mark.distributed
+def test_ranks_share_the_answers_of_a_step(rewarded) -> None:
+    train(rewarded, *GRPO, "run.name=answers_ddp", "budget.steps=3", "strategy=ddp", "trainer.devices=2", num_ranks=2)
+    assert 0 <= curve(rewarded, "answers_ddp", "reward/mean")[3] <= 1
+
+
+def test_a_failing_reward_ends_the_run_in_one_line_and_corrected_it_goes_on(rewarded) -> None:
+    (rewarded / "broken").touch()
+    said = train(rewarded, *GRPO, "run.name=answers_parts", "budget.steps=8", code=4)
+    assert "objective.rewards.text gave nan on the answer" in said
+    (rewarded / "broken").unlink()
+    assert "continuing from step 6" in train(rewarded, *GRPO, "run.name=answers_parts", "budget.steps=8")
+    said = train(rewarded, *GRPO, "batch.micro_batch_sequences=2", "run.name=x", code=2)
+    assert "batch.micro_batch_sequences=2 parts groups of 4 answers; nearest valid: 4." in said
+    said = train(rewarded, *GRPO, "strategy=fsdp", "run.name=x", code=2)
+    assert "task=grpo generates with whole weights on each rank, and strategy=fsdp does not" in said
+
+
+@pytest.mark.parametrize(("task", "source"), [("dpo", "preference_pairs"), ("grpo", "made_conversations")])
+def test_prepared_text_is_no_answer(task: str, source: str) -> None:
+    text = SimpleNamespace(folder="data/text-1", split=lambda _: SimpleNamespace(has_loss_mask=False))
+    data: Any = SimpleNamespace(dataset=text)
+    rows: Any = SimpleNamespace(plan=SimpleNamespace(batch=SimpleNamespace(micro_batch_sequences=8)))
+    config, objective = config_of(f"task={task}", "init_from=x"), cast("Objective", object())
+    with pytest.raises(DataError, match=rf"data/text-1 is text, .* task={task} .*; nearest valid: source={source}, or"):
+        before_training(config, objective, start=None, datamodule=data, context=rows)
+
+
+def test_what_cannot_be_preferred_is_refused_in_one_line(folder) -> None:
+    said = train(folder, *DPO[1:], "run.name=x", code=2)
+    assert "task=dpo needs a model to start from" in said
+    said = train(folder, *DPO, "packing=best_fit", "run.name=x", code=2)
+    assert "packing puts several documents into a row, and task=dpo takes each answer as a row" in said
+    said = train(folder, *DPO, "batch.micro_batch_sequences=1", "run.name=x", code=2)
+    assert "batch.micro_batch_sequences=1 parts pairs of answers; nearest valid: 2." in said
+    conversations = ["source=made_conversations", "source.num_conversations=60"]
+    said = train(folder, *[word for word in DPO if "source" not in word], *conversations, "run.name=x", code=2)
+    assert "gives no pairs of answers, and task=dpo learns from them; nearest valid: source=preference_pairs" in said
+    assert torch.is_grad_enabled()

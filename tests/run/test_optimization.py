@@ -1,0 +1,281 @@
+"""A run's optimizer and its schedules."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from lmtrain import missing_package as needed_packages
+from lmtrain.accounting.budgets import Horizon
+from lmtrain.cli.main import serve
+from lmtrain.errors import ConfigurationError, EnvironmentProblem
+from lmtrain.missing_package import install_command
+from lmtrain.run.builders.optimization import build_optimizer, rehearsed_optimizer, schedules_of
+from lmtrain.run.execution.check_config import check_config
+from lmtrain.run.planning.setting import planned_setting
+from lmtrain.run.schema.node import Node
+from lmtrain.run.validators.optimizer import require_ramps_fit
+from tests import facts, tiny
+from tests.configs import config_of, config_with
+from tests.optim.models import tiny_model
+from tests.optim.options import OPTIONS, OWN, build
+
+
+def require(*words: str) -> None:
+    config = check_config(config_of(*tiny.MODEL, *words).values, allowed=[])
+    with torch.device("meta"):
+        model = config.model.build()
+    rehearsed_optimizer(config, model)
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+def test_every_option_goes_with_the_default_model_by_one_word(option: str) -> None:
+    require(f"optimizer={option}")
+
+
+@pytest.mark.parametrize(
+    ("words", "parts"),
+    [
+        ("optimizer=adafactor strategy=fsdp", ["does not work with strategy=fsdp", "optimizer=adagrad, adamw"]),
+        ("optimizer=schedule_free schedule=trapezoid", ["schedule=trapezoid decays", "schedule=constant"]),
+        ("optimizer=adamw optimizer.beta1=2", ["optimizer.beta1=2 is not at least 0 and below 1; 0.95 is usual"]),
+        ("optimizer.momentum=2", ["optimizer.momentum=2 is not at least 0 and below 1"]),
+        ("optimizer.row_beta=-1", ["optimizer.row_beta=-1 is not at least 0 and below 1"]),
+        ("optimizer.head_lr=-1", ["optimizer.head_lr=-1 is not at least 0 and at most 10:"]),
+        ("optimizer.weight_decay=-1", ["optimizer.weight_decay=-1 is not a finite number of at least 0; 0.1 is usual"]),
+        ("optimizer.lr=nan", ["optimizer.lr=nan is not at least 0 and at most 10: a step", "0.005 to 0.3 is usual"]),
+        ("optimizer=momentum optimizer.momentum=nan", ["optimizer.momentum=nan is not at least 0 and below 1"]),
+        ("optimizer=sgd optimizer.lr_multipliers={head:-2}", ["optimizer.lr_multipliers.head=-2 is not at least 0"]),
+        ("optimizer=schedule_free optimizer.beta1=0", ["optimizer.beta1=0 leaves schedule_free without its average"]),
+        ("optimizer=sgd optimizer.lr=-1", ["optimizer.lr=-1 is not at least 0"]),
+        ("optimizer=adamw optimizer.lr=1e38", ["optimizer.lr=1e+38 is not at least 0 and at most 10:"]),
+        ("optimizer=adamw optimizer.eps=0", ["optimizer.eps=0 is not", "at least 1e-38", "1e-8 is usual"]),
+        ("optimizer=adamw optimizer.weight_decay=1000", ["weight_decay=1000 at optimizer.lr=0.003", "below 333.3"]),
+        ("optimizer=rmsprop optimizer.decay_embeddings=true", ["decay_embeddings=true has no effect", "valid: false"]),
+        ("optimizer=adafactor optimizer.beta2_decay=1", ["beta2_decay=1 is not a finite number of at most 0"]),
+        ("optimizer=adafactor optimizer.clip_threshold=0", ["optimizer.clip_threshold=0 is not", "at least 1; 1 is"]),
+        ("optimizer=adagrad optimizer.initial_accumulator=-1", ["optimizer.initial_accumulator=-1 is not a finite"]),
+        ("optimizer=momentum optimizer.momentum=0", ["optimizer.momentum=0 leaves", "optimizer=sgd"]),
+        ("momentum_schedule=rise_and_fall optimizer=rmsprop", ["optimizer=rmsprop has no momentum", "schedule=none"]),
+        ("weight_decay_schedule=linear", ["weight_decay_schedule=linear has no effect: optimizer.weight_decay=0"]),
+        ("optimizer=adamw optimizer.moments=fp8", ["optimizer.moments=fp8 must be one of bf16"]),
+        ("optimizer=sgd +optimizer.momentum=0.9", ["optimizer.momentum=0.9 is not a setting of this node"]),
+        ("optimizer=adamw optimizer.lr_multipliers={heads:2}", ["lr_multipliers.heads", "Did you mean 'head'?"]),
+        ("~optimizer.lr", ["optimizer=muon: missing a required argument: 'lr'; give it as optimizer.NAME=VALUE"]),
+        ("optimizer.cautious_decay=true", ["optimizer.cautious_decay=true has no effect"]),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_is_refused_with_the_fix(words: str, parts: list[str]) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        require(*words.split())
+    for part in parts:
+        assert part in str(refused.value)
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+def test_one_rule_for_a_learning_rate_of_zero(option: str) -> None:
+    with pytest.raises(ConfigurationError, match="lr=0 trains nothing; set it above 0"):
+        require(f"optimizer={option}", "optimizer.lr=0")
+
+
+@pytest.mark.parametrize(
+    "words", ["optimizer.head_lr=0", "optimizer=lion optimizer.lr_multipliers={head:0}", "optimizer=muon_nano"]
+)
+def test_one_group_may_stay_as_it_is(words: str) -> None:
+    require(*words.split())
+
+
+@pytest.mark.parametrize("option", OWN)
+def test_a_new_optimizer_has_no_empty_state(option: str) -> None:
+    """torch prepares the state that a sharded checkpoint is loaded into only where there is not even an entry."""
+    assert all(build(option, tiny_model()).state.values())
+
+
+@pytest.mark.parametrize("option", sorted(set(OPTIONS) - {"adamw_8bit"}))  # whose compiled step has no such device
+def test_a_step_asks_the_device_for_nothing(option: str) -> None:
+    """Weights without memory raise where a value is asked for; counts that an optimizer keeps on the host do not.
+
+    Compiled updates run as they are written: as one graph without a break (test_muon_update.py) they cannot ask either.
+    """
+    model = tiny_model().to("meta")
+    optimizer = build(option, model)
+    for _ in range(2):
+        for parameter in model.parameters():
+            parameter.grad = torch.zeros_like(parameter)
+        with torch.compiler.set_stance("force_eager"):
+            optimizer.step()
+
+
+def test_torch_s_own_adafactor_asks_for_its_norms() -> None:
+    weight = torch.nn.Parameter(torch.zeros(2, 2, device="meta"))
+    weight.grad = torch.zeros_like(weight)
+    with pytest.raises(RuntimeError, match="meta"):
+        torch.optim.Adafactor([weight]).step()
+
+
+def test_a_missing_package_ends_the_command_before_anything_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    found = needed_packages.importlib.util.find_spec
+    without_lion = lambda name, *rest: None if name == "lion_pytorch" else found(name, *rest)  # noqa: E731
+    monkeypatch.setattr(needed_packages.importlib.util, "find_spec", without_lion)
+    monkeypatch.chdir(tmp_path)
+    code = serve("train", [*tiny.TINY, "optimizer=lion", "run.name=a"], program="python train.py")
+    assert code == EnvironmentProblem.exit_code
+    said = [line for line in capfd.readouterr().err.splitlines() if line.startswith("lmtrain: ")]
+    assert said == [
+        "lmtrain: optimizer=lion needs the package lion_pytorch: "
+        f"{install_command('optim', 'lion_pytorch')}, or use optimizer=adamw."
+    ]
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+def test_a_plan_counts_the_state_of_every_option(option: str) -> None:
+    config = config_of(f"optimizer={option}")
+    assert planned_setting(config).state == facts.optimizer(option).state
+
+
+def test_a_plan_counts_bf16_moments() -> None:
+    state = planned_setting(config_of("optimizer=adamw", "optimizer.moments=bf16")).state
+    assert (state.value_bytes, state.per_matrix_value) == (2, 2)
+
+
+def test_groups_are_told_once(capsys: pytest.CaptureFixture[str]) -> None:
+    config = config_of("optimizer=adamw", "optimizer.lr=0.01")
+    build_optimizer(config, rank=1)(tiny_model())
+    assert capsys.readouterr().out == ""
+    build_optimizer(config, rank=0)(tiny_model())
+    assert capsys.readouterr().out.splitlines() == [
+        "optimizer=adamw",
+        "  matrices: 1,024 parameters in 8 tensors, lr 0.01, weight decay 0.1",
+        "  head: 128 parameters in 1 tensor, lr 0.01, weight decay 0.1",
+        "  embeddings: 384 parameters in 3 tensors, lr 0.01, weight decay 0",
+        "  vectors: 64 parameters in 8 tensors, lr 0.01, weight decay 0",
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("option", OWN)
+def test_every_option_trains_from_the_command_line_and_resumes_exactly(
+    option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = [
+        *tiny.TINY,
+        "debug=tiny",
+        f"optimizer={option}",
+        "schedule=constant",
+        "budget.steps=12",
+        "callbacks.checkpoint.every_steps=8",
+        "callbacks.validation.num_passes=null",
+        "callbacks.validation.max_tokens=200",
+    ]
+    for more in (["run.name=whole"], ["run.name=parted", "resume=runs/whole/checkpoints/step_00000008"]):
+        with torch.compiler.set_stance("force_eager"):  # adamw_8bit compiles its step: test_adamw_8bit.py
+            assert serve("train", [*words, *more], program="python train.py") == 0, capfd.readouterr().err
+    whole, parted = (tiny.losses(tmp_path / "runs" / name) for name in ("whole", "parted"))
+    assert (len(whole), max(parted)) == (12, 12)
+    forked = {step: whole[step] for step in parted if step > 8}
+    parted = {step: parted[step] for step in forked}
+    assert len(forked) == 4
+    # Schedule-free weights move to their average and back where a run saves, which rounds in fp32.
+    assert forked == (pytest.approx(parted, abs=1e-6) if option == "schedule_free" else parted)
+    values = list(whole.values())
+    assert sum(values[-3:]) < sum(values[:3])
+    assert f"optimizer={option}\n  matrices: " in capfd.readouterr().out
+
+
+@pytest.mark.parametrize(("strategy", "shares"), [("ddp", True), ("diloco", False)])
+def test_ranks_share_work_where_their_weights_are_the_same(strategy: str, shares: bool, capsys) -> None:
+    """A worker's momentum is its own: a share of another's would be of other weights."""
+    config = check_config(config_of(*tiny.MODEL, f"strategy={strategy}", "trainer.devices=2").values, allowed=[])
+    optimizer = build_optimizer(config, rank=1)(tiny_model())
+    assert optimizer._share_work is shares
+
+
+def horizon(steps, *, seconds=None):
+    return Horizon(steps=steps, tokens=steps * 2048, flops=1, limited_by="steps", seconds=seconds, most_steps=steps)
+
+
+def composed(*overrides, steps=1000, fork_step=None):
+    config = config_of(*overrides)
+    return schedules_of(config, horizon=horizon(steps), tokens_per_step=2048, fork_step=fork_step)
+
+
+def test_tokens_are_counted_by_the_run_s_own_steps():
+    schedule = composed("schedule=linear", "schedule.warmup_fraction=null", "schedule.warmup_tokens=204800")["schedule"]
+    assert [schedule(step, 1000) for step in (0, 50, 100, 1000)] == [0, 0.5, 1.0, 0.0]
+
+
+def test_a_cool_down_begins_where_the_run_was_forked_unless_told_otherwise():
+    forked = composed("schedule=cooldown", steps=1200, fork_step=1000)["schedule"]
+    told = composed("schedule=cooldown", "schedule.start_step=600", steps=1200, fork_step=1000)["schedule"]
+    assert [forked(step, 1200) for step in (1000, 1100, 1200)] == [1.0, 0.5, 0.0]
+    assert [told(step, 1200) for step in (600, 900, 1200)] == [1.0, 0.5, 0.0]
+    with pytest.raises(ConfigurationError, match="does not know where it begins"):
+        composed("schedule=cooldown", steps=1200)
+    with pytest.raises(ConfigurationError, match=r"start_step=1000 is not before.*step 900"):
+        composed("schedule=cooldown", steps=900, fork_step=1000)
+    with pytest.raises(ConfigurationError, match=r"start_step=-1 is negative; nearest valid: 0"):
+        composed("schedule=cooldown", "schedule.start_step=-1")
+
+
+def test_momentum_and_weight_decay_have_no_schedule_by_default():
+    assert composed().keys() == {"schedule", "momentum_schedule", "weight_decay_schedule"}
+    assert composed()["momentum_schedule"] is composed()["weight_decay_schedule"] is None
+    schedules = composed("momentum_schedule=rise_and_fall", "weight_decay_schedule=cosine")
+    assert schedules["momentum_schedule"](0, 1000, 0.97) == 0.85
+    assert schedules["weight_decay_schedule"](500, 1000) == pytest.approx(0.5)
+
+
+def refuse(node, *, horizon, name="schedule"):
+    bare = {key: Node(key, {}) for key in ("schedule", "momentum_schedule")}
+    config = config_with(**{**bare, name: Node(name, node)})
+    require_ramps_fit(config, horizon=horizon, tokens_per_step=1000)
+
+
+@pytest.mark.parametrize(
+    ("node", "message"),
+    [
+        (
+            {"warmup_steps": 101},
+            r"schedule\.warmup_steps=101 take 101 .* than the run of 100.*=100, or budget\.steps=101\.",
+        ),
+        (
+            {"warmup_steps": 50, "warmdown_fraction": 0.6},
+            r"warmup_steps=50 and schedule\.warmdown_fraction=0\.6 take 110",
+        ),
+        (
+            {"warmup_tokens": 90_000, "warmdown_steps": 20},
+            r"valid: schedule\.warmup_steps=80, or budget\.steps=110\.",
+        ),
+        ({"warmdown_steps": 200}, r"warmdown_steps=200 take 200 steps.*shorten them, or raise the budget"),
+    ],
+)
+def test_a_schedule_longer_than_its_budget_is_refused_with_what_would_fit(node, message):
+    with pytest.raises(ConfigurationError, match=message):
+        refuse(node, horizon=horizon(100))
+
+
+def test_a_momentum_that_has_no_time_to_rise_is_refused_under_its_own_key():
+    with pytest.raises(
+        ConfigurationError,
+        match=r"^momentum_schedule\..*=400 and .*take 460.*_steps=40, or budget\.steps=1000\.",
+    ):
+        refuse({"warmup_steps": 400, "warmdown_fraction": 0.6}, horizon=horizon(100), name="momentum_schedule")
+    with pytest.raises(
+        ConfigurationError, match=r"momentum_schedule\.warmdown_fraction=7 is not between 0 and 1; 7% is 0\.07"
+    ):
+        refuse({"warmdown_fraction": 7}, horizon=horizon(100), name="momentum_schedule")
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3, 99])
+def test_ramps_that_fill_a_run_fit_it_however_short(steps):
+    refuse({"warmup_fraction": 0.4, "warmdown_fraction": 0.6}, horizon=horizon(steps))
+    refuse({"warmup_steps": steps}, horizon=horizon(steps))
+    refuse({"final_fraction": 0.1}, horizon=horizon(steps))
+
+
+def test_a_budget_of_time_whose_end_moves_refuses_no_ramp():
+    refuse({"warmup_steps": 1000}, horizon=horizon(10, seconds=60.0))

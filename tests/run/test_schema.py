@@ -1,0 +1,404 @@
+"""Values against the signatures of their targets, from the source and from the code."""
+
+import functools
+import inspect
+import subprocess
+import sys
+import typing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+from pydantic import TypeAdapter
+
+from lmtrain.accounting.batches import Batch
+from lmtrain.accounting.cluster import Cluster
+from lmtrain.errors import ConfigurationError, DataError
+from lmtrain.models.llama import Llama
+from lmtrain.models.nano import nano
+from lmtrain.run.compose.compose import compose_config
+from lmtrain.run.schema.check import check_call, check_node, check_value, no_value
+from lmtrain.run.schema.node import Node, canonical, instantiate
+from lmtrain.run.schema.signatures import (
+    built_class,
+    default_settings,
+    hints_of,
+    parameters_of,
+    setting_names,
+    setting_types,
+    typed_alone,
+)
+
+BATCH = {
+    "_target_": "lmtrain.accounting.batches.Batch",
+    "context_tokens": 256,
+    "tokens_per_step": 2048,
+    "micro_batch_sequences": None,
+}
+
+
+def checked(**changes: Any) -> dict[str, Any]:
+    return check_node({**BATCH, **changes}, key="batch")
+
+
+def test_a_right_node_passes_unchanged() -> None:
+    assert checked() == BATCH
+
+
+def test_amounts_for_people_become_numbers() -> None:
+    assert checked(tokens_per_step="4K")["tokens_per_step"] == 4000
+
+
+def test_an_unknown_key_names_the_nearest_one() -> None:
+    with pytest.raises(ConfigurationError, match=r"batch\.contxt_tokens=1.*Did you mean 'context_tokens'"):
+        checked(contxt_tokens=1)
+
+
+@pytest.mark.parametrize("value", ["abc", 1.5, True, [1]])
+def test_a_value_of_another_type_is_refused_under_its_full_key(value: object) -> None:
+    with pytest.raises(ConfigurationError, match=r"batch\.context_tokens="):
+        checked(context_tokens=value)
+
+
+def test_a_missing_argument_is_named() -> None:
+    node = {name: value for name, value in BATCH.items() if name != "context_tokens"}
+    with pytest.raises(ConfigurationError, match=r"batch\.context_tokens is missing"):
+        check_node(node, key="batch")
+
+
+def test_a_partial_node_may_wait_for_arguments() -> None:
+    node = {"_target_": BATCH["_target_"], "_partial_": True}
+    assert check_node(node, key="batch") == node
+
+
+def test_a_value_left_open_must_be_set() -> None:
+    with pytest.raises(ConfigurationError, match=r"batch\.context_tokens has no value"):
+        checked(context_tokens="???")
+
+
+def test_nodes_inside_nodes_are_checked_under_their_full_key() -> None:
+    with pytest.raises(ConfigurationError, match=r"batch\.inner\.tokens_per_step=x is not a number"):
+        check_node({"inner": {**BATCH, "tokens_per_step": "x"}}, key="batch")
+
+
+@pytest.mark.parametrize(
+    ("value", "annotation", "expected"),
+    [
+        (1, float, 1.0),
+        ("1h", float | None, 3600),
+        ("1h", int | Literal["auto"] | None, 3600),
+        ("auto", int | Literal["auto"] | None, "auto"),
+        ("1h", int | str, "1h"),
+        (None, int | None, None),
+        (7, str | None, "7"),
+        (True, bool, True),
+        ("data/a", Path | None, "data/a"),
+    ],
+)
+def test_values_fit_their_annotation(value: object, annotation: object, expected: object) -> None:
+    assert check_value(value, annotation, key="callbacks.checkpoint.every_seconds") == expected
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """Stands in for a group of settings."""
+
+    num_parts: int
+    kind: Literal["small", "large"] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class OtherPart:
+    """Stands in for another."""
+
+    num_parts: int
+
+
+def of_one_part(*, part: Part | None = None) -> None:
+    """Take a group of settings."""
+
+
+def of_either_part(*, part: Part | OtherPart | None = None) -> None:
+    """Take one of two."""
+
+
+def test_settings_begun_on_the_command_line_are_of_the_only_class_there_is() -> None:
+    checked = check_call(of_one_part, {"part": {"num_parts": "2"}}, key="model", allowed=[f"{__name__}."])
+    assert checked == {"part": {"_target_": f"{__name__}.Part", "num_parts": 2}}
+
+
+def test_settings_begun_on_the_command_line_that_may_be_of_two_classes_have_to_name_one() -> None:
+    message = rf"model\.part=.* may be {__name__}\.OtherPart or {__name__}\.Part; set \+model\.part\._target_"
+    with pytest.raises(ConfigurationError, match=message):
+        check_call(of_either_part, {"part": {"num_parts": 2}}, key="model", allowed=[])
+
+
+def test_a_word_that_is_no_choice_is_refused_with_the_choices() -> None:
+    with pytest.raises(
+        ConfigurationError, match=r"^model\.kind=smal must be one of small, large, or null\. Did you mean 'small'\?$"
+    ):
+        check_value("smal", Literal["small", "large"] | None, key="model.kind")
+    with pytest.raises(ConfigurationError, match=r"nearest valid: 'source\.paths=\[a\]'"):
+        check_value("a", list[str], key="source.paths")
+
+
+@pytest.mark.parametrize(
+    ("value", "annotation"),
+    [
+        (3, int),
+        (3, float),
+        (0.5, float | None),
+        (2, float | None),
+        (2**60, float),
+        (None, int | None),
+        ("a", Literal["a", "b"]),
+        ("a", str | None),
+        (True, bool | None),
+        (1, int | float),
+        ("auto", int | Literal["auto"] | None),
+        ({"a": 1}, Any),
+    ],
+)
+def test_what_needs_no_conversion_is_what_pydantic_makes_of_it(value: Any, annotation: Any) -> None:
+    found, wanted = check_value(value, annotation, key="a"), TypeAdapter(annotation).validate_python(value)
+    assert (found, type(found)) == (wanted, type(wanted))
+
+
+FACTS = {"context": "the context", "num_ranks": 4, "compute_dtype": "bf16"}
+SMALL_BATCH = {"_target_": "lmtrain.accounting.batches.Batch", "context_tokens": 8, "tokens_per_step": 16}
+
+
+class BuiltPart:
+    """Takes some of the facts that are known late."""
+
+    def __init__(self, *, context: Any = None, num_ranks: int = 1, other: Any = None) -> None:
+        self.context, self.num_ranks, self.other = context, num_ranks, other
+
+
+class Refusing:
+    """Cannot be built."""
+
+    def __init__(self, *, error: str) -> None:
+        errors = {"ours": ConfigurationError("x=1 is not 2"), "data": DataError("no such file"), "bug": KeyError("bug")}
+        raise errors[error]
+
+
+def node(target: type, **settings: Any) -> dict[str, Any]:
+    return {"_target_": f"{__name__}.{target.__name__}", **settings}
+
+
+def test_a_node_becomes_its_object() -> None:
+    assert instantiate(SMALL_BATCH, key="batch") == Batch(context_tokens=8, tokens_per_step=16)
+
+
+def test_a_partial_is_an_ordinary_one() -> None:
+    """Hydra's own checks its target anew at each call, half a millisecond that a schedule would pay at every step."""
+    built = instantiate(node(BuiltPart, other=node(BuiltPart, _partial_=True), _partial_=True), key="part")
+    assert type(built) is functools.partial
+    part = built(num_ranks=2)
+    assert part.num_ranks == 2
+    assert type(part.other) is functools.partial
+    assert part.other.func is BuiltPart
+
+
+def test_facts_known_late_fill_the_parameters_of_their_names() -> None:
+    part = instantiate(node(BuiltPart), key="callbacks.part", facts=FACTS)
+    assert (part.context, part.num_ranks, part.other) == ("the context", 4, None)
+
+
+def test_only_facts_that_the_check_lets_be_missing_are_filled_in() -> None:
+    assert instantiate(node(BuiltPart), key="callbacks.part", facts={"other": 1, "num_ranks": 2}).other is None
+
+
+def test_what_the_caller_passes_always_arrives() -> None:
+    part = instantiate(node(BuiltPart, _partial_=True), key="part", facts=FACTS, other={"a": 1})
+    assert (part.num_ranks, part.other) == (4, {"a": 1})
+
+
+@pytest.mark.parametrize(("name", "more"), [("num_ranks", {}), ("other", {"other": 1})])
+def test_a_setting_that_would_be_overwritten_is_refused(name: str, more: dict[str, int]) -> None:
+    with pytest.raises(ConfigurationError, match=f"strategy.{name}=3 has no effect"):
+        instantiate(node(BuiltPart, **{name: 3}), key="strategy", facts=FACTS, **more)
+
+
+def test_a_partial_node_waits_for_the_rest() -> None:
+    wait = instantiate(node(BuiltPart, _partial_=True, num_ranks=2), key="part", facts={"context": "c"})
+    part = wait(other=3)
+    assert (part.context, part.num_ranks, part.other) == ("c", 2, 3)
+    assert wait(other=4) is not part
+
+
+def test_nodes_inside_nodes_are_built_and_plain_values_stay_plain() -> None:
+    part = instantiate(node(BuiltPart, other={"batch": SMALL_BATCH, "list": [1, {"a": None}]}), key="part")
+    assert part.other["batch"] == Batch(context_tokens=8, tokens_per_step=16)
+    assert part.other["list"] == [1, {"a": None}]
+    assert (type(part.other), type(part.other["list"])) == (dict, list)
+
+
+def test_a_node_is_never_changed() -> None:
+    settings = node(BuiltPart, _partial_=True, other={"batch": SMALL_BATCH})
+    before = repr(settings)
+    instantiate(settings, key="part", facts=FACTS)
+    assert repr(settings) == before
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [lambda inner: inner, lambda inner: node(BuiltPart, other=inner), lambda inner: node(BuiltPart, other=[inner])],
+)
+@pytest.mark.parametrize(("error", "kind"), [("ours", ConfigurationError), ("data", DataError)])
+def test_a_refusal_of_ours_comes_through_as_it_is_from_any_depth(wrap: Any, error: str, kind: type[Exception]) -> None:
+    with pytest.raises(kind) as refused:
+        instantiate(wrap(node(Refusing, error=error)), key="part")
+    assert type(refused.value) is kind
+    assert str(refused.value) in ("x=1 is not 2", "no such file")
+
+
+def test_a_constructor_s_bug_keeps_its_own_traceback() -> None:
+    with pytest.raises(KeyError, match="bug"):
+        instantiate(node(Refusing, error="bug"), key="part")
+
+
+def test_a_bug_further_inside_is_told_under_the_key() -> None:
+    with pytest.raises(ConfigurationError, match=r"model \(.*BuiltPart\) could not be built: 'bug'"):
+        instantiate(node(BuiltPart, other=node(Refusing, error="bug")), key="model")
+
+
+VALUES = {"_target_": "lmtrain.accounting.batches.Batch", "context_tokens": "1K", "tokens_per_step": 2048}
+NODE = Node("batch", VALUES)
+
+
+def test_a_node_says_its_target_and_gives_its_settings():
+    assert (NODE.target, NODE.word) == ("lmtrain.accounting.batches.Batch", "Batch")
+    assert (NODE.get("context_tokens"), NODE.get("missing", 3), "context_tokens" in NODE) == ("1K", 3, True)
+    assert Node("run", {"name": "cat"}).target == ""
+
+
+def test_a_setting_that_is_a_node_is_one_under_its_full_key():
+    found = Node("data", {"folder": VALUES, "path": "x"}).node("folder")
+    assert found == Node("data.folder", VALUES)
+    assert Node("data", {"path": "x"}).node("path") is None
+
+
+def test_changes_are_of_a_copy():
+    assert NODE.changed(context_tokens=7).get("context_tokens") == 7
+    assert "context_tokens" not in NODE.without("context_tokens")
+    assert NODE.values == VALUES
+
+
+def test_a_checked_node_has_numbers_and_builds():
+    checked = NODE.checked()
+    assert checked.get("context_tokens") == 1000
+    assert checked.build() == Batch(context_tokens=1000, tokens_per_step=2048)
+    with pytest.raises(ConfigurationError, match=r"batch\.contxt=1 is not a setting.*'context_tokens'"):
+        NODE.changed(contxt=1).checked()
+
+
+def test_the_canonical_form_is_the_same_however_an_amount_is_written():
+    assert NODE.canonical() == NODE.changed(context_tokens=1000).canonical()
+
+
+MODEL = {"_target_": "lmtrain.models.llama.Llama", "width": 128, "num_layers": 2}
+
+
+def test_a_setting_that_repeats_its_default_is_left_out():
+    assert canonical({**MODEL, "qk_norm": False, "norm_eps": "1e-5"}, key="model") == canonical(MODEL, key="model")
+    assert canonical({**MODEL, "qk_norm": True}, key="model") != canonical(MODEL, key="model")
+
+
+def test_amounts_are_numbers_and_words_stay():
+    assert canonical({"num_tokens": "20K", "name": "a word"}, key="data") == {"num_tokens": 20_000.0, "name": "a word"}
+
+
+def test_a_composed_node_and_its_checked_one_are_alike():
+    for name in ("model", "optimizer", "schedule", "loss", "packing"):
+        node = compose_config([])[name]
+        assert canonical(check_node(node, key=name), key=name) == canonical(node, key=name)
+
+
+PARTS = {
+    "lmtrain.models.llama.Llama": Llama,
+    "lmtrain.models.nano.nano": nano,
+    "lmtrain.accounting.cluster.Cluster": Cluster,
+}
+
+
+@pytest.mark.parametrize("target", PARTS)
+def test_the_names_are_those_of_the_signature(target):
+    assert setting_names(target) == set(inspect.signature(PARTS[target]).parameters)
+
+
+@pytest.mark.parametrize(
+    "target", ["torch.optim.AdamW", "lmtrain.models.llama.Lama", "lmtrain.modles.llama.Llama", "x"]
+)
+def test_what_is_not_ours_or_not_there_has_none(target):
+    assert setting_names(target) == frozenset()
+
+
+def test_no_part_is_loaded_for_it():
+    code = (
+        "import sys; from lmtrain.run.schema.signatures import setting_names;"
+        "assert 'width' in setting_names('lmtrain.models.llama.Llama'); sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("target", PARTS)
+def test_defaults_that_are_plain_values_are_those_of_the_signature(target):
+    parameters = inspect.signature(PARTS[target]).parameters.values()
+    known = {each.name: each.default for each in parameters if each.default is not inspect.Parameter.empty}
+    plain = {name: value for name, value in known.items() if not callable(value) and repr(value) != "<factory>"}
+    assert default_settings(target) == plain
+
+
+@pytest.mark.parametrize("target", PARTS)
+def test_types_that_are_plain_are_those_of_the_signature(target):
+    part = PARTS[target]
+    hints = typing.get_type_hints(part.__init__ if isinstance(part, type) else part)
+    types = setting_types(target)
+    assert types
+    assert {name: hints[name] for name in types} == types
+
+
+def test_words_and_none_are_plain_too():
+    assert setting_types("lmtrain.accounting.batches.Batch")["micro_batch_sequences"] == int | Literal["auto"] | None
+
+
+@pytest.mark.parametrize(
+    ("target", "names"),
+    [
+        ("lmtrain.callbacks.evaluate_aside.EvaluateAside", {"words", "slurm"}),
+        ("lmtrain.run.settings.RunSettings", {"cache"}),
+        ("lmtrain.run.run_config.RunSettings", {"cache"}),  # imported there
+        ("lmtrain.models.llama.Llama", set()),
+        ("torch.optim.AdamW", set()),
+    ],
+)
+def test_the_settings_that_no_file_decides_are_marked(target, names):
+    assert typed_alone(target) == names
+
+
+def test_a_class_is_found_also_behind_a_function() -> None:
+    found = [built_class(f"lmtrain.models.{name}") for name in ("llama.Llama", "nano.nano", "gpt2.GPT2", "none.There")]
+    assert found == ["Llama", "Llama", "GPT2", None]
+    assert built_class("mine.Llama") is None
+
+
+class Late:
+    """Has an annotation in quotes."""
+
+    def __init__(self, *, width: "int" = 8) -> None:
+        self.width = width
+
+
+def test_parameters_and_types_are_those_of_the_constructor_and_read_once():
+    assert parameters_of(Late)["width"].annotation == "int"
+    assert parameters_of(Late, are_evaluated=True)["width"].annotation is int
+    assert hints_of(Late)["width"] is int
+    assert parameters_of(Late) is parameters_of(Late)
+
+
+def test_a_required_setting_is_named_with_a_word_that_a_shell_takes() -> None:
+    assert str(no_value("source.paths")).endswith("command line: 'source.paths=[my/notes]'")
+    assert str(no_value("source.paths", of_pairs=True)).endswith("command line: 'source.paths=[pairs.jsonl]'")

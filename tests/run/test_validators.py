@@ -1,0 +1,241 @@
+"""Parts that do not go together: one table of the words, and the key and the fix that the refusal names."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from lmtrain.accounting.batches import BatchPlan
+from lmtrain.accounting.model.model_shape import AttentionShape, ModelShape
+from lmtrain.accounting.options.parts import ObjectiveFacts
+from lmtrain.errors import ConfigurationError
+from lmtrain.run.builders.device import build_precision
+from lmtrain.run.gate import check
+from lmtrain.run.planning.setting import planned_setting
+from lmtrain.run.run_config import RunConfig
+from lmtrain.run.validators.callbacks import logged_metrics, patience_line, require_passes
+from lmtrain.run.validators.data import require_given, require_size_for_model
+from lmtrain.run.validators.optimizer import rate_line, require_settings
+from lmtrain.run.validators.parallelism import (
+    require_launcher,
+    require_nodes_enough,
+    require_parts,
+    require_ranks,
+    require_workers,
+)
+from lmtrain.run.validators.task import (
+    require_adaptable,
+    require_conversations,
+    require_examples,
+    require_objective,
+    require_trained_weights,
+)
+from lmtrain.tokenizers.byte_level import ByteLevelTokenizer
+from tests.configs import config_of
+
+PROJECT = Path(__file__).parents[2]
+Rule = Callable[[RunConfig], object]
+DPO = "task=dpo source.paths=[x] init_from=x"
+OFFLOAD = "optimizer_cpu_offload=true cluster=h100_8x optimizer=adamw data=synthetic"
+GRAPHS = "compile.cuda_graphs=true cluster=h100_8x trainer.devices=1"
+STOPPING = "callbacks=[default,early_stopping]"
+ROUNDING = "precision=bf16_true precision.stochastic_rounding=true trainer.accelerator=cpu"
+
+# rule, words that pass, words beside them that do not, pattern
+REFUSED: list[tuple[Rule, str, str, str]] = [
+    # adapters
+    (require_adaptable, "adapter=lora", "strategy=tensor trainer.devices=2", r"adapter=lora .*strategy=tensor"),
+    (require_adaptable, "adapter=lora", "precision=fp8", r"precision=fp8 .*nearest valid: .*bf16_mixed"),
+    # conversations and pairs
+    (require_conversations, "task=sft source=made_conversations", "source=python_stdlib", r"source=made_conversations"),
+    (require_conversations, "task=sft data=synthetic", "data=prepared source=fineweb_edu", r"task=sft"),
+    (
+        require_conversations,
+        "task=sft source=files source.paths=[a] source.messages_column=m",
+        "source.messages_column=null",
+        r"nearest valid: source\.messages_column=messages",
+    ),
+    (require_conversations, "task=grpo init_from=x source=smoltalk", "source=wikitext", r"task=grpo"),
+    (require_objective, DPO, "init_from=null", r"task=dpo .*nearest valid: init_from="),
+    (require_objective, DPO, "packing=best_fit", r"nearest valid: packing=document"),
+    (require_objective, DPO, "data=mixture", r"data=mixture .*task=dpo"),
+    (require_objective, DPO, "strategy=diloco", r"strategy=diloco .*nearest valid: one of strategy=auto, ddp"),
+    (require_objective, DPO, "strategy=context strategy.context_size=2", r"strategy=context"),
+    # optimizer
+    (require_settings, "", "optimizer=adafactor strategy=fsdp", r"optimizer=adafactor .*strategy=fsdp"),
+    (require_settings, "", "optimizer=schedule_free schedule=trapezoid", r"schedule=trapezoid decays"),
+    (require_settings, "", "optimizer.lr=-1", r"optimizer\.lr=-1 is not at least 0"),
+    (require_settings, "", "optimizer.row_beta=1.5", r"optimizer\.row_beta=1\.5 is not at least 0 and below 1"),
+    (require_settings, "", "optimizer.lr=100", r"at most 10: .*0\.005 to 0\.3 is usual"),
+    (require_settings, "", "optimizer=sgd optimizer.lr=1e5", r"at most 10,000; 0\.001 to 0\.5 is usual"),
+    (require_settings, "", "optimizer.lr=0", r"optimizer\.lr=0 trains nothing"),
+    (require_settings, "", "optimizer=sgd momentum_schedule=rise_and_fall", r"momentum_schedule=rise_and_fall"),
+    (planned_setting, OFFLOAD, "cluster=cpu", r"optimizer_cpu_offload=true .*CPU.*nearest valid: false"),
+    (planned_setting, OFFLOAD, "spikes=skip", r"nearest valid: spikes=none"),
+    (planned_setting, OFFLOAD, "optimizer.moments=bf16", r"optimizer\.moments=null"),
+    (planned_setting, OFFLOAD, "precision=bf16_true precision.stochastic_rounding=true", r"stochastic_rounding=false"),
+    (planned_setting, f"{ROUNDING} optimizer=adamw", "optimizer=sgd", r"optimizer=sgd, .*optimizer=adamw"),
+    (build_precision, f"{ROUNDING} optimizer=adamw", "optimizer=sgd", r"optimizer=sgd, .*optimizer=adamw"),
+    (planned_setting, "precision=fp8 precision.head=true loss=chunked", "loss=liger", r"nearest valid: loss=chunked"),
+    (planned_setting, "precision=fp8", "precision.head=3", r"precision\.head=3 .*bool; nearest valid: false"),
+    # callbacks
+    (
+        require_passes,
+        STOPPING,
+        "callbacks=[early_stopping,divergence]",
+        r"nearest valid: 'callbacks=\[default,early_stopping,divergence\]'",
+    ),
+    (require_passes, STOPPING, "callbacks.validation.num_passes=null", r"callbacks\.validation\.every_steps"),
+    (
+        require_passes,
+        STOPPING,
+        "callbacks.early_stopping.metric=validation/los",
+        r"metric=validation/los .*'validation/loss'",
+    ),
+    (
+        require_passes,
+        f"{STOPPING} weight_average=ema callbacks.early_stopping.metric=validation/ema_loss",
+        "weight_average=none",
+        r"validation/ema_loss must be one of",
+    ),
+    (require_passes, "", "callbacks.validation.every_steps=10", r"num_passes=4 and every_steps=10"),
+    # ranks and groups
+    (require_ranks, "strategy=ddp trainer.devices=2", "strategy=single", r"strategy=single .*one of strategy=auto, "),
+    (require_ranks, "", "strategy=tensor strategy.tensor_size=3 trainer.devices=4", r"strategy\.tensor_size=3"),
+    *(
+        (require_ranks, "strategy=fsdp trainer.devices=2", f"strategy.timeout_seconds={seconds}", r"600 is usual")
+        for seconds in ("0", "-5", "1e9", "inf", "nan")
+    ),
+    (require_nodes_enough, "cluster=h100_8x", "trainer.devices=16", r"nearest valid: cluster\.num_nodes=2"),
+    (require_nodes_enough, "cluster=h100_8x", "trainer.devices=12", r"nearest valid: cluster\.devices_per_node=12"),
+    (require_nodes_enough, "trainer.devices=2", "cluster=h100_8x trainer.num_nodes=2", r"cluster\.num_nodes=2"),
+    (require_parts, "strategy=tensor trainer.devices=2", "loss=liger", r"loss=liger .*loss=chunked"),
+    (require_parts, "strategy=tensor trainer.devices=2", "trainer.devices=8", r"model\.num_heads=2 .*valid: 2"),
+    (require_parts, "strategy=fsdp trainer.devices=2", "strategy=tensor model=mixtral_tiny", r"use strategy=fsdp"),
+    (
+        require_parts,
+        "strategy=context model=llama_3_1_8b trainer.devices=8",
+        "trainer.devices=16",
+        r"model\.num_kv_heads=8 .*nearest valid: 8",
+    ),
+    (require_workers, "strategy=diloco trainer.devices=2", "weight_average=ema", r"weight_average=none"),
+    (require_workers, "strategy=diloco trainer.devices=2", "spikes=skip", r"nearest valid: spikes=none"),
+    (require_workers, "strategy=diloco trainer.devices=2", "optimizer=schedule_free", r"one of optimizer=ada"),
+    (require_workers, "strategy=diloco trainer.devices=2", "precision=bf16_true", r"precision=auto, bf16_mixed"),
+    *(
+        (planned_setting, GRAPHS, word, r"^compile\.cuda_graphs=true: .*; nearest valid: .*\.$")
+        for word in (
+            "precision=fp16_mixed",
+            "precision=fp8",
+            "strategy=ddp",
+            "trainer.devices=2",
+            "recompute=selective",
+        )
+    ),
+    (lambda config: require_given(config.values), "", "source=files", r"'source\.paths=\[my/notes\]'"),
+]
+
+
+@pytest.mark.parametrize(
+    ("rule", "base", "words", "pattern"), REFUSED, ids=[f"{base} {words}" for _, base, words, _ in REFUSED]
+)
+def test_parts_that_do_not_go_together_are_refused(rule: Rule, base: str, words: str, pattern: str) -> None:
+    rule(config_of(*base.split()))
+    with pytest.raises(ConfigurationError, match=pattern):
+        rule(config_of(*base.split(), *words.split()))
+
+
+def test_a_micro_batch_holds_whole_pairs() -> None:
+    pairs = ObjectiveFacts(task="dpo", rows_together=2)
+    settings = {"context_tokens": 8, "accumulation_micro_steps": 1, "num_ranks": 1}
+    require_examples(BatchPlan(micro_batch_sequences=4, **settings), pairs)
+    with pytest.raises(ConfigurationError, match=r"nearest valid: batch\.tokens_per_step=32"):
+        require_examples(BatchPlan(micro_batch_sequences=3, **settings), pairs)
+    with pytest.raises(ConfigurationError, match=r"batch\.micro_batch_sequences=3 .*nearest valid: 2"):
+        require_examples(BatchPlan(micro_batch_sequences=3, **{**settings, "accumulation_micro_steps": 2}), pairs)
+
+
+@pytest.mark.parametrize(
+    ("words", "usual"),
+    [
+        ("optimizer=adamw optimizer.lr=5", "1e-5 to 0.01"),
+        ("optimizer.lr=0.4", "0.005 to 0.3"),
+        ("optimizer.lr=0.3", None),
+        *((f"optimizer={path.stem}", None) for path in (PROJECT / "conf/optimizer").glob("*.yaml")),
+    ],
+)
+def test_a_rate_above_the_usual_ones_is_warned_of_and_no_shipped_one_is(words: str, usual: str | None) -> None:
+    line = rate_line(config_of(*words.split()))
+    assert line is None if usual is None else usual in str(line)
+
+
+@pytest.mark.parametrize(
+    ("words", "patience"),
+    [
+        ("callbacks.early_stopping.patience=4", 3),
+        ("callbacks.validation.every_steps=40 callbacks.validation.num_passes=null", 2),
+        ("", None),
+        ("callbacks.early_stopping.patience=9 callbacks.early_stopping.stop_at=1.5", None),
+    ],
+)
+def test_a_patience_as_long_as_the_run_is_warned_of(words: str, patience: int | None) -> None:
+    line = patience_line(config_of(STOPPING, *words.split()), 100)
+    assert line is None if patience is None else f"callbacks.early_stopping.patience={patience}." in str(line)
+
+
+def test_a_mixture_logs_each_source_and_no_average_of_weights_that_it_does_not_keep() -> None:
+    mixture = ("data=mixture", "+data.sources.web.path=a", "+data.sources.code.path=b")
+    assert logged_metrics(config_of(*mixture)) == [
+        *("validation/bits_per_byte", "validation/loss", "train/loss"),
+        *("validation/web/bits_per_byte", "validation/code/bits_per_byte"),
+    ]
+    assert "validation/ema_loss" in logged_metrics(config_of("weight_average=ema"))
+
+
+def test_several_nodes_need_a_launcher() -> None:
+    several = config_of("trainer.num_nodes=4", "trainer.devices=8").trainer
+    with pytest.raises(ConfigurationError, match=r"num_nodes=4 .*torchrun --nnodes=4 --nproc-per-node=8.*srun"):
+        require_launcher(several, is_launched=False)
+    require_launcher(several, is_launched=True)
+
+
+def test_heads_of_a_model_without_a_setting_of_them_are_those_of_its_shape() -> None:
+    shape = ModelShape(1, 1, 1, 1, attention=(AttentionShape(6, 128),))
+    config = config_of("strategy=tensor", "model=nano", "trainer.devices=4")
+    with pytest.raises(ConfigurationError, match=r"strategy\.tensor_size=4 .*model\.num_heads=6"):
+        require_parts(config, shape)
+
+
+@pytest.mark.parametrize(("strategy", "size"), [("tensor", "tensor_size"), ("context", "context_size")])
+def test_a_step_divides_over_groups_and_a_sequence_within_one(strategy: str, size: str) -> None:
+    words = (f"strategy={strategy}", "batch.tokens_per_step=128", "trainer.devices=4", f"strategy.{size}=2")
+    divided = config_of("batch.context_tokens=64", *words).divided()
+    assert (divided.num_data_ranks, divided.sequences_per_rank, divided.data_rank(3)) == (2, 1, 1)
+    with pytest.raises(ConfigurationError, match=rf"context_tokens=33 is not a multiple of strategy\.{size}=2"):
+        config_of("batch.context_tokens=33", *words).divided()
+
+
+def test_random_weights_are_not_adapted_and_the_answer_names_the_newest_run(tmp_path: Path) -> None:
+    words = ("adapter=lora", f"run.root={tmp_path}")
+    with pytest.raises(ConfigurationError, match=r"init_from=runs/base"):
+        require_trained_weights(config_of(*words))
+    for seconds, name in ((2, "b"), (1, "a")):
+        saved = tmp_path / name / "checkpoints/step_00000005/manifest.json"
+        saved.parent.mkdir(parents=True)
+        saved.touch()
+        os.utime(saved, (seconds, seconds))
+    with pytest.raises(ConfigurationError, match=rf"nearest valid: init_from={tmp_path}/b"):
+        require_trained_weights(config_of(*words))
+
+
+def test_a_model_that_follows_an_unknown_vocabulary_is_refused_with_the_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    ByteLevelTokenizer(vocab_size=300).save(tmp_path / "bytes")
+    words = ("tokenizer=folder", "tokenizer.path=bytes")
+    with pytest.raises(ConfigurationError, match=r"tokenizer\.vocab_size=300"):
+        check(config_of(*words).values)
+    for word in ("tokenizer.vocab_size=300", "model.vocab_size=300"):
+        require_size_for_model(config_of(*words, word))
