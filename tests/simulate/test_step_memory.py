@@ -81,26 +81,6 @@ def test_the_prediction_is_the_measured_peak(build, recompute, loss):
     assert predicted.activations + predicted.workspace == pytest.approx(measured_peak(step), rel=0.02)
 
 
-@pytest.mark.parametrize("build", [llama, gpt2])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_masks_of_documents_are_kept_in_each_layer(build, dtype):
-    plain = simulated(lambda: build(MANY_BLOCKS + 2), dtype=dtype)
-    step = replace(plain, masks_documents=True)
-    predicted, without = simulate_step(step, **SHAPE), simulate_step(plain, **SHAPE)
-    assert predicted.activations + predicted.workspace == pytest.approx(measured_peak(step), rel=0.02)
-    of_masks = (MANY_BLOCKS + 2) * 2 * 128 * 128 * dtype.itemsize
-    assert predicted.activations - without.activations == pytest.approx(of_masks, rel=0.1)
-
-
-@pytest.mark.parametrize("build", [llama, gpt2])
-def test_gradients_made_anew_add_nothing_to_the_peak_of_larger_activations(build):
-    step = simulated(lambda: build(3))
-    predicted = simulate_step(step, **SHAPE)
-    assert predicted.activations + predicted.workspace == pytest.approx(
-        measured_peak(step, accumulates=False), rel=0.02
-    )
-
-
 @pytest.mark.parametrize("recompute", ["none", "every_block"])
 def test_bf16_is_predicted_with_products_of_kept_copies(recompute):
     step = simulated(lambda: llama(3), dtype=torch.bfloat16, recompute=recompute)
@@ -123,12 +103,6 @@ def test_compiled_blocks_keep_less_and_as_much_as_predicted(recompute, share):
     assert predicted.activations < share * eager.activations
     with counted_kernels():  # what they write is of no matter to what is allocated
         assert predicted.activations + predicted.workspace == pytest.approx(measured_peak(step), rel=0.05)
-
-
-def test_memory_is_linear_in_sequences_but_for_what_does_not_depend_on_them():
-    step = simulated(lambda: llama(2), dtype=torch.bfloat16)
-    one, two, four = (simulate_step(step, micro_batch_sequences=n, context_tokens=64).activations for n in (1, 2, 4))
-    assert four - two == 2 * (two - one)
 
 
 def test_nothing_is_allocated_for_a_model_far_beyond_this_machine():

@@ -90,12 +90,12 @@ class Horizon:
 
     @property
     def is_of_time(self) -> bool:
-        """Tell whether a budget of time ends the run."""
+        """Return whether a budget of time ends the run."""
         return self.limited_by == self.time_limit
 
     @property
     def counts_devices(self) -> bool:
-        """Tell whether an attempt on twice the devices spends twice the seconds, as dollars do."""
+        """Return whether an attempt on twice the devices spends twice the seconds, as dollars do."""
         return self.time_limit == "usd"
 
     def seconds_left(self, done: RunSoFar) -> float:
@@ -179,7 +179,7 @@ def limits_of(budget: Budget) -> dict[str, float]:
     """Return the limited amounts and their values.
 
     Raises:
-        ConfigurationError: There is no limit, or an impossible one.
+        ConfigurationError: Without a limit, or for an impossible one.
     """
     limits = {name: value for name, value in asdict(budget).items() if value is not None}
     if not limits:
@@ -188,19 +188,13 @@ def limits_of(budget: Budget) -> dict[str, float]:
             "budget.tokens_per_parameter, budget.flops, budget.hours or budget.usd."
         )
     for name, value in limits.items():
-        most = MOST[name]
-        if value > most:
-            raise ConfigurationError(f"budget.{name}={value:g} is more than any run can have; nearest valid: {most:g}.")
-        if not (math.isfinite(value) and value > 0):
-            raise ConfigurationError(f"budget.{name}={value} is not above 0; a run needs at least one step.")
+        if not 0 < value <= MOST[name]:
+            raise ConfigurationError(f"budget.{name}={value:g} must be above 0 and at most {MOST[name]:g}.")
     return limits
 
 
 def first_limit_line(budget: Budget, horizon: Horizon) -> str | None:
-    """Return the deciding limit of several, or one below a step, in words; None of another single one.
-
-    One of time may come at any step.
-    """
+    """Return a line on the deciding limit of several, or on one below a step; None for any other single one."""
     shown = limit_words(limits_of(budget))
     if horizon.is_less_than_a_step:
         return f"{shown[horizon.limited_by]} is less than one step, the least of a run"
@@ -220,12 +214,10 @@ def limit_words(limits: dict[str, float]) -> dict[str, str]:
 
 def _tokens_of_an_epoch(limits: dict[str, float], epoch_tokens: int | None) -> int:
     if "epochs" in limits and not epoch_tokens:
-        others = [word for name, word in limit_words(limits).items() if name != "epochs"]
-        fix = f"{' and '.join(others)} without budget.epochs" if others else "budget.tokens"
         raise ConfigurationError(
-            f"budget.epochs={limits['epochs']:g} needs the number of training tokens, not known before the data is "
-            f"prepared; train or `lmtrain prepare`, which prepare it, or plan with {fix}.",
-            lacking=() if others else ("budget.epochs=null", "budget.tokens=1M"),
+            f"budget.epochs={limits['epochs']:g} needs the number of training tokens, which is known once the data is "
+            "prepared; run `lmtrain prepare` first, or plan with budget.tokens.",
+            lacking=() if len(limits) > 1 else ("budget.epochs=null", "budget.tokens=1M"),
         )
     return epoch_tokens or 1
 

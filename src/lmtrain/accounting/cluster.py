@@ -47,7 +47,7 @@ class Peak:
 
     @property
     def is_measured(self) -> bool:
-        """Tell whether it is of no data sheet and of no person."""
+        """Return whether it was measured."""
         return self.source.startswith(MEASURED)
 
 

@@ -212,11 +212,11 @@ def found_terms(asked: FleetRun, solved: FleetRun) -> tuple[str, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class FleetPlan:
-    """A solved run, the terms it was `asked` with, the `found` ones, and the limits typed beside them.
+    """A solved run, the terms it was `asked` with, the `found` ones, and the limits typed with them.
 
     `typed` has the limits of time and money. `device` None is outside the table; `model` None is known by its size
     alone; `over_mfu` are the runs over a range of utilization, the lowest first, with `run` in the middle. `swept` are
-    the words that tell this fleet from the others of a sweep.
+    this fleet's words in a sweep.
     """
 
     run: FleetRun

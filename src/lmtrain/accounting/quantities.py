@@ -25,7 +25,6 @@ _EXAMPLES: Final[dict[str, str]] = {
     "bytes": "80GiB, 80GB or a plain number",
     "usd": "$500, 500 or 1.2K",
 }
-_OF_BYTES: Final = re.compile(r"([\d._]+)\s*([kmgtp])i?b", re.IGNORECASE)  # 1MB where a count is asked for
 _SHARE: Final = re.compile(r"(\d+(?:\.\d*)?)\s*%")
 _OF_STEPS: Final = re.compile(r"(warmup|warmdown)_(steps|tokens)$")
 _DEVICE_HOURS: Final = "device_hours"
@@ -36,7 +35,7 @@ _TERM: Final = re.compile(r"(\d+(?:_\d+)*(?:\.\d*)?(?:e[+-]?\d+)?|\.\d+(?:e[+-]?
 def unit_of(key: str) -> Unit:
     """Return the unit in the last word of a configuration key; a rate has the unit of its numerator.
 
-    Device hours are no time but a number: 50K of them.
+    Device hours are a number: 50K of them.
     """
     name = key.rpartition(".")[2].partition("_per_")[0]
     if name.endswith(_DEVICE_HOURS):
@@ -190,7 +189,7 @@ def _whole(number: float) -> int | float:
 
 
 def _is_finite(value: object) -> bool:
-    """Tell whether a value, of a file perhaps and of any kind, is a number, and no too large one."""
+    """Return whether a value, of a file perhaps and of any kind, is a number that is not too large."""
     return isinstance(value, int | float) and not isinstance(value, bool) and -LARGEST <= value <= LARGEST
 
 
@@ -199,10 +198,6 @@ def _not_a_quantity(value: object, unit: Unit, key: str) -> ConfigurationError:
     if isinstance(value, str) and (share := _SHARE.fullmatch(value.strip())):
         of_shares = _OF_STEPS.sub(r"\1_fraction", key)
         return ConfigurationError(f"{key}={value} is a share; write it as {of_shares}={float(share.group(1)) / 100:g}.")
-    if kind == "count" and isinstance(value, str) and (size := _OF_BYTES.fullmatch(value.strip())):
-        number, power = size[1], size[2].upper()
-        written = f"{key}={number}{power}, or {number}{power}i in powers of 1,024"
-        return ConfigurationError(f"{key}={value} is not a number but bytes; write it as {written}.")
     sign = " of at least 0" if isinstance(value, str) and value.strip().startswith("-") else ""
     return ConfigurationError(f"{key}={value} is not {_NOUN[kind]}{sign}; write it as {_EXAMPLES[kind]}.")
 

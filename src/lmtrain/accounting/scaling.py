@@ -32,7 +32,7 @@ class Scaling:
         return f"{self.rule} ({options})" if options else self.rule
 
     def rows(self) -> list[tuple[str, str]]:
-        """Return each derived setting and its value, beside a different one of the base."""
+        """Return each derived setting and its value, next to a different one of the base."""
         return [(key, self._value(key, value)) for key, value in self.derived.items()]
 
     def line(self) -> str:

@@ -24,7 +24,7 @@ def print_parity(found: Parity) -> None:
 def page(found: Parity) -> RenderableType:
     """Lay out the largest relative differences by step, the first beyond the tolerance, and departures."""
     ranks = format_count(found.num_ranks, "rank")
-    title = f"strategy={found.strategy} on {ranks} beside one process: largest relative differences"
+    title = f"strategy={found.strategy} on {ranks} compared with one process: largest relative differences"
     return Group(
         Text(title, style="bold"),
         _table(found),

@@ -1,6 +1,6 @@
 """Compiled graphs as kernels: their bytes, their peak of memory, and a compiler that records them.
 
-A compiler stores the inputs and results of a product, attention or another kernel of its own, the results of
+A compiler stores the inputs and results of a product, attention or another unfused kernel, the results of
 reductions, and the graph's outputs. Everything between is computed where it is read, from the tensors stored before it.
 """
 
@@ -75,7 +75,7 @@ def fused_peak(graph: fx.Graph, *, is_held: Sequence[bool]) -> int:
 
 @dataclass(frozen=True)
 class FusedKernel:
-    """Bytes of a kernel in a compiled graph, and its node where it is one of its own (None: fused operations)."""
+    """Bytes of a kernel in a compiled graph, and its node where it is not fused (None: fused operations)."""
 
     num_bytes: int
     node: fx.Node | None = None

@@ -46,7 +46,7 @@ OF_A_CAST: Final = 2.5  # of an operand's bytes: read for its largest value, rea
 class Formats:
     """The formats of products by the dtype of their operands.
 
-    `fp8_but` None has no fp8; otherwise linear layers' bf16 products are fp8's, but for those with a side of so many,
+    `fp8_but` None has no fp8; otherwise linear layers' bf16 products are fp8's, but for those with a side of this size,
     the head's. Their operands are cast before each.
     """
 

@@ -83,8 +83,9 @@ KINDS: Final[tuple[Kind, ...]] = (
 class KindsOfMemory:
     """Storages from their first sight to the end of their last reference.
 
-    Gathered weights are emptied and filled again in place, where no operation tells: these alone are looked at anew at
-    every reading. Those of tensor groups, put together in other ways, are known once they are empty (`find_emptied`).
+    Gathered weights are emptied and filled again in place, where no operation shows it: only these are looked at again
+    at every reading. Those of tensor groups, put together in other ways, are known once they are empty
+    (`find_emptied`).
     """
 
     def __init__(self) -> None:

@@ -99,23 +99,26 @@ def _without_notices() -> Generator[None]:
 
 
 def _cut_only(begin: Callable[[], None], see: Callable[[torch.fx.GraphModule, Sequence[Any]], None]) -> Any:
-    """Return a compiler to cut graphs and run them operation by operation; each pass is told, the second shown."""
+    """Return a compiler that cuts graphs and runs them operation by operation.
 
-    def told(graph: torch.fx.GraphModule, _: Any) -> Any:
+    `begin` is called before each forward pass, `see` before each backward pass.
+    """
+
+    def forward(graph: torch.fx.GraphModule, _: Any) -> Any:
         def run(*arguments: Any) -> Any:
             begin()
             return graph.forward(*arguments)
 
         return make_boxed_func(run)
 
-    def shown(graph: torch.fx.GraphModule, _: Any) -> Any:
+    def backward(graph: torch.fx.GraphModule, _: Any) -> Any:
         def run(*arguments: Any) -> Any:
             see(graph, arguments)
             return graph.forward(*arguments)
 
         return make_boxed_func(run)
 
-    return cut_in_two(told, shown)
+    return cut_in_two(forward, backward)
 
 
 # A deep model is run with this many blocks, and each further block counts as much as those behind the first few.
@@ -125,7 +128,7 @@ MANY_BLOCKS: Final = 8
 
 @dataclass(frozen=True, kw_only=True)
 class Workspace:
-    """Bytes beside activations: the most in a step, and in the blocks' backward passes alone."""
+    """Bytes next to activations: the most in a step, and in the blocks' backward passes alone."""
 
     most: int
     blocks: int
@@ -147,7 +150,7 @@ class StepMemory:
     per_block: float | None = None
 
     def with_further(self, num_blocks: int) -> int:
-        """Return the activations of a model with so many blocks more."""
+        """Return the activations of a model with `num_blocks` more."""
         assert self.per_block is not None or not num_blocks
         return round(self.activations + (self.per_block or 0.0) * num_blocks)
 

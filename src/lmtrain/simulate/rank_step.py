@@ -91,7 +91,7 @@ class RecordedStep:
 
 
 def record_step(rank: SimulatedRank, *, num_blocks: int) -> RecordedStep:
-    """Record the second step of rank 0, of a model cut to so many blocks."""
+    """Record the second step of rank 0, of a model cut to `num_blocks`."""
     with torch.device("meta"):
         model = rank.build()
     del model.blocks[num_blocks:]

@@ -8,19 +8,6 @@ GPU = MeasuredDevice(kind="gpu", name="Mine", matmul_flops={"bf16": 1e14})
 ALL = Measurements(devices=(TWO, ONE, GPU), calibrations={"a": Calibration(step_seconds=0.5, num_steps=30)})
 
 
-def test_a_cpu_is_found_by_name_and_threads_and_a_gpu_by_name():
-    assert ALL.find("cpu", name="EPYC", threads=1) == ONE
-    assert ALL.find("cpu", name="EPYC", threads=3) is None
-    assert ALL.find("cpu", name="Xeon", threads=1) is None
-    assert ALL.find("gpu") == GPU
-    assert ALL.find("gpu", name="Other") is None
-
-
-def test_a_new_measurement_replaces_the_older_one_of_the_same_device():
-    again = MeasuredDevice(kind="cpu", name="EPYC", threads=1, matmul_flops={"fp32": 9e10})
-    assert ALL.with_device(again).devices == (TWO, GPU, again)
-
-
 def test_a_measurement_in_doubt_says_so_and_takes_no_rate_away():
     busy = MeasuredDevice(kind="cpu", name="EPYC", threads=1, matmul_flops={"fp32": 5e10}, doubt="busy: 5 tries")
     assert ALL.with_device(busy).find("cpu", name="EPYC", threads=1) == ONE

@@ -1,6 +1,6 @@
 import pytest
 
-from lmtrain.accounting.options.outer_settings import delta_bytes, outer_bytes, require_outer, require_turns
+from lmtrain.accounting.options.outer_settings import delta_bytes, require_outer, require_turns
 from lmtrain.errors import ConfigurationError
 
 
@@ -8,10 +8,6 @@ def test_a_delta_takes_its_bits_and_a_share_of_an_fp32_scale_for_128_integers():
     assert [delta_bytes(each) for each in ("fp32", "bf16", "int8", "int4")] == [4, 2, 1 + 4 / 128, 0.5 + 4 / 128]
     with pytest.raises(ConfigurationError, match=r"strategy.delta=int2 is none of fp32, bf16, int8, int4; .* fp32"):
         delta_bytes("int2")
-
-
-def test_global_weights_and_momentum_are_kept_in_fp32():
-    assert (outer_bytes(0.9), outer_bytes(0.0)) == (8, 4)
 
 
 @pytest.mark.parametrize(("steps", "fragments", "nearest"), [(10, 4, 8), (3, 8, 8), (7, 2, 8), (30, 4, 32)])

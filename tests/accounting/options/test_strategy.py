@@ -1,6 +1,6 @@
 import pytest
 
-from lmtrain.accounting.options.strategy import Collective, ModelSpread, Stream, gathered_shards
+from lmtrain.accounting.options.strategy import Collective, ModelSpread, Stream
 from lmtrain.errors import ConfigurationError
 
 STEP = {"num_ranks": 16, "gathered": 1600.0, "num_gradients": 800.0, "micro_steps": 2}
@@ -55,12 +55,3 @@ def test_shards_that_reduce_every_micro_step_send_their_gradients_as_often():
     )
     assert each.reduced_bytes == STEP["micro_steps"] * once.reduced_bytes
     assert each.gathered_bytes == once.gathered_bytes
-
-
-def test_settings_for_less_memory_are_those_not_made_and_groups_of_twice_the_size_and_more() -> None:
-    switches = {"reshard_after_forward": True, "reduce_every_micro_step": False}
-    spread, often = gathered_shards(shards_over=8, word_of_shards="size", **switches), "reduce_every_micro_step=true"
-    assert [*spread.settings_for_less(16)] == [("size=16",), (often,), (often, "size=16")]
-    parts = ModelSpread(shards_over="all ranks", tensor_ranks=2, word_of_parts="parts")
-    assert [*parts.settings_for_less(12)] == [("parts=4",)], "twelve ranks are no groups of eight"
-    assert not [*ModelSpread().settings_for_less(8)]

@@ -1,7 +1,5 @@
 from functools import partial
 
-import pytest
-
 from lmtrain.accounting.options.parts import HeldOutPasses
 from lmtrain.accounting.training_plan.plan_parts import EvaluationPlan, evaluation_plan
 
@@ -17,15 +15,3 @@ def test_there_is_a_pass_before_the_first_step_and_those_that_are_asked_for():
     assert evaluation_plan(passes(num_passes=4), **SIZES | {"num_steps": 2}) == EvaluationPlan(
         num_passes=3, tokens_per_pass=400
     )
-
-
-def test_a_pass_reads_no_more_than_is_asked_for_nor_than_the_run_trains_on():
-    short = evaluation_plan(passes(max_tokens=150), **SIZES | {"held_out": [400, 100]})
-    assert short == EvaluationPlan(num_passes=2, tokens_per_pass=250)
-    tiny = evaluation_plan(passes(), **SIZES | {"run_tokens": 60})
-    assert tiny == EvaluationPlan(num_passes=2, tokens_per_pass=60)
-
-
-def test_it_takes_a_third_of_training_on_as_many_tokens():
-    plan = EvaluationPlan(num_passes=3, tokens_per_pass=1000)
-    assert plan.seconds(step_seconds=2.0, tokens_per_step=100) == pytest.approx(20)

@@ -11,7 +11,6 @@ from lmtrain.accounting.model.model_shape import ModelShape
 from lmtrain.accounting.training_plan.fit import (
     Setting,
     fits,
-    fitting_batches,
     largest_micro_batch,
     memory_of,
     num_at_end,
@@ -54,34 +53,6 @@ def test_the_largest_micro_batch_fits_and_the_next_divisor_does_not():
     assert found.tokens_per_step == 240
     assert fits(SETTING, found)
     assert not fits(SETTING, batch(8))
-
-
-def test_sharding_divides_what_is_static():
-    whole = memory_of(SETTING, batch(1, num_ranks=4))
-    sharded = memory_of(replace(SETTING, is_sharded=True), batch(1, num_ranks=4))
-    assert sharded.static == whole.static / 4
-    assert sharded.activations == whole.activations
-
-
-def test_an_example_is_never_parted():
-    pairs = replace(SETTING, example_rows=2)
-    assert (SETTING.least_words, pairs.least_words) == ("one sequence", "one example of 2 sequences")
-    for device_bytes, sequences in ((30, 6), (22, 2), (19, None)):
-        found = largest_micro_batch(replace(pairs, device_bytes=device_bytes * MILLION), batch(24))
-        assert (found and found.micro_batch_sequences) == sequences
-    threes = replace(SETTING, example_rows=3, device_bytes=26 * MILLION)
-    found = list(fitting_batches(threes, batch(1)))
-    assert {each.micro_batch_sequences for each in found} == {3}
-    assert [each.num_ranks for each in found] == [1, 2, 4, 8]
-    assert {each.tokens_per_step for each in found} == {240}
-
-
-def test_slices_of_a_sequence_take_their_part_of_what_its_tokens_take():
-    whole, slices = (memory_of(replace(SETTING, slices=size), batch(4, num_ranks=4)) for size in (1, 4))
-    of_one = memory_of(SETTING, batch(1, num_ranks=4))
-    assert slices == of_one
-    assert whole.activations > slices.activations
-    assert whole.static == slices.static
 
 
 @given(

@@ -19,11 +19,3 @@ def test_a_step_writes_and_reads_its_prompts_once_a_group() -> None:
     assert (plan.written_tokens, plan.prompt_tokens) == (32 * 16, 32 * 48 // 8)
     assert plan.flops_per_step == pytest.approx((512 + 192) * 1e6)  # forward: a third
     assert plan.seconds(step_seconds=3.0, tokens_per_step=2048) == pytest.approx(704 / 2048)
-
-
-def test_few_texts_wait_for_the_memory_and_later_uses_write_nothing() -> None:
-    slow = generation_plan(**SETTINGS, memory_bytes_per_second=1e12)
-    assert slow.seconds(step_seconds=0.1, tokens_per_step=2048) == pytest.approx(2 * 16 * 4e-3)
-    half = generation_plan(**{**SETTINGS, "num_uses": 2}, memory_bytes_per_second=1e12)
-    assert half.seconds(step_seconds=0.1, tokens_per_step=2048) == pytest.approx(16 * 4e-3)
-    assert half.flops_per_step == slow.flops_per_step / 2

@@ -4,13 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from lmtrain.accounting.batches import BatchPlan
 from lmtrain.accounting.cluster import Cluster
 from lmtrain.accounting.training_plan.simulated_step import (
     Kernel,
     Message,
     Rates,
-    SimulatedFleet,
     along_line,
     figures_of,
 )
@@ -37,17 +35,3 @@ def test_many_alike_blocks_lie_on_the_line_of_a_few():
     fuller = replace(figures(2), peaks={"forward": {"activations": 5}})
     of_buckets = along_line(fuller, less, blocks=(2, 3), num_blocks=80)
     assert of_buckets.peaks["forward"]["activations"] == 3
-
-
-def test_speed_and_utilization_are_a_devices_share_of_the_fleet():
-    batch = BatchPlan(context_tokens=100, micro_batch_sequences=1, accumulation_micro_steps=1, num_ranks=8)
-    fleet = SimulatedFleet(
-        strategy="fsdp", batch=batch, figures=figures(2), flops_per_token=1e10, peak_flops=1e15, device_bytes=20
-    )
-    speed = 100 / fleet.figures.time.seconds
-    assert fleet.tokens_per_second_per_device == pytest.approx(speed)
-    assert fleet.mfu == pytest.approx(speed * 1e10 / 1e15)
-    assert (fleet.fits, replace(fleet, device_bytes=None).fits) == (False, None)
-    slower = replace(fleet, figures=figures(4))
-    assert slower.efficiency(fleet) == pytest.approx(0.5)
-    assert fleet.to_json()["messages"][0]["sent_bytes"] == 2 * 700

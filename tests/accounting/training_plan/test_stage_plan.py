@@ -1,4 +1,4 @@
-from lmtrain.accounting.training_plan.stages import PipelinePlan, StagePlan, done_stage
+from lmtrain.accounting.training_plan.stages import PipelinePlan, StagePlan
 
 
 def stage(name, *, seconds=60.0, usd=1.5, disk=100, kept=100, **more):
@@ -12,10 +12,3 @@ def test_time_and_dollars_add_up_and_the_disk_peaks_where_kept_and_passing_files
     assert plan.disk_bytes == 300 + 10 + 800
     assert plan.fits_disk is True
     assert PipelinePlan(name="p", stages=stages, free_bytes=1_100).fits_disk is False
-
-
-def test_a_done_stage_adds_nothing_and_a_problem_makes_the_whole_impossible():
-    plan = PipelinePlan(name="p", stages=[done_stage("base", "train"), stage("talker")])
-    assert (plan.seconds, plan.disk_bytes) == (60.0, 100)
-    assert not PipelinePlan(name="p", stages=[stage("base", problem="wrong word")]).is_possible
-    assert not PipelinePlan(name="p", stages=[stage("base", lacking=("does not fit",))]).is_possible

@@ -4,8 +4,6 @@ from lmtrain.accounting.training_plan.stages import (
     START_SECONDS,
     EvaluationWork,
     PreparationWork,
-    RowsToScore,
-    export_seconds,
 )
 
 SIZE = {"own_split": 1_000, "context_tokens": 256, "text_bytes_per_token": 4.0}
@@ -25,28 +23,7 @@ def test_a_budget_of_training_tokens_takes_held_out_ones_on_top():
     assert (work.text_bytes, work.kept_bytes, work.disk_bytes) == (4_000, 2_100, 2_100)
 
 
-def test_text_waits_on_the_disk_for_its_tokenizer_and_takes_longer():
-    plain = {"train_tokens": 1e9, "validation_share": 0.0, "test_share": 0.0, "bytes_per_token": 2}
-    known = PreparationWork(**plain, text_bytes_per_token=4.0)
-    learned = PreparationWork(**plain, text_bytes_per_token=4.0, learned_bytes=256e6)
-    assert learned.disk_bytes - known.disk_bytes == 1_024_000_000
-    assert learned.seconds - known.seconds == pytest.approx(256e6 / 7.5e6)
-    assert known.seconds == pytest.approx(2 + 4e9 / 52e6)
-
-
 def test_a_forward_pass_takes_a_third_of_a_training_step_s_time():
     work = EvaluationWork(scores_own_split=True, text_bytes=4_000)
     assert (read := work.read_tokens(**SIZE)) == 2_000
     assert seconds_of(work, read) == pytest.approx(START_SECONDS + 2_000e-6 / 3)
-
-
-def test_rows_are_as_long_as_their_text_and_at_most_as_the_context():
-    def tokens(text_bytes):
-        return RowsToScore(num_rows=10, text_bytes=text_bytes).tokens(context_tokens=256, text_bytes_per_token=4.0)
-
-    assert (tokens(None), tokens(400.0), tokens(1e9)) == (2_560, 110, 2_560)
-    assert EvaluationWork(rows=(RowsToScore(num_rows=10),)).read_tokens(**SIZE) == 2_560
-
-
-def test_an_export_reads_and_writes_its_weights():
-    assert export_seconds(2e9, read_bytes=4e9) == pytest.approx(START_SECONDS + 6)

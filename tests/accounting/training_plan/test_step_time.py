@@ -69,9 +69,3 @@ def test_gradients_are_sent_behind_the_next_block_one_block_at_a_time():
     assert step_time(last, RATES).seconds == pytest.approx(7)
     behind = [reduction(5), computing(1), Wait("at the end"), reduction(5), computing(1), Wait("at the end")]
     assert step_time([*behind, reduction(1)], RATES).seconds == pytest.approx(11)
-
-
-def test_a_message_of_a_tensor_group_is_waited_for_and_one_of_a_single_rank_costs_nothing():
-    alone = Message(kind="reduce", num_ranks=1, num_bytes=10**12)
-    at_once = replace(gather(2), awaited="at once")
-    assert step_time([computing(1), alone, at_once, computing(1)], RATES).seconds == pytest.approx(4)

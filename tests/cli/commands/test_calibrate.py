@@ -6,7 +6,6 @@ from lmtrain.accounting.observed.time_accounts import StopwatchReading
 from lmtrain.accounting.training_plan.plan import Speed
 from lmtrain.cli.commands import calibrate as module
 from lmtrain.cli.commands.calibrate import calibration_from
-from lmtrain.errors import EnvironmentProblem
 
 
 def reading(step: int, compute: float, checkpoint: float = 0.0) -> StopwatchReading:
@@ -26,8 +25,3 @@ def test_a_step_is_timed_after_the_warm_ones_without_pauses():
 def test_a_calibration_takes_about_ten_seconds(step_seconds: float, num_steps: int) -> None:
     assert module.steps_worth_timing(Speed(step_seconds=step_seconds, mfu_palm=0.4, source="assumed")) == num_steps
     assert module.steps_worth_timing(None) == 30
-
-
-def test_a_run_without_accounts_is_refused():
-    with pytest.raises(EnvironmentProblem, match=r"callbacks\.ledger"):
-        calibration_from((reading(0, 0.0), reading(10, 1.0)))

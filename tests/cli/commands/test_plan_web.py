@@ -8,7 +8,7 @@ import pytest
 
 from lmtrain.cli.commands import plan_web
 from lmtrain.cli.commands.plan import plan
-from lmtrain.cli.commands.plan_web import HOST, answer, choices, listen, read_words, serve
+from lmtrain.cli.commands.plan_web import HOST, answer, choices, listen, read_words
 from lmtrain.errors import ConfigurationError
 from tests.browser import browser_page
 
@@ -93,11 +93,6 @@ def test_the_page_needs_nothing_from_elsewhere():
             status, text = get(port, path)
             assert status == 200
             assert "http" not in text.replace("http://www.w3.org/2000/svg", "")
-
-
-def test_it_says_where_it_is_and_ends(capsys):
-    assert serve(["--port=0", "model=nano"], opened=lambda server: threading.Timer(0.2, server.shutdown).start()) == 0
-    assert f"http://{HOST}:" in capsys.readouterr().out
 
 
 PLOTS = """[...document.querySelectorAll('#run .plot')].map(plot => ({

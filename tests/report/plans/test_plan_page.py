@@ -4,7 +4,7 @@ from lmtrain.accounting.batches import Batch, plan_batches
 from lmtrain.accounting.budgets import Budget, horizon
 from lmtrain.accounting.model.flops import flops_per_token
 from lmtrain.accounting.training_plan.communication import CommunicationVolume
-from lmtrain.accounting.training_plan.plan import Advice, Plan, Speed
+from lmtrain.accounting.training_plan.plan import Advice, Plan
 from lmtrain.report.plans.plan_page import text_of
 from tests.accounting.training_plan.test_fit import MILLION, SETTING
 
@@ -27,26 +27,6 @@ def test_what_is_not_known_says_so_and_is_no_zero():
     assert "sent per step     3.0 GB from each device, at a rate that is not known" in text_of(
         replace(PLAN, communication=sent), Advice((), is_possible=True), title="small"
     )
-
-
-def test_the_end_of_a_budget_of_hours_is_not_told_where_no_speed_is_known():
-    end = horizon(Budget(hours=2), tokens_per_step=240, num_active_parameters=MILLION, flops_per_token=FLOPS.palm)
-    unknown = replace(PLAN, horizon=end, epoch_tokens=1_000)
-    text = text_of(unknown, Advice((), is_possible=True), title="small")
-    assert "tokens            not known: budget.hours ends it, and no speed is known" in text
-    assert not any(
-        word in text for word in ("the run", "tokens/parameter", "epochs", "compute-optimal", "100,000 steps")
-    )
-    both = horizon(
-        Budget(hours=2, steps=40), tokens_per_step=240, num_active_parameters=MILLION, flops_per_token=FLOPS.palm
-    )
-    text = text_of(replace(unknown, horizon=both), Advice((), is_possible=True), title="small")
-    assert "in 40 steps, as budget.steps says, unless budget.hours ends it before" in " ".join(text.split())
-    measured = Speed(step_seconds=1.0, mfu_palm=0.4, source="measured")
-    known = replace(unknown, speed=measured, horizon=replace(end, is_stand_in=False))
-    text = " ".join(text_of(known, Advice((), is_possible=True), title="small").split())
-    assert "compute-optimal" in text
-    assert "; validation, start-up and checkpoints are within it, and leave fewer steps" in text
 
 
 def test_parts_have_their_share():

@@ -16,7 +16,6 @@ from lmtrain.run.planning.calibration import (
     peak_here,
     single_device_key,
     single_device_speed,
-    threads_here,
 )
 from lmtrain.run.planning.setting import planned_setting
 from lmtrain.run.run_config import RunConfig
@@ -75,18 +74,6 @@ def test_the_measured_peak_is_of_this_processor_and_so_many_threads(config: RunC
     assert found is not None
     assert found.flops == 2e11
     assert peak_of(changed(config, "trainer", cpu_threads=1), setting) is None
-
-
-def test_threads_are_as_asked_or_the_environment_s_or_torch_s_share(
-    config: RunConfig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    measured = Measurements(devices=(CPU,))
-    assert threads_here(config, measured) == 2
-    assert threads_here(config, Measurements()) is None
-    assert threads_here(changed(config, "trainer", devices=2), measured) == 1
-    monkeypatch.setenv("OMP_NUM_THREADS", "3")
-    assert threads_here(config, measured) == 3
-    assert threads_here(changed(config, "trainer", cpu_threads=5), measured) == 5
 
 
 def test_a_gpu_counts_unless_the_config_trains_on_the_cpu(config: RunConfig, tmp_path: Path) -> None:

@@ -25,25 +25,6 @@ def test_a_tensor_group_divides_all_but_the_gathered_inputs_of_the_layer_at_work
     assert cut.workspace == whole.workspace // 8
 
 
-@pytest.mark.parametrize(
-    ("words", "takes_back", "num_copies"),
-    [
-        (["strategy=ddp"], False, 8),
-        (["strategy=ddp", "spikes=skip"], True, 8),
-        (["strategy=hsdp", "strategy.shard_size=2", "spikes=halt"], False, 4),
-        (["strategy=diloco"], False, 1),
-    ],
-)
-def test_a_step_s_copies_and_its_fellows_are_those_of_the_options(
-    words: list[str], takes_back: bool, num_copies: int
-) -> None:
-    on = ["model=gpt2_124m", "cluster=h100_8x", "optimizer=adamw", "precision=bf16_mixed"]
-    config = read_config(compose_config([*on, *words]), allowed=[])
-    setting = planned_setting(config)
-    found = fit_setting(setting, model_facts(config, setting))
-    assert (found.takes_back, found.num_copies(8)) == (takes_back, num_copies)
-
-
 LLAMA = ("experiment=llama_3_2_1b_adamw", "batch.micro_batch_sequences=16")
 GPT2 = ("experiment=gpt2_124m_adamw", "model.vocab_size=50304", "compile=blocks", "batch.micro_batch_sequences=64")
 
@@ -63,22 +44,3 @@ def test_a_plan_is_within_two_percent_of_an_h200_with_and_without_accumulation(
     memory = memory_of(fit_setting(setting, model_facts(config, setting)), config.divided(config.batch))
     assert memory.total - memory.margin == pytest.approx(measured, rel=0.02)
     assert (memory.gradients == 0) == (tokens == 65_536)
-
-
-@pytest.mark.parametrize(
-    ("words", "keeps"),
-    [
-        (["trainer.devices=1"], False),
-        (["trainer.devices=1", "compile.cuda_graphs=true", "recompute=none"], True),
-        (["trainer.devices=1", "strategy=ddp"], True),
-        (["trainer.devices=8"], True),
-        (["trainer.devices=8", "strategy=fsdp"], False),
-        (["trainer.devices=8", "strategy=hsdp"], False),
-        (["trainer.devices=2", "strategy=tensor"], False),
-        (["trainer.devices=8", "strategy=diloco"], False),
-        (["trainer.devices=8", "strategy=pipeline"], True),
-    ],
-)
-def test_gradients_stay_in_the_buckets_of_ddp_and_in_recorded_steps(words: list[str], keeps: bool) -> None:
-    config = read_config(compose_config(["cluster=h100_8x", "precision=bf16_mixed", *words]), allowed=[])
-    assert planned_setting(config).keeps_gradients is keeps

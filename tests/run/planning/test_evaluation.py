@@ -5,7 +5,7 @@ import pytest
 from lmtrain.accounting.budgets import RunSoFar
 from lmtrain.accounting.training_plan.plan import Speed
 from lmtrain.accounting.training_plan.plan_parts import EvaluationPlan
-from lmtrain.run.planning.make_plan import validated_split, with_evaluation
+from lmtrain.run.planning.make_plan import with_evaluation
 from tests.accounting.training_plan.test_charts_of_plan import PLAN
 from tests.configs import config_of
 
@@ -53,17 +53,3 @@ def test_a_run_that_goes_on_reads_what_it_read_before():
         500: 500,
         None: 500,
     }
-
-
-def test_an_average_of_the_weights_is_scored_too():
-    config = config_of("weight_average=ema", "callbacks.validation.max_tokens=10")
-    found = with_evaluation(PLAN, config, held_out=[50, 50])
-    assert found.evaluation is not None
-    assert found.evaluation.tokens_per_pass == 30
-
-
-def test_without_validation_there_is_none():
-    config = config_of("~callbacks.validation")
-    assert with_evaluation(PLAN, config, held_out=[50]).evaluation is None
-    assert validated_split(config) == "validation"
-    assert validated_split(config_of("callbacks.validation.split=test")) == "test"

@@ -22,16 +22,6 @@ def config(tmp_path, *words):
     return composed, planned_setting(composed)
 
 
-def test_a_model_is_measured_once(tmp_path, monkeypatch):
-    asked = []
-    monkeypatch.setattr(measured_model, "measure_models", lambda *_, **__: asked.append(1) or [FACTS])
-    for _ in range(2):
-        assert model_facts(*config(tmp_path)) == FACTS
-    assert len(asked) == 1
-    model_facts(*config(tmp_path, "model.width=256"))
-    assert len(asked) == 2
-
-
 def test_the_table_that_ships_comes_first(tmp_path, monkeypatch):
     composed, setting = config(tmp_path)
     table = tmp_path / "table.json"

@@ -36,22 +36,6 @@ def facts(config, **changes):
     return replace(plain, **changes)
 
 
-def test_a_budget_of_time_trusts_an_assumed_speed_on_paper_and_a_stated_one_in_a_run():
-    config = config_of("budget=none", "+budget.hours=1")
-    on_paper, in_a_run = (make_plan(config, facts(config, trusts_assumed_speed=trusts)) for trusts in (True, False))
-    assert on_paper.horizon.steps != in_a_run.horizon.steps
-    stated = config_of("budget=none", "+budget.hours=1", "cluster.mfu=0.4")
-    assert make_plan(stated, facts(stated, trusts_assumed_speed=False)).horizon.steps == on_paper.horizon.steps
-
-
-def test_the_writing_of_answers_takes_time_from_a_budget_of_hours():
-    config = config_of("task=grpo", "budget=none", "+budget.hours=1", "~callbacks.validation")
-    plan = make_plan(config, facts(config, held_out=[]))
-    assert plan.speed is not None
-    assert plan.generation_seconds_per_step > 0
-    assert plan.horizon.steps == int(3600 / (plan.speed.step_seconds + plan.generation_seconds_per_step))
-
-
 def test_validation_and_epochs_are_of_the_data():
     config = config_of("budget=epochs", "budget.epochs=2")
     plan = make_plan(config, facts(config))

@@ -20,13 +20,6 @@ def test_one_process_takes_the_same_micro_batches_eagerly_and_nothing_small_is_c
     assert together.tokens_per_step == alone.tokens_per_step
 
 
-def test_roundings_that_an_optimizer_enlarges_are_kept_small_and_told() -> None:
-    pair = pair_of(config_of(*tiny.TINY, *RANKS, "optimizer=muon"), num_steps=2)
-    assert pair.changed == ("optimizer.eps=0.0001", "optimizer.iteration_dtype=fp32")
-    for config in (pair.alone, pair.together):
-        assert (config.optimizer.get("eps"), config.optimizer.get("iteration_dtype")) == (1e-4, "fp32")
-
-
 def test_a_model_too_large_for_the_machine_is_made_smaller_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parity_configs, "available_bytes", lambda: 8_000_000_000)
     step = ["batch.context_tokens=8192", "batch.tokens_per_step=1048576", "batch.micro_batch_sequences=2"]
@@ -40,12 +33,6 @@ def test_a_model_too_large_for_the_machine_is_made_smaller_and_told(monkeypatch:
     monkeypatch.setattr(parity_configs, "available_bytes", lambda: 1_000_000)
     with pytest.raises(EnvironmentProblem, match=r"parity: the model takes .* model.num_layers=2"):
         pair_of(asked, num_steps=3)
-
-
-def test_pairs_of_answers_stay_together() -> None:
-    asked = config_of(*tiny.TINY, *RANKS[:-3], "task=dpo", "init_from=x", "batch.micro_batch_sequences=auto")
-    pair = pair_of(asked, num_steps=2)
-    assert "batch.micro_batch_sequences=2" in pair.changed
 
 
 def test_strategies_that_cannot_be_compared_are_refused() -> None:

@@ -4,10 +4,8 @@ import pytest
 
 from lmtrain.data.interleave import PhasesRead
 from lmtrain.data.packing import BestFit, OneDocument
-from lmtrain.data.synthetic import synthetic
 from lmtrain.errors import DataError
 from lmtrain.run.planning.prepared_tokens import (
-    awaited_facts,
     held_out_padding,
     masked_documents,
     prepared_epoch_tokens,
@@ -67,31 +65,6 @@ def test_what_a_run_prepared_is_known_to_later_plans_of_the_same_data(tmp_path):
     remember_folder(checked, prepared(tmp_path / "synthetic-x", 20_480))
     assert prepared_train_tokens(config_of(*words, "optimizer=adamw", "batch.context_tokens=64")) == 20_480
     assert prepared_train_tokens(config_of(*words, "data.folder.seed=1")) is None
-
-
-def test_data_is_the_same_for_a_tokenizer_s_copies_and_another_for_other_content_under_its_path(tmp_path):
-    def config(run):
-        words = ["source=files", f"source.paths=[{tmp_path}]", f"run.cache={tmp_path / 'cache'}"]
-        return config_of(*words, "tokenizer=folder", f"tokenizer.path={tmp_path / run}")
-
-    for run, content in (("a", "one"), ("b", "one"), ("c", "other")):
-        (tmp_path / run).mkdir()
-        (tmp_path / run / "tokenizer.json").write_text(content)
-    remember_folder(config("a"), prepared(tmp_path / "files-x", 20_480))
-    assert [prepared_train_tokens(config(run)) for run in "abc"] == [20_480, 20_480, None]
-    (tmp_path / "a/tokenizer.json").write_text("other")
-    assert prepared_train_tokens(config("a")) is None
-
-
-def test_lengths_are_told_where_documents_do_not_see_one_another(tmp_path):
-    folder = synthetic(root=str(tmp_path), num_tokens=10_240)
-    words = ["data=shards", f"data.folder.path={folder}"]
-    assert masked_documents(config_of(*words)) is None
-    assert masked_documents(config_of(*words, "packing.document_mask=true")) == {512: 20}
-    unknown = config_of("packing.document_mask=true", f"run.cache={tmp_path}")
-    assert masked_documents(unknown) is None
-    assert "assumed until then: attention over all of the context" in (awaited_facts(unknown) or "")
-    assert awaited_facts(config_of(*words, "packing.document_mask=true")) is None
 
 
 def test_sources_of_a_mixture_count_by_their_shares_of_the_run(tmp_path):

@@ -1,6 +1,5 @@
 import pytest
 
-from lmtrain.accounting.model.memory import COMPILED_HEAP_SHARE, COMPILER_BYTES
 from lmtrain.errors import ConfigurationError
 from lmtrain.run.planning import setting as module
 from lmtrain.run.planning.setting import planned_setting
@@ -57,22 +56,6 @@ def test_a_rounded_residual_stream_is_planned(precision):
         setting(*words, "precision.residual=fp16")
 
 
-@pytest.mark.parametrize(
-    ("words", "masks"),
-    [
-        (["batch.context_tokens=1024"], False),
-        (["batch.context_tokens=1025"], True),
-        (["compile=none"], True),
-        (["compile=none", "attention=blocked"], False),
-        (["packing.document_mask=false"], False),
-        (["cluster=h100_8x"], False),
-        (["cluster=h100_8x", "attention=sdpa"], True),
-    ],
-)
-def test_masks_of_documents_count_where_a_kernel_keeps_them(words, masks):
-    assert setting("compile=blocks", "packing.document_mask=true", *words).masks_documents is masks
-
-
 def test_a_strategy_of_one_rank_is_refused_on_several():
     assert setting("strategy=single").num_ranks == 1
     with pytest.raises(
@@ -80,14 +63,3 @@ def test_a_strategy_of_one_rank_is_refused_on_several():
         match=r"strategy=single trains on 1 rank, not 8 .*use one of strategy=auto, context, ddp, fsdp",
     ):
         setting("strategy=single", "cluster=h100_8x")
-
-
-def test_a_cpu_counts_its_process_and_a_gpu_of_the_table_does_not(tmp_path):
-    here = setting("trainer.accelerator=cpu", f"run.cache={tmp_path}").host
-    assert here is not None
-    assert (here.snapshot_from_bytes, here.heap_share) == (50_000_000, COMPILED_HEAP_SHARE)
-    assert here.workspace_heap_share == COMPILED_HEAP_SHARE
-    eager = setting("trainer.accelerator=cpu", "compile=none", f"run.cache={tmp_path}").host
-    assert eager is not None
-    assert here.process_bytes - eager.process_bytes == COMPILER_BYTES
-    assert setting("cluster=h100_8x").host is None

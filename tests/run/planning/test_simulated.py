@@ -3,7 +3,6 @@
 import pytest
 
 from lmtrain.accounting.training_plan.simulated_step import StepFigures
-from lmtrain.errors import ConfigurationError
 from lmtrain.run.planning import simulated
 from lmtrain.run.planning.simulated import simulation
 from lmtrain.run.run_config import RunConfig
@@ -47,12 +46,3 @@ def test_a_few_alike_blocks_stand_for_all(monkeypatch: pytest.MonkeyPatch) -> No
     assert held["optimizer"] == pytest.approx(2 * weights / 8, rel=0.01)
     tokens = fleet.batch.tokens_per_step / fleet.batch.num_ranks
     assert whole.flops == pytest.approx(tokens * fleet.flops_per_token, rel=0.15), "causal attention is half"
-
-
-def test_a_part_of_the_model_that_the_run_would_refuse_is_refused() -> None:
-    wrong = config("strategy=fsdp", "batch.context_tokens=1024", "model.num_layers=1", "batch.tokens_per_step=8192")
-    with pytest.raises(ConfigurationError, match=r"batch.context_tokens=1024 is beyond model.max_context_tokens=64"):
-        simulation(wrong)
-    odd = config("strategy=tensor", "model.num_heads=4")
-    with pytest.raises(ConfigurationError, match=r"strategy.tensor_size=8 does not divide model.num_heads=4"):
-        simulation(odd)

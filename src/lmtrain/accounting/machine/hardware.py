@@ -1,6 +1,6 @@
 """Accelerators we know, by exact product name; any other name has no peak, never a guess.
 
-Figures: those of each product's document, named beside them; of GeForce and RTX PRO cards with fp32 accumulation.
+Figures: those of each product's document, named next to them; of GeForce and RTX PRO cards with fp32 accumulation.
 Peaks are dense, without 2:4 sparsity, as in training ("1979 TFLOP/s" for an H100 in bf16 is the sparse figure). Bytes
 are the documents' decimal GB: a device reports more (an H200 143,771 MiB, 150.8 GB), and a run on it goes by its
 report. A link's rate is of one direction: NVLink where there is one, else PCIe; of AMD's, Infinity Fabric's links to
@@ -171,7 +171,7 @@ def devices_called(words: str) -> tuple[Device, ...]:
 
 
 def find_devices(words: str) -> tuple[Device, ...]:
-    """Return the device of this name, or those with all of these words in any case: h100 is three, l4 is no L40S.
+    """Return the device of this name, or those with all of these words in any case: h100 is three, l4 is not L40S.
 
     Raises: ConfigurationError with the nearest names where there is none.
     """

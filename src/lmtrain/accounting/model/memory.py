@@ -18,7 +18,7 @@ Schedule = Literal["gpipe", "1f1b"]
 
 @dataclass(frozen=True, kw_only=True)
 class Pipeline:
-    """Neighbouring ranks with a stage of the layers each; a single stage is no pipeline.
+    """Neighbouring ranks with a stage of the layers each; a single stage is the plain case.
 
     `num_chunks` are the parts of a rank's layers, with a micro-batch's visits to the others in between (interleaved
     1F1B).
@@ -100,7 +100,7 @@ TENSORS_OF_A_WORKSPACE: Final = 3  # logits, their gradient, and log-probabiliti
 
 @dataclass(frozen=True, kw_only=True)
 class HostMemory:
-    """Memory of training on a CPU beside its tensors.
+    """Memory of training on a CPU next to its tensors.
 
     `heap_share` and `workspace_heap_share` are the heap's excess over activations and over workspace, as shares.
     Weights and optimizer state of `snapshot_from_bytes` or more are copied for a save in the background; None copies
@@ -217,11 +217,11 @@ def device_memory(
     in place of those of the shards. `takes_back`: weights and state are copied for the time of a step.
     A stage of a `pipeline` holds `num_at_end` of the parameters outside the blocks, None: all.
 
-    `workspace` is needed beside all activations, `block_workspace` by the last backward pass of a block beside its own
-    `block_activations`. `num_gathered_blocks` are whole at once under sharding: the computing one and the next one on
-    its way; None is all blocks, kept from the forward pass to the backward pass. `host` is the rest on a CPU; None is a
-    GPU, with `allocator_margin` of everything in its allocator. `state_share` of the optimizer's state is on the device
-    at once, of averages all.
+    `workspace` is needed next to all activations, `block_workspace` by the last backward pass of a block next to its
+    own `block_activations`. `num_gathered_blocks` are whole at once under sharding: the computing one and the next one
+    on its way; None is all blocks, kept from the forward pass to the backward pass. `host` is the rest on a CPU; None
+    is a GPU, with `allocator_margin` of everything in its allocator. `state_share` of the optimizer's state is on the
+    device at once, of averages all.
     """
     num_devices = num_shards * tensor_ranks
     outside = parameters.num_outside_blocks
@@ -262,7 +262,7 @@ def _at_peak(forward: DeviceMemory, last: DeviceMemory, *, sent: int, update: in
     """Return the fullest of four moments: the ends of both passes, the gradients `sent` after them, and the step.
 
     Between the first two gradients grow while activations go. FSDP2 sends the gradients of all parameters outside the
-    blocks together, from a copy in fp32 beside them. Neither there nor at the step anything is gathered.
+    blocks together, from a copy in fp32 next to them. Neither there nor at the step anything is gathered.
     """
     empty = replace(last, gathered=0, activations=0)
     moments = (

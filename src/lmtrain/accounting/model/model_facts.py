@@ -23,7 +23,7 @@ class LinearBytes:
     per_sequence: float
 
     def of(self, sequences: float) -> int:
-        """Return the bytes of so many sequences, or of a slice of one."""
+        """Return the bytes of `sequences`, or of a slice of one."""
         return round(self.fixed + self.per_sequence * sequences)
 
 
@@ -118,7 +118,7 @@ class KnownFacts:
     most_tokens: int
 
     def at(self, context_tokens: int) -> ModelFacts | None:
-        """Return the facts in sequences of so many tokens, None outside the range."""
+        """Return the facts in sequences of `context_tokens`, None outside the range."""
         if not self.fewest_tokens <= context_tokens <= self.most_tokens:
             return None
         factor = context_tokens / self.context_tokens

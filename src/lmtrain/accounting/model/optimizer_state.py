@@ -1,4 +1,4 @@
-"""How much state an optimizer keeps for a parameter, beside the weight and its gradient."""
+"""How much state an optimizer keeps for a parameter, next to the weight and its gradient."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -59,7 +59,7 @@ class OptimizerState:
 
     `value_bytes` is the size of one, None the precision's; `vector_bytes` the size of a vector's. `per_edge` are values
     for each row and each column of matrices and tables; `bytes_per_long_edge` are for those along a hidden matrix's
-    longer side. `step_bytes` of a hidden matrix's value are there for the time of a step alone, at most, beside
+    longer side. `step_bytes` of a hidden matrix's value are there for the time of a step alone, at most, next to
     those of a `matrix_work`, None of an optimizer that takes parts as they are.
     """
 
@@ -76,7 +76,7 @@ class OptimizerState:
 
     @property
     def updates_in_one_pass(self) -> bool:
-        """Tell whether a step makes no temporaries."""
+        """Return whether a step makes no temporaries."""
         return not self.step_bytes and self.matrix_work is None
 
 

@@ -23,7 +23,7 @@ class Tries(Generic[T]):
 
     @property
     def agree(self) -> bool:
-        """Tell whether the last two do."""
+        """Return whether the last two do."""
         return self.spread <= TOLERANCE
 
     @property
@@ -101,7 +101,7 @@ class Measurements:
     calibrations: Mapping[str, Calibration] = field(default_factory=dict[str, Calibration])
 
     def find(self, kind: Kind, *, name: str | None = None, threads: int | None = None) -> MeasuredDevice | None:
-        """Return the device of this kind and name (None: any, the newest), a CPU with so many threads."""
+        """Return the device of this kind and name (None: any, the newest), a CPU with `threads`."""
         for device in reversed(self.devices):
             if device.kind == kind and name in (None, device.name) and (kind == "gpu" or device.threads == threads):
                 return device

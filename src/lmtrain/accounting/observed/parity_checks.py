@@ -1,4 +1,4 @@
-"""A training on several ranks beside one process: the comparisons, and the first difference."""
+"""A training on several ranks compared with one process: the comparisons, and the first difference."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -14,7 +14,7 @@ OF_ALL: Final = 0.01  # tensors with hardly a gradient, as a key's bias, hold li
 
 @dataclass(frozen=True, kw_only=True)
 class RankDifference:
-    """One number or tensor of a step on the ranks beside one process's.
+    """One number or tensor of a step on the ranks compared with one process's.
 
     `largest` is the largest difference of an entry and `relative` its share of `scale`: the number itself, the tensor's
     largest gradient, the largest update of its weights. `ranks` hold entries beyond the tolerance.

@@ -40,7 +40,7 @@ def explain(
     planned_setup_seconds: float = 0.0,
     planned_evaluation_seconds: float = 0.0,
 ) -> PlanAndFact:
-    """Set the clock of a run beside the seconds planned for the steps it did, the largest reason first.
+    """Compare the clock of a run with the seconds planned for the steps it did, the largest reason first.
 
     `planned_seconds` are of computing. The utilization reached follows from the plan's: the same FLOPs, in
     another time.

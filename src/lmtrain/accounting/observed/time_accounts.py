@@ -42,7 +42,7 @@ def kind_words(kind: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Passes:
-    """Passes over held-out text: so many are done in some time, so many are left in the run.
+    """Passes over held-out text: those done in some time, and those left in the run.
 
     Before the first one, each is expected to take as long as `steps_each` steps.
     """
@@ -52,7 +52,7 @@ class Passes:
     steps_each: float = 0.0
 
     def seconds_left(self, evaluation_seconds: float, *, step_seconds: float) -> float:
-        """Return how long the rest takes, after so many seconds of those done, at this time of a step."""
+        """Return how long the rest takes, after these seconds of those done, at this time of a step."""
         return self.left * (evaluation_seconds / self.done if self.done else self.steps_each * step_seconds)
 
 
@@ -157,7 +157,7 @@ def seconds_left(
 
     Evaluation goes by its `passes`, where they are known: one comes before the first step. Time of other processes is
     taken from all kinds alike, as it is booked: set-up's and compilation's does not come again. A budget of time has
-    `at_most` so many seconds left, maybe less than none.
+    `at_most` seconds left, maybe less than none.
     """
     if steps_done < 1:
         return None

@@ -17,7 +17,7 @@ class OptimizerFacts:
 
     `takes_shards` False needs whole parameters. `decay` is subtracted from weights times the learning rate
     ("decoupled"), or added to gradients. `update` is the size of a step, for carrying it over to other widths; None has
-    no rule, for the reason `without_rule`. `ranges` are of its own settings; `never_zero` names settings never 0, each
+    no rule, for the reason `without_rule`. `ranges` are of its settings; `never_zero` names settings never 0, each
     with the loss. `averages_steps` takes the place of a decaying learning rate. `dials_depth`: its rates are the base
     of scaling=depth_dial. `usual_rates` bound the learning rates in use: a run with a higher one is warned.
     """
@@ -29,7 +29,7 @@ class OptimizerFacts:
     takes_shards: bool = True
     decay: Literal["decoupled", "gradient"] = "decoupled"
     update: Update | None = None
-    without_rule: str = "there is no rule for its steps"
+    without_rule: str = "its steps have no rule"
     ranges: Mapping[str, Range] = field(default_factory=dict[str, Range])
     never_zero: Mapping[str, str] = field(default_factory=dict[str, str])
     averages_steps: bool = False

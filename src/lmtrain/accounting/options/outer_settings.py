@@ -24,13 +24,13 @@ def delta_bytes(delta: str) -> float:
     """
     if delta not in VALUE_BITS:
         known = ", ".join(get_args(DeltaFormat))
-        raise ConfigurationError(f"strategy.delta={delta} is none of {known}; nearest valid: fp32.")
+        raise ConfigurationError(f"strategy.delta={delta} must be one of {known}.")
     scale = SCALE_BYTES / BLOCK_VALUES if delta in WITH_SCALES else 0.0
     return VALUE_BITS[delta] / 8 + scale
 
 
 def outer_bytes(momentum: float) -> int:
-    """Return the bytes a parameter beside a worker's own: its global weight, and the momentum where there is one."""
+    """Return the bytes per parameter next to a worker's own: its global weight, and the momentum where there is one."""
     return FP32_BYTES * (2 if momentum else 1)
 
 

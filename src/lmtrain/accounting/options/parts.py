@@ -16,7 +16,7 @@ class AttentionFacts:
 
     `chooses`: it picks the fastest kernel of the device. `is_fused`: one kernel, without scores in memory. In contexts
     beyond `masks_beyond` tokens each layer keeps a mask of documents, of all pairs of tokens; None: in none.
-    `without_gpu` are the words in its place where there is no GPU, None where it needs none.
+    `without_gpu` are the words in its place on a machine without a GPU, None where it needs none.
     """
 
     group: ClassVar[str] = "attention"
@@ -43,12 +43,12 @@ class RecomputeFacts:
 
     @property
     def keeps_all(self) -> bool:
-        """Tell whether nothing is computed again, in any plan."""
+        """Return whether nothing is computed again, in any plan."""
         return not self.recomputes and not self.chooses
 
     @property
     def keeps_least(self) -> bool:
-        """Tell whether of every block only its input is kept."""
+        """Return whether of every block only its input is kept."""
         return self.recomputes and not self.is_cut and self.share == 1.0
 
 
@@ -57,7 +57,7 @@ class LossFacts:
     """A loss; `makes_head_products`: the head's products are its own, and it can make them in fp8.
 
     `in_chunks`: it never holds the scores of all tokens. `takes_shards`: it is plain cross-entropy, a sum over shards
-    of a vocabulary. `without_gpu` are the words in its place where there is no GPU, None where it needs none.
+    of a vocabulary. `without_gpu` are the words in its place on a machine without a GPU, None where it needs none.
     """
 
     group: ClassVar[str] = "loss"
@@ -69,7 +69,7 @@ class LossFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class HeldOutPasses:
-    """Passes over a held-out split during a run, in number or every so many steps, of so many tokens at most.
+    """Passes over a held-out split during a run, by number or by steps, with a limit of tokens.
 
     Raises: ConfigurationError under the validation's keys for both at once, and for one below 1.
     """
@@ -102,7 +102,7 @@ class HeldOutPasses:
             )
 
     def during(self, num_steps: int) -> int:
-        """Return the passes after the first step of so many, the last step's own included."""
+        """Return the passes after the first of `num_steps`, the last step's own included."""
         return -(-num_steps // self.every_steps) if self.every_steps else min(self.num_passes or 1, num_steps)
 
 
@@ -114,7 +114,7 @@ class CallbackFacts:
     `num_kept` checkpoints stay on disk; states from `snapshot_from_bytes` on are copied before they are written; they
     come every `saves_every_seconds`, None: not by the clock. `answers_spikes`: it ends a run after one, or undoes it.
     `ends_at_budget`: it ends a run at its last step; `keeps_time`: it moves that step under a budget of time.
-    `patience`: it ends a run after so many passes without a better one, None: at another sign, or never.
+    `patience`: it ends a run after this number of passes without a better one, None: at another sign, or never.
     """
 
     group: ClassVar[str] = "callbacks"

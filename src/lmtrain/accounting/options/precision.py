@@ -12,7 +12,7 @@ UNTRIED: Final = "has not been tried in a recorded step"
 class PrecisionFacts:
     """A precision's formats; `name` is its word, or the word of its choice.
 
-    `compute_dtype` is torch's word for activations beside the products. `casts_parameters` computes with the weights
+    `compute_dtype` is torch's word for activations next to the products. `casts_parameters` computes with the weights
     themselves, rounded, without a kept copy. `residual` rounds the residual stream, None leaves it as it is.
     `unrecordable` is the reason against a CUDA graph of its steps, None where recording is known to be right.
     `gpu_since` is the first compute capability with its products, None for any device; `asked` are the settings of

@@ -72,21 +72,21 @@ class ModelSpread:
     """How a strategy spreads a model; the plain case keeps all of it on every rank and averages gradients.
 
     `shards_over` None shards nothing; otherwise weights, gradients and optimizer state are cut over all ranks, or over
-    so many neighbours, and the shards are copied across the others. `casts_parameters` computes with weights in the
+    a number of neighbours, and the shards are copied across the others. `casts_parameters` computes with weights in the
     format of the products: no copy is kept. `reshard_after_forward` gathers weights again for the backward pass;
     otherwise a whole model in the format of the products is there at the end of the forward pass. `word_of_shards` is
-    the setting of so many neighbours, None where there is none. `reduces_every_micro_step` sends shards' gradients at
-    each micro-batch; otherwise each rank keeps whole ones between those of a step. `keeps_gradients` in
-    memory of its own between steps, where it reduces them; else they are freed after each. `savings` are further
-    settings, each for less memory in more time, KEY=true. `reduces_alone`: a single rank reduces its gradients in the
-    backward pass too. `gradient_bytes` are those of a gradient as it is sent. `tensor_ranks` neighbours compute each
-    product together, with a part of every matrix, on the same tokens; shards and copies are then of a rank's part.
-    `word_of_parts` is the setting of so many, None where there is none. `context_ranks` neighbours have a slice each of
-    the same sequences, and `word_of_slices` is the setting of so many. A `pipeline` of several stages is planned, and
-    trains on no rank. `chooses`: a plan for a known device may put another strategy in its place. `most_ranks` None
-    sets no limit. `meets_every_steps`: each rank is a worker stepping by its own gradients, and sends every weight's
-    delta once in so many steps; None averages gradients at every step. `kept_bytes` are those of a parameter beside
-    weight, gradient and optimizer state.
+    the setting of that number, None without one. `reduces_every_micro_step` sends shards' gradients at each
+    micro-batch; otherwise each rank keeps whole ones between those of a step. `keeps_gradients` in its own memory
+    between steps, where it reduces them; else they are freed after each. `savings` are further settings, each for less
+    memory in more time, KEY=true. `reduces_alone`: a single rank reduces its gradients in the backward pass too.
+    `gradient_bytes` are those of a gradient as it is sent. `tensor_ranks` neighbours compute each product together,
+    with a part of every matrix, on the same tokens; shards and copies are then of a rank's part. `word_of_parts` is the
+    setting of that number, None without one. `context_ranks` neighbours have a slice each of the same sequences, and
+    `word_of_slices` is the setting of that number. A `pipeline` of several stages is planned, and trains on no rank.
+    `chooses`: a plan for a known device may put another strategy in its place. `most_ranks` None sets no limit.
+    `meets_every_steps`: each rank is a worker stepping by its own gradients, and sends every weight's delta once in
+    that number of steps; None averages gradients at every step. `kept_bytes` are those of a parameter next to weight,
+    gradient and optimizer state.
     """
 
     group: ClassVar[str] = "strategy"
@@ -119,27 +119,27 @@ class ModelSpread:
 
     @property
     def cuts_parameters(self) -> bool:
-        """Tell whether a device holds less than whole parameters."""
+        """Return whether a device holds less than whole parameters."""
         return self.shards_over is not None or self.tensor_ranks > 1
 
     @property
     def replicates(self) -> bool:
-        """Tell whether each of any number of ranks keeps the whole model, the same on all."""
+        """Return whether each of any number of ranks keeps the whole model, the same on all."""
         return not self.cuts_parameters and self.takes_many and self.meets_every_steps is None
 
     @property
     def takes_many(self) -> bool:
-        """Tell whether it trains on any number of ranks."""
+        """Return whether it trains on any number of ranks."""
         return self.most_ranks is None and self.pipeline.num_stages == 1
 
     @property
     def equals_one_process(self) -> bool:
-        """Tell whether a run's numbers are those of one process, to the rounding of sums."""
+        """Return whether a run's numbers are those of one process, to the rounding of sums."""
         return self.meets_every_steps is None
 
     @property
     def shards_most(self) -> bool:
-        """Tell whether all ranks share one copy of the model, each with tokens of its own."""
+        """Return whether all ranks share one copy of the model, each with other tokens."""
         return self.shards_over == "all ranks" and self.tensor_ranks == self.context_ranks == 1
 
     def num_shards(self, num_ranks: int) -> int:
@@ -169,7 +169,7 @@ class ModelSpread:
                 yield words
 
     def reduces_over(self, num_ranks: int) -> bool:
-        """Tell whether gradients are reduced in the backward pass of so many ranks."""
+        """Return whether gradients are reduced in the backward pass of `num_ranks`."""
         return num_ranks > 1 or self.reduces_alone
 
     def require_ranks(self, num_ranks: int) -> None:
@@ -193,7 +193,7 @@ class ModelSpread:
     def collectives(
         self, *, num_ranks: int, gathered: float, num_gradients: float, micro_steps: int, stream: Stream | None = None
     ) -> Iterator[Collective]:
-        """Give a device's messages in a step for `gathered` bytes of whole weights and so many gradients.
+        """Give a device's messages in a step for `gathered` bytes of whole weights and `num_gradients`.
 
         `stream` is a micro-step's; None is of a model without layers. Deltas count as gradients, by their mean
         over the steps between them.

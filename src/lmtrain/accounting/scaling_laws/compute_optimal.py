@@ -86,25 +86,21 @@ class TradeOff:
 
 def trade_off_lines(choices: Sequence[TradeOff]) -> list[str]:
     """Write choices for a page, each with its predicted loss in nats, or why there is none."""
-    sizes = [
-        f"{format_quantity(each.num_parameters)} on {format_quantity(each.tokens)}: "
-        f"{format_ratio(each.tokens_per_parameter)} a parameter"
-        for each in choices
-    ]
-    losses = [
-        f"loss {each.predicted_loss:.3f}" if each.predicted_loss is not None else f"{each.outside} for a predicted loss"
-        for each in choices
-    ]
-    if len({*losses}) == 1 and choices[0].predicted_loss is None:
-        return [*sizes, f"all {losses[0]}"]
-    return [f"{size}, {loss}" for size, loss in zip(sizes, losses, strict=True)]
+    lines: list[str] = []
+    for each in choices:
+        size = f"{format_quantity(each.num_parameters)} on {format_quantity(each.tokens)}"
+        loss = f"{each.outside} for a predicted loss"
+        if each.predicted_loss is not None:
+            loss = f"loss {each.predicted_loss:.3f}"
+        lines.append(f"{size}: {format_ratio(each.tokens_per_parameter)} per parameter, {loss}")
+    return lines
 
 
 def ratio_words(tokens: float, *, num_parameters: float, num_active_parameters: float) -> str:
-    """Write the tokens for each parameter active for one of them, held against the optimum's."""
-    kind = "a" if num_active_parameters == num_parameters else "an active"
+    """Write the tokens for each parameter active for one of them, compared with the optimum's."""
+    kind = "" if num_active_parameters == num_parameters else "active "
     ratio = format_ratio(tokens / num_active_parameters)
-    return f"{ratio} {kind} parameter ({TOKENS_PER_PARAMETER:g} is compute-optimal)"
+    return f"{ratio} per {kind}parameter ({TOKENS_PER_PARAMETER:g} is compute-optimal)"
 
 
 def trade_off(flops: float, *, factors: tuple[float, ...] = (0.25, 0.5, 1.0, 2.0, 4.0)) -> tuple[TradeOff, ...]:

@@ -69,7 +69,7 @@ def depth_scaling(depth: int, *, vocab_size: int, tokens_per_step: int | None = 
 
 
 def best_tokens_per_step(growth: float) -> int:
-    """Return the batch for a run of so many times the reference's tokens, as a power of two: 2^19 x growth^0.383."""
+    """Return the batch for a run of `growth` times the reference's tokens, as a power of two: 2^19 x growth^0.383."""
     return nearest_power_of_two(REFERENCE_TOKENS_PER_STEP * growth**BATCH_EXPONENT)
 
 

@@ -17,7 +17,7 @@ class WidthTransfer:
     """Factors on each setting of the base; all are 1 at its width.
 
     `weight_decay` is per unit of learning rate: it grows as rates shrink: a step forgets as much as before.
-    `attention` multiplies scores beside 1 / sqrt(head width).
+    `attention` multiplies scores next to 1 / sqrt(head width).
     """
 
     matrix_init_std: float

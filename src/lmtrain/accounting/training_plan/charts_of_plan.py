@@ -79,13 +79,11 @@ def product_times(plan: Plan) -> dict[str, Any]:
 
 def number_ranges() -> list[dict[str, Any]]:
     """Return the smallest and largest number of each format, and its relative step."""
-    return [
-        {
-            "name": each.name,
-            "smallest": each.smallest_normal,
-            "largest": each.largest,
-            "epsilon": each.epsilon,
-            "bytes": each.num_bytes,
-        }
-        for each in FORMATS.values()
-    ]
+    fields = {
+        "name": "name",
+        "smallest": "smallest_normal",
+        "largest": "largest",
+        "epsilon": "epsilon",
+        "bytes": "num_bytes",
+    }
+    return [{key: getattr(each, name) for key, name in fields.items()} for each in FORMATS.values()]

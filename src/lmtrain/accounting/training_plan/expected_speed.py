@@ -68,13 +68,12 @@ def expected_speed(
 ) -> Speed | None:
     """Return the time of a step at the cluster's stated utilization, or a usual one; None without a peak.
 
-    `flops_per_token` is PaLM's; `recomputed_flops` are a token's extra ones, for tensors its backward pass
-    computes again. A stated utilization is the model's (MFU), the usual one the hardware's (HFU). A `calibration` of
-    this very config comes before the usual share. Where nothing is stated a step takes no less than its links do for
-    the `sent` bytes, perhaps during all of its computing. `bubble_share` of a step is idle in a pipeline, told beside a
-    stated utilization and taken off the usual one. `offload_seconds` of a step move optimizer state from host memory
-    and back, where no utilization is stated. `by_parts` are the seconds of a step by its parts, in place of the usual
-    share.
+    `flops_per_token` is PaLM's; `recomputed_flops` are a token's extra ones, for tensors its backward pass computes
+    again. A stated utilization is the model's (MFU), the usual one the hardware's (HFU). A `calibration` of this very
+    config comes before the usual share. Where nothing is stated a step takes no less than its links do for the `sent`
+    bytes, perhaps during all of its computing. `bubble_share` of a step is idle in a pipeline, named next to a stated
+    utilization and taken off the usual one. `offload_seconds` of a step move optimizer state from host memory and back,
+    where no utilization is stated. `by_parts` are the seconds of a step by its parts, in place of the usual share.
     """
     if peak is None:
         return None

@@ -28,7 +28,7 @@ class TensorGroup:
     num_inputs: int = 0
 
     def activations(self, alone: int, *, num_tokens: int) -> int:
-        """Return the bytes of a rank for so many tokens, with `alone` for a single rank."""
+        """Return the bytes of a rank for `num_tokens`, with `alone` for a single rank."""
         gathered = self.input_bytes * self.num_inputs * num_tokens
         return (alone + (self.num_ranks - 1) * gathered) // self.num_ranks
 
@@ -40,7 +40,7 @@ class Setting:
     Its parts are as many as ranks, and no more than `most_shards`, None for no such end. `keeps_gradients` in memory
     between steps; else they are there from one micro-batch of a step to its next. `keeps_whole_gradients` of a rank's
     part, in fp32, between the micro-batches of a step in place of the shards' own. `keeps_gathered_blocks` from the
-    forward to the backward pass. `host` is the memory of a CPU beside the tensors; None is a GPU. `offloads_state`:
+    forward to the backward pass. `host` is the memory of a CPU next to the tensors; None is a GPU. `offloads_state`:
     optimizer state is in host memory between steps, and comes in pieces. `takes_back`: a step leaves copies to go back
     to. `steps_together`: copies of the model take the same step, and may share its work. `slices` ranks share
     each sequence. `example_rows` are together in a micro batch.
@@ -189,5 +189,5 @@ def more_devices(batch: BatchPlan, *, fewest: float) -> Iterator[int]:
 
 
 def fits(setting: Setting, batch: BatchPlan) -> bool:
-    """Tell whether the peak of a step is within the device's memory; an unknown memory fits all."""
+    """Return whether the peak of a step is within the device's memory; an unknown memory fits all."""
     return setting.device_bytes is None or memory_of(setting, batch).total <= setting.device_bytes

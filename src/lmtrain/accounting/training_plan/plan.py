@@ -1,4 +1,4 @@
-"""A run's plan, computed before any allocation and kept beside its results."""
+"""A run's plan, computed before any allocation and kept next to its results."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -19,7 +19,7 @@ from lmtrain.accounting.training_plan.utilization import kwh, usd
 class Speed:
     """Expected seconds of an optimizer step, its share of the peak, and the source of the figure.
 
-    `mfu_palm` counts the model's FLOPs, `hfu_palm` also those of recomputation, None where nothing tells of them.
+    `mfu_palm` counts the model's FLOPs, `hfu_palm` also those of recomputation, None where they are not known.
     `setup_seconds` is the time before the first step, 0 where nobody measured it.
     """
 
@@ -30,7 +30,7 @@ class Speed:
     hfu_palm: float | None = None
 
     def seconds(self, num_steps: int) -> float:
-        """Return how long so many steps take, from the start on."""
+        """Return how long `num_steps` take, from the start on."""
         return self.setup_seconds + num_steps * self.step_seconds
 
 
@@ -56,7 +56,7 @@ class Plan:
     `awaits_data` are the words for figures of data not known yet, and what is assumed until then.
     `done` is before it: FLOPs per run, time and money are those of the steps `ahead`.
     `expected_tokens` are the run's by a speed that does not decide its end.
-    `is_from_scratch` tells whether all parameters are trained, from no other run's.
+    `is_from_scratch`: all parameters are trained, from no other run's.
     """
 
     shape: ModelShape
@@ -100,7 +100,7 @@ class Plan:
 
     @property
     def knows_its_end(self) -> bool:
-        """Tell whether the last step is more than a stand-in: a budget of time has one only at a known speed."""
+        """Return whether the last step is more than a stand-in: a budget of time has one only at a known speed."""
         return not self.horizon.is_stand_in
 
     @property
@@ -110,7 +110,7 @@ class Plan:
 
     @property
     def fits(self) -> bool | None:
-        """Tell whether the peak of a step fits a device, None where its memory is not known."""
+        """Return whether the peak of a step fits a device, None where its memory is not known."""
         if self.memory is None or self.device_bytes is None:
             return None
         return self.memory.total <= self.device_bytes

@@ -29,7 +29,7 @@ RESTART_SECONDS: Final = 300.0
 class Cadence:
     """The interval between checkpoints with the least lost time, for a stall and a failure rate, all in seconds.
 
-    It is no shorter than `write_seconds`: one checkpoint is in flight at most. `set_seconds` is the run's own interval,
+    It is at least `write_seconds`: one checkpoint is in flight at most. `set_seconds` is the run's own interval,
     None where it has none.
     """
 
@@ -53,7 +53,8 @@ class Cadence:
     def goodput(self) -> float:
         """Return the share of the clock for steps that count, at the run's own interval, or else this one.
 
-        A save by the clock is put off until the one before is written: saves are no closer than `write_seconds`.
+        A save by the clock is put off until the one before is written: saves are at least this far apart:
+        `write_seconds`.
         """
         return self.goodput_at(max(self.set_seconds or self.every_seconds, self.write_seconds))
 
@@ -98,7 +99,7 @@ def checkpoint_plan(
     """Count a checkpoint's weights and optimizer state, and set the cadence with the least lost time.
 
     While one more is written than is kept, disks must hold `num_kept` + 1. A save stalls for the copy of one of
-    `num_parts` equal parts of the state to its host, each on a device of its own, neighbours; their nodes write at
+    `num_parts` equal parts of the state to its host, each on another device, neighbours; their nodes write at
     once. Each of `num_workers` writes a whole state, all but the first without the `shared_bytes` of a parameter.
     `set_seconds` is the run's own interval.
     """
@@ -245,6 +246,6 @@ class OffloadPlan:
 
 
 def planned_offload(host_bytes: int, *, device: str | None) -> OffloadPlan:
-    """Return the plan for so many bytes of a device with this name."""
+    """Return the plan for these bytes of a device with this name."""
     known = find_device(device or "")
     return OffloadPlan(host_bytes=host_bytes, link_bytes_per_second=known.host_bytes_per_second if known else None)

@@ -311,7 +311,7 @@ class SimulatedFleet:
 
     @property
     def fits(self) -> bool | None:
-        """Tell whether the fullest moment fits the device; None where its memory is not known."""
+        """Return whether the fullest moment fits the device; None where its memory is not known."""
         return None if self.device_bytes is None else self.figures.peak_bytes <= self.device_bytes
 
     def efficiency(self, base: "SimulatedFleet") -> float:

@@ -48,7 +48,7 @@ def text_bytes_per_token(vocab_size: int | None) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class PreparationWork:
-    """Text for so many tokens to train on, and for held-out ones; `learned_bytes` of it teach a tokenizer."""
+    """Text for `train_tokens` to train on, and for held-out ones; `learned_bytes` of it teach a tokenizer."""
 
     train_tokens: float
     validation_share: float
@@ -129,7 +129,7 @@ class EvaluationWork:
 
     @property
     def num_passes(self) -> int:
-        """Return the passes of the answers, so many texts at once."""
+        """Return the passes of the answers, TEXTS_AT_ONCE texts at a time."""
         return math.ceil(self.num_answers / TEXTS_AT_ONCE) * self.answer_tokens
 
     def read_tokens(self, *, own_split: int, context_tokens: int, text_bytes_per_token: float) -> int:
@@ -179,7 +179,7 @@ def basis_of(source: str) -> Basis:
 
 @dataclass(frozen=True, kw_only=True)
 class StagePlan:
-    """One stage; None where something is not known, and a `problem` where there is no plan.
+    """One stage; None where something is not known, and a `problem` where no plan exists.
 
     `tokens` are those read or written. `disk_bytes` are its files while it runs, at most, `kept_bytes` those that stay.
     `basis` is of its time, `reasons` are lines on all figures. `lacking` are lines on a plan beyond its devices or its
@@ -236,14 +236,14 @@ class PipelinePlan:
 
     @property
     def fits_disk(self) -> bool | None:
-        """Tell whether the disk has room for it, None where one of both is not known."""
+        """Return whether the disk has room for it, None where one of both is not known."""
         if self.disk_bytes is None or self.free_bytes is None:
             return None
         return self.disk_bytes <= self.free_bytes
 
     @property
     def is_possible(self) -> bool:
-        """Tell whether every stage has a plan, and its devices are enough for it."""
+        """Return whether every stage has a plan, and its devices are enough for it."""
         return not any(stage.problem or stage.lacking for stage in self.stages)
 
     def to_json(self) -> dict[str, Any]:

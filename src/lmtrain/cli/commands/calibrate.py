@@ -42,10 +42,14 @@ REPLACED_ALONE: Final = (
     "batch.micro_batch_sequences",
 )
 SECONDS: Final = 1800
+RUN: Final = (
+    *("budget=steps", "run.name=calibration", "resume=never", "logger=none"),
+    *(f"callbacks.{name}=null" for name in ("validation", "text_samples", "checkpoint")),
+)
 
 
 def calibrate(config: RunConfig, overrides: list[str], *, num_steps: int | None) -> Finding:
-    """Train `num_steps` after the warm ones (None: about ten seconds), keep the time of a step, and tell it.
+    """Train `num_steps` after the warm ones (None: about ten seconds), keep the time of a step, and report it.
 
     Of a config of several ranks one device by itself is timed too, with a rank's micro-batches.
 
@@ -56,7 +60,7 @@ def calibrate(config: RunConfig, overrides: list[str], *, num_steps: int | None)
     planned = plan_on_paper(config, setting, model_facts(config, setting))
     num_steps, batch = num_steps or steps_worth_timing(planned.speed), planned.batch
     expected = f" of about {format_quantity(planned.speed.step_seconds, 'seconds')}" if planned.speed else ""
-    sys.stderr.write(f"calibration: trains {WARM_STEPS + num_steps} steps{expected} in a run of its own ...\n")
+    sys.stderr.write(f"calibration: trains {WARM_STEPS + num_steps} steps{expected} in a separate run ...\n")
     found = _measured(config, overrides, num_steps=num_steps)
     _keep(config, calibration_key(config, batch, measurements_of(config)), found)
     told = f"a step takes {found.step_seconds:.4g} s, over {format_count(found.num_steps, 'step')}"
@@ -91,9 +95,16 @@ def _keep(config: RunConfig, key: str, found: Calibration) -> None:
 
 
 def _measured(config: RunConfig, overrides: list[str], *, num_steps: int) -> Calibration:
-    """Train the steps in a run of its own, and return the time of one."""
+    """Train the steps in a separate run, and return the time of one."""
     with tempfile.TemporaryDirectory(prefix="lmtrain-calibrate-") as folder:
-        words = _words(overrides, Path(folder), cache=Path(config.run.cache), num_steps=num_steps)
+        words = [
+            *without(overrides, REPLACED),
+            *RUN,
+            f"budget.steps={WARM_STEPS + num_steps}",
+            f"run.root={folder}",
+            f"run.cache={config.run.cache}",
+            f"run.log_every_steps={READ_EVERY_STEPS}",
+        ]
         # As a typed run: in a process of its own, with this one's threads left to it.
         command = python_command("-m", "lmtrain.cli", "train", *words)
         ended = subprocess.run(
@@ -116,7 +127,7 @@ def calibration_from(readings: tuple[StopwatchReading, ...]) -> Calibration:
     """Return the time of a step between the first reading after the warm steps and the last one, and of the start.
 
     Raises:
-        EnvironmentProblem: There are no two such readings.
+        EnvironmentProblem: Fewer than two such readings.
     """
     warm = [reading for reading in readings if reading.step >= WARM_STEPS]
     if not warm or warm[-1].step == warm[0].step:
@@ -126,19 +137,3 @@ def calibration_from(readings: tuple[StopwatchReading, ...]) -> Calibration:
     num_steps = last.step - first.step
     setup_seconds = last.seconds.get("setup", 0.0)
     return Calibration(step_seconds=seconds / num_steps, num_steps=num_steps, setup_seconds=setup_seconds)
-
-
-def _words(overrides: list[str], folder: Path, *, cache: Path, num_steps: int) -> list[str]:
-    """Return the run's own words with budget, folder and bookkeeping replaced."""
-    return [
-        *without(overrides, REPLACED),
-        "budget=steps",
-        f"budget.steps={WARM_STEPS + num_steps}",
-        f"run.root={folder}",
-        "run.name=calibration",
-        f"run.cache={cache}",
-        f"run.log_every_steps={READ_EVERY_STEPS}",
-        "resume=never",
-        "logger=none",
-        *(f"callbacks.{name}=null" for name in ("validation", "text_samples", "checkpoint")),
-    ]

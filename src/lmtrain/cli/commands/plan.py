@@ -70,7 +70,7 @@ def plan_json(words: list[str]) -> list[dict[str, Any]]:
 
 
 def _require_start(config: RunConfig) -> None:
-    """Refuse a wrong `init_from`, by its sizes too, a `resume` that is no place, and parts unfit for the task."""
+    """Refuse a wrong `init_from`, by its sizes too, a `resume` that does not exist, and parts unfit for the task."""
     if config.resume != "auto":
         from lmtrain.run.stored_runs.resume import require_place  # of a few plans alone
 

@@ -88,7 +88,7 @@ def _settings_of(word: str) -> list[str]:
     """Return a cluster's settings that have a place on the page; any other word is one.
 
     Raises:
-        ConfigurationError: There is no such cluster, or it has no device of the hardware table.
+        ConfigurationError: The cluster is unknown, or it has no device of the hardware table.
     """
     group, _, name = word.partition("=")
     if group != "cluster":

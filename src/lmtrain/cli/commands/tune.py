@@ -88,7 +88,7 @@ def lr_settings(optimizer: Mapping[str, Any]) -> dict[str, float]:
         if (name == "lr" or name.endswith("_lr")) and isinstance(value, int | float) and value > 0
     }
     if "lr" not in rates:
-        raise ConfigurationError("optimizer.lr must be a number above 0: there is no learning rate to tune.")
+        raise ConfigurationError("optimizer.lr must be a number above 0: nothing to tune.")
     return {"lr": rates["lr"], **rates}
 
 

@@ -147,7 +147,7 @@ def _amount(number: float, prefixes: Sequence[tuple[str, float]] = DECIMAL) -> s
 
 
 def _number(number: float, *, digits: int = 4) -> str:
-    """Write a number in so many digits, large ones whole."""
+    """Write a number in `digits` digits, large ones whole."""
     return f"{number:,.0f}" if number >= 10**digits else f"{number:,.{digits}g}"
 
 

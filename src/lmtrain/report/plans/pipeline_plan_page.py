@@ -1,4 +1,4 @@
-"""A pipeline's plan as people read it: a row a stage, all together, the disk, and the reasons behind the figures."""
+"""A pipeline's plan as text: a row per stage, all together, the disk, and the reasons behind the figures."""
 
 import textwrap
 from collections.abc import Iterator
@@ -24,22 +24,21 @@ def plan_text(plan: PipelinePlan) -> str:
 
 
 def _cells(stage: StagePlan) -> str:
-    if stage.problem:
-        return f"{'no plan':>9}"
-    if stage.is_done:
-        return f"{'done':>9}"
+    if stage.problem or stage.is_done:
+        return f"{'no plan' if stage.problem else 'done':>9}"
     tokens = "" if stage.tokens is None else format_quantity(stage.tokens)
     return f"{_figures(tokens, stage)}  {stage.basis}".rstrip()
 
 
 def _figures(tokens: str, of: StagePlan | PipelinePlan) -> str:
     """Return the cells of a stage, or of all."""
-    seconds, usd, disk = _known(of.seconds, "seconds"), _known(of.usd, "usd"), _known(of.disk_bytes, "bytes")
-    return f"{tokens:>9}{seconds:>11}{usd:>11}{disk:>10}"
-
-
-def _known(number: float | None, unit: Unit) -> str:
-    return UNKNOWN if number is None else format_quantity(number, unit)
+    cells: tuple[tuple[float | None, Unit, int], ...] = (
+        (of.seconds, "seconds", 11),
+        (of.usd, "usd", 11),
+        (of.disk_bytes, "bytes", 10),
+    )
+    known = (f"{UNKNOWN if each is None else format_quantity(each, unit):>{width}}" for each, unit, width in cells)
+    return f"{tokens:>9}{''.join(known)}"
 
 
 def _notes(plan: PipelinePlan) -> Iterator[str]:

@@ -40,10 +40,10 @@ from lmtrain.run.validators.task import objective_facts
 
 @dataclass(frozen=True, kw_only=True)
 class PlanFacts:
-    """The facts of model, data and devices beside a config.
+    """The facts of model, data and devices next to a config.
 
     `bytes_of` are those of a value by its role, `epoch_tokens` those of all training rows once, `held_out` those of
-    each source's validation, `folder` that of the data (None: as far as the config tells). `peak` None is not known,
+    each source's validation, `folder` that of the data (None: as far as the config names it). `peak` None is not known,
     for the reason in `peak_source`.
     `trusts_assumed_speed` lets a budget of time end where an assumed speed says; else only where a stated one does.
     """

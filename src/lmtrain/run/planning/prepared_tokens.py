@@ -58,7 +58,7 @@ def require_split(config: RunConfig) -> None:
 
 
 def is_prepared(config: RunConfig) -> bool:
-    """Tell whether all folders of the config are known and there."""
+    """Return whether all folders of the config are known and there."""
     return prepared_train_tokens(config) is not None
 
 
@@ -92,7 +92,7 @@ def text_bytes_per_prepared_token(config: RunConfig) -> float | None:
 
 
 def held_out_padding(config: RunConfig, split: str, folder: Path | None = None) -> float:
-    """Return the computed tokens of a split's windows for each of its own, 1 where they are not known.
+    """Return the computed tokens of a split's windows for each token of the text, 1 where they are not known.
 
     `folder` None is the known folder of the config's data.
     """
@@ -114,9 +114,9 @@ def held_out_padding(config: RunConfig, split: str, folder: Path | None = None) 
 def source_epochs(
     config: RunConfig, run_tokens: int, *, sequences_per_step: int = 1, read: "PhasesRead | None" = None
 ) -> dict[str, float]:
-    """Return the passes of a run of so many tokens over each source of a mixture; empty where unknown.
+    """Return the passes of a run of `run_tokens` over each source of a mixture; empty where unknown.
 
-    `read` are the phases of steps that are done already, each of so many sequences.
+    `read` are the phases of steps that are done already, each of `sequences_per_step`.
     """
     if not config.data.get("sources"):
         return {}

@@ -100,7 +100,7 @@ def _figures(asked: Simulation) -> StepFigures:
 
 
 def _are_alike(asked: Simulation) -> bool:
-    """Tell whether every block has the same parameters, attention and recomputation."""
+    """Return whether every block has the same parameters, attention and recomputation."""
     blocks = asked.model.blocks
     shapes = {tuple((name, *one.shape) for name, one in block.named_parameters()) for block in blocks}
     is_partial = 0 < asked.setting.recompute.share < 1
@@ -127,7 +127,7 @@ def _parallelism(config: RunConfig, setting: PlannedSetting) -> Any:
 
 
 def _formats(asked: Simulation) -> Formats:
-    """Return the formats of products not told by their tensors; a simulated head stays in bf16."""
+    """Return the formats of products that their tensors do not show; a simulated head stays in bf16."""
     matmul = asked.setting.bytes_of.matmul
     by_dtype: dict[torch.dtype, MatmulDtype] = {**FORMATS}
     if matmul == "tf32":

@@ -146,7 +146,7 @@ def _on_ranks(config: RunConfig, number: int) -> RunConfig:
     """Return the config on another number of ranks, with as many tokens for each of them as before.
 
     Raises:
-        ConfigurationError: No such number of ranks can be, or a rank's tokens are no whole number.
+        ConfigurationError: An impossible number of ranks, or a rank's tokens are not whole.
     """
     if number == config.num_ranks:
         return config

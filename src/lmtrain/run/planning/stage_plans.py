@@ -216,7 +216,7 @@ def exported(training: PlannedTraining, *, bytes_per_value: int | None) -> Stage
 
 
 def planned_preparation(config: RunConfig, *, run_tokens: int, learns: bool) -> PlannedPreparation | None:
-    """Return the preparation of a training of so many tokens, None where its data is prepared or needs none.
+    """Return the preparation of a training of `run_tokens`, None where its data is prepared or needs none.
 
     It `learns` a tokenizer unless the training starts from a run.
 
