@@ -1,0 +1,1 @@
+"""Arithmetic without torch: hardware, batches, budgets, memory, FLOPs, step time, fleets and scaling laws."""

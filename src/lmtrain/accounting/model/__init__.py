@@ -1,0 +1,1 @@
+"""A model in numbers: its shape, FLOPs, optimizer state and memory."""

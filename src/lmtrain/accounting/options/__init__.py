@@ -1,0 +1,1 @@
+"""The facts that an option states about itself, for plans and checks."""

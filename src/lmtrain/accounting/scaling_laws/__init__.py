@@ -1,0 +1,1 @@
+"""Compute-optimal sizes, muP across widths, and the depth dial of nano."""

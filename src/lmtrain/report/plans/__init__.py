@@ -1,0 +1,1 @@
+"""Pages of plans, fleets, calculations and simulated steps."""
