@@ -1,30 +1,37 @@
-"""Fill a folder with one data set, as a stream: after any end, the next build goes on from there.
+"""Fill a folder with one data set, as a stream: after any end, the next build continues from there.
 
 source -> stages -> split -> blocks -> (learn a tokenizer) -> encode -> shards -> references -> manifest -> verify
 """
 
+import lzma
 import shutil
+import zlib
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import final
 
 from data_pipelines.build_request import CODE_VERSION, BuildRequest
 from data_pipelines.engines.engine import Engine
-from data_pipelines.finish import references_of, write_verified
 from data_pipelines.forecast import forecast
-from data_pipelines.progress import tell
-from data_pipelines.shard_filler import Changed, Filled, ShardFiller
-from data_pipelines.source_pass import REMOVED
-from data_pipelines.sources.columns import SHAPE
+from data_pipelines.progress import stage, tell
+from data_pipelines.shard_filler import REMOVED, Changed, Filled, ShardFiller
 from data_pipelines.stages.split import HASH, TRAIN
+from data_pipelines.verify import num_bytes, problems
 from data_pipelines.work_folder import WorkFolder
 from lmtrain.accounting.quantities import format_count
-from lmtrain.data.manifest import Manifest
+from lmtrain.data.manifest import Manifest, References, SplitManifest
+from lmtrain.data.shard_writer import write_manifest
+from lmtrain.data.shards import TokenSplit
 from lmtrain.errors import ConfigurationError, DataError
+from lmtrain.tokenizers.base import Tokenizer
 
-LEAST_OF_ASKED = 0.9  # of the held-out share; less is told, and so is
-MOST_OF_ASKED = 2.0  # more of it, or
-LEAST_TO_TRAIN = 0.5  # less of the rest
+FAR_FROM_ASKED = 2.0  # times, or one of so many, of the held-out share; then a line says so
+LEAST_TO_TRAIN = 0.5  # of the share that the fractions leave
+MAX_REFERENCE_BYTES = 4_000_000  # xz -9e reads about 1.5 MB/s
+LEAST_DICTIONARY_BYTES = 1 << 16
+IDS_AT_ONCE = 1 << 16
 
 
 class ShortSource(DataError):
@@ -36,8 +43,8 @@ class ShortSource(DataError):
 class Build:
     """One preparation, ready to run.
 
-    `num_processes` None decides by cores and text; `allow_short` takes a source shorter than the budget;
-    `sample_documents` estimate the budget's need beforehand; `references` has the held-out text compressed.
+    `num_processes` None decides by cores and text; `allow_short` accepts a source shorter than the budget;
+    `sample_documents` estimate beforehand what the budget needs; `references` compresses the held-out text.
     """
 
     question: BuildRequest
@@ -48,10 +55,10 @@ class Build:
     references: bool = True
 
     def __call__(self, folder: Path) -> None:
-        """Fill a folder, from where an earlier build of the same left it.
+        """Fill a folder, continuing from where an earlier build of the same left it.
 
         Raises:
-            DataError: No text, too little text, text changed meanwhile, or tokens that do not verify.
+            DataError: No text, too little text, text that changed meanwhile, or tokens that do not verify.
         """
         work = WorkFolder(folder)
         if work.is_done():
@@ -70,10 +77,10 @@ class Build:
         source.check()
         tell(f"preparing {source.name}")
         if work.begin(self.question.fingerprint):
-            tell(f"  going on with the work in {work.folder}")
+            tell(f"  continuing the work in {work.folder}")
         filled = self._fill(work)
         self._require_splits(filled)
-        self._tell_shares(filled)
+        self._report_shares(filled)
         self._require_budget(filled)
         write_verified(work.folder, self._manifest(work, filled))
         if source.fingerprint() != self.question.source_fingerprint:
@@ -85,7 +92,7 @@ class Build:
         try:
             return fill()
         except Changed as change:
-            tell(f"  {change}: starting anew")
+            tell(f"  {change}: starting again")
             work.clear()
             work.begin(self.question.fingerprint)
             return fill()
@@ -100,18 +107,16 @@ class Build:
         )
 
     def _manifest(self, work: WorkFolder, filled: Filled) -> Manifest:
-        question = self.question
+        question, tokenizer = self.question, work.tokenizer()
         dtype = question.settings.token_dtype
-        tokenizer = work.tokenizer()
+        held_out = filled.splits if self.references else {}
         return Manifest(
             name=question.source.name,
             dtype=dtype,
             vocab_size=tokenizer.vocab_size,
             tokenizer_fingerprint=tokenizer.fingerprint,
             splits=filled.splits,
-            references=references_of(work.folder, filled.splits, dtype=dtype, tokenizer=tokenizer)
-            if self.references
-            else {},
+            references=references_of(work.folder, held_out, dtype=dtype, tokenizer=tokenizer),
             source=question.source.name,
             source_fingerprint=question.source_fingerprint,
             code_version=CODE_VERSION,
@@ -121,53 +126,42 @@ class Build:
         )
 
     def _require_splits(self, filled: Filled) -> None:
-        missing = [split for split in self.question.settings.held_out.splits if split not in filled.splits]
-        if not missing:
+        held_out = self.question.settings.held_out
+        missing = next((split for split in held_out.splits if split not in filled.splits), None)
+        if missing is None:
             return
         num_documents = sum(split.num_documents for split in filled.splits.values())
-        if num_documents == 0:
-            raise DataError(self._why_empty(filled))
-        rule = f"none of {format_count(num_documents, 'document')} fell into the {missing[0]} split"
-        if missing[0] == TRAIN:
-            left_out = ", ".join(f"{count:,} {reason}" for reason, count in filled.dropped.items() if count)
-            why = f" (left out: {left_out})" if left_out else ""
-            raise DataError(f"{rule}{why}; give it more documents, or hold out less.")
-        if self.question.settings.held_out.is_named:
-            raise DataError(f"source.validation_paths: {rule}; name text that the stages keep.")
-        msg = f"data.folder.{missing[0]}_fraction is too small: {rule}; nearest valid: {2 / num_documents:.1g}."
-        raise DataError(msg)
-
-    def _tell_shares(self, filled: Filled) -> None:
-        asked, is_named = self.question.settings.held_out.fractions, self.question.settings.held_out.is_named
-        text_bytes = max(sum(split.text_bytes for split in filled.splits.values()), 1)
-        shares = {name: split.text_bytes / text_bytes for name, split in filled.splits.items()}
-        held_out = [name for name in shares if name != TRAIN and not is_named]
-        large = [name for name in held_out if shares[name] > MOST_OF_ASKED * asked[name]]
-        for name in held_out:
-            if name in large or shares[name] < LEAST_OF_ASKED * asked[name]:
-                got = f"{shares[name]:.2%} of the text ({format_count(filled.splits[name].num_documents, 'document')})"
-                fix = self._remedy() if name in large else ""
-                tell(f"  the {name} split has {got}, where data.folder.{name}_fraction asks for {asked[name]:.2%}{fix}")
-        if not is_named and not large and shares[TRAIN] < LEAST_TO_TRAIN * asked[TRAIN]:
-            got = f"{shares[TRAIN]:.2%} of the text, where the fractions leave {asked[TRAIN]:.2%}"
-            tell(f"  the {TRAIN} split has {got}{self._remedy()}")
-
-    def _remedy(self) -> str:
-        """Name other rules of the choice, as a hash puts equal parts and few large documents into one split."""
-        settings, ways = self.question.settings, ["source.validation_paths names the validation text of source=files"]
-        if settings.held_out.rule == HASH and settings.token_budget is None:
-            ways.insert(0, "data.split=tail holds out the end of the text")
-        return f"; {', or '.join(ways)}"
-
-    def _why_empty(self, filled: Filled) -> str:
-        reasons = ", ".join(
-            f"{reason} ({count:,}{f', first: {filled.first[reason]}' if reason in filled.first else ''})"
+        left_out = ", ".join(
+            f"{count:,} {reason}{f' ({filled.first[reason]})' if reason in filled.first else ''}"
             for reason, count in sorted(filled.dropped.items())
+            if count
         )
-        source = self.question.source
-        has_turns = source.has_conversations and filled.dropped
-        fix = f"correct its messages, {SHAPE}" if has_turns else "give it text, or ask less of cleaning"
-        return f"source {source.name} gives no document: {reasons or 'it holds none'}; {fix}."
+        dropped = f" (left out: {left_out})" if left_out else ""
+        if num_documents == 0:
+            raise DataError(
+                f"source {self.question.source.name} gives no document{dropped}; give it more, or clean less."
+            )
+        rule = f"none of {format_count(num_documents, 'document')} fell into the {missing} split{dropped}"
+        fix = f"raise data.folder.{missing}_fraction, or give it more documents"
+        if missing == TRAIN or held_out.is_named:
+            fix = "give it more documents" if missing == TRAIN else "name other text with source.validation_paths"
+        raise DataError(f"{rule}; {fix}.")
+
+    def _report_shares(self, filled: Filled) -> None:
+        """Report a held-out share far from the fraction asked for."""
+        held_out = self.question.settings.held_out
+        if held_out.is_named:
+            return
+        text_bytes = max(sum(split.text_bytes for split in filled.splits.values()), 1)
+        for name, split in filled.splits.items():
+            share, asked = split.text_bytes / text_bytes, held_out.fractions[name]
+            lowest = LEAST_TO_TRAIN if name == TRAIN else 1 / FAR_FROM_ASKED
+            if lowest * asked <= share <= (1 if name == TRAIN else FAR_FROM_ASKED * asked):
+                continue
+            got = f"{share:.2%} of the text ({format_count(split.num_documents, 'document')}) instead of {asked:.2%}"
+            by_tail = held_out.rule == HASH and self.question.settings.token_budget is None
+            fix = f"; {'data.split=tail or ' if by_tail else ''}source.validation_paths (source=files) choose exactly"
+            tell(f"  the {name} split has {got}{fix}")
 
     def _require_budget(self, filled: Filled) -> None:
         budget, reached = self.question.settings.token_budget, filled.splits[TRAIN].num_tokens
@@ -175,6 +169,62 @@ class Build:
             return
         ended = f"source {self.question.source.name} ended after {reached:,} of the {budget:,} tokens to train on"
         if not self.allow_short:
-            fix = "take it all with data.folder.allow_short=true, or ask for less"
+            fix = "use all of it with data.folder.allow_short=true, or ask for less"
             raise ShortSource(f"{ended} (budget.tokens, data.folder.token_budget); the encoded part is kept: {fix}.")
-        tell(f"  {ended}: that is all there is")
+        tell(f"  {ended}")
+
+
+def references_of(
+    folder: Path, splits: Mapping[str, SplitManifest], *, dtype: str, tokenizer: Tokenizer
+) -> dict[str, References]:
+    """Return what gzip and xz make of each held-out split, all at once: they do not hold the lock of Python."""
+    held_out = {split: manifest for split, manifest in splits.items() if split != TRAIN}
+    if not held_out:
+        return {}
+    with stage("compress held-out") as progress, ThreadPoolExecutor(max_workers=len(held_out)) as executor:
+        tokens = [TokenSplit(folder, dtype=dtype, split=manifest) for manifest in held_out.values()]
+        found = dict(zip(held_out, executor.map(lambda each: compress(each, tokenizer), tokens), strict=True))
+        for split, result in found.items():
+            rates = f"gzip -9 {result.gzip_bits_per_byte:.3f}, xz -9e {result.xz_bits_per_byte:.3f}"
+            progress.notes.append(f"{split} {rates} bits per byte")
+    return found
+
+
+def compress(tokens: TokenSplit, tokenizer: Tokenizer) -> References:
+    """Compress the first 4 MB of a split's documents, back to back, as `gzip -9` and `xz -9e` do."""
+    text = bytearray()
+    for start in range(0, tokens.num_tokens, IDS_AT_ONCE):
+        ids = tokens.window(start, min(IDS_AT_ONCE, tokens.num_tokens - start))
+        text += tokenizer.decode_bytes(ids.tolist())
+        if len(text) >= MAX_REFERENCE_BYTES:
+            break
+    content = bytes(text[:MAX_REFERENCE_BYTES])
+    codecs: tuple[Callable[[bytes], bytes], ...] = (_gzip, _xz)
+    with ThreadPoolExecutor(max_workers=2) as executor:
+        gzip, xz = executor.map(lambda codec: len(codec(content)) * 8 / len(content), codecs)
+    return References(text_bytes=len(content), gzip_bits_per_byte=round(gzip, 4), xz_bits_per_byte=round(xz, 4))
+
+
+def write_verified(folder: Path, manifest: Manifest) -> None:
+    """Write the manifest and check every byte against it.
+
+    Raises:
+        DataError: It does not verify: a defect of this program, or of the machine.
+    """
+    write_manifest(folder, manifest)
+    with stage("verify", total_bytes=num_bytes(folder)) as progress:
+        found = list(problems(folder, advance=lambda read: progress.advance(text_bytes=read)))
+        if found:
+            raise DataError(f"the tokens do not verify: {found[0]} ({len(found)} problems). Please report this.")
+
+
+def _gzip(text: bytes) -> bytes:
+    compressor = zlib.compressobj(level=9, wbits=31)  # a gzip header without a name or a time
+    return compressor.compress(text) + compressor.flush()
+
+
+def _xz(text: bytes) -> bytes:
+    # A dictionary of 64 MB has tables of 600; one as long as the text finds the same matches.
+    dict_size = max(1 << (len(text) - 1).bit_length(), LEAST_DICTIONARY_BYTES)
+    preset = 9 | lzma.PRESET_EXTREME
+    return lzma.compress(text, filters=[{"id": lzma.FILTER_LZMA2, "preset": preset, "dict_size": dict_size}])

@@ -1,4 +1,4 @@
-"""A build's request: all facts behind the documents and their tokens, and the resulting name."""
+"""What one preparation asks for: everything that decides its documents and tokens, and the resulting name."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass

@@ -1,29 +1,33 @@
-"""Learn one tokenizer from a source's training text, save it, and hold it against others on text it has not seen.
+"""Learn one tokenizer from a source's training text, save it, and compare it with others on text it has not seen.
 
 source -> clean -> deduplicate -> split -> learn from the training text -> save -> bytes per token of held-out text
 """
 
 import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from data_pipelines.progress import stage
 from data_pipelines.sources.base import Document, Skipped, Source
-from data_pipelines.stages.split import HASH, TRAIN, VALIDATION
-from data_pipelines.stages.split_rules import held_out_of, split_by_rule
+from data_pipelines.stages.split import HASH, TRAIN, VALIDATION, held_out_of, split_by_rule
 from data_pipelines.stages.stage import OnlyEncodable, Stage, content_of, in_turn
 from data_pipelines.stages.train_tokenizer import TokenizerSpec
-from data_pipelines.token_density import Density, bytes_per_token, competitor, find_competitor
-from lmtrain.errors import ConfigurationError, DataError, EnvironmentProblem
+from lmtrain.errors import ConfigurationError, DataError, EnvironmentProblem, suggest
+from lmtrain.storage import foreign_json
 from lmtrain.storage.durable import fsync_all, rename_durably
-from lmtrain.tokenizers.base import TOKENIZER_FILE, Tokenizer
+from lmtrain.tokenizers.base import TOKENIZER_FILE, Tokenizer, is_unused
 from lmtrain.tokenizers.bpe import BytePairTokenizer
-from lmtrain.tokenizers.loading import load_tokenizer
-from lmtrain.tokenizers.special_tokens import is_unused
+from lmtrain.tokenizers.loading import find_tokenizer, load_tokenizer
 
 THIS = "this"
+HELD_OUT = "held-out text"
+TIKTOKEN = "tiktoken:"
+SAMPLES = Path(__file__).with_name("text_samples.json")  # written for this, about a kilobyte of each type
+
+CountTokens = Callable[[Sequence[str]], int]
+Density = dict[str, dict[str, float]]
 
 
 @dataclass(frozen=True)
@@ -41,6 +45,15 @@ class TokenizerReport:
     bytes_per_token: Density
 
 
+@dataclass(frozen=True)
+class Competitor:
+    """A tokenizer as the comparison sees it."""
+
+    name: str
+    vocab_size: int
+    count_tokens: CountTokens
+
+
 def make_tokenizer(
     *,
     source: Source,
@@ -54,21 +67,24 @@ def make_tokenizer(
 ) -> TokenizerReport:
     """Make the tokenizer, save it where it was learned here or a `folder` is named, and compare it.
 
-    `folder` None names one in `root` after the source, the size and the content. Text and split are `prepare`'s.
+    `folder` None names one in `root` after the source, the size and the content. Text and split are those of `prepare`.
 
     Raises:
         ConfigurationError: The folder holds another tokenizer, a name to compare does not exist, or deduplication needs
             the whole corpus.
-        DataError: No text to learn from, or a tokenizer with damage or a loss of text.
+        DataError: No text to learn from, or a tokenizer that is damaged or loses text.
         EnvironmentProblem: The folder cannot be written, or a download fails.
     """
     names = [compare] if isinstance(compare, str) else compare
     rivals = [find_competitor(name) for name in dict.fromkeys(names)]
     if folder is not None:
         _require_free(Path(folder))
-    stages = (*(cleaning or {}).values(), OnlyEncodable(), *_in_one_pass(deduplicate or {}))
+    for name, each in (deduplicate or {}).items():
+        if each.scope == "corpus":
+            rule = f"deduplicate.{name} compares all documents, and a tokenizer is learned in one pass"
+            raise ConfigurationError(f"{rule}; use deduplicate=exact.")
     source.check()
-    texts = _Texts(source, stages, held_out_bytes)
+    texts = _Texts(source, (*(cleaning or {}).values(), OnlyEncodable(), *(deduplicate or {}).values()), held_out_bytes)
     with stage("tokenizer") as progress:
         made = tokenizer.build(texts.to_learn(tokenizer.sample_bytes))
         progress.notes.append(f"{made.vocab_size:,} entries")
@@ -90,8 +106,49 @@ def make_tokenizer(
     )
 
 
+def bytes_per_token(competitors: Sequence[Competitor], *, held_out: Sequence[str]) -> Density:
+    """Return, for each type of text and then each tokenizer, the bytes per token; more is denser."""
+    samples: dict[str, str] = foreign_json.read(SAMPLES)
+    texts: dict[str, Sequence[str]] = {name: [text] for name, text in samples.items()}
+    if held_out:
+        texts[HELD_OUT] = held_out
+    return {
+        kind: {one.name: sum(len(text.encode()) for text in some) / one.count_tokens(some) for one in competitors}
+        for kind, some in texts.items()
+    }
+
+
+def competitor(tokenizer: Tokenizer, name: str) -> Competitor:
+    """Return one of our tokenizers for the comparison."""
+    return Competitor(name, tokenizer.vocab_size, lambda texts: len(tokenizer.encode_batch_flat(texts)[0]))
+
+
+def find_competitor(name: str) -> Competitor:
+    """Return the tokenizer in a folder or file, of a name on the hub, or `tiktoken:NAME`.
+
+    Raises:
+        ConfigurationError: There is none of that name.
+        DataError: It is damaged, or loses text.
+        EnvironmentProblem: It cannot be downloaded, or tiktoken is not installed.
+    """
+    if not name.startswith(TIKTOKEN):
+        return competitor(load_tokenizer(find_tokenizer(name, key="compare")), name)
+    try:
+        import tiktoken  # pyright: ignore[reportMissingImports]  # not installed by us
+    except ImportError as problem:
+        raise EnvironmentProblem(f"compare={name} needs tiktoken; install it: pip install tiktoken.") from problem
+    wanted, known = name.removeprefix(TIKTOKEN), tiktoken.list_encoding_names()
+    if wanted not in known:
+        raise ConfigurationError(f"compare: must be one of {', '.join(known)}, got {name}.{suggest(wanted, known)}")
+    try:
+        encoding = tiktoken.get_encoding(wanted)
+    except Exception as problem:  # of whichever HTTP library it uses
+        raise EnvironmentProblem(f"compare={name} cannot be downloaded; go online once, or leave it out.") from problem
+    return Competitor(name, encoding.n_vocab, lambda texts: sum(map(len, encoding.encode_ordinary_batch(list(texts)))))
+
+
 class _Texts:
-    """One pass over a source: training texts to learn from, and the held-out ones on the way."""
+    """One pass over a source: training texts to learn from, and held-out ones on the way."""
 
     def __init__(self, source: Source, stages: Sequence[Stage], held_out_bytes: int) -> None:
         self.held_out: list[str] = []
@@ -106,7 +163,7 @@ class _Texts:
         self._pairs = split_by_rule(documents, documents, held_out=held_out)
 
     def to_learn(self, num_bytes: int) -> Iterator[str]:
-        """Yield about so many bytes of training text."""
+        """Yield about this many bytes of training text."""
         for split, document in self._pairs if num_bytes > 0 else ():
             text = content_of(document)
             self._keep(split, text)
@@ -118,7 +175,7 @@ class _Texts:
                 return
 
     def read_held_out(self) -> None:
-        """Read on until there is held-out text enough, or the source ends."""
+        """Read on until there is enough held-out text, or the source ends."""
         while self._wanted > 0 and (pair := next(self._pairs, None)) is not None:
             self._keep(pair[0], content_of(pair[1]))
 
@@ -128,24 +185,13 @@ class _Texts:
             self._wanted -= len(text.encode())
 
 
-def _in_one_pass(deduplicate: Mapping[str, Stage]) -> tuple[Stage, ...]:
-    """Return the stages of deduplication: each decides from the documents before."""
-    for name, each in deduplicate.items():
-        if each.scope == "corpus":
-            raise ConfigurationError(
-                f"deduplicate.{name} compares all documents, and a tokenizer is learned in one pass; nearest valid: "
-                "deduplicate=exact. Text prepared with it has a tokenizer learned from it: lmtrain prepare."
-            )
-    return tuple(deduplicate.values())
-
-
 def _require_free(folder: Path) -> None:
     if folder.exists() and not (folder / TOKENIZER_FILE).is_file() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ConfigurationError(f"folder={folder} is there and holds something else; name another one.")
+        raise ConfigurationError(f"folder={folder} exists and holds something else; name another one.")
 
 
 def _save(tokenizer: Tokenizer, folder: str | None, *, root: str, name: str) -> Path:
-    """Save whole or not at all; the same tokenizer, already there, stays."""
+    """Save whole or not at all; the same tokenizer, if it is already there, stays."""
     path = Path(folder or Path(root) / f"{name}-{tokenizer.vocab_size}-{tokenizer.fingerprint[:8]}")
     if (path / TOKENIZER_FILE).is_file():
         if load_tokenizer(path).fingerprint != tokenizer.fingerprint:

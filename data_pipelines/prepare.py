@@ -2,7 +2,7 @@
 
     source -> clean -> deduplicate -> split -> train tokenizer -> encode -> compress held-out text -> verify
 
-The folder is named after all facts that decide its content, so the same request gets the same folder back at once.
+The folder is named after everything that decides its content, so the same request finds the same folder at once.
 """
 
 from collections.abc import Mapping
@@ -14,15 +14,15 @@ from data_pipelines.engines.engine import Engine
 from data_pipelines.engines.local import LocalEngine
 from data_pipelines.progress import tell
 from data_pipelines.sources.base import Source
-from data_pipelines.stages.render import WholeConversations
-from data_pipelines.stages.split_rules import held_out_of
+from data_pipelines.stages.encode import WholeConversations
+from data_pipelines.stages.split import held_out_of
 from data_pipelines.stages.stage import Stage
 from data_pipelines.stages.train_tokenizer import TokenizerSpec
-from lmtrain.data.atomic_folder import build_folder
-from lmtrain.data.layout import DTYPES, DatasetFolder, narrowest_dtype, num_ids
+from lmtrain.data.dataset_folder import build_folder
+from lmtrain.data.manifest import DTYPES, DatasetFolder, narrowest_dtype, num_ids
 from lmtrain.data.shards import open_dataset
 from lmtrain.errors import ConfigurationError, suggest
-from lmtrain.tokenizers.chat_styles import style_names, styles_of
+from lmtrain.tokenizers.chat import style_names, styles_of
 
 
 def prepare(
@@ -46,40 +46,47 @@ def prepare(
 ) -> DatasetFolder:
     """Return the folder of verified shards for these settings, found in `root` or built now.
 
-    Documents go through the stages of `cleaning`, then of `deduplicate`, wherever `engine` runs them (None: here).
-    `token_budget` is of tokens to train on, end-of-text included: reading stops with the document at the budget; None
-    takes all. A shorter source is refused, unless `allow_short`. With a budget, a sample of `sample_documents`
-    estimates its need beforehand; 0 asks for none. `split` holds out by a `hash` of the documents' names, or the `tail`
-    of the text in reading order, the validation text before the test text; a source of its own validation documents
-    leaves all others to training. `references` false leaves out what gzip and xz make of the held-out text: a folder
-    that is there already stays as it is. `token_dtype` None is the narrowest for the vocabulary.
-    `num_processes` encode: 0 does it beside the reading, None takes processes where there are cores.
+    Documents pass the stages of `cleaning`, then of `deduplicate`, wherever `engine` runs them (None: here).
+    `token_budget` counts training tokens, end-of-text included: reading stops with the document at the budget; None
+    takes all. A shorter source is refused, unless `allow_short`. With a budget, `sample_documents` estimate beforehand
+    what it needs; 0 estimates nothing. `split` holds out by a `hash` of the documents' names, or the `tail` of the text
+    in reading order, validation text before test text; a source that names its validation documents overrides both.
+    `references` compresses the held-out text with gzip and xz. `token_dtype` None is the narrowest for the vocabulary.
+    `num_processes` encode: 0 encodes on a thread, None uses processes where there are cores.
 
     Raises:
-        ConfigurationError: Fractions without a rest, a vocabulary too large for the type, a negative number, or
-        conversations with a tokenizer unable to write them.
+        ConfigurationError: Fractions without a rest, a vocabulary too large for the type, a number that is too small,
+            or conversations with a tokenizer that cannot write them.
         DataError: No text, too little text, or a folder damaged after it was built.
-        EnvironmentProblem: The root cannot be written. Finished work is kept, and the same call goes on from it.
+        EnvironmentProblem: The root cannot be written. Finished work is kept, and the same call continues from it.
     """
+    lowest = {
+        "token_budget": (token_budget, 1),
+        "shard_tokens": (shard_tokens, 1),
+        "sample_documents": (sample_documents, 0),
+        "num_processes": (num_processes, 0),
+    }
+    for name, (value, least) in lowest.items():
+        if value is not None and value < least:
+            raise ConfigurationError(f"data.folder.{name}: must be at least {least}, got {value}.")
+    whole = _whole_conversations(source, tokenizer)
     question = BuildRequest(
         source=source,
-        stages=(*(cleaning or {}).values(), _whole_conversations(source, tokenizer), *(deduplicate or {}).values()),
+        stages=(*(cleaning or {}).values(), whole, *(deduplicate or {}).values()),
         spec=tokenizer,
         settings=Settings(
             held_out=held_out_of(source, split, fractions=(validation_fraction, test_fraction), budget=token_budget),
-            shard_tokens=_positive("shard_tokens", shard_tokens),
+            shard_tokens=shard_tokens,
             token_dtype=_fitting_dtype(token_dtype, tokenizer.vocab_size),
-            token_budget=None if token_budget is None else _positive("token_budget", token_budget),
+            token_budget=token_budget,
         ),
     )
-    if source.has_conversations:
-        _require_chat_tokens(tokenizer, source.name)
     build = Build(
         question,
         engine=engine or LocalEngine(),
-        num_processes=None if num_processes is None else _not_negative("num_processes", num_processes),
+        num_processes=num_processes,
         allow_short=allow_short,
-        sample_documents=_not_negative("sample_documents", sample_documents),
+        sample_documents=sample_documents,
         references=references,
     )
     folder = Path(root) / f"{source.name}-{question.fingerprint[:12]}"
@@ -89,36 +96,23 @@ def prepare(
 
 
 def _whole_conversations(source: Source, tokenizer: TokenizerSpec) -> WholeConversations:
-    """Return the check of conversations, by the rules of the tokenizer's style too; of texts its tokens are unread."""
-    styles = styles_of(tokenizer.special_tokens) if source.has_conversations else []
-    return WholeConversations(style=styles[0].name) if styles else WholeConversations()
+    """Return the check of conversations, by the rules of the tokenizer's style too.
 
-
-def _require_chat_tokens(tokenizer: TokenizerSpec, source: str) -> None:
-    if not styles_of(tokenizer.special_tokens):
-        way = (
-            "set tokenizer.chat=true, or take the tokenizer of a chat model. A base of init_from brings its own: train "
-            "one with tokenizer.chat=true."
+    Raises:
+        ConfigurationError: The tokenizer has no style to write conversations in.
+    """
+    if not source.has_conversations:
+        return WholeConversations()
+    styles = styles_of(tokenizer.special_tokens)
+    if not styles:
+        fix = (
+            "set tokenizer.chat=true (also for the base of init_from), or use a chat model's tokenizer"
             if tokenizer.takes_chat
-            else "its entries are those of its model, and none can be added: begin with a chat model, or train a base "
-            "with tokenizer.chat=true."
+            else "use a chat model's tokenizer, or train a base with tokenizer.chat=true"
         )
-        raise ConfigurationError(
-            f"{source} gives conversations, and this tokenizer has the special tokens of no style ({style_names()}); "
-            f"{way}"
-        )
-
-
-def _positive(name: str, value: int) -> int:
-    if value < 1:
-        raise ConfigurationError(f"data.folder.{name}={value} must be positive; nearest valid: 1.")
-    return value
-
-
-def _not_negative(name: str, value: int) -> int:
-    if value < 0:
-        raise ConfigurationError(f"data.folder.{name}={value} is negative; nearest valid: 0.")
-    return value
+        rule = f"{source.name} gives conversations, and the tokenizer lacks the special tokens of a style"
+        raise ConfigurationError(f"{rule} ({style_names()}); {fix}.")
+    return WholeConversations(style=styles[0].name)
 
 
 def _fitting_dtype(token_dtype: str | None, vocab_size: int) -> str:
@@ -127,11 +121,9 @@ def _fitting_dtype(token_dtype: str | None, vocab_size: int) -> str:
         return fitting
     if token_dtype not in DTYPES:
         known = " or ".join(DTYPES)
-        raise ConfigurationError(f"data.folder.token_dtype={token_dtype} is not {known}.{suggest(token_dtype, DTYPES)}")
+        fix = suggest(token_dtype, DTYPES)
+        raise ConfigurationError(f"data.folder.token_dtype: must be {known}, got {token_dtype}.{fix}")
     if vocab_size > num_ids(token_dtype):
-        msg = (
-            f"data.folder.token_dtype={token_dtype} holds {num_ids(token_dtype):,} entries, "
-            f"tokenizer.vocab_size={vocab_size} has more; nearest valid: {fitting}."
-        )
-        raise ConfigurationError(msg)
+        rule = f"must hold the {vocab_size} entries of tokenizer.vocab_size, as {fitting} does"
+        raise ConfigurationError(f"data.folder.token_dtype: {rule}, got {token_dtype}.")
     return token_dtype

@@ -1,41 +1,97 @@
-"""A source's documents into the shards of a folder, block by block; after any end, the next call goes on from there.
+"""A source's documents into the shards of a folder, block by block; after any end, the next call continues from there.
 
-An encoded block is kept until its ids are in a shard for good. To go on, the source is read again (cheap against
-encoding), unless it had been read to its end; encoded text is recognised by its digest.
+An encoded block is kept until its ids are durably in a shard. To continue, the source is read again (cheap compared
+with encoding), unless it had been read to its end; encoded text is recognised by its digest.
 """
 
 import contextlib
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import chain
+from pathlib import Path
 from typing import final
 
 from data_pipelines.build_request import BuildRequest
 from data_pipelines.engines.engine import Engine
 from data_pipelines.progress import StageProgress, stage
-from data_pipelines.source_pass import SourcePass
+from data_pipelines.sources.base import Document, Skipped, Source
 from data_pipelines.stages.append import Shards, next_link
+from data_pipelines.stages.blocks import Block, LeftOut, cut_into_blocks
 from data_pipelines.stages.encode import EncodedBlock, load_encoded, text_sha256_of
 from data_pipelines.stages.encoders import Done, Encoders
 from data_pipelines.stages.learn import hold_blocks, learn
-from data_pipelines.stages.spool import Block, LeftOut
+from data_pipelines.stages.split import HeldOut, split_by_rule
+from data_pipelines.stages.stage import Stage
 from data_pipelines.work_folder import Commit, End, WorkFolder
-from lmtrain.data.hashed_file import require_whole
-from lmtrain.data.layout import TOKENIZER_FOLDER
-from lmtrain.data.manifest import SplitManifest
+from lmtrain.data.manifest import TOKENIZER_FOLDER, SplitManifest
+from lmtrain.data.shard_writer import require_whole
+
+REMOVED = "control characters"
+SHOWN = 3  # dropped documents of each reason
+
+
+@final
+@dataclass(frozen=True)
+class SourcePass:
+    """One pass over a source; `dropped` counts the drops so far by reason, `first` names the first three of each.
+
+    Of the documents that stay, the characters removed by cleaning are counted.
+    """
+
+    source: Source
+    stages: Sequence[Stage]
+    engine: Engine
+    held_out: HeldOut
+    scratch: Path
+    dropped: dict[str, int] = field(default_factory=dict[str, int])
+    first: dict[str, str] = field(default_factory=dict[str, str])
+
+    def blocks(self) -> Iterator[Block]:
+        """Yield the remaining documents, in the source's order."""
+        uncounted = replace(self, dropped={}, first={})
+        return cut_into_blocks(split_by_rule(self.kept, uncounted.kept, held_out=self.held_out))
+
+    def kept(self) -> Iterator[Document]:
+        """Yield the documents left by the stages, and count the others."""
+        left_out = Counter[str]()
+        for item in self.engine(self.source, self.stages, folder=self.scratch):
+            if isinstance(item, Skipped):
+                self._count(left_out, item.reason, 1, item.id)
+                continue
+            if item.num_removed:
+                self._count(left_out, REMOVED, item.num_removed, item.id)
+            if left_out:  # kept with the document, so that reading ahead does not count ahead
+                item, left_out = replace(item, left_out=left_out), Counter[str]()
+            yield item
+
+    def notes(self, dropped: Mapping[str, int]) -> list[str]:
+        """Return the dropped documents, and the characters removed from the others, an entry per reason."""
+        first = {reason: f", first: {names}" for reason, names in self.first.items()}
+        return [
+            f"{count:,} {'removed' if reason == REMOVED else 'dropped'} ({reason}{first.get(reason, '')})"
+            for reason, count in sorted(dropped.items())
+        ]
+
+    def _count(self, left_out: Counter[str], reason: str, number: int, first: str) -> None:
+        left_out[reason] += number
+        self.dropped[reason] = self.dropped.get(reason, 0) + number
+        names = self.first.get(reason, "")
+        if names.count(", ") < SHOWN - 1:
+            self.first[reason] = f"{names}, {first}" if names else first
+
 
 COMMIT_BLOCKS = 32
 
 
 class Changed(Exception):
-    """An earlier build's work is damaged, or of other text than the source's now."""
+    """An earlier build's work is damaged, or belongs to other text."""
 
 
 @dataclass(frozen=True)
 class Filled:
-    """The splits, their shards whole, and the numbers of dropped documents and the first one by reason."""
+    """The splits with whole shards, and by reason the number of dropped documents and the first ones."""
 
     splits: Mapping[str, SplitManifest]
     dropped: Mapping[str, int]
@@ -187,7 +243,7 @@ def _count(dropped: Counter[str], left_out: LeftOut, *, up_to: int | None = None
 
 
 def _not_appended(blocks: Iterator[Block], shards: Shards, dropped: Counter[str]) -> Iterator[Block]:
-    """Pass over the blocks in the shards already, if they are of the same text; count their drops.
+    """Skip the blocks that are already in the shards, if they have the same text; count their drops.
 
     Raises:
         Changed: They are not.

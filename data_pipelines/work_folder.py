@@ -12,8 +12,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, final
 
-from lmtrain.data.layout import TOKENIZER_FOLDER
-from lmtrain.data.manifest import Shard, shard_to_json
+from lmtrain.data.manifest import TOKENIZER_FOLDER, Shard
 from lmtrain.data.shard_writer import Written
 from lmtrain.storage import foreign_json
 from lmtrain.storage.durable import fsync_all, rename_durably, write_durably
@@ -124,8 +123,8 @@ class WorkFolder:
         """Record, once shards are on the disk, their content for good."""
         written = {
             split: {
-                "closed": [shard_to_json(shard) for shard in state.closed],
-                "opened": None if state.opened is None else shard_to_json(state.opened),
+                "closed": [shard.to_json() for shard in state.closed],
+                "opened": None if state.opened is None else state.opened.to_json(),
             }
             for split, state in commit.written.items()
         }

@@ -27,7 +27,7 @@ LONGEST = (
     *("launch/test_slurm", "test_step_guards_compiled", "test_adding", "launch/test_local", "launch/test_commands"),
     *("faults/test_layouts", "faults/test_resume", "benchmarks/test_known_models", "test_secrets"),
     "run/test_optimization",
-    *("test_step_guards_ranks", "tracking/test_mlflow_tracking", "data_pipelines/engines/test_local"),
+    *("test_step_guards_ranks", "tracking/test_mlflow_tracking", "data_pipelines/test_engines"),
     *("precision/test_cast_weights", "parallel/test_compilation", "faults/test_early_stop"),
 )
 

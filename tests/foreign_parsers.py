@@ -16,7 +16,7 @@ from typing import Any, Final, Literal
 from data_pipelines.sources.files import Files
 from data_pipelines.sources.preference_pairs import PreferencePairs
 from lmtrain.cli import main as cli
-from lmtrain.data.formats import llm_c, megatron, nano_gpt, olmo
+from lmtrain.data.external_formats import READERS
 from lmtrain.data.packing_index import build_once
 from lmtrain.data.shards import open_dataset
 from lmtrain.errors import LMTRAIN_ERRORS
@@ -85,7 +85,7 @@ def made(make: Callable[[Path], object]) -> dict[str, bytes]:
 
 
 def _read_dataset(folder: Path) -> None:
-    from lmtrain.data.checked_shards import require_whole
+    from lmtrain.data.dataset_folder import require_whole
 
     found = open_dataset(folder)
     for split in found.splits.values():
@@ -155,8 +155,13 @@ def _parsers() -> Iterator[Parser]:
     yield Parser("import.json", "import.json", "json", imported, lambda it: imported_options({"init_from": str(it)}))
     yield Parser("dataset.json", "dataset.json", "json", dataset, _read_dataset)
     yield Parser("document ends", "train_00000.ds.index", "bytes", dataset, _read_dataset)
-    for form, name in ((nano_gpt, "nano.bin"), (olmo, "olmo.npy"), (llm_c, "llm_c.bin"), (megatron, "megatron.idx")):
-        read = _read_tokens(form.read, name, "uint16" if form in (olmo, nano_gpt) else None)
+    for form, name in (
+        ("nanogpt", "nano.bin"),
+        ("olmo", "olmo.npy"),
+        ("llm_c", "llm_c.bin"),
+        ("megatron", "megatron.idx"),
+    ):
+        read = _read_tokens(READERS[form], name, "uint16" if form in ("olmo", "nanogpt") else None)
         yield Parser(f"tokens in {name}", name, "bytes", token_files, read)
     yield Parser("packing's index", "p/index.json", "json", packing, lambda it: build_once(it / "p", lambda _: None))
     for name in ("a.jsonl.gz", "a.jsonl.bz2", "a.jsonl.xz", "a.jsonl.zst", "a.csv", "a.parquet", "a.txt"):

@@ -31,7 +31,7 @@ OWN_JSON = {
         "src/lmtrain/tracking/mlflow/tracking.py",
         "src/lmtrain/tracking/redaction.py",
     ),
-    "data_pipelines/sources/formats/json_lines.py",
+    "src/lmtrain/data/row_files.py",
 }
 
 

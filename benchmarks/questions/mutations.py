@@ -27,7 +27,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "src")]
 import torch  # noqa: E402
 
 from benchmarks.harness.reliability import warm_starts  # noqa: E402
-from lmtrain.data.checked_shards import require_whole  # noqa: E402
+from lmtrain.data.dataset_folder import require_whole  # noqa: E402
 from lmtrain.data.shards import open_dataset  # noqa: E402
 from lmtrain.errors import LMTRAIN_ERRORS  # noqa: E402
 from lmtrain.tokenizers.loading import load_tokenizer  # noqa: E402

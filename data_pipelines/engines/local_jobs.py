@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from data_pipelines.engines.datatrove_jobs import pipeline_of, require_finished
+from data_pipelines.engines.cluster import pipeline_of, require_finished
 from data_pipelines.extras import silence_datatrove
 from data_pipelines.stages.stage import PipelineJob
 from lmtrain.child_process import python_command, python_environment

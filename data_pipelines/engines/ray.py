@@ -9,8 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, final
 
-from data_pipelines.engines.cluster_engine import ClusterPlan, plan_jobs, require_positive
-from data_pipelines.engines.datatrove_jobs import pipeline_of, require_finished
+from data_pipelines.engines.cluster import ClusterPlan, pipeline_of, plan_jobs, require_finished, require_positive
 from data_pipelines.extras import require_extra, silence_datatrove
 from data_pipelines.progress import tell
 from data_pipelines.sources.base import Source

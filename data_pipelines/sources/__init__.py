@@ -1,0 +1,1 @@
+"""Where text comes from: files, Hugging Face datasets, preference pairs, made conversations, the standard library."""

@@ -3,18 +3,20 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Literal
 
-REJECTED: Final = "rejected"  # of a pair's last turn: the answer that was not preferred
+from lmtrain.errors import ConfigurationError, DataError
+from lmtrain.tokenizers.conversation import ConversationError, read_conversation
+
+OnBadRow = Literal["skip", "error"]
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
     """A text and its name, which decides its split for ever; a conversation has messages instead.
 
-    `num_removed` characters were no text and are gone. `left_out` counts by reason the documents dropped since the one
-    before; the reader of a source sets it. `known_digest` is kept by `digests.digest_of`, for hashing a content
-    once. `split` is the choice of the source's settings; None leaves it to `data.folder.split`.
+    Cleaning removed `num_removed` characters. `left_out` counts by reason the documents dropped since the one before.
+    `known_digest` caches `digest_of`. `split` is set by the source; None leaves it to `data.folder.split`.
     """
 
     id: str
@@ -40,7 +42,7 @@ class Source(ABC):
     @property
     @abstractmethod
     def name(self) -> str:
-        """Return the first word of this source's data folders."""
+        """Return the first part of the name of this source's data folders."""
 
     @abstractmethod
     def fingerprint(self) -> str:
@@ -51,35 +53,35 @@ class Source(ABC):
         """Yield the documents, in the same order every time."""
 
     def check(self) -> None:  # noqa: B027 (most sources have no setting that could be wrong)
-        """Refuse, before any work, settings unknown to the source itself: a column, a config, a split.
+        """Refuse, before any work, settings that do not fit the source: a column, a config, a split.
 
         Raises:
-            DataError: There is no such thing; the message lists the known ones.
+            DataError: The message lists the existing ones.
         """
 
     @property
     def fraction_read(self) -> float | None:
-        """Return how much of the source the last `documents()` has read so far, or None where nobody knows."""
+        """Return how much of the source the last `documents()` has read so far, or None where it is unknown."""
         return None
 
     @property
     def text_bytes(self) -> int | None:
-        """Return about the bytes of all its text, from sizes or a sample; None where only a reading tells them."""
+        """Return about the bytes of all its text, from sizes or a sample; None where it is unknown."""
         return None
 
     @property
     def has_conversations(self) -> bool:
-        """Tell whether documents are lists of messages."""
+        """Return whether documents are lists of messages."""
         return False
 
     @property
     def names_validation(self) -> bool:
-        """Tell whether the settings name the validation documents, which come first."""
+        """Return whether the settings name the validation documents, which come first."""
         return False
 
     @property
     def read_once(self) -> str:
-        """Return the setting to change where a second reading would cost a download of the whole, "" elsewhere."""
+        """Return the setting to change where a second reading would download everything again, else ""."""
         return ""
 
     def num_pieces(self) -> int:
@@ -90,3 +92,39 @@ class Source(ABC):
         """Yield the documents of one part; all parts in order are `documents()`."""
         assert index == 0, "one piece by default"
         return self.documents()
+
+
+def document_of(row_id: str, content: str | tuple[Mapping[str, Any], ...] | ConversationError) -> Document | Skipped:
+    """Return a row's content as a document, or its reason."""
+    if isinstance(content, ConversationError):
+        return Skipped(row_id, content.rule)
+    return Document(row_id, content) if isinstance(content, str) else Document(row_id, "", content)
+
+
+def require_good(item: Document | Skipped, on_bad_row: OnBadRow) -> Document | Skipped:
+    """Refuse a row without a document, where `on_bad_row` is "error".
+
+    Raises:
+        DataError: With the row and the reason.
+    """
+    if on_bad_row != "error":
+        return item
+    if isinstance(item, Document) and item.messages is not None:
+        try:
+            read_conversation(item.messages)
+        except ConversationError as problem:
+            item = Skipped(item.id, problem.rule)
+    if isinstance(item, Skipped):
+        raise DataError(f"{item.id}: {item.reason}; correct the row, or set source.on_bad_row=skip.")
+    return item
+
+
+def require_choice(key: str, value: str | None, known: tuple[str | None, ...]) -> None:
+    """Refuse a setting that is not one of its choices.
+
+    Raises:
+        ConfigurationError: With the choices.
+    """
+    if value not in known:
+        choices = ", ".join("null" if one is None else one for one in known)
+        raise ConfigurationError(f"source.{key}: must be one of {choices}, got {value}.")

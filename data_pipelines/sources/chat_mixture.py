@@ -1,42 +1,41 @@
 """The public mixture of nanochat's and picollm's fine-tuning: SmolTalk, an identity, MMLU, GSM8K, and spelling.
 
-https://github.com/karpathy/nanochat, scripts/chat_sft.py: which data sets, how often each, how many made rows. Each is
-read through `datasets`, from the hub or from a local folder in the layout of its repository.
+https://github.com/karpathy/nanochat, scripts/chat_sft.py: which data sets, how often each, how many made rows. MMLU
+(arXiv:2009.03300) and GSM8K (arXiv:2110.14168) are read in the layout of their repositories through `datasets`, from
+the hub or from a local folder.
 """
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+import random
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Final, final
 
 from data_pipelines.progress import tell
 from data_pipelines.sources.base import Document, Skipped, Source
-from data_pipelines.sources.chat_rows import WORD, Messages, counted, of_calculation, of_choices, of_messages, spelled
-from data_pipelines.sources.hub_rows import Wanted, find_dataset
-from data_pipelines.sources.local_files import fingerprint_files, local_file, walk
+from data_pipelines.sources.find_files import fingerprint_files, local_file, walk
+from data_pipelines.sources.hf_dataset import Wanted, find_dataset
 from lmtrain.accounting.options.parts import SourceFacts
 from lmtrain.accounting.quantities import format_count
 from lmtrain.errors import ConfigurationError, DataError, EnvironmentProblem
 from lmtrain.storage import foreign_json
+from lmtrain.storage.damage import one_line
+from lmtrain.tokenizers.question_forms import choice_question, count_question, letters_of
 
 VERSION: Final = 1  # raised when the same settings come to make other conversations
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Part:
-    """One data set of the mixture, read `epochs` times."""
-
-    label: str
-    epochs: int
-    rows: Callable[[], Iterable[Document | Skipped]]
+CALCULATION: Final = re.compile(r"<<.*?>>")  # GSM8K's notes for a calculator
+WORD: Final = re.compile(r"[a-z]{3,}")
+SHARE_INSIDE: Final = 0.9  # of questions about a letter of the word
+Messages = tuple[Mapping[str, Any], ...]
+Items = Iterable[Document | Skipped]
 
 
 @final
 class ChatMixture(Source):
-    """Conversations of several data sets, each so many times; a repeated one keeps its name, and with it its split."""
+    """Conversations of several data sets, each a number of times; a repeated one keeps its name, and so its split."""
 
     def __init__(
         self,
@@ -56,13 +55,13 @@ class ChatMixture(Source):
     ) -> None:
         """Name data sets of the hub or local folders; `identity` is a file of conversations, `words` one of words.
 
-        Without those two files their rows are left out, which is told. 0 epochs leave a data set out.
+        Without those two files their rows are left out, with a note. 0 epochs leave a data set out.
 
         Raises:
             ConfigurationError: A number is negative, or nothing is left.
             DataError: A file is missing.
         """
-        counts = {
+        self._counts = {
             "smoltalk_epochs": smoltalk_epochs,
             "identity_epochs": identity_epochs,
             "mmlu_epochs": mmlu_epochs,
@@ -70,10 +69,9 @@ class ChatMixture(Source):
             "spelling_rows": spelling_rows,
             "counting_rows": counting_rows,
         }
-        _require(counts, identity=identity, words=words)
         self._names = {"smoltalk": smoltalk, "mmlu": mmlu, "gsm8k": gsm8k}
-        self._identity, self._words, self._counts, self._seed = identity, words, counts, seed
-        self._rows: dict[str, int] = {}
+        self._identity, self._words, self._seed = identity, words, seed
+        self._require_settings()
 
     @property
     def name(self) -> str:
@@ -99,84 +97,127 @@ class ChatMixture(Source):
         return hashlib.sha256(f"{identity} {fingerprint_files(files)}".encode()).hexdigest()
 
     def check(self) -> None:
-        """Look for the data sets, their configs and splits.
+        """Find the data sets, their configs and splits.
 
         Raises:
-            DataError: There is none such.
+            DataError: One is missing.
             EnvironmentProblem: The hub cannot be reached.
         """
-        for wanted, epochs in self._wanted():
-            if epochs:
-                find_dataset(wanted, cache=None)
+        for label in self._names:
+            if self._counts[f"{label}_epochs"]:
+                find_dataset(self._wanted(label), cache=None)
 
     def documents(self) -> Iterator[Document | Skipped]:
-        """Yield every part so many times, and tell the rows of each.
+        """Yield every part as often as asked, and report the rows of each.
 
         Raises:
             DataError: As `check` does, or a damaged file.
-            EnvironmentProblem: The hub cannot be reached, or broke off.
+            EnvironmentProblem: The hub cannot be reached, or the connection broke.
         """
-        told: list[str] = []
-        for part in self._parts():
+        parts: list[str] = []
+        total = 0
+        for label, epochs, rows in self._parts():
             num_rows = 0
-            for _ in range(part.epochs):
+            for _ in range(epochs):
                 num_rows = 0
-                for row in part.rows():
+                for row in rows():
                     num_rows += isinstance(row, Document)
                     yield row
-            told.append(f"{part.label} {format_count(num_rows, 'row')} x {part.epochs}")
-            self._rows[part.label] = num_rows * part.epochs
-        tell(
-            f"chat_mixture: {', '.join(told)}; {format_count(sum(self._rows.values()), 'row')} in all{self._missing()}"
-        )
+            parts.append(f"{label} {format_count(num_rows, 'row')} x {epochs}")
+            total += num_rows * epochs
+        unset = [f"source.{name}" for name, path in (("identity", self._identity), ("words", self._words)) if not path]
+        missing = f"; {' and '.join(unset)} not set" if unset else ""
+        tell(f"chat_mixture: {', '.join(parts)}; {format_count(total, 'row')} in all{missing}")
 
-    def _parts(self) -> Iterator[_Part]:
+    def _parts(self) -> Iterator[tuple[str, int, Callable[[], Items]]]:
+        """Yield each part's label, its epochs, and its rows."""
         rows_of = {"smoltalk": of_messages, "mmlu": of_choices, "gsm8k": of_calculation}
-        for (wanted, epochs), (label, conversation) in zip(self._wanted(), rows_of.items(), strict=True):
-            if epochs:
-                rows = partial(_rows_of, wanted, label=label, conversation=conversation)
-                yield _Part(label=label, epochs=epochs, rows=rows)
-        if self._identity and self._counts["identity_epochs"]:
-            rows = partial(_lines_of, Path(self._identity))
-            yield _Part(label="identity", epochs=self._counts["identity_epochs"], rows=rows)
+        for label, conversation in rows_of.items():
+            if epochs := self._counts[f"{label}_epochs"]:
+                yield label, epochs, partial(_rows_of, self._wanted(label), label=label, conversation=conversation)
+        if self._identity and (epochs := self._counts["identity_epochs"]):
+            yield "identity", epochs, partial(_lines_of, Path(self._identity))
         for label, make in (("spelling", spelled), ("counting", counted)):
             if self._words and (num_rows := self._counts[f"{label}_rows"]):
-                made = partial(make, self._known_words, num_rows=num_rows, seed=self._seed)
-                yield _Part(label=label, epochs=1, rows=made)
+                yield label, 1, partial(make, self._known_words, num_rows=num_rows, seed=self._seed)
 
-    def _wanted(self) -> list[tuple[Wanted, int]]:
-        of_part = {"smoltalk": (None, "train"), "mmlu": ("all", "auxiliary_train"), "gsm8k": ("main", "train")}
-        return [
-            (
-                Wanted(name=self._names[label], config=config, split=split, revision=None, key=f"source.{label}"),
-                self._counts[f"{label}_epochs"],
-            )
-            for label, (config, split) in of_part.items()
-        ]
+    def _wanted(self, label: str) -> Wanted:
+        place = {"smoltalk": (None, "train"), "mmlu": ("all", "auxiliary_train"), "gsm8k": ("main", "train")}
+        config, split = place[label]
+        return Wanted(name=self._names[label], config=config, split=split, revision=None, key=f"source.{label}")
 
     @cached_property
     def _known_words(self) -> list[str]:
-        """Return the file's words of small letters.
-
-        Raises:
-            DataError: There is none.
-        """
         lines = Path(str(self._words)).read_text(encoding="utf-8").split()
         found = [word for word in lines if WORD.fullmatch(word)]
         if not found:
-            raise DataError(f"source.words={self._words} has no word of three small letters or more, one a line.")
+            raise DataError(
+                f"source.words={self._words}: must have words of three small letters or more, one per line."
+            )
         return found
 
-    def _missing(self) -> str:
-        names = [
-            name for name, path in (("source.identity", self._identity), ("source.words", self._words)) if not path
-        ]
-        return f"; none of {' and '.join(names)}, which are not set" if names else ""
+    def _require_settings(self) -> None:
+        for name, count in self._counts.items():
+            if count < 0:
+                raise ConfigurationError(f"source.{name}: must be at least 0, got {count}.")
+        for name, path in (("identity", self._identity), ("words", self._words)):
+            if path is not None and not Path(path).is_file():
+                raise DataError(f"source.{name}: must be a file of this machine, got {path}.")
+        given = {"identity_epochs": self._identity, "spelling_rows": self._words, "counting_rows": self._words}
+        if not any(count for name, count in self._counts.items() if given.get(name, "hub")):
+            raise ConfigurationError("source=chat_mixture: at least one data set must have epochs, got 0 for all.")
 
 
-def _rows_of(
-    wanted: Wanted, *, label: str, conversation: Callable[[Mapping[str, Any]], Messages | str]
-) -> Iterator[Document | Skipped]:
+def of_choices(row: Mapping[str, Any]) -> Messages | str:
+    """Return a question of several choices and its letter as the answer, or the reason why not."""
+    question, choices, answer = row.get("question"), row.get("choices"), row.get("answer")
+    if not isinstance(question, str) or not isinstance(choices, Sequence) or not isinstance(answer, int):
+        return "no question, choices and answer"
+    if not 0 <= answer < len(choices):
+        return "an answer outside the choices"
+    return _asked(choice_question(question, list(choices)), letters_of(choices)[answer])
+
+
+def of_calculation(row: Mapping[str, Any]) -> Messages | str:
+    """Return a question and its written way to a number after ####, or the reason why not."""
+    question, answer = row.get("question"), row.get("answer")
+    if not isinstance(question, str) or not isinstance(answer, str):
+        return "no question and answer"
+    return _asked(question, CALCULATION.sub("", answer))
+
+
+def of_messages(row: Mapping[str, Any]) -> Messages | str:
+    """Return the messages of a row, or the reason why not."""
+    messages = row.get("messages")
+    if not isinstance(messages, Sequence) or isinstance(messages, str) or not messages:
+        return "no messages"
+    return tuple(messages)
+
+
+def spelled(words: Sequence[str], *, num_rows: int, seed: int) -> Items:
+    """Yield words to be spelled, letter by letter."""
+    draw = random.Random(f"spelling/{seed}")
+    for number in range(num_rows):
+        word = draw.choice(words)
+        yield Document(f"spelling:{number}", "", messages=_asked(f"Spell the word {word}.", ", ".join(word)))
+
+
+def counted(words: Sequence[str], *, num_rows: int, seed: int) -> Items:
+    """Yield letters to be counted in words: the answer spells, counts, and gives the number after ####."""
+    draw = random.Random(f"counting/{seed}")
+    for number in range(num_rows):
+        word = draw.choice(words)
+        letter = draw.choice(word if draw.random() < SHARE_INSIDE else "abcdefghijklmnopqrstuvwxyz")
+        places = [f"{place} {one}{'*' * (one == letter)}" for place, one in enumerate(word, start=1)]
+        answer = f"{', '.join(places)}. #### {word.count(letter)}"
+        yield Document(f"counting:{number}", "", messages=_asked(count_question(letter, word), answer))
+
+
+def _asked(question: str, answer: str) -> Messages:
+    return ({"role": "user", "content": question}, {"role": "assistant", "content": answer})
+
+
+def _rows_of(wanted: Wanted, *, label: str, conversation: Callable[[Mapping[str, Any]], Messages | str]) -> Items:
     """Yield the rows of a data set as conversations."""
     rows = find_dataset(wanted, cache=None).as_streaming_dataset(split=wanted.split)
     number = -1
@@ -188,40 +229,26 @@ def _rows_of(
     except (OSError, ValueError) as problem:
         where = f"source.{label}={wanted.name} cannot be read after row {number + 1:,}"
         kind = DataError if wanted.is_local or isinstance(problem, ValueError) else EnvironmentProblem
-        raise kind(f"{where}: {' '.join(str(problem).split())}.") from problem
+        raise kind(f"{where}: {one_line(problem)}.") from problem
 
 
-def _lines_of(path: Path) -> Iterator[Document | Skipped]:
-    """Yield the conversations of a file: a list of messages a line, or an object with them under `messages`.
-
-    Raises:
-        DataError: A line is no JSON.
-    """
-    with path.open(encoding="utf-8") as lines:
+def _lines_of(path: Path) -> Items:
+    """Yield the conversations of a file: a list of messages a line, or an object with them under `messages`."""
+    with path.open(encoding="utf-8-sig") as lines:
         for number, line in enumerate(lines, start=1):
             if not line.strip():
                 continue
             try:
                 content = foreign_json.parse(line)
             except ValueError as problem:
-                raise DataError(f"{path}:{number} is no JSON ({problem}); a line is a list of messages.") from problem
+                raise DataError(
+                    f"{path}:{number} is not JSON ({problem}); give a list of messages per line."
+                ) from problem
             made = of_messages(content if isinstance(content, Mapping) else {"messages": content})
             name = f"identity:{number}"
             yield Skipped(name, made) if isinstance(made, str) else Document(name, "", messages=made)
 
 
-def _require(counts: Mapping[str, int], *, identity: str | None, words: str | None) -> None:
-    for name, count in counts.items():
-        if count < 0:
-            raise ConfigurationError(f"source.{name}={count} is negative; nearest valid: 0, which leaves it out.")
-    for name, path in (("identity", identity), ("words", words)):
-        if path is not None and not Path(path).is_file():
-            raise DataError(f"source.{name}={path} is no file; name one of this machine, or leave it out.")
-    given = {"identity_epochs": identity, "spelling_rows": words, "counting_rows": words}
-    if not any(count for name, count in counts.items() if given.get(name, "hub")):
-        raise ConfigurationError("source=chat_mixture has 0 epochs of every data set; nearest valid: gsm8k_epochs=4.")
-
-
 def chat_mixture_facts() -> SourceFacts:
-    """Tell whether documents are lists of messages."""
+    """Describe the documents: conversations."""
     return SourceFacts(has_conversations=True)

@@ -1,27 +1,29 @@
-"""A person's own text: files, folders and globs, here or at an address, of plain text, code, JSON lines and tables."""
+"""A person's own text: files, folders and globs, here or at an address, of plain text, code, JSON and tables."""
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property, partial
-from typing import Literal, final
+from functools import cached_property
+from typing import Literal, final, get_args
 
 from data_pipelines.progress import tell
-from data_pipelines.sources.base import Document, Skipped, Source
-from data_pipelines.sources.columns import Column, column_of
-from data_pipelines.sources.compression import is_compressed, without_compression
-from data_pipelines.sources.find_files import FoundFiles, find_files, list_counts
-from data_pipelines.sources.formats.delimited import check_delimited, read_delimited
-from data_pipelines.sources.formats.json_lines import check_json_lines, read_json_lines
-from data_pipelines.sources.formats.parquet import check_parquet, read_parquet
-from data_pipelines.sources.formats.plain_text import read_plain_text
-from data_pipelines.sources.formats.reading import FileReading
-from data_pipelines.sources.found_file import FoundFile
-from data_pipelines.sources.local_files import Hashes, fingerprint_files
+from data_pipelines.sources.base import (
+    Document,
+    OnBadRow,
+    Skipped,
+    Source,
+    document_of,
+    require_choice,
+    require_good,
+)
+from data_pipelines.sources.find_files import FoundFiles, Hashes, find_files, fingerprint_files, list_counts
 from lmtrain.accounting.options.parts import SourceFacts
+from lmtrain.data.row_files import SUFFIXES, Delimited, Quoting, TableFormat, columns_of, read_rows
+from lmtrain.data.row_shapes import RowShape, shape_of
+from lmtrain.data.text_files import FoundFile, Reading, read_text_parts
 from lmtrain.errors import ConfigurationError, DataError
 
-Format = Literal["text", "json_lines", "csv", "tsv", "parquet"]
+Format = Literal["text"] | TableFormat
 
 TEXT_SUFFIXES = (
     ".txt", ".text", ".md", ".markdown", ".rst", ".org", ".adoc", ".tex", ".srt", ".vtt", ".html", ".htm", ".xhtml",
@@ -33,88 +35,71 @@ TEXT_SUFFIXES = (
     ".fish", ".ps1", ".bat", ".sql", ".proto", ".tf", ".nix", ".cmake", ".mk", ".glsl", ".hlsl", ".wgsl", ".metal",
     ".toml", ".yaml", ".yml", ".ini", ".cfg", ".conf",
 )  # fmt: skip
-TABLE_SUFFIXES: dict[str, Format] = {
-    ".jsonl": "json_lines", ".ndjson": "json_lines", ".csv": "csv", ".tsv": "tsv", ".parquet": "parquet",
-}  # fmt: skip
-CHECKS: dict[Format, Callable[[FoundFile, Column], None]] = {
-    "json_lines": check_json_lines, "parquet": check_parquet,
-    "csv": partial(check_delimited, delimiter=","), "tsv": partial(check_delimited, delimiter="\t"),
-}  # fmt: skip
-READERS: dict[Format, Callable[[FoundFile, Column, FileReading], Iterator[Document | Skipped]]] = {
-    "json_lines": read_json_lines, "parquet": read_parquet,
-    "csv": partial(read_delimited, delimiter=","), "tsv": partial(read_delimited, delimiter="\t"),
-}  # fmt: skip
+FORMATS = ("text", *get_args(TableFormat))
 
 
-@final
-class Files(Source):
-    """Each file of text is a document, each row of a table is one; sorted by name."""
+class FileSource(Source):
+    """The documents of files: each file of text is one, each row of a table is one; sorted by name."""
 
     def __init__(
         self,
         *,
         paths: str | Sequence[str],
-        validation_paths: str | Sequence[str] = (),
-        text_column: str | None = None,
-        messages_column: str | None = None,
-        format: Format | None = None,  # noqa: A002 (the word a person types)
+        validation_paths: str | Sequence[str],
+        shape: RowShape,
+        format: Format | None,  # noqa: A002 (the name of the option)
+        dialect: Delimited,
+        on_bad_row: OnBadRow,
         more_suffixes: Sequence[str] = (),
     ) -> None:
-        """Name files, folders, globs or addresses; each may be compressed with gzip, bzip2, xz or zstd.
-
-        `text_column` (None: `text`) or `messages_column` is the document in a row of a table. `format` None goes by
-        each file's suffix. A folder is searched for text, source code and tables, and for `more_suffixes`. The
-        documents of `validation_paths` are for validation, and all others train; a file in both is for validation.
-
-        Raises:
-            ConfigurationError: No path at all, or two columns.
-        """
         self._paths = (paths,) if isinstance(paths, str) else tuple(paths)
         self._validation_paths = (validation_paths,) if isinstance(validation_paths, str) else tuple(validation_paths)
-        self._column = column_of(text_column=text_column, messages_column=messages_column)
-        self._names_column = text_column is not None or messages_column is not None
-        self._format: Format | None = format
-        self._suffixes = frozenset(suffix.lower() for suffix in (*TEXT_SUFFIXES, *TABLE_SUFFIXES, *more_suffixes))
-        self._reading: FileReading | None = None
+        self._shape, self._format, self._dialect, self._on_bad_row = shape, format, dialect, on_bad_row
+        self._suffixes = frozenset(suffix.lower() for suffix in (*TEXT_SUFFIXES, *SUFFIXES, *more_suffixes))
+        self._reading: Reading | None = None
         self._hashes: Hashes = {}
-        self._told = False
+        self._has_reported = False
+        require_choice("format", format, (None, *FORMATS))
+        require_choice("quoting", dialect.quoting, (None, *get_args(Quoting)))
+        require_choice("on_bad_row", on_bad_row, get_args(OnBadRow))
+        if dialect.delimiter is not None and len(dialect.delimiter) != 1:
+            raise ConfigurationError(f"source.delimiter: must be one character, got {dialect.delimiter!r}.")
         if not self._paths:
-            raise ConfigurationError("source.paths=[] names no text; name files or folders: 'source.paths=[my/notes]'.")
-
-    @property
-    def name(self) -> str:
-        """Return `files`."""
-        return "files"
+            raise ConfigurationError("source.paths: must name files or folders, as 'source.paths=[my/notes]', got [].")
 
     @property
     def has_conversations(self) -> bool:
-        """Tell whether the column holds messages."""
-        return self._column.is_messages
+        """Return whether rows hold messages."""
+        return self._shape.kind != "text"
 
     def fingerprint(self) -> str:
         """Return a sha256 over every file's name and content, and the columns read."""
-        how = json.dumps([self._column.name, self._column.is_messages, self._format])
+        tables = {self._format_of(file) for file in self._found.files}
+        dialect = [self._dialect.delimiter, self._dialect.quoting]
+        # Version 2 reads tab-separated values without quotes.
+        how = [*self._shape.identity(), self._format, *(["tsv 2"] if "tsv" in tables else []),
+               *([dialect] if any(dialect) else [])]  # fmt: skip
         train = [file for file in self._found.files if not file.is_held_out]
         held_out = [file for file in self._found.files if file.is_held_out]
-        identity = f"{fingerprint_files(train, known=self._hashes)} {how}"
+        identity = f"{fingerprint_files(train, known=self._hashes)} {json.dumps(how)}"
         return f"{identity} {fingerprint_files(held_out, known=self._hashes)}" if held_out else identity
 
     def check(self) -> None:
-        """Look for the column in the first file of each kind.
+        """Check the columns of the first file of each kind.
 
         Raises:
-            DataError: It is not there; the message lists the existing columns.
-            ConfigurationError: A file could be of several formats.
+            DataError: One is missing; the message lists the existing columns.
+            ConfigurationError: The columns were named, and there is no table.
         """
         first: dict[Format, FoundFile] = {}
         for file in self._found.files:
             first.setdefault(self._format_of(file), file)
         for kind, file in first.items():
-            if kind in CHECKS:
-                CHECKS[kind](file, self._column)
-        if self._names_column and not first.keys() & CHECKS.keys():
-            msg = f"{self._column.key}={self._column.name} has no effect: source.paths names no table"
-            raise ConfigurationError(f"{msg}; name JSON lines, parquet or csv files, or set source.format.")
+            if kind != "text" and (columns := columns_of(file, kind, dialect=self._dialect)) is not None:
+                self._shape.require_in(columns, table=file.address)
+        if self._shape.columns and not first.keys() - {"text"}:
+            rule = "source.text_column, messages_column and columns have no effect on text files"
+            raise ConfigurationError(f"{rule}; name JSON, parquet or csv files, or set source.format.")
 
     def documents(self) -> Iterator[Document | Skipped]:
         """Yield the documents.
@@ -122,9 +107,9 @@ class Files(Source):
         Raises:
             DataError: A file is damaged, lacks the column, or was named itself and is binary or empty.
         """
-        self._reading = reading = FileReading(total_bytes=sum(file.num_bytes for file in self._found.files))
-        if self._found.left_out and not self._told:
-            self._told = True  # a reading ahead needs no line of its own
+        self._reading = reading = Reading(total_bytes=sum(file.num_bytes for file in self._found.files))
+        if self._found.left_out and not self._has_reported:
+            self._has_reported = True  # the source may be read more than once
             more = any(what.startswith(".") for what in self._found.left_out)
             others = f"{list_counts(self._found.left_out)}{' (source.more_suffixes takes more)' if more else ''}"
             tell(f"  files left out: {others}")
@@ -134,12 +119,12 @@ class Files(Source):
     def text_bytes(self) -> int | None:
         """Return the bytes of all files, None where one is compressed; those of a table are a little more than text."""
         files = self._found.files
-        packed = any(is_compressed(file.name) or self._format_of(file) == "parquet" for file in files)
+        packed = any(file.is_compressed or self._format_of(file) == "parquet" for file in files)
         return None if packed else sum(file.num_bytes for file in files)
 
     @property
     def names_validation(self) -> bool:
-        """Tell whether there are `validation_paths`."""
+        """Return whether there are `validation_paths`."""
         return bool(self._validation_paths)
 
     def num_pieces(self) -> int:
@@ -149,54 +134,125 @@ class Files(Source):
     def piece(self, index: int) -> Iterator[Document | Skipped]:
         """Yield the documents of one file."""
         file = self._found.files[index]
-        return self._read_all((file,), FileReading(total_bytes=file.num_bytes))
+        return self._read_all((file,), Reading(total_bytes=file.num_bytes))
 
     @property
     def fraction_read(self) -> float | None:
         """Return how many of the files' bytes are read."""
         return self._reading.fraction() if self._reading else None
 
-    def _read_all(self, files: Sequence[FoundFile], reading: FileReading) -> Iterator[Document | Skipped]:
+    def _read_all(self, files: Sequence[FoundFile], reading: Reading) -> Iterator[Document | Skipped]:
         for file in files:
             yield from self._read(file, reading)
-        if note := reading.utf8.note():
+        for note in reading.notes():
             tell(note)
 
-    def _read(self, file: FoundFile, reading: FileReading) -> Iterator[Document | Skipped]:
-        kind = self._format_of(file)
-        documents = read_plain_text(file, reading) if kind == "text" else READERS[kind](file, self._column, reading)
+    def _read(self, file: FoundFile, reading: Reading) -> Iterator[Document | Skipped]:
         is_empty = True
-        for document in documents:
+        for item in self._items(file, reading):
+            document = require_good(item, self._on_bad_row)
             is_empty = is_empty and isinstance(document, Document) and not (document.text.strip() or document.messages)
             is_held_out = file.is_held_out and isinstance(document, Document)
             yield replace(document, split="validation") if is_held_out else document
         if is_empty and file.is_named:
-            raise DataError(f"source.paths names {file.address}, which is empty; put text into it or leave it out.")
-        reading.leave_behind(file.num_bytes)
+            raise DataError(f"source.paths: {file.address} is empty; put text into it, or leave it out.")
+        reading.finish(file)
+
+    def _items(self, file: FoundFile, reading: Reading) -> Iterator[Document | Skipped]:
+        kind = self._format_of(file)
+        if kind == "text":
+            for name, text in read_text_parts(file, reading):
+                yield Skipped(name, "not UTF-8 text") if text is None else Document(name, text)
+            return
+        for row_id, row in read_rows(file, kind, self._shape.wanted, reading, dialect=self._dialect):
+            if isinstance(row, str):
+                yield Skipped(row_id, row)
+            else:
+                yield document_of(row_id, self._shape.content(row, reading))
 
     def _format_of(self, file: FoundFile) -> Format:
-        suffix = without_compression(file.name).suffix.lower()
-        if self._format is not None:
-            return self._format
-        if suffix == ".json" and not file.is_searched_for:
-            choice = "source.format=json_lines (an object a line) or source.format=text"
-            raise ConfigurationError(f"source.paths names {file.address}: say {choice}.")
-        return TABLE_SUFFIXES.get(suffix, "text")
+        return self._format or SUFFIXES.get(file.plain_name.suffix.lower(), "text")
 
     @cached_property
     def _found(self) -> FoundFiles:
         """Return the files for validation, then the others."""
-        found = find_files(self._paths, suffixes=self._suffixes)
+        found = self._without_other_json(find_files(self._paths, suffixes=self._suffixes))
         if not self._validation_paths:
             return found
         held_out = find_files(self._validation_paths, suffixes=self._suffixes, key="source.validation_paths")
+        held_out = self._without_other_json(held_out)
         first = {file.address: replace(file, is_held_out=True) for file in held_out.files}
         others = [file for file in found.files if file.address not in first]
         if both := len(found.files) - len(others):
-            tell(f"  files in source.paths and source.validation_paths: {both:,}, for validation alone")
+            tell(f"  files in both source.paths and source.validation_paths, used for validation only: {both:,}")
         return FoundFiles((*first.values(), *others), found.left_out + held_out.left_out)
 
+    def _without_other_json(self, found: FoundFiles) -> FoundFiles:
+        """Leave out a folder's JSON files that do not hold rows of this shape, such as a program's settings."""
+        kept = [file for file in found.files if not self._is_other_json(file)]
+        if not kept:
+            return found  # all are refused with the columns that they have
+        left_out = found.left_out.copy()
+        left_out[".json"] += len(found.files) - len(kept)
+        return FoundFiles(tuple(kept), +left_out)
 
-def files_facts(*, messages_column: str | None = None) -> SourceFacts:
-    """Tell whether documents are lists of messages."""
-    return SourceFacts.of_column(messages_column)
+    def _is_other_json(self, file: FoundFile) -> bool:
+        if not (file.is_searched_for and file.is_local and file.plain_name.suffix.lower() == ".json"):
+            return False
+        try:
+            self._shape.require_in(columns_of(file, "json_lines", dialect=self._dialect) or (), table=file.address)
+        except DataError:
+            return True
+        return False
+
+
+@final
+class Files(FileSource):
+    """Text and code files whole, and the rows of tables; sorted by name."""
+
+    def __init__(
+        self,
+        *,
+        paths: str | Sequence[str],
+        validation_paths: str | Sequence[str] = (),
+        text_column: str | None = None,
+        messages_column: str | None = None,
+        columns: Mapping[str, str] | None = None,
+        roles: Mapping[str, str] | None = None,
+        format: Format | None = None,  # noqa: A002 (the name of the option)
+        delimiter: str | None = None,
+        quoting: Quoting | None = None,
+        on_bad_row: OnBadRow = "skip",
+        more_suffixes: Sequence[str] = (),
+    ) -> None:
+        """Name files, folders, globs or addresses; each may be compressed with gzip, bzip2, xz or zstd.
+
+        `text_column` (None: `text`) or `messages_column` is the document in a row of a table; `columns` names the
+        columns of a conversation's parts (messages, system, prompt, input, completion), `roles` maps other names of
+        roles to ours. `format` None goes by each file's suffix; `delimiter` and `quoting` None by csv or tsv. A row
+        without a document is skipped and counted, or with `on_bad_row` "error" refused. A folder is searched for text,
+        source code and tables, and for `more_suffixes`. The documents of `validation_paths` are for validation, all
+        others train; a file in both is for validation.
+
+        Raises:
+            ConfigurationError: No path, contradicting columns, or an unknown choice.
+        """
+        super().__init__(
+            paths=paths,
+            validation_paths=validation_paths,
+            shape=shape_of(text_column=text_column, messages_column=messages_column, columns=columns, roles=roles),
+            format=format,
+            dialect=Delimited(delimiter=delimiter, quoting=quoting),
+            on_bad_row=on_bad_row,
+            more_suffixes=more_suffixes,
+        )
+
+    @property
+    def name(self) -> str:
+        """Return `files`."""
+        return "files"
+
+
+def files_facts(*, messages_column: str | None = None, columns: Mapping[str, str] | None = None) -> SourceFacts:
+    """Describe whether documents are lists of messages."""
+    return SourceFacts.of_column(messages_column or next((part for part in columns or {} if part != "text"), None))

@@ -1,17 +1,27 @@
-"""The files behind a person's paths: files, folders and globs, here or at any address known to fsspec."""
+"""The files behind paths: files, folders and globs, on this machine or at any address known to fsspec."""
 
+import glob
+import hashlib
+import os
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any, cast
 
-from data_pipelines.sources.addresses import find_remote, is_address
+import fsspec
+
 from data_pipelines.sources.base import Skipped
-from data_pipelines.sources.compression import is_text, without_compression
-from data_pipelines.sources.found_file import FoundFile
-from data_pipelines.sources.local_files import find_local
-from lmtrain.errors import DataError
+from lmtrain.data.text_files import FoundFile, is_text, store_problems, unreadable
+from lmtrain.errors import DataError, suggest_path
 
 LISTED = 5  # kinds of files left out
+HASHED_WHOLE_BYTES = 256_000_000
+# What marks a changed file, at one kind of store or another.
+CHANGE_MARKS = ("ETag", "etag", "md5Hash", "content_md5", "sha256", "blob_id", "generation", "mtime", "LastModified",
+                "last_modified", "modified", "created")  # fmt: skip
+
+Hashes = dict[tuple[str, int, int, int, int], str]  # of a file in a state: address, inode, bytes, two times
 
 
 @dataclass(frozen=True)
@@ -25,7 +35,7 @@ class FoundFiles:
 def find_files(paths: Iterable[str], *, suffixes: Collection[str], key: str = "source.paths") -> FoundFiles:
     """Return the files behind the paths of the setting `key`, each once, sorted by name.
 
-    A file or a glob takes whatever it names; a folder is searched for files with these suffixes, and on this machine
+    A file or a glob takes whatever it names. A folder is searched for files with these suffixes, and on this machine
     for text without a suffix, such as LICENSE or GPL-2.1; hidden files are left out.
 
     Raises:
@@ -35,7 +45,7 @@ def find_files(paths: Iterable[str], *, suffixes: Collection[str], key: str = "s
     found: dict[str, FoundFile] = {}
     left_out: Counter[str] = Counter()
     for named in paths:
-        for file in find_remote(named) if is_address(named) else find_local(named, key=key):
+        for file in find_remote(named) if "://" in named else find_local(named, key=key):
             reason = file.reason if isinstance(file, Skipped) else _why_left_out(file, suffixes)
             if reason is None and isinstance(file, FoundFile):
                 is_again = found.setdefault(file.address, file) is not file
@@ -44,8 +54,8 @@ def find_files(paths: Iterable[str], *, suffixes: Collection[str], key: str = "s
                 left_out[reason] += 1
     if not found:
         listed = list_counts(left_out) or "no file at all"
-        rule = "Convert to text, or add to source.more_suffixes."
-        raise DataError(f"{key}={list(paths)} holds no text file: {listed}. {rule}")
+        fix = "Convert to text, or add to source.more_suffixes."
+        raise DataError(f"{key}={list(paths)} holds no text file: {listed}. {fix}")
     return FoundFiles(tuple(sorted(found.values(), key=lambda file: (file.name, file.address))), left_out)
 
 
@@ -56,12 +66,153 @@ def list_counts(counts: Counter[str]) -> str:
     return ", ".join([*listed, *([f"{others:,} others"] if others else [])])
 
 
+def find_local(named: str, *, key: str = "source.paths") -> Iterator[FoundFile | Skipped]:
+    """Yield the files behind a path or a glob of this machine: a folder's without hidden ones.
+
+    Links come last, so that a file goes by its own name; in a folder, anything but a file is skipped with a reason.
+
+    Raises:
+        DataError: There is none, or it is a pipe.
+    """
+    path = Path(named).expanduser()
+    if path.is_dir():
+        root = path.resolve()
+        yield from (Skipped(str(link), "links to folders") for link in _linked_folders(path))
+        for file in sorted(walk(path), key=Path.is_symlink):
+            if file.is_file():
+                yield local_file(file, name=(root.name / file.relative_to(path)).as_posix(), is_searched_for=True)
+            else:
+                is_broken = file.is_symlink() and not file.exists()
+                yield Skipped(str(file), "broken links" if is_broken else "pipes or devices")
+    elif path.exists():
+        if not path.is_file():
+            raise DataError(f"{key}: {named} is a pipe or a device; write it to a file, and name that.")
+        yield local_file(path, name=path.name, is_named=True)
+    elif glob.has_magic(named) and (matches := glob.glob(str(path), recursive=True)):  # noqa: PTH207 (** and ~ at once)
+        for file in (Path(match) for match in matches):
+            if file.is_file():
+                yield local_file(file, name=file.as_posix().lstrip("/"))
+    else:
+        rule = "matches no file" if glob.has_magic(named) else "does not exist"
+        raise DataError(f"{key}: {named} {rule} (current folder: {Path.cwd()}).{suggest_path(path)}")
+
+
+def find_remote(named: str) -> Iterator[FoundFile]:
+    """Yield the files of an address: itself, a glob's matches, or a folder's without hidden ones.
+
+    Raises:
+        ConfigurationError: There is no such protocol.
+        DataError: There is no such file.
+        EnvironmentProblem: A package is missing, or the address cannot be reached.
+    """
+    with store_problems(named):
+        system, path = cast("tuple[Any, str]", fsspec.core.url_to_fs(named))
+        is_page = named.startswith(("http://", "https://"))
+        if any(sign in path for sign in "*?["):
+            found: dict[str, Any] = system.glob(path, detail=True)
+            yield from (_remote_file(system, info, name=file.lstrip("/")) for file, info in _files(found))
+        elif is_page or system.isfile(path):
+            yield _remote_file(system, system.info(path), name=PurePosixPath(path).name, is_named=True)
+            return
+        elif system.isdir(path):
+            root = PurePosixPath(path.rstrip("/"))
+            for file, info in _files(system.find(path, detail=True)):
+                inside = file.lstrip("/").removeprefix(str(root).lstrip("/")).lstrip("/")
+                if not any(part.startswith(".") for part in inside.split("/")):
+                    yield _remote_file(system, info, name=f"{root.name}/{inside}", is_searched_for=True)
+            return
+        else:
+            found = {}
+    if not found:
+        raise DataError(f"source.paths: there is no file at {named}.")
+
+
+def walk(folder: Path, *, excluded: Collection[str] = ()) -> Iterator[Path]:
+    """Yield every file below a folder, without hidden files and folders and the excluded folders.
+
+    Raises:
+        DataError: A folder cannot be read.
+    """
+
+    def refuse(problem: OSError) -> None:
+        raise unreadable(problem.filename, problem) from problem
+
+    for parent, subfolders, names in os.walk(folder, onerror=refuse):
+        subfolders[:] = [name for name in subfolders if name not in excluded and not name.startswith(".")]
+        yield from (Path(parent, name) for name in names if not name.startswith("."))
+
+
+def local_file(path: Path, *, name: str, is_named: bool = False, is_searched_for: bool = False) -> FoundFile:
+    """Return the facts of a file of this machine."""
+    status = path.stat()
+    return FoundFile(
+        name=name,
+        address=str(path.resolve()),
+        num_bytes=status.st_size,
+        changed=str(status.st_mtime_ns),
+        is_named=is_named,
+        is_searched_for=is_searched_for,
+    )
+
+
+def fingerprint_files(files: Iterable[FoundFile], *, known: Hashes | None = None) -> str:
+    """Return a sha256 over names and contents; over names, sizes and times beyond 256 MB, to stay quick.
+
+    `known` keeps the contents' hashes: an untouched file is not read again.
+    """
+    files, known = list(files), {} if known is None else known
+    by_content = all(file.is_local for file in files) and sum(file.num_bytes for file in files) <= HASHED_WHOLE_BYTES
+    total = hashlib.sha256()
+    for file in files:
+        state = _state_of(file, known if by_content else None)
+        total.update(f"{file.name}\0{state}\n".encode(errors="surrogateescape"))
+    return total.hexdigest()
+
+
+def _state_of(file: FoundFile, known: Hashes | None) -> str:
+    """Return the hash of a file's content, or without `known` its size and time of change."""
+    if not file.is_local:
+        return f"{file.num_bytes} {file.changed}"
+    try:
+        status = Path(file.address).stat()
+        if known is None:
+            return f"{status.st_size} {status.st_mtime_ns}"
+        key = (file.address, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+        if key not in known:
+            with Path(file.address).open("rb") as content:
+                known[key] = hashlib.file_digest(content, "sha256").hexdigest()
+    except OSError as problem:
+        raise unreadable(file.address, problem) from problem
+    return known[key]
+
+
+def _linked_folders(folder: Path) -> Iterator[Path]:
+    """Yield the links to folders below a folder; `walk` does not follow them, as they may form a circle."""
+    for parent, subfolders, _ in os.walk(folder):
+        subfolders[:] = [name for name in subfolders if not name.startswith(".")]
+        yield from (path for path in (Path(parent, name) for name in subfolders) if path.is_symlink())
+
+
 def _why_left_out(file: FoundFile, suffixes: Collection[str]) -> str | None:
-    suffix = without_compression(file.name).suffix.lower()
+    suffix = file.plain_name.suffix.lower()
     if suffix in suffixes or not file.is_searched_for:
         return None
     if suffix and not suffix[1:].isdigit():  # the 1 of GPL-2.1 is a version
         return suffix
     if not file.is_local:
-        return "without suffix"  # a look into each would be a request to the store
+        return "without suffix"  # opening each would be a request to the store
     return None if is_text(file) else "binary files without a suffix"
+
+
+def _files(found: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, Mapping[str, Any]]]:
+    return [(path, info) for path, info in sorted(found.items()) if info.get("type") == "file"]
+
+
+def _remote_file(system: Any, info: Mapping[str, Any], *, name: str, **kind: bool) -> FoundFile:
+    marks = [f"{mark}={info[mark]}" for mark in CHANGE_MARKS if info.get(mark) is not None]
+    address = str(system.unstrip_protocol(info["name"]))
+    if address.startswith("file://"):  # the same file as by its plain path
+        address = str(Path(address.removeprefix("file://")).resolve())
+    return FoundFile(
+        name=name, address=address, num_bytes=int(info.get("size") or 0), changed=" ".join(marks or [address]), **kind
+    )

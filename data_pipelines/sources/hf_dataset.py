@@ -2,26 +2,59 @@
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import nullcontext
+from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
-from typing import Any, cast, final
+from typing import Any, Final, cast, final
 
-from data_pipelines.sources.base import Document, Skipped, Source
-from data_pipelines.sources.columns import column_of
-from data_pipelines.sources.hub_rows import Wanted, find_dataset, num_rows
-from data_pipelines.sources.local_files import fingerprint_files, local_file, walk
+import huggingface_hub
+from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError, RevisionNotFoundError
+
+from data_pipelines.progress import tell
+from data_pipelines.sources.base import Document, OnBadRow, Skipped, Source, document_of, require_good
+from data_pipelines.sources.find_files import fingerprint_files, local_file, walk
 from lmtrain.accounting.options.parts import SourceFacts
-from lmtrain.errors import ConfigurationError, DataError, EnvironmentProblem
+from lmtrain.data.row_files import without_nulls
+from lmtrain.data.row_shapes import shape_of
+from lmtrain.data.text_files import Reading
+from lmtrain.errors import ConfigurationError, DataError, EnvironmentProblem, suggest, suggest_path
 from lmtrain.storage.bounded_memory import bounded_memory
 from lmtrain.storage.damage import one_line
 
 SHUFFLE_BUFFER_DOCUMENTS = 10_000
+REACH_SECONDS = 10.0  # `datasets` itself gives up on the network after about 24 seconds
+NAME_KEY = "source.name"
+HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
+FIRST_VERSION: Final = "5.2.0"  # of `datasets`, behind the fingerprints that do not name one
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """One split of one config of a dataset: of the hub, or in a local folder; `key` is the setting with its name."""
+
+    name: str
+    config: str | None
+    split: str
+    revision: str | None
+    key: str = NAME_KEY
+
+    @property
+    def typed(self) -> str:
+        """Return the setting as it was typed."""
+        return f"{self.key}={self.name}"
+
+    @property
+    def is_local(self) -> bool:
+        """Return whether the name is a folder here."""
+        return Path(self.name).is_dir()
 
 
 @final
 class HuggingFaceDataset(Source):
-    """The rows of one split of a dataset, in its own order or shuffled; one column holds the text or the messages."""
+    """The rows of one split of a dataset, in its own order or shuffled."""
 
     def __init__(
         self,
@@ -31,6 +64,9 @@ class HuggingFaceDataset(Source):
         split: str = "train",
         text_column: str | None = None,
         messages_column: str | None = None,
+        columns: Mapping[str, str] | None = None,
+        roles: Mapping[str, str] | None = None,
+        on_bad_row: OnBadRow = "skip",
         revision: str | None = None,
         shuffle_seed: int | None = None,
         shuffle_buffer_documents: int | None = None,
@@ -38,27 +74,28 @@ class HuggingFaceDataset(Source):
         streaming: bool = True,
         cache: str | None = None,
     ) -> None:
-        """Name a dataset of the hub or a local folder; None takes its own config, its newest revision, its own order.
+        """Name a dataset of the hub or a local folder; None takes its default config, newest revision and own order.
 
-        `text_column` (None: `text`) or `messages_column` holds the document. Streaming reads rows as they arrive, and
-        shuffles them in a buffer of `shuffle_buffer_documents` (None: 10,000); without it the whole is first downloaded
-        into the folder `cache`, and shuffled as a whole.
+        Columns and roles are those of `source=files`. Streaming reads rows as they arrive, and shuffles them in a
+        buffer of `shuffle_buffer_documents` (None: 10,000); without it the whole is first downloaded into the folder
+        `cache`, and shuffled as a whole.
 
         Raises:
             ConfigurationError: Contradicting settings, or a number below 1.
         """
-        _require_positive(max_documents=max_documents, shuffle_buffer_documents=shuffle_buffer_documents)
+        for key, value in (("max_documents", max_documents), ("shuffle_buffer_documents", shuffle_buffer_documents)):
+            if value is not None and value < 1:
+                raise ConfigurationError(f"source.{key}: must be at least 1, got {value}.")
         if shuffle_buffer_documents is not None and (shuffle_seed is None or not streaming):
-            msg = f"source.shuffle_buffer_documents={shuffle_buffer_documents} has no effect without "
-            missing = "source.streaming=true" if shuffle_seed is not None else "source.shuffle_seed=..."
-            raise ConfigurationError(f"{msg}{missing}; set that, or leave it out.")
+            missing = "source.streaming=true" if shuffle_seed is not None else "source.shuffle_seed"
+            raise ConfigurationError(f"source.shuffle_buffer_documents has no effect without {missing}; set that too.")
         if streaming and "[" in split:
-            msg = f"source.split={split} is a slice, which needs source.streaming=false"
-            raise ConfigurationError(f"{msg}; or take source.max_documents of the whole split.")
+            rule = "a slice needs source.streaming=false, or use source.max_documents"
+            raise ConfigurationError(f"source.split: {rule}, got {split}.")
         self._wanted = Wanted(name=name, config=config, split=split, revision=revision)
-        self._column = column_of(text_column=text_column, messages_column=messages_column)
+        self._shape = shape_of(text_column=text_column, messages_column=messages_column, columns=columns, roles=roles)
         self._shuffle = (shuffle_seed, shuffle_buffer_documents or SHUFFLE_BUFFER_DOCUMENTS)
-        self._max_documents = max_documents
+        self._max_documents, self._on_bad_row = max_documents, on_bad_row
         self._streaming, self._cache = streaming, cache
         self._name = (Path(name).resolve() if self._wanted.is_local else Path(name)).name
         self._num_read, self._num_rows = 0, max_documents
@@ -70,31 +107,30 @@ class HuggingFaceDataset(Source):
 
     @property
     def has_conversations(self) -> bool:
-        """Tell whether the column holds messages."""
-        return self._column.is_messages
+        """Return whether rows hold messages."""
+        return self._shape.kind != "text"
 
     @property
     def read_once(self) -> str:
-        """Return the rule against streaming a data set of the hub."""
+        """Return the setting that ends the streaming of a dataset of the hub."""
         return "source.streaming=false" if self._streaming and not self._wanted.is_local else ""
 
     def fingerprint(self) -> str:
-        """Return a sha256 over the arguments, and over the files of a local folder; the hub is not asked."""
-        wanted = self._wanted
-        folder = Path(wanted.name)
+        """Return a sha256 over the arguments, the version of `datasets`, and the files of a local folder."""
+        wanted, folder, library = self._wanted, Path(self._wanted.name), version("datasets")
         files = sorted(walk(folder)) if wanted.is_local else []
         found = [local_file(path, name=path.relative_to(folder).as_posix()) for path in files]
         place = "" if wanted.is_local else wanted.name
         order = [*self._shuffle, self._streaming] if self._shuffle[0] is not None else []
         which = [place, wanted.config, wanted.split, wanted.revision, self._max_documents, order]
-        identity = [*which, self._column.name, self._column.is_messages]
+        identity = [*which, *self._shape.identity(), *([library] if library != FIRST_VERSION else [])]
         return hashlib.sha256(f"{json.dumps(identity)} {fingerprint_files(found)}".encode()).hexdigest()
 
     def check(self) -> None:
-        """Look for the dataset, its config, its split and the column.
+        """Find the dataset, its config, its split and the columns.
 
         Raises:
-            DataError: There is none such; each names the right ones.
+            DataError: One is missing; the message lists the existing ones.
             EnvironmentProblem: The hub cannot be reached.
         """
         self._open()
@@ -104,71 +140,146 @@ class HuggingFaceDataset(Source):
 
         Raises:
             DataError: As `check` does, or a row that does not fit the others.
-            EnvironmentProblem: The hub cannot be reached, or broke off.
+            EnvironmentProblem: The hub cannot be reached, or the connection broke.
         """
-        self._num_read = 0
-        for row in self._worded(self._open()):
+        self._num_read, reading = 0, Reading()
+        for row in self._read(self._open()):
             self._num_read += 1
-            yield self._column.document(row, f"{self._name}:{self._num_read - 1}")
+            content = self._shape.content({name: without_nulls(value) for name, value in row.items()}, reading)
+            yield require_good(document_of(f"{self._name}:{self._num_read - 1}", content), self._on_bad_row)
             if self._num_read == self._max_documents:
-                return
+                break
+        for note in reading.notes():
+            tell(note)
 
     @property
     def fraction_read(self) -> float | None:
-        """Return how many of the rows are read, where the dataset says how many it has."""
+        """Return how many of the rows are read, where the dataset states how many it has."""
         return min(self._num_read / self._num_rows, 1.0) if self._num_rows else None
 
     def _open(self) -> Iterable[dict[str, Any]]:
         builder = find_dataset(self._wanted, cache=self._cache)
-        known = num_rows(builder, self._wanted.split)
+        splits = builder.info.splits
+        known = int(splits[self._wanted.split].num_examples) if splits and self._wanted.split in splits else 0
         self._num_rows = min(filter(None, (known, self._max_documents)), default=None)
         if self._streaming:
             rows = builder.as_streaming_dataset(split=self._wanted.split)
         else:
-            self._prepare(builder)
+            self._download(builder)
             rows = builder.as_dataset(split=self._wanted.split)
-        columns = rows.column_names or list(next(iter(self._worded(rows)), {}))
+        columns = rows.column_names or list(next(iter(self._read(rows)), {}))
         if columns:
-            self._column.require_in(columns, table=self._wanted.name)
-            rows = rows.select_columns([self._column.name])
+            self._shape.require_in(columns, table=self._wanted.name)
+            rows = rows.select_columns([name for name in columns if name in self._shape.wanted])
         seed, buffer_documents = self._shuffle
         if seed is None:
             return cast("Iterable[dict[str, Any]]", rows)
         return rows.shuffle(seed=seed, buffer_size=buffer_documents) if self._streaming else rows.shuffle(seed=seed)
 
-    def _worded(self, rows: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    def _read(self, rows: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
         waiting = iter(rows)
         try:
             while True:
-                # What is prepared is mapped, and counts as addresses; a stream decodes what a stranger's file asks for.
+                # Downloaded rows are mapped, and count as addresses; a stream decodes whatever a hostile file asks for.
                 with bounded_memory() if self._streaming else nullcontext():
                     row = next(waiting, None)
                 if row is None:
                     return
                 yield row
         except Exception as problem:  # of pyarrow, of `datasets`, of the network's package
-            raise self._refusal(problem, f"after row {self._num_read:,}") from problem
+            raise self._unreadable(problem, f"after row {self._num_read:,}") from problem
 
-    def _prepare(self, builder: Any) -> None:
+    def _download(self, builder: Any) -> None:
         try:
             with bounded_memory():
                 builder.download_and_prepare()
         except Exception as problem:  # as above; `datasets` names the reason as its cause
-            raise self._refusal(problem.__cause__ or problem, "at all") from problem
+            raise self._unreadable(problem.__cause__ or problem, "at all") from problem
 
-    def _refusal(self, problem: BaseException, where: str) -> DataError | EnvironmentProblem:
-        told = f"source.name={self._wanted.name} cannot be read {where}: {one_line(problem)}"
+    def _unreadable(self, problem: BaseException, where: str) -> DataError | EnvironmentProblem:
+        what = f"source.name={self._wanted.name} cannot be read {where}: {one_line(problem)}"
         if self._wanted.is_local or isinstance(problem, (ValueError, MemoryError)):
-            return DataError(f"{told}. Correct the file, or read it with source=files, which skips bad rows.")
-        return EnvironmentProblem(f"{told}. The same command goes on from there.")
+            return DataError(f"{what}. Correct the file, or read it with source=files, which skips bad rows.")
+        return EnvironmentProblem(f"{what}. The same command continues from there.")
 
 
-def _require_positive(**settings: int | None) -> None:
-    for name, value in settings.items():
-        if value is not None and value < 1:
-            raise ConfigurationError(f"source.{name}={value} must be positive; leave it out for what null takes.")
+def hugging_face_dataset_facts(
+    *, messages_column: str | None = None, columns: Mapping[str, str] | None = None
+) -> SourceFacts:
+    """Describe whether documents are lists of messages."""
+    return SourceFacts.of_column(messages_column or next((part for part in columns or {} if part != "text"), None))
 
 
-def hugging_face_dataset_facts(*, messages_column: str | None = None) -> SourceFacts:
-    """Tell whether documents are lists of messages."""
-    return SourceFacts.of_column(messages_column)
+def find_dataset(wanted: Wanted, *, cache: str | None) -> Any:
+    """Return the builder of a dataset with the wanted config and split.
+
+    Raises:
+        DataError: There is no such dataset, config or split; the message lists the existing ones.
+        EnvironmentProblem: The hub cannot be reached.
+    """
+    import datasets
+    from datasets.exceptions import DatasetsError
+
+    load: Any = datasets.load_dataset_builder
+    list_configs: Any = datasets.get_dataset_config_names
+    find_default: Any = datasets.get_dataset_default_config_name
+    revision = wanted.revision if wanted.is_local else _commit_of(wanted)
+    try:
+        if wanted.is_local or not huggingface_hub.constants.HF_HUB_OFFLINE:
+            configs: list[str] = list_configs(wanted.name, revision=revision)
+            _require_config(wanted, configs, find_default(wanted.name, revision=revision))
+        builder = load(wanted.name, name=wanted.config, revision=revision, cache_dir=cache)
+    except ConnectionError as problem:
+        raise _unreachable(wanted, problem) from problem
+    except DataError:
+        raise
+    except (ValueError, OSError, DatasetsError) as problem:
+        raise DataError(f"{wanted.typed} cannot be loaded: {one_line(problem)}") from problem
+    if "+" in wanted.split:
+        raise ConfigurationError(f"source.split: must be one split, got {wanted.split}.")
+    splits = list(builder.config.data_files or builder.info.splits or ())
+    _require("split", wanted.split.partition("[")[0], splits, wanted)
+    return builder
+
+
+def _commit_of(wanted: Wanted) -> str | None:
+    """Return the hub's present commit, so that one state of the dataset is read."""
+    if not HUB_NAME.fullmatch(wanted.name):
+        rule = "is neither a folder here nor OWNER/NAME of a dataset on the hub"
+        raise DataError(f"{wanted.typed} {rule}.{suggest_path(Path(wanted.name))}")
+    if huggingface_hub.constants.HF_HUB_OFFLINE:  # an earlier download may do
+        return wanted.revision
+    try:
+        return huggingface_hub.HfApi().dataset_info(wanted.name, revision=wanted.revision, timeout=REACH_SECONDS).sha
+    except RevisionNotFoundError as problem:
+        rule = f"source.revision={wanted.revision} is not a branch, tag or commit of {wanted.name}"
+        raise DataError(f"{rule}; leave it out for the newest.") from problem
+    except RepositoryNotFoundError as problem:
+        rule = "is neither a folder here nor a dataset on the hub that you may read"
+        raise DataError(f"{wanted.typed} {rule}; for a private or gated one set HF_TOKEN.") from problem
+    except HfHubHTTPError as problem:
+        raise EnvironmentProblem(f"{wanted.typed}: the hub answers {one_line(problem)}") from problem
+    except Exception as problem:  # whatever the network's package raises
+        raise _unreachable(wanted, problem) from problem
+
+
+def _unreachable(wanted: Wanted, problem: Exception) -> EnvironmentProblem:
+    msg = f"{wanted.typed} is not a folder here, and the hub cannot be reached: {one_line(problem).rstrip('.')}"
+    fix = "name a local folder, go online, or set HF_HUB_OFFLINE=1 to read what source.streaming=false downloaded"
+    return EnvironmentProblem(f"{msg}; {fix}.{suggest_path(Path(wanted.name))}")
+
+
+def _require_config(wanted: Wanted, configs: list[str], default: str | None) -> None:
+    if wanted.config is not None:
+        _require("config", wanted.config, configs, wanted)
+    elif len(configs) > 1 and default is None:
+        raise DataError(f"source.config: {wanted.name} has several: {', '.join(configs)}; set one.")
+
+
+def _require(what: str, name: str, known: Collection[str], wanted: Wanted) -> None:
+    if known and name not in known:
+        is_typed = wanted.key == NAME_KEY
+        asked = f"source.{what}={name}" if is_typed else f"{wanted.typed}: {what}={name}"
+        lacks_readme = not is_typed and wanted.is_local and not (Path(wanted.name) / "README.md").is_file()
+        fix = " Copy its README.md too, which names configs and splits." if lacks_readme else suggest(name, known)
+        raise DataError(f"{asked} is not a {what} of {wanted.name}: it has {', '.join(known)}.{fix}")

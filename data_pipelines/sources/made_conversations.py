@@ -1,16 +1,152 @@
-"""Conversations of made questions, from the running Python's own standard library: offline, on every machine."""
+"""Conversations of questions made by rule from Python source code, each with one right answer: offline.
 
+The questions are for models of a million parameters. One is held out for scoring by a hash of its text, so that no
+training conversation has it.
+"""
+
+import hashlib
 import random
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 from typing import Any, Final, final
 
 from data_pipelines.sources.base import Document, Skipped, Source
-from data_pipelines.sources.made_questions import KINDS, MadeQuestion, Material, make_questions, material_of
 from data_pipelines.sources.python_stdlib import PythonStandardLibrary
 from lmtrain.accounting.options.parts import SourceFacts
 from lmtrain.errors import ConfigurationError, DataError, suggest
+
+HELD_OUT_SHARE: Final = 10  # one question in ten
+TRIES: Final = 1000
+MAX_SUM: Final = 30  # of either number
+LONGEST_LINE: Final = 60  # characters of a line of code
+WORD: Final = re.compile(r"\b[a-z]{3,8}\b")
+DEFINITION: Final = re.compile(r"^ *def (\w+)\((.+)\):$", re.MULTILINE)
+IMPORT: Final = re.compile(r"^ *from ([a-z_][a-z_.]*) import \w+(?:, \w+)*$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class MadeQuestion:
+    """A question, its answer, and the name of its kind."""
+
+    kind: str
+    question: str
+    answer: str
+
+    @property
+    def is_held_out(self) -> bool:
+        """Return whether it is kept for scoring."""
+        digest = hashlib.sha256(self.question.encode()).digest()
+        return int.from_bytes(digest[:8], "big") % HELD_OUT_SHARE == 0
+
+
+@dataclass(frozen=True)
+class Material:
+    """Words and lines of source code, in the order of their first use."""
+
+    words: Sequence[str]
+    definitions: Sequence[tuple[str, str, str]]  # line, name, arguments
+    imports: Sequence[tuple[str, str]]  # line, module
+
+
+def material_of(texts: Iterable[str], *, num_words: int) -> Material:
+    """Return the commonest words, and the short definitions and imports, of some code."""
+    words: Counter[str] = Counter()
+    definitions: dict[str, tuple[str, str, str]] = {}
+    imports: dict[str, tuple[str, str]] = {}
+    for text in texts:
+        words.update(WORD.findall(text))
+        for found in DEFINITION.finditer(text):
+            line = found[0].strip()
+            if len(line) <= LONGEST_LINE:
+                definitions.setdefault(line, (line, found[1], found[2]))
+        for found in IMPORT.finditer(text):
+            line = found[0].strip()
+            if len(line) <= LONGEST_LINE:
+                imports.setdefault(line, (line, found[1]))
+    commonest = [word for word, _ in words.most_common(num_words)]
+    return Material(commonest, [*definitions.values()], [*imports.values()])
+
+
+def make_questions(
+    material: Material, *, seed: int, held_out: bool, kinds: Sequence[str] | None = None
+) -> Iterator[MadeQuestion]:
+    """Yield questions for ever, of the kinds in turn (None: all): those held out, or the others.
+
+    A kind with too few questions for that is passed over.
+
+    Raises:
+        DataError: All kinds have too few.
+    """
+    draw, asked = random.Random(seed), tuple(kinds or KINDS)
+    while True:
+        num_made = 0
+        for kind in asked:
+            tries = (MadeQuestion(kind, *KINDS[kind](draw, material)) for _ in range(TRIES))
+            made = next((one for one in tries if one.is_held_out == held_out), None)
+            if made is not None:
+                num_made += 1
+                yield made
+        if num_made == 0:
+            raise DataError(f"too little code: it makes no question of the kinds {', '.join(asked)}.")
+
+
+def _words(draw: random.Random, material: Material) -> list[str]:
+    return draw.sample(material.words, draw.randint(2, 4))
+
+
+def _repeat(draw: random.Random, material: Material) -> tuple[str, str]:
+    words = " ".join(_words(draw, material))
+    return draw.choice(("Repeat: {}", "Say this again: {}")).format(words), words
+
+
+def _reverse(draw: random.Random, material: Material) -> tuple[str, str]:
+    words = _words(draw, material)
+    asked = draw.choice(("Reverse the order of these words: {}", "Say these words backwards: {}"))
+    return asked.format(" ".join(words)), " ".join(reversed(words))
+
+
+def _capitals(draw: random.Random, material: Material) -> tuple[str, str]:
+    words = " ".join(_words(draw, material)[:2])
+    return draw.choice(("Write in capitals: {}", "In capital letters, please: {}")).format(words), words.upper()
+
+
+def _last(draw: random.Random, material: Material) -> tuple[str, str]:
+    words = _words(draw, material)
+    place = draw.choice(("first", "last"))
+    asked = draw.choice(("Which word comes {}: {}", "What is the {} word of: {}"))
+    return asked.format(place, " ".join(words)), words[0 if place == "first" else -1]
+
+
+def _sum(draw: random.Random, _: Material) -> tuple[str, str]:
+    one, other = draw.randint(0, MAX_SUM), draw.randint(0, MAX_SUM)
+    return draw.choice(("What is {} + {}?", "How much is {} plus {}?")).format(one, other), str(one + other)
+
+
+def _arguments(draw: random.Random, material: Material) -> tuple[str, str]:
+    line, name, arguments = draw.choice(material.definitions)
+    asked = draw.choice(("Complete `def {1}(` as in `{0}`", "Here is `{0}`. Go on: `def {1}(`"))
+    return asked.format(line, name), f"{arguments}):"
+
+
+def _module(draw: random.Random, material: Material) -> tuple[str, str]:
+    line, module = draw.choice(material.imports)
+    return draw.choice(("Which module is imported by `{}`?", "Name the module of `{}`")).format(line), module
+
+
+KINDS: Final[Mapping[str, Callable[[random.Random, Material], tuple[str, str]]]] = {
+    "repeat": _repeat,
+    "reverse": _reverse,
+    "capitals": _capitals,
+    "first_or_last": _last,
+    "sum": _sum,
+    "definition": _arguments,
+    "module": _module,
+}
+
 
 SAMPLE_CONVERSATIONS: Final = 500
 VERSION = 1  # raised when the same settings come to make other conversations
@@ -32,11 +168,11 @@ class MadeConversations(Source):
         """Make `num_conversations` from the `num_words` commonest words, with questions of some `kinds`; None: all.
 
         Raises:
-            ConfigurationError: A number is too small, or a kind is none.
+            ConfigurationError: A number is too small, or a kind is unknown.
         """
         for name, value, least in (("num_conversations", num_conversations, 1), ("num_words", num_words, 4)):
             if value < least:
-                raise ConfigurationError(f"source.{name}={value} is below {least}; nearest valid: {least}.")
+                raise ConfigurationError(f"source.{name}: must be at least {least}, got {value}.")
         self._num_conversations, self._num_words, self._seed = num_conversations, num_words, seed
         self._kinds = _known(kinds)
         self._code = PythonStandardLibrary(folder=folder)
@@ -59,7 +195,7 @@ class MadeConversations(Source):
 
     @property
     def text_bytes(self) -> int:
-        """Return the bytes of all conversations by those of the first ones, copies of earlier ones among them."""
+        """Return the bytes of all conversations, estimated from the first ones."""
         first = [one for one in islice(self.documents(), SAMPLE_CONVERSATIONS) if isinstance(one, Document)]
         sizes = [len(message["content"].encode()) for one in first for message in one.messages or ()]
         return round(sum(sizes) / len(first) * self._num_conversations)
@@ -94,7 +230,7 @@ class MadeConversations(Source):
         return found
 
     def held_out(self, number: int) -> list[MadeQuestion]:
-        """Return questions of the kinds in turn, none of them in a conversation of any seed."""
+        """Return questions of the kinds in turn, which are in no conversation of any seed."""
         questions, found = self._questions(held_out=True), dict[str, MadeQuestion]()
         while len(found) < number:
             made = next(questions)
@@ -111,12 +247,10 @@ def _known(kinds: Sequence[str] | None) -> tuple[str, ...]:
         return tuple(KINDS)
     for kind in kinds:
         if kind not in KINDS:
-            raise ConfigurationError(
-                f"source.kinds={list(kinds)}: {kind!r} is no kind of question; "
-                f"valid: {', '.join(KINDS)}.{suggest(str(kind), KINDS)}"
-            )
+            valid = ", ".join(KINDS)
+            raise ConfigurationError(f"source.kinds: must be of {valid}, got {kind}.{suggest(str(kind), KINDS)}")
     if not kinds:
-        raise ConfigurationError("source.kinds=[] leaves no question; nearest valid: null, all kinds.")
+        raise ConfigurationError("source.kinds: must name a kind, or be null for all, got [].")
     return tuple(kind for kind in KINDS if kind in kinds)
 
 
@@ -126,5 +260,5 @@ def messages_of(made: MadeQuestion) -> tuple[Mapping[str, Any], Mapping[str, Any
 
 
 def made_conversations_facts() -> SourceFacts:
-    """Tell whether documents are lists of messages."""
+    """Describe the documents: conversations."""
     return SourceFacts(has_conversations=True)

@@ -1,6 +1,5 @@
 """The source code of the running Python's own standard library: real text on every machine, offline."""
 
-import codecs
 import sysconfig
 from collections.abc import Iterator
 from functools import cached_property
@@ -9,10 +8,9 @@ from typing import final
 
 from data_pipelines.progress import tell
 from data_pipelines.sources.base import Document, Skipped, Source
-from data_pipelines.sources.found_file import FoundFile
-from data_pipelines.sources.local_files import fingerprint_files, local_file, unreadable, walk
-from data_pipelines.sources.utf8 import Utf8
+from data_pipelines.sources.find_files import fingerprint_files, local_file, walk
 from lmtrain.accounting.options.parts import SourceFacts
+from lmtrain.data.text_files import FoundFile, Reading, read_text_parts
 from lmtrain.errors import DataError
 
 EXCLUDED_FOLDERS = frozenset({"test", "tests", "idle_test", "site-packages", "dist-packages", "__pycache__"})
@@ -38,11 +36,12 @@ class PythonStandardLibrary(Source):
 
     def documents(self) -> Iterator[Document | Skipped]:
         """Yield each file under its path relative to the library."""
-        utf8 = Utf8()
+        reading = Reading()
         for number, file in enumerate(self._files, start=1):
-            yield _document(file, utf8)
+            for name, text in read_text_parts(file, reading):
+                yield Skipped(name, "not UTF-8 text") if text is None else Document(name, text)
             self._num_read = number
-        if note := utf8.note():
+        for note in reading.notes():
             tell(note)
 
     @property
@@ -64,17 +63,6 @@ class PythonStandardLibrary(Source):
         return tuple(sorted(files, key=lambda file: file.name))
 
 
-def _document(file: FoundFile, utf8: Utf8) -> Document | Skipped:
-    try:
-        content = Path(file.address).read_bytes()
-    except OSError as problem:
-        raise unreadable(file.address, problem) from problem
-    try:
-        return Document(file.name, utf8.decode(content.removeprefix(codecs.BOM_UTF8), where=file.name))
-    except ValueError:
-        return Skipped(file.name, "not UTF-8 text")
-
-
 def python_standard_library_facts() -> SourceFacts:
-    """Tell whether documents are lists of messages."""
+    """Describe the documents: texts."""
     return SourceFacts(has_conversations=False)

@@ -1,0 +1,1 @@
+"""The steps between a source and its shards: cleaning, deduplication, splitting, tokenizers, encoding."""

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import final
 
 from data_pipelines.processes import run_jobs
+from data_pipelines.stages.blocks import Block, LeftOut, load_block
 from data_pipelines.stages.encode import encode_block, save_encoded, text_sha256_of
-from data_pipelines.stages.spool import Block, LeftOut, load_block
 from data_pipelines.work_folder import WorkFolder
 from lmtrain.tokenizers.base import Tokenizer
 

@@ -11,8 +11,8 @@ from typing import final
 
 from data_pipelines.progress import stage
 from data_pipelines.sources.base import Source
+from data_pipelines.stages.blocks import Block, LeftOut, load_block, num_bytes
 from data_pipelines.stages.split import TRAIN, place_of
-from data_pipelines.stages.spool import Block, LeftOut, load_block, num_bytes
 from data_pipelines.stages.stage import content_of
 from data_pipelines.stages.train_tokenizer import TokenizerSpec
 from data_pipelines.work_folder import WorkFolder

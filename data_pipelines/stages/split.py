@@ -6,13 +6,17 @@ looking ahead ends: memory does not grow with the corpus.
 """
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
+from typing import Final
 
-from data_pipelines.sources.base import Document
+from data_pipelines.progress import stage, tell
+from data_pipelines.sources.base import Document, Source
+from data_pipelines.stages.deduplicate import digest_of
 from data_pipelines.stages.stage import content_of
-from lmtrain.errors import ConfigurationError, DataError
+from lmtrain.accounting.quantities import format_count
+from lmtrain.errors import ConfigurationError, DataError, suggest
 
 SPLITS = TRAIN, VALIDATION, TEST = "train", "validation", "test"
 RULES = HASH, TAIL, NAMED = "hash", "tail", "named"
@@ -209,3 +213,122 @@ def _with_every_split(splits: list[str], places: list[float], held_out: HeldOut)
         if split in held_out.splits and split not in complete:
             complete[index] = split
     return complete
+
+
+def split_tail(
+    documents: Iterable[Document], *, held_out: HeldOut, num_characters: int
+) -> Iterator[tuple[str, Document]]:
+    """Yield each document with the split of its beginning's place among `num_characters`.
+
+    A document of more than a hundredth of them is cut at the place itself, to a paragraph's end, a line's or a word's.
+    """
+    place = 0
+    starts = _starts(held_out, num_characters)
+    for document in documents:
+        length = len(content_of(document))
+        is_cut = len(document.text) * PART_SHARE > num_characters  # a conversation has no text and is never cut
+        inside = [start - place for start in starts.values() if is_cut and 0 < start - place < length]
+        parts = _cut_at(document, inside)
+        for part in parts:
+            yield _split_at(place, starts), part
+            place += len(content_of(part))
+
+
+def _starts(held_out: HeldOut, num_characters: int) -> dict[str, int]:
+    """Return the place of each held-out split's first character, in order."""
+    validation = 1 - held_out.validation_fraction - held_out.test_fraction
+    starts = {VALIDATION: validation, TEST: 1 - held_out.test_fraction}
+    return {split: round(starts[split] * num_characters) for split in held_out.splits if split != TRAIN}
+
+
+def _split_at(place: int, starts: dict[str, int]) -> str:
+    return next((split for split, start in reversed(starts.items()) if place >= start), TRAIN)
+
+
+def _cut_at(document: Document, places: list[int]) -> list[Document]:
+    """Return the document in parts: one ends at each place or shortly after, none is of over a million characters."""
+    text, begin = document.text, 0
+    parts: list[str] = []
+    for place in sorted(places):
+        end = good_end(text, max(place, begin), min(len(text), place + max(200, len(text) // PART_SHARE)))
+        parts += cut(text[begin:end], MAX_DOCUMENT_CHARACTERS)
+        begin = end
+    parts = [part for part in [*parts, *cut(text[begin:], MAX_DOCUMENT_CHARACTERS)] if part]
+    if len(parts) <= 1:
+        return [document]
+    first, *others = (Document(f"{document.id}#{number}", part) for number, part in enumerate(parts))
+    return [replace(first, left_out=document.left_out), *others]
+
+
+Read = Callable[[], Iterable[Document]]
+TYPED_RULES: Final = (HASH, TAIL)
+
+
+def held_out_of(source: Source, rule: str, *, fractions: tuple[float, float], budget: int | None = None) -> HeldOut:
+    """Return the held-out fractions, of validation and test, under a rule fit for the source and the budget.
+
+    Raises:
+        ConfigurationError: An unknown rule, or one that needs the end of a text that is not read to its end, or not
+        read twice.
+    """
+    if rule not in TYPED_RULES:
+        fix = suggest(rule, TYPED_RULES)
+        raise ConfigurationError(f"data.folder.split={rule} is not {' or '.join(TYPED_RULES)}.{fix}")
+    if rule == HASH:
+        if source.names_validation:
+            return HeldOut(0.0, 0.0, NAMED)
+        return HeldOut(*fractions)
+    nearest = f"nearest valid: data.folder.split={HASH}"
+    if source.names_validation:
+        msg = f"data.folder.split={rule} has no effect beside source.validation_paths"
+        raise ConfigurationError(f"{msg}; leave one out, {nearest}.")
+    if budget is not None:
+        msg = f"data.folder.split={rule} is the end of the text, and a budget of {budget:,} tokens stops before it"
+        raise ConfigurationError(f"{msg} (budget.tokens, data.folder.token_budget); {nearest}.")
+    if source.read_once:
+        msg = f"data.folder.split={rule} reads the text twice, and source {source.name} streams from the hub"
+        raise ConfigurationError(f"{msg}; set {source.read_once}, or {nearest}.")
+    return HeldOut(*fractions, rule)
+
+
+def split_by_rule(read: Read, measure: Read, *, held_out: HeldOut) -> Iterator[tuple[str, Document]]:
+    """Yield each document of `read` with its split, in order; `measure` gives the same to look ahead in."""
+    return _SPLITTERS[held_out.rule](read, measure, held_out)
+
+
+def _by_hash(read: Read, measure: Read, held_out: HeldOut) -> Iterator[tuple[str, Document]]:
+    del measure
+    return split_documents(read(), held_out=held_out, tell=tell)
+
+
+def _by_place(read: Read, measure: Read, held_out: HeldOut) -> Iterator[tuple[str, Document]]:
+    num_characters = 0
+    with stage("measure the text") as progress:
+        for document in measure():
+            num_characters += len(content_of(document))
+            progress.advance(documents=1)
+    yield from split_tail(read(), held_out=held_out, num_characters=num_characters)
+
+
+def _as_named(read: Read, measure: Read, held_out: HeldOut) -> Iterator[tuple[str, Document]]:
+    """Follow the source; tell of training documents with the content of a validation document."""
+    del measure, held_out
+    held_out_digests: set[bytes] = set()
+    num_leaks = 0
+    for document in read():
+        if document.split is not None:
+            held_out_digests.add(digest_of(document))
+        elif digest_of(document) in held_out_digests:
+            num_leaks += 1
+        for piece in cut_if_longer(document, MAX_DOCUMENT_CHARACTERS):
+            yield document.split or TRAIN, piece
+    if num_leaks:
+        fix = "deduplicate=exact takes them out of the training text"
+        tell(f"  {format_count(num_leaks, 'training document')} equal to one of source.validation_paths: {fix}")
+
+
+_SPLITTERS: Final[Mapping[str, Callable[[Read, Read, HeldOut], Iterator[tuple[str, Document]]]]] = {
+    HASH: _by_hash,
+    TAIL: _by_place,
+    NAMED: _as_named,
+}

@@ -8,12 +8,10 @@ from pathlib import Path
 from typing import Any, final
 
 from lmtrain.errors import ConfigurationError, DataError
-from lmtrain.tokenizers.base import TOKENIZER_FILE, Tokenizer
+from lmtrain.tokenizers.base import CHAT_TOKENS, END_OF_TEXT, TOKENIZER_FILE, Tokenizer
 from lmtrain.tokenizers.bpe import require_room, train_byte_pairs
 from lmtrain.tokenizers.byte_level import ByteLevelTokenizer
-from lmtrain.tokenizers.hub import find_tokenizer
-from lmtrain.tokenizers.loading import load_tokenizer
-from lmtrain.tokenizers.special_tokens import CHAT_TOKENS, END_OF_TEXT
+from lmtrain.tokenizers.loading import find_tokenizer, load_tokenizer
 
 
 class TokenizerSpec(ABC):

@@ -1,16 +1,23 @@
+"""Token files of other programs are read in place, and refused where they are not of their format."""
+
 import json
+import struct
 
 import numpy as np
 import pytest
 
-from lmtrain.data.cache import cached_folder
+from lmtrain.data.dataset_folder import cached_folder
 from lmtrain.data.external import external
+from lmtrain.data.external_formats import read_datatrove, read_llm_c, read_megatron, read_nanogpt, read_olmo
 from lmtrain.data.packing import BestFit, Contiguous, OneDocument, Packing
 from lmtrain.data.shards import open_dataset
 from lmtrain.errors import ConfigurationError, DataError
+from lmtrain.tokenizers.bpe import train_byte_pairs
 from lmtrain.tokenizers.byte_level import ByteLevelTokenizer
 
 END = 256
+
+
 IDS = [*b"first", END, *"sécond".encode(), END, *b"third"]
 
 
@@ -46,29 +53,6 @@ def test_ids_stay_where_they_are_and_read_as_any_data_set(tmp_path):
     assert sum(path.stat().st_size for path in folder.rglob("*") if path.suffix in (".ds", ".bin")) == 0
 
 
-def test_several_files_are_one_row(tmp_path):
-    files = [nanogpt(tmp_path / f"{number}.bin", [number] * 4 + [END]) for number in range(3)]
-    train = open_dataset(point(tmp_path, train=files)).split("train")
-    assert train.window(3, 9).tolist() == [0, END, 1, 1, 1, 1, END, 2, 2]
-    assert train.windows(np.array([4, 9]), 3).tolist() == [[END, 1, 1], [END, 2, 2]]
-
-
-def test_a_header_is_skipped(tmp_path):
-    header = np.zeros(256, "<i4")
-    header[:3] = [20240520, 1, len(IDS)]
-    (tmp_path / "a.bin").write_bytes(header.tobytes() + np.array(IDS, "<u2").tobytes())
-    train = open_dataset(point(tmp_path, format="llm_c", train=[str(tmp_path / "a.bin")])).split("train")
-    assert train.window(0, len(IDS)).tolist() == IDS
-
-
-def test_a_cache_holds_the_ends_of_documents_alone(tmp_path):
-    nanogpt(tmp_path / "train.bin")
-    folder = point(tmp_path, train=[str(tmp_path / "train.bin")])
-    copy = cached_folder(folder, str(tmp_path / "cache"))
-    assert sorted(path.name for path in copy.glob("train*")) == ["train_00000.index"]
-    assert open_dataset(copy).split("train").window(0, len(IDS)).tolist() == IDS
-
-
 def test_the_second_time_nothing_is_read(tmp_path, capsys):
     folder = point(tmp_path)
     before = (folder / "dataset.json").stat().st_mtime_ns
@@ -95,7 +79,7 @@ def test_the_fingerprint_is_of_the_tokens_not_of_the_place(tmp_path):
 
 
 def test_verify_reads_the_files_again(tmp_path):
-    from data_pipelines.stages.verify import problems
+    from data_pipelines.verify import problems
 
     folder = point(tmp_path)
     assert list(problems(folder)) == []
@@ -106,9 +90,9 @@ def test_verify_reads_the_files_again(tmp_path):
 @pytest.mark.parametrize(
     ("settings", "error", "message"),
     [
-        ({"format": "nanogtp"}, ConfigurationError, r"data\.folder\.format=nanogtp is not .* Did you mean 'nanogpt'"),
-        ({"dtype": "int16"}, ConfigurationError, r"data\.folder\.dtype=int16 is not uint16 or uint32"),
-        ({"train": []}, ConfigurationError, r"data\.folder\.train=\[\] names no file of nanogpt ids"),
+        ({"format": "nanogtp"}, ConfigurationError, r"data\.folder\.format: .* Did you mean 'nanogpt'"),
+        ({"dtype": "int16"}, ConfigurationError, r"data\.folder\.dtype: .*uint16 or uint32"),
+        ({"train": []}, ConfigurationError, r"data\.folder\.train: "),
         ({"train": ["nowhere.bin"]}, DataError, r"nowhere\.bin does not exist"),
     ],
 )
@@ -118,7 +102,7 @@ def test_a_wrong_setting_is_refused(tmp_path, settings, error, message):
 
 
 def test_ids_that_the_tokenizer_lacks_are_refused_and_leave_nothing(tmp_path):
-    with pytest.raises(DataError, match=r"train\.bin holds id 300, the tokenizer has 257 entries: it is another"):
+    with pytest.raises(DataError, match=r"train\.bin holds id 300, beyond .* 257 entries"):
         point(tmp_path, train=[nanogpt(tmp_path / "train.bin", [1, 300])])
     assert list((tmp_path / "data").iterdir()) == []
 
@@ -134,13 +118,6 @@ def test_files_of_two_types_are_refused(tmp_path):
         files.append(str(tmp_path / name))
     with pytest.raises(DataError, match=r"ids of one type: .*w\.bin has uint32, .*n\.bin has uint16"):
         point(tmp_path, format="llm_c", train=files)
-
-
-def test_a_tokenizer_that_would_be_trained_is_refused(tmp_path):
-    untrained = Existing()
-    untrained.sample_bytes = 1
-    with pytest.raises(ConfigurationError, match=r"use tokenizer=folder tokenizer\.path=FOLDER"):
-        point(tmp_path, tokenizer=untrained)
 
 
 @pytest.mark.parametrize("packing", [BestFit(), OneDocument(), Contiguous(document_mask=True)])
@@ -161,3 +138,202 @@ def test_rows_of_whole_documents_need_the_tokenizers_end_of_text(tmp_path, packi
             if isinstance(packing, Contiguous):
                 with refused:
                     packing.held_out(dataset, "train", context_tokens=10, max_tokens=None)
+
+
+TEXTS = [f"Document {number} has a text of its own: {number**3}." for number in range(20)]
+
+
+def ends_of(file):
+    assert file.read_ends is not None
+    return file.read_ends()
+
+
+def write(path, *, ids=(1, 2, 9, 3, 9), ends=(3, 5), dtype="<u2", metadata="some/tokenizer|2\n5\n5 T"):
+    path.write_bytes(np.array(ids, dtype).tobytes())
+    path.with_name(f"{path.name}.index").write_bytes(np.array(ends, "<u8").tobytes())
+    if metadata:
+        path.with_name(f"{path.name}.metadata").write_text(metadata)
+    return path
+
+
+def test_an_index_of_other_ids_is_refused(tmp_path):
+    file = read_datatrove(write(tmp_path / "a.ds", ends=[3, 7]), dtype=None, vocab_size=300)
+    with pytest.raises(DataError, match=r"a\.ds\.index ends at 7, .*a\.ds has 5 ids of uint16"):
+        ends_of(file)
+    with pytest.raises(DataError, match=r"data\.folder\.dtype=uint32 differs from .*metadata: uint16"):
+        read_datatrove(tmp_path / "a.ds", dtype="uint32", vocab_size=300)
+    (tmp_path / "a.ds.index").unlink()
+    with pytest.raises(DataError, match=r"a\.ds\.index does not exist"):
+        read_datatrove(tmp_path / "a.ds", dtype=None, vocab_size=300)
+
+
+@pytest.fixture(scope="module")
+def tokenizer_path(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tokenizer")
+    train_byte_pairs(TEXTS, vocab_size=300).save(folder)
+    return folder / "tokenizer.json"
+
+
+def documents():
+    from datatrove.data import Document  # pyright: ignore[reportMissingImports]  # an extra
+
+    return [Document(text=text, id=f"{number}") for number, text in enumerate(TEXTS)]
+
+
+def expected(tokenizer_path):
+    from lmtrain.tokenizers.loading import load_tokenizer
+
+    tokenizer = load_tokenizer(tokenizer_path.parent)
+    return [[*tokenizer.encode(text), tokenizer.end_of_text_id] for text in TEXTS]
+
+
+def split(ids, ends):
+    return [part.tolist() for part in np.split(ids, ends[:-1])]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_what_datatroves_own_stage_writes_is_read(tmp_path, tokenizer_path):
+    tokens = pytest.importorskip("datatrove.pipeline.tokens")
+    stage = tokens.DocumentTokenizer(
+        output_folder=str(tmp_path),
+        tokenizer_name_or_path=str(tokenizer_path),
+        eos_token="<|end_of_text|>",
+        shuffle_documents=False,
+    )
+    stage.run(documents(), rank=0, world_size=1)
+    (path,) = tmp_path.glob("*.ds")
+    file = read_datatrove(path, dtype=None, vocab_size=300)
+    assert split(file.ids(), ends_of(file)) == expected(tokenizer_path)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_what_datatroves_megatron_stage_writes_is_read(tmp_path, tokenizer_path):
+    module = pytest.importorskip("datatrove.pipeline.tokens.megatron_tokenizer")
+    stage = module.MegatronDocumentTokenizer(
+        output_folder=str(tmp_path), tokenizer_name_or_path=str(tokenizer_path), eos_token="<|end_of_text|>"
+    )
+    stage.run(documents(), rank=0, world_size=1)
+    (path,) = tmp_path.glob("*.bin")
+    file = read_megatron(path, dtype=None, vocab_size=300)
+    assert split(file.ids(), ends_of(file)) == expected(tokenizer_path)
+
+
+def write_llm_c(path, *, magic=20240520, version=1, ids=(50256, 1, 2), dtype="<u2", num_ids=None, fourth=0):
+    header = np.zeros(256, dtype="<i4")
+    header[:4] = [magic, version, len(ids) if num_ids is None else num_ids, fourth]
+    path.write_bytes(header.tobytes() + np.array(ids, dtype).tobytes())
+    return path
+
+
+@pytest.mark.parametrize(
+    ("how", "dtype"),
+    [
+        ({}, "uint16"),
+        ({"magic": 20240801, "version": 7, "ids": [128000, 5], "dtype": "<u4"}, "uint32"),
+        ({"magic": 278895051, "fourth": 2}, "uint16"),
+        ({"magic": 278895051, "fourth": 4, "ids": [163584], "dtype": "<u4"}, "uint32"),
+    ],
+)
+def test_each_kind_of_header_is_read(tmp_path, how, dtype):
+    file = read_llm_c(write_llm_c(tmp_path / "a.bin", **how), dtype=None, vocab_size=200_000)
+    assert (file.dtype, file.offset_bytes) == (dtype, 1024)
+    assert file.ids().tolist() == list(how.get("ids", (50256, 1, 2)))
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ({"magic": 7}, r"begins with 7, not with a magic number of llm\.c \(20240520, .*nanogpt has no header"),
+        ({"version": 2}, r"is version 2 of magic 20240520; expected version 1"),
+        ({"magic": 278895051, "fourth": 8}, r"has ids of 8 bytes"),
+        ({"num_ids": 4}, r"has 1,030 bytes, its header declares 4 ids: 1,032 bytes"),
+        ({"num_ids": 2}, r"its header declares 2 ids: 1,028 bytes"),
+    ],
+)
+def test_a_wrong_header_is_refused(tmp_path, how, message):
+    with pytest.raises(DataError, match=message):
+        read_llm_c(write_llm_c(tmp_path / "a.bin", **how), dtype=None, vocab_size=200_000)
+
+
+SEQUENCES = [[1, 2, 3], [4], [5, 6]]
+
+
+def write_megatron(stem, *, code=8, version=1, magic=b"MMIDIDX\x00\x00", starts=(0, 1, 3), offsets=None):
+    dtype = {8: "<u2", 4: "<i4", 5: "<i8"}[code]
+    lengths = np.array([len(ids) for ids in SEQUENCES], "<i4")
+    if offsets is None:
+        offsets = (np.cumsum(lengths) - lengths) * np.dtype(dtype).itemsize
+    stem.with_suffix(".bin").write_bytes(np.concatenate(SEQUENCES).astype(dtype).tobytes())
+    header = magic + struct.pack("<Q", version) + struct.pack("<B", code)
+    counts = struct.pack("<Q", len(lengths)) + struct.pack("<Q", len(starts))
+    arrays = lengths.tobytes() + np.array(offsets, "<i8").tobytes() + np.array(starts, "<i8").tobytes()
+    stem.with_suffix(".idx").write_bytes(header + counts + arrays)
+    return stem
+
+
+@pytest.mark.parametrize(("code", "dtype"), [(8, "uint16"), (4, "uint32")])
+@pytest.mark.parametrize("suffix", ["", ".bin", ".idx"])
+def test_a_pair_is_read_by_any_of_its_names(tmp_path, code, dtype, suffix):
+    write_megatron(tmp_path / "text_document", code=code)
+    file = read_megatron(tmp_path / f"text_document{suffix}", dtype=None, vocab_size=300)
+    assert file.dtype == dtype
+    assert file.ids().tolist() == [1, 2, 3, 4, 5, 6]
+    assert ends_of(file).tolist() == [3, 6]  # the second document has two sequences
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ({"magic": b"TNTIDX\x00\x00\x00"}, r"does not begin with MMIDIDX"),
+        ({"version": 2}, r"is version 2; expected version 1"),
+        ({"code": 5}, r"ids of type int64 \(code 5\); expected uint16 or int32"),
+        ({"offsets": [0, 0, 0]}, r"has sequences out of order"),
+    ],
+)
+def test_another_index_is_refused(tmp_path, how, message):
+    with pytest.raises(DataError, match=message):
+        read_megatron(write_megatron(tmp_path / "x", **how), dtype=None, vocab_size=300)
+
+
+def test_ids_and_index_that_do_not_belong_together_are_refused(tmp_path):
+    stem = write_megatron(tmp_path / "x")
+    stem.with_suffix(".bin").write_bytes(b"\0" * 10)
+    with pytest.raises(DataError, match=r"x\.bin has 10 bytes, its index declares 6 ids of 2"):
+        read_megatron(stem, dtype=None, vocab_size=300)
+    stem.with_suffix(".idx").write_bytes(write_megatron(tmp_path / "y").with_suffix(".idx").read_bytes()[:-20])
+    with pytest.raises(DataError, match=r"x\.idx has .* bytes instead of .* \(3 sequences\): cut off"):
+        read_megatron(stem, dtype=None, vocab_size=300)
+    stem.with_suffix(".idx").unlink()
+    with pytest.raises(DataError, match=r"x\.idx does not exist"):
+        read_megatron(stem, dtype=None, vocab_size=300)
+
+
+@pytest.mark.parametrize(("vocab_size", "dtype"), [(50280, "uint16"), (100_278, "uint32")])
+def test_the_type_follows_the_vocabulary(tmp_path, vocab_size, dtype):
+    path = tmp_path / "part-0.npy"
+    written = np.memmap(path, dtype=dtype, mode="w+", shape=(3,))
+    written[:] = [7, 8, vocab_size - 1]
+    written.flush()
+    file = read_olmo(path, dtype=None, vocab_size=vocab_size)
+    assert file.dtype == dtype
+    assert file.ids().tolist() == [7, 8, vocab_size - 1]
+
+
+def test_an_array_with_numpys_header_is_refused(tmp_path):
+    np.save(tmp_path / "saved.npy", np.arange(9, dtype=np.uint16))
+    with pytest.raises(DataError, match=r"saved\.npy is an array saved by numpy"):
+        read_olmo(tmp_path / "saved.npy", dtype=None, vocab_size=50280)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "is empty"),
+        (b"123", r"has 3 bytes, not a multiple of a uint16 id"),
+        (b"\x93NUMPY\1\0", r"saved by numpy, not .*: write its ids with tofile"),
+    ],
+)
+def test_what_cannot_be_ids_is_refused(tmp_path, content, message):
+    (tmp_path / "ids").write_bytes(content)
+    with pytest.raises(DataError, match=message):
+        read_nanogpt(tmp_path / "ids", dtype=None, vocab_size=300)

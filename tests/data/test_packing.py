@@ -1,16 +1,51 @@
 """What every packing must do with any documents: B rows, T context tokens."""
 
 from collections import Counter
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from lmtrain.data.packing import BestFit, Contiguous, OneDocument
 from lmtrain.data.rows import read_rows
 from lmtrain.errors import DataError
 from tests.data.documents import END_OF_TEXT, documents_of, make_dataset
+from lmtrain.data.packing import BestFitRows, OneDocumentRows, RowBuilder
+from tests.data.documents import END_OF_TEXT, make_dataset
+import json
+import multiprocessing
+from itertools import pairwise
+from lmtrain.data import packing_index
+from lmtrain.data.packing_index import (
+    build_best_fit,
+    build_once,
+    build_one_document,
+    cut_documents,
+    document_groups,
+    end_of_text_id,
+    index_folder,
+)
+from tests.data.documents import make_dataset
+from hypothesis import given
+from lmtrain.data.packing_index import best_fit_decreasing
+from lmtrain.data.packing_index import document_ends, ends_of_shards, map_file
+from lmtrain.data.packing_index import document_lengths
+from lmtrain.data.shards import open_dataset
+from lmtrain.data.synthetic import DOCUMENT_TOKENS, synthetic
+import subprocess
+import sys
+from lmtrain.data.manifest import SplitManifest
+from lmtrain.data.shard_writer import ShardWriter
+from lmtrain.data.shards import TokenSplit
+from lmtrain.data.windows import ContiguousRows, evaluation_windows, num_training_windows
+from lmtrain.errors import ConfigurationError
+import pickle
+from lmtrain.data.rows import PieceReader, document_spans
+from numpy.typing import NDArray
+from lmtrain.data.rows import with_known_ids
+from lmtrain.data.manifest import Manifest
+from lmtrain.data.rows import RowBatch, read_rows
+from lmtrain.data.gather import MOST_BLOCK_BYTES, address_of, copy_blocks, cover, gather_rows
+
 
 DOCUMENTS = {
     "lengths": st.lists(st.integers(1, 30), min_size=1, max_size=25),
@@ -40,12 +75,6 @@ def test_best_fit_trains_every_id_once_an_epoch(tmp_path_factory, lengths, conte
     trained = Counter(batch.ids[:, 1:][batch.loss_mask].tolist())
     assert trained == Counter(token for document in documents_of(dataset) for token in document)
     assert (batch.ids[:, 0] == END_OF_TEXT).all()
-
-
-def test_text_is_no_conversation(tmp_path):
-    dataset = make_dataset(tmp_path, [3, 4], shard_tokens=8)
-    with pytest.raises(DataError, match="is text, without marks of the assistant's words"):
-        BestFit(of_conversations=True).rows(dataset, context_tokens=4)
 
 
 @settings(max_examples=40)
@@ -89,14 +118,6 @@ def test_contiguous_with_a_mask_predicts_each_id_inside_its_document(
     assert batch.loss_mask is None, "no target is left out"
 
 
-def test_contiguous_rows_without_a_mask_are_the_windows_alone(tmp_path):
-    dataset = make_dataset(tmp_path, [5, 9, 20], shard_tokens=8)
-    rows, batch = read_all(Contiguous(), dataset, 8)
-    assert rows.num_rows == 4
-    assert (batch.documents, batch.loss_mask) == (None, None)
-    assert rows.fingerprint == dataset.manifest.fingerprint, "the order of runs that began earlier stays"
-
-
 @settings(max_examples=40)
 @given(**DOCUMENTS)
 def test_one_document_a_row_trains_the_beginning_of_each(tmp_path_factory, lengths, context_tokens, shard_tokens):
@@ -107,32 +128,6 @@ def test_one_document_a_row_trains_the_beginning_of_each(tmp_path_factory, lengt
     for ids, mask, document in zip(batch.ids, batch.loss_mask, documents_of(dataset), strict=True):
         assert ids[0] == END_OF_TEXT
         assert ids[1:][mask].tolist() == document[:context_tokens]
-
-
-@pytest.mark.parametrize("shard_tokens", [7, 1000])
-@pytest.mark.parametrize(
-    "packing", [Contiguous(), Contiguous(document_mask=True), BestFit(document_mask=True), OneDocument()]
-)
-def test_rows_located_together_are_read_a_few_at_a_time(tmp_path, packing, shard_tokens):
-    dataset = make_dataset(tmp_path, [3, 20, 7, 1, 9, 2, 5, 33, 4], shard_tokens=shard_tokens)
-    rows = packing.rows(dataset, context_tokens=8)
-    wanted = np.arange(rows.num_rows)[::-1]
-    located = rows.locate(wanted)
-    for first in range(rows.num_rows - 2):
-        for part, whole in zip(located.read(first, first + 3), read_rows(rows, wanted[first : first + 3]), strict=True):
-            assert (part is None) == (whole is None)
-            if part is not None and whole is not None:
-                assert (part.dtype, part.tolist()) == (whole.dtype, whole.tolist())
-
-
-@pytest.mark.parametrize("packing", [BestFit(), OneDocument()])
-def test_shares_are_told_in_a_line(tmp_path, packing):
-    dataset = make_dataset(tmp_path, [3, 20, 7])
-    assert "33.33% of the documents are cut" in packing.report(dataset, context_tokens=8)
-
-
-def test_windows_have_nothing_to_tell(tmp_path):
-    assert Contiguous().report(make_dataset(tmp_path, [9]), context_tokens=4) is None
 
 
 @pytest.mark.parametrize("packing", [Contiguous, BestFit])
@@ -171,7 +166,287 @@ def test_held_out_documents_are_whole_and_begin_as_in_training(tmp_path, shard_t
     assert (windows.window(windows.num_windows).targets == -100).all()
 
 
-def test_packings_of_the_same_data_have_orders_of_their_own(tmp_path):
-    dataset = make_dataset(tmp_path, [9, 9])
-    packings = [(Contiguous(), 4), (BestFit(), 4), (BestFit(), 8), (OneDocument(), 4)]
-    assert len({packing.rows(dataset, context_tokens=tokens).fingerprint for packing, tokens in packings}) == 4
+CONTEXT_TOKENS = 8
+
+
+@pytest.fixture
+def builder(tmp_path):
+    """Rows of 8 tokens of documents 1 2 0, 4 5 6 7 0, 9 10 ... 17 0."""
+    split = make_dataset(tmp_path, [3, 5, 10], shard_tokens=4).split("train")
+    return RowBuilder(split, context_tokens=CONTEXT_TOKENS, end_of_text_id=END_OF_TEXT)
+
+
+def build(builder, *pieces, num_pieces, document_mask=True):
+    starts, lengths = np.array(pieces).T
+    return builder.locate(starts, lengths, np.array(num_pieces), document_mask=document_mask).read(0, len(num_pieces))
+
+
+def test_marks_of_the_shards_are_read_beside_the_ids(tmp_path):
+    from lmtrain.data.manifest import Shard, SplitManifest
+    from lmtrain.data.shards import TokenSplit
+
+    np.arange(1, 13, dtype="<u2").tofile(tmp_path / "train_00000.ds")
+    np.array([5, 12], dtype="<u8").tofile(tmp_path / "train_00000.ds.index")
+    np.array([0, 0, 1, 1, 0, 1, 0, 1, 0, 1, 0, 1], np.uint8).tofile(tmp_path / "train_00000.ds.mask")
+    shard = Shard("train_00000.ds", 12, 2, "", "", mask_sha256="x")
+    split = TokenSplit(tmp_path, dtype="uint16", split=SplitManifest(2, 12, 0, (shard,)))
+    builder = RowBuilder(split, context_tokens=CONTEXT_TOKENS, end_of_text_id=END_OF_TEXT)
+    rows = build(builder, (0, 5), (5, 3), (5, 7), num_pieces=[2, 1])
+    assert rows.ids.tolist() == [[0, 1, 2, 3, 4, 5, 6, 7, 8], [0, 6, 7, 8, 9, 10, 11, 12, 0]]
+    assert rows.loss_mask is not None
+    assert rows.loss_mask.astype(int).tolist() == [[0, 0, 1, 1, 0, 1, 0, 1], [1, 0, 1, 0, 1, 0, 1, 0]]
+
+
+LENGTHS = [3, 20, 7, 8, 1, 9, 17, 2]
+
+
+def read(folder):
+    ends = np.fromfile(folder / "row_ends.i64", "<i8")
+    starts, lengths = np.fromfile(folder / "starts.i64", "<i8"), np.fromfile(folder / "lengths.u32", "<u4")
+    bounds = [0, *ends.tolist()]
+    return [list(zip(starts[a:b].tolist(), lengths[a:b].tolist(), strict=True)) for a, b in pairwise(bounds)]
+
+
+@settings(max_examples=50)
+@given(lengths=st.lists(st.integers(1, 40), min_size=1, max_size=40), context_tokens=st.integers(1, 20))
+def test_rows_hold_every_token_once_and_only_long_documents_are_cut(tmp_path_factory, lengths, context_tokens):
+    folder = tmp_path_factory.mktemp("d")
+    split = make_dataset(folder, lengths, shard_tokens=50).split("train")
+    report = build_best_fit(split, folder, context_tokens=context_tokens)
+    rows = read(folder)
+    covered = sorted(position for row in rows for start, n in row for position in range(start, start + n))
+    assert covered == list(range(sum(lengths)))
+    assert all(0 < sum(n for _, n in row) <= context_tokens for row in rows)
+    assert all(row == sorted(row) for row in rows), "inside a row as in the corpus"
+    starts = {start for row in rows for start, _ in row}
+    begins = np.cumsum([0, *lengths[:-1]]).tolist()
+    assert set(begins) <= starts
+    assert len(starts) == sum(-(-length // context_tokens) for length in lengths)
+    assert report.num_rows == len(rows)
+    assert report.num_cut_documents == sum(length > context_tokens for length in lengths)
+    after_cuts = sum(n for row in rows for start, n in row if start not in begins)
+    assert report.num_tokens_after_a_cut == after_cuts
+    assert report.padding_share == pytest.approx(1 - sum(lengths) / (len(rows) * context_tokens))
+
+
+def test_golden_rows(tmp_path):
+    build_best_fit(make_dataset(tmp_path, LENGTHS).split("train"), tmp_path, context_tokens=8)
+    assert read(tmp_path) == [
+        [(3, 8)],
+        [(11, 8)],
+        [(30, 8)],
+        [(39, 8)],
+        [(48, 8)],
+        [(56, 8)],
+        [(23, 7), (38, 1)],
+        [(0, 3), (19, 4), (47, 1)],
+        [(64, 1), (65, 2)],
+    ]
+
+
+def test_an_index_is_built_once_and_tells_its_shares(tmp_path):
+    dataset = make_dataset(tmp_path / "d", LENGTHS)
+    folder = index_folder(dataset, "best_fit", context_tokens=8)
+    builds = []
+
+    def build(aside):
+        builds.append(aside)
+        return build_best_fit(dataset.split("train"), aside, context_tokens=8)
+
+    first, second = build_once(folder, build), build_once(folder, build)
+    assert len(builds) == 1
+    assert first == second
+    written = json.loads((folder / "index.json").read_text())
+    assert written["cut_share"] == 3 / 8
+    assert written["padding_share"] == first.padding_share
+    assert "37.50% of the documents are cut" in first.line("best_fit")
+    assert folder != index_folder(dataset, "best_fit", context_tokens=16)
+    assert folder.name != index_folder(make_dataset(tmp_path / "e", LENGTHS[1:]), "best_fit", context_tokens=8).name
+
+
+def _build_slowly(folder, path):
+    def build(aside):
+        (path / f"by-{multiprocessing.current_process().pid}").touch()
+        return build_best_fit(make_dataset(path / "d", LENGTHS).split("train"), aside, context_tokens=8)
+
+    build_once(folder, build)
+
+
+def test_many_processes_build_one_index(tmp_path):
+    processes = [
+        multiprocessing.get_context("fork").Process(target=_build_slowly, args=(tmp_path / "index", tmp_path))
+        for _ in range(4)
+    ]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    assert [process.exitcode for process in processes] == [0] * 4
+    assert len(list(tmp_path.glob("by-*"))) == 1
+
+
+def test_documents_that_end_differently_are_refused(tmp_path):
+    split = make_dataset(tmp_path, [4, 4]).split("train")
+    assert end_of_text_id(split) == 0
+    ids = np.memmap(tmp_path / "train_00000.ds", dtype="<u2", mode="r+")
+    ids[3] = 9
+    ids.flush()
+    with pytest.raises(DataError, match=r"all end with the same id, .* 0, 9, .*packing=contiguous"):
+        end_of_text_id(split)
+
+
+def one_at_a_time(lengths, capacity):
+    """Return how full each bin is, in the order of opening."""
+    filled = []
+    for length in sorted(lengths, reverse=True):
+        fitting = [(capacity - level, index) for index, level in enumerate(filled) if capacity - level >= length]
+        if fitting:
+            filled[min(fitting)[1]] += length
+        else:
+            filled.append(length)
+    return filled
+
+
+@given(st.data())
+def test_bins_are_filled_as_by_the_textbook(data):
+    capacity = data.draw(st.integers(1, 50))
+    lengths = data.draw(st.lists(st.integers(1, capacity), max_size=80))
+    bins = best_fit_decreasing(np.array(lengths, dtype=np.int64), capacity=capacity)
+    filled = np.bincount(bins, weights=lengths).tolist() if lengths else []
+    assert sorted(filled) == sorted(one_at_a_time(lengths, capacity))
+    assert sorted(set(bins.tolist())) == list(range(len(filled))), "no number is left out"
+
+
+@pytest.mark.parametrize("capacity", [256, 2048, 70_000])
+def test_many_documents_leave_next_to_nothing_empty(capacity):
+    lengths = np.random.default_rng(0).integers(1, 201, size=50_000)
+    bins = best_fit_decreasing(lengths, capacity=capacity)
+    filled = np.bincount(bins, weights=lengths)
+    assert filled.max() <= capacity
+    assert 1 - filled.sum() / (len(filled) * capacity) < 0.005 + capacity / lengths.sum()
+
+
+
+
+@pytest.fixture(scope="module")
+def make_split(tmp_path_factory):
+    """Make a split whose token at position p is p, in shards of 10 tokens."""
+    made = {}
+
+    def make(num_tokens):
+        if num_tokens not in made:
+            folder = tmp_path_factory.mktemp("windows")
+            writer = ShardWriter(folder, split="train", dtype="uint16", shard_tokens=10)
+            writer.append(np.arange(num_tokens), np.arange(1, num_tokens + 1))
+            split: SplitManifest = writer.close(text_bytes=0)
+            made[num_tokens] = TokenSplit(folder, dtype="uint16", split=split)
+        return made[num_tokens]
+
+    return make
+
+
+@pytest.mark.parametrize(("num_tokens", "num_windows"), [(9, 1), (16, 1), (17, 2), (100, 12)])
+def test_training_windows_begin_a_context_apart_and_overlap_by_one(make_split, num_tokens, num_windows):
+    assert num_training_windows(num_tokens, 8) == num_windows
+    for window in range(num_windows):
+        ids = make_split(num_tokens).window(8 * window, 9)
+        assert ids.dtype == np.uint16
+        assert ids.tolist() == list(range(8 * window, 8 * window + 9))
+
+
+@pytest.mark.parametrize(("num_tokens", "nearest"), [(100, 64), (65, 64), (3, 2)])
+def test_a_context_longer_than_the_shards_names_the_nearest_that_fits(num_tokens, nearest):
+    message = rf"batch\.context_tokens=256 needs 257 tokens, the shards have {num_tokens}; nearest valid: {nearest},"
+    with pytest.raises(ConfigurationError, match=message):
+        num_training_windows(num_tokens, 256)
+    assert num_training_windows(num_tokens, nearest) >= 1
+
+
+@given(num_tokens=st.integers(1, 60), context_tokens=st.integers(1, 70), max_tokens=st.none() | st.integers(1, 70))
+def test_every_token_but_the_first_is_predicted_exactly_once(make_split, num_tokens, context_tokens, max_tokens):
+    windows = evaluation_windows(make_split(num_tokens), context_tokens=context_tokens, max_tokens=max_tokens)
+    predicted = Counter()
+    for index in range(windows.num_windows):
+        inputs, targets, _ = windows.window(index)
+        assert inputs.shape == targets.shape == (context_tokens,)
+        kept = targets != -100
+        assert kept.any()
+        assert (targets[kept] == inputs[kept] + 1).all()
+        predicted.update(targets[kept].tolist())
+    assert predicted == Counter(range(1, min(num_tokens, max_tokens or num_tokens)))
+
+
+@pytest.mark.parametrize("packing", ["contiguous", "best_fit"])
+def test_a_shard_that_is_cut_off_between_two_reads_is_told_and_no_signal_ends_the_process(tmp_path, packing):
+    script = f"""
+import os, sys
+from pathlib import Path
+import numpy as np
+from lmtrain.data import shards
+from lmtrain.data.packing import BestFit, Contiguous
+from lmtrain.errors import DataError
+from tests.data.documents import make_dataset
+shards.LOOKS_APART = 0
+folder = Path({str(tmp_path / "d")!r})
+dataset = make_dataset(folder, [50] * 400, shard_tokens=10_000)
+packing = Contiguous() if {packing!r} == "contiguous" else BestFit()
+located = packing.rows(dataset, context_tokens=64).locate(np.arange(200))
+located.read(0, 100)
+os.truncate(folder / "train_00001.ds", 4096)
+try:
+    located.read(100, 200)
+except DataError as refused:
+    print(refused)
+"""
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, (ended.returncode, ended.stderr)
+    assert "train_00001.ds was cut off while it was read" in ended.stdout
+
+
+class Counted:
+    """Rows of one id each, their own number."""
+
+    num_rows = 10
+    fingerprint = "f"
+
+    def locate(self, rows: NDArray[np.int64]) -> "Counted":
+        self.rows = rows
+        return self
+
+    def read(self, first: int, last: int) -> RowBatch:
+        return RowBatch(self.rows[first:last, None].astype(np.uint16))
+
+
+def manifest(vocab_size: int) -> Manifest:
+    return Manifest(name="t", dtype="uint16", vocab_size=vocab_size, tokenizer_fingerprint="f", splits={})
+
+
+def test_an_id_beyond_the_vocabulary_is_an_error_of_the_data() -> None:
+    rows = with_known_ids(Counted(), manifest(8))
+    assert (rows.num_rows, rows.fingerprint) == (10, "f")
+    assert read_rows(rows, np.array([3, 7])).ids.tolist() == [[3], [7]]
+    with pytest.raises(DataError, match=r"holds id 8, but its vocabulary has 8 entries"):
+        read_rows(rows, np.array([3, 8]))
+
+
+@given(
+    lengths=st.lists(st.integers(0, 40), min_size=1, max_size=12),
+    block_lengths=st.sampled_from([(1,), (8, 1), (13, 4, 1)]),
+    dtype=st.sampled_from([np.uint16, np.uint32]),
+    data=st.data(),
+)
+def test_pieces_of_several_arrays_come_to_their_places(lengths, block_lengths, dtype, data):
+    sources = [np.arange(50, dtype=dtype) + 100 * number for number in range(3)]
+    chosen = [data.draw(st.integers(0, 2)) for _ in lengths]
+    offsets = np.array([data.draw(st.integers(0, 50 - length)) for length in lengths])
+    gaps = np.array([data.draw(st.integers(0, 2)) for _ in lengths])
+    wanted = np.array(lengths)
+    places = np.cumsum(wanted + gaps) - wanted
+    addresses = np.array([address_of(sources[number]) for number in chosen]) + offsets * np.dtype(dtype).itemsize
+    blocks = cover(addresses, wanted, places, item_bytes=np.dtype(dtype).itemsize, block_lengths=block_lengths)
+    target = np.full(int((wanted + gaps).sum()) + 3, 9999, dtype)
+    expected = target.copy()
+    copy_blocks(blocks, 0, target)
+    for number, offset, length, place in zip(chosen, offsets, lengths, places, strict=True):
+        expected[place : place + length] = sources[number][offset : offset + length]
+    assert target.tolist() == expected.tolist(), "and nothing is written elsewhere"

@@ -1,17 +1,25 @@
-import json
-import re
+"""Tests."""
+
+import shutil
+import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from data_pipelines.engines.local import LocalEngine
+from data_pipelines.prepare import prepare
+from data_pipelines.shard_filler import SourcePass
 from data_pipelines.sources.base import Document, Skipped
-from data_pipelines.stages import spool as spool_module
-from data_pipelines.stages.clean import LengthFilter
-from data_pipelines.stages.render import WholeConversations
-from data_pipelines.stages.split import place_of
-from data_pipelines.stages.verify import problems
+from data_pipelines.sources.files import Files
+from data_pipelines.stages import blocks as spool_module
+from data_pipelines.stages.clean import LengthFilter, UnicodeRepair
+from data_pipelines.stages.defaults import default_cleaning, default_deduplication
+from data_pipelines.stages.split import HeldOut
+from data_pipelines.stages.train_tokenizer import ByteLevelSpec, BytePairSpec, FolderSpec
+from data_pipelines.verify import problems
 from lmtrain.data.shards import open_dataset
-from lmtrain.errors import DataError
+from lmtrain.errors import ConfigurationError, DataError, EnvironmentProblem
 from lmtrain.tokenizers.loading import load_tokenizer
 from tests.data_pipelines.poems import Poems, Recorder, files, make
 
@@ -48,15 +56,6 @@ def test_every_document_decodes_to_its_clean_text(folder):
     assert texts == {document.text.replace("\r\n", "\n") for document in Poems().documents()}
 
 
-def test_the_manifest_tells_bytes_references_and_where_it_came_from(folder):
-    content = json.loads((folder / "dataset.json").read_text())
-    assert content["splits"]["validation"]["text_bytes"] == content["references"]["validation"]["text_bytes"] > 0
-    assert 0 < content["references"]["validation"]["xz_bits_per_byte"] < 8
-    assert content["source"] == "poems"
-    assert content["settings"]["tokenizer"]["vocab_size"] == content["vocab_size"] == 300
-    assert "train" not in content["references"]
-
-
 @pytest.mark.parametrize(("block_bytes", "num_processes"), [(3000, 0), (3000, 2), (500, 0)])
 def test_blocks_and_processes_change_no_byte(folder, tmp_path, monkeypatch, block_bytes, num_processes):
     monkeypatch.setattr(spool_module, "BLOCK_BYTES", block_bytes)
@@ -67,50 +66,6 @@ def test_held_out_text_is_not_what_the_tokenizer_learned_from(tmp_path):
     spec = Recorder(sample_bytes=10**9)
     dataset = open_dataset(make(tmp_path / "data", spec=spec))
     assert len(spec.seen) == dataset.split("train").num_documents < 60
-
-
-def test_a_large_text_is_sampled_for_the_tokenizer(tmp_path):
-    text_bytes = open_dataset(make(tmp_path / "whole")).split("train").text_bytes
-    spec = Recorder(sample_bytes=text_bytes // 2)
-    make(tmp_path / "sampled", spec=spec)
-    assert 0.25 * text_bytes < sum(len(text.encode()) for text in spec.seen) < 0.75 * text_bytes
-
-
-class TurnsOutOfOrder(Poems):
-    @property
-    def has_conversations(self):
-        return True
-
-    def documents(self):
-        turns = [{"role": "assistant", "content": "5"}, {"role": "user", "content": "2 + 3?"}]
-        yield from (Document(f"talk:{line}", "", messages=tuple(turns)) for line in (1, 2))
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"source": Poems(count=0)}, r"source poems gives no document: it holds none; give it text"),
-        (
-            {"stages": (LengthFilter(min_characters=10**6),)},
-            r"no document: too short \(60, first: poem_0\); .*less of cleaning",
-        ),
-        (
-            {"source": TurnsOutOfOrder(), "stages": (WholeConversations(),)},
-            r"no document: .* assistant turn before any user turn \(2, first: talk:1\); correct its messages, a conv",
-        ),
-    ],
-)
-def test_a_source_without_a_document_is_refused_with_what_was_dropped(tmp_path, settings, message):
-    with pytest.raises(DataError, match=message):
-        make(tmp_path / "data", **settings)
-    assert not (tmp_path / "data").exists()
-
-
-def test_a_split_that_stays_empty_in_a_large_corpus_names_a_fraction_that_works(tmp_path, monkeypatch):
-    monkeypatch.setattr("data_pipelines.stages.split.SMALL_CORPUS_CHARACTERS", 100)
-    message = r"data\.folder\.validation_fraction is too small: none of 60 documents .*; nearest valid: 0\.03\."
-    with pytest.raises(DataError, match=message):
-        make(tmp_path / "data", validation_fraction=1e-9)
 
 
 def test_text_that_changes_meanwhile_is_refused(tmp_path):
@@ -186,33 +141,6 @@ def test_what_was_dropped_behind_the_budgets_last_document_does_not_count(tmp_pa
     assert whole.manifest.dropped["gap"] == 60, "the one behind the last document too"
 
 
-@pytest.mark.parametrize(("fraction", "is_told"), [(0.4, True), (0.1, False)])
-def test_less_validation_text_than_asked_is_told(fraction, is_told, tmp_path, capsys):
-    long = "a text that trains\n" * 400
-
-    class Uneven(Poems):
-        def documents(self):
-            for document in super().documents():
-                in_train = place_of(document.id) >= 0.4
-                yield replace(document, text=f"{document.id} {long}") if in_train else document
-
-    make(tmp_path / "data", source=Uneven(count=60) if is_told else Poems(count=60), validation_fraction=fraction)
-    told = "where data.folder.validation_fraction asks for" in capsys.readouterr().err
-    assert told == is_told
-
-
-def test_far_more_held_out_than_asked_is_told_with_the_rules_that_hold_out_less(tmp_path, capsys):
-    class Repetitive(Poems):
-        def documents(self):
-            yield Document("one.txt", "the quick brown fox jumps over the lazy dog by the river bank.\n" * 1_700)
-
-    make(tmp_path / "data", source=Repetitive())
-    told = capsys.readouterr().err
-    assert re.search(r"validation split has 9\d\.\d+% of .* asks for [\d.]+%; data\.split=tail holds out the end", told)
-    assert "or source.validation_paths names the validation text of source=files\n" in told
-    assert "the train split has" not in told, "the same news twice"
-
-
 @pytest.mark.parametrize("rule", ["tail", "named"])
 def test_a_build_that_broke_off_goes_on_to_the_same_bytes_under_every_rule(rule, tmp_path, monkeypatch):
     monkeypatch.setattr(spool_module, "BLOCK_BYTES", 3000)
@@ -233,3 +161,205 @@ def test_a_build_that_broke_off_goes_on_to_the_same_bytes_under_every_rule(rule,
     with pytest.raises(KeyboardInterrupt):
         make(tmp_path / "broken", source=source, rule=rule)
     assert files(make(tmp_path / "broken", source=source, rule=rule)) == whole
+
+
+SETTINGS = {
+    "cleaning": default_cleaning(),
+    "deduplicate": default_deduplication(),
+    "validation_fraction": 0.1,
+    "test_fraction": 0.1,
+    "shard_tokens": 2000,
+}
+
+
+def prepared(root, **settings):
+    arguments = {"source": Poems(), "tokenizer": BytePairSpec(vocab_size=300), **SETTINGS, **settings}
+    return prepare(root=str(root), **arguments)
+
+
+@pytest.fixture(scope="module")
+def folder_prepare(tmp_path_factory):
+    return prepared(tmp_path_factory.mktemp("data"))
+
+
+def test_the_folder_is_named_after_its_source_and_alone(folder_prepare):
+    assert [path.name for path in folder_prepare.parent.iterdir()] == [folder_prepare.name]
+    assert folder_prepare.name.startswith("poems-")
+
+
+def test_a_second_call_finds_the_first_without_a_word(folder_prepare, capsys):
+    written = (folder_prepare / "dataset.json").stat().st_mtime_ns
+    started = time.process_time()
+    assert prepared(folder_prepare.parent) == folder_prepare
+    assert time.process_time() - started < 0.2
+    assert (folder_prepare / "dataset.json").stat().st_mtime_ns == written
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"source": Poems(version="2")},
+        {"tokenizer": BytePairSpec(vocab_size=301)},
+        {"validation_fraction": 0.2},
+        {"test_fraction": 0.2},
+        {"cleaning": {"length": LengthFilter(min_characters=2)}},
+        {"deduplicate": None},
+        {"token_budget": 10**6, "allow_short": True},
+        {"shard_tokens": 3000},
+        {"token_dtype": "uint32"},
+    ],
+)
+def test_another_question_gets_another_folder(folder_prepare, tmp_path, other):
+    assert prepared(tmp_path, **other).name != folder_prepare.name
+
+
+def test_ones_own_three_files_just_work(tmp_path, capsys):
+    notes = tmp_path / "notes"
+    notes.mkdir()
+    for number in range(3):
+        text = "".join(f"On day {day} we walked {day * number} miles.\n\n" for day in range(500))
+        (notes / f"{number}.md").write_text(text)
+    source = Files(paths=[str(notes)])
+    dataset = open_dataset(prepare(source=source, tokenizer=BytePairSpec(vocab_size=4096), root=str(tmp_path / "data")))
+    assert dataset.manifest.vocab_size == 4096
+    assert all(dataset.split(name).num_tokens > 100 for name in ("train", "validation", "test"))
+    told = capsys.readouterr().err
+    assert "documents of more than a tenth of the text are cut into parts" in told
+    assert "in use: so little text needs no more, see tokenizer.vocab_size" in told
+
+
+def test_a_folder_that_was_damaged_is_refused_not_used(folder_prepare, tmp_path):
+    copy = tmp_path / folder_prepare.name
+    shutil.copytree(folder_prepare, copy)
+    (copy / "train_00000.ds").write_bytes((folder_prepare / "train_00000.ds").read_bytes()[:-2])
+    with pytest.raises(DataError, match=r"train_00000\.ds has .* truncated, .*Delete the folder and prepare it again"):
+        prepared(tmp_path)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
+def test_a_full_disk_is_one_line_and_the_next_call_goes_on(folder_prepare, tmp_path, monkeypatch, capsys):
+    import data_pipelines.build as finish_module
+
+    def full(*arguments):
+        with Path("/dev/full").open("wb", buffering=0) as device:
+            device.write(b"x")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(finish_module, "write_manifest", full)
+        with pytest.raises(
+            EnvironmentProblem, match=r"disk is full: free some .*data\.folder\.root.*work is kept"
+        ) as raised:
+            prepared(tmp_path)
+    assert "\n" not in str(raised.value)
+    assert visible(tmp_path) == []
+
+    class Unread(Poems):
+        def documents(self):
+            pytest.fail("read again")
+
+    assert files(prepared(tmp_path, source=Unread())) == files(folder_prepare)
+    assert "continuing the work in" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == [folder_prepare.name]
+
+
+def visible(root):
+    """Return the names in a folder_prepare that a person sees."""
+    return [path.name for path in root.iterdir() if not path.name.startswith(".")]
+
+
+@pytest.mark.parametrize(
+    ("spec", "way"),
+    [
+        (BytePairSpec(vocab_size=300), "set tokenizer.chat=true"),
+        (ByteLevelSpec(), "set tokenizer.chat=true"),
+        ("a fixed one", "a chat model's tokenizer"),
+    ],
+)
+def test_conversations_without_chat_tokens_are_refused_before_anything_is_read(tmp_path, spec, way):
+    if spec == "a fixed one":
+        spec = FolderSpec(path=str(prepared(tmp_path / "other") / "tokenizer"))
+    (tmp_path / "chats.jsonl").write_text('{"messages": [{"role": "user", "content": "hi"}]}\n')
+    chats = Files(paths=[str(tmp_path / "chats.jsonl")], messages_column="messages")
+    with pytest.raises(ConfigurationError, match=f"^files gives conversations, .*{way}"):
+        prepared(tmp_path / "data", source=chats, tokenizer=spec)
+    assert not (tmp_path / "data").exists()
+
+
+def test_validation_paths_hold_out_their_files_alone_and_their_copies_do_not_train(tmp_path):
+    own, held = tmp_path / "own", tmp_path / "held"
+    for folder_prepare in (own, held):
+        folder_prepare.mkdir()
+    for number in range(40):
+        (own / f"{number}.txt").write_text(f"training text {number}\n")
+    (held / "a.txt").write_text("held-out text\n")
+    (own / "copy.txt").write_text("held-out text\n")
+    source = Files(paths=[str(own)], validation_paths=[str(held)])
+    folder_prepare = prepared(tmp_path / "data", source=source, tokenizer=ByteLevelSpec())
+    dataset = open_dataset(folder_prepare)
+    splits = {name: split.num_documents for name, split in dataset.manifest.splits.items()}
+    assert splits == {"train": 40, "validation": 1}
+    assert dataset.manifest.dropped == {"exact duplicate": 1}
+    alone = Files(paths=[str(own / "copy.txt")], validation_paths=[str(held)])
+    with pytest.raises(DataError, match=r"none of 1 document fell into the train split \(left out: 1 exact duplicate"):
+        prepared(tmp_path / "none", source=alone, tokenizer=ByteLevelSpec())
+
+
+def test_the_tail_is_the_end_of_the_text_and_its_folder_another_one(tmp_path):
+    lines = "".join(f"line {number} of one book\n" for number in range(900))
+    book = tmp_path / "book.txt"
+    book.write_text(lines)
+    asked = {
+        "source": Files(paths=[str(book)]),
+        "tokenizer": ByteLevelSpec(),
+        "root": str(tmp_path),
+        "num_processes": 0,
+    }
+    folder_prepare = prepare(**asked, split="tail")
+    dataset = open_dataset(folder_prepare)
+    sizes = {name: split.text_bytes for name, split in dataset.manifest.splits.items()}
+    assert sum(sizes.values()) == len(lines)
+    assert sizes["validation"] / len(lines) == pytest.approx(0.05, abs=0.01)
+    assert prepare(**asked, split="tail") == folder_prepare
+    assert prepare(**asked) != folder_prepare
+    assert "rule" not in open_dataset(prepare(**asked)).manifest.settings["held_out"]
+
+
+class Mixed(Poems):
+    def documents(self):
+        yield Skipped("bad:1", "not JSON")
+        yield from super().documents()
+        yield Skipped("bad:2", "not JSON")
+        yield Document("blank", " \n")
+
+
+def test_every_drop_is_counted_by_its_reason_and_the_first_of_each_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(spool_module, "BLOCK_BYTES", 2000)
+    held_out = HeldOut(validation_fraction=0.1, test_fraction=0.1)
+    reading = SourcePass(Mixed(), (LengthFilter(),), LocalEngine(num_processes=0), held_out, tmp_path)
+    blocks = list(reading.blocks())
+    assert len(blocks) > 3
+    assert sum(len(block.documents) for block in blocks) == 60
+    assert reading.dropped == {"not JSON": 2, "empty": 1}
+    assert reading.notes(reading.dropped) == [
+        "1 dropped (empty, first: blank)",
+        "2 dropped (not JSON, first: bad:1, bad:2)",
+    ]
+
+
+class WithControls(Poems):
+    def documents(self):
+        yield from super().documents()
+        yield Document("bell", "a\x00 text with\x07 a \x1b[1mbell\x1b[0m")
+        yield Document("mark", "\ufeffa text that begins with a mark")
+
+
+@pytest.mark.parametrize("num_processes", [0, 2])
+def test_characters_that_cleaning_removes_are_counted_wherever_it_runs(tmp_path, num_processes):
+    held_out = HeldOut(validation_fraction=0.1, test_fraction=0.1)
+    reading = SourcePass(
+        WithControls(), (UnicodeRepair(),), LocalEngine(num_processes=num_processes), held_out, tmp_path
+    )
+    assert sum(len(block.documents) for block in reading.blocks()) == 62
+    assert reading.dropped == {"control characters": 5}
+    assert reading.notes(reading.dropped) == ["5 removed (control characters, first: bell, mark)"]

@@ -1,16 +1,18 @@
+"""Tests."""
+
 import pytest
 
 from data_pipelines.make_tokenizer import make_tokenizer
 from data_pipelines.sources.base import Document, Source
-from data_pipelines.stages.deduplicate import ExactDeduplication
-from data_pipelines.stages.minhash import MinHashDeduplication
 from data_pipelines.stages.split import HeldOut
 from data_pipelines.stages.train_tokenizer import ByteLevelSpec, BytePairSpec, FolderSpec
-from lmtrain.errors import ConfigurationError, DataError, EnvironmentProblem
+from lmtrain.errors import ConfigurationError
 from lmtrain.tokenizers.byte_level import ByteLevelTokenizer
 from lmtrain.tokenizers.loading import load_tokenizer
 
 NAMES = [f"document {number}" for number in range(200)]
+
+
 HELD_OUT = HeldOut(validation_fraction=0.05, test_fraction=0.05)
 
 
@@ -52,36 +54,6 @@ def test_a_tokenizer_is_learned_from_training_text_alone_saved_and_reported():
     assert report.num_used + report.num_unused + len(report.special_tokens) == 270
 
 
-class Twice(Words):
-    """Every document twice, under another name the second time."""
-
-    def documents(self):
-        for number, name in enumerate(NAMES):
-            yield Document(name, f"text {number // 2}")
-
-
-def test_copies_are_left_out_as_prepare_leaves_them_out_and_no_stage_looks_at_all_documents():
-    texts = [document.text for document in Twice().documents()]
-    exact = ExactDeduplication()
-    kept = [item for item in exact(Twice().documents()) if isinstance(item, Document)]
-    assert len(texts) == 2 * len(kept)
-    seen: list[str] = []
-    tokenizer = BytePairSpec(vocab_size=270)
-    build = tokenizer.build
-    tokenizer.build = lambda given: build(seen.append(text) or text for text in given)  # pyright: ignore[reportAttributeAccessIssue]
-    make_tokenizer(source=Twice(), tokenizer=tokenizer, deduplicate={"exact": exact})
-    assert seen == [each.text for each in kept if HELD_OUT.split_of(each.id) == "train"]
-    with pytest.raises(ConfigurationError, match=r"deduplicate\.minhash compares all documents.*=exact"):
-        make_tokenizer(source=Twice(), tokenizer=tokenizer, deduplicate={"minhash": MinHashDeduplication()})
-
-
-def test_little_text_leaves_entries_unused_and_says_how_many():
-    report = make_tokenizer(source=Words(), tokenizer=BytePairSpec(vocab_size=1000))
-    assert report.vocab_size == 1000
-    assert report.num_unused > 700
-    assert report.special_tokens == ["<|end_of_text|>"]
-
-
 def test_the_same_question_finds_the_folder_again_and_another_tokenizer_is_not_overwritten():
     first = make_tokenizer(source=Words(), tokenizer=BytePairSpec(vocab_size=270), folder="mine")
     assert first == make_tokenizer(source=Words(), tokenizer=BytePairSpec(vocab_size=270), folder="mine")
@@ -99,13 +71,6 @@ def test_a_folder_that_holds_something_else_is_refused_before_any_text_is_read(t
     assert source.num_read == 0
 
 
-def test_a_folder_that_cannot_be_written_leaves_nothing(tmp_path):
-    (tmp_path / "file").write_text("in the way")
-    with pytest.raises(EnvironmentProblem, match=r"folder=file/here cannot be written"):
-        make_tokenizer(source=Words(), tokenizer=BytePairSpec(vocab_size=270), folder="file/here")
-    assert [path.name for path in tmp_path.iterdir()] == ["file"]
-
-
 def test_a_tokenizer_that_exists_is_only_reported_unless_a_folder_is_named():
     report = make_tokenizer(source=Words(), tokenizer=ByteLevelSpec())
     assert report.folder is None
@@ -120,15 +85,3 @@ def test_others_stand_beside_it_once_each():
     report = make_tokenizer(source=Words(), tokenizer=BytePairSpec(vocab_size=270), compare=["other", "other"])
     assert report.sizes == {"this": 270, "other": 257}
     assert report == make_tokenizer(source=Words(), tokenizer=BytePairSpec(vocab_size=270), compare="other")
-
-
-def test_reading_stops_with_text_enough(monkeypatch):
-    monkeypatch.setattr("data_pipelines.stages.split.SMALL_CORPUS_CHARACTERS", 1000)
-    source = Words()
-    make_tokenizer(source=source, tokenizer=BytePairSpec(vocab_size=270, sample_bytes=1000), held_out_bytes=1)
-    assert source.num_read < 100
-
-
-def test_a_source_without_text_is_refused():
-    with pytest.raises(DataError, match="source words gives no text to learn from"):
-        make_tokenizer(source=Words(num_documents=0), tokenizer=BytePairSpec(vocab_size=270))

@@ -1,4 +1,8 @@
+"""Tests."""
+
+import io
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -7,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from data_pipelines import progress
 from data_pipelines.processes import run_jobs
+from data_pipelines.progress import StageProgress, stage
 from lmtrain.errors import EnvironmentProblem
 
 WORKER = """
@@ -62,11 +68,6 @@ def test_jobs_come_back_in_order_from_several_processes(module, tmp_path):
     assert len(pids(tmp_path)) > 1
 
 
-def test_no_more_processes_than_jobs(module, tmp_path):
-    assert list(run(module, tmp_path, ["0"], num_processes=9)) == ["0"]
-    assert len(pids(tmp_path)) == 1
-
-
 @pytest.mark.parametrize(
     ("job", "how"), [("fail", "failed with status 7"), ("die", r"was killed by signal 9 \(out of")]
 )
@@ -114,6 +115,64 @@ def test_jobs_are_taken_only_a_few_ahead(module, tmp_path):
     running.close()
 
 
-def test_no_job_starts_no_process(module, tmp_path):
-    assert list(run(module, tmp_path, [])) == []
-    assert not pids(tmp_path)
+class Terminal(io.StringIO):
+    """Standard error as a terminal."""
+
+    def isatty(self):
+        return True
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock that stands still until it is set."""
+
+    class Clock:
+        now = 0.0
+
+        def monotonic(self):
+            return self.now
+
+    clock = Clock()
+    monkeypatch.setattr(progress, "time", clock)
+    return clock
+
+
+def test_a_stage_is_one_line_on_standard_error(capsys):
+    with stage("encode train") as done:
+        done.advance(documents=1200, tokens=3_400_000, text_bytes=7_000_000)
+        done.advance(documents=34, tokens=100_000, text_bytes=1_000_000)
+        done.notes.append("a note")
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    line = r"  encode train             1,234 documents, 3\.5M tokens, 8\.0 MB, [\d.]+ MB/s, \d+\.\d s, a note\n"
+    assert re.fullmatch(line, captured.err)
+
+
+@pytest.mark.parametrize(
+    ("totals", "news"),
+    [
+        ({"total_tokens": 4_000_000}, {"tokens": 1_000_000, "text_bytes": 8_000_000}),
+        ({"total_bytes": 8_000_000}, {"text_bytes": 2_000_000}),
+        ({"total_documents": 400}, {"documents": 100, "text_bytes": 1_000_000}),
+        ({}, {"fraction": 0.25, "documents": 3}),
+        ({"total_tokens": 10}, {"fraction": 0.25, "tokens": 1}),
+    ],
+)
+def test_the_time_left_comes_from_whichever_whole_is_known(totals, news, clock):
+    done = StageProgress("encode", **totals)
+    clock.now = 10.0
+    done.advance(**news)
+    assert str(done).startswith("  encode                   25%, 30s left, ")
+    assert str(done).endswith(", 10.0 s")
+
+
+def test_a_terminal_gets_a_live_bar_and_the_same_line(monkeypatch):
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setattr(progress, "BAR_SECONDS", 0.0)
+    with stage("encode", total_bytes=8_000_000) as done:
+        done.advance(text_bytes=2_000_000)
+        done.advance(text_bytes=6_000_000)
+    assert "\x1b[" in terminal.getvalue()
+    assert "━" in terminal.getvalue()
+    assert re.search(r"  encode +8\.0 MB, [\d.]+ MB/s, 0\.\d s\n$", terminal.getvalue())

@@ -11,19 +11,24 @@ from pathlib import Path
 
 import pytest
 
-from data_pipelines import finish, shard_filler
+from data_pipelines import build as finish
+from data_pipelines import shard_filler
 from data_pipelines.prepare import prepare
 from data_pipelines.sources.base import Document
+from data_pipelines.stages import blocks as spool_module
 from data_pipelines.stages import encoders
-from data_pipelines.stages import spool as spool_module
 from data_pipelines.stages.stage import in_turn
 from data_pipelines.stages.train_tokenizer import ByteLevelSpec
-from lmtrain.data.manifest import References
+from data_pipelines.work_folder import Commit, End, WorkFolder
+from lmtrain.data.manifest import References, Shard
+from lmtrain.data.shard_writer import Written
 from lmtrain.errors import EnvironmentProblem
 from tests.data_pipelines.poems import Poems, files
 from tests.small_disk import mount_small_disk, reason_for_none
 
 SETTINGS = {"validation_fraction": 0.1, "test_fraction": 0.1, "shard_tokens": 3000, "num_processes": 0}
+
+
 HELD = {"BLOCK_BYTES": 1500, "COMMIT_BLOCKS": 3}
 
 
@@ -154,7 +159,7 @@ def test_work_that_was_damaged_meanwhile_is_done_again(tmp_path, capsys, damage)
     for block in sorted((building / ".work" / "blocks").iterdir())[:1]:
         block.write_bytes(block.read_bytes()[:-1])
     assert files(make(tmp_path / "root")) == expected
-    assert "starting anew" in capsys.readouterr().err
+    assert "starting again" in capsys.readouterr().err
 
 
 def interrupted(root):
@@ -177,7 +182,7 @@ def test_a_source_that_gives_other_text_starts_anew(tmp_path, capsys):
             yield from (Document(document.id, document.text.upper()) for document in super().documents())
 
     others = files(make(tmp_path / "root", source=Others()))
-    assert "the source gives other text than before: starting anew" in capsys.readouterr().err
+    assert "the source gives other text than before: starting again" in capsys.readouterr().err
     assert others == files(make(tmp_path / "undisturbed", source=Others()))
 
 
@@ -275,3 +280,46 @@ def test_a_disk_full_at_any_write_loses_nothing(tmp_path, monkeypatch, moment):
             make(tmp_path / "root")
     assert visible(tmp_path / "root") == []
     assert files(make(tmp_path / "root")) == expected
+
+
+@pytest.fixture
+def work(tmp_path):
+    work = WorkFolder(tmp_path)
+    assert not work.begin("a question")
+    return work
+
+
+def test_a_killed_build_s_worker_may_finish_while_the_next_build_begins(work, monkeypatch):
+    work.raw(4, "a killed build").write_bytes(b"x")
+    list_files = type(work.folder).iterdir
+
+    def list_and_lose(folder):
+        for path in list(list_files(folder)):
+            path.unlink()
+            yield path
+
+    monkeypatch.setattr(type(work.folder), "iterdir", list_and_lose)
+    assert work.begin("a question")
+
+
+def test_a_commit_and_an_end_are_read_as_they_were_written(work):
+    assert (work.read_commit(), work.read_end()) == (None, None)
+    closed = Shard("train_00000.ds", 5, 2, "s", "i")
+    opened = Shard("train_00001.ds", 3, 1, "t", "j", mask_sha256="m")
+    written = {"train": Written((closed,), opened), "test": Written()}
+    commit = Commit(7, "chain", written, {"train": 8, "test": 0})
+    work.write_commit(commit)
+    work.write_end(End(9, {"empty": 2}))
+    assert work.read_commit() == commit
+    assert work.read_end() == End(9, {"empty": 2})
+    work.forget_end()
+    assert work.read_end() is None
+
+
+def test_a_half_cleared_work_folder_is_known_to_be_done(work, tmp_path):
+    assert not work.is_done()
+    (tmp_path / ".work").rename(tmp_path / ".done")
+    (tmp_path / ".done" / "identity.json").unlink()
+    assert work.is_done()
+    work.finish()
+    assert list(tmp_path.iterdir()) == []

@@ -7,14 +7,14 @@ import sys
 
 import pytest
 
-from data_pipelines.stages.verify import problems
+from data_pipelines.verify import problems
 from tests.data_pipelines.poems import files
 
 SLOW = """
 import sys, time
 from data_pipelines import shard_filler
 from data_pipelines.prepare import prepare
-from data_pipelines.stages import spool
+from data_pipelines.stages import blocks as spool
 from data_pipelines.stages.train_tokenizer import BytePairSpec
 from tests.data_pipelines.poems import Poems
 

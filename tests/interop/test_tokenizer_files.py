@@ -16,8 +16,7 @@ from lmtrain.interop.tokenizer_files import (
 )
 from lmtrain.tokenizers.bpe import train_byte_pairs
 from lmtrain.tokenizers.byte_level import ByteLevelTokenizer
-from lmtrain.tokenizers.chat import chat_style, render, render_prompt
-from lmtrain.tokenizers.chat_styles import STYLES
+from lmtrain.tokenizers.chat import STYLES, chat_style, render, render_prompt
 from tests.tokenizers.conversations import byte_tokenizer
 
 TEXTS = [

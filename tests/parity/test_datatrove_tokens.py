@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from data_pipelines.engines.cluster_engine import plan_jobs
+from data_pipelines.engines.cluster import plan_jobs
 from data_pipelines.engines.local import LocalEngine
 from data_pipelines.engines.local_jobs import run_job
 from data_pipelines.prepare import prepare

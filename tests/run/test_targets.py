@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from lmtrain.accounting.batches import Batch
 from lmtrain.cli.main import serve
-from lmtrain.data.layout import DatasetFolder
+from lmtrain.data.manifest import DatasetFolder
 from lmtrain.data.shards import existing_folder
 from lmtrain.errors import EXIT_CONFIGURATION, ConfigurationError
 from lmtrain.models.attention.base import Attention

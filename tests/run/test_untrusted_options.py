@@ -15,7 +15,7 @@ from lmtrain.run.compose.untrusted_options import (
     require_bounded_files,
     require_bounded_references,
 )
-from tests.storage.test_foreign_yaml import LAUGHS
+from tests.storage.test_untrusted_files import LAUGHS
 
 DOUBLING = {f"a{i}": f"${{a{i + 1}}}${{a{i + 1}}}" for i in range(40)} | {"a40": "xx"}
 NODES = {f"a{i}": {"x": f"${{a{i + 1}}}", "y": f"${{a{i + 1}}}"} for i in range(40)} | {"a40": "xx"}

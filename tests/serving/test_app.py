@@ -81,7 +81,7 @@ def test_a_common_system_text_is_read_once(theirs):
         ({**HELLO, "messages": [{"role": "wizard", "content": "x"}]}, "unknown role"),
         ({**HELLO, "messages": [{"role": "tool", "content": "4"}]}, "tool turn without a call"),
         ({**HELLO, "messages": [{"role": "user", "content": ""}]}, "empty content"),
-        ({**HELLO, "messages": "Hello"}, "no list of messages"),
+        ({**HELLO, "messages": "Hello"}, "not a list of messages"),
         ({**HELLO, "temperature": -1}, "temperature: "),
         ({**HELLO, "temperature": "hot"}, "temperature: must be a number"),
         ({**HELLO, "top_k": 10**400}, "top_k: "),

@@ -2,9 +2,9 @@
 
 import json
 
+from lmtrain.tokenizers.base import CHARACTER_OF_BYTE
 from lmtrain.tokenizers.bpe import BytePairTokenizer
-from lmtrain.tokenizers.byte_alphabet import CHARACTER_OF_BYTE
-from lmtrain.tokenizers.chat_styles import STYLES
+from lmtrain.tokenizers.chat import STYLES
 from tests.tokenizers.layouts import added
 
 SPOKEN = [

@@ -1,3 +1,5 @@
+"""Tests."""
+
 import json
 from pathlib import Path
 
@@ -7,13 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lmtrain.errors import ConfigurationError, DataError
-from lmtrain.tokenizers.bpe import train_byte_pairs
 from lmtrain.tokenizers.byte_level import ByteLevelTokenizer
-from lmtrain.tokenizers.chat import chat_style, render, render_batch, render_prompt
-from lmtrain.tokenizers.chat_styles import STYLES
-from lmtrain.tokenizers.conversation import ConversationError
+from lmtrain.tokenizers.chat import STYLES, chat_style, render, render_prompt
+from lmtrain.tokenizers.conversation import ConversationError, ToolCall, Turn, read_conversation
 from lmtrain.tokenizers.loading import load_tokenizer
-from lmtrain.tokenizers.special_tokens import CHAT_TOKENS, END_OF_TEXT
 from tests.tokenizers import layouts
 from tests.tokenizers.conversations import (
     ONE_TOOL,
@@ -25,11 +24,15 @@ from tests.tokenizers.conversations import (
 )
 
 STYLE_NAMES = [style.name for style in STYLES]
+
+
 LLAMA_3_TEMPLATE = (
     "{{ '<|begin_of_text|>' }}{% for m in messages %}"
     "{{ '<|start_header_id|>' + m.role + '<|end_header_id|>\n\n' + m.content | trim + '<|eot_id|>' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|start_header_id|>assistant<|end_header_id|>\n\n' }}{% endif %}"
 )
+
+
 CHATML_TEMPLATE = (
     "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
@@ -89,15 +92,6 @@ def test_a_prompt_and_its_answer_are_the_whole_conversation(style):
         assert not mask[len(prompt) - 1]
 
 
-def test_a_batch_is_rendered_as_its_conversations_are():
-    tokenizer = byte_tokenizer("lmtrain")
-    together = render_batch(tokenizer, [SPOKEN, WITH_TOOLS, SPOKEN])
-    for (ids, mask), messages in zip(together, [SPOKEN, WITH_TOOLS, SPOKEN], strict=True):
-        alone = render(tokenizer, messages)
-        assert (ids.tolist(), mask.tolist()) == (alone[0].tolist(), alone[1].tolist())
-    assert render_batch(tokenizer, []) == []
-
-
 @pytest.mark.parametrize(("layout", "template"), [(layouts.llama_3, LLAMA_3_TEMPLATE), (layouts.qwen, CHATML_TEMPLATE)])
 @pytest.mark.parametrize("messages", [SPOKEN, SPOKEN[1:3], [*SPOKEN[:2], {"role": "assistant", "content": "a\n\nb  "}]])
 def test_ids_are_those_of_transformers_with_the_styles_template(layout, template, messages, tmp_path):
@@ -115,15 +109,6 @@ def test_ids_are_those_of_transformers_with_the_styles_template(layout, template
     assert render_prompt(tokenizer, messages[:-1]).tolist() == expected(messages[:-1], add_generation_prompt=True)
 
 
-@pytest.mark.parametrize("vocab_size", [267, 300, 500])
-def test_a_trained_vocabulary_has_the_chat_tokens_and_is_exact(vocab_size):
-    tokenizer = train_byte_pairs(layouts.TEXTS, vocab_size=vocab_size, special_tokens=(END_OF_TEXT, *CHAT_TOKENS))
-    assert tokenizer.vocab_size == vocab_size
-    ids, mask = render(tokenizer, SPOKEN)
-    assert tokenizer.decode(ids[mask].tolist()) == "2,000 m.Any time."
-    assert (tokenizer.token_bytes()[list(tokenizer.special_tokens.values())] == 0).all()
-
-
 def test_bytes_have_a_style_too_when_asked_for():
     ids, mask = render(ByteLevelTokenizer(vocab_size=267, chat=True), SPOKEN)
     assert ids.max() < 267
@@ -131,14 +116,154 @@ def test_bytes_have_a_style_too_when_asked_for():
 
 
 def test_a_tokenizer_without_chat_tokens_is_refused_with_the_fix():
-    with pytest.raises(DataError, match=r"has not the special tokens of a chat style \(.*\); .*tokenizer\.chat=true"):
+    with pytest.raises(DataError, match=r"lacks the special tokens of a chat style \(.*\); .*tokenizer\.chat=true"):
         render(ByteLevelTokenizer(), SPOKEN)
     with pytest.raises(DataError, match="of the llama3 style"):
         chat_style(byte_tokenizer("chatml"), "llama3")
-    with pytest.raises(ConfigurationError, match=r"chat style llama_3 does not exist; .* Did you mean 'llama3'"):
+    with pytest.raises(ConfigurationError, match=r"chat style: .* Did you mean 'llama3'"):
         chat_style(byte_tokenizer("chatml"), "llama_3")
 
 
 def test_a_style_that_cannot_write_a_turn_says_which():
     with pytest.raises(ConversationError, match=r"messages\[1\] \(role assistant\): one tool call and nothing else"):
         render(byte_tokenizer("llama3"), WITH_TOOLS)
+
+
+@pytest.mark.parametrize("style", STYLES, ids=lambda style: style.name)
+def test_what_stands_before_an_answer_is_what_every_answer_begins_with(style):
+    segments = list(style.write(read_conversation(SPOKEN)))
+    first_loss = next(index for index, segment in enumerate(segments) if segment.has_loss)
+    assert tuple(segments[first_loss - len(style.answer) : first_loss]) == style.answer
+    assert not any(segment.has_loss for segment in style.answer)
+
+
+@pytest.mark.parametrize("style", STYLES, ids=lambda style: style.name)
+def test_white_space_around_an_answer_does_not_move_its_start(style):
+    turns = read_conversation([*SPOKEN[:2], {"role": "assistant", "content": "\n answer "}])
+    answer = [segment.text for segment in style.write(turns) if segment.has_loss and not segment.is_special]
+    assert [text.strip() for text in answer] == ["answer"]
+
+
+SYSTEM = {"role": "system", "content": "s"}
+
+
+USER = {"role": "user", "content": "u"}
+
+
+ANSWER = {"role": "assistant", "content": "a"}
+
+
+CALLS = WITH_TOOLS[1]
+
+
+RESULT = {"role": "tool", "content": "r"}
+
+
+def test_turns_come_in_order_with_their_text():
+    assert [(turn.role, turn.text) for turn in read_conversation(SPOKEN)] == [
+        (message["role"], message["content"]) for message in SPOKEN
+    ]
+
+
+def test_tool_calls_are_read_in_either_form_with_arguments_as_mapping_or_json():
+    calls = (ToolCall("weather", {"city": "Ulm"}), ToolCall("weather", {"city": "Bern"}))
+    assert read_conversation(WITH_TOOLS)[1].calls == calls
+    short = {**CALLS, "tool_calls": [call["function"] for call in CALLS["tool_calls"]]}
+    assert read_conversation([USER, short, RESULT, RESULT])[1].calls == calls
+    assert calls[0].as_json() == '{"name": "weather", "arguments": {"city": "Ulm"}}'
+
+
+def test_content_may_be_parts_of_text_and_absent_beside_calls():
+    parts = [{"type": "text", "text": "a "}, {"type": "text", "text": "b"}]
+    turns = read_conversation([{"role": "user", "content": parts}, {**CALLS, "content": None}])
+    assert turns[0] == Turn("user", "a b")
+    assert turns[1].text == ""
+
+
+def test_columns_of_a_table_fill_missing_calls_with_nulls():
+    rows = [{**message, "tool_calls": None} for message in SPOKEN]
+    assert read_conversation(rows) == read_conversation(SPOKEN)
+
+
+def test_older_and_newer_forms_of_messages_are_read():
+    called = {"role": "assistant", "content": None, "function_call": {"name": "f", "arguments": ""}}
+    messages = [{"role": "developer", "content": "s"}, USER, called, {**RESULT, "role": "function", "name": "f"}]
+    turns = read_conversation(messages)
+    assert [turn.role for turn in turns] == ["system", "user", "assistant", "tool"]
+    assert turns[2].calls == (ToolCall("f", {}),)
+    assert read_conversation([{**SYSTEM, "content": " "}, USER, ANSWER])[0].role == "user"
+
+
+@pytest.mark.parametrize("style", [style.name for style in STYLES])
+@pytest.mark.parametrize("key", ["weight", "train"])
+def test_a_turn_without_weight_is_written_and_not_learned(style, key):
+    tokenizer = byte_tokenizer(style)
+    excluded = [USER, {**ANSWER, key: 0}, USER, ANSWER]
+    ids, mask = render(tokenizer, excluded, style=style)
+    plain, both = render(tokenizer, [USER, ANSWER, USER, ANSWER], style=style)
+    assert ids.tolist() == plain.tolist()
+    assert 0 < mask.sum() * 2 == both.sum()
+
+
+def test_a_conversation_may_end_before_the_answer():
+    assert len(read_conversation([USER, ANSWER, USER])) == 3
+    assert len(read_conversation([USER, CALLS])) == 2
+
+
+@pytest.mark.parametrize(
+    ("messages", "where", "rule"),
+    [
+        ([], "messages", "not a list of messages"),
+        ("text", "messages", "not a list of messages"),
+        (USER, "messages", "not a list of messages"),
+        (["text"], "messages[0]", "a message without keys"),
+        ([{"content": "x"}], "messages[0] has role None", "unknown role"),
+        ([{"role": "asistant", "content": "x"}], "messages[0] has role 'asistant'", "unknown role"),
+        ([USER, {"role": "assistant", "content": 7}], "messages[1] (role assistant)", "content that is not text"),
+        ([USER, {"role": "assistant"}], "messages[1] (role assistant)", "content that is not text"),
+        ([{"role": "user", "content": [{"type": "image"}]}], "messages[0] (role user)", "content that is not text"),
+        ([{"role": "user", "content": " \n"}, ANSWER], "messages[0] (role user)", "empty content"),
+        ([{"role": "user", "content": "a\udcff"}, ANSWER], "messages[0] (role user)", "content that is not Unicode"),
+        ([USER, SYSTEM], "messages[1] (role system)", "system turn after the start"),
+        ([SYSTEM, SYSTEM], "messages[1] (role system)", "system turn after the start"),
+        ([USER, USER], "messages[1] (role user)", "two user turns in a row"),
+        ([USER, ANSWER, ANSWER], "messages[2] (role assistant)", "two assistant turns in a row"),
+        ([ANSWER], "messages[0] (role assistant)", "assistant turn before any user turn"),
+        ([SYSTEM, ANSWER], "messages[1] (role assistant)", "assistant turn before any user turn"),
+        ([USER, RESULT], "messages[1] (role tool)", "tool turn without a call"),
+        ([RESULT], "messages[0] (role tool)", "tool turn without a call"),
+        ([USER, ANSWER, RESULT], "messages[2] (role tool)", "tool turn without a call"),
+        ([USER, CALLS, RESULT, RESULT, RESULT], "messages[4] (role tool)", "tool turn without a call"),
+        ([USER, CALLS, ANSWER], "messages[2] (role assistant)", "unanswered tool call"),
+        ([USER, CALLS, RESULT, ANSWER], "messages[3] (role assistant)", "unanswered tool call"),
+        ([{**USER, "tool_calls": CALLS["tool_calls"]}], "messages[0] (role user)", "tool calls outside"),
+        ([USER, {**ANSWER, "tool_calls": "f()"}], "messages[1] (role assistant)", "malformed tool call"),
+        ([USER, {**ANSWER, "tool_calls": [{"arguments": {}}]}], "messages[1] (role assistant)", "malformed tool call"),
+        ([USER, {**ANSWER, "weight": 0.5}], "messages[1] (role assistant)", "a weight other than 0 and 1"),
+        (
+            [USER, {**ANSWER, "tool_calls": [{"name": "f", "arguments": "{"}]}],
+            "messages[1] (role assistant)",
+            "malformed tool call",
+        ),
+        ([SYSTEM, USER], "messages", "no assistant turn"),
+    ],
+)
+def test_what_is_no_conversation_is_refused_with_message_role_and_rule(messages, where, rule):
+    with pytest.raises(ConversationError) as refusal:
+        read_conversation(messages)
+    assert isinstance(refusal.value, DataError)
+    assert refusal.value.exit_code == 4
+    assert str(refusal.value).startswith(f"{where}: ")
+    assert rule in refusal.value.rule
+    assert str(refusal.value).endswith(".")
+
+
+@pytest.mark.parametrize("messages", [[USER], [USER, CALLS, RESULT, RESULT], [USER, ANSWER, USER], [SYSTEM, USER]])
+def test_a_prompt_ends_where_an_answer_is_due(messages):
+    assert read_conversation(messages, for_answer=True)
+
+
+@pytest.mark.parametrize("messages", [[USER, ANSWER], [USER, CALLS], [USER, CALLS, RESULT], [SYSTEM]])
+def test_a_prompt_without_anything_to_answer_is_refused(messages):
+    with pytest.raises(ConversationError, match="nothing to answer"):
+        read_conversation(messages, for_answer=True)

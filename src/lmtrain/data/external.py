@@ -1,13 +1,12 @@
-"""Another program's tokens, read in place: a data set folder with their places.
+"""Another program's tokens, read in place: a data set folder that points at them.
 
-The first use reads every byte once, for digests, document ends and the largest id, and keeps its findings in a small
-folder under `root`; later uses compare sizes and times. Nothing of the ids is copied.
+The first use reads every byte once, for digests, document ends and the largest id, and keeps the result in a small
+folder under `root`; later uses compare sizes and times. No ids are copied.
 """
 
 import hashlib
 import json
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,25 +15,15 @@ from typing import Any, Protocol, final
 import numpy as np
 from numpy.typing import NDArray
 
-from lmtrain.data.atomic_folder import build_folder
-from lmtrain.data.formats import datatrove, llm_c, megatron, nano_gpt, olmo
-from lmtrain.data.formats.token_file import TokenFile
-from lmtrain.data.hashed_file import HashedFile
-from lmtrain.data.layout import DTYPES, INDEX_DTYPE, TOKENIZER_FOLDER, DatasetFolder
-from lmtrain.data.manifest import Manifest, Shard, SplitManifest
-from lmtrain.data.shard_writer import write_manifest
+from lmtrain.data.dataset_folder import build_folder, notify
+from lmtrain.data.external_formats import READERS, TokenFile
+from lmtrain.data.manifest import DTYPES, INDEX_DTYPE, TOKENIZER_FOLDER, DatasetFolder, Manifest, Shard, SplitManifest
+from lmtrain.data.shard_writer import HashedFile, write_manifest
 from lmtrain.data.shards import open_dataset
 from lmtrain.errors import ConfigurationError, DataError, suggest
 from lmtrain.storage.hashed_folder import file_sha256
 from lmtrain.tokenizers.base import Tokenizer
 
-READERS: Mapping[str, Callable[..., TokenFile]] = {
-    "datatrove": datatrove.read,
-    "llm_c": llm_c.read,
-    "megatron": megatron.read,
-    "nanogpt": nano_gpt.read,
-    "olmo": olmo.read,
-}
 IDS_AT_ONCE = 1 << 22
 
 
@@ -50,7 +39,7 @@ class TokenizerSource(Protocol):
 
 def external(
     *,
-    format: str,  # noqa: A002 (the word typed on the command line)
+    format: str,  # noqa: A002 (the name of the option)
     tokenizer: TokenizerSource,
     train: Sequence[str],
     validation: Sequence[str] = (),
@@ -60,23 +49,26 @@ def external(
 ) -> DatasetFolder:
     """Return a data set folder over token files of another program, in the order given.
 
-    `format` is datatrove, llm_c, megatron, nanogpt or olmo; `tokenizer` is the one behind the ids; `dtype` None is the
-    files' own, or implied by the format or the vocabulary.
+    `format` is datatrove, llm_c, megatron, nanogpt or olmo; `tokenizer` is the one that made the ids; `dtype` None is
+    the files' own, or implied by the format or the vocabulary.
 
     Raises:
         ConfigurationError: An unknown format or type, no files, or a tokenizer still to be trained.
-        DataError: A file is not of the format, or holds ids unknown to the tokenizer.
+        DataError: A file is not of the format, or holds ids beyond the tokenizer's vocabulary.
     """
     if format not in READERS:
         known = ", ".join(READERS)
-        raise ConfigurationError(f"data.folder.format={format} is not one of {known}.{suggest(format, READERS)}")
+        raise ConfigurationError(
+            f"data.folder.format: must be one of {known}, got {format}.{suggest(format, READERS)}"
+        )
     if dtype is not None and dtype not in DTYPES:
-        raise ConfigurationError(f"data.folder.dtype={dtype} is not {' or '.join(DTYPES)}.{suggest(dtype, DTYPES)}")
+        known = " or ".join(DTYPES)
+        raise ConfigurationError(f"data.folder.dtype: must be {known}, got {dtype}.{suggest(dtype, DTYPES)}")
     if tokenizer.sample_bytes:
-        msg = "tokenizer=bpe would be trained on text, but these ids have their tokenizer already"
-        raise ConfigurationError(f"{msg}: use tokenizer=folder tokenizer.path=FOLDER.")
+        rule = "tokenizer=bpe would be trained, but these ids already have their tokenizer"
+        raise ConfigurationError(f"{rule}: use tokenizer=folder tokenizer.path=FOLDER.")
     if not train:
-        raise ConfigurationError(f"data.folder.train=[] names no file of {format} ids to train on; give at least one.")
+        raise ConfigurationError(f"data.folder.train: must name at least one file of {format} ids, got [].")
     built = tokenizer.build(())
     paths = {"train": train, "validation": validation, "test": test}
     files = {
@@ -84,15 +76,15 @@ def external(
         for split, some in paths.items()
         if some
     }
-    pointing = _Pointing(format, built, files)
+    pointing = _PointingFolder(format, built, files)
     folder = Path(root) / f"external_{format}-{pointing.fingerprint[:12]}"
-    build_folder(folder, pointing, tell=_notify)
+    build_folder(folder, pointing, tell=notify)
     return DatasetFolder(open_dataset(folder).folder)
 
 
 @final
 @dataclass(frozen=True)
-class _Pointing:
+class _PointingFolder:
     """Fills a folder with the places of token files."""
 
     format: str
@@ -137,9 +129,10 @@ class _Pointing:
         shards: list[Shard] = []
         text_bytes = 0
         for number, file in enumerate(files):
-            _notify(f"  reading {file.path} once: {file.num_tokens:,} tokens")
+            notify(f"  reading {file.path} once: {file.num_tokens:,} tokens")
             num_documents = 0
-            with closing(HashedFile(folder / f"{split}_{number:05d}.index")) as index:
+            name = f"{split}_{number:05d}.index"
+            with closing(HashedFile(folder / name)) as index:
                 for ids, ends in _scan(file, self.tokenizer.end_of_text_id):
                     self._require_known(ids, file.path)
                     text_bytes += int(token_bytes.take(ids).sum(dtype=np.int64))
@@ -153,7 +146,7 @@ class _Pointing:
                     sha256=file_sha256(file.path),
                     index_sha256=index.sha256,
                     offset_bytes=file.offset_bytes,
-                    index=f"{split}_{number:05d}.index",
+                    index=name,
                 )
             )
         return SplitManifest(
@@ -164,10 +157,10 @@ class _Pointing:
         )
 
     def _require_known(self, ids: NDArray[Any], path: Path) -> None:
-        largest = int(ids.max())
-        if largest >= self.tokenizer.vocab_size:
-            msg = f"{path} holds id {largest:,}, the tokenizer has {self.tokenizer.vocab_size:,} entries"
-            raise DataError(f"{msg}: it is another tokenizer's, of another type (data.folder.dtype) or format.")
+        largest, size = int(ids.max()), self.tokenizer.vocab_size
+        if largest >= size:
+            rule = f"{path} holds id {largest:,}, beyond the tokenizer's {size:,} entries"
+            raise DataError(f"{rule}: use its own tokenizer, or set data.folder.dtype or data.folder.format.")
 
 
 def _scan(file: TokenFile, end_of_text_id: int) -> Iterator[tuple[NDArray[Any], NDArray[np.int64]]]:
@@ -184,8 +177,3 @@ def _scan(file: TokenFile, end_of_text_id: int) -> Iterator[tuple[NDArray[Any], 
             if stop == file.num_tokens and (len(ends) == 0 or ends[-1] != stop):
                 ends = np.append(ends, stop)
         yield run, ends
-
-
-def _notify(line: str) -> None:
-    sys.stderr.write(f"{line}\n")
-    sys.stderr.flush()

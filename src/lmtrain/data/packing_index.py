@@ -1,38 +1,77 @@
-"""A packing's index of a split, computed once and kept beside the data: the pieces of each row.
+"""A packing's index of a split, computed once and kept next to the data: the pieces of each row.
 
 `<data folder>/packing/NAME-HASH/` holds `index.json`, and memory-mapped `row_ends.i64` (pieces up to each row's end),
-`starts.i64` and `lengths.u32` (of pieces); with one document a row, only `document_ends.i64`. The hash is of the tokens
-and of the settings. Documents are read in groups, so memory stays the same for a corpus of any size.
+`starts.i64` and `lengths.u32` (of pieces); with one document per row, only `document_ends.i64`. The hash covers the
+tokens and the settings. Documents are read in groups, so memory does not grow with the corpus.
 """
 
 import hashlib
 import json
-import sys
 import time
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lmtrain.accounting.quantities import format_count
-from lmtrain.data.atomic_folder import build_folder
-from lmtrain.data.best_fit import best_fit_decreasing
-from lmtrain.data.document_ends import ENDS_FILE, PACKING_FOLDER, ends_of_shards
+from lmtrain.data.dataset_folder import build_folder, notify
 from lmtrain.data.shards import Dataset, TokenSplit
 from lmtrain.errors import DataError
 from lmtrain.storage import foreign_json
 from lmtrain.storage.damage import told_as_damage
 from lmtrain.tokenizers.loading import load_tokenizer
 
+ENDS_DTYPE = np.dtype("<i8")
+ENDS_FILE = "document_ends.i64"
+PACKING_FOLDER = "packing"  # below a data set: facts computed from its tokens, and computable again
+MOST_DOCUMENTS = 1_000_000  # a larger data set's first ones stand for all
 GROUP_DOCUMENTS = 1 << 20
 SAMPLE_DOCUMENTS = 1000
 OF_ANY_DOCUMENTS: Final = "packing=contiguous packing.document_mask=false"
 LENGTHS_DTYPE = np.dtype("<u4")
 INDEX_FILE = "index.json"
 _VERSION = 1
+
+
+def document_ends(dataset: Dataset, split: str = "train") -> NDArray[np.int64]:
+    """Return where a split's documents end, memory-mapped; the ends of several shards are joined in a file, once."""
+    tokens = dataset.split(split)
+    if len(tokens.shard_starts) == 2:
+        return tokens.shard_document_ends(0).view(ENDS_DTYPE)
+    folder = dataset.folder / PACKING_FOLDER / f"document_ends-{split}-{dataset.manifest.fingerprint[:12]}"
+
+    def write(aside: Path) -> None:
+        with (aside / ENDS_FILE).open("wb") as file:
+            for ends in ends_of_shards(tokens):
+                file.write(ends.astype(ENDS_DTYPE, copy=False).tobytes())
+
+    if not folder.is_dir():
+        build_folder(folder, write, tell=lambda _: None)
+    return map_file(folder / ENDS_FILE, ENDS_DTYPE)
+
+
+def ends_of_shards(split: TokenSplit) -> Iterator[NDArray[np.int64]]:
+    """Yield each shard's document ends, counted from the split's first id."""
+    for shard, start in enumerate(split.shard_starts[:-1].tolist()):
+        yield split.shard_document_ends(shard).view(ENDS_DTYPE) + start
+
+
+def map_file(path: Path, dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Return a file's numbers, mapped from the disk and read when touched."""
+    if path.stat().st_size == 0:
+        return np.empty(0, dtype)
+    return np.memmap(path, dtype=dtype, mode="r").view(np.ndarray)
+
+
+def document_lengths(dataset: Dataset, split: str = "train") -> dict[int, int]:
+    """Return how many of a split's documents, of the first million, have each length in tokens."""
+    ends = document_ends(dataset, split)[:MOST_DOCUMENTS]
+    lengths, counts = np.unique(np.diff(ends, prepend=0), return_counts=True)
+    return dict(zip(lengths.tolist(), counts.tolist(), strict=True))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +124,7 @@ def known_rows(dataset: Dataset, name: str, *, context_tokens: int) -> int | Non
 
 
 def build_once(folder: Path, build: Callable[[Path], PackingReport]) -> PackingReport:
-    """Build an index, or find it; its builder reports the time."""
+    """Build an index, or find it."""
 
     def write(aside: Path) -> None:
         started = time.monotonic()
@@ -96,26 +135,20 @@ def build_once(folder: Path, build: Callable[[Path], PackingReport]) -> PackingR
         (aside / INDEX_FILE).write_text(json.dumps(content, indent=1) + "\n")
 
     if not folder.is_dir():
-        build_folder(folder, write, tell=tell)
+        build_folder(folder, write, tell=notify)
     return _read_report(folder)
 
 
 def _read_report(folder: Path) -> PackingReport:
-    with told_as_damage(folder / INDEX_FILE, fix=f"remove {folder}, and it is made anew"):
+    with told_as_damage(folder / INDEX_FILE, fix=f"remove {folder}, and it is built again"):
         content = foreign_json.read(folder / INDEX_FILE)
         return PackingReport(**{name: content[name] for name in PackingReport.__dataclass_fields__})
-
-
-def tell(line: str) -> None:
-    """Say something on stderr."""
-    sys.stderr.write(f"{line}\n")
-    sys.stderr.flush()
 
 
 def build_best_fit(split: TokenSplit, folder: Path, *, context_tokens: int) -> PackingReport:
     """Write the pieces of every row: documents of up to T tokens whole, longer ones in pieces of T and a rest."""
     num_rows = num_pieces = num_cut = num_after_cut = 0
-    told_at = time.monotonic()
+    reported_at = time.monotonic()
     with (
         (folder / "row_ends.i64").open("wb") as row_ends,
         (folder / "starts.i64").open("wb") as starts,
@@ -130,9 +163,9 @@ def build_best_fit(split: TokenSplit, folder: Path, *, context_tokens: int) -> P
             num_rows, num_pieces = num_rows + len(ends), num_pieces + len(order)
             num_cut += int((document_lengths > context_tokens).sum())
             num_after_cut += int(cut.lengths[cut.is_continued].sum())
-            if time.monotonic() - told_at > 5:
-                told_at = time.monotonic()
-                tell(f"packing=best_fit: {(document_starts[-1] + document_lengths[-1]) / split.num_tokens:.0%}")
+            if time.monotonic() - reported_at > 5:
+                reported_at = time.monotonic()
+                notify(f"packing=best_fit: {(document_starts[-1] + document_lengths[-1]) / split.num_tokens:.0%}")
     return PackingReport(
         num_documents=split.num_documents,
         num_tokens=split.num_tokens,
@@ -169,7 +202,7 @@ def build_one_document(split: TokenSplit, folder: Path, *, context_tokens: int) 
 
 
 def end_of_text_id(split: TokenSplit) -> int:
-    """Return every document's last id, after a look at up to 1,000 documents.
+    """Return the last id of every document, judged by up to 1,000 documents.
 
     Raises:
         DataError: They end with different ids.
@@ -177,8 +210,8 @@ def end_of_text_id(split: TokenSplit) -> int:
     found = last_ids(split)
     if len(found) != 1:
         some = ", ".join(map(str, sorted(found)[:5]))
-        msg = f"rows of whole documents need documents that all end with the same id, here they end with {some}, ..."
-        raise DataError(f"{msg} Use {OF_ANY_DOCUMENTS}, or prepare the data again.")
+        rule = f"rows of whole documents need documents that all end with the same id, these end with {some}, ..."
+        raise DataError(f"{rule} Use {OF_ANY_DOCUMENTS}, or prepare the data again.")
     return found.pop()
 
 
@@ -192,26 +225,30 @@ def last_ids(split: TokenSplit, *, within_shards: bool = False) -> set[int]:
     return found
 
 
-def is_native(dataset: Dataset) -> bool:
-    """Tell whether all of a data set was prepared here, where every document ends with end-of-text."""
-    return all(shard.is_native for split in dataset.manifest.splits.values() for shard in split.shards)
-
-
 def require_end_of_text(dataset: Dataset, found: int) -> None:
     """Refuse another program's documents with a common last id other than end-of-text, such as a space.
 
     Raises:
         DataError: The tokenizer has another end-of-text.
     """
-    if is_native(dataset):
+    if dataset.is_native:
         return
     expected = load_tokenizer(dataset.tokenizer_folder).end_of_text_id
     if found != expected:
         raise DataError(
-            f"data set {dataset.folder}: its documents end with id {found}, but the tokenizer's end-of-text is "
-            f"{expected}, which rows of whole documents begin and are padded with. Use {OF_ANY_DOCUMENTS}, or "
-            "the tokenizer that the ids were made with."
+            f"data set {dataset.folder}: documents end with id {found}, but the tokenizer's end-of-text is {expected}. "
+            f"Use {OF_ANY_DOCUMENTS}, or the tokenizer that the ids were made with."
         )
+
+
+def require_ends(dataset: Dataset, tokens: TokenSplit) -> None:
+    """Refuse another program's documents that do not end with the tokenizer's end-of-text.
+
+    Raises:
+        DataError: They end with another id.
+    """
+    for found in () if dataset.is_native else sorted(last_ids(tokens, within_shards=True)):
+        require_end_of_text(dataset, found)
 
 
 @dataclass(frozen=True)
@@ -260,3 +297,60 @@ def _rows_of(lengths: NDArray[np.int64], context_tokens: int) -> tuple[NDArray[n
     row_of_piece = best_fit_decreasing(lengths, capacity=context_tokens)
     order = np.argsort(row_of_piece, kind="stable")
     return np.cumsum(np.bincount(row_of_piece)), order
+
+
+def best_fit_decreasing(lengths: NDArray[np.int64], *, capacity: int) -> NDArray[np.int64]:
+    """Return the bin of each item, counted from 0 in the order of opening: [N], lengths from 1 to capacity -> [N].
+
+    The longest items go first, each into the fullest bin with room, as "Fewer Truncations Improve Language Modeling"
+    (Ding et al., arXiv 2404.10830) packs documents. Equal lengths are placed together, so the work grows with the
+    number of different lengths. Items of one length are placed in their own order, so the result is the same on every machine.
+    """
+    assert lengths.size == 0 or 1 <= int(lengths.min()) <= int(lengths.max()) <= capacity, capacity
+    bin_of_item = np.empty(len(lengths), np.int64)
+    order = np.argsort(lengths.astype(np.uint16 if capacity < 1 << 16 else np.int64), kind="stable")
+    distinct, firsts, counts = np.unique(lengths[order], return_index=True, return_counts=True)
+    room = _Room(capacity)
+    for length, first, count in zip(distinct.tolist()[::-1], firsts.tolist()[::-1], counts.tolist()[::-1], strict=True):
+        items = order[first : first + count]
+        while len(items):
+            bins = room.take(length, len(items))
+            bin_of_item[items[: len(bins)]] = bins
+            items = items[len(bins) :]
+    return bin_of_item
+
+
+@final
+class _Room:
+    """Bins by the space left in them."""
+
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
+        self._num_bins = 0
+        self._open: defaultdict[int, deque[NDArray[np.int64]]] = defaultdict(deque)
+        self._spaces = 0  # bit s is set where some bin has s left
+
+    def take(self, length: int, num_items: int) -> NDArray[np.int64]:
+        """Return bins for up to `num_items` items of a length: all from the smallest fitting space, or new ones."""
+        fitting = self._spaces >> length
+        if fitting:
+            space = length + (fitting & -fitting).bit_length() - 1
+            bins = self._open[space].popleft()
+            if not self._open[space]:
+                self._spaces ^= 1 << space
+        else:
+            space = self._capacity
+            num_new = -(-num_items // (space // length))
+            bins = np.arange(self._num_bins, self._num_bins + num_new)
+            self._num_bins += num_new
+        per_bin = space // length  # once used, a bin is the fullest fitting one: it takes the next item too
+        num_full, rest = divmod(min(num_items, len(bins) * per_bin), per_bin)
+        self._put(bins[num_full + (rest > 0) :], space)
+        self._put(bins[:num_full], space - per_bin * length)
+        self._put(bins[num_full : num_full + (rest > 0)], space - rest * length)
+        return np.repeat(bins[: num_full + (rest > 0)], per_bin)[: num_full * per_bin + rest]
+
+    def _put(self, bins: NDArray[np.int64], space: int) -> None:
+        if len(bins) and space:
+            self._open[space].append(bins)
+            self._spaces |= 1 << space

@@ -1,9 +1,11 @@
 """Write one split's documents as shards; where a shard ends depends on the documents alone, not on how they arrive.
 
-Writing can be committed at any moment, and a writer of another process goes on from there.
+Writing can be committed at any moment, and a writer in another process continues from there.
 """
 
+import hashlib
 import json
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,28 +14,87 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from lmtrain.data.hashed_file import HashedFile
-from lmtrain.data.layout import DTYPES, INDEX_DTYPE, MANIFEST_FILE, shard_file
-from lmtrain.data.manifest import Manifest, Shard, SplitManifest
+from lmtrain.data.manifest import DTYPES, INDEX_DTYPE, MANIFEST_FILE, Manifest, Shard, SplitManifest
+from lmtrain.storage.hashed_folder import file_sha256
 
+READ_BYTES = 1 << 22
 LossMask = NDArray[np.uint8]
+
+
+@final
+class HashedFile:
+    """A file that arrays are appended to; its sha256 is known at any moment without reading it again."""
+
+    def __init__(self, path: Path, *, kept_bytes: int = 0, sha256: str = "") -> None:
+        """Begin a file, or continue after the first `kept_bytes` of one, which have the digest `sha256`.
+
+        Raises:
+            ValueError: The beginning has changed since it was written.
+            FileNotFoundError: There is no file to continue.
+        """
+        self._digest = hashlib.sha256()
+        self._file = path.open("r+b" if kept_bytes else "wb")
+        if kept_bytes:
+            self._continue(path, kept_bytes, sha256)
+
+    @property
+    def sha256(self) -> str:
+        """Return the digest of everything written so far, in hexadecimal."""
+        return self._digest.hexdigest()
+
+    def write(self, values: NDArray[Any]) -> None:
+        """Append an array's bytes."""
+        content = values.data.cast("B") if values.flags.c_contiguous and values.size else values.tobytes()
+        self._file.write(content)
+        self._digest.update(content)
+
+    def sync(self) -> None:
+        """Wait until everything is on the disk."""
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def _continue(self, path: Path, kept_bytes: int, sha256: str) -> None:
+        self._file.truncate(kept_bytes)
+        num_bytes = 0
+        while content := self._file.read(READ_BYTES):
+            num_bytes += len(content)
+            self._digest.update(content)
+        if num_bytes != kept_bytes or self.sha256 != sha256:
+            self.close()
+            raise ValueError(f"{path} has changed since it was written")
+
+
+def require_whole(folder: Path, shard: Shard) -> None:
+    """Refuse a shard that changed since it was written.
+
+    Raises:
+        ValueError: A file has changed.
+        FileNotFoundError: A file is missing.
+    """
+    for name, sha256 in shard.digests().items():
+        if file_sha256(folder / name) != sha256:
+            raise ValueError(f"{folder / name} has changed since it was written")
 
 
 @dataclass(frozen=True)
 class Written:
-    """A split's durable part: whole shards, and the beginning of the open one, None where none is open."""
+    """The durable part of a split: whole shards, and the beginning of the open one, if one is open."""
 
     closed: tuple[Shard, ...] = ()
     opened: Shard | None = None
 
     @property
     def num_tokens(self) -> int:
-        """Return how many tokens there are."""
+        """Return the number of tokens, those of the open shard included."""
         return sum(shard.num_tokens for shard in self.shards)
 
     @property
     def shards(self) -> tuple[Shard, ...]:
-        """Return the shards in order, the open one as if it were whole."""
+        """Return the shards in order, the open one last."""
         return self.closed if self.opened is None else (*self.closed, self.opened)
 
 
@@ -44,7 +105,7 @@ class ShardWriter:
     def __init__(
         self, folder: Path, *, split: str, dtype: str, shard_tokens: int, written: Written | None = None
     ) -> None:
-        """Write `<split>_00000.ds` and on into an existing folder, or go on behind `written`.
+        """Write `<split>_00000.ds` and following into an existing folder, or continue after `written`.
 
         Raises:
             ValueError: The beginning of the open shard has changed since it was written.
@@ -60,11 +121,11 @@ class ShardWriter:
 
     @property
     def num_tokens(self) -> int:
-        """Return how many tokens were appended so far."""
+        """Return the number of tokens appended so far."""
         return sum(shard.num_tokens for shard in self._shards) + (self._open.num_tokens if self._open else 0)
 
     def append(self, ids: NDArray[Any], ends: NDArray[np.int64], loss_mask: LossMask | None = None) -> None:
-        """Add documents: their ids back to back, where in them each ends, and which carry loss (None: all)."""
+        """Add documents: their ids back to back, where each ends, and which ids carry loss (None: all)."""
         start = first = 0
         while first < len(ends):
             shard = self._open = self._open or self._next_shard()
@@ -84,7 +145,7 @@ class ShardWriter:
         return Written(closed=tuple(self._shards), opened=self._open.described() if self._open else None)
 
     def close(self, *, text_bytes: int) -> SplitManifest:
-        """Finish the last shard and describe the split, with `text_bytes` bytes of UTF-8 in its documents."""
+        """Finish the last shard and describe the split, whose documents have `text_bytes` bytes of UTF-8."""
         self._close_shard()
         return SplitManifest(
             num_documents=sum(shard.num_documents for shard in self._shards),
@@ -94,17 +155,19 @@ class ShardWriter:
         )
 
     def abandon(self) -> None:
-        """Close the files and describe nothing."""
+        """Close the files without a description."""
         if self._open is not None:
             self._open.abandon()
 
     def _next_shard(self) -> "_OpenShard":
-        empty = Shard(shard_file(self._split, len(self._shards)), 0, 0, sha256="", index_sha256="")
+        empty = Shard(f"{self._split}_{len(self._shards):05d}.ds", 0, 0, sha256="", index_sha256="")
         return _OpenShard(self._folder, empty, self._dtype)
 
     def _close_shard(self) -> None:
         if self._open is not None:
-            self._shards.append(self._open.close())
+            self._open.sync()
+            self._open.abandon()
+            self._shards.append(self._open.described())
             self._open = None
 
 
@@ -147,11 +210,6 @@ class _OpenShard:
         for file in self._files():
             file.sync()
 
-    def close(self) -> Shard:
-        self.sync()
-        self.abandon()
-        return self.described()
-
     def abandon(self) -> None:
         for file in self._files():
             file.close()
@@ -159,7 +217,7 @@ class _OpenShard:
     def _append_mask(self, loss_mask: LossMask) -> None:
         if self._mask is None:
             self._mask = HashedFile(self._folder / self._begun.mask_file)
-            self._mask.write(np.ones(self.num_tokens, np.uint8))  # the documents before had no mask: all carry loss
+            self._mask.write(np.ones(self.num_tokens, np.uint8))  # earlier documents had no mask: all carry loss
         self._mask.write(np.ascontiguousarray(loss_mask, dtype=np.uint8))
 
     def _files(self) -> Iterator[HashedFile]:

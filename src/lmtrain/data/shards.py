@@ -3,6 +3,7 @@
 `B windows, L tokens of a window, S shards`.
 """
 
+import mmap
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from lmtrain.data.layout import (
+from lmtrain.data.manifest import (
     DTYPES,
     INDEX_DTYPE,
     MANIFEST_FILE,
@@ -21,23 +22,62 @@ from lmtrain.data.layout import (
     TOKENIZER_FOLDER,
     DatasetFolder,
     Ids,
-    map_ids,
+    Manifest,
+    Shard,
+    SplitManifest,
+    manifest_from_json,
     num_ids,
     read_index,
     size_problems,
 )
-from lmtrain.data.manifest import Manifest, Shard, SplitManifest, manifest_from_json
-from lmtrain.data.mapped_file import MappedFile
 from lmtrain.errors import DataError, suggest
 from lmtrain.storage import foreign_json
 
 REBUILD = "Delete the folder and prepare it again."
-LOOKS_APART = 50  # times the cost of a look at all mapped files: a microsecond or two each
+CHECK_INTERVAL = 50  # times the cost of a check of all mapped files, which is a microsecond or two each
+
+
+@final
+class MappedFile:
+    """`items` [N] of a file from `offset_bytes` on, read when touched, and a check that the file still holds them.
+
+    The kernel ends a process with SIGBUS when it touches a mapped file's cut-off part.
+
+    Raises:
+        DataError: The file cannot be read, or is too short.
+    """
+
+    def __init__(self, path: Path, dtype: np.dtype[Any], *, num_items: int, offset_bytes: int = 0) -> None:
+        self._path = path
+        self._num_bytes = offset_bytes + num_items * dtype.itemsize
+        try:
+            with path.open("rb") as file:
+                self._map = mmap.mmap(file.fileno(), self._num_bytes, access=mmap.ACCESS_READ)
+        except (OSError, ValueError) as problem:  # ValueError: the file is shorter than that
+            raise DataError(f"{path} cannot be read: {problem}. {REBUILD}") from problem
+        self.items: NDArray[Any] = np.frombuffer(self._map, dtype, count=num_items, offset=offset_bytes)
+
+    def require_whole(self) -> None:
+        """Check the file's present size.
+
+        Raises:
+            DataError: It is shorter than it was.
+        """
+        num_bytes = self._map.size()
+        if num_bytes < self._num_bytes:
+            sizes = f"it has {num_bytes:,} bytes instead of {self._num_bytes:,}"
+            raise DataError(f"{self._path} was cut off while it was read: {sizes}. {REBUILD}")
+
+
+def map_ids(folder: Path, shard: Shard, dtype: np.dtype[Any]) -> MappedFile:
+    """Return a shard's ids, mapped from the disk."""
+    offset_bytes = shard.offset_bytes or 0
+    return MappedFile(folder / shard.file, dtype, num_items=shard.num_tokens, offset_bytes=offset_bytes)
 
 
 @final
 class TokenSplit:
-    """The ids of one split as one long row, read from its shards when asked for."""
+    """The ids of one split as one long row, read from its shards on demand."""
 
     def __init__(self, folder: Path, *, dtype: str, split: SplitManifest) -> None:
         """Describe the shards of a split; nothing is opened yet."""
@@ -49,10 +89,10 @@ class TokenSplit:
         self.text_bytes = split.text_bytes
         self._ends = np.cumsum([shard.num_tokens for shard in split.shards], dtype=np.int64)
         self._maps: dict[tuple[int, str], MappedFile] = {}
-        self._look_again_at = 0.0
+        self._next_check_at = 0.0
 
     def window(self, start: int, num_tokens: int) -> Ids:
-        """Return `num_tokens` ids from position `start` on, across shards where need be: [L]. Do not write to it."""
+        """Return `num_tokens` ids from position `start` on, possibly across shards: [L]. Do not write to it."""
         assert 0 <= start <= start + num_tokens <= self.num_tokens, (start, num_tokens, self.num_tokens)
         pieces: list[Ids] = []
         shard = int(np.searchsorted(self._ends, start, side="right"))
@@ -65,17 +105,7 @@ class TokenSplit:
 
     def windows(self, starts: NDArray[np.int64], num_tokens: int) -> Ids:
         """Return the windows at these positions: [B] -> [B, L]."""
-        rows = np.empty((len(starts), num_tokens), self.dtype)
-        shards = np.searchsorted(self._ends, starts, side="right")
-        inside = starts + num_tokens <= self._ends[shards]
-        for shard in np.unique(shards[inside]):
-            mine = inside & (shards == shard)
-            rows[mine] = _every_window(self.shard_ids(int(shard)), num_tokens)[
-                starts[mine] - self._start_of(int(shard))
-            ]
-        for row in np.flatnonzero(~inside):
-            rows[row] = self.window(int(starts[row]), num_tokens)
-        return rows
+        return np.stack([self.window(start, num_tokens) for start in starts.tolist()])
 
     @property
     def shard_starts(self) -> NDArray[np.int64]:
@@ -91,7 +121,7 @@ class TokenSplit:
         return self._map(shard, "index")
 
     def shard_mask(self, shard: int) -> NDArray[np.uint8] | None:
-        """Return 1 for each token of a shard with loss as a target, mapped from the disk; None: all do."""
+        """Return 1 for each token of a shard with loss as a target, mapped from the disk; None means all."""
         return self._map(shard, "mask") if self._shards[shard].mask_sha256 is not None else None
 
     @property
@@ -100,13 +130,13 @@ class TokenSplit:
         return any(shard.mask_sha256 is not None for shard in self._shards)
 
     def loss_share(self) -> float:
-        """Return the share of tokens with loss in the first shard; of one without a mask, 1."""
+        """Return the share of tokens with loss in the first shard; 1 without a mask."""
         mask = self.shard_mask(0) if self._shards else None
         return 1.0 if mask is None else float(mask.mean(dtype=np.float64))
 
     @cached_property
     def first_learned(self) -> int | None:
-        """Return how many tokens reach to the end of the first words with loss; None where none has any."""
+        """Return the number of tokens up to the end of the first run with loss; None where no token has any."""
         for shard, start in enumerate(self.shard_starts[:-1].tolist()):
             if (mask := self.shard_mask(shard)) is None:
                 return start + 1
@@ -138,16 +168,16 @@ class TokenSplit:
         )
 
     def require_whole(self) -> None:
-        """Look, before a read by address, whether a mapped file was cut off; so often that it takes a fiftieth of it.
+        """Check before a read by address that no mapped file was cut off, at most a fiftieth of the time.
 
         Raises:
             DataError: One was.
         """
         began = time.monotonic()
-        if began >= self._look_again_at:
+        if began >= self._next_check_at:
             for mapped in list(self._maps.values()):  # another thread may map one more
                 mapped.require_whole()
-            self._look_again_at = began + LOOKS_APART * (time.monotonic() - began)
+            self._next_check_at = began + CHECK_INTERVAL * (time.monotonic() - began)
 
     def __getstate__(self) -> dict[str, object]:
         """Leave the memory maps behind: a loader process opens its own."""
@@ -173,7 +203,7 @@ class TokenSplit:
 
 @dataclass(frozen=True)
 class Dataset:
-    """A data set folder with all files of its manifest, in their sizes."""
+    """A data set folder that has all files of its manifest, in their sizes."""
 
     folder: Path
     manifest: Manifest
@@ -192,8 +222,13 @@ class Dataset:
 
     @property
     def tokenizer_folder(self) -> Path:
-        """Return where the tokenizer of these tokens lies."""
+        """Return the folder of the tokenizer of these tokens."""
         return self.folder / TOKENIZER_FOLDER
+
+    @property
+    def is_native(self) -> bool:
+        """Return whether all of it was prepared here, where every document ends with end-of-text."""
+        return all(shard.is_native for shard in self.manifest.shards)
 
     def split(self, name: str) -> TokenSplit:
         """Return one split's tokens.
@@ -214,15 +249,12 @@ class Dataset:
         """
         made_with = self.manifest.tokenizer_fingerprint
         if fingerprint != made_with:
-            msg = (
-                f"data set {self.folder} was encoded with tokenizer {made_with[:12]}, not with {fingerprint[:12]}; "
-                f"ids mean nothing across tokenizers. {way}"
-            )
-            raise DataError(msg)
+            rule = f"was encoded with tokenizer {made_with[:12]}, not with {fingerprint[:12]}"
+            raise DataError(f"data set {self.folder} {rule}; ids differ between tokenizers. {way}")
 
 
 def open_dataset(folder: str | Path) -> Dataset:
-    """Open a data set folder after a look at every file's size.
+    """Open a data set folder after a check of every file's size.
 
     Raises:
         DataError: The folder or a file is missing, empty, truncated, or of another type than in the manifest.
@@ -230,28 +262,19 @@ def open_dataset(folder: str | Path) -> Dataset:
     folder = Path(folder)
     manifest = _read_manifest(folder)
     if manifest.dtype not in DTYPES:
-        msg = f"data set {folder} has dtype {manifest.dtype!r}; this version reads {' and '.join(DTYPES)}. {REBUILD}"
-        raise DataError(msg)
+        known = " and ".join(DTYPES)
+        raise DataError(f"data set {folder} has dtype {manifest.dtype!r}; this version reads {known}. {REBUILD}")
     if manifest.vocab_size > num_ids(manifest.dtype):
-        msg = (
-            f"data set {folder} has dtype {manifest.dtype} for {manifest.vocab_size:,} entries; "
-            f"it holds at most {num_ids(manifest.dtype):,}. {REBUILD}"
-        )
-        raise DataError(msg)
+        rule = f"has dtype {manifest.dtype}, too narrow for {manifest.vocab_size:,} entries"
+        raise DataError(f"data set {folder} {rule}. {REBUILD}")
     for problem in size_problems(folder, manifest):
         raise DataError(f"{problem}. {REBUILD}")
     return Dataset(folder=folder, manifest=manifest)
 
 
 def existing_folder(*, path: str) -> DatasetFolder:
-    """Return the folder of a prepared data set, after a look at every file's size."""
+    """Return the folder of a prepared data set, after a check of every file's size."""
     return DatasetFolder(open_dataset(path).folder)
-
-
-def _every_window(ids: Ids, num_tokens: int) -> Ids:
-    # A view [N - L + 1, L] without a copy: gathering its rows is one call into numpy.
-    shape = (len(ids) - num_tokens + 1, num_tokens)
-    return np.ndarray(shape, ids.dtype, buffer=ids, strides=(ids.itemsize, ids.itemsize))
 
 
 def _read_manifest(folder: Path) -> Manifest:
@@ -259,9 +282,7 @@ def _read_manifest(folder: Path) -> Manifest:
     if not folder.is_dir():
         raise DataError(f"data folder {folder} does not exist. Name a prepared one, or prepare it with data=prepared.")
     if not path.is_file():
-        raise DataError(
-            f"data folder {folder} has no {MANIFEST_FILE}: it is not a prepared data set. Use data=prepared."
-        )
+        raise DataError(f"data folder {folder} has no {MANIFEST_FILE}, so it is not prepared. Use data=prepared.")
     try:
         return manifest_from_json(foreign_json.read(path))
     except ValueError as problem:

@@ -1,4 +1,4 @@
-"""Made-up data with a known best loss, in the native format, for tests and benchmarks."""
+"""Synthetic data with a known best loss, in the native format, for tests and benchmarks."""
 
 import hashlib
 from pathlib import Path
@@ -6,9 +6,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from lmtrain.data.atomic_folder import build_folder
-from lmtrain.data.layout import TOKENIZER_FOLDER, DatasetFolder, narrowest_dtype
-from lmtrain.data.manifest import Manifest, SplitManifest
+from lmtrain.data.dataset_folder import build_folder
+from lmtrain.data.manifest import TOKENIZER_FOLDER, DatasetFolder, Manifest, SplitManifest, narrowest_dtype
 from lmtrain.data.shard_writer import ShardWriter, write_manifest
 from lmtrain.data.shards import open_dataset
 from lmtrain.tokenizers.byte_level import ByteLevelTokenizer
@@ -20,10 +19,10 @@ _SHARD_TOKENS = 1 << 27
 
 
 def synthetic(*, root: str = "data", vocab_size: int = 512, num_tokens: int = 1_000_000, seed: int = 0) -> DatasetFolder:
-    """Make documents with four equally likely successors of each id, to keep every model at ln 4 nats or above.
+    """Make documents in which each id has four equally likely successors, so that the best loss is ln 4 nats.
 
     Documents have 512 tokens; `num_tokens` is rounded up to whole ones, and 5 % more make a validation and a test
-    split each. Made once for the same settings.
+    split each. The same settings find the folder again.
 
     Raises:
         ConfigurationError: A vocabulary without room for 256 bytes and end-of-text.

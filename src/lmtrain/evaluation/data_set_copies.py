@@ -10,9 +10,8 @@ from pyarrow import ArrowException, parquet
 
 from lmtrain.errors import DataError
 from lmtrain.storage import foreign_json
-from lmtrain.storage.bounded_memory import bounded_memory
+from lmtrain.storage.bounded_memory import bounded_memory, num_characters
 from lmtrain.storage.damage import one_line
-from lmtrain.storage.text_sizes import num_characters
 
 SUFFIXES: Final = (".parquet", ".jsonl", ".jsonl.gz")
 MAX_BYTES: Final = 1 << 26  # of a file's rows, without any compression; the largest of these sets have a tenth

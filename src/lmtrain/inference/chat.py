@@ -18,10 +18,9 @@ from lmtrain.inference.loaded_model import ChatTemplate, LoadedModel
 from lmtrain.inference.sampling import Sampling
 from lmtrain.inference.tools import StyleTools, Tool
 from lmtrain.interop.template_renderer import TemplateProblem, TemplateRenderer
-from lmtrain.tokenizers.base import Tokenizer
+from lmtrain.tokenizers.base import CHAT_TOKENS, Tokenizer
 from lmtrain.tokenizers.chat import chat_style, render_prompt
 from lmtrain.tokenizers.conversation import ASSISTANT, SYSTEM, TOOL, USER, Turn, read_conversation
-from lmtrain.tokenizers.special_tokens import CHAT_TOKENS
 
 Messages = Sequence[Mapping[str, Any]]
 NAMES = {USER: "User", ASSISTANT: "Assistant", TOOL: "Tool"}

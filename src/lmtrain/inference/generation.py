@@ -12,7 +12,7 @@ from typing import Literal, Protocol, final
 
 from lmtrain.errors import ConfigurationError
 from lmtrain.inference.sampling import Sampling
-from lmtrain.tokenizers.chat_styles import CallWords
+from lmtrain.tokenizers.chat import CallWords
 from lmtrain.tokenizers.conversation import ToolCall
 
 FinishReason = Literal["stop", "length", "cancelled"]

@@ -14,8 +14,7 @@ from typing import Any, Final, final
 from lmtrain.errors import ConfigurationError, suggest
 from lmtrain.inference.generation import ToolResult
 from lmtrain.tokenizers.base import Tokenizer
-from lmtrain.tokenizers.chat import encode_segments
-from lmtrain.tokenizers.chat_styles import ChatStyle
+from lmtrain.tokenizers.chat import ChatStyle, encode_segments
 from lmtrain.tokenizers.conversation import ConversationError, ToolCall, read_call
 
 Tool = Callable[..., Any]

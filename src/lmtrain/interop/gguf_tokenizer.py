@@ -11,7 +11,7 @@ from lmtrain.errors import ConfigurationError
 from lmtrain.interop.tokenizer_files import ANSWER_END, TOKENIZER_CONFIG
 from lmtrain.storage import foreign_json
 from lmtrain.tokenizers.base import TOKENIZER_FILE
-from lmtrain.tokenizers.number_cuts import IN_THREES, SPLIT_EXPRESSION
+from lmtrain.tokenizers.fast_encoder import IN_THREES, SPLIT_EXPRESSION
 
 if TYPE_CHECKING:
     from gguf import GGUFWriter

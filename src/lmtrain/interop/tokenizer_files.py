@@ -13,7 +13,7 @@ from lmtrain.errors import DataError
 from lmtrain.storage import foreign_json
 from lmtrain.storage.damage import told_as_damage
 from lmtrain.tokenizers.base import META_FILE, TOKENIZER_FILE, Tokenizer
-from lmtrain.tokenizers.chat_styles import styles_of, turn_ends
+from lmtrain.tokenizers.chat import styles_of, turn_ends
 from lmtrain.tokenizers.loading import load_tokenizer
 
 TOKENIZER_CONFIG, GENERATION_CONFIG = "tokenizer_config.json", "generation_config.json"

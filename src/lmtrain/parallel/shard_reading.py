@@ -34,9 +34,8 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from typing_extensions import override
 
 from lmtrain.errors import EnvironmentProblem
-from lmtrain.storage.bounded_pickle import require_bounded
 from lmtrain.storage.checkpoint_layout import OPTIMIZERS, REST, WEIGHTS, sharded_name
-from lmtrain.storage.plain_values import load_plain, not_plain, require_plain_zip
+from lmtrain.storage.plain_values import load_plain, not_plain, require_bounded, require_plain_zip
 
 METADATA: Final = ".metadata"
 # Exact pairs: a module's name alone lets through all of the module's imports, and a dotted name everything beyond.

@@ -1,0 +1,1 @@
+"""Tokenizers that give every text back, and conversations as ids with a loss mask."""

@@ -1,19 +1,46 @@
-"""The interface of tokenizers: text to ids and back through bytes, and how many bytes each id stands for."""
+"""The interface of tokenizers: text to ids and back through bytes, and the number of bytes behind each id."""
 
 import hashlib
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lmtrain.tokenizers.flat_ids import FlatIds, flatten
+from lmtrain.errors import DataError
+from lmtrain.storage.damage import one_line
 
 TOKENIZER_FILE = "tokenizer.json"
 META_FILE = "tokenizer.meta.json"
 MAX_IDS = 1 << 24  # sixty times the largest in use: each id takes memory
+
+END_OF_TEXT = "<|end_of_text|>"
+CHAT_TOKENS = (
+    "<|system_start|>",
+    "<|system_end|>",
+    "<|user_start|>",
+    "<|user_end|>",
+    "<|assistant_start|>",
+    "<|assistant_end|>",
+    "<|tool_call_start|>",
+    "<|tool_call_end|>",
+    "<|tool_result_start|>",
+    "<|tool_result_end|>",
+)
+_UNUSED = "<|unused_"
+
+# The printable character for each byte in a byte-level `tokenizer.json`. GPT-2's table (https://github.com/openai/gpt-2):
+# printable Latin-1 stands for itself, the other bytes for U+0100 onward.
+_PRINTABLE = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
+_OTHERS = [byte for byte in range(256) if byte not in _PRINTABLE]
+CHARACTER_OF_BYTE = tuple(chr(byte) if byte in _PRINTABLE else chr(256 + _OTHERS.index(byte)) for byte in range(256))
+BYTE_OF_CHARACTER = {character: byte for byte, character in enumerate(CHARACTER_OF_BYTE)}
+
+FlatIds = tuple[NDArray[np.uint32], NDArray[np.int64]]  # the ids of many texts back to back, and where each text's end
 
 
 class Tokenizer(ABC):
@@ -22,7 +49,7 @@ class Tokenizer(ABC):
     @property
     @abstractmethod
     def vocab_size(self) -> int:
-        """Return how many entries there are, special tokens included; every id is below it."""
+        """Return the number of entries, special tokens included; every id is below it."""
 
     @property
     @abstractmethod
@@ -32,12 +59,12 @@ class Tokenizer(ABC):
     @property
     @abstractmethod
     def special_tokens(self) -> Mapping[str, int]:
-        """Return the special tokens by name; only whoever holds this table can write one."""
+        """Return the ids of the special tokens by name."""
 
     @property
     @abstractmethod
     def fingerprint(self) -> str:
-        """Return the sha256 of all facts behind the ids, in hexadecimal."""
+        """Return the sha256 of everything that decides the ids, in hexadecimal."""
 
     @abstractmethod
     def encode(self, text: str) -> list[int]:
@@ -49,14 +76,14 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def bytes_of_ids(self) -> tuple[bytes, ...]:
-        """Return the bytes of each id; special tokens stand for none."""
+        """Return the bytes of each id; special tokens have none."""
 
     @abstractmethod
     def save(self, folder: Path) -> None:
-        """Write `tokenizer.json`, for other tools too, and `tokenizer.meta.json` into a folder."""
+        """Write `tokenizer.json`, which other tools read too, and `tokenizer.meta.json` into a folder."""
 
     def keep_words(self, num_words: int) -> None:
-        """Keep the ids of so many words or uncut texts for each thread, where any are kept; 0: of none."""
+        """Cache the ids of up to `num_words` words per thread, where the tokenizer has a cache; 0 turns it off."""
         del num_words
 
     def encode_batch_flat(self, texts: Sequence[str]) -> FlatIds:
@@ -64,29 +91,64 @@ class Tokenizer(ABC):
         return flatten(self.encode_batch(texts))
 
     def decode_bytes(self, ids: Iterable[int]) -> bytes:
-        """Return the bytes of the ids; special tokens vanish, and so do ids of a larger model's further rows."""
+        """Return the bytes of the ids; special tokens vanish, and so do ids beyond the vocabulary."""
         table = self.bytes_of_ids()
         return b"".join([table[token] for token in ids if token < len(table)])
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Return the text of the ids; bytes outside UTF-8 (half a character) become U+FFFD."""
+        """Return the text of the ids; bytes that are not UTF-8 (half a character) become U+FFFD."""
         return self.decode_bytes(ids).decode("utf-8", errors="replace")
 
     def token_bytes(self) -> NDArray[np.uint16]:
-        """Return how many bytes each id stands for, 0 for special tokens: [V]."""
+        """Return the number of bytes of each id, 0 for special tokens: [V]."""
         return np.array([len(piece) for piece in self.bytes_of_ids()], dtype=np.uint16)
 
 
+def flatten(encoded: Sequence[Sequence[int]]) -> FlatIds:
+    """Return the ids of all texts back to back, and where each text's end."""
+    ends = np.cumsum([len(ids) for ids in encoded], dtype=np.int64)
+    return np.fromiter(chain.from_iterable(encoded), dtype=np.uint32, count=int(ends[-1]) if len(ends) else 0), ends
+
+
+def bytes_of(token: str) -> bytes:
+    """Return the bytes of an entry of a byte-level vocabulary. KeyError where it is not byte-level."""
+    return bytes(map(BYTE_OF_CHARACTER.__getitem__, token))
+
+
+def unused_tokens(num_tokens: int) -> tuple[str, ...]:
+    """Return names of special tokens that fill a vocabulary up to its size."""
+    return tuple(f"{_UNUSED}{index}|>" for index in range(num_tokens))
+
+
+def is_unused(name: str) -> bool:
+    """Return whether a special token only fills the vocabulary."""
+    return name.startswith(_UNUSED)
+
+
 def is_unicode(text: str) -> bool:
-    """Tell whether a text has ids: no bytes outside UTF-8, as a terminal or a command line passes them on."""
+    """Return whether a text can be encoded: it has no lone surrogates, as a terminal passes on for bytes."""
     return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
 
 
-def canonical_json(content: Mapping[str, object]) -> str:
-    """Return the one JSON text of a content: sorted keys, no spaces."""
-    return json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-
-
 def sha256_of(content: Mapping[str, object]) -> str:
-    """Return the sha256 of a content's canonical JSON, in hexadecimal."""
-    return hashlib.sha256(canonical_json(content).encode()).hexdigest()
+    """Return the sha256 of a content's canonical JSON (sorted keys, no spaces), in hexadecimal."""
+    canonical = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+@contextmanager
+def reject_panics(what: str) -> Generator[None]:
+    """Turn a panic of a library in Rust, which passes `except Exception`, into one line about `what`.
+
+    The expressions of a `tokenizer.json` may be hostile: Oniguruma gives up on a match after ten million steps back, a
+    fifth of a second, and `tokenizers` panics then.
+
+    Raises:
+        DataError: There was a panic.
+    """
+    try:
+        yield
+    except BaseException as problem:
+        if type(problem).__name__ != "PanicException":  # its module, pyo3_runtime, cannot be imported
+            raise
+        raise DataError(f"{what}: {one_line(problem)}; use another tokenizer.") from None

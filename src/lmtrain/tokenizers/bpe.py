@@ -17,14 +17,20 @@ from tokenizers import decoders, models, pre_tokenizers, trainers
 from lmtrain.errors import ConfigurationError, DataError
 from lmtrain.storage import foreign_json
 from lmtrain.storage.durable import write_durably
-from lmtrain.tokenizers.base import MAX_IDS, META_FILE, TOKENIZER_FILE, Tokenizer, sha256_of
-from lmtrain.tokenizers.byte_alphabet import CHARACTER_OF_BYTE
-from lmtrain.tokenizers.fast_encoder import HARD_TEXTS, FastEncoder
-from lmtrain.tokenizers.flat_ids import FlatIds
+from lmtrain.tokenizers.base import (
+    CHARACTER_OF_BYTE,
+    END_OF_TEXT,
+    MAX_IDS,
+    META_FILE,
+    TOKENIZER_FILE,
+    FlatIds,
+    Tokenizer,
+    reject_panics,
+    sha256_of,
+    unused_tokens,
+)
+from lmtrain.tokenizers.fast_encoder import HARD_TEXTS, SPLIT_EXPRESSION, FastEncoder
 from lmtrain.tokenizers.lossless import FIX, SPACE_SYMBOL, cut_at, make_lossless
-from lmtrain.tokenizers.number_cuts import SPLIT_EXPRESSION
-from lmtrain.tokenizers.panics import HELD, held_output, panics_told
-from lmtrain.tokenizers.special_tokens import END_OF_TEXT, unused_tokens
 
 MIN_PAIR_COUNT = 2
 FAILED = "tokenizer.json cannot encode this text"
@@ -42,7 +48,6 @@ class BytePairTokenizer(Tokenizer):
         """
         content = read_content(tokenizer_json)
         self._lossless = make_lossless(content)
-        self._held = held_output(content)
         is_as_it_was = self._lossless.content == content
         self._tokenizer = _read(tokenizer_json if is_as_it_was else json.dumps(self._lossless.content))
         self._tokenizer.no_padding()
@@ -83,12 +88,12 @@ class BytePairTokenizer(Tokenizer):
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the ids of each text, on all cores."""
-        with panics_told(FAILED, held=self._held):
+        with reject_panics(FAILED):
             encoded = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
         return [self._guarded(text, encoding.ids) for text, encoding in zip(texts, encoded, strict=True)]
 
     def keep_words(self, num_words: int) -> None:
-        """Keep the ids of so many words or uncut texts for each thread; 10,000 unless told."""
+        """Keep the ids of so many words or uncut texts for each thread; 10,000 unless set."""
         if isinstance(self._tokenizer.model, models.BPE):
             self._tokenizer.model._resize_cache(num_words)  # noqa: SLF001
 
@@ -109,9 +114,8 @@ class BytePairTokenizer(Tokenizer):
 
     @cached_property
     def _fast_encoder(self) -> FastEncoder:
-        tokenizer_json = self._tokenizer.to_str()
         return FastEncoder(
-            tokenizer_json,
+            self._tokenizer.to_str(),
             reference=self.encode_batch,
             special_tokens=self.special_tokens,
             odd_characters=SPACE_SYMBOL if self._lossless.has_byte_fallback else "",
@@ -143,11 +147,11 @@ class BytePairTokenizer(Tokenizer):
         return re.compile("|".join(re.escape(text) for text in sorted(self.special_tokens, key=len, reverse=True)))
 
     def _encode_plain(self, text: str) -> list[int]:
-        with panics_told(FAILED, held=self._held):
+        with reject_panics(FAILED):
             return self._tokenizer.encode(text, add_special_tokens=False).ids
 
     def _guarded(self, text: str, ids: list[int]) -> list[int]:
-        """Return the ids of a text, made anew where they hold a typed special token, or U+2581 as a space."""
+        """Return the ids of a text, encoded again where they hold a typed special token, or U+2581 as a space."""
         if self._lossless.has_byte_fallback and SPACE_SYMBOL in text:
             vocabulary = self._tokenizer.get_vocab(with_added_tokens=False)
             as_bytes = [vocabulary[f"<0x{byte:02X}>"] for byte in SPACE_SYMBOL.encode()]
@@ -161,20 +165,21 @@ class BytePairTokenizer(Tokenizer):
         specials = _specials(self._tokenizer)
         if content not in specials:
             known = ", ".join(sorted(specials)) or "none"
-            msg = f"tokenizer.end_of_text='{content}' is not a special token of this tokenizer; it has: {known}."
-            raise DataError(msg)
+            raise DataError(
+                f"tokenizer.end_of_text: must be a special token of this tokenizer ({known}), got {content}."
+            )
         return specials[content]
 
     def _require_text_back(self) -> None:
         try:
             self.bytes_of_ids()
         except KeyError as character:
-            msg = f"tokenizer.json is not byte-level: its vocabulary has {character}, which stands for no byte. {FIX}"
+            msg = f"tokenizer.json is not byte-level: its entry {character} is not a byte. {FIX}"
             raise DataError(msg) from None
         probe = "\n".join([*HARD_TEXTS, *self.special_tokens, "<0x41>", SPACE_SYMBOL])
         ids = self.encode(probe)
         if self.decode_bytes(ids) != probe.encode():
-            raise DataError(f"tokenizer.json does not give a text back as it was. {FIX}")
+            raise DataError(f"tokenizer.json does not decode a text to itself. {FIX}")
         if not self._special_ids.isdisjoint(ids):
             raise DataError(f"tokenizer.json encodes the typed text of a special token as that token. {FIX}")
 
@@ -215,15 +220,15 @@ def require_room(vocab_size: int, special_tokens: Sequence[str]) -> None:
     smallest = len(CHARACTER_OF_BYTE) + len(special_tokens)
     if not special_tokens:
         raise ConfigurationError(
-            f"tokenizer.special_tokens=[] has none that ends a document; usual: ['{END_OF_TEXT}']."
+            f"tokenizer.special_tokens: must have one that ends a document, got []; usual: ['{END_OF_TEXT}']."
         )
     for token in special_tokens:
         if len(token) == 1 or special_tokens.count(token) > 1:
-            rule = "is there twice" if len(token) > 1 else "is one character, which text has to be able to write"
+            rule = "is listed twice" if len(token) > 1 else "is a single character, which is text"
             raise ConfigurationError(f"tokenizer.special_tokens: '{token}' {rule}; leave it out.")
     if vocab_size < smallest:
-        needs = f"cannot hold 256 bytes and {len(special_tokens)} special tokens; nearest valid: {smallest}"
-        raise ConfigurationError(f"tokenizer.vocab_size={vocab_size} {needs}.")
+        rule = f"must hold 256 bytes and {len(special_tokens)} special tokens, at least {smallest}"
+        raise ConfigurationError(f"tokenizer.vocab_size: {rule}, got {vocab_size}.")
 
 
 def read_content(tokenizer_json: str) -> dict[str, Any]:
@@ -237,18 +242,18 @@ def read_content(tokenizer_json: str) -> dict[str, Any]:
     except ValueError as problem:
         raise DataError(f"tokenizer.json is damaged ({problem}); restore or rebuild it.") from problem
     if not isinstance(content, dict) or "model" not in content:
-        raise DataError("tokenizer.json is no tokenizer: it has no model; restore or rebuild it.")
+        raise DataError("tokenizer.json is not a tokenizer: it has no model; restore or rebuild it.")
     return content
 
 
 def _read(tokenizer_json: str) -> tokenizers.Tokenizer:
     try:
-        with panics_told("tokenizer.json cannot be read", held=HELD):
+        with reject_panics("tokenizer.json cannot be read"):
             return tokenizers.Tokenizer.from_str(tokenizer_json)
     except DataError:
         raise
     except Exception as problem:  # the library raises nothing narrower
-        raise DataError(f"tokenizer.json is damaged or no tokenizer: {problem}. Restore or rebuild it.") from problem
+        raise DataError(f"tokenizer.json is damaged or not a tokenizer: {problem}. Restore or rebuild it.") from problem
 
 
 def _specials(tokenizer: tokenizers.Tokenizer) -> dict[str, int]:

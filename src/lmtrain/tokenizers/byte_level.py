@@ -9,10 +9,18 @@ import numpy as np
 
 from lmtrain.errors import ConfigurationError
 from lmtrain.storage.durable import write_durably
-from lmtrain.tokenizers.base import MAX_IDS, META_FILE, TOKENIZER_FILE, Tokenizer, sha256_of
-from lmtrain.tokenizers.byte_alphabet import CHARACTER_OF_BYTE
+from lmtrain.tokenizers.base import (
+    CHARACTER_OF_BYTE,
+    CHAT_TOKENS,
+    END_OF_TEXT,
+    MAX_IDS,
+    META_FILE,
+    TOKENIZER_FILE,
+    Tokenizer,
+    sha256_of,
+    unused_tokens,
+)
 from lmtrain.tokenizers.fast_encoder import FlatIds
-from lmtrain.tokenizers.special_tokens import CHAT_TOKENS, END_OF_TEXT, unused_tokens
 
 NUM_BYTES = 256
 
@@ -30,10 +38,10 @@ class ByteLevelTokenizer(Tokenizer):
         named = (END_OF_TEXT, *(CHAT_TOKENS if chat else ()))
         if vocab_size < NUM_BYTES + len(named):
             which = f"{len(named)} special tokens (tokenizer.chat=true)" if chat else "end-of-text"
-            msg = f"tokenizer.vocab_size={vocab_size} cannot hold 256 bytes and {which}"
-            raise ConfigurationError(f"{msg}; nearest valid: {NUM_BYTES + len(named)}.")
+            rule = f"must hold 256 bytes and {which}, at least {NUM_BYTES + len(named)}"
+            raise ConfigurationError(f"tokenizer.vocab_size: {rule}, got {vocab_size}.")
         if vocab_size > MAX_IDS:
-            raise ConfigurationError(f"tokenizer.vocab_size={vocab_size} is too large; nearest valid: {MAX_IDS}.")
+            raise ConfigurationError(f"tokenizer.vocab_size: must be at most {MAX_IDS}, got {vocab_size}.")
         self._chat = chat
         self._special_tokens = (*named, *unused_tokens(vocab_size - NUM_BYTES - len(named)))
         self._bytes = tuple(bytes([byte]) for byte in range(NUM_BYTES)) + (b"",) * len(self._special_tokens)

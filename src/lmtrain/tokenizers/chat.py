@@ -1,10 +1,15 @@
-"""Conversations to ids and loss mask: `render`, and `render_prompt` for a conversation to be continued by a model.
+"""Conversations as ids and a loss mask, style by style: `render`, and `render_prompt` up to the start of an answer.
 
-Special tokens are written by their ids, texts are encoded as texts, so nothing typed becomes a special token. Only the
-assistant's words, their end token included, carry loss.
+Special tokens are written by their ids and texts are encoded as texts, so nothing typed becomes a special token. Only
+the assistant's tokens, the end of its turn included, carry loss.
+
+- lmtrain: our own, with a special token for each role's start and end.
+- chatml: OpenAI's, as Qwen writes it (https://huggingface.co/Qwen/Qwen2.5-7B-Instruct, chat_template).
+- llama3: Meta's (https://www.llama.com/docs/model-cards-and-prompt-formats/meta-llama-3).
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
@@ -12,9 +17,180 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lmtrain.errors import ConfigurationError, DataError, suggest
-from lmtrain.tokenizers.base import Tokenizer
-from lmtrain.tokenizers.chat_styles import STYLES, ChatStyle, Segment, styles_of
-from lmtrain.tokenizers.conversation import read_conversation
+from lmtrain.tokenizers.base import CHAT_TOKENS, Tokenizer
+from lmtrain.tokenizers.conversation import (
+    ASSISTANT,
+    SYSTEM,
+    TOOL,
+    USER,
+    ConversationError,
+    ToolCall,
+    Turn,
+    read_conversation,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A special token or a text, and whether it carries loss."""
+
+    text: str
+    is_special: bool = False
+    has_loss: bool = False
+
+
+@dataclass(frozen=True)
+class CallWords:
+    """How a style without call tokens writes calls: from `begin` to `end`; `end` None: the call is the whole turn."""
+
+    begin: str
+    end: str | None = None
+    arguments_key: str = "arguments"
+
+    def calls(self, turn: bytes) -> list[bytes]:
+        """Return the JSON of each call in a turn; one without its end does not count."""
+        begin = self.begin.encode()
+        if self.end is None:
+            return [turn.strip()] if turn.strip().startswith(begin) else []
+        parts = (part.partition(self.end.encode()) for part in turn.split(begin)[1:])
+        return [call.strip() for call, end, _ in parts if end]
+
+
+@dataclass(frozen=True)
+class ChatStyle:
+    """One way to write conversations.
+
+    `answer` precedes the assistant's text; each call stands between `call_tokens`, or is written as `call_words`.
+    """
+
+    name: str
+    special_tokens: tuple[str, ...]
+    write: Callable[[Sequence[Turn]], Iterable[Segment]]
+    answer: tuple[Segment, ...]
+    call_tokens: tuple[str, str] | None = None
+    call_words: CallWords | None = None
+
+    def results(self, calls: Sequence[ToolCall], results: Sequence[str]) -> list[Segment]:
+        """Return the segments between the end token of an assistant's calls and its next words."""
+        asked = (Turn(USER, "x"), Turn(ASSISTANT, "", tuple(calls)))
+        before = list(self.write(asked))
+        after = list(self.write((*asked, *(Turn(TOOL, result) for result in results))))
+        num_written = max(place for place, segment in enumerate(before) if segment.is_special) + 1
+        return [*after[num_written:], *self.answer]
+
+    @property
+    def end(self) -> str:
+        """Return the special token at the end of the assistant's turn."""
+        written = self.write((Turn(USER, "x"), Turn(ASSISTANT, "x")))
+        return [segment.text for segment in written if segment.is_special][-1]
+
+
+def _special(token: str, *, has_loss: bool = False) -> Segment:
+    return Segment(token, is_special=True, has_loss=has_loss)
+
+
+def _between(start: str, end: str, text: str) -> Iterator[Segment]:
+    yield from (_special(start), Segment(text), _special(end))
+
+
+def _write_lmtrain(turns: Sequence[Turn]) -> Iterator[Segment]:
+    for turn in turns:
+        if turn.role == ASSISTANT:
+            yield _special("<|assistant_start|>")
+            yield Segment(turn.text, has_loss=turn.has_loss)
+            for call in turn.calls:
+                yield _special("<|tool_call_start|>", has_loss=turn.has_loss)
+                yield Segment(call.as_json(), has_loss=turn.has_loss)
+                yield _special("<|tool_call_end|>", has_loss=turn.has_loss)
+            yield _special("<|assistant_end|>", has_loss=turn.has_loss)
+        else:
+            name = {SYSTEM: "system", USER: "user", TOOL: "tool_result"}[turn.role]
+            yield from _between(f"<|{name}_start|>", f"<|{name}_end|>", turn.text)
+
+
+def _write_chatml(turns: Sequence[Turn]) -> Iterator[Segment]:
+    for index, turn in enumerate(turns):
+        is_answered = index > 0 and turns[index - 1].role == TOOL
+        goes_on = index + 1 < len(turns) and turns[index + 1].role == TOOL
+        if turn.role == ASSISTANT:
+            calls = [f"<tool_call>\n{call.as_json()}\n</tool_call>" for call in turn.calls]
+            yield from _CHATML_ANSWER
+            yield Segment("\n".join([*([turn.text] if turn.text else []), *calls]), has_loss=turn.has_loss)
+            yield from (_special("<|im_end|>", has_loss=turn.has_loss), Segment("\n"))
+        elif turn.role == TOOL:  # all answers stand in one user turn
+            yield from () if is_answered else (_special("<|im_start|>"), Segment("user"))
+            yield Segment(f"\n<tool_response>\n{turn.text}\n</tool_response>")
+            yield from () if goes_on else (_special("<|im_end|>"), Segment("\n"))
+        else:
+            yield from _between("<|im_start|>", "<|im_end|>", f"{turn.role}\n{turn.text}")
+            yield Segment("\n")
+
+
+def _write_llama3(turns: Sequence[Turn]) -> Iterator[Segment]:
+    yield _special("<|begin_of_text|>")
+    for index, turn in enumerate(turns):
+        if turn.role == ASSISTANT:
+            yield from _LLAMA3_ANSWER
+            yield Segment(_llama3_words(turn, index), has_loss=turn.has_loss)
+            yield _special("<|eot_id|>", has_loss=turn.has_loss)
+        else:
+            yield from _llama3_header("ipython" if turn.role == TOOL else turn.role)
+            yield from (Segment(turn.text.strip()), _special("<|eot_id|>"))
+
+
+def _llama3_words(turn: Turn, index: int) -> str:
+    if len(turn.calls) > 1 or (turn.calls and turn.text.strip()):
+        where = f"messages[{index}] (role {turn.role})"
+        raise ConversationError(where, "one tool call and nothing else a turn in the llama3 style", "split the turn")
+    return turn.calls[0].as_json(arguments_key="parameters") if turn.calls else turn.text.strip()
+
+
+def _llama3_header(role: str) -> tuple[Segment, ...]:
+    return (*_between("<|start_header_id|>", "<|end_header_id|>", role), Segment("\n\n"))
+
+
+_CHATML_ANSWER = (_special("<|im_start|>"), Segment("assistant\n"))
+_LLAMA3_ANSWER = _llama3_header(ASSISTANT)
+
+STYLES = (
+    ChatStyle(
+        "lmtrain",
+        CHAT_TOKENS,
+        _write_lmtrain,
+        (_special("<|assistant_start|>"),),
+        ("<|tool_call_start|>", "<|tool_call_end|>"),
+    ),
+    ChatStyle(
+        "chatml",
+        ("<|im_start|>", "<|im_end|>"),
+        _write_chatml,
+        _CHATML_ANSWER,
+        call_words=CallWords("<tool_call>", "</tool_call>"),
+    ),
+    ChatStyle(
+        "llama3",
+        ("<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"),
+        _write_llama3,
+        _LLAMA3_ANSWER,
+        call_words=CallWords('{"name"', arguments_key="parameters"),
+    ),
+)
+
+
+def styles_of(special_tokens: Collection[str]) -> list[ChatStyle]:
+    """Return the styles that these special tokens can write, lmtrain's first."""
+    return [style for style in STYLES if all(token in special_tokens for token in style.special_tokens)]
+
+
+def turn_ends(special_tokens: Mapping[str, int]) -> list[int]:
+    """Return the ids that end an assistant's turn, in the order of the styles."""
+    return [special_tokens[style.end] for style in STYLES if style.end in special_tokens]
+
+
+def style_names() -> str:
+    """Return the names of the styles."""
+    return ", ".join(style.name for style in STYLES)
+
 
 Messages = Sequence[Mapping[str, Any]]
 IdsAndMask = tuple[NDArray[np.uint32], NDArray[np.bool_]]
@@ -25,25 +201,25 @@ def chat_style(tokenizer: Tokenizer, name: str | None = None) -> ChatStyle:
 
     Raises:
         ConfigurationError: There is no such style.
-        DataError: The tokenizer has not the special tokens.
+        DataError: The tokenizer lacks the special tokens.
     """
     names = [style.name for style in STYLES]
     if name is not None and name not in names:
-        raise ConfigurationError(f"chat style {name} does not exist; valid: {', '.join(names)}.{suggest(name, names)}")
+        raise ConfigurationError(f"chat style: must be one of {', '.join(names)}, got {name}.{suggest(name, names)}")
     for style in styles_of(tokenizer.special_tokens):
         if name in (None, style.name):
             return style
     wanted = f"of the {name} style" if name else f"of a chat style ({', '.join(names)})"
-    msg = f"the tokenizer has not the special tokens {wanted}"
-    raise DataError(f"{msg}; train one with tokenizer.chat=true, or take one of a chat model.")
+    rule = f"the tokenizer lacks the special tokens {wanted}"
+    raise DataError(f"{rule}; train one with tokenizer.chat=true, or use a chat model's.")
 
 
 def render(tokenizer: Tokenizer, messages: Messages, *, style: str | None = None) -> IdsAndMask:
     """Return a conversation's ids [N], and their loss mask [N].
 
     Raises:
-        ConversationError: The messages are no conversation; it names the message, its role and the rule.
-        DataError: The tokenizer has no special tokens for it.
+        ConversationError: The messages are not a conversation.
+        DataError: The tokenizer lacks the special tokens.
     """
     return render_batch(tokenizer, [messages], style=style)[0]
 

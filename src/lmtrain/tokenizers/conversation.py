@@ -1,8 +1,8 @@
-"""The form of a conversation: its roles, the order of its turns, and the calls of tools; everything else is refused.
+"""The form of a conversation: its roles, the order of its turns, and tool calls; everything else is refused.
 
     [system]  user  (assistant [tool ...])  user  ...
 
-An assistant's turn may call tools; each call is answered by one tool turn before the assistant goes on.
+An assistant's turn may call tools; each call is answered by one tool turn before the assistant continues.
 """
 
 import json
@@ -17,13 +17,17 @@ from lmtrain.tokenizers.base import is_unicode
 
 SYSTEM, USER, ASSISTANT, TOOL = "system", "user", "assistant", "tool"
 ROLES = (SYSTEM, USER, ASSISTANT, TOOL)
+OTHER_ROLES = {"developer": SYSTEM, "function": TOOL}  # of OpenAI's newer and older interface
+# The keys of a message that are read, and those that change nothing here.
+MESSAGE_KEYS = frozenset({"role", "content", "tool_calls", "function_call", "weight", "train"})
+IGNORED_KEYS = frozenset({"name", "tool_call_id", "id", "refusal", "annotations", "audio"})
 
 
 class ConversationError(DataError):
-    """Messages without the form of a conversation; `rule` names the broken rule in a few words."""
+    """Messages that are not a conversation; `rule` names the broken rule in a few words."""
 
     def __init__(self, where: str, rule: str, fix: str) -> None:
-        """Word the message: where, the rule, the nearest fix."""
+        """Join where, the rule, and the nearest fix."""
         super().__init__(f"{where}: {rule}; {fix}.")
         self.rule = rule
 
@@ -42,71 +46,40 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One message, read and in its right place."""
+    """One message, checked; an assistant's turn may be excluded from the loss."""
 
     role: str
     text: str
     calls: tuple[ToolCall, ...] = ()
+    has_loss: bool = True
 
 
 def read_conversation(messages: Any, *, for_answer: bool = False) -> tuple[Turn, ...]:
     """Return the turns of messages as datasets have them: `role`, `content`, and an assistant's `tool_calls`.
 
-    `messages` is a dataset's own value: anything but a list of them is refused too. `for_answer` asks for a
-    conversation to be answered, rather than one to learn from.
+    `messages` may be any value of a dataset. `for_answer` expects a conversation that a model is to answer, rather than
+    one to learn from. An empty system message is left out; `weight: 0` or `train: false` excludes a turn from the loss.
 
     Raises:
         ConversationError: Not messages, or not in the order of a conversation.
     """
     if isinstance(messages, (str, bytes, Mapping)) or not isinstance(messages, Sequence) or len(messages) == 0:
-        raise ConversationError("messages", "no list of messages", "give [{role: user, content: ...}, ...]")
+        raise ConversationError("messages", "not a list of messages", "give [{role: user, content: ...}, ...]")
     turns: list[Turn] = []
     for index, message in enumerate(messages):
         turn = _read(message, index)
-        _require_order(turns, turn, index)
-        turns.append(turn)
+        if turn is not None:
+            _require_order(turns, turn, index)
+            turns.append(turn)
     _require_end(turns, for_answer=for_answer)
     return tuple(turns)
 
 
-def _read(message: Any, index: int) -> Turn:
-    if not isinstance(message, Mapping):
-        raise ConversationError(f"messages[{index}]", "a message without keys", "each has a role and content")
-    role = message.get("role")
-    if role not in ROLES:
-        near = suggest(role, ROLES) if isinstance(role, str) else ""
-        fix = f"valid: {', '.join(ROLES)}{near.rstrip('?') and ' (' + near.strip() + ')'}"
-        raise ConversationError(f"messages[{index}] has role {role!r}", "unknown role", fix)
-    calls = _calls(message.get("tool_calls"), role, index)
-    return Turn(str(role), _text(message.get("content"), role, index, may_be_empty=bool(calls) or role == TOOL), calls)
-
-
-def _text(content: Any, role: str, index: int, *, may_be_empty: bool) -> str:
-    if isinstance(content, Sequence) and not isinstance(content, str):
-        content = "".join(_part(part, role, index) for part in content)
-    if content is None and may_be_empty:
-        return ""
-    if not isinstance(content, str):
-        _refuse(index, role, "content that is no text", f"it is {type(content).__name__}, valid: a string")
-    if not content.strip() and not may_be_empty:
-        _refuse(index, role, "empty content", "give it text, or leave the message out")
-    if not is_unicode(content):
-        _refuse(index, role, "content that is no Unicode", "correct its bytes outside UTF-8")
-    return content
-
-
-def _part(part: Any, role: str, index: int) -> str:
-    if isinstance(part, Mapping) and part.get("type", "text") == "text" and isinstance(part.get("text"), str):
-        return part["text"]
-    kind = part.get("type") if isinstance(part, Mapping) else type(part).__name__
-    return _refuse(index, role, "content that is no text", f"it has a part of type {kind}, valid: text")
-
-
 def read_call(text: str, *, arguments_key: str = "arguments") -> ToolCall:
-    """Return an assistant's call in JSON: an object of `name` and `arguments`, or another key of them.
+    """Return an assistant's call in JSON: an object of `name` and `arguments`, or another key for them.
 
     Raises:
-        ConversationError: It is no such object.
+        ConversationError: It is not such an object.
     """
     try:
         given = foreign_json.parse(text)
@@ -116,7 +89,59 @@ def read_call(text: str, *, arguments_key: str = "arguments") -> ToolCall:
     except (ValueError, RecursionError) as problem:
         if isinstance(problem, ConversationError):
             raise
-        raise ConversationError("a tool call", "no JSON", 'write {"name": ..., "arguments": {...}}') from problem
+        raise ConversationError("a tool call", "not JSON", 'write {"name": ..., "arguments": {...}}') from problem
+
+
+def _read(message: Any, index: int) -> Turn | None:
+    """Return a message as a turn, None for an empty system message."""
+    if not isinstance(message, Mapping):
+        raise ConversationError(f"messages[{index}]", "a message without keys", "each has a role and content")
+    role = message.get("role")
+    role = OTHER_ROLES.get(role, role) if isinstance(role, str) else role
+    if role not in ROLES:
+        near = suggest(role, ROLES) if isinstance(role, str) else ""
+        raise ConversationError(
+            f"messages[{index}] has role {role!r}", "unknown role", f"valid: {', '.join(ROLES)}{near}"
+        )
+    if role == SYSTEM and isinstance(message.get("content"), str) and not message["content"].strip():
+        return None
+    given = message.get("tool_calls")
+    if not given and message.get("function_call"):
+        given = [message["function_call"]]
+    calls = _calls(given, role, index)
+    text = _text(message.get("content"), role, index, may_be_empty=bool(calls) or role == TOOL)
+    return Turn(str(role), text, calls, _has_loss(message, role, index))
+
+
+def _has_loss(message: Mapping[str, Any], role: str, index: int) -> bool:
+    for key in ("weight", "train"):
+        value = message.get(key)
+        if value not in (None, 0, 1):
+            _refuse(index, role, f"a {key} other than 0 and 1", f"it is {value}")
+        if value == 0:
+            return False
+    return True
+
+
+def _text(content: Any, role: str, index: int, *, may_be_empty: bool) -> str:
+    if isinstance(content, Sequence) and not isinstance(content, str):
+        content = "".join(_part(part, role, index) for part in content)
+    if content is None and may_be_empty:
+        return ""
+    if not isinstance(content, str):
+        _refuse(index, role, "content that is not text", f"it is {type(content).__name__}, valid: a string")
+    if not content.strip() and not may_be_empty:
+        _refuse(index, role, "empty content", "give it text, or leave the message out")
+    if not is_unicode(content):
+        _refuse(index, role, "content that is not Unicode", "correct its bytes outside UTF-8")
+    return content
+
+
+def _part(part: Any, role: str, index: int) -> str:
+    if isinstance(part, Mapping) and part.get("type", "text") == "text" and isinstance(part.get("text"), str):
+        return part["text"]
+    kind = part.get("type") if isinstance(part, Mapping) else type(part).__name__
+    return _refuse(index, role, "content that is not text", f"it has a part of type {kind}, valid: text")
 
 
 def _calls(given: Any, role: str, index: int) -> tuple[ToolCall, ...]:
@@ -130,9 +155,10 @@ def _calls(given: Any, role: str, index: int) -> tuple[ToolCall, ...]:
 
 
 def _call(call: Any, index: int) -> ToolCall:
+    """Read a call; absent or empty arguments are none."""
     inner = call.get("function", call) if isinstance(call, Mapping) else None
     name = inner.get("name") if isinstance(inner, Mapping) else None
-    arguments = inner.get("arguments") if isinstance(inner, Mapping) else None
+    arguments = (inner.get("arguments") or {}) if isinstance(inner, Mapping) else None
     if isinstance(arguments, str):
         try:
             arguments = foreign_json.parse(arguments)
@@ -151,12 +177,8 @@ def _require_order(turns: Sequence[Turn], turn: Turn, index: int) -> None:
     if turn.role == TOOL and owed == 0:
         _refuse(index, TOOL, "tool turn without a call", "an assistant's tool_calls come before, one for each")
     if turn.role != TOOL and owed and before in (ASSISTANT, TOOL):
-        _refuse(
-            index,
-            turn.role,
-            "unanswered tool call",
-            f"{format_count(owed, 'more tool turn')} {'come' if owed > 1 else 'comes'} first",
-        )
+        verb = "come" if owed > 1 else "comes"
+        _refuse(index, turn.role, "unanswered tool call", f"{format_count(owed, 'more tool turn')} {verb} first")
     if turn.role == USER and before == USER:
         _refuse(index, USER, "two user turns in a row", "an assistant's turn comes between; join them")
     if turn.role == ASSISTANT and before == ASSISTANT:
@@ -174,12 +196,13 @@ def _unanswered(turns: Sequence[Turn]) -> int:
 
 
 def _require_end(turns: Sequence[Turn], *, for_answer: bool) -> None:
-    last = turns[-1]
     if not for_answer and all(turn.role != ASSISTANT for turn in turns):
         raise ConversationError("messages", "no assistant turn", "nothing in it would be learned")
-    if for_answer and (last.role not in (USER, TOOL) or _unanswered(turns)):
-        rule = "nothing to answer"
-        _refuse(len(turns) - 1, last.role, rule, "the last turn is a user's, or the last tool turn that was asked for")
+    if for_answer and (not turns or turns[-1].role not in (USER, TOOL) or _unanswered(turns)):
+        role = turns[-1].role if turns else SYSTEM
+        _refuse(
+            len(turns) - 1, role, "nothing to answer", "the last turn must be a user's, or the last awaited tool turn"
+        )
 
 
 def _refuse(index: int, role: str, rule: str, fix: str) -> NoReturn:

@@ -1,15 +1,14 @@
-"""Read a folder's tokenizer, of any kind: one of ours, or in a Hugging Face model's layout."""
+"""Find and read a tokenizer: in a folder of ours or in Hugging Face's layout, or on the hub."""
 
 from pathlib import Path
 from typing import Any
 
-from lmtrain.errors import DataError
+from lmtrain.errors import ConfigurationError, DataError, EnvironmentProblem, suggest_path
 from lmtrain.storage import foreign_json
 from lmtrain.storage.damage import told_as_damage
-from lmtrain.tokenizers.base import META_FILE, TOKENIZER_FILE, Tokenizer
+from lmtrain.tokenizers.base import END_OF_TEXT, META_FILE, TOKENIZER_FILE, Tokenizer
 from lmtrain.tokenizers.bpe import BytePairTokenizer, read_content
 from lmtrain.tokenizers.byte_level import ByteLevelTokenizer
-from lmtrain.tokenizers.special_tokens import END_OF_TEXT
 
 _DOCUMENT_ENDS = (END_OF_TEXT, "<|endoftext|>", "<|end_of_sentence|>")
 _OTHER_ENDS = ("</s>", "<eos>", "<|im_end|>")
@@ -19,7 +18,7 @@ _OTHER_FILES = ("vocab.json", "tokenizer.model", "vocab.txt", "spiece.model")
 def load_tokenizer(folder: str | Path, *, end_of_text: str | None = None) -> Tokenizer:
     """Read a tokenizer written by `save`, or any lossless `tokenizer.json`; `folder` may be the file itself.
 
-    `end_of_text` None takes the folder's own word for it, then the names in common use.
+    `end_of_text` None takes the one stated in the folder, then the names in common use.
 
     Raises:
         DataError: No such folder or file, a kind that loses text, or its end-of-text token is unknown.
@@ -38,14 +37,16 @@ def _loaded(text: str, folder: Path, end_of_text: str | None) -> Tokenizer:
     if meta.get("kind") == "byte_level":
         size = meta.get("vocab_size")
         if not isinstance(size, int):
-            raise DataError(f"{folder / META_FILE} is damaged: vocab_size={size} is no number; prepare the data again.")
+            raise DataError(
+                f"{folder / META_FILE} is damaged: vocab_size={size} is not a number; prepare the data again."
+            )
         return ByteLevelTokenizer(vocab_size=size, chat=bool(meta.get("chat", False)))
     end = end_of_text or meta.get("end_of_text") or _usual_end_of_text(text, _configured_end(folder))
     return BytePairTokenizer(text, end_of_text=end)
 
 
 def _usual_end_of_text(tokenizer_json: str, configured: str) -> str:
-    """Return the usual names' first: the end token of a chat model's configuration only ends a turn."""
+    """Prefer the usual names: the end token in a chat model's configuration only ends a turn."""
     added: list[dict[str, Any]] = read_content(tokenizer_json).get("added_tokens") or []
     specials = [token["content"] for token in added if token.get("special")]
     found = [end for end in (*_DOCUMENT_ENDS, configured, *_OTHER_ENDS) if end in specials]
@@ -87,3 +88,80 @@ def _read_json(path: Path) -> dict[str, Any]:
     except ValueError as problem:
         raise DataError(f"{path} is damaged ({problem}); restore or rebuild it.") from problem
     return content if isinstance(content, dict) else {}
+
+
+MORE_FILES = ("tokenizer_config.json", "special_tokens_map.json")  # they name the end-of-text token
+ANSWER_SECONDS = 10
+
+
+def find_tokenizer(name: str, *, revision: str | None = None, key: str = "tokenizer.name") -> Path:
+    """Return the path of a local tokenizer, or of the hub's `name`, from the cache or downloaded now.
+
+    `key` is the typed key of the name.
+
+    Raises:
+        ConfigurationError: The name is not on the hub.
+        DataError: It is an absent path, or the model has no `tokenizer.json`.
+        EnvironmentProblem: The hub does not answer, or asks for more.
+    """
+    typed = f"{key}={name}"
+    path = Path(name).expanduser()
+    if path.exists():
+        return path
+    if name.startswith((".", "/", "~")) or name.count("/") > 1 or name.endswith((".json", "/")):
+        msg = f"{typed} does not exist here"
+        raise DataError(f"{msg}; name a folder, a {TOKENIZER_FILE}, or a model of the hub.{suggest_path(path)}")
+    return _cached(name, revision, typed) or _download(name, revision, typed)
+
+
+def _cached(name: str, revision: str | None, typed: str) -> Path | None:
+    from huggingface_hub import try_to_load_from_cache
+    from huggingface_hub.errors import HFValidationError
+
+    try:
+        path = try_to_load_from_cache(name, TOKENIZER_FILE, revision=revision)
+    except HFValidationError as problem:
+        raise ConfigurationError(f"{typed} is neither a path here nor a valid name on the hub.") from problem
+    return Path(path).parent if isinstance(path, str) else None
+
+
+def _download(name: str, revision: str | None, typed: str) -> Path:
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import EntryNotFoundError, GatedRepoError, HfHubHTTPError, RepositoryNotFoundError
+
+    _require_answer(name, revision, typed)
+    try:
+        path = Path(hf_hub_download(name, TOKENIZER_FILE, revision=revision))
+    except GatedRepoError as problem:
+        msg = f"{typed} needs its licence accepted: do so on its page, then run `hf auth login`."
+        raise EnvironmentProblem(msg) from problem
+    except RepositoryNotFoundError as problem:
+        raise ConfigurationError(f"{typed} is neither a folder here nor a model on the hub.") from problem
+    except EntryNotFoundError as problem:
+        fix = (
+            "save it with transformers' AutoTokenizer.from_pretrained(...).save_pretrained(FOLDER) and name the folder"
+        )
+        raise DataError(f"{typed} has no {TOKENIZER_FILE} on the hub; {fix}.") from problem
+    except (HfHubHTTPError, OSError) as problem:
+        raise EnvironmentProblem(_unreachable(typed)) from problem
+    for file in MORE_FILES:
+        try:
+            hf_hub_download(name, file, revision=revision)
+        except (EntryNotFoundError, HfHubHTTPError, OSError):  # not every model has them
+            continue
+    return path.parent
+
+
+def _require_answer(name: str, revision: str | None, typed: str) -> None:
+    """Ask once: the client itself would try for half a minute, with a warning each time."""
+    from huggingface_hub import hf_hub_url
+    from huggingface_hub.utils import get_session
+
+    try:
+        get_session().head(hf_hub_url(name, TOKENIZER_FILE, revision=revision), timeout=ANSWER_SECONDS)
+    except Exception as problem:  # of whichever HTTP library the client uses
+        raise EnvironmentProblem(_unreachable(typed)) from problem
+
+
+def _unreachable(typed: str) -> str:
+    return f"{typed} is not a folder here, and the hub cannot be reached; go online once, or name a folder."

@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Any
 
 from lmtrain.errors import DataError
-from lmtrain.tokenizers.byte_alphabet import BYTE_OF_CHARACTER, bytes_of
+from lmtrain.tokenizers.base import BYTE_OF_CHARACTER, bytes_of
 
 SPACE_SYMBOL = "\u2581"  # sentencepiece's character for a space
 NUM_BYTES = 256

@@ -17,16 +17,13 @@ from torch import Tensor
 
 from lmtrain.accounting.batches import Batch, BatchPlan, plan_batches
 from lmtrain.accounting.quantities import format_count
-from lmtrain.data.cache import cached_folder
-from lmtrain.data.checked_shards import BackgroundCheck
+from lmtrain.data.dataset_folder import BackgroundCheck, cached_folder
 from lmtrain.data.interleave import Placed, ScheduledInterleave, phases_going_on
-from lmtrain.data.known_ids import require_known, with_known_ids
-from lmtrain.data.layout import DatasetFolder
-from lmtrain.data.mixture import MixedRows, Mixture, open_mixture, single_source
-from lmtrain.data.mixture_settings import placed
+from lmtrain.data.manifest import DatasetFolder
+from lmtrain.data.mixture import MixedRows, Mixture, open_mixture, placed, single_source
 from lmtrain.data.order import WindowOrder
 from lmtrain.data.packing import Contiguous, Packing
-from lmtrain.data.rows import RowBatch, Rows, read_rows
+from lmtrain.data.rows import RowBatch, Rows, read_rows, require_known, with_known_ids
 from lmtrain.data.shards import Dataset, open_dataset
 from lmtrain.errors import ConfigurationError
 from lmtrain.training.objectives.reference import ReferenceScores

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from data_pipelines.sources.made_questions import KINDS
+from data_pipelines.sources.made_conversations import KINDS
 from lmtrain.cli.commands.evaluate import evaluate
 from lmtrain.errors import ConfigurationError, DataError
 from lmtrain.tracking.atomic_files import read_json

@@ -5,7 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from lmtrain.data.checked_shards import require_whole
+from lmtrain.data.dataset_folder import require_whole
 from lmtrain.data.shards import open_dataset
 from lmtrain.errors import ConfigurationError, suggest
 from lmtrain.run.compose.arguments import Arguments, parse_arguments

@@ -19,7 +19,7 @@ from lmtrain.tracking.atomic_files import read_json, write_json
 
 if TYPE_CHECKING:
     from lmtrain.data.interleave import PhasesRead
-    from lmtrain.data.mixture_settings import Phase
+    from lmtrain.data.mixture import Phase
 
 MANIFEST = "dataset.json"
 
@@ -101,7 +101,7 @@ def held_out_padding(config: RunConfig, split: str, folder: Path | None = None) 
         return 1.0
     if not _tokens_of(str(found), split=split):
         return 1.0
-    from lmtrain.data.document_ends import document_ends  # numpy: only where it counts windows
+    from lmtrain.data.packing_index import document_ends  # numpy: only where it counts windows
     from lmtrain.data.shards import open_dataset
     from lmtrain.data.windows import DocumentWindows
 
@@ -121,7 +121,7 @@ def source_epochs(
     if not config.data.get("sources"):
         return {}
     from lmtrain.data.interleave import phases_going_on  # numpy: for mixtures alone
-    from lmtrain.data.mixture_settings import Phase, mean_shares, placed
+    from lmtrain.data.mixture import Phase, mean_shares, placed
 
     folders, phases = _mixture(config)
     if read:
@@ -143,7 +143,7 @@ def masked_documents(config: RunConfig, folder: Path | None = None) -> dict[int,
     if not config.packing.get("document_mask"):
         return None
     if config.data.get("sources"):
-        from lmtrain.data.mixture_settings import mean_shares  # numpy: for mixtures alone
+        from lmtrain.data.mixture import mean_shares  # numpy: for mixtures alone
 
         folders, phases = _mixture(config)
         shares = {folders[name]: share for name, share in mean_shares(phases).items() if share}
@@ -152,7 +152,7 @@ def masked_documents(config: RunConfig, folder: Path | None = None) -> dict[int,
         shares = {} if found is None else {Path(found): 1.0}
     if not shares or not all((folder / MANIFEST).exists() for folder in shares):
         return None
-    from lmtrain.data.document_lengths import document_lengths  # numpy: only where it counts documents
+    from lmtrain.data.packing_index import document_lengths  # numpy: only where it counts documents
     from lmtrain.data.shards import open_dataset
 
     mixed: dict[int, float] = {}
@@ -166,7 +166,7 @@ def masked_documents(config: RunConfig, folder: Path | None = None) -> dict[int,
 
 def _mixture(config: RunConfig) -> "tuple[dict[str, Path], Sequence[Phase]]":
     """Return the folder of each source of a mixture, and their weights through the run."""
-    from lmtrain.data.mixture_settings import parse_schedule, parse_sources  # numpy: for mixtures alone
+    from lmtrain.data.mixture import parse_schedule, parse_sources  # numpy: for mixtures alone
 
     sources = parse_sources(config.data.get("sources"))
     folders = {name: Path(source.path) for name, source in sources.items()}

@@ -271,7 +271,7 @@ def _vocab_size(tokenizer: Node) -> int | None:
 
 def _bytes_per_token(folder: Node, tokenizer: Node, *, has_mask: bool) -> int:
     """Return the bytes of an id and its loss mark; ids of a vocabulary of unknown size count as wide."""
-    from lmtrain.data.layout import DTYPES, MASK_DTYPE, narrowest_dtype  # numpy: only where data is to be prepared
+    from lmtrain.data.manifest import DTYPES, MASK_DTYPE, narrowest_dtype  # numpy: only where data is to be prepared
 
     vocab_size = _vocab_size(tokenizer)
     fitting = [*DTYPES][-1] if vocab_size is None else narrowest_dtype(vocab_size)

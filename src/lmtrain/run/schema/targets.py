@@ -58,7 +58,7 @@ SLOTS: Final[Mapping[str, Slot]] = MappingProxyType(
         "cluster": _kind("lmtrain.accounting.cluster.Cluster"),
         "compile": _kind("lmtrain.parallel.compilation.Compilation"),
         "data": _kind("lmtrain.training.datamodule.TokenDataModule"),
-        "data.folder": _kind("lmtrain.data.layout.DatasetFolder", "lmtrain.data.", "data_pipelines."),
+        "data.folder": _kind("lmtrain.data.manifest.DatasetFolder", "lmtrain.data.", "data_pipelines."),
         "deduplicate": _kind("data_pipelines.stages.stage.Stage"),
         "engine": _kind("data_pipelines.engines.engine.Engine"),
         "logger": _kind("lmtrain.tracking.following.Tracking"),

@@ -16,9 +16,8 @@ from lmtrain.run.stored_runs.identity import TOKENIZER, tokenizer_fix
 from lmtrain.run.stored_runs.job import Job
 from lmtrain.run.stored_runs.model_difference import KEY, differences, model_fix
 from lmtrain.storage.hashed_folder import require_whole
-from lmtrain.tokenizers.base import Tokenizer
+from lmtrain.tokenizers.base import Tokenizer, is_unused
 from lmtrain.tokenizers.loading import load_tokenizer
-from lmtrain.tokenizers.special_tokens import is_unused
 from lmtrain.training.checkpointing.weights import load_weights, weight_shapes
 from lmtrain.training.transforms import ModelTransform, unchanged
 

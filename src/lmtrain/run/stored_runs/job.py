@@ -23,6 +23,7 @@ EXECUTION_KEYS = ("run.", "trainer.devices", "trainer.num_nodes", "trainer.cpu_t
 # Modules that moved since a run's config was saved: the old path's beginning -> today's.
 MOVED_TARGETS = {
     "lmtrain.composition.": "lmtrain.run.",
+    "data_pipelines.stages.repetition.": "data_pipelines.stages.quality.",
     "lmtrain.tracking.csv_tracking.": "lmtrain.tracking.trackers.",
     "lmtrain.tracking.mlflow_tracking.": "lmtrain.tracking.mlflow.tracking.",
     "lmtrain.tracking.no_tracking.": "lmtrain.tracking.following.",

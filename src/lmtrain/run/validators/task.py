@@ -153,7 +153,7 @@ def require_chat_tokens(config: RunConfig, *, of: str = "") -> None:
     source, facts = _source(config)
     if not source or facts is None or not facts.has_conversations or config.tokenizer.get("chat") is True:
         return
-    from lmtrain.tokenizers.chat_styles import style_names, styles_of  # numpy
+    from lmtrain.tokenizers.chat import style_names, styles_of  # numpy
 
     spec = config.tokenizer.checked(config.allowed).build()
     if not styles_of(spec.special_tokens):

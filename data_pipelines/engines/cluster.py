@@ -1,0 +1,109 @@
+"""The common part of the engines of clusters: a preparation as a list of jobs over files seen by every machine."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from data_pipelines.progress import tell
+from data_pipelines.sources.base import Document, Skipped, Source
+from data_pipelines.stages.pieces import PieceFolder, Remaining
+from data_pipelines.stages.stage import Item, PipelineJob, Stage, in_turn, key_of, runs_of
+from lmtrain.errors import ConfigurationError, EnvironmentProblem
+
+
+@dataclass(frozen=True)
+class ClusterPlan:
+    """Jobs to run one after another, and the items afterwards."""
+
+    folder: Path
+    jobs: tuple[PipelineJob, ...]
+    result: Remaining
+
+    def items(self) -> Iterator[Item]:
+        """Yield all items in the order of the source, once the jobs are done."""
+        return chain.from_iterable(map(self.result.items, range(self.result.count)))
+
+
+@dataclass(frozen=True)
+class _ReadAndClean:
+    """The task of one share of a source: read it, and send it through the stages of single documents."""
+
+    source: Source
+    stages: Sequence[Stage]
+    pieces: PieceFolder
+
+    def __call__(self, task: int) -> None:
+        self.pieces.write(task, in_turn(self.stages, self._documents(task)))
+
+    def _documents(self, task: int) -> Iterator[Document | Skipped]:
+        num_pieces = self.source.num_pieces()
+        first, end = (share * num_pieces // self.pieces.count for share in (task, task + 1))
+        return chain.from_iterable(map(self.source.piece, range(first, end)))
+
+
+def plan_jobs(source: Source, stages: Sequence[Stage], folder: Path, *, num_tasks: int) -> ClusterPlan:
+    """Return the jobs for a source and its stages, with so many reading tasks, or as many as the source has pieces.
+
+    Raises:
+        ConfigurationError: A stage of single documents comes after one of the corpus.
+    """
+    first, *later = runs_of(stages)
+    num_pieces = source.num_pieces()
+    if num_pieces < num_tasks:
+        tell(f"  source {source.name} can be read in {num_pieces} pieces: so many tasks read and clean it")
+    num_read = max(1, min(num_tasks, num_pieces))
+    folder = folder / f"{num_read}_pieces_{key_of(stages)}"
+    pieces = PieceFolder(folder / "pieces", num_read)
+    jobs = [PipelineJob("read_and_clean", pieces.count, _ReadAndClean(source, first, pieces))]
+    done: list[tuple[Stage, Path]] = []
+    for number, (stage, *_) in enumerate(later):
+        if stage.scope == "document":
+            name = type(stage).__name__
+            msg = f"deduplicate has {name}, which looks at each document alone: on a cluster it comes before the others"
+            raise ConfigurationError(f"{msg}; give it as +cleaning.NAME instead.")
+        place = folder / f"{number}_{stage.fingerprint_parts()['stage']}"
+        jobs += stage.jobs(Remaining(pieces, tuple(done)), place)
+        done.append((stage, place))
+    return ClusterPlan(folder, tuple(jobs), Remaining(pieces, tuple(done)))
+
+
+def require_positive(**numbers: int) -> None:
+    """Refuse an engine's settings below one.
+
+    Raises:
+        ConfigurationError: With the name of the first such setting.
+    """
+    for name, number in numbers.items():
+        if number < 1:
+            raise ConfigurationError(f"engine.{name}={number} must be positive; nearest valid: 1.")
+
+
+@dataclass(frozen=True)
+class Task:
+    """A pipeline of one step: it runs our task of datatrove's rank and passes nothing on."""
+
+    run: Callable[[int], object]
+
+    def __call__(self, data: object, rank: int, world_size: int) -> None:
+        """Run the task of this rank."""
+        del data, world_size
+        self.run(rank)
+
+
+def pipeline_of(job: PipelineJob) -> list[Any]:
+    """Return a job as a pipeline."""
+    return [Task(job.run)]
+
+
+def require_finished(job: PipelineJob, executor: Any, folder: Path) -> None:
+    """Refuse to go on without every task.
+
+    Raises:
+        EnvironmentProblem: Some did not finish.
+    """
+    missing = executor.get_incomplete_ranks(skip_completed=True)
+    if missing:
+        msg = f"{len(missing)} of {job.num_tasks} tasks of {job.name} did not finish (the first is {missing[0]})"
+        raise EnvironmentProblem(f"{msg}; their output is in {folder}. The same command again runs only those.")

@@ -1,0 +1,285 @@
+"""Tests."""
+
+import errno
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+import pytest
+from lmtrain.data.dataset_folder import build_folder
+from lmtrain.errors import EnvironmentProblem
+from pathlib import Path
+import numpy as np
+from lmtrain.data import dataset_folder as checked_shards
+from lmtrain.data.dataset_folder import BackgroundCheck, require_whole
+from lmtrain.data.manifest import Manifest
+from lmtrain.data.shard_writer import ShardWriter, write_manifest
+from lmtrain.data.shards import Dataset, open_dataset
+from lmtrain.errors import DataError
+import json
+import shutil
+from types import SimpleNamespace
+from lmtrain.data import dataset_folder as cache
+from lmtrain.data.dataset_folder import cached_folder
+from lmtrain.data.shards import open_dataset
+from lmtrain.errors import DataError, EnvironmentProblem
+from tests.data.documents import make_dataset
+
+
+SLOW_BUILD = """
+import sys, time
+from pathlib import Path
+from lmtrain.data.dataset_folder import build_folder
+
+def build(folder):
+    (folder / "half").write_text("x")
+    print("building", flush=True)
+    time.sleep(float(sys.argv[2]))
+
+print(build_folder(Path(sys.argv[1]), build, tell=lambda line: print(line, flush=True)), flush=True)
+"""
+
+
+@contextmanager
+def building(final, seconds):
+    """Start a build in a process of its own and give it once it has begun, with its further lines."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", SLOW_BUILD, str(final), str(seconds)],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert process.stdout is not None
+    with process:
+        yield process, process.stdout
+
+
+def fill(folder):
+    (folder / "deep").mkdir()
+    (folder / "deep" / "file").write_text("whole")
+
+
+@pytest.mark.parametrize("error", [ValueError("bad text"), KeyboardInterrupt()])
+def test_a_build_that_fails_leaves_nothing(tmp_path, error):
+    def build(folder):
+        fill(folder)
+        raise error
+
+    with pytest.raises(type(error)):
+        build_folder(tmp_path / "data", build, tell=print)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("code", "fix"), [(errno.ENOSPC, "disk is full"), (errno.EDQUOT, "quota"), (errno.EROFS, "read-only")]
+)
+def test_a_disk_that_refuses_is_named_with_a_fix_and_nothing_stays(tmp_path, code, fix):
+    def build(folder):
+        fill(folder)
+        raise OSError(code, os.strerror(code))
+
+    with pytest.raises(EnvironmentProblem, match=rf"data cannot be written: .*{fix}.*data\.folder\.root"):
+        build_folder(tmp_path / "data", build, tell=print)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.faults
+def test_a_killed_build_leaves_no_folder_and_the_next_one_builds(tmp_path):
+    with building(tmp_path / "data", 60) as (process, lines):
+        assert lines.readline() == "building\n"
+        process.send_signal(signal.SIGKILL)
+    assert not (tmp_path / "data").exists()
+    assert build_folder(tmp_path / "data", fill, tell=print)
+    assert [path.name for path in tmp_path.iterdir()] == ["data"]
+    assert [path.name for path in (tmp_path / "data").iterdir()] == ["deep"]
+
+
+@pytest.mark.faults
+def test_the_second_of_two_waits_for_the_first(tmp_path):
+    with building(tmp_path / "data", 1.5) as (_, first):
+        assert first.readline() == "building\n"
+        with building(tmp_path / "data", 0) as (_, second):
+            assert "data: waiting for another process" in second.readline()
+            assert second.read() == "False\n"
+        assert first.read() == "True\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["data"]
+
+
+@pytest.mark.faults
+def test_many_at_once_build_once(tmp_path):
+    context = multiprocessing.get_context("spawn")
+    with context.Pool(4) as pool:
+        built = pool.map(_build_quickly, [tmp_path / "data"] * 12)
+    assert built.count(True) == 1
+
+
+def _build_quickly(final):
+    return build_folder(final, lambda folder: time.sleep(0.05) or fill(folder), tell=lambda _: None)
+
+
+IDS = np.arange(12) % 10
+
+
+FILES = ["train_00000.ds", "train_00001.ds", "train_00000.ds.index"]
+
+
+@pytest.fixture
+def dataset(tmp_path: Path) -> Dataset:
+    """Two shards of six ids."""
+    folder = tmp_path / "tiny"
+    folder.mkdir()
+    writer = ShardWriter(folder, split="train", dtype="uint16", shard_tokens=6)
+    writer.append(IDS, np.array([6, 12]))
+    splits = {"train": writer.close(text_bytes=12)}
+    write_manifest(
+        folder, Manifest(name="t", dtype="uint16", vocab_size=10, tokenizer_fingerprint="f" * 64, splits=splits)
+    )
+    return open_dataset(folder)
+
+
+def flip_a_bit(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[0] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("was_checked", [False, True])
+def test_one_flipped_bit_is_an_error_of_the_data(dataset: Dataset, name: str, was_checked: bool) -> None:
+    if was_checked:
+        require_whole(dataset)
+    flip_a_bit(dataset.folder / name)
+    for _ in range(2):  # and stays one
+        with pytest.raises(DataError, match=rf"{name} is damaged: its sha256"):
+            require_whole(dataset)
+
+
+def test_a_file_is_read_once_for_as_long_as_it_stays_the_same(
+    dataset: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+    monkeypatch.setattr(
+        checked_shards, "file_sha256", lambda path, hash_of=checked_shards.file_sha256: read.append(path.name) or hash_of(path)
+    )
+    require_whole(dataset)
+    assert len(read) == 4
+    require_whole(dataset)
+    assert len(read) == 4
+    os.utime(dataset.folder / FILES[1], ns=(1, 1))
+    require_whole(dataset)
+    assert read[4:] == [FILES[1]]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return make_dataset(tmp_path / "shared" / "made", [9, 4, 7, 5, 6], shard_tokens=10).folder
+
+
+def content_of(folder):
+    split = open_dataset(folder).split("train")
+    return split.window(0, split.num_tokens).tolist(), split.document_ends().tolist()
+
+
+def damaged_files(copy, folder):
+    return [p for p in copy.rglob("train_*") if p.read_bytes() != (folder / p.name).read_bytes()]
+
+
+def test_a_copy_is_whole_and_made_once(folder, tmp_path, capsys):
+    copy = cached_folder(folder, str(tmp_path / "nvme"))
+    assert copy.parent == tmp_path / "nvme"
+    assert content_of(copy) == content_of(folder)
+    assert (copy / "tokenizer" / "tokenizer.json").read_text() == "{}"
+    assert "Copying 13 of 13 files" in capsys.readouterr().err
+    times = {path: path.stat().st_mtime_ns for path in copy.rglob("*") if path.is_file()}
+    assert cached_folder(folder, str(tmp_path / "nvme")) == copy
+    assert {path: path.stat().st_mtime_ns for path in times} == times
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("damage", ["flip", "truncate", "delete", "manifest", "stamps"])
+def test_a_damaged_copy_is_repaired(folder, tmp_path, damage, capsys):
+    copy = cached_folder(folder, str(tmp_path / "nvme"))
+    shard = copy / "train_00001.ds"
+    kept = copy / "train_00000.ds"
+    before = kept.stat().st_ino
+    if damage == "flip":
+        content = bytearray(shard.read_bytes())
+        content[3] ^= 1
+        shard.write_bytes(bytes(content))
+    elif damage == "truncate":
+        shard.write_bytes(shard.read_bytes()[:-1])
+    elif damage == "delete":
+        shard.unlink()
+    else:
+        (copy / {"manifest": "dataset.json", "stamps": "copied.json"}[damage]).unlink()
+    capsys.readouterr()
+    assert cached_folder(folder, str(tmp_path / "nvme")) == copy
+    assert damaged_files(copy, folder) == []
+    assert content_of(copy) == content_of(folder)
+    assert kept.stat().st_ino == before, "what is whole is not copied again"
+    assert ("Copying 1 of" in capsys.readouterr().err) == (damage != "manifest")
+
+
+def test_a_copy_that_was_killed_half_way_goes_on(folder, tmp_path, monkeypatch):
+    copied = []
+    real = cache._copy
+
+    def dies(source, target, sha256):
+        if len(copied) == 3:
+            (target.with_name(f".{target.name}.1.tmp")).write_bytes(b"half")
+            raise KeyboardInterrupt
+        copied.append(target)
+        real(source, target, sha256)
+
+    monkeypatch.setattr(cache, "_copy", dies)
+    with pytest.raises(KeyboardInterrupt):
+        cached_folder(folder, str(tmp_path / "nvme"))
+    monkeypatch.setattr(cache, "_copy", real)
+    inodes = [path.stat().st_ino for path in copied]
+    copy = cached_folder(folder, str(tmp_path / "nvme"))
+    assert content_of(copy) == content_of(folder)
+    assert [path.stat().st_ino for path in copied] == inodes
+    assert not list(copy.rglob("*.tmp"))
+
+
+def test_damage_in_the_source_is_found_while_copying(folder, tmp_path):
+    shard = folder / "train_00000.ds"
+    content = bytearray(shard.read_bytes())
+    content[0] ^= 1
+    shard.write_bytes(bytes(content))
+    with pytest.raises(DataError, match=r"train_00000\.ds is damaged: "):
+        cached_folder(folder, str(tmp_path / "nvme"))
+    assert not list((tmp_path / "nvme").rglob("*.tmp"))
+
+
+def test_a_disk_that_fills_up_while_copying_does_too(folder, tmp_path, monkeypatch, capsys):
+    def full(descriptor):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    assert cached_folder(folder, str(tmp_path / "nvme")) == folder
+    assert "this node reads" in capsys.readouterr().err
+    assert not list((tmp_path / "nvme").rglob("*.tmp"))
+
+
+def _ask(folder, root, results):
+    copied = []
+    real = cache._copy
+    cache._copy = lambda *arguments: (copied.append(1), real(*arguments))
+    results.put((str(cached_folder(folder, root)), len(copied)))
+
+
+def test_many_ranks_of_a_node_make_one_copy(folder, tmp_path):
+    context = multiprocessing.get_context("fork")
+    results = context.Queue()
+    ranks = [context.Process(target=_ask, args=(folder, str(tmp_path / "nvme"), results)) for _ in range(4)]
+    for rank in ranks:
+        rank.start()
+    found = [results.get(timeout=30) for _ in ranks]
+    for rank in ranks:
+        rank.join()
+    assert len({copy for copy, _ in found}) == 1
+    assert sorted(copied for _, copied in found) == [0, 0, 0, 13]

@@ -1,0 +1,442 @@
+"""Tests."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from data_pipelines import extras
+from data_pipelines.engines import local
+from data_pipelines.engines.cluster import plan_jobs
+from data_pipelines.engines.local import LocalEngine
+from data_pipelines.engines.local_jobs import run_job
+from data_pipelines.engines.ray import RayEngine
+from data_pipelines.engines.slurm import SCRIPT, SlurmEngine
+from data_pipelines.stages.clean import LengthFilter, UnicodeRepair
+from data_pipelines.stages.deduplicate import ExactDeduplication
+from data_pipelines.stages.quality import C4Quality, FineWebQuality, GopherQuality, GopherRepetition
+from data_pipelines.stages.stage import PipelineJob
+from lmtrain.errors import ConfigurationError, EnvironmentProblem
+from lmtrain.missing_package import install_command
+from tests.data_pipelines.corpus import (
+    ALL_JUNK,
+    BROKEN,
+    EMPTY,
+    GOOD,
+    JUNK,
+    NEAR,
+    NUM_PIECES,
+    SAME,
+    Planted,
+    kept,
+    reasons,
+)
+
+WEB = [UnicodeRepair(), LengthFilter(), GopherQuality(), GopherRepetition(), C4Quality(), FineWebQuality()]
+
+
+STAGES = [*WEB, ExactDeduplication()]
+
+
+def minhash():
+    pytest.importorskip("datatrove.pipeline.dedup.minhash")
+    pytest.importorskip("spacy")
+    from data_pipelines.stages.minhash import MinHashDeduplication
+
+    return MinHashDeduplication()
+
+
+def run(folder, stages=STAGES, **settings):
+    return list(LocalEngine(**settings)(Planted(), stages, folder=folder))
+
+
+def test_everything_planted_is_dropped_for_its_reason_and_nothing_else(tmp_path):
+    items = run(tmp_path)
+    assert [item.id for item in items] == [item.id for item in Planted().documents()]
+    assert kept(items) == [document.id for document in [*GOOD, *NEAR, *BROKEN]]
+    assert reasons(items) == {
+        "exact duplicate": len(SAME) + 1,
+        "empty": len(EMPTY),
+        "not UTF-8 text": 1,
+        **dict.fromkeys(JUNK, 1),
+    }
+    repaired = next(item for item in items if item.id == "broken_1")
+    assert repaired.text.endswith("\nThe caf\xe9 was na\xefve.")
+
+
+@pytest.mark.parametrize("num_processes", [0, 1, 3])
+def test_processes_do_not_decide_what_stays(tmp_path, monkeypatch, num_processes):
+    monkeypatch.setattr(local, "BATCH_CHARACTERS", 5000)
+    assert run(tmp_path / "several", num_processes=num_processes) == run(tmp_path / "one")
+    assert not list(tmp_path.glob("several/*/*.jsonl"))
+
+
+def test_reading_stops_when_the_rest_is_not_wanted(tmp_path, monkeypatch):
+    monkeypatch.setattr(local, "BATCH_CHARACTERS", 1000)
+    read = []
+
+    class Watched(Planted):
+        def documents(self):
+            for item in super().documents():
+                read.append(item)
+                yield item
+
+    items = LocalEngine()(Watched(), STAGES, folder=tmp_path)
+    next(items)
+    assert len(read) < 5
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A folder of finished jobs of one process, and what came of them."""
+    folder = tmp_path_factory.mktemp("finished")
+    return folder, run(folder, [*STAGES, minhash()], num_processes=1)
+
+
+@pytest.mark.slow
+def test_minhash_runs_as_jobs_and_finds_what_is_planted(tmp_path, finished):
+    items = run(tmp_path, [*STAGES, minhash()], num_processes=2, piece_characters=20_000)
+    assert len(list(tmp_path.glob("*/pieces/*.jsonl"))) > 3
+    found = reasons(items)
+    assert found["near duplicate"] == len(NEAR)
+    assert sum(found.values()) == len(NEAR) + len(SAME) + 1 + len(EMPTY) + 1 + len(ALL_JUNK)
+    assert finished[1] == items
+
+
+@pytest.mark.slow
+def test_finished_jobs_are_not_run_again_and_the_source_is_not_read_again(finished):
+    folder, items = finished
+
+    class Gone(Planted):
+        def documents(self):
+            raise AssertionError
+            yield
+
+    logs = {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
+    assert list(LocalEngine()(Gone(), [*STAGES, minhash()], folder=folder)) == items
+    assert {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()} == logs
+
+
+@dataclass(frozen=True)
+class Touch:
+    folder: Path
+    failing: int = -1
+    seconds: float = 0.0
+
+    def __call__(self, task):
+        (self.folder / f"task_{task}").write_text(str(os.getpid()))
+        time.sleep(self.seconds)
+        if task == self.failing:
+            raise OSError("no room")
+
+
+@pytest.fixture(autouse=True)
+def extra():
+    pytest.importorskip("datatrove.executor")
+
+
+@pytest.mark.slow
+def test_tasks_that_failed_are_run_again_and_the_others_are_not(tmp_path):
+    with pytest.raises(EnvironmentProblem, match=r"2 of 3 tasks of a did not finish \(the first is 1\).*executor\.log"):
+        run_job(PipelineJob("a", 3, Touch(tmp_path, failing=1)), tmp_path / "job", num_processes=1)
+    assert "no room" in (tmp_path / "job" / "executor.log").read_text()
+    (tmp_path / "task_0").unlink()
+    run_job(PipelineJob("a", 2, Touch(tmp_path)), tmp_path / "job", num_processes=2)
+    assert not (tmp_path / "task_0").exists()
+
+
+def is_alive(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().split(") ")[1][0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+@pytest.mark.slow
+@pytest.mark.faults
+def test_no_task_outlives_a_killed_process(tmp_path):
+    code = (
+        "import sys; from pathlib import Path; from data_pipelines.engines.local_jobs import run_job;"
+        "from data_pipelines.stages.stage import PipelineJob as Job;"
+        "from tests.data_pipelines.engines.test_local_jobs import Touch; folder = Path(sys.argv[1]);"
+        "run_job(Job('a', 2, Touch(folder, seconds=60)), folder / 'job', num_processes=2)"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    parent = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], env=environment)
+    deadline = time.monotonic() + 60
+    while len(list(tmp_path.glob("task_*"))) < 2 and time.monotonic() < deadline:
+        time.sleep(0.1)
+    pids = [int(path.read_text()) for path in tmp_path.glob("task_*")]
+    assert len(pids) == 2
+    parent.send_signal(signal.SIGKILL)
+    parent.wait()
+    while any(map(is_alive, pids)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not any(map(is_alive, pids))
+
+
+STAGES_CLUSTER_ENGINE = [UnicodeRepair(), LengthFilter(), ExactDeduplication(num_tasks=2)]
+
+
+def run_cluster_engine(plan):
+    for job in plan.jobs:
+        for task in reversed(range(job.num_tasks)):
+            job.run(task)
+    return list(plan.items())
+
+
+@pytest.mark.parametrize("num_tasks", [1, 3, NUM_PIECES, 1000])
+@pytest.mark.parametrize(
+    "stages", [STAGES_CLUSTER_ENGINE, [], [ExactDeduplication(num_tasks=5)]], ids=["all", "none", "exact"]
+)
+def test_jobs_give_what_one_stream_gives_however_many_tasks_read(tmp_path, num_tasks, stages):
+    expected = list(LocalEngine()(Planted(), stages, folder=tmp_path / "local"))
+    plan = plan_jobs(Planted(), stages, tmp_path / "cluster", num_tasks=num_tasks)
+    assert plan.jobs[0].num_tasks == min(num_tasks, NUM_PIECES)
+    assert run_cluster_engine(plan) == expected
+
+
+def test_what_was_cut_otherwise_before_is_not_mixed_in(tmp_path):
+    expected = list(LocalEngine()(Planted(), STAGES_CLUSTER_ENGINE, folder=tmp_path / "local"))
+    cuts = [(3, 2), (5, 2), (5, 7)]
+    plans = [
+        plan_jobs(
+            Planted(), [*STAGES_CLUSTER_ENGINE[:2], ExactDeduplication(num_tasks=shares)], tmp_path, num_tasks=read
+        )
+        for read, shares in cuts
+    ]
+    assert len({plan.folder for plan in plans}) == 3
+    assert all(run_cluster_engine(plan) == expected for plan in plans)
+    assert plan_jobs(Planted(), STAGES_CLUSTER_ENGINE, tmp_path, num_tasks=3).folder == plans[0].folder
+
+
+STAGES_SLURM = [UnicodeRepair(), LengthFilter(), ExactDeduplication(num_tasks=3)]
+
+
+# A queue that runs each array at once, where it is submitted, task after task, and forgets it.
+SBATCH = """#!{python}
+import os, subprocess, sys
+script = sys.argv[-1]
+text = open(script).read()
+with open("{folder}/submitted", "a") as log:
+    print(*sys.argv[1:-1], "|", *[line for line in text.splitlines() if "#SBATCH" in line], sep=" ", file=log)
+with open("{folder}/last_" + text.split("--job-name=")[1].split()[0], "w") as copy:
+    copy.write(text)
+directives = dict(line[10:].partition("=")[::2] for line in text.splitlines() if line.startswith("#SBATCH --"))
+first, _, last = directives["array"].split("%")[0].partition("-")
+offset = next((word.split("RUN_OFFSET=")[1] for word in sys.argv if "RUN_OFFSET=" in word), "0")
+if "merge_stats" not in text:
+    for task in range(int(first), int(last) + 1):
+        environment = {{**os.environ, "SLURM_ARRAY_TASK_ID": str(task), "SLURM_NODELIST": "here", "RUN_OFFSET": offset}}
+        subprocess.run(["bash", script], env=environment, stdout=open("{folder}/log", "a"), stderr=subprocess.STDOUT)
+print("Submitted batch job", 4000 + len(open("{folder}/submitted").readlines()))
+"""
+
+
+LAUNCHER = "datatrove.tools.launch_pickled_pipeline"
+
+
+SRUN = """#!/bin/bash
+while [[ $1 == -* ]]; do [[ $1 == -n ]] && shift; shift; done
+exec "$@"
+"""
+
+
+@pytest.fixture(autouse=True)
+def extra_slurm():
+    pytest.importorskip("datatrove.executor")
+    pytest.importorskip("spacy")
+
+
+@pytest.fixture
+def slurm(tmp_path, monkeypatch):
+    """Put commands of SLURM's names on PATH that run everything here."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    commands = {
+        "sbatch": SBATCH.format(python=sys.executable, folder=tmp_path),
+        "srun": SRUN,
+        "squeue": "#!/bin/bash\nexit 1\n",
+        "scontrol": "#!/bin/bash\necho here\n",
+        "launch_pickled_pipeline": f'#!/bin/bash\nexec {sys.executable} -m {LAUNCHER} "$@"\n',
+    }
+    for name, text in commands.items():
+        (folder / name).write_text(text)
+        (folder / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+    monkeypatch.setenv("PYTHONPATH", ":".join(filter(None, sys.path)))
+    return tmp_path
+
+
+def engine(**settings):
+    return SlurmEngine(**{"partition": "cpu", "poll_seconds": 0.01, "setup": "true", **settings})
+
+
+def scripts(folder):
+    return {path.parent.name: path.read_text() for path in sorted(folder.glob(f"*/jobs/*/{SCRIPT}"))}
+
+
+def dry_run(folder, stages=STAGES_SLURM, **settings):
+    with pytest.raises(SystemExit) as stop:
+        list(engine(dry_run=True, **settings)(Planted(), stages, folder=folder))
+    assert stop.value.code == 0
+    return scripts(folder)
+
+
+def test_a_dry_run_writes_every_script_and_submits_nothing(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(subprocess, "check_output", lambda *_: pytest.fail("something was submitted"))
+    written = dry_run(
+        tmp_path, time_limit="1:00:00", max_running_tasks=4, memory_gib_per_cpu=3, sbatch={"account": "me"}, setup=None
+    )
+    assert list(written) == ["exact_duplicates", "exact_hashes", "read_and_clean"]
+    text = written["read_and_clean"]
+    for line in (
+        "#SBATCH --partition=cpu",
+        "#SBATCH --time=1:00:00",
+        f"#SBATCH --array=0-{NUM_PIECES - 1}%4",
+        "#SBATCH --cpus-per-task=1",
+        "#SBATCH --mem-per-cpu=3G",
+        "#SBATCH --account=me",
+        "#SBATCH --job-name=lmtrain_read_and_clean",
+    ):
+        assert line in text.splitlines()
+    (folder,) = tmp_path.iterdir()
+    assert f"launch_pickled_pipeline {folder}/jobs/read_and_clean/executor.pik" in text
+    assert str(sys.executable).rpartition("/")[0] in text
+    assert "#SBATCH --array=0-2%4" in written["exact_duplicates"]
+    said = capsys.readouterr().err
+    assert "3 job arrays are written and nothing is submitted" in said
+    assert f"{folder}/jobs/read_and_clean/{SCRIPT}" in said
+
+
+@pytest.mark.slow
+def test_on_a_queue_it_gives_what_the_local_engine_gives(slurm):
+    expected = list(LocalEngine()(Planted(), STAGES_SLURM, folder=slurm / "local"))
+    assert list(engine(num_tasks=3)(Planted(), STAGES_SLURM, folder=slurm / "a")) == expected
+    submitted = [line for line in (slurm / "submitted").read_text().splitlines() if "RUN_OFFSET" in line]
+    names = [line.split("job-name=")[1].split()[0] for line in submitted]
+    assert names == ["lmtrain_read_and_clean", "lmtrain_exact_hashes", "lmtrain_exact_duplicates"]
+    assert "--dependency" not in submitted[0]
+    assert all("--dependency=afterok:40" in line for line in submitted[1:])
+    again = list(engine(num_tasks=3)(Planted(), STAGES_SLURM, folder=slurm / "a"))
+    assert again == expected
+    assert len((slurm / "submitted").read_text().splitlines()) == 6, "finished jobs are not submitted again"
+
+
+def test_tasks_that_fail_are_told_with_their_log(slurm):
+    class Broken(Planted):
+        def piece(self, index):
+            raise OSError("gone")
+
+    with pytest.raises(EnvironmentProblem, match=r"^2 of 2 tasks of read_and_clean did not finish.*same command again"):
+        list(engine(num_tasks=2)(Broken(), STAGES_SLURM, folder=slurm / "a"))
+
+
+def test_a_refusal_of_sbatch_is_told(slurm):
+    (slurm / "bin" / "sbatch").write_text("#!/bin/bash\nexit 3\n")
+    with pytest.raises(ConfigurationError, match="sbatch refused read_and_clean with status 3"):
+        list(engine()(Planted(), STAGES_SLURM, folder=slurm / "a"))
+
+
+def test_without_slurm_it_says_where_to_run_it(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(EnvironmentProblem, match=r"finds no sbatch here.*engine\.dry_run=true"):
+        list(engine()(Planted(), STAGES_SLURM, folder=tmp_path / "a"))
+
+
+@pytest.mark.parametrize("name", ["num_tasks", "max_array_tasks", "cpus_per_task", "memory_gib_per_cpu"])
+def test_numbers_that_are_not_positive_are_refused(name):
+    with pytest.raises(ConfigurationError, match=rf"engine\.{name}=0 must be positive; nearest valid: 1"):
+        engine(**{name: 0})
+
+
+def test_without_the_extra_it_is_refused_before_any_work(monkeypatch):
+    monkeypatch.setattr(extras, "find_spec", lambda name: None)
+    with pytest.raises(EnvironmentProblem, match=r"^engine=slurm needs datatrove, .*pip install .*'datatrove\["):
+        engine()
+
+
+STAGES_RAY = [UnicodeRepair(), LengthFilter(), ExactDeduplication(num_tasks=2)]
+
+
+# Enough of Ray for the driver to start; the executor's own use of it is replaced below.
+FAKE_RAY = """
+import os
+
+def init(address):
+    print("connected to", address)
+    from datatrove.executor import ray as theirs
+
+    def run(self):
+        for rank in self.get_incomplete_ranks():
+            self._run_for_rank(rank)
+
+    theirs.RayPipelineExecutor.run = run
+"""
+
+
+@pytest.fixture(autouse=True)
+def extra_ray():
+    pytest.importorskip("datatrove.executor")
+    pytest.importorskip("spacy")
+
+
+@pytest.fixture
+def ray(tmp_path, monkeypatch):
+    """Put a module of Ray's name before all others."""
+    folder = tmp_path / "fake"
+    folder.mkdir()
+    (folder / "ray.py").write_text(FAKE_RAY)
+    monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.setattr(extras, "find_spec", lambda name: object())
+
+
+def test_a_dry_run_writes_the_driver_and_runs_nothing(tmp_path, capsys):
+    engine = RayEngine(dry_run=True, address="ray://head:10001", num_tasks=3, max_running_tasks=2, cpus_per_task=2)
+    with pytest.raises(SystemExit) as stop:
+        list(engine(Planted(), STAGES_RAY, folder=tmp_path))
+    assert stop.value.code == 0
+    (folder,) = tmp_path.iterdir()
+    driver = (folder / "ray_driver.py").read_text()
+    compile(driver, "ray_driver.py", "exec")
+    assert "ray.init(address='ray://head:10001')" in driver
+    jobs = ["read_and_clean", "exact_hashes", "exact_duplicates"]
+    paths = [f"{folder}/jobs/{job}/executor.pik" for job in jobs]
+    assert [line.strip(" ',") for line in driver.splitlines() if "executor.pik" in line] == paths
+    said = capsys.readouterr().err
+    assert "3 Ray jobs are written and nothing is run" in said
+    assert all(path in said for path in paths)
+    assert not list(tmp_path.glob("*/pieces/*"))
+
+
+@pytest.mark.slow
+def test_the_driver_gives_what_the_local_engine_gives(tmp_path, ray):
+    expected = list(LocalEngine()(Planted(), STAGES_RAY, folder=tmp_path / "local"))
+    assert list(RayEngine(num_tasks=3)(Planted(), STAGES_RAY, folder=tmp_path / "a")) == expected
+    assert "connected to auto" in next(tmp_path.glob("a/*/ray_driver.log")).read_text()
+
+
+def test_tasks_that_fail_are_told_with_their_log_ray(tmp_path, ray, monkeypatch):
+    (tmp_path / "fake" / "ray.py").write_text("raise ImportError('no cluster')")
+    with pytest.raises(EnvironmentProblem, match=r"of read_and_clean did not finish.*same command again"):
+        list(RayEngine(num_tasks=2)(Planted(), STAGES_RAY, folder=tmp_path / "a"))
+    assert "no cluster" in next(tmp_path.glob("a/*/ray_driver.log")).read_text()
+
+
+def test_without_ray_it_says_how_to_install_it(monkeypatch):
+    monkeypatch.setattr(extras, "find_spec", lambda name: None if name == "ray" else sys)
+    with pytest.raises(EnvironmentProblem) as refusal:
+        RayEngine()
+    command = install_command("ray", "ray")
+    assert str(refusal.value) == f"engine=ray needs ray, which is not installed; install with: {command}"
+    RayEngine(dry_run=True)
+
+
+def test_numbers_that_are_not_positive_are_refused_ray():
+    with pytest.raises(ConfigurationError, match=r"engine\.num_tasks=0 must be positive; nearest valid: 1"):
+        RayEngine(num_tasks=0)

@@ -1,0 +1,78 @@
+"""Tests."""
+
+import random
+
+import pytest
+
+from data_pipelines import extras
+from data_pipelines.sources.base import Document, Skipped
+from data_pipelines.stages.minhash import MinHashDeduplication
+from data_pipelines.stages.pieces import Remaining, cut_into_pieces
+from lmtrain.errors import EnvironmentProblem
+from tests.data_pipelines.corpus import GOOD, NEAR, kept, reasons, with_words_changed
+
+
+@pytest.fixture(autouse=True)
+def extra():
+    pytest.importorskip("datatrove.pipeline.dedup.minhash")
+    pytest.importorskip("spacy")
+
+
+def test_near_duplicates_are_dropped_in_their_places_and_nothing_else_is():
+    documents = [*GOOD, Skipped("x", "why"), *NEAR, Document("short", "too short to tell")]
+    items = list(MinHashDeduplication()(documents))
+    assert [item.id for item in items] == [document.id for document in documents]
+    assert reasons(items) == {"why": 1, "near duplicate": len(NEAR)}
+    assert "short" in kept(items)
+    assert not {near.id for near in NEAR} & {*kept(items)}, "the first of a cluster stays"
+
+
+def test_the_first_of_a_long_cluster_stays_whichever_joins_most_pairs():
+    chains = [[with_words_changed(good.text, 6, seed=seed) for seed in range(1, 6)] for good in GOOD[:8]]
+    copies = [Document(f"copy_{number}", text) for number, chain in enumerate(chains) for text in chain]
+    assert {*kept(MinHashDeduplication()([*GOOD[:8], *copies]))} & {good.id for good in GOOD[:8]} == {
+        good.id for good in GOOD[:8]
+    }
+
+
+@pytest.mark.parametrize(("piece_characters", "tasks_per_band"), [(10**9, 1), (9000, 3)])
+def test_pieces_and_tasks_do_not_decide_what_stays(tmp_path, piece_characters, tasks_per_band):
+    documents = [*GOOD[:20], *NEAR, *[Document(f"again_{near.id}", near.text + " and so on") for near in NEAR]]
+    stage = MinHashDeduplication(num_bands=4, hashes_per_band=2, tasks_per_band=tasks_per_band)
+    pieces = cut_into_pieces(tmp_path / "pieces", documents, piece_characters=piece_characters)
+    for job in stage.jobs(pieces, tmp_path):
+        for task in reversed(range(job.num_tasks)):
+            job.run(task)
+    rest = Remaining(pieces, [(stage, tmp_path)])
+    items = [item for piece in range(pieces.count) for item in rest.items(piece)]
+    assert items == list(MinHashDeduplication(num_bands=4, hashes_per_band=2)(documents))
+
+
+def pair(overlap, rng, num_phrases=200):
+    """Return two texts of single-word phrases of which so large a share is common to both."""
+    common = round(num_phrases * 2 * overlap / (1 + overlap))
+    names = ["".join(rng.choices("abcdefghijklmnop", k=12)) for _ in range(2 * num_phrases - common)]
+    first, second = names[:num_phrases], names[:common] + names[num_phrases:]
+    return " ".join(first), " ".join(second), len({*first} & {*second}) / len({*first} | {*second})
+
+
+@pytest.mark.slow
+def test_pairs_are_found_as_often_as_the_formula_of_the_bands_says():
+    rng = random.Random(0)
+    stage = MinHashDeduplication(num_bands=6, hashes_per_band=3, words_per_phrase=1)
+    for overlap in (0.3, 0.5, 0.7):
+        num_pairs, documents, similarities = 200, [], []
+        for number in range(num_pairs):
+            first, second, similarity = pair(overlap, rng)
+            similarities.append(similarity)
+            documents += [Document(f"{number}a", first), Document(f"{number}b", second)]
+        found = reasons(stage(documents)).get("near duplicate", 0) / num_pairs
+        expected = sum(map(stage.chance, similarities)) / num_pairs
+        five_sigma = 5 * (expected * (1 - expected) / num_pairs) ** 0.5
+        assert abs(found - expected) < five_sigma
+
+
+def test_without_the_extra_it_is_refused_before_any_work(monkeypatch):
+    monkeypatch.setattr(extras, "find_spec", lambda name: None)
+    with pytest.raises(EnvironmentProblem, match=r"^deduplicate=minhash needs datatrove, .*pip install .*'datatrove\["):
+        MinHashDeduplication()

@@ -1,0 +1,467 @@
+"""Local folders in the layouts of the public repositories, read through `datasets` as those of the hub are."""
+
+import ast
+import json
+import random
+from collections import Counter
+from functools import partial
+from itertools import islice
+
+import pytest
+
+from data_pipelines.sources import hf_dataset
+from data_pipelines.sources import hf_dataset as hub_rows
+from data_pipelines.sources.base import Document, Skipped
+from data_pipelines.sources.chat_mixture import ChatMixture, counted, spelled
+from data_pipelines.sources.files import Files
+from data_pipelines.sources.hf_dataset import HuggingFaceDataset, Wanted, find_dataset
+from data_pipelines.sources.made_conversations import (
+    KINDS,
+    MadeConversations,
+    MadeQuestion,
+    Material,
+    make_questions,
+)
+from data_pipelines.sources.python_stdlib import PythonStandardLibrary
+from lmtrain.errors import ConfigurationError, DataError, EnvironmentProblem
+from lmtrain.storage.bounded_memory import bounded_memory
+from lmtrain.tokenizers.conversation import read_conversation
+from tests.parquet_bombs import write_bomb
+
+TURNS = [{"role": "user", "content": "Who are you?"}, {"role": "assistant", "content": "A model."}]
+README = (
+    "---\nconfigs:\n- config_name: {config}\n  data_files:\n  - split: {split}\n    path: {config}/{split}-*\n---\n"
+)
+
+
+@pytest.fixture(scope="module", name="copies")
+def local_copies(tmp_path_factory):
+    import datasets
+
+    folder = tmp_path_factory.mktemp("copies")
+    (folder / "smoltalk/data").mkdir(parents=True)
+    talk = [{"messages": TURNS, "source": "x"}] * 3
+    datasets.Dataset.from_list(talk).to_parquet(folder / "smoltalk/data/train-00000-of-00001.parquet")
+    for name, config, split, rows in (
+        ("mmlu", "all", "auxiliary_train", [{"question": "2?", "subject": "", "choices": ["1", "2"], "answer": 1}] * 2),
+        ("gsm8k", "main", "train", [{"question": "1 + 1?", "answer": "<<1+1=2>>2\n#### 2"}]),
+    ):
+        (folder / name / config).mkdir(parents=True)
+        datasets.Dataset.from_list(rows).to_parquet(folder / name / config / f"{split}-00000-of-00001.parquet")
+        (folder / name / "README.md").write_text(README.format(config=config, split=split))
+    (folder / "identity.jsonl").write_text(f"{json.dumps(TURNS)}\n\n{json.dumps({'messages': TURNS})}\n[]\n")
+    (folder / "words.txt").write_text("berry\nI'm\nab\n")
+    return folder
+
+
+@pytest.fixture(scope="module", name="code")
+def made_code(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("code")
+    (folder / "a.py").write_text("from abc import ABC\ndef read(self, size):\nopen door table under chair lamp\n")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("corpus")
+    (folder / "train.jsonl").write_text("".join(json.dumps({"text": f"text {n}"}) + "\n" for n in range(9)))
+    (folder / "code.py").write_text("print('text')\n")
+    return str(folder)
+
+
+@pytest.fixture(params=["python_stdlib", "files", "hf_dataset"])
+def make_source(request, folder):
+    """Make the same source anew each time."""
+    makers = {
+        "python_stdlib": lambda: PythonStandardLibrary(folder=folder),
+        "files": lambda: Files(paths=[folder]),
+        "hf_dataset": lambda: HuggingFaceDataset(name=folder),
+    }
+    return makers[request.param]
+
+
+def test_every_source_yields_the_same_documents_each_time(make_source):
+    source = make_source()
+    documents = list(source.documents())
+    assert documents
+    assert list(source.documents()) == list(make_source().documents()) == documents
+    assert len({document.id for document in documents}) == len(documents)
+
+
+def test_every_source_has_a_steady_fingerprint_and_a_name_fit_for_a_folder(make_source):
+    assert make_source().fingerprint() == make_source().fingerprint()
+    assert "/" not in make_source().name
+    assert make_source().name
+
+
+ROWS = [{"text": f"row {number}" if number != 3 else None, "label": number} for number in range(6)]
+
+
+EXPECTED = [Skipped("corpus:3", "null text") if n == 3 else Document(f"corpus:{n}", f"row {n}") for n in range(6)]
+
+
+def write_jsonl(path, rows):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+@pytest.fixture(scope="module", params=["parquet", "jsonl", "csv"])
+def corpus(request, tmp_path_factory):
+    """A local folder as the hub has them: a split in two files."""
+    folder = tmp_path_factory.mktemp(request.param) / "corpus"
+    import datasets
+
+    for number, rows in enumerate((ROWS[:4], ROWS[4:])):
+        name = f"data/train-{number:05}-of-00002.{request.param}"
+        if request.param == "jsonl":
+            write_jsonl(folder / name, rows)
+        else:
+            (folder / "data").mkdir(parents=True, exist_ok=True)
+            table = datasets.Dataset.from_list(rows)
+            getattr(table, f"to_{request.param}")(folder / name)
+    return str(folder)
+
+
+@pytest.fixture
+def numbers(tmp_path):
+    """A hundred numbered rows in four files."""
+    for file in range(4):
+        rows = [{"text": str(file * 25 + row)} for row in range(25)]
+        write_jsonl(tmp_path / "numbers" / f"train-{file}.jsonl", rows)
+    return str(tmp_path / "numbers")
+
+
+def texts(name, **settings):
+    return [document.text for document in HuggingFaceDataset(name=name, **settings).documents()]
+
+
+@pytest.mark.parametrize("streaming", [True, False])
+def test_a_local_folder_yields_its_rows_in_order(corpus, streaming, tmp_path):
+    source = HuggingFaceDataset(name=corpus, streaming=streaming, cache=str(tmp_path))
+    source.check()
+    assert list(source.documents()) == EXPECTED
+    assert source.name == "corpus"
+
+
+@pytest.mark.parametrize("streaming", [True, False])
+def test_a_shuffle_is_the_same_for_a_seed_and_loses_nothing(numbers, streaming, tmp_path):
+    settings = {"streaming": streaming, "cache": str(tmp_path / "cache")}
+    plain = texts(numbers, **settings)
+    shuffled = texts(numbers, shuffle_seed=1, **settings)
+    assert plain == [str(number) for number in range(100)]
+    assert shuffled != plain
+    assert sorted(shuffled, key=int) == plain
+    assert texts(numbers, shuffle_seed=1, **settings) == shuffled
+    assert texts(numbers, shuffle_seed=2, **settings) != shuffled
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (
+            {"shuffle_buffer_documents": 5},
+            r"source\.shuffle_buffer_documents has no effect without source\.shuffle_seed",
+        ),
+        ({"shuffle_buffer_documents": 5, "shuffle_seed": 1, "streaming": False}, r"without source\.streaming=true"),
+        ({"split": "train[:5]"}, r"source\.split: .*source\.streaming=false"),
+        ({"text_column": "a", "messages_column": "b"}, r"mutually exclusive"),
+        ({"max_documents": 0}, r"source\.max_documents: .* got 0"),
+        ({"max_documents": -3}, r"source\.max_documents: .* got -3"),
+        (
+            {"shuffle_seed": 1, "shuffle_buffer_documents": 0},
+            r"source\.shuffle_buffer_documents: .* got 0",
+        ),
+    ],
+)
+def test_settings_that_exclude_one_another_or_mean_nothing_are_refused(settings, message):
+    with pytest.raises(ConfigurationError, match=message):
+        HuggingFaceDataset(name="corpus", **settings)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (
+            {"text_column": "txt"},
+            r"source\.text_column=txt: .* only text, label\. Did you mean 'text'",
+        ),
+        ({"messages_column": "chat"}, r"source\.messages_column=chat: .* only text, label\."),
+        ({"split": "trian"}, r"source\.split=trian is not a split of .*: it has train\. Did you mean 'train'\?"),
+        ({"config": "nope"}, r"source\.config=nope is not a config of .*: it has default\."),
+    ],
+)
+def test_a_wrong_name_lists_the_right_ones_before_any_work(corpus, wrong, message):
+    with pytest.raises(DataError, match=message):
+        HuggingFaceDataset(name=corpus, **wrong).check()
+
+
+def test_rows_of_another_type_are_skipped_with_the_reason(tmp_path):
+    write_jsonl(tmp_path / "train.jsonl", [{"text": "a"}, {"text": {"b": 1}}, {"other": 1}])
+    _, *others = HuggingFaceDataset(name=str(tmp_path)).documents()
+    assert [skipped.reason for skipped in others] == ["text is dict instead of text", "null text"]
+
+
+def test_a_broken_file_is_refused_with_the_place(tmp_path):
+    (tmp_path / "train.jsonl").write_text('{"text": "a"}\n{"text": ')
+    with pytest.raises(DataError, match=r"cannot be read after row 0: .*source=files, which skips bad rows") as refusal:
+        texts(str(tmp_path))
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("streaming", [True, False])
+def test_rows_beyond_memory_are_refused(streaming, tmp_path, monkeypatch):
+    monkeypatch.setattr(hf_dataset, "bounded_memory", partial(bounded_memory, more_bytes=1 << 28))
+    write_bomb(tmp_path / "train.parquet", num_rows=300, text_bytes=1 << 22)
+    with pytest.raises(DataError, match=r"cannot be read (at all|after row 0): .*failed\. Correct the file"):
+        texts(str(tmp_path), streaming=streaming, cache=str(tmp_path / "cache"))
+
+
+def test_the_fingerprint_follows_arguments_and_local_files_not_the_way_of_reading(tmp_path):
+    def fingerprint(**settings):
+        return HuggingFaceDataset(name=str(tmp_path), **settings).fingerprint()
+
+    (tmp_path / "train.jsonl").write_text('{"text": "a"}\n')
+    before = fingerprint()
+    assert fingerprint(streaming=False, cache="x") == before
+    others = [
+        {"split": "test"},
+        {"max_documents": 1},
+        {"text_column": "b"},
+        {"messages_column": "text"},
+        {"shuffle_seed": 1},
+        {"shuffle_seed": 1, "shuffle_buffer_documents": 5},
+        {"shuffle_seed": 1, "streaming": False},
+        {"revision": "v1"},
+        {"config": "c"},
+    ]
+    found = {before, *(fingerprint(**other) for other in others)}
+    assert len(found) == 1 + len(others)
+    (tmp_path / "train.jsonl").write_text('{"text": "b"}\n')
+    assert fingerprint() not in found
+
+
+def test_without_a_network_what_was_downloaded_is_read(numbers, tmp_path, monkeypatch):
+    cache = tmp_path / "cache"
+    texts(numbers, streaming=False, cache=str(cache))
+    (found,) = cache.glob("numbers/*/*/*/*.arrow")  # as it lies there after a download from the hub:
+    there = cache / "nobody___numbers" / "default" / "0.0.0" / ("0" * 40)
+    there.parent.mkdir(parents=True)
+    found.parent.rename(there)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    assert texts("nobody/numbers", streaming=False, cache=str(cache)) == [str(number) for number in range(100)]
+
+
+def wanted(name, *, config="prose", split="train", revision=None):
+    return Wanted(name=str(name), config=config, split=split, revision=revision)
+
+
+class Answers:
+    """A hub that answers with a problem, or with a commit."""
+
+    def __init__(self, answer):
+        self.answer = answer
+        self.asked = []
+
+    def dataset_info(self, name, *, revision, timeout):
+        self.asked.append((name, revision, timeout))
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return type("Info", (), {"sha": self.answer})()
+
+
+def http_problem(kind, status):
+    problem = kind.__new__(kind)
+    Exception.__init__(problem, f"{status} of the hub")
+    return problem
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind", "message"),
+    [
+        (
+            OSError("no\nnetwork"),
+            EnvironmentProblem,
+            r"a/b is not a folder here, and the hub cannot be reached: no network;",
+        ),
+        (
+            http_problem(hub_rows.RepositoryNotFoundError, 404),
+            DataError,
+            r"a/b is neither .* that you may read",
+        ),
+        (
+            http_problem(hub_rows.RevisionNotFoundError, 404),
+            DataError,
+            r"source\.revision=v1 is not a branch, tag or commit",
+        ),
+        (http_problem(hub_rows.HfHubHTTPError, 503), EnvironmentProblem, r"a/b: the hub answers 503 of the hub"),
+    ],
+)
+def test_the_hub_is_asked_first_and_once_and_its_answer_is_one_line(monkeypatch, answer, kind, message):
+    answers = Answers(answer)
+    monkeypatch.setattr("huggingface_hub.HfApi", lambda: answers)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    with pytest.raises(kind, match=message) as refusal:
+        find_dataset(wanted("a/b", revision="v1"), cache=None)
+    assert answers.asked == [("a/b", "v1", 10.0)]
+    assert "\n" not in str(refusal.value)
+
+
+def mixture(copies, **settings):
+    names = {name: str(copies / name) for name in ("smoltalk", "mmlu", "gsm8k")}
+    files = {"identity": str(copies / "identity.jsonl"), "words": str(copies / "words.txt")}
+    return ChatMixture(**{**names, **files, "spelling_rows": 5, "counting_rows": 2, **settings})
+
+
+def test_each_data_set_comes_as_often_as_in_the_public_mixture_and_is_told(copies, capsys) -> None:
+    source = mixture(copies)
+    source.check()
+    rows = list(source.documents())
+    kinds = Counter(row.id.partition(":")[0] for row in rows if isinstance(row, Document))
+    assert kinds == {"smoltalk": 3, "mmlu": 6, "gsm8k": 4, "identity": 4, "spelling": 5, "counting": 2}
+    assert [row.reason for row in rows if isinstance(row, Skipped)] == ["no messages"] * 2
+    assert sum(row.id == "mmlu:0" for row in rows) == 3  # a repeated one keeps its name, and with it its split
+    told = capsys.readouterr().err
+    assert "smoltalk 3 rows x 1, mmlu 2 rows x 3, gsm8k 1 row x 4, identity 2 rows x 2, spelling 5 rows x 1" in told
+    assert "24 rows in all" in told
+
+
+def test_a_fingerprint_changes_with_the_files_and_the_settings(copies) -> None:
+    same, other = mixture(copies).fingerprint(), mixture(copies, mmlu_epochs=1).fingerprint()
+    assert (mixture(copies).fingerprint(), other != same) == (same, True)
+
+
+def test_parts_may_be_left_out_and_it_says_which_files_are_missing(copies, capsys) -> None:
+    rows = list(
+        mixture(copies, identity=None, words=None, smoltalk_epochs=0, mmlu_epochs=0, gsm8k_epochs=1).documents()
+    )
+    assert [row.id for row in rows] == ["gsm8k:0"]
+    assert "source.identity and source.words not set" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "message"),
+    [
+        ({"mmlu_epochs": -1}, ConfigurationError, "source.mmlu_epochs: .* got -1"),
+        ({"identity": "nowhere.jsonl"}, DataError, "source.identity: .* got nowhere.jsonl"),
+        (
+            dict.fromkeys(("smoltalk_epochs", "mmlu_epochs", "gsm8k_epochs"), 0) | {"identity": None, "words": None},
+            ConfigurationError,
+            "source=chat_mixture: ",
+        ),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(copies, settings, error, message) -> None:
+    with pytest.raises(error, match=message):
+        mixture(copies, **settings)
+
+
+def test_words_are_spelled_and_their_letters_counted_right() -> None:
+    words = ["berry", "strawberry"]
+    (row,) = spelled(words, num_rows=1, seed=0)
+    assert isinstance(row, Document)
+    question, answer = (message["content"] for message in row.messages or ())
+    assert answer.replace(", ", "") == question.split()[-1].rstrip(".")
+    for row in counted(words, num_rows=20, seed=0):
+        assert isinstance(row, Document)
+        question, answer = (message["content"] for message in row.messages or ())
+        letter, word = question.split()[2], question.split()[5].rstrip("?")
+        assert answer.endswith(f"#### {word.count(letter)}")
+        assert answer.count("*") == word.count(letter)
+    assert list(counted(words, num_rows=5, seed=0)) == list(counted(words, num_rows=5, seed=0))
+
+
+def made(code, **more):
+    return MadeConversations(**{"num_conversations": 30, "num_words": 6, "folder": str(code), **more})
+
+
+def test_conversations_are_valid_and_the_same_each_time(code):
+    first, again = list(made(code).documents()), list(made(code).documents())
+    assert first == again != list(made(code, seed=1).documents())
+    assert len({document.id for document in first}) == 30
+    assert {len(read_conversation(document.messages)) for document in first} == {2, 4}
+
+
+def test_held_out_questions_are_in_no_conversation(code):
+    asked = {one.question for one in made(code).held_out(20)}
+    assert len(asked) == 20
+    told = {m["content"] for document in made(code, num_conversations=500).documents() for m in document.messages or ()}
+    assert not asked & told
+
+
+def test_some_kinds_are_asked_alone_and_one_that_is_none_is_refused(code):
+    few = made(code, kinds=["sum", "reverse"])
+    assert [one.kind for one in few.held_out(4)] == ["reverse", "sum"] * 2
+    asked = [message for document in few.documents() for message in document.messages or ()][::2]
+    assert {"+" in m["content"] or "plus" in m["content"] or "words" in m["content"] for m in asked} == {True}
+    assert few.fingerprint() != made(code).fingerprint() == made(code, kinds=list(KINDS)).fingerprint()
+    with pytest.raises(ConfigurationError, match=r"source\.kinds: .* Did you mean 'sum'\?"):
+        made(code, kinds=["sums"])
+    with pytest.raises(DataError, match=r"no question of .*definition"):
+        made(code, kinds=["definition"]).held_out(1)
+
+
+MATERIAL = Material(
+    words=["open", "door", "table", "under", "chair"],
+    definitions=[("def read(self, size=-1):", "read", "self, size=-1")],
+    imports=[("from abc import ABC", "abc")],
+)
+
+
+def answer_of(kind: str, question: str) -> str:
+    """Work an answer out from the question's text alone."""
+    told = question.partition(": ")[2].split()
+    match kind:
+        case "repeat":
+            return " ".join(told)
+        case "reverse":
+            return " ".join(told[::-1])
+        case "capitals":
+            return " ".join(told).upper()
+        case "first_or_last":
+            return told[0 if "first" in question else -1]
+        case "sum":
+            return str(sum(int(word.strip("?")) for word in question.split() if word.strip("?").isdigit()))
+        case "definition":
+            return question.split("`")[1 if question.startswith("Here") else 3].partition("(")[2]
+        case _:
+            return question.split("`")[1].split()[1]
+
+
+def test_every_kind_comes_in_turn_with_its_right_answer():
+    made = list(islice(make_questions(MATERIAL, seed=1, held_out=False), 300))
+    assert {one.kind for one in made} == KINDS.keys()
+    assert [(one.kind, one.answer) for one in made] == [(one.kind, answer_of(one.kind, one.question)) for one in made]
+
+
+def test_held_out_questions_are_a_tenth_and_never_among_the_others():
+    words = [f"{first}{second}" for first in "abcdefghij" for second in ("one", "two", "six", "ten")]
+    material = Material(words, MATERIAL.definitions, MATERIAL.imports)
+    others = {one.question for one in islice(make_questions(material, seed=0, held_out=False), 1000)}
+    held_out = {one.question for one in islice(make_questions(material, seed=0, held_out=True), 300)}
+    assert not others & held_out
+    draw = random.Random(0)
+    asked = [MadeQuestion("reverse", *KINDS["reverse"](draw, material)) for _ in range(1000)]
+    assert 70 < sum(one.is_held_out for one in asked) < 130
+
+
+@pytest.fixture(scope="module")
+def documents():
+    return list(PythonStandardLibrary().documents())
+
+
+def test_it_is_about_twelve_megabytes_of_this_pythons_own_sources(documents):
+    texts = {document.id: document.text for document in documents if isinstance(document, Document)}
+    assert 8e6 < sum(len(text.encode()) for text in texts.values()) < 16e6
+    assert PythonStandardLibrary().text_bytes == pytest.approx(
+        sum(len(text.encode()) for text in texts.values()), rel=0.01
+    )
+    assert {"argparse.py", "json/decoder.py", "asyncio/base_events.py"} <= set(texts)
+    assert ast.parse(texts["json/decoder.py"])
+
+
+def test_the_fingerprint_follows_the_content(tmp_path):
+    (tmp_path / "a.py").write_text("a = 1\n")
+    before = PythonStandardLibrary(folder=str(tmp_path)).fingerprint()
+    assert PythonStandardLibrary(folder=str(tmp_path)).fingerprint() == before
+    (tmp_path / "a.py").write_text("a = 2\n")
+    assert PythonStandardLibrary(folder=str(tmp_path)).fingerprint() != before

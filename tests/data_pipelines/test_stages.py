@@ -1,0 +1,405 @@
+"""Tests."""
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from data_pipelines.sources.base import Document, Skipped
+from data_pipelines.stages.clean import LengthFilter, UnicodeRepair, undo_mojibake, uniform
+from data_pipelines.stages.deduplicate import DIGEST_BYTES, Digests, ExactDeduplication
+from data_pipelines.stages.pieces import PieceFolder, Remaining, cut_into_pieces, read_items, write_items
+from data_pipelines.stages.quality import C4Quality, FineWebQuality, GopherQuality, GopherRepetition
+from data_pipelines.stages.stage import LooksAtEach, OnlyEncodable, in_turn, runs_of, with_strings
+from lmtrain.errors import ConfigurationError
+from tests.data_pipelines.corpus import GOOD, prose
+
+MESSAGES = (
+    {"role": "user", "content": "hi"},
+    {"role": "assistant", "content": [{"type": "text", "text": "hello"}], "tool_calls": [{"arguments": {"n": 1}}]},
+)
+
+
+def test_documents_go_through_stages_in_turn_and_drops_stay_in_their_places():
+    documents = [Document("a", "x\r\n"), Skipped("b", "why"), Document("c", "\0"), Document("d", "x\n")]
+    items = list(in_turn([UnicodeRepair(), LengthFilter(), ExactDeduplication()], documents))
+    assert items == [
+        Document("a", "x\n"),
+        Skipped("b", "why"),
+        Skipped("c", "empty"),
+        Skipped("d", "exact duplicate"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"), [("", "empty"), (" \n", "empty"), ("a\ud800", "lone surrogates"), ("ä", None), ("a", None)]
+)
+def test_what_no_tokenizer_can_take_never_passes(text, reason):
+    document = Document("a", text)
+    assert OnlyEncodable().look_at(document) == (Skipped("a", reason) if reason else document)
+
+
+def test_stages_fall_into_runs_and_each_run_over_documents_ends_with_the_guard():
+    repair, length, exact = UnicodeRepair(), LengthFilter(), ExactDeduplication()
+    names = [[type(stage).__name__ for stage in run] for run in runs_of([repair, length, exact, length])]
+    assert names == [
+        ["UnicodeRepair", "LengthFilter", "OnlyEncodable"],
+        ["ExactDeduplication"],
+        ["LengthFilter", "OnlyEncodable"],
+    ]
+    assert [len(run) for run in runs_of([exact])] == [1, 1]
+    assert [len(run) for run in runs_of([])] == [1]
+
+
+def test_strings_change_wherever_they_stand_except_roles():
+    changed = with_strings(Document("a", "", MESSAGES), str.upper)
+    assert changed.messages == (
+        {"role": "user", "content": "HI"},
+        {"role": "assistant", "content": [{"type": "TEXT", "text": "HELLO"}], "tool_calls": [{"arguments": {"n": 1}}]},
+    )
+    same = Document("a", "text")
+    assert with_strings(same, str) is same
+
+
+ANY_TEXT = st.text(alphabet=st.characters(exclude_categories=[]))
+
+
+def repair(text):
+    return UnicodeRepair().repair(text)
+
+
+@pytest.mark.parametrize("line_end", ["\n", "\r\n", "\r", "\x85", "\u2028", "\u2029"])
+def test_every_line_end_becomes_a_newline(line_end):
+    assert uniform(f"a{line_end}b{line_end}") == "a\nb\n"
+
+
+def test_lone_surrogates_become_replacements_and_pairs_characters():
+    assert uniform("a\ud800b") == "a\ufffdb"
+    assert uniform("\ud83d\ude00") == "😀"
+
+
+@pytest.mark.parametrize("character", ["\0", "\x07", "\x1b", "\x7f", "\x80", "\x9f", "\ufeff"])
+def test_what_is_no_text_is_removed(character):
+    assert repair(f"{character}a{character}b") == "ab"
+
+
+@pytest.mark.parametrize("character", ["\t", "\n", "\x0b", "\x0c", "\xa0", "\u200d", "\ufffd"])
+def test_white_space_and_joiners_stay(character):
+    assert repair(f"a{character}b") == f"a{character}b"
+
+
+@given(ANY_TEXT)
+def test_what_comes_out_is_utf_8_and_stays_as_it_is(text):
+    once = repair(text)
+    assert repair(once) == once
+    assert once.encode().decode() == once
+
+
+def test_a_conversation_is_repaired_turn_by_turn_and_its_roles_stay():
+    messages = ({"role": "user", "content": "a\r\nb\0"}, {"role": "assistant", "content": "itâ€™s"})
+    repaired = UnicodeRepair().look_at(Document("a", "", messages))
+    assert repaired == Document(
+        "a", "", ({"role": "user", "content": "a\nb"}, {"role": "assistant", "content": "it\u2019s"})
+    )
+
+
+@pytest.mark.parametrize(
+    ("limits", "text", "reason"),
+    [
+        ({}, " \n\t", "empty"),
+        ({"min_characters": 3}, "ab   ", "too short"),
+        ({"max_characters": 3}, "abcd", "too long"),
+        ({"min_words": 3}, "two words", "too few words"),
+        ({"max_words": 3}, "a b c d", "too many words"),
+        ({"min_characters": 3, "max_characters": 3, "min_words": 1, "max_words": 1}, " abc\n", None),
+    ],
+)
+def test_length_filter_says_which_limit_is_broken(limits, text, reason):
+    document = Document("a", text)
+    expected = document if reason is None else Skipped("a", reason)
+    assert list(LengthFilter(**limits)([document])) == [expected]
+
+
+@pytest.mark.parametrize(
+    ("limits", "message"),
+    [
+        ({"min_characters": -1}, r"cleaning\.length\.min_characters=-1 is negative; nearest valid: 0"),
+        ({"min_words": 5, "max_words": 4}, r"max_words=4 is below cleaning\.length\.min_words=5.*nearest valid: 5"),
+    ],
+)
+def test_limits_that_leave_nothing_are_refused(limits, message):
+    with pytest.raises(ConfigurationError, match=message):
+        LengthFilter(**limits)
+
+
+SUSPECTS = (
+    "aé\xc3\xc2\xe2\xf0\x80\x85\x9f\xa0\xa9\x99\u20ac\u2019\u2122\u0153"
+    "\u2028\u2029\ufeff\ufffd\r\n\x00\x0b\x1b\x7f\ud800\U0001f600 "
+)
+
+
+@given(st.text(alphabet=st.one_of(st.sampled_from(SUSPECTS), st.characters()), max_size=6), st.booleans())
+def test_the_short_look_at_sound_text_misses_nothing(text, mojibake):
+    repair = UnicodeRepair(mojibake=mojibake)
+    quick = repair.repair(text)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("data_pipelines.stages.clean._is_sound", lambda _: False)
+        assert quick == repair.repair(text)
+
+
+def spoil(text, encoding):
+    """Read a text's bytes wrongly, a byte that Windows-1252 leaves open as its own number."""
+    shown = [bytes([byte]).decode(encoding, errors="replace") for byte in text.encode()]
+    return "".join(
+        chr(byte) if character == "\ufffd" else character for byte, character in zip(text.encode(), shown, strict=True)
+    )
+
+
+@pytest.mark.parametrize("encoding", ["cp1252", "latin-1"])
+@pytest.mark.parametrize(
+    "text", ["it\u2019s", "caf\xe9 na\xefve", "日本語", "😀", "“quoted” — here", "Größe, Füße", "Привет, мир"]
+)
+def test_what_was_read_wrongly_comes_back(text, encoding):
+    spoiled = spoil(text, encoding)
+    assert undo_mojibake(spoiled) == text
+    assert undo_mojibake(spoil(spoiled, "latin-1")) == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "plain",
+        "caf\xe9",
+        "IRM\xc3\u2026",  # one run of two: somebody's capitals, perhaps
+        "\xc2\xa35",
+        "na\xc3\xafve and caf\xe9, caf\xc3\xa9",  # a character that no mojibake makes: leave all of the line
+        "\xe0 la carte \xe0 la mode",
+        "\xc3\xa9\xc3",  # a run that breaks off
+    ],
+)
+def test_what_is_not_certain_stays(text):
+    assert undo_mojibake(text) == text
+
+
+@given(st.text(alphabet=st.characters(exclude_categories=["Cs", "Cc"], min_codepoint=0x80), min_size=2))
+def test_any_text_of_several_characters_beyond_ascii_comes_back(text):
+    assert undo_mojibake(spoil(text, "latin-1")) == undo_mojibake(text)
+
+
+WORDS = "the weather of today and that of tomorrow "
+
+
+CHAT = Document("chat", "", ({"role": "user", "content": "hi"},))
+
+
+def reason(stage, text):
+    item = stage.look_at(Document("a", text))
+    return item.reason if isinstance(item, Skipped) else None
+
+
+@pytest.mark.parametrize("stage", [GopherQuality(), C4Quality(), FineWebQuality()])
+def test_prose_and_conversations_pass(stage):
+    assert list(stage([*GOOD, CHAT])) == [*GOOD, CHAT]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (WORDS * 6, "gopher: too few words"),
+        (WORDS * 7, None),
+        (WORDS * 12501, "gopher: too many words"),
+        ("to be of " * 30, "gopher: short words"),
+        ("the extraordinarily incomprehensible " * 30, "gopher: long words"),
+        (WORDS * 7 + "# " * 7, "gopher: symbols"),
+        (WORDS * 7 + "# " * 6, None),
+        (WORDS * 10 + "... " * 10, "gopher: symbols"),
+        ("- " + f"{WORDS}\n- " * 9 + WORDS, "gopher: bullet lines"),
+        (f"{WORDS}\n" + f"- {WORDS}\n" * 9, None),
+        (f"{WORDS}\n" * 5 + f"{WORDS}\u2026\n" * 3, "gopher: ellipsis lines"),
+        (f"{WORDS}\n" * 7 + f"{WORDS}...\n" * 3, None),
+        (WORDS * 7 + "1234 " * 15, "gopher: few alphabetic words"),
+        (WORDS * 7 + "1234 " * 14, None),
+        ("der Hund und die Katze gehen heute zusammen spazieren " * 9, "gopher: few stop words"),
+        ("the dog goes for a walk today because it rains " * 9, "gopher: few stop words"),
+        ('The dog goes "of" a walk today because it rains ' * 9, None),
+    ],
+)
+def test_gopher_says_which_rule_is_broken(text, expected):
+    assert reason(GopherQuality(), text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("One. Two. Three.", None),
+        ("One. Two.", "c4: too few sentences"),
+        ("One. Two. Lorem Ipsum. Three.", "c4: lorem ipsum"),
+        ("One. Two. {Three}.", "c4: curly bracket"),
+    ],
+)
+def test_c4_says_which_rule_is_broken(text, expected):
+    assert reason(C4Quality(), text) == expected
+
+
+LONG = [f"this is line number {number} with enough in it" for number in range(100)]
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        ([f"{line}." for line in LONG], None),
+        ([f"{line}." for line in LONG[:12]] + LONG[12:], "fineweb: few punctuated lines"),
+        ([f"{line}." for line in LONG[:13]] + LONG[13:], None),
+        ([f"{line}." for line in LONG[:33]] + [f"menu {number}." for number in range(67)], "fineweb: short lines"),
+        ([f"{line}." for line in LONG[:34]] + [f"menu {number}." for number in range(66)], None),
+        ([f"{line}." for line in LONG] + [f"{LONG[0]}."] * 12, "fineweb: duplicate lines"),
+        ([f"{line}." for line in LONG] + [f"{LONG[0]}."] * 11, None),
+        (["", " "], "empty"),
+    ],
+)
+def test_fineweb_says_which_rule_is_broken(lines, expected):
+    assert reason(FineWebQuality(), "\n".join(lines)) == expected
+
+
+def test_prose_is_judged_alike_by_the_rules_of_datatrove():
+    filters = pytest.importorskip("datatrove.pipeline.filters")
+    data = pytest.importorskip("datatrove.data")
+    pytest.importorskip("spacy")
+    theirs = filters.GopherQualityFilter()
+    junk = ["Just five words of text.", "a b " * 60, "- the thing of use to them\n" * 30, "1 2 3 4 " * 60]
+    for text in [*(prose(seed) for seed in range(10)), *junk]:
+        judged = theirs.filter(data.Document(text=text, id=""))
+        assert (judged is True) == (reason(GopherQuality(), text) is None)
+
+
+CHAT_REPETITION = Document("chat", "", ({"role": "user", "content": "hi " * 99},))
+
+
+def reason_repetition(text, **limits):
+    item = GopherRepetition(**limits).look_at(Document("a", text))
+    return item.reason if isinstance(item, Skipped) else None
+
+
+def test_prose_and_conversations_pass_repetition():
+    assert list(GopherRepetition()([*GOOD, CHAT_REPETITION])) == [*GOOD, CHAT_REPETITION]
+
+
+def different_lines(count):
+    return prose(5, 4 * count).split("\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("\n".join([*different_lines(7), *["read more"] * 5]), "gopher: duplicate lines"),
+        ("\n".join([*different_lines(8), *["read more"] * 4]), None),
+        ("\n\n".join([*different_lines(7), *["read more"] * 5]), "gopher: duplicate paragraphs"),
+        ("\n".join(different_lines(12) + different_lines(12)[:1]), None),
+        ("\n".join(different_lines(3) + different_lines(3)[:1]), "gopher: characters in duplicate lines"),
+        ("\n\n".join(different_lines(3) + different_lines(3)[:1]), "gopher: characters in duplicate paragraphs"),
+        (" ".join(["good night", *different_lines(1), *["good night"] * 9]), "gopher: top 2-word phrase"),
+        ("", None),
+        ("two words", None),
+    ],
+)
+def test_it_says_which_rule_is_broken(text, expected):
+    assert reason_repetition(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("num_words", "most", "expected"),
+    [(5, 0.33, "gopher: repeated 5-word phrases"), (5, 0.34, None), (10, 0.33, "gopher: repeated 10-word phrases")],
+)
+def test_a_third_that_has_stood_there_before_is_a_third(num_words, most, expected):
+    phrase = [f"w{number:02d}" for number in range(10)]
+    others = [f"o{number:02d}" for number in range(10)]
+    text = " ".join([*phrase, *others, *phrase])
+    limits = {"max_top_phrase_fractions": {}, "max_repeated_phrase_fractions": {num_words: most}}
+    assert reason_repetition(text, **limits) == expected
+
+
+def corpus(count=400, different=150):
+    rng = random.Random(0)
+    texts = [f"text {rng.randrange(different)}" for _ in range(count)]
+    documents: list[Document | Skipped] = [Document(f"{number}", text) for number, text in enumerate(texts)]
+    documents[3] = Skipped("3", "why")
+    return documents
+
+
+def reference(documents):
+    seen = set()
+    for item in documents:
+        if isinstance(item, Document) and item.text in seen:
+            yield Skipped(item.id, "exact duplicate")
+        else:
+            seen.add(getattr(item, "text", None))
+            yield item
+
+
+def test_the_first_of_each_content_stays():
+    assert list(ExactDeduplication()(corpus())) == list(reference(corpus()))
+
+
+@pytest.mark.parametrize(("num_tasks", "piece_characters"), [(1, 10**9), (1, 900), (5, 2000), (16, 1)])
+def test_jobs_over_pieces_decide_the_same_as_one_stream(tmp_path, num_tasks, piece_characters):
+    stage = ExactDeduplication(num_tasks=num_tasks)
+    pieces = cut_into_pieces(tmp_path / "pieces", corpus(), piece_characters=piece_characters)
+    for job in stage.jobs(pieces, tmp_path / "exact"):
+        for task in reversed(range(job.num_tasks)):
+            job.run(task)
+    rest = Remaining(pieces, [(stage, tmp_path / "exact")])
+    items = [item for piece in range(pieces.count) for item in rest.items(piece)]
+    assert items == list(reference(corpus()))
+
+
+def test_it_is_a_set_however_often_runs_merge():
+    rng = random.Random(0)
+    digests, reference = Digests(num_recent=8), set()
+    for _ in range(3000):
+        digest = rng.randrange(900).to_bytes(DIGEST_BYTES, "little")
+        assert digests.add(digest) == (digest not in reference)
+        reference.add(digest)
+
+
+ANY_TEXT_PIECES = st.text(alphabet=st.characters(exclude_categories=[]))
+
+
+ITEMS = st.lists(
+    st.builds(Document, ANY_TEXT_PIECES, ANY_TEXT_PIECES) | st.builds(Skipped, ANY_TEXT_PIECES, ANY_TEXT_PIECES)
+)
+
+
+@settings(max_examples=50)
+@given(ITEMS)
+def test_items_come_back_as_they_were(tmp_path_factory, items):
+    path = tmp_path_factory.mktemp("pieces") / "new" / "a.jsonl"
+    write_items(path, items)
+    assert list(read_items(path)) == items
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_where_a_piece_ends_depends_on_the_items_alone(tmp_path):
+    items = [Document(str(number), "x" * 400) for number in range(10)] + [Skipped("s", "why")]
+    pieces = cut_into_pieces(tmp_path, iter(items), piece_characters=1000)
+    assert pieces.count == 6
+    assert [len(list(pieces.items(piece))) for piece in range(6)] == [2, 2, 2, 2, 2, 1]
+    assert [item for piece in range(6) for item in pieces.items(piece)] == items
+    assert cut_into_pieces(tmp_path / "none", []).count == 0
+
+
+def test_what_is_removed_is_dropped_in_its_place_for_the_first_reason(tmp_path):
+    class Says(LooksAtEach):
+        def __init__(self, **places):
+            self.places = places
+
+        def fingerprint_parts(self):
+            return {}
+
+        def removed(self, folder, piece):
+            return {int(place[1:]): reason for place, reason in self.places.items()}
+
+    pieces = PieceFolder(tmp_path, 1)
+    pieces.write(0, [Document(str(number), "x") for number in range(4)])
+    rest = Remaining(pieces, [(Says(_1="a", _2="a"), tmp_path), (Says(_2="b", _3="b"), tmp_path)])
+    assert list(rest.items(0)) == [Document("0", "x"), Skipped("1", "a"), Skipped("2", "a"), Skipped("3", "b")]
