@@ -86,16 +86,3 @@ def test_a_real_validation_of_worse_and_worse_weights_ends_the_run(make_run):
     callbacks = [Validation(every_steps=1, context=run.context), EarlyStopping(patience=2, context=run.context)]
     worse = [AtStep(step, worsen) for step in range(1, 9)]
     assert run.fit(TokenBudget(context=run.context), *worse, *callbacks).global_step < 9
-
-
-def test_another_metric_has_no_best_yet(make_run):
-    context = make_run(steps=6).context
-    context.scores.step = None
-    of_loss = EarlyStopping(context=context, metric="validation/loss")
-    of_loss.load_state_dict(
-        {"metric": "validation/loss", "best": 3.0, "best_step": 2, "passes_since": 1, "judged_step": 2}
-    )
-    of_bits = EarlyStopping(context=context)
-    of_bits.load_state_dict(of_loss.state_dict())
-    kept = of_bits.state_dict()
-    assert (kept["best"], kept["passes_since"], kept["judged_step"]) == (math.inf, 0, 2)

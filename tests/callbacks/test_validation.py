@@ -19,22 +19,6 @@ def train(run, *callbacks, **settings):
     return run.fit(*callbacks, TokenBudget(context=run.context), **settings)
 
 
-@pytest.mark.parametrize(
-    ("settings", "measured"),
-    [
-        ({}, [0, 6]),
-        ({"num_passes": 3}, [0, 2, 4, 6]),
-        ({"every_steps": 4}, [0, 4, 6]),
-        ({"num_passes": 99}, [*range(7)]),
-    ],
-)
-def test_it_is_measured_before_during_and_after(make_run, settings, measured):
-    run = make_run(steps=6)
-    train(run, Validation(**settings, context=run.context))
-    assert list(run.points("validation/bits_per_byte")) == measured
-    assert list(run.points("validation/loss")) == measured
-
-
 def test_a_resumed_run_does_not_measure_before_its_first_step_again(make_run):
     run, longer = make_run(steps=2), make_run(steps=4)
     run.fit(TokenBudget(context=run.context), Checkpoint(context=run.context))
@@ -62,16 +46,6 @@ def test_bits_per_byte_is_of_the_whole_split_and_agrees_with_torch(make_run):
     train(run, Validation(context=run.context), module=module)
     assert run.points("validation/loss")[0] == pytest.approx(nats, rel=1e-5)
     assert run.points("validation/bits_per_byte")[0] == pytest.approx(nats / math.log(2), rel=1e-5)  # a byte a token
-
-
-def test_a_pass_never_reads_more_tokens_than_the_run_trains_on(make_run):
-    run = make_run(steps=1)  # 32 tokens
-    module = run.module()
-    tokens = torch.from_numpy(run.context.dataset.split("validation").window(0, 32).astype("int64"))
-    with torch.no_grad():
-        nats = F.cross_entropy(module.language_model(tokens[None, :-1])[0], tokens[1:]).item()
-    train(run, Validation(context=run.context), module=module)
-    assert run.points("validation/loss")[0] == pytest.approx(nats, rel=1e-5)
 
 
 def test_a_pass_reads_on_to_the_first_words_with_loss(tmp_path):

@@ -1,6 +1,4 @@
 import json
-import os
-import signal
 import socket
 import subprocess
 import sys
@@ -9,12 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from lmtrain.errors import ConfigurationError
 from lmtrain.tracking.mlflow import tracking as mlflow_tracking
 from lmtrain.tracking.mlflow.client import Store, default_uri, open_client
 from lmtrain.tracking.mlflow.sink import read_state
 from lmtrain.tracking.mlflow.sync import sync
-from lmtrain.tracking.mlflow.tracking import MlflowHandle, MlflowTracking
+from lmtrain.tracking.mlflow.tracking import MlflowHandle
 from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.status import Status, read_status
 
@@ -139,17 +136,6 @@ def test_sink_of_a_killed_trainer_and_a_dead_server_ends_by_itself(root):
     wait_for(lambda: not sinks_of(root / "a"), seconds=60.0)
 
 
-def test_ctrl_c_at_the_terminal_does_not_reach_the_sink(root):
-    trainer = start(root / "a", 1, 3, wait=True)
-    wait_for(lambda: sinks_of(root / "a"))
-    (sink,) = sinks_of(root / "a")
-    assert os.getsid(sink) != os.getsid(trainer.pid)
-    assert os.getpriority(os.PRIO_PROCESS, sink) >= 0
-    trainer.send_signal(signal.SIGKILL)
-    trainer.communicate()
-    os.kill(sink, signal.SIGKILL)
-
-
 def test_a_stop_at_once_leaves_a_starting_sink_to_itself(root, monkeypatch):
     monkeypatch.setattr(mlflow_tracking, "AT_ONCE_SECONDS", 0.01)
     folder = RunFolder(root / "a")
@@ -162,9 +148,3 @@ def test_a_stop_at_once_leaves_a_starting_sink_to_itself(root, monkeypatch):
     status = read_status(folder.path)
     assert status is not None
     assert (status.status, status.exit_code) == ("KILLED", 143)
-
-
-@pytest.mark.parametrize("settings", [{"drain_seconds": -1.0}, {"tracking_uri": "mlruns"}])
-def test_setting_that_cannot_be_is_refused(settings):
-    with pytest.raises(ConfigurationError, match="logger\\."):
-        MlflowTracking(**settings)

@@ -7,7 +7,7 @@ import psutil
 import pytest
 
 from lmtrain.tracking import node_load
-from lmtrain.tracking.node_load import LoadWatch, NodeLoad, load_log
+from lmtrain.tracking.node_load import NodeLoad
 
 
 class NoPower(Exception):
@@ -64,13 +64,3 @@ def test_a_gpu_without_power_readings_tells_the_rest(tmp_path: Path, monkeypatch
         "gpu_0_memory_usage_percentage": 25.0,
         "gpu_0_utilization_percentage": 97.0,
     }
-
-
-def test_an_unreadable_machine_ends_the_watch_and_not_the_run(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    def refuse() -> dict[str, float]:
-        raise PermissionError("/proc")
-
-    watch = LoadWatch(load_log(tmp_path, 0), refuse, every_seconds=60)
-    watch.start()
-    watch.close()
-    assert "The node's load is not looked at any more: /proc" in caplog.text

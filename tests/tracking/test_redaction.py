@@ -8,8 +8,6 @@ from lmtrain.tracking.redaction import (
     REDACTED,
     RedactedStream,
     is_secret_key,
-    is_secret_variable,
-    is_telling,
     redact,
     redact_addresses,
     redact_override,
@@ -97,11 +95,6 @@ def test_harmless_line_of_text_stays_as_it_is(line):
 def variables(monkeypatch):
     monkeypatch.setenv("DEPLOY_KEY_B", "canary words 1")
     monkeypatch.setenv("PLACE", "postgresql://me:canary%2F2b@db")
-
-
-def test_value_of_the_environment_is_cut_out_of_text(variables):
-    text = "failed for canary words 1, canary%20words%201, canary%2F2b and canary/2b; other words 1"
-    assert redact_text(text) == "failed for [redacted], [redacted], [redacted] and [redacted]; other words 1"
 
 
 def test_value_of_the_environment_becomes_its_reference_in_data(variables):
@@ -213,13 +206,6 @@ def test_secret_argument_of_an_address_goes_alone():
 
 
 @pytest.mark.parametrize(
-    "text", ["http://me:${oc.env:PW}@h", "http://${oc.env:TOKEN}@h", "http://h/x?token=${oc.env:T}"]
-)
-def test_reference_to_a_variable_stays(text):
-    assert redact_addresses(text) == text
-
-
-@pytest.mark.parametrize(
     "key",
     [
         "token",
@@ -266,18 +252,6 @@ def test_word_of_language_modelling_is_no_secret(key):
     assert not is_secret_key(key)
 
 
-@pytest.mark.parametrize(
-    "name", ["HF_TOKEN", "TOKEN_OF_BOT", "SSH_KEY_2", "DB_PASS", "MYSQL_PWD", "CREDENTIALS", "API_SECRET"]
-)
-def test_variable_of_a_secret_is_recognised(name):
-    assert is_secret_variable(name)
-
-
-@pytest.mark.parametrize("name", ["PATH", "MAX_TOKENS", "TOKENIZERS_PARALLELISM", "KEYBOARD", "BYPASS", "PAD_TOKEN"])
-def test_other_variable_is_none(name):
-    assert not is_secret_variable(name)
-
-
 def known():
     return {value for value, _ in secret_values()}
 
@@ -292,22 +266,6 @@ def test_password_and_key_that_were_typed_are_known(monkeypatch):
     remember_secrets({}, {"uri": "http://me:canary-value-3@h", "api_key": "canary-value-4", "b": ["canary-value-5"]})
     assert {"canary-value-3", "canary-value-4"} <= known()
     assert "canary-value-5" not in known()
-
-
-@pytest.mark.parametrize("value", ["", "1", "true", "postgres", "12345678", "-1234567.5", "0.00030000"])
-def test_short_value_word_and_number_are_not_looked_for(value):
-    assert not is_telling(value)
-
-
-@pytest.mark.parametrize("value", ["canary-1", "Canarybi", "canarycanary", "0123456789012345"])
-def test_long_and_odd_value_is_looked_for(value):
-    assert is_telling(value)
-
-
-def test_path_of_a_file_is_no_secret(tmp_path):
-    assert not is_telling(str(tmp_path))
-    assert is_telling(str(tmp_path / "not-there"))
-    assert is_telling("x" * 10_000)
 
 
 def test_references_are_resolved_where_the_variable_is_set(monkeypatch):

@@ -1,12 +1,10 @@
-"""One optimizer step of a real model under a real Trainer, held against the same step in plain torch.
+"""A step of the module: its loss, gradients, random numbers, schedules."""
 
-fp32 sums are taken in another order when a batch is split, so equality is to 2e-6 relative to the largest number
-(a few units in the last place of fp32, 1.2e-7 each).
-"""
-
+import copy
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import lightning.pytorch as pl
 import pytest
@@ -14,9 +12,20 @@ import torch
 from torch.nn import functional as F
 
 from lmtrain.accounting.batches import Batch, plan_batches
+from lmtrain.accounting.budgets import Horizon
+from lmtrain.accounting.training_plan.plan_parts import EvaluationPlan
+from lmtrain.errors import ConfigurationError
 from lmtrain.losses.cross_entropy import CrossEntropy
+from lmtrain.models.loss import LossTotal
+from lmtrain.training.context import RunContext
+from lmtrain.training.hyperparameters import Hyperparameters
 from lmtrain.training.module import CausalLMModule, keyed_seed, materialize
+from lmtrain.training.optimizer_step import OptimizerStep
+from lmtrain.training.spikes import SpikeFilter
+from lmtrain.training.step_metrics import StepMetrics, StepRecord
 from lmtrain.training.transforms import ModelTransforms
+from lmtrain.training.weight_average import WeightAverage
+from tests.training import short_run
 from tests.training.short_run import LR, SEQUENCES_PER_STEP, meta_model, train, weights
 
 RELATIVE_FP32 = 2e-6
@@ -202,3 +211,158 @@ def test_a_keyed_seed_is_the_same_on_every_machine():
     # The first numbers of SplitMix64 from 1234567 and from 0, as published with it; without the lowest bit.
     assert keyed_seed(1234567) == 6457827717110365317 >> 1
     assert keyed_seed(0) == 0xE220A8397B1DCDAF >> 1
+
+
+KEPT = ("spikes", "weight_average")
+
+
+def extras() -> dict[str, Any]:
+    spikes, average = SpikeFilter(num_sigmas=6.0, window_steps=8), WeightAverage(decay=0.9)
+    return {"gradient_clip_norm": 0.1, "spikes": spikes, "weight_average": average}
+
+
+def test_a_trainers_steps_are_these_parts_called_in_turn(data_folder, tmp_path):
+    """Weights, their average and the records to the last bit, beside steps without a Trainer."""
+    trained, batches = short_run.train(data_folder, tmp_path, steps=2, micro_batch_sequences=2, **extras())
+    model, parts = materialize(short_run.meta_model(), device=torch.device("cpu"), seed=7), extras()
+    parts["weight_average"].start(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=short_run.LR)
+    plan = plan_batches(Batch(context_tokens=16, tokens_per_step=64, micro_batch_sequences=2))
+    step = OptimizerStep(
+        model=model,
+        loss=CrossEntropy(),
+        optimizer=optimizer,
+        hyperparameters=Hyperparameters(optimizer, lr=lambda step, total_steps: 1 - step / total_steps),
+        metrics=StepMetrics(),
+        batch=plan,
+        **parts,
+    )
+    for number in range(2):
+        for batch in batches[2 * number : 2 * number + 2]:
+            step.backward(step.forward(batch) / plan.accumulation_micro_steps)
+        step.prepare(number, 10)
+        optimizer.step()
+        step.settle(number)
+    assert step.metrics.drain() == trained.step_metrics.drain()
+    by_hand = torch.nn.ModuleDict({"language_model": model, **{name: parts[name] for name in KEPT}}).state_dict()
+    assert by_hand.keys() == trained.state_dict().keys()
+    assert all(torch.equal(by_hand[name], value) for name, value in trained.state_dict().items())
+
+
+def sgd(**settings):
+    return torch.optim.SGD([torch.nn.Parameter(torch.ones(2))], **{"lr": 0.1, **settings})
+
+
+def half(step, total_steps):
+    return step / total_steps
+
+
+def test_every_group_gets_its_own_share_of_one_curve():
+    weights = [torch.nn.Parameter(torch.ones(2)) for _ in range(2)]
+    groups = [{"params": [weights[0]], "lr": 0.1, "weight_decay": 0.2}, {"params": [weights[1]], "lr": 0.4}]
+    optimizer = torch.optim.SGD(groups, lr=1.0, momentum=0.9)
+    settings = Hyperparameters(
+        optimizer, lr=half, momentum=lambda step, total, peak: peak * step / total, weight_decay=half
+    )
+    assert settings.set_for(5, 10) == 0.05
+    assert [group["lr"] for group in optimizer.param_groups] == [0.05, 0.2]
+    assert [group["momentum"] for group in optimizer.param_groups] == [0.45, 0.45]
+    assert [group["weight_decay"] for group in optimizer.param_groups] == [0.1, 0.0]
+
+
+def test_a_step_s_values_depend_on_nothing_before():
+    optimizer = sgd()
+    settings = Hyperparameters(optimizer, lr=half)
+    settings.set_for(9, 10)
+    settings.set_for(5, 10)
+    assert optimizer.param_groups[0]["lr"] == 0.05
+
+
+def test_a_checkpoint_s_settings_give_way_to_the_configured_ones():
+    old = copy.deepcopy(sgd(lr=7.0, momentum=0.5, weight_decay=0.3).state_dict())
+    optimizer = sgd(momentum=0.9)
+    settings = Hyperparameters(optimizer, lr=half)
+    optimizer.load_state_dict(old)
+    settings.set_for(5, 10)
+    group = optimizer.param_groups[0]
+    assert (group["lr"], group["momentum"], group["weight_decay"]) == (0.05, 0.9, 0.0)
+
+
+@pytest.mark.parametrize("name", ["momentum", "weight_decay"])
+def test_a_schedule_of_what_an_optimizer_does_not_have_is_refused(name):
+    adam = torch.optim.Adam([torch.nn.Parameter(torch.ones(2))])
+    for optimizer in (sgd(), adam):
+        with pytest.raises(ConfigurationError, match=rf"{name}_schedule has no effect.*{name}_schedule=none"):
+            Hyperparameters(optimizer, lr=half, **{name: lambda *_: 1.0})
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "brought"),
+    [
+        (partial(torch.optim.SGD, lr=0.1, momentum=0.9, nesterov=True), {"nesterov": False}),
+        (partial(torch.optim.RMSprop, alpha=0.9), {"alpha": 0.5}),
+        (partial(torch.optim.Adafactor, beta2_decay=-0.7, d=2.0), {"beta2_decay": -0.8, "d": 1.0}),
+    ],
+)
+def test_every_setting_of_an_optimizer_is_the_config_s_after_a_resume(optimizer, brought) -> None:
+    made = optimizer([torch.nn.Parameter(torch.zeros(2, 2))])
+    configured = {name: made.param_groups[0][name] for name in brought}
+    settings = Hyperparameters(made, lr=half)
+    made.param_groups[0].update(brought)
+    settings.set_for(5, 10)
+    assert {name: made.param_groups[0][name] for name in brought} == configured
+
+
+def total(nats, num_tokens, device="cpu"):
+    nats = torch.tensor(nats, dtype=torch.float64, device=device, requires_grad=device == "cpu")
+    return LossTotal(objective=nats, nats=nats, num_tokens=torch.tensor(num_tokens, device=device))
+
+
+def finish(metrics, step, *micro_steps):
+    for nats, num_tokens in micro_steps:
+        metrics.add_micro_step(total(nats, num_tokens))
+    metrics.finish_step(step, sums=metrics.reduce_micro_steps(), gradient_norm=torch.tensor(0.5 * step), lr=0.1 * step)
+
+
+def test_a_loss_is_the_mean_over_tokens_whatever_the_sizes_of_the_micro_batches():
+    metrics = StepMetrics()
+    finish(metrics, 1, (10.0, 4), (2.0, 1))
+    assert metrics.drain() == [StepRecord(step=1, loss=12 / 5, gradient_norm=0.5, lr=0.1)]
+
+
+def test_sums_are_exact_where_fp32_drops_a_token():
+    metrics = StepMetrics()
+    metrics.add_micro_step(total(float(2**24), 2**24))
+    metrics.add_micro_step(total(1.0, 1))
+    assert metrics.reduce_micro_steps()[:2] == (2**24 + 1, 2**24 + 1)
+
+
+def test_nothing_is_read_from_the_device_before_a_drain():
+    """A meta tensor has no value: whoever reads one fails."""
+    metrics = StepMetrics()
+    metrics.add_micro_step(total(5.0, 2, device="meta"))
+    metrics.finish_step(1, sums=metrics.reduce_micro_steps(), gradient_norm=torch.tensor(1.0, device="meta"), lr=0.1)
+    assert metrics.last_step is not None
+    with pytest.raises((NotImplementedError, RuntimeError), match="meta"):
+        metrics.drain()
+
+
+FACTS = {"plan": None, "dataset": None, "tokenizer": None, "identity": {}, "events": None, "log": None}
+
+
+def test_pauses_to_come_are_expected_before_the_first_and_as_long_as_the_newest_after_it():
+    horizon = Horizon(steps=10, tokens=1000, flops=1, limited_by="steps")
+    evaluation = EvaluationPlan(num_passes=3, tokens_per_pass=600)
+    plan = SimpleNamespace(
+        batch=SimpleNamespace(tokens_per_step=100), horizon=horizon, evaluation=evaluation,
+        checkpoints=SimpleNamespace(write_seconds=8.0),
+    )  # fmt: skip
+    events = SimpleNamespace(last_pauses={})
+    context = RunContext(folder=Path("runs/a"), **FACTS | {"plan": plan, "events": events})
+    assert context.pauses_to_come(1, step_seconds=2.0) == pytest.approx(2 * 600 / 3 * 2.0 / 100 + 8), "as planned"
+    events.last_pauses["validation"] = 3.0
+    assert context.pauses_to_come(1, step_seconds=2.0) == 2 * 3 + 8
+    context.expected_pauses["text_samples"] = 2.0
+    assert context.pauses_to_come(1, step_seconds=2.0) == 2 * 3 + 2 + 8
+    events.last_pauses |= {"checkpoint": 1.0, "text_samples": 0.5}
+    assert context.pauses_to_come(1, step_seconds=2.0) == 2 * 3 + 0.5 + 1

@@ -1,10 +1,20 @@
+"""Spikes: recognised, and taken back."""
+
+import copy
 import statistics
 
+import lightning.pytorch as pl
+import lion_pytorch
 import pytest
 import torch
+from torchao.optim.subclass_8bit import OptimState8bit
 
 from lmtrain.errors import ConfigurationError
-from lmtrain.training.spikes import SpikeFilter, none
+from lmtrain.optim.muon import muon
+from lmtrain.training.spikes import SpikeFilter, Undo, none
+from lmtrain.training.weight_average import WeightAverage
+from tests.optim.models import fill_gradients, tiny_model
+from tests.training.short_run import LR, train, weights
 
 
 def judge(filtering, loss, norm=1.0):
@@ -81,3 +91,181 @@ def test_a_window_of_another_length_takes_the_newest_steps(num_steps, window_ste
     assert int(after.num_seen) == len(newest)
     assert after.recent[0, : len(newest)].tolist() == newest
     assert int(after.num_skipped) == int(before.num_skipped)
+
+
+RATES = {"lr": 0.02, "embedding_lr": 0.03, "head_lr": 0.004, "vector_lr": 0.01}
+OPTIMIZERS = {
+    "adamw": lambda model: torch.optim.AdamW(model.parameters(), lr=0.1, fused=True),
+    "adamw_foreach": lambda model: torch.optim.AdamW(model.parameters(), lr=0.1, foreach=True),
+    "sgd": lambda model: torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9),
+    "adagrad": lambda model: torch.optim.Adagrad(model.parameters(), lr=0.1),
+    "rmsprop": lambda model: torch.optim.RMSprop(model.parameters(), lr=0.1, momentum=0.9),
+    "adafactor": lambda model: torch.optim.Adafactor(model.parameters(), lr=0.1),
+    "lion": lambda model: lion_pytorch.Lion(model.parameters(), lr=0.1),
+    "muon": lambda model: muon(model, **RATES, row_beta=0.9),
+}
+
+
+def snapshot(model, optimizer):
+    return copy.deepcopy([[*model.parameters()], optimizer.state_dict()["state"]])
+
+
+def assert_equal(actual, expected):
+    for mine, other in zip(actual[0], expected[0], strict=True):
+        assert torch.equal(mine, other)
+    assert actual[1].keys() == expected[1].keys()
+    for number, state in actual[1].items():
+        for name, value in state.items():
+            assert torch.equal(value, expected[1][number][name]), name
+
+
+def step(model, optimizer, number, *, skip=None):
+    fill_gradients(model, number)
+    if skip is None:
+        optimizer.step()
+        return
+    if skip:
+        for parameter in model.parameters():
+            parameter.grad.fill_(float("nan"))
+    undo = Undo(optimizer)
+    optimizer.step()
+    undo.where(torch.tensor(skip))
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_a_skipped_step_leaves_weights_and_state_to_the_last_bit(name):
+    model = tiny_model()
+    optimizer = OPTIMIZERS[name](model)
+    for number in range(2):
+        step(model, optimizer, number)
+    before = snapshot(model, optimizer)
+    step(model, optimizer, 2, skip=True)
+    assert_equal(snapshot(model, optimizer), before)
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_a_step_that_is_not_skipped_is_made_to_the_last_bit(name):
+    guarded, plain = tiny_model(), tiny_model()
+    optimizers = [OPTIMIZERS[name](model) for model in (guarded, plain)]
+    for number in range(3):
+        step(guarded, optimizers[0], number, skip=False)
+        step(plain, optimizers[1], number)
+    assert_equal(snapshot(guarded, optimizers[0]), snapshot(plain, optimizers[1]))
+
+
+@pytest.mark.parametrize("name", ["adamw", "rmsprop", "lion", "muon"])
+def test_a_first_step_that_is_skipped_leaves_an_optimizer_as_new(name):
+    model, fresh = tiny_model(), tiny_model()
+    optimizer, other = OPTIMIZERS[name](model), OPTIMIZERS[name](fresh)
+    step(model, optimizer, 0, skip=True)
+    step(model, optimizer, 1)
+    step(fresh, other, 1)
+    assert_equal(snapshot(model, optimizer), snapshot(fresh, other))
+
+
+def test_nothing_asks_the_device():
+    parameter = torch.nn.Parameter(torch.ones(3))
+    optimizer = torch.optim.AdamW([parameter], fused=True)
+    parameter.grad = torch.ones(3)
+    optimizer.step()
+    undo, skip = Undo(optimizer), torch.tensor(True)
+    with torch.profiler.profile() as profile:
+        undo.where(skip)
+    assert "aten::_local_scalar_dense" not in {event.key for event in profile.key_averages()}
+
+
+def test_state_in_eight_bits_is_put_back_too():
+    weight = torch.nn.Parameter(torch.zeros(4, 256))
+    weight.grad = torch.ones(4, 256)
+    optimizer = torch.optim.SGD([weight])
+    state = OptimState8bit.zeros((4, 256), signed=True)
+    state.copy_(torch.randn(4, 256, generator=torch.Generator().manual_seed(0)))
+    optimizer.state[weight]["exp_avg"] = state
+    before = state.dequantize()
+    undo = Undo(optimizer)
+    state.copy_(torch.ones(4, 256))
+    assert not torch.equal(state.dequantize(), before)
+    undo.where(torch.tensor(True))
+    assert torch.equal(state.dequantize(), before)
+
+
+class BreakGradients(pl.Callback):
+    """Makes the gradients of some steps, counted from 1, infinite."""
+
+    def __init__(self, *steps):
+        self.steps = steps
+
+    def on_after_backward(self, trainer, pl_module):
+        if trainer.global_step + 1 in self.steps:
+            gradient = next(pl_module.language_model.parameters()).grad
+            assert gradient is not None
+            gradient.fill_(float("inf"))
+
+
+def sgd_with_momentum(model):
+    return torch.optim.SGD(model.parameters(), lr=LR, momentum=0.9)
+
+
+@pytest.mark.faults
+def test_a_spike_changes_no_weight_and_the_run_goes_on_with_its_schedule_and_data(data_folder, tmp_path):
+    settings = {"micro_batch_sequences": 2, "optimizer": sgd_with_momentum}
+    before, _ = train(data_folder, tmp_path, steps=2, **settings)
+    spikes = SpikeFilter(num_sigmas=6.0, window_steps=8)
+    after, batches = train(data_folder, tmp_path, steps=3, spikes=spikes, extra=BreakGradients(3), **settings)
+    assert torch.equal(weights(after), weights(before))
+    assert [record.was_skipped for record in after.step_metrics.drain()] == [False, False, True]
+    guarded, more = train(data_folder, tmp_path, steps=4, spikes=SpikeFilter(num_sigmas=6.0, window_steps=8),
+                          extra=BreakGradients(3), **settings)  # fmt: skip
+    assert weights(guarded).isfinite().all()
+    assert not torch.equal(weights(guarded), weights(before)), "the fourth step was made"
+    assert [record.lr for record in guarded.step_metrics.drain()] == pytest.approx([LR, 0.9 * LR, 0.8 * LR, 0.7 * LR])
+    assert all(torch.equal(one, other) for one, other in zip(batches, more[: len(batches)], strict=True))
+
+
+def test_a_filter_that_meets_no_spike_changes_nothing_to_the_last_bit(data_folder, tmp_path):
+    plain, _ = train(data_folder, tmp_path, steps=4, optimizer=sgd_with_momentum)
+    filtering = SpikeFilter(num_sigmas=100.0, window_steps=4)
+    guarded, _ = train(data_folder, tmp_path, steps=4, optimizer=sgd_with_momentum, spikes=filtering)
+    assert torch.equal(weights(guarded), weights(plain))
+    assert int(filtering.num_skipped) == 0
+
+
+def test_momentum_and_weight_decay_follow_their_schedules(data_folder, tmp_path):
+    module, _ = train(
+        data_folder,
+        tmp_path,
+        steps=3,
+        optimizer=lambda model: torch.optim.SGD(model.parameters(), lr=LR, momentum=0.9, weight_decay=0.5),
+        momentum_schedule=lambda step, total_steps, momentum: momentum - 0.1 * step,
+        weight_decay_schedule=lambda step, total_steps: 1 - step / total_steps,
+    )
+    group = module.trainer.optimizers[0].param_groups[0]
+    assert (group["momentum"], group["weight_decay"]) == pytest.approx((0.7, 0.4))
+
+
+def test_the_average_of_the_weights_moves_once_a_step(data_folder, tmp_path):
+    average = WeightAverage(decay=0.0)
+    module, _ = train(data_folder, tmp_path, steps=2, micro_batch_sequences=1, weight_average=average)
+    averages = torch.cat([parameter.flatten() for parameter in average.parameters()])
+    assert torch.equal(averages, weights(module)), "decay 0 is the weights themselves"
+
+
+def count_reads(data_folder, folder, steps, **settings):
+    with torch.profiler.profile() as profile:
+        train(data_folder, folder, steps=steps, micro_batch_sequences=2, **settings)
+    return sum(event.count for event in profile.key_averages() if event.key == "aten::_local_scalar_dense")
+
+
+def test_filter_average_and_schedules_ask_nothing_of_the_device_from_step_to_step(data_folder, tmp_path):
+    """What is read more in six steps than in two, beyond what a plain run reads."""
+    counts = {}
+    for name in ("plain", "all"):
+        for steps in (2, 6):
+            parts = {
+                "spikes": SpikeFilter(num_sigmas=6.0, window_steps=4),
+                "weight_average": WeightAverage(decay=0.9),
+                "momentum_schedule": lambda step, total_steps, momentum: momentum,
+            }
+            settings = {} if name == "plain" else parts
+            counts[name, steps] = count_reads(data_folder, tmp_path, steps, optimizer=sgd_with_momentum, **settings)
+    assert counts["all", 6] - counts["all", 2] == counts["plain", 6] - counts["plain", 2]

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import lightning.pytorch as pl
 from rich.console import Console, RenderableType
+from rich.live import Live
 from typing_extensions import override
 
 from lmtrain.accounting.observed.metric_names import (
@@ -24,7 +25,7 @@ from lmtrain.accounting.observed.metric_names import (
 from lmtrain.accounting.options.parts import CallbackFacts
 from lmtrain.accounting.quantities import format_count, format_quantity
 from lmtrain.errors import ConfigurationError
-from lmtrain.tracking.live_view import Snapshot, SteadyLive, line, panel
+from lmtrain.tracking.live_view import Snapshot, line, panel
 from lmtrain.tracking.run_log import Point
 from lmtrain.tracking.stopwatch import KINDS
 from lmtrain.training.checkpointing.checkpoints import list_checkpoints
@@ -61,7 +62,7 @@ class Progress(RunCallback):
                 f"callbacks.progress.every_seconds must be at least 0 (every step), got {every_seconds}."
             )
         self._every_seconds = every_seconds
-        self._live: SteadyLive | None = None
+        self._live: Live | None = None
         self._activity = "starting…"
         self._trainer: pl.Trainer | None = None
         self._step = 0
@@ -81,9 +82,7 @@ class Progress(RunCallback):
             return
         self._trainer = trainer
         if sys.stdout.isatty():
-            self._live = SteadyLive(
-                get_renderable=self._panel, console=Console(), refresh_per_second=REFRESHES_PER_SECOND
-            )
+            self._live = Live(get_renderable=self._panel, console=Console(), refresh_per_second=REFRESHES_PER_SECOND)
             self._live.start()
         else:
             _print(f"{self.run.folder.name}: {self._length()}; {LABELS['first_step']}")

@@ -16,7 +16,8 @@ from lmtrain.training.step_metrics import StepRecord
 class StepLog(RunCallback):
     """Log `train/loss` (nats per token), `train/gradient_norm` and `train/lr` of each step, every `every_steps` steps.
 
-    With spikes skipped it also counts them, from the run's start.
+    With spikes skipped it also counts them, from the run's start. Of a person's own module, a run's log also has what
+    the module logged last by `self.log`.
 
     A run's log is also written, to the disk, before each checkpoint: no step before one is ever missing, not after a
     power cut either. It belongs first in the list: the callbacks after it then find an idle device and a complete log.
@@ -60,6 +61,8 @@ class StepLog(RunCallback):
         if not records:
             return
         measured = list(zip(records, _metrics(records, module), strict=True))
+        if self.context is not None and not isinstance(module, CausalLMModule):  # its own `self.log`, for our log
+            measured[-1][1].update({name: float(value) for name, value in trainer.logged_metrics.items()})
         if self.context is None:
             for record, metrics in measured:
                 self.run.append(record.step, metrics)

@@ -1,26 +1,20 @@
 """Draw the state of a run at a moment: as one plain line, or as a panel as wide as its terminal allows."""
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from rich.console import Console, ConsoleOptions, ConsoleRenderable, Group, RenderableType, RenderResult
-from rich.control import Control
-from rich.live import Live
+from rich.console import Group, RenderableType
 from rich.panel import Panel
 from rich.progress_bar import ProgressBar
-from rich.segment import ControlType, Segment
 from rich.table import Table
 from rich.text import Text
-from typing_extensions import override
 
 from lmtrain.accounting.observed.metric_names import speed_name
 from lmtrain.accounting.observed.time_accounts import kind_words
 from lmtrain.accounting.quantities import format_quantity
 
 PANEL_COLUMNS: Final = 92
-PAIRS_COLUMNS: Final = 70  # at least, for two pairs of name and value beside each other
 BARS: Final = "▁▂▃▄▅▆▇█"
 
 
@@ -103,7 +97,10 @@ def panel(now: Snapshot) -> RenderableType:
     )
     left = "" if now.seconds_left is None else f"{format_quantity(now.seconds_left, 'seconds')} left"
     steps = f"step {now.step:,}" if now.num_steps is None else f"step {now.step:,} of {now.num_steps:,}"
-    done = AmountsDone(f"{_tokens(now)} tokens", steps, left)
+    done = Table.grid(expand=True, padding=(0, 1))
+    done.add_column(ratio=1)
+    done.add_column(justify="right")
+    done.add_row(Text(f"{_tokens(now)} tokens   {steps}", style="dim"), Text(left, style="bold"))
     return Panel(
         Group(bar, done, Text(""), _numbers(now)),
         title=Text(now.name, style="bold"),
@@ -116,43 +113,7 @@ def panel(now: Snapshot) -> RenderableType:
     )
 
 
-@dataclass(frozen=True)
-class AmountsDone:
-    """Tokens and steps done in one row or, if there is not enough room, in two; and the time left at the right."""
-
-    tokens: str
-    steps: str
-    left: str
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        row = f"{self.tokens}   {self.steps}"
-        fits = len(row) + len(self.left) < options.max_width
-        table = Table.grid(expand=True)
-        table.add_column(ratio=1)
-        table.add_column(justify="right")
-        shown = row if fits else f"{self.tokens}\n{self.steps}"
-        table.add_row(Text(shown, style="dim"), Text(self.left, style="bold"))
-        yield table
-
-
-class Numbers:
-    """Names and their values: two pairs a row where there is room for them, else one; long values are wrapped."""
-
-    def __init__(self, pairs: Sequence[tuple[str, str]]) -> None:
-        self._pairs = pairs
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        num_beside = 2 if options.max_width >= PAIRS_COLUMNS else 1
-        table = Table.grid(expand=True, padding=(0, 2, 0, 0))
-        for left_over in range(num_beside):
-            table.add_column(style="dim", no_wrap=True)
-            table.add_column(style="bold", ratio=left_over or None, overflow="fold")
-        for first in range(0, len(self._pairs), num_beside):
-            table.add_row(*(Text(word) for pair in self._pairs[first : first + num_beside] for word in pair))
-        yield table
-
-
-def _numbers(now: Snapshot) -> Numbers:
+def _numbers(now: Snapshot) -> Table:
     speed = None if now.tokens_per_second is None else _speed(now, now.tokens_per_second)
     trend = f"{_validation(now)} bits/byte {sparkline(now.validation)}" if now.validation else None
     saved = None if now.checkpoint_step is None else f"step {now.checkpoint_step:,}"
@@ -169,7 +130,14 @@ def _numbers(now: Snapshot) -> Numbers:
     if now.time_shares:
         pairs.append(("goodput", f"{now.time_shares.get('compute', 0.0):.1%}"))
         pairs.append(("other time", _other_time(now)))
-    return Numbers([*pairs, *_spent(now)])
+    pairs += _spent(now)
+    table = Table.grid(expand=True, padding=(0, 2, 0, 0))
+    for left_over in range(2):  # two pairs of name and value a row
+        table.add_column(style="dim", no_wrap=True)
+        table.add_column(style="bold", ratio=left_over or None, overflow="fold")
+    for first in range(0, len(pairs), 2):
+        table.add_row(*(Text(word) for pair in pairs[first : first + 2] for word in pair))
+    return table
 
 
 def _speed(now: Snapshot, tokens_per_second: float) -> str:
@@ -230,24 +198,3 @@ def _validation(now: Snapshot) -> str:
 
 def _or_dash(value: float | None, pattern: str) -> str:
     return "-" if value is None else pattern.format(value)
-
-
-class SteadyLive(Live):
-    """Erase the last drawing also where the terminal has wrapped its lines since: a narrower one needs more rows."""
-
-    _renderable_now: RenderableType = ""
-    _drawn_widths: tuple[int, ...] = ()  # of each line, in columns
-
-    @override
-    def get_renderable(self) -> RenderableType:
-        self._renderable_now = super().get_renderable()
-        return self._renderable_now
-
-    @override
-    def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
-        size = self.console.size
-        rows = sum(math.ceil(width / size.width) - 1 for width in self._drawn_widths if width)
-        lines = self.console.render_lines(self._renderable_now, pad=False)[: size.height]
-        self._drawn_widths = tuple(map(Segment.get_line_length, lines))
-        wrapped = [(ControlType.ERASE_IN_LINE, 2), (ControlType.CURSOR_UP, 1)] * rows
-        return [Control(ControlType.CARRIAGE_RETURN, *wrapped), *super().process_renderables(renderables)]

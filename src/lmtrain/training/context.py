@@ -255,6 +255,12 @@ class RunCallback(pl.Callback):
     """A callback that works in a run and in any Trainer.
 
     `run` is what it runs in: the run's context, or the Trainer's own parts. `context` is a run's, None elsewhere.
+
+    Example:
+        >>> class WeightNorm(RunCallback):
+        ...     def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
+        ...         norm = torch.nn.utils.get_total_norm(pl_module.parameters())
+        ...         self.run.append(trainer.global_step, {"my/weight_norm": float(norm)})
     """
 
     run: RunParts

@@ -4,15 +4,11 @@ import sqlite3
 import pytest
 import sqlalchemy
 
-from lmtrain.errors import EnvironmentProblem
-from lmtrain.tracking import atomic_files
 from lmtrain.tracking.mlflow import sink as mlflow_sink
-from lmtrain.tracking.mlflow.client import Store, default_uri
-from lmtrain.tracking.mlflow.sink import Sink, Trainer, read_state
+from lmtrain.tracking.mlflow.sink import Sink, read_state
 from lmtrain.tracking.mlflow.tracking import MlflowTracking
 from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.run_log import RunLog
-from lmtrain.tracking.status import Status, read_status, write_status
 from tests.points import append_point
 from tests.tracking.sent_runs import client_of, history, send, stored
 
@@ -159,28 +155,3 @@ def test_a_store_locked_by_another_program_gets_each_point_once_when_it_opens(ru
     assert len(failures) == 3
     assert all("database is locked" in failure for failure in failures)
     assert history(run, "train/loss") == [(1, 1.0), (2, 0.5)]
-
-
-def test_trainer_that_is_gone_without_a_word_was_killed(run, monkeypatch):
-    write_status(run.path, Status("RUNNING", process=1_000_001))
-    monkeypatch.setattr(mlflow_sink, "ORPHAN_GRACE_SECONDS", 0.05)
-    trainer = Trainer(1_000_001, run.path)
-    assert trainer.last_status() is None
-    mlflow_sink.time.sleep(0.1)
-    status = trainer.last_status()
-    assert status is not None
-    assert status.status == "KILLED"
-    assert read_status(run.path) == status
-
-
-def test_a_full_disk_does_not_end_the_sink(run, monkeypatch):
-    sink = Sink(run, Store(run.root, default_uri(run.root), "lmtrain"))
-
-    def full(path, content):
-        raise EnvironmentProblem("full")
-
-    monkeypatch.setattr(atomic_files, "write_json", full)
-    sink.fail(OSError("database or disk is full"))
-    monkeypatch.undo()
-    assert sink.send()
-    assert sink.state.phase == "sending"

@@ -2,15 +2,16 @@
 
 import os
 import shlex
-import sqlite3
 import sys
-from contextlib import closing
 from pathlib import Path
+from typing import Final
 
 from lmtrain.child_process import python_command, python_environment
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.tracking.mlflow.client import ENVIRONMENT, artifacts_folder, database_file, default_uri
 from lmtrain.tracking.ports import in_web_address, is_loopback, require_free, require_port
+
+RUNS_PAGE: Final = "#/experiments?workflowType=machine_learning"  # MLflow's start page is about agents
 
 
 def ui_command(root: Path, *, host: str = "127.0.0.1", port: int = 5000) -> list[str]:
@@ -51,28 +52,6 @@ def ui_command(root: Path, *, host: str = "127.0.0.1", port: int = 5000) -> list
     ]
 
 
-def runs_page(root: Path) -> str:
-    """Return the path of the list of runs: MLflow's start page is about agents until a switch on it is turned.
-
-    Without exactly one experiment it is that of the experiments.
-
-    Raises:
-        EnvironmentProblem: The store cannot be read.
-    """
-    store = database_file(default_uri(root))
-    query = "SELECT experiment_id FROM experiments WHERE lifecycle_stage = 'active' AND name != 'Default'"
-    try:
-        with closing(sqlite3.connect(f"{store.as_uri()}?mode=ro", uri=True)) as opened:
-            found = opened.execute(query).fetchall()
-    except sqlite3.Error as problem:
-        raise EnvironmentProblem(
-            f"{store} cannot be read ({problem}); give yourself permission, or restore it and send each run again by "
-            "lmtrain sync."
-        ) from problem
-    place = f"experiments/{found[0][0]}/runs" if len(found) == 1 else "experiments"
-    return f"#/{place}?workflowType=machine_learning"
-
-
 def ui(root: Path, *, host: str = "127.0.0.1", port: int = 5000) -> None:
     """Become the server of a folder of runs; does not return. Every user of this machine may change the runs.
 
@@ -81,9 +60,7 @@ def ui(root: Path, *, host: str = "127.0.0.1", port: int = 5000) -> None:
         ConfigurationError: Others reach the address, or the port is none or taken.
     """
     command = ui_command(root, host=host, port=port)
-    sys.stdout.write(
-        f"The runs in {root} are at http://{in_web_address(host)}:{port}/{runs_page(root)} (end with Ctrl-C)\n"
-    )
+    sys.stdout.write(f"The runs in {root} are at http://{in_web_address(host)}:{port}/{RUNS_PAGE} (end with Ctrl-C)\n")
     sys.stdout.flush()
     environment = {**python_environment(), **ENVIRONMENT}
     os.chdir(root)  # the server's own files stay with the runs

@@ -3,7 +3,6 @@
 import logging
 import math
 import re
-import shlex
 import shutil
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -21,7 +20,7 @@ from lmtrain.storage.hashed_folder import MANIFEST, damage, write_atomically
 NOT_SET = "not set"
 OPTIMIZER: Final = "optimizer._target_"
 FINGERPRINT: Final = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{52}\b")
-MOST_TOLD: Final = 5  # differing settings in one message
+MOST_SHOWN: Final = 5  # differing settings in one message
 
 
 _LOG = logging.getLogger(__name__)
@@ -128,60 +127,38 @@ def require_same_identity(
     *,
     allowed: Collection[str] = (),
     fixed: Mapping[str, str] | None = None,
-    words: Sequence[str] = (),
-    keep: str = "",
 ) -> dict[str, str]:
     """Refuse to resume from a checkpoint of another model, data set, tokenizer, seed or batch.
 
-    Return the differences allowed by their names, each as OLD -> NEW. No name allows those in `fixed`, with the reason.
-    `words` would bring the checkpoint's values back; `keep` are words by which the rest of the changes can be allowed.
+    Return the differences allowed by their names, each as OLD -> NEW. Those in `fixed`, with the reason, can never be
+    allowed.
 
     Raises:
-        ConfigurationError: Naming each other field, or one that is allowed and cannot differ.
+        ConfigurationError: Naming the fields that differ.
     """
-    names, fixed = sorted({*facts.identity, *identity}), fixed or {}
+    fixed = fixed or {}
+    names = sorted({*facts.identity, *identity})
     differing = [name for name in names if facts.identity.get(name) != identity.get(name)]
     refused = [name for name in differing if name not in allowed or name in fixed]
     if refused:
-        told = _told(refused, identity, facts.identity)
-        raise ConfigurationError(
-            f"Checkpoint {facts.path} belongs to another run: {told}. {_ways_on(differing, fixed, words, keep)}, or "
-            "start a new run with another run.name" + (f" and init_from={facts.path.parents[1]}." if keep else ".")
+        # A changed part first, then settings that both sides have.
+        first = sorted(refused, key=lambda name: (not name.endswith("._target_"), name not in facts.identity))
+        shown = "; ".join(
+            f"{name}={_shown(identity, name)}, there {_shown(facts.identity, name)}" for name in first[:MOST_SHOWN]
         )
-    return {name: f"{_value(facts.identity, name)} -> {_value(identity, name)}" for name in differing}
+        more = f"; and {len(first) - MOST_SHOWN} more" if len(first) > MOST_SHOWN else ""
+        reasons = "".join(f" {name} cannot be allowed: {fixed[name]}." for name in first if name in fixed)
+        allow = f"allow them by 'run.allow_changes=[{','.join(name for name in differing if name not in fixed)}]', "
+        raise ConfigurationError(
+            f"Checkpoint {facts.path} belongs to another run: {shown}{more}.{reasons} Put these back, "
+            f"{'' if reasons else allow}or start a new run with another run.name."
+        )
+    return {name: f"{_shown(facts.identity, name)} -> {_shown(identity, name)}" for name in differing}
 
 
-def _told(names: Sequence[str], here: Mapping[str, Any], there: Mapping[str, Any]) -> str:
-    """Write both values of each name; of many the most telling ones: the part itself, then settings that both have."""
-    in_order = sorted(names, key=lambda name: (not name.endswith("._target_"), not (name in here and name in there)))
-    shown = [*names] if len(names) <= MOST_TOLD else in_order[: MOST_TOLD - 1]
-    more = f"; and {len(names) - len(shown)} more" if len(shown) < len(names) else ""
-    return "; ".join(f"{name}={_value(here, name)}, there {_value(there, name)}" for name in shown) + more
-
-
-def _value(facts: Mapping[str, Any], name: str) -> str:
-    """Write a fact; of a fingerprint its beginning, as in a folder's name."""
+def _shown(facts: Mapping[str, Any], name: str) -> str:
+    """Return a fact as text; of a fingerprint its beginning, as in a folder's name."""
     return FINGERPRINT.sub(r"\1", str(facts.get(name, NOT_SET)))
-
-
-def _listed(names: Sequence[str]) -> str:
-    """Write names, of many their parts: model.* for all of a model's."""
-    parts = dict.fromkeys(f"{name.partition('.')[0]}.*" if "." in name else name for name in names)
-    return ", ".join(names if len(names) <= MOST_TOLD else parts)
-
-
-def _ways_on(differing: Sequence[str], fixed: Mapping[str, str], words: Sequence[str], keep: str) -> str:
-    """Say why some names cannot be allowed, and with which word the others are: in quotes, as every shell takes it."""
-    can = [name for name in differing if name not in fixed]
-    word = f"'run.allow_changes=[{','.join(can)}]'"
-    back = f"Put back {shlex.join(words)}" if words else "Put these back"
-    if not fixed:
-        return f"{back}, or go on otherwise with {word}"
-    by_reason = {reason: [name for name in differing if fixed.get(name) == reason] for reason in fixed.values()}
-    why = " ".join(f"{_listed(names)} cannot be allowed: {reason}." for reason, names in by_reason.items())
-    if keep:
-        return f"{why} {back}, or go on with {keep} {word}"
-    return f"{why} {back}" + (f" ({word} allows the others)" if can else "")
 
 
 def require_same_left_out(facts: CheckpointFacts, left_out: tuple[int, ...]) -> None:

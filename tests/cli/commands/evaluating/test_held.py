@@ -11,8 +11,8 @@ from lmtrain.tracking.held_checkpoints import FOLDER, held, hold
 from lmtrain.tracking.run_log import RunLog, read_points
 from lmtrain.tracking.status import Status, write_status
 from tests.points import append_point
-from tests.tracking.test_held_checkpoints import checkpoint
-from tests.training.test_lifetime import is_running
+from tests.tracking.test_runs_apart import checkpoint
+from tests.training.test_processes import is_running
 
 
 @pytest.fixture

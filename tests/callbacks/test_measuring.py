@@ -1,0 +1,226 @@
+"""Speed, cost and the account of time."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from lmtrain.callbacks.communication import exposed_share
+from lmtrain.callbacks.ledger import Ledger
+from lmtrain.callbacks.throughput import Throughput
+from lmtrain.callbacks.token_budget import TokenBudget
+from lmtrain.report.runs.attempts import read_attempts
+from lmtrain.training.module import CausalLMModule
+from lmtrain.training.time_profiler import TimeProfiler
+from lmtrain.training.token_batch import TokenBatch
+from lmtrain.training.trace_summary import Activity
+from tests.callbacks.test_two_ranks import train as train_two_ranks
+from tests.callbacks.tiny_run import CONTEXT_TOKENS, AtStep, TinyModel
+
+TOKENS_PER_STEP = 32
+
+
+def train(run, *callbacks, **settings):
+    return run.fit(
+        Throughput(every_steps=2, context=run.context), *callbacks, TokenBudget(context=run.context), **settings
+    )
+
+
+def test_pauses_do_not_count_as_training_time(make_run, let_pass):
+    run = make_run(steps=4)
+
+    def pause(_):
+        with run.context.events.pause("validation"):
+            let_pass(50)
+
+    train(run, AtStep(3, pause))
+    assert run.points("speed/tokens_per_second")[4] > 2 * TOKENS_PER_STEP / 50  # what it would be with the pause
+
+
+def test_the_first_step_which_compiles_does_not_count(make_run, let_pass):
+    class CompilesFirst(TinyModel):
+        def features(self, tokens, documents=None):
+            if not hasattr(self, "compiled"):
+                self.compiled = True
+                let_pass(50)
+            return super().features(tokens, documents)
+
+    run = make_run(steps=3)
+    train(run, module=run.module(CompilesFirst()))
+    assert run.points("speed/tokens_per_second")[2] > 2 * TOKENS_PER_STEP / 50
+    assert run.context.events.paused_seconds > 50
+
+
+def test_tokens_without_loss_do_not_count(make_run, let_pass):
+    class HalfPadding(CausalLMModule):
+        def training_step(self, batch, batch_idx):
+            mask = torch.zeros(len(batch), CONTEXT_TOKENS, dtype=torch.bool)
+            mask[:, ::2] = True
+            return super().training_step(TokenBatch(batch, loss_mask=mask), batch_idx)
+
+    run = make_run(steps=5)
+    module = run.module(TinyModel())
+    module.__class__ = HalfPadding
+    train(run, AtStep(3, lambda _: let_pass(20)), module=module)
+    assert module.step_metrics.trained_tokens == 5 * TOKENS_PER_STEP // 2
+    assert 0 < run.points("speed/tokens_per_second")[4] < 2 * TOKENS_PER_STEP / 2 / 20
+    assert set(run.points("speed/loss_share").values()) == {0.5}
+
+
+def test_mfu_is_flops_over_peak_by_both_conventions(make_run):
+    run = make_run(steps=2, peak_flops=1e15)
+    train(run)
+    tokens_per_second = run.points("speed/tokens_per_second")[2]
+    for convention in ("palm", "causal"):
+        flops = getattr(run.context.plan.flops_per_token, convention)
+        assert run.points(f"speed/mfu_{convention}")[2] == pytest.approx(flops * tokens_per_second / 1e15)
+
+
+def test_dollars_are_for_all_the_time_of_all_attempts(make_run, let_pass):
+    run = make_run(steps=2, usd_per_gpu_hour=3600.0)  # a dollar a second
+    train(run, AtStep(1, lambda _: let_pass(30)))
+    assert 30 < run.points("cost/usd")[2] < 90
+    again = make_run(name="again", steps=2, usd_per_gpu_hour=3600.0)
+    again = replace(again, context=replace(again.context, earlier_device_seconds=1000.0))
+    train(again)
+    assert again.points("cost/usd")[2] > 1000
+
+
+def test_dollars_and_energy_of_the_whole_run_are_those_so_far_and_the_rest_at_this_pace(make_run, let_pass):
+    run = make_run(steps=4, usd_per_gpu_hour=3600.0, device_watts=3.6e6)  # a dollar and a kWh a second
+
+    def compute(_):
+        with run.context.events.stopwatch.spending("compute"):
+            let_pass(40)
+
+    train(run, AtStep(1, compute))
+    for so_far, whole in (("cost/usd", "cost/projected_usd"), ("energy/kwh", "energy/projected_kwh")):
+        half, end = run.points(so_far)[2], run.points(so_far)[4]
+        assert run.points(whole)[2] > half + 30, "two of four steps are left, and two took 40 s and more"
+        assert run.points(whole)[4] == pytest.approx(end), "nothing is left"
+
+
+def train_of_ledger(run, *callbacks, **settings):
+    context = run.context
+    profiler = TimeProfiler(context.events.stopwatch)
+    watched = (*callbacks, Ledger(every_steps=2, context=context), TokenBudget(context=context))
+    run.fit(*watched, profiler=profiler, **settings)
+    context.events.close()
+    rows = (context.folder / "events/rank0.jsonl").read_text().splitlines()
+    return [row for row in map(json.loads, rows) if row["name"] == "ledger"]
+
+
+def seconds_of(row):
+    return {kind: value for kind, value in row.items() if kind not in ("name", "start", "step", "tokens")}
+
+
+def test_every_reading_adds_up_to_the_clock(make_run):
+    run = make_run(steps=5)
+    rows = train_of_ledger(run)
+    assert [row["step"] for row in rows] == [0, 2, 4, 5, 5]
+    for row in rows:
+        clock = row["start"] - run.context.events.stopwatch.started_at
+        assert sum(seconds_of(row).values()) == pytest.approx(clock, abs=0.01)
+
+
+def test_time_is_booked_on_what_took_it(make_run, let_pass):
+    run = make_run(steps=4)
+
+    def save(_):
+        with run.context.events.pause("checkpoint"):
+            let_pass(30)
+
+    class Slow(TinyModel):
+        def features(self, tokens, documents=None):
+            let_pass(10)
+            return super().features(tokens, documents)
+
+    spent = seconds_of(train_of_ledger(run, AtStep(2, save), module=run.module(Slow()))[-1])
+    assert 25 <= spent["checkpoint"] < 50, "less what other work had of it"
+    assert 40 <= spent["compute"] + spent["preempted"] < 90
+    assert spent["data_wait"] < 10
+
+
+def test_a_checkpoint_s_steps_are_known_as_done_at_once(make_run):
+    run = make_run(steps=6)
+    known = []
+
+    def save(trainer):
+        trainer.save_checkpoint(run.context.folder / "x.ckpt")
+        known.append(read_attempts(run.context.folder)[0].last_step)
+
+    train_of_ledger(run, AtStep(3, save))
+    assert known == [3]
+
+
+def train_row(run):
+    rows = (run.context.folder / "events/rank0.jsonl").read_text().splitlines()
+    return [row for row in map(json.loads, rows) if row["name"] == "ledger"][-1]
+
+
+def test_a_run_that_fails_leaves_its_account(make_run):
+    run = make_run(steps=4)
+
+    def crash(_):
+        raise KeyError("crash")
+
+    with pytest.raises(KeyError):
+        train_of_ledger(run, AtStep(3, crash))
+    run.context.events.close()
+    assert train_row(run)["step"] == 3
+
+
+@pytest.mark.parametrize(("is_compiled", "kind"), [(True, "compile"), (False, "setup")])
+def test_a_slow_first_step_is_compilation_or_else_set_up(make_run, let_pass, is_compiled, kind):
+    class CompilesFirst(TinyModel):
+        def features(self, tokens, documents=None):
+            if not hasattr(self, "compiled"):
+                self.compiled = True
+                let_pass(50)
+            return super().features(tokens, documents)
+
+    def spent(steps):
+        run = make_run(steps=steps, is_compiled=is_compiled)
+        watch = Throughput(every_steps=1, context=run.context)
+        return seconds_of(train_of_ledger(run, watch, module=run.module(CompilesFirst()))[-1])
+
+    assert 40 < spent(4)[kind] < 70
+    assert spent(4)["compute"] < 30
+    alone = spent(1)
+    assert 40 < (alone["compile"] if is_compiled else alone["compute"] + alone["preempted"]) < 70
+
+
+def event(name, start, end, **facts):
+    return Activity(name=name, span=(start, end), **facts)
+
+
+def test_on_a_cpu_gloo_is_set_against_operators():
+    events = [event("aten::mm", 0, 60), event("gloo:all_reduce", 50, 90, is_annotation=True), event("DDP", 0, 100)]
+    assert exposed_share(events) == pytest.approx(0.3)
+
+
+def test_on_a_gpu_nccl_is_set_against_kernels_and_not_against_annotations():
+    gpu = {"is_on_gpu": True}
+    events = [
+        event("aten::mm", 0, 100),
+        event("gemm", 0, 60, **gpu),
+        event("ncclDevKernel_AllReduce", 50, 90, **gpu),
+        event("Optimizer.step", 0, 100, is_annotation=True, **gpu),
+    ]
+    assert exposed_share(events) == pytest.approx(0.3)
+
+
+@pytest.mark.distributed
+@pytest.mark.slow
+def test_waiting_for_a_rank_that_is_late_is_communication(tmp_path: Path, dataset_folder: Path):
+    """The second rank computes 0.2 s longer in every step: the first one waits for it."""
+    train_two_ranks(tmp_path, dataset_folder, "late")
+    for rank, is_waiting in (("0", True), ("1", False)):
+        rows = [json.loads(line) for line in (tmp_path / f"events/rank{rank}.jsonl").read_text().splitlines()]
+        assert [row["name"] for row in rows].count("trace") == 4, "the third step and the fifth, begun and ended"
+        last = [row for row in rows if row["name"] == "ledger"][-1]
+        share = last["communication"] / (last["communication"] + last["compute"])
+        assert (share > 0.6) == is_waiting, last
+        assert (share < 0.4) != is_waiting, last

@@ -1,0 +1,197 @@
+"""Callbacks that watch a run, and end it: health, divergence, hangs, silent corruption."""
+
+import os
+import threading
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import nn
+
+from lmtrain.callbacks.checkpoint import Checkpoint
+from lmtrain.callbacks.divergence import Divergence
+from lmtrain.callbacks.heartbeat import Heartbeat
+from lmtrain.callbacks.silent_corruption import SilentCorruption, _outliers
+from lmtrain.callbacks.token_budget import TokenBudget
+from lmtrain.callbacks.training_health import TrainingHealth
+from lmtrain.errors import DataError, EnvironmentProblem
+from lmtrain.losses.cross_entropy import CrossEntropy
+from lmtrain.tracking.hangs import CONNECTION_LOST, Beat, BeatFile, read_beat
+from lmtrain.training.spikes import SpikeFilter
+from lmtrain.training.step_metrics import StepMetrics, StepRecord
+from lmtrain.training.time_profiler import TimeProfiler
+from tests.callbacks.tiny_run import NotANumber, TinyModel
+
+
+def train(run, *callbacks, **settings):
+    health = TrainingHealth(every_steps=4, context=run.context)
+    budget, checkpoint = TokenBudget(context=run.context), Checkpoint(every_steps=2, context=run.context)
+    return run.fit(*callbacks, health, budget, checkpoint, module=run.module(**settings))
+
+
+@pytest.mark.parametrize(("gradient", "norm"), [(float("nan"), "nan"), (float("inf"), "inf")])
+def test_a_step_that_is_not_finite_stops_the_run_with_its_batch_named(make_run, gradient, norm):
+    run = make_run(steps=9)
+    with pytest.raises(EnvironmentProblem) as stopped:
+        train(run, NotANumber(3, gradient=gradient))
+    message = str(stopped.value)
+    assert "Step 3 has loss" in message
+    assert f"gradient norm {norm}" in message
+    assert "windows 8 to 11 of the run's order" in message  # 4 sequences a step, from 0
+    assert f"The last good checkpoint is {run.context.checkpoints_folder / 'step_00000002'}" in message
+    assert stopped.value.exit_code == 3
+    assert run.saved_steps() == [2]
+
+
+def test_a_healthy_run_is_left_alone(make_run):
+    run = make_run(steps=9)
+    assert train(run).global_step == 9
+
+
+def test_a_step_that_was_skipped_is_no_harm_and_is_saved(make_run):
+    run = make_run(steps=6)
+    spikes = SpikeFilter(num_sigmas=6.0, window_steps=8)
+    assert train(run, NotANumber(4), spikes=spikes).global_step == 6
+    assert run.saved_steps() == [4, 6]
+    assert int(spikes.num_skipped) == 1
+
+
+def test_ten_steps_skipped_one_after_the_other_stop_the_run(make_run):
+    run = make_run(steps=30)
+    broken = [NotANumber(step) for step in range(3, 13)]
+    with pytest.raises(EnvironmentProblem, match="Step 12 has loss"):
+        train(run, *broken, spikes=SpikeFilter(num_sigmas=6.0, window_steps=8))
+
+
+def test_steps_without_a_token_that_is_scored_are_no_harm_and_are_saved(make_run):
+    def no_loss(project, hidden, targets):
+        return CrossEntropy()(project, hidden, torch.full_like(targets, -100))
+
+    run = make_run(steps=12)
+    module = run.module()
+    module.loss = no_loss
+    budget, checkpoint = TokenBudget(context=run.context), Checkpoint(every_steps=6, context=run.context)
+    health = TrainingHealth(every_steps=4, context=run.context)
+    assert run.fit(health, budget, checkpoint, module=module).global_step == 12
+    assert run.saved_steps() == [6, 12]
+
+
+def test_a_hundred_steps_without_a_token_that_is_scored_teach_nothing(make_run):
+    health = TrainingHealth(every_steps=4, context=make_run(steps=12).context)
+    nothing = [StepRecord(step, float("nan"), 0.0, 0.1, num_tokens=0) for step in range(1, 101)]
+    health._unseen = [*nothing[:99], StepRecord(100, 2.0, 1.0, 0.1), *nothing[:99]]
+    health._look()
+    health._unseen = [nothing[99]]
+    with pytest.raises(DataError, match="Steps 1 to 100 have no token with loss: nothing is learned"):
+        health._look()
+
+
+def fit(run, *more, lr, **settings):
+    plain = {"most_rise": 3.0, "mean_steps": 2, "every_steps": 1}
+    divergence = Divergence(**plain | settings, context=run.context)
+    module = run.module(optimizer=lambda model: torch.optim.SGD(model.parameters(), lr=lr))
+    return run.fit(divergence, *more, TokenBudget(context=run.context), module=module)
+
+
+def test_a_loss_far_above_its_lowest_ends_the_run_and_a_falling_one_does_not(make_run):
+    assert fit(make_run(steps=30), lr=1e-3).global_step == 30
+    assert fit(make_run(steps=30, name="wild"), lr=1e4).global_step < 30
+
+
+def test_a_loss_that_is_no_number_ends_the_run_at_once(make_run):
+    run = make_run(steps=30, name="odd")
+    assert fit(run, NotANumber(2), lr=1e-3, most_rise=1e9).global_step == 3, "the loss after the broken step"
+
+
+def test_a_run_s_beats_name_its_step_and_activity_and_its_thread_ends_with_it(make_run):
+    run = make_run(steps=3)
+    seen: list[Beat | None] = []
+
+    class Looks(TinyModel):
+        def features(self, tokens, documents=None):
+            seen.append(read_beat(run.context.folder, 0))
+            return super().features(tokens, documents)
+
+    watched = (Heartbeat(context=run.context), TokenBudget(context=run.context))
+    others = set(threading.enumerate())
+    run.fit(*watched, module=run.module(Looks()), profiler=TimeProfiler(run.context.events.stopwatch))
+    beats = [(one.step, one.activity, one.process) for one in seen if one]
+    assert beats == [(step, "forward", os.getpid()) for step in (1, 2, 3)]
+    assert "heartbeat" not in [thread.name for thread in set(threading.enumerate()) - others]
+    last = read_beat(run.context.folder, 0)
+    assert last is not None
+    assert (last.step, last.micro_steps) == (3, 3)
+
+
+def test_a_broken_connection_names_the_silent_rank_of_another_host_and_not_those_that_lost_it_too(
+    make_run, monkeypatch, capsys
+):
+    run = make_run(steps=1)
+    heartbeat = Heartbeat(context=run.context)
+    monkeypatch.setattr(heartbeat, "_grace_seconds", 0.0)
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr("socket.gethostname", lambda: "node1")
+        for rank, activity in ((1, CONNECTION_LOST), (2, "backward")):
+            BeatFile(run.context.folder, rank).activity(activity, step=7)
+    trainer = SimpleNamespace(world_size=3, global_step=6, global_rank=0)
+    heartbeat.setup(trainer, SimpleNamespace(step_metrics=StepMetrics()), "fit")  # pyright: ignore[reportArgumentType]
+    heartbeat.on_exception(trainer, None, RuntimeError("Connection closed by peer"))  # pyright: ignore[reportArgumentType]
+    told = capsys.readouterr().err
+    assert told.startswith("rank 2 on node1 is silent: backward of step 7, for ")
+    assert told.count("\n") == 1
+    own = read_beat(run.context.folder, 0)
+    assert own is not None
+    assert own.activity == CONNECTION_LOST
+    heartbeat.teardown(trainer, None, "fit")  # pyright: ignore[reportArgumentType]
+
+
+class Wrong(TinyModel):
+    """Computes with a flipped bit, forward or backward, at one call of its training, counted from 1."""
+
+    def __init__(self, *, call: int, backward: bool = False) -> None:
+        torch.manual_seed(0)
+        super().__init__()
+        self.dropout = nn.Dropout(0.5)
+        self.call, self.backward, self.calls = call, backward, 0
+
+    def features(self, tokens, documents=None):
+        hidden = self.dropout(super().features(tokens, documents)[0])
+        self.calls += self.training
+        if self.calls == self.call and not self.backward:
+            hidden = hidden * (1 + 1e-3)
+        if self.calls == self.call and self.backward:
+            hidden.register_hook(lambda gradient: gradient * (1 + 1e-3))
+        return hidden, None
+
+
+def train_of_silent_corruption(run, model, **settings):
+    module = run.module(model)
+    callback = SilentCorruption(**settings, context=run.context)
+    run.fit(callback, TokenBudget(context=run.context), module=module)
+    return [parameter.detach().clone() for parameter in module.parameters()]
+
+
+@pytest.mark.parametrize(("call", "backward", "named"), [(3, False, "the loss"), (3, True, "embedding.weight")])
+def test_a_wrong_result_ends_the_run_with_the_rank_and_the_first_difference_named(make_run, call, backward, named):
+    run = make_run(steps=6)
+    with pytest.raises(EnvironmentProblem, match=rf"Step 2: .* rank 0 \([^)]*{named}") as stopped:
+        train_of_silent_corruption(
+            run, Wrong(call=call, backward=backward), recompute_every_steps=2
+        )  # calls: a step, then twice
+    assert stopped.value.exit_code == 3
+
+
+def test_computing_twice_changes_no_bit_of_the_run_and_off_no_hook_is_there(make_run):
+    plain, model = train_of_silent_corruption(make_run(steps=4), Wrong(call=0)), Wrong(call=0)
+    checked = train_of_silent_corruption(make_run(steps=4, name="dog"), model, recompute_every_steps=2)
+    assert all(torch.equal(one, other) for one, other in zip(plain, checked, strict=True))
+    assert model.calls == 4 + 2 * 2
+    off = SilentCorruption(context=make_run(steps=4, name="cow").context)
+    assert not {name for name in vars(off) if name.startswith("on_")}
+
+
+def test_the_rank_apart_from_most_is_named_and_both_of_two():
+    assert _outliers([7, 7, 8, 7], [[0, 1, 2, 3]]) == [2]
+    assert _outliers([7, 8], [[0, 1]]) == [0, 1]
+    assert _outliers([7, 7, 9, 9], [[0, 1], [2, 3]]) == []
+    assert _outliers([1, 2, 1, 3, 1, 3], [[0, 2, 4], [1, 3, 5]]) == [1]

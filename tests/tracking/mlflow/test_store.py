@@ -1,0 +1,100 @@
+"""The store: its address, its server, an export in its registry."""
+
+import socket
+from pathlib import Path
+
+import pytest
+from mlflow.server.security_utils import is_allowed_host_header
+
+from lmtrain.errors import ConfigurationError
+from lmtrain.tracking.mlflow.client import Store, check_uri, default_uri, find_or_create, open_client
+from lmtrain.tracking.mlflow.sync import ModelRegistry
+from lmtrain.tracking.mlflow.ui import ui_command
+from lmtrain.tracking.status import Status, write_status
+from tests.tracking.sent_runs import client_of, stored
+
+
+@pytest.mark.parametrize("uri", ["file:./mlruns", "mlruns", "redis://me:canary@h"])
+def test_store_that_cannot_resume_is_refused_without_its_password(uri):
+    with pytest.raises(ConfigurationError, match=r"logger.tracking_uri") as caught:
+        check_uri(uri)
+    assert "canary" not in str(caught.value)
+
+
+@pytest.mark.slow
+def test_run_is_created_once_and_then_found(root):
+    store = Store(root, default_uri(root), "lmtrain")
+    client = open_client(store)
+    first = find_or_create(client, store, {"lmtrain.run": "u1"}, name="a")
+    assert find_or_create(client, store, {"lmtrain.run": "u1"}, name="a") == first
+    assert find_or_create(client, store, {"lmtrain.run": "u2"}, name="a") != first
+    experiment = client.get_experiment_by_name("lmtrain")
+    assert experiment is not None
+    assert experiment.artifact_location == (root / "mlflow-artifacts").as_uri()
+
+
+@pytest.mark.slow  # MLflow takes 3 seconds and more to import
+def test_an_export_is_the_next_version_of_its_name_with_its_run_checkpoint_and_files(run, monkeypatch):
+    write_status(run.path, Status("FINISHED", exit_code=0))
+    folder, file = run.root / "exported model", run.root / "model.gguf"
+    folder.mkdir()
+    (folder / "config.json").write_text("{}")
+    file.write_bytes(b"weights")
+
+    registry = ModelRegistry(run.path, "small model")  # the run itself was not there before
+    registered = [
+        registry.register(out, step=7, form=form, facts={"tokens": 70, "bits_per_byte": None})
+        for out, form in ((folder, "hf"), (file, "gguf"))
+    ]
+    assert [each.version for each in registered] == ["1", "2"]
+    found = [client_of(run).get_model_version("small model", each.version) for each in registered]
+    assert [each.run_id for each in found] == [stored(run).info.run_id] * 2
+    told = {"form": "hf", "checkpoint": "step_00000007", "tokens": "70", "folder": str(run.path)}
+    assert found[0].tags == {f"lmtrain.{key}": value for key, value in told.items()}
+    from mlflow.artifacts import download_artifacts
+
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", default_uri(run.root))
+    there = download_artifacts("models:/small model/1")
+    assert (Path(there) / "config.json").read_text() == "{}"
+    assert found[1].source == file.as_uri()
+
+
+@pytest.mark.parametrize(("name", "nearest"), [("team/model", "team-model"), (" ", "my-model")])
+def test_a_name_that_cannot_be_one_is_refused_at_once(tmp_path, name, nearest):
+    with pytest.raises(ConfigurationError, match=rf"--register '{name}': .* nearest valid: {nearest}\."):
+        ModelRegistry(tmp_path, name)
+
+
+@pytest.fixture
+def root(tmp_path):
+    (tmp_path / "mlflow.db").write_bytes(b"")
+    return tmp_path
+
+
+def test_server_is_for_this_machine_only_and_writes_beside_the_runs(root):
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    command = ui_command(root, port=port)
+    assert command[command.index("--uvicorn-opts") + 1].startswith("--log-level warning"), (
+        "no address after that of the runs"
+    )
+    assert command[command.index("--host") + 1] == "127.0.0.1"
+    assert command[command.index("--backend-store-uri") + 1] == f"sqlite:///{root}/mlflow.db"
+    assert command[command.index("--artifacts-destination") + 1] == (root / "mlflow-artifacts").as_uri()
+
+
+def test_an_address_that_others_reach_is_refused_with_a_way_in(root):
+    for host in ("0.0.0.0", "::", "192.0.2.1", "example.org"):
+        with pytest.raises(ConfigurationError, match=rf"--host {host} is reached by others, .* ssh -N -L 5000:127"):
+            ui_command(root, host=host)
+
+
+def test_only_names_of_this_machine_are_answered(root):
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    hosts = ui_command(root, port=port)[ui_command(root, port=port).index("--allowed-hosts") + 1].split(",")
+    assert [
+        host for host in (f"127.0.0.1:{port}", f"localhost:{port}") if not is_allowed_host_header(hosts, host)
+    ] == []
+    for host in ("10.example.org", f"10.example.org:{port}", f"192.168.example.org:{port}", "example.org", ""):
+        assert not is_allowed_host_header(hosts, host)

@@ -1,0 +1,315 @@
+"""The files of a run: written whole, locked, appended to."""
+
+import errno
+import json
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lmtrain.errors import ConfigurationError, EnvironmentProblem
+from lmtrain.tracking import atomic_files
+from lmtrain.tracking.atomic_files import LineFile, file_lock
+from lmtrain.tracking.run_folder import RunFolder, run_path, stored_name
+from lmtrain.tracking.status import Status, read_status, settled_status, status_name, write_status
+from tests.full_disk import full_disk
+from tests.small_disk import mount_small_disk, reason_for_none
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_file_is_replaced_whole_and_nothing_stays_aside(tmp_path):
+    path = tmp_path / "a.json"
+    atomic_files.write_json(path, {"step": 1})
+    atomic_files.write_json(path, {"step": 2})
+
+    assert atomic_files.read_json(path) == {"step": 2}
+    assert names(tmp_path) == ["a.json"]
+
+
+@pytest.mark.parametrize(("number", "fix"), [(errno.ENOSPC, "free some space"), (errno.EROFS, r"set run\.root")])
+def test_failed_write_leaves_the_old_file_and_names_the_fix(tmp_path, monkeypatch, number, fix):
+    path = tmp_path / "a.txt"
+    atomic_files.write_text(path, "old")
+
+    def fail(descriptor):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(EnvironmentProblem, match=fix) as caught:
+        atomic_files.write_text(path, "new")
+
+    assert caught.value.exit_code == 3
+    assert path.read_text() == "old"
+    assert names(tmp_path) == ["a.txt"]
+
+
+def test_private_file_is_readable_by_its_owner_alone(tmp_path):
+    atomic_files.write_text(tmp_path / "config.yaml", "password: x", private=True)
+    assert stat.S_IMODE((tmp_path / "config.yaml").stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("content", [b"", b'{"half": ', b"[1, 2]"])
+def test_missing_or_broken_json_reads_as_empty(tmp_path, content):
+    assert atomic_files.read_json(tmp_path / "missing.json") == {}
+    (tmp_path / "broken.json").write_bytes(content)
+    assert atomic_files.read_json(tmp_path / "broken.json") == {}
+
+
+def test_what_is_read_moves_no_cursor(tmp_path):
+    (tmp_path / "run.json").write_text('{"name": "a\\u001b[2Jb\\u0007\\u009b\\n\\té"}')
+    assert atomic_files.read_json(tmp_path / "run.json") == {"name": "a\ufffd[2Jb\ufffd\ufffd\n\té"}
+
+
+HOLDER = """
+import sys, time
+from pathlib import Path
+from lmtrain.tracking.atomic_files import file_lock
+with file_lock(Path(sys.argv[1]), wait_seconds=0, note="holder 7"):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.fixture
+def held(tmp_path):
+    path = tmp_path / "lock"
+    process = subprocess.Popen([sys.executable, "-c", HOLDER, str(path)], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "held\n"
+    yield path, process
+    process.kill()
+    process.wait()
+    process.stdout.close()
+
+
+def test_second_process_waits_is_told_so_and_is_refused_with_the_holders_note(held):
+    path, _ = held
+    told: list[str] = []
+    with (
+        pytest.raises(EnvironmentProblem, match="taken by holder 7!"),
+        file_lock(path, wait_seconds=0.2, refusal="taken by HOLDER!", waiting=told.append),
+    ):
+        pass
+    assert told == ["holder 7"], "once"
+
+
+@pytest.mark.faults
+def test_lock_is_free_as_soon_as_its_holder_is_killed(held):
+    path, process = held
+    process.kill()
+    with file_lock(path, wait_seconds=2.0):
+        pass
+
+
+def test_a_full_disk_leaves_no_half_line_and_loses_none(tmp_path):
+    file = LineFile(tmp_path / "a", "b.jsonl")
+    assert file.append(["1\n"]) is None
+    with full_disk(room_bytes=3):
+        problem = file.append(["22\n", "33\n"])
+        assert problem is not None
+        assert problem.errno == errno.ENOSPC
+        assert file.path.read_text() == "1\n"
+        assert file.num_waiting == 2
+    assert file.append(["44\n"]) is None
+    assert (file.path.read_text(), file.num_waiting) == ("1\n22\n33\n44\n", 0)
+
+
+def test_a_broken_disk_is_no_full_one(tmp_path):
+    file = LineFile(tmp_path, "b.jsonl")
+    with full_disk(number=errno.EIO), pytest.raises(EnvironmentProblem, match="cannot be written"):
+        file.append(["1\n"])
+
+
+HOLDER_RUN_FOLDER = """
+import sys, time
+from pathlib import Path
+from lmtrain.tracking.run_folder import RunFolder
+with RunFolder(Path(sys.argv[1])).lock():
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_identity_is_made_once_and_stays(tmp_path):
+    folder = RunFolder(tmp_path / "runs" / "a")
+    folder.create()
+    first = folder.read_identity()
+    RunFolder(tmp_path / "runs" / "a").create(sweep="s")
+    second = folder.read_identity()
+
+    assert first["run"] == second["run"]
+    assert second["sweep"] == "s"
+    assert (second["name"], second["root"]) == ("a", str(tmp_path / "runs"))
+
+
+@pytest.mark.parametrize(
+    ("name", "folder", "stored"),
+    [("cat", "cat", "cat"), ("p/cat", "cat.before-1", "p/cat.before-1"), ("cat", "moved", "cat"), ("ca", "cat", "ca")],
+)
+def test_a_run_after_which_another_began_under_its_name_has_its_folders(name, folder, stored, tmp_path):
+    (tmp_path / folder).mkdir()
+    (tmp_path / folder / "run.json").write_text(json.dumps({"name": name}))
+    assert stored_name(tmp_path / folder) == stored
+
+
+def test_attempts_count_up_and_keep_what_came_before(tmp_path):
+    folder = RunFolder(tmp_path / "a")
+    folder.create()
+    first = folder.start_attempt("seed: 1\n", ["seed=1"])
+    second = folder.start_attempt("seed: 2\n", ["seed=2"])
+
+    assert folder.attempts() == [first, second]
+    assert (first / "config.yaml").read_text() == "seed: 1\n"
+    assert (second / "overrides.txt").read_text() == "seed=2\n"
+    assert json.loads((second / "versions.json").read_text())["pytest"] == pytest.__version__
+
+
+def test_the_runs_config_is_that_of_the_newest_accepted_attempt(tmp_path):
+    folder = RunFolder(tmp_path / "a")
+    folder.create()
+    accepted = folder.start_attempt("seed: 1\n", [])
+    folder.accept_newest_attempt()
+    refused = folder.start_attempt("seed: 2\n", [])
+    for attempt in (refused, accepted):
+        folder.withdraw(attempt)
+    assert folder.config_path.read_text() == "seed: 1\n"
+    assert folder.attempts() == [accepted]
+
+
+def test_no_secret_is_in_a_run_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folder = RunFolder(tmp_path / "a")
+    folder.create()
+    attempt = folder.start_attempt("logger:\n  api_key: canary\n", ["+hf_token=canary"])
+
+    folder.accept_newest_attempt()
+    assert all("canary" not in path.read_text() for path in attempt.iterdir())
+    assert "canary" not in folder.config_path.read_text()
+
+
+@pytest.mark.faults
+def test_second_process_on_a_run_is_refused_with_the_firsts_process_id(tmp_path):
+    folder = RunFolder(tmp_path / "a")
+    folder.create()
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLDER_RUN_FOLDER, str(folder.path)], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        with (
+            pytest.raises(EnvironmentProblem, match=rf"run.name=a .*process {holder.pid}"),
+            folder.lock(wait_seconds=0.1),
+        ):
+            pass
+    finally:
+        holder.kill()
+        holder.communicate()
+
+
+@pytest.mark.faults
+def test_read_only_root_is_an_environment_problem(tmp_path):
+    if reason := reason_for_none(tmp_path):
+        pytest.skip(reason)
+    read, write = os.pipe()
+    if os.fork() == 0:
+        mount_small_disk(tmp_path, num_bytes=1 << 20, is_read_only=True)  # root writes everywhere else
+        try:
+            RunFolder(tmp_path / "a").create()
+        except EnvironmentProblem as problem:
+            os.write(write, str(problem).encode())
+        os._exit(0)
+    os.close(write)
+    os.wait()
+    with os.fdopen(read) as told:
+        said = told.read()
+    assert "set run.root" in said
+    assert "\n" not in said
+
+
+@pytest.mark.parametrize("name", ["../a", "/etc", "a/../../b", "", ".", "a//b", "a b", "a\n", "~", "-a", "x" * 201])
+def test_name_that_is_no_plain_path_is_refused_with_a_valid_one(name):
+    with pytest.raises(ConfigurationError, match="nearest valid: ") as caught:
+        run_path(Path("runs"), name)
+    nearest = str(caught.value).rpartition("nearest valid: ")[2].removesuffix(".")
+    assert run_path(Path("runs"), nearest)
+
+
+@pytest.mark.parametrize(("kept", "stays"), [(None, False), ("status.json", True), ("checkpoints/step_1", True)])
+def test_only_a_run_that_never_began_is_discarded(tmp_path, kept, stays):
+    folder = RunFolder(tmp_path / "refused")
+    folder.create()
+    folder.start_attempt("", [])
+    if kept:
+        (folder.path / kept).touch()
+    folder.discard_untrained()
+    assert folder.path.exists() == stays
+
+
+@pytest.mark.parametrize(
+    ("code", "name"),
+    [
+        (0, "FINISHED"),
+        (1, "FAILED"),
+        (2, "FAILED"),
+        (4, "FAILED"),
+        (139, "FAILED"),
+        (85, "KILLED"),
+        (130, "KILLED"),
+        (137, "KILLED"),
+        (143, "KILLED"),
+    ],
+)
+def test_exit_code_names_the_state(code, name):
+    assert status_name(code) == name
+
+
+def test_status_reads_back_with_process_time_sweep_and_mlflow_run(tmp_path):
+    atomic_files.write_json(tmp_path / "run.json", {"run": "u", "sweep": "lr-sweep"})
+    atomic_files.write_json(tmp_path / "mlflow_state.json", {"run_id": "abc"})
+    write_status(tmp_path, Status("FINISHED", exit_code=0, step=5, tokens=50))
+
+    status = read_status(tmp_path)
+    assert status is not None
+    assert (status.status, status.exit_code, status.step, status.tokens) == ("FINISHED", 0, 5, 50)
+    assert (status.process, status.sweep, status.mlflow_run_id) == (os.getpid(), "lr-sweep", "abc")
+    assert status.time is not None
+
+
+HOLD = """
+import sys
+from pathlib import Path
+from lmtrain.tracking.run_folder import RunFolder
+with RunFolder(Path(sys.argv[1])).lock():
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_run_that_nobody_holds_does_not_run(tmp_path: Path) -> None:
+    write_status(tmp_path, Status("RUNNING", process=1, step=3))
+    found = settled_status(tmp_path)
+    assert found is not None
+    assert (found.status, found.step) == ("KILLED", 3)
+    write_status(tmp_path, Status("FAILED", exit_code=3))
+    found = settled_status(tmp_path)
+    assert found is not None
+    assert found.status == "FAILED"
+
+
+def test_a_run_that_a_process_holds_runs(tmp_path: Path) -> None:
+    write_status(tmp_path, Status("RUNNING", process=1))
+    command = [sys.executable, "-c", HOLD, str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        found = settled_status(tmp_path)
+        assert found is not None
+        assert found.status == "RUNNING"
+        holder.communicate()

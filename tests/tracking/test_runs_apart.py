@@ -1,0 +1,180 @@
+"""Forks, held checkpoints, sweeps: what else lies in a folder of runs."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lmtrain.errors import ConfigurationError, DataError, EnvironmentProblem
+from lmtrain.tracking import sweep_file as module
+from lmtrain.tracking.atomic_files import write_json
+from lmtrain.tracking.fork import Fork, read_fork, write_fork
+from lmtrain.tracking.held_checkpoints import claim, held, hold, release, step_of, unclaim, waiting
+from lmtrain.tracking.run_folder import ask_to_stop, is_asked_to_stop
+from lmtrain.tracking.sweep_file import (
+    HeldOutText,
+    SweepFile,
+    SweepRun,
+    SweepTrial,
+    held_sweep,
+    is_under_way,
+    read_sweep,
+)
+
+
+def test_a_fork_remembers_the_other_run_and_its_steps(tmp_path, monkeypatch):
+    assert read_fork(tmp_path) is None
+    checkpoint = tmp_path / "runs/dog/checkpoints/step_00000020"
+    checkpoint.mkdir(parents=True)
+    fork = Fork(checkpoint=checkpoint, step=20)
+    write_fork(tmp_path, fork)
+    assert read_fork(tmp_path) == fork
+    assert Path(fork.run).resolve() == tmp_path / "runs/dog"
+    monkeypatch.chdir(tmp_path)
+    assert fork.run == "runs/dog"
+    assert Fork(checkpoint=Path("step_1"), step=1).run, "anybody's file"
+
+
+def read(folder: Path) -> Fork:
+    found = read_fork(folder)
+    assert found is not None
+    return found
+
+
+def began(folder: Path, *, at: float) -> Path:
+    """Write a run with one checkpoint, called for the second of its beginning."""
+    (folder / "checkpoints/step_00000020").mkdir(parents=True)
+    write_json(folder / "run.json", {"run": f"begun at {at}", "created_at": at})
+    return folder
+
+
+def test_a_run_set_aside_since_is_known_by_its_identity(tmp_path):
+    dog, cat = began(tmp_path / "dog", at=1.0), began(tmp_path / "cat", at=2.0)
+    start = dog / "checkpoints/step_00000020"
+    write_fork(cat, Fork(checkpoint=start, step=20))
+    shutil.move(dog, tmp_path / "dog.before-1")
+    began(dog, at=3.0)
+    moved = tmp_path / "dog.before-1/checkpoints/step_00000020"
+    found = read(cat)
+    assert found == Fork(checkpoint=moved, step=20, noted=start)
+    assert found.kept_checkpoint == moved
+    assert found.starts_at(dog), "the command of its beginning, typed again"
+    assert not found.starts_at(tmp_path / "bat")
+    noted = json.loads((cat / "fork.json").read_text())
+    write_json(cat / "fork.json", {name: noted[name] for name in ("checkpoint", "step")})
+    assert read(cat) == found, "of the second when it began, where a file notes no identity"
+    shutil.rmtree(tmp_path / "dog.before-1")
+    for older in ({}, {"run": noted["run"]}):
+        write_json(cat / "fork.json", {"checkpoint": str(start), "step": 20} | older)
+        gone = read(cat)
+        assert (gone.is_gone, gone.kept_checkpoint) == (True, None), "the run of its name is another one"
+        where, _, said = gone.run_words.partition(", ")
+        assert (Path(where).absolute(), said) == (dog, "no longer there")
+
+
+def test_a_run_moved_with_its_fork_is_found_beside_it(tmp_path):
+    old, new = tmp_path / "old", tmp_path / "new"
+    dog, cat = began(old / "dog", at=1.0), began(old / "cat", at=2.0)
+    write_fork(cat, Fork(checkpoint=dog / "checkpoints/step_00000020", step=20))
+    shutil.move(old, new)
+    assert read(new / "cat").checkpoint == new / "dog/checkpoints/step_00000020"
+
+
+def checkpoint(run, step):
+    folder = run / "checkpoints" / f"step_{step:08d}"
+    (folder / "inner").mkdir(parents=True)
+    (folder / "inner" / "weights").write_text("w" * step)
+    return folder
+
+
+def test_a_held_checkpoint_outlives_its_own_and_takes_no_room(tmp_path):
+    folder = checkpoint(tmp_path, 20)
+    place = hold(tmp_path, folder)
+    assert (place / "inner" / "weights").stat().st_ino == (folder / "inner" / "weights").stat().st_ino
+    shutil.rmtree(folder)
+    assert (place / "inner" / "weights").read_text() == "w" * 20
+    assert step_of(place) == 20
+    release(place)
+    assert held(tmp_path) == []
+
+
+def test_one_alone_claims_a_waiting_one_and_a_killed_one_s_claims_are_let_go(tmp_path):
+    places = [hold(tmp_path, checkpoint(tmp_path, step)) for step in (30, 20)]
+    assert waiting(tmp_path) == places[::-1], "the oldest first"
+    assert (claim(places[0]), claim(places[0])) == (True, False)
+    assert waiting(tmp_path) == [places[1]]
+    unclaim(tmp_path)
+    assert waiting(tmp_path) == places[::-1]
+    release(places[0])
+    assert not claim(places[0]), "it is gone"
+
+
+HOLDER = """
+import sys
+from pathlib import Path
+from lmtrain.tracking.sweep_file import held_sweep
+with held_sweep(Path(sys.argv[1])):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_sweep_is_one_process_s_at_a_time_and_under_way_as_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "s"
+    assert not is_under_way(folder)
+    command = [sys.executable, "-c", HOLDER, str(folder)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        assert is_under_way(folder)
+        monkeypatch.setattr(module, "WAIT_SECONDS", 0.0)
+        with pytest.raises(
+            EnvironmentProblem, match=rf"is a sweep under way in process {holder.pid} on .*lmtrain stop"
+        ):
+            held_sweep(folder).__enter__()
+        holder.communicate()
+    assert not is_under_way(folder)
+
+
+def test_a_run_s_folder_is_refused_and_an_older_wish_is_forgotten(tmp_path: Path) -> None:
+    ask_to_stop(tmp_path)
+    with held_sweep(tmp_path):
+        assert not is_asked_to_stop(tmp_path)
+    (tmp_path / "status.json").write_text("{}")
+    with pytest.raises(ConfigurationError, match=r"is a run's folder; give the sweep another run\.name"):
+        held_sweep(tmp_path).__enter__()
+
+
+def test_a_sweep_is_read_as_it_was_written_with_its_best_trial(tmp_path: Path) -> None:
+    scores = [("finished", 2.0), ("pruned", 0.5), ("finished", 1.0), ("running", None)]
+    sweep = SweepFile(name="s", kind="search", metric="validation/loss", fingerprint="f", command="c", trials=[
+        SweepTrial(number=number, values={"seed": "1"}, state=state, score=score, runs=[SweepRun(folder="a", seed=1)])
+        for number, (state, score) in enumerate(scores)
+    ])  # fmt: skip
+    sweep.trials[0].runs[0].held_out = HeldOutText(source="notes", split_bytes=9, num_bytes=9, tokenizer="t")
+    sweep.save(tmp_path)
+    assert sweep.best == 2
+    assert read_sweep(tmp_path) == sweep
+    assert read_sweep(tmp_path / "none") is None
+
+
+@pytest.mark.parametrize("other", [{"version": 0}, {"new_key": 1}, {"trials": [{"number": 0, "new_key": 1}]}])
+def test_a_sweep_of_another_version_is_refused(tmp_path: Path, other: dict[str, object]) -> None:
+    SweepFile(name="s", kind="search", metric="validation/loss", fingerprint="f", command="c").save(tmp_path)
+    path = tmp_path / "sweep.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | other))
+    with pytest.raises(DataError, match="another version of lmtrain"):
+        read_sweep(tmp_path)
+
+
+def test_a_truncated_sweep_is_damaged_and_not_absent(tmp_path: Path) -> None:
+    SweepFile(name="s", kind="search", metric="validation/loss", fingerprint="f", command="c").save(tmp_path)
+    path = tmp_path / "sweep.json"
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(DataError, match=r"sweep\.json is damaged: no whole JSON object; restore it"):
+        read_sweep(tmp_path)

@@ -1,0 +1,260 @@
+"""Other trackers than MLflow, each fed from the log."""
+
+import csv
+import json
+import os
+import struct
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from lmtrain.errors import ConfigurationError, EnvironmentProblem
+from lmtrain.tracking import following
+from lmtrain.tracking import trackers as tracker_packages
+from lmtrain.tracking.following import FollowingHandle
+from lmtrain.tracking.run_folder import RunFolder
+from lmtrain.tracking.run_log import Point, RunLog
+from lmtrain.tracking.status import Status, read_status
+from lmtrain.tracking.trackers import PLACE, CsvTable, CsvTracking, TensorboardTracking, TrackioTracking, WandbTracking
+from tests.points import append_point
+from tests.tracking.followed_runs import follow_attempt
+
+ENDED = Status("FINISHED", exit_code=0)
+
+
+class Written:
+    """A tracker that remembers."""
+
+    def __init__(self):
+        self.steps, self.names, self.closed_with = [], [], None
+
+    def write(self, points):
+        self.steps += [point.step for point in points]
+        self.names += [name for point in points for name in point.metrics]
+
+    def close(self, status):
+        self.closed_with = status
+
+
+class Broken(Written):
+    def write(self, points):
+        raise OSError("no space\nleft")
+
+
+def run_of(path, *steps):
+    folder = RunFolder(path)
+    folder.create()
+    log = RunLog(path)
+    for step in steps:
+        append_point(log, step, step, {"train/loss": 1.0})
+    return folder, log
+
+
+def test_every_point_from_the_first_one_to_the_last_is_handed_over(tmp_path):
+    writer = Written()
+    folder, log = run_of(tmp_path / "a", 1, 2)
+    handle = FollowingHandle(folder, "it", lambda: writer)
+    running = read_status(folder.path)
+    append_point(log, 3, 3, {"validation/num_bytes": 9.0})
+    append_point(log, 4, 4, {"validation/num_bytes": 5.0})
+    tracked = handle.finish(ENDED)
+    ended = read_status(folder.path)
+    assert running is not None
+    assert ended is not None
+    assert (running.status, ended.status) == ("RUNNING", "FINISHED")
+    assert (writer.steps, writer.closed_with) == ([1, 2, 3, 4], ENDED)
+    assert writer.names[2:] == ["validation/num_bytes", "validation_of_5_bytes/num_bytes"]
+    assert tracked.is_complete
+
+
+def test_a_broken_tracker_costs_one_line_and_no_run(tmp_path, capsys):
+    folder, _ = run_of(tmp_path / "a", 1)
+    tracked = FollowingHandle(folder, "it", Broken).finish(ENDED)
+    assert not tracked.is_complete
+    assert capsys.readouterr().err == (
+        "it lacks a part of this run (OSError: no space). metrics.jsonl has every point.\n"
+    )
+
+
+def test_a_stop_does_not_wait_for_a_tracker_that_hangs(tmp_path, monkeypatch):
+    monkeypatch.setattr(following, "AT_ONCE_SECONDS", 0.0)
+    folder, _ = run_of(tmp_path / "a", 1)
+    may_go_on = threading.Event()
+
+    def hang():
+        may_go_on.wait()
+        return Written()
+
+    tracked = FollowingHandle(folder, "it", hang).finish(Status("KILLED", exit_code=143), at_once=True)
+    may_go_on.set()
+    assert not tracked.is_complete
+
+
+def rows(path):
+    with path.open(newline="") as file:
+        return list(csv.reader(file))
+
+
+def test_a_resumed_run_has_one_row_a_step(tmp_path):
+    assert follow_attempt(CsvTracking(), tmp_path / "a", {1: 9.0, 2: 8.0, 3: 7.0}).is_complete
+    assert follow_attempt(CsvTracking(), tmp_path / "a", {2: 8.5, 3: 7.5}, resumed_from=1).is_complete
+    assert rows(tmp_path / "a/metrics.csv") == [
+        ["step", "tokens", "time", "train/loss", "validation/bits_per_byte"],
+        ["1", "100", "1001.0", "9.0", ""],
+        ["2", "200", "1002.5", "8.5", "4.25"],
+        ["3", "300", "1003.0", "7.5", ""],
+    ]
+
+
+def test_a_metric_that_comes_late_gets_a_column_and_earlier_rows_stay(tmp_path):
+    table = CsvTable(tmp_path / "metrics.csv")
+    for step, metrics in enumerate([{"a": 1.0}, {"a": 2.0}, {"b": 3.0}, {"a": float("nan"), "b": 4.0}]):
+        table.write([Point(0.0, step, step, metrics)])
+    table.close(Status("FINISHED"))
+    assert [row[3:] for row in rows(tmp_path / "metrics.csv")] == [
+        ["a", "b"],
+        ["1.0", ""],
+        ["2.0", ""],
+        ["", "3.0"],
+        ["nan", "4.0"],
+    ]
+
+
+def test_tensorboard_reads_each_point_of_a_resumed_run_once(tmp_path):
+    assert follow_attempt(TensorboardTracking(), tmp_path / "a", {1: 9.0, 2: 8.0, 3: 7.0}).is_complete
+    assert follow_attempt(TensorboardTracking(), tmp_path / "a", {2: 8.5, 3: 7.5}, resumed_from=1).is_complete
+    events = EventAccumulator(str(tmp_path / "a/tensorboard"))
+    events.Reload()
+    keys = events.scalars.Keys()
+    assert {key: [(point.step, point.value) for point in events.Scalars(key)] for key in keys} == {
+        "train/loss": [(1, 9.0), (2, 8.5), (3, 7.5)],
+        "by_tokens/train/loss": [(100, 9.0), (200, 8.5), (300, 7.5)],
+        "validation/bits_per_byte": [(2, 4.25)],
+        "by_tokens/validation/bits_per_byte": [(200, 4.25)],
+    }
+    assert events.Scalars("train/loss")[0].wall_time == pytest.approx(1001.0)
+
+
+ROOT = Path(__file__).parents[2]
+REAL = ROOT / ".cache" / "trackio"  # by `make trackio`, with the older pillow that it wants
+FOLLOWED = """
+import sys
+from pathlib import Path
+from lmtrain.tracking.trackers import TrackioTracking
+from tests.tracking.followed_runs import follow_attempt
+tracking, run = TrackioTracking(), Path(sys.argv[1])
+assert follow_attempt(tracking, run, {1: 9.0, 2: 8.0}).is_complete
+assert follow_attempt(tracking, run, {2: 8.0, 3: 7.0}, resumed_from=1).is_complete
+"""
+
+
+class StandIn(SimpleNamespace):
+    """The calls of the package that is not in the lock."""
+
+    def __init__(self) -> None:
+        super().__init__(rows=[], begun=[])
+
+    def init(self, **settings: Any) -> "StandIn":
+        self.begun.append(settings)
+        return self
+
+    def log(self, metrics: dict[str, float], *, step: int) -> None:
+        self.rows.append((step, metrics))
+
+    def finish(self) -> None:
+        self.rows.append("finished")
+
+
+def test_a_resumed_run_is_one_run_with_each_point_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in = StandIn()
+    monkeypatch.setitem(sys.modules, "trackio", stand_in)
+    monkeypatch.setattr(tracker_packages.importlib.util, "find_spec", lambda name: name)
+    monkeypatch.setenv(PLACE, str(tmp_path / "trackio"))
+    tracking = TrackioTracking()
+    assert follow_attempt(tracking, tmp_path / "a", {1: 9.0, 2: 8.0}).is_complete
+    assert follow_attempt(tracking, tmp_path / "a", {2: 8.0, 3: float("nan")}, resumed_from=1).is_complete
+    assert [settings["resume"] for settings in stand_in.begun] == ["allow", "allow"]
+    assert len({settings["name"] for settings in stand_in.begun}) == 1
+    losses = [(row[0], row[1]["train/loss"]) for row in stand_in.rows if row != "finished" and "train/loss" in row[1]]
+    assert losses == [(1, 9.0), (2, 8.0)]
+    assert stand_in.rows.count("finished") == 2
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not REAL.is_dir(), reason="trackio is not in the lock: make trackio puts it beside the environment")
+def test_the_package_itself_has_each_point_of_a_resumed_run_once(tmp_path: Path) -> None:
+    paths = os.pathsep.join([str(REAL), str(ROOT)])
+    environment = {**os.environ, "PYTHONPATH": paths, PLACE: str(tmp_path / "trackio")}
+    subprocess.run([sys.executable, "-c", FOLLOWED, str(tmp_path / "a")], env=environment, check=True)
+    asked = [sys.executable, str(REAL / "bin" / "trackio"), "get", "metric", "--project", "lmtrain", "--run", "a"]
+    told = subprocess.run(
+        [*asked, "--metric", "train/loss", "--json"], env=environment, capture_output=True, text=True, check=True
+    )
+    values = json.loads(told.stdout)["values"]
+    assert [(row["step"], row["value"]) for row in values] == [(1, 9.0), (2, 8.0), (3, 7.0)]
+
+
+BLOCK, FULL, LAST = 1 << 15, 1, 4
+
+
+def records(path):
+    """Yield the records of an offline attempt, from chunks as LevelDB's log format has them: crc, length, kind."""
+    file, record = path.read_bytes(), b""
+    place = 7  # after wandb's own header
+    while place + 7 <= len(file):
+        length, kind = struct.unpack("<HB", file[place + 4 : place + 7])
+        record += file[place + 7 : place + 7 + length]
+        place += 7 + length
+        if 0 < BLOCK - place % BLOCK < 7:
+            place += BLOCK - place % BLOCK
+        if kind in (FULL, LAST):
+            yield record
+            record = b""
+
+
+def history(path):
+    """Yield the rows that an offline attempt keeps for `wandb sync`."""
+    from wandb.proto import wandb_internal_pb2  # takes as long to import as all the tests together
+
+    for data in records(path):
+        record = wandb_internal_pb2.Record()
+        record.ParseFromString(data)
+        if record.WhichOneof("record_type") == "history":
+            items = {item.key or item.nested_key[0]: json.loads(item.value_json) for item in record.history.item}
+            yield {key: value for key, value in items.items() if not key.startswith("_")}
+
+
+def test_a_resumed_run_is_one_run_with_each_point_once_wandb_tracking(tmp_path):
+    tracking = WandbTracking(mode="offline")
+    assert follow_attempt(tracking, tmp_path / "a", {1: 9.0, 2: 8.0}).is_complete
+    assert follow_attempt(tracking, tmp_path / "a", {2: 8.0, 3: float("nan")}, resumed_from=1).is_complete
+    import wandb  # seconds
+
+    wandb.teardown()  # its service writes on for a moment after a run's end, and now has ended
+    attempts = [*(tmp_path / "a/wandb").glob("offline-*/*.wandb")]
+    assert len(attempts) == 2
+    assert len({path.name for path in attempts}) == 1  # it has the run's id
+    assert sorted((row for path in attempts for row in history(path)), key=lambda row: (row["step"], len(row))) == [
+        {"step": 1, "tokens": 100, "train/loss": 9.0},
+        {"step": 2, "tokens": 200, "train/loss": 8.0},
+        {"step": 2, "tokens": 200, "validation/bits_per_byte": 4.0},
+        {"step": 3, "tokens": 300, "train/loss": "nan"},
+    ]
+
+
+def test_no_key_and_no_project_are_refused_at_once(tmp_path, monkeypatch):
+    monkeypatch.delenv("WANDB_API_KEY", raising=False)
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    with pytest.raises(EnvironmentProblem, match=r"`wandb login` once, set WANDB_API_KEY, or use logger\.mode=offline"):
+        WandbTracking()
+    (tmp_path / "netrc").write_text("machine api.wandb.ai login user password secret\n")
+    (tmp_path / "netrc").chmod(0o600)
+    WandbTracking()
+    with pytest.raises(ConfigurationError, match=r"logger\.project='' is empty"):
+        WandbTracking(project="")

@@ -1,0 +1,279 @@
+"""GRPO: its loss, its answers, its rewards."""
+
+import math
+import sys
+from collections import defaultdict
+from types import SimpleNamespace
+from typing import NoReturn
+
+import pytest
+import torch
+
+from lmtrain.errors import ConfigurationError, DataError
+from lmtrain.training.objectives.grpo import (
+    MEASURES,
+    GroupRelativePolicy,
+    PolicyLoss,
+    WrittenAnswers,
+    group_advantages,
+    group_relative_policy_facts,
+)
+from lmtrain.training.objectives.rewards import (
+    WrittenAnswer,
+    matches,
+    near_text,
+    right_number,
+    right_text,
+    score_answers,
+    whole_answer,
+)
+from lmtrain.training.token_batch import TokenBatch
+from tests.adapters.test_low_rank import small
+
+NUM_ANSWERS, NUM_TOKENS = 6, 9
+
+
+def drawn() -> SimpleNamespace:
+    """Return log-probabilities now, then and of a reference, far enough apart to clip, and answers' masks."""
+    generator = torch.Generator().manual_seed(0)
+    now, old, reference = (-torch.rand(NUM_ANSWERS, NUM_TOKENS, generator=generator) for _ in range(3))
+    ends = torch.tensor([2, 9, 5, 1, 7, 3])
+    mask = torch.arange(NUM_TOKENS) < ends[:, None]
+    advantages = torch.randn(NUM_ANSWERS, generator=generator)
+    return SimpleNamespace(now=now.requires_grad_(), old=old, reference=reference, mask=mask, advantages=advantages)
+
+
+def theirs(data: SimpleNamespace, *, loss_type: str, beta: float, has_old: bool):
+    trainer = pytest.importorskip("trl.trainer.grpo_trainer").GRPOTrainer
+    zeros = torch.zeros_like(data.now)
+    metrics = {"train": defaultdict(list), "eval": defaultdict(list)}
+    place = SimpleNamespace(device="cpu", num_processes=1, gather=lambda one: one, reduce=lambda one, **_: one)
+    held = SimpleNamespace(
+        model=SimpleNamespace(training=True),
+        args=SimpleNamespace(delta=None, use_bias_correction_kl=False, steps_per_generation=1),
+        accelerator=place,
+        beta=beta,
+        loss_type=loss_type,
+        epsilon_low=0.2,
+        epsilon_high=0.28,
+        max_completion_length=16,
+        importance_sampling_level="token",
+        top_entropy_quantile=1.0,
+        off_policy_mask_threshold=None,
+        use_vllm=False,
+        aux_loss_enabled=False,
+        current_gradient_accumulation_steps=1,
+        _entropy_bonus_enabled=False,
+        _metrics=metrics,
+        _get_per_token_logps_and_entropies=lambda *_, **__: (data.now, zeros, None),
+    )
+    inputs = {
+        "prompt_ids": torch.zeros(NUM_ANSWERS, 2).long(),
+        "prompt_mask": torch.ones(NUM_ANSWERS, 2).long(),
+        "completion_ids": torch.zeros(NUM_ANSWERS, NUM_TOKENS).long(),
+        "completion_mask": data.mask.long(),
+        "advantages": data.advantages,
+        "old_per_token_logps": data.old if has_old else None,
+        "ref_per_token_logps": data.reference,
+        "num_items_in_batch": data.mask.sum(),
+    }
+    return trainer._compute_loss(held, held.model, inputs), metrics["train"]
+
+
+@pytest.mark.parametrize("loss_type", ["dapo", "grpo", "bnpo", "dr_grpo"])
+@pytest.mark.parametrize(("beta", "has_old"), [(0.0, False), (0.04, True)])
+def test_loss_and_gradient_are_those_of_trl(loss_type, beta, has_old) -> None:
+    data = drawn()
+    loss = PolicyLoss(beta=beta, epsilon=0.2, epsilon_high=0.28, loss_type=loss_type, num_new_tokens=16)
+    sums = loss(
+        data.now,
+        data.mask,
+        advantages=data.advantages,
+        old=data.old if has_old else None,
+        reference=data.reference if beta else None,
+    )
+    ours = sums.loss / sums.divisor
+    expected, metrics = theirs(data, loss_type=loss_type, beta=beta, has_old=has_old)
+    torch.testing.assert_close(ours, expected, rtol=1e-6, atol=1e-7)
+    (mine,), (their,) = (torch.autograd.grad(one, data.now, retain_graph=True) for one in (ours, expected))
+    torch.testing.assert_close(mine, their, rtol=1e-5, atol=1e-7)
+    if has_old:
+        lengths = data.mask.sum(-1)
+        assert float((sums.clipped * lengths).sum() / lengths.sum()) == pytest.approx(
+            metrics["clip_ratio/region_mean"][0]
+        )
+        assert float((sums.divergence * lengths).sum() / lengths.sum()) == pytest.approx(metrics["kl"][0], rel=1e-5)
+        assert sums.clipped.sum() > 0
+
+
+def test_advantages_are_those_of_trl_and_equal_rewards_teach_nothing() -> None:
+    rewards = torch.tensor([1.0, 0, 0, 1, 0.5, 0.5, 0.5, 0.5, 3, 1, 2, 0])
+    groups = group_advantages(rewards, num_generations=4, scales=True)
+    grouped = rewards.view(3, 4)
+    mean, spread = grouped.mean(1, keepdim=True), grouped.std(1, keepdim=True)
+    torch.testing.assert_close(groups.advantages.view(3, 4), (grouped - mean) / (spread + 1e-4))
+    assert groups.advantages[4:8].tolist() == [0.0] * 4
+    assert groups.is_equal.tolist() == [False, True, False]
+    plain = group_advantages(rewards, num_generations=4, scales=False)
+    torch.testing.assert_close(plain.advantages.view(3, 4), grouped - mean)
+
+
+REWARDS = {"text": right_text}
+
+
+class FixedWriter:
+    """Gives the same answers each time, and counts how often it is asked."""
+
+    def __init__(self) -> None:
+        self.seeds: list[int] = []
+
+    def __call__(self, model, batch, /, *, copies, seed) -> WrittenAnswers:
+        self.seeds.append(seed)
+        mask = torch.zeros(4, 11, dtype=torch.bool)
+        mask[:3, 4:7] = True  # the last group's second row was not asked
+        rewards = torch.tensor([1.0, 0.0, 2.0, 0.0])
+        asked = torch.tensor([True, True, True, False])
+        return WrittenAnswers(batch.ids.long(), mask, rewards, rewards[:, None], asked, asked)
+
+
+def made(**settings):
+    policy = GroupRelativePolicy(rewards=REWARDS, num_generations=2, **settings)
+    writer = FixedWriter()
+    policy.write_with(lambda _: writer)
+    ids = torch.randint(250, (4, 12), generator=torch.Generator().manual_seed(0))
+    return policy, writer, TokenBatch(ids, None, torch.ones(4, 11, dtype=torch.bool))
+
+
+def test_a_step_reports_means_over_the_answers_that_were_asked() -> None:
+    policy, _, batch = made()
+    policy.begin(step=0, micro_step=0, seed=1)
+    sums = policy(small(), batch)
+    divisor, examples, *means = (sums.further / sums.further[1]).tolist()
+    named = dict(zip(policy.measures, means, strict=True))
+    assert (float(sums.further[0]), divisor * 3, examples) == (9, 9, 1)
+    assert (named["reward/mean"], named["reward/text"], named["rollout/tokens"]) == (1, 1, 3)
+    assert policy.measures[: len(MEASURES)] == MEASURES
+    sums.objective.backward()
+
+
+def test_answers_serve_their_steps_and_a_checkpoint_between_holds_them() -> None:
+    policy, writer, batch = made(num_iterations=2)
+    model = small()
+    policy.begin(step=0, micro_step=0, seed=0)
+    first = policy(model, batch)
+    kept = policy.state()
+    assert kept is not None
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.mul_(1.1)
+    policy.begin(step=1, micro_step=0, seed=1)
+    moved = policy(model, batch)
+    assert policy.state() is None
+    assert writer.seeds == [0]
+    assert not torch.equal(first.objective, moved.objective)  # the ratio is no longer 1
+    other, silent, _ = made(num_iterations=2)
+    other.load(kept)
+    other.begin(step=1, micro_step=0, seed=1)
+    assert torch.equal(other(model, batch).objective, moved.objective)
+    assert silent.seeds == []
+
+
+def test_the_starting_model_is_kept_for_a_divergence() -> None:
+    policy, _, batch = made(beta=0.5)
+    assert group_relative_policy_facts(beta=0.5).keeps_start
+    model = small()
+    policy.keep_start(model)
+    place = list(policy.measures).index("policy/divergence") + 2
+    values = []
+    for _ in range(2):
+        policy.begin(step=0, micro_step=0, seed=0)
+        values.append(float(policy(model, batch).further[place].detach()))
+        with torch.no_grad():
+            for weight in model.parameters():
+                weight.mul_(1.1)
+    assert values[0] == pytest.approx(0, abs=1e-9)
+    assert values[1] > 1e-4
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"num_generations": 1}, "objective.num_generations=1 is below 2: an answer is compared with others"),
+        ({"num_new_tokens": 0}, "objective.num_new_tokens=0 is below 1"),
+        ({"epsilon": 0.0}, "objective.epsilon=0 is not above 0"),
+        ({"beta": -1.0}, "objective.beta=-1 is not a number from 0 on"),
+        ({"temperature": 0.0}, "objective.temperature=0 is not above 0; 1 is usual"),
+        ({"weights": {"txet": 1.0}}, "objective.weights.txet weighs no reward; objective.rewards has text"),
+        ({"rewards": {}}, "rewards nothing"),
+    ],
+)
+def test_impossible_settings_are_refused(settings, message) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        GroupRelativePolicy(**{"rewards": REWARDS, **settings})
+
+
+def test_text_without_questions_is_refused() -> None:
+    policy, _, batch = made()
+    with pytest.raises(DataError, match="take a source of messages"):
+        policy(small(), batch.ids)
+
+
+def answer(text: str, expected: str = "12", *, ended: bool = True) -> WrittenAnswer:
+    return WrittenAnswer(text=text, question="7 + 5?", expected=expected, ended=ended)
+
+
+def raised(problem: Exception) -> NoReturn:
+    raise problem
+
+
+@pytest.mark.parametrize(
+    ("reward", "given", "value"),
+    [
+        (right_text, answer(" 12 "), 1),
+        (right_text, answer("12", ended=False), 0),
+        (right_number, answer("so #### 12.0"), 1),
+        (right_number, answer("12 or 13"), 0),
+        (right_number, answer("1,012", "1012"), 1),
+        (right_number, answer("none"), 0),
+        (near_text, answer("abXd", "abcd"), 0.75),
+        (near_text, answer("", ""), 0),
+        (whole_answer, answer("x", ended=False), 0),
+    ],
+)
+def test_rewards_that_can_be_checked(reward, given, value) -> None:
+    assert reward(given) == value
+
+
+def test_a_form_is_of_the_whole_answer() -> None:
+    assert [matches(answer(text), pattern=r"\d+") for text in ("12", "12 x")] == [1, 0]
+    with pytest.raises(ConfigurationError, match="not a regular expression"):
+        matches(answer("1"), pattern="(")
+
+
+def test_rewards_are_summed_with_their_weights() -> None:
+    each, sums = score_answers(
+        [answer("12"), answer("9")], {"text": right_text, "end": whole_answer}, weights={"end": 0.5}
+    )
+    assert (each, sums) == ([[1, 1], [0, 1]], [1.5, 0.5])
+
+
+@pytest.mark.parametrize(
+    ("reward", "message"),
+    [
+        (lambda _: 1 / 0, "objective.rewards.mine raised ZeroDivisionError: division by zero on the answer '12' to"),
+        (lambda _: math.nan, "objective.rewards.mine gave nan on the answer '12' to '7 [+] 5[?]'; a reward is one"),
+        (lambda _: None, "objective.rewards.mine gave None on the answer"),
+        (lambda _: torch.tensor([1.0, 2.0]), r"objective.rewards.mine gave tensor\(\[1., 2.\]\) on the answer"),
+        (
+            lambda _: 10**400,
+            "objective.rewards.mine gave 1000.*000 on the answer .* one finite number, 1e[+]30 at most",
+        ),
+        (lambda _: raised(RuntimeError("two\nlines")), "raised RuntimeError: two lines on the answer"),
+        (lambda _: sys.exit(), "objective.rewards.mine raised SystemExit"),
+    ],
+)
+def test_a_reward_that_fails_ends_the_run_in_one_line(reward, message) -> None:
+    with pytest.raises(DataError, match=message) as refused:
+        score_answers([answer("12")], {"mine": reward}, weights={})
+    assert "\n" not in str(refused.value)
+    assert refused.value.exit_code == 4

@@ -1,0 +1,211 @@
+"""A person's own modules, models and rows."""
+
+import inspect
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+import pytest
+import torch
+from lightning.pytorch.callbacks import EarlyStopping, LearningRateMonitor, ModelCheckpoint
+from lightning.pytorch.loggers import CSVLogger
+from torch import Tensor, nn
+
+from lmtrain import callbacks
+from lmtrain.errors import ConfigurationError, DataError
+from lmtrain.losses.cross_entropy import CrossEntropy
+from lmtrain.models.base import LanguageModel
+from lmtrain.models.own_model import LogitsModel
+from lmtrain.tracking.run_log import read_points
+from lmtrain.training.context import RunCallback
+from lmtrain.training.own_rows import RowsDataModule
+from lmtrain.training.trainer import make_trainer
+from tests import tiny
+from tests.callbacks.conftest import dataset_folder as dataset_folder
+from tests.callbacks.test_stock_trainer import PlainModule, TwoOptimizers, loader
+from tests.callbacks.tiny_run import make_context
+from tests.training.short_run import StopAfter, data_module, tiny_module
+
+
+def stock(module: pl.LightningModule, folder: Path) -> pl.LightningModule:
+    """Train a module as Lightning does."""
+    trainer = pl.Trainer(max_epochs=1, accelerator="cpu", logger=False, enable_checkpointing=False,
+                         enable_progress_bar=False, default_root_dir=folder)  # fmt: skip
+    trainer.fit(module, loader(10))
+    return module
+
+
+@pytest.mark.parametrize("kind", [PlainModule, TwoOptimizers], ids=["one argument", "manual, two optimizers"])
+def test_it_trains_as_in_a_stock_trainer(kind: type[PlainModule], tmp_path: Path) -> None:
+    module = kind()
+    budget = callbacks.TokenBudget(steps=10 if kind is PlainModule else 20)
+    log = callbacks.StepLog(every_steps=1)
+    trainer = make_trainer(
+        strategy="auto", precision="32-true", accelerator="cpu", folder=tmp_path, callbacks=[log, budget]
+    )
+    trainer.fit(module, loader(10))
+    expected = stock(kind(), tmp_path)
+    assert module.losses == expected.losses  # pyright: ignore[reportAttributeAccessIssue]
+    for name, value in expected.state_dict().items():
+        assert torch.equal(value, module.state_dict()[name])
+
+
+def test_lightnings_own_callbacks_see_our_module(tmp_path: Path, data_folder: Path) -> None:
+    best = ModelCheckpoint(tmp_path, monitor="train/loss", every_n_train_steps=1, save_top_k=1)
+    stopping = EarlyStopping("train/loss", patience=10**6)
+    settings: dict[str, Any] = {"max_steps": 4, "logger": CSVLogger(tmp_path), "log_every_n_steps": 1}
+    trainer = pl.Trainer(accelerator="cpu", callbacks=[best, stopping, LearningRateMonitor("step")],
+                         enable_progress_bar=False, use_distributed_sampler=False, **settings)  # fmt: skip
+    trainer.fit(tiny_module(total_steps=4), datamodule=data_module(data_folder))
+    assert float(trainer.callback_metrics["train/loss"]) > 0
+    assert best.best_model_score is not None
+    assert Path(best.best_model_path).exists()
+
+
+class Net(nn.Module):
+    """Scores the next id from the last."""
+
+    def __init__(self, vocab_size: int = 257) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(vocab_size, 8)
+        self.layers = nn.ModuleList(nn.Linear(8, 8) for _ in range(2))
+        self.head = nn.Linear(8, vocab_size)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        hidden = self.embedding(ids)
+        for layer in self.layers:
+            hidden = hidden + layer(hidden).tanh()
+        return self.head(hidden)
+
+
+class Raw(nn.Module):
+    """Has a parameter that nothing initializes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(3))
+
+
+def test_loss_and_gradients_are_torchs() -> None:
+    torch.manual_seed(0)
+    net = Net()
+    model: LanguageModel = LogitsModel(net, vocab_size=257, max_context_tokens=16)
+    ids, targets = torch.randint(257, (2, 8)), torch.randint(257, (2, 8))
+    total = model(ids, targets, CrossEntropy())
+    expected = nn.functional.cross_entropy(net(ids).flatten(0, 1), targets.flatten(), reduction="sum")
+    torch.testing.assert_close(total.objective, expected)
+    assert [*model.blocks] == [*net.layers]
+    assert model.shape().num_parameters == sum(one.numel() for one in net.parameters())
+
+
+def test_a_module_on_meta_gets_the_weights_of_its_seed() -> None:
+    with torch.device("meta"):
+        models = [LogitsModel(Net, vocab_size=257, max_context_tokens=16) for _ in range(2)]
+    for model in models:
+        model.to_empty(device="cpu")
+        model.initialize_weights(torch.Generator().manual_seed(3))
+    states = [model.state_dict() for model in models]
+    assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
+    with pytest.raises(ConfigurationError, match="reset_parameters"):
+        LogitsModel(Raw(), vocab_size=3, max_context_tokens=3).initialize_weights(torch.Generator())
+
+
+def test_other_shapes_and_losses_are_refused() -> None:
+    model = LogitsModel(Net(), vocab_size=300, max_context_tokens=16)
+    with pytest.raises(ConfigurationError, match=r"model\.vocab_size"):
+        model(torch.zeros(1, 2, dtype=torch.long))
+    with pytest.raises(ConfigurationError, match="cross_entropy"):
+        _ = model.output_head().weight
+
+
+@pytest.mark.slow
+def test_a_run_trains_it_from_a_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import lmtrain
+
+    source = f"import torch\nfrom torch import Tensor, nn\n\n{inspect.getsource(Net)}"
+    (tmp_path / "my_package.py").write_text(source)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    conf = tmp_path / "conf" / "model"
+    conf.mkdir(parents=True)
+    (conf / "mine.yaml").write_text(
+        "# My net\n_target_: lmtrain.models.own_model.LogitsModel\n"
+        "module: {_target_: my_package.Net, vocab_size: 257}\n"
+        "vocab_size: 257\nmax_context_tokens: ${batch.context_tokens}\n"
+    )
+    words = [*tiny.DATA, *tiny.BATCH, *tiny.QUIET, "model=mine", "budget.steps=3", "loss=cross_entropy"]
+    words = [word for word in words if "text_samples" not in word and "vocab_size" not in word]
+    run = lmtrain.train(
+        *words, "callbacks.text_samples=null", allow_targets=["my_package."], config_dir=tmp_path / "conf"
+    )
+    assert len(run.losses) >= 1
+
+
+class Lines:
+    """Rows in an order of their own, readable again."""
+
+    def __init__(self, rows):
+        self.rows = rows
+
+    def __iter__(self):
+        return iter(self.rows)
+
+
+def fit(folder, rows, *, steps, checkpoint=None, save_to=None):
+    stop = StopAfter(steps, save_to)
+    log = callbacks.StepLog(every_steps=1)
+    trainer = make_trainer(
+        strategy="auto", precision="32-true", accelerator="cpu", folder=folder, callbacks=[stop, log]
+    )
+    data = RowsDataModule(rows, micro_batch_sequences=4)
+    trainer.fit(tiny_module(total_steps=10), datamodule=data, ckpt_path=checkpoint, weights_only=True)
+    return stop.batches
+
+
+@pytest.mark.parametrize("kind", [list, Lines])
+def test_rows_are_read_again_and_a_resumed_run_goes_on_with_its_own(kind, tmp_path):
+    rows = [[(row + column) % 257 for column in range(17)] for row in range(6)]
+    whole = fit(tmp_path, kind(rows), steps=6)
+    fit(tmp_path, kind(rows), steps=3, save_to=tmp_path / "step_00000003")
+    rest = fit(tmp_path, kind(rows), steps=6, checkpoint=tmp_path / "step_00000003")
+    assert all(torch.equal(one, other) for one, other in zip(whole[3:], rest, strict=True))
+    read = [tuple(row) for row in torch.cat(whole).tolist()]
+    assert sorted(read[:6]) == sorted(map(tuple, rows)), "each once before any is read again"
+
+
+def test_what_cannot_be_read_is_refused(tmp_path):
+    with pytest.raises(ConfigurationError, match="more than once"):
+        RowsDataModule(iter([[1, 2]]))
+    for rows, pattern in (([], "at least one row"), ([[1, 2], [1]], "one length")):
+        with pytest.raises(DataError, match=pattern):
+            fit(tmp_path, rows, steps=1)
+
+
+class Logs(PlainModule):
+    """Logs a metric of its own."""
+
+    def training_step(self, batch):
+        loss = super().training_step(batch)
+        self.log("my/double", 2 * loss.detach())
+        return loss
+
+
+class WeightNorm(RunCallback):
+    """A callback and a metric of a person's own."""
+
+    def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
+        norm = torch.nn.utils.get_total_norm(pl_module.parameters())
+        self.run.append(trainer.global_step, {"my/weight_norm": float(norm)})
+
+
+def test_metrics_of_ones_own_are_in_the_log_of_a_run(dataset_folder, tmp_path):
+    context = make_context(tmp_path, dataset_folder, steps=4)
+    ours = [callbacks.StepLog(every_steps=1, context=context), callbacks.TokenBudget(context=context)]
+    trainer = make_trainer(
+        strategy="auto", precision="32-true", accelerator="cpu", folder=tmp_path, callbacks=[*ours, WeightNorm(context)]
+    )
+    trainer.fit(Logs(), loader(10))
+    points = [point.metrics for point in read_points(tmp_path / "metrics.jsonl")]
+    logged = [one for one in points if "train/loss" in one]
+    assert [one["my/double"] for one in logged] == pytest.approx([2 * one["train/loss"] for one in logged])
+    assert sum("my/weight_norm" in one for one in points) == 4
