@@ -16,7 +16,7 @@ from lmtrain.accounting.budgets import Horizon
 from lmtrain.accounting.training_plan.plan_parts import EvaluationPlan
 from lmtrain.errors import ConfigurationError
 from lmtrain.losses.cross_entropy import CrossEntropy
-from lmtrain.models.loss import LossTotal
+from lmtrain.models.head import LossTotal
 from lmtrain.training.context import RunContext
 from lmtrain.training.hyperparameters import Hyperparameters
 from lmtrain.training.module import CausalLMModule, keyed_seed, materialize
