@@ -91,7 +91,7 @@ def read_questions(path: Path) -> list[Question]:
     """Return the question and answer of each line, `{"messages": [...], "kind": "..."}`; the kind may be left out.
 
     Raises:
-        DataError: There is no such file, or a line is not a conversation that ends in an assistant's turn with text.
+        DataError: The file does not exist, or a line is not a conversation that ends in an assistant's turn with text.
     """
     try:
         lines = path.read_text(encoding="utf-8").split("\n")  # a JSON text may hold other ends of lines

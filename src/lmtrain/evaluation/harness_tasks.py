@@ -67,7 +67,7 @@ def find_tasks(
 
     Raises:
         EnvironmentProblem: The package is not installed.
-        ConfigurationError: There is no such folder or task.
+        ConfigurationError: The folder or task does not exist.
         DataError: The folder's files would run code.
     """
     if importlib.util.find_spec("lm_eval") is None:

@@ -20,7 +20,7 @@ def read_prompts(path: Path) -> list[str]:
     """Return the `prompt` of each line.
 
     Raises:
-        ConfigurationError: There is no such file.
+        ConfigurationError: The file does not exist.
         DataError: A line is not an object with a text `prompt`, or the file is empty.
     """
     if not path.is_file():

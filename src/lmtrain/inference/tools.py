@@ -88,7 +88,7 @@ def load_function(spec: str) -> tuple[str, Callable[..., Any]]:
     """Return the name and function of FILE.py:FUNCTION or MODULE:FUNCTION; this runs the file's code.
 
     Raises:
-        ConfigurationError: There is no such file, module or function.
+        ConfigurationError: The file, module or function does not exist.
     """
     place, _, name = spec.rpartition(":")
     if not place or not name.isidentifier():

@@ -26,7 +26,7 @@ def read_config_file(folder: Path) -> dict[str, Any]:
     """Return a folder's config.json.
 
     Raises:
-        ConfigurationError: There is no such folder.
+        ConfigurationError: The folder does not exist.
         DataError: It has no config.json, or one without an object.
     """
     path = folder / CONFIG

@@ -142,7 +142,7 @@ def require_gguf(output_type: str) -> None:
 
     Raises:
         EnvironmentProblem: It is not installed.
-        ConfigurationError: There is no such type.
+        ConfigurationError: The type is unknown.
     """
     if output_type not in (AUTO, *OUTPUT_TYPES):
         raise ConfigurationError(f"--outtype: must be one of {', '.join((AUTO, *OUTPUT_TYPES))}, got {output_type}.")

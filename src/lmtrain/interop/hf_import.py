@@ -73,7 +73,7 @@ def open_hugging_face(folder: Path, *, with_tokenizer: bool = True) -> HuggingFa
     """Check a folder without reading a weight: architecture, features, names, shapes, dtypes, file lengths, tokenizer.
 
     Raises:
-        ConfigurationError: There is no such folder.
+        ConfigurationError: The folder does not exist.
         DataError: The first fault.
     """
     description = _checked(folder, partial(read_config, read_config_file(folder)))

@@ -39,7 +39,7 @@ def require_repository(name: str) -> str:
 
     Raises:
         ConfigurationError: The name is not OWNER/NAME.
-        EnvironmentProblem: There is no token.
+        EnvironmentProblem: No token is set.
     """
     try:
         validate_repo_id(name)

@@ -126,7 +126,7 @@ def open_peft(folder: Path) -> PeftFolder:
     """Read and check a folder written by PEFT's save_pretrained.
 
     Raises:
-        ConfigurationError: There is no such folder.
+        ConfigurationError: The folder does not exist.
         DataError: It is damaged, or no plain LoRA.
     """
     if not (folder / ADAPTER_CONFIG).is_file():
