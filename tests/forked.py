@@ -124,10 +124,10 @@ def _import_the_trainer() -> None:
         importlib.import_module(f"lmtrain.run.{name}")
     from lmtrain.run.compose.arguments import parse_arguments
     from lmtrain.run.compose.compose import for_each_config
-    from lmtrain.run.execution.check_config import check_config
+    from lmtrain.run.run_config import read_config
     from tests.tiny import TINY
 
-    for_each_config(lambda values, _: check_config(values, allowed=[]), parse_arguments(TINY), config_name="train")
+    for_each_config(lambda values, _: read_config(values).checked(), parse_arguments(TINY), config_name="train")
 
 
 def _command(request: dict[str, Any], environment: dict[str, str], outputs: list[int]) -> NoReturn:

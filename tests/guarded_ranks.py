@@ -21,8 +21,8 @@ from lmtrain.launch.detect import outer_launcher
 from lmtrain.launch.process_group import join
 from lmtrain.run.compose.compose import compose_config
 from lmtrain.run.execution.build import build_run
-from lmtrain.run.execution.check_config import check_config
 from lmtrain.run.execution.run import quiet_libraries
+from lmtrain.run.run_config import read_config
 from lmtrain.run.stored_runs.job import Job
 from lmtrain.tracking.mlflow import tracking as mlflow_tracking
 from lmtrain.tracking.run_folder import RunFolder
@@ -83,7 +83,7 @@ def train(words: list[str], folder: Path, *, rank: int, name: str) -> dict[str, 
     kept = [word for word in tiny.TINY if word.partition("=")[0] not in {*given, "run.log_every_steps"}]
     overrides = [*kept, *SETTINGS, *words, f"data.folder.root={folder / 'data'}"]
     job = Job(
-        config=check_config(compose_config(overrides), allowed=[]),
+        config=read_config(compose_config(overrides)).checked(),
         overrides=overrides,
         name=name,
         root=str(folder / "runs"),

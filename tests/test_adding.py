@@ -177,9 +177,9 @@ def test_the_doctor_and_the_advice_out_of_memory_know_them(project: Path) -> Non
     code = f"""
 from lmtrain.accounting.batches import plan_batches
 from lmtrain.run.compose.compose import compose_config
-from lmtrain.run.execution.check_config import check_config
+from lmtrain.run.run_config import read_config
 from lmtrain.run.planning import machine_limits as auto_batch
-config = check_config(compose_config({[*RUN, *SMALL_GPT, *OPTIONS, PAIR]}), allowed=[])
+config = read_config(compose_config({[*RUN, *SMALL_GPT, *OPTIONS, PAIR]})).checked()
 batch = plan_batches(config.batch, num_ranks=2)
 auto_batch.held_device = lambda _: auto_batch.HeldDevice(None, 2_500_000)
 print(auto_batch.out_of_memory(config, batch))

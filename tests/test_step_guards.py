@@ -15,8 +15,8 @@ import torch
 from lmtrain.errors import LMTRAIN_ERRORS
 from lmtrain.run.compose.compose import compose_config
 from lmtrain.run.execution.build import Run, build_run
-from lmtrain.run.execution.check_config import check_config
 from lmtrain.run.execution.run import quiet_libraries
+from lmtrain.run.run_config import read_config
 from lmtrain.run.stored_runs.job import Job
 from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.run_log import RunLog
@@ -75,7 +75,7 @@ def build(folder: Path, *words: str) -> Run:
     ]  # fmt: skip
     kept_once = [word for word in overrides if word != "run.log_every_steps=1"]
     quiet_libraries()
-    config = check_config(compose_config(kept_once), allowed=[])
+    config = read_config(compose_config(kept_once)).checked()
     job = Job(config=config, overrides=kept_once, name="guard", root=str(folder / "runs"))
     RunFolder(job.folder, root=Path(job.root)).create()
     return build_run(job, rank=0, log=RunLog(job.folder))

@@ -1,6 +1,7 @@
 """The help pages and Tab completion."""
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -190,3 +191,12 @@ def test_a_word_is_completed_as_far_as_it_is_typed(line, expected, tmp_path, mon
         (tmp_path / "runs" / file).touch()
     found = completions(line.split(" "), verbs=VERBS, conf=conf_folder(), page=verb_help)
     assert set(found) == expected
+
+
+def test_a_group_s_page_lists_the_options_of_one_s_own_folder(tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "mine.yaml").write_text("# a model of mine\ndefaults: [nano]\n")
+    shown = page("model", "--config-dir", str(tmp_path))
+    assert "mine" in shown
+    assert "a model of mine" in shown
+    assert page("model=mine", f"--config-dir={tmp_path}").startswith("model=mine\na model of mine")

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from lmtrain.run.compose.compose import compose_config
-from lmtrain.run.execution.check_config import check_config
+from lmtrain.run.run_config import read_config
 from lmtrain.run.stored_runs.job import Job
 
 TINY = [
@@ -23,7 +23,7 @@ def tiny_job(tmp_path: Path) -> Callable[..., Job]:
 
     def make(*overrides: str, name: str = "cat") -> Job:
         words = [*TINY, f"data.folder.root={tmp_path}/data", f"run.cache={tmp_path}/cache", *overrides]
-        config = check_config(compose_config(words), allowed=[])
+        config = read_config(compose_config(words)).checked()
         return Job(config=config, overrides=words, name=name, root=str(tmp_path / "runs"))
 
     return make

@@ -7,9 +7,12 @@ import pytest
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
+from lmtrain.accounting.options.parts import RecomputeFacts
+from lmtrain.accounting.options.strategy import ModelSpread
 from lmtrain.errors import ConfigurationError
 from lmtrain.run.compose.arguments import parse_arguments
 from lmtrain.run.compose.compose import compose_config, for_each_config, single, trials_of
+from lmtrain.run.compose.group_options import one_of, options_with_key, words_of
 from lmtrain.run.compose.search_words import search_of
 
 
@@ -308,3 +311,17 @@ def test_parameters_of_slurm_are_typed_as_a_mapping() -> None:
     found = search_of(parse_arguments([*words, "sweep.slurm={slurm_partition: gpu, timeout_min: 60}"]))
     assert found is not None
     assert found.settings.slurm == {"slurm_partition": "gpu", "timeout_min": 60}
+
+
+def test_a_shown_config_is_resolved_on_request(capsys: pytest.CaptureFixture[str]) -> None:
+    for flags, value in ((["--resolve"], "64"), ([], "${batch.context_tokens}")):
+        words = ["--cfg", "job", "-p", "model", *flags, "batch.context_tokens=64"]
+        for_each_config(lambda *_: None, parse_arguments(words), config_name="train")
+        assert f"max_context_tokens: {value}" in capsys.readouterr().out
+
+
+def test_options_are_found_by_the_facts_that_they_state() -> None:
+    assert words_of(RecomputeFacts, lambda facts: facts.keeps_least) == ["recompute=every_block"]
+    assert {"strategy=auto", "strategy=ddp"} <= {*words_of(ModelSpread, lambda facts: facts.replicates)}
+    assert one_of(["strategy=auto", "strategy=ddp"]) == "one of strategy=auto, ddp"
+    assert options_with_key("optimizer.row_beta")[:1] == ["muon"]

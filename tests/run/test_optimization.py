@@ -11,8 +11,8 @@ from lmtrain.cli.main import serve
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.missing_package import install_command
 from lmtrain.run.builders.optimization import build_optimizer, rehearsed_optimizer, schedules_of
-from lmtrain.run.execution.check_config import check_config
 from lmtrain.run.planning.setting import planned_setting
+from lmtrain.run.run_config import read_config
 from lmtrain.run.schema.node import Node
 from lmtrain.run.validators.optimizer import require_ramps_fit
 from tests import facts, tiny
@@ -22,7 +22,7 @@ from tests.optim.options import OPTIONS, OWN, build
 
 
 def require(*words: str) -> None:
-    config = check_config(config_of(*tiny.MODEL, *words).values, allowed=[])
+    config = read_config(config_of(*tiny.MODEL, *words).values).checked()
     with torch.device("meta"):
         model = config.model.build()
     rehearsed_optimizer(config, model)
@@ -189,7 +189,7 @@ def test_every_option_trains_from_the_command_line_and_resumes_exactly(
 @pytest.mark.parametrize(("strategy", "shares"), [("ddp", True), ("diloco", False)])
 def test_ranks_share_work_where_their_weights_are_the_same(strategy: str, shares: bool, capsys) -> None:
     """A worker's momentum is its own: a share of another's would be of other weights."""
-    config = check_config(config_of(*tiny.MODEL, f"strategy={strategy}", "trainer.devices=2").values, allowed=[])
+    config = read_config(config_of(*tiny.MODEL, f"strategy={strategy}", "trainer.devices=2").values).checked()
     optimizer = build_optimizer(config, rank=1)(tiny_model())
     assert optimizer._share_work is shares
 

@@ -10,7 +10,7 @@ from lmtrain.cli.commands.plan import plan
 from lmtrain.errors import ConfigurationError
 from lmtrain.run.compose.compose import compose_config
 from lmtrain.run.execution.build import build_run
-from lmtrain.run.execution.check_config import check_config
+from lmtrain.run.run_config import read_config
 from lmtrain.run.scaling import scaled, scaling_of, setting, with_settings
 
 CACHE = Path(__file__).parents[2] / ".cache" / "tests"
@@ -24,7 +24,7 @@ def test_without_scaling_a_config_is_as_it_was_written() -> None:
 
 
 def test_a_config_holds_what_was_derived_and_the_record_of_it() -> None:
-    config = check_config(compose_config(WIDE), allowed=[])
+    config = read_config(compose_config(WIDE)).checked()
     assert config.optimizer.get("head_lr") == 0.005
     found = config.scaling
     assert found is not None

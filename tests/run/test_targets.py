@@ -25,7 +25,7 @@ from lmtrain.models.attention.sdpa import SDPA
 from lmtrain.models.rope import LinearRopeScaling, RopeScaling
 from lmtrain.run.compose.compose import compose_config
 from lmtrain.run.compose.paths import group_folders
-from lmtrain.run.execution.check_config import check_config
+from lmtrain.run.run_config import read_config
 from lmtrain.run.schema.check import refuse_foreign
 from lmtrain.run.schema.targets import ALLOWED_PREFIXES, SLOTS, Slot, describe, find_target, fits, slot_at, slot_of
 from lmtrain.storage.hashed_folder import start_aside
@@ -283,7 +283,7 @@ def test_no_place_of_a_config_takes_a_bypass(data: st.DataObject) -> None:
     else:
         holder[key] = {"_target_": name, **more}
     with pytest.raises(ConfigurationError) as refusal:
-        check_config(config, allowed=())
+        read_config(config).checked()
     assert "\n" not in str(refusal.value)
 
 
@@ -331,7 +331,7 @@ def test_a_foreign_target_is_refused_unseen_with_the_words_of_the_whole_check(
     told = refusal(refuse_foreign, values)
     assert f"{place}" in told
     assert "._target_=os.system is not allowed" in told
-    assert refusal(check_config, values) == told
+    assert refusal(lambda values, allowed=(): read_config(values, allowed=allowed).checked(), values) == told
 
 
 def test_our_own_config_and_an_allowed_package_pass(composed: dict[str, Any]) -> None:

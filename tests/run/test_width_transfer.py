@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from lmtrain.errors import ConfigurationError
 from lmtrain.run.compose.compose import compose_config
-from lmtrain.run.execution.check_config import check_config
+from lmtrain.run.run_config import read_config
 from lmtrain.run.scaling import scaling_of
 from lmtrain.run.schema.node import instantiate
 
@@ -24,7 +24,7 @@ TOKENS = torch.randint(257, (4, 17), generator=torch.Generator().manual_seed(0))
 def composed(width: int, *words: str) -> dict[str, Any]:
     """Compose a plain Llama with heads of 16."""
     shape = [f"model.width={width}", f"model.num_heads={width // 16}", f"model.feed_forward_width={3 * width}"]
-    return {**check_config(compose_config([*PLAIN, *shape, *words]), allowed=[]).values}
+    return {**read_config(compose_config([*PLAIN, *shape, *words])).checked().values}
 
 
 def transferred(width: int, *words: str, base: int = 32) -> dict[str, Any]:

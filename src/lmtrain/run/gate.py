@@ -29,8 +29,6 @@ from lmtrain.run.schema.facts import facts_of
 from lmtrain.run.schema.node import Node, node_at
 from lmtrain.run.schema.signatures import setting_types
 from lmtrain.run.schema.targets import require_allowed, slot_at
-from lmtrain.run.stored_runs.find_run import require_source
-from lmtrain.run.stored_runs.resume import require_place
 from lmtrain.run.validators.callbacks import require_end, require_passes
 from lmtrain.run.validators.data import SOURCE_PATHS, require_given, require_paths, require_rows, require_size_for_model
 from lmtrain.run.validators.optimizer import require_ramps_of_budget, require_settings
@@ -212,10 +210,17 @@ def _root(path: Any, _: Mapping[str, Any]) -> None:
 
 
 def _initial_weights(path: Any, config: Mapping[str, Any]) -> None:
+    from lmtrain.run.stored_runs.find_run import require_source
     from lmtrain.run.stored_runs.model_difference import KEY, require_same_sizes  # of a few runs alone
 
     require_source(Path(path), key=KEY)
     require_same_sizes(path, config["model"])
+
+
+def _checkpoint(path: Any, _: Mapping[str, Any]) -> None:
+    from lmtrain.run.stored_runs.resume import require_place  # numpy: of a typed path alone
+
+    require_place(path)
 
 
 def _prepared_folder(path: Any, _: Mapping[str, Any]) -> None:
@@ -246,7 +251,7 @@ def may_have_gpu() -> bool:
 PLACES: Final[Mapping[str, Callable[[Any, Mapping[str, Any]], None]]] = {
     "run.name": _run_name,
     "run.root": _root,
-    "resume": lambda path, _: require_place(path),
+    "resume": _checkpoint,
     "init_from": _initial_weights,
     "data.folder.path": _prepared_folder,
     "data.folder": _prepared_folder,

@@ -12,10 +12,10 @@ from lmtrain.cli.commands.export import export
 from lmtrain.cli.commands.pipeline import pipeline
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.run.compose.compose import compose_config
-from lmtrain.run.execution.check_config import check_config
 from lmtrain.run.pipelines.plan import build_trainings
 from lmtrain.run.pipelines.run import Stops, done_stages
 from lmtrain.run.pipelines.stages import read_pipeline
+from lmtrain.run.run_config import read_config
 from tests import forked, tiny
 
 DATA = ["data=prepared", "source=made_conversations", "source.num_conversations=120", "data.folder.references=false"]
@@ -78,7 +78,7 @@ def test_a_pipeline_of_gpus_is_planned_here_and_asks_for_its_files(name: str, tm
     read = read_pipeline([f"pipeline={name}"])
     for stage in read.stages:
         if stage.verb == "train":
-            check_config(compose_config(read.ways_to_plan(stage)[0]), allowed=[])
+            read_config(compose_config(read.ways_to_plan(stage)[0])).checked()
         if stage.preflight is not None:
             assert evaluation_work(["run", *stage.preflight]).rows[0].num_rows > 4 * 10, "beside ten examples"
 
@@ -125,7 +125,7 @@ def test_two_pipelines_of_one_name_are_not_run_at_once(tmp_path: Path, monkeypat
 def test_rewards_are_three_stages_more() -> None:
     read = read_pipeline(["pipeline=speedrun_cpu_rewards"])
     assert [stage.name for stage in read.stages[-3:]] == ["rewarded", "rewarded_answers", "rewarded_export"]
-    check_config(compose_config(read.ways_to_plan(read.stage("rewarded"))[0]), allowed=[])
+    read_config(compose_config(read.ways_to_plan(read.stage("rewarded"))[0])).checked()
 
 
 def test_a_plan_runs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:

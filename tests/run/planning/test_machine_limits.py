@@ -9,7 +9,6 @@ from lmtrain.accounting.model.memory import TrainedParameters
 from lmtrain.accounting.training_plan.fit import fits, memory_of
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.run.compose.compose import compose_config
-from lmtrain.run.execution.check_config import check_config
 from lmtrain.run.planning import machine_limits
 from lmtrain.run.planning.machine_limits import (
     HeldDevice,
@@ -24,6 +23,7 @@ from lmtrain.run.planning.machine_limits import (
 )
 from lmtrain.run.planning.make_plan import planned_checkpoints
 from lmtrain.run.planning.setting import planned_setting
+from lmtrain.run.run_config import read_config
 from lmtrain.run.settings import TrainerSettings
 from tests.accounting.training_plan.test_fit import SETTING
 from tests.tiny import MODEL
@@ -33,7 +33,7 @@ PAIRS = [*MODEL, "task=dpo", "init_from=x", "source.paths=[x]"]
 
 def config(tmp_path, *words):
     settings = [f"run.cache={tmp_path}", "compile=none", "precision=fp32", "batch.micro_batch_sequences=auto"]
-    return check_config(compose_config([*settings, *words]), allowed=[])
+    return read_config(compose_config([*settings, *words])).checked()
 
 
 def test_plenty_of_memory_takes_the_whole_step_at_once(tmp_path, capsys):
@@ -146,7 +146,7 @@ PARAMETERS = TrainedParameters(
 
 @pytest.mark.faults
 def test_checkpoints_that_outgrow_the_disk_are_refused_before_the_run(tmp_path, monkeypatch):
-    asked = check_config(compose_config(["compile=none", "precision=fp32", "optimizer=adamw"]), allowed=[])
+    asked = read_config(compose_config(["compile=none", "precision=fp32", "optimizer=adamw"])).checked()
     planned = planned_checkpoints(asked, planned_setting(asked), PARAMETERS)
     assert planned.checkpoint_bytes == 12_000_000  # weights and AdamW's two moments, of four bytes each
     folder = tmp_path / "runs" / "new"
@@ -163,7 +163,7 @@ def test_checkpoints_that_outgrow_the_disk_are_refused_before_the_run(tmp_path, 
     saved.parent.mkdir(parents=True)
     saved.write_bytes(bytes(1))
     require(planned.kept_bytes - 1)  # an earlier one makes room
-    without = check_config(compose_config(["compile=none", "~callbacks.checkpoint"]), allowed=[])
+    without = read_config(compose_config(["compile=none", "~callbacks.checkpoint"])).checked()
     require(0, of=without)
 
 

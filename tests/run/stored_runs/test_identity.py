@@ -10,9 +10,9 @@ from lmtrain.data.shards import open_dataset
 from lmtrain.data.synthetic import synthetic
 from lmtrain.errors import ConfigurationError
 from lmtrain.run.compose.compose import compose_config
-from lmtrain.run.execution.check_config import check_config
 from lmtrain.run.execution.run import execute
 from lmtrain.run.execution.start import start
+from lmtrain.run.run_config import read_config
 from lmtrain.run.stored_runs.identity import identity, identity_of_settings, with_settings, with_tokenizer
 from lmtrain.run.stored_runs.job import Job
 from lmtrain.tracking.atomic_files import write_json
@@ -162,7 +162,7 @@ def test_changed_text_goes_on_with_the_runs_own_tokenizer_alone(
 
     def train(*words: str, name: str = "cat") -> None:
         typed = [*others, *of_text, *words]
-        config = check_config(compose_config(typed), allowed=[])
+        config = read_config(compose_config(typed)).checked()
         start(Job(config=config, overrides=typed, name=name, root="runs"), outer=None)
 
     learned, allowed = "tokenizer.vocab_size=300", "run.allow_changes=[data.fingerprint]"
