@@ -49,17 +49,6 @@ def test_autocast_rounds_where_the_plain_loss_does_and_keeps_fp32_gradients(z_lo
         check_against_plain(loss, inputs, gradients=2e-2)
 
 
-def test_a_frozen_head_or_a_frozen_body_gets_no_gradient():
-    head, hidden, targets = batch()
-    plain = torch.autograd.grad(CrossEntropy()(head, hidden, targets).objective, (hidden, head.weight))
-    head.weight.requires_grad_(False)
-    (of_hidden,) = torch.autograd.grad(ChunkedCrossEntropy()(head, hidden, targets).objective, hidden)
-    torch.testing.assert_close(of_hidden, plain[0])
-    head.weight.requires_grad_()
-    (of_weight,) = torch.autograd.grad(ChunkedCrossEntropy()(head, hidden.detach(), targets).objective, head.weight)
-    torch.testing.assert_close(of_weight, plain[1])
-
-
 def test_a_tied_weight_gets_the_gradients_of_both_its_uses():
     head, _, targets = batch(width=16)
     gradients = []

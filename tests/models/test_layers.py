@@ -2,21 +2,13 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from lmtrain.errors import ConfigurationError
-from lmtrain.models.documents import EarlierTokens, num_positions, token_positions
-from lmtrain.models.embeddings import GatedSmear, InputEmbedding, Smear, bigram_buckets
+from lmtrain.models.documents import token_positions
+from lmtrain.models.embeddings import GatedSmear, bigram_buckets
 from lmtrain.models.feed_forward import GELU, SwiGLU, has_kernel, swiglu
 from lmtrain.models.head import kept_weight
 from lmtrain.models.llama_settings import layer_windows
-from lmtrain.models.residual_stream import Backout, Mix, RMSNorm, rms_norm
+from lmtrain.models.residual_stream import Backout, RMSNorm, rms_norm
 from lmtrain.models.rope import LinearRopeScaling, RopeScaling, RotaryEmbedding, rope_frequencies, rotate
-
-
-def test_first_token_is_a_pair_of_its_own():
-    tokens = torch.tensor([[3, 3], [0, 0]])
-    buckets = bigram_buckets(tokens, num_buckets=10_007)
-    assert buckets[0, 0] != buckets[0, 1]
-    assert buckets[1, 0] != buckets[1, 1]
 
 
 def test_buckets_are_in_range_and_spread_evenly():
@@ -26,26 +18,6 @@ def test_buckets_are_in_range_and_spread_evenly():
     # 65,536 pairs in 64 buckets: 1,024 each, give or take five standard deviations of 32.
     assert counts.min() > 1024 - 160
     assert counts.max() < 1024 + 160
-
-
-def test_pairs_start_by_adding_nothing_and_can_learn():
-    embedding = InputEmbedding(61, 8, num_bigram_buckets=50)
-    embedding.initialize_weights(torch.Generator().manual_seed(0), std=1.0)
-    tokens = torch.randint(61, (2, 9))
-    assert torch.equal(embedding(tokens), embedding.token(tokens))
-    embedding(tokens).sum().backward()
-    assert embedding.bigram is not None
-    assert embedding.bigram.weight.grad is not None
-    assert embedding.bigram.weight.grad.any()
-
-
-def test_smear_adds_the_weighted_previous_vector():
-    smear = Smear(2)
-    x = torch.randn(1, 5, 2)
-    assert torch.equal(smear(x), x)
-    with torch.no_grad():
-        smear.weight.copy_(torch.tensor([0.5, 2.0]))
-    torch.testing.assert_close(smear(x)[0, 3], x[0, 3] + x[0, 2] * torch.tensor([0.5, 2.0]))
 
 
 def test_a_gated_smear_starts_closed_and_opens_by_the_token_s_own_first_dimensions():
@@ -81,23 +53,6 @@ def test_positions_restart_in_every_document():
         [0, 1, 2, 3, 4, 5, 6, 7, 8],
         [0] * 9,
     ]
-
-
-class Counted(EarlierTokens):
-    """Two tokens that go on from five."""
-
-    positions = torch.tensor([[5, 6]])
-    num_positions = 7
-
-    def previous(self, x):
-        return x
-
-
-def test_earlier_tokens_count_positions_themselves():
-    tokens = torch.zeros(1, 2, dtype=torch.int64)
-    assert token_positions(Counted()).tolist() == [[5, 6]]
-    assert num_positions(tokens, Counted()) == 7
-    assert num_positions(tokens, None) == 2
 
 
 def test_rotation_keeps_lengths():
@@ -165,23 +120,6 @@ def test_tables_are_filled_again_after_to_empty():
     assert torch.equal(rope.sin, expected.sin)
 
 
-@pytest.mark.parametrize(
-    ("build", "message"),
-    [
-        (lambda: RopeScaling(factor=0.0), r"factor=0\.0 is not above 0 and finite; nearest valid: 1\.0"),
-        (lambda: LinearRopeScaling(factor=float("inf")), r"factor=inf is not above 0 and finite; nearest valid: 1\.0"),
-        (lambda: RopeScaling(original_context_tokens=0), r"original_context_tokens=0 is not above 0"),
-        (
-            lambda: RopeScaling(low_frequency_factor=2.0, high_frequency_factor=2.0),
-            r"high_frequency_factor=2\.0 is not above model\.rope_scaling\.low_frequency_factor=2\.0; .* 8\.0",
-        ),
-    ],
-)
-def test_scalings_without_a_rotation_are_refused_by_key(build, message):
-    with pytest.raises(ConfigurationError, match=rf"^model\.rope_scaling\.{message}"):
-        build()
-
-
 def test_rms_norm_equals_torch():
     x = torch.randn(4, 7, 32) * 3
     ours, reference = RMSNorm(32, eps=1e-5), torch.nn.RMSNorm(32, eps=1e-5)
@@ -195,14 +133,6 @@ def test_bf16_input_is_normalised_in_fp32():
     normalised = rms_norm(x, eps=1e-6)
     assert normalised.dtype == torch.bfloat16
     assert torch.equal(normalised, torch.ones_like(x))
-
-
-def test_mix_starts_at_its_initial_scalars_and_both_learn():
-    mix = Mix(0.5, 0.25)
-    first, second = torch.randn(2, 3, 4), torch.randn(2, 3, 4)
-    torch.testing.assert_close(mix(first, second), 0.5 * first + 0.25 * second)
-    mix(first, second).square().sum().backward()
-    assert all(parameter.grad is not None and parameter.grad.any() for parameter in mix.parameters())
 
 
 def test_backout_subtracts_the_middle_by_its_scalar_and_learns():

@@ -10,7 +10,6 @@ from lmtrain.optim.adamw import RoundedAdamW
 from lmtrain.optim.adamw_update import (
     copy_rounded_,
     noise_of_step,
-    restore_formats,
     start_state,
     step_groups,
     update,
@@ -134,24 +133,8 @@ def test_the_mean_is_kept_where_rounding_to_nearest_loses_it() -> None:
     assert found.mean().item() == pytest.approx(value, abs=5 * 0.0026 / 200_000**0.5)  # five standard errors
 
 
-def test_nan_stays_nan_and_signs_stay() -> None:
-    assert rounded(torch.full((64,), float("nan"))).isnan().all()
-    values = torch.randn(1000, generator=torch.Generator().manual_seed(0))
-    assert torch.equal(rounded(values).sign().float(), values.sign())
-
-
 def grouped(*groups: dict[str, object]) -> torch.optim.Optimizer:
     return torch.optim.SGD([{"params": [nn.Parameter(torch.ones(2))], **group} for group in groups], lr=0.1)
-
-
-def stepped(optimizer: torch.optim.Optimizer, *, with_gradients: bool = True) -> list[int | None]:
-    """Return the seed of each stepped group's noise, None for a group without noise."""
-    for group in optimizer.param_groups:
-        for parameter in group["params"]:
-            parameter.grad = torch.ones_like(parameter) if with_gradients else None
-    seeds: list[int | None] = []
-    step_groups(optimizer, None, lambda _, __, noise: seeds.append(None if noise is None else noise.initial_seed()))
-    return seeds
 
 
 def test_a_closure_computes_with_gradients_though_a_step_has_none() -> None:
@@ -163,25 +146,3 @@ def test_a_closure_computes_with_gradients_though_a_step_has_none() -> None:
         assert loss is True
         assert not torch.is_grad_enabled()
     assert is_recording == [False]
-
-
-def test_the_noise_of_a_group_is_of_its_step_and_number() -> None:
-    optimizer = grouped({"num_steps": 0}, {"num_steps": 0}, {"num_steps": 0, "stochastic_rounding": False}, {})
-    first, second = stepped(optimizer), stepped(optimizer)
-    assert first[2:] == second[2:] == [None, None]
-    seeds = [*first[:2], *second[:2]]
-    assert None not in seeds
-    assert len(set(seeds)) == 4
-
-
-def test_state_that_was_cast_on_loading_is_put_back() -> None:
-    parameter = nn.Parameter(torch.zeros(4))
-    optimizer = torch.optim.SGD([parameter], lr=0.1, momentum=0.9)
-    parameter.grad = torch.ones(4)
-    optimizer.step()
-    optimizer.state[parameter]["momentum_buffer"] = torch.full((4,), 0.3, dtype=torch.float64)
-    saved = copy.deepcopy(optimizer.state_dict())
-    optimizer.load_state_dict(copy.deepcopy(saved))
-    assert optimizer.state[parameter]["momentum_buffer"].dtype == torch.float32, "torch casts no more: drop this module"
-    restore_formats(optimizer, saved)
-    assert optimizer.state[parameter]["momentum_buffer"].tolist() == [0.3] * 4

@@ -3,20 +3,16 @@ from functools import partial
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.checkpoint import CheckpointPolicy
 
 from lmtrain.losses.cross_entropy import CrossEntropy
 from lmtrain.models.gpt2 import GPT2
 from lmtrain.models.llama import Llama
 from lmtrain.parallel.activation_checkpoint import (
-    _keep_products,
     every_block,
     memory_budget,
     none,
     selective,
 )
-from lmtrain.parallel.compilation import compile_blocks, compile_whole
-from tests.traced import trace_only
 
 
 def llama(num_layers=3):
@@ -120,19 +116,6 @@ def test_fewer_activations_are_kept():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("compilation", [compile_blocks, compile_whole])
-@pytest.mark.filterwarnings("ignore:Detected that context_fn")
-def test_recompute_inside_compiled_models_keeps_the_gradients(monkeypatch, transform, compilation):
-    """Traced and differentiated by the compiler, then run as it is: only what the tracing changes could differ."""
-    trace_only(monkeypatch)
-    nats, gradients = backward(filled(llama))
-    compiled_nats, compiled = backward(compilation(transform(filled(llama))))
-    torch.testing.assert_close(compiled_nats, nats)
-    for name, gradient in gradients.items():
-        torch.testing.assert_close(compiled[name], gradient, atol=1e-6, rtol=1e-5)
-
-
-@pytest.mark.slow
 def test_recompute_in_blocks_of_the_real_compiler_keeps_the_gradients():
     torch._dynamo.reset()
     one_block = partial(llama, num_layers=1)
@@ -142,8 +125,3 @@ def test_recompute_in_blocks_of_the_real_compiler_keeps_the_gradients():
     _, compiled = backward(model)
     for name, gradient in gradients.items():
         torch.testing.assert_close(compiled[name], gradient, atol=1e-4, rtol=1e-4)
-
-
-def test_the_largest_value_of_an_fp8_operand_is_kept_by_selective():
-    found = [_keep_products(None, getattr(torch.ops.aten, name).default) for name in ("max", "abs")]
-    assert found == [CheckpointPolicy.MUST_SAVE, CheckpointPolicy.PREFER_RECOMPUTE]

@@ -8,8 +8,7 @@ from lmtrain.models.gpt2 import GPT2
 from lmtrain.models.llama import Llama
 from lmtrain.models.mixture_of_experts import Experts
 from lmtrain.models.nano import nano
-from lmtrain.parallel import compilation
-from lmtrain.parallel.compilation import auto, blocks, none, whole_model
+from lmtrain.parallel.compilation import blocks, none, whole_model
 
 
 def llama(num_layers=3):
@@ -25,18 +24,6 @@ def compiled_modules(model):
     return [name for name, module in model.named_modules() if module._compiled_call_impl is not None]
 
 
-@pytest.fixture
-def machine(monkeypatch):
-    """Make a machine: machine(compilers=("g++",), platform="linux", cuda=False)."""
-
-    def make(*, compilers=(), platform="linux", cuda=False):
-        monkeypatch.setattr(compilation.shutil, "which", lambda name: name if name in compilers else None)
-        monkeypatch.setattr(compilation.sys, "platform", platform)
-        monkeypatch.setattr(torch.cuda, "is_available", lambda: cuda)
-
-    return make
-
-
 @pytest.mark.parametrize(
     ("transform", "compiled"), [(none, []), (blocks, ["layers.0", "layers.1", "layers.2"]), (whole_model, [""])]
 )
@@ -47,15 +34,6 @@ def test_what_is_compiled_and_that_names_of_parameters_stay_the_same(transform, 
     assert compiled_modules(model) == compiled
     assert list(model.state_dict()) == names
     assert not any("_orig_mod" in name for name in names)
-
-
-def test_auto_without_a_compiler_says_so_and_runs_eagerly(machine):
-    machine()
-    model = llama()
-    with pytest.warns(UserWarning, match=r"compile=auto runs eagerly: no C\+\+ compiler.*compile=none silences this"):
-        assert auto().apply(model) is model
-    assert compiled_modules(model) == []
-    assert model(torch.zeros(1, 8, dtype=torch.int64)).shape == (1, 8, 61)
 
 
 @pytest.mark.slow

@@ -13,12 +13,9 @@ from lmtrain.evaluation.bits_per_byte import evaluate
 from lmtrain.inference.sampling import Sampling, generate
 from lmtrain.losses.cross_entropy import CrossEntropy
 from lmtrain.models.base import LanguageModel
-from lmtrain.models.gpt2 import GPT2
 from lmtrain.models.llama import Llama
-from lmtrain.models.mixture_of_experts import Experts
 from lmtrain.parallel.context import context_facts
 from lmtrain.parallel.ulysses import HeadExchange, require_shares, share_heads
-from tests.optim.models import tiny_model
 from tests.parallel.parity_run import MODELS
 from tests.parallel.strategy_parity import CLIP, Found, require_same, trained
 from tests.ranks import on_ranks
@@ -74,12 +71,6 @@ def test_a_step_exchanges_what_its_facts_say(pair: list[Found], case: int, width
     exchanged = [each.sent for each in pair[case]["sent"][-1] if each.kind == "exchange"]
     assert (group.group, sum(exchanged)) == ("context groups", group.num_bytes)
     assert len(exchanged) == (4 + 2 * share_again) * 2 * 2, "of two layers and two micro-steps"
-
-
-def test_weights_are_sharded_over_all_ranks() -> None:
-    facts = context_facts(context_size=4)
-    assert (facts.num_shards(8), facts.context_ranks, facts.cuts_parameters, facts.shards_most) == (8, 4, True, False)
-    assert ("context_size=8",) in list(facts.settings_for_less(8))
 
 
 LENGTHS = (8, 7, 1)
@@ -146,11 +137,3 @@ def test_heads_that_cannot_be_shared_are_refused_with_what_can(
 ) -> None:
     with pytest.raises(ConfigurationError, match=message):
         require_shares(llama(**settings), num_ranks=num_ranks)
-
-
-def test_models_that_divide_are_taken_and_unknown_ones_named() -> None:
-    experts = Experts(num_experts=4, num_experts_per_token=2)
-    require_shares(llama(num_kv_heads=2, qk_norm=True, qk_norm_over="width", experts=experts), num_ranks=2)
-    require_shares(GPT2(width=16, num_layers=1, num_heads=4, vocab_size=13, max_context_tokens=8), num_ranks=4)
-    with pytest.raises(ConfigurationError, match="has no shares of heads for a context group, GPT2 and Llama have"):
-        require_shares(tiny_model(), num_ranks=2)

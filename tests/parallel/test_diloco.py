@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from lmtrain.accounting.options.outer_settings import BLOCK_VALUES, DeltaFormat, delta_bytes
-from lmtrain.errors import ConfigurationError, EnvironmentProblem
+from lmtrain.errors import EnvironmentProblem
 from lmtrain.models.llama import Llama
-from lmtrain.parallel.diloco import OUTER, OWN, WriteWorker, diloco, diloco_facts, read_worker, state_of_worker
+from lmtrain.parallel.diloco import OUTER, OWN, WriteWorker, diloco_facts, read_worker, state_of_worker
 from lmtrain.parallel.outer_step import LARGEST, OuterStep, decode, encode, fragments_of, mean_over_ranks
 from lmtrain.parallel.replicate import ddp_facts
 from lmtrain.storage.hashed_folder import damage, start_aside
@@ -126,23 +126,6 @@ def test_a_command_trains_workers_and_scores_the_global_weights(tmp_path: Path) 
     assert sent == [0, 4 * num], "a meeting in fp32"
     assert sorted(tiny.losses(run)) == [*range(1, 5)]
     assert (run / "checkpoints" / "step_00000004" / "worker_00001.pt").is_file()
-
-
-def test_a_plan_counts_global_weights_and_outer_momentum() -> None:
-    facts = diloco_facts(every_steps=10, outer_momentum=0.9)
-    assert (facts.kept_bytes, facts.replicates, facts.num_shards(8)) == (8, False, 1)
-
-
-@pytest.mark.parametrize(
-    ("num_ranks", "settings", "words"),
-    [
-        (1, {}, "trainer.devices x trainer.num_nodes=1 is below 2, the fewest ranks of the strategy; nearest valid: "),
-        (2, {"every_steps": 10, "num_fragments": 4}, "num_fragments=4, which meet in turns; nearest valid: .*=8"),
-    ],
-)
-def test_settings_that_cannot_be_are_refused_with_the_nearest_that_can(num_ranks, settings, words) -> None:
-    with pytest.raises(ConfigurationError, match=words):
-        diloco(num_ranks=num_ranks, **{"every_steps": 100, **settings})
 
 
 ROUNDS = 3

@@ -11,9 +11,8 @@ import torch
 from lightning.pytorch.strategies import DDPStrategy
 
 from lmtrain.data.synthetic import synthetic
-from lmtrain.errors import ConfigurationError
-from lmtrain.parallel.hsdp import hsdp, hsdp_facts
-from lmtrain.parallel.replicate import ddp, ddp_facts, single
+from lmtrain.parallel.hsdp import hsdp_facts
+from lmtrain.parallel.replicate import ddp, ddp_facts
 from lmtrain.parallel.strategy import whole
 from lmtrain.storage.hashed_folder import damage
 from lmtrain.training.checkpointing.checkpoints import newest_whole
@@ -238,26 +237,6 @@ def test_a_checkpoint_goes_on_in_other_layouts_and_back(
     one = {"strategy": "single", "resume": "sharded", "steps": 3, "save_to": "whole", "save_at": 2}
     (plain,) = trained(folder, [PLAIN | one | {"micro_batch_sequences": 2}])
     require_same_end(plain, alone[0])
-
-
-def test_ranks_that_do_not_divide_into_groups_are_refused_with_the_nearest_that_do() -> None:
-    words = r"strategy.shard_size=8 does not divide 12 ranks \(trainer.devices x trainer.num_nodes\); nearest valid: 6."
-    with pytest.raises(ConfigurationError, match=words):
-        hsdp(num_ranks=12, compute_dtype=torch.float32, shard_size=8)
-
-
-def test_a_copy_has_its_own_size_and_is_cast_while_it_is_gathered() -> None:
-    facts = hsdp_facts(shard_size=8, reshard_after_forward=False)
-    assert (facts.num_shards(64), facts.casts_parameters, facts.reshard_after_forward) == (8, True, False)
-
-
-@pytest.mark.parametrize("num_ranks", [2, 512])
-def test_a_single_rank_cannot_be_several_and_the_message_names_what_can(num_ranks):
-    with pytest.raises(ConfigurationError) as refused:
-        single(num_ranks=num_ranks)
-    assert str(refused.value) == (
-        f"strategy=single trains on 1 rank, not {num_ranks}; use strategy=ddp, or shard over them."
-    )
 
 
 @pytest.mark.faults

@@ -58,7 +58,7 @@ class Calls:
 def test_a_call_is_refused_and_never_made(tmp_path, function):
     witness = tmp_path / "witness"
     (tmp_path / METADATA).write_bytes(pickle.dumps(Calls(function, f"touch {witness}")))
-    with pytest.raises(EnvironmentProblem, match=r"names .*which no checkpoint of ours does"):
+    with pytest.raises(EnvironmentProblem, match=r"names .*which lmtrain's checkpoints never do"):
         read_metadata(tmp_path)
     assert not witness.exists()
 

@@ -17,7 +17,6 @@ from lmtrain.models.gpt2 import GPT2
 from lmtrain.models.head import LossTotal, OutputHead
 from lmtrain.models.llama import Llama
 from lmtrain.models.mixture_of_experts import Experts
-from lmtrain.parallel.fsdp_tensor import fsdp_tensor, fsdp_tensor_facts
 from lmtrain.parallel.tensor import tensor_facts
 from lmtrain.parallel.tensor_parallel import require_cuts, score_shards
 from tests.optim.models import tiny_model
@@ -89,11 +88,6 @@ def test_one_process_goes_on_from_a_pair(folder: Path, pair: list[Found], alone:
     require_same_end(single, alone[0])
 
 
-def test_a_device_holds_its_part_alone() -> None:
-    facts = tensor_facts(tensor_size=4)
-    assert (facts.num_shards(8), facts.tensor_ranks, facts.cuts_parameters) == (1, 4, True)
-
-
 @pytest.mark.distributed
 @pytest.mark.parametrize(("case", "share_again"), [(2, 0.0), (1, 1.0)])
 def test_a_step_sends_what_its_facts_say(pair: list[Found], case: int, share_again: float) -> None:
@@ -154,16 +148,6 @@ def test_a_checkpoint_comes_from_one_process_and_goes_on_in_shards_alone(
     grid: list[Found], alone_fsdp_tensor: tuple[Path, list[Found]]
 ) -> None:
     require_same_end(grid[-1], alone_fsdp_tensor[1][0])
-
-
-def test_ranks_that_do_not_divide_are_refused() -> None:
-    with pytest.raises(ConfigurationError, match=r"strategy.shard_size=3 does not divide 4 ranks .* valid: 2"):
-        fsdp_tensor(num_ranks=8, compute_dtype=torch.float32, tensor_size=2, shard_size=3)
-
-
-def test_parts_are_sharded_over_all_ranks_that_hold_the_same() -> None:
-    assert fsdp_tensor_facts(tensor_size=8).num_shards(64) == 8
-    assert fsdp_tensor_facts(tensor_size=8, shard_size=4).num_shards(64) == 4
 
 
 def llama(**settings: object) -> LanguageModel:

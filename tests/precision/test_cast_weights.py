@@ -12,7 +12,7 @@ from lmtrain.models.llama import Llama
 from lmtrain.models.mixture_of_experts import Experts
 from lmtrain.models.nano import nano
 from lmtrain.parallel import activation_checkpoint
-from lmtrain.precision.cast_weights import KeptCopies, keep_copies, narrow_stream
+from lmtrain.precision.cast_weights import KeptCopies, keep_copies
 from lmtrain.precision.policy import bf16_mixed, fp32
 from tests.precision.learning import learning_curve
 
@@ -58,12 +58,6 @@ def test_loss_and_gradients_are_those_of_autocast_to_the_last_bit(name, kind):
     assert_same(step(keep_copies(build(name), dtype=torch.bfloat16), loss), expected)
 
 
-@pytest.mark.parametrize("recompute", [activation_checkpoint.every_block, activation_checkpoint.selective])
-def test_a_recomputed_block_takes_the_same_copies(recompute):
-    expected = step(recompute(build()), CrossEntropy())
-    assert_same(step(recompute(keep_copies(build(), dtype=torch.bfloat16)), CrossEntropy()), expected)
-
-
 def compile_blocks(model):
     for block in model.blocks:
         block.compile(fullgraph=True, dynamic=False, backend="aot_eager")
@@ -91,15 +85,6 @@ def test_captured_as_graphs_it_gives_what_autocast_gives(compiled):
     plain = build()
     plain.load_state_dict(model.state_dict())
     assert_same(step(model, CrossEntropy()), step(plain, CrossEntropy()))
-
-
-@pytest.mark.parametrize("name", MODELS)
-def test_parameters_and_checkpoints_know_nothing_of_copies(name):
-    plain, kept = build(name), keep_copies(build(name), dtype=torch.bfloat16)
-    assert list(kept.state_dict()) == list(plain.state_dict())
-    for (name_of, parameter), expected in zip(kept.named_parameters(), plain.parameters(), strict=True):
-        assert parameter.dtype == torch.float32, name_of
-        assert torch.equal(parameter, expected), name_of
 
 
 def test_a_master_that_was_written_to_is_cast_once_and_no_more():
@@ -179,27 +164,6 @@ def test_a_recomputed_block_gives_the_same_to_the_last_bit(recompute):
     )
     assert loss == again
     assert all(torch.equal(gradients[name], others[name]) for name in gradients)
-
-
-@pytest.mark.slow
-def test_compiled_blocks_share_a_graph_and_give_the_same():
-    expected, expected_gradients = step_narrow_stream(build_narrow_stream())
-    torch.compiler.reset()
-    torch._dynamo.utils.counters.clear()
-    model = build_narrow_stream()
-    for block in model.blocks:
-        block.compile(fullgraph=True, dynamic=False, backend="aot_eager")
-    loss, gradients = step_narrow_stream(model)
-    assert loss == expected
-    assert all(torch.equal(gradients[name], expected_gradients[name]) for name in gradients)
-    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
-
-
-def test_tables_keep_their_names_their_fp32_and_their_gradients():
-    plain, narrow = MODELS_NARROW_STREAM["tied"](), narrow_stream(MODELS_NARROW_STREAM["tied"](), dtype=torch.bfloat16)
-    assert list(narrow.state_dict()) == list(plain.state_dict())
-    assert {value.dtype for value in narrow.state_dict().values()} == {torch.float32}
-    assert isinstance(narrow.embedding.token, torch.nn.Embedding)
 
 
 def curve(name, precision):

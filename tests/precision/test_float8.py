@@ -2,22 +2,16 @@
 
 import importlib.util
 import math
-import re
 
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
-from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.losses.chunked import ChunkedCrossEntropy
 from lmtrain.losses.cross_entropy import CrossEntropy
-from lmtrain.missing_package import install_command
 from lmtrain.models.head import OutputHead
 from lmtrain.models.llama import Llama
-from lmtrain.parallel.activation_checkpoint import every_block, none, selective
-from lmtrain.precision import float8
 from lmtrain.precision.cast_weights import keep_copies
-from lmtrain.precision.float8 import GRADIENT_SCALE, Float8Rounding, choose_layers, convert_layers, fp8, round_head
+from lmtrain.precision.float8 import Float8Rounding, choose_layers, convert_layers, round_head
 from tests.precision.learning import learning_curve
 
 SHAPE = {"width": 32, "num_layers": 2, "num_heads": 2, "vocab_size": 64, "max_context_tokens": 16}
@@ -44,29 +38,6 @@ def step(model):
     return total.objective.item(), {name: parameter.grad.clone() for name, parameter in model.named_parameters()}
 
 
-def test_the_filter_takes_the_blocks_large_layers_and_says_why_not_the_others():
-    chosen = choose_layers(build(feed_forward_width=72), min_width=32, skip=("layers.1.*.output",))
-    assert chosen.lines() == [
-        "fp8: layers.*.self_attention.qkv (2 layers)",
-        "fp8: layers.*.self_attention.output (1 layer)",
-        "fp8: layers.*.feed_forward.gate_up (2 layers)",
-        "not fp8: layers.*.feed_forward.down (2 layers): 72 x 32 is not a multiple of 16 both ways",
-        "not fp8: layers.*.self_attention.output (1 layer): precision.skip=layers.1.*.output",
-        "not fp8: head (1 layer): not in a block",
-    ]
-
-
-def test_bad_settings_and_devices_are_refused_before_anything_is_built(monkeypatch):
-    with pytest.raises(ConfigurationError, match="min_width=0 is below 1"):
-        fp8(min_width=0, device_type="cuda")
-    with pytest.raises(ConfigurationError, match="on cpu"):
-        fp8(device_type="cpu")
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
-    monkeypatch.setattr(float8.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(EnvironmentProblem, match=re.escape(install_command("fp8"))):
-        fp8(device_type="cuda")
-
-
 @needs_torchao
 @pytest.mark.parametrize("recipe", ["tensorwise", "rowwise"])
 def test_training_in_fp8_is_near_bf16_and_not_equal(recipe):
@@ -78,29 +49,6 @@ def test_training_in_fp8_is_near_bf16_and_not_equal(recipe):
         assert gradients[name].dtype == torch.float32
         # e4m3 keeps 3 bits of fraction (6% a value) and e5m2 2 (12%); sums over tokens average some of it out.
         assert (gradients[name] - gradient).norm() < 0.2 * gradient.norm(), name
-
-
-class Maxima(TorchDispatchMode):
-    """Counts the passes for an operand's largest value."""
-
-    num_passes = 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        self.num_passes += func is torch.ops.aten.max.default
-        return func(*args, **(kwargs or {}))
-
-
-@needs_torchao
-def test_recomputed_blocks_look_for_no_largest_value_twice():
-    """Three operands a layer and step: input, weight, gradient. torchao takes `max` of the absolute values."""
-    num_passes = {}
-    for transform in (none, selective, every_block):
-        model = transform(converted())
-        with Maxima() as counter:
-            step(model)
-        num_passes[transform] = counter.num_passes
-    assert num_passes[none] > 0
-    assert num_passes[selective] == num_passes[none] < num_passes[every_block]
 
 
 @needs_torchao
@@ -142,26 +90,6 @@ def test_loss_and_gradients_are_off_by_what_rounding_costs(soft_cap):
     bound = math.sqrt(E5M2**2 + E4M3**2 + 0.07**2)
     for gradient, reference in ((of_states, expected_of_states), (of_weight, expected_of_weight)):
         assert 0.01 * reference.norm() < (gradient - reference).norm() < bound * reference.norm()
-
-
-def test_a_compiler_traces_it_without_a_break():
-    """It imported torchao's modules in traced code: 13 breaks."""
-    weight, hidden = torch.randn(32, 16).bfloat16(), torch.randn(1, 32, 16).bfloat16().requires_grad_()
-    targets = torch.arange(32).unsqueeze(0)
-    torch._dynamo.reset()
-    traced = torch.compile(ChunkedCrossEntropy().__call__, backend="eager", fullgraph=True)
-    found, expected = (
-        torch.autograd.grad(loss(OutputHead(weight, rounding=EMULATED), hidden, targets).objective, hidden)[0]
-        for loss in (traced, ChunkedCrossEntropy())
-    )
-    torch.testing.assert_close(found, expected)
-
-
-def test_the_gradient_s_scale_keeps_its_largest_and_a_share_of_a_large_vocabulary():
-    scores = torch.tensor([[-1.0, 1.0, -1.5, 1 / 128_256, 2.0**-27]])
-    scaled = (scores * GRADIENT_SCALE).to(EMULATED.gradient_dtype)
-    kept = EMULATED.gradient(scaled, torch.float32).to_original_precision()
-    torch.testing.assert_close(kept, scores, rtol=E5M2, atol=0.0)
 
 
 def test_evaluation_is_bf16_to_the_last_bit():

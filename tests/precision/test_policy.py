@@ -6,11 +6,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.models.llama import Llama
-from lmtrain.precision import cpu_features, cpu_products
-from lmtrain.precision.cpu_products import ONEDNN, cpu_matmul_precision, keeps_fp32, multiplying
-from lmtrain.precision.policy import auto, bf16_true, tf32, tf32_facts
+from lmtrain.precision import cpu_products
+from lmtrain.precision.cpu_products import ONEDNN, cpu_matmul_precision, multiplying
+from lmtrain.precision.policy import bf16_true
 from tests import forked, tiny
 from tests.data.documents import make_dataset
 
@@ -19,37 +18,6 @@ def model():
     built = Llama(width=32, num_layers=1, num_heads=2, feed_forward_width=48, vocab_size=65, max_context_tokens=16)
     built.initialize_weights(torch.Generator().manual_seed(0))
     return built
-
-
-def with_gpu(monkeypatch, capability):
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: capability)
-
-
-@pytest.mark.parametrize(
-    ("flags", "name"), [({"avx2"}, "fp32"), ({"avx512_bf16"}, "bf16_mixed"), ({"amx_bf16", "avx2"}, "bf16_mixed")]
-)
-def test_auto_looks_for_bf16_matrix_hardware_of_the_cpu(monkeypatch, flags, name):
-    monkeypatch.setattr(cpu_features, "cpu_flags", lambda: flags)
-    found = auto(device_type="cpu")
-    assert found.name == name
-    assert found.reason.startswith("auto: ")
-
-
-@pytest.mark.parametrize(("capability", "name"), [((7, 5), "fp32"), ((8, 0), "bf16_mixed"), ((9, 0), "bf16_mixed")])
-def test_auto_looks_for_bf16_matrix_hardware_of_the_gpu(monkeypatch, capability, name):
-    with_gpu(monkeypatch, capability)
-    found = auto(device_type="cuda")
-    assert (found.name, found.reason) == (name, f"auto: compute capability {capability[0]}.{capability[1]}")
-
-
-def test_tf32_is_refused_where_there_is_none(monkeypatch):
-    with pytest.raises(ConfigurationError, match=r"tf32 needs .* 8.0 or later, and this run is on cpu; .*=fp32"):
-        tf32(device_type="cpu")
-    with_gpu(monkeypatch, (7, 5))
-    with pytest.raises(EnvironmentProblem, match=r"this one has 7.5; nearest valid: precision=fp32"):
-        tf32(device_type="cuda")
-    with_gpu(monkeypatch, tf32_facts().gpu_since)
-    assert tf32(device_type="cuda").name == "tf32"
 
 
 def test_bf16_true_rounds_the_parameters_and_leaves_rotary_angles_in_fp32():
@@ -100,13 +68,6 @@ def test_only_a_processor_that_mkl_neglects_and_onednn_serves_in_fp32_has_other_
     assert on_cpu(keeps=False) == "highest"  # as with matrix units, which round to bf16
     assert on_cpu(name=INTEL) == "highest"
     assert on_cpu(flags={"avx2"}) == "highest"
-
-
-def test_products_that_round_their_inputs_are_told_apart(monkeypatch):
-    assert keeps_fp32("highest")
-    exact = torch.Tensor.__matmul__
-    monkeypatch.setattr(torch.Tensor, "__matmul__", lambda x, y: exact(x.bfloat16(), y.bfloat16()).float())
-    assert not keeps_fp32("highest")
 
 
 def gradients(word):

@@ -215,7 +215,7 @@ def score_logits(
 
 
 def has_kernel(states: Tensor, dtype: torch.dtype) -> bool:
-    """Tell whether Triton's kernel scores these states, whose logits have this dtype; a traced loss is Inductor's."""
+    """Return whether Triton's kernel scores these states, whose logits have this dtype; a traced loss is Inductor's."""
     return CAN_LAUNCH and states.is_cuda and dtype in KERNEL_DTYPES and not torch.compiler.is_compiling()
 
 

@@ -25,7 +25,7 @@ MODULE = "liger_kernel"
 @final
 @dataclass(frozen=True, kw_only=True)
 class LigerCrossEntropy(TokenLoss):
-    """Let Liger score chunks of its own size: a chunk's logits are about as many as all hidden states."""
+    """Let Liger score chunks of Liger's size: a chunk's logits are about as many as all hidden states."""
 
     @override
     def require_fit(self, *, device_type: str, soft_cap: float | None) -> None:
@@ -67,5 +67,5 @@ def _require_package() -> None:
 
 
 def liger_cross_entropy_facts() -> LossFacts:
-    """Make the head's products in kernels of its own, over the whole vocabulary."""
+    """Make the head's products in separate kernels, over the whole vocabulary."""
     return LossFacts(takes_shards=False, without_gpu="loss=chunked")

@@ -81,5 +81,5 @@ def _at_least_fp32(dtype: torch.dtype) -> torch.dtype:
 
 
 def linear_cross_entropy_facts() -> LossFacts:
-    """Make the head's products in kernels of its own, over the whole vocabulary."""
+    """Make the head's products in separate kernels, over the whole vocabulary."""
     return LossFacts(takes_shards=False)

@@ -33,14 +33,14 @@ class LanguageModel(nn.Module, ABC):
 
     @property
     def last_norm(self) -> nn.Module | None:
-        """The norm after the layers, compiled beside them; None where there is none to compile."""
+        """The norm after the layers, compiled with them; None where there is none to compile."""
         return None
 
     @abstractmethod
     def features(
         self, tokens: Int[Tensor, "B T"], documents: Documents | None = None
     ) -> tuple[Float[Tensor, "B T D"], Float[Tensor, ""] | None]:
-        """Run the layers and the last norm: [B, T] -> [B, T, D], and a penalty to minimise beside the loss, or None.
+        """Run the layers and the last norm: [B, T] -> [B, T, D], and a penalty to minimise with the loss, or None.
 
         The penalty is a sum over tokens, as of a router for an even use of its experts.
         """
@@ -69,7 +69,7 @@ class LanguageModel(nn.Module, ABC):
     def score(head: OutputHead, hidden: Float[Tensor, "B T D"], targets: Int[Tensor, "B T"], loss: Loss) -> LossTotal:
         """Score targets [B, T] by hidden states [B, T, D].
 
-        Of no model: it compiles beside blocks under any strategy's changes to the model's own parameters.
+        Not part of a model: it compiles next to blocks under any strategy's changes to the model's own parameters.
         """
         return loss(head, hidden, targets)
 

@@ -29,7 +29,7 @@ def check_positive(**dimensions: int) -> None:
 
 
 def check_not_negative(**settings: int | float | None) -> None:
-    """Raise ConfigurationError for the first of model.<name>=value below 0 or not finite; None is no value."""
+    """Raise ConfigurationError for the first of model.<name>=value below 0 or not finite; None is skipped."""
     for name, value in settings.items():
         if value is not None and not 0 <= value < math.inf:
             rule = "is below 0" if value < 0 else "is not a finite number"
@@ -37,7 +37,7 @@ def check_not_negative(**settings: int | float | None) -> None:
 
 
 def check_above_zero(*, nearest: str, **settings: int | float | None) -> None:
-    """Raise ConfigurationError for the first of model.<name>=value that is no finite number above 0; None is none."""
+    """Raise ConfigurationError for the first model.<name>=value that is not finite and above 0; None is skipped."""
     for name, value in settings.items():
         if value is not None and not 0 < value < math.inf:
             raise ConfigurationError(

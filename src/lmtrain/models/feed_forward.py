@@ -23,7 +23,7 @@ def swiglu(gate_up: Float[Tensor, "*N E"]) -> Float[Tensor, "*N F"]:
 
 
 def has_kernel(gate_up: Tensor) -> bool:
-    """Tell whether the kernel of the gradient runs on these."""
+    """Return whether the kernel of the gradient runs on these."""
     return CAN_LAUNCH and gate_up.is_cuda and gate_up.dtype in KERNEL_DTYPES
 
 

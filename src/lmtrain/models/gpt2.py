@@ -72,7 +72,7 @@ class GPT2Block(nn.Module):
 class GPT2(LanguageModel):
     """A decoder of GPT-2's shape; `feed_forward_width` None is four times the width.
 
-    Without `biases`, of projections and norms alike, with a head of its own or with the exact GELU
+    Without `biases`, of projections and norms alike, with its own head or with the exact GELU
     (`gelu_approximate="none"`), it is nanoGPT's relative of GPT-2.
     Raises: ConfigurationError for indivisible dimensions.
     """

@@ -65,7 +65,7 @@ class Rounding(Protocol):
 class OutputHead:
     """A loss's projection of hidden states; a loss without all logits takes `weight` and `soft_cap` instead.
 
-    `weight` [V, D] is the model's own parameter, or the token embedding where they are tied; made anew in each forward,
+    `weight` [V, D] is the model's own parameter, or the token embedding where they are tied; made in each forward,
     and so the whole weight also where a strategy keeps shards. `soft_cap` c bends logits to c tanh(logits / c)
     (Gemma 2, arXiv 2408.00118 section 2); None leaves them as they are. `copy` [V, D] holds the weight's values in the
     format of matrix products, without a gradient; None where no copy is kept. `rounding` is for the

@@ -85,7 +85,7 @@ class LlamaBlock(nn.Module):
     ) -> tuple[Float[Tensor, "B T D"], Float[Tensor, ""] | None]:
         """Transform the stream: [B, T, D], its first value [B, T, D], and SelfAttention's further inputs -> [B, T, D].
 
-        Beside it comes the feed-forward's penalty, a sum over tokens; None where it has none.
+        The second value is the feed-forward's penalty, a sum over tokens; None where it has none.
         """
         if self.embedding_skip is not None:
             x = self.embedding_skip(x, embedded)

@@ -128,7 +128,7 @@ class SkipSettings:
             raise _without("embedding_skip_start", self.start, "embedding_skip=true", nearest="null")
 
     def starts(self, num_layers: int) -> list[tuple[float, float]] | list[None]:
-        """Return the start of each layer's scalars; None where there is no skip."""
+        """Return the start of each layer's scalars; None without a skip."""
         if not self.embedding_skip:
             return [None] * num_layers
         start = self.start or SkipStart()
@@ -176,7 +176,7 @@ def initial_stds(
     check_not_negative(init_std=std, embedding_init_std=embedding, head_init_std=head)
     check_not_negative(value_embedding_init_std=value_embedding)
     if tied and head is not None:
-        raise ConfigurationError(f"model.head_init_std={head} needs a head of its own: set model.tie_embeddings=false.")
+        raise ConfigurationError(f"model.head_init_std={head} needs an untied head: set model.tie_embeddings=false.")
     return InitialStds(
         matrices=std,
         outputs=0.0 if zero_outputs else std / math.sqrt(2 * num_layers),

@@ -72,7 +72,7 @@ class QueryKeyNorm:
         return self.is_on and self.scale is None
 
     def build(self, *, head_width: int, num_heads: int) -> RMSNorm | None:
-        """Build the norm of so many heads; None where no scale is learned."""
+        """Build the norm of the heads; None where no scale is learned."""
         width = head_width if self.over == "head" else head_width * num_heads
         return RMSNorm(width, eps=self.eps) if self.is_learned else None
 
@@ -83,7 +83,7 @@ class AttentionSettings:
     """Heads, kernel and norms of self-attention, alike in all layers of a model.
 
     `num_kv_heads` None gives every query head its own; `head_width` None is width / num_heads; `multiplier` is a factor
-    of scores beside 1 / sqrt(K). `value_gate_width` is the number of a token's first dimensions read by gates of value
+    of scores. `value_gate_width` is the number of a token's first dimensions read by gates of value
     embeddings; None has two learned scalars in their place.
     Raises: ConfigurationError for no heads, and for a multiplier not above 0.
     """

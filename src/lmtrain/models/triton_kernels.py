@@ -13,7 +13,7 @@ KERNEL_DTYPES: Final = frozenset({torch.bfloat16, torch.float16, torch.float32})
 
 
 def can_launch() -> bool:
-    """Tell whether Triton is installed, with a C compiler and the headers of Python for its launches.
+    """Return whether Triton is installed, with a C compiler and the headers of Python for its launches.
 
     Without them training goes on by torch's own operations.
     """

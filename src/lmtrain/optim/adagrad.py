@@ -31,7 +31,7 @@ def adagrad(
     groups = parameter_groups(
         model, lr=lr, weight_decay=weight_decay, decay_embeddings=decay_embeddings, lr_multipliers=lr_multipliers
     )
-    # Step counts are on the host, beside the weights of a CPU, where only the fused step does not read them; it takes
+    # Step counts are on the host, next to the weights of a CPU, where only the fused step does not read them; it takes
     # 0.4 of the other's time there. Not every torch since 2.11 has it for GPUs, and none for sharded parameters.
     parameters = [parameter for group in groups for parameter in group["params"]]
     fused = all(parameter.device.type == "cpu" and local(parameter) is parameter for parameter in parameters)

@@ -27,7 +27,7 @@ def adamw_8bit(
 
     Raises:
         ConfigurationError: A multiplier of an absent group.
-        EnvironmentProblem: torchao is not installed, or there is no C++ compiler.
+        EnvironmentProblem: torchao is not installed, or a C++ compiler is missing.
     """
     adamw_class = optimizer_class("adamw_8bit", module="torchao.optim", name="AdamW8bit")
     if not has_compiler():

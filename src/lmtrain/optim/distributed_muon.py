@@ -183,7 +183,7 @@ class Slices:
         return torch.cat(flat) if flat else torch.empty(0, dtype=dtype, device=self._device)
 
     def _exchange(self, buffer: Tensor, *, sent: list[int], expected: list[int]) -> Tensor:
-        """Send each rank so many values of the buffer, and return all that came, by rank."""
+        """Send each rank its number of values of the buffer, and return all that came, by rank."""
         received = buffer.new_empty(sum(expected))
         distributed.all_to_all_single(received, buffer, expected, sent, group=self._dealt.ranks)
         return received

@@ -277,7 +277,7 @@ class Muon(torch.optim.Optimizer):
 
 
 def _allow_graphs(number: int) -> None:
-    """Let a function have so many versions, of its buckets: torch ends a run at the ninth by default."""
+    """Let a function have one version per bucket: torch ends a run at the ninth by default."""
     from torch._dynamo import config  # seconds to import, spared to a run without compilation
 
     config.recompile_limit = max(config.recompile_limit, number)

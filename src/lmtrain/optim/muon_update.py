@@ -26,7 +26,7 @@ Weight = TypeVar("Weight", bound=Tensor)
 
 
 def buckets(weights: Sequence[Weight], *, num_values: int) -> list[list[Weight]]:
-    """Return all weights as one bucket if they have at most so many values, else the weights of each shape in several.
+    """Return all weights as one bucket if they are few, otherwise the weights of each shape in several buckets.
 
     The buckets of a shape are full but for its last: a compiled update has two graphs a shape. A larger weight is one.
     """
@@ -262,7 +262,7 @@ def _pieces(
 
 
 def by_rows(weight: Tensor, fused: Matrices | None) -> bool:
-    """Tell whether rows are evened, rather than columns: the longer side's, and of fused matrices always."""
+    """Return whether rows are evened, rather than columns: the longer side's, and of fused matrices always."""
     return fused is not None or weight.shape[-2] >= weight.shape[-1]
 
 

@@ -90,7 +90,7 @@ class _StateOnHost(Optimizer):
 
 
 def _pieces(groups: list[dict[str, Any]], piece_bytes: int) -> Iterator[Piece]:
-    """Give the parameters with gradients in pieces of so many bytes of weights, or of one tensor: in their order."""
+    """Yield the parameters with gradients in order, in pieces of at most `piece_bytes` of weights or of one tensor."""
     piece: Piece = [[] for _ in groups]
     size = 0
     for number, group in enumerate(groups):

@@ -81,7 +81,7 @@ def inverse_sqrt(
     """Rise linearly from 0 to 1 at the warm-up's end, then fall as sqrt(warmup / step).
 
     Raises:
-        ConfigurationError: There is no warm-up, the scale of the fall.
+        ConfigurationError: Without a warm-up, the scale of the fall.
     """
     warmup = whole_warmup(warmup_steps, warmup_tokens, warmup_fraction, tokens_per_step, total_steps)
     if warmup < 1 and not warmup_fraction:
@@ -124,7 +124,7 @@ def cooldown(step: int, total_steps: int, *, final_fraction: float, start_step: 
     if start_step is None:
         raise ConfigurationError(
             "schedule=cooldown does not know where it begins; fork a run with resume=runs/NAME/checkpoints/step_... "
-            "and a run.name of its own, or set schedule.start_step to the step of the checkpoint it goes on from."
+            "and another run.name, or set schedule.start_step to the step of the checkpoint it goes on from."
         )
     if start_step < 0:
         raise ConfigurationError(f"schedule.start_step={start_step} is negative; nearest valid: 0.")

@@ -34,7 +34,7 @@ def place_of(tensor: Tensor) -> Place:
 
 
 def is_sharded(tensor: Tensor) -> bool:
-    """Tell whether it lies over ranks."""
+    """Return whether it lies over ranks."""
     return isinstance(tensor, DTensor)
 
 

@@ -87,7 +87,7 @@ def compile_beside_blocks(model: LanguageModel, compiler: Compiler) -> LanguageM
     """Compile the last norm, and each loss as it says."""
     if (norm := model.last_norm) is not None:
         norm.forward = compiler(norm.forward)
-    made: dict[int, tuple[Loss, Loss]] = {}  # by the loss, held beside: an id is that of a living object
+    made: dict[int, tuple[Loss, Loss]] = {}  # by the loss, which is kept: an id is that of a living object
 
     def score(head: OutputHead, hidden: Float[Tensor, "B T D"], targets: Int[Tensor, "B T"], loss: Loss) -> LossTotal:
         if id(loss) not in made:
@@ -114,7 +114,7 @@ def compile_where_possible(model: LanguageModel) -> LanguageModel:
 
 
 def is_shallow(model: LanguageModel) -> bool:
-    """Tell whether a model has few enough blocks for one graph."""
+    """Return whether a model has few enough blocks for one graph."""
     return len(model.blocks) <= WHOLE_UP_TO_BLOCKS
 
 

@@ -90,7 +90,7 @@ def shard_blocks(
     compute_dtype: torch.dtype,
     reshard_after_forward: bool,
 ) -> LanguageModel:
-    """Shard each block, then the rest, over groups of so many neighbours (None: all); reduce gradients in fp32."""
+    """Shard each block, then the rest, over groups of `group_size` neighbours (None: all); reduce gradients in fp32."""
     assert mesh is not None
     options: dict[str, Any] = {
         "mesh": _copies_by_shards(mesh, shard_size),

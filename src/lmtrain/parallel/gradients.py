@@ -24,7 +24,7 @@ def sum_over_ranks(sums: Tensor) -> Tensor:
 
 
 def reshard(model: nn.Module) -> None:
-    """Free gathered weights of each sharded module, for the next forward pass to gather anew; a no-op for others."""
+    """Free gathered weights of each sharded module, for the next forward pass to gather again; a no-op for others."""
     for module in model.modules():
         if isinstance(module, FSDPModule):
             module.reshard()

@@ -1,6 +1,6 @@
 """A model's sizes against the ranks that share its layers out: parts of every matrix, or heads of a shared sequence.
 
-Told alike of a built model and, without torch, of a plan's config; `sizes` are by their settings' names.
+The same for a built model and, without torch, for a plan's config; `sizes` are by their settings' names.
 """
 
 from collections.abc import Mapping

@@ -75,7 +75,7 @@ def decode(rounded: Tensor, delta: DeltaFormat) -> Tensor:
 
 @final
 class OuterStep:
-    """Global weights and outer momentum in fp32, beside the weights of this worker.
+    """Global weights and outer momentum in fp32, next to the weights of this worker.
 
     `eval` lets the model have the global weights, and `train` this worker's again. `sent_bytes` have left this rank.
     """

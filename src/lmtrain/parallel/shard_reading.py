@@ -78,7 +78,7 @@ def read_metadata(sharded: Path) -> Metadata:
     """Return a sharded checkpoint's own list of its content, with places.
 
     Raises:
-        EnvironmentProblem: It names anything foreign to our checkpoints, or is no metadata.
+        EnvironmentProblem: It names anything foreign to lmtrain's checkpoints, or is not metadata.
     """
     path = sharded / METADATA
     try:
@@ -114,7 +114,7 @@ class _NamesOnTheList(pickle.Unpickler):
     @override
     def find_class(self, module_name: str, global_name: str, /) -> Any:
         if (module_name, global_name) not in NAMES:
-            raise pickle.UnpicklingError(f"it names {module_name}.{global_name}, which no checkpoint of ours does")
+            raise pickle.UnpicklingError(f"it names {module_name}.{global_name}, which lmtrain's checkpoints never do")
         return super().find_class(module_name, global_name)
 
 
@@ -142,7 +142,7 @@ def _attributes(one: Any) -> dict[str, Any]:
 
 
 def _put_back(one: Any, kept: dict[str, Any]) -> bool:
-    """Give a class, a function or a constant its attributes again; tell whether any had changed."""
+    """Give a class, a function or a constant its attributes again; return whether any had changed."""
     now = _attributes(one)
     for name in now.keys() - kept.keys():
         delattr(one, name)
@@ -160,7 +160,7 @@ def _is_same(name: str, one: Any, other: Any) -> bool:
 class _Reader(FileSystemReader):
     """A reader of the one metadata, and of pieces that are plain files of torch's in the folder itself.
 
-    torch's own also unpickles a rank's `__0.metadata` beside an empty one, goes to any path, and unpacks any entry.
+    torch's own also unpickles a rank's `__0.metadata` next to an empty one, goes to any path, and unpacks any entry.
     """
 
     def __init__(self, sharded: Path) -> None:
@@ -229,7 +229,9 @@ def _file_of(place: Any) -> str:
     if not isinstance(name, str) or name in ("", "..") or Path(name).name != name or not is_place:
         raise EnvironmentProblem(f"{METADATA} has the place {str(name)[:100]!r} of a shard; use another checkpoint.")
     if getattr(place, "transform_descriptors", None):
-        raise EnvironmentProblem(f"{METADATA} wants {name} unpacked, as no checkpoint of ours does; use another one.")
+        raise EnvironmentProblem(
+            f"{METADATA} wants {name} unpacked, which lmtrain's checkpoints never do; use another one."
+        )
     return name
 
 

@@ -32,7 +32,7 @@ class Parallelism:
 
     @property
     def casts_parameters(self) -> bool:
-        """Tell whether the strategy itself computes in the precision's dtype, so the Trainer must not."""
+        """Return whether the strategy itself computes in the precision's dtype, so the Trainer must not."""
         return self.spread.casts_parameters
 
 

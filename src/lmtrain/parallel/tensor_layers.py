@@ -27,7 +27,7 @@ from lmtrain.models.embeddings import Smear, smeared
 
 @runtime_checkable
 class HasProduct(Protocol):
-    """A linear layer with a product of its own, [B, T, I] by [O, I]; both sides of a matrix divide by `multiple`."""
+    """A linear layer with its own product, [B, T, I] by [O, I]; both sides of a matrix divide by `multiple`."""
 
     multiple: int
 

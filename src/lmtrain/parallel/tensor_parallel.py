@@ -54,7 +54,7 @@ def score_shards(
     first_row: int,
     ranks: ProcessGroup,
 ) -> LossTotal:
-    """Score targets, the same on all ranks: the same sums on each, with the gradients of its own rows' part."""
+    """Score targets, the same on all ranks: the same sums on each, with the gradients of its rows."""
     states, flat = hidden.flatten(0, -2), targets.flatten()
     rule = ShardRule(
         dtype=compute_dtype(hidden),
@@ -148,7 +148,7 @@ def _score_logits(
 
 
 def require_cuts(model: nn.Module, *, num_ranks: int) -> None:
-    """Refuse a model without a cut over so many ranks.
+    """Refuse a model that cannot be cut over `num_ranks` ranks.
 
     Raises:
         ConfigurationError: Its heads, features or rows do not divide, or it has layers unknown here.
@@ -276,7 +276,7 @@ def _end(model: GPT2 | Llama, layout: TensorLayout, *, outside: tuple[str, ...])
 
 
 def _score_by_shards(model: LanguageModel, layout: TensorLayout) -> None:
-    """Let the loss, and whoever asks for logits, work on shards of the vocabulary."""
+    """Let the loss, and other users of logits, work on shards of the vocabulary."""
     first_row, mesh = layout.first_row(model.vocab_size), layout.mesh
 
     def score(head: OutputHead, hidden: Tensor, targets: Tensor, loss: TokenLoss) -> LossTotal:

@@ -159,7 +159,7 @@ def _exchanged(x: Float[Tensor, "R B t F"], group: str) -> Float[Tensor, "R B t 
 
 
 def require_shares(model: nn.Module, *, num_ranks: int) -> None:
-    """Refuse a model without a share of its heads for each of so many ranks.
+    """Refuse a model whose heads cannot be shared by `num_ranks` ranks.
 
     Raises:
         ConfigurationError: Its heads do not divide, or its layers are unknown here.

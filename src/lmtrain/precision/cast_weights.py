@@ -134,7 +134,7 @@ def _reader(name: str) -> Callable[[Any], Tensor]:
 
 
 def _keep_head(model: LanguageModel, *, dtype: torch.dtype) -> None:
-    """Give the head a copy of its own, also where it is tied to a table with lookups in fp32."""
+    """Give the head its own copy, also where it is tied to a table with lookups in fp32."""
     make_head = model.output_head
     weight = make_head().weight
     owner, name = next(

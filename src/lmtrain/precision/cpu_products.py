@@ -19,7 +19,7 @@ TRIED_SIDES: Final = (64, 512)
 
 
 def is_mkl_slow() -> bool:
-    """Tell whether this processor has instructions that oneDNN takes and MKL leaves alone."""
+    """Return whether this processor has instructions that oneDNN takes and MKL leaves alone."""
     has_both = torch.backends.mkl.is_available() and torch.backends.mkldnn.is_available()
     return has_both and "AMD" in cpu_name() and "avx512f" in cpu_flags()
 
@@ -31,7 +31,7 @@ def cpu_matmul_precision() -> MatmulPrecision:
 
 
 def keeps_fp32(word: MatmulPrecision) -> bool:
-    """Tell whether products under torch's word are those of fp32 here, in each order of their matrices in memory."""
+    """Return whether products under torch's word are those of fp32 here, in each order of their matrices in memory."""
     with multiplying(word):
         return all(_keeps_fp32(side) for side in TRIED_SIDES)
 

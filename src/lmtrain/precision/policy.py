@@ -87,7 +87,7 @@ class Precision:
 
     @property
     def compute_dtype(self) -> torch.dtype:
-        """Return the dtype of activations beside the products."""
+        """Return the dtype of activations other than products."""
         return getattr(torch, self.facts.compute_dtype)
 
     @property
@@ -154,7 +154,7 @@ def fp16_mixed() -> Precision:
 def fp16_mixed_facts() -> PrecisionFacts:
     """Keep a copy of the weights in 2 bytes, and change the loss's scale as it goes."""
     held = PrecisionBytes(weights=4, compute_copy=2, gradients=4, state=4, activations=2, matmul="fp16")
-    scales = "scales its loss anew as it goes"
+    scales = "rescales its loss as it goes"
     return PrecisionFacts(name="fp16_mixed", bytes_of=held, compute_dtype="float16", unrecordable=scales)
 
 

@@ -2,7 +2,6 @@ import sys
 
 import pytest
 import torch
-from torch._dynamo.testing import CompileCounter
 from torch.nn.attention import varlen
 
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
@@ -32,32 +31,6 @@ def kernel(monkeypatch):
 def test_an_unfit_place_is_refused_before_a_package_is_looked_for(place, message):
     with pytest.raises(ConfigurationError, match=message):
         Flash().fitted(KernelTarget(**({"device_type": "cuda", "dtype": torch.bfloat16} | place)))
-
-
-def test_plain_use_on_a_cpu_is_refused_too():
-    with pytest.raises(ConfigurationError, match="needs an NVIDIA GPU"):
-        Flash()(*qkv())
-
-
-def test_more_documents_than_there_is_room_for_are_refused(kernel):
-    narrow = LoadedFlash(kernel.package, max_documents_per_row=1)
-    with pytest.raises(RuntimeError, match=r"raise attention\.max_documents_per_row"):
-        narrow(*qkv(), documents=rows_of_documents(24))
-    with pytest.raises(ConfigurationError, match=r"attention\.max_documents_per_row=0 is below 1"):
-        Flash(max_documents_per_row=0)
-
-
-def test_other_documents_compile_nothing_again(kernel):
-    torch._dynamo.reset()
-    counter = CompileCounter()
-
-    def borders(documents):
-        return kernel.prepare(documents, num_tokens=24, windows=(None,), device=documents.device).parts[None]
-
-    compiled = torch.compile(borders, backend=counter, fullgraph=True, dynamic=False)
-    shapes = {compiled(rows_of_documents(24, mean_tokens=3 + seed, seed=seed)).shape for seed in range(4)}
-    assert shapes == {(2 * 24 + 1,)}
-    assert counter.frame_count == 1
 
 
 MODULES = {2: "flash_attn", 3: "flash_attn_interface", 4: "flash_attn.cute"}

@@ -2,11 +2,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch._dynamo.testing import CompileCounter
 from torch.nn.attention import flex_attention as torch_flex
 
-from lmtrain.errors import ConfigurationError
-from lmtrain.models.attention.base import KernelTarget, seen_tokens
+from lmtrain.models.attention.base import seen_tokens
 from lmtrain.models.attention.flex import BLOCK_TOKENS, Flex, block_mask
 from tests.models.attention.kernel_checks import check_against_eager, qkv, rows_of_documents
 
@@ -72,22 +70,6 @@ def test_bf16_values_equal_the_reference(backward_on_cpu):
     check_against_eager(Flex(), qkv(num_tokens=40, dtype=torch.bfloat16), window_tokens=7, documents=documents)
 
 
-def test_masks_of_other_documents_compile_nothing_again():
-    """As models use it: prepared outside, called inside a compiled block, other documents in every batch."""
-    torch._dynamo.reset()
-    kernel, counter = Flex(), CompileCounter()
-    inputs = qkv(num_tokens=140, gradients=False)
-    block = torch.compile(kernel.__call__, backend=counter, fullgraph=True, dynamic=False)
-    for seed in range(4):
-        documents = rows_of_documents(140, mean_tokens=10 + 20 * seed, seed=seed)
-        prepared = kernel.prepare(documents, num_tokens=140, windows=(None, 20), device=CPU)
-        for window_tokens in (None, 20):
-            result = block(*inputs, window_tokens=window_tokens, documents=prepared)
-            expected = kernel(*inputs, window_tokens=window_tokens, documents=documents)
-            torch.testing.assert_close(result, expected)
-    assert counter.frame_count == 2  # one graph for each window
-
-
 @pytest.mark.slow
 def test_the_compiled_kernel_of_torch_equals_the_reference_on_a_cpu():
     inputs = qkv(num_tokens=140, gradients=False)
@@ -96,19 +78,3 @@ def test_the_compiled_kernel_of_torch_equals_the_reference_on_a_cpu():
     with torch.no_grad():
         result = block(*inputs, window_tokens=50, documents=documents)
         torch.testing.assert_close(result, Flex()(*inputs, window_tokens=50, documents=documents), rtol=0, atol=1e-5)
-
-
-def test_training_on_a_cpu_is_refused_before_it_starts():
-    with pytest.raises(ConfigurationError, match=r"attention=flex has no backward pass on cpu.*attention=auto"):
-        Flex().fitted(KernelTarget(device_type="cpu", dtype=torch.float32))
-    assert Flex().fitted(KernelTarget(device_type="cpu", dtype=torch.float32, training=False))
-    assert (
-        Flex()
-        .fitted(KernelTarget(device_type="cuda", dtype=torch.bfloat16))
-        .describe(KernelTarget(device_type="cuda", dtype=torch.bfloat16))
-    )
-
-
-def test_narrow_heads_are_refused_on_a_gpu():
-    with pytest.raises(ConfigurationError, match="at least 16 wide, and these are 8"):
-        Flex().fitted(KernelTarget(device_type="cuda", dtype=torch.bfloat16, head_width=8))

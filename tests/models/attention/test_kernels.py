@@ -15,7 +15,7 @@ from torch.nn.attention import flex_attention as torch_flex
 from lmtrain.losses.chunked import ChunkedCrossEntropy
 from lmtrain.models.attention import auto as auto_module
 from lmtrain.models.attention.auto import BLOCKED_UP_TO_TOKENS, Auto, ByCase, Uncompiled
-from lmtrain.models.attention.base import KernelTarget, document_borders, mask_of, prepare_masks, seen_tokens
+from lmtrain.models.attention.base import KernelTarget, document_borders, seen_tokens
 from lmtrain.models.attention.blocked import NUM_BLOCKS, Blocked
 from lmtrain.models.attention.eager import Eager, eager
 from lmtrain.models.attention.flash import LoadedFlash, load_package
@@ -103,29 +103,6 @@ def test_documents_and_a_window_both_hold():
     torch.testing.assert_close(eager(q, k, v, window_tokens=1, documents=documents), v)
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
-def test_reference_keeps_the_dtype_of_its_input(dtype):
-    q, k, v = qkv(dtype=dtype)
-    assert eager(q, k, v).dtype == dtype
-    assert "eager" in eager.describe(KernelTarget(device_type="cpu", dtype=dtype))
-
-
-def test_no_mask_is_built_for_a_whole_context(monkeypatch):
-    masks = []
-    attend = F.scaled_dot_product_attention
-
-    def record(*tensors, attn_mask=None, **options):
-        masks.append(attn_mask)
-        return attend(*tensors, attn_mask=attn_mask, **options)
-
-    monkeypatch.setattr(F, "scaled_dot_product_attention", record)
-    inputs = qkv()
-    SDPA()(*inputs)
-    SDPA()(*inputs, window_tokens=24)
-    SDPA()(*inputs, window_tokens=23)
-    assert [mask is None for mask in masks] == [True, True, False]
-
-
 @pytest.mark.parametrize("num_tokens", [1, 2, NUM_BLOCKS - 1, NUM_BLOCKS, NUM_BLOCKS + 1, 7, 63, 64, 65])
 def test_any_number_of_tokens_is_cut_into_blocks_without_loss(num_tokens):
     inputs = qkv(num_tokens=num_tokens)
@@ -149,24 +126,11 @@ def test_documents_do_not_see_each_other():
     assert mask[1, 0].int().tolist() == [[1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 1, 1]]
 
 
-def test_a_window_that_was_not_prepared_is_no_silent_triangle():
-    prepared = prepare_masks(torch.zeros(1, 8), num_tokens=8, windows=(None,), device=CPU)
-    with pytest.raises(KeyError):
-        mask_of(prepared, num_tokens=8, window_tokens=3, device=CPU)
-
-
 def test_borders_are_where_documents_begin_when_rows_lie_end_to_end():
     documents = torch.tensor([[0, 0, 1, 2], [0, 1, 1, 1]], dtype=torch.int32)
     borders = document_borders(documents, max_documents=3)
     assert borders.dtype == torch.int32
     assert borders.tolist() == [0, 2, 3, 4, 5, 8, 8]
-
-
-def test_rows_share_room_and_more_documents_than_that_are_refused():
-    documents = torch.tensor([[0, 1, 2], [0, 0, 0]])
-    assert document_borders(documents, max_documents=2).tolist() == [0, 1, 2, 3, 6]
-    with pytest.raises(RuntimeError, match=r"over 1 documents a row: raise attention\.max_documents_per_row"):
-        document_borders(documents, max_documents=1)
 
 
 NUM_TOKENS = 40
@@ -282,27 +246,9 @@ def test_a_gpu_without_packages_falls_back_to_flex_and_says_why(no_packages):
     assert "\n" not in line
 
 
-def test_a_gpu_with_a_package_uses_it_for_what_is_cut(no_packages, monkeypatch):
-    FakeFlash().install(monkeypatch, "flash_attn")
-    kernel = Auto().fitted(H100)
-    assert isinstance(kernel, ByCase)
-    assert isinstance(kernel.cut, LoadedFlash)
-    assert kernel.notice == ""
-
-
 @pytest.mark.parametrize("window_tokens", [None, 5, 24])
 @pytest.mark.parametrize("has_documents", [False, True])
 def test_either_case_equals_the_reference(window_tokens, has_documents):
     documents = rows_of_documents(24) if has_documents else None
     for kernel in (ByCase(cut=Eager()), Uncompiled()):
         check_against_eager(kernel, qkv(), window_tokens=window_tokens, documents=documents)
-
-
-def test_whole_contexts_go_to_torch_and_cut_ones_elsewhere(monkeypatch):
-    calls = recorded(monkeypatch)
-    kernel = ByCase(cut=Eager())
-    prepared = kernel.prepare(None, num_tokens=24, windows=(None, 5), device=torch.device("cpu"))
-    for window_tokens in (None, 5):
-        kernel(*qkv(), window_tokens=window_tokens, documents=prepared)
-    assert calls == ["sdpa"]
-    assert kernel.prepare(None, num_tokens=24, windows=(None, 24), device=torch.device("cpu")) is None

@@ -65,7 +65,7 @@ class Auto(Attention):
 
 @final
 class Uncompiled(Attention):
-    """On a CPU torch's own choice, one operation; blocks of rows where a window is no wider than a block.
+    """On a CPU torch's own kernel, one operation; blocks of rows where a window is at most as wide as a block.
 
     Forward and backward in blocks take 1.2 to 1.8 of sdpa's CPU time eagerly, and 0.4 to 0.8 where windows are narrow.
     """

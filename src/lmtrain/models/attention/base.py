@@ -44,7 +44,7 @@ def seen_tokens(
 
 
 def is_cut(num_tokens: int, window_tokens: int | None) -> bool:
-    """Tell whether the window is shorter than the context; else the plain triangle will do."""
+    """Return whether the window is shorter than the context; else the plain triangle will do."""
     return window_tokens is not None and window_tokens < num_tokens
 
 

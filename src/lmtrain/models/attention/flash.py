@@ -1,7 +1,7 @@
 """The FlashAttention packages (arXiv 2205.14135, 2307.08691, 2407.08608) for NVIDIA GPUs: versions 2, 3 and 4.
 
 2 and 3 are called through their packages, 4 through torch's activation hook, the only one known to the compiler.
-Documents lie end to end and are told apart by their borders, so nothing hidden is computed.
+Documents lie end to end and are separated by their borders, so nothing hidden is computed.
 B batch, T tokens, H heads, Hkv key and value heads, K head width.
 """
 
@@ -77,7 +77,7 @@ def load_package(version: int | None) -> FlashPackage:
         except ImportError as broken:
             msg = (
                 f"attention=flash: {MODULES[candidate]} is installed and cannot be imported ({broken});"
-                " install it anew for this torch, or use attention=sdpa."
+                " reinstall it for this torch, or use attention=sdpa."
             )
             raise EnvironmentProblem(msg) from broken
     wanted = " or ".join(MODULES[candidate] for candidate in (fit if version is None else (version,)))
@@ -87,7 +87,7 @@ def load_package(version: int | None) -> FlashPackage:
 
 
 def is_installed(module: str) -> bool:
-    """Tell whether a module has a file of its own: version 4 alone makes `flash_attn` a folder without one."""
+    """Return whether a module has its own file: version 4 alone makes `flash_attn` a folder without one."""
     try:
         spec = importlib.util.find_spec(module)
     except ModuleNotFoundError:  # not even the package around it

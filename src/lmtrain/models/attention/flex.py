@@ -84,7 +84,7 @@ class Flex(Attention):
 def block_mask(
     documents: Int[Tensor, "B T"] | None, *, num_tokens: int, window_tokens: int | None, device: torch.device
 ) -> BlockMask:
-    """Tell hidden, cut and wholly seen blocks from each block's first and last document, never building [T, T].
+    """Find hidden, cut and wholly seen blocks by each block's first and last document, never building [T, T].
 
     Documents do not fall along a row, so an earlier block shows something to a later one only if its last document is
     the later one's first, and everything only if its first is the later one's last.
