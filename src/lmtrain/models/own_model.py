@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn, cast, final
 
 import torch
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 from typing_extensions import override
 
@@ -54,7 +55,9 @@ class LogitsModel(LanguageModel):
         return self._blocks[0]
 
     @override
-    def features(self, tokens: Tensor, documents: Documents | None = None) -> tuple[Tensor, None]:
+    def features(
+        self, tokens: Int[Tensor, "B T"], documents: Documents | None = None
+    ) -> tuple[Float[Tensor, "B T V"], None]:
         """Return the module's logits [B, T, V], which its head leaves as they are."""
         if documents is not None:
             raise ConfigurationError("model: a module that returns logits sees whole rows; use packing=contiguous.")
@@ -113,7 +116,7 @@ class GivenLogits:
 
     soft_cap = None
 
-    def __call__(self, logits: Tensor) -> Tensor:
+    def __call__(self, logits: Float[Tensor, "*B V"]) -> Float[Tensor, "*B V"]:
         """Return the logits."""
         return logits
 
