@@ -55,7 +55,7 @@ READING = tuple(
         *(
             "run/execution/preparation.py",
             "run/pipelines/stages.py",
-            "cli/commands/tokenizer.py",
+            "cli/commands/prepare.py",
         ),  # configs of their own, not a run's
         *(
             "cli/commands/train.py",

@@ -12,7 +12,8 @@ from types import ModuleType
 import pytest
 
 from lmtrain.cli import main as cli
-from lmtrain.cli.main import VERBS, main, serve
+from lmtrain.cli.command_table import VERBS
+from lmtrain.cli.main import main, serve
 from lmtrain.errors import ConfigurationError, DataError, EnvironmentProblem
 
 

@@ -4,7 +4,6 @@ import math
 import random
 import statistics
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -12,20 +11,17 @@ import pytest
 
 from lmtrain.errors import ConfigurationError, DataError
 from lmtrain.report.compared_runs import ComparedRun, make_choices, read_compared_run
-from lmtrain.report.comparison import against, baseline_runs, compare
+from lmtrain.report.comparison import against, compare
 from lmtrain.report.comparison_page import (
-    CHARACTER,
-    LEFT,
-    LINE_HEIGHT,
     OPENING_HEIGHT,
     comparison_axes,
     comparison_chart,
     text_of,
 )
 from lmtrain.report.runs.attempts import OwnSteps
-from lmtrain.report.spread import difference, score_decimals, spread, student_quantile
+from lmtrain.report.spread import difference, spread, student_quantile
 from lmtrain.tracking.fork import Fork
-from lmtrain.tracking.sweep_file import HeldOutText, SweepFile, SweepRun, SweepTrial
+from lmtrain.tracking.sweep_file import HeldOutText
 from tests.report.compared_folder import point, write, write_readings
 
 
@@ -43,10 +39,6 @@ from tests.report.compared_folder import point, write, write_readings
 )
 def test_students_points_are_those_of_published_tables(confidence, freedom, published):
     assert student_quantile(confidence, freedom=freedom) == pytest.approx(published, rel=1e-4)
-
-
-def test_many_degrees_of_freedom_are_the_normal_distribution():
-    assert student_quantile(0.95, freedom=1e5) == pytest.approx(statistics.NormalDist().inv_cdf(0.975), rel=1e-4)
 
 
 def by_seed(*values, first=1):
@@ -108,20 +100,6 @@ def test_one_value_has_no_deviation_and_its_difference_no_noise():
         assert (found.mean, found.plus_minus, found.is_noise) == (pytest.approx(mean), None, None)
 
 
-def test_equal_repeats_leave_no_noise():
-    found = difference(by_seed(2.0, 2.0), by_seed(1.0, 1.0, first=5))
-    known = {"mean": 1.0, "plus_minus": 0.0, "is_paired": False, "is_noise": False}
-    assert found.to_json() == {**known, "deviation": 0.0, "num_seeds": 2}
-
-
-@pytest.mark.parametrize(
-    ("scores", "decimals"),
-    [([], 4), ([1.0, 1.0], 4), ([3.2104, 3.21], 4), ([1.00012, 1.00014], 5), ([1.0000011, 1.0000013, 1.0], 6)],
-)
-def test_different_scores_are_written_differently_up_to_six_decimals(scores: list[float], decimals: int) -> None:
-    assert score_decimals(scores) == decimals
-
-
 def choices_of(*folders):
     return make_choices([read_compared_run(folder) for folder in folders])
 
@@ -136,29 +114,6 @@ def test_runs_that_differ_by_seed_alone_are_one_choice_and_the_best_comes_first(
     assert [(choice.final.num, choice.final.mean) for choice in found] == [(1, 2.0), (2, 3.5)]
     assert found[1].final.standard_deviation == pytest.approx(0.5**0.5)
     assert repeated == {}
-
-
-def test_a_seed_that_comes_twice_is_no_second_measurement(tmp_path):
-    found, repeated = choices_of(write(tmp_path / "a"), write(tmp_path / "again"))
-    assert found[0].final.num == 1
-    assert repeated == {"again": "the settings and seed of a"}
-
-
-def test_the_only_choice_of_a_search_is_called_by_its_trial_s_values(tmp_path):
-    folder = write(tmp_path / "s/trial-0002", lr=0.1, words=["model=llama_micro", "optimizer.lr=0.1"])
-    assert choices_of(folder)[0][0].label == "model=llama_micro optimizer.lr=0.1"
-    trial = SweepTrial(number=2, values={"optimizer.lr": "0.1"}, runs=[SweepRun(folder=folder.name, seed=1)])
-    SweepFile(name="s", kind="search", metric="m", fingerprint="f", command="c", trials=[trial]).save(folder.parent)
-    assert choices_of(folder)[0][0].label == "optimizer.lr=0.1"
-
-
-def test_settings_typed_alike_are_distinct_labels_by_their_values_or_else_by_a_name(tmp_path):
-    old = write(tmp_path / "old", words=["optimizer=adamw"], lr=0.1)
-    new = write(tmp_path / "new", words=["optimizer=adamw"], lr=0.2, values=(8.0, 1.0))
-    assert [choice.label for choice in choices_of(old, new)[0]] == ["optimizer.lr=0.2", "optimizer.lr=0.1"]
-    more = [write(tmp_path / f"x{n}", words=[], **dict.fromkeys("abc", n), d=n // 2) for n in range(2)]
-    labels = [choice.label for choice in choices_of(*more)[0]]
-    assert labels == ["a=0 b=0 c=0", "a=1 b=1 c=1"]
 
 
 def test_tokens_to_a_target_lie_on_the_straight_line_between_two_measurements_unless_these_are_far_apart(tmp_path):
@@ -213,30 +168,11 @@ def test_how_a_run_is_executed_is_none_of_its_settings(tmp_path):
     assert read_compared_run(write(tmp_path / "a", **more)).settings == {"optimizer.lr": "0.1", "data.weights": "1"}
 
 
-def test_a_run_that_did_not_end_well_says_why(tmp_path):
-    going = read_compared_run(write(tmp_path / "a", status="RUNNING", values=(8.0, 4.0)))
-    assert going.trouble == "killed, exit code 3 at step 1 of 2"
-    diverged = read_compared_run(write(tmp_path / "b", values=(8.0, float("nan"))))
-    assert diverged.trouble == "diverged: its last value is nan"
-    nothing = read_compared_run(write(tmp_path / "c", status="FAILED", values=()))
-    assert nothing.trouble == "failed, exit code 3 at step 0 of 2"
-
-
 def test_a_training_curve_is_averaged_and_ends_where_the_run_does(tmp_path):
     folder = write(tmp_path / "a", values=())
     (folder / "metrics.jsonl").write_text("".join(point(step, {"train/loss": step % 2}) for step in range(1, 401)))
     run = read_compared_run(folder, metric="train/loss")
     assert (len(run.curve), run.tokens, run.final) == (40, 40_000.0, 0.5)
-
-
-def test_a_metric_that_a_run_lacks_or_that_has_no_better_is_refused(tmp_path):
-    folder = write(tmp_path / "a")
-    with pytest.raises(ConfigurationError, match=r"a has no validaton/loss; it has .*Did you mean 'validation/loss'"):
-        read_compared_run(folder, metric="validaton/loss")
-    under_way = read_compared_run(write(tmp_path / "b", status="FAILED"), metric="validation/else/loss")
-    assert (under_way.curve, under_way.trouble) == ([], "failed, exit code 3 at step 2 of 2"), "left out, and told"
-    with pytest.raises(ConfigurationError, match="--metric: must end with"):
-        read_compared_run(folder, metric="speed/tokens_per_second")
 
 
 def sweep(folder):
@@ -267,14 +203,6 @@ def test_a_run_reached_nothing_by_scores_of_other_bytes(tmp_path):
     assert "longer: Left out, as they do not compare: scores of other held-out text, 2 of 9 bytes." in found.notes
 
 
-def test_tokens_without_loss_take_no_more_time_than_they_took(tmp_path):
-    chat = write(tmp_path / "chat", lr=0.1)
-    with (chat / "metrics.jsonl").open("a") as log:  # a tenth of the tokens had loss
-        log.write(point(2, {"speed/tokens_per_second": 5.0, "speed/timed_seconds": 4.0}))
-    found = compare([chat, write(tmp_path / "b", lr=0.2)], target=2.0)
-    assert {reach.seconds for reach in found.reaches.values()} == {4.0}
-
-
 def test_a_named_baseline_sets_the_target(tmp_path):
     found = compare(sweep(tmp_path), baseline="optimizer.lr=0.2")
     assert (found.baseline.label, found.target) == ("optimizer.lr=0.2", pytest.approx(3.1))
@@ -283,35 +211,6 @@ def test_a_named_baseline_sets_the_target(tmp_path):
     assert {reach.tokens for reach in never.reaches.values()} == {None}
     with pytest.raises(ConfigurationError, match=r"--baseline.*optimizer.lr=0.1, optimizer.lr=0.2"):
         compare(sweep(tmp_path / "y"), baseline="adam")
-
-
-def test_runs_of_one_name_in_two_folders_are_distinct_labels(tmp_path):
-    untyped = [write(tmp_path / name / "a", lr=0.1, words=[], seed=n) for n, name in enumerate(("one", "two"))]
-    stopped = [write(tmp_path / name / "b", status="RUNNING") for name in ("one", "two")]
-    repeated = write(tmp_path / "three/a", lr=0.1, words=[])
-    found = compare([*untyped, *stopped, repeated])
-    assert [run.name for choice in found.choices for run in choice.runs] == ["one/a", "two/a"]
-    assert found.left_out.keys() == {"one/b", "two/b", "three/a"}
-    labels = [choice.label for choice in compare([untyped[0], write(tmp_path / "four/a", depth=2, words=[])]).choices]
-    assert len(set(labels)) == 2
-
-
-def test_a_finished_run_without_its_log_is_left_out(tmp_path):
-    lost = write(tmp_path / "lost", lr=9.0)
-    (lost / "metrics.jsonl").unlink()
-    found = compare([*sweep(tmp_path / "kept"), lost])
-    assert found.left_out == {"lost": "no score in lost/metrics.jsonl"}
-
-
-def test_seeds_that_their_time_ended_at_other_steps_have_their_mean_tokens(tmp_path):
-    values = {1: (8.0, 4.0), 2: (8.0, 4.0, 3.0, 2.0)}
-    runs = [write(tmp_path / f"s{seed}", seed=seed, values=each) for seed, each in values.items()]
-    found = compare(runs)
-    (choice,) = found.choices
-    assert (choice.final.mean, choice.tokens, choice.flops) == (3.0, 200.0, 2000.0)
-    assert found.notes[0].startswith(
-        "optimizer.lr=0.1 data=x: its seeds ended between 100 and 300 tokens; its curve is the mean"
-    )
 
 
 def test_runs_that_did_not_finish_do_not_count_and_are_named(tmp_path):
@@ -390,11 +289,6 @@ def test_a_run_of_another_budget_is_told_and_not_kept() -> None:
     assert against(of_steps(run_of(0.5), "4", 16.0), seeds, name="b").verdict == "better"
 
 
-def test_a_baseline_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="holds no run"):
-        baseline_runs(tmp_path)
-
-
 def axes_of(folder, values):
     return comparison_axes(compare([write(folder, values=values)]).choices)
 
@@ -409,13 +303,6 @@ def test_a_steep_opening_gets_a_fifth_of_the_page_and_says_so(tmp_path):
     assert axes.words == f"above {axes.cut:g}: drawn {below / above:.2g} times smaller"
 
 
-def test_a_gentle_curve_has_one_scale(tmp_path):
-    axes = axes_of(tmp_path / "a", (3.0, 2.8, 2.6, 2.4))
-    assert axes.words == ""
-    place = axes.place(bottom=100.0, top=0.0)
-    assert place(2.6) - place(2.8) == pytest.approx(place(2.4) - place(2.6))
-
-
 SVG = "{http://www.w3.org/2000/svg}"
 
 
@@ -428,26 +315,6 @@ def places(line):
     return [tuple(map(float, pair.split(","))) for pair in line.get("points").split()]
 
 
-def test_curves_are_whole_from_their_beginning_and_no_word_lies_on_one(tmp_path):
-    values = (8.0, *(2.0 + 1.0 / step for step in range(1, 30)))
-    runs = [write(tmp_path / f"{n}", lr=n, values=[v + n / 50 for v in values]) for n in range(3)]
-    chart = ElementTree.fromstring(comparison_chart(compare(runs)))
-    assert not chart.findall(f"{SVG}clipPath")
-    ruled = [float(line.get("y1", "")) for line in chart.findall(f"{SVG}line")]
-    for line in drawn(chart):
-        curve = places(line)
-        assert len(curve) == 30, "every point"
-        assert all(min(ruled) <= y <= max(ruled) for _, y in curve), "inside the plot"
-        assert curve[0][0] == LEFT
-    words = next(text for text in chart.findall(f"{SVG}text") if "times smaller" in (text.text or ""))
-    right, baseline = float(words.get("x", "")), float(words.get("y", ""))
-    left, top = right - CHARACTER * len(words.text or ""), baseline - 12
-    inside = [(x, y) for line in drawn(chart) for x, y in places(line) if left <= x <= right and top <= y <= baseline]
-    assert not inside
-    lowest = [places(line)[-1][1] for line in drawn(chart)]
-    assert min(best - next_best for best, next_best in pairwise(lowest)) > 10, "on one scale they would be 1.3 apart"
-
-
 def test_every_choice_has_a_curve_a_band_between_its_seeds_and_its_name(tmp_path):
     chart = ElementTree.fromstring(comparison_chart(compare(sweep(tmp_path))))
     assert len(chart.findall(f"{SVG}polygon")) == 2
@@ -456,22 +323,6 @@ def test_every_choice_has_a_curve_a_band_between_its_seeds_and_its_name(tmp_path
     names = [text.text for text in chart.findall(f"{SVG}text")]
     assert "2.1000  optimizer.lr=0.1" in names
     assert "3.1000  optimizer.lr=0.2" in names
-
-
-def test_lower_on_the_page_is_lower_in_value_and_equal_ends_keep_their_names_apart(tmp_path):
-    runs = [write(tmp_path / f"{n}", lr=n, values=(8.0, 4.0, 2.0 + n / 1000)) for n in range(20)]
-    chart = ElementTree.fromstring(comparison_chart(compare(runs)))
-    names = [text for text in chart.findall(f"{SVG}text") if "optimizer.lr" in (text.text or "")]
-    heights = [float(text.get("y", "")) for text in names]
-    assert heights == sorted(heights, reverse=True), "the best choice is named first and lowest"
-    gaps = [above - below for above, below in pairwise(heights)]
-    assert min(gaps) >= LINE_HEIGHT - 0.2
-    assert 0 < min(heights) < max(heights) < float(chart.get("viewBox", "").split()[3])
-    inks = {(line.get("stroke"), line.get("stroke-dasharray")) for line in drawn(chart)}
-    assert len(inks) == 20, "no two curves look alike"
-    ends = [line.get("points", "").split()[-1] for line in drawn(chart)]
-    assert len({end.split(",")[0] for end in ends}) == 1
-    assert float(ends[0].split(",")[1]) == pytest.approx(float(ends[1].split(",")[1]), abs=1.0)
 
 
 def test_the_page_shows_means_noise_and_what_it_took(tmp_path):
@@ -487,29 +338,6 @@ def test_the_page_shows_means_noise_and_what_it_took(tmp_path):
     ]
     verdict = "optimizer.lr=0.1 is 1.0000 better than optimizer.lr=0.2, 14.1 deviations, 2 seeds: more than noise"
     assert verdict in " ".join(text.split())
-
-
-def test_scores_of_conversations_are_of_the_assistants_words(tmp_path):
-    runs = [write(tmp_path / name, lr=lr, masked=True) for name, lr in (("a", 0.1), ("b", 0.2))]
-    text = " ".join(text_of(compare(runs)).split())
-    assert "validation/bits_per_byte, the assistant's words in a book" in text
-    assert "Scores are of the assistant's words, 900 of 1,000 held-out bytes." in text
-
-
-def test_a_difference_within_its_noise_says_so_and_a_target_may_never_be_reached(tmp_path):
-    rows = [(0.1, 1, 2.0), (0.1, 2, 2.9), (0.2, 1, 2.1), (0.2, 2, 2.9)]
-    runs = [write(tmp_path / f"{lr}-{seed}", lr=lr, seed=seed, values=(8.0, last)) for lr, seed, last in rows]
-    text = text_of(compare(runs, target=1.0))
-    assert "(noise)" in text
-    assert "is 0.0500 better than optimizer.lr=0.2, 0.7 deviations, 2 seeds: within noise" in " ".join(text.split())
-    assert "never" in text
-
-
-def test_a_target_between_measurements_far_apart_is_said_to_lie_between_them(tmp_path):
-    runs = [write(tmp_path / "a", values=(8.0, 2.0)), write(tmp_path / "b", lr=0.2, values=(8.0, 3.0, 2.5))]
-    text = text_of(compare(runs))
-    assert text.count("between 0 and 100") == 1
-    assert ["optimizer.lr=0.2", "200", "2e+03", "4s"] in [line.split() for line in text.splitlines()]
 
 
 def test_scores_of_other_parts_of_a_text_have_no_difference_no_verdict_and_no_target(tmp_path):

@@ -1,7 +1,6 @@
 """The facts of a run, and its held-out scores."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,8 +13,6 @@ from lmtrain.report.runs.held_out import (
     held_out_text,
     is_of_earlier_data,
     left_out_words,
-    parts_notes,
-    smaller_parts,
     why_unranked,
 )
 from lmtrain.report.runs.listing import in_brief
@@ -55,17 +52,6 @@ def folder(tmp_path):
 
 def write(path, content):
     path.write_text(json.dumps(content))
-
-
-def test_scores_of_another_split_stand_beside_its_own_references(folder):
-    job = {"config": {"callbacks": {"validation": {"split": "test"}}}}
-    write(folder / "attempts" / "1" / "job.json", job)
-    references = {"test": {"gzip_bits_per_byte": 2.0, "xz_bits_per_byte": 1.7}, "validation": {}}
-    splits = {"test": {"text_bytes": 5000}, "validation": {"text_bytes": 9000}}
-    write(folder / "dataset.json", {"splits": splits, "references": references})
-    held_out = read_run(folder).held_out
-    assert held_out is not None
-    assert (held_out.references, held_out.is_whole) == ({"gzip -9": 2.0, "xz -9e": 1.7}, True)
 
 
 def test_speed_is_all_tokens_over_all_seconds_not_a_mean_of_speeds(folder):
@@ -132,11 +118,6 @@ def test_best_and_last_checkpoint_differ(folder):
     assert (facts.best.step, facts.last.step) == (200, 300)
 
 
-def test_an_empty_folder_has_facts_too(tmp_path):
-    facts = read_run(tmp_path)
-    assert (facts.step, facts.held_out, facts.last, facts.overrides) == (0, None, None, ())
-
-
 def test_a_command_keeps_what_it_does_not_replace(folder):
     facts = read_run(folder)
     assert command(facts, "run.name=cat", "resume=", "budget.tokens=6K") == (
@@ -148,17 +129,6 @@ def test_a_command_keeps_what_it_does_not_replace(folder):
     assert command(facts, "source.paths=[my/notes]").endswith(" 'source.paths=[my/notes]'")
 
 
-def test_a_command_begins_as_the_run_s_did(folder):
-    job = folder / "attempts" / "1" / "job.json"
-    write(job, json.loads(job.read_text()) | {"program": "lmtrain train"})
-    assert command(read_run(folder), "run.name=", "resume=") == "lmtrain train optimizer.lr=0.02"
-
-
-def test_what_lies_below_a_replaced_name_goes_with_it(folder):
-    facts = replace(read_run(folder), overrides=("data=shards", "data.folder.path=x", "+data_seed=1"))
-    assert command(facts, "data=") == "python train.py +data_seed=1"
-
-
 @pytest.mark.parametrize(("key", "budget"), [("hours", 2.0), ("usd", 24.0), ("tokens_per_parameter", 30.0)])
 def test_a_budget_is_read_in_its_own_unit(folder, key, budget):
     horizon = {"limited_by": key, "tokens": 3000, "seconds": 7200.0}
@@ -166,18 +136,6 @@ def test_a_budget_is_read_in_its_own_unit(folder, key, budget):
     write(folder / "plan.json", plan | {"parameters": {"total": 500, "active": 100}})
     facts = read_run(folder)
     assert (facts.budget_key, facts.budget) == (f"budget.{key}", budget)
-
-
-def test_skipped_steps_and_the_score_of_averaged_weights_are_told(folder):
-    before = read_run(folder)
-    assert before.held_out is not None
-    assert (before.skipped_steps, before.held_out.after_averaged) == (0, None)
-    log = RunLog(folder)
-    append_point(log, 300, 3000, {"train/loss": 1.0, "train/skipped_steps": 4})
-    append_point(log, 300, 3000, {"validation/bits_per_byte": 1.45, "validation/ema_bits_per_byte": 1.4})
-    after = read_run(folder)
-    assert after.held_out is not None
-    assert (after.skipped_steps, after.held_out.after_averaged) == (4, 1.4)
 
 
 def test_a_fork_took_the_time_of_its_own_steps(folder):
@@ -267,17 +225,6 @@ def text(*, source="notes", split_bytes=5000, num_bytes=5000, tokenizer="t"):
     return HeldOutText(source=source, split_bytes=split_bytes, num_bytes=num_bytes, tokenizer=tokenizer)
 
 
-def test_each_smaller_part_of_a_text_has_a_number_and_the_largest_none():
-    whole, near, half, small = (text(num_bytes=number) for number in (5000, 4980, 2500, 12))
-    other, unknown = text(source="a book", num_bytes=70), text(source=UNKNOWN, num_bytes=1)
-    found = smaller_parts([small, other, half, whole, unknown, near, text(num_bytes=2499), text(num_bytes=0)])
-    assert found == {half: 1, text(num_bytes=2499): 1, small: 2}
-    first, second = parts_notes(found)
-    assert first.startswith("[1] Measured on 2,500 of 5,000 held-out bytes of notes: ")
-    assert second.startswith("[2] Measured on 12 of 5,000 ")
-    assert smaller_parts([half, half]) == {}, "beside no other part there is nothing to tell apart"
-
-
 def test_scores_are_ranked_on_one_part_of_one_text_and_nats_of_one_tokenizer():
     bits, loss = "validation/bits_per_byte", "validation/loss"
     assert why_unranked([text(), text(num_bytes=4990), text(source=UNKNOWN)], metric=bits) is None
@@ -302,12 +249,6 @@ def test_scores_of_other_bytes_than_the_newest_go_and_all_else_stays():
     assert left_out_words(points(10, 20, 20)) == (
         "Left out, as they do not compare: scores of other held-out text, 1 of 10 bytes."
     )
-
-
-def test_scores_of_one_text_all_stay():
-    assert comparable(points(10, 10)) == points(10, 10)
-    assert left_out_words(points(10, 10)) is None
-    assert left_out_words([]) is None
 
 
 def test_a_score_is_of_the_data_of_its_attempt(tmp_path):
@@ -337,12 +278,3 @@ def test_a_validation_better_than_at_all_checkpoints_is_told_with_the_interval_t
     assert str(unkept_best(OVERFIT, [LAST], {})) == told
     not_asked = {"callbacks": {"checkpoint": {"keep_best": False}}}
     assert "every_steps=18 callbacks.checkpoint.keep_best=true keeps" in str(unkept_best(OVERFIT, [LAST], not_asked))
-
-
-def test_the_best_is_not_missed_where_it_is_kept_or_not_comparable():
-    best = replace(LAST, step=36, metrics={"validation/bits_per_byte": 1.784})
-    assert unkept_best(OVERFIT, [best, LAST], {}) is None
-    assert unkept_best(OVERFIT, [replace(best, metrics={}), LAST], {}) is None, "written before its score"
-    assert unkept_best([scored(36, 1.1, num_bytes=10), *OVERFIT[3:]], [replace(LAST, step=54), LAST], {}) is None
-    assert unkept_best([scored(0, 1.0), *OVERFIT[4:]], [LAST], {}) is None, "before training nothing is to be kept"
-    assert unkept_best([], [], {}) is None

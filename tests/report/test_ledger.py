@@ -2,25 +2,19 @@
 
 import json
 import os
-import re
 import time
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-from lmtrain.accounting.observed.time_accounts import LOST, TimeBalance, kind_words
-from lmtrain.errors import ConfigurationError
-from lmtrain.report.ledger import implied_speed, read_ledger, run_end, slow_ranks
+from lmtrain.accounting.observed.time_accounts import TimeBalance
+from lmtrain.report.ledger import read_ledger, run_end, slow_ranks
 from lmtrain.report.ledger_page import text_of
 from lmtrain.report.runs.attempts import read_attempts
 from lmtrain.report.runs.facts import read_run
 from lmtrain.tracking.run_log import RunLog
-from lmtrain.tracking.status import Status, write_status
-from lmtrain.tracking.stopwatch import KINDS
 from tests.points import append_point
 from tests.report.ledger_folder import PLAN, ROWS, row, write, write_fork
-from tests.tiny import PROJECT
 
 
 def test_the_accounts_are_those_of_the_events(tmp_path):
@@ -80,11 +74,6 @@ def test_speeds_are_of_the_devices_of_each_attempt(tmp_path):
     assert "0.001 TFLOP/s x 5.07 devices, the mean over its steps (a test)" in text_of(found)
 
 
-def test_the_tokens_of_a_killed_run_are_those_of_its_last_logged_step(tmp_path):
-    told = replace(read_ledger(write(tmp_path / "a")), logged_step=21).to_json()
-    assert [told[key] for key in ("step", "tokens", "all_tokens")] == [21, 21_000, 21_000]
-
-
 def test_the_share_of_the_measured_roofline_stands_beside_mfu(tmp_path):
     assert read_ledger(write(tmp_path / "a")).share_of_roofline is None
     plan = PLAN | {"peak": PLAN["peak"] | {"measured_flops": 8e9}}
@@ -94,12 +83,6 @@ def test_the_share_of_the_measured_roofline_stands_beside_mfu(tmp_path):
     doubted = replace(ledger, measured_doubt="the machine is busy")
     assert "measured to reach here; the machine is busy" in text_of(doubted)
     assert "roofline" not in text_of(replace(doubted, measured_flops=ledger.peak_flops)), "it is MFU again"
-
-
-def test_energy_is_rated_power_over_the_clock(tmp_path):
-    ledger = read_ledger(write(tmp_path / "a"))
-    assert ledger.kwh == pytest.approx(73 / 3600 * 2 * 0.5)
-    assert ledger.projected_kwh == pytest.approx((73 + 41) / 3600 * 2 * 0.5)
 
 
 def test_every_second_beyond_the_plan_has_a_reason(tmp_path):
@@ -176,24 +159,6 @@ def test_a_run_that_goes_on_is_on_the_clock_until_now(tmp_path):
     assert attempt.wall_seconds == pytest.approx(50, abs=5)
 
 
-def test_a_folder_without_a_run_is_refused_with_the_nearest(tmp_path, monkeypatch):
-    monkeypatch.chdir("/dev")  # paths below the working folder are named from there
-    write(tmp_path / "llama")
-    with pytest.raises(ConfigurationError, match=f"Did you mean '{tmp_path}/llama'"):
-        read_ledger(tmp_path / "lama")
-
-
-def test_a_clean_stop_is_no_kill(tmp_path):
-    folder = write(tmp_path / "a")
-    write_status(folder, Status("KILLED", 143, step=2))
-    assert read_ledger(folder).status == "STOPPED"
-
-
-def test_a_run_without_accounts_says_so(tmp_path):
-    with pytest.raises(ConfigurationError, match=r"no callbacks\.ledger"):
-        read_ledger(write(tmp_path / "a", rows=ROWS[:1]))
-
-
 def test_a_run_killed_before_its_first_step_has_its_time_on_set_up(tmp_path):
     last_sign = {"name": "accounts", "start": 1007.0}
     ledger = read_ledger(write(tmp_path / "a", rows=[ROWS[0], last_sign]))
@@ -231,45 +196,6 @@ def test_the_passes_due_by_a_step_are_whole_ones():
     assert end.passes_seconds(first=0, last=200, **pace) == pytest.approx(5.0)
     assert end.passes_seconds(first=100, last=200, **pace) == pytest.approx(2.0), "a fork from the middle"
     assert run_end({}, last_step=6).passes_seconds(first=0, last=6, **pace) == 0.0
-
-
-def write_log(folder: Path) -> None:
-    """Log steps of attempt 1, seconds apart, one of attempt 2, and a measurement in between."""
-    log = RunLog(folder)
-    for step, moment in ((6, 1010.0), (8, 1012.0), (10, 1016.0), (12, 1066.0)):
-        append_point(log, step, step * 1000, {"train/loss": 2.0}, time=moment)
-        append_point(log, step, step * 1000, {"validation/loss": 2.0}, time=moment + 1)
-    log.close()
-
-
-def test_speed_is_what_was_done_between_two_lines_and_mfu_follows(tmp_path):
-    folder = write(tmp_path / "a")
-    write_log(folder)
-    line = implied_speed(folder, read_ledger(folder), step=8)
-    assert (line.since_step, line.tokens_per_second) == (6, 1000.0)
-    assert line.mfu_palm == pytest.approx(6e6 * 1000 / 2e9)
-    assert implied_speed(folder, read_ledger(folder), step=10).tokens_per_second == 500.0
-    # attempt 1 lasted until 1049, and attempt 2 began at 1060
-    assert implied_speed(folder, read_ledger(folder), step=12).seconds == 1049 - 1016 + 1066 - 1060
-
-
-def test_a_line_s_own_share_and_peak_come_before_those_of_the_run(tmp_path):
-    folder = write(tmp_path / "a")
-    write_log(folder)
-    timed = {"speed/tokens_per_second": 400.0, "speed/mfu_palm": 0.1, "speed/loss_share": 0.5}
-    append_point(RunLog(folder), 8, 8000, timed, time=1012.0)
-    line = implied_speed(folder, read_ledger(folder), step=8)
-    assert (line.tokens_per_second, line.trained_share) == (500.0, 0.5)
-    assert line.mfu_palm == pytest.approx(0.125)
-    assert line.mfu_causal == read_ledger(folder).mfu_at(500.0, "causal")
-
-
-@pytest.mark.parametrize(("step", "nearest"), [(6, 8), (9, 8), (99, 12), (0, 8)])
-def test_a_step_without_a_line_and_one_before_it_is_refused_with_the_nearest(tmp_path, step, nearest):
-    folder = write(tmp_path / "a")
-    write_log(folder)
-    with pytest.raises(ConfigurationError, match=f"nearest valid: {nearest}"):
-        implied_speed(folder, read_ledger(folder), step=step)
 
 
 def rows(*, own, waiting, data_wait=0.0):
@@ -316,12 +242,6 @@ def test_bytes_of_workers_stand_beside_the_planned_ones(tmp_path):
     assert "2.20 MB of deltas by the first worker, 2.00 planned" in text_of(ledger)
 
 
-def test_the_docs_explain_every_kind_by_the_pages_name_for_it():
-    rows = re.findall(r"^\| ([\w ]+) \| `(\w+)` \|", (PROJECT / "docs/profiling.md").read_text(), flags=re.MULTILINE)
-    assert {key: name for name, key in rows} == {kind: kind_words(kind) for kind in (*KINDS, LOST)}
-    assert kind_words("preempted") == "CPU taken by others", "SLURM's word for an evicted job"
-
-
 def test_the_page_has_every_kind_its_share_and_the_sum(tmp_path):
     text = text_of(read_ledger(write(tmp_path / "a")))
     for shown in ("compute", "54.8%", "lost", "31.5%", "data wait", "total", "100.0%", "1min13s on the clock"):
@@ -344,7 +264,3 @@ def test_the_difference_from_the_plan_is_explained_to_the_last_percent(tmp_path)
         "data wait": "1.9%",
         "difference": "100.0%",
     }
-
-
-def test_the_page_has_no_control_characters(tmp_path):
-    assert "\x1b" not in text_of(read_ledger(write(tmp_path / "a")))

@@ -12,10 +12,9 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from lmtrain.report.charts import COLOURS, line_chart, swatch, thinned, ticks, time_bars
+from lmtrain.report.charts import COLOURS, line_chart, ticks, time_bars
 from lmtrain.report.markup import table, tag
 from lmtrain.report.show import COLUMNS, plain_text, show
-from lmtrain.tracking.stopwatch import KINDS
 
 
 class Reader(HTMLParser):
@@ -69,18 +68,6 @@ def test_a_curve_goes_through_its_points_and_says_where_it_ends():
     assert shapes(svg, "div")[0]["aria-label"] == "loss: from 4 to 0 at step 3"
 
 
-def test_labels_are_text_beside_the_plot_where_no_curve_is_and_as_large_on_a_phone():
-    plot = line_chart([(step, 1000.0 / (1 + step)) for step in range(100)], name="loss")
-    assert not shapes(plot, "text"), "text in a picture shrinks with it"
-    labels = [each for each in shapes(plot, "span") if each["class"] != "end"]
-    assert {each["class"] for each in labels} == {"up", "across"}
-    for each in labels:
-        ((side, place),) = [each["style"].split(":")]
-        assert side == {"up": "top", "across": "left"}[each["class"]]
-        assert 0 <= float(place.removesuffix("%")) <= 100
-    assert shapes(plot, "div")[0]["style"] == "--gutter:4ch", "room for the longest label beside the plot: 1000"
-
-
 def test_what_is_no_number_is_left_out_and_one_point_is_no_curve():
     assert line_chart([(1, math.nan), (2, 1.0)], name="loss") == ""
     assert "nan" not in line_chart([(1, 1.0), (2, math.inf), (3, math.nan), (4, 2.0)], name="loss")
@@ -97,23 +84,11 @@ def test_ticks_span_what_they_are_for(low, spread):
     assert found[-1] >= low + spread - tolerance or spread < 1e-9 * abs(low)
 
 
-def test_many_points_are_averaged_and_none_is_forgotten():
-    points = thinned([(float(step), float(step % 2)) for step in range(3000)])
-    assert len(points) == 300
-    assert {value for _, value in points} == {0.5}
-
-
 def test_bars_are_as_long_as_the_attempts_and_in_the_kinds_colours():
     svg = time_bars([{"compute": 30.0, "lost": 10.0}, {"compute": 20.0}], kinds=["compute", "lost"])
     rects = shapes(svg, "rect")
     assert [float(rect["width"]) for rect in rects] == [300.0, 100.0, 200.0]
     assert [rect["fill"] for rect in rects] == [COLOURS["compute"], COLOURS["lost"], COLOURS["compute"]]
-
-
-def test_every_kind_has_a_colour_of_its_own():
-    assert set(COLOURS) == {*KINDS, "lost"}
-    assert len(set(COLOURS.values())) == len(COLOURS)
-    assert "data wait" in swatch("data_wait")
 
 
 PAGE = Text("a page " * 30, style="bold red")
@@ -131,20 +106,6 @@ def test_a_row_under_a_head_is_one_line_and_prose_beside_it_is_not():
     lines = plain_text(Group(table, PAGE)).splitlines()
     assert lines[1].split() == [name, *["two", "words"] * 12]
     assert all(len(line) <= COLUMNS for line in lines[2:])
-
-
-@pytest.mark.parametrize("is_terminal", [False, True])
-def test_only_a_terminal_gets_colour(monkeypatch, is_terminal):
-    class Output(io.StringIO):
-        def isatty(self):
-            return is_terminal
-
-    output = Output()
-    monkeypatch.setattr("sys.stdout", output)
-    monkeypatch.setenv("TERM", "xterm-256color")
-    monkeypatch.delenv("NO_COLOR", raising=False)
-    show(PAGE)
-    assert ("\x1b" in output.getvalue()) is is_terminal
 
 
 @pytest.mark.parametrize("is_terminal", [False, True])

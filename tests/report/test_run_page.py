@@ -12,11 +12,10 @@ from lmtrain.report.run_curves import curve_sections
 from lmtrain.report.run_page import find_spikes, report_page, spikes_section, write_report
 from lmtrain.report.summary import summarize
 from lmtrain.tracking.run_log import Point, RunLog
-from lmtrain.training.profilers import MEMORY_KINDS
-from lmtrain.training.trace_summary import Gap, Operation, TraceSummary
+from lmtrain.training.trace_summary import MEMORY_KINDS, Gap, Operation, TraceSummary
 from tests.points import append_point
 from tests.report.compared_folder import write_readings
-from tests.report.ledger_folder import ROWS, row, write
+from tests.report.ledger_folder import write
 from tests.report.test_pages import Reader
 
 ATTACK = "<script>alert(1)</script><img src=x onerror=alert(2)>\x1b[2J"
@@ -67,56 +66,6 @@ def test_each_speed_of_a_page_has_its_clock(folder):
     told = "500 while computing, 400 over whole steps, 274 over the clock"
     for page in (text_of(read_ledger(folder)), summarize(folder)):
         assert told in " ".join(page.split())
-
-
-def test_a_chat_run_s_page_says_which_tokens_its_speeds_count(tmp_path):
-    counted = [row(0, start=1005.0, tokens=0), row(20, start=1045.0, tokens=8000, compute=40.0)]
-    chat = write(tmp_path / "chat", rows=[ROWS[0], *counted])
-    append_point(RunLog(chat), 20, 20_000, {"speed/tokens_per_second": 160.0, "speed/mfu_palm": 0.1})
-    text = Reader(report_page(chat)).text
-    assert "Tokens/s with loss: 200 while computing, 160 over whole steps, 178 over the clock" in text
-    assert "MFU (PaLM) of computing, of all tokens" in text
-
-
-def test_the_bar_of_the_time_is_in_the_order_of_its_table(folder):
-    text = report_page(folder)
-    tags = Reader(text).tags
-    rows = [each["style"].removeprefix("color:") for _, each in tags if each.get("class") == "swatch"]
-    bars = [(float(each["y"]), float(each["x"]), each["fill"]) for name, each in tags if name == "rect"]
-    for attempt in {y for y, _, _ in bars}:
-        drawn = [fill for y, _, fill in sorted(bars) if y == attempt]
-        assert drawn == [colour for colour in rows if colour in drawn]
-    assert len(bars) > 4
-
-
-def test_before_training_is_before_the_first_step_or_left_out(folder):
-    assert "before training2.000" in Reader(report_page(folder)).text
-    path = folder / "metrics.jsonl"
-    _, *others = path.read_text().splitlines(keepends=True)
-    path.write_text("".join(others))
-    assert "before training" not in report_page(folder)
-
-
-def test_before_training_names_its_part_of_the_text_where_an_extended_run_reads_more(folder):
-    (folder / "dataset.json").write_text(
-        json.dumps(
-            {
-                "splits": {"validation": {"text_bytes": 1000}},
-                "references": {"validation": {"gzip_bits_per_byte": 1.9}},
-            }
-        )
-    )
-    (folder / "attempts/2").mkdir()
-    (folder / "attempts/2/data.json").write_text('{"fingerprint": "one"}')
-    path = folder / "metrics.jsonl"
-    points = [json.loads(line) for line in path.read_text().splitlines()]
-    for point in points:
-        point["metrics"]["validation/num_bytes"] = 250.0 if point["step"] < 2 else 500.0
-    path.write_text("".join(f"{json.dumps(point)}\n" for point in points))
-    text = Reader(report_page(folder)).text
-    assert "before training, of 250 bytes2.000" in text
-    assert "the model read the first 50.0%, 500 bytes" in text
-    assert "gzip -9, of all of it1.900" in text
 
 
 def test_a_killed_run_s_page_is_of_its_last_step_and_says_of_which_its_score_is(folder):
@@ -170,13 +119,6 @@ def test_tags_are_closed_in_the_order_in_which_they_were_opened(folder):
             assert self.opened.pop() == tag
 
     assert Balance(report_page(folder)).opened == []
-
-
-def test_a_run_of_which_little_is_known_has_a_page(tmp_path):
-    (tmp_path / "status.json").write_text(json.dumps({"status": "FAILED", "reason": f"Step 3 {ATTACK}"}))
-    page = report_page(tmp_path)
-    assert "Where the time went" not in page
-    assert "<p>Step 3 &lt;script&gt;" in page
 
 
 def test_scores_by_evaluate_have_their_step_and_error_and_strange_ones_are_left_out(folder):
@@ -244,14 +186,6 @@ def test_every_curve_is_there_with_its_unit(points, tmp_path):
     assert len(labels) == 10
 
 
-def test_a_task_with_a_loss_of_its_own_has_its_rewards_drawn_and_no_nats_per_token(tmp_path):
-    steps = [Point(float(step), step, 100 * step, {"train/loss": 0.1, "reward/mean": 0.2 * step}) for step in (1, 2)]
-    page = Reader("".join(curve_sections(tmp_path, steps)))
-    labels = [attributes["aria-label"] for _, attributes in page.tags if "aria-label" in attributes]
-    assert sum(label.startswith("Training loss, of the task, over tokens") for label in labels) == 1
-    assert sum(label.startswith("Reward, mean: from 0.2 to 0.4") for label in labels) == 1
-
-
 def test_a_loss_costs_the_set_up_before_it(tmp_path):
     write_readings(tmp_path, [60.0 * step for step in range(4)])
     points = [point(1, train__loss=5.0), point(2, train__loss=4.0), point(3, train__loss=3.0, cost__usd=1.0)]
@@ -270,13 +204,6 @@ def test_scores_of_other_bytes_are_on_no_line_and_are_told(tmp_path):
     text = "".join(curve_sections(tmp_path, points))
     assert "from 6 to 5 at" in text
     assert "Left out, as they do not compare: scores of other held-out text, 2 of 10 bytes." in text
-
-
-def test_without_price_plan_and_points_nothing_is_made_up(tmp_path):
-    assert "".join(curve_sections(tmp_path, [])) == ""
-    page = Reader("".join(curve_sections(tmp_path, [point(step, train__loss=1.0) for step in (1, 2)])))
-    labels = [attributes["aria-label"] for _, attributes in page.tags if "aria-label" in attributes]
-    assert len(labels) == 2, "over tokens and over the clock"
 
 
 def points_of_loss_spikes(losses, skipped=()):

@@ -2,7 +2,6 @@
 
 import json
 import os
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,8 +11,6 @@ from lmtrain.accounting.observed.time_accounts import Attempt, StopwatchReading,
 from lmtrain.errors import ConfigurationError, DataError
 from lmtrain.report.ledger import read_ledger
 from lmtrain.report.runs.attempts import (
-    event_rows,
-    last_step_of,
     logged_speed,
     on_the_clock,
     own_steps,
@@ -23,16 +20,14 @@ from lmtrain.report.runs.attempts import (
 )
 from lmtrain.report.runs.facts import shown_state
 from lmtrain.report.runs.find import find_run, find_runs, names_apart, nearest_run
-from lmtrain.report.runs.listing import footnotes_of, in_brief, lines_of, newest_points, table_of
-from lmtrain.report.show import plain_text
+from lmtrain.report.runs.listing import in_brief, lines_of, newest_points
 from lmtrain.run.stored_runs.find_run import find_source
 from lmtrain.run.stored_runs.resume import require_place
 from lmtrain.tracking.events import FILE, EventLog
 from lmtrain.tracking.fork import read_fork
-from lmtrain.tracking.run_log import Point, RunLog, newest_point
+from lmtrain.tracking.run_log import Point, newest_point
 from lmtrain.tracking.status import Status
 from lmtrain.tracking.sweep_file import SweepFile, SweepRun, SweepTrial, TrialState
-from tests.points import append_point
 from tests.report import ledger_folder
 from tests.report.compared_folder import write
 from tests.report.ledger_folder import PLAN, write_fork
@@ -141,13 +136,6 @@ def test_a_folder_s_own_run_is_named_the_best_of_a_sweep_else_the_newest_trained
     assert nearest_run(runs / "opt") == Path("runs/opt/trial-0001"), "of a sweep that nobody can read the newest"
 
 
-def test_a_run_of_a_like_name_is_found_beside_the_path_and_below_runs(runs):
-    assert nearest_run(Path("othr")) == nearest_run(Path("runs/othr")) == Path("runs/other")
-    assert nearest_run(Path("other")) == nearest_run(Path("runs/other/checkpoints/step_5")) == Path("runs/other")
-    assert (nearest_run(Path("runs/opts")), nearest_run(Path("zzz"))) == (None, None)
-    assert nearest_run(Path("runs/opts"), takes_folders=True) == Path("runs/opt")
-
-
 def test_a_run_in_brief_is_its_newest_figures(tmp_path: Path) -> None:
     run = in_brief(write_run(tmp_path / "a"))
     assert (run.name, run.status, run.step, run.num_steps, run.tokens) == ("a", "FINISHED", 2, 9, 200)
@@ -159,28 +147,6 @@ def test_a_clean_stop_is_told_from_a_kill(code: int, state: str, tmp_path: Path)
     assert in_brief(write_run(tmp_path / "a", status=Status("KILLED", code))).status == state
 
 
-def test_the_newest_run_is_the_last_line(tmp_path: Path) -> None:
-    runs = [in_brief(write_run(tmp_path / name, changed_at=at)) for name, at in (("late", 2000.0), ("early", 1000.0))]
-    append_point(RunLog(tmp_path / "late"), 2, 200, {"validation/bits_per_byte": 3.25})
-    runs[0] = replace(in_brief(tmp_path / "late"), changed_at=2000.0)
-    head, *lines = plain_text(table_of(runs)).splitlines()
-    assert head.split() == ["run", "state", "step", "tokens", "loss", "bits/byte", "clock", "changed"]
-    assert [line.split()[:6] for line in lines] == [
-        [name, "finished", "2/9", "200", "4.250", score] for name, score in (("early", "-"), ("late", "3.2500"))
-    ], "the score before training is none of a run that has trained"
-
-
-def test_a_score_of_a_smaller_part_of_a_text_is_marked(tmp_path: Path) -> None:
-    runs = [in_brief(write(tmp_path / f"{n}", held_out={"num_bytes": n})) for n in (900, 899, 4)]
-    lines = sorted(line.split("2.0000")[0].split()[-1] for line in plain_text(table_of(runs)).splitlines()[1:])
-    assert lines == ["200", "200", "[1]"], "two scores stand behind their tokens, one behind its mark"
-    (note,) = footnotes_of(runs)
-    assert note.startswith("[1] Measured on 4 of 1,000 held-out bytes of a book")
-    told = [in_brief(write(tmp_path / f"turns{n}", masked=True, held_out={"num_bytes": n})) for n in (90, 4)]
-    (note,) = footnotes_of(told)
-    assert note.startswith("[1] Measured on the assistant's words, 4 of 1,000 held-out bytes of a book")
-
-
 def test_the_points_of_a_step_are_one_line_and_those_for_nobody_none() -> None:
     assert lines_of(POINTS, 9) == [
         "step 0/9 | 0 tokens | validation 3.5000 bits/byte",
@@ -189,16 +155,6 @@ def test_the_points_of_a_step_are_one_line_and_those_for_nobody_none() -> None:
     ]
     assert lines_of(POINTS[-1:], None) == []
     assert lines_of(POINTS, 9, trained_share=0.2)[-1].endswith(" | 1,234 tokens/s with loss")
-
-
-def test_a_validation_written_before_the_losses_up_to_it_is_in_its_step_s_line() -> None:
-    losses = [Point(1.0, step, 100 * step, {"train/loss": 4.0}) for step in (1, 2)]
-    scored = Point(1.0, 2, 200, {BITS_PER_BYTE: 2.5})
-    assert lines_of([losses[0], scored, losses[1]], None) == [
-        "step 1 | 100 tokens | loss 4.000",
-        "step 2 | 200 tokens | loss 4.000 | validation 2.5000 bits/byte",
-    ]
-    assert lines_of([scored, *losses], None) == lines_of([*losses, scored], None)
 
 
 def test_of_a_long_log_the_end_is_read(tmp_path: Path) -> None:
@@ -218,11 +174,6 @@ def test_own_steps_begin_where_a_run_left_another_one(tmp_path):
     assert (own.tokens, own.all_tokens, own.inherited_tokens) == (20_000, 20_000, 20_000)
     assert own_steps(PLAN, [], read_fork(folder)).num == 0, "it has not begun"
     assert own.inherited_words == "20.0K of them of runs/dog, no longer there"
-
-
-def test_all_steps_of_a_run_from_its_start_are_its_own(tmp_path):
-    own = own_steps(PLAN, read_attempts(ledger_folder.write(tmp_path / "a")), None)
-    assert (own.num, own.all_tokens, own.inherited_tokens, own.inherited_words) == (20, 20_000, 0, "")
 
 
 def test_a_pause_under_way_has_its_kind_of_time_also_where_a_kill_ended_it(tmp_path):
@@ -268,16 +219,6 @@ def test_the_clock_stands_still_between_two_attempts():
     points = [Point(time, step, step, {}) for step, time in ((1, 1004.0), (2, 1008.0), (3, 9005.0))]
     assert on_the_clock(points, attempts, began=1000.0) == [4.0, 8.0, 18.0]
     assert on_the_clock(points[:2], [], began=1001.0) == [3.0, 7.0]
-
-
-def test_the_newest_event_of_a_name_counts_and_half_a_line_does_not(tmp_path: Path) -> None:
-    assert last_step_of(tmp_path, "early_stopping") is None
-    (tmp_path / "events").mkdir()
-    path = tmp_path / "events/rank0.jsonl"
-    rows = [json.dumps({"name": "early_stopping", "start": 1, "step": step}) for step in (4, 8)]
-    path.write_text("\n".join([*rows, '{"name": "other", "start": 2, "step": 9}', "[]", '{"name": "early_']))
-    assert last_step_of(tmp_path, "early_stopping") == 8
-    assert len([*event_rows(path)]) == 3
 
 
 def test_each_speed_is_over_its_own_seconds_and_an_unknown_one_is_left_out():

@@ -3,7 +3,6 @@ from pathlib import Path
 
 import pytest
 
-from lmtrain.accounting.observed.time_accounts import TimeBalance
 from lmtrain.report.runs.facts import RunFacts, UnkeptBest, read_run
 from lmtrain.report.runs.held_out import HeldOutScore
 from lmtrain.report.summary import print_summary, summarize
@@ -65,22 +64,6 @@ def test_a_summary_says_what_it_took(summary):
     assert "MFU 38.1% (PaLM, peak measured on a busy machine), $0.010" in " ".join(doubted.split())
 
 
-def test_where_the_time_went_is_one_line_with_a_way_to_all_of_it(summary):
-    seconds = {"setup": 12.0, "compute": 70.0, "data_wait": 11.0, "logging": 3.0, "preempted": 4.0}
-    text = summary(replace(FACTS, time=TimeBalance(seconds=seconds, num_attempts=1)))
-    shares = "compute 70%, setup 12%, data wait 11%, CPU taken by others 4%"
-    assert f"1min40s on the clock: {shares}; all of it: lmtrain ledger runs/cat\n" in text
-    assert "on the clock" not in summary(FACTS), "nobody kept accounts"
-    assert "tokens/s: " not in text, "no tokens counted"
-    over = {"computing": 21_885.0, "steps": 12_934.0, "clock": 15_319.0}
-    text = summary(replace(FACTS, speeds=over, time=TimeBalance(seconds=seconds, num_attempts=1)))
-    told = "21.9K while computing, 12.9K over whole steps, 15.3K over the clock"
-    assert f"\ntokens/s: {told}\n" in text
-    text = summary(replace(FACTS, loss_share=0.33, speeds=over, time=TimeBalance(seconds=seconds, num_attempts=1)))
-    assert "748 steps, 12.9K tokens/s with loss (33% of all; timed over" in text
-    assert f"\ntokens/s with loss: {told}\n" in text
-
-
 def test_the_model_stands_beside_the_compressors_from_worst_to_best(summary):
     lines = summary(FACTS).splitlines()
     start = lines.index("Bits per byte of held-out text: all but the first token, 655,776 bytes, windows of 256 tokens")
@@ -90,12 +73,6 @@ def test_the_model_stands_beside_the_compressors_from_worst_to_best(summary):
         ["xz", "-9e", "1.586"],
         ["after", "training", "1.402"],
     ]
-
-
-def test_a_score_of_a_part_says_so(summary):
-    text = summary(replace(FACTS, held_out=replace(HELD_OUT, num_bytes=65_577)))
-    assert "the first 10.0%, 65,577 bytes" in text
-    assert "xz -9e, of all of it" in text
 
 
 def test_it_names_the_checkpoint_the_mlflow_run_and_the_next_commands(summary):
@@ -157,23 +134,6 @@ def test_code_allowed_in_the_command_is_allowed_in_the_next_ones(summary):
     assert "python train.py -m --allow-target my_package. --allow-target x. seed=3 optimizer.lr" in text
 
 
-def test_all_runs_are_seen_under_the_root_of_this_one(summary):
-    assert "  lmtrain ui /tmp/mine\n" in summary(replace(FACTS, root="/tmp/mine"))
-    assert "  lmtrain ls 'my runs'\n" in summary(replace(FACTS, root="my runs", mlflow_run_id=None))
-
-
-@pytest.mark.parametrize("word", ["source=files", "data=mixture", "source.paths=[texts]", "init_from=runs/base"])
-def test_a_run_on_other_text_is_not_told_to_learn_some(summary, word):
-    assert "my/notes" not in summary(replace(FACTS, overrides=(word,)))
-
-
-def test_a_best_checkpoint_that_is_not_the_last_is_named_with_its_score(summary):
-    best = replace(LAST, path=Path("runs/cat/checkpoints/step_00000500"), step=500)
-    text = summary(replace(FACTS, best=best))
-    assert "best checkpoint (1.402)   runs/cat/checkpoints/step_00000500" in text
-    assert "last checkpoint" in text
-
-
 def test_a_better_validation_without_a_checkpoint_is_told(summary):
     unkept = UnkeptBest(bits_per_byte=1.3, step=36, words="callbacks.checkpoint.every_steps=18")
     text = summary(replace(FACTS, best=LAST, unkept_best=unkept))
@@ -182,13 +142,6 @@ def test_a_better_validation_without_a_checkpoint_is_told(summary):
     assert "1.300 at step 36, not kept: callbacks.checkpoint.every_steps=18 keeps more\n" in text
     earlier = replace(LAST, path=Path("runs/cat/checkpoints/step_00000500"), step=500)
     assert "best kept checkpoint (1.402)" in summary(replace(FACTS, best=earlier, unkept_best=unkept))
-
-
-def test_a_long_path_or_command_is_one_line_to_copy(summary):
-    path = Path("/disks") / ("long" * 40) / "step_00000748"
-    text = summary(replace(FACTS, last=replace(LAST, path=path), overrides=("model.width=" + "1" * 200,)))
-    assert f" {path}\n" in text
-    assert f"{'1' * 200} run.name=cat budget.tokens=3.0M\n" in text
 
 
 def test_a_sample_cannot_command_the_terminal(summary):
@@ -205,26 +158,6 @@ def test_a_run_of_which_little_is_known_has_a_summary(tmp_path, capsys):
     assert read_run(tmp_path).lr is None
 
 
-def test_a_run_past_its_budget_of_time_says_so(summary):
-    spent = TimeBalance(seconds={"setup": 20.0, "compute": 10.0}, num_attempts=1)
-    facts = replace(FACTS, budget_key="budget.hours", budget=15 / 3600, time=spent, other_budgets={"budget.usd": 0.006})
-    line = "beyond its budget: 30s of budget.hours=15s and $0.010 of budget.usd=0.006, 10s of it work in steps"
-    assert line in summary(facts)
-    assert "# train on, to twice what it took\n" in summary(facts)
-    assert "budget.hours=1min budget.usd=0.02\n" in " ".join(summary(facts).split(" ")), "30s are none to train on with"
-    within = replace(facts, budget=30 / 3600, other_budgets={"budget.usd": 0.01})
-    assert "beyond" not in summary(within)
-    assert "to twice the budget" in summary(within)
-
-
-def test_skipped_steps_and_averaged_weights_are_told_where_there_were_any(summary):
-    held_out = replace(HELD_OUT, after_averaged=1.3)
-    text = summary(replace(FACTS, skipped_steps=1204, held_out=held_out))
-    assert "$0.010, 1,204 steps skipped as spikes\n" in text
-    assert "  after training, weights averaged   1.300\n" in text
-    assert "skipped" not in summary(FACTS)
-
-
 def test_twice_the_budget_is_twice_of_each_of_several(summary):
     facts = replace(FACTS, budget_key="budget.steps", budget=20, other_budgets={"budget.tokens": 41_000.0})
     assert "budget.steps=40 budget.tokens=82.0K" in " ".join(summary(facts).split())
@@ -239,18 +172,6 @@ def test_a_run_ended_by_early_stopping_goes_on_without_it(summary):
     assert f"# train on to its budget, without early stopping\n  {start}\n" in summary(facts)
     also = replace(facts, early_stop="early_stopping_at_the_end", budget=1000)
     assert f"to twice the budget, without early stopping\n  {start} budget.tokens=2.0K\n" in summary(also)
-
-
-def test_a_run_of_one_step_is_offered_a_budget_of_two_or_none(summary):
-    one = replace(FACTS, step=1, tokens=2048, budget=5.0, other_budgets={"budget.steps": 20.0})
-    assert "budget.tokens=4096 budget.steps=40\n" in summary(one), "10 tokens are one step too"
-    assert "budget.tokens=6.0K\n" in summary(replace(one, budget=3000.0, other_budgets={}))
-    assert "train on" not in summary(replace(one, budget_key="budget.epochs", budget=0.01))
-
-
-def test_a_run_with_a_checkpoint_is_one_to_talk_to(summary):
-    assert "lmtrain chat runs/cat" in summary(FACTS)
-    assert "lmtrain chat" not in summary(replace(FACTS, last=None))
 
 
 def test_a_run_that_failed_says_why_and_goes_on_to_its_own_budget(summary):

@@ -1,7 +1,6 @@
 """The page of a sweep: trials, importance, choices and runs."""
 
 import json
-import re
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,7 @@ from lmtrain.errors import ConfigurationError
 from lmtrain.report.comparison_page import ink_of
 from lmtrain.report.parallel_axes import BEST_COLOUR, STYLE, TrialLine, parallel_axes
 from lmtrain.report.runs.facts import read_run
-from lmtrain.report.sweep_page import noise_words, score_words, sweep_page, sweep_sections, write_sweep_report
+from lmtrain.report.sweep_page import noise_words, sweep_page, sweep_sections, write_sweep_report
 from lmtrain.tracking.sweep_file import SweepFile, SweepRun, SweepTrial
 from tests.report.compared_folder import write
 from tests.report.test_pages import Reader
@@ -46,21 +45,6 @@ def test_the_page_sets_choices_side_by_side_and_leads_to_every_trial(trials):
     assert [each["href"] for name, each in page.tags if name == "a"] == ["0.1-1/report.html"]
     assert len([name for name, _ in page.tags if name == "polyline"]) == 2
     assert len([name for name, _ in page.tags if name == "polygon"]) == 2
-
-
-def test_scores_that_differ_late_are_written_apart_and_alike_everywhere(trials):
-    write(trials / "near", lr=0.5, values=(8.0, 3.0, 2.10004), sweep="sweep-1")
-    text = Reader(sweep_page(trials / "sweep-1")).text
-    assert "2.10000bits per byte of the best: optimizer.lr=0.1" in text
-    assert text.count("2.10004") == 2, "among the choices and among the runs"
-
-
-def test_scores_of_other_parts_of_a_text_have_no_best_and_no_target(trials):
-    write(trials / "part", lr=0.4, values=(8.0, 1.0, 1.0), held_out={"num_bytes": 200}, sweep="sweep-1")
-    text = Reader(sweep_page(trials / "sweep-1")).text
-    assert "optimizer.lr=0.411.0000200200" in text
-    for hidden in ("the best", "better than", "To reach"):
-        assert hidden not in text
 
 
 def test_a_sweep_of_which_no_run_has_finished_has_a_page(trials):
@@ -118,21 +102,6 @@ def test_a_sweep_whose_trials_were_all_refused_has_a_page(tmp_path: Path) -> Non
     assert "refused" in text
 
 
-def test_trials_are_numbered_by_whole_numbers(tmp_path: Path) -> None:
-    sweep = searched(tmp_path)
-    sweep.trials = sweep.trials[:3]
-    page = str(sweep_sections(sweep, tmp_path, {}))
-    assert ">1<" in page
-    assert ">0.5<" not in page
-    for each in sweep.trials:
-        each.score = 1.745 + each.number / 10_000
-    sweep.trials.reverse()
-    for number, each in enumerate(sweep.trials):
-        each.number = number
-    labels = re.findall(r'class="up"[^>]*>([^<]+)<', str(sweep_sections(sweep, tmp_path, {})))
-    assert len({*labels}) == len(labels) > 2, labels
-
-
 def test_scores_of_different_texts_are_listed_by_number_without_a_best(tmp_path: Path) -> None:
     sweep = searched(tmp_path)
     sweep.unranked = "The held-out texts differ."
@@ -182,17 +151,6 @@ def test_every_trial_is_a_line_the_best_on_top_and_one_without_a_score_dotted() 
     assert page.text.index("schedule") < page.text.index("lr (logarithmic)")
 
 
-def test_a_trial_gone_wrong_does_not_press_the_others_together() -> None:
-    page = Reader(parallel_axes(lines(1.0, 1.1, 1.2, 1.3, 900.0), metric="loss"))
-    assert "1.8000 or more" in page.text
-
-
-def test_nothing_is_drawn_of_one_score_or_one_value() -> None:
-    assert parallel_axes(lines(1.0, None), metric="loss") == ""
-    same = [TrialLine(number=n, values={"lr": "1"}, score=float(n)) for n in range(3)]
-    assert parallel_axes(same, metric="loss") == ""
-
-
 def test_a_lead_is_told_with_its_noise() -> None:
     clear = noise_words([trial(1, 1.0, 1.1, 1.2), trial(2, 2.0, 2.11, 2.19)])
     assert clear is not None
@@ -202,9 +160,3 @@ def test_a_lead_is_told_with_its_noise() -> None:
     assert vague is not None
     assert vague.endswith("within noise")
     assert noise_words([trial(1, 1.0), trial(2, 2.0)]) is None
-
-
-def test_a_score_is_told_with_its_spread_where_there_is_one() -> None:
-    assert score_words(SweepTrial(number=0, values={}), decimals=4) == "-"
-    assert score_words(trial(1, 1.0), decimals=4) == "1.0000"
-    assert score_words(trial(1, 1.0, 1.1), decimals=4) == "1.0500, deviation 0.1000 of 2 seeds"

@@ -34,7 +34,7 @@ from lmtrain.training.intervals import StepInterval
 
 _LOG = logging.getLogger(__name__)
 LOG: Final = "evaluate_aside.log"
-MODULE: Final = "lmtrain.cli.commands.evaluating.held"
+MODULE: Final = "lmtrain.cli.commands.evaluate_held"
 
 
 class EvaluateAside(pl.Callback):

@@ -1,3 +1,5 @@
+"""`lmtrain chat`."""
+
 import io
 import os
 import pty
@@ -41,7 +43,7 @@ def test_a_conversation_goes_on_after_mistakes(capsys, tmp_path):
     lines = ("Hello", "", "/temperature hot", "/temperature 0.5", "/rset", "/system Be kind.", "/help")
     assert converse(talk, read=typed(*lines, KeyboardInterrupt, f"/save {tmp_path / 'talk.jsonl'}")) == 0
     shown = capsys.readouterr().out
-    for told in ("/temperature hot is no number", "(temperature 0.5)", "Did you mean 'reset'?", "Ctrl-D leaves"):
+    for told in ("/temperature needs a number", "(temperature 0.5)", "Did you mean 'reset'?", "Ctrl-D leaves"):
         assert told in shown
     assert (tmp_path / "talk.jsonl").is_file()
     assert talk.system == "Be kind."
@@ -60,23 +62,12 @@ def test_an_answer_cannot_command_the_terminal(capsys):
     assert talk.messages[1]["content"] == 12 * "\x1b"  # kept as it was written
 
 
-def test_reset_and_exit(capsys):
-    talk = session()
-    assert converse(talk, read=typed("Hello", "/reset", "/exit", "never read")) == 0
-    assert talk.messages == []
-
-
-def test_a_file_without_a_name_is_refused():
-    with pytest.raises(ConfigurationError, match="/save needs the name"):
-        command(session(), "/save")
-
-
 def test_a_format_without_calls_says_so_and_refuses_tools(capsys, monkeypatch, tmp_path):
     saved("llama", tmp_path, tokenizer=False)
     write_tokenizer(ByteLevelTokenizer(vocab_size=288), tmp_path, max_context_tokens=64)
     monkeypatch.setattr("sys.stdin", io.StringIO())
     assert chat([str(tmp_path)]) == 0
-    assert "Without tools: the plain chat format has no calls known here." in capsys.readouterr().out
+    assert "Without tools: the plain chat format has no calls that are supported here." in capsys.readouterr().out
     with pytest.raises(ConfigurationError, match="--tool math:sqrt: the plain chat format has no calls; leave it out"):
         chat([str(tmp_path), "--tool", "math:sqrt"])
 

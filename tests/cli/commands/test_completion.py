@@ -110,7 +110,7 @@ def test_zsh_completes_at_a_tab(script: Callable[[str], Path]) -> None:
 
 
 def test_another_shell_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="shells are bash, zsh, fish; nearest valid: lmtrain completion bash"):
+    with pytest.raises(ConfigurationError, match="bash, zsh, fish; write lmtrain completion bash"):
         completion(["tcsh"])
 
 

@@ -1,21 +1,30 @@
-"""From a random Qwen 3 of transformers through ten steps of training and back, as a person types it."""
+"""Commands that exchange models: export, its registration, import and push."""
 
+import argparse
 import json
-import subprocess
-import sys
+import shlex
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
-from lmtrain.cli.commands.export import bytes_per_exported_value, export
+from lmtrain.cli.commands import export as verb
+from lmtrain.cli.commands.export import bytes_per_exported_value, export, registration
 from lmtrain.cli.commands.generate import generate
-from lmtrain.cli.commands.import_hf import import_model
-from lmtrain.errors import ConfigurationError
+from lmtrain.cli.commands.import_hf import context_words, import_model
+from lmtrain.cli.commands.push import push
+from lmtrain.errors import ConfigurationError, EnvironmentProblem
+from lmtrain.run.stored_runs import exported_models
+from lmtrain.storage.hashed_folder import MANIFEST, damage
 from tests import forked, tiny
-from tests.interop.hugging_face import saved, weights_of
+from tests.interop.hugging_face import change_config, saved, weights_of
+from tests.interop.test_hub_repository import hub
+from tests.run.stored_runs.test_find_run import run_folder
 
 PROMPT = "The cat sat"
+
+
 WORDS = ["data=synthetic", "data.folder.vocab_size=257", "data.folder.num_tokens=60000", *tiny.BATCH, *tiny.QUIET]
 
 
@@ -67,20 +76,6 @@ def test_a_model_of_transformers_is_trained_on_and_writes_the_same_text_there(
     assert before.keys() == after.keys()
     changes = [(after[name] - before[name]).abs().max().item() for name in before]
     assert all(1e-5 < change < 0.05 for change in changes), "ten steps from the imported weights, not from others"
-
-
-@pytest.mark.slow
-def test_the_card_tells_the_facts_of_the_run(trained: Path) -> None:
-    assert export(["hf", str(trained / "runs/a/checkpoints/step_00000010"), str(trained / "card"), "--json"]) == 0
-    card = (trained / "card" / "README.md").read_text()
-    manifest = json.loads((trained / "runs/a/dataset.json").read_text())
-    for fact in (
-        "| 2,560 tokens, 10 optimizer steps |",
-        f"`{manifest['fingerprint']}`",
-        "validation/bits_per_byte",
-        "| in |",
-    ):
-        assert fact in card
 
 
 def test_a_plan_knows_the_bytes_of_an_exported_weight() -> None:
@@ -152,15 +147,123 @@ def test_a_sharded_checkpoint_of_experts_is_exported_and_computes_the_same(
     assert greedy(tmp_path / "out", num_new_tokens=20) == ours(run, capsys, num_new_tokens=20)
 
 
-def test_a_wrong_source_or_place_is_refused_before_torch_is_imported(tmp_path: Path) -> None:
-    code = (
-        "import sys\nfrom lmtrain.cli.commands.export import export\n"
-        "for out in ('.', 'out'):\n"
-        "    try:\n        export(['hf', 'nowhere', out])\n"
-        "    except ValueError as problem:\n        print(problem, 'torch' in sys.modules)\n"
-    )
-    ran = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
-    place, source = ran.stdout.splitlines()
-    assert place == "OUT=. is there already, and nothing is overwritten; name another, or move it. False"
-    assert source.startswith("SOURCE=nowhere must be a run")
-    assert source.endswith(". False")
+def arguments(source: Path, *words: str) -> argparse.Namespace:
+    return verb._parser("lmtrain export").parse_args(["hf", str(source), "out", *words])
+
+
+def test_a_version_is_of_one_checkpoint_also_of_a_run_that_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(verb, "ModelRegistry", lambda *words, **named: asked.append((words, named)))
+    run = run_folder(tmp_path / "a", 5, 20)
+    wanted = registration(arguments(run, "--register", "m", "--tracking-uri", "http://team:5000"))
+    assert wanted is not None
+    assert (wanted.checkpoint, wanted.step) == (run / "checkpoints/step_00000020", 20)
+    assert wanted.facts == {"tokens": 200, "bits_per_byte": None, "data_fingerprint": None}
+    assert asked == [((run, "m"), {"tracking_uri": "http://team:5000"})]
+    assert registration(arguments(run)) is None
+
+
+def test_the_command_to_go_on_with_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    saved("qwen3", tmp_path / "hf")
+    change_config(tmp_path / "hf", rotate_twice=True)
+    assert import_model(["hf", str(tmp_path / "hf"), str(tmp_path / "my base")]) == 0
+    printed = capsys.readouterr()
+    (line,) = [line for line in printed.out.splitlines() if "lmtrain train" in line]
+    context = ["batch.context_tokens=64", "batch.tokens_per_step=2048"]
+    words = [f"init_from={tmp_path / 'my base'}", *context, "source=files", "source.paths=[my/notes]"]
+    assert shlex.split(line)[2:-1] == words, "as a shell reads it"
+    assert "qwen3, 40,160 parameters" in printed.out
+    assert "config.json: rotate_twice is not supported and not used" in printed.err
+
+
+def test_one_json_object_is_printed_where_it_is_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    saved("gpt2", tmp_path / "hf", tokenizer=False)
+    words = [
+        "hf",
+        str(tmp_path / "hf"),
+        str(tmp_path / "in"),
+        "--json",
+        "--without-tokenizer",
+        "--max-shard-bytes",
+        "20KB",
+    ]
+    assert import_model(words) == 0
+    told = json.loads(capsys.readouterr().out)
+    most = json.loads((tmp_path / "in" / "import.json").read_text())["settings"]["max_context_tokens"]
+    words = f"batch.context_tokens={most} batch.tokens_per_step={2048 // most * most}"
+    assert told["command"] == f"lmtrain train init_from={tmp_path / 'in'} {words}"
+    assert context_words(8192) == []
+    assert len(list((tmp_path / "in" / "weights").glob("*.safetensors"))) > 1
+
+
+def test_a_truncated_file_is_one_line_and_exit_code_4(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from lmtrain.cli.main import main
+
+    saved("llama", tmp_path / "hf")
+    file = tmp_path / "hf" / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:-100])
+    capsys.readouterr()
+    assert main(["import", "hf", str(tmp_path / "hf"), str(tmp_path / "in")]) == 4
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.count("\n") == 1
+    assert printed.err.startswith(f"lmtrain: {file} is ")
+    assert [path.name for path in tmp_path.iterdir()] == ["hf"]
+
+
+SECRET = "hf_" + "Ab3dEf9hIj" * 3 + "KlMn"
+
+
+__all__ = ["hub"]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs")
+    finished = tiny.train(folder, "budget.steps=4", "run.name=a", "tokenizer.chat=true")
+    assert finished.returncode == 0, finished.stderr
+    return folder / "runs" / "a"
+
+
+def sent(hub, words, monkeypatch, capsys) -> dict[str, bytes]:
+    monkeypatch.setenv("HF_TOKEN", SECRET)
+    assert push([str(word) for word in words]) == 0
+    assert SECRET not in capsys.readouterr().out
+    return {path: content for path, content in hub.repositories["me/model"].items() if path != ".gitattributes"}
+
+
+def test_a_bundle_is_what_others_load_and_the_same_again_sends_nothing(hub, run, tmp_path, monkeypatch, capsys) -> None:
+    files = sent(hub, [run, "me/model"], monkeypatch, capsys)
+    assert {"config.json", "model.safetensors", "tokenizer.json", "README.md", MANIFEST} <= set(files)
+    assert files["README.md"].decode().count("# a\n") == 1
+    for path, content in files.items():
+        (tmp_path / path).write_bytes(content)
+    assert damage(tmp_path) is None, "every file fits the manifest"
+    num_commits = hub.num_commits
+    sent(hub, [run, "me/model"], monkeypatch, capsys)
+    assert hub.num_commits == num_commits
+    assert [path.name for path in (run / ".push").iterdir()] == ["push.lock"]
+
+
+def test_an_archive_is_the_run_without_its_secrets(hub, run, tmp_path, monkeypatch, capsys) -> None:
+    (run / "notes.md").write_text(f"my token is {SECRET}, found in the page of 2026")
+    files = sent(hub, [run, "me/model", "--what", "archive"], monkeypatch, capsys)
+    (run / "notes.md").unlink()
+    assert "checkpoints/step_00000004/state.pt" in files
+    assert {"config.yaml", "metrics.jsonl", "run.json", "tokenizer/tokenizer.json"} <= set(files)
+    assert files["notes.md"].startswith(b"my token is ")
+    assert not any(SECRET.encode() in content for content in files.values())
+    for path, content in files.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_bytes(content)
+    assert damage(tmp_path) is damage(tmp_path / "checkpoints" / "step_00000004") is None
+
+
+def test_a_secret_in_a_file_that_must_not_change_stops_it(hub, run, monkeypatch, capsys) -> None:
+
+    monkeypatch.setattr(exported_models, "redact_text", lambda text: text.replace("model", "[redacted]"))
+    with pytest.raises(EnvironmentProblem, match="seems to hold a secret, so nothing was sent"):
+        sent(hub, [run, "me/model"], monkeypatch, capsys)
+    assert hub.repositories == {}

@@ -1,11 +1,20 @@
+"""Commands that write: generate and serve."""
+
 import io
 import json
+import signal
+import socket
+import subprocess
+import sys
+import time
 from pathlib import Path
 
+import httpx
 import pytest
 
+from lmtrain.cli.commands import serve as verb
 from lmtrain.cli.commands.generate import generate
-from lmtrain.errors import ConfigurationError, DataError, EnvironmentProblem
+from lmtrain.errors import EXIT_TERMINATED, ConfigurationError, DataError, EnvironmentProblem
 from lmtrain.inference.loaded_model import LoadedModel
 from tests import tiny
 from tests.interop.hugging_face import saved
@@ -23,20 +32,9 @@ def written(capsys: pytest.CaptureFixture[str], *words: object) -> dict[str, str
     return json.loads(capsys.readouterr().out)
 
 
-def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="must be a run"):
-        generate([str(tmp_path)])
-
-
 def test_a_prompt_by_itself_gets_its_flag() -> None:
     with pytest.raises(ConfigurationError, match=r"write lmtrain generate runs/x --prompt 'Once upon'\."):
         generate(["runs/x", "Once", "upon"])
-
-
-def test_a_folder_without_a_tokenizer_is_refused(tmp_path: Path) -> None:
-    saved("llama", tmp_path, tokenizer=False)
-    with pytest.raises(DataError, match=r"has no tokenizer.json"):
-        generate([str(tmp_path)])
 
 
 def test_text_is_printed_as_it_comes(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -45,12 +43,7 @@ def test_text_is_printed_as_it_comes(folder: Path, capsys: pytest.CaptureFixture
     assert capsys.readouterr().out == "ab" + written(capsys, *words)["text"] + "\n"
 
 
-def test_a_text_beyond_the_context_says_so(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert generate([str(folder), "--prompt", "ab", "--num-new-tokens", "70", "--past-the-end"]) == 0
-    assert "of it the newest 64 tokens were read" in capsys.readouterr().err
-
-
-def test_a_wrong_length_is_refused_before_anything_is_shown(folder, capsys, monkeypatch):
+def test_a_wrong_length_is_refused_before_the_engine_and_nothing_shown_before_it(folder, capsys, monkeypatch):
     def fails(*_):
         raise EnvironmentProblem("no memory")
 
@@ -60,13 +53,6 @@ def test_a_wrong_length_is_refused_before_anything_is_shown(folder, capsys, monk
     assert capsys.readouterr().out == ""
     with pytest.raises(ConfigurationError, match="num_new_tokens: "):
         generate([str(folder), "--num-new-tokens", "0", "--json"])
-
-
-def test_seeds_tell_texts_apart(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    first, again, other = (
-        written(capsys, folder, "--num-new-tokens", 12, "--temperature", 2, "--seed", seed) for seed in (1, 1, 2)
-    )
-    assert first == again != other
 
 
 def test_a_text_ends_before_a_stop_string(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -98,20 +84,8 @@ def test_a_file_of_prompts_goes_on_where_it_was_interrupted(folder: Path, tmp_pa
     with pytest.raises(ConfigurationError, match=r"stop=.*seed=0 .*past_the_end=false"):
         generate([*words, *sampled])  # also where every prompt has its answer
     saved("llama", other := tmp_path / "other", seed=1)
-    with pytest.raises(ConfigurationError, match=r"model=.*other"):
+    with pytest.raises(ConfigurationError, match=r"model=.*, now other; nearest valid: --out .*out-2.jsonl\.$"):
         generate([str(other), *words[1:]])
-
-
-def test_no_file_is_answered_with_anothers(folder: Path, tmp_path: Path) -> None:
-    prompts, out = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
-    prompts.write_text('{"prompt": "a"}\n')
-    out.write_text('{"index": 0, "prompt": "b", "text": ""}\n')
-    with pytest.raises(DataError, match=r"out.jsonl:1 answers another prompt"):
-        generate([str(folder), "--prompts", str(prompts), "--out", str(out)])
-    with pytest.raises(ConfigurationError, match="both given"):
-        generate([str(folder), "--prompts", str(prompts), "--prompt", "a"])
-    with pytest.raises(ConfigurationError, match="has no effect without --prompts"):
-        generate([str(folder), "--out", str(out)])
 
 
 @pytest.mark.slow
@@ -126,29 +100,6 @@ def test_a_run_continues_a_text(tmp_path: Path, capsys: pytest.CaptureFixture[st
         generate([str(run), "--weights", "ema"])
 
 
-def test_a_run_without_a_checkpoint_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "attempts/1").mkdir(parents=True)
-    job = {"config": {}, "overrides": [], "name": "a", "root": str(tmp_path)}
-    (tmp_path / "attempts/1/job.json").write_text(json.dumps(job))
-    with pytest.raises(ConfigurationError, match="has no checkpoint yet"):
-        generate([str(tmp_path)])
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--temperature", "-1"], "temperature"),
-        (["--stop", ""], "--stop ''"),
-    ],
-)
-def test_wrong_settings_are_refused_before_a_word_is_printed(
-    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(ConfigurationError, match=message):
-        generate(["nowhere", *words])  # nor is the model looked for
-    assert capsys.readouterr().out == ""
-
-
 def test_bytes_outside_utf8_and_answers_without_a_place_are_one_clear_error(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"prompt: .*udcff"):
         generate([str(folder), "--prompt", "\udcff"])  # as Python passes on a command line's byte 0xff
@@ -156,3 +107,60 @@ def test_bytes_outside_utf8_and_answers_without_a_place_are_one_clear_error(fold
     prompts.write_text('{"prompt": "a"}')
     with pytest.raises(EnvironmentProblem, match="cannot be written"):
         generate([str(folder), "--prompts", str(prompts), "--out", str(tmp_path / "nowhere" / "out.jsonl")])
+
+
+def test_a_key_is_needed_where_others_reach_the_server(tmp_path):
+    assert verb.read_key(None, host="127.0.0.1") is None
+    assert verb.read_key(None, host="::1") is None
+    with pytest.raises(ConfigurationError, match=r"--host 0.0.0.0: .*--api-key-file"):
+        verb.read_key(None, host="0.0.0.0")
+    (tmp_path / "key").write_text("short\n")
+    with pytest.raises(ConfigurationError, match="a key of 16 characters"):
+        verb.read_key(tmp_path / "key", host="0.0.0.0")
+    (tmp_path / "key").write_text("a-key-of-sixteen-characters\n")
+    assert verb.read_key(tmp_path / "key", host="0.0.0.0") == "a-key-of-sixteen-characters"
+
+
+def test_sigterm_before_anything_is_served_has_its_exit_code(monkeypatch):
+    before = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr(verb, "require_model", lambda *_: signal.raise_signal(signal.SIGTERM))
+    with pytest.raises(SystemExit) as stopped:
+        verb.serve(["runs/x"])
+    assert stopped.value.code == EXIT_TERMINATED
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+@pytest.mark.slow
+def test_an_answer_that_has_begun_is_finished_after_sigterm(tmp_path):
+    saved("llama", tmp_path, max_position_embeddings=2048)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "lmtrain.cli", "serve", str(tmp_path), "--port", str(port), "--device", "cpu"],
+        env=tiny.environment(),
+    )
+    try:
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as client:
+            ends = time.monotonic() + 60
+            while not _is_up(client):
+                assert time.monotonic() < ends
+                time.sleep(0.1)
+            body = {"prompt": "ab", "max_tokens": 300, "stream": True, "logit_bias": {"256": -100}}
+            with client.stream("POST", "/v1/completions", json=body) as answer:
+                lines = answer.iter_lines()
+                next(lines)
+                process.send_signal(signal.SIGTERM)
+                rest = [line for line in lines if line]
+            assert rest[-1] == "data: [DONE]"
+            assert '"finish_reason": "length"' in rest[-2]
+        assert process.wait(30) == 0
+    finally:
+        process.kill()
+
+
+def _is_up(client):
+    try:
+        return client.get("/health").status_code == 200
+    except httpx.ConnectError:
+        return False

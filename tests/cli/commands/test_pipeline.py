@@ -7,7 +7,7 @@ import pytest
 
 from lmtrain.cli.commands import pipeline as pipeline_verb
 from lmtrain.cli.commands.evaluate import evaluate
-from lmtrain.cli.commands.evaluating.work import evaluation_work
+from lmtrain.cli.commands.evaluation_work import evaluation_work
 from lmtrain.cli.commands.export import export
 from lmtrain.cli.commands.pipeline import pipeline
 from lmtrain.errors import ConfigurationError, EnvironmentProblem

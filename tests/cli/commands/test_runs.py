@@ -15,7 +15,6 @@ from tests.report.compared_folder import write as write_compared
 from tests.report.ledger_folder import write
 from tests.report.runs_on_disk import write_run
 from tests.report.test_comparison import sweep
-from tests.report.test_ledger import write_log
 
 
 def test_all_runs_below_a_folder_are_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -139,20 +138,6 @@ def test_ledger_prints_a_page_or_one_json_object(tmp_path, capsys):
     assert "biggest lever" in capsys.readouterr().out
     assert ledger([folder, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["attempts"] == 2
-
-
-def test_ledger_at_a_step_prints_what_its_log_line_implies(tmp_path, capsys):
-    folder = write(tmp_path / "a")
-    write_log(folder)
-    assert ledger([str(folder), "--at", "12"]) == 0
-    assert (
-        capsys.readouterr().out
-        == "step 12 | loss 2.000 | 51 tokens/s since step 10 | MFU 15.4% (palm), 12.8% (causal)\n"
-    )
-    assert ledger([str(folder), "--at", "12", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["since_step"] == 10
-    with pytest.raises(ConfigurationError, match="nearest valid: 12"):
-        ledger([str(folder), "--at", "15"])
 
 
 def test_report_writes_the_page_and_prints_its_path(tmp_path, capsys):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from lmtrain.accounting.quantities import format_count
 from lmtrain.cli.commands.model_flags import (
@@ -23,61 +23,60 @@ from lmtrain.run.compose.flag_parser import FlagParser
 
 if TYPE_CHECKING:
     from lmtrain.inference.chat import ChatSession
-    from lmtrain.inference.tools import Tool
 
-HELP = """\
-/system TEXT      what the model is told first; without TEXT: nothing
+HELP: Final = """\
+/system TEXT      set the system text; without TEXT: none
 /temperature X    0 always takes the likeliest token
 /reset            forget the conversation
 /save FILE        append it to a file of JSON lines
-/exit             as does Ctrl-D
-A line that ends with \\ goes on; so does everything between two lines of \"\"\".
+/exit             leave, as Ctrl-D does
+A line that ends with \\ continues; so do all between two lines of \"\"\".
 Ctrl-C ends an answer."""
-BLOCK = '"""'
+BLOCK: Final = '"""'
+COMMANDS: Final = ("help", "system", "temperature", "reset", "save", "exit")
 
 
 def chat(words: list[str], *, program: str = "lmtrain chat") -> int:
     """Converse until the person leaves."""
-    arguments = _parser(program).parse_args(words)
-    require_model(arguments)
-    sampling = read_sampling(arguments)
-    tools = _read_tools(arguments.tool)
-    loaded = read_writer(arguments)
+    parser = FlagParser(prog=program, description="Converse with a model in the terminal; /help there.")
+    add_model(parser)
+    parser.add_argument("--system", default="", help="the system text before the chat")
+    function = "a Python function that the model may call, in addition to the calculator; repeatable"
+    parser.add_argument("--tool", action="append", default=[], metavar="FILE.py:FUNCTION", help=function)
+    add_sampling(parser, num_new_tokens=512)
+    asked = parser.parse_args(words)
+    require_model(asked)
+    sampling = read_sampling(asked)
+    from lmtrain.inference.tools import calculator, load_function
+
+    tools = {calculator.__name__: calculator, **dict(map(load_function, asked.tool))}
+    loaded = read_writer(asked)
     from lmtrain.inference.chat import ChatSession, plain_line
 
     session = ChatSession(
         loaded,
         sampling=sampling,
-        num_new_tokens=arguments.num_new_tokens,
-        stops=tuple(arguments.stop),
-        seed=arguments.seed,
-        system=arguments.system,
+        num_new_tokens=asked.num_new_tokens,
+        stops=tuple(asked.stop),
+        seed=asked.seed,
+        system=asked.system,
         tools=tools,
     )
-    if arguments.tool and session.tools is None:
-        raise ConfigurationError(
-            f"--tool {arguments.tool[0]}: the {session.format.name} chat format has no calls; leave it out."
-        )
-    context = loaded.model.max_context_tokens
-    print(f"{loaded.name}: context {context:,} tokens, {session.format.name} chat format. /help lists commands.")
+    form = f"{session.format.name} chat format"
+    if asked.tool and session.tools is None:
+        raise ConfigurationError(f"--tool {asked.tool[0]}: the {form} has no calls; leave it out.")
+    print(f"{loaded.name}: context {loaded.model.max_context_tokens:,} tokens, {form}. /help lists commands.")
     if line := plain_line(loaded):
         print(line)
     if session.tools is None:
-        print(f"Without tools: the {session.format.name} chat format has no calls known here.")
+        print(f"Without tools: the {form} has no calls that are supported here.")
     return converse(session, read=_read_line, is_script=not sys.stdin.isatty())
 
 
-def _read_tools(specs: list[str]) -> "dict[str, Tool]":
-    """Return the calculator, and the person's functions for the model."""
-    from lmtrain.inference.tools import calculator, load_function
-
-    return {calculator.__name__: calculator, **dict(map(load_function, specs))}
-
-
 def converse(session: "ChatSession", *, read: Callable[[str], str], is_script: bool = False) -> int:
-    """Answer each input of `read` until it ends: a turn, or a command beginning with /.
+    """Answer each input of `read` until it ends: a turn, or a command that begins with /.
 
-    Returns the exit code: of a script's first refused input, where there is one; a person has seen it.
+    Returns the exit code: that of a script's first refused input, if there was one; a person has seen it.
     """
     code = EXIT_DONE
     while True:
@@ -117,55 +116,41 @@ def read_turn(read: Callable[[str], str]) -> str:
 
 
 def command(session: "ChatSession", text: str) -> str:
-    """Run a command and return its reply to the person.
+    """Run a command and return its reply.
 
     Raises:
-        ConfigurationError: There is no such command, or its value cannot be.
+        ConfigurationError: There is no such command, or its value is invalid.
     """
     name, _, value = text[1:].partition(" ")
     value = value.strip()
-    commands: dict[str, Callable[[], str]] = {
-        "help": lambda: HELP,
-        "system": lambda: _tell_system(session, value),
-        "temperature": lambda: _set_temperature(session, value),
-        "reset": lambda: _reset(session),
-        "save": lambda: _save(session, value),
-    }
-    if name not in commands:
-        known = ", ".join(f"/{each}" for each in (*commands, "exit"))
-        raise ConfigurationError(f"/{name} is no command; valid: {known}.{suggest(name, [*commands, 'exit'])}")
-    return commands[name]()
-
-
-def _tell_system(session: "ChatSession", text: str) -> str:
-    session.system = text
-    return "(the model is told this first, from the next answer on)" if text else "(the model is told nothing first)"
-
-
-def _set_temperature(session: "ChatSession", value: str) -> str:
-    try:
-        session.set_temperature(float(value))
-    except ValueError as problem:
-        if isinstance(problem, ConfigurationError):
-            raise
-        raise ConfigurationError(f"/temperature {value} is no number; nearest valid: 0.8.") from problem
-    return f"(temperature {session.sampling.temperature:g})"
-
-
-def _reset(session: "ChatSession") -> str:
-    session.reset()
-    return "(a new conversation)"
-
-
-def _save(session: "ChatSession", path: str) -> str:
-    if not path:
-        raise ConfigurationError("/save needs the name of a file: /save talk.jsonl.")
-    session.save(Path(path))
-    return f"(appended to {path})"
+    match name:
+        case "help":
+            return HELP
+        case "system":
+            session.system = value
+            return "(system text set, from the next answer on)" if value else "(no system text)"
+        case "temperature":
+            try:
+                temperature = float(value)
+            except ValueError as problem:
+                raise ConfigurationError(f"/temperature needs a number, such as 0.8, got {value!r}.") from problem
+            session.set_temperature(temperature)
+            return f"(temperature {session.sampling.temperature:g})"
+        case "reset":
+            session.reset()
+            return "(a new conversation)"
+        case "save":
+            if not value:
+                raise ConfigurationError("/save needs a file, such as /save talk.jsonl.")
+            session.save(Path(value))
+            return f"(appended to {value})"
+        case _:
+            known = ", ".join(f"/{each}" for each in COMMANDS)
+            raise ConfigurationError(f"/{name}: must be one of {known}.{suggest(name, COMMANDS)}")
 
 
 def _answer(session: "ChatSession", text: str) -> None:
-    """Print the answer as it comes, until it is there or the person stops it."""
+    """Print the answer as it comes, until it ends or the person stops it."""
     left_out = session.num_left_out
     begun = False
     with _interrupts() as interrupted:
@@ -200,19 +185,3 @@ def _read_line(prompt: str) -> str:
     if sys.stdin.isatty():
         readline.set_auto_history(True)  # the arrow keys, and the lines typed before
     return input(prompt)
-
-
-def _parser(program: str) -> FlagParser:
-    parser = FlagParser(prog=program, description="Converse with a model in the terminal; /help there.")
-    add_model(parser)
-    parser.add_argument("--system", default="", help="the system text before the chat")
-    parser.add_argument("--num-new-tokens", type=int, default=512, help="tokens of an answer at most (512)")
-    parser.add_argument(
-        "--tool",
-        action="append",
-        default=[],
-        metavar="FILE.py:FUNCTION",
-        help="a Python function that the model may call, beside the calculator; may be given again",
-    )
-    add_sampling(parser)
-    return parser

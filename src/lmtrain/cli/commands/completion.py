@@ -22,7 +22,7 @@ USAGE: Final = """\
   eval "$({program} zsh)"
   {program} fish | source
 """
-# Bash parts words at "=" and ":" too, so that an answer's beginning up to the last of them is already on the line.
+# Bash splits words at "=" and ":" too: the beginning of an answer up to the last of them is on the line already.
 BASH: Final = r"""
 _lmtrain() {
     local line="${COMP_LINE:0:COMP_POINT}" current words typed
@@ -80,10 +80,10 @@ SCRIPTS: Final = {"bash": BASH, "zsh": ZSH, "fish": FISH}
 
 
 def completion(words: list[str], *, program: str = "lmtrain completion") -> int:
-    """Print the script of a shell; `words ...` answers it with the last word's completions, one a line.
+    """Print the script of a shell; `words ...` prints the last word's completions, one per line, for the script.
 
     Raises:
-        ConfigurationError: Another shell, or none.
+        ConfigurationError: The shell is not supported.
     """
     match words:
         case ["words", *typed]:
@@ -95,7 +95,7 @@ def completion(words: list[str], *, program: str = "lmtrain completion") -> int:
             print(USAGE.format(program=program))
         case _:
             said = " ".join([program, *words])
-            raise ConfigurationError(f"{said}: shells are {', '.join(SCRIPTS)}; nearest valid: {program} bash.")
+            raise ConfigurationError(f"{said}: the shell must be one of {', '.join(SCRIPTS)}; write {program} bash.")
     return EXIT_DONE
 
 
@@ -108,7 +108,7 @@ def page(words: Sequence[str]) -> str:
 def _page(words: tuple[str, ...]) -> str:
     verb, *first = words
     module, _, function = VERBS[verb][0].partition(":")
-    told = io.StringIO()
-    with redirect_stdout(told), suppress(SystemExit, *LMTRAIN_ERRORS):
+    printed = io.StringIO()
+    with redirect_stdout(printed), suppress(SystemExit, *LMTRAIN_ERRORS):
         getattr(importlib.import_module(module), function)([*first, "--help"], program=f"lmtrain {verb}")
-    return told.getvalue()
+    return printed.getvalue()

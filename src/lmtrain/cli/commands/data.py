@@ -1,14 +1,21 @@
-"""`lmtrain data show RUN --step N`: the text of a past step, with the loss of each document."""
+"""`lmtrain data show RUN --step N`: the text of a past step, document by document, with the loss of each."""
 
 import argparse
 import json
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from rich.table import Table
+
 from lmtrain.accounting.quantities import format_count
+from lmtrain.cli.commands.model_flags import add_json
+from lmtrain.cli.json_output import prints_to_stderr
 from lmtrain.errors import EXIT_DONE, ConfigurationError
-from lmtrain.report.show import show as show_page
-from lmtrain.report.trained_step_page import StepDocument, by_loss, documents_table, full_lines
+from lmtrain.report.show import show
+from lmtrain.report.visible_text import visible
 from lmtrain.run.compose.arguments import ALLOW_TARGET, ALLOW_TARGET_OPTION
 from lmtrain.run.compose.flag_parser import FlagParser
 from lmtrain.run.stored_runs.find_run import find_job
@@ -19,42 +26,62 @@ if TYPE_CHECKING:
     from lmtrain.evaluation.document_losses import DocumentPiece
     from lmtrain.run.stored_runs.trained_step import TrainedStep
 
-AROUND: Final = (8, 12)  # tokens shown before the least expected one and from it on
+AROUND: Final = (8, 12)  # tokens shown before the least expected one, and from it on
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepDocument:
+    """A document, or a piece of one, of a step: its place, its loss in nats per token, and its text.
+
+    `worst` is the text around its least expected token, None if it was not scored; `source` is of a mixture.
+    """
+
+    sequence: int
+    rank: int
+    micro_step: int
+    row: int
+    first_token: int
+    num_tokens: int
+    num_learned: int
+    nats_per_token: float | None
+    worst: str | None
+    text: str
+    source: str | None = None
 
 
 def data(words: list[str], *, program: str = "lmtrain data") -> int:
     """Print the documents of one step of a run, the least expected first.
 
     Raises:
-        ConfigurationError: No run is there, or it has not trained the step.
+        ConfigurationError: There is no such run, or it has not trained the step.
         DataError: Its data is gone or has changed.
     """
     asked = _parser(program).parse_args(words)
     if asked.most < 1:
-        raise ConfigurationError(f"--most {asked.most} is below 1; nearest valid: 1.")
+        raise ConfigurationError(f"--most: must be 1 or more, got {asked.most}.")
     find_job(asked.run, key="RUN")  # before torch is imported
-    from lmtrain.run.stored_runs.trained_step import trained_step
+    with prints_to_stderr(asked.json):
+        from lmtrain.run.stored_runs.trained_step import trained_step
 
-    step = trained_step(asked.run, asked.step, data=asked.data, allowed=asked.allow_target, left_out=asked.left_out)
-    scored_by = _checkpoint(asked.run, asked.step) if asked.losses else None
-    documents = by_loss(_documents(step, scored_by, asked))
+        step = trained_step(asked.run, asked.step, data=asked.data, allowed=asked.allow_target, left_out=asked.left_out)
+        scored_by = _checkpoint(asked.run, asked.step) if asked.losses else None
+        documents = by_loss(_documents(step, scored_by, asked))
     if asked.json:
         print(json.dumps(_to_json(step, scored_by, documents)))
         return EXIT_DONE
-    for line in _head(step, scored_by):
-        print(line)
+    print("\n".join(_head(step, scored_by)))
     if asked.full:
         for document in documents[: asked.most]:
             print("\n".join(full_lines(document)))
     else:
-        show_page(documents_table(documents[: asked.most]))
+        show(documents_table(documents[: asked.most]))
     if len(documents) > asked.most:
         print(f"{len(documents) - asked.most:,} more; --most {len(documents)} shows all, --full whole texts")
     return EXIT_DONE
 
 
 def _checkpoint(run: Path, step: int) -> CheckpointFacts | None:
-    """Return the newest checkpoint before a step, be it a fork's first, else the oldest after it; None without any."""
+    """Return the newest checkpoint before a step, of the parent run too, else the oldest after it; None without any."""
     kept, fork = list_checkpoints(run / "checkpoints"), read_fork(run)
     forked = read_facts(fork.kept_checkpoint) if fork and fork.kept_checkpoint else None
     earlier = [facts for facts in (*([forked] if forked else []), *kept) if facts.step < step]
@@ -93,6 +120,41 @@ def _document(step: "TrainedStep", piece: "DocumentPiece") -> StepDocument:
     )
 
 
+def by_loss(documents: Sequence[StepDocument]) -> list[StepDocument]:
+    """Sort the documents, NaN and the highest loss first; unscored ones stay in their order, last."""
+    scored = [(one.nats_per_token, one) for one in documents if one.nats_per_token is not None]
+    scored.sort(key=lambda pair: math.inf if math.isnan(pair[0]) else pair[0])
+    return [*(one for _, one in reversed(scored)), *(one for one in documents if one.nats_per_token is None)]
+
+
+def documents_table(documents: Sequence[StepDocument]) -> Table:
+    """Return a table with a line per document."""
+    table = Table(box=None, pad_edge=False, header_style="bold", expand=True)
+    is_mixed = any(one.source is not None for one in documents)
+    if is_mixed:
+        table.add_column("source", no_wrap=True)
+    for name in ("seq.", "rank", "micro", "row", "tokens", "nats/token"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("text, around its least expected token", no_wrap=True, overflow="ellipsis", ratio=1)
+    for one in documents:
+        place = (str(one.sequence), str(one.rank), str(one.micro_step), f"{one.row:,}", f"{one.num_tokens:,}")
+        loss = "-" if one.nats_per_token is None else f"{one.nats_per_token:.3f}"
+        source = [visible(one.source or "")] if is_mixed else []
+        text = one.worst if one.worst is not None else one.text
+        line = "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)
+        table.add_row(*source, *place, loss, line)
+    return table
+
+
+def full_lines(document: StepDocument) -> list[str]:
+    """Return a document with its whole text."""
+    loss = "" if document.nats_per_token is None else f", {document.nats_per_token:.3f} nats/token"
+    source = "" if document.source is None else f"{visible(document.source)}, "
+    last = document.first_token + document.num_tokens - 1
+    head = f"{source}sequence {document.sequence}, tokens {document.first_token:,} to {last:,}{loss}"
+    return [head, *(f"  | {line}" for line in visible(document.text).splitlines()), ""]
+
+
 def _head(step: "TrainedStep", scored_by: CheckpointFacts | None) -> list[str]:
     batch = step.batch
     loss = "" if step.loss is None else f", loss {step.loss:.3f} when it was trained"
@@ -114,16 +176,15 @@ def _to_json(step: "TrainedStep", scored_by: CheckpointFacts | None, documents: 
         "left_out": step.is_left_out,
         "data": step.data,
         "scored_by_step": None if scored_by is None else scored_by.step,
-        "documents": [one.to_json() for one in documents],
+        "documents": [asdict(one) for one in documents],
     }
 
 
 def _parser(program: str) -> FlagParser:
     parser = FlagParser(prog=program, description="Look at the data of a run.")
     actions = parser.add_subparsers(required=True, metavar="ACTION")
-    shown = actions.add_parser(
-        "show", help="the text of a past step", description="Print the text of a past step, the least expected first."
-    )
+    about = "Print the text of a past step, the least expected first."
+    shown = actions.add_parser("show", help="the text of a past step", description=about)
     add = shown.add_argument
     add("run", type=Path, help="the run's folder: runs/NAME")
     add("--step", type=int, required=True, metavar="N", help="an optimizer step, as metrics.jsonl counts them, from 1")
@@ -131,8 +192,8 @@ def _parser(program: str) -> FlagParser:
     add("--most", type=int, default=20, metavar="N", help="documents shown (20)")
     add("--full", action="store_true", help="whole texts")
     add("--no-losses", dest="losses", action="store_false", help="load no checkpoint; in the step's order")
-    add("--data", type=Path, metavar="FOLDER", help="the prepared data, where it has moved")
+    add("--data", type=Path, metavar="FOLDER", help="the prepared data, if it has moved")
     add("--device", default="auto", help="of the model that scores (auto)")
-    add("--json", action="store_true", help="print one JSON object, with whole texts")
+    add_json(shown)
     add(ALLOW_TARGET, **ALLOW_TARGET_OPTION)
     return parser

@@ -53,7 +53,8 @@ def doctor(words: list[str], *, program: str = "lmtrain doctor") -> int:
         return EXIT_DONE
     asked = read_words(words)
     arguments = parse_arguments(asked.overrides)
-    from lmtrain.run.compose.compose import Choices, for_each_config
+    from lmtrain.run.compose.arguments import Choices
+    from lmtrain.run.compose.compose import for_each_config
     from lmtrain.run.gate import check
 
     codes: list[int] = []

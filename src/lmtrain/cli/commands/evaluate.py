@@ -1,20 +1,30 @@
 """`lmtrain evaluate MODEL`: bits per byte of text, CORE, chat tasks and those of lm-eval, each with its noise."""
 
+import argparse
 import json
 import shlex
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from lmtrain.cli.commands.evaluating.flags import evaluation_parser, require_flags, settings_of
-from lmtrain.cli.commands.evaluating.input import read_input
+from lmtrain.cli.commands.evaluate_input import evaluation_parser, read_input, require_flags
 from lmtrain.cli.commands.model_flags import read_model, require_model
+from lmtrain.cli.json_output import prints_to_stderr
 from lmtrain.errors import EXIT_DONE, ConfigurationError
 from lmtrain.run.compose.flag_parser import UNKNOWN
 
 if TYPE_CHECKING:
     from lmtrain.inference.loaded_model import LoadedModel
+
+# The settings that are kept with a score, by the first part of its name.
+SETTINGS: Final[dict[str, tuple[str, ...]]] = {
+    "evaluation": ("precision",),
+    "core": ("precision", "max_items"),
+    "chat": ("precision", "max_items", "num_new_tokens"),
+    "lm_eval": ("precision", "max_items", "num_new_tokens", "num_shots", "chat_template"),
+    "answers": ("precision", "num_new_tokens"),
+}
 
 
 def evaluate(words: list[str], *, program: str = "lmtrain evaluate") -> int:
@@ -27,40 +37,36 @@ def evaluate(words: list[str], *, program: str = "lmtrain evaluate") -> int:
     """
     parser = evaluation_parser(program)
     asked, more = parser.parse_known_args(words)
-    _require_one(asked.run, more)
+    if more and all(Path(word).exists() for word in more):
+        each = " and ".join(f"`{program} {shlex.quote(one)}`" for one in (str(asked.run), *more))
+        raise ConfigurationError(f"{program} scores one model at a time; write {each}.")
     if more:
         parser.error(UNKNOWN + " ".join(more))
     require_flags(asked)
     require_model(asked)
-    wanted = read_input(asked)
-    loaded = read_model(asked)
-    from lmtrain.cli.commands.evaluating.scores import scores_of
+    with prints_to_stderr(asked.json):
+        wanted = read_input(asked)
+        loaded = read_model(asked)
+        from lmtrain.cli.commands.evaluate_scores import scores_of
 
-    scores = {
-        _named(name, asked.weights): {**score, "settings": settings_of(asked, name)}
-        for name, score in scores_of(asked, loaded, wanted)
-    }
+        scores = {
+            _named(name, asked.weights): {**score, "settings": _settings_of(asked, name)}
+            for name, score in scores_of(asked, loaded, wanted)
+        }
+        _keep(loaded, scores, is_silent=asked.json)
     if asked.json:
         print(json.dumps({"model": loaded.name, "scores": scores}))
-    _keep(loaded, scores, is_silent=asked.json)
     return EXIT_DONE
 
 
 def _named(name: str, weights: str) -> str:
-    """Return a score's name: an average's beside that of the weights themselves, as validation names both."""
+    """Return a score's name; that of averaged weights stands next to that of the weights, as in validation."""
     place, _, last = name.rpartition("/")
     return name if weights == "raw" else f"{place}/{weights}_{last}"
 
 
-def _require_one(run: Path, more: list[str]) -> None:
-    """Refuse several models: one is scored at a time, and runs are compared by another verb."""
-    if more and all(Path(word).exists() for word in more):
-        runs = [str(run), *more]
-        each = " and ".join(f"`lmtrain evaluate {shlex.quote(one)}`" for one in runs)
-        raise ConfigurationError(
-            f"lmtrain evaluate scores one model at a time: write {each}, or `lmtrain compare {shlex.join(runs)}` "
-            "for the losses of their trainings."
-        )
+def _settings_of(asked: argparse.Namespace, name: str) -> dict[str, Any]:
+    return {flag: getattr(asked, flag) for flag in SETTINGS[name.partition("/")[0]]}
 
 
 def _keep(loaded: "LoadedModel", scores: Mapping[str, dict[str, Any]], *, is_silent: bool) -> None:

@@ -1,135 +1,170 @@
-"""`lmtrain export hf|gguf|peft SOURCE OUT`: give a trained model, or its adapter, to other tools."""
+"""`lmtrain export hf|gguf|peft SOURCE OUT`: write a trained model, or its adapter, in the format of other tools."""
 
 import argparse
 import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from lmtrain.accounting.machine.number_formats import FORMATS
+from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE
 from lmtrain.accounting.quantities import format_count, parse_quantity
-from lmtrain.cli.commands.registration import add_registration, registration
-from lmtrain.errors import EXIT_DONE
+from lmtrain.cli.commands.model_flags import add_json, add_weights
+from lmtrain.cli.json_output import prints_to_stderr
+from lmtrain.errors import EXIT_DONE, ConfigurationError
 from lmtrain.interop.folders import require_free
-from lmtrain.run.compose.arguments import ALLOW_TARGET, ALLOW_TARGET_OPTION
 from lmtrain.run.compose.flag_parser import FlagParser
-from lmtrain.run.stored_runs.find_run import require_source
+from lmtrain.run.stored_runs.find_run import find_source, require_source
+from lmtrain.tracking.atomic_files import read_json
+from lmtrain.tracking.mlflow.sync import ModelRegistry, Registered
+
+
+@dataclass(frozen=True, kw_only=True)
+class Registration:
+    """A version of a checkpoint that MLflow's registry is to have."""
+
+    registry: ModelRegistry
+    checkpoint: Path
+    step: int
+    facts: Mapping[str, object]
+
+    def register(self, exported: Path, *, form: str) -> Registered:
+        """Register the exported files."""
+        return self.registry.register(exported, step=self.step, form=form, facts=self.facts)
 
 
 def export(words: list[str], *, program: str = "lmtrain export") -> int:
     """Export a run's newest checkpoint, a checkpoint, or an imported folder.
 
     Raises:
-        ConfigurationError: The source is none of these, or OUT is taken: raised before torch's import.
+        ConfigurationError: The source is none of these, or OUT is taken; before torch is imported.
     """
-    arguments = _parser(program).parse_args(words)
-    require_free(arguments.out, name="OUT")
-    require_source(arguments.source, key="SOURCE")
-    name = arguments.source.name
-    registered = registration(arguments)
-    if registered is not None:
-        arguments.source = registered.checkpoint  # the version's own, also of a run under way
-    forms = {"hf": _hugging_face, "gguf": _gguf, "peft": _peft}
-    told, line = forms[arguments.format](arguments, name)
-    if registered is not None:
-        version = registered.register(arguments.out, form=arguments.format)
-        told |= {"registered": {"name": version.name, "version": version.version, "source": version.source}}
-        line += f"\n  registered in MLflow: {version.name}, version {version.version}"
-    print(json.dumps(told) if arguments.json else line)
+    asked = _parser(program).parse_args(words)
+    require_free(asked.out, name="OUT")
+    require_source(asked.source, key="SOURCE")
+    name = asked.source.name
+    with prints_to_stderr(asked.json):
+        wanted = registration(asked)
+        if wanted is not None:
+            asked.source = wanted.checkpoint  # the version's, also if the run saves a newer one meanwhile
+        facts, line = {"hf": _hugging_face, "gguf": _gguf, "peft": _peft}[asked.format](asked, name)
+        if wanted is not None:
+            version = wanted.register(asked.out, form=asked.format)
+            facts["registered"] = {"name": version.name, "version": version.version, "source": version.source}
+            line += f"\n  registered in MLflow: {version.name}, version {version.version}"
+    print(json.dumps(facts) if asked.json else line)
     return EXIT_DONE
 
 
+def registration(asked: argparse.Namespace) -> Registration | None:
+    """Return the registration that --register asks for, None without it; its store has answered.
+
+    Raises:
+        ConfigurationError: SOURCE has no run, or --tracking-uri is given alone.
+    """
+    if asked.register is None:
+        if asked.tracking_uri is not None:
+            raise ConfigurationError(f"--tracking-uri {asked.tracking_uri} needs --register NAME; add it.")
+        return None
+    source = find_source(asked.source, key="SOURCE")
+    if isinstance(source, Path):
+        raise ConfigurationError(
+            f"--register {asked.register}: the registry has versions of runs, and {source} is an imported folder; "
+            "train from it first, or leave --register out."
+        )
+    checkpoint = source.checkpoint
+    facts = {
+        "tokens": checkpoint.tokens,
+        "bits_per_byte": checkpoint.metrics.get(BITS_PER_BYTE),
+        "data_fingerprint": read_json(source.run / "dataset.json").get("fingerprint"),
+    }
+    registry = ModelRegistry(source.run, asked.register, tracking_uri=asked.tracking_uri)
+    return Registration(registry=registry, checkpoint=checkpoint.path, step=checkpoint.step, facts=facts)
+
+
 def bytes_per_exported_value(words: Sequence[str]) -> int | None:
-    """Return the bytes of a weight that `lmtrain export WORDS` would write, None: as they are."""
+    """Return the bytes of a weight that `lmtrain export WORDS` writes; None: as they are."""
     dtype = getattr(_parser("lmtrain export").parse_args(list(words)), "dtype", None)
     return None if dtype is None else FORMATS[dtype].num_bytes
 
 
-def _hugging_face(arguments: argparse.Namespace, name: str) -> tuple[dict[str, Any], str]:
+def _hugging_face(asked: argparse.Namespace, name: str) -> tuple[dict[str, Any], str]:
     del name
-    config = _export_to(arguments, arguments.out)
+    config = _export_to(asked, asked.out)
     architecture, trust = config["architectures"][0], ", trust_remote_code=True" if "auto_map" in config else ""
-    line = f"{arguments.out}: {architecture}, for AutoModelForCausalLM.from_pretrained(...{trust})"
-    return {"folder": str(arguments.out), "architecture": architecture}, line
+    line = f"{asked.out}: {architecture}, for AutoModelForCausalLM.from_pretrained(...{trust})"
+    return {"folder": str(asked.out), "architecture": architecture}, line
 
 
-def _peft(arguments: argparse.Namespace, name: str) -> tuple[dict[str, Any], str]:
+def _peft(asked: argparse.Namespace, name: str) -> tuple[dict[str, Any], str]:
     """Write a run's adapter alone, for PeftModel.from_pretrained over the exported base."""
     del name
     from lmtrain.interop.peft_adapters import export_peft
     from lmtrain.run.stored_runs.exported_models import adapted_model
 
-    found = adapted_model(arguments.source, weights=arguments.weights, allowed=arguments.allow_target)
-    base = arguments.base_model or found.base
-    modules = export_peft(found.model, found.adapter, settings=found.settings, out=arguments.out, base=base)
+    found = adapted_model(asked.source, weights=asked.weights, allowed=asked.allow_target)
+    base = asked.base_model or found.base
+    modules = export_peft(found.model, found.adapter, settings=found.settings, out=asked.out, base=base)
     where = format_count(len(modules), "module")
-    line = f"{arguments.out}: rank {found.adapter.rank} on {where}, for PeftModel.from_pretrained"
-    return {"folder": str(arguments.out), "rank": found.adapter.rank, "modules": modules}, line
+    line = f"{asked.out}: rank {found.adapter.rank} on {where}, for PeftModel.from_pretrained"
+    return {"folder": str(asked.out), "rank": found.adapter.rank, "modules": modules}, line
 
 
-def _gguf(arguments: argparse.Namespace, name: str) -> tuple[dict[str, Any], str]:
-    """Export beside OUT, write the file from there, and clear the folder away.
+def _gguf(asked: argparse.Namespace, name: str) -> tuple[dict[str, Any], str]:
+    """Export into a hidden folder next to OUT, and write the file from there.
 
     Raises:
         EnvironmentProblem: The package gguf is missing.
     """
     from lmtrain.interop.gguf_file import require_gguf, write_gguf
 
-    require_gguf(arguments.outtype)
-    folder = arguments.out.with_name(f".{arguments.out.name}.hf")
+    require_gguf(asked.outtype)
+    folder = asked.out.with_name(f".{asked.out.name}.hf")
     shutil.rmtree(folder, ignore_errors=True)  # of a killed export
     try:
-        _export_to(arguments, folder)
-        note = write_gguf(folder, arguments.out, output_type=arguments.outtype, name=name)
+        _export_to(asked, folder)
+        note = write_gguf(folder, asked.out, output_type=asked.outtype, name=name)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    line = f"{arguments.out}: for llama.cpp" + (f"\n  {note}" if note else "")
-    return {"file": str(arguments.out), "note": note}, line
+    return {"file": str(asked.out), "note": note}, f"{asked.out}: for llama.cpp" + (f"\n  {note}" if note else "")
 
 
-def _export_to(arguments: argparse.Namespace, out: Path) -> dict[str, Any]:
+def _export_to(asked: argparse.Namespace, out: Path) -> dict[str, Any]:
     from lmtrain.interop.hf_export import DTYPES, export_config, export_folder
     from lmtrain.run.stored_runs.exported_models import model_to_export
 
     require_free(out, name="OUT")
-    own_code = arguments.format == "hf"
-    model = model_to_export(
-        arguments.source, weights=arguments.weights, allowed=arguments.allow_target, own_code=own_code
-    )
+    own_code = asked.format == "hf"
+    model = model_to_export(asked.source, weights=asked.weights, allowed=asked.allow_target, own_code=own_code)
     config = export_config(model.settings, own_code=own_code)
-    if arguments.format == "gguf":
+    if asked.format == "gguf":
         from lmtrain.interop.gguf_file import require_computed_there
 
         require_computed_there(config)
-    dtype = None if arguments.dtype is None else DTYPES[arguments.dtype]
-    export_folder(
-        model, out, dtype=dtype, max_shard_bytes=int(parse_quantity(arguments.max_shard_bytes, "max_shard_bytes"))
-    )
+    dtype = None if asked.dtype is None else DTYPES[asked.dtype]
+    most = int(parse_quantity(asked.max_shard_bytes, "max_shard_bytes"))
+    export_folder(model, out, dtype=dtype, max_shard_bytes=most)
     return config
 
 
 def _parser(program: str) -> FlagParser:
-    parser = FlagParser(prog=program, description="Give a trained model to other tools.")
+    parser = FlagParser(prog=program, description="Write a trained model for other tools.")
     formats = parser.add_subparsers(dest="format", required=True, metavar="hf|gguf|peft")
     hugging_face = formats.add_parser("hf", help="a folder for transformers, vLLM and lm-eval")
-    gguf = formats.add_parser("gguf", help="one file for llama.cpp, through its package gguf")
+    gguf = formats.add_parser("gguf", help="one file for llama.cpp, with the package gguf")
     peft = formats.add_parser("peft", help="the adapter alone of a run with adapter=lora")
-    places = {hugging_face: "a new folder", gguf: "a new file: NAME.gguf", peft: "a new folder"}
-    for parser_of_format, out in places.items():
-        parser_of_format.add_argument(
-            "source", type=Path, help="runs/NAME, one of its checkpoints, or what import made"
-        )
-        parser_of_format.add_argument("out", type=Path, help=out)
-        parser_of_format.add_argument(
-            "--weights", choices=("raw", "ema"), default="raw", help="of a run, or their moving average (raw)"
-        )
-        parser_of_format.add_argument(ALLOW_TARGET, **ALLOW_TARGET_OPTION)
-        add_registration(parser_of_format)
-        parser_of_format.add_argument("--json", action="store_true", help="print one JSON object")
-    for whole in (hugging_face, gguf):
-        whole.add_argument("--dtype", choices=("fp32", "bf16"), help="of the weights (as they are)")
-        whole.add_argument("--max-shard-bytes", default="5GB", help="of one weights file at most (5GB)")
+    for each, out in ((hugging_face, "a new folder"), (gguf, "a new file: NAME.gguf"), (peft, "a new folder")):
+        each.add_argument("source", type=Path, help="runs/NAME, one of its checkpoints, or an imported folder")
+        each.add_argument("out", type=Path, help=out)
+        add_weights(each)
+        each.add_argument("--register", metavar="NAME", help="make a version of this name in MLflow's registry")
+        each.add_argument("--tracking-uri", help="of that registry (where the run was tracked)")
+        add_json(each)
+    for each in (hugging_face, gguf):
+        each.add_argument("--dtype", choices=("fp32", "bf16"), help="of the weights (as they are)")
+        each.add_argument("--max-shard-bytes", default="5GB", help="of one weights file at most (5GB)")
     peft.add_argument("--base-model", help="the base's folder or name on the hub, noted for PEFT (the run's init_from)")
     gguf.add_argument("--outtype", default="auto", help="of the GGUF file: f32, f16, bf16, q8_0 or auto (auto)")
     return parser

@@ -252,7 +252,8 @@ def _typed_run(terms: Mapping[str, Any], cluster: Cluster, config: FleetConfig, 
 
 def _composed(words: list[str]) -> FleetConfig:
     """Compose the chosen groups."""
-    from lmtrain.run.compose.compose import Choices, for_each_config
+    from lmtrain.run.compose.arguments import Choices
+    from lmtrain.run.compose.compose import for_each_config
     from lmtrain.run.gate import check
     from lmtrain.run.planning.known_models import model_facts
     from lmtrain.run.planning.setting import planned_setting

@@ -35,7 +35,7 @@ from lmtrain.tracking.redaction import redact_override
 from lmtrain.tracking.run_folder import run_path
 
 if TYPE_CHECKING:
-    from lmtrain.run.compose.compose import Choices
+    from lmtrain.run.compose.arguments import Choices
     from lmtrain.run.run_config import RunConfig
 
 DRY_RUN: Final = "--dry-run"

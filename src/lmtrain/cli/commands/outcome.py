@@ -1,4 +1,4 @@
-"""The last line of `train --json`: how a run or a sweep ended, for its starting program."""
+"""The last line of `train --json`: how a run or a sweep ended, for the program that started it."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -28,7 +28,7 @@ FLAGS: Final = ("--json", "--against")
 
 @dataclass(kw_only=True)
 class OutcomeLine:
-    """What was asked for beside a training; `folder` is of its run or sweep, `settings` a run's config."""
+    """The line that --json asks for; `folder` is of the run or sweep, `settings` the config of a run."""
 
     against: Path | None = None
     is_sweep: bool = False
@@ -59,10 +59,7 @@ class OutcomeLine:
         if self.against is None:
             return []
         if self.is_sweep:
-            raise ConfigurationError(
-                f"--against {self.against} judges one run, and -m trains several; leave it out, and add it to the "
-                "printed command of the best one."
-            )
+            raise ConfigurationError(f"--against {self.against} judges one run, and -m trains several; leave it out.")
         from lmtrain.report.comparison import baseline_runs
 
         return [*baseline_runs(self.against.absolute())]
@@ -71,45 +68,48 @@ class OutcomeLine:
         line: dict[str, Any] = {"exit_code": code, "exit_reason": self._message or STOPPED.get(code, ""), "run": None}
         if self.folder is None or not self.folder.exists():
             return line
-        sweep = read_sweep(self.folder)
-        if sweep is not None:
-            best = sweep.best_trial()
-            states = [trial.state for trial in sweep.trials]
-            counts = {state: states.count(state) for state in dict.fromkeys(states)}
-            reason = line["exit_reason"] or sweep.reason or ""
-            return {**line, "exit_reason": reason, "sweep": str(self.folder), "metric": sweep.metric, "trials": counts,
-                    "best": None if best is None else asdict(best), "unranked": sweep.unranked}  # fmt: skip
-        others = self._other_settings() if code == EXIT_DONE else None
-        outcome = run_outcome(self.folder, code, self._message or others)
-        return {**line, **outcome, **self._verdict(baseline, reason=others)}
+        book = read_sweep(self.folder)
+        if book is not None:
+            best, states = book.best_trial(), [trial.state for trial in book.trials]
+            return line | {
+                "exit_reason": line["exit_reason"] or book.reason or "",
+                "sweep": str(self.folder),
+                "metric": book.metric,
+                "trials": {state: states.count(state) for state in dict.fromkeys(states)},
+                "best": None if best is None else asdict(best),
+                "unranked": book.unranked,
+            }
+        changed = self._changed_settings() if code == EXIT_DONE else None
+        line |= run_outcome(self.folder, code, self._message or changed)
+        if baseline:
+            from lmtrain.report.comparison import judged
 
-    def _other_settings(self) -> str | None:
-        """Return the line on a run that is done with other settings than asked for, None where it has these."""
+            line["against"] = judged(self.folder, baseline, name=str(self.against), reason=changed).to_json()
+        return line
+
+    def _changed_settings(self) -> str | None:
+        """Say that a run was done already with other settings than asked for, None if it has these."""
         from lmtrain.report.compared_runs import changed_settings
 
         changed = changed_settings(self.folder, redact(self.settings)) if self.folder and self.settings else ""
         return f"nothing was trained: the run is done with {changed}" if changed else None
 
-    def _verdict(self, baseline: Sequence[Any], *, reason: str | None) -> dict[str, Any]:
-        if not baseline or self.folder is None:
-            return {}
-        from lmtrain.report.comparison import judged
-
-        return {"against": judged(self.folder, baseline, name=str(self.against), reason=reason).to_json()}
-
 
 def run_outcome(folder: Path, code: int, message: str | None) -> dict[str, Any]:
     """Return a run's end as plain values: score in bits per byte, tokens, seconds of all attempts, dollars."""
-    from lmtrain.report.runs.attempts import read_attempts
+    from lmtrain.report.runs.attempts import last_step_of, read_attempts
     from lmtrain.report.runs.facts import read_run
 
     facts = read_run(folder)
     horizon: Any = read_json(folder / "plan.json").get("horizon", {})
-    spent = facts.step >= int(horizon.get("steps", 0)) > 0
-    ended = f"budget.{horizon.get('limited_by')} is spent" if spent else _stopped_early(folder, facts.step)
+    ended = "failed" if code != EXIT_DONE else "stopped before its budget's end"
+    if code == EXIT_DONE and facts.step >= int(horizon.get("steps", 0)) > 0:
+        ended = f"budget.{horizon.get('limited_by')} is spent"
+    elif code == EXIT_DONE and last_step_of(folder, EARLY_STOPPING) == facts.step:
+        ended = f"callbacks.early_stopping ended it at step {facts.step}"
     return {
         "run": str(folder),
-        "exit_reason": message or STOPPED.get(code) or (ended if code == EXIT_DONE else "failed"),
+        "exit_reason": message or STOPPED.get(code) or ended,
         "score": None if facts.held_out is None else facts.held_out.after,
         "metric": BITS_PER_BYTE,
         "step": facts.step,
@@ -118,15 +118,6 @@ def run_outcome(folder: Path, code: int, message: str | None) -> dict[str, Any]:
         "seconds": sum(attempt.wall_seconds for attempt in read_attempts(folder)),
         "usd": facts.usd,
     }
-
-
-def _stopped_early(folder: Path, step: int) -> str:
-    """Return why a run ended well before its budget's end."""
-    from lmtrain.report.runs.attempts import last_step_of
-
-    if last_step_of(folder, EARLY_STOPPING) == step:
-        return f"callbacks.early_stopping ended it at step {step}"
-    return "stopped before its budget's end"
 
 
 def outcome_line(words: Sequence[str], *, is_first_rank: bool) -> tuple[OutcomeLine | None, list[str]]:

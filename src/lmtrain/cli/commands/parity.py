@@ -74,7 +74,8 @@ def parity(words: list[str], *, program: str = "lmtrain parity") -> int:
             f"parity starts its own ranks; run it once, outside of {outer.kind}, with parity.ranks=N."
         )
     arguments = parse_arguments([*without(asked.overrides, REPLACED), *asked.fixed])
-    from lmtrain.run.compose.compose import Choices, for_each_config
+    from lmtrain.run.compose.arguments import Choices
+    from lmtrain.run.compose.compose import for_each_config
     from lmtrain.run.gate import check
 
     found: list[Parity] = []

@@ -156,7 +156,7 @@ def _plan(read: CommandPipeline, *, is_json: bool) -> int:
 
 
 def _readers() -> StageReaders:
-    from lmtrain.cli.commands.evaluating.work import evaluation_work
+    from lmtrain.cli.commands.evaluation_work import evaluation_work
     from lmtrain.cli.commands.export import bytes_per_exported_value
 
     return StageReaders(evaluation=evaluation_work, export=bytes_per_exported_value)

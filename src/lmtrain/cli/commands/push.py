@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Final
 
 from lmtrain.accounting.quantities import format_count
+from lmtrain.cli.commands.model_flags import add_json, add_weights
+from lmtrain.cli.json_output import prints_to_stderr
 from lmtrain.errors import EXIT_DONE, ConfigurationError
-from lmtrain.run.compose.arguments import ALLOW_TARGET, ALLOW_TARGET_OPTION
 from lmtrain.run.compose.flag_parser import FlagParser
 from lmtrain.run.stored_runs.find_run import find_job
 
@@ -20,14 +21,14 @@ def push(words: list[str], *, program: str = "lmtrain push") -> int:
     """Send a run's bundle or archive; the same command after a stop sends the rest.
 
     Raises:
-        ConfigurationError: No run, or no name of a repository.
+        ConfigurationError: Not a run, or not the name of a repository.
         EnvironmentProblem: No token, no Hub, or a secret among the files.
     """
     asked = _parser(program).parse_args(words)
     find_job(asked.run, key="RUN")
     run = asked.run.parent.parent if asked.run.parent.name == "checkpoints" else asked.run
     if not run.is_dir():
-        raise ConfigurationError(f"RUN={asked.run} is no folder; nearest valid: runs/NAME.")
+        raise ConfigurationError(f"RUN={asked.run} is not a folder; give runs/NAME.")
     from lmtrain.interop.hub_repository import require_repository, send_folder
     from lmtrain.run.stored_runs.exported_models import PUSH_FOLDER, make_push_folder
     from lmtrain.tracking.atomic_files import file_lock, this_process
@@ -35,7 +36,7 @@ def push(words: list[str], *, program: str = "lmtrain push") -> int:
     token = require_repository(asked.repository)
     (run / PUSH_FOLDER).mkdir(exist_ok=True)
 
-    def tell(holder: str) -> None:
+    def waiting(holder: str) -> None:
         print(f"{run} is being pushed by {holder}; this push waits for its end.", file=sys.stderr, flush=True)
 
     lock = file_lock(
@@ -43,9 +44,9 @@ def push(words: list[str], *, program: str = "lmtrain push") -> int:
         wait_seconds=WAIT_SECONDS,
         note=f"process {this_process()}, to {asked.repository}",
         refusal=f"{run} is being pushed by HOLDER; wait for it.",
-        waiting=tell,
+        waiting=waiting,
     )
-    with lock:
+    with prints_to_stderr(asked.json), lock:
         folder = make_push_folder(asked.run, asked.what, weights=asked.weights, allowed=asked.allow_target)
         message = f"{run.name}: {asked.what}"
         sent = send_folder(folder, asked.repository, token=token, is_public=asked.public, message=message)
@@ -53,10 +54,8 @@ def push(words: list[str], *, program: str = "lmtrain push") -> int:
     if asked.json:
         print(json.dumps({"repository": asked.repository, "files_sent": sent.num_sent, "bytes_sent": sent.num_bytes}))
     else:
-        print(
-            f"{asked.repository}: {format_count(sent.num_sent, 'file')} sent ({sent.num_bytes:,} bytes), "
-            f"{sent.num_there} there already"
-        )
+        files = f"{format_count(sent.num_sent, 'file')} sent ({sent.num_bytes:,} bytes)"
+        print(f"{asked.repository}: {files}, {sent.num_there} there already")
     return EXIT_DONE
 
 
@@ -64,14 +63,13 @@ def _parser(program: str) -> FlagParser:
     parser = FlagParser(
         prog=program,
         description="Send a run's newest checkpoint to the Hugging Face Hub, with a manifest of hashes and no secret. "
-        "The token is that of HF_TOKEN or `hf auth login`; files that are there already are not sent again.",
+        "The token is that of HF_TOKEN or `hf auth login`; files that the repository has are not sent again.",
     )
     add = parser.add_argument
     add("run", type=Path, help="runs/NAME, or one of its checkpoints")
-    add("repository", metavar="OWNER/NAME", help="of the Hub; made where it does not exist")
-    add("--what", choices=("bundle", "archive"), default="bundle", help="to write with, or all of it, to train on")
-    add("--weights", choices=("raw", "ema"), default="raw", help="of a bundle, or their moving average (raw)")
+    add("repository", metavar="OWNER/NAME", help="on the Hub; created if it does not exist")
+    add("--what", choices=("bundle", "archive"), default="bundle", help="for inference, or all of it, to train on")
     add("--public", action="store_true", help="make a new repository public (private)")
-    add(ALLOW_TARGET, **ALLOW_TARGET_OPTION)
-    add("--json", action="store_true", help="print one JSON object")
+    add_weights(parser)
+    add_json(parser)
     return parser

@@ -5,7 +5,7 @@ import math
 import shlex
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -38,13 +38,13 @@ def ls(words: list[str], *, program: str = "lmtrain ls") -> int:
     parser.add_argument("runs", type=Path, nargs="*", default=[RUNS], help="folders with runs (runs)")
     parser.add_argument("--json", action="store_true", help="print one JSON list")
     asked = parser.parse_args(words)
-    from lmtrain.report.runs.listing import footnotes_of, notes_of, read_runs, table_of
+    from lmtrain.report.runs.listing import notes_of, read_runs, table_of
 
     found = read_runs(asked.runs)
     if asked.json:
         print(json.dumps([run.to_json() for run in found]))
     else:
-        _show(table_of(found), [*footnotes_of(found), *notes_of(found)])
+        _show(table_of(found), notes_of(found))
     return EXIT_DONE
 
 
@@ -139,19 +139,13 @@ def diff(words: list[str], *, program: str = "lmtrain diff") -> int:
 def ledger(words: list[str], *, program: str = "lmtrain ledger") -> int:
     """Print where the time of a run went, also while it runs."""
     parser = _parser(program, "Show where every second of a run went.", has_json=True)
-    between = "speed and MFU from the log line before STEP to its own, pauses between them included"
-    parser.add_argument("--at", type=int, metavar="STEP", help=between)
     asked = parser.parse_args(words)
-    from lmtrain.report.ledger import implied_speed, read_ledger
+    from lmtrain.report.ledger import read_ledger
     from lmtrain.report.ledger_page import print_ledger
 
-    folder = asked.run.absolute()
     with told_as_damage(asked.run, fix=FIX):
-        found = read_ledger(folder)
-        if asked.at is not None:
-            line = implied_speed(folder, found, step=asked.at)
-            print(json.dumps(asdict(line)) if asked.json else line.text)
-        elif asked.json:
+        found = read_ledger(asked.run.absolute())
+        if asked.json:
             print(json.dumps(found.to_json()))
         else:
             print_ledger(found)

@@ -3,9 +3,11 @@
 import json
 from dataclasses import asdict
 from pathlib import Path
+from typing import Final
 
 from lmtrain.accounting.quantities import format_quantity, parse_quantity
-from lmtrain.errors import ConfigurationError
+from lmtrain.cli.commands.model_flags import add_json
+from lmtrain.errors import EXIT_DONE, ConfigurationError
 from lmtrain.report.runs.find import find_run
 from lmtrain.report.scaling_chart import scaling_chart
 from lmtrain.report.scaling_law import optimum
@@ -20,32 +22,46 @@ from lmtrain.report.scaling_study import (
 from lmtrain.run.compose.flag_parser import FlagParser
 from lmtrain.tracking.atomic_files import write_text
 
+TERMS: Final = {
+    "E": "irreducible", "A": "per_parameters", "B": "per_tokens",
+    "alpha": "parameters_exponent", "beta": "tokens_exponent",
+}  # fmt: skip
+
 
 def scaling(words: list[str], *, program: str = "lmtrain scaling") -> int:
     """Fit a sweep's runs and print the law, the best sizes, and a prediction."""
-    arguments = _parser(program).parse_args(words)
-    if arguments.plot and not arguments.plot.absolute().parent.is_dir():
-        raise ConfigurationError(f"--plot {arguments.plot}: there is no folder {arguments.plot.parent}; create it.")
-    held_out_run = find_run(arguments.held_out) if arguments.held_out else None  # refused before the fits
-    study = study_of(arguments.sweep.absolute(), needs_minima=not arguments.law_only, without=held_out_run)
-    predicted = study.predict(_flops(arguments.flops, study))
-    held_out = study.hold_out(held_out_run) if held_out_run else None
-    beside = study_of(arguments.beside.absolute(), needs_minima=not arguments.law_only) if arguments.beside else None
-    speedup = _speedup(study, beside) if beside else None
-    if arguments.plot:
-        write_text(arguments.plot, f"{scaling_chart(study, held_out)}\n")
-    if arguments.json:
-        print(json.dumps({
+    asked = _parser(program).parse_args(words)
+    if asked.plot and not asked.plot.absolute().parent.is_dir():
+        raise ConfigurationError(f"--plot {asked.plot}: there is no folder {asked.plot.parent}; create it.")
+    kept_out = find_run(asked.held_out) if asked.held_out else None  # refused before the fits
+    study = study_of(asked.sweep.absolute(), needs_minima=not asked.law_only, without=kept_out)
+    predicted = study.predict(_flops(asked.flops, study))
+    held_out = study.hold_out(kept_out) if kept_out else None
+    speedup = None
+    if asked.beside:
+        other = study_of(asked.beside.absolute(), needs_minima=not asked.law_only)
+        flops, surface = study.law.most_flops, study.law.surface
+        speedup = equal_loss_flops(other.law.surface, surface.loss(*optimum(surface, flops))) / flops
+    if asked.plot:
+        write_text(asked.plot, f"{scaling_chart(study, held_out)}\n")
+    if asked.json:
+        answer = {
             **study.to_json(),
             "predicted": {**asdict(predicted), "warning": predicted.warning},
             "held_out": None if held_out is None else {**asdict(held_out), "is_within": held_out.is_within},
             "speedup": speedup,
-        }))  # fmt: skip
-    else:
-        _print(study, predicted, held_out)
-        if speedup is not None:
-            print(f"compute of {arguments.beside} for the same loss, at the largest run's: {speedup:.3g} times")
-    return 0
+        }
+        print(json.dumps(answer))
+        return EXIT_DONE
+    for line in [*_law_lines(study), *_prediction_lines(predicted), *(_held_out_lines(held_out) if held_out else [])]:
+        print(line)
+    for name, reason in study.left_out.items():
+        print(f"left out: {name}, {reason}")
+    if study.note:
+        print(study.note)
+    if speedup is not None:
+        print(f"compute of {asked.beside} for the same loss, at the largest run's: {speedup:.3g} times")
+    return EXIT_DONE
 
 
 def _parser(program: str) -> FlagParser:
@@ -54,65 +70,57 @@ def _parser(program: str) -> FlagParser:
         description="Fit a scaling law to a sweep of sizes and budgets (experiment=isoflop), with 95% bands.",
         epilog="Exit codes: 0 fitted, 2 no such run, 4 the runs cannot be fitted.",
     )
-    parser.add_argument("sweep", type=Path, help="runs/sweep-ID, or a folder with runs below it")
-    parser.add_argument(
-        "--flops", metavar="FLOPS", help=f"predict for this compute; {BEYOND:g} times the largest run's"
-    )
-    parser.add_argument("--held-out", type=Path, metavar="RUN", help="a larger run, held against its prediction")
-    parser.add_argument("--beside", type=Path, metavar="SWEEP", help="another recipe: its compute for an equal loss")
-    parser.add_argument("--law-only", action="store_true", help="fit the law also where no budget has a best size")
-    parser.add_argument("--plot", type=Path, metavar="FILE.svg", help="draw runs, law and minima into a file")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    add = parser.add_argument
+    add("sweep", type=Path, help="runs/sweep-ID, or a folder with runs below it")
+    add("--flops", metavar="FLOPS", help=f"compute to predict for ({BEYOND:g} times the largest run's)")
+    add("--held-out", type=Path, metavar="RUN", help="a larger run, compared with its prediction")
+    add("--beside", type=Path, metavar="SWEEP", help="another recipe: its compute for an equal loss")
+    add("--law-only", action="store_true", help="fit the law even if no budget has a best size")
+    add("--plot", type=Path, metavar="FILE.svg", help="draw runs, law and minima into a file")
+    add_json(parser)
     return parser
 
 
 def _flops(typed: str | None, study: ScalingStudy) -> float:
     flops = BEYOND * study.law.most_flops if typed is None else float(parse_quantity(typed, "--flops"))
     if flops <= 0:
-        raise ConfigurationError(f"--flops {typed} is not above 0; nearest valid: --flops {study.law.most_flops:.3g}.")
+        raise ConfigurationError(f"--flops: must be above 0, got {typed}.")
     return flops
 
 
-def _speedup(study: ScalingStudy, beside: ScalingStudy) -> float:
-    """Return the other recipe's compute for the loss at a study's largest compute, in times of that."""
-    flops = study.law.most_flops
-    loss = study.law.surface.loss(*optimum(study.law.surface, flops))
-    return equal_loss_flops(beside.law.surface, loss) / flops
-
-
-def _print(study: ScalingStudy, predicted: ScalingPrediction, held_out: HeldOutRun | None) -> None:
-    law = study.law
-    print(f"{study.name}: {len(study.points)} runs, {len(study.budgets)} budgets, loss in nats per token")
-    print("loss(N, D) = E + A / N^alpha + B / D^beta")
-    names = {
-        "E": "irreducible", "A": "per_parameters", "B": "per_tokens",
-        "alpha": "parameters_exponent", "beta": "tokens_exponent",
-    }  # fmt: skip
-    for letter, name in names.items():
+def _law_lines(study: ScalingStudy) -> list[str]:
+    law, isoflop = study.law, study.isoflop
+    lines = [
+        f"{study.name}: {len(study.points)} runs, {len(study.budgets)} budgets, loss in nats per token",
+        "loss(N, D) = E + A / N^alpha + B / D^beta",
+    ]
+    for letter, name in TERMS.items():
         low, high = law.band(lambda surface, name=name: getattr(surface, name))
-        print(f"  {letter:<6} {getattr(law.surface, name):<10.4g} {low:.4g} to {high:.4g}")
-    print(f"  error  {law.residual:.2%} of a loss, root mean square; bands: 95% of {len(law.draws)} draws of the runs")
-    for each in study.isoflop.minima if study.isoflop else ():
+        lines.append(f"  {letter:<6} {getattr(law.surface, name):<10.4g} {low:.4g} to {high:.4g}")
+    draws = f"bands: 95% of {len(law.draws)} draws of the runs"
+    lines.append(f"  error  {law.residual:.2%} of a loss, root mean square; {draws}")
+    for each in isoflop.minima if isoflop else ():
         size, tokens = format_quantity(each.num_parameters), format_quantity(each.tokens)
-        print(f"best at {each.flops:.3g} FLOPs: {size} parameters on {tokens} tokens, loss {each.loss:.4f}")
-    for budget, reason in (study.isoflop.left_out if study.isoflop else {}).items():
-        print(f"no best size at {budget} FLOPs: {reason}")
+        lines.append(f"best at {each.flops:.3g} FLOPs: {size} parameters on {tokens} tokens, loss {each.loss:.4f}")
+    for budget, reason in (isoflop.left_out if isoflop else {}).items():
+        lines.append(f"no best size at {budget} FLOPs: {reason}")
+    return lines
+
+
+def _prediction_lines(predicted: ScalingPrediction) -> list[str]:
     low, high = predicted.loss_band
     size, tokens = format_quantity(predicted.num_parameters), format_quantity(predicted.tokens)
-    print(f"predicted at {predicted.flops:.3g} FLOPs, {predicted.times_beyond:.3g} times the largest run's:")
-    print(f"  {size} parameters on {tokens} tokens, loss {predicted.loss:.4f}, {low:.4f} to {high:.4f}")
+    lines = [
+        f"predicted at {predicted.flops:.3g} FLOPs, {predicted.times_beyond:.3g} times the largest run's:",
+        f"  {size} parameters on {tokens} tokens, loss {predicted.loss:.4f}, {low:.4f} to {high:.4f}",
+    ]
     if predicted.isoflop_num_parameters:
-        print(f"  by the minima alone {format_quantity(predicted.isoflop_num_parameters)} parameters")
-    if predicted.warning:
-        print(predicted.warning)
-    if held_out:
-        low, high = held_out.band
-        where = "within" if held_out.is_within else "outside"
-        print(
-            f"{held_out.name}, kept out: loss {held_out.point.loss:.4f}, predicted {held_out.predicted:.4f}, "
-            f"{where} {low:.4f} to {high:.4f}"
-        )
-    for name, reason in study.left_out.items():
-        print(f"left out: {name}, {reason}")
-    if study.note:
-        print(study.note)
+        lines.append(f"  by the minima alone {format_quantity(predicted.isoflop_num_parameters)} parameters")
+    return lines + ([predicted.warning] if predicted.warning else [])
+
+
+def _held_out_lines(held_out: HeldOutRun) -> list[str]:
+    low, high = held_out.band
+    losses = f"loss {held_out.point.loss:.4f}, predicted {held_out.predicted:.4f}"
+    where = "within" if held_out.is_within else "outside"
+    return [f"{held_out.name}, kept out: {losses}, {where} {low:.4f} to {high:.4f}"]

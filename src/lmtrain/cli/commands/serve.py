@@ -19,22 +19,24 @@ from lmtrain.tracking.ports import in_web_address, is_loopback, require_free
 
 @final
 class Terminated(SystemExit):
-    """SIGTERM; 143 where nothing was served yet."""
+    """SIGTERM; the exit code is 143 if nothing was served yet."""
 
 
 def serve(words: list[str], *, program: str = "lmtrain serve") -> int:
-    """Serve until SIGTERM or Ctrl-C, then finish the answers begun; 0 for both."""
-    arguments = _parser(program).parse_args(words)
-    _require_packages()
+    """Serve until SIGTERM or Ctrl-C, then finish the answers that have begun; return 0 for both."""
+    asked = _parser(program).parse_args(words)
+    missing = [name for name in ("starlette", "uvicorn") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise EnvironmentProblem(f"{' and '.join(missing)} missing: {install_command('serve', *missing)}")
     with _terminable():
-        return _serve(arguments)
+        return _serve(asked)
 
 
-def _serve(arguments: argparse.Namespace) -> int:
-    key = read_key(arguments.api_key_file, host=arguments.host)
-    require_model(arguments)
-    require_free(arguments.host, arguments.port)
-    loaded = read_model(arguments)
+def _serve(asked: argparse.Namespace) -> int:
+    key = read_key(asked.api_key_file, host=asked.host)
+    require_model(asked)
+    require_free(asked.host, asked.port)
+    loaded = read_model(asked)
     from lmtrain.inference.chat import plain_line
     from lmtrain.inference.engine import EngineLimits
     from lmtrain.serving.app import ServerSettings, build_app
@@ -42,16 +44,17 @@ def _serve(arguments: argparse.Namespace) -> int:
     from lmtrain.serving.http_server import http_server
 
     limits = EngineLimits(
-        num_texts=arguments.num_texts, cache_tokens=arguments.cache_tokens, prefill_tokens=arguments.prefill_tokens
+        num_texts=asked.num_texts, cache_tokens=asked.cache_tokens, prefill_tokens=asked.prefill_tokens
     )
-    worker = EngineWorker(loaded.engine(limits), num_waiting=arguments.num_waiting)
-    settings = ServerSettings(api_key=key, max_body_bytes=arguments.max_body_bytes, host=arguments.host)
-    address = f"http://{in_web_address(arguments.host)}:{arguments.port}"
-    print(f"{loaded.name} is at {address}/ and /v1 (end with Ctrl-C)", flush=True)
+    worker = EngineWorker(loaded.engine(limits), num_waiting=asked.num_waiting)
+    settings = ServerSettings(api_key=key, max_body_bytes=asked.max_body_bytes, host=asked.host)
+    print(
+        f"{loaded.name} is at http://{in_web_address(asked.host)}:{asked.port}/ and /v1 (end with Ctrl-C)", flush=True
+    )
     if line := plain_line(loaded):
         print(line, flush=True)
     app = build_app(loaded, worker, settings)
-    server = http_server(app, host=arguments.host, port=arguments.port, drain_seconds=arguments.drain_seconds)
+    server = http_server(app, host=asked.host, port=asked.port, drain_seconds=asked.drain_seconds)
     try:
         with suppress(KeyboardInterrupt, Terminated):  # uvicorn raises a signal again once it has drained
             server.run()
@@ -62,7 +65,7 @@ def _serve(arguments: argparse.Namespace) -> int:
 
 @contextmanager
 def _terminable() -> Generator[None]:
-    """Let SIGTERM raise instead of ending the process, its threads and their texts at once."""
+    """Let SIGTERM raise, so that answers that have begun are finished."""
 
     def end(number: int, frame: FrameType | None) -> None:
         del number, frame
@@ -79,36 +82,30 @@ def read_key(file: Path | None, *, host: str) -> str | None:
     """Return the key required in requests; None for a server reachable from this machine only.
 
     Raises:
-        ConfigurationError: The file holds none, or others reach the server and there is none.
+        ConfigurationError: The file holds none, or other machines reach the server and there is none.
     """
     if file is None:
         if is_loopback(host):
             return None
         raise ConfigurationError(
-            f"--host {host} is reached by others, and there is no key; write one into a file and name it with "
-            f"--api-key-file, as {secrets.token_urlsafe(24)}."
+            f"--host {host}: other machines reach it, so it needs a key; write one, such as "
+            f"{secrets.token_urlsafe(24)}, into a file and give --api-key-file FILE."
         )
     key = file.read_text(encoding="utf-8").strip() if file.is_file() else ""
     if len(key) < 16:
-        raise ConfigurationError(f"--api-key-file {file} holds no key of 16 characters or more on one line.")
+        raise ConfigurationError(f"--api-key-file {file} must hold a key of 16 characters or more.")
     return key
-
-
-def _require_packages() -> None:
-    missing = [name for name in ("starlette", "uvicorn") if importlib.util.find_spec(name) is None]
-    if missing:
-        raise EnvironmentProblem(f"{' and '.join(missing)} missing: {install_command('serve', *missing)}")
 
 
 def _parser(program: str) -> FlagParser:
     parser = FlagParser(prog=program, description="Serve a model: OpenAI's API, and a chat page.")
     add_model(parser)
     add = parser.add_argument
-    add("--host", default="127.0.0.1", help="address; others than this machine's own need a key (127.0.0.1)")
+    add("--host", default="127.0.0.1", help="address; needs a key unless it is this machine's alone (127.0.0.1)")
     add("--port", type=int, default=8000, help="(8000)")
     add("--api-key-file", type=Path, metavar="FILE", help="one line: the key that requests must carry")
     add("--num-texts", type=int, default=16, help="texts written at once (16)")
-    add("--num-waiting", type=int, default=64, help="texts in the queue; further ones are asked to try again (64)")
+    add("--num-waiting", type=int, default=64, help="texts in the queue; further requests get 429 (64)")
     add("--cache-tokens", type=int, help="tokens that fit the cache (num-texts times the context)")
     add("--prefill-tokens", type=int, default=512, help="of prompts, read in one pass (512)")
     add("--max-body-bytes", type=int, default=1 << 20, help="of a request (1048576)")

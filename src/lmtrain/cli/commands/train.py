@@ -22,7 +22,7 @@ from lmtrain.tracking.stopwatch import waited_seconds
 from lmtrain.training.lifetime import die_with_parent
 
 if TYPE_CHECKING:
-    from lmtrain.run.compose.compose import Choices
+    from lmtrain.run.compose.arguments import Choices
     from lmtrain.run.compose.search_words import SearchWords
     from lmtrain.run.run_config import RunConfig
     from lmtrain.search.search_settings import SearchSettings

@@ -101,7 +101,8 @@ class RunFacts:
 
 def read_run(folder: Path) -> RunFacts:
     """Read a run's folder."""
-    points, plan, status = logged_points(folder), read_json(folder / "plan.json"), read_json(folder / "status.json")
+    points, status = logged_points(folder), read_json(folder / "status.json")
+    plan: dict[str, Any] = read_json(folder / "plan.json")
     checkpoints, job, fork = list_checkpoints(folder / "checkpoints"), newest_job(folder), read_fork(folder)
     config = job.get("config", {})
     last, settled = furthest(points), settled_status(folder)

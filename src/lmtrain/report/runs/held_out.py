@@ -198,33 +198,6 @@ def is_one_part(texts: Iterable[HeldOutText]) -> bool:
     return not read or max(read) <= MUCH_MORE * min(read)
 
 
-def smaller_parts(texts: Iterable[HeldOutText]) -> dict[HeldOutText, int]:
-    """Number the smaller parts that were read of these texts from 1; the largest part of a text has no number."""
-    known = {text for text in texts if text.source != UNKNOWN and text.num_bytes}
-    numbers: dict[HeldOutText, int] = {}
-    largest: HeldOutText | None = None
-    number, count = 0, 0
-    for text in sorted(known, key=lambda text: (text.text, -text.num_bytes)):
-        if largest is None or largest.text != text.text:
-            largest, number = text, 0
-        elif not is_one_part([largest, text]):
-            largest, count = text, count + 1
-            number = count
-        if number:
-            numbers[text] = number
-    return numbers
-
-
-def parts_notes(parts: Mapping[HeldOutText, int]) -> list[str]:
-    """Describe each numbered part."""
-    first = {number: text for text, number in reversed([*parts.items()])}
-    return [
-        f"[{number}] Measured on {text.read_words} held-out bytes of {text.source}: "
-        "compares with scores of this part alone."
-        for number, text in sorted(first.items())
-    ]
-
-
 def why_unranked(texts: Iterable[HeldOutText], *, metric: str) -> str | None:
     """Say why scores of these texts cannot be ranked, None if they can."""
     known = [text for text in texts if text.source != UNKNOWN]

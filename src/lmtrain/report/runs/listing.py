@@ -15,7 +15,7 @@ from lmtrain.accounting.quantities import format_quantity
 from lmtrain.report.runs.attempts import own_steps, read_attempts
 from lmtrain.report.runs.facts import newest_job, shown_state, split_measured
 from lmtrain.report.runs.find import find_runs, names_apart
-from lmtrain.report.runs.held_out import held_out_text, parts_notes, scores_notes, smaller_parts
+from lmtrain.report.runs.held_out import held_out_text, scores_notes
 from lmtrain.report.visible_text import visible
 from lmtrain.storage import foreign_yaml
 from lmtrain.storage.damage import told_as_damage
@@ -146,20 +146,19 @@ def newest_points(log: Path, *, beside: str | None = None, tail_bytes: int = TAI
 
 
 def table_of(runs: Sequence[RunInBrief]) -> Table:
-    """Return a table of runs, the last changed at the end; a score of a smaller part of its text has its number."""
+    """Return a table of runs, the last changed at the end."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("run", "state", "step", "tokens", "loss", "bits/byte", "clock", "changed"):
         table.add_column(name, justify="left" if name in ("run", "state") else "right", overflow="fold")
-    now, parts = time.time(), smaller_parts(_texts_shown(runs))
+    now = time.time()
     for run in sorted(runs, key=lambda run: run.changed_at):
-        mark = f"[{parts[run.held_out]}] " if run.held_out in parts else ""
         table.add_row(
             run.name,
             run.status.lower(),
             f"{run.step:,}" + ("" if run.num_steps is None else f"/{run.num_steps:,}"),
             format_quantity(run.tokens),
             "" if run.loss is None else f"{run.loss:.3f}",
-            ABSENT if run.bits_per_byte is None or run.is_scored_untrained else f"{mark}{run.bits_per_byte:.4f}",
+            ABSENT if run.bits_per_byte is None or run.is_scored_untrained else f"{run.bits_per_byte:.4f}",
             format_quantity(run.seconds, "seconds"),
             f"{format_quantity(now - run.changed_at, 'seconds')} ago",
         )
@@ -167,18 +166,9 @@ def table_of(runs: Sequence[RunInBrief]) -> Table:
 
 
 def notes_of(runs: Sequence[RunInBrief]) -> list[str]:
-    """Say which of the runs' scores do not compare."""
-    return scores_notes(run.held_out for run in runs if run.held_out)
-
-
-def footnotes_of(runs: Sequence[RunInBrief]) -> list[str]:
-    """Explain the table's numbers of parts, and the tokens of parent runs."""
-    forks = [f"{run.inherited_words}; its clock is its own." for run in runs if run.inherited_words]
-    return [*parts_notes(smaller_parts(_texts_shown(runs))), *forks]
-
-
-def _texts_shown(runs: Sequence[RunInBrief]) -> list[HeldOutText]:
-    return [run.held_out for run in runs if run.held_out and not run.is_scored_untrained]
+    """Say which of the runs' scores do not compare, and whose tokens are a parent run's."""
+    inherited = [f"{run.inherited_words}; its clock is its own." for run in runs if run.inherited_words]
+    return [*scores_notes(run.held_out for run in runs if run.held_out), *inherited]
 
 
 def newest_lines(log: Path, num: int, num_steps: int | None, *, trained_share: float = 1.0) -> list[str]:

@@ -1,4 +1,4 @@
-"""The work of `lmtrain evaluate WORDS` before there is a model: its text and answers, by files that are there."""
+"""The work of `lmtrain evaluate` for a plan, before there is a model: its text and answers, by the existing files."""
 
 import argparse
 from collections.abc import Mapping, Sequence
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from lmtrain.accounting.quantities import format_count
 from lmtrain.accounting.training_plan.stages import EvaluationWork, RowsToScore
-from lmtrain.cli.commands.evaluating.flags import ANSWER_TOKENS, evaluation_parser, is_anything_asked, require_flags
+from lmtrain.cli.commands.evaluate_input import ANSWER_TOKENS, evaluation_parser, is_anything_asked, require_flags
 
 if TYPE_CHECKING:
     from lmtrain.evaluation.core import CoreTask
@@ -18,13 +18,13 @@ def evaluation_work(words: Sequence[str]) -> EvaluationWork:
 
     Raises:
         ConfigurationError: Wrong flags.
-        DataError: A file that is there is damaged.
+        DataError: An existing file is damaged.
     """
     asked = evaluation_parser("lmtrain evaluate").parse_args(list(words))
     require_flags(asked)
     rows, counted = _core(asked)
     files = [*asked.text, *asked.answers]
-    missing = [f"{path} is not there, and not counted" for path in files if not path.is_file()]
+    missing = [f"{path} does not exist, and is not counted" for path in files if not path.is_file()]
     questions = (asked.made or 0) + sum(_num_lines(path) for path in asked.answers if path.is_file())
     length = asked.num_new_tokens or ANSWER_TOKENS
     if questions:
@@ -46,11 +46,11 @@ def evaluation_work(words: Sequence[str]) -> EvaluationWork:
 
 
 def _split(asked: argparse.Namespace) -> tuple[int, list[str]]:
-    """Return the tokens of prepared data to be scored, or a line where it is not there."""
+    """Return the tokens of prepared data to be scored, or a line if it does not exist."""
     if asked.data is None:
         return 0, []
     if not asked.data.is_dir():
-        return 0, [f"{asked.data} is not there, and not counted"]
+        return 0, [f"{asked.data} does not exist, and is not counted"]
     from lmtrain.data.shards import open_dataset
 
     dataset = open_dataset(asked.data)
@@ -59,7 +59,7 @@ def _split(asked: argparse.Namespace) -> tuple[int, list[str]]:
 
 
 def _core(asked: argparse.Namespace) -> tuple[list[RowsToScore], list[str]]:
-    """Return the rows of CORE's tasks by their own text, or as many as nanochat's bundle has where none is there."""
+    """Return the rows of CORE's tasks by their text, or those of nanochat's bundle if the folder does not exist."""
     if asked.core is None:
         return [], []
     only = tuple(asked.tasks.split(",")) if asked.tasks else ()
@@ -72,7 +72,7 @@ def _core(asked: argparse.Namespace) -> tuple[list[RowsToScore], list[str]]:
 
     sizes = [size for label, size in CORE_SIZES.items() if not only or label in only]
     rows = [RowsToScore(num_rows=min(items, asked.max_items or items) * each) for items, each in sizes]
-    where = f"{asked.core} is not there, numbers of nanochat's bundle"
+    where = f"{asked.core} does not exist, numbers of nanochat's bundle"
     return rows, [f"CORE: {_counted(rows)}, each as long as the context at most ({where})"]
 
 

@@ -1,7 +1,7 @@
-"""Score a run's held checkpoints one after another: `python -m lmtrain.cli.commands.evaluating.held RUN TRAINER WORDS`.
+"""Score a run's held checkpoints one after another: `python -m lmtrain.cli.commands.evaluate_held RUN TRAINER WORDS`.
 
-A process of its own, started by callbacks.evaluate_aside; each checkpoint is scored by `lmtrain evaluate` in another
-one, so that a killed one costs a try. It ends when none is left, and with a killed run.
+callbacks.evaluate_aside starts this process. It starts `lmtrain evaluate` for each checkpoint, so that a killed
+evaluation costs one try, and ends when no checkpoint is left or the run is killed.
 """
 
 import os
@@ -28,9 +28,9 @@ ITS_ENVIRONMENT: Final = {"OMP_NUM_THREADS": "1"}
 
 
 def evaluate_held(run: Path, words: Sequence[str], *, trainer: int | None) -> int:
-    """Score until no checkpoint waits; 1 where one was given up, or the run killed.
+    """Score until no checkpoint waits; return 1 if one was given up, or the run was killed.
 
-    `trainer` is the run's process, None where it is on another machine.
+    `trainer` is the run's process, None if it is on another machine.
     """
     codes = [0]
     note_start(run, has_begun=True)
@@ -46,20 +46,20 @@ def evaluate_held(run: Path, words: Sequence[str], *, trainer: int | None) -> in
                         return 1
                     codes.append(0 if outcome else 1)
                     release(places[0])
-            if not waiting(run):  # one held meanwhile has met another process that found the lock taken
+            if not waiting(run):  # else another process has met this lock with a newer checkpoint
                 return max(codes)
-    except EnvironmentProblem:  # another one is at it
+    except EnvironmentProblem:  # another process does it
         return max(codes)
 
 
 def is_posted(run: Path, step: int) -> bool:
-    """Tell whether a run's curves have scores of a step."""
+    """Report whether a run's curves have scores of a step."""
     found = (point.metrics for point in logged_points(run) if point.step == step)
     return any(name.startswith(EVALUATIONS) for metrics in found for name in metrics)
 
 
 def _score(run: Path, place: Path, words: Sequence[str], *, trainer: int | None) -> bool | None:
-    """Score one checkpoint, again where that fails; None where the run was killed meanwhile, False once given up."""
+    """Score one checkpoint, again if that fails; None if the run was killed meanwhile, False if given up."""
     for number in range(1, MOST_TRIES + 1):
         if is_posted(run, step_of(place)):  # by a process killed before it let the checkpoint go
             return True
@@ -79,7 +79,7 @@ def _score(run: Path, place: Path, words: Sequence[str], *, trainer: int | None)
         if process.returncode == 0:
             return True
         print(f"step {step_of(place)}: try {number} of {MOST_TRIES} ended with {process.returncode}", file=sys.stderr)
-    print(f"step {step_of(place)} is given up: lmtrain evaluate with its words tells why", file=sys.stderr)
+    print(f"step {step_of(place)} is given up; run lmtrain evaluate on it to see why", file=sys.stderr)
     return False
 
 

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from lmtrain.cli.commands.evaluating import held as verb
+from lmtrain.cli.commands import evaluate_held as verb
 from lmtrain.tracking.held_checkpoints import FOLDER, held, hold
 from lmtrain.tracking.run_log import RunLog, read_points
 from lmtrain.tracking.status import Status, write_status
@@ -31,7 +31,7 @@ class Scoring:
         self.returncode = None
 
     def __call__(self, command, **settings):
-        step = int(command[4][-8:])
+        step = int(command[command.index("evaluate") + 1][-8:])
         self.tried.append(step)
         self.returncode = self.fails.pop(0) if self.fails else 0
         if self.returncode == 0 and not self.hangs:

@@ -1,0 +1,205 @@
+"""The flags of `lmtrain evaluate`, and the texts and tasks that they name, read before the model is loaded."""
+
+import argparse
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from lmtrain.cli.commands.model_flags import add_json, add_model
+from lmtrain.errors import ConfigurationError, DataError, suggest
+from lmtrain.run.compose.flag_parser import FlagParser
+from lmtrain.tracking.run_folder import RunFolder
+
+if TYPE_CHECKING:
+    from lmtrain.data.shards import Dataset
+    from lmtrain.evaluation.answers import Question
+    from lmtrain.evaluation.chat_tasks import ChatTask
+    from lmtrain.evaluation.core import CoreTask
+    from lmtrain.evaluation.harness_tasks import HarnessTasks
+
+BATCH_TOKENS: Final = 16_384
+ANSWER_TOKENS: Final = 100
+MADE: Final = "made_conversations"  # a source that keeps questions back
+COUNTS: Final = ("context_tokens", "batch_tokens", "max_items", "made", "num_new_tokens")
+# Flags that need another one: the flag, and those of which one is necessary.
+NEEDS: Final = {
+    "tasks": ("core", "chat"),
+    "max_items": ("core", "chat", "lm_eval"),
+    "run_code": ("chat",),
+    "task_folder": ("lm_eval",),
+    "allow_task_code": ("task_folder",),
+    "num_shots": ("lm_eval",),
+    "chat_template": ("lm_eval",),
+    "num_new_tokens": ("answers", "made", "chat", "lm_eval"),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationInput:
+    """What is scored: tasks, texts (their names and contents), questions, and prepared data."""
+
+    tasks: "tuple[CoreTask, ...]" = ()
+    chat: "tuple[ChatTask, ...]" = ()
+    harness: "HarnessTasks | None" = None
+    texts: tuple[tuple[str, str], ...] = ()
+    questions: "tuple[Question, ...]" = ()
+    dataset: "Dataset | None" = None
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def require_flags(asked: argparse.Namespace) -> None:
+    """Refuse a number below 1, and a flag without the one that it needs.
+
+    Raises:
+        ConfigurationError: The first one.
+    """
+    for name in COUNTS:
+        if (value := getattr(asked, name)) is not None and value < 1:
+            raise ConfigurationError(f"{_flag(name)}: must be 1 or more, got {value}.")
+    if asked.num_shots is not None and asked.num_shots < 0:
+        raise ConfigurationError(f"--num-shots: must be 0 or more, got {asked.num_shots}.")
+    for name, owners in NEEDS.items():
+        if getattr(asked, name) not in (None, False, "") and not any(getattr(asked, owner) for owner in owners):
+            raise ConfigurationError(f"{_flag(name)} needs {' or '.join(map(_flag, owners))}; add it.")
+    if asked.tasks and asked.core and asked.chat:
+        raise ConfigurationError("--tasks is for --core or for --chat, and both are given; score one at a time.")
+    if asked.split and asked.data is None and is_anything_asked(asked):
+        raise ConfigurationError(f"--split {asked.split} needs --data FOLDER; add it.")
+
+
+def is_anything_asked(asked: argparse.Namespace) -> bool:
+    """Report whether anything but prepared data is to be scored."""
+    return bool(asked.core or asked.chat or asked.lm_eval or asked.text or asked.answers or asked.made)
+
+
+def evaluation_parser(program: str) -> FlagParser:
+    """Return the parser of the command line."""
+    parser = FlagParser(
+        prog=program,
+        usage="%(prog)s [OPTION ...] run",
+        description="Score a model: bits per byte of its run's test split, or what the flags below ask for.",
+    )
+    add_model(parser)
+    add = parser.add_argument_group("bits per byte").add_argument
+    add("--data", type=Path, metavar="FOLDER", help="prepared data, with the model's own tokenizer")
+    add("--split", help="of the data (test if there is one, else validation)")
+    add("--text", type=Path, action="append", default=[], metavar="FILE", help="a text; - is stdin; repeatable")
+    add("--context-tokens", type=int, metavar="N", help="of a window of text (as in training)")
+    add = parser.add_argument_group("benchmarks").add_argument
+    add("--core", type=Path, metavar="FOLDER", help="CORE: the tasks of an unpacked eval_bundle.zip")
+    add("--chat", type=Path, metavar="FOLDER", help="ChatCORE: ARC, MMLU, GSM8K, HumanEval and spelling, from copies")
+    add("--tasks", metavar="A,B", help="of --core or --chat (all); --chat has arithmetic too")
+    add("--run-code", action="store_true", help="let humaneval run the model's code, in a limited process")
+    add("--lm-eval", metavar="A,B", help="tasks of the Language Model Evaluation Harness")
+    add("--task-folder", type=Path, metavar="FOLDER", help="YAML files of tasks for --lm-eval")
+    add("--allow-task-code", action="store_true", help="let the files of --task-folder run code")
+    add("--num-shots", type=int, metavar="N", help="examples before each item of --lm-eval (the task's)")
+    add("--chat-template", action="store_true", help="ask --lm-eval's tasks as conversations")
+    add("--max-items", type=int, metavar="N", help="of each task at most (all)")
+    add = parser.add_argument_group("answers with one right text").add_argument
+    answers = "conversations whose last turn is the expected answer"
+    add("--answers", type=Path, action="append", default=[], metavar="FILE", help=answers)
+    add("--made", type=int, metavar="N", help="questions kept out of source=made_conversations")
+    add = parser.add_argument
+    add("--num-new-tokens", type=int, metavar="N", help="of an answer at most (100; --chat 256; lm-eval the task's)")
+    add("--batch-tokens", type=int, default=BATCH_TOKENS, metavar="N", help=f"read at once ({BATCH_TOKENS})")
+    add("--precision", choices=("fp32", "bf16"), default="fp32", help="of the matrix products (fp32)")
+    add_json(parser)
+    return parser
+
+
+def read_input(asked: argparse.Namespace) -> EvaluationInput:
+    """Read what the flags ask for, before the model is loaded.
+
+    Raises:
+        ConfigurationError: There is nothing to score, or a task is unknown.
+        DataError: A file is missing or damaged.
+        EnvironmentProblem: A package is missing.
+    """
+    from lmtrain.data.shards import open_dataset
+
+    only = tuple(asked.tasks.split(",")) if asked.tasks else ()
+    data = asked.data or (None if is_anything_asked(asked) else _own_data(asked.run))
+    return EvaluationInput(
+        tasks=_core(asked.core, only),
+        chat=_chat(asked.chat, only, may_run_code=asked.run_code),
+        harness=_harness(asked),
+        texts=tuple(("stdin" if str(path) == "-" else str(path), _text(path)) for path in asked.text),
+        questions=tuple(_questions(asked)),
+        dataset=None if data is None else open_dataset(data),
+    )
+
+
+def _core(folder: Path | None, only: tuple[str, ...]) -> "tuple[CoreTask, ...]":
+    from lmtrain.evaluation.core import read_bundle
+
+    return () if folder is None else tuple(read_bundle(folder, only=only))
+
+
+def _chat(folder: Path | None, only: tuple[str, ...], *, may_run_code: bool) -> "tuple[ChatTask, ...]":
+    from lmtrain.evaluation.chat_tasks import read_tasks
+
+    return () if folder is None else tuple(read_tasks(folder, only=only, may_run_code=may_run_code))
+
+
+def _harness(asked: argparse.Namespace) -> "HarnessTasks | None":
+    if asked.lm_eval is None:
+        return None
+    from lmtrain.evaluation.harness_tasks import find_tasks
+
+    return find_tasks(
+        asked.lm_eval.split(","),
+        folder=asked.task_folder,
+        may_run_code=asked.allow_task_code,
+        num_shots=asked.num_shots,
+        chat_template=asked.chat_template,
+        max_items=asked.max_items,
+        num_new_tokens=asked.num_new_tokens,
+    )
+
+
+def _questions(asked: argparse.Namespace) -> "list[Question]":
+    from lmtrain.evaluation.answers import Question, read_questions
+
+    questions = [one for path in asked.answers for one in read_questions(path)]
+    if asked.made is not None:
+        from lmtrain.run.compose.compose import compose_config
+        from lmtrain.run.schema.node import Node
+
+        source = Node("source", compose_config([f"source={MADE}"])["source"]).checked(()).build()
+        kept_back = source.held_out(asked.made)
+        questions += [Question([{"role": "user", "content": one.question}], one.answer, one.kind) for one in kept_back]
+    return questions
+
+
+def _text(path: Path) -> str:
+    try:
+        text = sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8")
+    except FileNotFoundError as problem:
+        names = [file.name for file in path.parent.iterdir()] if path.parent.is_dir() else []
+        near = suggest(path.name, names)
+        raise ConfigurationError(f"--text {path} cannot be read: {problem.strerror}.{near}") from problem
+    except OSError as problem:
+        raise DataError(f"--text {path} cannot be read: {problem.strerror}.") from problem
+    except UnicodeDecodeError as problem:
+        raise DataError(f"--text {path} is not UTF-8 (byte {problem.start:,}); give plain text.") from problem
+    if not text:
+        raise DataError(f"--text {path} is empty; give it some text.")
+    return text
+
+
+def _own_data(path: Path) -> Path:
+    """Return the prepared data of a run, whose held-out text is scored if nothing else is asked for."""
+    run = path.parent.parent if path.parent.name == "checkpoints" else path
+    folder = RunFolder(run).read_identity().get("data")
+    if not isinstance(folder, str):
+        raise ConfigurationError(
+            f"nothing to score: {path} does not say its data; give --data FOLDER, --text FILE or --core FOLDER."
+        )
+    if not Path(folder).is_dir():
+        raise ConfigurationError(f"the data of {path} is no longer in {folder}; give --data FOLDER or --text FILE.")
+    return Path(folder)

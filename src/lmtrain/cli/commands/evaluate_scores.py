@@ -1,0 +1,207 @@
+"""The scores of `lmtrain evaluate`, one by one, each printed as it comes on lines of 80 columns."""
+
+import argparse
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+
+from lmtrain.cli.commands.evaluate_input import ANSWER_TOKENS, EvaluationInput
+from lmtrain.evaluation.answers import ALL, Answered, AnswerScore, Question, score_answers
+from lmtrain.evaluation.bits_per_byte import TextScore
+from lmtrain.evaluation.chat_tasks import CORE_LABELS, ChatTask, score_task
+from lmtrain.evaluation.core import SPREAD_OVER_SEEDS, CoreScore, CoreTask, TaskScore, score_core
+from lmtrain.evaluation.harness_tasks import HarnessScore, HarnessTasks, score_tasks
+from lmtrain.inference.chat import answer_all
+from lmtrain.inference.loaded_model import LoadedModel
+from lmtrain.run.stored_runs.loaded_models import context_of, score_split, score_text
+from lmtrain.tracking.sweep_file import ASSISTANT
+
+CHAT_ANSWER_TOKENS: Final = 256
+NUM_CORE_TASKS: Final = 22
+SPLITS: Final = ("train", "validation", "test")  # a file of such a name gets another name for its score
+NOISE: Final = "  0 is guessing, 1 no error; +- is the standard error over the items."
+
+Say = Callable[[str], None]
+Named = tuple[str, dict[str, Any]]
+
+
+def scores_of(asked: argparse.Namespace, loaded: LoadedModel, wanted: EvaluationInput) -> Iterator[Named]:
+    """Yield the metric and the facts of each score, printed as it comes."""
+
+    def say(line: str) -> None:
+        if not asked.json:
+            print(line, flush=True)
+
+    device = next(loaded.model.parameters()).device.type
+    with torch.autocast(device, dtype=torch.bfloat16, enabled=asked.precision == "bf16"):
+        yield from _text_scores(asked, loaded, wanted, say)
+        if wanted.questions:
+            yield from _answer_scores(asked, loaded, wanted.questions, say)
+        if wanted.tasks:
+            yield from _core_scores(asked, loaded, wanted.tasks, say)
+        if wanted.chat:
+            yield from _chat_scores(asked, loaded, wanted.chat, say)
+        if wanted.harness is not None:
+            yield from _harness_scores(asked, loaded, wanted.harness, say)
+
+
+def _text_scores(asked: argparse.Namespace, loaded: LoadedModel, wanted: EvaluationInput, say: Say) -> Iterator[Named]:
+    sizes = {"context_tokens": asked.context_tokens, "batch_tokens": asked.batch_tokens}
+    context = {"context_tokens": context_of(loaded, asked.context_tokens)} if wanted.dataset or wanted.texts else {}
+    if (dataset := wanted.dataset) is not None:
+        split = asked.split or ("test" if "test" in dataset.splits else "validation")
+        score, scored = score_split(loaded, dataset, split, allowed=asked.allow_target, **sizes), dataset.split(split)
+        all_bytes = scored.text_bytes if scored.has_loss_mask else None
+        say(bits_line(f"{split} split of {dataset.folder}", score, all_bytes=all_bytes))
+        facts = {"data": dataset.manifest.fingerprint, "split_bytes": scored.text_bytes, **context}
+        yield f"evaluation/{split}/bits_per_byte", {**_bits(score), **facts, "is_assistant": scored.has_loss_mask}
+    for key, (name, text) in zip(text_keys([name for name, _ in wanted.texts]), wanted.texts, strict=True):
+        score = score_text(loaded, text, **sizes)
+        say(bits_line(name, score))
+        yield f"evaluation/{key}/bits_per_byte", {**_bits(score), "text": name, "sha256": _sha256(text), **context}
+
+
+def _bits(score: TextScore) -> dict[str, Any]:
+    facts = {"nats_per_token": score.nats_per_token, "num_bytes": score.num_bytes, "num_tokens": score.num_tokens}
+    return {"score": score.bits_per_byte, "standard_error": score.standard_error, **facts}
+
+
+def bits_line(name: str, score: TextScore, *, all_bytes: int | None = None) -> str:
+    """Return the name of a text and its score; `all_bytes` are those of all turns if only the assistant's counted."""
+    whose = "" if all_bytes is None else f"\n  {ASSISTANT}, {score.num_bytes:,} of {all_bytes:,} bytes"
+    error = f" +- {score.standard_error:.4f}" if score.standard_error is not None else ""
+    return (
+        f"{name}\n  {score.bits_per_byte:.4f}{error} bits per byte   {score.nats_per_token:.4f} nats a token   "
+        f"{score.num_bytes:,} bytes{whose}"
+    )
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def text_keys(names: Sequence[str]) -> list[str]:
+    """Return a name for each text's metric: its file's, as short as makes it different from the others."""
+    taken: list[str] = list(SPLITS)
+    for path in map(Path, names):
+        forms = (path.stem, path.name, "_".join(path.parts).strip("/_"), f"{path.name}_{len(taken)}")
+        taken.append(next(form for form in forms if form not in taken))
+    return taken[len(SPLITS) :]
+
+
+def _answer_scores(
+    asked: argparse.Namespace, loaded: LoadedModel, questions: tuple[Question, ...], say: Say
+) -> Iterator[Named]:
+    length = asked.num_new_tokens or ANSWER_TOKENS
+    written = answer_all(loaded, [one.messages for one in questions], num_new_tokens=length)
+    answered = [Answered(one.text, one.finish_reason == "stop") for one in written]
+    sha256 = _sha256(repr([(one.messages, one.answer) for one in questions]))
+    say(f"  {'':<20} {'right':>15}   {'commonest answer':>16}   {'ended':>6}")
+    for score in score_answers(questions, answered):
+        say(answers_line(score))
+        place = next(place for place, one in enumerate(questions) if score.kind in (one.kind, ALL))
+        sample = {"asked": questions[place].messages[-1]["content"], "said": answered[place].text}
+        yield (
+            f"answers/{score.kind}",
+            {
+                "score": score.accuracy,
+                "standard_error": score.standard_error,
+                "guess": score.guess,
+                "ended": score.ended,
+                "num_items": score.num_items,
+                "sha256": sha256,
+                "samples": [] if score.kind == ALL else [sample],
+            },
+        )
+
+
+def answers_line(score: AnswerScore) -> str:
+    """Return the share of right answers with its standard error, that of the commonest answer, and of ended ones."""
+    right = f"{score.accuracy:.1%} +- {score.standard_error:.1%}"
+    return f"  {score.kind:<20} {right:>15}   {score.guess:>16.1%}   {score.ended:>6.1%} of {score.num_items:,}"
+
+
+def _core_scores(
+    asked: argparse.Namespace, loaded: LoadedModel, tasks: tuple[CoreTask, ...], say: Say
+) -> Iterator[Named]:
+    core = score_core(
+        loaded.model,
+        tasks,
+        encode=loaded.tokenizer.encode_batch,
+        begin_id=loaded.first_id,
+        max_items=asked.max_items,
+        batch_tokens=asked.batch_tokens,
+        report=lambda task: say(task_line(task)),
+    )
+    say(mean_line("CORE", core))
+    say(f"{NOISE}\n  Another training seed moves CORE by {SPREAD_OVER_SEEDS} (one recipe, 20 seeds).")
+    if len(core.tasks) < NUM_CORE_TASKS:
+        say(f"  CORE itself has {NUM_CORE_TASKS} tasks; these are {len(core.tasks)}.")
+    for task in core.tasks:
+        yield f"core/{task.label}", _task_facts(task)
+    yield _mean("core", asked, core)
+
+
+def _chat_scores(
+    asked: argparse.Namespace, loaded: LoadedModel, tasks: Sequence[ChatTask], say: Say
+) -> Iterator[Named]:
+    length = asked.num_new_tokens or CHAT_ANSWER_TOKENS
+    settings = {"num_new_tokens": length, "max_items": asked.max_items, "batch_tokens": asked.batch_tokens}
+    scores: list[TaskScore] = []
+    for task in tasks:
+        scores.append(score_task(loaded, task, **settings))
+        say(task_line(scores[-1]))
+        yield f"chat/{task.label}", _task_facts(scores[-1])
+    of_core = CoreScore(tuple(score for score, task in zip(scores, tasks, strict=True) if task.is_core))
+    if of_core.tasks:
+        say(f"{mean_line('ChatCORE', of_core)}\n{NOISE}")
+        if len(of_core.tasks) < len(CORE_LABELS):
+            say(f"  ChatCORE has {len(CORE_LABELS)} tasks.")
+        yield _mean("chat", asked, of_core)
+
+
+def task_line(task: TaskScore) -> str:
+    """Return a task's centred accuracy with its standard error, and the accuracy itself."""
+    return (
+        f"  {task.label:<32} {task.centred:7.4f} +- {task.standard_error:.4f}   accuracy {task.accuracy:6.1%} "
+        f"of {task.num_items:,}"
+    )
+
+
+def mean_line(name: str, score: CoreScore) -> str:
+    """Return the mean over tasks with its standard error."""
+    title = f"{name}: the mean of these {len(score.tasks)}"
+    return f"  {title:<32} {score.core:7.4f} +- {score.standard_error:.4f}"
+
+
+def _task_facts(task: TaskScore) -> dict[str, Any]:
+    facts = {"accuracy": task.accuracy, "baseline": task.baseline, "num_items": task.num_items}
+    return {"score": task.centred, "standard_error": task.standard_error, **facts}
+
+
+def _mean(group: str, asked: argparse.Namespace, core: CoreScore) -> Named:
+    """Return the mean over tasks; that of typed tasks has another name than that of all."""
+    tasks = sorted(task.label for task in core.tasks)
+    name = f"{group}/mean_of_{len(tasks)}" if asked.tasks else f"{group}/mean"
+    facts = {"score": core.core, "standard_error": core.standard_error, "num_tasks": len(tasks), "tasks": tasks}
+    return name, facts
+
+
+def _harness_scores(asked: argparse.Namespace, loaded: LoadedModel, tasks: HarnessTasks, say: Say) -> Iterator[Named]:
+    from lmtrain.evaluation.harness_model import HarnessModel
+
+    model = HarnessModel(loaded, batch_tokens=asked.batch_tokens)
+    for one in score_tasks(model, tasks):
+        say(harness_line(one))
+        facts = {"standard_error": one.standard_error, "num_items": one.num_items, "num_shots": one.num_shots}
+        yield f"lm_eval/{one.task}/{one.metric}", {"score": one.value, **facts}
+
+
+def harness_line(score: HarnessScore) -> str:
+    """Return a task's metric with its standard error if the harness has one."""
+    error = "" if score.standard_error is None else f" +- {score.standard_error:.4f}"
+    items = "" if score.num_items is None else f"   of {score.num_items:,}"
+    return f"  {score.task:<28} {score.metric:<18} {score.value:.4f}{error}{items}"

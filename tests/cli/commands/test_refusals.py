@@ -1,0 +1,93 @@
+"""What commands refuse: one line with the key and the fix, the right exit code, and nothing on stdout."""
+
+import json
+import re
+
+import pytest
+
+from lmtrain.cli.main import main
+from tests.report.compared_folder import write
+
+SOURCE = "source=files source.paths=[notes.txt]"
+# command, exit code, pattern of the message
+REFUSALS = [
+    ("ls nowhere", 2, "nowhere holds no run; give runs/NAME"),
+    ("show", 2, "lacks RUN"),
+    ("tail runs", 2, "runs holds 2 runs; name one of them"),
+    ("diff runs/a", 2, "lacks SECOND"),
+    ("ledger nowhere", 2, "nowhere is not the folder of a run"),
+    ("report nowhere", 2, "nowhere holds no run"),
+    ("sync nowhere", 2, "not a run folder"),
+    ("ui nowhere", 3, "nothing was tracked there"),
+    ("compare runs/a runs/b --chart none/a.svg", 2, "--chart.*create it"),
+    ("compare runs/a --target nan", 2, "--target.*finite number.*nan"),
+    ("compare runs/a --metric speed/mfu_palm", 2, "--metric.*bits_per_byte.*speed/mfu_palm"),
+    ("compare a b", 2, "a and b: not here .* write lmtrain compare runs/a runs/b"),
+    ("compare runs/a --baseline adm", 2, "--baseline 'adm'.*must name one choice"),
+    ("scaling runs --law-only", 4, "2 finished runs are too few"),
+    ("scaling runs --plot none/a.svg", 2, "--plot.*create it"),
+    ("scaling nowhere", 2, "holds no run"),
+    ("data show nowhere --step 1", 2, "nowhere must be a run"),
+    ("data show nowhere --step 1 --most 0", 2, "--most.*1 or more.*0"),
+    ("data", 2, "data"),
+    ("tokenizer tokenizer.vocab_size=266 " + SOURCE, 2, "267"),
+    ("tokenizer tokenizer=huggingface " + SOURCE, 2, "tokenizer.name"),
+    ("tokenizer tokenizer=huggingface tokenizer.name=./no " + SOURCE, 4, "tokenizer.name=./no"),
+    ("tokenizer source=files source.paths=[none.txt]", 4, "none.txt"),
+    ("tokenizer bogus=1", 2, "bogus"),
+    ("verify nowhere", 4, "nowhere"),
+    ("generate nowhere", 2, "nowhere must be a run"),
+    ("generate runs/a", 4, "job.json"),
+    ("generate nowhere a prompt", 2, "write lmtrain generate nowhere --prompt 'a prompt'"),
+    ("generate nowhere --temperature -1", 2, "temperature"),
+    ("generate nowhere --stop=", 2, "--stop"),
+    ("generate nowhere --out a.jsonl", 2, "--out.*--prompts"),
+    ("generate nowhere --top-k many", 2, "--top-k"),
+    ("chat nowhere", 2, "nowhere must be a run"),
+    ("serve nowhere", 2, "nowhere must be a run"),
+    ("serve nowhere --host 0.0.0.0", 2, "--host.*--api-key-file"),
+    ("serve nowhere --host 0.0.0.0 --api-key-file short", 2, "--api-key-file.*16"),
+    ("evaluate nowhere", 2, "nowhere must be a run"),
+    ("evaluate runs/a runs/b", 2, "one model at a time; write `lmtrain evaluate runs/a` and"),
+    ("evaluate nowhere --batch-tokens 0", 2, "--batch-tokens.*1 or more.*0"),
+    ("evaluate nowhere --tasks arc", 2, "--tasks needs --core or --chat"),
+    ("evaluate nowhere --num-shots 1", 2, "--num-shots needs --lm-eval"),
+    ("evaluate nowhere --text short --split test", 2, "--split.*--data"),
+    ("evaluate nowhere --texts x", 2, "--texts: there is no such flag"),
+    ("export hf nowhere out", 2, "SOURCE=nowhere must be a run"),
+    ("export hf nowhere runs", 2, "OUT=runs"),
+    ("export safetensors nowhere out", 2, "safetensors.*hf"),
+    ("export hf imported out --tracking-uri http://a", 2, "--tracking-uri.*--register"),
+    ("export hf imported out --register m", 2, "--register m.*imported folder"),
+    ("import hf nowhere out", 2, "nowhere"),
+    ("import peft nowhere out", 2, "--base"),
+    ("push nowhere me/model", 2, "RUN=.*nowhere must be a run"),
+    ("completion tcsh", 2, "bash, zsh, fish"),
+]
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """Return a folder with two runs without checkpoints, an imported folder and some text, as the working folder."""
+    monkeypatch.chdir(tmp_path)
+    for name, lr in (("a", 0.1), ("b", 0.2)):
+        write(tmp_path / "runs" / name, lr=lr)
+        plan = json.loads((tmp_path / "runs" / name / "plan.json").read_text())
+        (tmp_path / "runs" / name / "plan.json").write_text(
+            json.dumps(plan | {"parameters": {"matmul": 1, "active": 1}})
+        )
+    (tmp_path / "imported/weights").mkdir(parents=True)
+    (tmp_path / "imported/import.json").write_text("{}")
+    for name in ("notes.txt", "short"):
+        (tmp_path / name).write_text("some text\n")
+    return tmp_path
+
+
+@pytest.mark.parametrize(("words", "code", "pattern"), REFUSALS, ids=[words for words, _, _ in REFUSALS])
+def test_a_refusal_is_one_line_with_its_exit_code(folder, capsys, words, code, pattern):
+    typed = words.replace("a prompt", "a\0prompt").split()
+    assert main([word.replace("\0", " ") for word in typed]) == code
+    printed = capsys.readouterr()
+    assert re.search(pattern, printed.err), printed.err
+    assert len(printed.err.splitlines()) == 1, printed.err
+    assert printed.out == ""
