@@ -25,7 +25,7 @@ from tests.callbacks.test_default import CountedSteps
 from tests.training import short_run
 from tests.training.short_run import train, weights
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 SMALL = ["tokenizer=byte_level", "model.width=32", "model.num_bigram_buckets=64", "batch.context_tokens=32"]
 
 

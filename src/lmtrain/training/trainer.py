@@ -131,7 +131,7 @@ def _environment_of(strategy: Strategy | str) -> list[Any]:
     return [TorchElasticEnvironment() if dist.is_initialized() else LightningEnvironment()]
 
 
-TESTED: Final = "2.6."  # tests/training/loop/test_step_loop.py compares both loops with each of these
+TESTED: Final = "2.6."  # tests/training/test_step_loop.py compares both loops with each of these
 LOOP: Final = "lmtrain.training.step_loop"
 _LOG = logging.getLogger(__name__)
 
