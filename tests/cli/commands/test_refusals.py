@@ -53,7 +53,7 @@ REFUSALS = [
     ("evaluate nowhere --tasks arc", 2, "--tasks needs --core or --chat"),
     ("evaluate nowhere --num-shots 1", 2, "--num-shots needs --lm-eval"),
     ("evaluate nowhere --text short --split test", 2, "--split.*--data"),
-    ("evaluate nowhere --texts x", 2, "--texts: there is no such flag"),
+    ("evaluate nowhere --texts x", 2, "--texts: .*--help"),
     ("export hf nowhere out", 2, "SOURCE=nowhere must be a run"),
     ("export hf nowhere runs", 2, "OUT=runs"),
     ("export safetensors nowhere out", 2, "safetensors.*hf"),
