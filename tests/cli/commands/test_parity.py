@@ -17,9 +17,9 @@ WRONG = RankDifference(step=1, kind="gradient", name="head.weight", largest=1.0,
     ("word", "told"),
     [
         ("parity.rank=2", "parity.rank is not a setting .* Did you mean 'parity.ranks'"),
-        ("parity.ranks=1", "parity.ranks=1 is no whole number of at least 2; nearest valid: 2"),
-        ("parity.steps=none", "parity.steps=none is no whole number of at least 1"),
-        ("parity.tolerance=2", "parity.tolerance=2 is no number between 0 and 1; usual: 0.0001"),
+        ("parity.ranks=1", "parity.ranks must be .* at least 2, got 1"),
+        ("parity.steps=none", "parity.steps must be .* at least 1, got none"),
+        ("parity.tolerance=2", "parity.tolerance must be between 0 and 1, got 2"),
     ],
 )
 def test_wrong_words_are_refused_with_the_nearest_valid(word: str, told: str) -> None:
@@ -30,7 +30,7 @@ def test_wrong_words_are_refused_with_the_nearest_valid(word: str, told: str) ->
 def test_a_rank_of_a_launcher_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"RANK": "1", "WORLD_SIZE": "4"}.items():
         monkeypatch.setenv(name, value)
-    with pytest.raises(ConfigurationError, match=r"starts its own ranks, and this is one of 4 of torchrun"):
+    with pytest.raises(ConfigurationError, match=r"starts its own ranks; run it once, outside of torchrun"):
         parity([])
 
 

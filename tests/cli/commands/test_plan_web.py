@@ -51,7 +51,7 @@ def test_an_answer_is_what_the_command_prints(words, capsys):
 
 
 def test_a_refusal_is_the_line_of_the_command():
-    assert "no such option" in answer(["model=llama_9b"])["error"]
+    assert "unknown option" in answer(["model=llama_9b"])["error"]
     assert "at most 1" in answer([*FLEET[:3], "fleet.mfu=1.5"])["error"]
 
 

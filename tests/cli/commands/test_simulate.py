@@ -54,7 +54,7 @@ def test_ranks_and_strategies_make_a_table_and_json_has_the_same(capsys: pytest.
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--ranks"], "--ranks has no value"),
+        (["--ranks"], "--ranks needs a value"),
         (["--plot=nowhere/fleets.svg"], "--plot must be an SVG file in an existing folder"),
         (["--plot=fleets.png"], "--plot must be an SVG file"),
         (["-m", *WORDS, "strategy=fsdp,hsdp", "--plot=fleets.svg"], "leave -m out"),
