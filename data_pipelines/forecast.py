@@ -90,7 +90,7 @@ def sample_documents(
     """Count the tokens of a source's first `num_documents` after its stages.
 
     Raises:
-        DataError: There is no document.
+        DataError: The source gives none.
     """
     started = time.monotonic()
     lengths: list[int] = []

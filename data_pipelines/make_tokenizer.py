@@ -127,7 +127,7 @@ def find_competitor(name: str) -> Competitor:
     """Return the tokenizer in a folder or file, of a name on the hub, or `tiktoken:NAME`.
 
     Raises:
-        ConfigurationError: There is none of that name.
+        ConfigurationError: The name is unknown.
         DataError: It is damaged, or loses text.
         EnvironmentProblem: It cannot be downloaded, or tiktoken is not installed.
     """

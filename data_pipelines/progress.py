@@ -36,7 +36,7 @@ class StageProgress:
         total_documents: int | None = None,
         bar: Any | None = None,
     ) -> None:
-        """Count from nothing; the first known total gives the time left, `bar` None is no terminal."""
+        """Count from nothing; the first known total gives the time left; `bar` None: no terminal."""
         self._name = name
         self._total_tokens, self._total_bytes, self._total_documents = total_tokens, total_bytes, total_documents
         self._started = self._reported_at = time.monotonic()

@@ -21,9 +21,9 @@ from data_pipelines.stages.append import Shards, next_link
 from data_pipelines.stages.blocks import Block, LeftOut, cut_into_blocks
 from data_pipelines.stages.encode import EncodedBlock, load_encoded, text_sha256_of
 from data_pipelines.stages.encoders import Done, Encoders
-from data_pipelines.stages.learn import hold_blocks, learn
 from data_pipelines.stages.split import HeldOut, split_by_rule
 from data_pipelines.stages.stage import Stage
+from data_pipelines.stages.train_tokenizer import hold_blocks, learn
 from data_pipelines.work_folder import Commit, End, WorkFolder
 from lmtrain.data.manifest import TOKENIZER_FOLDER, SplitManifest
 from lmtrain.data.shard_writer import require_whole
@@ -185,7 +185,7 @@ class ShardFiller:
         return end
 
     def _append(self, every: Iterable[Done], shards: Shards, progress: StageProgress, dropped: Counter[str]) -> None:
-        """Append encoded blocks until there are no more or the budget is full; count the drops on the way."""
+        """Append encoded blocks until the last one, or until the budget is full; count the drops on the way."""
         num_committed = shards.next_block
         for done in every:
             added = shards.append(load_encoded(self.work.block(done.number)), text_sha256=done.sha256)

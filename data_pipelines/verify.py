@@ -65,7 +65,7 @@ def problems(folder: Path, *, advance: Advance = lambda _: None) -> Iterator[str
     number of bytes read.
 
     Raises:
-        DataError: There is no data set in the folder at all.
+        DataError: The folder holds no data set at all.
     """
     manifest, problem = _manifest_of(folder)
     if manifest is None:

@@ -1,4 +1,4 @@
-"""An unfinished build's files beside its shards, for the next one to go on from: the folder `.work`.
+"""An unfinished build's files next to its shards, for the next one to continue from: the folder `.work`.
 
 Encoded blocks lie in files of their own until their ids are in a shard for good. `commit.json` holds the number of the
 first block that is not; shards grown further are cut back to that. `end.json` says that the source has been read to its
@@ -69,7 +69,7 @@ class WorkFolder:
         return False
 
     def clear(self) -> None:
-        """Start anew."""
+        """Start again."""
         self._tokenizer = None
         for path in self.folder.iterdir():
             shutil.rmtree(path) if path.is_dir() else path.unlink()

@@ -44,7 +44,7 @@ class _ReadAndClean:
 
 
 def plan_jobs(source: Source, stages: Sequence[Stage], folder: Path, *, num_tasks: int) -> ClusterPlan:
-    """Return the jobs for a source and its stages, with so many reading tasks, or as many as the source has pieces.
+    """Return the jobs for a source and its stages, with `num_tasks` reading tasks, or as many as the source has pieces.
 
     Raises:
         ConfigurationError: A stage of single documents comes after one of the corpus.
@@ -52,7 +52,7 @@ def plan_jobs(source: Source, stages: Sequence[Stage], folder: Path, *, num_task
     first, *later = runs_of(stages)
     num_pieces = source.num_pieces()
     if num_pieces < num_tasks:
-        tell(f"  source {source.name} can be read in {num_pieces} pieces: so many tasks read and clean it")
+        tell(f"  source {source.name} can be read in {num_pieces} pieces, by as many tasks")
     num_read = max(1, min(num_tasks, num_pieces))
     folder = folder / f"{num_read}_pieces_{key_of(stages)}"
     pieces = PieceFolder(folder / "pieces", num_read)

@@ -29,7 +29,7 @@ class LocalEngine:
     def __init__(self, *, num_processes: int | None = None, piece_characters: int = 64_000_000) -> None:
         """`num_processes` 0 does all here; None takes one a core where the first megabytes show the stages to be slow.
 
-        A corpus on disk is cut into pieces of so many characters, a task each.
+        A corpus on disk is cut into pieces of `piece_characters`, one task each.
         """
         if num_processes is not None and num_processes < 0:
             raise ConfigurationError(f"engine.num_processes={num_processes} is negative; nearest valid: 0.")

@@ -1,6 +1,6 @@
 """Run a job's tasks in processes of this machine, with datatrove's local executor: finished tasks stay finished.
 
-The executor runs in a process of its own, its input ending with this process, so that none of its workers outlives it;
+The executor runs in another process, whose input ends with this process, so that no worker outlives it;
 its output goes to a file.
 """
 

@@ -89,7 +89,7 @@ class FileSource(Source):
 
         Raises:
             DataError: One is missing; the message lists the existing columns.
-            ConfigurationError: The columns were named, and there is no table.
+            ConfigurationError: Columns were named, but all files are plain text.
         """
         first: dict[Format, FoundFile] = {}
         for file in self._found.files:

@@ -39,7 +39,7 @@ def find_files(paths: Iterable[str], *, suffixes: Collection[str], key: str = "s
     for text without a suffix, such as LICENSE or GPL-2.1; hidden files are left out.
 
     Raises:
-        DataError: A path does not exist, or there is no such file in any of them.
+        DataError: A path does not exist, or none of them has such a file.
         EnvironmentProblem: An address cannot be reached.
     """
     found: dict[str, FoundFile] = {}
@@ -101,8 +101,8 @@ def find_remote(named: str) -> Iterator[FoundFile]:
     """Yield the files of an address: itself, a glob's matches, or a folder's without hidden ones.
 
     Raises:
-        ConfigurationError: There is no such protocol.
-        DataError: There is no such file.
+        ConfigurationError: The protocol is unknown.
+        DataError: The file does not exist.
         EnvironmentProblem: A package is missing, or the address cannot be reached.
     """
     with store_problems(named):
@@ -124,7 +124,7 @@ def find_remote(named: str) -> Iterator[FoundFile]:
         else:
             found = {}
     if not found:
-        raise DataError(f"source.paths: there is no file at {named}.")
+        raise DataError(f"source.paths: no file at {named}.")
 
 
 def walk(folder: Path, *, excluded: Collection[str] = ()) -> Iterator[Path]:

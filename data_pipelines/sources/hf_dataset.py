@@ -214,7 +214,7 @@ def find_dataset(wanted: Wanted, *, cache: str | None) -> Any:
     """Return the builder of a dataset with the wanted config and split.
 
     Raises:
-        DataError: There is no such dataset, config or split; the message lists the existing ones.
+        DataError: The dataset, config or split does not exist; the message lists the existing ones.
         EnvironmentProblem: The hub cannot be reached.
     """
     import datasets

@@ -123,7 +123,7 @@ class LengthFilter(LooksAtEach):
         min_words: int | None = None,
         max_words: int | None = None,
     ) -> None:
-        """Count characters without white space at the ends, and words between white space; None is no limit.
+        """Count characters without white space at the ends, and words between white space; None means no limit.
 
         Raises:
             ConfigurationError: A negative limit, or a lower one above its upper one.

@@ -39,7 +39,7 @@ class Digests:
     """A growing set; two runs of about equal length merge, so that there are few."""
 
     def __init__(self, *, num_recent: int = NUM_RECENT) -> None:
-        """Start empty; so many of the latest are in a Python set, at about 110 bytes each."""
+        """Start empty; the latest `num_recent` are in a Python set, at about 110 bytes each."""
         self._num_recent = num_recent
         self._recent: set[bytes] = set()
         self._runs: list[tuple[Words, Words]] = []
@@ -100,7 +100,7 @@ class ExactDeduplication:
     scope: Scope = "order"
 
     def __init__(self, *, num_tasks: int = 16) -> None:
-        """On a cluster, decide in so many tasks, each on its share of the hashes."""
+        """On a cluster, decide in `num_tasks` tasks, each on its share of the hashes."""
         if num_tasks < 1:
             raise ConfigurationError(f"deduplicate.exact.num_tasks={num_tasks} must be positive; nearest valid: 1.")
         self._num_tasks = num_tasks

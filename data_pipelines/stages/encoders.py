@@ -1,4 +1,4 @@
-"""Blocks to encoded blocks, in order: on a thread beside the reading one, or in several processes.
+"""Blocks to encoded blocks, in order: on a second thread, or in several processes.
 
 Run as a module it is a worker: it encodes each block named on standard input and answers the name.
 """

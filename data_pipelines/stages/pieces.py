@@ -17,7 +17,7 @@ PIECE_CHARACTERS = 64_000_000
 @final
 @dataclass(frozen=True)
 class PieceFolder:
-    """So many pieces in a folder."""
+    """A number of pieces in a folder."""
 
     folder: Path
     count: int
@@ -69,7 +69,7 @@ def read_items(path: Path) -> Iterator[Item]:
 
 
 def cut_into_pieces(folder: Path, items: Iterable[Item], *, piece_characters: int = PIECE_CHARACTERS) -> PieceFolder:
-    """Write items as pieces of about so many characters: where one ends depends on the items alone."""
+    """Write items as pieces of about `piece_characters`: where one ends depends on the items alone."""
     pieces = PieceFolder(folder, 0)
     count = 0
     rest = iter(items)
@@ -91,7 +91,7 @@ def _until_full(first: Item, rest: Iterator[Item], piece_characters: int) -> Ite
 
 
 def characters_of(item: Item) -> int:
-    """Return an item's length, with a hundred for what is kept beside its text."""
+    """Return an item's length, with a hundred for everything but its text."""
     return 100 + (len(item.text) if isinstance(item, Document) else 0)
 
 

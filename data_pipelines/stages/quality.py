@@ -106,7 +106,7 @@ class C4Quality(LooksAtEach):
     """C4's rules on whole pages; its rules on single lines, with changes of texts, are left out."""
 
     def __init__(self, *, lorem_ipsum: bool = True, curly_brackets: bool = True, min_sentences: int = 3) -> None:
-        """Drop pages with placeholder text, with a `{`, or with fewer sentences than so many."""
+        """Drop pages with placeholder text, with a `{`, or with fewer than `min_sentences`."""
         self._lorem_ipsum = lorem_ipsum
         self._curly_brackets = curly_brackets
         self._min_sentences = min_sentences
@@ -250,7 +250,7 @@ def _phrases(words: Sequence[str], num_words: int) -> Any:
 
 
 def _top_characters(words: Sequence[str], num_words: int) -> int:
-    """Return the characters of the most frequent phrase of so many words, over all its places."""
+    """Return the characters of the most frequent phrase of `num_words` words, over all its places."""
     counts = Counter(_phrases(words, num_words))
     most = max(counts.values(), default=0)
     if most < 2:

@@ -65,7 +65,7 @@ class HeldOut:
 
     @property
     def is_named(self) -> bool:
-        """Tell whether the source says which documents are for validation, and fractions do not count."""
+        """Return whether the source says which documents are for validation, and fractions do not count."""
         return self.rule == NAMED
 
     def split_of(self, document_id: str) -> str:
@@ -82,8 +82,8 @@ def split_documents(
     """Yield each document with its split, in order.
 
     In a corpus of up to 16 million characters, and of up to 64 million in few documents, very long ones are cut into
-    parts, equal parts go to one split, and a split left empty by the hash gets the nearest document; `tell` is called
-    with a line on either. In a larger one nothing but a document of more than a million characters is cut, and its
+    parts, equal parts go to one split, and a split left empty by the hash gets the nearest document; `tell` prints
+    a line about either. In a larger one nothing but a document of more than a million characters is cut, and its
     parts stay in one split.
 
     Raises:
@@ -123,7 +123,7 @@ def place_of(document_id: str) -> float:
 
 
 def cut(text: str, num_characters: int) -> list[str]:
-    """Return the text in parts of about so many characters, each to a paragraph's end, else a line's, else a word's."""
+    """Return the text in parts of about `num_characters`, each to a paragraph's end, else a line's, else a word's."""
     parts: list[str] = []
     start = 0
     while len(text) - start > 3 * num_characters // 2:
@@ -280,7 +280,7 @@ def held_out_of(source: Source, rule: str, *, fractions: tuple[float, float], bu
         return HeldOut(*fractions)
     nearest = f"nearest valid: data.folder.split={HASH}"
     if source.names_validation:
-        msg = f"data.folder.split={rule} has no effect beside source.validation_paths"
+        msg = f"data.folder.split={rule} has no effect with source.validation_paths"
         raise ConfigurationError(f"{msg}; leave one out, {nearest}.")
     if budget is not None:
         msg = f"data.folder.split={rule} is the end of the text, and a budget of {budget:,} tokens stops before it"
@@ -311,7 +311,7 @@ def _by_place(read: Read, measure: Read, held_out: HeldOut) -> Iterator[tuple[st
 
 
 def _as_named(read: Read, measure: Read, held_out: HeldOut) -> Iterator[tuple[str, Document]]:
-    """Follow the source; tell of training documents with the content of a validation document."""
+    """Follow the source; report training documents with the content of a validation document."""
     del measure, held_out
     held_out_digests: set[bytes] = set()
     num_leaks = 0

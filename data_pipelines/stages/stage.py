@@ -1,4 +1,4 @@
-"""The interface of cleaning and deduplication stages, and the documents never to leave them."""
+"""The interface of cleaning and deduplication stages, and the documents that never leave them."""
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

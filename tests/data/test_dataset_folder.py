@@ -1,4 +1,4 @@
-"""Tests."""
+"""Data set folders are whole, checked and copied once."""
 
 import errno
 import multiprocessing
@@ -121,8 +121,6 @@ def _build_quickly(final):
 
 
 IDS = np.arange(12) % 10
-
-
 FILES = ["train_00000.ds", "train_00001.ds", "train_00000.ds.index"]
 
 

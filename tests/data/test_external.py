@@ -16,8 +16,6 @@ from lmtrain.tokenizers.bpe import train_byte_pairs
 from lmtrain.tokenizers.byte_level import ByteLevelTokenizer
 
 END = 256
-
-
 IDS = [*b"first", END, *"sécond".encode(), END, *b"third"]
 
 

@@ -1,4 +1,4 @@
-"""Tests."""
+"""Mixtures read each source by its weight."""
 
 import numpy as np
 import pytest

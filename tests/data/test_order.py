@@ -1,4 +1,4 @@
-"""Tests."""
+"""The order of windows and of the sources of a mixture."""
 
 import os
 import subprocess

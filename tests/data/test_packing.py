@@ -1,4 +1,4 @@
-"""What every packing must do with any documents: B rows, T context tokens."""
+"""Rows hold every token once, and windows predict each once."""
 
 from collections import Counter
 import numpy as np

@@ -1,4 +1,4 @@
-"""Tests."""
+"""Shards are written and read as they are described."""
 
 import json
 import os
@@ -29,8 +29,6 @@ from lmtrain.data.manifest import Shard
 
 
 DOCUMENTS = [[1, 2, 3, 0], [4, 0], [5, 6, 7, 8, 9, 0], [10, 0], [11, 12, 0]]
-
-
 IDS = [token for document in DOCUMENTS for token in document]
 
 

@@ -1,4 +1,4 @@
-"""Tests."""
+"""Synthetic data has the loss that it promises."""
 
 import math
 from collections import defaultdict

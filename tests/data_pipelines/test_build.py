@@ -1,4 +1,4 @@
-"""Tests."""
+"""Preparing data: the folder, its budget and splits, and continuing after any end."""
 
 import shutil
 import time

@@ -1,4 +1,4 @@
-"""Tests."""
+"""Documents to ids and loss marks, blocks to shards, and tokenizers learned on the way."""
 
 import numpy as np
 import pytest
@@ -11,17 +11,14 @@ from data_pipelines.stages.append import Shards
 from data_pipelines.stages.blocks import cut_into_blocks, load_block
 from data_pipelines.stages.encode import (
     Encoded,
-    Rendered,
     WholeConversations,
     encode_block,
     render_documents,
     save_encoded,
     text_sha256_of,
-    with_end_of_text,
 )
 from data_pipelines.stages.encoders import Encoders
-from data_pipelines.stages.learn import hold_blocks, learn
-from data_pipelines.stages.train_tokenizer import ByteLevelSpec, BytePairSpec, FolderSpec
+from data_pipelines.stages.train_tokenizer import ByteLevelSpec, BytePairSpec, hold_blocks, learn
 from data_pipelines.work_folder import WorkFolder
 from lmtrain.data.shards import TokenSplit
 from lmtrain.errors import ConfigurationError, DataError
@@ -32,8 +29,6 @@ from lmtrain.tokenizers.conversation import ConversationError
 from tests.data_pipelines.poems import Recorder
 
 CHAT = ({"role": "user", "content": "what?"}, {"role": "assistant", "content": "that"})
-
-
 DOCUMENTS = [("train", Document("0", "zero")), ("test", Document("1", "ä")), ("train", Document("2", "")),
              ("train", Document("3", "<|end_of_text|>"))]  # fmt: skip
 
@@ -66,16 +61,6 @@ def test_a_conversation_has_a_loss_mask_and_a_text_beside_it_carries_loss_throug
     assert train.text_bytes.tolist() == [4, sum(id_ < 256 for id_ in ids.tolist())]
 
 
-def test_end_of_text_is_put_behind_every_document_even_an_empty_one():
-    ended = with_end_of_text(
-        Rendered(np.array([7, 8], np.uint32), np.array([0, 2, 2]), np.array([True, False])), end_of_text_id=9
-    )
-    assert ended.ids.tolist() == [9, 7, 8, 9, 9]
-    assert ended.ends.tolist() == [1, 4, 5]
-    assert ended.loss_mask is not None
-    assert ended.loss_mask.tolist() == [False, True, False, False, False]
-
-
 def test_a_tokenizer_that_loses_something_is_refused():
     tokenizer = ByteLevelTokenizer()
     tokenizer.decode_bytes = lambda ids: b"other"
@@ -105,8 +90,6 @@ def test_a_damaged_block_is_not_there(saved, damage):
 
 
 TOKENIZER = ByteLevelTokenizer(vocab_size=270, chat=True)
-
-
 TALK = ({"role": "user", "content": "u"}, {"role": "assistant", "content": "answer"})
 
 
@@ -144,8 +127,6 @@ def test_what_is_no_conversation_is_skipped_by_its_rule_and_the_rest_passes():
 
 
 TEXTS = [f"Document {number} says: {'ja ' * (number % 5)}<|end_of_text|> ä\n" for number in range(100)]
-
-
 DOCUMENTS_ENCODERS = [("train", Document(f"{number}", text)) for number, text in enumerate(TEXTS)]
 
 
@@ -189,8 +170,6 @@ def test_what_is_there_is_not_encoded_again_and_what_is_damaged_is(blocks, tmp_p
 
 
 CHAT_SPOOL = ({"role": "user", "content": "hällo"}, {"role": "assistant", "content": "hi"})
-
-
 DOCUMENTS_SPOOL = [
     ("train", Document("a", 'täxt\n\u2028\x00 "quoted"')),
     ("test", Document("b", "plain")),
@@ -285,8 +264,6 @@ def test_a_commit_is_gone_on_from_to_the_same_end(tmp_path_factory, sizes, cut, 
 
 
 TEXT = "some text of fifty characters, most of it the same"
-
-
 CHAT_LEARN = ({"role": "user", "content": "a question of forty characters, and so on"},)
 
 
@@ -330,12 +307,6 @@ def test_what_is_said_in_conversations_is_learned_from(work):
 TEXTS_TRAIN_TOKENIZER = ["the same words again and again, " * 20, "and again the same words\n" * 20]
 
 
-def no_texts():
-    """Texts that nobody may read."""
-    pytest.fail("the texts were read")
-    yield ""
-
-
 def test_byte_pairs_are_learned_to_the_vocabulary_asked_for():
     spec = BytePairSpec(vocab_size=270, special_tokens=["<|end|>", "<|user|>"])
     tokenizer = spec.build(TEXTS_TRAIN_TOKENIZER)
@@ -344,16 +315,10 @@ def test_byte_pairs_are_learned_to_the_vocabulary_asked_for():
     assert tokenizer.fingerprint == spec.build(iter(TEXTS_TRAIN_TOKENIZER)).fingerprint
 
 
-def test_a_folder_gives_the_tokenizer_it_holds(tmp_path):
-    ByteLevelTokenizer().save(tmp_path)
-    tokenizer = FolderSpec(path=str(tmp_path), vocab_size=257).build(no_texts())
-    assert tokenizer.fingerprint == ByteLevelTokenizer().fingerprint
-
-
 def test_a_vocabulary_without_room_is_refused_before_any_text_is_read():
     with pytest.raises(ConfigurationError, match=r"tokenizer\.vocab_size: .* 258"):
         BytePairSpec(vocab_size=257, special_tokens=["<|end|>", "<|user|>"])
     with pytest.raises(ConfigurationError, match=r"tokenizer\.special_tokens: must have one that ends a document"):
         BytePairSpec(vocab_size=300, special_tokens=[])
-    with pytest.raises(ConfigurationError, match=r"tokenizer\.vocab_size=100"):
+    with pytest.raises(ConfigurationError, match=r"tokenizer\.vocab_size: .*got 100"):
         ByteLevelSpec(vocab_size=100)

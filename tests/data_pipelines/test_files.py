@@ -1,9 +1,7 @@
-"""Tests."""
+"""Finding files here and at addresses, and the fingerprint of what was found."""
 
-import bz2
 import gzip
 import json
-import lzma
 import os
 
 import fsspec
@@ -20,43 +18,16 @@ from data_pipelines.sources.find_files import (
     fingerprint_files,
 )
 from lmtrain.data.text_files import FoundFile
-from lmtrain.errors import ConfigurationError, DataError
+from lmtrain.errors import DataError
 
 ROWS = [{"text": "one", "id": 1}, {"text": "two", "id": 2}]
-
-
 LINES = "".join(json.dumps(row) + "\n" for row in ROWS)
-
-
-CSV = "id,text\n1,one\n2,two\n"
-
-
-def zstd(content):
-    sink = pa.BufferOutputStream()
-    with pa.CompressedOutputStream(sink, "zstd") as stream:
-        stream.write(content)
-    return sink.getvalue().to_pybytes()
 
 
 def parquet(rows):
     sink = pa.BufferOutputStream()
     pq.write_table(pa.Table.from_pylist(rows), sink)
     return sink.getvalue().to_pybytes()
-
-
-COMPRESSORS = {"": bytes, ".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress, ".zst": zstd}
-
-
-CONTENTS = {
-    "a.txt": b"one",
-    "a.md": b"one",
-    "a.py": b"one",
-    "a.jsonl": LINES.encode(),
-    "a.ndjson": LINES.encode(),
-    "a.csv": CSV.encode(),
-    "a.tsv": CSV.replace(",", "\t").encode(),
-    "a.parquet": parquet(ROWS),
-}
 
 
 @pytest.fixture
@@ -66,25 +37,6 @@ def notes(tmp_path):
     (tmp_path / "c.py").write_bytes(b"\0\1\2")
     (tmp_path / "d.txt").write_text("")
     return tmp_path
-
-
-@pytest.mark.parametrize("suffix", COMPRESSORS)
-@pytest.mark.parametrize("name", CONTENTS)
-def test_every_format_is_read_in_every_compression_here_and_elsewhere(name, suffix, tmp_path):
-    content = COMPRESSORS[suffix](CONTENTS[name])
-    folder = tmp_path / "notes"
-    folder.mkdir()
-    (folder / f"{name}{suffix}").write_bytes(content)
-    store = fsspec.filesystem("memory")
-    store.store.clear()
-    store.pipe(f"/bucket/notes/{name}{suffix}", content)
-    here = list(Files(paths=str(folder)).documents())
-    assert [document.text for document in here] == (["one", "two"] if len(CONTENTS[name]) > 3 else ["one"])
-    for address in ("memory://bucket/notes", f"memory://bucket/notes/{name}{suffix}", f"file://{folder}"):
-        source = Files(paths=address)
-        source.check()
-        assert [document.text for document in source.documents()] == [document.text for document in here]
-    assert list(Files(paths="memory://bucket/notes").documents()) == here
 
 
 def test_files_and_rows_become_documents_in_order(notes):
@@ -106,22 +58,6 @@ def test_more_suffixes_are_found_in_folders_and_others_are_told(notes, capsys):
     ids = [document.id for document in Files(paths=[str(notes)], more_suffixes=[".LOG"]).documents()]
     assert f"{notes.name}/e.log" in ids
     assert capsys.readouterr().err == "  files left out: 1 .jpg (source.more_suffixes takes more)\n"
-
-
-def test_a_damaged_file_is_refused_after_what_it_gave(tmp_path):
-    content = gzip.compress(
-        "".join(json.dumps({"text": f"text {n} {hash(n)}"}) + "\n" for n in range(200_000)).encode()
-    )
-    (tmp_path / "a.jsonl.gz").write_bytes(content[: len(content) // 2])
-    documents = Files(paths=str(tmp_path)).documents()
-    assert next(documents).text.startswith("text 0")
-    with pytest.raises(DataError, match=r"a\.jsonl\.gz is damaged after [\d,]+ bytes of content.*Fetch it again"):
-        list(documents)
-
-
-def test_a_binary_file_that_was_named_is_refused(notes):
-    with pytest.raises(DataError, match=r"c\.py is not UTF-8 text: it has NUL bytes"):
-        list(Files(paths=[str(notes / "c.py")]).documents())
 
 
 @pytest.mark.parametrize("name", ["d.txt", "e.jsonl", "f.csv"])
@@ -287,19 +223,7 @@ def bucket():
     return store
 
 
-def test_a_file_that_is_written_again_is_another_one(bucket):
-    (before,) = find_remote("memory://bucket/notes/b.txt")
-    bucket.pipe("/bucket/notes/b.txt", b"B.txt")
-    (after,) = find_remote("memory://bucket/notes/b.txt")
-    assert before.changed != after.changed
-
-
 @pytest.mark.parametrize("named", ["memory://bucket/nowhere", "memory://bucket/*.csv"])
 def test_what_is_not_there_is_refused_addresses(named):
-    with pytest.raises(DataError, match="there is no file"):
+    with pytest.raises(DataError, match="no file at"):
         list(find_remote(named))
-
-
-def test_an_unknown_protocol_is_refused_with_the_usual_ones():
-    with pytest.raises(ConfigurationError, match=r"source\.paths: .* s3, .* Did you mean 'https'\?"):
-        list(find_remote("htps://example.org/a.txt"))

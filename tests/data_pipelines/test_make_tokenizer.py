@@ -1,4 +1,4 @@
-"""Tests."""
+"""Learning, saving and comparing a tokenizer."""
 
 import pytest
 
@@ -11,8 +11,6 @@ from lmtrain.tokenizers.byte_level import ByteLevelTokenizer
 from lmtrain.tokenizers.loading import load_tokenizer
 
 NAMES = [f"document {number}" for number in range(200)]
-
-
 HELD_OUT = HeldOut(validation_fraction=0.05, test_fraction=0.05)
 
 

@@ -1,4 +1,4 @@
-"""Tests."""
+"""Near duplicates are found as often as published."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""Tests."""
+"""Worker processes and the lines of progress."""
 
 import io
 import os
@@ -100,21 +100,6 @@ def test_no_worker_outlives_a_killed_process(module, tmp_path):
     assert wait_until(lambda: not any(map(is_alive, pids(tmp_path))))
 
 
-def test_jobs_are_taken_only_a_few_ahead(module, tmp_path):
-    taken = []
-
-    def jobs():
-        for number in range(100):
-            taken.append(number)
-            yield "0"
-
-    running = run(module, tmp_path, jobs())
-    for _ in range(10):
-        next(running)
-    assert len(taken) <= 10 + 2 * 2 + 1
-    running.close()
-
-
 class Terminal(io.StringIO):
     """Standard error as a terminal."""
 
@@ -135,17 +120,6 @@ def clock(monkeypatch):
     clock = Clock()
     monkeypatch.setattr(progress, "time", clock)
     return clock
-
-
-def test_a_stage_is_one_line_on_standard_error(capsys):
-    with stage("encode train") as done:
-        done.advance(documents=1200, tokens=3_400_000, text_bytes=7_000_000)
-        done.advance(documents=34, tokens=100_000, text_bytes=1_000_000)
-        done.notes.append("a note")
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    line = r"  encode train             1,234 documents, 3\.5M tokens, 8\.0 MB, [\d.]+ MB/s, \d+\.\d s, a note\n"
-    assert re.fullmatch(line, captured.err)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Kill -9 at any moment, and go on: the documents and every byte are those of a build that nothing disturbed."""
+"""A preparation killed or out of disk at any write continues to the same bytes."""
 
 import errno
 import os
@@ -27,8 +27,6 @@ from tests.data_pipelines.poems import Poems, files
 from tests.small_disk import mount_small_disk, reason_for_none
 
 SETTINGS = {"validation_fraction": 0.1, "test_fraction": 0.1, "shard_tokens": 3000, "num_processes": 0}
-
-
 HELD = {"BLOCK_BYTES": 1500, "COMMIT_BLOCKS": 3}
 
 

@@ -1,4 +1,4 @@
-"""Local folders in the layouts of the public repositories, read through `datasets` as those of the hub are."""
+"""Datasets of the hub, mixtures, made conversations and the standard library."""
 
 import ast
 import json
@@ -27,38 +27,6 @@ from lmtrain.errors import ConfigurationError, DataError, EnvironmentProblem
 from lmtrain.storage.bounded_memory import bounded_memory
 from lmtrain.tokenizers.conversation import read_conversation
 from tests.parquet_bombs import write_bomb
-
-TURNS = [{"role": "user", "content": "Who are you?"}, {"role": "assistant", "content": "A model."}]
-README = (
-    "---\nconfigs:\n- config_name: {config}\n  data_files:\n  - split: {split}\n    path: {config}/{split}-*\n---\n"
-)
-
-
-@pytest.fixture(scope="module", name="copies")
-def local_copies(tmp_path_factory):
-    import datasets
-
-    folder = tmp_path_factory.mktemp("copies")
-    (folder / "smoltalk/data").mkdir(parents=True)
-    talk = [{"messages": TURNS, "source": "x"}] * 3
-    datasets.Dataset.from_list(talk).to_parquet(folder / "smoltalk/data/train-00000-of-00001.parquet")
-    for name, config, split, rows in (
-        ("mmlu", "all", "auxiliary_train", [{"question": "2?", "subject": "", "choices": ["1", "2"], "answer": 1}] * 2),
-        ("gsm8k", "main", "train", [{"question": "1 + 1?", "answer": "<<1+1=2>>2\n#### 2"}]),
-    ):
-        (folder / name / config).mkdir(parents=True)
-        datasets.Dataset.from_list(rows).to_parquet(folder / name / config / f"{split}-00000-of-00001.parquet")
-        (folder / name / "README.md").write_text(README.format(config=config, split=split))
-    (folder / "identity.jsonl").write_text(f"{json.dumps(TURNS)}\n\n{json.dumps({'messages': TURNS})}\n[]\n")
-    (folder / "words.txt").write_text("berry\nI'm\nab\n")
-    return folder
-
-
-@pytest.fixture(scope="module", name="code")
-def made_code(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("code")
-    (folder / "a.py").write_text("from abc import ABC\ndef read(self, size):\nopen door table under chair lamp\n")
-    return folder
 
 
 @pytest.fixture(scope="module")
@@ -95,8 +63,6 @@ def test_every_source_has_a_steady_fingerprint_and_a_name_fit_for_a_folder(make_
 
 
 ROWS = [{"text": f"row {number}" if number != 3 else None, "label": number} for number in range(6)]
-
-
 EXPECTED = [Skipped("corpus:3", "null text") if n == 3 else Document(f"corpus:{n}", f"row {n}") for n in range(6)]
 
 
@@ -193,12 +159,6 @@ def test_settings_that_exclude_one_another_or_mean_nothing_are_refused(settings,
 def test_a_wrong_name_lists_the_right_ones_before_any_work(corpus, wrong, message):
     with pytest.raises(DataError, match=message):
         HuggingFaceDataset(name=corpus, **wrong).check()
-
-
-def test_rows_of_another_type_are_skipped_with_the_reason(tmp_path):
-    write_jsonl(tmp_path / "train.jsonl", [{"text": "a"}, {"text": {"b": 1}}, {"other": 1}])
-    _, *others = HuggingFaceDataset(name=str(tmp_path)).documents()
-    assert [skipped.reason for skipped in others] == ["text is dict instead of text", "null text"]
 
 
 def test_a_broken_file_is_refused_with_the_place(tmp_path):
@@ -325,19 +285,6 @@ def test_each_data_set_comes_as_often_as_in_the_public_mixture_and_is_told(copie
     assert "24 rows in all" in told
 
 
-def test_a_fingerprint_changes_with_the_files_and_the_settings(copies) -> None:
-    same, other = mixture(copies).fingerprint(), mixture(copies, mmlu_epochs=1).fingerprint()
-    assert (mixture(copies).fingerprint(), other != same) == (same, True)
-
-
-def test_parts_may_be_left_out_and_it_says_which_files_are_missing(copies, capsys) -> None:
-    rows = list(
-        mixture(copies, identity=None, words=None, smoltalk_epochs=0, mmlu_epochs=0, gsm8k_epochs=1).documents()
-    )
-    assert [row.id for row in rows] == ["gsm8k:0"]
-    assert "source.identity and source.words not set" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     ("settings", "error", "message"),
     [
@@ -457,11 +404,3 @@ def test_it_is_about_twelve_megabytes_of_this_pythons_own_sources(documents):
     )
     assert {"argparse.py", "json/decoder.py", "asyncio/base_events.py"} <= set(texts)
     assert ast.parse(texts["json/decoder.py"])
-
-
-def test_the_fingerprint_follows_the_content(tmp_path):
-    (tmp_path / "a.py").write_text("a = 1\n")
-    before = PythonStandardLibrary(folder=str(tmp_path)).fingerprint()
-    assert PythonStandardLibrary(folder=str(tmp_path)).fingerprint() == before
-    (tmp_path / "a.py").write_text("a = 2\n")
-    assert PythonStandardLibrary(folder=str(tmp_path)).fingerprint() != before

@@ -1,4 +1,4 @@
-"""Tests."""
+"""Cleaning, quality rules and deduplication."""
 
 import random
 
@@ -11,14 +11,9 @@ from data_pipelines.stages.clean import LengthFilter, UnicodeRepair, undo_mojiba
 from data_pipelines.stages.deduplicate import DIGEST_BYTES, Digests, ExactDeduplication
 from data_pipelines.stages.pieces import PieceFolder, Remaining, cut_into_pieces, read_items, write_items
 from data_pipelines.stages.quality import C4Quality, FineWebQuality, GopherQuality, GopherRepetition
-from data_pipelines.stages.stage import LooksAtEach, OnlyEncodable, in_turn, runs_of, with_strings
+from data_pipelines.stages.stage import LooksAtEach, OnlyEncodable, in_turn
 from lmtrain.errors import ConfigurationError
 from tests.data_pipelines.corpus import GOOD, prose
-
-MESSAGES = (
-    {"role": "user", "content": "hi"},
-    {"role": "assistant", "content": [{"type": "text", "text": "hello"}], "tool_calls": [{"arguments": {"n": 1}}]},
-)
 
 
 def test_documents_go_through_stages_in_turn_and_drops_stay_in_their_places():
@@ -38,28 +33,6 @@ def test_documents_go_through_stages_in_turn_and_drops_stay_in_their_places():
 def test_what_no_tokenizer_can_take_never_passes(text, reason):
     document = Document("a", text)
     assert OnlyEncodable().look_at(document) == (Skipped("a", reason) if reason else document)
-
-
-def test_stages_fall_into_runs_and_each_run_over_documents_ends_with_the_guard():
-    repair, length, exact = UnicodeRepair(), LengthFilter(), ExactDeduplication()
-    names = [[type(stage).__name__ for stage in run] for run in runs_of([repair, length, exact, length])]
-    assert names == [
-        ["UnicodeRepair", "LengthFilter", "OnlyEncodable"],
-        ["ExactDeduplication"],
-        ["LengthFilter", "OnlyEncodable"],
-    ]
-    assert [len(run) for run in runs_of([exact])] == [1, 1]
-    assert [len(run) for run in runs_of([])] == [1]
-
-
-def test_strings_change_wherever_they_stand_except_roles():
-    changed = with_strings(Document("a", "", MESSAGES), str.upper)
-    assert changed.messages == (
-        {"role": "user", "content": "HI"},
-        {"role": "assistant", "content": [{"type": "TEXT", "text": "HELLO"}], "tool_calls": [{"arguments": {"n": 1}}]},
-    )
-    same = Document("a", "text")
-    assert with_strings(same, str) is same
 
 
 ANY_TEXT = st.text(alphabet=st.characters(exclude_categories=[]))
@@ -82,11 +55,6 @@ def test_lone_surrogates_become_replacements_and_pairs_characters():
 @pytest.mark.parametrize("character", ["\0", "\x07", "\x1b", "\x7f", "\x80", "\x9f", "\ufeff"])
 def test_what_is_no_text_is_removed(character):
     assert repair(f"{character}a{character}b") == "ab"
-
-
-@pytest.mark.parametrize("character", ["\t", "\n", "\x0b", "\x0c", "\xa0", "\u200d", "\ufffd"])
-def test_white_space_and_joiners_stay(character):
-    assert repair(f"a{character}b") == f"a{character}b"
 
 
 @given(ANY_TEXT)
@@ -188,8 +156,6 @@ def test_any_text_of_several_characters_beyond_ascii_comes_back(text):
 
 
 WORDS = "the weather of today and that of tomorrow "
-
-
 CHAT = Document("chat", "", ({"role": "user", "content": "hi"},))
 
 
@@ -273,16 +239,9 @@ def test_prose_is_judged_alike_by_the_rules_of_datatrove():
         assert (judged is True) == (reason(GopherQuality(), text) is None)
 
 
-CHAT_REPETITION = Document("chat", "", ({"role": "user", "content": "hi " * 99},))
-
-
 def reason_repetition(text, **limits):
     item = GopherRepetition(**limits).look_at(Document("a", text))
     return item.reason if isinstance(item, Skipped) else None
-
-
-def test_prose_and_conversations_pass_repetition():
-    assert list(GopherRepetition()([*GOOD, CHAT_REPETITION])) == [*GOOD, CHAT_REPETITION]
 
 
 def different_lines(count):
@@ -337,10 +296,6 @@ def reference(documents):
             yield item
 
 
-def test_the_first_of_each_content_stays():
-    assert list(ExactDeduplication()(corpus())) == list(reference(corpus()))
-
-
 @pytest.mark.parametrize(("num_tasks", "piece_characters"), [(1, 10**9), (1, 900), (5, 2000), (16, 1)])
 def test_jobs_over_pieces_decide_the_same_as_one_stream(tmp_path, num_tasks, piece_characters):
     stage = ExactDeduplication(num_tasks=num_tasks)
@@ -363,8 +318,6 @@ def test_it_is_a_set_however_often_runs_merge():
 
 
 ANY_TEXT_PIECES = st.text(alphabet=st.characters(exclude_categories=[]))
-
-
 ITEMS = st.lists(
     st.builds(Document, ANY_TEXT_PIECES, ANY_TEXT_PIECES) | st.builds(Skipped, ANY_TEXT_PIECES, ANY_TEXT_PIECES)
 )

@@ -1,4 +1,4 @@
-"""Tests."""
+"""Damage in prepared data is found."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""Tests."""
+"""Files and folders survive failures and kills."""
 
 import errno
 import json

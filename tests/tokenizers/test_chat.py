@@ -1,4 +1,4 @@
-"""Tests."""
+"""Conversations as ids and a loss mask, and what is not a conversation."""
 
 import json
 from pathlib import Path
@@ -24,15 +24,11 @@ from tests.tokenizers.conversations import (
 )
 
 STYLE_NAMES = [style.name for style in STYLES]
-
-
 LLAMA_3_TEMPLATE = (
     "{{ '<|begin_of_text|>' }}{% for m in messages %}"
     "{{ '<|start_header_id|>' + m.role + '<|end_header_id|>\n\n' + m.content | trim + '<|eot_id|>' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|start_header_id|>assistant<|end_header_id|>\n\n' }}{% endif %}"
 )
-
-
 CHATML_TEMPLATE = (
     "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
@@ -145,17 +141,9 @@ def test_white_space_around_an_answer_does_not_move_its_start(style):
 
 
 SYSTEM = {"role": "system", "content": "s"}
-
-
 USER = {"role": "user", "content": "u"}
-
-
 ANSWER = {"role": "assistant", "content": "a"}
-
-
 CALLS = WITH_TOOLS[1]
-
-
 RESULT = {"role": "tool", "content": "r"}
 
 

@@ -1,4 +1,4 @@
-"""Tests."""
+"""Tokenizers from folders and the hub give every text back."""
 
 import json
 from types import SimpleNamespace

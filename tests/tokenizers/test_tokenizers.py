@@ -1,4 +1,4 @@
-"""Tests."""
+"""Every tokenizer gives every text back, and learned ones have the size asked for."""
 
 import json
 import os
@@ -76,8 +76,6 @@ def test_a_vocabulary_without_room_is_refused():
 
 
 TEXTS = [f"def function_{n % 7}(argument): return argument + {n}  # Straße № {n}\n" * 3 for n in range(60)]
-
-
 TOKENIZER = train_byte_pairs(TEXTS, vocab_size=400)
 
 

@@ -64,7 +64,7 @@ def gather_rows(rows: Blocks, first: int, last: int, dtype: np.dtype[Any]) -> ND
 
 
 def address_of(array: NDArray[Any]) -> int:
-    """Return where in memory an array begins, as blocks count it. Whoever copies from there keeps the array alive."""
+    """Return where in memory an array begins, as blocks count it. The caller keeps the array alive."""
     return int(array.__array_interface__["data"][0]) - _LOWEST_ADDRESS
 
 
@@ -82,14 +82,14 @@ def _blocks(
 
 
 def _every_run(items: NDArray[Any], length: int) -> NDArray[Any]:
-    """Return every run of so many items as one opaque item, a view without a copy."""
+    """Return every run of `length` items as one opaque item, a view without a copy."""
     dtype = np.dtype((np.void, length * items.itemsize))
     return np.ndarray((items.size - length + 1,), dtype, buffer=items, strides=(items.itemsize,))
 
 
 @lru_cache(maxsize=64)
 def _memory(num_bytes: int) -> NDArray[Any]:
-    """Return the runs of so many bytes from each address of this process."""
+    """Return the runs of `num_bytes` bytes from each address of this process."""
     return np.asarray(_AllMemory(num_bytes))
 
 

@@ -112,7 +112,7 @@ def turns_per_period(weights: Sequence[float]) -> tuple[int, ...]:
     """Return the smallest whole numbers in the proportion of the weights; of sum 65,536, and rounded, if none smaller.
 
     Raises:
-        ValueError: A weight is too small beside the others for a single turn.
+        ValueError: A weight is too small compared with the others for a single turn.
     """
     exact = [Fraction(str(weight)) for weight in weights]
     shares = [weight / sum(exact) for weight in exact]

@@ -87,7 +87,7 @@ def parse_schedule(sources: Mapping[str, SourceSettings], schedule: Sequence[Map
         for name in named:
             if name not in sources:
                 known = ", ".join(sources)
-                msg = f"{key}.weights.{name}={named[name]}: there is no such source; data.sources has {known}"
+                msg = f"{key}.weights.{name}={named[name]}: unknown source; data.sources has {known}"
                 raise ConfigurationError(f"{msg}.{suggest(name, sources)}")
         weights = {name: _weight(named.get(name, 0.0), key=f"{key}.weights.{name}") for name in sources}
         phases.append(Phase(start=float(start), weights=weights))
@@ -100,7 +100,7 @@ def parse_schedule(sources: Mapping[str, SourceSettings], schedule: Sequence[Map
 
 
 def placed(phases: Sequence[Phase], num_positions: int) -> list[Placed]:
-    """Return the first position and the weights of each phase of a run of so many positions."""
+    """Return the first position and the weights of each phase of a run of `num_positions`."""
     return [(round(phase.start * num_positions), tuple(phase.weights.values())) for phase in phases]
 
 

@@ -30,7 +30,7 @@ class HashedFile:
 
         Raises:
             ValueError: The beginning has changed since it was written.
-            FileNotFoundError: There is no file to continue.
+            FileNotFoundError: The file to continue is missing.
         """
         self._digest = hashlib.sha256()
         self._file = path.open("r+b" if kept_bytes else "wb")

@@ -234,7 +234,7 @@ class Dataset:
         """Return one split's tokens.
 
         Raises:
-            DataError: There is no such split.
+            DataError: The split does not exist.
         """
         if name not in self.splits:
             known = ", ".join(self.splits)

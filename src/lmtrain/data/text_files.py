@@ -296,7 +296,7 @@ def store_problems(address: str) -> Generator[None, None, None]:
     except FileNotFoundError as problem:
         if isinstance(problem.__cause__, OSError):  # a web server that was not reached
             raise EnvironmentProblem(f"source.paths: {address} cannot be reached: {problem.__cause__}.") from problem
-        raise DataError(f"source.paths: there is no file at {address}.") from problem
+        raise DataError(f"source.paths: no file at {address}.") from problem
     except Exception as problem:
         protocol, known = address.partition("://")[0], fsspec.available_protocols()
         if protocol.rpartition("::")[2] not in known:

@@ -16,7 +16,7 @@ _inside, _before = 0, (0, 0)
 
 @contextmanager
 def bounded_memory(*, more_bytes: int = MORE_BYTES) -> Generator[None]:
-    """Give the process so many bytes of addresses beyond its present ones; what asks for more gets MemoryError.
+    """Give the process `more_bytes` of addresses beyond its present ones; what asks for more gets MemoryError.
 
     The bound is of the process: it stands while any thread is inside, and no limit from outside is raised. On systems
     without /proc there is none.

@@ -1,4 +1,4 @@
-"""Errors of reading what a file holds, told as damage of the file."""
+"""Errors of reading a file, reported as damage of the file."""
 
 from collections.abc import Generator
 from contextlib import contextmanager

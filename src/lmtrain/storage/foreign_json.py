@@ -24,7 +24,7 @@ def parse(text: str | bytes) -> Any:
     """Return the content of a JSON text.
 
     Raises:
-        ValueError: It is no JSON, not Unicode (half of a surrogate pair included), or nested too deeply.
+        ValueError: It is not JSON, not Unicode (half of a surrogate pair included), or nested too deeply.
     """
     if isinstance(text, bytes):
         text = text.decode(json.detect_encoding(text))  # json.loads would let surrogates pass
@@ -44,7 +44,7 @@ def read(path: Path) -> Any:
 
     Raises:
         OSError: It cannot be read.
-        ValueError: It is no JSON, not UTF-8, too large, or nested too deeply.
+        ValueError: It is not JSON, not UTF-8, too large, or nested too deeply.
     """
     return parse(read_bytes(path))
 

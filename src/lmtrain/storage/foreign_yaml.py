@@ -15,7 +15,7 @@ def parse(text: str | bytes) -> Any:
     """Return the content of a YAML text.
 
     Raises:
-        ValueError: It is no YAML of plain values, nested too deeply, or too large with its aliases written out.
+        ValueError: It is not YAML of plain values, nested too deeply, or too large with its aliases written out.
     """
     try:
         content = yaml.safe_load(text)

@@ -92,7 +92,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     """Return a folder's facts and its list of files.
 
     Raises:
-        OSError: There is no manifest.
+        OSError: The manifest is missing.
         ValueError: It has changed since it was written.
     """
     manifest = foreign_json.read(folder / MANIFEST)

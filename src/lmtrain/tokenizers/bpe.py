@@ -93,7 +93,7 @@ class BytePairTokenizer(Tokenizer):
         return [self._guarded(text, encoding.ids) for text, encoding in zip(texts, encoded, strict=True)]
 
     def keep_words(self, num_words: int) -> None:
-        """Keep the ids of so many words or uncut texts for each thread; 10,000 unless set."""
+        """Cache the ids of up to `num_words` words per thread; 10,000 unless set."""
         if isinstance(self._tokenizer.model, models.BPE):
             self._tokenizer.model._resize_cache(num_words)  # noqa: SLF001
 

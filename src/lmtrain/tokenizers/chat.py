@@ -200,7 +200,7 @@ def chat_style(tokenizer: Tokenizer, name: str | None = None) -> ChatStyle:
     """Return the style of a tokenizer's special tokens; `name` asks for one.
 
     Raises:
-        ConfigurationError: There is no such style.
+        ConfigurationError: The style does not exist.
         DataError: The tokenizer lacks the special tokens.
     """
     names = [style.name for style in STYLES]

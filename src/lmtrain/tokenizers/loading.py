@@ -1,4 +1,4 @@
-"""Find and read a tokenizer: in a folder of ours or in Hugging Face's layout, or on the hub."""
+"""Find and read a tokenizer: in a folder, in our layout or in Hugging Face's layout, or on the hub."""
 
 from pathlib import Path
 from typing import Any

@@ -86,7 +86,7 @@ def _require_model(content: dict[str, Any]) -> None:
         raise DataError(f"tokenizer.json has a model of type {kind}: {why.get(str(kind), 'unknown')}. {FIX}")
     for name in ("continuing_subword_prefix", "end_of_word_suffix"):
         if model.get(name):
-            raise DataError(f"tokenizer.json marks words with {name}={model[name]!r}, which is no text. {FIX}")
+            raise DataError(f"tokenizer.json marks words with {name}={model[name]!r}, which is not text. {FIX}")
 
 
 def _normalizer(normalizer: Step | None, left_out: list[str]) -> Step | None:
