@@ -59,10 +59,10 @@ def bench(words: list[str], *, program: str = "lmtrain bench") -> int:
     asked, overrides = read_words(words, program=program)
     if asked.ladder:
         return _ladder(asked, overrides)
-    from lmtrain.run.execution.bench_run import measure
-
     began = time.monotonic()
     found = configs(overrides)
+    from lmtrain.run.execution.bench_run import measure  # torch: after the configs are checked
+
     for one in found:
         _say(f"{one.choices.title}: building, and the first step with its compilation")
         measured = measure(one.config, overrides=one.choices.overrides, seconds=asked.seconds)
