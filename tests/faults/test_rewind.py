@@ -33,7 +33,7 @@ def test_a_run_that_went_back_was_killed_and_went_on_never_saw_the_batch(tmp_pat
     spiked = trained_step(run, 10, allowed=["tests."], left_out=True)
     assert not {*spiked.numbers.tolist()} & {*rows[0]}
     assert spiked.loss == float(read_spikes(run)[0]["loss"])
-    with pytest.raises(ConfigurationError, match=r"went back from steps 10; nearest valid: --step 10\."):
+    with pytest.raises(ConfigurationError, match=r"went back from: 10\."):
         trained_step(run, 12, allowed=["tests."], left_out=True)
 
 
@@ -43,7 +43,7 @@ def test_a_spike_stops_the_run_where_it_is_to_with_no_checkpoint_after_it(tmp_pa
     stopped = tiny.train(tmp_path, *words, "--allow-target", "tests.", f"+callbacks.x={SPIKE % 9}")
     assert stopped.returncode == 3, stopped.stderr
     assert "Step 10 has loss" in stopped.stderr
-    assert "windows 72 to 79 of the run's order; the last good checkpoint is" in stopped.stderr
+    assert "windows 72 to 79 of the run's order" in stopped.stderr
     assert max(path.name for path in (tmp_path / "runs/a/checkpoints").iterdir()) == "step_00000008"
     unwatched = tiny.train(tmp_path, *WORDS, "spikes=halt", "run.name=b", "~callbacks.training_health")
     assert unwatched.returncode == 2

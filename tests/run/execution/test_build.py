@@ -49,7 +49,7 @@ def test_a_plan_counts_what_the_config_says(tiny_job: MakeJob) -> None:
         ),
         (
             ["model.max_context_tokens=8"],
-            "batch.context_tokens=16 is beyond model.max_context_tokens=8; nearest valid: 8.",
+            "batch.context_tokens: must be at most model.max_context_tokens=8, got 16.",
         ),
         (["batch.tokens_per_step=65"], "batch.tokens_per_step=65 is not a multiple of 16"),
         (["strategy=single", "trainer.devices=2"], "strategy=single trains on 1 rank, not 2"),

@@ -36,7 +36,7 @@ def test_what_can_be_passes(tiny_job) -> None:
         ("batch.tokens_per_step=65", "batch.tokens_per_step=65 is not a multiple of 16"),
         ("budget.steps=-5", "budget.steps=-5 is not above 0"),
         ("run.log_every_steps=0", "run.log_every_steps=0 is below 1; nearest valid: 1"),
-        ("callbacks.checkpoint.background_from_bytes=-1", "callbacks.checkpoint.background_from_bytes=-1 is"),
+        ("callbacks.checkpoint.background_from_bytes=-1", "background_from_bytes=-1 must be at least 0"),
         ("callbacks.checkpoint.keep_last=0", "callbacks.checkpoint.keep_last=0 is"),
         ("callbacks=default callbacks.validation.num_passes=0", "callbacks.validation.num_passes=0 is below 1"),
         ("callbacks=default callbacks.graceful_stop.every_steps=0", "callbacks.graceful_stop.every_steps=0 is below 1"),

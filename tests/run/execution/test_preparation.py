@@ -37,7 +37,7 @@ def refusal(words: list[str], capfd: pytest.CaptureFixture[str]) -> tuple[int, s
         (["tokenizer.vocab_size=many"], ["tokenizer.vocab_size=many is not a number"]),
         (["data.folder.shard_tokens=many"], ["data.folder.shard_tokens=many is not a number"]),
         (["budget.tokens=much"], ["budget.tokens=much is not a number"]),
-        (["budget.tokens=0"], ["budget.tokens=0 must be positive"]),
+        (["budget.tokens=0"], ["budget.tokens: must be positive, got 0"]),
         (["budget.steps=5"], ["unknown key budget.steps", "budget has tokens"]),
         (["budget=tokens"], ["budget=tokens has no effect", "budget has the keys tokens"]),
         (["budget.tokens=1M", "data.folder.token_budget=2M"], ["are two budgets"]),
