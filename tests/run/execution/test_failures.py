@@ -57,7 +57,7 @@ SAID = {
     "CUDA error: misaligned address\nCUDA kernel errors might be": "CUDA_LAUNCH_BLOCKING=1",
     "CUDA error: an illegal instruction was encountered": "CUDA_LAUNCH_BLOCKING=1",
     "CUDA error: an illegal memory access was encountered": "resumes from step 7",
-    "CUDA error: invalid device ordinal\nGPU device may be out of range": "set trainer.devices to no more",
+    "CUDA error: invalid device ordinal\nGPU device may be out of range": "set trainer.devices to at most",
 }
 BROKEN = [
     "[/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:544] Connection closed by peer [127.0.0.1]:4321",
