@@ -45,7 +45,7 @@ def test_a_plan_counts_what_the_config_says(tiny_job: MakeJob) -> None:
         (
             ["model.vocab_size=100"],
             "model.vocab_size=100 is below the tokenizer's 257 entries; nearest valid: 257, "
-            "or text prepared with a tokenizer of at most 100: under init_from, with the model's own.",
+            "or text prepared with a tokenizer of at most 100.",
         ),
         (
             ["model.max_context_tokens=8"],
@@ -53,7 +53,7 @@ def test_a_plan_counts_what_the_config_says(tiny_job: MakeJob) -> None:
         ),
         (["batch.tokens_per_step=65"], "batch.tokens_per_step=65 is not a multiple of 16"),
         (["strategy=single", "trainer.devices=2"], "strategy=single trains on 1 rank, not 2"),
-        (["budget.steps=0"], "budget.steps=0 is not above 0"),
+        (["budget.steps=0"], "budget.steps=0 must be above 0"),
         (["+trainer.precision=16-mixed"], "trainer.precision=16-mixed has no effect"),
         (["+strategy.num_ranks=4"], "strategy.num_ranks=4 has no effect"),
         (["optimizer=adamw", "callbacks.checkpoint.keep_last=0"], "callbacks.checkpoint.keep_last=0 is below 1"),

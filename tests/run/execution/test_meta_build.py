@@ -34,7 +34,7 @@ def test_what_can_be_passes(tiny_job) -> None:
         ("spikes=skip spikes.num_sigmas=0", "spikes.num_sigmas=0.0 is not above 0"),
         ("weight_average=ema weight_average.decay=1", "weight_average.decay=1.0 is not"),
         ("batch.tokens_per_step=65", "batch.tokens_per_step=65 is not a multiple of 16"),
-        ("budget.steps=-5", "budget.steps=-5 is not above 0"),
+        ("budget.steps=-5", "budget.steps=-5 must be above 0"),
         ("run.log_every_steps=0", "run.log_every_steps=0 is below 1; nearest valid: 1"),
         ("callbacks.checkpoint.background_from_bytes=-1", "background_from_bytes=-1 must be at least 0"),
         ("callbacks.checkpoint.keep_last=0", "callbacks.checkpoint.keep_last=0 is"),

@@ -44,7 +44,7 @@ def test_a_start_is_read_and_not_verified_with_the_time_of_its_own_attempts(
         name="cat",
         root=str(tmp_path),
     )
-    with pytest.raises(ConfigurationError, match=r"optimizer._target_=.*there .*or go on otherwise with 'run.allow_ch"):
+    with pytest.raises(ConfigurationError, match=r"optimizer._target_=.*there .*allow them by 'run.allow_changes="):
         planned_start(other)
     allowed = config_of("optimizer=adamw", "run.allow_changes=[optimizer._target_]", f"run.cache={tmp_path}")
     assert planned_start(replace(other, config=allowed)).done == done

@@ -94,7 +94,7 @@ def test_a_run_that_breaks_off_says_so_in_its_folder(
     [
         ("The NVIDIA driver on your system is too old (found version 11040).", "the GPU's driver is too old"),
         ("CUDA error: no kernel image is available for execution on the device", "the GPU is too old"),
-        ("CUDA error: all CUDA-capable devices are busy or unavailable", "held by another process alone"),
+        ("CUDA error: all CUDA-capable devices are busy or unavailable", "the GPU is held by another process"),
     ],
 )
 def test_a_gpu_that_is_refused_at_the_start_is_one_line(
