@@ -54,7 +54,9 @@ class FileSource(Source):
     ) -> None:
         self._paths = (paths,) if isinstance(paths, str) else tuple(paths)
         self._validation_paths = (validation_paths,) if isinstance(validation_paths, str) else tuple(validation_paths)
-        self._shape, self._format, self._dialect, self._on_bad_row = shape, format, dialect, on_bad_row
+        self._shape, self._dialect = shape, dialect
+        self._format: Format | None = format
+        self._on_bad_row: OnBadRow = on_bad_row
         self._suffixes = frozenset(suffix.lower() for suffix in (*TEXT_SUFFIXES, *SUFFIXES, *more_suffixes))
         self._reading: Reading | None = None
         self._hashes: Hashes = {}

@@ -95,7 +95,8 @@ class HuggingFaceDataset(Source):
         self._wanted = Wanted(name=name, config=config, split=split, revision=revision)
         self._shape = shape_of(text_column=text_column, messages_column=messages_column, columns=columns, roles=roles)
         self._shuffle = (shuffle_seed, shuffle_buffer_documents or SHUFFLE_BUFFER_DOCUMENTS)
-        self._max_documents, self._on_bad_row = max_documents, on_bad_row
+        self._max_documents = max_documents
+        self._on_bad_row: OnBadRow = on_bad_row
         self._streaming, self._cache = streaming, cache
         self._name = (Path(name).resolve() if self._wanted.is_local else Path(name)).name
         self._num_read, self._num_rows = 0, max_documents

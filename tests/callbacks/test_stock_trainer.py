@@ -167,10 +167,10 @@ class TwoOptimizers(PlainModule):
         super().__init__()
         self.automatic_optimization = False
 
-    def training_step(self, batch: dict[str, Tensor]) -> None:
+    def training_step(self, batch: dict[str, Tensor]) -> Any:
         ids = batch["input_ids"]
         loss = nn.functional.cross_entropy(self.model(ids[:, :-1]).flatten(0, 1), ids[:, 1:].flatten())
-        optimizers = self.optimizers()
+        optimizers: Any = self.optimizers()
         for optimizer in optimizers:
             optimizer.zero_grad()
         self.manual_backward(loss)

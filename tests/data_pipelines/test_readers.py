@@ -336,7 +336,8 @@ def test_rows_beyond_memory_are_refused(tmp_path):
 class FewBytesAtATime(io.BytesIO):
     """A stream like a decompressor's."""
 
-    def read(self, size=-1):
+    def read(self, size: int | None = -1) -> bytes:
+        size = -1 if size is None else size
         return super().read(min(size, 7) if size > 0 else size)
 
 

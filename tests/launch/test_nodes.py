@@ -75,7 +75,7 @@ class TestKubernetes:
     def expanded(self, word: str) -> str:
         """Expand a word as Kubernetes does (third_party/forked/golang/expansion): $$ is $, $(NAME) a known value."""
         values = {"JOB_COMPLETION_INDEX": "3", "HOME": "/root"}
-        replace = lambda found: "$" if found[1] == "$" else values.get(found[2] or "", found[0])  # noqa: E731
+        replace: Any = lambda found: "$" if found[1] == "$" else values.get(found[2] or "", found[0])  # noqa: E731
         return re.sub(r"\$(\$|\((\w+)\))?", replace, word)
 
     def test_a_pod_is_a_node_and_every_word_arrives_as_typed(self) -> None:

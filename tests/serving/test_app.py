@@ -45,7 +45,7 @@ def test_openais_other_forms_of_the_same_request_are_taken(theirs):
     neutral = {"tools": [], "tool_choice": "none", "response_format": {"type": "text"}, "parallel_tool_calls": True}
     assert theirs.chat.completions.create(model="small", **HELLO, **neutral).choices[0].message.content == plain
     for role in ("system", "developer"):
-        messages = [{"role": role, "content": "Be kind."}, *HELLO["messages"]]
+        messages = [{"role": role, "content": "Be kind."}, *HELLO["messages"]]  # pyright: ignore[reportGeneralTypeIssues]
         answer = theirs.chat.completions.create(model="small", **{**HELLO, "messages": messages})
         assert answer.usage.prompt_tokens > 8
     assert theirs.models.retrieve("small").id == "small"

@@ -53,8 +53,8 @@ def test_state_is_what_the_optimizer_keeps(optimizer: type[torch.optim.Optimizer
 
 def test_a_forward_pass_that_reads_values_falls_back_to_six_n() -> None:
     class Reads(nn.Linear):
-        def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-            return super().forward(tokens.float()[:, :4] * float(tokens.sum().item()))
+        def forward(self, input: torch.Tensor) -> torch.Tensor:
+            return super().forward(input.float()[:, :4] * float(input.sum().item()))
 
     told = plan_module(Reads(4, 4), batch=(1, 8))
     assert told["flops_per_token"]["palm"] == 6 * 20

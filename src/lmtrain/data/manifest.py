@@ -151,8 +151,8 @@ def manifest_from_json(content: Any) -> Manifest:
     fields: dict[str, Any] = {key: value for key, value in facts.items() if key not in {"format", "fingerprint"}}
     try:
         fields["splits"] = {
-            name: SplitManifest(**{**split, "shards": tuple(Shard(**shard) for shard in split["shards"])})
-            for name, split in fields["splits"].items()
+            name: SplitManifest(shards=tuple(Shard(**shard) for shard in split.pop("shards")), **split)
+            for name, split in ((name, {**split}) for name, split in fields["splits"].items())
         }
         fields["references"] = {name: References(**values) for name, values in fields["references"].items()}
         manifest = Manifest(**fields)
