@@ -14,14 +14,11 @@ from lmtrain.errors import EnvironmentProblem
 from pathlib import Path
 import numpy as np
 from lmtrain.data import dataset_folder as checked_shards
-from lmtrain.data.dataset_folder import BackgroundCheck, require_whole
+from lmtrain.data.dataset_folder import require_whole
 from lmtrain.data.manifest import Manifest
 from lmtrain.data.shard_writer import ShardWriter, write_manifest
 from lmtrain.data.shards import Dataset, open_dataset
 from lmtrain.errors import DataError
-import json
-import shutil
-from types import SimpleNamespace
 from lmtrain.data import dataset_folder as cache
 from lmtrain.data.dataset_folder import cached_folder
 from lmtrain.data.shards import open_dataset

@@ -6,7 +6,6 @@ import struct
 import numpy as np
 import pytest
 
-from lmtrain.data.dataset_folder import cached_folder
 from lmtrain.data.external import external
 from lmtrain.data.external_formats import read_datatrove, read_llm_c, read_megatron, read_nanogpt, read_olmo
 from lmtrain.data.packing import BestFit, Contiguous, OneDocument, Packing

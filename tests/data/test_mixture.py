@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from lmtrain.data.interleave import ScheduledInterleave
-from lmtrain.data.mixture import MixedRows, open_mixture, single_source
+from lmtrain.data.mixture import MixedRows, open_mixture
 from lmtrain.data.packing import BestFit, Contiguous
 from lmtrain.data.rows import read_rows
 from lmtrain.errors import DataError

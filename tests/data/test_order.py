@@ -3,13 +3,12 @@
 import os
 import subprocess
 import sys
-import time
 import tracemalloc
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from lmtrain.data.order import CorpusPosition, WindowOrder
+from lmtrain.data.order import WindowOrder
 from fractions import Fraction
 from hypothesis import given
 from lmtrain.data.interleave import (

@@ -9,42 +9,27 @@ from lmtrain.data.packing import BestFit, Contiguous, OneDocument
 from lmtrain.data.rows import read_rows
 from lmtrain.errors import DataError
 from tests.data.documents import END_OF_TEXT, documents_of, make_dataset
-from lmtrain.data.packing import BestFitRows, OneDocumentRows, RowBuilder
+from lmtrain.data.packing import RowBuilder
 from tests.data.documents import END_OF_TEXT, make_dataset
 import json
 import multiprocessing
 from itertools import pairwise
-from lmtrain.data import packing_index
-from lmtrain.data.packing_index import (
-    build_best_fit,
-    build_once,
-    build_one_document,
-    cut_documents,
-    document_groups,
-    end_of_text_id,
-    index_folder,
-)
+from lmtrain.data.packing_index import build_best_fit, build_once, end_of_text_id, index_folder
 from tests.data.documents import make_dataset
 from hypothesis import given
 from lmtrain.data.packing_index import best_fit_decreasing
-from lmtrain.data.packing_index import document_ends, ends_of_shards, map_file
-from lmtrain.data.packing_index import document_lengths
-from lmtrain.data.shards import open_dataset
-from lmtrain.data.synthetic import DOCUMENT_TOKENS, synthetic
 import subprocess
 import sys
 from lmtrain.data.manifest import SplitManifest
 from lmtrain.data.shard_writer import ShardWriter
 from lmtrain.data.shards import TokenSplit
-from lmtrain.data.windows import ContiguousRows, evaluation_windows, num_training_windows
+from lmtrain.data.windows import evaluation_windows, num_training_windows
 from lmtrain.errors import ConfigurationError
-import pickle
-from lmtrain.data.rows import PieceReader, document_spans
 from numpy.typing import NDArray
 from lmtrain.data.rows import with_known_ids
 from lmtrain.data.manifest import Manifest
 from lmtrain.data.rows import RowBatch, read_rows
-from lmtrain.data.gather import MOST_BLOCK_BYTES, address_of, copy_blocks, cover, gather_rows
+from lmtrain.data.gather import address_of, copy_blocks, cover
 
 
 DOCUMENTS = {

@@ -2,7 +2,6 @@
 
 import json
 import os
-import pickle
 import subprocess
 import sys
 from dataclasses import replace
@@ -12,19 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lmtrain.data.manifest import Manifest, Shard, SplitManifest
 from lmtrain.data.shard_writer import ShardWriter, write_manifest
-from lmtrain.data.shards import existing_folder, open_dataset
+from lmtrain.data.shards import open_dataset
 from lmtrain.errors import DataError
 from lmtrain.data.manifest import Manifest, References, Shard, SplitManifest, manifest_from_json
-from lmtrain.data.manifest import narrowest_dtype, num_ids, size_problems
-from lmtrain.errors import ConfigurationError
 from lmtrain.data.shards import MappedFile
 import hashlib
 from itertools import chain
 from lmtrain.data.manifest import read_index
 from lmtrain.data.manifest import Manifest
 from lmtrain.data.shards import open_dataset
-from lmtrain.data.shard_writer import HashedFile, require_whole
-from lmtrain.storage.hashed_folder import file_sha256
+from lmtrain.data.shard_writer import HashedFile
 from lmtrain.data.manifest import Shard
 
 

@@ -7,7 +7,6 @@ import pytest
 from lmtrain.data.shards import open_dataset
 from lmtrain.data.synthetic import synthetic
 from lmtrain.errors import ConfigurationError
-from lmtrain.tokenizers.loading import load_tokenizer
 
 
 @pytest.fixture(scope="module")

@@ -24,13 +24,8 @@ def training(folder: Path) -> Generator[tuple["subprocess.Popen[str]", int]]:
     """Start a run on two ranks; yield its process and the process id of rank 1 once it has trained a few steps."""
     words = ["strategy=ddp", f"strategy.timeout_seconds={TIMEOUT_SECONDS}", "run.name=a", "budget.steps=100000"]
     command, run = tiny.command("trainer.devices=2", *words), folder / "runs/a"
-    settings: dict[str, Any] = {
-        "cwd": folder,
-        "env": tiny.environment(),
-        "stderr": subprocess.PIPE,
-        "stdout": subprocess.DEVNULL,
-    }
-    with subprocess.Popen(command, text=True, **settings) as process:
+    output: dict[str, Any] = {"stderr": subprocess.PIPE, "stdout": subprocess.DEVNULL}
+    with subprocess.Popen(command, cwd=folder, env=tiny.environment(), text=True, **output) as process:
         try:
             poll(lambda: (run / "metrics.jsonl").exists() and len(tiny.losses(run)) > 3, seconds=120)
             yield process, rank_1_of(run)

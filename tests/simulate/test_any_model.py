@@ -53,7 +53,7 @@ def test_state_is_what_the_optimizer_keeps(optimizer: type[torch.optim.Optimizer
 
 def test_a_forward_pass_that_reads_values_falls_back_to_six_n() -> None:
     class Reads(nn.Linear):
-        def forward(self, input: torch.Tensor) -> torch.Tensor:
+        def forward(self, input: torch.Tensor) -> torch.Tensor:  # noqa: A002
             return super().forward(input.float()[:, :4] * float(input.sum().item()))
 
     told = plan_module(Reads(4, 4), batch=(1, 8))
