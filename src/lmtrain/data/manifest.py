@@ -150,10 +150,7 @@ def manifest_from_json(content: Any) -> Manifest:
     own_sha256 = facts.pop("manifest_sha256", None)
     fields: dict[str, Any] = {key: value for key, value in facts.items() if key not in {"format", "fingerprint"}}
     try:
-        fields["splits"] = {
-            name: SplitManifest(shards=tuple(Shard(**shard) for shard in split.pop("shards")), **split)
-            for name, split in ((name, {**split}) for name, split in fields["splits"].items())
-        }
+        fields["splits"] = {name: _split_from_json(split) for name, split in fields["splits"].items()}
         fields["references"] = {name: References(**values) for name, values in fields["references"].items()}
         manifest = Manifest(**fields)
         fingerprint = manifest.fingerprint
@@ -164,6 +161,11 @@ def manifest_from_json(content: Any) -> Manifest:
     if own_sha256 not in (None, _sha256_of(facts)):
         raise ValueError("its manifest_sha256 does not match its content")
     return manifest
+
+
+def _split_from_json(content: Mapping[str, Any]) -> SplitManifest:
+    fields: dict[str, Any] = {**content, "shards": tuple(Shard(**shard) for shard in content["shards"])}
+    return SplitManifest(**fields)
 
 
 def num_ids(dtype: str) -> int:
