@@ -98,6 +98,7 @@ class TestKubernetes:
         container = self.made(device)[1]["spec"]["template"]["spec"]["containers"][0]
         assert container["resources"].get("limits") == limits
 
+    @pytest.mark.external
     @needs_clients
     def test_kubernetes_own_schema_accepts_the_objects(self, tmp_path: Path) -> None:
         right, wrong = tmp_path / "right.yaml", tmp_path / "wrong.yaml"
@@ -121,6 +122,7 @@ class TestSkyPilot:
         assert words[-len(WORDS) - 1 :] == [*WORDS, ""]
         assert {"--nnodes=4", "--nproc-per-node=8", "--node-rank=1", "--master-addr=10.0.0.1"} <= {*words}
 
+    @pytest.mark.external
     @needs_clients
     @pytest.mark.slow
     def test_skypilots_own_reader_accepts_the_task(self, tmp_path: Path) -> None:

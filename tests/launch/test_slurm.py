@@ -13,7 +13,7 @@ from tests import tiny
 from tests.launch import slurm_cluster
 
 REASON = slurm_cluster.why_not()
-ON_SLURM = [pytest.mark.slow, pytest.mark.distributed, pytest.mark.skipif(REASON is not None, reason=REASON or "")]
+ON_SLURM = [pytest.mark.external, pytest.mark.distributed, pytest.mark.skipif(REASON is not None, reason=REASON or "")]
 WORDS = ["trainer.accelerator=cpu", "callbacks.text_samples=null", "callbacks.validation=null"]
 
 

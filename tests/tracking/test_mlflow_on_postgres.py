@@ -30,7 +30,7 @@ NUM_TRIALS = 8
 NUM_STEPS = 60
 FINISHED = Status("FINISHED", exit_code=0)
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.external, pytest.mark.timeout(300)]
 
 
 @dataclass(frozen=True)

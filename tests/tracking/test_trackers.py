@@ -187,6 +187,7 @@ def test_a_resumed_run_is_one_run_with_each_point_once(tmp_path: Path, monkeypat
 
 
 @pytest.mark.slow
+@pytest.mark.external
 @pytest.mark.skipif(not REAL.is_dir(), reason="trackio is not in the lock: make trackio puts it beside the environment")
 def test_the_package_itself_has_each_point_of_a_resumed_run_once(tmp_path: Path) -> None:
     paths = os.pathsep.join([str(REAL), str(ROOT)])

@@ -66,6 +66,7 @@ def test_bash_completes_the_last_word_behind_its_last_equals_sign() -> None:
     assert "-F _lmtrain" in answer[6]
 
 
+@pytest.mark.external
 def test_fish_completes_the_same(script: Callable[[str], Path]) -> None:
     asked = "; echo .; ".join(f"complete -C '{line}'" for line in LINES)
     told = subprocess.run(
@@ -78,6 +79,7 @@ def test_fish_completes_the_same(script: Callable[[str], Path]) -> None:
     assert {"optimizer=muon", "optimizer=muon_nano"} <= set(optimizers)
 
 
+@pytest.mark.external
 def test_zsh_completes_at_a_tab(script: Callable[[str], Path]) -> None:
     terminal, end = pty.openpty()
     shell = subprocess.Popen(
