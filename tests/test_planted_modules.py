@@ -14,7 +14,7 @@ PLANTED = (
     *("json", "random", "logging", "subprocess", "socket", "tempfile", "typing_extensions", "yaml", "numpy", "torch"),
     *("lightning", "mlflow", "datasets", "tokenizers", "hydra", "omegaconf", "rich", "pydantic", "uvicorn", "lmtrain"),
 )
-NO_CHILDREN = re.compile(r"child_process|missing_package|provenance|launch\.py|engines.slurm")
+NO_CHILDREN = re.compile(r"child_process|missing_package|tracking.machine|launch\.py|engines.slurm")
 
 
 @pytest.fixture(scope="module")

@@ -207,7 +207,6 @@ WRONG = {
     "bench model.width=1e30": (2, "is more than any model can have"),
     "bench source=files source.paths=[nowhere]": (4, "source.paths: nowhere does not exist"),
     "chat nowhere": (2, "RUN=nowhere must be a run"),
-    "generate nowhere": (2, "RUN=nowhere must be a run"),
     "serve nowhere": (2, "RUN=nowhere must be a run"),
     "export hf nowhere out": (2, "SOURCE=nowhere must be a run"),
     "import hf nowhere out": (2, "FOLDER=nowhere is not a folder"),

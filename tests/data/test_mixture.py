@@ -118,7 +118,7 @@ def test_a_source_that_is_none_is_refused(sources, message):
         ([{"from": 1.5, "weights": {"web": 1}}], r"from=1\.5 is not a fraction"),
         ([{"from": x, "weights": {"web": 1}} for x in (0.9, 0.5)], r"schedule\.1\.from=0\.5 .*after 0\.9"),
         ([{"weights": {"web": 1}}], r"from=None is not a fraction"),
-        ([{"from": 0.9, "weights": {"mth": 1}}], r"weights\.mth=1: there is no such source; .*Did you mean 'math'"),
+        ([{"from": 0.9, "weights": {"mth": 1}}], r"weights\.mth=1: unknown source; .*Did you mean 'math'"),
         ([{"from": 0.9, "weights": {"math": -1}}], r"schedule\.0\.weights\.math=-1 is not a weight"),
         ([{"from": 0.9, "weights": {}}], r"data\.schedule\.0\.weights: web=0, math=0 are all 0"),
         ([{"from": 0.9, "wait": {}}], r"data\.schedule\.0\.wait=\{\}: a phase has from and weights"),

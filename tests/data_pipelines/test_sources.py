@@ -266,6 +266,32 @@ def test_the_hub_is_asked_first_and_once_and_its_answer_is_one_line(monkeypatch,
     assert "\n" not in str(refusal.value)
 
 
+TURNS = [{"role": "user", "content": "Who are you?"}, {"role": "assistant", "content": "A model."}]
+README = (
+    "---\nconfigs:\n- config_name: {config}\n  data_files:\n  - split: {split}\n    path: {config}/{split}-*\n---\n"
+)
+
+
+@pytest.fixture(scope="module", name="copies")
+def local_copies(tmp_path_factory):
+    import datasets
+
+    folder = tmp_path_factory.mktemp("copies")
+    (folder / "smoltalk/data").mkdir(parents=True)
+    talk = [{"messages": TURNS, "source": "x"}] * 3
+    datasets.Dataset.from_list(talk).to_parquet(folder / "smoltalk/data/train-00000-of-00001.parquet")
+    for name, config, split, rows in (
+        ("mmlu", "all", "auxiliary_train", [{"question": "2?", "subject": "", "choices": ["1", "2"], "answer": 1}] * 2),
+        ("gsm8k", "main", "train", [{"question": "1 + 1?", "answer": "<<1+1=2>>2\n#### 2"}]),
+    ):
+        (folder / name / config).mkdir(parents=True)
+        datasets.Dataset.from_list(rows).to_parquet(folder / name / config / f"{split}-00000-of-00001.parquet")
+        (folder / name / "README.md").write_text(README.format(config=config, split=split))
+    (folder / "identity.jsonl").write_text(f"{json.dumps(TURNS)}\n\n{json.dumps({'messages': TURNS})}\n[]\n")
+    (folder / "words.txt").write_text("berry\nI'm\nab\n")
+    return folder
+
+
 def mixture(copies, **settings):
     names = {name: str(copies / name) for name in ("smoltalk", "mmlu", "gsm8k")}
     files = {"identity": str(copies / "identity.jsonl"), "words": str(copies / "words.txt")}
@@ -315,6 +341,13 @@ def test_words_are_spelled_and_their_letters_counted_right() -> None:
         assert answer.endswith(f"#### {word.count(letter)}")
         assert answer.count("*") == word.count(letter)
     assert list(counted(words, num_rows=5, seed=0)) == list(counted(words, num_rows=5, seed=0))
+
+
+@pytest.fixture(scope="module", name="code")
+def made_code(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("code")
+    (folder / "a.py").write_text("from abc import ABC\ndef read(self, size):\nopen door table under chair lamp\n")
+    return folder
 
 
 def made(code, **more):

@@ -80,7 +80,7 @@ def test_a_plan_shows_what_was_derived(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["scaling=width"], r"scaling=width: there is no such option\. Did you mean 'scaling=width_transfer'\?"),
+        (["scaling=width"], r"scaling=width: unknown option\. Did you mean 'scaling=width_transfer'\?"),
         (["scaling.base_width=64"], r"scaling\.base_width=64: there is no key"),
         ([*WIDE, "scaling.base_width=wide"], r"scaling\.base_width=wide is not a number"),
     ],

@@ -150,7 +150,7 @@ def test_data_of_another_tokenizer_and_a_context_beyond_the_model_are_refused(
     run: Path, imported: Path, tmp_path: Path
 ) -> None:
     data = read_json(run / "run.json")["data"]
-    with pytest.raises(DataError, match=rf"ids mean nothing across tokenizers.*{imported.name}"):
+    with pytest.raises(DataError, match="ids differ between tokenizers"):
         evaluate([str(imported), "--data", str(data)])
     (tmp_path / "a.txt").write_text("a")
     with pytest.raises(ConfigurationError, match=r"--context-tokens: must be at most the model.s \d+, got 99999"):

@@ -84,7 +84,7 @@ def test_a_file_of_prompts_goes_on_where_it_was_interrupted(folder: Path, tmp_pa
     with pytest.raises(ConfigurationError, match=r"stop=.*seed=0 .*past_the_end=false"):
         generate([*words, *sampled])  # also where every prompt has its answer
     saved("llama", other := tmp_path / "other", seed=1)
-    with pytest.raises(ConfigurationError, match=r"model=.*, now other; nearest valid: --out .*out-2.jsonl\.$"):
+    with pytest.raises(ConfigurationError, match=r"model=.*now other.*name a new file"):
         generate([str(other), *words[1:]])
 
 

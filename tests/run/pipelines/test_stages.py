@@ -96,7 +96,7 @@ def test_a_tokenizer_and_model_of_all_trainings_are_those_of_the_first(tmp_path:
 @pytest.mark.parametrize(
     ("word", "said"),
     [
-        ("pipeline=speed_run", "pipeline=speed_run: there is no such option. Did you mean 'pipeline=speedrun'"),
+        ("pipeline=speed_run", "pipeline=speed_run: unknown option. Did you mean 'pipeline=speedrun'"),
         ("pipeline.preflight_steps=-1", r"preflight_steps: must be an integer >= 0.*got -1"),
         ("+pipeline.stages={../../x: {verb: train}}", r"stages\.\.\./\.\./x: a stage's name must be"),
         ("pipeline.stages.base.verb=trian", r"base\.verb: must be one of .*got trian\. Did you mean 'train'\?"),

@@ -109,7 +109,7 @@ def allowed_changes(
 def tokenizer_fix(run: Path) -> str:
     """Return what to train on for the ids of a run or an import, with the overrides of its tokenizer."""
     words = shlex.join(tokenizer_words(shown_path(run) / TOKENIZER))
-    return f"its own tokenizer: text prepared with {words}"
+    return f"its own tokenizer: text prepared with {words}" if words else "its own tokenizer"
 
 
 def _other_tensor(config: RunConfig, checkpoint: CheckpointFacts) -> str | None:
