@@ -51,7 +51,7 @@ def attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Captu
         ),
         ("tokenizer.vocab_size=200", ["vocab_size=200", "nearest valid: 257"]),
         ("budget=none budget.steps=null", ["budget is empty"]),
-        ("budget.steps=0", ["budget.steps=0 is not above 0"]),
+        ("budget.steps=0", ["budget.steps=0 must be above 0"]),
         ("resume=must", ["resume=must", "use resume=auto"]),
         ("resume=nowhere", ["resume: must be auto", "got nowhere"]),
         ("run.name=../b", ["run.name='../b'", "nearest valid"]),

@@ -81,7 +81,7 @@ def test_a_plan_shows_what_was_derived(
     ("words", "message"),
     [
         (["scaling=width"], r"scaling=width: unknown option\. Did you mean 'scaling=width_transfer'\?"),
-        (["scaling.base_width=64"], r"scaling\.base_width=64: there is no key"),
+        (["scaling.base_width=64"], r"scaling\.base_width=64: unknown key"),
         ([*WIDE, "scaling.base_width=wide"], r"scaling\.base_width=wide is not a number"),
     ],
 )

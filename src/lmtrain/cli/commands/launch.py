@@ -75,11 +75,11 @@ def slurm(words: list[str], program: str) -> int:
         cpus_per_task=asked.cpus_per_task,
         directives=read_directives(asked.sbatch),
     )
-    if not asked.dry_run:
-        require_sbatch()
     run = launched_run(overrides, program=program, is_here=True, known_flags=parser.known)
     if run is None:
         return EXIT_DONE
+    if not asked.dry_run:
+        require_sbatch()
     folder = run.root / SCRIPTS
     name = run.job.name.replace("/", "-")
     script = batch_script(run.job, limits, python=sys.executable, log=folder / f"{name.replace('%', '%%')}-%j.log")
