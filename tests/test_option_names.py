@@ -56,7 +56,7 @@ NAMING = {
     "src/lmtrain/cli/commands/runs.py": "an example of a command line",
     "src/lmtrain/run/pipelines/stages.py": "the words of a preflight: any schedule of a few steps",
     "src/lmtrain/cli/commands/parity.py": "the words of a comparison on any machine",
-    "src/lmtrain/cli/commands/tune_lr.py": "the words of a range test, whose schedule is none of the config's",
+    "src/lmtrain/cli/commands/tune.py": "the words of a range test, whose schedule is none of the config's",
     "src/lmtrain/run/depth_dial.py": "its own file: the dial was tuned for this optimizer",
 }
 Constants = Mapping[str, set[str]]

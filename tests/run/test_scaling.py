@@ -71,7 +71,7 @@ def test_a_plan_shows_what_was_derived(
     words = ["scaling=width_transfer", "scaling.base_width=32", f"run.cache={CACHE}"]
     assert plan(words) == 0
     page = capsys.readouterr().out
-    assert "Scaled by width_transfer (base_width=32)" in page
+    assert "Scaled by scaling=width_transfer" in page
     assert re.search(r"model\.init_std +0\.01 \(base 0\.02\)", page)
     assert plan([*words, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["scaling"]["derived"]["model.init_std"] == 0.01

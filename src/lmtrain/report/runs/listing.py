@@ -5,9 +5,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
-from rich.table import Table
 
 from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE, TRAIN_LOSS
 from lmtrain.accounting.observed.metric_names import speed_name
@@ -27,6 +26,9 @@ from lmtrain.tracking.run_log import LogOffset, newest_with, read_after
 from lmtrain.tracking.run_folder import RunFolder, stored_name
 from lmtrain.tracking.run_log import Point, furthest, newest, newest_point
 from lmtrain.tracking.status import settled_status
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 TAIL_BYTES: Final = 1 << 18
 ABSENT: Final = "-"
@@ -145,8 +147,10 @@ def newest_points(log: Path, *, beside: str | None = None, tail_bytes: int = TAI
     return [*filter(None, [newest_with(log, beside)]), *points]
 
 
-def table_of(runs: Sequence[RunInBrief]) -> Table:
+def table_of(runs: Sequence[RunInBrief]) -> "Table":
     """Return a table of runs, the last changed at the end."""
+    from rich.table import Table
+
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("run", "state", "step", "tokens", "loss", "bits/byte", "clock", "changed"):
         table.add_column(name, justify="left" if name in ("run", "state") else "right", overflow="fold")

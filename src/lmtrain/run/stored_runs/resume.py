@@ -8,14 +8,13 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from lmtrain.accounting.budgets import Horizon, RunSoFar
 from lmtrain.accounting.observed.metric_names import VALIDATION_TOKENS
 from lmtrain.accounting.observed.time_accounts import spent
 from lmtrain.accounting.options.parts import CallbackFacts
 from lmtrain.accounting.quantities import format_quantity, typed_hours, unit_of
-from lmtrain.data.interleave import PhasesRead, Placed
 from lmtrain.errors import ConfigurationError, did_you_mean
 from lmtrain.report.runs.attempts import last_row_of, read_attempts
 from lmtrain.report.runs.find import of_folder
@@ -37,6 +36,9 @@ from lmtrain.tracking.fork import Fork, read_fork, write_fork
 from lmtrain.tracking.run_folder import DATA_OF_ATTEMPT, PHASES, RunFolder
 from lmtrain.tracking.run_log import newest_with
 from lmtrain.training.checkpointing.checkpoints import CheckpointFacts, list_checkpoints, read_facts
+
+if TYPE_CHECKING:
+    from lmtrain.data.interleave import PhasesRead, Placed
 
 Finder = Callable[[Path], CheckpointFacts | None]  # returns a run's newest checkpoint
 WAYS_TO_GO_ON: Final = ("auto", "must", "never")  # values of `resume` other than a path
@@ -290,18 +292,20 @@ def ended_early(job: Job, checkpoint: CheckpointFacts) -> str | None:
     return None
 
 
-def phases_read(checkpoint: CheckpointFacts | None) -> PhasesRead | None:
+def phases_read(checkpoint: CheckpointFacts | None) -> "PhasesRead | None":
     """Return a mixture's phases before a checkpoint; another budget leaves the order of the text before it alone.
 
     None if the attempt that wrote the checkpoint noted none, as for data of one phase.
     """
     if checkpoint is None or checkpoint.attempt is None:
         return None
+    from lmtrain.data.interleave import PhasesRead  # numpy
+
     phases = phases_of(checkpoint.path.parents[1] / "attempts" / str(checkpoint.attempt))
     return PhasesRead(phases=phases, step=checkpoint.step) if phases else None
 
 
-def phases_of(attempt: Path) -> list[Placed]:
+def phases_of(attempt: Path) -> "list[Placed]":
     """Return the phases noted by an attempt; an empty list if it noted none, or the file is damaged."""
     noted = read_json(attempt / DATA_OF_ATTEMPT).get(PHASES)
     try:
