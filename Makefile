@@ -7,6 +7,7 @@ ARGS ?=
 EXAMPLES ?= 500
 UNREACHED ?= 3
 BIN := .venv/bin
+SHORT := not browser and not external and not long and not benchmarks
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 STAMP := .venv/.set-up
 CACHE := $(CURDIR)/.cache
@@ -49,7 +50,7 @@ TOOL = { $(UV) venv --quiet --allow-existing --no-project --python '$(PYTHON)' .
 STARTED := hydra.main, lightning.pytorch, mlflow.store.tracking.sqlalchemy_store, pydantic, pytest, rich.live, tokenizers, \
 	torch._inductor.compile_fx, torch.distributed.checkpoint, torch.distributed.run, torch.distributed.fsdp
 
-.PHONY: help setup train test test-external test-all checks docs audit sbom trackio clients hydra-next lock clean
+.PHONY: help setup train test test-slow test-external test-all checks docs audit sbom trackio clients hydra-next lock clean
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "make %-16s %s\n", $$1, $$2}' Makefile
@@ -60,7 +61,10 @@ train: $(STAMP) ## train on this machine's own Python library (ARGS='budget.toke
 	@$(BIN)/python train.py $(ARGS)
 
 test: $(STAMP) ## run the tests that need nothing beyond `make setup` (ARGS='-k budget')
-	@$(PYTEST) -m 'not browser and not external and not long and not benchmarks' $(ARGS)
+	@$(PYTEST) -m '$(SHORT) and not slow and not distributed and not faults' $(ARGS)
+
+test-slow: $(STAMP) ## run the tests that train for longer, start several processes, or kill them (ARGS=tests/faults)
+	@$(PYTEST) -m '$(SHORT) and (slow or distributed or faults)' $(ARGS)
 
 test-external: $(STAMP) trackio clients hydra-next ## run the tests that need SLURM, PostgreSQL, a browser or other shells
 	@$(PYTEST) -m '(browser or external) and not long' $(ARGS)

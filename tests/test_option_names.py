@@ -40,6 +40,8 @@ ALLOWED = {
     "src/lmtrain/optim/muon.py": "its groups of parameters are of two kinds: muon and adamw",
     "src/lmtrain/training/checkpointing/weights.py": "a word of --weights",
     "src/lmtrain/report/scaling_study.py": "a key of the printed JSON",
+    "src/lmtrain/callbacks/__init__.py": "the public names of the callbacks",
+    "src/lmtrain/data/__init__.py": "the public names of the data modules",
     "src/lmtrain/simulate/recorder.py": "the namespace of torch's own operators",
 }
 # Groups whose options state facts, by which advice finds them. Models are a person's choice, named as examples.
@@ -57,6 +59,9 @@ NAMING = {
     "src/lmtrain/run/pipelines/stages.py": "the words of a preflight: any schedule of a few steps",
     "src/lmtrain/cli/commands/parity.py": "the words of a comparison on any machine",
     "src/lmtrain/cli/commands/tune.py": "the words of a range test, whose schedule is none of the config's",
+    "src/lmtrain/missing_package.py": "the optimizer that needs no package",
+    "src/lmtrain/run/execution/failures.py": "the remedy of a failed kernel: a run without compiled ones",
+    "src/lmtrain/run/planning/simulated_fleets.py": "the remedies of what a simulation cannot run",
     "src/lmtrain/run/depth_dial.py": "its own file: the dial was tuned for this optimizer",
 }
 Constants = Mapping[str, set[str]]
