@@ -37,7 +37,8 @@ def command(*words: str, launcher: tuple[str, ...] = ()) -> list[str]:
 def environment() -> dict[str, str]:
     """Return an environment in which the project's own sources are found, on one thread."""
     paths = [str(PROJECT / "src"), str(PROJECT)]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"}
+    inherited = {name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"}  # of a command run here
+    return {**inherited, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"}
 
 
 def train(folder: Path, *words: str, num_ranks: int = 1) -> "subprocess.CompletedProcess[str]":
