@@ -157,6 +157,8 @@ def _tests_begin_alike() -> None:
         torch.manual_seed(0)
         torch.set_float32_matmul_precision("highest")  # a training in this process sets its own, and this too
         torch.use_deterministic_algorithms(False)
+    if rank_zero := sys.modules.get("lightning_utilities.core.rank_zero"):
+        rank_zero.rank_zero_only.rank = 0  # kept from the variables of a rank, where a test set them
 
 
 @pytest.fixture(autouse=True)
