@@ -1,10 +1,7 @@
 """Checkpoints during a run: which stay, what a full disk costs, how a run goes on."""
 
 import logging
-import os
-import resource
-import signal
-from typing import Any
+import threading
 
 import pytest
 import schedulefree
@@ -16,6 +13,7 @@ from lmtrain.callbacks.token_budget import TokenBudget
 from lmtrain.errors import EnvironmentProblem
 from lmtrain.storage.hashed_folder import damage
 from lmtrain.training.checkpointing.checkpoint_io import AtomicCheckpointIO
+from lmtrain.training.checkpointing.host_copy import HostCopy
 from lmtrain.training.spikes import SpikeFilter
 from lmtrain.training.weight_average import WeightAverage
 from tests.callbacks.tiny_run import AtStep, NotANumber
@@ -176,11 +174,8 @@ def test_checkpoints_of_a_course_that_was_left_are_set_aside(make_run):
     assert len(list(run.context.checkpoints_folder.glob("left_step_*"))) == 2
 
 
-BYTES_BEFORE_THE_FAULT = 1 << 10
-
-
 class Observed:
-    """A run that saves behind its training, with a hold on the process that writes."""
+    """A run that saves behind its training, with a hold on the thread that writes."""
 
     def __init__(self, run, **settings):
         self.run = run
@@ -190,14 +185,6 @@ class Observed:
     def fit(self, *actions, **settings):
         log = StepLog(every_steps=1, context=self.run.context)
         self.run.fit(log, TokenBudget(context=self.run.context), self.checkpoint, *actions, **settings)
-
-    def send(self, number):
-        """Return an action that sends the writing process a signal."""
-        return lambda _: os.kill(self.writer._writer.process.pid, number)
-
-    @property
-    def writer(self) -> Any:
-        return self.checkpoint._behind._writer
 
 
 def same(a, b):
@@ -240,50 +227,30 @@ def test_what_is_written_behind_is_what_would_have_been_written_in_place(make_ru
 @pytest.mark.slow
 def test_older_checkpoints_stay_until_the_new_one_is_whole_and_a_second_save_waits(make_run):
     observed = Observed(make_run(steps=7), keep_last=1)
-    saved = []
-    go_on = signal.SIGCONT
-    look = [
-        AtStep(3, lambda trainer: (observed.checkpoint._settle(trainer), observed.send(signal.SIGSTOP)(trainer))),
-        AtStep(5, lambda trainer: (saved.append(observed.run.saved_steps()), observed.send(go_on)(trainer))),
-    ]
-    observed.fit(*look)
+    saved, gate = [], threading.Event()
+    write = observed.checkpoint._behind._write
+    observed.checkpoint._behind._write = lambda copy: (gate.wait(60), write(copy))
+    settle = AtStep(3, lambda trainer: (gate.set(), observed.checkpoint._settle(trainer), gate.clear()))
+    look = AtStep(5, lambda trainer: (saved.append(observed.run.saved_steps()), gate.set()))
+    observed.fit(settle, look)
     assert saved == [[2]]
     assert observed.run.saved_steps() == [7]
 
 
 @pytest.mark.slow
-@pytest.mark.faults
-def test_a_writer_that_is_killed_is_told_of_at_the_next_save_and_replaced(make_run, caplog):
+def test_a_full_disk_is_reported_and_a_run_never_ends_well_without_its_last_checkpoint(make_run, caplog, monkeypatch):
     observed = Observed(make_run(steps=5), keep_last=9)
-    stop, kill = AtStep(1, observed.send(signal.SIGSTOP)), AtStep(3, observed.send(signal.SIGKILL))
-    with caplog.at_level(logging.ERROR, logger="lmtrain"):
-        observed.fit(stop, kill)
-    assert observed.run.saved_steps() == [4, 5]
-    assert "NO CHECKPOINT (failure 1; the run ends at 3): Step 2 is not saved" in caplog.messages[0]
-    assert "the process that writes checkpoints ended (signal 9)" in caplog.messages[0]
-    assert len(caplog.messages) == 1
 
+    def fail(copy):
+        raise OSError("No space left on device")
 
-@pytest.mark.slow
-def test_a_full_disk_is_told_of_and_a_run_never_ends_well_without_its_last_checkpoint(make_run, caplog):
-    observed = Observed(make_run(steps=5), keep_last=9)
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    started = observed.checkpoint._behind.prepare
-
-    def prepare(trainer, module):
-        resource.setrlimit(resource.RLIMIT_FSIZE, (BYTES_BEFORE_THE_FAULT, limits[1]))
-        try:
-            started(trainer, module)
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-
-    observed.checkpoint._behind.prepare = prepare
+    monkeypatch.setattr(HostCopy, "restore", fail)
     stop_at_a_step_that_failed = AtStep(4, lambda trainer: setattr(trainer, "should_stop", True))
     with caplog.at_level(logging.ERROR, logger="lmtrain"):
         observed.fit(stop_at_a_step_that_failed)
-    assert observed.run.saved_steps() == [4], "written in place at the end, where the other process could not"
+    assert observed.run.saved_steps() == [4], "written in place at the end, where the thread could not"
     assert [message.partition(" (")[0] for message in caplog.messages] == ["NO CHECKPOINT"] * 2
-    assert all("could not be written" in message for message in caplog.messages)
+    assert all("No space left" in message for message in caplog.messages)
 
 
 @pytest.mark.slow
@@ -296,7 +263,6 @@ def test_an_exception_waits_for_the_checkpoint_in_flight(make_run):
     with pytest.raises(KeyError):
         observed.fit(AtStep(2, crash))
     assert observed.run.saved_steps() == [2]
-    assert observed.writer is None
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""kill -9 of a trainer while another process writes its checkpoint: an older one is whole, and nothing else is left."""
+"""kill -9 of a trainer while a thread writes its checkpoint: an older one is whole, and nothing else is left."""
 
 import os
 import signal
@@ -11,7 +11,7 @@ import pytest
 from tests import tiny
 from tests.faults.test_resume import killed
 
-# Every checkpoint but the last is written by another process, however small it is.
+# Every checkpoint but the last is written by a thread, however small it is.
 WORDS = ["budget.steps=9", "callbacks.checkpoint.every_steps=3", "callbacks.checkpoint.background_from_bytes=0"]
 
 

@@ -23,7 +23,7 @@ from lmtrain.launch.process_group import join
 from lmtrain.losses.cross_entropy import CrossEntropy
 from lmtrain.models.llama import Llama
 from lmtrain.parallel.fsdp import fsdp
-from lmtrain.training.checkpointing.background_writer import BackgroundWriter
+from lmtrain.training.checkpointing.background_saves import BackgroundSaves, SaveOutcome
 from lmtrain.training.checkpointing.checkpoint_io import FACTS
 from lmtrain.training.datamodule import TokenDataModule
 from lmtrain.training.intervals import is_step_end
@@ -127,21 +127,21 @@ def save_twice(folder: Path) -> Callable[[pl.Trainer], None]:
 
 
 def save_behind(folder: Path, notes: dict[str, Any]) -> Callable[[pl.Trainer], None]:
-    """Return an action that lets another process write the step, twice: the second time rank 1's disk is full."""
+    """Return an action that lets a thread write the step, twice: the second time rank 1's disk is full."""
 
     def act(trainer: pl.Trainer) -> None:
         for name, rank_without_room in (("behind", None), ("behind_full", 1)):
-            writer = BackgroundWriter(torch.device("cpu"))
+            outcomes: list[SaveOutcome] = []
+            saves = BackgroundSaves(from_bytes=0, report=outcomes.append)
+            assert saves.is_possible(trainer, trainer.lightning_module)
             limits = resource.getrlimit(resource.RLIMIT_FSIZE)
             if trainer.global_rank == rank_without_room:
                 resource.setrlimit(resource.RLIMIT_FSIZE, (BYTES_BEFORE_THE_FAULT, limits[1]))
-            writer.prepare(1)  # starts the process, under the limit
+            trainer.save_checkpoint(folder / name / "step_00000002", storage_options=saves.begin)
+            saves.has_begun(2, stall_seconds=0.0, wait_seconds=0.0)
+            saves.settle(trainer)
             resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-            trainer.save_checkpoint(folder / name / "step_00000002", storage_options=writer.start)
-            answer = writer.wait()
-            assert answer is not None
-            notes[name] = [answer.problem, answer.num_bytes]
-            writer.close()
+            notes[name] = [outcomes[0].problem, outcomes[0].num_bytes]
 
     return act
 

@@ -42,7 +42,7 @@ class Checkpoint(RunCallback):
     never saved.
 
     A state of `background_from_bytes` or more (None: never) holds training up only until it is copied on the host;
-    another process writes the copy. One is in flight at most: the next save and the end of the run wait for it, and
+    a thread writes the copy. One is in flight at most: the next save and the end of the run wait for it, and
     report its failure. The run's last checkpoint the trainer writes itself, having nothing else to do.
     """
 
@@ -72,7 +72,6 @@ class Checkpoint(RunCallback):
         self._retention = Retention(keep_last=keep_last, keep_best=keep_best, scores=self._scores)
         self._behind = BackgroundSaves(from_bytes=background_from_bytes, report=self._log_outcome)
         self._saved_step = 0
-        self._first_step = 0
         self._tried_at = time.monotonic()
         self._took_seconds = 0.0
         self._failures = 0
@@ -88,7 +87,6 @@ class Checkpoint(RunCallback):
     @override
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._saved_step = trainer.global_step  # nothing to save at step 0; any other step came from a checkpoint
-        self._first_step = trainer.global_step
         self._tried_at = time.monotonic()
         if trainer.is_global_zero:
             clear_leftovers(self._folder)
@@ -105,8 +103,6 @@ class Checkpoint(RunCallback):
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         self._behind.poll()
-        if self._comes_soon(trainer.global_step):
-            self._behind.prepare(trainer, pl_module)
         is_best = self._retention.keep_best and self._scores.is_new_best(trainer.global_step)
         # A plain Trainer's state after its end is that of a new epoch.
         ends_here = self.context is None and trainer.should_stop and is_step_end(trainer, batch_idx)
@@ -117,7 +113,6 @@ class Checkpoint(RunCallback):
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         with self.run.events.pause("checkpoint", step=trainer.global_step):
             waited = self._settle(trainer)
-            self._behind.close()
         if waited:  # of the end, not of another checkpoint
             self.run.append(trainer.global_step, {"checkpoint/wait_seconds": waited})
         if trainer.global_step != self._saved_step:
@@ -153,14 +148,6 @@ class Checkpoint(RunCallback):
         wait_seconds = max(self._every_seconds, self._took_seconds / self._max_time_share)
         is_time = time.monotonic() - self._tried_at >= wait_seconds and not self._behind.is_busy
         return trainer.strategy.broadcast(is_time)
-
-    def _comes_soon(self, step: int) -> bool:
-        """Return whether a background save is near, for its memory to be made ready."""
-        if step == self._first_step or not self._behind.is_wanted:
-            return False
-        if self._every_steps is not None:
-            return step - step % self._every_steps + self._every_steps < self.run.last_step.steps
-        return self._every_seconds is not None and time.monotonic() - self._tried_at >= self._every_seconds / 2
 
     def _metrics_at(self, trainer: pl.Trainer) -> dict[str, float]:
         """Return the log's metrics of this step; only the first rank has a log, and only it writes the manifest."""

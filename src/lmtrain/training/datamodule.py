@@ -27,7 +27,7 @@ from lmtrain.data.rows import RowBatch, Rows, read_rows, require_known, with_kno
 from lmtrain.data.shards import Dataset, open_dataset
 from lmtrain.errors import ConfigurationError
 from lmtrain.training.objectives.reference import ReferenceScores
-from lmtrain.training.side_stream import side_stream
+from lmtrain.training.side_stream import SideStream
 from lmtrain.training.token_batch import TokenBatch
 from lmtrain.training.training_batches import BatchesAhead, Examples, Order, RankRows, TrainingBatches, worker_loader
 
@@ -133,7 +133,7 @@ class TokenDataModule(pl.LightningDataModule):
         device = self.trainer.strategy.root_device
         if device.type != "cuda":
             return batches
-        return BatchesAhead(batches, device=device, side=side_stream(device))
+        return BatchesAhead(batches, device=device, side=SideStream(device))
 
     def rows_of_step(self, step: int) -> StepRows:
         """Return the rows of one step (from 0) in its order, those of all ranks."""

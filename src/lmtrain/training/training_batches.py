@@ -181,7 +181,7 @@ def _to_device(batch: Batch, device: torch.device) -> Batch:
 def _arrived(copies: PendingCopies[Batch]) -> Batch:
     """Return a batch, safe to read on the device once its copy is done; the host does not wait."""
     parts = [copies.result] if isinstance(copies.result, Tensor) else copies.result
-    copies.end.hold_compute(*(part for part in parts if part is not None))
+    copies.hold_compute(*(part for part in parts if part is not None))
     return copies.result
 
 

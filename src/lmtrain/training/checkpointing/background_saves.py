@@ -1,23 +1,28 @@
-"""Checkpoints written while training goes on, by agreement of all ranks of a run."""
+"""Checkpoints written by a thread while training goes on, by agreement of all ranks of a run (docs/decisions/0012)."""
 
 import logging
+import os
+import sys
+import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
 import lightning.pytorch as pl
 
-from lmtrain.errors import EnvironmentProblem
-from lmtrain.training.checkpointing.background_writer import Answer, BackgroundWriter
-from lmtrain.training.checkpointing.staging import num_state_bytes
+from lmtrain.accounting.quantities import format_quantity
+from lmtrain.training.checkpointing.host_copy import HostCopier, HostCopy, free_host_bytes, num_state_bytes
 
 _LOG = logging.getLogger(__name__)
 SECONDS_FOR_OTHER_RANKS: Final = 30.0  # to write their shards, where one of them has failed
+SHARE_OF_FREE: Final = 0.9  # of free host memory may be taken by a copy
+LOWEST_PRIORITY: Final = 19
 
 
 @dataclass(frozen=True)
 class SaveOutcome:
-    """The outcome of a step's checkpoint; `problem` None: it is whole. Seconds and bytes written are the writer's.
+    """The outcome of a step's checkpoint; `problem` None: it is whole.
 
     Of the stall, training's pause, `wait_seconds` were for the checkpoint before; the rest copied the state.
     """
@@ -41,50 +46,39 @@ class BackgroundSaves:
         self.is_wanted = from_bytes is not None
         self._from_bytes = from_bytes or 0
         self._report = report
-        self._writer: BackgroundWriter | None = None
-        self._is_prepared = False
         self._is_agreed = False
+        self._copier: HostCopier | None = None
+        self._copy: HostCopy | None = None
+        self._thread: threading.Thread | None = None
+        self._answer: tuple[str | None, float, int] = (None, 0.0, 0)  # problem, seconds, bytes
         self._in_flight: tuple[int, float, float] | None = None  # step, stall and its wait, on every rank
         self._outcome: SaveOutcome | None = None  # where it is known before all ranks settle
 
     @property
     def is_busy(self) -> bool:
         """Return whether a checkpoint of this rank's is not yet written."""
-        return self._writer is not None and self._writer.is_busy
-
-    def prepare(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        """Start the process and find memory for a copy, once, on the ranks that write: they need it soon.
-
-        If there is not enough room `is_possible` says so, on all ranks together.
-        """
-        is_sharded = getattr(trainer.strategy, "writes_own_checkpoints", False)
-        if self._is_prepared or not self.is_wanted or not (is_sharded or trainer.is_global_zero):
-            return
-        self._is_prepared = True
-        tensors = [*module.parameters(), *module.buffers()]
-        num_bytes = num_state_bytes(tensors, *(dict(optimizer.state) for optimizer in trainer.optimizers))
-        if num_bytes < self._from_bytes:
-            return
-        writer = BackgroundWriter(module.device)
-        try:
-            writer.prepare(num_bytes, num_alike=trainer.num_devices if is_sharded else 1)
-            self._writer = writer
-        except EnvironmentProblem as problem:
-            writer.close()
-            _tell_of_waiting(problem)
+        return self._thread is not None
 
     def is_possible(self, trainer: pl.Trainer, module: pl.LightningModule) -> bool:
-        """Agree with all ranks, once, whether each writing rank is ready."""
+        """Agree with all ranks, once, whether the state is large enough and each writing rank has room for a copy."""
         if self.is_wanted and not self._is_agreed:
-            self.prepare(trainer, module)
-            is_ready = self._writer is not None or not self._is_prepared
+            is_sharded = getattr(trainer.strategy, "writes_own_checkpoints", False)
+            is_ready = not (is_sharded or trainer.is_global_zero)
+            if not is_ready:
+                state = [*module.parameters(), *module.buffers(), *(dict(one.state) for one in trainer.optimizers)]
+                num_bytes = num_state_bytes(state)
+                is_ready = num_bytes >= self._from_bytes and has_room(num_bytes * (trainer.num_devices**is_sharded))
+                self._copier = HostCopier(module.device)
             self.is_wanted, self._is_agreed = trainer.strategy.reduce_boolean_decision(is_ready), True
         return self.is_wanted
 
     def begin(self, job: Callable[[], int]) -> None:
-        """Copy a job's state and have it done; for a rank that writes."""
-        assert self._writer is not None
-        self._writer.start(job)
+        """Copy a job (any picklable callable with the written bytes as its result) and do it on a thread."""
+        assert self._copier is not None
+        assert self._thread is None, "one job at a time"
+        self._copy = self._copier.copy(job)
+        self._thread = threading.Thread(target=self._write, args=(self._copy,), name="checkpoint", daemon=True)
+        self._thread.start()
 
     def has_begun(self, step: int, *, stall_seconds: float, wait_seconds: float) -> None:
         """Note, on every rank, that the checkpoint of a step is in flight."""
@@ -92,20 +86,20 @@ class BackgroundSaves:
 
     def hold_compute(self) -> None:
         """Let the device change no tensor still being copied."""
-        if self._writer is not None:
-            self._writer.hold_compute()
+        if self._copy is not None:
+            self._copy.copies.hold_compute()
+            self._copy = None
 
     def poll(self) -> None:
-        """Continue as far as possible without waiting."""
-        if self._writer is not None:
-            self._note(self._writer.poll())
+        """Report the outcome if it is known, without waiting."""
+        if self._thread is not None and not self._thread.is_alive():
+            self._note()
 
     def settle(self, trainer: pl.Trainer) -> SaveOutcome | None:
         """Wait for the checkpoint in flight on all ranks, and return the first one's outcome; None: there is none."""
         if self._in_flight is None:
             return None
-        if self._writer is not None:
-            self._note(self._writer.wait())
+        self._wait()
         outcome: SaveOutcome | None = trainer.strategy.broadcast(self._outcome)
         self._in_flight = self._outcome = None
         return outcome
@@ -113,32 +107,49 @@ class BackgroundSaves:
     def give_up(self, problem: str) -> None:
         """Write the following ones while training waits; for all ranks together."""
         self.is_wanted = False
-        self.close()
-        _tell_of_waiting(problem)
+        self._copier = None
+        _warn_of_waiting(problem)
 
     def finish_alone(self, trainer: pl.Trainer) -> None:
-        """Wait for the checkpoint in flight on a failing rank, and end the process."""
-        if self._writer is not None:
-            self._note(self._writer.wait(at_most_seconds=None if trainer.world_size == 1 else SECONDS_FOR_OTHER_RANKS))
-            if self._in_flight is not None and (self._outcome is None or self._outcome.problem):
-                why = self._outcome.problem if self._outcome else "it took too long"
-                _LOG.error("NO CHECKPOINT of step %d: %s", self._in_flight[0], why)
-        self.close()
+        """Wait for the checkpoint in flight on a failing rank."""
+        self._wait(at_most_seconds=None if trainer.world_size == 1 else SECONDS_FOR_OTHER_RANKS)
+        if self._copier is not None and self._in_flight and (self._outcome is None or self._outcome.problem):
+            why = self._outcome.problem if self._outcome else "it took too long"
+            _LOG.error("NO CHECKPOINT of step %d: %s", self._in_flight[0], why)
 
-    def close(self) -> None:
-        """End the process; a checkpoint in flight is lost."""
-        self._in_flight = None
-        if self._writer is not None:
-            self._writer.close()
-            self._writer = None
+    def _wait(self, *, at_most_seconds: float | None = None) -> None:
+        if self._thread is not None:
+            self._thread.join(at_most_seconds)
+            self.poll()
 
-    def _note(self, answer: Answer | None) -> None:
-        if answer is not None and self._in_flight is not None:
-            self._outcome = SaveOutcome(*self._in_flight, *answer)
+    def _note(self) -> None:
+        self._thread = None
+        if self._in_flight is not None:
+            self._outcome = SaveOutcome(*self._in_flight, *self._answer)
             self._report(self._outcome)
 
+    def _write(self, copy: HostCopy) -> None:
+        if sys.platform == "linux":  # where a thread has a priority
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), LOWEST_PRIORITY)
+        began, num_bytes, problem = time.perf_counter(), 0, None
+        try:
+            num_bytes = copy.restore()()
+        except Exception as failure:  # noqa: BLE001  reported by the rank's next save
+            problem = str(failure) or repr(failure)
+        self._answer = problem, time.perf_counter() - began, num_bytes
 
-def _tell_of_waiting(problem: object) -> None:
+
+def has_room(num_bytes: int) -> bool:
+    """Return whether the host has memory for a copy; warn where it has not."""
+    free = free_host_bytes()
+    if free is None or num_bytes <= SHARE_OF_FREE * free:
+        return True
+    needed, there = format_quantity(num_bytes, "bytes"), format_quantity(free, "bytes")
+    _warn_of_waiting(f"A copy of the state needs {needed}, and {there} of host memory is free.")
+    return False
+
+
+def _warn_of_waiting(problem: str) -> None:
     _LOG.warning(
         "%s Training waits while checkpoints are written, as with callbacks.checkpoint.background_from_bytes=null.",
         problem,

@@ -1,0 +1,134 @@
+"""Copy an object whole into host memory, tensors and all, while the device goes on.
+
+It is pickled as torch.save does it, with the bytes of each storage aside: every tensor that torch.save can save, shared
+and quantized ones too, comes out of `restore` as it went in, but on the CPU.
+"""
+
+import io
+import pickle
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, final
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+from typing_extensions import override
+
+from lmtrain.training.side_stream import PendingCopies, SideStream
+
+CGROUPS: Final = (("memory.max", "memory.current"), ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"))
+Place = tuple[int, torch.dtype]  # number of a storage, and its type
+
+
+@final
+@dataclass(frozen=True)
+class HostCopy:
+    """An object's pickle, and its storages on their way to the host; `sources` are kept until the copy's end."""
+
+    content: bytes
+    copies: PendingCopies[list[Tensor]]
+    sources: list[torch.UntypedStorage]
+
+    def restore(self) -> Any:
+        """Wait for the copy and return the object, on the host's memory itself."""
+        self.copies.wait()
+        self.sources.clear()
+        return _WithStorages(io.BytesIO(self.content), self.copies.result).load()
+
+
+@final
+class HostCopier:
+    """Makes copies, one at a time: the next one reuses the memory of the one before."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._side, self._pins = SideStream(device), device.type == "cuda"
+        self._buffers: list[Tensor] = []
+
+    def copy(self, thing: object) -> HostCopy:
+        """Start to copy a thing."""
+        target = io.BytesIO()
+        pickler = _WithoutStorages(target)
+        pickler.dump(thing)
+        sources = list(pickler.storages)
+        if [buffer.nbytes for buffer in self._buffers] != [source.nbytes() for source in sources]:
+            self._buffers.clear()
+            self._buffers += [self._buffer(source.nbytes()) for source in sources]
+
+        def copy_all() -> list[Tensor]:
+            for buffer, source in zip(self._buffers, sources, strict=True):
+                flat = torch.empty(0, dtype=torch.uint8, device=source.device).set_(source)
+                buffer.copy_(flat, non_blocking=True)
+            return self._buffers
+
+        return HostCopy(target.getvalue(), self._side.start(copy_all, of_computed=True), sources)
+
+    def _buffer(self, num_bytes: int) -> Tensor:
+        return torch.empty(num_bytes, dtype=torch.uint8, pin_memory=self._pins)
+
+
+class _WithoutStorages(pickle.Pickler):
+    def __init__(self, file: io.BytesIO) -> None:
+        super().__init__(file, protocol=pickle.HIGHEST_PROTOCOL)
+        self._numbers: dict[int, int] = {}
+        self.storages: list[torch.UntypedStorage] = []
+
+    @override
+    def persistent_id(self, obj: Any) -> Place | None:
+        """Name a storage by its number and type; one shared by several tensors has one number."""
+        if isinstance(obj, torch.storage.TypedStorage):
+            return self._number(obj._untyped_storage), obj.dtype  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+        if isinstance(obj, torch.UntypedStorage):  # of the types that came last; torch.load too calls it bytes
+            return self._number(obj), torch.uint8
+        return None
+
+    def _number(self, storage: torch.UntypedStorage) -> int:
+        key = storage._cdata  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+        if key not in self._numbers:
+            self._numbers[key] = len(self.storages)
+            self.storages.append(storage)
+        return self._numbers[key]
+
+
+class _WithStorages(pickle.Unpickler):
+    def __init__(self, file: io.BytesIO, storages: list[Tensor]) -> None:
+        super().__init__(file)
+        self._storages = [storage.untyped_storage() for storage in storages]
+
+    @override
+    def persistent_load(self, pid: Place) -> torch.storage.TypedStorage:
+        number, dtype = pid
+        return torch.storage.TypedStorage(wrap_storage=self._storages[number], dtype=dtype, _internal=True)
+
+
+def num_state_bytes(state: Any) -> int:
+    """Return the bytes of all tensors in a nested state: about the size of a copy; sharded ones on this rank."""
+    if isinstance(state, Tensor):
+        if not is_traceable_wrapper_subclass(state):
+            return state.nbytes
+        names, _ = state.__tensor_flatten__()
+        return num_state_bytes([getattr(state, name) for name in names])
+    values = state.values() if isinstance(state, Mapping) else state if isinstance(state, list | tuple) else ()
+    return sum(map(num_state_bytes, values))
+
+
+def free_host_bytes(proc: Path = Path("/proc"), cgroup: Path = Path("/sys/fs/cgroup")) -> int | None:
+    """Return the bytes free for this process without swapping, by its host and container; None: unknown."""
+    found = [_available(proc / "meminfo"), *(_left(cgroup / limit, cgroup / used) for limit, used in CGROUPS)]
+    return min((num_bytes for num_bytes in found if num_bytes is not None), default=None)
+
+
+def _available(meminfo: Path) -> int | None:
+    try:
+        lines = [line.split() for line in meminfo.read_text().splitlines()]
+    except OSError:
+        return None
+    return next((int(words[1]) * 1024 for words in lines if words and words[0] == "MemAvailable:"), None)
+
+
+def _left(limit: Path, used: Path) -> int | None:
+    try:
+        return max(0, int(limit.read_text()) - int(used.read_text()))
+    except (OSError, ValueError):  # no container, or one without a limit: the word max
+        return None
