@@ -19,12 +19,12 @@ from data_pipelines.sources.base import Document, Skipped
 from data_pipelines.stages.encode import render_documents
 from data_pipelines.stages.stage import in_turn
 from lmtrain.accounting.quantities import format_quantity
-from lmtrain.accounting.training_plan.stages import INDEX_SHARE
 from lmtrain.data.manifest import DTYPES
 from lmtrain.errors import DataError, EnvironmentProblem
 from lmtrain.tokenizers.base import Tokenizer
 
 DOCUMENTS_AT_ONCE = 256
+INDEX_SHARE = 0.05  # of the shards: document ends, the tokenizer, files being written
 INDEX_BYTES = 8  # of one document's end
 FAR_TOO_SHORT = 2  # a whole source has fewer than half of the budget's tokens; when it is nearer, counting decides
 

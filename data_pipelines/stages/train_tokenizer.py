@@ -19,12 +19,13 @@ from data_pipelines.stages.blocks import Block, LeftOut, load_block, num_bytes
 from data_pipelines.stages.split import TRAIN, place_of
 from data_pipelines.stages.stage import content_of
 from data_pipelines.work_folder import WorkFolder
-from lmtrain.accounting.training_plan.stages import HELD_FOR_LEARNING
 from lmtrain.errors import ConfigurationError, DataError
 from lmtrain.tokenizers.base import CHAT_TOKENS, END_OF_TEXT, TOKENIZER_FILE, Tokenizer
 from lmtrain.tokenizers.bpe import require_room, train_byte_pairs
 from lmtrain.tokenizers.byte_level import ByteLevelTokenizer
 from lmtrain.tokenizers.loading import find_tokenizer, load_tokenizer
+
+HELD_FOR_LEARNING = 4  # times the sample, text waiting on the disk for its tokenizer
 
 
 class TokenizerSpec(ABC):

@@ -15,7 +15,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from lmtrain.accounting.training_plan.stages import TEXTS_AT_ONCE
 from lmtrain.errors import ConfigurationError
 from lmtrain.inference.cache import KVCache, Piece, Step
 from lmtrain.inference.generation import Delta, Generation, Request, TokenScore
@@ -37,7 +36,7 @@ class EngineLimits:
     faster, fewer let others write on, as a server wants.
     """
 
-    num_texts: int = TEXTS_AT_ONCE
+    num_texts: int = 16
     cache_tokens: int | None = None
     prefill_tokens: int = 2048
 

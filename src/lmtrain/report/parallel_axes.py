@@ -3,16 +3,17 @@
 Axes lie across the page and lines run down it, so that names and values fit on a phone too.
 """
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from lmtrain.accounting.quantities import format_quantity
+from lmtrain.accounting.quantities import Unit, format_quantity, parse_quantity, unit_of
+from lmtrain.errors import ConfigurationError
 from lmtrain.report.comparison_page import ink_of
 from lmtrain.report.markup import Markup, tag
 from lmtrain.report.spread import score_decimals
-from lmtrain.search.importance import Axis, axes_of
 
 WIDTH: Final = 400
 ROW_PIXELS: Final = 104
@@ -21,6 +22,7 @@ LABEL_PIXELS: Final = 42  # below the last axis
 BEST_COLOUR: Final = ink_of(0)[0]  # as in curves and tables
 FAINTEST: Final = 0.2
 WORST_SHOWN: Final = 4.0  # medians above the best score; a trial that failed badly would squeeze the others together
+WIDE: Final = 10.0  # numbers with a larger ratio of largest to smallest are placed by their logarithm
 STYLE: Final = """
 .parallel{position:relative;margin:12px 8px;font-size:12px;color:var(--dim)}
 .parallel svg{position:absolute;inset:0;width:100%;height:100%}
@@ -42,16 +44,57 @@ class TrialLine:
     score: float | None
 
 
-def parallel_axes(
-    trials: Sequence[TrialLine], *, metric: str, order: Sequence[str] = (), space: Mapping[str, str] | None = None
-) -> Markup:
-    """Draw the trials, fainter the worse, the best on top in its own colour; `order` puts keys first.
+@dataclass(frozen=True)
+class Axis:
+    """A key's values: numbers of its `unit`, or a list's `names` in order."""
+
+    low: float
+    high: float
+    is_log: bool = False
+    names: tuple[str, ...] = ()
+    unit: Unit = "count"
+
+    def number(self, value: str) -> float:
+        """Return a value's number, NaN if it is not one."""
+        found = _number(value, self.unit)
+        return math.nan if found is None else found
+
+    def place(self, value: str) -> float:
+        """Return where a value lies, from 0 to 1."""
+        if self.names:
+            return (self.names.index(value) + 0.5) / len(self.names)
+        low, high, at = (math.log(x) if self.is_log else x for x in (self.low, self.high, self.number(value)))
+        return 0.5 if high == low else (at - low) / (high - low)
+
+
+def axes_of(choices: Sequence[Mapping[str, str]], space: Mapping[str, str] | None = None) -> dict[str, Axis]:
+    """Return the axis of each key with several values: numbers between their ends, all else as a list.
+
+    `space` holds the keys' spaces as in overrides, which say if a logarithm is drawn.
+    """
+    found: dict[str, Axis] = {}
+    for key in dict.fromkeys(key for values in choices for key in values):
+        words = [*dict.fromkeys(values[key] for values in choices if key in values)]
+        numbers = [number for word in words if (number := _number(word, unit_of(key))) is not None]
+        if len(words) < 2:
+            continue
+        if len(numbers) < len(words):
+            found[key] = Axis(0.0, 1.0, names=tuple(sorted(words)))
+        elif max(numbers) > min(numbers):
+            typed = (space or {}).get(key, "")
+            is_wide = min(numbers) > 0 and max(numbers) >= WIDE * min(numbers)
+            is_log = typed.startswith("tag(log") if "interval(" in typed else is_wide
+            found[key] = Axis(min(numbers), max(numbers), is_log=is_log, unit=unit_of(key))
+    return found
+
+
+def parallel_axes(trials: Sequence[TrialLine], *, metric: str, space: Mapping[str, str] | None = None) -> Markup:
+    """Draw the trials, fainter the worse, the best on top in its own colour.
 
     The first axis has its labels above it and the last one below, where no line runs; those between have a rim of the
     page's colour, so that they can be read over the lines.
     """
-    found = axes_of([trial.values for trial in trials], space)
-    axes = {key: found[key] for key in sorted(found, key=lambda key: [*order, *found].index(key))}
+    axes = axes_of([trial.values for trial in trials], space)
     scores = [trial.score for trial in trials if trial.score is not None]
     if not axes or len(scores) < 2:
         return Markup("")
@@ -109,3 +152,14 @@ def _score_labels(y: int, metric: str, scores: Sequence[float], ends: tuple[floa
         tag("span", f"{ends[0]:.{decimals}f}", class_="low", style=f"top:{y + 6}px"),
         tag("span", f"{ends[1]:.{decimals}f}{more}", class_="high", style=f"top:{y + 6}px"),
     ]
+
+
+def _number(word: str, unit: Unit) -> float | None:
+    try:
+        number = float(word)
+    except ValueError:
+        try:
+            number = float(parse_quantity(word, unit=unit))
+        except ConfigurationError:
+            return None
+    return number if math.isfinite(number) else None

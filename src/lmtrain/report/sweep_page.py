@@ -1,4 +1,4 @@
-"""The page of a sweep: its best trial, the importance of each key, its choices side by side, and every run."""
+"""The page of a sweep: its best trial, its choices side by side, and every run."""
 
 import math
 from collections import Counter
@@ -27,7 +27,6 @@ from lmtrain.report.parallel_axes import STYLE, TrialLine, parallel_axes
 from lmtrain.report.runs.facts import REPORT_FILE, RunFacts, command, read_run, shown_state
 from lmtrain.report.runs.find import find_runs
 from lmtrain.report.spread import FEWEST_DECIMALS, difference, score_decimals
-from lmtrain.search.importance import LEAST_TRIALS, NUM_PARTS, Importance, importances
 from lmtrain.tracking.atomic_files import write_text
 from lmtrain.tracking.status import settled_status
 from lmtrain.tracking.sweep_file import SweepFile, SweepTrial, read_sweep
@@ -125,23 +124,21 @@ def noise_words(best_first: Sequence[SweepTrial]) -> str | None:
 
 
 def sweep_sections(book: SweepFile, folder: Path, runs: Mapping[Path, RunFacts]) -> Markup:
-    """Return what sweep.json has: the best trial, all values, the importance of keys, and each trial's end."""
+    """Return what sweep.json has: the best trial, all values, and each trial's end."""
     if book.unranked:
         return joined([section("No best", tag("p", book.unranked)), _ends(book)])
     scored = book.finished()
-    found = importances([trial.values for trial in scored], [trial.score or 0.0 for trial in scored], space=book.space)
     lines = [
         TrialLine(number=t.number, values=t.values, score=t.score if t.state == "finished" else None)
         for t in book.trials
         if t.state not in ("waiting", "running")
     ]
-    drawn = parallel_axes(lines, metric=book.metric, order=[*found], space=book.space)
+    drawn = parallel_axes(lines, metric=book.metric, space=book.space)
     words = "A line is a trial: blue the best, as below, fainter the worse, dotted without a score at its end."
     return joined(
         [
             _best(book, folder, runs),
             section("Values and score of every trial", tag("p", words), drawn) if drawn else Markup(""),
-            _importance(found, num_trials=len(scored)),
             _history(scored, metric=book.metric),
             _ends(book),
         ]
@@ -160,24 +157,6 @@ def _best(book: SweepFile, folder: Path, runs: Mapping[Path, RunFacts]) -> Marku
     if facts is not None:
         parts.append(tag("pre", command(facts, "run.name=")))
     return section(f"The best: trial {best.number}", *parts)
-
-
-def _importance(found: Mapping[str, Importance], *, num_trials: int) -> Markup:
-    if not found:
-        return Markup("")
-    bar = "height:10px;min-width:1px;background:var(--line);width"
-    rows = [
-        (key, tag("div", "", style=f"{bar}:{60 * each.share:.1f}px"), f"{each.share:.0%}",
-         f"{each.low:.0%} to {each.high:.0%}")
-        for key, each in found.items()
-    ]  # fmt: skip
-    words = (
-        f"Share of the scores' variance, by Optuna's fANOVA of {num_trials} finished trials; the range is that of "
-        f"it and {NUM_PARTS} repeats, each without another fifth of the trials."
-    )
-    few = " With so few trials it says little." if num_trials < 2 * LEAST_TRIALS else ""
-    listed = table(rows, head=("key", "", "share", "range"), numeric=True)
-    return section("Importance of each key", tag("p", words + few), listed)
 
 
 def _history(scored: Sequence[SweepTrial], *, metric: str) -> Markup:

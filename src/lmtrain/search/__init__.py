@@ -1,1 +1,1 @@
-"""Hyperparameter search, independent of runs: its settings and space, Optuna's study, halving, and importance."""
+"""Hyperparameter search, independent of runs: its settings and space, and Optuna's study."""

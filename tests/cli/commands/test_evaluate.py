@@ -1,4 +1,4 @@
-"""`lmtrain evaluate`: scores of a run, their names, and the work that a plan counts for them."""
+"""`lmtrain evaluate`: scores of a run and their names."""
 
 import io
 import json
@@ -8,18 +8,14 @@ from pathlib import Path
 import pytest
 
 from data_pipelines.sources.made_conversations import KINDS
-from lmtrain.accounting.training_plan.stages import RowsToScore
 from lmtrain.cli.commands.evaluate import evaluate
 from lmtrain.cli.commands.evaluate_input import evaluation_parser, read_input
 from lmtrain.cli.commands.evaluate_scores import text_keys
-from lmtrain.cli.commands.evaluation_work import evaluation_work
 from lmtrain.errors import ConfigurationError, DataError
-from lmtrain.evaluation.core import read_bundle
 from lmtrain.tracking.atomic_files import read_json
 from lmtrain.tracking.run_log import read_points
 from lmtrain.tracking.scores import all_scores
 from tests import tiny
-from tests.data.documents import make_dataset
 from tests.evaluation.bundles import CHOICES, write_bundle
 from tests.evaluation.copies import write_copies
 from tests.evaluation.task_files import write_tasks
@@ -171,40 +167,3 @@ def test_text_from_standard_input_has_a_name_in_its_metric(monkeypatch: pytest.M
     monkeypatch.setattr("sys.stdin", io.StringIO("from a pipe"))
     read = read_input(evaluation_parser("evaluate").parse_args(["run", "--text", "-"]))
     assert read.texts == (("stdin", "from a pipe"),)
-
-
-def test_questions_are_counted_by_lines_and_made_ones_by_their_number(tmp_path):
-    file = tmp_path / "asked.jsonl"
-    file.write_text('{"messages": []}\n\n{"messages": []}\n')
-    work = evaluation_work(["runs/a", "--made", "350", "--answers", str(file), "--num-new-tokens", "40"])
-    assert (work.num_answers, work.answer_tokens, work.prompt_bytes) == (352, 40, file.stat().st_size)
-    assert not work.scores_own_split
-    assert work.counted == ("352 answers of 40 tokens each, at most",)
-
-
-def test_core_is_counted_from_its_bundle(tmp_path):
-    folder = write_bundle(tmp_path / "bundle")
-    work = evaluation_work(["runs/a", "--core", str(folder)])
-    assert len(work.rows) == len(read_bundle(folder))
-    assert all(isinstance(rows.text_bytes, float) and rows.text_bytes > rows.num_rows for rows in work.rows)
-    assert f"by their text in {folder}" in work.counted[0]
-
-
-def test_core_without_a_bundle_has_nanochat_s_numbers_and_rows_of_a_whole_context():
-    work = evaluation_work(["runs/a", "--core", "nowhere", "--max-items", "11", "--tasks", "boolq,copa"])
-    assert list(work.rows) == [RowsToScore(num_rows=22), RowsToScore(num_rows=22)]
-    assert "nowhere does not exist, numbers of nanochat's bundle" in work.counted[0]
-
-
-def test_data_and_text_have_their_own_sizes_and_what_is_not_there_is_told(tmp_path):
-    folder = make_dataset(tmp_path / "data", [8, 8]).folder
-    (tmp_path / "a.txt").write_text("abcd")
-    work = evaluation_work(["runs/a", "--data", str(folder), "--split", "train", "--text", str(tmp_path / "a.txt")])
-    assert (work.split_tokens, work.text_bytes, work.uncounted) == (16, 4, ())
-    lacking = evaluation_work(["runs/a", "--data", "nowhere", "--text", "gone.txt", "--chat", "copies"])
-    told = (
-        "gone.txt does not exist, and is not counted",
-        "nowhere does not exist, and is not counted",
-        "--chat is not counted",
-    )
-    assert lacking.uncounted == told

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from lmtrain.cli.commands import export as verb
-from lmtrain.cli.commands.export import bytes_per_exported_value, export, registration
+from lmtrain.cli.commands.export import export, registration
 from lmtrain.cli.commands.generate import generate
 from lmtrain.cli.commands.import_hf import context_words, import_model
 from lmtrain.cli.commands.push import push
@@ -76,11 +76,6 @@ def test_a_model_of_transformers_is_trained_on_and_writes_the_same_text_there(
     assert before.keys() == after.keys()
     changes = [(after[name] - before[name]).abs().max().item() for name in before]
     assert all(1e-5 < change < 0.05 for change in changes), "ten steps from the imported weights, not from others"
-
-
-def test_a_plan_knows_the_bytes_of_an_exported_weight() -> None:
-    assert bytes_per_exported_value(["hf", "runs/a", "out"]) is None
-    assert bytes_per_exported_value(["hf", "runs/a", "out", "--dtype", "bf16"]) == 2
 
 
 @pytest.mark.slow

@@ -7,7 +7,6 @@ import pytest
 
 from lmtrain.cli.commands import pipeline as pipeline_verb
 from lmtrain.cli.commands.evaluate import evaluate
-from lmtrain.cli.commands.evaluation_work import evaluation_work
 from lmtrain.cli.commands.export import export
 from lmtrain.cli.commands.pipeline import pipeline
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
@@ -79,8 +78,6 @@ def test_a_pipeline_of_gpus_is_planned_here_and_asks_for_its_files(name: str, tm
     for stage in read.stages:
         if stage.verb == "train":
             read_config(compose_config(read.ways_to_plan(stage)[0])).checked()
-        if stage.preflight is not None:
-            assert evaluation_work(["run", *stage.preflight]).rows[0].num_rows > 4 * 10, "beside ten examples"
 
 
 def test_nanochat_s_speedrun_fits_and_takes_its_published_hours_and_a_plan_beyond_the_devices_answers_1(capsys) -> None:
@@ -89,12 +86,11 @@ def test_nanochat_s_speedrun_fits_and_takes_its_published_hours_and_a_plan_beyon
     assert plan["ok"]
     stages = {stage["name"]: stage for stage in plan["stages"]}
     assert stages["base"]["seconds"] == pytest.approx(1.65 * 3600, rel=0.05)
-    assert all(stage["seconds"] and stage["usd"] and stage["disk_bytes"] for stage in plan["stages"])
-    assert plan["together"]["usd"] == pytest.approx(sum(stage["usd"] for stage in plan["stages"]))
-    assert stages["base_core"]["tokens"] == 275_985 * 2048
-    assert stages["exported"]["disk_bytes"] < stages["base"]["disk_bytes"] < plan["together"]["disk_bytes"]
+    trained = [stage for stage in plan["stages"] if stage["verb"] == "train"]
+    assert all(stage["seconds"] and stage["usd"] and stage["kept_bytes"] for stage in trained)
+    assert plan["together"]["usd"] == pytest.approx(sum(stage["usd"] for stage in trained))
     assert pipeline(["pipeline=speedrun", "--plan", "base.batch.micro_batch_sequences=16"]) == 1
-    assert "base: does not fit: 80.7 GB at the peak, 80.0 GB on the device" in capsys.readouterr().out
+    assert "does not fit: 80.7 GB at the peak, 80.0 GB on the device" in capsys.readouterr().out
 
 
 def test_a_typing_error_in_a_late_stage_ends_it_before_the_first(tmp_path: Path) -> None:
@@ -134,5 +130,4 @@ def test_a_plan_runs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ca
     plan = json.loads(capsys.readouterr().out)
     stages = {stage["name"]: stage for stage in plan["stages"]}
     assert stages["base"]["seconds"] > stages["talker"]["seconds"] > 0
-    assert stages["talker_answers"]["tokens"] == 350 * 40
     assert not (tmp_path / "runs").exists()

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lmtrain.accounting.machine.number_formats import FORMATS
 from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE
 from lmtrain.accounting.quantities import format_count, parse_quantity
 from lmtrain.cli.commands.model_flags import add_json, add_weights
@@ -84,10 +83,9 @@ def registration(asked: argparse.Namespace) -> Registration | None:
     return Registration(registry=registry, checkpoint=checkpoint.path, step=checkpoint.step, facts=facts)
 
 
-def bytes_per_exported_value(words: Sequence[str]) -> int | None:
-    """Return the bytes of a weight that `lmtrain export WORDS` writes; None: as they are."""
-    dtype = getattr(_parser("lmtrain export").parse_args(list(words)), "dtype", None)
-    return None if dtype is None else FORMATS[dtype].num_bytes
+def require_flags(words: Sequence[str]) -> None:
+    """Refuse wrong arguments of `lmtrain export`."""
+    _parser("lmtrain export").parse_args([*words])
 
 
 def _hugging_face(asked: argparse.Namespace, name: str) -> tuple[dict[str, Any], str]:

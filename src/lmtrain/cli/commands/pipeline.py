@@ -3,18 +3,18 @@
 import json
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from lmtrain.accounting.quantities import format_count
+from lmtrain.accounting.quantities import Unit, format_count, format_quantity
 from lmtrain.errors import EXIT_DONE, EXIT_NO, ConfigurationError
 from lmtrain.report.ledger import read_ledger
 from lmtrain.report.report_card import Card, CardStage, StageAccount, card_page, card_text
-from lmtrain.run.pipelines.plan import StageReaders, plan_pipeline, require_buildable, require_stages
+from lmtrain.run.pipelines.plan import plan_pipeline, require_buildable, require_stages
 from lmtrain.run.pipelines.run import EndedStage, done_stages, run_preflight, run_stages
-from lmtrain.run.pipelines.stages import TRAIN, CommandPipeline, read_pipeline, shows_config
+from lmtrain.run.pipelines.stages import EVALUATE, EXPORT, TRAIN, CommandPipeline, read_pipeline, shows_config
 from lmtrain.run.stored_runs.find_run import require_pipeline_folder
 from lmtrain.tracking.atomic_files import file_lock, read_json, this_process, write_json, write_text
 from lmtrain.tracking.run_folder import shown_path
@@ -35,7 +35,7 @@ stop, and skips what is done and unchanged.
   run.name=NAME          runs/NAME holds the stages
   STAGE.KEY=VALUE        of one training, as base.budget.tokens=1M
   each.KEY=VALUE         of every training, as each.trainer.devices=2
-  --plan                 every stage's time, dollars and disk; run nothing
+  --plan                 every training's time, dollars and disk; run nothing
   --cfg job              print the stages of the pipeline, and run nothing
   --json                 the report card, or the plan, as one JSON object"""
 
@@ -147,16 +147,37 @@ def _account(run: Path) -> StageAccount | None:
 
 
 def _plan(read: CommandPipeline, *, is_json: bool) -> int:
-    """Print the plan of all stages; return 1 if one is impossible."""
-    from lmtrain.report.plans.pipeline_plan_page import plan_text
+    """Print a line for each stage, with a training's own plan; return 1 if one is impossible."""
+    stages = plan_pipeline(read)
+    together = {name: sum(stage[name] or 0 for stage in stages) for name in ("seconds", "usd", "kept_bytes")}
+    is_possible = not any(stage["problem"] for stage in stages)
+    if is_json:
+        print(json.dumps({"pipeline": read.name, "stages": stages, "together": together, "ok": is_possible}))
+    else:
+        for stage in [*stages, {"name": "all trainings", **together}]:
+            print(_plan_line(stage))
+        print("Each training's own plan has more: lmtrain plan. Evaluations and exports are not counted.")
+    return EXIT_DONE if is_possible else EXIT_NO
 
-    plan = plan_pipeline(read, _readers())
-    print(json.dumps(plan.to_json()) if is_json else plan_text(plan))
-    return EXIT_DONE if plan.is_possible else EXIT_NO
+
+def _plan_line(stage: Mapping[str, Any]) -> str:
+    units: dict[str, Unit] = {"tokens": "count", "seconds": "seconds", "usd": "usd", "kept_bytes": "bytes"}
+    figures = [
+        format_quantity(stage[name], unit) + (" tokens" if name == "tokens" else "")
+        for name, unit in units.items()
+        if stage.get(name)
+    ]
+    words = "done" if stage.get("is_done") else ", ".join(figures) or stage.get("verb", "-")
+    problem = f"\n  {stage['name']}: {stage['problem']}" if stage.get("problem") else ""
+    return f"{stage['name']:<16}  {words}{problem}"
 
 
-def _readers() -> StageReaders:
-    from lmtrain.cli.commands.evaluation_work import evaluation_work
-    from lmtrain.cli.commands.export import bytes_per_exported_value
+def _readers() -> dict[str, Callable[[Sequence[str]], object]]:
+    """Return the parsers of the arguments of an evaluation and an export."""
+    from lmtrain.cli.commands.evaluate_input import evaluation_parser, require_flags
+    from lmtrain.cli.commands.export import require_flags as require_export_flags
 
-    return StageReaders(evaluation=evaluation_work, export=bytes_per_exported_value)
+    return {
+        EVALUATE: lambda words: require_flags(evaluation_parser("lmtrain evaluate").parse_args([*words])),
+        EXPORT: require_export_flags,
+    }

@@ -1,71 +1,54 @@
-"""Check and plan a pipeline's stages before the first one runs: a typing error would cost the hours before it.
+"""Check and plan a pipeline's trainings before the first one runs: a typing error would cost the hours before it.
 
 The run that a later training starts from does not exist yet, so its config is compared with that of its base.
 """
 
-import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from lmtrain.accounting.training_plan.stages import EvaluationWork, PipelinePlan, StagePlan, done_stage
-from lmtrain.doctor.disk import nearest_folder
 from lmtrain.errors import LMTRAIN_ERRORS, ConfigurationError, retold
+from lmtrain.run.compose.arguments import Choices, parse_arguments
+from lmtrain.run.compose.compose import for_each_config
 from lmtrain.run.compose.paths import key_of
-from lmtrain.run.pipelines.run import EndedStage, done_stages, has_preflight_ahead
-from lmtrain.run.pipelines.stages import (
-    EVALUATE,
-    EXPERIMENT,
-    MODEL,
-    PREFLIGHT,
-    TOKENIZER,
-    TRAIN,
-    CommandPipeline,
-    PipelineStage,
-)
-from lmtrain.run.planning.stage_plans import PlannedTraining, evaluated, exported, planned_training
+from lmtrain.run.gate import check
+from lmtrain.run.pipelines.run import done_stages
+from lmtrain.run.pipelines.stages import EVALUATE, EXPERIMENT, MODEL, TOKENIZER, TRAIN, CommandPipeline, PipelineStage
+from lmtrain.run.planning.plan import PlannedRun, planned_runs
 from lmtrain.run.run_config import RunConfig
 from lmtrain.run.schema.signatures import gives_nothing
 from lmtrain.run.stored_runs.model_difference import model_fix, size_difference
 from lmtrain.run.validators.task import require_chat_tokens, require_conversations, require_objective
 
 T = TypeVar("T")
-PREPARE: Final = "prepare"
 FILES: Final = ("--core", "--text", "--answers", "--data")  # flags of an evaluation that take a path
+ReadWords = Callable[[Sequence[str]], object]
 
 
-@dataclass(frozen=True, kw_only=True)
-class StageReaders:
-    """Readers of the words of stages that do not train: an evaluation's work, an export's bytes per value."""
-
-    evaluation: Callable[[Sequence[str]], EvaluationWork]
-    export: Callable[[Sequence[str]], int | None]
-
-
-def require_stages(pipeline: CommandPipeline, readers: StageReaders) -> None:
+def require_stages(pipeline: CommandPipeline, readers: Mapping[str, ReadWords]) -> None:
     """Refuse an impossible stage before the earlier ones run; finished ones are skipped.
+
+    `readers` read the arguments of an evaluation and of an export.
 
     Raises:
         ConfigurationError: The first one.
     """
     done = done_stages(pipeline)
-    configs: dict[str, RunConfig] = {}
+    trainings = PlannedTrainings(pipeline, done=())
     for stage in pipeline.stages:
         if stage.verb == EVALUATE:
             _require_files(stage)
         if stage.name in done:
             continue
-        with_name: Callable[[], object] = partial(_config_of, pipeline, stage, configs)
-        if stage.verb != TRAIN:
-            read: Callable[[Sequence[str]], object]
-            read = readers.evaluation if stage.verb == EVALUATE else readers.export
-            with_name = partial(read, pipeline.command(stage)[1:])
-        _named(stage, with_name)
+        if stage.verb == TRAIN:
+            _named(stage, partial(trainings.plan, stage))
+        else:
+            _named(stage, partial(readers[stage.verb], pipeline.command(stage)[1:]))
 
 
 def require_buildable(pipeline: CommandPipeline) -> None:
@@ -88,97 +71,62 @@ def build_trainings(pipeline: CommandPipeline, done: Sequence[str]) -> None:
             _named(stage, partial(_first_way, pipeline, stage, partial(_build, pipeline, stage)))
 
 
-def plan_pipeline(pipeline: CommandPipeline, readers: StageReaders) -> PipelinePlan:
-    """Return the plan of every stage ahead; a preflight needs all of the data first."""
-    stages = [*_StagesAhead(pipeline, readers).plans()]
-    if has_preflight_ahead(pipeline):
-        short = [one for one in _StagesAhead(pipeline.preflight(), readers).plans() if one.verb != PREPARE]
-        data = [one for one in stages if one.verb == PREPARE]
-        stages = [*data, _preflight_plan(short), *(one for one in stages if one.verb != PREPARE)]
-    free = shutil.disk_usage(nearest_folder(pipeline.folder)).free
-    return PipelinePlan(name=pipeline.name, stages=stages, free_bytes=free)
+def plan_pipeline(pipeline: CommandPipeline) -> list[dict[str, Any]]:
+    """Return a row of plain values for each stage: a training's time, dollars, tokens and kept bytes, or its problem.
+
+    Evaluations and exports have none of these figures; a stage that is done needs nothing more.
+    """
+    done = done_stages(pipeline)
+    trainings = PlannedTrainings(pipeline, done=[*done])
+    rows: list[dict[str, Any]] = []
+    for stage in pipeline.stages:
+        row: dict[str, Any] = {"name": stage.name, "verb": stage.verb, "is_done": stage.name in done}
+        row |= {"seconds": None, "usd": None, "tokens": None, "kept_bytes": None, "problem": ""}
+        if stage.verb == TRAIN and stage.name not in done:
+            try:
+                row |= _figures(trainings.plan(stage))
+            except LMTRAIN_ERRORS as problem:
+                row["problem"] = str(problem)
+        rows.append(row)
+    return rows
 
 
-def _preflight_plan(short: Sequence[StagePlan]) -> StagePlan:
-    """Return a preflight as one stage, whose files are deleted afterwards."""
-    whole = PipelinePlan(name=PREFLIGHT, stages=short)
-    return StagePlan(
-        name=PREFLIGHT,
-        verb=PREFLIGHT,
-        seconds=whole.seconds,
-        usd=whole.usd,
-        disk_bytes=whole.disk_bytes,
-        kept_bytes=0,
-        basis="assumed",
-        reasons=("every stage in short, pipeline.preflight_steps of each training; then deleted",),
-        problem=next((f"{one.name}: {one.problem}" for one in short if one.problem), ""),
-    )
+def _figures(run: PlannedRun) -> dict[str, Any]:
+    plan = run.plan
+    return {
+        "seconds": plan.seconds,
+        "usd": plan.usd,
+        "tokens": plan.horizon.tokens if plan.knows_its_end else None,
+        "kept_bytes": plan.checkpoints.kept_bytes if plan.checkpoints else None,
+        "problem": "" if run.advice.is_possible else "\n".join(run.advice.lines),
+    }
 
 
-@dataclass(frozen=True)
-class _StagesAhead:
-    """The stages of a pipeline; `planned` caches the trainings' plans, `prepared` the keys of their data."""
+class PlannedTrainings:
+    """The plans of a pipeline's trainings, each computed once and compared with its base's; those `done` have runs."""
 
-    pipeline: CommandPipeline
-    readers: StageReaders
-    planned: dict[str, PlannedTraining | str] = field(default_factory=dict[str, PlannedTraining | str])
-    prepared: set[str] = field(default_factory=set[str])
+    def __init__(self, pipeline: CommandPipeline, *, done: Collection[str]) -> None:
+        self._pipeline, self._done = pipeline, done
+        self._planned: dict[str, PlannedRun] = {}
 
-    @cached_property
-    def done(self) -> Mapping[str, EndedStage]:
-        """Return the stages that have ended."""
-        return done_stages(self.pipeline)
+    def plan(self, stage: PipelineStage) -> PlannedRun:
+        """Return a training's plan.
 
-    def plans(self) -> Iterator[StagePlan]:
-        """Yield a plan for each stage, and before a training's the preparation of its data."""
-        for stage in self.pipeline.stages:
-            if stage.name in self.done:
-                yield done_stage(stage.name, stage.verb)
-                continue
-            training = self.training(stage.name if stage.verb == TRAIN else stage.of or "")
-            if isinstance(training, str):
-                problem = training if stage.verb == TRAIN else f"needs the plan of {stage.of}"
-                yield StagePlan(name=stage.name, verb=stage.verb, problem=problem)
-            else:
-                yield from self._plans(stage, training)
+        Raises:
+            ConfigurationError: It cannot be trained, or its base cannot.
+        """
+        if stage.name not in self._planned:
+            base = self.plan(self._pipeline.stage(stage.of)) if stage.of else None
 
-    def training(self, name: str) -> PlannedTraining | str:
-        """Return the plan of a training, or the reason why there is none."""
-        if name not in self.planned:
-            self.planned[name] = self._training(self.pipeline.stage(name))
-        return self.planned[name]
+            def plan(words: list[str]) -> PlannedRun:
+                check = stage_check(self._pipeline, stage)
+                (found,) = planned_runs([*words, *self._pipeline.flags], more_checks=check)
+                if base is not None:
+                    require_same_start(self._pipeline, stage, found.config, base=base.config)
+                return found
 
-    def _training(self, stage: PipelineStage) -> PlannedTraining | str:
-        base = self.training(stage.of) if stage.of else None
-
-        def plan(words: list[str]) -> PlannedTraining:
-            check = stage_check(self.pipeline, stage)
-            found = planned_training([*words, *self.pipeline.flags], learns=stage.of is None, check=check)
-            if isinstance(base, PlannedTraining):
-                require_same_start(self.pipeline, stage, found.config, base=base.config)
-            return found
-
-        try:
-            return _first_way(self.pipeline, stage, plan, done=self.done)
-        except LMTRAIN_ERRORS as problem:
-            return str(problem)
-
-    def _plans(self, stage: PipelineStage, training: PlannedTraining) -> Iterator[StagePlan]:
-        """Yield the plans of one stage ahead."""
-        words = self.pipeline.command(stage)[1:]
-        try:
-            if stage.verb == TRAIN:
-                if (data := training.data()) and training.data_key not in self.prepared:
-                    self.prepared.add(training.data_key)
-                    yield replace(data, name=f"{stage.name}: data", verb=PREPARE)
-                plan = training.steps()
-            elif stage.verb == EVALUATE:
-                plan = evaluated(training, self.readers.evaluation(words))
-            else:
-                plan = exported(training, bytes_per_value=self.readers.export(words))
-        except LMTRAIN_ERRORS as problem:
-            plan = StagePlan(problem=str(problem))
-        yield replace(plan, name=stage.name, verb=stage.verb)
+            self._planned[stage.name] = _first_way(self._pipeline, stage, plan, done=self._done)
+        return self._planned[stage.name]
 
 
 def stage_check(pipeline: CommandPipeline, stage: PipelineStage) -> Callable[[RunConfig], None]:
@@ -251,28 +199,7 @@ def _require_files(stage: PipelineStage) -> None:
             raise ConfigurationError(f"pipeline.stages.{stage.name}.words: {flag} {path} does not exist; correct it.")
 
 
-def _config_of(pipeline: CommandPipeline, stage: PipelineStage, configs: dict[str, RunConfig]) -> RunConfig:
-    """Return a training's config, compared with its base's; each is planned once, into `configs`."""
-    from lmtrain.run.planning.plan import planned_runs
-
-    if stage.name in configs:
-        return configs[stage.name]
-    base = _config_of(pipeline, pipeline.stage(stage.of), configs) if stage.of else None
-
-    def plan(words: list[str]) -> RunConfig:
-        config = planned_runs([*words, *pipeline.flags], more_checks=stage_check(pipeline, stage))[0].config
-        if base is not None:
-            require_same_start(pipeline, stage, config, base=base)
-        return config
-
-    configs[stage.name] = _first_way(pipeline, stage, plan)
-    return configs[stage.name]
-
-
 def _build(pipeline: CommandPipeline, stage: PipelineStage, words: Sequence[str]) -> None:
-    from lmtrain.run.compose.arguments import parse_arguments
-    from lmtrain.run.compose.compose import Choices, for_each_config
-    from lmtrain.run.gate import check
     from lmtrain.run.planning.auto_choices import with_strategy
     from lmtrain.run.stored_runs.job import Job
     from lmtrain.run.validators.parallelism import require_launcher
@@ -294,15 +221,11 @@ def _build(pipeline: CommandPipeline, stage: PipelineStage, words: Sequence[str]
 
 
 def _first_way(
-    pipeline: CommandPipeline,
-    stage: PipelineStage,
-    plan: Callable[[list[str]], T],
-    *,
-    done: Mapping[str, EndedStage] | None = None,
+    pipeline: CommandPipeline, stage: PipelineStage, plan: Callable[[list[str]], T], *, done: Collection[str] = ()
 ) -> T:
     """Return the result of the first way to plan a training that is not refused, else raise the last error."""
-    first, second = pipeline.ways_to_plan(stage, done=done or {})
-    if stage.of in (done or {}):  # of an existing run both are the same
+    first, second = pipeline.ways_to_plan(stage, done=done)
+    if stage.of in done:  # of an existing run both are the same
         return plan(first)
     try:
         return plan(first)

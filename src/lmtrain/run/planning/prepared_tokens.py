@@ -83,14 +83,6 @@ def awaited_facts(config: RunConfig) -> str | None:
     return awaited
 
 
-def text_bytes_per_prepared_token(config: RunConfig) -> float | None:
-    """Return the bytes of text that a token of the config's data stands for, None where one folder is not known."""
-    num_tokens = prepared_train_tokens(config)
-    folders = [folder for folder in _folders_of(config) if folder is not None]
-    text_bytes = sum(_split_of(folder, "train").get("text_bytes", 0) for folder in folders)
-    return text_bytes / num_tokens if num_tokens and text_bytes else None
-
-
 def held_out_padding(config: RunConfig, split: str, folder: Path | None = None) -> float:
     """Return the computed tokens of a split's windows for each token of the text, 1 where they are not known.
 
@@ -199,12 +191,6 @@ def remember_prepared(node: Node, folder: Path, *, cache: Path) -> None:
     if read_json(memory) != content:
         memory.parent.mkdir(parents=True, exist_ok=True)
         write_json(memory, content)
-
-
-def data_key(config: RunConfig) -> str:
-    """Return a hash of the settings behind the data's folder, "" without any."""
-    folder = config.data.node("folder")
-    return "" if folder is None else _hash_of(folder)
 
 
 def _hash_of(folder: Node) -> str:
