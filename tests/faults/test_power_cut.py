@@ -2,7 +2,7 @@
 
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -18,7 +18,7 @@ SCRIPT = tiny.PROJECT / "tests/faults/power_cut.py"
 
 
 @contextmanager
-def mounted(image: Path, folder: Path) -> Iterator[Path]:
+def mounted(image: Path, folder: Path) -> Generator[Path]:
     """Mount a file as a disk, for a while."""
     subprocess.run(["mount", "-o", "loop", image, folder], check=True, capture_output=True)
     try:
