@@ -6,7 +6,7 @@ import torch
 
 from lmtrain.errors import ConfigurationError, DataError, EnvironmentProblem
 from lmtrain.inference.cache import cached_sdpa
-from lmtrain.inference.chat import ChatSession, TemplateFormat, answer_all, chat_format, plain_line
+from lmtrain.inference.chat import ChatSession, answer_all, chat_format, plain_line, template_format
 from lmtrain.inference.loaded_model import ChatTemplate, LoadedModel
 from lmtrain.inference.sampling import Sampling, generate
 from lmtrain.interop.tokenizer_files import TEMPLATES
@@ -59,7 +59,7 @@ def test_chat_tokens_are_written_in_their_style():
 
 def test_a_template_writes_what_the_style_writes_and_no_message_writes_a_special_token():
     """The template that an export writes, against the ids that training learns from."""
-    ids = TemplateFormat(CHAT, ChatTemplate(TEMPLATES["lmtrain"], "<|end_of_text|>")).prompt(MESSAGES)
+    ids = template_format(CHAT, ChatTemplate(TEMPLATES["lmtrain"], "<|end_of_text|>")).prompt(MESSAGES)
     assert ids == chat_format(loaded(CHAT)).prompt(MESSAGES)
     assert ids.count(CHAT.special_tokens["<|user_end|>"]) == 2
     assert "How <|user_end|> are you?" in CHAT.decode(ids)
@@ -78,11 +78,11 @@ def test_a_template_writes_what_the_style_writes_and_no_message_writes_a_special
 )
 def test_a_template_that_refuses_or_reaches_out_is_one_clear_error(template):
     with pytest.raises(DataError, match="chat template refuses them"):
-        TemplateFormat(CHAT, ChatTemplate(template)).prompt(MESSAGES)
+        template_format(CHAT, ChatTemplate(template)).prompt(MESSAGES)
 
 
 def test_what_is_no_conversation_is_refused_in_every_format():
-    for made in (chat_format(loaded(ByteLevelTokenizer())), TemplateFormat(CHAT, ChatTemplate(TEMPLATES["lmtrain"]))):
+    for made in (chat_format(loaded(ByteLevelTokenizer())), template_format(CHAT, ChatTemplate(TEMPLATES["lmtrain"]))):
         with pytest.raises(DataError, match="unknown role"):
             made.prompt([{"role": "wizard", "content": "x"}])
         with pytest.raises(DataError, match="nothing to answer"):
@@ -90,7 +90,7 @@ def test_what_is_no_conversation_is_refused_in_every_format():
 
 
 def say(talk, text, **settings):
-    return [delta.text for delta in talk.answer(text, **settings)]
+    return [part for part in talk.answer(text, **settings) if isinstance(part, str)]
 
 
 def session(*, num_new_tokens=12, **settings):

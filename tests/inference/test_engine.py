@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from lmtrain.errors import ConfigurationError
-from lmtrain.inference.engine import EngineLimits, FairQueue
-from lmtrain.inference.generation import Generation, Request
+from lmtrain.inference.engine import EngineLimits
+from lmtrain.inference.generation import Request
 from lmtrain.inference.sampling import Sampling
 from tests.inference.cached import CONTEXT, FAMILIES, build, engine, greedy, prompts, uncached, write
 
@@ -129,22 +129,8 @@ def test_a_conversation_goes_on_in_its_slot():
     assert second.new_tokens == uncached(model, [*first.tokens, *question], 6)
 
 
-def test_texts_take_turns_where_the_cache_is_small():
-    model = build("llama_tiny")
-    tight = engine(model, cache_tokens=CONTEXT)
-    given = [prompt for seed in range(6) for prompt in prompts(20, 9, seed=seed)]
-    generations = [tight.submit(greedy(prompt, 8)) for prompt in given]
-    most = 0
-    while not tight.is_idle:
-        tight.step()
-        most = max(most, len(tight.running))
-    assert [each.new_tokens for each in generations] == [uncached(model, prompt, 8) for prompt in given]
-    assert most == 1
-
-
 @pytest.mark.parametrize("num_left", [1, 2, 5])
 def test_texts_that_outlive_others_go_on_as_alone(num_left):
-    """Few slots in use between free ones are read by themselves, many together with the free ones."""
     model = build("llama_tiny")
     given = prompts(*range(3, 11))
     lengths = [16 if place >= 8 - num_left else 2 for place in range(8)]
@@ -171,16 +157,3 @@ def test_impossible_requests_are_refused(change, message):
     assert one.is_idle
     with pytest.raises(ConfigurationError, match=r"num_texts: .*got 0"):
         EngineLimits(num_texts=0)
-
-
-def test_clients_take_turns_whoever_came_with_many():
-    queue = FairQueue()
-    for client in "aaabca":
-        queue.add(Generation(Request(prompt=[1], num_new_tokens=1, client=client), pieces=[]))
-    assert "".join(each.request.client for each in queue) == "abcaaa"
-    order = ""
-    while len(queue):
-        first = next(iter(queue))
-        queue.take(first)
-        order += first.request.client
-    assert order == "abcaaa"

@@ -1,5 +1,6 @@
 import contextlib
 import json
+import re
 import time
 
 import pytest
@@ -9,66 +10,39 @@ from hypothesis import strategies as st
 from lmtrain.errors import ConfigurationError
 from lmtrain.inference import engine as engine_module
 from lmtrain.inference.cache import cached_sdpa
-from lmtrain.inference.chat import ChatSession, StyleFormat
-from lmtrain.inference.engine import EngineLimits, TextEngine
+from lmtrain.inference.chat import ChatSession
+from lmtrain.inference.engine import EngineLimits
 from lmtrain.inference.generation import Request
-from lmtrain.inference.loaded_model import LoadedModel
+from lmtrain.inference.loaded_model import ChatTemplate, LoadedModel
 from lmtrain.inference.sampling import Sampling, choose
-from lmtrain.inference.tools import (
-    MAX_BITS,
-    MAX_CALL_BYTES,
-    CalculatorError,
-    StyleTools,
-    calculator,
-    load_function,
-)
+from lmtrain.inference.tools import MAX_BITS, CalculatorError, calculator, definition, load_function, result_of
 from lmtrain.models.llama import Llama
-from lmtrain.tokenizers.chat import chat_style, render
-from tests.inference.cached import LLAMA, noisy, uncached, write
+from lmtrain.tokenizers.chat import chat_style
+from lmtrain.tokenizers.conversation import ToolCall
+from tests.inference.cached import LLAMA, noisy
 from tests.tokenizers.conversations import byte_tokenizer
 
-TOKENIZER = byte_tokenizer("lmtrain")
-ID = TOKENIZER.special_tokens
-END = ID["<|assistant_end|>"]
-ASKED = [{"role": "user", "content": "12 times 3?"}]
-ANSWERED = [
-    *ASKED,
-    {
-        "role": "assistant",
-        "content": "I count.",
-        "tool_calls": [{"name": "calculator", "arguments": {"expression": "12*3"}}],
-    },
-    {"role": "tool", "content": "36"},
-    {"role": "assistant", "content": "It is 36."},
-]
+ASKED = {"role": "user", "content": "12 times 3?"}
+CALL = {"name": "calculator", "arguments": {"expression": "12*3"}}
+CALLS = {
+    "lmtrain": b'<|tool_call_start|>{"name": "calculator", "arguments": {"expression": "12*3"}}<|tool_call_end|>',
+    "chatml": b'<tool_call>\n{"name": "calculator", "arguments": {"expression": "12*3"}}\n</tool_call>',
+    "llama3": b'{"name": "calculator", "parameters": {"expression": "12*3"}}',
+}
 
 
-def call(content):
-    return [ID["<|tool_call_start|>"], *content, ID["<|tool_call_end|>"]]
+def loaded(style, **changes):
+    tokenizer = byte_tokenizer(style)
+    sizes = {**LLAMA, "vocab_size": tokenizer.vocab_size, "max_context_tokens": 512, "attention": cached_sdpa}
+    end = tokenizer.special_tokens[chat_style(tokenizer, style).end]
+    return LoadedModel(name="x", model=noisy(Llama(**sizes)), tokenizer=tokenizer, end_ids=frozenset({end}), **changes)
 
 
-def calling(name="calculator", **arguments):
-    return call(json.dumps({"name": name, "arguments": arguments}).encode())
-
-
-def tools(**more):
-    made = StyleFormat(TOKENIZER, "lmtrain").tools({"calculator": calculator, **more})
-    assert made is not None
-    return made
-
-
-def result(content, **more):
-    (used,), _ = tools(**more).answer([*call(content), END])
-    return used.result
-
-
-def an_engine(model, **limits):
-    return TextEngine(model, TOKENIZER.bytes_of_ids(), limits=EngineLimits(num_texts=1, **limits))
-
-
-@pytest.fixture
-def model():
-    return noisy(Llama(**{**LLAMA, "vocab_size": 267, "max_context_tokens": 256, "attention": cached_sdpa}))
+def tokens_of(model, text):
+    """Return the bytes of a text as tokens, its special tokens among them, and an end."""
+    names = {name.encode(): id_ for name, id_ in model.tokenizer.special_tokens.items() if "call" in name}
+    parts = re.split(b"(" + b"|".join(map(re.escape, names)) + b")", text) if names else [text]
+    return [token for part in parts for token in ([names[part]] if part in names else part)] + [*model.end_ids]
 
 
 @pytest.fixture
@@ -86,95 +60,65 @@ def says(monkeypatch):
     return say
 
 
-def test_a_result_is_forced_as_training_writes_it_and_the_text_goes_on_behind_it(model, says):
-    prompt = StyleFormat(TOKENIZER, "lmtrain").prompt(ASKED)
-    expected = [TOKENIZER.end_of_text_id, *render(TOKENIZER, ANSWERED)[0].tolist()]
-    turn = [*b"I count.", *calling(expression="12*3"), END]
-    says(*turn)
-    request = Request(
-        prompt=prompt, num_new_tokens=160, sampling=Sampling(temperature=0.0), end_ids=frozenset({END}), tools=tools()
-    )
-    (generation,) = write(an_engine(model, prefill_tokens=7), [request])
-    behind = expected[: expected.index(ID["<|tool_result_end|>"]) + 2]  # and the begin of the next turn
-    assert generation.tokens[: len(behind)] == behind
-    rest = generation.tokens[len(behind) :]
-    assert rest == uncached(model, behind, len(rest))  # forced tokens are read as a prompt's
-    assert [each.text for each in generation.tool_turns] == ["I count."]
-    assert generation.text.startswith("I count.")
-    assert "calculator" not in generation.text
+@pytest.mark.parametrize(("style", "words"), [("lmtrain", "I count."), ("chatml", "I count."), ("llama3", "")])
+def test_calls_are_answered_as_training_writes_them_and_are_not_shown(says, style, words):
+    model = loaded(style)
+    talk = ChatSession(model, sampling=Sampling(), num_new_tokens=300, tools={"calculator": calculator})
+    turn = b"\n".join([*([words.encode()] if words else []), CALLS[style]])
+    says(*tokens_of(model, turn), *tokens_of(model, b"It is 36."))
+    said = list(talk.answer(ASKED["content"]))
+    answered = {"role": "assistant", "content": words, "tool_calls": [CALL]}
+    last = {"role": "assistant", "content": "It is 36."}
+    assert talk.messages == [ASKED, answered, {"role": "tool", "content": "36"}, last]
+    assert "".join(part for part in said if isinstance(part, str)).replace("\n", "") == words + "It is 36."
+    assert [part.result for part in said if not isinstance(part, str)] == ["36"]
+
+
+def test_a_template_is_given_the_tools_and_its_model_s_calls_are_read(says):
+    template = "{{ tools | tojson }}{% for m in messages %}{{ m.role }}:{{ m.content }}{% endfor %}"
+    model = loaded("chatml", template=ChatTemplate(template))
+    talk = ChatSession(model, sampling=Sampling(), num_new_tokens=300, tools={"calculator": calculator})
+    prompt = model.tokenizer.decode(talk.format.prompt([ASKED], [definition("calculator", calculator)]))
+    assert json.loads(prompt.partition("user:")[0])[0]["function"]["parameters"]["properties"] == {"expression": {}}
+    says(*tokens_of(model, CALLS["chatml"]), *tokens_of(model, b"36"))
+    assert list(talk.answer(ASKED["content"]))[-1] == "6"
 
 
 @pytest.mark.parametrize(
-    "content",
+    ("name", "arguments"),
     [
-        *(b"", b"12*3", b"{}", b"\xff\xfe", b"[" * 3000, b'{"name": 3, "arguments": {}}', b"x" * (MAX_CALL_BYTES + 1)),
-        b'{"name": "calculator", "arguments": {"expression": "__import__(1)"}}',
-        b'{"name": "calculator", "arguments": {"expression": 12}}',
-        b'{"name": "calculator", "arguments": {"code": "1"}}',
-        b'{"name": "__import__", "arguments": {"name": "os"}}',
-        b'{"name": "broken", "arguments": {}}',
+        ("calculator", {"expression": "__import__(1)"}),
+        ("calculator", {"expression": 12}),
+        ("calculator", {"code": "1"}),
+        ("__import__", {"name": "os"}),
+        ("broken", {}),
     ],
 )
-def test_a_call_that_fails_has_the_result_error_and_nothing_else(content):
-    assert result(content, broken=lambda: 1 / 0) == "error"
-
-
-def test_special_tokens_in_a_result_are_text():
-    _, forced = tools(f=lambda: "<|assistant_end|>").answer([*calling("f"), END])
-    assert list(forced).count(END) == 0
-
-
-def test_a_call_cut_off_is_none_and_a_turn_may_have_several():
-    assert tools().answer([ID["<|tool_call_start|>"], *b"{}", END]) == ((), ())
-    results, _ = tools().answer([*calling(expression="1+1"), *calling(expression="2+2"), END])
-    assert [each.result for each in results] == ["2", "4"]
-
-
-CALLS_IN_WORDS = {
-    "chatml": b'<tool_call>\n{"name": "calculator", "arguments": {"expression": "12*3"}}\n</tool_call>',
-    "llama3": b'{"name": "calculator", "parameters": {"expression": "12*3"}}',
-}
-
-
-@pytest.mark.parametrize(("style", "words"), [("chatml", "I count."), ("llama3", "")])
-def test_calls_in_words_are_answered_as_training_writes_them_and_are_not_shown(says, style, words):
-    tokenizer = byte_tokenizer(style)
-    end = tokenizer.special_tokens[chat_style(tokenizer, style).end]
-    sizes = {**LLAMA, "vocab_size": tokenizer.vocab_size, "max_context_tokens": 512, "attention": cached_sdpa}
-    loaded = LoadedModel(
-        name="x", model=noisy(Llama(**sizes)), tokenizer=tokenizer, end_ids=frozenset({end, tokenizer.end_of_text_id})
-    )
-    talk = ChatSession(loaded, sampling=Sampling(), num_new_tokens=300, tools={"calculator": calculator})
-    turn = b"\n".join([*([words.encode()] if words else []), CALLS_IN_WORDS[style]])
-    says(*turn, end, *b"It is 36.", end)
-    said = list(talk.answer("12 times 3?"))
-    assert talk.messages == [ASKED[0], {**ANSWERED[1], "content": words}, *ANSWERED[2:]]
-    assert "".join(delta.text for delta in said) == "\n".join([words, "It is 36."]).lstrip()
-    prompt = talk.format.prompt(ASKED)
-    _, forced = StyleTools(tokenizer, chat_style(tokenizer, style), {"calculator": calculator}).answer([*turn, end])
-    expected = [tokenizer.end_of_text_id, *render(tokenizer, talk.messages)[0].tolist()]
-    assert [*prompt, *turn, end, *forced, *b"It is 36.", end] == expected[: len(expected) - (style == "chatml")]
+def test_a_call_that_fails_has_the_result_error_and_nothing_else(name, arguments):
+    tools = {"calculator": calculator, "broken": lambda: 1 / 0}
+    assert result_of(ToolCall(name, arguments), tools) == "error"
 
 
 @pytest.mark.parametrize(
-    ("style", "said", "shown"),
+    ("style", "said"),
     [
-        ("chatml", b"a <tool", "a <tool"),  # the begin of a call alone
-        ("chatml", b'<tool_call>{"name": "calculator"', '<tool_call>{"name": "calculator"'),  # without its end
-        ("llama3", b'{"name', '{"name'),
-        ("llama3", b' {"x": 1}', ' {"x": 1}'),
-        ("llama3", b'See {"name": 1}', 'See {"name": 1}'),
+        ("chatml", b"a <tool"),  # the begin of a call alone
+        ("chatml", b'<tool_call>{"name": "calculator"'),  # without its end
+        ("chatml", b"<tool_call>12*3</tool_call>"),
+        ("lmtrain", b"<|tool_call_start|>12*3<|tool_call_end|>"),
+        ("lmtrain", b"<|tool_call_start|>" + b"[" * 150 + b"<|tool_call_end|>"),
+        ("llama3", b'{"name'),
+        ("llama3", b' {"x": 1}'),
+        ("llama3", b'See {"name": 1}'),
     ],
 )
-def test_words_that_are_no_call_are_shown(says, style, said, shown):
-    tokenizer = byte_tokenizer(style)
-    made = StyleTools(tokenizer, chat_style(tokenizer, style), {"calculator": calculator})
-    sizes = {**LLAMA, "vocab_size": tokenizer.vocab_size, "max_context_tokens": 256, "attention": cached_sdpa}
-    says(*said, made.turn_end)
-    request = Request(prompt=[5], num_new_tokens=90, end_ids=frozenset({made.turn_end}), tools=made)
-    engine = TextEngine(noisy(Llama(**sizes)), tokenizer.bytes_of_ids(), limits=EngineLimits(num_texts=1))
-    (generation,) = write(engine, [request])
-    assert (generation.text, generation.finish_reason, generation.tool_turns) == (shown, "stop", [])
+def test_words_that_are_no_call_are_shown(says, style, said):
+    model = loaded(style)
+    calls = chat_style(model.tokenizer, style).calls.of(model.tokenizer.special_tokens)
+    says(*tokens_of(model, said))
+    request = Request(prompt=[5], num_new_tokens=200, end_ids=model.end_ids, calls=calls)
+    (generation,) = model.engine(EngineLimits(num_texts=1)).write([request])
+    assert (generation.text, generation.finish_reason, generation.calls) == (said.decode(), "stop", [])
 
 
 @pytest.mark.parametrize(

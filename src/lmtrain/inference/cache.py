@@ -8,7 +8,6 @@ K head width, S cached tokens, R slots, C tokens of room in each.
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import final
 
 import numpy as np
@@ -120,7 +119,7 @@ class Step(EarlierTokens):
         self.positions = positions.unsqueeze(0)
         self.num_positions = max(piece.end for piece in pieces)
         self._num_shifts, self._num_attentions = 0, 0
-        self._masks: dict[int | None, Float[Tensor, "R 1 1 S"] | None] = {}
+        self._masks: dict[int | None, Float[Tensor, "R 1 1 S"]] = {}
 
     @override
     def previous(self, x: Shaped[Tensor, "1 N *D"]) -> Shaped[Tensor, "1 N *D"]:
@@ -157,45 +156,24 @@ class Step(EarlierTokens):
     def _attend_singles(
         self, q: Float[Tensor, "1 H P K"], store: Float[Tensor, "R C 2 Hkv K"], window_tokens: int | None
     ) -> Float[Tensor, "1 H P K"]:
-        """Let one token of each text see its cached ones: all texts in one product, the slots of others among them."""
-        first, stop, rows = self._range
-        start, end = self._seen(window_tokens)
-        slots = store[first:stop, start:end] if rows is not None else store[self._slots[: len(q[0, 0])], start:end]
-        keys, values = slots.permute(2, 0, 3, 1, 4).unbind(0)  # [R, Hkv, S, K]
+        """Let one token of each text see its cached ones: all texts in one product, the slots between them too."""
+        singles = self._pieces[: self._num_single]
+        slots, ends = [piece.slot for piece in singles], [piece.end for piece in singles]
+        first, num_rows, end = min(slots), max(slots) + 1 - min(slots), max(ends)
+        start = 0 if window_tokens is None else max(0, min(ends) - window_tokens)
+        keys, values = store[first : first + num_rows, start:end].permute(2, 0, 3, 1, 4).unbind(0)  # [R, Hkv, S, K]
+        rows = self._slots[: len(slots)] - first
         queries = q[0].transpose(0, 1).unflatten(1, (keys.shape[1], -1))  # [P, Hkv, G, K]
-        if rows is not None and len(rows) < stop - first:
-            queries = queries.new_zeros(stop - first, *queries.shape[1:]).index_copy_(0, rows, queries)
-        if window_tokens not in self._masks:
-            self._masks[window_tokens] = self._mask(window_tokens, num_rows=len(queries), dtype=q.dtype)
-        mixed = F.scaled_dot_product_attention(queries, keys, values, attn_mask=self._masks[window_tokens])
-        if rows is not None and len(rows) < stop - first:
-            mixed = mixed[rows]
-        return mixed.flatten(1, 2).transpose(0, 1).unsqueeze(0)
-
-    @cached_property
-    def _range(self) -> tuple[int, int, Int[Tensor, " P"] | None]:
-        """Return the slots read together and each text's row in them; None where most of them would be of others."""
-        slots = [piece.slot for piece in self._pieces[: self._num_single]]
-        first, stop = min(slots), max(slots) + 1
-        return first, stop, self._slots[: len(slots)] - first if 2 * len(slots) > stop - first else None
-
-    def _seen(self, window_tokens: int | None) -> tuple[int, int]:
-        """Return the first cached token that some single token sees, and the end of the last."""
-        ends = [piece.end for piece in self._pieces[: self._num_single]]
-        return 0 if window_tokens is None else max(0, min(ends) - window_tokens), max(ends)
-
-    def _mask(self, window_tokens: int | None, *, num_rows: int, dtype: torch.dtype) -> Float[Tensor, "R 1 1 S"] | None:
-        """Return 0 where a row's token sees a cached one, else minus infinity; None where all see all."""
-        start, end = self._seen(window_tokens)
-        if all(piece.end == end for piece in self._pieces[: self._num_single]):
-            return None
-        rows = self._range[2]
-        ends = self.positions[0, : self._num_single] + 1
-        if rows is not None:
-            ends = torch.full((num_rows,), end, device=ends.device).index_copy_(0, rows, ends)
-        distance = ends[:, None] - 1 - torch.arange(start, end, device=ends.device)
-        hidden = ~_is_seen(distance, window_tokens)
-        return torch.zeros(hidden.shape, dtype=dtype, device=ends.device).masked_fill(hidden, -math.inf)[:, None, None]
+        queries = queries.new_zeros(num_rows, *queries.shape[1:]).index_copy_(0, rows, queries)
+        if num_rows > 1 and window_tokens not in self._masks:
+            row_ends = torch.full((num_rows,), end, device=q.device)
+            row_ends = row_ends.index_copy_(0, rows, self.positions[0, : len(slots)] + 1)
+            distance = row_ends[:, None] - 1 - torch.arange(start, end, device=q.device)
+            mask = torch.zeros(distance.shape, dtype=q.dtype, device=q.device)
+            self._masks[window_tokens] = mask.masked_fill(~_is_seen(distance, window_tokens), -math.inf)[:, None, None]
+        mask = self._masks.get(window_tokens)  # None: the one text sees all that is read
+        mixed = F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask)
+        return mixed[rows].flatten(1, 2).transpose(0, 1).unsqueeze(0)
 
 
 def _attend_piece(

@@ -6,176 +6,159 @@ turn on a line. A model never trained on conversations gets plain words, even wi
 
 import json
 import secrets
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol, final
+from typing import Any, Final, final
 
 from lmtrain.errors import ConfigurationError, DataError, EnvironmentProblem
 from lmtrain.inference.engine import EngineLimits
-from lmtrain.inference.generation import Delta, Generation, Request, ToolUse
+from lmtrain.inference.generation import Generation, Request
 from lmtrain.inference.loaded_model import ChatTemplate, LoadedModel
 from lmtrain.inference.sampling import Sampling
-from lmtrain.inference.tools import StyleTools, Tool
+from lmtrain.inference.tools import Tool, definition, result_of
 from lmtrain.interop.template_renderer import TemplateProblem, TemplateRenderer
 from lmtrain.tokenizers.base import CHAT_TOKENS, Tokenizer
-from lmtrain.tokenizers.chat import chat_style, render_prompt
-from lmtrain.tokenizers.conversation import ASSISTANT, SYSTEM, TOOL, USER, Turn, read_conversation
+from lmtrain.tokenizers.chat import CallWords, render_prompt, styles_of
+from lmtrain.tokenizers.conversation import ASSISTANT, SYSTEM, TOOL, USER, ToolCall, Turn, read_conversation
 
 Messages = Sequence[Mapping[str, Any]]
-NAMES = {USER: "User", ASSISTANT: "Assistant", TOOL: "Tool"}
+Tools = Sequence[Mapping[str, Any]]  # descriptions, as of OpenAI's API
+PLAIN: Final = "plain"
+NAMES: Final = {USER: "User", ASSISTANT: "Assistant", TOOL: "Tool"}
+MAX_ROUNDS: Final = 8  # of calls and results in one answer
 
 
-class ChatFormat(Protocol):
-    """A way to write conversations; `stops` end an answer, as its tokens do, and `space` stands before its text."""
+@final
+@dataclass(frozen=True)
+class ChatFormat:
+    """A way to write conversations.
 
-    @property
-    def name(self) -> str: ...  # noqa: D102
-    @property
-    def stops(self) -> tuple[str, ...]: ...  # noqa: D102
-    @property
-    def space(self) -> str: ...  # noqa: D102
+    `write` returns the ids of messages and descriptions of tools up to the start of the answer. `calls` are how the
+    model calls tools, None where it cannot. `stops` end an answer, as its tokens do, and `space` stands before its
+    text.
+    """
 
-    def prompt(self, messages: Messages) -> list[int]:
+    name: str
+    write: Callable[[Messages, Tools], list[int]]
+    calls: CallWords | None = None
+    stops: tuple[str, ...] = ()
+    space: str = ""
+
+    def prompt(self, messages: Messages, tools: Tools = ()) -> list[int]:
         """Return the ids up to the start of the answer.
 
         Raises:
             DataError: The messages are not a conversation, or the model's template refuses them.
         """
-        ...
-
-    def tools(self, tools: Mapping[str, Tool]) -> ToolUse | None:
-        """Return how the model calls tools, given by name; None where that is unknown."""
-        ...
+        return self.write(messages, tools)
 
 
 def chat_format(loaded: LoadedModel) -> ChatFormat:
     """Return how a model writes conversations."""
+    tokenizer, styles = loaded.tokenizer, styles_of(loaded.tokenizer.special_tokens)
+    calls = styles[0].calls.of(tokenizer.special_tokens) if styles else None
     if not loaded.converses:
-        return PlainFormat(loaded.tokenizer)
-    specials = loaded.tokenizer.special_tokens
-    if loaded.template is not None and not set(CHAT_TOKENS) <= set(specials):
-        return TemplateFormat(loaded.tokenizer, loaded.template)
-    try:
-        style = chat_style(loaded.tokenizer)
-    except DataError:
-        return PlainFormat(loaded.tokenizer)
-    return StyleFormat(loaded.tokenizer, style.name)
+        return plain_format(tokenizer)
+    if loaded.template is not None and not set(CHAT_TOKENS) <= set(tokenizer.special_tokens):
+        return template_format(tokenizer, loaded.template, calls)
+    if not styles:
+        return plain_format(tokenizer)
+    name = styles[0].name
+
+    def write(messages: Messages, tools: Tools) -> list[int]:
+        ids = render_prompt(tokenizer, _with_tools(messages, tools), style=name)
+        return [tokenizer.end_of_text_id, *ids.tolist()]  # as in training, a document follows an end-of-text id
+
+    return ChatFormat(name, write, calls)
 
 
 def plain_line(loaded: LoadedModel) -> str | None:
     """Return a line that explains why a model is given plain words; None for another format."""
-    if chat_format(loaded).name != PlainFormat.name:
+    if chat_format(loaded).name != PLAIN:
         return None
     reason = "has no chat tokens" if loaded.converses else "was trained on no conversations (task=sft does)"
     return f"The model {reason}: turns are written in plain words, and it may not answer well."
 
 
-@final
-@dataclass(frozen=True)
-class StyleFormat:
-    """A chat style of training: `tokenizers.chat_styles`."""
-
-    tokenizer: Tokenizer
-    name: str
-    stops: tuple[str, ...] = ()
-    space: str = ""
-
-    def prompt(self, messages: Messages) -> list[int]:
-        """Return the ids up to the start of the answer; as in training, a document follows an end-of-text id."""
-        rendered = render_prompt(self.tokenizer, messages, style=self.name)
-        return [self.tokenizer.end_of_text_id, *rendered.tolist()]
-
-    def tools(self, tools: Mapping[str, Tool]) -> ToolUse:
-        """Return how the model calls tools."""
-        return StyleTools(self.tokenizer, chat_style(self.tokenizer, self.name), tools)
+def _with_tools(messages: Messages, tools: Tools) -> Messages:
+    """Return messages whose system text describes the tools."""
+    if not tools:
+        return messages
+    first, *_ = read_conversation(messages, for_answer=True)
+    has_system = first.role == SYSTEM
+    lines = [json.dumps(tool.get("function", tool), ensure_ascii=False) for tool in tools]
+    texts = [*([first.text] if has_system else []), "You may call these functions:", *lines]
+    return [{"role": SYSTEM, "content": "\n".join(texts)}, *(messages[1:] if has_system else messages)]
 
 
-@final
-@dataclass(frozen=True)
-class PlainFormat:
-    """Plain words, for a model without chat tokens."""
+def plain_format(tokenizer: Tokenizer) -> ChatFormat:
+    """Return plain words, for a model without chat tokens."""
 
-    tokenizer: Tokenizer
-    name: str = "plain"
-    stops: tuple[str, ...] = ("\nUser:", "\nAssistant:")
-    space: str = " "
-
-    def prompt(self, messages: Messages) -> list[int]:
-        """Return the ids up to the start of the answer, after an end-of-text id."""
+    def write(messages: Messages, tools: Tools) -> list[int]:
+        del tools
         turns = read_conversation(messages, for_answer=True)
         text = "".join(map(_plain, turns)) + f"{NAMES[ASSISTANT]}:"
-        return [self.tokenizer.end_of_text_id, *self.tokenizer.encode(text)]
+        return [tokenizer.end_of_text_id, *tokenizer.encode(text)]
 
-    def tools(self, tools: Mapping[str, Tool]) -> None:
-        """Return None: plain words have no calls."""
+    return ChatFormat(PLAIN, write, stops=("\nUser:", "\nAssistant:"), space=" ")
 
 
 def _plain(turn: Turn) -> str:
-    said = turn.text.removeprefix(PlainFormat.space) if turn.role == ASSISTANT else turn.text  # an answer sent back
+    said = turn.text.removeprefix(" ") if turn.role == ASSISTANT else turn.text  # an answer sent back
     text = "\n".join([*([said] if said else []), *(call.as_json() for call in turn.calls)])
     return f"{text}\n\n" if turn.role == SYSTEM else f"{NAMES[turn.role]}: {text}\n"
 
 
-@final
-@dataclass(frozen=True)
-class TemplateFormat:
-    """A template of transformers, run in another process; only its own text becomes special tokens, no message's."""
+def template_format(tokenizer: Tokenizer, template: ChatTemplate, calls: CallWords | None = None) -> ChatFormat:
+    """Return a template of transformers, run in another process; only its own text becomes special tokens."""
+    renderer, names = TemplateRenderer(), {"bos_token": template.begin, "eos_token": template.end}
 
-    tokenizer: Tokenizer
-    template: ChatTemplate
-    renderer: TemplateRenderer = field(default_factory=TemplateRenderer)
-    name: str = "template"
-    stops: tuple[str, ...] = ()
-    space: str = ""
-
-    def prompt(self, messages: Messages) -> list[int]:
-        """Return the ids up to the start of the answer."""
-        turns = read_conversation(messages, for_answer=True)
+    def write(messages: Messages, tools: Tools) -> list[int]:
+        turns = [_as_message(turn) for turn in read_conversation(messages, for_answer=True)]
         mark = secrets.token_hex(8)  # nobody who writes a message can guess it
-        text = self._rendered([_as_message(turn, self._broken, mark) for turn in turns])
-        return self._encoded(text, mark)
-
-    def tools(self, tools: Mapping[str, Tool]) -> None:
-        """Return None: a template does not say how its model's calls are read."""
-
-    def _broken(self, text: str, mark: str) -> str:
-        """Return a message's text with every special token in it broken by a mark."""
-        for name in self.tokenizer.special_tokens:
-            text = text.replace(name, f"{name[:1]}{mark}{name[1:]}") if name in text else text
-        return text
-
-    def _rendered(self, messages: Sequence[Mapping[str, Any]]) -> str:
-        names = {"bos_token": self.template.begin, "eos_token": self.template.end}
-        variables = {"messages": messages, "add_generation_prompt": True, "tools": None, **names}
+        texts = {"messages": turns, "tools": [*tools] or None}
+        variables = {**_broken(texts, tokenizer, mark), "add_generation_prompt": True, **names}
         try:
-            return self.renderer.render(self.template.text, variables)
+            return _encoded(tokenizer, renderer.render(template.text, variables), mark)
         except TemplateProblem as problem:
             raise DataError(
                 f"messages: the model's chat template refuses them ({problem}); leave out system or tool messages."
             ) from problem
 
-    def _encoded(self, text: str, mark: str) -> list[int]:
-        """Return the ids of a text; its special tokens are those unbroken by a mark."""
-        specials, ids, start = self.tokenizer.special_tokens, list[int](), 0
-        while found := min(
-            ((at, -len(name), name) for name in specials if (at := text.find(name, start)) >= 0), default=None
-        ):
-            ids += self._plain_ids(text[start : found[0]], mark)
-            ids.append(specials[found[2]])
-            start = found[0] - found[1]
-        return ids + self._plain_ids(text[start:], mark)
-
-    def _plain_ids(self, text: str, mark: str) -> list[int]:
-        return self.tokenizer.encode(text.replace(mark, "")) if text else []
+    return ChatFormat("template", write, calls)
 
 
-def _as_message(turn: Turn, broken: Any, mark: str) -> dict[str, Any]:
-    message: dict[str, Any] = {"role": turn.role, "content": broken(turn.text, mark)}
-    if turn.calls:
-        calls = [{"name": broken(call.name, mark), "arguments": dict(call.arguments)} for call in turn.calls]
-        message["tool_calls"] = [{"type": "function", "function": call} for call in calls]
-    return message
+def _as_message(turn: Turn) -> dict[str, Any]:
+    calls = [{"type": "function", "function": {"name": c.name, "arguments": dict(c.arguments)}} for c in turn.calls]
+    return {"role": turn.role, "content": turn.text} | ({"tool_calls": calls} if calls else {})
+
+
+def _broken(value: Any, tokenizer: Tokenizer, mark: str) -> Any:
+    """Return a value with every special token in its texts broken by a mark."""
+    if isinstance(value, Mapping):
+        return {key: _broken(each, tokenizer, mark) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_broken(each, tokenizer, mark) for each in value]
+    if isinstance(value, str):
+        for name in tokenizer.special_tokens:
+            value = value.replace(name, f"{name[:1]}{mark}{name[1:]}") if name in value else value
+    return value
+
+
+def _encoded(tokenizer: Tokenizer, text: str, mark: str) -> list[int]:
+    """Return the ids of a text; its special tokens are those unbroken by a mark."""
+    specials, ids, start = tokenizer.special_tokens, list[int](), 0
+
+    def plain_ids(text: str) -> list[int]:
+        return tokenizer.encode(text.replace(mark, "")) if text else []
+
+    while found := min(
+        ((at, -len(name), name) for name in specials if (at := text.find(name, start)) >= 0), default=None
+    ):
+        ids += [*plain_ids(text[start : found[0]]), specials[found[2]]]
+        start = found[0] - found[1]
+    return ids + plain_ids(text[start:])
 
 
 def answer_all(loaded: LoadedModel, conversations: Sequence[Messages], *, num_new_tokens: int) -> list[Generation]:
@@ -201,6 +184,15 @@ def answer_all(loaded: LoadedModel, conversations: Sequence[Messages], *, num_ne
 
 
 @final
+@dataclass(frozen=True)
+class ToolResult:
+    """A call by the model, and the text of its result."""
+
+    call: ToolCall
+    result: str
+
+
+@final
 class ChatSession:
     """A conversation as `messages`; `num_left_out` of the oldest are not read where the context ends."""
 
@@ -219,7 +211,10 @@ class ChatSession:
         self._engine = loaded.engine(EngineLimits(num_texts=1))
         self.sampling, self.system = sampling, system
         self._num_new_tokens, self._stops, self._seed = num_new_tokens, stops, seed
-        self.tools = self.format.tools(tools) if tools else None
+        self.tools = dict(tools or {}) if self.format.calls else {}
+        # A template describes tools as its model was trained; conversations of lmtrain describe none.
+        is_template = self.format.name == "template"
+        self._definitions = [definition(*each) for each in self.tools.items()] if is_template else []
         self.messages: list[dict[str, Any]] = []
         self.num_left_out = 0
 
@@ -248,13 +243,31 @@ class ChatSession:
         except OSError as problem:
             raise EnvironmentProblem(f"{path} cannot be written: {problem}.") from problem
 
-    def answer(self, text: str, *, is_stopped: Callable[[], bool] = lambda: False) -> Iterator[Delta]:
-        """Yield the answer to a text as it comes; a stopped one is kept as far as it came.
+    def answer(self, text: str, *, is_stopped: Callable[[], bool] = lambda: False) -> Iterator[str | ToolResult]:
+        """Yield the answer to a text as it comes, with the results of its calls; a stopped one is kept as it is.
 
         Raises:
             ConfigurationError: The text alone is beyond the model's context.
         """
-        messages = [*self.messages, {"role": "user", "content": text}]
+        messages = [*self.messages, {"role": USER, "content": text}]
+        for _ in range(MAX_ROUNDS):
+            written = yield from self._write(messages, is_stopped)
+            message: dict[str, Any] = {"role": ASSISTANT, "content": written.text.strip()}
+            if written.finish_reason != "tool_calls":
+                break
+            message["tool_calls"] = [{"name": call.name, "arguments": dict(call.arguments)} for call in written.calls]
+            results = [ToolResult(call, result_of(call, self.tools)) for call in written.calls]
+            messages += [message, *({"role": TOOL, "content": each.result} for each in results)]
+            yield from results
+        else:
+            return
+        if message["content"]:  # a question without an answer would be no conversation
+            self.messages = [*messages, message]
+
+    def _write(
+        self, messages: list[dict[str, Any]], is_stopped: Callable[[], bool]
+    ) -> Generator[str, None, Generation]:
+        """Yield one turn as it comes, and return it."""
         request = Request(
             prompt=self._prompt(messages),
             num_new_tokens=self._num_new_tokens,
@@ -263,44 +276,29 @@ class ChatSession:
             stops=(*self.format.stops, *self._stops),
             seed=self._seed,
             index=len(messages),
-            tools=self.tools,
+            calls=self.format.calls if self.tools else None,
         )
         generation = self._engine.submit(request)
         while not self._engine.is_idle:
-            for delta in self._engine.step():
-                if delta.text or delta.results:
-                    yield delta
+            yield from (delta.text for delta in self._engine.step() if delta.text)
             if is_stopped():
                 self._engine.cancel(generation)
-        if generation.last_words.strip():  # a question without an answer would be no conversation
-            self.messages = [*messages, *_answer(generation)]
+        return generation
 
     def _system_message(self) -> list[dict[str, Any]]:
-        return [{"role": "system", "content": self.system}] if self.system.strip() else []
+        return [{"role": SYSTEM, "content": self.system}] if self.system.strip() else []
 
     def _prompt(self, messages: list[dict[str, Any]]) -> list[int]:
         """Return the ids of as much of the conversation as leaves room for an answer."""
-        context = self._loaded.model.max_context_tokens
+        context, num_tokens = self._loaded.model.max_context_tokens, 0
         room = min(self._num_new_tokens, context // 4)
-        questions = [place for place, message in enumerate(messages) if message["role"] == "user"]
+        questions = [place for place, message in enumerate(messages) if message["role"] == USER]
         for first in (place for place in questions if place >= self.num_left_out):
-            prompt = self.format.prompt([*self._system_message(), *messages[first:]])
-            if len(prompt) + room <= context:
+            prompt = self.format.prompt([*self._system_message(), *messages[first:]], self._definitions)
+            num_tokens = len(prompt)
+            if num_tokens + (room if first != questions[-1] else 1) <= context:
                 self.num_left_out = first
                 return prompt
-        prompt = self.format.prompt([*self._system_message(), messages[-1]])
-        if len(prompt) < context:
-            self.num_left_out = len(messages) - 1
-            return prompt
         raise ConfigurationError(
-            f"message: must have fewer than {context} tokens, the model's context; got {len(prompt)}."
+            f"message: must have fewer than {context} tokens, the model's context; got {num_tokens}."
         )
-
-
-def _answer(generation: Generation) -> Iterator[dict[str, Any]]:
-    """Yield an answer's messages: its calls, their results, its last words."""
-    for turn in generation.tool_turns:
-        calls = [{"name": each.call.name, "arguments": dict(each.call.arguments)} for each in turn.results]
-        yield {"role": "assistant", "content": turn.text, "tool_calls": calls}
-        yield from ({"role": "tool", "content": each.result} for each in turn.results)
-    yield {"role": "assistant", "content": generation.last_words.strip()}

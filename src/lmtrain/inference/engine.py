@@ -5,7 +5,7 @@ tokens that it shares with an earlier one. Used by `lmtrain generate`, `chat`, `
 N tokens of several texts one after the other, L texts read to their end, V vocabulary.
 """
 
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from torch import Tensor
 from lmtrain.errors import ConfigurationError
 from lmtrain.inference.cache import KVCache, Piece, Step
 from lmtrain.inference.generation import Delta, Generation, Request, TokenScore
-from lmtrain.inference.sampling import choose, likeliest, likeliest_tokens
+from lmtrain.inference.sampling import choose, likeliest
 from lmtrain.models.base import LanguageModel
 from lmtrain.precision.cpu_products import cpu_matmul_precision, multiplying
 
@@ -31,49 +31,16 @@ FEWEST_MULTIPLIED: Final = 64  # tokens of a pass from which on oneDNN's product
 class EngineLimits:
     """How much is kept and done at once.
 
-    `cache_tokens` None has room for `num_texts` of the model's whole context; fewer texts are written at once where it
-    is smaller. Memory is taken with use. `prefill_tokens` are those of prompts in one forward pass: more read prompts
-    faster, fewer let others write on, as a server wants.
+    The cache has room for `num_texts` of the model's whole context; memory is taken with use. `prefill_tokens` are
+    those of prompts in one forward pass: more read prompts faster, fewer let others write on, as a server wants.
     """
 
     num_texts: int = 16
-    cache_tokens: int | None = None
     prefill_tokens: int = 2048
 
     def __post_init__(self) -> None:
-        for name in ("num_texts", "cache_tokens", "prefill_tokens"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ConfigurationError(f"{name}: must be at least 1, got {value}.")
-
-
-@final
-class FairQueue:
-    """Waiting texts by client: clients take turns, so that many requests of one hold up no other."""
-
-    def __init__(self) -> None:
-        self._waiting: OrderedDict[str, deque[Generation]] = OrderedDict()
-
-    def __len__(self) -> int:
-        return sum(map(len, self._waiting.values()))
-
-    def __iter__(self) -> Iterator[Generation]:
-        """Yield the texts in the order of turns, one of each client first."""
-        lines = [list(line) for line in self._waiting.values()]
-        for turn in range(max(map(len, lines), default=0)):
-            yield from (line[turn] for line in lines if turn < len(line))
-
-    def add(self, generation: Generation) -> None:
-        """Put a text at the end of its client's line."""
-        self._waiting.setdefault(generation.request.client, deque()).append(generation)
-
-    def take(self, generation: Generation) -> None:
-        """Take a text out; its client's next turn comes after everyone else's."""
-        client = generation.request.client
-        self._waiting[client].remove(generation)
-        self._waiting.move_to_end(client)
-        if not self._waiting[client]:
-            del self._waiting[client]
+        if self.num_texts < 1:
+            raise ConfigurationError(f"num_texts: must be at least 1, got {self.num_texts}.")
 
 
 @final
@@ -85,19 +52,17 @@ class TextEngine:
         self.model, self.limits = model.eval(), limits or EngineLimits()
         self._pieces, context = pieces, model.max_context_tokens
         self._device = next(model.parameters()).device
-        num_slots = self.limits.num_texts
-        if self.limits.cache_tokens is not None:
-            num_slots = max(1, min(num_slots, self.limits.cache_tokens // context))
-        self._cache = KVCache(num_slots=num_slots, num_tokens=context, device=self._device)
-        self._texts: list[Generation | None] = [None] * num_slots  # the last text of each slot
-        self._free = list(range(num_slots))  # slots without a text being written, longest ago first
-        self.waiting = FairQueue()
+        num_texts = self.limits.num_texts
+        self._cache = KVCache(num_slots=num_texts, num_tokens=context, device=self._device)
+        self._texts: list[Generation | None] = [None] * num_texts  # the last text of each slot
+        self._free = list(range(num_texts))  # slots without a text being written, longest ago first
+        self.waiting = deque[Generation]()
         self.running: list[Generation] = []
 
     @property
     def is_idle(self) -> bool:
         """Return whether no text waits for a token."""
-        return not self.running and not len(self.waiting)
+        return not self.running and not self.waiting
 
     @property
     def cache_share(self) -> float:
@@ -124,7 +89,7 @@ class TextEngine:
     def submit(self, request: Request) -> Generation:
         """Let a request wait for its turn; raises as `prepare` does."""
         generation = self.prepare(request)
-        self.waiting.add(generation)
+        self.waiting.append(generation)
         return generation
 
     def cancel(self, generation: Generation) -> None:
@@ -135,7 +100,7 @@ class TextEngine:
         if generation in self.running:
             self._end(generation)
         else:
-            self.waiting.take(generation)
+            self.waiting.remove(generation)
 
     def run(self, requests: Sequence[Request]) -> Iterator[Delta]:
         """Write the texts of requests and yield each new piece as it comes."""
@@ -156,25 +121,18 @@ class TextEngine:
         with torch.inference_mode():
             self._admit()
             turns = self._turns()
-            if not turns:
-                return []
-            logits = self._logits(turns)
-            rows, largest = logits.unbind(), likeliest_tokens(logits)
-        complete = [generation for generation, _ in turns if generation.num_pending == 0]
-        return [self._add(*each) for each in zip(complete, rows, largest, strict=True)]
+            return [delta for each in self._scored(turns) if (delta := self._add(*each))] if turns else []
 
     def _admit(self) -> None:
-        """Start waiting texts in the order of turns; one whose beginning is just being read by another waits for it."""
-        if not self._free or not len(self.waiting):
-            return
-        being_read = {_beginning(other) for other in self.running if other.num_pending > 1}
+        """Start waiting texts in their order; one whose beginning is just being read by another waits for it."""
+        being_read = {_beginning(other) for other in self.running if other.num_pending > 1} if self.waiting else set()
         for generation in list(self.waiting):
             if not self._free:
                 return
             beginning = _beginning(generation)
             if beginning is not None and beginning in being_read:
                 continue
-            self.waiting.take(generation)
+            self.waiting.remove(generation)
             self._place(generation)
             self.running.append(generation)
             if generation.num_pending > 1:
@@ -185,7 +143,7 @@ class TextEngine:
         wanted = generation.tokens[generation.begins_at : -1]
         shared = [0 if other is None else _num_shared(wanted, other.cached_tokens) for other in self._texts]
         source = max(range(len(shared)), key=shared.__getitem__)
-        num_shared = shared[source] if shared[source] >= FEWEST_SHARED else 0
+        num_shared = shared[source] if shared[source] >= FEWEST_SHARED and not generation.request.scores_prompt else 0
         before = self._texts[source]
         goes_on = source in self._free and before is not None and num_shared == before.num_cached > 0
         slot = source if goes_on else self._free[0]
@@ -208,31 +166,37 @@ class TextEngine:
                 turns.append((generation, num_tokens))
         return sorted(turns, key=lambda turn: (turn[1] > 1, turn[0].slot))
 
-    def _logits(self, turns: Sequence[tuple[Generation, int]]) -> Float[Tensor, "L V"]:
-        """Read the pieces; return the logits after each text read to its end."""
-        pieces, tokens, lasts = list[Piece](), list[int](), list[int]()
+    def _scored(self, turns: Sequence[tuple[Generation, int]]) -> Iterator[tuple[Generation, int, Tensor]]:
+        """Read the pieces; yield texts with the place of a token and its logits [V]: of the next, and of asked ones."""
+        pieces, tokens, rows = list[Piece](), list[int](), list[tuple[Generation, int, int]]()
         for generation, num_tokens in turns:
-            start = generation.num_cached
-            pieces.append(Piece(generation.slot, start, num_tokens))
-            begins = generation.begins_at + start
-            tokens += generation.tokens[begins : begins + num_tokens]
+            start = generation.begins_at + generation.num_cached
+            pieces.append(Piece(generation.slot, generation.num_cached, num_tokens))
+            end = start + num_tokens
+            first = start if generation.request.scores_prompt else max(start, len(generation.tokens) - 1)
+            rows += [(generation, place + 1, len(tokens) + place - start) for place in range(first, end)]
+            tokens += generation.tokens[start:end]
             generation.num_cached += num_tokens
-            if generation.num_pending == 0:
-                lasts.append(len(tokens) - 1)
         many = len(tokens) >= FEWEST_MULTIPLIED and self._device.type == "cpu"
         with multiplying(cpu_matmul_precision()) if many else nullcontext():
-            row = torch.tensor([tokens], device=self._device)
-            hidden = self.model.hidden_states(row, Step(self._cache, pieces))  # [1, N, D]
-            return self.model.logits(hidden if len(lasts) == len(tokens) else hidden[:, lasts])[0]
+            hidden = self.model.hidden_states(
+                torch.tensor([tokens], device=self._device), Step(self._cache, pieces)
+            )  # [1, N, D]
+            asked = [row for _, _, row in rows]
+            logits = self.model.logits(hidden if len(asked) == len(tokens) else hidden[:, asked])[0]
+        for (generation, place, _), scores in zip(rows, logits, strict=True):
+            yield generation, place, scores
 
-    def _add(self, generation: Generation, logits: Tensor, largest: int) -> Delta:
-        request = generation.request
-        draw = generation.draw()
+    def _add(self, generation: Generation, place: int, logits: Float[Tensor, " V"]) -> Delta | None:
+        """Choose a text's next token; score one of its prompt instead."""
+        request, num = generation.request, generation.request.num_likeliest
+        if place < len(generation.tokens):
+            token = generation.tokens[place]
+            generation.scores.append(TokenScore(token, *likeliest(logits, token, num=num or 0)))
+            return None
         new = generation.new_tokens
-        token = choose(logits, request.sampling, prompt=request.prompt, new=new, draw=draw, largest=largest)
-        score = None
-        if request.num_likeliest is not None:
-            score = TokenScore(token, *likeliest(logits, token, num=request.num_likeliest))
+        token = choose(logits, request.sampling, prompt=request.prompt, new=new, draw=generation.draw())
+        score = None if num is None else TokenScore(token, *likeliest(logits, token, num=num))
         context = self.model.max_context_tokens
         delta = generation.add(token, score, most_tokens=None if request.slides else context)
         if delta.finish_reason is not None:

@@ -1,45 +1,20 @@
 """A requested text and its progress: tokens to text as they come, stop strings, and calls of tools.
 
-Text comes out in whole characters and without any part of a stop string, however tokens cut it. A text with tools goes
-on behind their results: the tokens of these are forced, and read as a prompt's are.
+Text comes out in whole characters and without any part of a stop string or of a call, however tokens cut it.
 """
 
 import codecs
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, final
+from typing import Literal, final
 
 from lmtrain.errors import ConfigurationError
 from lmtrain.inference.sampling import Sampling
 from lmtrain.tokenizers.chat import CallWords
-from lmtrain.tokenizers.conversation import ToolCall
+from lmtrain.tokenizers.conversation import ToolCall, read_call
 
-FinishReason = Literal["stop", "length", "cancelled"]
-
-
-@final
-@dataclass(frozen=True)
-class ToolResult:
-    """A call by the model, and the text of its result."""
-
-    call: ToolCall
-    result: str
-
-
-class ToolUse(Protocol):
-    """Tools within an answer: calls between the two `call_tokens`, or else as `call_words`; `turn_end` behind them."""
-
-    @property
-    def call_tokens(self) -> tuple[int, int] | None: ...  # noqa: D102
-    @property
-    def call_words(self) -> CallWords | None: ...  # noqa: D102
-    @property
-    def turn_end(self) -> int: ...  # noqa: D102
-
-    def answer(self, turn: Sequence[int]) -> tuple[Sequence[ToolResult], Sequence[int]]:
-        """Return the results of a turn's calls, and the ids forced by them; both empty for a turn without calls."""
-        ...
+FinishReason = Literal["stop", "length", "tool_calls", "cancelled"]
 
 
 @final
@@ -48,9 +23,9 @@ class Request:
     """A prompt of token ids to continue by at most `num_new_tokens`.
 
     `end_ids` and `stops` end the text and are not part of it. `seed` None draws differently each time; `index`
-    distinguishes the texts of one request. `num_likeliest` None reports no log-probabilities. `client` takes turns
-    with the others in the queue. `slides` goes on past the model's context with the newest tokens alone, each read
-    again. `tools` answer the calls of a turn; without them the turn ends the text.
+    distinguishes the texts of one request. `num_likeliest` None reports no log-probabilities; with `scores_prompt`
+    they begin with the prompt's second token. `slides` goes on past the model's context with the newest tokens alone,
+    each read again. `calls` are taken out of the text; None leaves them in it.
     Raises: ConfigurationError for a prompt without tokens, or less than one new token.
     """
 
@@ -62,9 +37,9 @@ class Request:
     seed: int | None = None
     index: int = 0
     num_likeliest: int | None = None
-    client: str = ""
+    scores_prompt: bool = False
     slides: bool = False
-    tools: ToolUse | None = None
+    calls: CallWords | None = None
 
     def __post_init__(self) -> None:
         if not self.prompt:
@@ -86,28 +61,18 @@ class TokenScore:
 @final
 @dataclass(frozen=True)
 class Delta:
-    """A step's addition to a text, and its tools' results; `finish_reason` None while it goes on."""
+    """A step's addition to a text; `finish_reason` None while it goes on."""
 
     generation: "Generation"
     text: str
     token: int | None = None
     score: TokenScore | None = None
     finish_reason: FinishReason | None = None
-    results: Sequence[ToolResult] = ()
-
-
-@final
-@dataclass(frozen=True)
-class ToolTurn:
-    """A turn of an answer that ends in calls: its text, and the calls with their results."""
-
-    text: str
-    results: Sequence[ToolResult]
 
 
 @final
 class Generation:
-    """A request's text: its tokens, those in the cache's `slot`, and the text written so far.
+    """A request's text: its tokens, those in the cache's `slot`, and the text and calls written so far.
 
     `num_shared` tokens of the prompt were in the cache at the start. `begins_at` is the token at position 0: above 0
     once a text slides.
@@ -120,21 +85,19 @@ class Generation:
         self.text = ""
         self.finish_reason: FinishReason | None = None
         self.scores: list[TokenScore] = []
-        self.tool_turns: list[ToolTurn] = []
-        self._turn_start, self._turn_text, self._is_call = len(self.tokens), 0, False
-        self._stream = TextStream(pieces, stops=request.stops)
-        self._held = HeldCall(None if request.tools is None else request.tools.call_words)
+        self._stream = TextStream(pieces, stops=request.stops, names=request.calls.tokens if request.calls else {})
+        self._calls = CallStream(request.calls)
         seed = None if request.seed is None else f"{request.seed}/{request.index}"  # strings seed alike in any process
         self._random = random.Random(seed)
 
     @property
-    def last_words(self) -> str:
-        """Return the text behind the last results of tools: all of it without any."""
-        return self.text[self._turn_text :]
+    def calls(self) -> Sequence[ToolCall]:
+        """Return the calls of tools in the text."""
+        return self._calls.found
 
     @property
     def new_tokens(self) -> list[int]:
-        """Return the written tokens, including forced ones and an ending one."""
+        """Return the written tokens, including an ending one."""
         return self.tokens[len(self.request.prompt) :]
 
     @property
@@ -156,57 +119,39 @@ class Generation:
         self.tokens.append(token)
         if score is not None:
             self.scores.append(score)
-        text = self._text_of(token)
-        results = self._use_tools(token)
-        is_end = token in self.request.end_ids and not results
+        is_end = token in self.request.end_ids
+        text = "" if is_end else self._calls.add(self._stream.add(token))
         is_full = most_tokens is not None and len(self.tokens) - self.begins_at > most_tokens
         if is_end or self._stream.is_stopped:
             self.finish_reason = "stop"
         elif is_full or len(self.new_tokens) >= self.request.num_new_tokens:
             self.finish_reason = "length"
         if self.finish_reason is not None:
-            text += self._held.add(self._stream.finish()) + self._held.release()
-            self.finish_reason = "stop" if self._stream.is_stopped else self.finish_reason
+            text += self._calls.add(self._stream.finish()) + self._calls.finish()
+            if is_end or self._stream.is_stopped:
+                self.finish_reason = "tool_calls" if self.calls else "stop"
         self.text += text
-        return Delta(self, text, token, score, self.finish_reason, results)
-
-    def _text_of(self, token: int) -> str:
-        """Return the text made certain by a token: none for an end, or inside a call."""
-        edges = None if self.request.tools is None else self.request.tools.call_tokens
-        if edges is not None and token in edges:
-            self._is_call = token == edges[0]
-        return "" if token in self.request.end_ids or self._is_call else self._held.add(self._stream.add(token))
-
-    def _use_tools(self, token: int) -> Sequence[ToolResult]:
-        """Answer the calls of an ended turn, and let the text go on behind the results."""
-        tools = self.request.tools
-        if tools is None or token != tools.turn_end or self._stream.is_stopped:
-            return ()
-        results, forced = tools.answer(self.tokens[self._turn_start :])
-        if results:
-            self._held.drop()
-            self.tokens += forced
-            self.tool_turns.append(ToolTurn(self.text[self._turn_text :].rstrip("\n"), results))
-            self._turn_start, self._turn_text, self._is_call = len(self.tokens), len(self.text), False
-        return results
+        return Delta(self, text, token, score, self.finish_reason)
 
 
 @final
 class TextStream:
     """One text as it is written; the beginning of a character or of a stop string is held back.
 
-    `pieces` are the bytes of every token, as `Tokenizer.bytes_of_ids` returns them.
+    `pieces` are the bytes of every token, as `Tokenizer.bytes_of_ids` returns them; `names` those of special tokens.
     """
 
-    def __init__(self, pieces: Sequence[bytes], *, stops: Sequence[str] = ()) -> None:
-        self._pieces, self._stops = pieces, tuple(filter(None, stops))
+    def __init__(
+        self, pieces: Sequence[bytes], *, stops: Sequence[str] = (), names: Mapping[int, bytes] | None = None
+    ) -> None:
+        self._pieces, self._names, self._stops = pieces, names or {}, tuple(filter(None, stops))
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         self._held = ""
         self.is_stopped = False
 
     def add(self, token: int) -> str:
         """Return the text made certain by a token; nothing after a stop string."""
-        piece = self._pieces[token] if token < len(self._pieces) else b""
+        piece = self._names.get(token) or (self._pieces[token] if token < len(self._pieces) else b"")
         return self._certain(self._decoder.decode(piece))
 
     def finish(self) -> str:
@@ -229,39 +174,52 @@ class TextStream:
 
 
 @final
-class HeldCall:
-    """Text of one turn after another, held back from the beginning of a call in words; None: calls are tokens."""
+class CallStream:
+    """The text of a turn without its calls, which are `found`; what may begin a call is held back."""
 
     def __init__(self, words: CallWords | None) -> None:
-        self._words, self._held, self._is_first = words, "", True
+        self._words, self._held, self._has_text = words, "", False
+        self.found: list[ToolCall] = []
 
     def add(self, text: str) -> str:
         """Return the text outside any call."""
-        if self._words is None:
+        if self._words is None or self._has_text:
             return text
-        text = self._held + text
-        start = self._start(text, self._words)
-        self._held = text[start:]
-        self._is_first = self._is_first and start == 0
-        return text[:start]
+        self._held += text
+        if self._words.end is None:
+            said = self._held.lstrip()
+            if said.startswith(self._words.begin) or self._words.begin.startswith(said):
+                return ""
+            self._has_text = True
+            return self.finish()
+        return self._outside(self._words.begin, self._words.end)
 
-    def _start(self, text: str, words: CallWords) -> int:
-        """Return the first character to be held back."""
-        if words.end is None:
-            said = text.lstrip()
-            may_be_call = said.startswith(words.begin) or words.begin.startswith(said)
-            return 0 if self._is_first and may_be_call else len(text)
-        found = text.find(words.begin)
-        return found if found >= 0 else len(text) - _num_begun(text, words.begin)
+    def _outside(self, begin: str, end: str) -> str:
+        shown = ""
+        while (start := self._held.find(begin)) >= 0:
+            call, is_whole, rest = self._held[start + len(begin) :].partition(end)
+            if not is_whole:
+                break
+            shown += self._held[:start] + self._text_of(call, begin + call + end)
+            self._held = rest
+        cut = start if start >= 0 else len(self._held) - _num_begun(self._held, begin)
+        shown, self._held = shown + self._held[:cut], self._held[cut:]
+        return shown
 
-    def release(self) -> str:
-        """Return the text held back: it was not a call after all."""
+    def finish(self) -> str:
+        """Return the text held back, unless it is a call."""
         held, self._held = self._held, ""
-        return held
+        is_call = self._words is not None and self._words.end is None and not self._has_text
+        return self._text_of(held, held) if is_call and held.strip() else held
 
-    def drop(self) -> None:
-        """Forget an answered call; another turn begins."""
-        self._held, self._is_first = "", True
+    def _text_of(self, call: str, written: str) -> str:
+        """Note a call and return no text; what is not a call is text."""
+        assert self._words is not None
+        try:
+            self.found.append(read_call(call.strip(), arguments_key=self._words.arguments_key))
+        except ValueError:
+            return written
+        return ""
 
 
 def _num_begun(text: str, stop: str) -> int:

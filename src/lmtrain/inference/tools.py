@@ -1,25 +1,23 @@
-"""Tools that a model may call within its answer: its calls in its chat style, a calculator, a person's functions."""
+"""Tools that a model may call within its answer: a calculator and a person's functions."""
 
 import ast
 import importlib
 import importlib.util
+import inspect
 import json
+import operator
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from fractions import Fraction
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Final, final
+from typing import Any, Final
 
 from lmtrain.errors import ConfigurationError, suggest
-from lmtrain.inference.generation import ToolResult
-from lmtrain.tokenizers.base import Tokenizer
-from lmtrain.tokenizers.chat import ChatStyle, encode_segments
-from lmtrain.tokenizers.conversation import ConversationError, ToolCall, read_call
+from lmtrain.tokenizers.conversation import ToolCall
 
 Tool = Callable[..., Any]
 ERROR: Final = "error"
-MAX_CALL_BYTES: Final = 4096
 MAX_RESULT_CHARACTERS: Final = 2000
 MAX_CHARACTERS: Final = 256  # of an expression: bounds the tree, and with MAX_BITS the time
 MAX_BITS: Final = 400  # of a numerator or denominator: 120 digits
@@ -27,64 +25,37 @@ _WRITTEN = {"\N{MULTIPLICATION SIGN}": "*", "\N{DIVISION SIGN}": "/", "\N{MINUS 
 _ARITHMETIC = re.compile(r"[0-9.eE+\-*/%() ]+")
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 _COUNT = re.compile(r"""(["'])([^"'\\]*)\1\.count\((["'])([^"'\\]+)\3\)""")
+_OPERATORS: dict[type[ast.operator], Callable[[Fraction, Fraction], Fraction | int]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+}
 
 
-@final
-class StyleTools:
-    """Tools by name; any failed call gets the result `error`."""
-
-    def __init__(self, tokenizer: Tokenizer, style: ChatStyle, tools: Mapping[str, Tool]) -> None:
-        """Take a style with its tokens in the tokenizer."""
-        specials, tokens = tokenizer.special_tokens, style.call_tokens
-        self.call_tokens = None if tokens is None else (specials[tokens[0]], specials[tokens[1]])
-        self.call_words = style.call_words
-        self.turn_end = specials[style.end]
-        self._tokenizer, self._style, self._tools = tokenizer, style, tools
-        self._pieces = tokenizer.bytes_of_ids()
-
-    def answer(self, turn: Sequence[int]) -> tuple[Sequence[ToolResult], Sequence[int]]:
-        """Return the results of a turn's calls, in order, and the ids up to the model's next words."""
-        calls = self._calls(turn) if self.call_words is None else self.call_words.calls(self._bytes(turn))
-        results = [self._result(content) for content in calls]
-        if not results:
-            return (), ()
-        segments = self._style.results([each.call for each in results], [each.result for each in results])
-        return results, encode_segments(self._tokenizer, segments)
-
-    def _calls(self, turn: Sequence[int]) -> Iterator[bytes]:
-        """Yield the text between the call tokens; a call without its end is not one."""
-        assert self.call_tokens is not None
-        start: int | None = None
-        for place, token in enumerate(turn):
-            if token == self.call_tokens[0]:
-                start = place + 1
-            elif token == self.call_tokens[1] and start is not None:
-                yield self._bytes(turn[start:place])
-                start = None
-
-    def _bytes(self, tokens: Sequence[int]) -> bytes:
-        return b"".join(self._pieces[each] for each in tokens if each < len(self._pieces))
-
-    def _result(self, content: bytes) -> ToolResult:
-        try:
-            if len(content) > MAX_CALL_BYTES:
-                raise ConversationError("a tool call", f"over {MAX_CALL_BYTES} bytes", "write less")
-            key = "arguments" if self.call_words is None else self.call_words.arguments_key
-            call = read_call(content.decode(), arguments_key=key)
-        except ValueError:  # neither text, nor JSON, nor a call: all of them are ValueErrors
-            return ToolResult(ToolCall("invalid", {"text": content[:MAX_CALL_BYTES].decode(errors="replace")}), ERROR)
-        try:
-            return ToolResult(call, _as_text(self._tools[call.name](**call.arguments)))
-        except Exception:  # noqa: BLE001  # a tool of anyone's may raise anything; the model reads `error`
-            return ToolResult(call, ERROR)
+def result_of(call: ToolCall, tools: Mapping[str, Tool]) -> str:
+    """Return the text of a call's result; that of any failed call is `error`."""
+    try:
+        value = tools[call.name](**call.arguments)
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+        return text.encode(errors="replace").decode()[:MAX_RESULT_CHARACTERS]
+    except Exception:  # noqa: BLE001  # a tool of anyone's may raise anything; the model reads `error`
+        return ERROR
 
 
-def _as_text(value: Any) -> str:
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-    return text.encode(errors="replace").decode()[:MAX_RESULT_CHARACTERS]
+def definition(name: str, tool: Tool) -> dict[str, Any]:
+    """Describe a tool as OpenAI's API and chat templates do."""
+    parameters: dict[str, Any] = {
+        "type": "object",
+        "properties": {each: {} for each in inspect.signature(tool).parameters},
+    }
+    function = {"name": name, "description": (inspect.getdoc(tool) or "").partition("\n")[0], "parameters": parameters}
+    return {"type": "function", "function": function}
 
 
-def load_function(spec: str) -> tuple[str, Callable[..., Any]]:
+def load_function(spec: str) -> tuple[str, Tool]:
     """Return the name and function of FILE.py:FUNCTION or MODULE:FUNCTION; this runs the file's code.
 
     Raises:
@@ -121,7 +92,7 @@ class CalculatorError(ValueError):
 
 
 def calculator(expression: str) -> str:
-    """Return an expression's value: a whole number in full, any other to 15 digits.
+    """Compute an expression: a whole number in full, any other to 15 digits.
 
     Exact fractions with + - * / // % ** and parentheses; and the count of a text in another, "strawberry".count("r"),
     as nanochat's calculator has both. Only this grammar is computed.
@@ -134,8 +105,8 @@ def calculator(expression: str) -> str:
     text = expression.strip()
     if counted := _COUNT.fullmatch(text):
         return str(counted[2].count(counted[4]))
-    for written, operator in _WRITTEN.items():
-        text = text.replace(written, operator)
+    for written, sign in _WRITTEN.items():
+        text = text.replace(written, sign)
     text = _THOUSANDS.sub("", text)
     if not _ARITHMETIC.fullmatch(text):
         raise CalculatorError("no arithmetic")
@@ -149,35 +120,20 @@ def calculator(expression: str) -> str:
 def _value(node: ast.expr) -> Fraction:
     match node:
         case ast.Constant(value=int() | float() as number):
-            return _bounded(Fraction(repr(number)))
+            value = Fraction(repr(number))
         case ast.UnaryOp(op=ast.USub(), operand=operand):
-            return -_value(operand)
+            value = -_value(operand)
         case ast.UnaryOp(op=ast.UAdd(), operand=operand):
-            return _value(operand)
-        case ast.BinOp(left=left, op=operator, right=right):
-            return _bounded(_combined(_value(left), operator, _value(right)))
+            value = _value(operand)
+        case ast.BinOp(left=left, op=ast.Pow(), right=right):
+            value = _power(_value(left), _value(right))
+        case ast.BinOp(left=left, op=sign, right=right) if type(sign) in _OPERATORS:
+            value = Fraction(_OPERATORS[type(sign)](_value(left), _value(right)))
         case _:
             raise CalculatorError("no arithmetic")
-
-
-def _combined(left: Fraction, operator: ast.operator, right: Fraction) -> Fraction:
-    match operator:
-        case ast.Add():
-            return left + right
-        case ast.Sub():
-            return left - right
-        case ast.Mult():
-            return left * right
-        case ast.Div():
-            return left / right
-        case ast.FloorDiv():
-            return Fraction(left // right)
-        case ast.Mod():
-            return left % right
-        case ast.Pow():
-            return _power(left, right)
-        case _:
-            raise CalculatorError("no arithmetic")
+    if max(abs(value.numerator), value.denominator).bit_length() > MAX_BITS:
+        raise CalculatorError("a number of too many digits")
+    return value
 
 
 def _power(base: Fraction, exponent: Fraction) -> Fraction:
@@ -191,9 +147,3 @@ def _power(base: Fraction, exponent: Fraction) -> Fraction:
     if bits > 1 and abs(exponent.numerator) * (bits - 1) > MAX_BITS:
         raise CalculatorError("a power of too many digits")
     return base ** int(exponent % 2 if bits == 1 and base else exponent)
-
-
-def _bounded(value: Fraction) -> Fraction:
-    if max(abs(value.numerator), value.denominator).bit_length() > MAX_BITS:
-        raise CalculatorError("a number of too many digits")
-    return value

@@ -6,14 +6,13 @@ Keys, refusals, and the way of answers; the page's files are sent under a policy
 import asyncio
 import hmac
 import re
+from asyncio import to_thread
 from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from dataclasses import dataclass
-from functools import partial
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar, final
+from typing import Any, final
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -23,27 +22,24 @@ from starlette.routing import Route
 
 from lmtrain.errors import LMTRAIN_ERRORS
 from lmtrain.inference.chat import chat_format
+from lmtrain.inference.generation import Request as TextRequest
 from lmtrain.inference.loaded_model import LoadedModel
-from lmtrain.serving.body import Asked, parse, read_chat, read_completion
+from lmtrain.serving.body import ChatBody, CompletionBody, TextBody, parse
 from lmtrain.serving.engine_thread import EngineFailed, EngineWorker, Exchange, QueueFull
-from lmtrain.serving.metrics import ServerMetrics
 from lmtrain.serving.openai_answers import Writing, error
 
-P = ParamSpec("P")
-T = TypeVar("T")
 KINDS = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
-NUM_READERS = 4  # threads that stay: those of starlette come and go, each with new memory
-KEPT_WORDS = 1_000  # of each reader: the 10,000 of tokenizers grow to 260 MB where texts of 200 characters are not cut
+MAX_BODY_BYTES = 1 << 20
+KEPT_WORDS = 1_000  # of each thread: the 10,000 of tokenizers grow to 260 MB where texts of 200 characters are not cut
 HERE = {"localhost", "127.0.0.1", "::1"}
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class ServerSettings:
-    """Who may ask, how much at once, and how long a body may take; `api_key` None admits everybody on this machine."""
+    """Who may ask, and how long a body may take; `api_key` None admits everybody on this machine."""
 
     api_key: str | None = None
-    max_body_bytes: int = 1 << 20
     body_seconds: float = 60.0
     host: str = "127.0.0.1"
 
@@ -58,7 +54,6 @@ def build_app(loaded: LoadedModel, worker: EngineWorker, settings: ServerSetting
         Route("/v1/models/{name:path}", service.guarded(service.model)),
         Route("/v1/chat/completions", service.guarded(service.chat), methods=["POST"]),
         Route("/v1/completions", service.guarded(service.complete), methods=["POST"]),
-        Route("/v1/embeddings", service.guarded(_no_embeddings), methods=["POST"]),
         *page_routes(),
     ]
     return Starlette(routes=routes, exception_handlers={HTTPException: _refuse})
@@ -70,10 +65,8 @@ class Service:
 
     def __init__(self, loaded: LoadedModel, worker: EngineWorker, settings: ServerSettings) -> None:
         self._loaded, self._worker, self._settings = loaded, worker, settings
-        self._format, self._metrics = chat_format(loaded), ServerMetrics()
-        self._pieces = loaded.tokenizer.bytes_of_ids()
+        self._format, self._pieces = chat_format(loaded), loaded.tokenizer.bytes_of_ids()
         loaded.tokenizer.keep_words(KEPT_WORDS)
-        self._readers = ThreadPoolExecutor(NUM_READERS, thread_name_prefix="reader")
 
     async def health(self, request: Request) -> Response:
         """Answer 200 while the engine works."""
@@ -82,14 +75,19 @@ class Service:
         return JSONResponse({"status": "ok" if is_well else "failed"}, 200 if is_well else 503)
 
     async def measure(self, request: Request) -> Response:
-        """Answer Prometheus."""
+        """Answer Prometheus in its text format 0.0.4."""
         del request
-        gauges = {
-            "texts_waiting": ("Texts that wait for their turn", self._worker.num_queued),
-            "texts_running": ("Texts that are written: the batch", self._worker.num_running),
-            "cache_share": ("Share of the cache that texts use", self._worker.cache_share),
-        }
-        return PlainTextResponse(self._metrics.page(gauges), media_type="text/plain; version=0.0.4")
+        worker = self._worker
+        lines = [
+            f"# TYPE lmtrain_{name} {kind}\nlmtrain_{name} {value}\n"
+            for name, kind, value in (
+                ("new_tokens_total", "counter", worker.num_written),
+                ("texts_waiting", "gauge", worker.num_queued),
+                ("texts_running", "gauge", worker.num_running),
+                ("cache_share", "gauge", worker.engine.cache_share),
+            )
+        ]
+        return PlainTextResponse("".join(lines), media_type="text/plain; version=0.0.4")
 
     async def models(self, request: Request) -> Response:
         """Answer with a list of the one model."""
@@ -112,13 +110,13 @@ class Service:
 
     async def chat(self, request: Request) -> Response:
         """Go on with a conversation."""
-        body, client = await self._body(request), self._client(request)
-        return await self._answer(request, await self._read(read_chat, body, self._loaded, self._format, client=client))
+        body: ChatBody = await self._body(request, ChatBody)
+        return await self._answer(request, body, await to_thread(body.texts, self._loaded, self._format))
 
     async def complete(self, request: Request) -> Response:
         """Go on with a text."""
-        body, client = await self._body(request), self._client(request)
-        return await self._answer(request, await self._read(read_completion, body, self._loaded, client=client))
+        body: CompletionBody = await self._body(request, CompletionBody)
+        return await self._answer(request, body, await to_thread(body.texts, self._loaded), echoes=body.echo)
 
     def guarded(self, serve: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
         """Let a handler answer allowed clients, and turn errors into one clear answer."""
@@ -126,19 +124,17 @@ class Service:
         async def answer(request: Request) -> Response:
             try:
                 self._require_allowed(request)
-                response = await serve(request)
+                return await serve(request)
             except HTTPException as problem:
-                response = await _refuse(request, problem)
+                return await _refuse(request, problem)
             except LMTRAIN_ERRORS as problem:
-                response = JSONResponse(error(str(problem)), 400)
+                return JSONResponse(error(str(problem)), 400)
             except QueueFull as problem:
-                response = JSONResponse(error(str(problem), kind=KINDS[429]), 429, headers={"Retry-After": "1"})
+                return JSONResponse(error(str(problem), kind=KINDS[429]), 429, headers={"Retry-After": "1"})
             except EngineFailed as problem:
-                response = JSONResponse(error(str(problem), kind="server_error"), 503)
+                return JSONResponse(error(str(problem), kind="server_error"), 503)
             except ClientDisconnect:
-                response = Response(status_code=499)
-            self._metrics.requests[response.status_code] += 1
-            return response
+                return Response(status_code=499)
 
         return answer
 
@@ -154,38 +150,34 @@ class Service:
         if not hmac.compare_digest(given.encode(), key.encode()):
             raise HTTPException(401, "Authorization: must be Bearer KEY with the server's key.")
 
-    async def _body(self, request: Request) -> dict[str, Any]:
+    async def _body(self, request: Request, kind: type[TextBody]) -> Any:
         if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
             raise HTTPException(415, "Content-Type: must be application/json.")
-        content, most = bytearray(), self._settings.max_body_bytes
+        content = bytearray()
         try:
             async with asyncio.timeout(self._settings.body_seconds):
                 async for chunk in request.stream():
                     content += chunk
-                    if len(content) > most:
-                        raise HTTPException(413, f"body: must have at most {most} bytes (--max-body-bytes).")
+                    if len(content) > MAX_BODY_BYTES:
+                        raise HTTPException(413, f"body: must have at most {MAX_BODY_BYTES} bytes.")
         except TimeoutError as problem:
             raise HTTPException(408, f"body: must arrive within {self._settings.body_seconds:g} s.") from problem
-        body = await self._read(parse, bytes(content))
-        self._require_name(str(body.get("model", self._loaded.name)))
+        body = await to_thread(parse, bytes(content), kind)
+        if body.model is not None:
+            self._require_name(body.model)
         return body
 
-    async def _read(self, read: Callable[P, T], *given: P.args, **settings: P.kwargs) -> T:
-        """Do slow work of a request in another thread."""
-        work = partial(read, *given, **settings)
-        return await asyncio.get_running_loop().run_in_executor(self._readers, work)
-
-    def _client(self, request: Request) -> str:
-        return request.client.host if request.client else ""
-
-    async def _answer(self, request: Request, asked: Asked) -> Response:
-        generations = [self._worker.prepare(each) for each in asked.requests]
+    async def _answer(
+        self, request: Request, body: TextBody, asked: list[TextRequest], *, echoes: bool = False
+    ) -> Response:
+        generations = [self._worker.engine.prepare(each) for each in asked]
         if self._worker.failure is not None:
             raise EngineFailed(f"the engine failed: {self._worker.failure}.")
-        exchange = Exchange(self._worker, generations, self._metrics)
-        writing = Writing(model=self._loaded.name, is_chat=asked.is_chat, pieces=self._pieces)
-        if asked.stream:
-            events = exchange.events(writing, include_usage=asked.include_usage)
+        exchange = Exchange(self._worker, generations)
+        is_chat = isinstance(body, ChatBody)
+        writing = Writing(model=self._loaded.name, is_chat=is_chat, pieces=self._pieces, echoes=echoes)
+        if body.stream:
+            events = exchange.events(writing, include_usage=body.stream_options.include_usage)
             return StreamingResponse(events, media_type="text/event-stream", headers={"Cache-Control": "no-cache"})
         await _until_left(request, _all(exchange))
         return JSONResponse(writing.whole(generations))
@@ -230,11 +222,6 @@ def _host(address: str) -> str:
     """Return the host of an address with or without a port, an IPv6 one without brackets."""
     found = re.fullmatch(r"\[([^\]]*)\](?::\d+)?|([^:]*)(?::\d+)?", address.lower())
     return (found[1] or found[2] or "") if found else address.lower()
-
-
-async def _no_embeddings(request: Request) -> Response:
-    del request
-    return JSONResponse(error("embeddings are not supported."), 501)
 
 
 PAGE = Path(__file__).with_name("page")

@@ -7,7 +7,6 @@ import asyncio
 import json
 import queue
 import threading
-import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, suppress
 from typing import final
@@ -15,8 +14,7 @@ from typing import final
 from lmtrain.accounting.quantities import format_count
 from lmtrain.errors import ConfigurationError
 from lmtrain.inference.engine import TextEngine
-from lmtrain.inference.generation import Delta, Generation, Request
-from lmtrain.serving.metrics import ServerMetrics
+from lmtrain.inference.generation import Delta, Generation
 from lmtrain.serving.openai_answers import Writing, error
 
 Listener = Callable[[Delta | None], None]
@@ -26,15 +24,19 @@ class QueueFull(RuntimeError):
     """More requests wait than may wait."""
 
 
+class EngineFailed(RuntimeError):
+    """The engine failed; the server must be restarted."""
+
+
 @final
 class EngineWorker:
     """Steps an engine while anyone waits for a token. A listener gets each piece, and None if the engine fails."""
 
     def __init__(self, engine: TextEngine, *, num_waiting: int) -> None:
-        self._engine, self._num_waiting = engine, num_waiting
+        self.engine, self._num_waiting = engine, num_waiting
         self._commands: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._listeners: dict[Generation, Listener] = {}
-        self._num_open = 0
+        self._num_open = self.num_written = 0  # texts, and tokens so far
         self._lock = threading.Lock()
         self._is_stopped = False
         self.failure: BaseException | None = None
@@ -44,21 +46,12 @@ class EngineWorker:
     @property
     def num_running(self) -> int:
         """Return how many texts are written at this moment."""
-        return len(self._engine.running)
+        return len(self.engine.running)
 
     @property
     def num_queued(self) -> int:
         """Return how many texts wait for their turn."""
         return max(0, self._num_open - self.num_running)
-
-    @property
-    def cache_share(self) -> float:
-        """Return the share of the cache in use by running texts."""
-        return self._engine.cache_share
-
-    def prepare(self, request: Request) -> Generation:
-        """Return a request's text; raises ConfigurationError as the engine does."""
-        return self._engine.prepare(request)
 
     def submit(self, generations: list[Generation], listener: Listener) -> None:
         """Let the texts of one request wait for their turn.
@@ -67,7 +60,7 @@ class EngineWorker:
             ConfigurationError: They are more than an idle server takes.
             QueueFull: Too many wait already.
         """
-        most = self._num_waiting + self._engine.limits.num_texts
+        most = self._num_waiting + self.engine.limits.num_texts
         if len(generations) > most:
             raise ConfigurationError(f"n: must ask for at most {most} texts in one request, got {len(generations)}.")
         with self._lock:
@@ -76,9 +69,8 @@ class EngineWorker:
             self._num_open += len(generations)
 
         def add() -> None:
-            for generation in generations:
-                self._listeners[generation] = listener
-                self._engine.waiting.add(generation)
+            self._listeners.update(dict.fromkeys(generations, listener))
+            self.engine.waiting.extend(generations)
 
         self._commands.put(add)
 
@@ -88,18 +80,19 @@ class EngineWorker:
         def end() -> None:
             for generation in generations:
                 if generation in self._listeners:
-                    self._engine.cancel(generation)
+                    self.engine.cancel(generation)
                     self._forget(generation)
 
         self._commands.put(end)
 
     def stop(self) -> None:
         """End the thread after its current step."""
-        self._commands.put(self._end)
-        self._thread.join()
 
-    def _end(self) -> None:
-        self._is_stopped = True
+        def end() -> None:
+            self._is_stopped = True
+
+        self._commands.put(end)
+        self._thread.join()
 
     def _run(self) -> None:
         while not self._is_stopped:
@@ -113,9 +106,10 @@ class EngineWorker:
 
     def _turn(self) -> None:
         """Do the waiting commands, then one step."""
-        while not self._commands.empty() or (self._engine.is_idle and not self._is_stopped):
+        while not self._commands.empty() or (self.engine.is_idle and not self._is_stopped):
             self._commands.get()()
-        for delta in self._engine.step():
+        for delta in self.engine.step():
+            self.num_written += 1
             self._listeners[delta.generation](delta)
             if delta.finish_reason is not None:
                 self._forget(delta.generation)
@@ -126,20 +120,14 @@ class EngineWorker:
             self._num_open -= 1
 
 
-class EngineFailed(RuntimeError):
-    """The engine failed; the server must be restarted."""
-
-
 @final
 class Exchange:
     """The texts of one request; leaving `pieces` early ends them and frees their memory."""
 
-    def __init__(self, worker: EngineWorker, generations: list[Generation], metrics: ServerMetrics) -> None:
+    def __init__(self, worker: EngineWorker, generations: list[Generation]) -> None:
         """Let the texts wait for their turn; raises QueueFull."""
-        self._worker, self._generations, self._metrics = worker, generations, metrics
+        self._worker, self._generations = worker, generations
         self._arrived: asyncio.Queue[Delta | None] = asyncio.Queue()
-        self._began = time.monotonic()
-        self._spoke: dict[Generation, float] = {}
         loop = asyncio.get_running_loop()
 
         def listen(delta: Delta | None) -> None:
@@ -147,7 +135,6 @@ class Exchange:
                 loop.call_soon_threadsafe(self._arrived.put_nowait, delta)
 
         worker.submit(generations, listen)
-        metrics.prompt_tokens += sum(len(generation.request.prompt) for generation in generations)
 
     async def pieces(self) -> AsyncGenerator[tuple[int, Delta]]:
         """Yield each new piece with its text's index, until all have ended; raises EngineFailed."""
@@ -158,19 +145,17 @@ class Exchange:
                 delta = await self._arrived.get()
                 if delta is None:
                     raise EngineFailed(f"the engine failed: {self._worker.failure}.")
-                self._measure(delta)
                 if delta.finish_reason is not None:
                     open_texts.discard(delta.generation)
                 yield index[delta.generation], delta
         finally:
             self._worker.cancel(list(open_texts))
-            self._metrics.histograms["request_seconds"].add(time.monotonic() - self._began)
 
     async def events(self, writing: Writing, *, include_usage: bool) -> AsyncGenerator[bytes]:
         """Yield the answer as server-sent events."""
-        if writing.is_chat:
-            for index in range(len(self._generations)):
-                yield _event(writing.first(index))
+        for index, generation in enumerate(self._generations):
+            if (first := writing.first(index, generation)) is not None:
+                yield _event(first)
         try:
             async with aclosing(self.pieces()) as pieces:
                 async for index, delta in pieces:
@@ -181,14 +166,6 @@ class Exchange:
         if include_usage:
             yield _event(writing.last(self._generations))
         yield b"data: [DONE]\n\n"
-
-    def _measure(self, delta: Delta) -> None:
-        now, generation = time.monotonic(), delta.generation
-        before = self._spoke.get(generation)
-        name = "time_to_first_token_seconds" if before is None else "time_per_token_seconds"
-        self._metrics.histograms[name].add(now - (self._began if before is None else before))
-        self._spoke[generation] = now
-        self._metrics.new_tokens += 1
 
 
 def _event(content: object) -> bytes:

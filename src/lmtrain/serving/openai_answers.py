@@ -1,5 +1,6 @@
 """A server's answers, in the words of OpenAI's API: whole answers, chunks of a stream, log-probabilities, errors."""
 
+import json
 import re
 import time
 import uuid
@@ -13,11 +14,15 @@ from lmtrain.inference.generation import Delta, Generation, TokenScore
 @final
 @dataclass(frozen=True, kw_only=True)
 class Writing:
-    """One answer's frame: its id, its time of request, its model, its form of the two."""
+    """One answer's frame: its id, its time of request, its model, its form of the two.
+
+    `pieces` are the bytes of every token; `echoes` puts the prompt before each completion.
+    """
 
     model: str
     is_chat: bool
     pieces: Sequence[bytes]
+    echoes: bool = False
     created: int = field(default_factory=lambda: int(time.time()))
     key: str = field(default_factory=lambda: uuid.uuid4().hex)
 
@@ -26,14 +31,20 @@ class Writing:
         choices = [self._choice(index, generation) for index, generation in enumerate(generations)]
         return {**self._frame(), "choices": choices, "usage": usage(generations)}
 
-    def first(self, index: int) -> dict[str, Any]:
-        """Return the first chunk of a chat's message."""
-        return self._chunk(index, {"delta": {"role": "assistant", "content": ""}, "logprobs": None}, None)
+    def first(self, index: int, generation: Generation) -> dict[str, Any] | None:
+        """Return the chunk before a text's first token; None without one."""
+        if self.is_chat:
+            return self._chunk(index, {"delta": {"role": "assistant", "content": ""}, "logprobs": None}, None)
+        if self.echoes:
+            return self._chunk(index, {"text": self._prompt(generation), "logprobs": None}, None)
+        return None
 
     def chunk(self, index: int, delta: Delta) -> dict[str, Any]:
         """Return the chunk of an addition to a text."""
         scores = [] if delta.score is None else [delta.score]
         said: dict[str, Any] = {"delta": {"content": delta.text}} if self.is_chat else {"text": delta.text}
+        if delta.finish_reason is not None and self.is_chat:
+            said["delta"] |= self._calls(delta.generation)
         said["logprobs"] = self._scores(scores) if scores else None
         return self._chunk(index, said, delta.finish_reason)
 
@@ -42,10 +53,31 @@ class Writing:
         return {**self._frame(chunk=True), "choices": [], "usage": usage(generations)}
 
     def _choice(self, index: int, generation: Generation) -> dict[str, Any]:
-        text = generation.text
-        said: dict[str, Any] = {"message": {"role": "assistant", "content": text}} if self.is_chat else {"text": text}
+        calls = self._calls(generation)
+        text = generation.text.rstrip() or None if calls else generation.text
+        said: dict[str, Any] = {"message": {"role": "assistant", "content": text, **calls}}
+        if not self.is_chat:
+            said = {"text": self._prompt(generation) + generation.text if self.echoes else generation.text}
         scores = self._scores(generation.scores) if generation.scores else None
+        if scores is not None and generation.request.scores_prompt:  # its first token follows nothing
+            first = {"tokens": self._name(generation.tokens[0]), "token_logprobs": None, "top_logprobs": None}
+            scores = {name: [value, *scores[name]] for name, value in first.items()}
         return {"index": index, **said, "logprobs": scores, "finish_reason": generation.finish_reason}
+
+    def _calls(self, generation: Generation) -> dict[str, Any]:
+        calls = [
+            {
+                "index": place,
+                "id": f"call_{self.key[:16]}_{generation.request.index}_{place}",
+                "type": "function",
+                "function": {"name": call.name, "arguments": json.dumps(call.arguments, ensure_ascii=False)},
+            }
+            for place, call in enumerate(generation.calls)
+        ]
+        return {"tool_calls": calls} if calls else {}
+
+    def _prompt(self, generation: Generation) -> str:
+        return b"".join(map(self._bytes, generation.request.prompt)).decode(errors="replace")
 
     def _chunk(self, index: int, said: Mapping[str, Any], finish_reason: str | None) -> dict[str, Any]:
         return {**self._frame(chunk=True), "choices": [{"index": index, **said, "finish_reason": finish_reason}]}
@@ -67,17 +99,15 @@ class Writing:
 
     def _likeliest(self, score: TokenScore) -> dict[str, float]:
         """Return the likeliest tokens by their texts; of equal texts, such as none, the likelier."""
-        found: dict[str, float] = {}
-        for token, value in score.likeliest:
-            found.setdefault(self._name(token), value)
-        return found
+        return {self._name(token): value for token, value in reversed(score.likeliest)}
 
     def _scored(self, score: TokenScore) -> dict[str, Any]:
         near = [self._token(token, value) for token, value in score.likeliest]
         return {**self._token(score.token, score.log_probability), "top_logprobs": near}
 
     def _token(self, token: int, value: float) -> dict[str, Any]:
-        return {"token": self._text(token), "logprob": value, "bytes": list(self._bytes(token))}
+        piece = self._bytes(token)
+        return {"token": piece.decode(errors="replace"), "logprob": value, "bytes": list(piece)}
 
     def _name(self, token: int) -> str:
         """Return a token's text, or as OpenAI writes it the bytes of one that is a part of a character."""
@@ -86,9 +116,6 @@ class Writing:
             return piece.decode()
         except UnicodeDecodeError:
             return "bytes:" + "".join(f"\\x{byte:02x}" for byte in piece)
-
-    def _text(self, token: int) -> str:
-        return self._bytes(token).decode(errors="replace")
 
     def _bytes(self, token: int) -> bytes:
         return self.pieces[token] if token < len(self.pieces) else b""
@@ -109,5 +136,5 @@ def usage(generations: Sequence[Generation]) -> dict[str, Any]:
 
 def error(message: str, *, kind: str = "invalid_request_error", code: str | None = None) -> dict[str, Any]:
     """Return a refusal as OpenAI's clients read it; `param` is the key at the message's start."""
-    found = re.match(r"(\w+): ", message)
+    found = re.match(r"(\w+)(\[\d+\][^:]*)?: ", message)
     return {"error": {"message": message, "type": kind, "param": found[1] if found else None, "code": code}}

@@ -9,7 +9,7 @@ the assistant's tokens, the end of its turn included, carry loss.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any
 
@@ -24,7 +24,6 @@ from lmtrain.tokenizers.conversation import (
     TOOL,
     USER,
     ConversationError,
-    ToolCall,
     Turn,
     read_conversation,
 )
@@ -41,42 +40,34 @@ class Segment:
 
 @dataclass(frozen=True)
 class CallWords:
-    """How a style without call tokens writes calls: from `begin` to `end`; `end` None: the call is the whole turn."""
+    """How a style writes calls of tools: JSON from `begin` to `end`; `end` None: a call is a whole turn.
+
+    `tokens` are the bytes of `begin` and `end` by id, where a tokenizer has them as special tokens.
+    """
 
     begin: str
     end: str | None = None
     arguments_key: str = "arguments"
+    tokens: Mapping[int, bytes] = field(default_factory=dict[int, bytes])
 
-    def calls(self, turn: bytes) -> list[bytes]:
-        """Return the JSON of each call in a turn; one without its end does not count."""
-        begin = self.begin.encode()
-        if self.end is None:
-            return [turn.strip()] if turn.strip().startswith(begin) else []
-        parts = (part.partition(self.end.encode()) for part in turn.split(begin)[1:])
-        return [call.strip() for call, end, _ in parts if end]
+    def of(self, special_tokens: Mapping[str, int]) -> "CallWords":
+        """Return these words for a tokenizer's special tokens."""
+        tokens = {id_: name.encode() for name, id_ in special_tokens.items() if name in (self.begin, self.end)}
+        return replace(self, tokens=tokens)
 
 
 @dataclass(frozen=True)
 class ChatStyle:
     """One way to write conversations.
 
-    `answer` precedes the assistant's text; each call stands between `call_tokens`, or is written as `call_words`.
+    `answer` precedes the assistant's text, `calls` mark each call of a tool in it.
     """
 
     name: str
     special_tokens: tuple[str, ...]
     write: Callable[[Sequence[Turn]], Iterable[Segment]]
     answer: tuple[Segment, ...]
-    call_tokens: tuple[str, str] | None = None
-    call_words: CallWords | None = None
-
-    def results(self, calls: Sequence[ToolCall], results: Sequence[str]) -> list[Segment]:
-        """Return the segments between the end token of an assistant's calls and its next words."""
-        asked = (Turn(USER, "x"), Turn(ASSISTANT, "", tuple(calls)))
-        before = list(self.write(asked))
-        after = list(self.write((*asked, *(Turn(TOOL, result) for result in results))))
-        num_written = max(place for place, segment in enumerate(before) if segment.is_special) + 1
-        return [*after[num_written:], *self.answer]
+    calls: CallWords
 
     @property
     def end(self) -> str:
@@ -158,21 +149,21 @@ STYLES = (
         CHAT_TOKENS,
         _write_lmtrain,
         (_special("<|assistant_start|>"),),
-        ("<|tool_call_start|>", "<|tool_call_end|>"),
+        CallWords("<|tool_call_start|>", "<|tool_call_end|>"),
     ),
     ChatStyle(
         "chatml",
         ("<|im_start|>", "<|im_end|>"),
         _write_chatml,
         _CHATML_ANSWER,
-        call_words=CallWords("<tool_call>", "</tool_call>"),
+        CallWords("<tool_call>", "</tool_call>"),
     ),
     ChatStyle(
         "llama3",
         ("<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"),
         _write_llama3,
         _LLAMA3_ANSWER,
-        call_words=CallWords('{"name"', arguments_key="parameters"),
+        CallWords('{"name"', arguments_key="parameters"),
     ),
 )
 
@@ -237,11 +228,6 @@ def render_prompt(tokenizer: Tokenizer, messages: Messages, *, style: str | None
     chosen = chat_style(tokenizer, style)
     turns = read_conversation(messages, for_answer=True)
     return _encode(tokenizer, [_joined([*chosen.write(turns), *chosen.answer])])[0][0]
-
-
-def encode_segments(tokenizer: Tokenizer, segments: Iterable[Segment]) -> list[int]:
-    """Return the ids of a part of a conversation, as the whole conversation's ids have them."""
-    return _encode(tokenizer, [_joined(segments)])[0][0].tolist()
 
 
 def _joined(segments: Iterable[Segment]) -> list[Segment]:

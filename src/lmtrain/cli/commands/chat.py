@@ -30,7 +30,7 @@ HELP: Final = """\
 /reset            forget the conversation
 /save FILE        append it to a file of JSON lines
 /exit             leave, as Ctrl-D does
-A line that ends with \\ continues; so do all between two lines of \"\"\".
+Lines between two lines of \"\"\" are one turn.
 Ctrl-C ends an answer."""
 BLOCK: Final = '"""'
 COMMANDS: Final = ("help", "system", "temperature", "reset", "save", "exit")
@@ -63,13 +63,11 @@ def chat(words: list[str], *, program: str = "lmtrain chat") -> int:
         tools=tools,
     )
     form = f"{session.format.name} chat format"
-    if asked.tool and session.tools is None:
+    if asked.tool and not session.tools:
         raise ConfigurationError(f"--tool {asked.tool[0]}: the {form} has no calls; leave it out.")
     print(f"{loaded.name}: context {loaded.model.max_context_tokens:,} tokens, {form}. /help lists commands.")
     if line := plain_line(loaded):
         print(line)
-    if session.tools is None:
-        print(f"Without tools: the {form} has no calls that are supported here.")
     return converse(session, read=_read_line, is_script=not sys.stdin.isatty())
 
 
@@ -88,7 +86,7 @@ def converse(session: "ChatSession", *, read: Callable[[str], str], is_script: b
         except KeyboardInterrupt:
             print("\n(/exit or Ctrl-D leaves)")
             continue
-        if text.strip() in ("/exit", "/quit"):
+        if text.strip() == "/exit":
             return code
         try:
             if text.startswith("/"):
@@ -102,17 +100,14 @@ def converse(session: "ChatSession", *, read: Callable[[str], str], is_script: b
 
 
 def read_turn(read: Callable[[str], str]) -> str:
-    """Return one turn: a line, lines continued by a backslash, or the lines of a block."""
+    """Return one turn: a line, or the lines of a block."""
     line = read("> ")
+    if line.strip() != BLOCK:
+        return line
     lines: list[str] = []
-    if line.strip() == BLOCK:
-        while (line := read("| ")).strip() != BLOCK:
-            lines.append(line)
-        return "\n".join(lines)
-    while line.endswith("\\"):
-        lines.append(line[:-1])
-        line = read("| ")
-    return "\n".join([*lines, line])
+    while (line := read("| ")).strip() != BLOCK:
+        lines.append(line)
+    return "\n".join(lines)
 
 
 def command(session: "ChatSession", text: str) -> str:
@@ -154,12 +149,13 @@ def _answer(session: "ChatSession", text: str) -> None:
     left_out = session.num_left_out
     begun = False
     with _interrupts() as interrupted:
-        for delta in session.answer(text, is_stopped=lambda: bool(interrupted)):
-            shown = visible(delta.text if begun else delta.text.lstrip())
-            begun = begun or bool(shown)
-            print(shown, end="", flush=True)
-            for used in delta.results:
-                print(visible(f"({used.call.as_json()} -> {used.result})"), flush=True)
+        for part in session.answer(text, is_stopped=lambda: bool(interrupted)):
+            if isinstance(part, str):
+                shown = visible(part if begun else part.lstrip())
+                begun = begun or bool(shown)
+                print(shown, end="", flush=True)
+            else:
+                print(visible(f"({part.call.as_json()} -> {part.result})"), flush=True)
     print(" (stopped)" if interrupted else "" if begun else "(the model ended its answer at once)")
     if session.num_left_out > left_out:
         print(f"(left out, as beyond the model's context: the first {format_count(session.num_left_out, 'turn')})")

@@ -3,7 +3,6 @@
 import argparse
 import json
 import os
-import shlex
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -18,9 +17,9 @@ from lmtrain.cli.commands.model_flags import (
     read_writer,
 )
 from lmtrain.cli.json_output import prints_to_stderr
-from lmtrain.errors import EXIT_DONE, ConfigurationError
+from lmtrain.errors import EXIT_DONE, ConfigurationError, EnvironmentProblem
 from lmtrain.report.visible_text import visible
-from lmtrain.run.compose.flag_parser import UNKNOWN, FlagParser
+from lmtrain.run.compose.flag_parser import FlagParser
 
 if TYPE_CHECKING:
     from lmtrain.inference.generation import Generation, Request
@@ -37,12 +36,7 @@ def generate(words: list[str], *, program: str = "lmtrain generate") -> int:
     parser.add_argument("--past-the-end", action="store_true", help="after the end of a text write another one")
     add_sampling(parser, num_new_tokens=200)
     add_json(parser)
-    asked, rest = parser.parse_known_args(words)
-    if rest and not any(word.startswith("-") for word in rest):
-        prompt = shlex.quote(" ".join(rest))
-        raise ConfigurationError(f"{prompt} has no flag; write {program} {asked.run} --prompt {prompt}.")
-    if rest:
-        parser.error(UNKNOWN + " ".join(rest))
+    asked = parser.parse_args(words)
     read_sampling(asked)  # a wrong setting is refused before torch's import
     if asked.prompts is not None:
         return _answer_file(asked)
@@ -80,7 +74,7 @@ def _print_text(asked: argparse.Namespace, text: str) -> int:
 
 def _answer_file(asked: argparse.Namespace) -> int:
     """Write a line for each prompt as it is answered; prompts answered in an earlier attempt are left alone."""
-    from lmtrain.inference.prompt_file import WRITTEN_BY, open_answers, read_prompts, written_so_far
+    from lmtrain.inference.prompt_file import WRITTEN_BY, read_prompts, written_so_far
 
     if asked.prompt:
         raise ConfigurationError("--prompt and --prompts are mutually exclusive; give one.")
@@ -92,7 +86,10 @@ def _answer_file(asked: argparse.Namespace) -> int:
         print(f"{len(answered)} of {len(prompts)} prompts are answered in {asked.out}.", file=sys.stderr)
     if not missing:
         return EXIT_DONE
-    out = open_answers(asked.out) if asked.out else os.fdopen(os.dup(1), "w", encoding="utf-8")
+    try:
+        out = asked.out.open("a", encoding="utf-8") if asked.out else os.fdopen(os.dup(1), "w", encoding="utf-8")
+    except OSError as problem:
+        raise EnvironmentProblem(f"--out: {asked.out} cannot be written ({problem.strerror}).") from problem
     with out:
         with prints_to_stderr():
             loaded = read_model(asked)
@@ -108,7 +105,6 @@ def _answer_file(asked: argparse.Namespace) -> int:
 
 def _written_by(asked: argparse.Namespace) -> dict[str, Any]:
     """Return the model and the settings of the answers; afterwards `asked` names this very checkpoint."""
-    from lmtrain.inference.prompt_file import MODEL, SHA256
     from lmtrain.run.stored_runs.find_run import model_bytes
 
     read = model_bytes(asked.run, key="RUN")
@@ -116,7 +112,7 @@ def _written_by(asked: argparse.Namespace) -> dict[str, Any]:
     others = ("weights", "num_new_tokens", "stop", "seed", "past_the_end")
     settings = {name: getattr(asked, name) for name in others} | asdict(read_sampling(asked))
     del settings["logit_bias"]  # the server's alone
-    return {MODEL: read.name, SHA256: read.sha256, **settings}
+    return {"model": read.name, "sha256": read.sha256, **settings}
 
 
 def _request(asked: argparse.Namespace, loaded: "LoadedModel", prompt: str, *, index: int) -> "Request":

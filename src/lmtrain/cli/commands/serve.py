@@ -8,13 +8,16 @@ from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
-from typing import final
+from typing import Final, final
 
 from lmtrain.cli.commands.model_flags import add_model, read_model, require_model
 from lmtrain.errors import EXIT_DONE, EXIT_TERMINATED, ConfigurationError, EnvironmentProblem
 from lmtrain.missing_package import install_command
 from lmtrain.run.compose.flag_parser import FlagParser
 from lmtrain.tracking.ports import in_web_address, is_loopback, require_free
+
+PREFILL_TOKENS: Final = 512  # of prompts, read in one pass while others write on
+DRAIN_SECONDS: Final = 30  # for answers that have begun when the server is to end
 
 
 @final
@@ -43,18 +46,16 @@ def _serve(asked: argparse.Namespace) -> int:
     from lmtrain.serving.engine_thread import EngineWorker
     from lmtrain.serving.http_server import http_server
 
-    limits = EngineLimits(
-        num_texts=asked.num_texts, cache_tokens=asked.cache_tokens, prefill_tokens=asked.prefill_tokens
-    )
+    limits = EngineLimits(num_texts=asked.num_texts, prefill_tokens=PREFILL_TOKENS)
     worker = EngineWorker(loaded.engine(limits), num_waiting=asked.num_waiting)
-    settings = ServerSettings(api_key=key, max_body_bytes=asked.max_body_bytes, host=asked.host)
+    settings = ServerSettings(api_key=key, host=asked.host)
     print(
         f"{loaded.name} is at http://{in_web_address(asked.host)}:{asked.port}/ and /v1 (end with Ctrl-C)", flush=True
     )
     if line := plain_line(loaded):
         print(line, flush=True)
     app = build_app(loaded, worker, settings)
-    server = http_server(app, host=asked.host, port=asked.port, drain_seconds=asked.drain_seconds)
+    server = http_server(app, host=asked.host, port=asked.port, drain_seconds=DRAIN_SECONDS)
     try:
         with suppress(KeyboardInterrupt, Terminated):  # uvicorn raises a signal again once it has drained
             server.run()
@@ -106,8 +107,4 @@ def _parser(program: str) -> FlagParser:
     add("--api-key-file", type=Path, metavar="FILE", help="one line: the key that requests must carry")
     add("--num-texts", type=int, default=16, help="texts written at once (16)")
     add("--num-waiting", type=int, default=64, help="texts in the queue; further requests get 429 (64)")
-    add("--cache-tokens", type=int, help="tokens that fit the cache (num-texts times the context)")
-    add("--prefill-tokens", type=int, default=512, help="of prompts, read in one pass (512)")
-    add("--max-body-bytes", type=int, default=1 << 20, help="of a request (1048576)")
-    add("--drain-seconds", type=int, default=30, help="for answers that have begun when it is to end (30)")
     return parser
