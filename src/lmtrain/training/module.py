@@ -282,6 +282,8 @@ def _difference(found: Any, like: Any, place: str) -> str | None:
     if isinstance(like, Tensor):
         if not isinstance(found, Tensor) or found.is_floating_point() != like.is_floating_point():
             return f"{place} is not a tensor of {like.dtype}"
+        if "language_model" in place and found.shape != like.shape:
+            return f"{place} has shape {list(found.shape)} instead of {list(like.shape)}"
         return None
     if isinstance(like, int | float):  # bool included
         return None if found is None or isinstance(found, int | float) else f"{place} is not a number"
