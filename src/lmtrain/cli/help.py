@@ -93,24 +93,20 @@ memory by kind, every message, and its time by the devices' and links' rates.
 
   --ranks 8,64,512       a table by number of ranks, as many tokens on each
   --strategies fsdp,hsdp the same under each strategy
-  --plot fleets.svg      their speeds over ranks, drawn to a file
   --json                 one object a config
 
 Without batch.* words each device has one sequence of up to 8,192 tokens. Ends
 with 1 where a fleet does not fit its devices.
 """,
     "bench": """\
-{program}: time a training config's step by part on this machine, name
-its bottleneck, and try changes against it.
+{program}: time a training config's step by part on this machine, and name
+its bottleneck and changes that may help.
 
   {program} [GROUP=OPTION ...] [KEY=VALUE ...]      words of `lmtrain train`
   {program} precision=fp32 compile=none
 
   -m KEY=VALUE,VALUE     a page of each value
-  --seconds=8            time of a measurement, after warm-up; less for changes
-  --try                  try also changes with a compilation: minutes each
-  --ladder               naive, bf16, fused attention, batch, compile, ranks:
-                         --steps=5 of each, in processes of their own
+  --seconds=8            time of the measurement, after warm-up
   --json                 one object a config
 
 Trains on the config's own data, prepared first if need be, in a folder that is

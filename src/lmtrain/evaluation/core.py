@@ -37,31 +37,6 @@ BETWEEN: Final = "\n\n"
 ITEMS_AT_ONCE: Final = 256
 # Standard deviation of one recipe over 20 seeds (nanochat's discussion 807): a score's noise beyond its items'.
 SPREAD_OVER_SEEDS: Final = 0.0062
-# The questions of each task in nanochat's bundle and the rows of each, for plans where the bundle is not there yet.
-CORE_SIZES: Final[dict[str, tuple[int, int]]] = {
-    "hellaswag_zeroshot": (10_042, 4),
-    "jeopardy": (2_117, 1),
-    "bigbench_qa_wikidata": (20_321, 1),
-    "arc_easy": (2_376, 4),
-    "arc_challenge": (1_172, 4),
-    "copa": (100, 2),
-    "commonsense_qa": (1_221, 5),
-    "piqa": (1_838, 2),
-    "openbook_qa": (500, 4),
-    "lambada_openai": (5_153, 1),
-    "hellaswag": (10_042, 4),
-    "winograd": (273, 2),
-    "winogrande": (1_267, 2),
-    "bigbench_dyck_languages": (1_000, 1),
-    "agi_eval_lsat_ar": (230, 5),
-    "bigbench_cs_algorithms": (1_320, 1),
-    "bigbench_operators": (210, 1),
-    "bigbench_repeat_copy_logic": (32, 1),
-    "squad": (10_570, 1),
-    "coqa": (7_983, 1),
-    "boolq": (3_270, 2),
-    "bigbench_language_identification": (10_000, 11),
-}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,7 +1,6 @@
-"""The measured step of a config as text, and the speeds of a ladder of optimisations."""
+"""The measured step of a config as text."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
@@ -9,7 +8,7 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from lmtrain.accounting.observed.bench import Bench, Change, best_first
+from lmtrain.accounting.observed.bench import Bench, Change
 from lmtrain.accounting.quantities import format_count, format_quantity
 from lmtrain.report.show import show
 
@@ -36,12 +35,7 @@ def print_bench(bench: Bench, changes: Sequence[Change], *, title: str) -> None:
 
 def page(bench: Bench, changes: Sequence[Change], *, title: str) -> RenderableType:
     """Lay out speed, parts, bottleneck and advice."""
-    best = best_first(changes)
-    advice = [each.line() for each in best] or ["no known change"]
-    if any(each.saved is None for each in best):
-        advice.append("Benchmark the untested changes: the same command with --try.")
-    if useless := [" ".join(each.words) for each in changes if not each.helps]:
-        advice.append(f"Tried without gain: {', '.join(useless)}")
+    advice = [f"{' '.join(each.words)}: {each.why}" for each in changes]
     if bench.is_uneven:
         advice.append("Rounds differ widely: other work used this machine. Repeat when it is idle.")
     return Group(
@@ -50,7 +44,7 @@ def page(bench: Bench, changes: Sequence[Change], *, title: str) -> RenderableTy
         Text("\nA step by its parts", style="bold"),
         _table(_parts(bench)),
         Text("\nBottleneck: " + BOTTLENECKS[bench.bottleneck], style="bold"),
-        Text("What would help", style="bold"),
+        Text("What may help", style="bold"),
         *(Padding(Text(line), (0, 0, 0, 2)) for line in advice),
     )
 
@@ -70,7 +64,7 @@ def _speed(bench: Bench) -> list[tuple[str, str]]:
         ("MFU", f"{mfu} of {bench.peaks.source}" if mfu else bench.peaks.source),
         ("of matmul rate", f"{bench.of_matmul:.1%} of {matmul}" if bench.of_matmul else "not measured"),
         ("peak memory", f"{bench.peak_bytes / 1e9:.2f} GB"),
-        ("host syncs", "not counted" if bench.syncs_per_step is None else f"{bench.syncs_per_step:.1f} per step"),
+        ("host syncs", f"{bench.syncs_per_step:.1f} per step"),
         ("to the first step", f"{all_of_it}, of which {first} the step itself"),
     ]
 
@@ -86,30 +80,3 @@ def _table(rows: list[tuple[str, str]]) -> Table:
     for name, value in rows:
         table.add_row(f"  {name}", value)
     return table
-
-
-@dataclass(frozen=True, kw_only=True)
-class RungSpeed:
-    """A rung of the ladder, its settings, and the medians of its timed steps; None with a `problem`."""
-
-    rung: str
-    words: str
-    tokens_per_second: float | None
-    mfu: float | None
-    problem: str | None = None
-
-
-def ladder_lines(rungs: Sequence[RungSpeed]) -> list[str]:
-    """Return a line per rung: speed, MFU, and the gain over the rung before and over the first."""
-    lines = [f"{'rung':<16} {'tokens/s':>10} {'MFU':>7} {'x before':>9} {'x first':>8}"]
-    first = before = None
-    for rung in rungs:
-        speed = rung.tokens_per_second
-        if speed is None:
-            lines.append(f"{rung.rung:<16} {'-':>10}  {rung.problem}")
-            continue
-        gains = [f"{speed / other:.2f}" if other else "-" for other in (before, first)]
-        mfu = "-" if rung.mfu is None else f"{rung.mfu:.1%}"
-        lines.append(f"{rung.rung:<16} {format_quantity(round(speed)):>10} {mfu:>7} {gains[0]:>9} {gains[1]:>8}")
-        first, before = first or speed, speed
-    return lines

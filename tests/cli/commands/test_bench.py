@@ -1,25 +1,20 @@
 """The step of a config as `lmtrain bench` measures it, and the changes that it names."""
 
 import json
-import math
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from lmtrain.accounting.batches import Batch, plan_batches
 from lmtrain.accounting.model.flops import FlopsPerToken
-from lmtrain.accounting.observed.bench import Bench, Change, Peaks, StepParts, best_first
-from lmtrain.cli.commands.bench import bench, configs, rungs
+from lmtrain.accounting.observed.bench import Bench, Change, Peaks, StepParts
+from lmtrain.cli.commands.bench import bench, configs
 from lmtrain.errors import ConfigurationError
 from lmtrain.report.bench_page import BOTTLENECKS, page
 from lmtrain.report.show import plain_text
-from lmtrain.run.execution import tried_run
 from lmtrain.run.execution.bench_run import matmul_rate
-from lmtrain.run.execution.tried_run import TriedRun
 from lmtrain.run.planning.bench_changes import changes
-from lmtrain.tracking.run_log import Point
 from tests import tiny
 from tests.configs import config_of
 
@@ -36,7 +31,6 @@ BENCH = Bench(
     setup_seconds=0.5,
     first_step_seconds=1.5,
     syncs_per_step=0.1,
-    is_compiled=True,
 )
 
 
@@ -46,27 +40,24 @@ def with_parts(**parts: float) -> Bench:
 
 def test_a_config_is_measured_with_changes_and_leaves_nothing(tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("lmtrain.cli.commands.bench.WHOLE_SECONDS", math.inf)  # a busy machine would try fewer
     words = ["run.log_every_steps=1", "batch.micro_batch_sequences=4", "compile=none", "recompute=every_block"]
     assert bench([*SMALL, *words, "--json", "--seconds=0.2"]) == 0
-    printed = capsys.readouterr()
-    found = json.loads(printed.out)
+    found = json.loads(capsys.readouterr().out)
     assert found["tokens_per_second"] > 0
     assert found["mfu"]["palm"] > found["mfu"]["causal"] > 0
     assert found["of_matmul_rate"] > 0
     assert found["host_syncs"] >= 1, "metrics are read after every step"
     assert set(found["shares"]) == {"data", "forward", "backward", "optimizer", "host"}
     assert found["bottleneck"] in BOTTLENECKS
-    assert "trying recompute=none" in printed.err
-    assert all(each["saved"] is not None for each in found["advice"] if each["change"] != ["compile=auto"])
+    assert ["recompute=none"] in [each["change"] for each in found["advice"]]
     assert not Path("runs").exists()
 
 
 def test_callbacks_that_only_write_or_print_are_left_out_and_sweeps_are_named() -> None:
-    (config,) = configs(SMALL)
-    assert not {"validation", "checkpoint", "progress", "graceful_stop"} & config.config.callbacks.keys()
+    ((config, _),) = configs(SMALL)
+    assert not {"validation", "checkpoint", "progress", "graceful_stop"} & config.callbacks.keys()
     found = configs([*SMALL, "-m", "optimizer.lr=0.1,0.2"])
-    assert [config.choices.swept for config in found] == [["optimizer.lr=0.1"], ["optimizer.lr=0.2"]]
+    assert [choices.swept for _, choices in found] == [["optimizer.lr=0.1"], ["optimizer.lr=0.2"]]
 
 
 @pytest.mark.parametrize(
@@ -78,7 +69,6 @@ def test_callbacks_that_only_write_or_print_are_left_out_and_sweeps_are_named() 
         ("optimizer.lr=-1", "optimizer.lr"),
         ("--seconds=0", "--seconds must be above 0"),
         ("--seconds=soon", "--seconds=soon"),
-        ("--steps=2", "--steps must be at least 3"),
     ],
 )
 def test_wrong_words_are_refused_before_data_is_looked_for(tmp_path, monkeypatch, word: str, message: str) -> None:
@@ -113,25 +103,20 @@ def test_the_bottleneck_is_named(measured: Bench, expected: str) -> None:
     assert BOTTLENECKS[expected] in " ".join(plain_text(page(measured, [], title="x")).split())
 
 
-def test_the_page_has_figures_and_changes_in_order() -> None:
-    helps = Change(words=("precision=auto",), why="products in bf16", saved=0.5)
-    useless = Change(words=("attention=auto",), why="the fastest", saved=0.0)
-    untried = Change(words=("compile=auto",), why="compiles once")
-    assert best_first([useless, untried, helps]) == [helps, untried]
-    shown = plain_text(page(BENCH, [useless, untried, helps], title="llama_tiny"))
+def test_the_page_has_figures() -> None:
+    shown = plain_text(page(BENCH, [Change(("compile=auto",), "compiles once")], title="llama_tiny"))
     for figure in ("110.0 ms (100.0 to 120.0)", "10,000", "20.0% palm, 10.0% causal", "1.00 GB", "60.00 ms  54.5%"):
         assert figure in shown
-    lines = ["precision=auto: 100% faster", "compile=auto: compiles once", "with --try", "without gain"]
-    assert [line for line in lines if line in shown] == lines
-    unknown = replace(BENCH, peaks=Peaks(flops=None, source="unknown device", matmul=None), syncs_per_step=None)
+    assert "compile=auto: compiles once" in shown
+    unknown = replace(BENCH, peaks=Peaks(flops=None, source="unknown device", matmul=None))
     assert "unknown device" in plain_text(page(unknown, [], title="x"))
 
 
 WHOLE = plan_batches(Batch(context_tokens=256, tokens_per_step=2048))
 
 
-def named(*overrides: str, measured: Bench = BENCH, can_compile: bool = True) -> list[str]:
-    found = changes(config_of(*overrides), replace(measured, batch=WHOLE), can_compile=can_compile)
+def named(*overrides: str, measured: Bench = BENCH) -> list[str]:
+    found = changes(config_of(*overrides), replace(measured, batch=WHOLE))
     return [" ".join(change.words) for change in found]
 
 
@@ -148,7 +133,6 @@ def named(*overrides: str, measured: Bench = BENCH, can_compile: bool = True) ->
 def test_a_choice_that_is_usually_slower_is_named(chosen: str, advised: str) -> None:
     assert advised in named(chosen)
     assert advised not in named()
-    assert "compile=auto" not in named("compile=none", can_compile=False)
 
 
 def test_slow_parts_name_their_setting() -> None:
@@ -156,35 +140,6 @@ def test_slow_parts_name_their_setting() -> None:
     talks = with_parts(whole=0.15)
     assert named("run.log_every_steps=1", measured=talks)[0] == "run.log_every_steps=10"
     assert "optimizer.compile_update=true" in named(measured=with_parts(optimizer=0.09, whole=0.2))
-    for micro, advised in ((1, 2), (2, 4), (4, 8)):
-        batch = plan_batches(Batch(context_tokens=256, tokens_per_step=2048, micro_batch_sequences=micro))
-        found = changes(
-            config_of(f"batch.micro_batch_sequences={micro}"), replace(BENCH, batch=batch), can_compile=True
-        )
-        assert (f"batch.micro_batch_sequences={advised}",) in [change.words for change in found]
-
-
-def test_the_ladder_has_all_rungs_and_reports_a_failed_one(monkeypatch, tmp_path, capsys) -> None:
-    found = rungs(["seed=2", "trainer.devices=8"])
-    assert list(found) == ["naive", "bf16", "fused attention", "batch", "compile", "ranks"]
-    for earlier, later in pairwise(found.values()):
-        assert {word.partition("=")[0] for word in earlier} <= {word.partition("=")[0] for word in later}
-    assert "trainer.devices=8" in found["ranks"]
-    tried: list[list[str]] = []
-
-    def try_run(words, **_):
-        tried.append(words)
-        assert [word.partition("=")[0] for word in words].count("precision") == 1
-        if len(tried) == 2:
-            return TriedRun(exit_code=2, points=(), words="lmtrain: no such format")
-        speed = {"speed/tokens_per_second": 100.0 * len(tried), "speed/mfu_palm": 0.1}
-        return TriedRun(exit_code=0, points=(Point(0.0, 3, 0, speed),), words="")
-
-    monkeypatch.setattr(tried_run, "try_run", try_run)
-    assert bench([*tiny.TINY, f"run.root={tmp_path}", "--ladder", "--json"]) == 0
-    speeds = json.loads(capsys.readouterr().out)["rungs"]
-    assert [one["tokens_per_second"] for one in speeds] == [100.0, None, 300.0, 400.0, 500.0, 600.0]
-    assert speeds[1]["problem"] == "lmtrain: no such format"
 
 
 def test_the_rate_of_products_is_measured_where_there_are_such() -> None:

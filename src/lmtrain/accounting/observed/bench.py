@@ -70,8 +70,7 @@ class Bench:
     peak_bytes: int
     setup_seconds: float
     first_step_seconds: float
-    syncs_per_step: float | None
-    is_compiled: bool
+    syncs_per_step: float
 
     @property
     def tokens_per_second(self) -> float:
@@ -126,44 +125,13 @@ class Bench:
         return self.peaks.flops and flops_per_token * self.tokens_per_second / self.peaks.flops
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Change:
-    """Settings that may shorten a step, and why.
-
-    `most_saved` is an upper bound on the saved share of a token's time, by arithmetic; None: unknown.
-    `compiles`: a trial compiles the model; None: if the run's is compiled. `saved` is the measured share; None: not
-    tried.
-    """
+    """Settings that may shorten a step, and why."""
 
     words: tuple[str, ...]
     why: str
-    most_saved: float | None = None
-    compiles: bool | None = None
-    saved: float | None = None
-
-    @property
-    def helps(self) -> bool:
-        """Return whether it was worth while, or may be."""
-        return self.saved is None or self.saved > WORTHWHILE
-
-    def line(self) -> str:
-        """Return the change with its gain, or with its bound where it was not tried."""
-        words = " ".join(self.words)
-        if self.saved is not None:
-            return f"{words}: {_faster(self.saved)}, measured ({self.why})"
-        most = f", up to {_faster(self.most_saved)} per token" if self.most_saved else ""
-        return f"{words}: {self.why}{most}; not tried"
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values."""
-        return {"change": list(self.words), "why": self.why, "most_saved": self.most_saved, "saved": self.saved}
-
-
-def best_first(changes: Sequence[Change]) -> list[Change]:
-    """Return the helpful ones: measured ones by their gain, then untried ones by their bound."""
-    helpful = (each for each in changes if each.helps)
-    return sorted(helpful, key=lambda each: (each.saved is None, -(each.saved or each.most_saved or 0.0)))
-
-
-def _faster(saved: float) -> str:
-    return f"{1 / (1 - saved) - 1:.0%} faster"
+        return {"change": list(self.words), "why": self.why}

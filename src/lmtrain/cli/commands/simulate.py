@@ -2,11 +2,9 @@
 
 import json
 from argparse import Namespace
-from pathlib import Path
 
 from lmtrain.cli.help import HELP_FLAGS, verb_page
-from lmtrain.errors import EXIT_DONE, EXIT_NO, ConfigurationError, EnvironmentProblem
-from lmtrain.run.compose.arguments import MULTIRUN
+from lmtrain.errors import EXIT_DONE, EXIT_NO, ConfigurationError
 from lmtrain.run.compose.flag_parser import FlagParser
 
 
@@ -15,25 +13,15 @@ def simulate(words: list[str], *, program: str = "lmtrain simulate") -> int:
 
     Raises:
         ConfigurationError: The command line is wrong, or a run of it would be refused.
-        EnvironmentProblem: The plot cannot be written.
     """
     if HELP_FLAGS & set(words):
         print(verb_page("simulate", program=program))
         return EXIT_DONE
     asked, overrides = read_words(words, program=program)
-    if asked.plot and not MULTIRUN.isdisjoint(overrides):
-        raise ConfigurationError(f"--plot={asked.plot} draws the fleets of one config; leave -m out.")
     from lmtrain.run.planning.simulated_fleets import simulated_fleets
 
     found = simulated_fleets(overrides, ranks=asked.ranks, strategies=asked.strategies)
     for each in found:
-        if asked.plot:
-            from lmtrain.report.plans.simulation_page import fleet_chart
-
-            try:
-                asked.plot.write_text(fleet_chart(each.choices.title, each.rows))
-            except OSError as problem:
-                raise EnvironmentProblem(f"--plot={asked.plot} cannot be written: {problem.strerror}.") from problem
         if asked.json:
             rows = [row.to_json() | {"scaling": row.efficiency(each.bases[row.strategy])} for row in each.rows]
             of_config = {"model": each.choices.options["model"], "swept": each.choices.swept, "chosen": each.chosen}
@@ -51,18 +39,15 @@ def read_words(words: list[str], *, program: str = "lmtrain simulate") -> tuple[
     """Return the command's flags, and the rest: overrides of a run.
 
     Raises:
-        ConfigurationError: Ranks that are not numbers, or a plot that is not an SVG file in a folder.
+        ConfigurationError: Ranks that are not numbers.
     """
     parser = FlagParser(prog=program, allow_abbrev=False, add_help=False)
     parser.add_argument("--json", action="store_true")
     for flag in ("--ranks", "--strategies"):
         parser.add_argument(flag, type=_listed, default=[])
-    parser.add_argument("--plot", type=Path)
     asked, overrides = parser.taken(words)
     if wrong := [word for word in asked.ranks if not word.isdigit() or int(word) < 1]:
         raise ConfigurationError(f"--ranks must be whole numbers of at least 1, as 8,64,512, got {wrong[0]}.")
-    if asked.plot and (asked.plot.suffix != ".svg" or not asked.plot.parent.is_dir()):
-        raise ConfigurationError(f"--plot must be an SVG file in an existing folder, got {asked.plot}.")
     asked.ranks = [int(word) for word in asked.ranks]
     return asked, overrides
 

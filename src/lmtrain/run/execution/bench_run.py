@@ -13,7 +13,6 @@ from lmtrain.accounting.cluster import Peak
 from lmtrain.accounting.machine.hardware import MatmulDtype
 from lmtrain.accounting.observed.bench import Bench, Peaks
 from lmtrain.doctor.measure import measure_gpu, measure_until_two_agree
-from lmtrain.run.builders.device import is_compiled
 from lmtrain.run.execution.build import Run, build_run
 from lmtrain.run.execution.caches import keep_caches_in
 from lmtrain.run.execution.meta_build import build_on_meta
@@ -29,7 +28,7 @@ from lmtrain.training.step_timer import StepTimer
 from lmtrain.training.stopping import ended_by_signals
 
 
-def measure(config: RunConfig, *, overrides: list[str], seconds: float, counts_syncs: bool = True) -> Bench:
+def measure(config: RunConfig, *, overrides: list[str], seconds: float) -> Bench:
     """Check a config, train it until its step's time is known, and delete its files.
 
     Raises:
@@ -46,7 +45,7 @@ def measure(config: RunConfig, *, overrides: list[str], seconds: float, counts_s
         job = Job(config=config, overrides=overrides, name="bench", root=folder)
         job = build_on_meta(job, is_alone=True)
         RunFolder(job.folder, root=Path(folder)).create()
-        timer = StepTimer(seconds=seconds, sync_steps=config.run.log_every_steps if counts_syncs else 0)
+        timer = StepTimer(seconds=seconds, sync_steps=config.run.log_every_steps)
         torch.compiler.reset()  # an earlier config's compilations are not versions of this one's code
         with contextlib.redirect_stdout(io.StringIO()):
             run = _train(job, timer)
@@ -71,7 +70,7 @@ def _train(job: Job, timer: StepTimer) -> Run:
 
 
 def _bench(job: Job, run: Run, timer: StepTimer, *, setup_seconds: float) -> Bench:
-    assert timer.parts is not None
+    assert timer.parts is not None and timer.syncs_per_step is not None
     plan = run.context.plan
     busy = f"; {plan.measured_doubt}" if plan.measured_doubt else ""
     rate = Peak(plan.measured_flops, busy) if plan.measured_flops else None
@@ -94,7 +93,6 @@ def _bench(job: Job, run: Run, timer: StepTimer, *, setup_seconds: float) -> Ben
         setup_seconds=setup_seconds,
         first_step_seconds=timer.first_step_seconds,
         syncs_per_step=timer.syncs_per_step,
-        is_compiled=is_compiled(job.config),
     )
 
 
