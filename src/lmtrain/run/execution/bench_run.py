@@ -70,7 +70,8 @@ def _train(job: Job, timer: StepTimer) -> Run:
 
 
 def _bench(job: Job, run: Run, timer: StepTimer, *, setup_seconds: float) -> Bench:
-    assert timer.parts is not None and timer.syncs_per_step is not None
+    assert timer.parts is not None
+    assert timer.syncs_per_step is not None
     plan = run.context.plan
     busy = f"; {plan.measured_doubt}" if plan.measured_doubt else ""
     rate = Peak(plan.measured_flops, busy) if plan.measured_flops else None
