@@ -5,10 +5,12 @@ tokens per step = micro-batch sequences x micro-steps x data-parallel ranks x co
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Final, Literal
 
 from lmtrain.accounting.quantities import format_count
 from lmtrain.errors import ConfigurationError
+
+MICRO_BATCH: Final = "batch.micro_batch_sequences"  # the setting
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -57,7 +57,6 @@ def context_facts(
     return gathered_shards(
         shards_over="all ranks",
         context_ranks=context_size,
-        word_of_slices="context_size",
         reshard_after_forward=reshard_after_forward,
         reduce_every_micro_step=reduce_every_micro_step,
     )

@@ -48,7 +48,6 @@ def fsdp_tensor_facts(
     """Cut over neighbours in joint products, and shard each part over the ranks of the same part."""
     return gathered_shards(
         tensor_ranks=tensor_size,
-        word_of_parts="tensor_size",
         shards_over=shard_size or "all ranks",
         word_of_shards="shard_size",
         reshard_after_forward=reshard_after_forward,

@@ -46,7 +46,7 @@ def tensor(
 
 def tensor_facts(*, tensor_size: int = 8) -> ModelSpread:
     """Cut over neighbours in joint products, and compute with weights cast in their gathering."""
-    return ModelSpread(tensor_ranks=tensor_size, word_of_parts="tensor_size", casts_parameters=True)
+    return ModelSpread(tensor_ranks=tensor_size, casts_parameters=True)
 
 
 def tensor_parallelism(

@@ -5,7 +5,6 @@ Neighbouring ranks hold the shards of one copy of the model; copies follow one a
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import product
 from typing import Any, ClassVar, Literal
 
 from lmtrain.accounting.model.memory import ONE_STAGE, Pipeline
@@ -80,9 +79,9 @@ class ModelSpread:
     between steps, where it reduces them; else they are freed after each. `savings` are further settings, each for less
     memory in more time, KEY=true. `reduces_alone`: a single rank reduces its gradients in the backward pass too.
     `gradient_bytes` are those of a gradient as it is sent. `tensor_ranks` neighbours compute each product together,
-    with a part of every matrix, on the same tokens; shards and copies are then of a rank's part. `word_of_parts` is the
-    setting of that number, None without one. `context_ranks` neighbours have a slice each of the same sequences, and
-    `word_of_slices` is the setting of that number. A `pipeline` of several stages is planned, and trains on no rank.
+    with a part of every matrix, on the same tokens; shards and copies are then of a rank's part. `context_ranks`
+    neighbours have a slice each of the same sequences. A `pipeline` of several stages is planned, and trains on no
+    rank.
     `chooses`: a plan for a known device may put another strategy in its place. `most_ranks` None sets no limit.
     `meets_every_steps`: each rank is a worker stepping by its own gradients, and sends every weight's delta once in
     that number of steps; None averages gradients at every step. `kept_bytes` are those of a parameter next to weight,
@@ -102,9 +101,7 @@ class ModelSpread:
     reduces_alone: bool = True
     gradient_bytes: float = 4
     tensor_ranks: int = 1
-    word_of_parts: str | None = None
     context_ranks: int = 1
-    word_of_slices: str | None = None
     pipeline: Pipeline = ONE_STAGE
     chooses: bool = False
     most_ranks: int | None = None
@@ -152,21 +149,6 @@ class ModelSpread:
     def num_savers(self, num_ranks: int) -> int:
         """Return the ranks with a part of one checkpoint each to copy and write; copies of a shard take turns."""
         return num_ranks if self.cuts_parameters else self.pipeline.num_stages
-
-    def settings_for_less(self, num_ranks: int) -> Iterator[tuple[str, ...]]:
-        """Give its settings for less memory, alone and together: savings, and groups of twice the size and more."""
-        choices: list[list[str]] = [["", word] for word in self.savings]
-        for word, size in (
-            (self.word_of_shards, self.most_shards),
-            (self.word_of_parts, self.tensor_ranks),
-            (self.word_of_slices, self.context_ranks),
-        ):
-            if word and size:
-                larger = (size << doublings for doublings in range(1, num_ranks.bit_length()))
-                choices.append(["", *(f"{word}={one}" for one in larger if num_ranks % one == 0)])
-        for chosen in product(*choices):
-            if words := tuple(filter(None, chosen)):
-                yield words
 
     def reduces_over(self, num_ranks: int) -> bool:
         """Return whether gradients are reduced in the backward pass of `num_ranks`."""

@@ -1,19 +1,13 @@
-"""The fit into a device: the memory of a run as set, the largest micro batch, and the fewest devices."""
+"""The fit into a device: the memory of a run as set, and the largest micro batch."""
 
 import math
-from bisect import bisect_left
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Final
 
 from lmtrain.accounting.batches import BatchPlan
 from lmtrain.accounting.machine.number_formats import PrecisionBytes
 from lmtrain.accounting.model.memory import ONE_STAGE, DeviceMemory, HostMemory, Pipeline, device_memory
 from lmtrain.accounting.model.model_facts import ModelFacts
 from lmtrain.accounting.model.optimizer_state import STATE_PIECE_BYTES, OptimizerState
-
-NODE: Final = 8  # devices
-NUMBERS_OF_DEVICES: Final = (*range(1, NODE), *range(NODE, 65_537, NODE))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,11 +57,6 @@ class Setting:
     takes_back: bool = False
     steps_together: bool = True
     example_rows: int = 1
-
-    @property
-    def least_words(self) -> str:
-        """Name the fewest sequences at a time."""
-        return "one sequence" if self.example_rows == 1 else f"one example of {self.example_rows} sequences"
 
     def num_shards(self, num_ranks: int) -> int:
         """Return the number of devices sharing one copy of the model, or of its part."""
@@ -132,12 +121,6 @@ def _of_stage(setting: Setting, batch: BatchPlan, stage: int) -> DeviceMemory:
     )
 
 
-def least_memory(setting: Setting, num_ranks: int) -> int:
-    """Return the bytes held by one device at an optimizer's step after any batch."""
-    one = BatchPlan(context_tokens=1, micro_batch_sequences=1, accumulation_micro_steps=1, num_ranks=num_ranks)
-    return memory_of(replace(setting, keeps_gradients=True), one).static
-
-
 def _state_share(setting: Setting, batch: BatchPlan) -> float:
     """Return the share of a device's optimizer state on it at once: a piece, or that of its largest tensor."""
     parameters, shape = setting.facts.parameters, setting.facts.shape
@@ -155,37 +138,6 @@ def largest_micro_batch(setting: Setting, batch: BatchPlan) -> BatchPlan | None:
         if fits(setting, tried):
             return tried
     return None
-
-
-def fitting_batches(setting: Setting, batch: BatchPlan) -> Iterator[BatchPlan]:
-    """Give the batches of one example at a time on as few devices as hold the run in shards, fewest first.
-
-    Up to a node, or in whole nodes, and in whole groups. They divide the step; where no number of them does, one
-    is larger than it was.
-    """
-    parts, slices = setting.tensor.num_ranks, setting.slices
-    sharded = replace(setting, is_sharded=True, most_shards=None, pipeline=ONE_STAGE)
-    together, rows = parts * slices, setting.example_rows
-    numbers = [num for num in NUMBERS_OF_DEVICES if num % together == 0]
-
-    def on(num_ranks: int) -> BatchPlan:
-        steps = -(-batch.sequences_per_step * together // (num_ranks * rows))
-        one = replace(batch, micro_batch_sequences=rows, accumulation_micro_steps=steps, num_ranks=num_ranks)
-        return replace(one, tensor_ranks=parts, context_ranks=slices, num_stages=1)
-
-    fewest = bisect_left(numbers, 1, key=lambda num: int(fits(sharded, on(num))))  # more devices hold less each
-    enough = numbers[fewest:]
-    dividing = [num for num in enough if batch.sequences_per_step * together % (num * rows) == 0]
-    for num_ranks in dividing or enough[:1]:
-        yield on(num_ranks)
-
-
-def more_devices(batch: BatchPlan, *, fewest: float) -> Iterator[int]:
-    """Give the numbers of devices, from `fewest` up, for a step in the same micro batches."""
-    num_micro_batches = batch.num_ranks * batch.accumulation_micro_steps
-    for num in NUMBERS_OF_DEVICES[bisect_left(NUMBERS_OF_DEVICES, fewest) :]:
-        if num_micro_batches % num == 0:
-            yield num
 
 
 def fits(setting: Setting, batch: BatchPlan) -> bool:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
-from lmtrain.accounting.batches import BatchPlan
+from lmtrain.accounting.batches import MICRO_BATCH, BatchPlan
 from lmtrain.accounting.model.model_facts import ModelFacts
 from lmtrain.accounting.options.parts import RecomputeFacts
 from lmtrain.accounting.options.strategy import ModelSpread
@@ -19,7 +19,6 @@ from lmtrain.run.schema.facts import facts_of
 from lmtrain.run.validators.optimizer import require_settings
 from lmtrain.run.validators.task import example_rows
 
-MICRO_BATCH: Final = "batch.micro_batch_sequences"
 # Fewer rows than this leave a large GPU's units without work in products of a width of 1,024 and more.
 ENOUGH_TOKENS: Final = 8_192
 LEAST_FIRST: Final[tuple[Callable[[RecomputeFacts], bool], ...]] = (

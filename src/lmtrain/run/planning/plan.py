@@ -19,7 +19,7 @@ from lmtrain.run.gate import check
 from lmtrain.run.planning.advice import advice
 from lmtrain.run.planning.auto_choices import with_recompute, with_strategy
 from lmtrain.run.planning.calibration import peak_here
-from lmtrain.run.planning.known_models import model_facts
+from lmtrain.run.planning.known_models import facts_known, model_facts
 from lmtrain.run.planning.make_plan import PlanFacts, make_plan, planned_checkpoints, validated_split
 from lmtrain.run.planning.prepared_tokens import (
     awaited_facts,
@@ -115,7 +115,7 @@ def planned_runs(
         plan = replace(plan, scaling=config.scaling or offered(composed, choices.overrides))
         plan = _with_data(plan, config, start)
         fit, left = fit_setting(setting, facts), start.left(plan.horizon)
-        given = advice(config, facts, plan, fit, partial(planned_with, config, start=start))
+        given = advice(config, plan, fit, partial(planned_with, config, start=start))
         notes = [rate_line(config), setting.speed_line, *callback_lines(config, plan.horizon.steps)]
         notes += [width, strategy, recompute, left]
         given = replace(given, lines=(*filter(None, notes), *given.lines))
@@ -189,12 +189,20 @@ def _doctor_of(config: RunConfig) -> str:
     return " ".join([*words, *([f"trainer.cpu_threads={threads}"] if threads is not None else [])])
 
 
-def planned_with(config: RunConfig, words: Sequence[str], *, start: PlannedStart = FROM_THE_START) -> Plan | None:
-    """Return the plan of a config with some words typed, None where they are refused."""
+def planned_with(
+    config: RunConfig, words: Sequence[str], *, start: PlannedStart = FROM_THE_START, measures: bool = False
+) -> Plan | None:
+    """Return the plan of a config with some words typed, None where they are refused.
+
+    It `measures` a model that is new on this machine, or else has no plan of it.
+    """
     try:
         changed = with_words(config, words)
         setting = planned_setting(changed)
-        plan = plan_on_paper(changed, setting, model_facts(changed, setting), done=start.done)
+        facts = model_facts(changed, setting) if measures else facts_known(changed, setting)
+        if facts is None:
+            return None
+        plan = plan_on_paper(changed, setting, facts, done=start.done)
         start.left(plan.horizon)
         _require_ramps(changed, plan)
     except ConfigurationError:

@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from lmtrain.accounting.quantities import parse_quantity
-from lmtrain.accounting.training_plan.fit import NODE
 from lmtrain.run.compose.group_options import file_values
 from lmtrain.run.run_config import RunConfig
 
 # Settings with another's value by default, conf/trainer/default.yaml.
-SWITCH: Final = {"true": True, "false": False, "null": None}
+NODE: Final = 8  # devices
+SWITCH: Final = {"true": True, "false": False, "null": None, "auto": "auto"}
 NAMED: Final = re.compile(r"\$\{([\w.]+)\}")
 FOLLOWERS: Final = {
     "cluster.devices_per_node": "trainer.devices",
@@ -76,7 +76,7 @@ def words_of_devices(config: RunConfig, num_devices: int) -> tuple[str, ...]:
     return tuple(words)
 
 
-def _with_value(values: Mapping[str, Any], key: str, value: float | None) -> dict[str, Any]:
+def _with_value(values: Mapping[str, Any], key: str, value: float | str | None) -> dict[str, Any]:
     """Return the groups with a value, and with one that follows it."""
     group, _, name = key.partition(".")
     groups = {group: {**values[group], name: value}}

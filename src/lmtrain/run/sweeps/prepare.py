@@ -119,7 +119,7 @@ class PreparedSearch:
 
     def _planned(self) -> Allowance:
         """Return the allowance with the plan of a run."""
-        plan = planned_with(self.base.config, [])
+        plan = planned_with(self.base.config, [], measures=True)
         has_start = plan is None or plan.speed is None or plan.speed.setup_seconds > 0
         seconds = plan.seconds if plan else None
         return replace(self.allowance, planned_seconds=seconds, has_start=has_start, rounds=self.rounds)
