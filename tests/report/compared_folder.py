@@ -46,7 +46,7 @@ def write(
     ]
     lines = [point(step, metrics) for step, metrics in enumerate(points)]
     if steps > 0:
-        lines.append(point(steps, {"speed/tokens_per_second": 50.0}))
+        lines.append(point(steps, {"speed/tokens_per_second": 50.0, "speed/timed_seconds": 2.0}))
     (folder / "metrics.jsonl").write_text("".join(lines))
     write_readings(folder, [2.0 * step for step in range(len(values))])
     return folder

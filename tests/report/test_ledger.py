@@ -3,17 +3,12 @@
 import json
 import os
 import time
-from dataclasses import replace
 
 import pytest
 
-from lmtrain.accounting.observed.time_accounts import TimeBalance
-from lmtrain.report.ledger import read_ledger, run_end, slow_ranks
+from lmtrain.report.ledger import read_ledger, slow_ranks
 from lmtrain.report.ledger_page import text_of
 from lmtrain.report.runs.attempts import read_attempts
-from lmtrain.report.runs.facts import read_run
-from lmtrain.tracking.run_log import RunLog
-from tests.points import append_point
 from tests.report.ledger_folder import PLAN, ROWS, row, write, write_fork
 
 
@@ -21,9 +16,9 @@ def test_the_accounts_are_those_of_the_events(tmp_path):
     ledger = read_ledger(write(tmp_path / "a"))
     assert ledger.time.seconds == {"setup": 9.0, "compute": 40.0, "data_wait": 1.0, "lost": pytest.approx(23.0)}
     assert ledger.time.wall_seconds == pytest.approx(49.0 + 24.0)
-    assert (ledger.step, ledger.tokens, ledger.time.num_attempts) == (20, 20_000, 2)
+    assert (ledger.step, ledger.own.tokens, ledger.time.num_attempts) == (20, 20_000, 2)
     over = {"computing": pytest.approx(500.0), "steps": None, "clock": pytest.approx(20_000 / 73)}
-    assert ledger.tokens_per_second == over, "nobody logged a speed"
+    assert ledger.speeds == over, "nobody logged a speed"
 
 
 def test_utilization_and_money_follow_from_plan_and_clock(tmp_path):
@@ -31,58 +26,15 @@ def test_utilization_and_money_follow_from_plan_and_clock(tmp_path):
     assert ledger.mfu("palm", "computing") == pytest.approx(6e6 * 500 / (2 * 1e9))
     assert ledger.mfu("causal", "clock") == pytest.approx(5e6 * 20_000 / 73 / (2 * 1e9))
     assert ledger.usd == pytest.approx(73 / 3600 * 2 * 36)
-    assert ledger.projected_usd == pytest.approx((73 + 41) / 3600 * 2 * 36), "20 more, without set-up and loss"
-    assert replace(ledger, status="FINISHED").projected_usd == ledger.usd, "early stopping ended it"
+    assert ledger.usd_of(ledger.projected_device_seconds) == pytest.approx((73 + 41) / 3600 * 2 * 36), (
+        "20 more, without set-up and loss"
+    )
+    finished = read_ledger(write(tmp_path / "c", status="FINISHED"))
+    assert finished.projected_seconds == pytest.approx(73), "early stopping ended it"
     rows = [each | {"num_devices": 8} if each.get("attempt") == 1 else each for each in ROWS]
     other = write(tmp_path / "b", rows=rows)
     assert read_ledger(other).usd == pytest.approx((49 * 8 + 24 * 2) / 3600 * 36), "each attempt by its own devices"
-    assert read_run(other).usd == pytest.approx(read_ledger(other).usd)
     assert json.loads(json.dumps(ledger.to_json()))["goodput"] == pytest.approx(40 / 73)
-
-
-def test_utilization_is_of_the_mean_of_the_attempts_peaks_over_their_steps(tmp_path):
-    folder = write(tmp_path / "a")
-    newest = read_ledger(folder)
-    assert newest.beside_plan is not None
-    for step, mfu, seconds in ((10, 0.1, 30.0), (20, 0.2, 10.0)):
-        logged = {"speed/tokens_per_second": 100.0, "speed/mfu_palm": mfu, "speed/timed_seconds": seconds}
-        append_point(RunLog(folder), step, step * 1000, logged)
-    found = read_ledger(folder)
-    assert found.mfu_at(875.0, "palm") == pytest.approx(1.0)
-    assert found.mfu("palm", "steps") == pytest.approx(100 / 875)
-    assert read_run(folder).mfu_palm == pytest.approx(100 / 875)
-    assert found.beside_plan == replace(newest.beside_plan, is_of_other_peak=True), "seconds are of the plan's peak"
-    assert "computing at 20.0% MFU by the plan's peak, not 40.0%" in text_of(found)
-    assert "by the plan's peak" not in text_of(newest)
-    assert found.peak_source == f"{newest.peak_source}; mean of its attempts over their steps"
-
-
-def test_speeds_are_of_the_devices_of_each_attempt(tmp_path):
-    rows = [each | {"num_devices": 8} if each.get("attempt") == 1 else each for each in ROWS]
-    plan = PLAN | {"peak": PLAN["peak"] | {"single_device_tokens_per_second": 50.0}}
-    folder = write(tmp_path / "a", rows=rows, plan=plan)
-    devices = (21 * 8 + 20 * 2) / 41  # over the steps that count
-    assert read_ledger(folder).scaling_efficiency == pytest.approx(20_000 / 41 / devices / 50)
-    for step, num_devices, seconds in ((10, 8, 21.0), (20, 2, 20.0)):
-        speed = 100.0 * num_devices
-        mfu = speed * 6e6 / (1e9 * num_devices)
-        logged = {"speed/tokens_per_second": speed, "speed/mfu_palm": mfu, "speed/timed_seconds": seconds}
-        append_point(RunLog(folder), step, step * 1000, logged)
-    found = read_ledger(folder)
-    assert found.peak_flops == pytest.approx(1e9), "a device's is the same in both"
-    assert found.mfu("palm", "steps") == pytest.approx(0.6)
-    assert "0.001 TFLOP/s x 5.07 devices, the mean over its steps (a test)" in text_of(found)
-
-
-def test_the_share_of_the_measured_roofline_stands_beside_mfu(tmp_path):
-    assert read_ledger(write(tmp_path / "a")).share_of_roofline is None
-    plan = PLAN | {"peak": PLAN["peak"] | {"measured_flops": 8e9}}
-    ledger = read_ledger(write(tmp_path / "b", plan=plan))
-    assert ledger.share_of_roofline == pytest.approx(6e6 * 500 / (2 * 8e9))
-    assert "18.8% of what a matrix product was measured to reach here\n" in text_of(ledger)
-    doubted = replace(ledger, measured_doubt="the machine is busy")
-    assert "measured to reach here; the machine is busy" in text_of(doubted)
-    assert "roofline" not in text_of(replace(doubted, measured_flops=ledger.peak_flops)), "it is MFU again"
 
 
 def test_every_second_beyond_the_plan_has_a_reason(tmp_path):
@@ -96,8 +48,8 @@ def test_every_second_beyond_the_plan_has_a_reason(tmp_path):
 def test_padding_is_taken_off_the_tokens_and_so_off_speed_and_utilization(tmp_path):
     counted = [row(0, start=1005.0, tokens=0), row(20, start=1045.0, tokens=18_000, compute=40.0)]
     ledger = read_ledger(write(tmp_path / "a", rows=[ROWS[0], *counted]))
-    assert (ledger.tokens, ledger.steps.all_tokens, ledger.trained_share) == (18_000, 20_000, pytest.approx(0.9))
-    assert ledger.tokens_per_second["computing"] == pytest.approx(18_000 / 40)
+    assert (ledger.own.tokens, ledger.own.all_tokens, ledger.own.trained_share) == (18_000, 20_000, pytest.approx(0.9))
+    assert ledger.speeds["computing"] == pytest.approx(18_000 / 40)
     text = text_of(ledger)
     assert "20.0K tokens (18.0K with loss), 1 attempt" in text
     assert "\ntokens/s with loss" in text
@@ -107,8 +59,8 @@ def test_padding_is_taken_off_the_tokens_and_so_off_speed_and_utilization(tmp_pa
 
 def test_every_rate_of_a_fork_is_over_its_own_tokens_and_seconds(tmp_path):
     ledger = read_ledger(write_fork(tmp_path / "a"))
-    assert (ledger.step, ledger.tokens, ledger.steps.all_tokens) == (40, 20_000, 20_000), "20 of the 40 steps"
-    assert ledger.tokens_per_second == {"computing": 500.0, "steps": None, "clock": pytest.approx(20_000 / 45)}
+    assert (ledger.step, ledger.own.tokens, ledger.own.all_tokens) == (40, 20_000, 20_000), "20 of the 40 steps"
+    assert ledger.speeds == {"computing": 500.0, "steps": None, "clock": pytest.approx(20_000 / 45)}
     assert ledger.mfu("palm", "computing") == pytest.approx(6e6 * 500 / (2 * 1e9))
     told = ledger.to_json()
     assert told["plan_and_fact"]["seconds"] == {"planned": 20.0, "fact": 45.0}
@@ -130,20 +82,14 @@ def test_a_killed_run_is_at_the_last_step_of_its_log_and_its_rates_are_of_its_ac
     folder = write(tmp_path / "a")
     (folder / "metrics.jsonl").write_text('{"time": 1.0, "step": 23, "tokens": 23000, "metrics": {}}\n')
     ledger = read_ledger(folder)
-    assert (ledger.step, ledger.tokens, ledger.tokens_per_second["computing"]) == (23, 20_000, pytest.approx(500.0))
+    assert (ledger.step, ledger.own.tokens, ledger.speeds["computing"]) == (23, 20_000, pytest.approx(500.0))
     assert "step 23 of 40, 23.0K tokens, 2 attempts" in text_of(ledger)
-
-
-def test_an_attempt_that_never_came_to_train_leaves_the_steps_done(tmp_path):
-    again = {"name": "attempt", "start": 1090.0, "attempt": 3, "started_at": 1090.0}
-    ledger = read_ledger(write(tmp_path / "a", rows=[*ROWS, again]))
-    assert (ledger.step, ledger.tokens, ledger.time.num_attempts) == (20, 20_000, 3)
 
 
 def test_what_is_not_known_is_null_and_never_a_guess(tmp_path):
     plan = PLAN | {"peak": {"flops": None, "source": "unknown"}, "cost": {}, "energy": {}, "time": None}
     ledger = read_ledger(write(tmp_path / "a", plan=plan))
-    assert (ledger.mfu("palm", "clock"), ledger.usd, ledger.projected_usd) == (None, None, None)
+    assert (ledger.mfu("palm", "clock"), ledger.usd) == (None, None)
     assert (ledger.kwh, ledger.beside_plan) == (None, None)
 
 
@@ -165,10 +111,7 @@ def test_a_run_killed_before_its_first_step_has_its_time_on_set_up(tmp_path):
     assert (ledger.time.seconds, ledger.time.num_attempts, ledger.step) == ({"setup": 7.0}, 1, 0)
 
 
-TIME = TimeBalance(seconds={"setup": 5.0, "compute": 10.0, "evaluation": 4.0}, num_attempts=1)
-
-
-SPENT = {"step": 10, "steps_done": 10, "device_seconds": 38.0, "num_devices": 2}
+SPENT = [ROWS[0], row(0, start=1005.0, setup=5.0), row(10, start=1019.0, setup=5.0, compute=10.0, evaluation=4.0)]
 
 
 @pytest.mark.parametrize(
@@ -182,20 +125,12 @@ SPENT = {"step": 10, "steps_done": 10, "device_seconds": 38.0, "num_devices": 2}
         ({}, None, 0.0),
     ],
 )
-def test_a_run_goes_on_for_its_steps_its_passes_and_no_longer_than_its_budget(horizon, passes, left):
-    plan = {"horizon": horizon}
+def test_a_run_goes_on_for_its_steps_its_passes_and_no_longer_than_its_budget(tmp_path, horizon, passes, left):
+    plan = PLAN | {"horizon": horizon}
     if passes is not None:
         plan["evaluation"] = {"num_passes": passes, "tokens_per_pass": 100}
-    assert run_end(plan, last_step=10).seconds_left(TIME, **SPENT) == pytest.approx(left)
-
-
-def test_the_passes_due_by_a_step_are_whole_ones():
-    end = run_end({"horizon": {"steps": 200}, "evaluation": {"num_passes": 5, "tokens_per_pass": 3000}}, last_step=200)
-    pace = {"step_seconds": 0.1, "tokens_per_step": 100}  # 1 s a pass
-    assert end.passes_seconds(first=0, last=6, **pace) == pytest.approx(1.0), "the one before the first step"
-    assert end.passes_seconds(first=0, last=200, **pace) == pytest.approx(5.0)
-    assert end.passes_seconds(first=100, last=200, **pace) == pytest.approx(2.0), "a fork from the middle"
-    assert run_end({}, last_step=6).passes_seconds(first=0, last=6, **pace) == 0.0
+    ledger = read_ledger(write(tmp_path / "a", rows=SPENT, plan=plan))
+    assert ledger.projected_seconds == pytest.approx(19 + left)
 
 
 def rows(*, own, waiting, data_wait=0.0):
@@ -227,19 +162,6 @@ def test_even_ranks_are_not_named_and_one_rank_alone_is_not_compared():
     assert found is not None
     assert found.slow == []
     assert slow_ranks([(0, rows(own=1.0, waiting=0.0))]) is None
-
-
-def test_bytes_of_workers_stand_beside_the_planned_ones(tmp_path):
-    groups = [{"group": "copies", "num_ranks": 2, "every_steps": 10}]
-    run = write(tmp_path / "a", plan=PLAN | {"communication": {"bytes_per_step": 1e5, "groups": groups}})
-    assert read_ledger(run).sent is None, "nothing was counted"
-    points = [
-        {"time": 1.0, "step": at, "tokens": 0, "metrics": {"communication/sent_bytes": at * 1.1e5}} for at in (10, 20)
-    ]
-    (run / "metrics.jsonl").write_text("".join(json.dumps(point) + "\n" for point in points))
-    ledger = read_ledger(run)
-    assert ledger.to_json()["sent_bytes"] == {"counted": 2.2e6, "planned": 2e6}
-    assert "2.20 MB of deltas by the first worker, 2.00 planned" in text_of(ledger)
 
 
 def test_the_page_has_every_kind_its_share_and_the_sum(tmp_path):

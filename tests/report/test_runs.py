@@ -1,18 +1,16 @@
 """Reading runs from their folders: found by paths, listed, their attempts and speeds, their facts."""
 
-import json
 import os
 from pathlib import Path
 
 import pytest
 
 from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE
-from lmtrain.accounting.observed.time_accounts import Attempt, StopwatchReading, TimeBalance, balance
+from lmtrain.accounting.observed.time_accounts import TimeBalance, balance
 from lmtrain.errors import ConfigurationError, DataError
 from lmtrain.report.ledger import read_ledger
 from lmtrain.report.runs.attempts import (
     logged_speed,
-    on_the_clock,
     own_steps,
     read_attempts,
     speed_words,
@@ -206,46 +204,21 @@ def test_an_attempt_that_ended_in_its_set_up_is_counted(tmp_path):
     assert now.wall_seconds == before.wall_seconds + 30.0
 
 
-def test_the_clock_stands_still_between_two_attempts():
-    def attempt(number, first_step, *, started_at, ended_at):
-        readings = (StopwatchReading(step=first_step, time=started_at, seconds={}),)
-        return Attempt(number=number, started_at=started_at, ended_at=ended_at, readings=readings)
-
-    attempts = [
-        attempt(1, 0, started_at=1000.0, ended_at=1010.0),
-        attempt(2, 2, started_at=5000.0, ended_at=5003.0),  # killed; its points are dropped
-        attempt(3, 2, started_at=9000.0, ended_at=9020.0),
-    ]
-    points = [Point(time, step, step, {}) for step, time in ((1, 1004.0), (2, 1008.0), (3, 9005.0))]
-    assert on_the_clock(points, attempts, began=1000.0) == [4.0, 8.0, 18.0]
-    assert on_the_clock(points[:2], [], began=1001.0) == [3.0, 7.0]
-
-
 def test_each_speed_is_over_its_own_seconds_and_an_unknown_one_is_left_out():
-    time = TimeBalance(seconds={"setup": 90.0, "compute": 10.0}, num_attempts=1)
-    found = speeds(1000, time, of_steps=50.0)
-    told = "100 while computing, 50 over whole steps, 10 over the clock"
-    assert speed_words(found, "{:g}".format, time=time) == told
-    assert (
-        speed_words(speeds(1000, time, of_steps=None), "{:.0f}".format, time=time)
-        == "100 while computing, 10 over the clock"
-    )
+    found = speeds(1000, TimeBalance(seconds={"setup": 90.0, "compute": 10.0}, num_attempts=1), of_steps=50.0)
+    assert speed_words(found, "{:g}".format) == "100 while computing, 50 over whole steps, 10 over the clock"
     few = {"computing": 126.0, "steps": 130.0, "clock": 1.0}
-    assert speed_words(few, "{:g}".format, time=time) == "130 over whole steps, 1 over the clock"
-    writes = TimeBalance(seconds={"generation": 30.0}, num_attempts=1)
-    assert speed_words({"steps": 5.0}, "{:g}".format, time=writes) == "5 over whole steps without generation"
-    assert speed_words(speeds(0, TimeBalance(), of_steps=None), "{:g}".format, time=time) == ""
+    assert speed_words(few, "{:g}".format) == "130 over whole steps, 1 over the clock"
+    assert speed_words(speeds(0, TimeBalance(), of_steps=None), "{:g}".format) == ""
 
 
-def test_a_fork_s_speed_begins_at_its_step(tmp_path):
-    timed = {"speed/tokens_per_second": 100.0, "speed/timed_seconds": 10.0}
-    points = [Point(0.0, 21, 2100, timed)]
-    (tmp_path / "fork.json").write_text(json.dumps({"step": 10}))
-    found = logged_speed(tmp_path, points, [])
+def test_a_fork_s_speed_begins_at_its_step():
+    points = [Point(0.0, 21, 2100, {"speed/tokens_per_second": 100.0, "speed/timed_seconds": 10.0})]
+    found = logged_speed(points, [], first_step=10)
     assert found is not None
     assert (found.seconds, found.tokens_per_second) == (10.0, 100.0)
     assert found.loss_share == pytest.approx(1.0), "eleven steps, the first one untimed"
-    assert logged_speed(tmp_path, [], []) is None
+    assert logged_speed([], [], first_step=10) is None
 
 
 STOPPED = Status("KILLED", 143, step=2)

@@ -1,13 +1,10 @@
-"""Plots and time bars of a page, in its colours.
-
-Lines are an SVG that stretches with the page; labels are text next to it, so that they keep their size on a phone.
-"""
+"""Charts in SVG: `plot` in a page, with labels that keep their size on a phone, and `svg_file`, a file by itself."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Final, Protocol
+from typing import Final
 
 from lmtrain.accounting.observed.time_accounts import kind_words
 from lmtrain.accounting.quantities import format_count, format_quantity
@@ -15,52 +12,50 @@ from lmtrain.report.markup import Markup, joined, tag
 
 Points = Sequence[tuple[float, float]]
 Place = Callable[[float], float]
+Show = Callable[[float], str]
 WIDTH: Final = 400
 HEIGHT: Final = 200
 MAX_POINTS: Final = 300
-MOST_DIGITS: Final = 6  # more than usual, on an axis
 BAR_HEIGHT: Final = 26
 COLOURS: Final = {
     "compute": "#2a78d6", "setup": "#eda100", "compile": "#4a3aa7", "data_wait": "#e87ba4",
     "communication": "#008300", "host_overhead": "#898781", "checkpoint": "#1baf7a", "evaluation": "#eb6834",
     "logging": "#c3c2b7", "generation": "#00a3a3", "preempted": "#7c5c3e", "lost": "#e34948",
 }  # fmt: skip
+INKS: Final = (
+    "#2a78d6", "#eb6834", "#008300", "#e34948", "#4a3aa7", "#1baf7a", "#c98500", "#d3459b", "#6b6a66", "#0093a8",
+    "#7a5230", "#6d9a00", "#9a6be0", "#b00058",
+)  # fmt: skip
+DASHES: Final = ("none", "7 3", "2 3")
+# Of a file: its size without names, the margins of the plot, and colours.
+FILE_WIDTH, FILE_HEIGHT, LEFT, TOP, BOTTOM = 680, 480, 64, 40, 48
+LINE_HEIGHT, CHARACTER = 16, 7
+INK, DIM, RULE, PAGE = "#0b0b0b", "#52514e", "#e1e0d9", "#fcfcfb"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Line:
-    """A curve with its colour, and the outline of the band between its seeds (may be empty)."""
+    """A curve with its colour, the outline of the band between its seeds, single points, and its name in a file."""
 
     points: Points
     colour: str = "var(--line)"
     dash: str = "none"
     band: Points = ()
+    marks: Points = ()
+    name: str = ""
 
 
-class Show(Protocol):
-    """Write a value, with `more` digits than usual."""
+def ink_of(index: int) -> tuple[str, str]:
+    """Return the colour and the dash of a curve; they repeat after all pairs are used."""
+    return INKS[index % len(INKS)], DASHES[index // len(INKS) % len(DASHES)]
 
-    def __call__(self, value: float, /, *, more: int = 0) -> str: ...  # noqa: D102
 
-
-def plain(value: float, /, *, more: int = 0) -> str:
+def plain(value: float, /) -> str:
     """Write a number in four digits."""
-    return f"{value:.{4 + more}g}"
+    return f"{value:.4g}"
 
 
-def distinct_labels(values: Sequence[float], show: Show) -> list[str]:
-    """Write values with as many digits as they need to differ."""
-    written = ([show(value, more=more) for value in values] for more in range(MOST_DIGITS))
-    return next((labels for labels in written if len({*labels}) == len(labels)), [show(value) for value in values])
-
-
-def line_chart(
-    points: Points,
-    *,
-    name: str,
-    show: Show = plain,
-    show_across: Callable[[float], str] | None = None,
-) -> Markup:
+def line_chart(points: Points, *, name: str, show: Show = plain, show_across: Show | None = None) -> Markup:
     """Draw a curve without its NaN and infinities; many values are averaged.
 
     `show_across` writes the labels below it; None: they are optimizer steps.
@@ -68,61 +63,108 @@ def line_chart(
     points = thinned([point for point in points if math.isfinite(point[1])])
     if len(points) < 2:
         return Markup("")
-    values = [value for _, value in points]
-    up_ticks = ticks(min(values), max(values))
-    up = (min(up_ticks[0], *values), max(up_ticks[-1], *values))
-    first, (last_place, last) = points[0][0], points[-1]
+    first, (last_place, last) = points[0], points[-1]
     at = f"step {last_place:,.0f}" if show_across is None else show_across(last_place)
-    label = f"{name}: from {show(values[0])} to {show(last)} at {at}"
-    up_labels = [*zip(up_ticks, distinct_labels(up_ticks, show), strict=True)]
-    across_labels = [(place, show_across(place)) for place in ticks(first, last_place)] if show_across else None
-    return plot([Line(points=points)], across=(first, last_place), up=scale(up, HEIGHT, 0.0), up_labels=up_labels,
-                across_labels=across_labels, label=label)  # fmt: skip
+    label = f"{name}: from {show(first[1])} to {show(last)} at {at}"
+    return plot([Line(points=points)], label=label, show=show, show_across=show_across or format_quantity)
 
 
 def plot(
     lines: Sequence[Line],
     *,
-    across: tuple[float, float],
-    up: Place,
-    up_labels: Sequence[tuple[float, str]],
-    across_labels: Sequence[tuple[float, str]] | None = None,
     label: str,
+    show: Show = plain,
+    show_across: Show = format_quantity,
+    top: float = math.inf,
 ) -> Markup:
-    """Draw curves, the first one on top; `up` places a value between HEIGHT (the bottom) and 0."""
+    """Draw curves, the first one on top; values above `top` are drawn at it."""
+    places = [x for line in lines for x, _ in line.points]
+    values = [min(y, top) for line in lines for _, y in (*line.points, *line.band)]
+    across, up_ticks = (min(places), max(places)), ticks(min(values), max(values))
     place_x = scale(across, 0.0, WIDTH)
-    inside = [
-        *(tag("line", x1=0, x2=WIDTH, y1=_at(up(value)), y2=_at(up(value)), stroke="var(--rule)")
-          for value, _ in up_labels),
-        *(part for line in reversed(lines) for part in _drawn(line, place_x, up)),
-    ]  # fmt: skip
-    steps = across_labels or [(step, format_quantity(step)) for step in ticks(*across)]
-    labels = [
-        *(tag("span", text, class_="up", style=f"top:{up(value) / HEIGHT:.2%}") for value, text in up_labels),
-        *(tag("span", text, class_="across", style=f"left:{place_x(step) / WIDTH:.2%}")
-          for step, text in steps if across[0] <= step <= across[1]),
-        *(tag("span", "", class_="end", style=_end(line, place_x, up)) for line in reversed(lines)),
-    ]  # fmt: skip
-    drawn = tag("svg", *inside, viewBox=f"0 0 {WIDTH} {HEIGHT}", preserveAspectRatio="none", aria_hidden="true")
-    gutter = f"--gutter:{max(len(text) for _, text in up_labels)}ch"
+    place_y = scale((min(up_ticks[0], *values), max(up_ticks[-1], *values)), HEIGHT, 0.0)
+
+    def drawn_y(value: float) -> float:
+        return place_y(min(value, top))
+
+    grid = [
+        tag("line", x1=0, x2=WIDTH, y1=f"{place_y(value):.1f}", y2=f"{place_y(value):.1f}", stroke="var(--rule)")
+        for value in up_ticks
+    ]
+    shapes = [part for line in reversed(lines) for part in _shapes(line, place_x, drawn_y)]
+    drawn = tag("svg", *grid, *shapes, viewBox=f"0 0 {WIDTH} {HEIGHT}", preserveAspectRatio="none", aria_hidden="true")
+    labels = [tag("span", show(each), class_="up", style=f"top:{place_y(each) / HEIGHT:.2%}") for each in up_ticks]
+    labels += [
+        tag("span", show_across(each), class_="across", style=f"left:{place_x(each) / WIDTH:.2%}")
+        for each in ticks(*across)
+        if across[0] <= each <= across[1]
+    ]
+    gutter = f"--gutter:{max(len(show(value)) for value in up_ticks)}ch"
     return tag("div", drawn, *labels, class_="plot", role="img", aria_label=label, style=gutter)
 
 
-def _drawn(line: Line, place_x: Place, place_y: Place) -> list[Markup]:
-    path = {name: " ".join(f"{place_x(x):.1f},{place_y(y):.1f}" for x, y in points)
-            for name, points in (("band", line.band), ("curve", line.points))}  # fmt: skip
-    band = [tag("polygon", points=path["band"], fill=line.colour, fill_opacity=0.18)] if line.band else []
+def _shapes(line: Line, place_x: Place, place_y: Place) -> list[Markup]:
+    def path(points: Points) -> str:
+        return " ".join(f"{place_x(x):.1f},{place_y(y):.1f}" for x, y in points)
+
+    band = [tag("polygon", points=path(line.band), fill=line.colour, fill_opacity=0.18)] if line.band else []
     ink = {"stroke": line.colour, "stroke_width": 2, "stroke_linejoin": "round", "stroke_dasharray": line.dash}
-    return [*band, tag("polyline", points=path["curve"], fill="none", **ink)]
+    marks = [
+        tag("circle", cx=f"{place_x(x):.1f}", cy=f"{place_y(y):.1f}", r=4, fill=line.colour) for x, y in line.marks
+    ]
+    return [*band, tag("polyline", points=path(line.points), fill="none", **ink), *marks]
 
 
-def _end(line: Line, place_x: Place, place_y: Place) -> str:
-    x, y = line.points[-1]
-    return f"left:{place_x(x) / WIDTH:.2%};top:{place_y(y) / HEIGHT:.2%};background:{line.colour}"
+def svg_file(
+    lines: Sequence[Line],
+    *,
+    title: str,
+    across: str,
+    show_across: Show = format_quantity,
+    is_log: bool = False,
+    top: float = math.inf,
+) -> Markup:
+    """Draw curves as an SVG file by itself, with their names in a column beside the plot.
+
+    `across` names the horizontal axis, logarithmic if `is_log`; values above `top` are drawn at it.
+    """
+    places = [x for line in lines for x, _ in (*line.points, *line.marks)]
+    values = [min(y, top) for line in lines for _, y in (*line.points, *line.band, *line.marks)]
+    up_ticks, height = ticks(min(values), max(values), num=6), max(FILE_HEIGHT, TOP + BOTTOM + LINE_HEIGHT * len(lines))
+    width = FILE_WIDTH + 34 + CHARACTER * max(len(line.name) for line in lines)
+    ends = (min(places), max(places))
+    inside = scale((math.log(ends[0]), math.log(ends[1])) if is_log else ends, LEFT, FILE_WIDTH)
+    up = scale((up_ticks[0], up_ticks[-1]), height - BOTTOM, TOP)
+
+    def place_x(value: float) -> float:
+        return inside(math.log(value) if is_log else value)
+
+    def place_y(value: float) -> float:
+        return up(min(value, top))
+
+    drawn = [
+        tag("rect", x=0, y=0, width=width, height=height, fill=PAGE),
+        tag("text", title, x=LEFT, y=22, fill=INK, font_weight="bold"),
+        tag("text", across, x=(LEFT + FILE_WIDTH) / 2, y=height - 10, fill=DIM, text_anchor="middle"),
+    ]
+    for value in up_ticks:
+        at = f"{up(value):.1f}"
+        drawn.append(tag("line", x1=LEFT, x2=FILE_WIDTH, y1=at, y2=at, stroke=RULE))
+        drawn.append(tag("text", plain(value), x=LEFT - 8, y=f"{up(value) + 4:.1f}", fill=DIM, text_anchor="end"))
+    for value in _decades(*ends) if is_log else ticks(*ends):
+        if ends[0] <= value <= ends[1]:
+            place = {"x": f"{place_x(value):.1f}", "y": height - BOTTOM + 18, "text_anchor": "middle"}
+            drawn.append(tag("text", show_across(value), fill=DIM, **place))
+    for number, line in enumerate(lines):
+        drawn += _shapes(line, place_x, place_y)
+        drawn.append(tag("text", line.name, x=FILE_WIDTH + 26, y=TOP + LINE_HEIGHT * number, fill=line.colour))
+    style = {"font_family": "system-ui, sans-serif", "font_size": 12, "viewBox": f"0 0 {width} {height}"}
+    return tag("svg", *drawn, xmlns="http://www.w3.org/2000/svg", role="img", aria_label=title, **style)
 
 
-def _at(place: float) -> str:
-    return f"{place:.1f}"
+def _decades(low: float, high: float) -> list[float]:
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    return [factor * 10.0**power for power in powers for factor in (1, 2, 5)]
 
 
 def scale(domain: tuple[float, float], first: float, last: float) -> Place:
@@ -158,10 +200,9 @@ def time_bars(attempts: Sequence[Mapping[str, float]], *, kinds: Sequence[str]) 
     for row, spent in enumerate(attempts):
         x = 0.0
         for kind in kinds:
-            width = spent.get(kind, 0.0) / longest * WIDTH
-            title = tag(
-                "title", f"attempt {row + 1}: {kind_words(kind)} {format_quantity(spent.get(kind, 0.0), 'seconds')}"
-            )
+            seconds = spent.get(kind, 0.0)
+            width = seconds / longest * WIDTH
+            title = tag("title", f"attempt {row + 1}: {kind_words(kind)} {format_quantity(seconds, 'seconds')}")
             if width > 0:
                 size = {"width": f"{width:.2f}", "height": BAR_HEIGHT - 6}
                 drawn.append(tag("rect", title, x=f"{x:.2f}", y=row * BAR_HEIGHT, fill=COLOURS[kind], **size))
@@ -170,11 +211,6 @@ def time_bars(attempts: Sequence[Mapping[str, float]], *, kinds: Sequence[str]) 
     height = len(attempts) * BAR_HEIGHT
     stretched = {"preserveAspectRatio": "none", "style": f"height:{height}px"}
     return tag("svg", *drawn, viewBox=f"0 0 {WIDTH} {height}", role="img", aria_label=label, **stretched)
-
-
-def swatch(kind: str) -> Markup:
-    """Return a kind's name after a square of its colour."""
-    return joined([square(COLOURS[kind]), kind_words(kind)])
 
 
 def square(colour: str) -> Markup:

@@ -14,22 +14,18 @@ from typing import Any, Final
 from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE
 from lmtrain.accounting.observed.time_accounts import step_seconds
 from lmtrain.errors import ConfigurationError, DataError, suggest
-from lmtrain.report.runs.attempts import OwnSteps, read_attempts
-from lmtrain.report.runs.facts import PRUNED, newest_job, read_run, shown_state, trial_of
-from lmtrain.report.runs.held_out import comparable, held_out_text, left_out_words
+from lmtrain.report.runs.attempts import OwnSteps
+from lmtrain.report.runs.facts import PRUNED, RunRecord, newest_job, trial_of
+from lmtrain.report.runs.held_out import comparable, held_out_text
 from lmtrain.report.spread import Spread, spread
-from lmtrain.tracking.atomic_files import read_json
 from lmtrain.tracking.parameters import flatten
-from lmtrain.tracking.run_folder import stored_name
-from lmtrain.tracking.run_log import Point, logged_points
-from lmtrain.tracking.status import settled_status
+from lmtrain.tracking.run_log import Point
 from lmtrain.tracking.sweep_file import HeldOutText
 
 Curve = Sequence[tuple[float, float]]  # (tokens trained on, value)
 MEASURED: Final = ("/bits_per_byte", "/loss")  # lower is better
 FINISHED: Final = "FINISHED"
 NUM_MEANS: Final = 40  # a training curve has a value per step, which is noisy: it is averaged to this many points
-FAR_APART: Final = 1.5  # times the tokens: between such points a curve is not a straight line
 MAX_WORDS: Final = 3  # of a label
 # Settings of where, how fast and how often a run is executed and saved do not change what it learns.
 EXECUTION: Final = (
@@ -60,7 +56,6 @@ class ComparedRun:
     tokens_per_second: float | None
     seconds: Curve = ()
     own: OwnSteps = field(default_factory=OwnSteps)
-    left_out: str | None = None  # scores that do not compare with its newest
 
     @property
     def final(self) -> float:
@@ -114,32 +109,26 @@ def read_compared_run(folder: Path, *, metric: str = BITS_PER_BYTE) -> ComparedR
         ConfigurationError: The run has no such metric.
         DataError: The run's settings are gone.
     """
-    status, job = settled_status(folder), newest_job(folder)
-    if status is None or not job.get("config"):
+    record = RunRecord(folder)
+    if record.status is None or not record.job.get("config"):
         raise DataError(f"{folder} has no status or no settings (attempts/<n>/job.json); leave it out.")
-    points, flat = logged_points(folder), flatten(job["config"])
-    plan: dict[str, Any] = read_json(folder / "plan.json")
-    facts, shown = read_run(folder), shown_state(folder, status)
-    tokens_per_step = facts.own.tokens_per_step
+    flat, shown = flatten(record.job["config"]), record.shown_status
     return ComparedRun(
         folder=folder,
-        name=stored_name(folder),
+        name=record.name,
         status=shown,
-        exit_code=None if shown == PRUNED else status.exit_code,
-        step=max((point.step for point in points), default=0),
-        num_steps=plan.get("horizon", {}).get("steps", 0),
+        exit_code=None if shown == PRUNED else record.status.exit_code,
+        step=max((point.step for point in record.points), default=0),
+        num_steps=record.plan.get("horizon", {}).get("steps", 0),
         seed=flat.get("seed", ""),
-        settings=settings_of(job["config"]),
-        words=tuple(word for word in job.get("overrides", ()) if _is_of_learning(word)),
-        held_out=held_out_text(folder, points, split=flat.get("callbacks.validation.split", "validation")),
-        curve=_curve(comparable(points), metric, name=folder.name, is_over=shown == FINISHED),
-        left_out=left_out_words(points),
-        flops_per_token=plan.get("flops_per_token", {}).get("palm", 0),
-        tokens_per_second=facts.tokens_per_second,
-        seconds=[(float(step * tokens_per_step), spent) for step, spent in step_seconds(read_attempts(folder))]
-        if tokens_per_step
-        else [],
-        own=facts.own,
+        settings=settings_of(record.job["config"]),
+        words=tuple(word for word in record.overrides if _is_of_learning(word)),
+        held_out=held_out_text(folder, record.points, split=flat.get("callbacks.validation.split", "validation")),
+        curve=_curve(comparable(record.points), metric, name=folder.name, is_over=shown == FINISHED),
+        flops_per_token=record.plan.get("flops_per_token", {}).get("palm", 0),
+        tokens_per_second=record.tokens_per_second,
+        seconds=[(float(step * record.own.tokens_per_step), spent) for step, spent in step_seconds(record.attempts)],
+        own=record.own,
     )
 
 
@@ -240,33 +229,19 @@ class Choice:
         upper = [(tokens, max(values)) for tokens, values in self.seed_values]
         return [*upper, *((tokens, min(values)) for tokens, values in reversed(self.seed_values))]
 
-    def reached_between(self, target: float) -> tuple[float, float] | None:
-        """Return the tokens of the last point above target and of the first at or below it; twice the same for equal.
-
-        Before the first point are the tokens of the parent run.
-        """
-        before = float(min(run.own.inherited_tokens for run in self.runs))
-        for tokens, value in self.mean_curve:
-            if math.isclose(value, target):
-                return tokens, tokens
-            if value <= target:
-                return before, tokens
-            before = tokens
-        return None
-
     def tokens_to_reach(self, target: float) -> float | None:
         """Return the tokens until the mean curve first reaches target, on a straight line between two points.
 
-        None: never, or between two points that are too far apart for the line.
+        None: never.
         """
-        found, values = self.reached_between(target), dict(self.mean_curve)
-        if found is None or found[0] not in values or found[1] > FAR_APART * found[0]:
-            return None
-        before, after = found
-        high, low = values[before], values[after]
-        if before == after:
-            return after
-        return before + (high - target) / (high - low) * (after - before) if math.isfinite(high) else None
+        before: tuple[float, float] | None = None
+        for tokens, value in self.mean_curve:
+            if value <= target or math.isclose(value, target):
+                if before is None or not math.isfinite(before[1]) or value >= target:
+                    return tokens
+                return before[0] + (before[1] - target) / (before[1] - value) * (tokens - before[0])
+            before = tokens, value
+        return None
 
 
 def make_choices(runs: Sequence[ComparedRun]) -> tuple[tuple[Choice, ...], dict[str, str]]:

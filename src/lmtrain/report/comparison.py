@@ -21,13 +21,11 @@ Verdict = Literal["better", "worse", "noise", "unknown"]
 
 @dataclass(frozen=True, kw_only=True)
 class Reach:
-    """What a choice used until its mean curve reached the target.
+    """What a choice used until its mean curve reached the target; None: it never did.
 
-    `between` are the tokens of the measurements around it, None if it never did; if they are far apart, the rest is
-    None. `seconds` are of the steps alone, without pauses and time of other processes.
+    `seconds` are of the steps alone, without pauses and time of other processes.
     """
 
-    between: tuple[float, float] | None
     tokens: float | None = None
     flops: float | None = None
     seconds: float | None = None
@@ -113,8 +111,6 @@ def compare(
     one_part = is_of_training(metric) or is_one_part(run.held_out for run in whole)
     compared = choices if one_part else ()
     notes = [*_run_notes(whole, metric=metric), *_choice_notes(choices)]
-    if not one_part and (baseline is not None or target is not None):
-        notes.append("--baseline and --target have no effect: scores of different parts do not compare.")
     return Comparison(
         metric=metric,
         held_out=whole[0].held_out,
@@ -164,11 +160,9 @@ def _named(choices: Sequence[Choice], words: str) -> Choice:
 
 def _reach(choice: Choice, target: float, against: Choice) -> Reach:
     tokens, baseline = choice.tokens_to_reach(target), against.tokens_to_reach(target)
-    reach = Reach(between=choice.reached_between(target))
     if tokens is None:
-        return reach
-    return replace(
-        reach,
+        return Reach()
+    return Reach(
         tokens=tokens,
         flops=tokens * choice.runs[0].flops_per_token,
         seconds=choice.seconds_at(tokens),
@@ -178,26 +172,15 @@ def _reach(choice: Choice, target: float, against: Choice) -> Reach:
 
 def _run_notes(runs: Sequence[ComparedRun], *, metric: str) -> Iterator[str]:
     for run in runs:
-        if run.left_out:
-            yield f"{run.name}: {run.left_out}"
         if fork := run.own.fork:
             inherited = f"{format_quantity(run.own.inherited_tokens)} of its tokens, with their FLOPs,"
             yield f"{run.name}: {inherited} are of {fork.run_words}; its seconds are its own."
     if not is_of_training(metric):
         texts = [run.held_out for run in runs]
         yield from scores_notes(texts)
-        if texts[0].is_assistant and is_one_part(texts):
-            yield f"Scores are of {texts[0].read_words} held-out bytes."
 
 
 def _choice_notes(choices: Sequence[Choice]) -> Iterator[str]:
-    for choice in choices:
-        first, last = (format_quantity(tokens) for tokens in choice.ends)
-        if choice.ends[0] != choice.ends[1]:
-            yield (
-                f"{choice.label}: its seeds ended between {first} and {last} tokens; its curve is the mean where all "
-                "were measured, then of the ends."
-            )
     budgets = [choice.flops for choice in choices]
     if max(budgets) > MUCH_MORE * min(budgets):
         yield f"The budgets differ: from {min(budgets):.3g} to {max(budgets):.3g} FLOPs."
@@ -248,26 +231,23 @@ def judged(folder: Path, baseline: Sequence[ComparedRun], *, name: str, reason: 
     try:
         return against(read_compared_run(folder), baseline, name=name, reason=reason)
     except ConfigurationError as problem:
-        return replace(_without_verdict(baseline, name), reason=str(problem))
-
-
-def _without_verdict(baseline: Sequence[ComparedRun], name: str) -> Against:
-    found = spread([each.final for each in baseline])
-    return Against(baseline=name, num_seeds=found.num, mean=found.mean, deviation=found.standard_deviation)
+        return against(baseline[0], baseline, name=name, reason=str(problem))
 
 
 def against(run: ComparedRun, baseline: Sequence[ComparedRun], *, name: str, reason: str | None = None) -> Against:
     """Judge a finished run by a baseline's seeds; a `reason` against it gives no verdict."""
-    found = _without_verdict(baseline, name)
+    seeds = spread([each.final for each in baseline])
+    deviation = seeds.standard_deviation
+    found = Against(baseline=name, num_seeds=seeds.num, mean=seeds.mean, deviation=deviation)
     if reason := reason or _why_not(run, baseline[0]):
         return replace(found, reason=reason)
     difference, reason = run.final - found.mean, _other_budget(run, baseline[0])
-    if reason is None and found.deviation is None:
+    if reason is None and deviation is None:
         reason = "one seed shows no noise: give the baseline a second run with another seed"
-    if reason is not None or found.deviation is None:
+    if reason is not None or deviation is None:
         return replace(found, difference=difference, reason=reason)
     width = student_quantile(CONFIDENCE, freedom=found.num_seeds - 1)
-    plus_minus = width * found.deviation * math.sqrt(1 + 1 / found.num_seeds)
+    plus_minus = width * deviation * math.sqrt(1 + 1 / found.num_seeds)
     verdict: Verdict = "noise" if abs(difference) <= plus_minus else "better" if difference < 0 else "worse"
     return replace(found, difference=difference, plus_minus=plus_minus, verdict=verdict)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from lmtrain.accounting.observed.lr_range import LrRange
-from lmtrain.report.charts import HEIGHT, Line, plot, scale, ticks
+from lmtrain.report.charts import Line, plot, ticks
 from lmtrain.report.markup import Markup, section, table, tag, web_page
 from lmtrain.tracking.atomic_files import write_text
 from lmtrain.tracking.redaction import redact_override
@@ -51,12 +51,9 @@ def lr_range_chart(found: LrRange, *, lr: float) -> Markup:
         if share is not None:
             x = math.log10(share * lr)
             drawn.append(Line(points=[(x, marks[0]), (x, top)], colour="#eb6834", dash=dash))
-    across = (points[0][0], points[-1][0])
-    labels = [(float(power), f"1e{power}") for power in range(math.ceil(across[0]), math.floor(across[1]) + 1)]
-    place = scale((min(marks[0], *losses), max(marks[-1], top)), HEIGHT, 0.0)
-    label = f"smoothed loss over learning rates from {10 ** across[0]:.2g} to {10 ** across[1]:.2g}"
-    up_labels = [(mark, f"{mark:.4g}") for mark in marks]
-    return plot(drawn, across=across, up=place, up_labels=up_labels, across_labels=labels, label=label)
+    first, last = (10 ** points[place][0] for place in (0, -1))
+    label = f"smoothed loss over learning rates from {first:.2g} to {last:.2g}"
+    return plot(drawn, label=label, show_across=lambda power: f"{10**power:.2g}")
 
 
 def _rows(found: LrRange, lr: float) -> list[tuple[str, str]]:

@@ -6,12 +6,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from lmtrain.accounting.quantities import format_quantity
-from lmtrain.report.charts import HEIGHT, Line, plot, scale, square, ticks
+from lmtrain.report.charts import Line, plot, square
 from lmtrain.report.markup import Markup, joined, section, table, tag
 from lmtrain.tracking.atomic_files import read_json
 from lmtrain.training.trace_summary import FOLDER, MEMORY_KINDS, Operation, TraceSummary
 
-NUM_PRINTED: Final = 6
 NAME_CHARACTERS: Final = 60
 COLOURS: Final = dict(zip(
     MEMORY_KINDS,
@@ -55,15 +54,8 @@ def profile_lines(folder: Path) -> list[str]:
     lines: list[str] = []
     for trace in found.traces if found else ():
         lines += [_title(trace), f"  {', '.join(f'{name} {_share(trace, key)}' for key, (name, _) in PARTS.items())}"]
-        for name, operations in _operations(trace):
-            lines.append(f"  {name:<{NAME_CHARACTERS}} ms a step    calls   share")
-            lines += [
-                f"    {short:<{NAME_CHARACTERS - 2}} {milliseconds:>9} {calls:>8} {share:>7}"
-                for short, milliseconds, calls, share in _rows(trace, operations[:NUM_PRINTED])
-            ]
-        lines += [f"  {line}" for line in _gap_lines(trace)[:1]]
     for memory in found.memories if found else ():
-        shown = ", ".join(f"{kind} {size}" for kind, size in _peak(memory) if size not in ("0B", "0 bytes"))
+        shown = ", ".join(f"{kind} {size}" for kind, size in _peak(memory) if not size.startswith("0"))
         lines += [f"{_memory_title(memory)}:", f"  {shown}"]
     return lines + [f"  {path}" for path in (found.files if found else ())]
 
@@ -103,11 +95,8 @@ def memory_chart(memory: Mapping[str, Any]) -> Markup:
         below = above
     if len(times) < 2 or not lines:
         return Markup("")
-    marks = [mark for mark in ticks(0.0, max(below)) if mark >= 0]
-    labels = [(mark, format_quantity(mark, "bytes")) for mark in marks]
-    place = scale((0.0, max(marks[-1], *below)), HEIGHT, 0.0)
     label = f"memory by kind over step {memory['step']}, in bytes"
-    return plot(lines, across=(times[0], times[-1]), up=place, up_labels=labels, label=label)
+    return plot(lines, label=label, show=lambda size: format_quantity(size, "bytes"))
 
 
 def _title(trace: TraceSummary) -> str:
@@ -139,8 +128,7 @@ def _rows(trace: TraceSummary, operations: Sequence[Operation]) -> list[tuple[st
 
 def _gap_lines(trace: TraceSummary) -> list[str]:
     """Return a line for each of the longest gaps, the longest first."""
-    gaps = [f"{1e3 * gap.seconds:.2f} ms, after {gap.after} and before {gap.before}" for gap in trace.gaps]
-    return [f"longest gap {line}" if index == 0 else line for index, line in enumerate(gaps)]
+    return [f"gap of {1e3 * gap.seconds:.2f} ms, after {gap.after} and before {gap.before}" for gap in trace.gaps]
 
 
 def _memory_title(memory: Mapping[str, Any]) -> str:

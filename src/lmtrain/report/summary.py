@@ -5,7 +5,6 @@ Lines are not wrapped: paths and commands are copied whole.
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -14,201 +13,139 @@ from rich.rule import Rule
 from rich.text import Text
 
 from lmtrain.accounting.observed.metric_names import ALL_OF_THEM, BITS_PER_BYTE, speed_name
-from lmtrain.accounting.observed.time_accounts import WORK_KINDS, kind_words
-from lmtrain.accounting.options.optimizer import HIGHEST_RATE
-from lmtrain.accounting.quantities import format_count, format_quantity, parse_quantity, typed_hours
+from lmtrain.accounting.observed.time_accounts import kind_words
+from lmtrain.accounting.quantities import format_count, format_quantity, typed_hours
 from lmtrain.report.kept_flags import kept_flags
 from lmtrain.report.profile_page import profile_lines
 from lmtrain.report.runs.attempts import speed_words
-from lmtrain.report.runs.facts import REPORT_FILE, RunFacts, command, read_run
+from lmtrain.report.runs.facts import REPORT_FILE, ROOT, RunRecord
 from lmtrain.report.show import plain_text, show
 from lmtrain.report.visible_text import visible
-from lmtrain.tracking.events import EARLY_STOPPING
+from lmtrain.tracking.run_log import newest
 
 SAMPLE_LINES: Final = 14
 NUM_KINDS_OF_TIME: Final = 4
-BEYOND: Final = 1.05  # of a budget of time; less is the last step and the checkpoint
 OF_TEXT: Final = ("source", "data", "init_from")  # groups and keys of a run on a text of one's own
-WITHOUT_STOPPING: Final = "callbacks.early_stopping=null"
-ROUNDED_UP: Final = frozenset(
-    {"budget.epochs", "budget.tokens_per_parameter", "budget.flops"}
-)  # 2x may be one step too
 
 
 def print_summary(folder: Path, *, allowed: Sequence[str] = ()) -> None:
-    """Print the summary of a run's folder, in colour on a terminal.
-
-    `allowed` are the targets of `--allow-target` as typed here; those in a folder are not trusted.
-    """
-    show(page(replace(read_run(folder), allowed=tuple(allowed))), soft_wrap=True)
+    """Print the summary of a run's folder, in colour on a terminal; `allowed` are the targets of `--allow-target`."""
+    show(page(RunRecord(folder, tuple(allowed))), soft_wrap=True)
 
 
-def summarize(folder: Path) -> str:
+def summarize(folder: Path, *, allowed: Sequence[str] = ()) -> str:
     """Return the summary of a run's folder as plain text."""
-    return plain_text(page(read_run(folder)), soft_wrap=True)
+    return plain_text(page(RunRecord(folder, tuple(allowed))), soft_wrap=True)
 
 
-def page(facts: RunFacts) -> RenderableType:
+def page(run: RunRecord) -> RenderableType:
     """Lay out the facts of a run; unknown ones are left out."""
-    parts: list[RenderableType] = [Text(""), Rule(Text(facts.name, style="bold"), style="dim cyan"), _took(facts)]
-    if facts.time.wall_seconds:
-        parts += _time(facts)
-    if facts.reason:
-        parts.append(Text(f"{facts.ended.lower()}: {facts.reason}", style="red"))
-    if (held_out := facts.held_out) is not None:
+    parts: list[RenderableType] = [Text(""), Rule(Text(run.name, style="bold"), style="dim cyan"), _took(run)]
+    if run.time.wall_seconds:
+        parts += _time(run)
+    if run.status is not None and run.status.reason:
+        parts.append(Text(f"{run.shown_status.lower()}: {run.status.reason}", style="red"))
+    if (held_out := run.held_out) is not None:
         read = f"{held_out.part_words}, windows of {held_out.context_tokens} tokens"
         parts.append(_heading(f"Bits per byte of held-out text: {read}"))
         rows = [(name, f"{value:.3f}") for name, value in held_out.worst_first()]
         for (name, _), line in zip(rows, _aligned(rows), strict=True):
             line.stylize("bold cyan" if name == held_out.after_words else "dim")
             parts.append(line)
-    if profile := profile_lines(facts.folder):
+    if profile := profile_lines(run.folder):
         parts += [_heading("Where the profiled steps went"), *map(Text, profile)]
-    if facts.sample:
-        parts += [_heading("A sample of what it writes"), *_sample(facts)]
-    parts += [_heading("Where it is"), *_places(facts)]
-    parts += [_heading("Next"), *_next_commands(facts)]
+    if run.samples:
+        parts += [_heading("A sample of what it writes"), *_sample(run)]
+    parts += [_heading("Where it is"), *_places(run), _heading("Next")]
+    for what, words in _next_commands(run):
+        parts += [Text(f"  # {what}", style="dim"), Text(f"  {words}")]
     return Group(*parts)
 
 
-def _took(facts: RunFacts) -> Text:
-    inherited = f" ({words})" if (words := facts.own.inherited_words) else ""
-    parts = [f"{format_quantity(facts.tokens)} tokens{inherited} in {format_count(facts.step, 'step')}"]
-    if facts.seconds is not None and facts.tokens_per_second is not None:
-        share = f"{facts.loss_share:.0%} of all; " if facts.loss_share <= ALL_OF_THEM else ""
-        speed = f"{format_quantity(round(facts.tokens_per_second))} {speed_name(facts.loss_share)}"
-        parts.append(f"{speed} ({share}timed over {format_quantity(facts.seconds, 'seconds')} after the first step)")
-    if facts.mfu_palm is not None:
-        parts.append(f"MFU {facts.mfu_palm:.1%} ({facts.mfu_by})")
-    if facts.usd is not None:
-        parts.append(format_quantity(facts.usd, "usd"))
-    if facts.skipped_steps:
-        parts.append(f"{format_count(facts.skipped_steps, 'step')} skipped as spikes")
+def _took(run: RunRecord) -> Text:
+    inherited = f" ({words})" if (words := run.own.inherited_words) else ""
+    parts = [f"{format_quantity(run.tokens)} tokens{inherited} in {format_count(run.step, 'step')}"]
+    if run.speed is not None:
+        share = f"{run.loss_share:.0%} of all; " if run.loss_share <= ALL_OF_THEM else ""
+        speed = f"{format_quantity(round(run.speed.tokens_per_second))} {speed_name(run.loss_share)}"
+        parts.append(
+            f"{speed} ({share}timed over {format_quantity(run.speed.seconds, 'seconds')} after the first step)"
+        )
+    if (mfu := run.mfu("palm", "steps")) is not None:
+        parts.append(f"MFU {mfu:.1%} ({run.mfu_by})")
+    if run.usd is not None:
+        parts.append(format_quantity(run.usd, "usd"))
+    if skipped := int(newest(run.points, "train/skipped_steps") or 0):
+        parts.append(f"{format_count(skipped, 'step')} skipped as spikes")
     return Text(", ".join(parts))
 
 
-def _time(facts: RunFacts) -> list[Text]:
-    """Return the largest kinds of time, a budget of time that was exceeded, and the speeds."""
-    kinds = sorted(facts.time.seconds, key=lambda kind: -facts.time.seconds[kind])[:NUM_KINDS_OF_TIME]
-    shares = ", ".join(f"{kind_words(kind)} {facts.time.share(kind):.0%}" for kind in kinds)
-    clock = format_quantity(facts.time.wall_seconds, "seconds")
-    lines = [Text(f"{clock} on the clock: {shares}; all of it: lmtrain ledger {shlex.quote(str(facts.folder))}")]
-    hours, dollars = facts.budgets.get("budget.hours"), facts.budgets.get("budget.usd")
-    beyond: list[str] = []
-    if hours is not None and facts.time.wall_seconds > BEYOND * 3600 * hours:
-        beyond.append(f"{clock} of budget.hours={typed_hours(hours)}")
-    if dollars is not None and facts.usd is not None and facts.usd > BEYOND * dollars:
-        beyond.append(f"{format_quantity(facts.usd, 'usd')} of budget.usd={dollars:g}")
-    if beyond:
-        steps = format_quantity(sum(facts.time.seconds.get(kind, 0.0) for kind in WORK_KINDS), "seconds")
-        line = f"beyond its budget: {' and '.join(beyond)}, {steps} of it work in steps"
-        lines.append(Text(line, style="bold red"))
-    speeds = speed_words(facts.speeds, lambda value: format_quantity(round(value)), time=facts.time)
-    if speeds and facts.tokens_per_second is not None:
-        lines.append(Text(f"{speed_name(facts.loss_share)}: {speeds}"))
+def _time(run: RunRecord) -> list[Text]:
+    """Return the largest kinds of time, and the speeds."""
+    kinds = sorted(run.time.seconds, key=lambda kind: -run.time.seconds[kind])[:NUM_KINDS_OF_TIME]
+    shares = ", ".join(f"{kind_words(kind)} {run.time.share(kind):.0%}" for kind in kinds)
+    clock = format_quantity(run.time.wall_seconds, "seconds")
+    lines = [Text(f"{clock} on the clock: {shares}; all of it: lmtrain ledger {shlex.quote(str(run.folder))}")]
+    if run.speed is not None:
+        words = speed_words(run.speeds, lambda value: format_quantity(round(value)))
+        lines.append(Text(f"{speed_name(run.loss_share)}: {words}"))
     return lines
 
 
-def _sample(facts: RunFacts) -> list[Text]:
-    text = visible(f"{facts.sample.get('prompt', '')}{facts.sample.get('text', '')}").expandtabs(4)
-    lines = text.splitlines()
+def _sample(run: RunRecord) -> list[Text]:
+    sample = run.samples[-1]
+    lines = visible(f"{sample.get('prompt', '')}{sample.get('text', '')}").expandtabs(4).splitlines()
     shown = [*lines[:SAMPLE_LINES], *(["[...]"] if len(lines) > SAMPLE_LINES else [])]
     return [Text(f"  {line}", style="green") for line in shown]
 
 
-def _places(facts: RunFacts) -> list[Text]:
+def _places(run: RunRecord) -> list[Text]:
     rows: list[tuple[str, str]] = []
-    last, best = facts.last, facts.best
-    score = f"({best.metrics[BITS_PER_BYTE]:.3f})" if best else ""
-    if last is not None and best == last:
-        name = "checkpoint, the best too" if facts.unkept_best is None else f"checkpoint {score}"
-        rows.append((name, str(last.path)))
-    elif last is not None:
-        rows.append(("last checkpoint" if best else "checkpoint", str(last.path)))
-        if best is not None:
-            kept = "" if facts.unkept_best is None else "kept "
-            rows.append((f"best {kept}checkpoint {score}", str(best.path)))
-    if facts.unkept_best is not None:
-        rows.append(("best validation", str(facts.unkept_best)))
-    rows.append(("metrics", str(facts.folder / "metrics.jsonl")))
-    rows.append(("all of it as a page", str(facts.folder / REPORT_FILE)))
-    if facts.mlflow_run_id:
-        rows.append(("MLflow run", facts.mlflow_run_id))
+    if run.checkpoints:
+        last, best = run.checkpoints[-1], run.best
+        rows.append(("checkpoint, the best too" if best == last else "last checkpoint", str(last.path)))
+        if best is not None and best != last:
+            rows.append((f"best checkpoint ({best.metrics[BITS_PER_BYTE]:.3f})", str(best.path)))
+    rows.append(("metrics", str(run.folder / "metrics.jsonl")))
+    rows.append(("all of it as a page", str(run.folder / REPORT_FILE)))
+    if run.status is not None and run.status.mlflow_run_id:
+        rows.append(("MLflow run", run.status.mlflow_run_id))
     return _aligned(rows)
 
 
-def _next_commands(facts: RunFacts) -> list[Text]:
-    commands = _of_a_running_one(facts) if facts.ended == "RUNNING" else _of_an_ended_one(facts)
-    words = ["lmtrain", "ui" if facts.mlflow_run_id else "ls", *([facts.root] if facts.root != RunFacts.root else [])]
-    commands.append(("see all runs", shlex.join(words)))
-    return [line for what, words in commands for line in (Text(f"  # {what}", style="dim"), Text(f"  {words}"))]
-
-
-def _of_a_running_one(facts: RunFacts) -> list[tuple[str, str]]:
-    verbs = (("follow it", "tail"), ("stop it, with a checkpoint", "stop"), ("see where its time goes", "ledger"))
-    return [(what, shlex.join(["lmtrain", verb, str(facts.folder)])) for what, verb in verbs]
-
-
-def _of_an_ended_one(facts: RunFacts) -> list[tuple[str, str]]:
-    commands: list[tuple[str, str]] = []
-    if (onward := _onward(facts)) is not None:
-        what, words = onward
-        commands.append((what, command(facts, f"run.name={facts.name}", "resume=", *words)))
-    if facts.last is not None:
-        allowed = kept_flags(config_dir=None, allowed=facts.allowed)
-        commands.append(("talk to it", shlex.join(["lmtrain", "chat", str(facts.folder), *allowed])))
-    if facts.lr and (facts.fork is None or facts.fork.kept_checkpoint):
-        middle = facts.lr if facts.lr * 2 <= HIGHEST_RATE else facts.lr / 2
-        sweep = f"optimizer.lr={middle / 2:g},{middle:g},{middle * 2:g}"
-        commands.append(("try three learning rates", command(facts, "run.name=", _start(facts), sweep, sweep=True)))
-    if facts.fork is None and not any(word.lstrip("+").startswith(OF_TEXT) for word in facts.overrides):
+def _next_commands(run: RunRecord) -> list[tuple[str, str]]:
+    """Return the commands to try next, each with its purpose."""
+    folder, state = str(run.folder), "FINISHED" if run.status is None else run.status.shown
+    is_tracked = run.status is not None and run.status.mlflow_run_id is not None
+    root = str(run.setting("run.root") or ROOT)
+    all_runs = ("see all runs", ["lmtrain", "ui" if is_tracked else "ls", *([root] if root != ROOT else [])])
+    if state == "RUNNING":
+        commands = (
+            ("follow it", "tail"),
+            ("stop it, with a checkpoint", "stop"),
+            ("see where its time goes", "ledger"),
+        )
+        found = [(what, ["lmtrain", verb, folder]) for what, verb in commands]
+        return [(what, shlex.join(words)) for what, words in (*found, all_runs)]
+    twice = [_twice(key, amount) for key, amount in run.budgets.items()] if state == "FINISHED" else []
+    what = "train on, to twice the budget" if twice else "go on, to its budget"
+    found = [(what, run.command(f"run.name={run.name}", "resume=", *twice))]
+    if run.checkpoints:
+        allowed = kept_flags(config_dir=None, allowed=run.allowed)
+        found.append(("talk to it", shlex.join(["lmtrain", "chat", folder, *allowed])))
+    if run.lr and run.fork is None:
+        rates = f"optimizer.lr={run.lr / 2:g},{run.lr:g},{run.lr * 2:g}"
+        found.append(("try three learning rates", run.command("run.name=", "resume=", rates, sweep=True)))
+    if run.fork is None and not any(word.lstrip("+").startswith(OF_TEXT) for word in run.overrides):
         own_text = ("source=files", "source.paths=[my/notes]")
-        commands.append(("learn your own text", command(facts, "run.name=", "resume=", *own_text)))
-    return commands
-
-
-def _start(facts: RunFacts) -> str:
-    """Return the override for another run that starts like this one: a fork starts at its parent's checkpoint."""
-    if facts.fork is None:
-        return "resume="
-    typed = [word for word in facts.overrides if word.startswith("resume=")]
-    is_start = typed and not facts.fork.noted and facts.fork.starts_at(Path(typed[-1].partition("=")[2]))
-    return typed[-1] if is_start else f"resume={facts.fork.checkpoint}"
-
-
-def _onward(facts: RunFacts) -> tuple[str, list[str]] | None:
-    """Say how this run continues and with which overrides; None if no known budget trains another step."""
-    if facts.early_stop == EARLY_STOPPING:
-        return "train on to its budget, without early stopping", [WITHOUT_STOPPING]
-    further = _further(facts)
-    if facts.early_stop is None or further is None:
-        return further
-    what, words = further
-    return f"{what}, without early stopping", [WITHOUT_STOPPING, *words]
-
-
-def _further(facts: RunFacts) -> tuple[str, list[str]] | None:
-    if facts.ended != "FINISHED":
-        return f"go on, from {'its checkpoint' if facts.last else 'the start'} to its budget", []
-    spent = {"budget.hours": facts.time.wall_seconds / 3600, "budget.usd": facts.usd or 0.0}
-    budgets = {key: max(amount, spent.get(key, 0.0)) for key, amount in facts.budgets.items()}
-    what = f"train on, to twice {'the budget' if budgets == facts.budgets else 'what it took'}"
-    if facts.step == 1:
-        if budgets.keys() & ROUNDED_UP:
-            return None
-        what = "train on, to two steps or more"
-        if "budget.tokens" in budgets:
-            budgets["budget.tokens"] = max(budgets["budget.tokens"], facts.tokens)
-    return what, [_twice(key, amount) for key, amount in budgets.items()]
+        found.append(("learn your own text", run.command("run.name=", "resume=", *own_text)))
+    return [*found, (all_runs[0], shlex.join(all_runs[1]))]
 
 
 def _twice(key: str, amount: float) -> str:
     if key == "budget.hours":
         return f"{key}={typed_hours(2 * amount)}"
-    if key in ("budget.usd", "budget.epochs"):
-        return f"{key}={2 * amount:.4g}"
-    short = format_quantity(2 * amount)
-    return f"{key}={short if parse_quantity(short) == 2 * amount else f'{2 * amount:.0f}'}"
+    return f"{key}={2 * amount:.0f}" if key in ("budget.tokens", "budget.steps") else f"{key}={2 * amount:.4g}"
 
 
 def _heading(text: str) -> Text:

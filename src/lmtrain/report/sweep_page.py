@@ -6,29 +6,27 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from urllib.parse import quote
 
-from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE, speed_name
+from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE
 from lmtrain.accounting.quantities import format_count, format_quantity
 from lmtrain.errors import ConfigurationError, DataError
-from lmtrain.report.charts import HEIGHT, Line, distinct_labels, plain, plot, scale, square, ticks
+from lmtrain.report.charts import ink_of, line_chart, plot, square
 from lmtrain.report.comparison import Comparison, compare
 from lmtrain.report.comparison_page import (
     REACHES_HEAD,
-    comparison_axes,
+    curves,
     curves_title,
+    curves_top,
     finals_head,
     finals_rows,
-    ink_of,
     reaches_rows,
     target_words,
     verdict_words,
 )
 from lmtrain.report.markup import Markup, joined, section, table, tag, tiles, web_page
-from lmtrain.report.parallel_axes import STYLE, TrialLine, parallel_axes
-from lmtrain.report.runs.facts import REPORT_FILE, RunFacts, command, read_run, shown_state
+from lmtrain.report.runs.facts import REPORT_FILE, RunRecord
 from lmtrain.report.runs.find import find_runs
-from lmtrain.report.spread import FEWEST_DECIMALS, difference, score_decimals
+from lmtrain.report.spread import difference, score_decimals
 from lmtrain.tracking.atomic_files import write_text
-from lmtrain.tracking.status import settled_status
 from lmtrain.tracking.sweep_file import SweepFile, SweepTrial, read_sweep
 
 
@@ -52,44 +50,40 @@ def sweep_page(sweep: Path) -> str:
     """
     book = read_sweep(sweep)
     try:
-        folders = find_runs([sweep])
+        runs = {folder: RunRecord(folder) for folder in find_runs([sweep])}
     except ConfigurationError:
         if book is None:
             raise
-        folders = []  # all its trials were refused
-    runs = {folder: read_run(folder) for folder in folders}
-    states = {folder: shown_state(folder, status).lower() if (status := settled_status(folder)) else ""
-              for folder in folders}  # fmt: skip
+        runs = {}  # all its trials were refused
     left_out = {} if book is None else trained_on(book, sweep, runs)
     try:
-        found, refusal = compare([folder for folder in folders if folder not in left_out]), ""
+        found, refusal = compare([folder for folder in runs if folder not in left_out]), ""
     except (ConfigurationError, DataError) as error:
         found, refusal = None, str(error)
-    counted = [*states.values()] if book is None else [trial.state.replace("_", " ") for trial in book.trials]
+    states = [run.shown_status.lower() for run in runs.values()]
+    counted = states if book is None else [trial.state.replace("_", " ") for trial in book.trials]
     counts = ", ".join(f"{number} {state}" for state, number in Counter(counted).items())
     header = [tag("h1", sweep.name), tag("p", f"{format_count(len(counted), 'trial')}: {counts}"), _tiles(found)]
     compared = [tag("p", refusal)] if found is None else [_curves(found), _tables(found), _notes(found, left_out)]
-    decimals = FEWEST_DECIMALS if found is None else found.decimals
     return web_page(
         f"{sweep.name}: a sweep of lmtrain",
         tag("header", *header),
         Markup("") if book is None else sweep_sections(book, sweep, runs),
         *compared,
-        _runs(runs, states, root=sweep.parent, decimals=decimals),
-        style=STYLE,
+        _runs(runs, root=sweep.parent),
     )
 
 
-def trained_on(book: SweepFile, sweep: Path, runs: Mapping[Path, RunFacts]) -> dict[Path, str]:
+def trained_on(book: SweepFile, sweep: Path, runs: Mapping[Path, RunRecord]) -> dict[Path, str]:
     """Return the runs whose score has changed since the search, with both scores: they trained on after it."""
     if book.metric != BITS_PER_BYTE:
         return {}
     scores = {(sweep / run.folder).resolve(): run.score for trial in book.trials for run in trial.runs if run.score}
-    now = {path: facts.held_out.after for path, facts in runs.items() if facts.held_out}
+    now = {path: run.held_out.after for path, run in runs.items() if path in scores and run.held_out}
     return {
-        path: f"trained on after the search, to {now[path]:.4f}; {score:.4f} is its trial's score"
-        for path, score in scores.items()
-        if path in now and not math.isclose(now[path], score)
+        path: f"trained on after the search, to {score:.4f}; {scores[path]:.4f} is its trial's score"
+        for path, score in now.items()
+        if not math.isclose(score, scores[path])
     }
 
 
@@ -123,60 +117,34 @@ def noise_words(best_first: Sequence[SweepTrial]) -> str | None:
     return f"trial {best.number} is {lead} better than trial {other.number}: {verdict}"
 
 
-def sweep_sections(book: SweepFile, folder: Path, runs: Mapping[Path, RunFacts]) -> Markup:
-    """Return what sweep.json has: the best trial, all values, and each trial's end."""
+def sweep_sections(book: SweepFile, folder: Path, runs: Mapping[Path, RunRecord]) -> Markup:
+    """Return what sweep.json has: the best trial, the best score so far, and each trial's end."""
     if book.unranked:
         return joined([section("No best", tag("p", book.unranked)), _ends(book)])
     scored = book.finished()
-    lines = [
-        TrialLine(number=t.number, values=t.values, score=t.score if t.state == "finished" else None)
-        for t in book.trials
-        if t.state not in ("waiting", "running")
-    ]
-    drawn = parallel_axes(lines, metric=book.metric, space=book.space)
-    words = "A line is a trial: blue the best, as below, fainter the worse, dotted without a score at its end."
-    return joined(
-        [
-            _best(book, folder, runs),
-            section("Values and score of every trial", tag("p", words), drawn) if drawn else Markup(""),
-            _history(scored, metric=book.metric),
-            _ends(book),
-        ]
-    )
+    return joined([_best(book, folder, runs), _history(scored, metric=book.metric), _ends(book)])
 
 
-def _best(book: SweepFile, folder: Path, runs: Mapping[Path, RunFacts]) -> Markup:
+def _best(book: SweepFile, folder: Path, runs: Mapping[Path, RunRecord]) -> Markup:
     best, scored = book.best_trial(), book.finished()
     if best is None:
         return Markup("")
     parts = [tag("p", f"{book.metric} {score_words(best, decimals=trial_decimals(scored))}, {' '.join(best.words)}.")]
     if noise := noise_words(scored):
         parts.append(tag("p", f"{noise[0].upper()}{noise[1:]}."))
-    of_best = best.runs or next((each.runs for each in book.trials if each.values == best.values and each.runs), [])
-    facts = next((runs[path] for each in of_best if (path := (folder / each.folder).resolve()) in runs), None)
-    if facts is not None:
-        parts.append(tag("pre", command(facts, "run.name=")))
+    record = next((runs[path] for each in best.runs if (path := (folder / each.folder).resolve()) in runs), None)
+    if record is not None:
+        parts.append(tag("pre", record.command("run.name=")))
     return section(f"The best: trial {best.number}", *parts)
 
 
 def _history(scored: Sequence[SweepTrial], *, metric: str) -> Markup:
     """Draw the best score so far over the trials."""
-    if len(scored) < 2:
-        return Markup("")
     best: list[tuple[float, float]] = []
     for trial in sorted(scored, key=lambda each: each.number):
-        before = best[-1][1] if best else float("inf")
-        best += [(float(trial.number), before)] if best else []
-        best.append((float(trial.number), min(before, trial.score or 0.0)))
-    values = [value for _, value in best]
-    up = ticks(min(values), max(values))
-    labels = [*zip(up, distinct_labels(up, plain), strict=True)]
-    across = (best[0][0], best[-1][0])
-    numbers = [(place, f"{place:.0f}") for place in ticks(*across) if place.is_integer()]
-    name = f"best {metric} so far over trials: {values[-1]:.{trial_decimals(scored)}f} after trial {across[1]:.0f}"
-    up_place = scale((min(up[0], *values), max(up[-1], *values)), HEIGHT, 0.0)
-    drawn = plot([Line(points=best)], across=across, up=up_place, up_labels=labels, across_labels=numbers, label=name)
-    return section(f"Best {metric} so far, over the trials' numbers", drawn)
+        best.append((float(trial.number), min([trial.score or 0.0, *(score for _, score in best[-1:])])))
+    name = f"Best {metric} so far, over the trials' numbers"
+    return section(name, line_chart(best, name=name, show_across="trial {:.0f}".format))
 
 
 def _ends(book: SweepFile) -> Markup:
@@ -202,31 +170,17 @@ def _tiles(found: Comparison | None) -> Markup:
     if found is None or not found.is_one_part:
         return Markup("")
     best = found.choices[0]
-    seconds = found.reaches[best.label].seconds
     shown = [
         (f"bits per byte of the best: {best.label}", f"{best.final.mean:.{found.decimals}f}"),
         ("choice" if len(found.choices) == 1 else "choices", str(len(found.choices))),
         ("seed of the best" if best.final.num == 1 else "seeds of the best", str(best.final.num)),
     ]
-    if seconds is not None:
-        name = f"of work in steps of the best to reach {found.target:.{found.decimals}f}"
-        shown.append((name, format_quantity(seconds, "seconds")))
     return tiles(shown)
 
 
 def _curves(found: Comparison) -> Markup:
-    axes = comparison_axes(found.choices)
-    inks = [ink_of(index) for index in range(len(found.choices))]
-    drawn = [
-        Line(points=choice.mean_curve, colour=colour, dash=dash, band=choice.band)
-        for choice, (colour, dash) in zip(found.choices, inks, strict=True)
-    ]
-    labels = [*zip(axes.labels, distinct_labels(axes.labels, plain), strict=True)]
-    shown = plot(drawn, across=(0.0, axes.most_tokens), up=axes.place(bottom=HEIGHT, top=0.0), up_labels=labels,
-                 label=curves_title(found))  # fmt: skip
-    note = [tag("p", f"{axes.words.capitalize()}.")] if axes.words else []
-    title = "Bits per byte of held-out text, over the tokens trained on"
-    return section(title, tag("div", shown, class_="tall"), *note)
+    shown = plot(curves(found), label=curves_title(found), top=curves_top(found))
+    return section("Bits per byte of held-out text, over the tokens trained on", tag("div", shown, class_="tall"))
 
 
 def _tables(found: Comparison) -> Markup:
@@ -249,26 +203,22 @@ def _notes(found: Comparison, left_out: Mapping[Path, str]) -> Markup:
     return joined([notes, section("Left out", *([table(rows, head=("trial", "why"))] if rows else []))])
 
 
-def _runs(runs: Mapping[Path, RunFacts], states: Mapping[Path, str], *, root: Path, decimals: int) -> Markup:
+def _runs(runs: Mapping[Path, RunRecord], *, root: Path) -> Markup:
     """List all runs with a link to their own pages, and the overrides that only they have."""
     if not runs:
         return Markup("")
-    first = next(iter(runs.values()))
-    shared = [word for word in first.overrides if all(word in facts.overrides for facts in runs.values())]
+    shared = set.intersection(*(set(run.overrides) for run in runs.values()))
 
-    def row(facts: RunFacts) -> tuple[str, ...]:
-        page = facts.folder / REPORT_FILE
-        name = tag("a", facts.name, href=quote(str(page.relative_to(root)))) if page.exists() else facts.name
-        speed = "-" if facts.tokens_per_second is None else format_quantity(round(facts.tokens_per_second))
+    def row(run: RunRecord) -> tuple[str, ...]:
+        page = run.folder / REPORT_FILE
         return (
-            name,
-            states[facts.folder],
-            f"{facts.step:,}",
-            "-" if facts.held_out is None else f"{facts.held_out.after:.{decimals}f}",
-            speed + speed_name(facts.loss_share).removeprefix("tokens/s"),
-            " ".join(word for word in facts.overrides if word not in shared),
+            tag("a", run.name, href=quote(str(page.relative_to(root)))) if page.exists() else run.name,
+            run.shown_status.lower(),
+            f"{run.step:,}",
+            "-" if run.held_out is None else f"{run.held_out.after:.4f}",
+            "-" if run.tokens_per_second is None else format_quantity(round(run.tokens_per_second)),
+            " ".join(word for word in run.overrides if word not in shared),
         )
 
     head = ("run", "status", "step", "bits per byte", "tokens/s", "its own overrides")
-    same = [tag("h3", "Overrides of all runs"), tag("pre", " ".join(shared))] if shared else []
-    return section("Runs", table([row(facts) for facts in runs.values()], head=head), *same)
+    return section("Runs", table([row(run) for run in runs.values()], head=head))

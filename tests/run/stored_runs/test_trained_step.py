@@ -10,8 +10,7 @@ import pytest
 from lmtrain.cli.commands.data import data
 from lmtrain.errors import ConfigurationError, DataError
 from lmtrain.report.ledger import READING
-from lmtrain.run.stored_runs.trained_step import _attempt_of, step_texts
-from lmtrain.tracking.run_folder import RunFolder
+from lmtrain.run.stored_runs.trained_step import _attempt_of
 from tests import tiny
 
 STEPS, SEQUENCES, CONTEXT = 6, 8, 32
@@ -98,8 +97,3 @@ def test_a_step_is_of_the_attempt_that_trained_it_and_is_kept(tmp_path: Path) ->
     (tmp_path / "events/rank0.jsonl").unlink()
     attempt, job = _attempt_of(tmp_path, 1)
     assert (attempt.name, job.config["seed"]) == ("0", 3)
-
-
-def test_a_folder_without_its_data_has_no_texts(tmp_path: Path) -> None:
-    RunFolder(tmp_path / "a").create()
-    assert step_texts(tmp_path / "a", 1) == []

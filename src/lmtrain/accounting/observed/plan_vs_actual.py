@@ -22,7 +22,6 @@ class PlanAndFact:
     planned_mfu: float
     mfu: float
     mfu_source: str
-    is_of_other_peak: bool = False  # both utilizations are of the plan's peak, the run's own is another
     reasons: Mapping[str, float] = field(default_factory=dict[str, float])
 
     @property

@@ -97,10 +97,10 @@ class OutcomeLine:
 
 def run_outcome(folder: Path, code: int, message: str | None) -> dict[str, Any]:
     """Return a run's end as plain values: score in bits per byte, tokens, seconds of all attempts, dollars."""
-    from lmtrain.report.runs.attempts import last_step_of, read_attempts
-    from lmtrain.report.runs.facts import read_run
+    from lmtrain.report.runs.attempts import last_step_of
+    from lmtrain.report.runs.facts import RunRecord
 
-    facts = read_run(folder)
+    facts = RunRecord(folder)
     horizon: Any = read_json(folder / "plan.json").get("horizon", {})
     ended = "failed" if code != EXIT_DONE else "stopped before its budget's end"
     if code == EXIT_DONE and facts.step >= int(horizon.get("steps", 0)) > 0:
@@ -115,7 +115,7 @@ def run_outcome(folder: Path, code: int, message: str | None) -> dict[str, Any]:
         "step": facts.step,
         "tokens": facts.tokens,
         "inherited_tokens": facts.own.inherited_tokens,
-        "seconds": sum(attempt.wall_seconds for attempt in read_attempts(folder)),
+        "seconds": sum(attempt.wall_seconds for attempt in facts.attempts),
         "usd": facts.usd,
     }
 

@@ -2,11 +2,9 @@
 
 import json
 import math
-import shlex
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -127,9 +125,7 @@ def diff(words: list[str], *, program: str = "lmtrain diff") -> int:
     for part, rows in found.items():
         table.add_row(part, style="dim")
         for name, values in rows.items():
-            of_score = name == "bits_per_byte"
-            untrained = [" before training" if of_score and run.is_scored_untrained else "" for run in briefs]
-            table.add_row(f"  {name}", *map("".join, zip(values, untrained, strict=True)))
+            table.add_row(f"  {name}", *values)
         if not rows:
             table.add_row("  the same")
     _show(table, notes)
@@ -163,15 +159,9 @@ def report(words: list[str], *, program: str = "lmtrain report") -> int:
     from lmtrain.report.sweep_page import write_sweep_report
 
     with told_as_damage(path, fix=FIX):
-        page = write_sweep_report(path) if is_sweep else write_report(path, texts=partial(_texts, path))
+        page = write_sweep_report(path) if is_sweep else write_report(path)
     print(visible(str(page)))
     return EXIT_DONE
-
-
-def _texts(run: Path, step: int) -> list[str]:
-    from lmtrain.run.stored_runs.trained_step import step_texts  # imports torch: for runs with spikes alone
-
-    return step_texts(run, step)
 
 
 def compare(words: list[str], *, program: str = "lmtrain compare") -> int:
@@ -195,10 +185,6 @@ def compare(words: list[str], *, program: str = "lmtrain compare") -> int:
         raise ConfigurationError(f"--chart {asked.chart}: there is no folder {asked.chart.parent}; create it.")
     if asked.target is not None and not math.isfinite(asked.target):
         raise ConfigurationError(f"--target: must be a finite number, got {asked.target}.")
-    bare = {str(path) for path in asked.runs if not path.exists() and (RUNS / path / "status.json").exists()}
-    if bare:
-        typed = shlex.join([f"{RUNS}/{word}" if word in bare else word for word in words])
-        raise ConfigurationError(f"{' and '.join(sorted(bare))}: not here but below {RUNS}/; write {program} {typed}.")
     from lmtrain.report.comparison import compare as compare_runs
     from lmtrain.report.comparison_page import comparison_chart, print_comparison
     from lmtrain.tracking.atomic_files import write_text
@@ -216,13 +202,13 @@ def compare(words: list[str], *, program: str = "lmtrain compare") -> int:
 
 def _search_notes(paths: Sequence[Path]) -> Iterator[str]:
     """Yield a note for each run of a search that trained on after it: its score here is not its trial's."""
-    from lmtrain.report.runs.facts import read_run
+    from lmtrain.report.runs.facts import RunRecord
     from lmtrain.report.sweep_page import trained_on
     from lmtrain.tracking.sweep_file import read_sweep
 
     for path in paths:
         if (book := read_sweep(path)) is not None:
-            trials = {folder: read_run(folder) for folder in find_runs([path])}
+            trials = {folder: RunRecord(folder) for folder in find_runs([path])}
             yield from (f"{run.name}: {why}." for run, why in trained_on(book, path.absolute(), trials).items())
 
 

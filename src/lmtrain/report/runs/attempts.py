@@ -5,13 +5,11 @@ import time
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 from pathlib import Path
 from typing import Any, Final, cast
 
 from lmtrain.accounting.observed.time_accounts import (
     COMPUTE,
-    GENERATION,
     Attempt,
     StopwatchReading,
     TimeBalance,
@@ -20,7 +18,6 @@ from lmtrain.accounting.observed.time_accounts import (
 from lmtrain.accounting.quantities import format_quantity
 from lmtrain.report.visible_text import visible
 from lmtrain.storage import foreign_json
-from lmtrain.tracking.atomic_files import read_json
 from lmtrain.tracking.fork import Fork
 from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.run_log import Point
@@ -172,25 +169,6 @@ def own_steps(plan: dict[str, Any], attempts: Sequence[Attempt], fork: Fork | No
     )
 
 
-def on_the_clock(points: Sequence[Point], attempts: Sequence[Attempt], *, began: float) -> list[float]:
-    """Return the seconds of all attempts until each point, without the time between two attempts.
-
-    A point belongs to the last attempt that continued before its step: a resume drops the points after it. Without
-    accounts the seconds count from `began`, in unix seconds.
-    """
-    starts = sorted((each.first_step, number) for number, each in enumerate(attempts) if each.first_step is not None)
-    first_steps = [step for step, _ in starts]
-    newest = [*accumulate((number for _, number in starts), max)]  # attempt that continued at or before each of these
-    earlier = [*accumulate((each.wall_seconds for each in attempts), initial=0.0)]
-    found: list[float] = []
-    for point in points:
-        place = bisect_left(first_steps, point.step)
-        number = newest[place - 1] if place else None
-        before, since = (0.0, began) if number is None else (earlier[number], attempts[number].started_at)
-        found.append(max(0.0, before + point.time - since))
-    return found
-
-
 @dataclass(frozen=True)
 class LoggedSpeed:
     """Over all timed intervals without pauses: tokens with loss per second, seconds, the share of tokens with loss."""
@@ -200,45 +178,21 @@ class LoggedSpeed:
     loss_share: float
 
 
-def logged_speed(folder: Path, points: Sequence[Point], attempts: Sequence[Attempt]) -> LoggedSpeed | None:
-    """Return a run's speed by the points of its log; the first step of each attempt is not timed.
-
-    In points without seconds, from an older version, every token has loss.
-    """
-    forked_at = cast("int", read_json(folder / "fork.json").get("step", 0))
-    starts = [forked_at, *(each.first_step for each in attempts if each.first_step)]
-    known, in_order = set(starts), sorted(starts)
-    counted, tokens, seconds, before = 0.0, 0.0, 0.0, starts[0]
+def logged_speed(points: Sequence[Point], attempts: Sequence[Attempt], *, first_step: int) -> LoggedSpeed | None:
+    """Return a run's speed by its log, from its `first_step` on; the first step of each attempt is not timed."""
+    starts = sorted({first_step, *(each.first_step for each in attempts if each.first_step)})
+    counted = tokens = seconds = 0.0
+    before = first_step
     for point in points:
-        speed = point.metrics.get("speed/tokens_per_second")
-        if not speed or not point.step:
+        speed, timed = point.metrics.get("speed/tokens_per_second"), point.metrics.get("speed/timed_seconds")
+        if not speed or not timed or not point.step:
             continue
-        timed, tokens_per_step = point.metrics.get("speed/timed_seconds"), point.tokens / point.step
-        place = bisect_left(in_order, point.step)
-        since = max([before, *in_order[max(0, place - 1) : place]])  # the last point, or a start after it
-        untimed = since in known and timed is not None
-        steps, before = point.step - since, point.step
-        counted += tokens_per_step * (steps - untimed)
-        timed = tokens_per_step * steps / speed if timed is None else timed
+        place = bisect_left(starts, point.step)
+        since = max([before, *starts[max(0, place - 1) : place]])  # the last point, or a start after it
+        before = point.step
+        counted += point.tokens / point.step * (point.step - since - (since in starts))
         tokens, seconds = tokens + speed * timed, seconds + timed
     return LoggedSpeed(tokens / seconds, seconds, min(1.0, tokens / counted)) if seconds and counted else None
-
-
-def full_speed(points: Sequence[Point]) -> float | None:
-    """Return the log's tokens/s at a utilization of 1 by PaLM's formula, a mean over timed seconds.
-
-    Each attempt measures a CPU's peak again. Without timed seconds, in logs of an older version, the last point counts.
-    """
-    known = [
-        one.metrics for one in points if one.metrics.get("speed/mfu_palm") and "speed/tokens_per_second" in one.metrics
-    ]
-    if not known:
-        return None
-    timed = sum(one.get("speed/timed_seconds", 0.0) for one in known)
-    full = [one["speed/tokens_per_second"] / one["speed/mfu_palm"] for one in known]
-    if not timed:
-        return full[-1]
-    return sum(one.get("speed/timed_seconds", 0.0) * speed for one, speed in zip(known, full, strict=True)) / timed
 
 
 def speeds(tokens: int, time: TimeBalance, *, of_steps: float | None) -> dict[str, float | None]:
@@ -251,14 +205,14 @@ def speeds(tokens: int, time: TimeBalance, *, of_steps: float | None) -> dict[st
     }
 
 
-def speed_words(found: Mapping[str, float | None], write: Callable[[float], str], *, time: TimeBalance) -> str:
+def speed_words(found: Mapping[str, float | None], write: Callable[[float], str]) -> str:
     """Write each known speed, or utilization, with the seconds it is over.
 
-    The speed of computing is left out where it is below that of whole steps: the slow first steps of a short run are in
-    it alone. Steps that learn from generated answers are timed without the generation.
+    The speed of computing is left out if it is below that of whole steps: the slow first steps of a short run are in
+    it alone.
     """
     steps = found.get("steps") or 0.0
-    words = OVER | ({"steps": "over whole steps without generation"} if time.seconds.get(GENERATION) else {})
-    known = [(value, words[over]) for over in OVER if (value := found.get(over)) is not None
-             and not (over == "computing" and value < steps)]  # fmt: skip
-    return ", ".join(f"{write(value)} {over}" for value, over in known)
+    known = {over: value for over in OVER if (value := found.get(over)) is not None}
+    return ", ".join(
+        f"{write(value)} {OVER[over]}" for over, value in known.items() if over != "computing" or value >= steps
+    )

@@ -1,156 +1,245 @@
-"""A run's facts as numbers, from its folder alone; a missing file leaves its facts unknown."""
+"""A run's folder as one record, each of its files read once; a missing file leaves its facts unknown."""
 
 import contextlib
-import math
 import shlex
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final
 
-from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE
-from lmtrain.accounting.observed.time_accounts import Attempt, TimeBalance, balance, spent
+from lmtrain.accounting.observed.time_accounts import Attempt, TimeBalance, balance, mean_devices, spent
 from lmtrain.accounting.quantities import parse_quantity
-from lmtrain.accounting.training_plan.utilization import usd
+from lmtrain.accounting.training_plan.utilization import kwh, usd
 from lmtrain.errors import ConfigurationError, DataError
 from lmtrain.report.kept_flags import kept_flags
-from lmtrain.report.runs.attempts import OwnSteps, full_speed, last_step_of, logged_speed, own_steps, read_attempts, speeds
+from lmtrain.report.runs.attempts import LoggedSpeed, OwnSteps, logged_speed, own_steps, read_attempts, speeds
 from lmtrain.report.runs.held_out import HeldOutScore, held_out_score
 from lmtrain.storage import foreign_json
 from lmtrain.tracking.atomic_files import read_json
 from lmtrain.tracking.fork import Fork, read_fork
 from lmtrain.tracking.run_folder import RunFolder, stored_name
-from lmtrain.tracking.run_log import Point, furthest, held_out_bytes, logged_points, newest
-from lmtrain.tracking.status import settled_status
-from lmtrain.tracking.status import Status
+from lmtrain.tracking.run_log import Point, furthest, logged_points, newest
+from lmtrain.tracking.status import Status, settled_status
 from lmtrain.tracking.sweep_file import SweepTrial, read_sweep
-from lmtrain.tracking.events import EARLY_STOPPING, STOPPING_AT_THE_END
 from lmtrain.training.checkpointing.checkpoints import CheckpointFacts, best_of, list_checkpoints
 
 REPORT_FILE: Final = "report.html"  # a run's page, in its folder
 PRUNED: Final = "PRUNED"
-CHECKPOINT: Final = "callbacks.checkpoint"
+PROGRAM: Final = "python train.py"
+ROOT: Final = "runs"  # of all runs
 
 
-@dataclass(frozen=True, kw_only=True)
-class UnkeptBest:
-    """A score below those of all kept checkpoints, its step, and the overrides that would have kept it."""
+@dataclass(frozen=True)
+class RunRecord:
+    """A run as it is now; None or empty where its folder does not say.
 
-    bits_per_byte: float
-    step: int
-    words: str
-
-    def __str__(self) -> str:
-        """Return it as one line."""
-        return f"{self.bits_per_byte:.3f} at step {self.step:,}, not kept: {self.words} keeps more"
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunFacts:
-    """A run as it is now; None or empty for what its folder does not say.
-
-    `seconds` are those of its timed steps, without pauses; `tokens_per_second` counts tokens with loss, a `loss_share`
-    of all tokens; `speeds` has it next to those of computing and of the clock. Time and speeds are of the run's own
-    steps, without those of a parent run.
+    Time, speeds and money are of the run's own steps, without those of a parent run. `allowed` are the targets of
+    `--allow-target` as typed here; those in a folder are not trusted.
     """
 
     folder: Path
-    name: str
-    step: int
-    tokens: int
-    seconds: float | None
-    tokens_per_second: float | None
-    loss_share: float
-    mfu_palm: float | None
-    usd: float | None
-    held_out: HeldOutScore | None
-    sample: dict[str, Any]
-    last: CheckpointFacts | None
-    best: CheckpointFacts | None  # of those kept
-    mlflow_run_id: str | None
-    budget_key: str
-    budget: float
-    lr: float | None
-    overrides: tuple[str, ...]
-    other_budgets: Mapping[str, float] = field(default_factory=dict[str, float])
-    time: TimeBalance = field(default_factory=TimeBalance)
-    speeds: Mapping[str, float | None] = field(default_factory=dict[str, float | None])
-    own: OwnSteps = field(default_factory=OwnSteps)
-    fork: Fork | None = None
-    skipped_steps: int = 0
-    unkept_best: UnkeptBest | None = None
-    program: str = "python train.py"
-    root: str = "runs"  # of all runs, as typed
-    config_dir: str | None = None  # as typed
-    allowed: tuple[str, ...] = ()  # targets of --allow-target
-    ended: str = "FINISHED"  # its state
-    reason: str | None = None  # of a failure
-    early_stop: str | None = None  # the event of callbacks.early_stopping at its last step
-    peak_doubt: str = ""  # of the peak that MFU divides by
+    allowed: tuple[str, ...] = ()
 
     @property
-    def budgets(self) -> dict[str, float]:
-        """Return the amounts of all budgets by key, the deciding one first."""
-        return {self.budget_key: self.budget, **self.other_budgets}
+    def name(self) -> str:
+        """Return the run's name."""
+        return stored_name(self.folder)
+
+    @cached_property
+    def points(self) -> list[Point]:
+        """Return the points of its log."""
+        return logged_points(self.folder)
+
+    @cached_property
+    def plan(self) -> dict[str, Any]:
+        """Return plan.json."""
+        return read_json(self.folder / "plan.json")
+
+    @cached_property
+    def status(self) -> Status | None:
+        """Return its state."""
+        return settled_status(self.folder)
+
+    @property
+    def shown_status(self) -> str:
+        """Return its state in people's words."""
+        return "UNKNOWN" if self.status is None else shown_state(self.folder, self.status)
+
+    @cached_property
+    def job(self) -> dict[str, Any]:
+        """Return the last command line's overrides and their composed config."""
+        return newest_job(self.folder)
+
+    def setting(self, key: str) -> Any:
+        """Return a value of its config by a dotted key, None without it."""
+        found: Any = self.job.get("config", {})
+        for name in key.split("."):
+            found = found.get(name) if isinstance(found, dict) else None
+        return found
+
+    @property
+    def overrides(self) -> tuple[str, ...]:
+        """Return the overrides of the last command line."""
+        return tuple(self.job.get("overrides", ()))
+
+    @cached_property
+    def fork(self) -> Fork | None:
+        """Return where it left its parent run, None without one."""
+        return read_fork(self.folder)
+
+    @cached_property
+    def attempts(self) -> list[Attempt]:
+        """Return its attempts; the newest of a running one lasts until now."""
+        return read_attempts(self.folder, is_running=self.status is not None and self.status.status == "RUNNING")
+
+    @cached_property
+    def own(self) -> OwnSteps:
+        """Return its own steps, as far as its accounts have them."""
+        return own_steps(self.plan, self.attempts, self.fork)
+
+    @cached_property
+    def time(self) -> TimeBalance:
+        """Return its time by kind."""
+        return balance(self.attempts)
+
+    @property
+    def step(self) -> int:
+        """Return the last step, counted from the model's first one; a killed run's log may know more than accounts."""
+        return max(self.own.last, furthest(self.points).step)
+
+    @property
+    def num_steps(self) -> int:
+        """Return the steps of the whole run."""
+        return int(self.plan.get("horizon", {}).get("steps", self.step))
+
+    @property
+    def tokens(self) -> int:
+        """Return the tokens trained on, with those of a parent run."""
+        return self.step * self.own.tokens_per_step or furthest(self.points).tokens
+
+    @cached_property
+    def speed(self) -> LoggedSpeed | None:
+        """Return its speed over whole steps."""
+        return logged_speed(self.points, self.attempts, first_step=self.own.first)
+
+    @property
+    def tokens_per_second(self) -> float | None:
+        """Return its tokens with loss per second over whole steps."""
+        return self.speed.tokens_per_second if self.speed else None
+
+    @property
+    def loss_share(self) -> float:
+        """Return the share of its tokens with loss."""
+        return self.speed.loss_share if self.speed else 1.0
+
+    @property
+    def speeds(self) -> dict[str, float | None]:
+        """Return tokens/s over computing time, over whole steps, and over the whole clock."""
+        return speeds(self.own.tokens, self.time, of_steps=self.tokens_per_second)
+
+    @property
+    def num_devices(self) -> int:
+        """Return the planned devices."""
+        return self.plan.get("batch", {}).get("num_ranks", 1)
+
+    @cached_property
+    def mean_devices(self) -> float:
+        """Return the mean number of devices over the time of steps."""
+        return mean_devices(self.attempts, num_devices=self.num_devices)
+
+    def mfu(self, formula: str, over: str) -> float | None:
+        """Return the utilization by a formula (palm, causal), over computing time, steps or the clock."""
+        speed, peak = self.speeds[over], self.plan.get("peak", {}).get("flops")
+        flops = self.plan.get("flops_per_token", {}).get(formula)
+        return flops * speed / (peak * self.mean_devices) if speed and peak and flops else None
 
     @property
     def mfu_by(self) -> str:
         """Name the formula of MFU, and a doubt about its peak."""
-        return "PaLM, peak measured on a busy machine" if self.peak_doubt else "PaLM"
+        return "PaLM, peak measured on a busy machine" if self.plan.get("peak", {}).get("doubt") else "PaLM"
 
+    @property
+    def device_seconds(self) -> float:
+        """Return the time of all devices together."""
+        return spent(self.attempts, num_devices=self.num_devices).device_seconds
 
-def read_run(folder: Path) -> RunFacts:
-    """Read a run's folder."""
-    points, status = logged_points(folder), read_json(folder / "status.json")
-    plan: dict[str, Any] = read_json(folder / "plan.json")
-    checkpoints, job, fork = list_checkpoints(folder / "checkpoints"), newest_job(folder), read_fork(folder)
-    config = job.get("config", {})
-    last, settled = furthest(points), settled_status(folder)
-    attempts = read_attempts(folder, is_running=settled is not None and settled.status == "RUNNING")
-    speed, own = logged_speed(folder, points, attempts), own_steps(plan, attempts, fork)
-    time_spent, of_steps = balance(attempts), speed.tokens_per_second if speed else None
-    (budget_key, planned), budgets = _budget(plan), _typed_budgets(config)
-    return RunFacts(
-        folder=folder,
-        name=stored_name(folder),
-        step=last.step,
-        tokens=last.tokens,
-        seconds=speed.seconds if speed else None,
-        tokens_per_second=of_steps,
-        loss_share=speed.loss_share if speed else 1.0,
-        mfu_palm=of_steps / full if of_steps and (full := full_speed(points)) else None,
-        usd=_usd(plan, attempts, points),
-        held_out=held_out_score(points, plan, folder, split=split_measured(job), last_step=last.step),
-        sample=_last_sample(folder / "samples.jsonl"),
-        last=checkpoints[-1] if checkpoints else None,
-        best=best_of(checkpoints),
-        unkept_best=unkept_best(points, checkpoints, config),
-        mlflow_run_id=cast("str | None", status.get("mlflow_run_id")),
-        budget_key=budget_key,
-        budget=budgets.pop(budget_key, planned),
-        lr=_typed_lr(config),
-        other_budgets=budgets,
-        time=time_spent,
-        speeds=speeds(own.tokens, time_spent, of_steps=of_steps),
-        own=own,
-        fork=fork,
-        skipped_steps=int(newest(points, "train/skipped_steps") or 0),
-        **_command_line(job),
-        ended=settled.shown if settled else RunFacts.ended,
-        peak_doubt=str(plan.get("peak", {}).get("doubt", "")),
-        reason=str(reason) if (reason := status.get("reason")) else None,
-        early_stop=_early_stop(folder, last.step),
-    )
+    @property
+    def usd(self) -> float | None:
+        """Return the cost of the devices for the whole clock, None without a price."""
+        return self.usd_of(self.device_seconds) if self.device_seconds else newest(self.points, "cost/usd")
 
+    def usd_of(self, device_seconds: float | None) -> float | None:
+        """Return the cost of some time of devices, None without a price."""
+        price = self.plan.get("cost", {}).get("usd_per_gpu_hour")
+        if price is None or device_seconds is None:
+            return None
+        return usd(device_seconds, num_devices=1, usd_per_gpu_hour=price)
 
-def _command_line(job: dict[str, Any]) -> dict[str, Any]:
-    run = job.get("config", {}).get("run")
-    return {
-        "overrides": tuple(job.get("overrides", ())),
-        "program": str(job.get("program", RunFacts.program)),
-        "config_dir": found if isinstance(found := job.get("config_dir"), str) else None,
-        "root": str(run.get("root", RunFacts.root)) if isinstance(run, dict) else RunFacts.root,
-    }
+    @property
+    def kwh(self) -> float | None:
+        """Return the energy of the devices at their rated power over the whole clock: an upper bound."""
+        return self.kwh_of(self.device_seconds)
+
+    def kwh_of(self, device_seconds: float | None) -> float | None:
+        """Return the energy of some time of devices, None without their rated power."""
+        watts = self.plan.get("energy", {}).get("device_watts")
+        return None if watts is None or device_seconds is None else kwh(device_seconds, num_devices=1, device_watts=watts)
+
+    @cached_property
+    def held_out(self) -> HeldOutScore | None:
+        """Return its newest score."""
+        return held_out_score(self.points, self.plan, self.folder, split=split_measured(self.job), last_step=self.step)
+
+    @cached_property
+    def checkpoints(self) -> list[CheckpointFacts]:
+        """Return its kept checkpoints, the newest last."""
+        return list_checkpoints(self.folder / "checkpoints")
+
+    @property
+    def best(self) -> CheckpointFacts | None:
+        """Return the kept checkpoint of the lowest score."""
+        return best_of(self.checkpoints)
+
+    @cached_property
+    def samples(self) -> list[dict[str, Any]]:
+        """Return the texts that it wrote, without lines cut short by a crash."""
+        path, found = self.folder / "samples.jsonl", list[dict[str, Any]]()
+        for line in path.read_bytes().splitlines() if path.is_file() and RunFolder(self.folder).owns(path) else ():
+            with contextlib.suppress(ValueError):
+                if isinstance(sample := foreign_json.parse(line), dict):
+                    found.append(sample)
+        return found
+
+    @property
+    def budgets(self) -> dict[str, float]:
+        """Return the typed amounts of its budgets by key; the first one spent ends the run."""
+        found: dict[str, float] = {}
+        for name, amount in dict(self.setting("budget") or {}).items():
+            if not str(name).startswith("_") and amount is not None:
+                with contextlib.suppress(ConfigurationError):
+                    found[f"budget.{name}"] = float(parse_quantity(amount, name))
+        return found
+
+    @property
+    def lr(self) -> float | None:
+        """Return the learning rate to type for this run again: the base's, if a scaling rule derived it."""
+        base = self.setting("scaling.base")
+        found = base.get("optimizer.lr") if isinstance(base, dict) else None
+        found = self.setting("optimizer.lr") if found is None else found
+        return found if isinstance(found, int | float) and not isinstance(found, bool) else None
+
+    def command(self, *replaced: str, sweep: bool = False) -> str:
+        """Return this run's command line with some overrides replaced: NAME=VALUE, or NAME= to leave it out.
+
+        The keys below a name are replaced with it; of a key typed twice the last one is kept, which is in force.
+        """
+        keys = tuple(f"{word.partition('=')[0]}." for word in replaced)
+        in_force = {word.partition("=")[0]: word for word in self.overrides}.values()
+        kept = [word for word in in_force if not f"{word.partition('=')[0].lstrip('+~')}.".startswith(keys)]
+        config_dir = found if isinstance(found := self.job.get("config_dir"), str) else None
+        flags = [*(["-m"] if sweep else []), *kept_flags(config_dir=config_dir, allowed=self.allowed)]
+        words = [*str(self.job.get("program", PROGRAM)).split(), *flags, *kept]
+        return shlex.join([*words, *(word for word in replaced if not word.endswith("="))])
 
 
 def newest_job(folder: Path) -> dict[str, Any]:
@@ -180,92 +269,3 @@ def trial_of(folder: Path) -> SweepTrial | None:
         return None
     found = (trial for trial in (sweep.trials if sweep else []) for run in trial.runs if run.folder == folder.name)
     return next(found, None)
-
-
-def unkept_best(
-    points: Sequence[Point], checkpoints: Sequence[CheckpointFacts], config: dict[str, Any]
-) -> UnkeptBest | None:
-    """Return the best score on the bytes of the newest one if no checkpoint of its step is kept."""
-    scored = [point for point in points if BITS_PER_BYTE in point.metrics]
-    comparable = [point for point in scored if held_out_bytes(point) == held_out_bytes(scored[-1])]
-    best = min(comparable, key=lambda point: point.metrics[BITS_PER_BYTE], default=None)
-    kept = [facts.metrics[BITS_PER_BYTE] for facts in checkpoints if BITS_PER_BYTE in facts.metrics]
-    if best is None or not best.step or not kept or best.metrics[BITS_PER_BYTE] >= min(kept):
-        return None
-    if best.step in {facts.step for facts in checkpoints}:
-        return None  # its checkpoint was written before the score
-    interval = math.gcd(*(point.step for point in scored if point.step <= best.step))
-    callbacks = config.get("callbacks")
-    checkpoint = callbacks.get("checkpoint") if isinstance(callbacks, dict) else None
-    never_kept = isinstance(checkpoint, dict) and checkpoint.get("keep_best") is False
-    words = [f"{CHECKPOINT}.every_steps={interval}", *([f"{CHECKPOINT}.keep_best=true"] if never_kept else [])]
-    return UnkeptBest(bits_per_byte=best.metrics[BITS_PER_BYTE], step=best.step, words=" ".join(words))
-
-
-def command(facts: RunFacts, *replaced: str, sweep: bool = False) -> str:
-    """Return this run's command line with some overrides replaced: NAME=VALUE, or NAME= to leave it out.
-
-    The keys below a name are replaced with it; of a key typed twice the last one is kept, which is in force.
-    """
-    keys = tuple(f"{word.partition('=')[0]}." for word in replaced)
-    in_force = {word.partition("=")[0]: word for word in facts.overrides}.values()
-    kept = [word for word in in_force if not f"{word.partition('=')[0].lstrip('+~')}.".startswith(keys)]
-    flags = [*(["-m"] if sweep else []), *kept_flags(config_dir=facts.config_dir, allowed=facts.allowed)]
-    words = [*facts.program.split(), *flags, *kept]
-    return shlex.join([*words, *(word for word in replaced if not word.endswith("="))])
-
-
-def _early_stop(folder: Path, step: int) -> str | None:
-    events = (EARLY_STOPPING, STOPPING_AT_THE_END)
-    return next((event for event in events if last_step_of(folder, event) == step), None)
-
-
-def _usd(plan: dict[str, Any], attempts: Sequence[Attempt], points: Sequence[Point]) -> float | None:
-    price, num_devices = plan.get("cost", {}).get("usd_per_gpu_hour"), plan.get("batch", {}).get("num_ranks", 1)
-    device_seconds = spent(attempts, num_devices=num_devices).device_seconds
-    if price is None or not device_seconds:
-        return newest(points, "cost/usd")
-    return usd(device_seconds, num_devices=1, usd_per_gpu_hour=price)
-
-
-def _typed_lr(config: dict[str, Any]) -> float | None:
-    """Return the learning rate to type for this run again: the base's, if a scaling rule derived it."""
-    scaling, optimizer = config.get("scaling"), config.get("optimizer")
-    base = scaling.get("base") if isinstance(scaling, dict) else None
-    derived = base.get("optimizer.lr") if isinstance(base, dict) else None
-    found = derived if derived is not None else optimizer.get("lr") if isinstance(optimizer, dict) else None
-    return found if isinstance(found, int | float) and not isinstance(found, bool) else None
-
-
-def _last_sample(path: Path) -> dict[str, Any]:
-    """Return the last whole line, nothing if there is none."""
-    for line in reversed(path.read_bytes().splitlines() if path.is_file() else []):
-        with contextlib.suppress(ValueError):
-            if isinstance(sample := foreign_json.parse(line), dict):
-                return sample
-    return {}
-
-
-def _budget(plan: dict[str, Any]) -> tuple[str, float]:
-    """Return the key and the amount of the budget that ends a run."""
-    horizon = plan.get("horizon", {})
-    key = str(horizon.get("limited_by", "tokens"))
-    if key == "tokens_per_parameter":
-        return f"budget.{key}", horizon["tokens"] / plan["parameters"]["active"]
-    if key in ("hours", "usd"):
-        hours = float(horizon["seconds"]) / 3600
-        price = float(plan["cost"]["usd_per_gpu_hour"] or 0) * plan["batch"]["num_ranks"]
-        return f"budget.{key}", hours if key == "hours" else hours * price
-    return f"budget.{key}", float(horizon.get(key, 0))
-
-
-def _typed_budgets(config: dict[str, Any]) -> dict[str, float]:
-    """Return the amounts of a run's budgets by key; the first one spent ends the run."""
-    budget = config.get("budget")
-    found: dict[str, float] = {}
-    for name, amount in budget.items() if isinstance(budget, dict) else ():
-        key = f"budget.{name}"
-        if not str(name).startswith("_") and amount is not None:
-            with contextlib.suppress(ConfigurationError):
-                found[key] = float(parse_quantity(amount, key))
-    return found

@@ -7,12 +7,9 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
-
-from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE, TRAIN_LOSS
-from lmtrain.accounting.observed.metric_names import speed_name
+from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE, TRAIN_LOSS, speed_name
 from lmtrain.accounting.quantities import format_quantity
-from lmtrain.report.runs.attempts import own_steps, read_attempts
-from lmtrain.report.runs.facts import newest_job, shown_state, split_measured
+from lmtrain.report.runs.facts import RunRecord, split_measured
 from lmtrain.report.runs.find import find_runs, names_apart
 from lmtrain.report.runs.held_out import held_out_text, scores_notes
 from lmtrain.report.visible_text import visible
@@ -20,12 +17,9 @@ from lmtrain.storage import foreign_yaml
 from lmtrain.storage.damage import told_as_damage
 from lmtrain.tracking.atomic_files import read_json
 from lmtrain.tracking.parameters import flatten
-from lmtrain.tracking.fork import read_fork
+from lmtrain.tracking.run_folder import RunFolder
+from lmtrain.tracking.run_log import LogOffset, Point, furthest, newest, newest_point, newest_with, read_after
 from lmtrain.tracking.sweep_file import HeldOutText
-from lmtrain.tracking.run_log import LogOffset, newest_with, read_after
-from lmtrain.tracking.run_folder import RunFolder, stored_name
-from lmtrain.tracking.run_log import Point, furthest, newest, newest_point
-from lmtrain.tracking.status import settled_status
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -70,11 +64,6 @@ class RunInBrief:
     trained_share: float = 1.0  # of its own tokens, with loss
 
     @property
-    def is_scored_untrained(self) -> bool:
-        """Report whether it has trained since its only score, the one before training."""
-        return self.scored_step == 0 < self.step
-
-    @property
     def inherited_words(self) -> str:
         """Say how many of its tokens are the parent run's; empty without a parent."""
         if self.forked_from is None:
@@ -104,35 +93,28 @@ def in_brief(folder: Path) -> RunInBrief:
         DataError: It is damaged.
     """
     with told_as_damage(folder, fix="restore it, or name another run"):
-        return _in_brief(folder)
-
-
-def _in_brief(folder: Path) -> RunInBrief:
-    status, log = settled_status(folder), folder / "metrics.jsonl"
-    points = newest_points(log, beside=BITS_PER_BYTE)
-    last, scored = furthest(points), newest_point(points, BITS_PER_BYTE)
-    fork, plan = read_fork(folder), read_json(folder / "plan.json")
-    attempts = read_attempts(folder, is_running=status is not None and status.status == "RUNNING")
-    own = own_steps(plan, attempts, fork)
-    horizon: Any = plan.get("horizon", {})
-    return RunInBrief(
-        name=stored_name(folder),
-        folder=str(folder),
-        status="UNKNOWN" if status is None else shown_state(folder, status),
-        step=last.step,
-        num_steps=horizon.get("steps"),
-        tokens=last.tokens,
-        loss=newest(points, TRAIN_LOSS),
-        bits_per_byte=scored.metrics[BITS_PER_BYTE] if scored else None,
-        scored_step=scored.step if scored else None,
-        seconds=sum(attempt.wall_seconds for attempt in attempts),
-        held_out=held_out_text(folder, points, split=split_measured(newest_job(folder))) if scored else None,
-        forked_from=fork.run if fork else None,
-        forked_from_is_gone=fork is not None and fork.is_gone,
-        inherited_tokens=own.inherited_tokens,
-        trained_share=own.trained_share,
-        changed_at=(log if log.exists() else folder).stat().st_mtime,
-    )
+        record, log = RunRecord(folder), folder / "metrics.jsonl"
+        points = newest_points(log, beside=BITS_PER_BYTE)
+        last, scored = furthest(points), newest_point(points, BITS_PER_BYTE)
+        fork = record.fork
+        return RunInBrief(
+            name=record.name,
+            folder=str(folder),
+            status=record.shown_status,
+            step=last.step,
+            num_steps=record.plan.get("horizon", {}).get("steps"),
+            tokens=last.tokens,
+            loss=newest(points, TRAIN_LOSS),
+            bits_per_byte=scored.metrics[BITS_PER_BYTE] if scored else None,
+            scored_step=scored.step if scored else None,
+            seconds=sum(attempt.wall_seconds for attempt in record.attempts),
+            held_out=held_out_text(folder, points, split=split_measured(record.job)) if scored else None,
+            forked_from=fork.run if fork else None,
+            forked_from_is_gone=fork is not None and fork.is_gone,
+            inherited_tokens=record.own.inherited_tokens,
+            trained_share=record.own.trained_share,
+            changed_at=(log if log.exists() else folder).stat().st_mtime,
+        )
 
 
 def newest_points(log: Path, *, beside: str | None = None, tail_bytes: int = TAIL_BYTES) -> list[Point]:
@@ -162,7 +144,7 @@ def table_of(runs: Sequence[RunInBrief]) -> "Table":
             f"{run.step:,}" + ("" if run.num_steps is None else f"/{run.num_steps:,}"),
             format_quantity(run.tokens),
             "" if run.loss is None else f"{run.loss:.3f}",
-            ABSENT if run.bits_per_byte is None or run.is_scored_untrained else f"{run.bits_per_byte:.4f}",
+            ABSENT if run.bits_per_byte is None or run.scored_step == 0 < run.step else f"{run.bits_per_byte:.4f}",
             format_quantity(run.seconds, "seconds"),
             f"{format_quantity(now - run.changed_at, 'seconds')} ago",
         )
@@ -177,12 +159,8 @@ def notes_of(runs: Sequence[RunInBrief]) -> list[str]:
 
 def newest_lines(log: Path, num: int, num_steps: int | None, *, trained_share: float = 1.0) -> list[str]:
     """Return the lines of the newest `num` logged steps, or of all if there are fewer."""
-    tail_bytes, size = TAIL_BYTES, log.stat().st_size if log.exists() else 0
-    while True:
-        lines = lines_of(newest_points(log, tail_bytes=tail_bytes), num_steps, trained_share=trained_share)
-        if len(lines) >= num or tail_bytes >= size:
-            return lines[-num:] if num > 0 else []
-        tail_bytes *= 4
+    lines = lines_of(newest_points(log, tail_bytes=max(TAIL_BYTES, num << 10)), num_steps, trained_share=trained_share)
+    return lines[-num:] if num > 0 else []
 
 
 def lines_of(points: Sequence[Point], num_steps: int | None, *, trained_share: float = 1.0) -> list[str]:
@@ -214,17 +192,15 @@ def differences(first: Path, second: Path) -> dict[str, dict[str, tuple[str, str
         "made with": _versions,
         "results": _results,
     }
-    return {part: _differing(*(_read(read, folder) for folder in (first, second))) for part, read in parts.items()}
-
-
-def _read(read: Callable[[Path], dict[str, str]], folder: Path) -> dict[str, str]:
-    with told_as_damage(folder, fix="restore it, or name another run"):
-        return read(folder)
-
-
-def _differing(first: dict[str, str], second: dict[str, str]) -> dict[str, tuple[str, str]]:
-    pairs = {name: (first.get(name, ABSENT), second.get(name, ABSENT)) for name in [*first, *second]}
-    return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+    found: dict[str, dict[str, tuple[str, str]]] = {}
+    for part, read in parts.items():
+        values: list[dict[str, str]] = []
+        for folder in (first, second):
+            with told_as_damage(folder, fix="restore it, or name another run"):
+                values.append(read(folder))
+        pairs = {name: (values[0].get(name, ABSENT), values[1].get(name, ABSENT)) for name in values[0] | values[1]}
+        found[part] = {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+    return found
 
 
 def _settings(folder: Path) -> dict[str, str]:

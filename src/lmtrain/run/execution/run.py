@@ -43,7 +43,6 @@ from lmtrain.run.stored_runs.resume import (
     run_so_far,
 )
 from lmtrain.run.stored_runs.skipped_batches import next_attempt, skip_spike, start_attempt
-from lmtrain.run.stored_runs.trained_step import step_texts
 from lmtrain.tracking.atomic_files import write_json
 from lmtrain.tracking.redaction import redact_text
 from lmtrain.tracking.run_folder import RunFolder
@@ -219,7 +218,7 @@ def train(job: Job, run: Run, checkpoint: CheckpointFacts | None) -> int:
 def keep_report(folder: Path) -> None:
     """Write report.html and ledger.json; a full disk loses these, but not the run's exit code."""
     try:
-        write_report(folder, texts=partial(step_texts, folder))
+        write_report(folder)
         write_json(folder / "ledger.json", read_ledger(folder).to_json())
     except LMTRAIN_ERRORS as error:
         print(f"report.html or ledger.json was not written: {error}", file=sys.stderr)

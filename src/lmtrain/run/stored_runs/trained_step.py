@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from lmtrain.accounting.batches import BatchPlan
 from lmtrain.accounting.observed.metric_names import TRAIN_LOSS
 from lmtrain.data.rows import RowBatch
-from lmtrain.errors import LMTRAIN_ERRORS, ConfigurationError, DataError
+from lmtrain.errors import ConfigurationError, DataError
 from lmtrain.report.runs.attempts import read_attempts
 from lmtrain.run.run_config import read_config
 from lmtrain.run.stored_runs.find_run import checked_part, find_job
@@ -29,8 +29,6 @@ from lmtrain.tracking.run_log import logged_points
 from lmtrain.training.datamodule import TokenDataModule
 
 PREPARED: Final = "lmtrain.data.shards.existing_folder"
-MAX_ROWS: Final = 4  # of a step on the run's page
-MAX_CHARACTERS: Final = 400
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,16 +90,6 @@ def trained_step(
         is_left_out=left_out,
         sources=sources,
     )
-
-
-def step_texts(run: Path, step: int) -> list[str]:
-    """Return the beginnings of the first rows of a step; an empty list if its data is gone."""
-    try:
-        found = trained_step(run, step)
-    except LMTRAIN_ERRORS:
-        return []
-    texts = [found.tokenizer.decode([int(token) for token in row]) for row in found.rows.ids[:MAX_ROWS]]
-    return [text if len(text) <= MAX_CHARACTERS else f"{text[:MAX_CHARACTERS]}…" for text in texts]
 
 
 def _attempt_of(run: Path, step: int) -> tuple[Path, StoredJob]:
