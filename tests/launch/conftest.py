@@ -62,11 +62,6 @@ def killed_on_1(config):
     BeatFile(config.parent, RANK).activity("backward", step=7)
     wait(config) if RANK == 0 else os.kill(os.getpid(), signal.SIGKILL)
 
-def refuse_and_count(config):
-    with (config.parent / f"starts{RANK}").open("a") as file:
-        file.write("x")
-    raise ConfigurationError("no")
-
 def save_when_told(config):
     """A rank with a child in its process group, as a data loader worker is; it saves for a while, then leaves."""
     told = []

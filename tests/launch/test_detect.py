@@ -1,7 +1,5 @@
 """Processes started by torchrun, SLURM, MPI or our own agent are recognised as ranks."""
 
-import socket
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -10,7 +8,7 @@ from hypothesis import strategies as st
 
 from lmtrain.errors import ConfigurationError
 from lmtrain.launch import detect
-from lmtrain.launch.detect import OuterLauncher, as_started, first_host, outer_launcher, without_rank_variables
+from lmtrain.launch.detect import OuterLauncher, first_host, outer_launcher, without_rank_variables
 
 TORCHRUN = {
     "RANK": "5",
@@ -95,15 +93,6 @@ def test_wrong_variables_are_refused(environment: dict[str, str], message: str) 
         outer_launcher(environment)
 
 
-def test_a_suggested_command_begins_with_the_launcher_that_was_used() -> None:
-    alone = {**TORCHRUN, "WORLD_SIZE": "4"}
-    assert as_started("python train.py", outer_launcher(alone), alone) == "torchrun --nproc-per-node=4 train.py"
-    several = "torchrun --nnodes=2 --rdzv-backend=c10d --rdzv-endpoint=h:1 --nproc-per-node=4 --no-python lmtrain train"
-    assert as_started("lmtrain train", outer_launcher(TORCHRUN), TORCHRUN) == several
-    for other in ({}, SRUN, {**alone, "LMTRAIN_STORE": "/tmp/store"}):
-        assert as_started("lmtrain train", outer_launcher(other), other) == "lmtrain train"
-
-
 def test_ranks_of_another_job_do_not_inherit_the_variables() -> None:
     outer = {**TORCHRUN, "LMTRAIN_STORE": "s", "PATH": "/bin", "TORCHELASTIC_RESTART_COUNT": "1"}
     assert without_rank_variables(outer) == {"PATH": "/bin"}
@@ -116,13 +105,10 @@ VALUES = ("0", "1", "2", "4", "-1", "", "x", "9" * 5000, "1e3", "2(x2)", "2(x3),
 @settings(max_examples=300, derandomize=True, database=None, deadline=None)
 @given(st.dictionaries(st.sampled_from(NAMES), st.sampled_from(VALUES) | st.text(max_size=9), min_size=2))
 def test_hostile_variables_are_ranks_or_one_line(environment: dict[str, str]) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(socket, "getaddrinfo", lambda host, port: host.encode("idna"))  # no network is asked
-        patch.setattr(subprocess, "run", lambda *_, **__: subprocess.CompletedProcess([], 1, "", ""))
-        refusal = ""
-        try:
-            outer_launcher(environment)
-        except ConfigurationError as refused:
-            refusal = str(refused)
+    refusal = ""
+    try:
+        outer_launcher(environment)
+    except ConfigurationError as refused:
+        refusal = str(refused)
     assert "\n" not in refusal
     assert len(refusal) < 700

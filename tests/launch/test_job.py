@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 
 from lmtrain.errors import ConfigurationError
-from lmtrain.launch.elastic import LocalRendezvous, StoppedRanks, is_stopped
-from lmtrain.launch.job import RankEnd, describe, plain_exit_code, root_cause
-from lmtrain.launch.worker import call, run_guarded
+from lmtrain.launch.rank_ends import RankEnd, StoppedRanks, is_stopped, plain_exit_code, root_cause
+from lmtrain.launch.worker import run_guarded
 
 
 @pytest.mark.parametrize(
@@ -46,11 +45,6 @@ def test_the_root_cause_explains_the_other_ends(ends: list[RankEnd], cause: Rank
     assert root_cause(ends) == (cause or ends[1])
 
 
-def test_a_failed_rank_is_described_with_its_last_lines() -> None:
-    text = describe(KILLED, 4, "a\nb", Path("rank1.log"))
-    assert text == "rank 1 of 4 was killed by SIGKILL; the job was stopped.\nthe last lines of rank1.log:\n  a\n  b"
-
-
 def fail(error: BaseException) -> int:
     raise error
 
@@ -70,13 +64,6 @@ def test_an_exception_of_a_rank_becomes_an_exit_code(error: BaseException, code:
     assert run_guarded(lambda: fail(error), None) == code
 
 
-def test_a_refusal_is_one_line_and_another_error_has_its_traceback(capsys: pytest.CaptureFixture[str]) -> None:
-    run_guarded(lambda: fail(ConfigurationError("a=1")), None)
-    assert capsys.readouterr().err == "a=1\n"
-    run_guarded(lambda: fail(ValueError("boom")), None)
-    assert "in fail" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize("kind", [ConfigurationError, ValueError, SystemExit])
 def test_a_ranks_error_is_recorded_without_secrets(
     kind: type[BaseException], tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -86,15 +73,6 @@ def test_a_ranks_error_is_recorded_without_secrets(
     assert isinstance(row["timestamp"], int)
     for text in (row["message"], capsys.readouterr().err):
         assert "postgresql://[redacted]@h refused" in text
-
-
-def test_an_entry_point_gets_the_path_and_none_means_0(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    source = "def length(path):\n    return len(path.name)\n\ndef nothing(path):\n    pass\n"
-    (tmp_path / "entry_point_example.py").write_text(source)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    assert call("entry_point_example:length", tmp_path / "abc") == 3
-    assert call("entry_point_example:nothing", tmp_path / "abc") == 0
-    sys.modules.pop("entry_point_example")
 
 
 @pytest.fixture
@@ -113,7 +91,7 @@ def send(process: int, number: signal.Signals) -> None:
 
 @pytest.mark.faults
 def test_a_stopped_rank_is_reported_once_and_again_when_it_continues(child: int) -> None:
-    watch, processes = StoppedRanks(2, grace_seconds=60), {1: child}
+    watch, processes = StoppedRanks(num_ranks=2, grace_seconds=60), {1: child}
     assert watch.notices(processes, now=0) == []
     send(child, signal.SIGSTOP)
     assert watch.notices(processes, now=100) == []
@@ -128,7 +106,7 @@ def test_a_stopped_rank_is_reported_once_and_again_when_it_continues(child: int)
 
 @pytest.mark.faults
 def test_a_stop_request_beside_a_stopped_rank_says_at_once_how_long_it_waits(child: int) -> None:
-    watch, processes = StoppedRanks(2, grace_seconds=60), {1: child}
+    watch, processes = StoppedRanks(num_ranks=2, grace_seconds=60), {1: child}
     send(child, signal.SIGSTOP)
     (line,) = watch.notices(processes, now=0, is_ending=True)
     assert "waiting up to 60 s" in line
@@ -140,11 +118,3 @@ def test_a_child_that_has_ended_is_not_stopped() -> None:
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
     assert not is_stopped(child.pid)
     child.wait()
-
-
-def test_each_start_of_a_job_has_its_own_store() -> None:
-    rendezvous = LocalRendezvous(run_id="job")
-    first, second = rendezvous.next_rendezvous(), rendezvous.next_rendezvous()
-    first.store.set("key", "value")
-    assert second.store.check(["key"]) is False
-    assert (first.rank, first.world_size) == (0, 1)

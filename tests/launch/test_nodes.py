@@ -183,9 +183,7 @@ class TestSbatch:
             ({"time_seconds": 300}, "--time.*360s"),
             ({"signal_seconds": 0}, "--signal-before.*1s"),
             ({"cpus_per_task": 0}, "--cpus-per-task.*at least 1"),
-            ({"directives": {"nodes": "3"}}, "--sbatch=nodes=3.*cluster.num_nodes"),
-            ({"directives": {"time": "3"}}, "--sbatch=time=3.*--time"),
-            ({"directives": {"requeue": "1"}}, "leave it out"),
+            ({"directives": {"nodes": "3"}}, "--sbatch=nodes=3.*cluster.num_nodes.*leave it out"),
             ({"directives": {"comment": "a\nsrun rm"}}, "long option"),
             ({"directives": {"p": "gpu"}}, "long option"),
         ],
@@ -196,8 +194,6 @@ class TestSbatch:
 
     def test_directives_and_limits_are_read(self) -> None:
         assert read_directives(["a=b=c", "exclusive"]) == {"a": "b=c", "exclusive": ""}
-        with pytest.raises(ConfigurationError, match=r"--sbatch=account.*partition=gpu"):
-            read_directives(["account"])
         clocks = {"24:00:00": 86_400, "1-12": 129_600, "2-00:30:15": 174_615, "24h": None, "90": None, "30:00": None}
         assert {text: seconds_of_clock(text) for text in clocks} == clocks
 

@@ -1,19 +1,15 @@
-import importlib
 import os
 import socket
 import subprocess
 import sys
-from unittest import mock
 
 import pytest
-import torch
 import torch.distributed as dist
 from torch import multiprocessing
 
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
-from lmtrain.launch import process_group
 from lmtrain.launch.detect import OuterLauncher
-from lmtrain.launch.process_group import agree_on, broadcast_outcome, join, require_own_device
+from lmtrain.launch.process_group import agree_on, broadcast_outcome, join
 from tests import tiny
 from tests.leave import leave
 
@@ -46,50 +42,6 @@ def test_a_process_alone_decides_for_itself():
     assert broadcast_outcome(lambda: 7) == 7
     with pytest.raises(ConfigurationError, match="no"):
         broadcast_outcome(lambda: refuse(ConfigurationError("no")))
-
-
-@pytest.mark.parametrize(("num_seen", "device"), [(1, 0), (4, 3)])
-def test_a_task_that_sees_its_own_gpu_alone_takes_number_0(monkeypatch, num_seen, device):
-    monkeypatch.setattr(process_group.torch.cuda, "device_count", lambda: num_seen)
-    assert process_group._own_device(OuterLauncher("slurm", 3, 3, 4, 4)) == device
-
-
-def test_more_ranks_than_gpus_are_refused(monkeypatch):
-    monkeypatch.setattr(process_group.torch.cuda, "device_count", lambda: 2)
-    with pytest.raises(EnvironmentProblem, match=r"4 ranks on this node see 2 GPUs.*trainer.devices=2"):
-        process_group._own_device(OuterLauncher("torchrun", 1, 1, 4, 4))
-
-
-def test_two_ranks_on_one_gpu_are_refused(monkeypatch):
-    found = ["a", "b", "a"]
-    monkeypatch.setattr(process_group, "on_all_ranks", lambda mine: found)
-    with pytest.raises(EnvironmentProblem, match=r"ranks 0 and 2 were given one GPU \(a\)"):
-        require_own_device("a")
-    found[2] = "c"
-    require_own_device("a")
-
-
-def test_objects_of_ranks_on_gpus_go_over_gloo_and_nccl_s_settings_stay_as_they_are(monkeypatch, tmp_path):
-    opened = {}
-    monkeypatch.setattr(dist, "init_process_group", lambda backend, **_: opened.update(backend=backend))
-    monkeypatch.setattr(process_group, "require_own_device", lambda uuid: None)
-    monkeypatch.setattr(process_group, "atexit", mock.Mock())
-    monkeypatch.setattr(torch, "cuda", mock.Mock(device_count=lambda: 2, is_available=lambda: True))
-    monkeypatch.setattr(os, "environ", dict(os.environ))
-    join(OuterLauncher("torchrun", 0, 0, 2, 2))
-    assert opened["backend"] == "cpu:gloo,cuda:nccl"
-    assert not [name for name in os.environ if name.startswith("TORCH_NCCL")]
-    monkeypatch.undo()
-    importlib.import_module("torch.testing._internal.distributed.fake_pg")  # in the place of NCCL: it answers nothing
-    dist.init_process_group(
-        "cpu:gloo,cuda:fake", store=dist.FileStore(str(tmp_path / "store"), 1), rank=0, world_size=1
-    )
-    try:
-        found: list[object] = [None]
-        dist.all_gather_object(found, {"of": "rank 0"})
-        assert found == [{"of": "rank 0"}]
-    finally:
-        dist.destroy_process_group()
 
 
 @pytest.mark.distributed

@@ -1,4 +1,4 @@
-"""The space and settings of a search, Optuna's study, and successive halving."""
+"""The space and settings of a search, Optuna's study."""
 
 from pathlib import Path
 from typing import Any
@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from lmtrain.errors import ConfigurationError
-from lmtrain.search.halving import promoted, round_ends, step_of_part, whole_runs
 from lmtrain.search.search_settings import SearchSettings
 from lmtrain.search.space import (
     Interval,
@@ -32,7 +31,6 @@ NUMBERS = {"lr": LR, "width": Interval(low=8, high=64, step=8)}
         ({"trials": 0}, r"sweep\.trials.*at least 1, got 0"),
         ({"max_usd": 0.0}, r"sweep\.max_usd.*positive"),
         ({"metric": "validation/bit_per_byte"}, r"sweep\.metric.*Did you mean 'validation/bits_per_byte'"),
-        ({"pruner": "halving"}, r"set sweep\.sampler=random"),
         ({"slurm": {"slurm_partition": "gpu"}}, r"sweep\.launcher=slurm"),
     ],
 )
@@ -138,22 +136,3 @@ def test_a_grid_is_drawn_in_order_once(tmp_path: Path) -> None:
         for _ in range(num):
             draw(study, space, settings)
     assert [tuple(trial.params.values()) for trial in study.trials] == [("1", 8), ("1", 16), ("2", 8), ("2", 16)]
-
-
-def test_rounds_of_halving_end_at_validations() -> None:
-    assert round_ends(4, factor=2) == [1, 2, 4]
-    assert round_ends(9, factor=3) == [1, 3, 9]
-    assert round_ends(6, factor=2) == [3, 6]
-    with pytest.raises(ConfigurationError, match=r"validation\.num_passes.*got 3; for example 4"):
-        round_ends(3, factor=2)
-    num_steps = 22
-    parts = [step * 4 // num_steps for step in range(num_steps + 1)]
-    validated = [step for step in range(1, num_steps + 1) if parts[step] > parts[step - 1]]
-    assert [step_of_part((part, 4), num_steps=num_steps) for part in (1, 2, 3, 4)] == validated
-
-
-def test_the_better_part_of_a_round_continues() -> None:
-    assert promoted({0: 3.0, 1: 1.0, 2: 2.0, 3: 1.0, 4: 9.0}, factor=2) == [1, 3]
-    assert promoted({7: 1.0}, factor=3) == [7]
-    assert whole_runs(8, [1, 2, 4], factor=2) == 8 / 4 + 4 / 4 + 2 / 2
-    assert whole_runs(5, [4], factor=2) == 5

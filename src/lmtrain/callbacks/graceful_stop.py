@@ -28,8 +28,7 @@ _LOG = logging.getLogger(__name__)
 class GracefulStop(RunCallback):
     """Stop at a step boundary after SIGTERM, SIGINT or SIGUSR1; the checkpoint callback then saves the step.
 
-    A run's own pause counts as SIGTERM, and so does the request of `lmtrain stop` in its folder, which the first rank
-    looks for once a second.
+    The request of `lmtrain stop` in the run's folder, which the first rank looks for once a second, counts as SIGTERM.
 
     Before the first step (it compiles, it validates) there is nothing to save: StoppedEarly ends the run at once. From
     then on handlers only set a flag. One rank looks at it after each step, several agree on it every `every_steps`
@@ -63,9 +62,7 @@ class GracefulStop(RunCallback):
     ) -> None:
         self._has_stepped = self._has_stepped or is_step_end(trainer, batch_idx)
         self._look_for_request(trainer)
-        if self._is_pause(trainer, batch_idx):
-            received = signal.SIGTERM
-        elif trainer.world_size == 1:
+        if trainer.world_size == 1:
             received = self._received if is_step_end(trainer, batch_idx) else 0
         else:
             received = self._agree(trainer) if self._interval.is_due(trainer, batch_idx) else 0
@@ -90,11 +87,6 @@ class GracefulStop(RunCallback):
         if is_second:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
             raise StoppedAtOnce(number)
-
-    def _is_pause(self, trainer: pl.Trainer, batch_idx: int) -> bool:
-        """Return whether the run pauses after this step, which every rank knows."""
-        pause = None if self.context is None else self.context.pause_step
-        return pause is not None and trainer.global_step >= pause and is_step_end(trainer, batch_idx)
 
     def _look_for_request(self, trainer: pl.Trainer) -> None:
         now = time.monotonic()

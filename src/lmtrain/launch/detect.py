@@ -6,8 +6,6 @@ https://slurm.schedmd.com/srun.html#SECTION_OUTPUT-ENVIRONMENT-VARIABLES.
 """
 
 import re
-import socket
-import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,17 +65,6 @@ def outer_launcher(environment: Mapping[str, str]) -> OuterLauncher | None:
     return None
 
 
-def as_started(program: str, outer: OuterLauncher | None, environment: Mapping[str, str]) -> str:
-    """Return a program's command, with torchrun in front if a person started it that way."""
-    if outer is None or outer.kind != "torchrun" or outer.store_file is not None or AGENT not in environment:
-        return program
-    ranks, nodes = outer.local_world_size, outer.world_size // outer.local_world_size
-    address = f"{environment.get('MASTER_ADDR')}:{environment.get('MASTER_PORT')}"
-    several = f" --nnodes={nodes} --rdzv-backend=c10d --rdzv-endpoint={address}" if nodes > 1 else ""
-    script = program.removeprefix("python ")
-    return f"torchrun{several} --nproc-per-node={ranks} {'' if script != program else '--no-python '}{script}"
-
-
 def without_rank_variables(environment: Mapping[str, str]) -> dict[str, str]:
     """Return a copy of an environment without an outer job's variables."""
     return {
@@ -125,27 +112,9 @@ def _slurm(environment: Mapping[str, str], num_tasks: int) -> OuterLauncher:
         world_size=num_tasks,
         local_world_size=num_tasks // num_nodes,
         node_rank=_number(environment, "SLURM_NODEID", 0),
-        address=_slurm_address(environment.get("SLURM_STEP_NODELIST", ""), num_nodes),
+        address=LOOPBACK_ADDRESS if num_nodes == 1 else first_host(environment.get("SLURM_STEP_NODELIST", "")),
         port=PORTS[(job * 31 + step * 7 + restart) % len(PORTS)],
     )
-
-
-def _slurm_address(nodes: str, num_nodes: int) -> str:
-    """Return the address of a step's first node: its name, or SLURM's NodeAddr if the name does not resolve."""
-    if num_nodes == 1:
-        return LOOPBACK_ADDRESS
-    host = first_host(nodes)
-    try:
-        socket.getaddrinfo(host, None)
-    except (OSError, UnicodeError):
-        try:
-            words = ["scontrol", "show", "node", host]
-            answer = subprocess.run(words, capture_output=True, text=True, timeout=30, check=False).stdout
-        except (OSError, subprocess.TimeoutExpired):
-            return host
-        found = re.search(r"\bNodeAddr=(\S+)", answer)
-        return found[1] if found else host
-    return host
 
 
 def _mpi(environment: Mapping[str, str]) -> OuterLauncher:

@@ -5,13 +5,12 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from datetime import timedelta
-from pathlib import Path
 from typing import Final, TypeVar
 
 import torch
 import torch.distributed as dist
 
-from lmtrain.errors import LMTRAIN_ERRORS, ConfigurationError, EnvironmentProblem
+from lmtrain.errors import LMTRAIN_ERRORS, ConfigurationError
 from lmtrain.launch.detect import OuterLauncher
 from lmtrain.parallel.rank_reports import on_all_ranks
 
@@ -37,7 +36,8 @@ def join(
     os.environ.update(_as_torchrun(outer, os.environ))
     device_id = None
     if torch.cuda.is_available():
-        device_id = torch.device("cuda", _own_device(outer))
+        is_alone = torch.cuda.device_count() == 1  # SLURM may show each task its own GPU only, as number 0
+        device_id = torch.device("cuda", 0 if is_alone else outer.local_rank)
         torch.cuda.set_device(device_id)
     backend = "cpu:gloo,cuda:nccl" if device_id else "gloo"
     dist.init_process_group(
@@ -49,36 +49,6 @@ def join(
         device_id=device_id,
     )
     atexit.register(leave)
-    if device_id is not None:
-        require_own_device(str(torch.cuda.get_device_properties(device_id).uuid))
-
-
-def _own_device(outer: OuterLauncher) -> int:
-    """Return the number of this rank's GPU; a task that sees one alone has number 0.
-
-    Raises: EnvironmentProblem where ranks would share a GPU.
-    """
-    num_seen = torch.cuda.device_count()
-    if 1 < num_seen < outer.local_world_size:
-        raise EnvironmentProblem(
-            f"{outer.local_world_size} ranks on this node see {num_seen} GPUs, and two ranks cannot share one; set "
-            f"trainer.devices={num_seen}."
-        )
-    return 0 if num_seen == 1 else outer.local_rank
-
-
-def require_own_device(uuid: str) -> None:
-    """Compare the GPUs of all ranks by UUID.
-
-    Raises: EnvironmentProblem, on every rank, where two have the same.
-    """
-    uuids = on_all_ranks(uuid)
-    for rank, one in enumerate(uuids):
-        if uuids.index(one) != rank:
-            raise EnvironmentProblem(
-                f"ranks {uuids.index(one)} and {rank} were given one GPU ({one}): start no more ranks on a node than "
-                "it has GPUs, and let each task see its own (SLURM: --gpus-per-task=1)."
-            )
 
 
 def _as_torchrun(outer: OuterLauncher, environment: Mapping[str, str]) -> dict[str, str]:
@@ -102,19 +72,15 @@ def _store_of(outer: OuterLauncher, environment: Mapping[str, str], timeout: tim
     for these (torch 2.13); so each start gets its own prefix.
     """
     if outer.store_file:
-        return _store_of_this_machine(outer.store_file, outer.world_size)
+        for backend in ("GLOO", "NCCL"):  # against an environment meant for jobs of several nodes
+            os.environ[f"{backend}_SOCKET_IFNAME"] = LOOPBACK
+        return dist.FileStore(str(outer.store_file), outer.world_size)
     start = environment.get("TORCHELASTIC_RESTART_COUNT", "0")
     if start == "0" or environment.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
         return None
     host, port = environment["MASTER_ADDR"], int(environment["MASTER_PORT"])
     store = dist.TCPStore(host, port, outer.world_size, is_master=False, timeout=timeout)
     return dist.PrefixStore(f"start_{start}", store)
-
-
-def _store_of_this_machine(path: Path, num_ranks: int) -> dist.Store:
-    for backend in ("GLOO", "NCCL"):  # against an environment meant for jobs of several nodes
-        os.environ[f"{backend}_SOCKET_IFNAME"] = LOOPBACK
-    return dist.FileStore(str(path), num_ranks)
 
 
 def leave() -> None:
@@ -159,15 +125,8 @@ def agree_on(hash_text: str, *, what: str = "configuration") -> None:
     if len(set(hashes)) == 1:
         return
     by_hash = {text: [rank for rank, found in enumerate(hashes) if found == text] for text in dict.fromkeys(hashes)}
-    found = "; ".join(f"{text} on {_rank_names(ranks)}" for text, ranks in by_hash.items())
+    found = "; ".join(f"{text} on rank {', '.join(map(str, ranks[:8]))}" for text, ranks in by_hash.items())
     raise ConfigurationError(
         f"the ranks do not have the same {what}: {found}; "
         "give every rank the same command, overrides and files, or let lmtrain start the ranks (trainer.devices)."
     )
-
-
-def _rank_names(ranks: list[int]) -> str:
-    if len(ranks) == 1:
-        return f"rank {ranks[0]}"
-    shown = ", ".join(str(rank) for rank in ranks[:8])
-    return f"ranks {shown}{' ...' if len(ranks) > 8 else ''}"

@@ -16,16 +16,11 @@ from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.launch.nodes import NodesJob, template
 
 SIGNAL_SECONDS: Final = 300
-# Directives that the script sets itself: what to set instead, "" for none.
-NODES: Final = "cluster.num_nodes and cluster.devices_per_node"
-OWN: Final = {
-    **dict.fromkeys(("nodes", "ntasks", "ntasks-per-node", "gpus", "gpus-per-node", "gpus-per-task", "gres"), NODES),
-    "time": "--time",
-    "signal": "--signal-before",
-    "cpus-per-task": "--cpus-per-task",
-    **dict.fromkeys(("job-name", "output", "error", "requeue", "no-requeue", "open-mode", "array"), ""),
-}
-SWITCHES: Final = ("exclusive", "contiguous", "hold", "overcommit", "oversubscribe", "spread-job")  # without a value
+# Directives that the script sets itself.
+OWN: Final = frozenset(
+    {"nodes", "ntasks", "ntasks-per-node", "gpus", "gpus-per-node", "gpus-per-task", "gres", "time", "signal"}
+    | {"cpus-per-task", "job-name", "output", "error", "requeue", "no-requeue", "open-mode", "array"}
+)
 CLOCK: Final = re.compile(r"(?:(?P<days>\d+)-)?(?P<hours>\d+)(?::(?P<minutes>\d+))?(?::(?P<seconds>\d+))?")
 
 
@@ -105,14 +100,7 @@ def require_sbatch() -> None:
 
 
 def read_directives(words: Sequence[str]) -> dict[str, str]:
-    """Read the values of --sbatch, each NAME=VALUE or a switch.
-
-    Raises:
-        ConfigurationError: One has no value.
-    """
-    for word in words:
-        if "=" not in word and word not in SWITCHES:
-            raise ConfigurationError(f"--sbatch={word}: must be NAME=VALUE, for example --sbatch=partition=gpu.")
+    """Read the values of --sbatch, each NAME=VALUE, or NAME alone for an option without a value."""
     return {name: value for name, _, value in (word.partition("=") for word in words)}
 
 
@@ -126,14 +114,15 @@ def seconds_of_clock(text: str) -> int | None:
 
 
 def _require_directive(name: str, value: str) -> None:
-    has_value = re.fullmatch(r"[^\n\r]+", value) or (name in SWITCHES and not value)
-    if not re.fullmatch(r"[a-z][a-z-]+", name) or not has_value:
+    if not re.fullmatch(r"[a-z][a-z-]+", name) or re.search(r"[\n\r]", value):
         raise ConfigurationError(
             f"--sbatch={name}={value}: must be a long option of sbatch, for example --sbatch=partition=gpu."
         )
     if name in OWN:
-        fix = f"set {OWN[name]} instead" if OWN[name] else "leave it out"
-        raise ConfigurationError(f"--sbatch={name}={value} would contradict the script: {fix}.")
+        raise ConfigurationError(
+            f"--sbatch={name}={value}: the script sets --{name} by cluster.num_nodes, cluster.devices_per_node, "
+            "--time, --signal-before and --cpus-per-task; leave it out."
+        )
 
 
 def _clock(seconds: float) -> str:

@@ -1,4 +1,4 @@
-"""Be one rank of a job: `python -m lmtrain.launch.worker`, started by the agent.
+"""Be one rank of a job: `python -m lmtrain.launch.worker`, started by `local.launch`.
 
 It reads the saved config's path and calls a function given by name, and so the launch layer imports no composition.
 """
@@ -26,11 +26,12 @@ LEAVE_SECONDS = 5.0
 
 def main() -> int:
     """Run the entry point on this rank and return its exit code."""
-    arguments = _parser().parse_args()
-    die_with_parent(arguments.agent)
-    rank = int(os.environ["RANK"])
-    if rank != 0:
-        _send_output_to(arguments.log_folder / f"rank{rank}.log")
+    parser = argparse.ArgumentParser(prog="lmtrain.launch.worker")
+    parser.add_argument("--parent", type=int, required=True)
+    parser.add_argument("--entry-point", required=True)
+    parser.add_argument("--config", type=Path, required=True)
+    arguments = parser.parse_args()
+    die_with_parent(arguments.parent)
     code = run_guarded(lambda: call(arguments.entry_point, arguments.config), os.environ.get("TORCHELASTIC_ERROR_FILE"))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # how this rank ends is settled
     if code != 0:
@@ -91,13 +92,6 @@ def _record(error_file: str | None, message: str, code: int, *, kind: str = "Sys
         Path(error_file).write_text(json.dumps(row))
 
 
-def _send_output_to(path: Path) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
-    os.dup2(descriptor, sys.stdout.fileno())
-    os.dup2(descriptor, sys.stderr.fileno())
-    os.close(descriptor)
-
-
 def _end_within(seconds: float, code: int) -> None:
     # A collective's wait for a dead rank, or a loader worker, can hold up Python's own shutdown for ever.
     def end() -> None:
@@ -105,15 +99,6 @@ def _end_within(seconds: float, code: int) -> None:
         os._exit(code)
 
     threading.Thread(target=end, daemon=True).start()
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="lmtrain.launch.worker")
-    parser.add_argument("--agent", type=int, required=True)
-    parser.add_argument("--log-folder", type=Path, required=True)
-    parser.add_argument("--entry-point", required=True)
-    parser.add_argument("--config", type=Path, required=True)
-    return parser
 
 
 if __name__ == "__main__":

@@ -16,7 +16,6 @@ KNOWN_METRICS: Final = (
     averaged(VALIDATION_LOSS),
     TRAIN_LOSS,
 )
-SAMPLERS_WITHOUT_RESULTS: Final = ("random", "grid")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,8 +23,8 @@ class SearchSettings:
     """Settings of a search; lower values of `metric` are better.
 
     A trial is a choice of values, trained with `seeds` seeds in a row; the mean is its score. `parallel` runs train at
-    once. `halving_factor` trials compete for each place in the next round of `pruner` halving. `slurm` holds submitit's
-    parameters for `launcher` slurm.
+    once. `pruner` halving ends a trial that is not among the best 1/`halving_factor` at a validation, the first, the
+    `halving_factor`-th and so on; https://arxiv.org/abs/1810.05934. `slurm` holds submitit's parameters.
     """
 
     sampler: Literal["tpe", "cmaes", "grid", "random"] = "tpe"
@@ -57,11 +56,6 @@ class SearchSettings:
             raise ConfigurationError(
                 f"sweep.metric: must be one of {', '.join(KNOWN_METRICS)}, or validation/NAME/bits_per_byte of a "
                 f"mixture, got {self.metric}.{suggest(self.metric, KNOWN_METRICS)}"
-            )
-        if self.pruner == "halving" and self.sampler not in SAMPLERS_WITHOUT_RESULTS:
-            raise ConfigurationError(
-                f"sweep.sampler={self.sampler} learns from finished trials, but sweep.pruner=halving draws all trials "
-                "before the first has finished; set sweep.sampler=random."
             )
         if self.slurm and self.launcher != "slurm":
             raise ConfigurationError("sweep.slurm needs sweep.launcher=slurm; set it, or leave sweep.slurm out.")

@@ -19,6 +19,7 @@ from lmtrain.search.space import Space, grid_of
 
 if TYPE_CHECKING:
     from optuna import Study, Trial
+    from optuna.pruners import BasePruner
     from optuna.samplers import BaseSampler
 
 JOURNAL: Final = "study.journal"
@@ -56,7 +57,7 @@ def open_study(folder: Path, settings: SearchSettings) -> "Study":
         study_name=NAME,
         direction="minimize",
         sampler=sampler_of(settings, number=0),
-        pruner=optuna.pruners.MedianPruner(n_startup_trials=settings.warmup_trials),
+        pruner=pruner_of(settings),
         load_if_exists=True,
     )
 
@@ -92,6 +93,15 @@ def sampler_of(settings: SearchSettings, *, number: int) -> "BaseSampler":
             warnings.simplefilter("ignore", ExperimentalWarning)
             return samplers.CmaEsSampler(seed=seed, n_startup_trials=1, warn_independent_sampling=False)
     return samplers.RandomSampler(seed=seed)  # a grid's trials are enqueued
+
+
+def pruner_of(settings: SearchSettings) -> "BasePruner":
+    """Return Optuna's pruner; a trial's steps are its validations, from 1."""
+    from optuna import pruners
+
+    if settings.pruner == "halving":
+        return pruners.SuccessiveHalvingPruner(min_resource=1, reduction_factor=settings.halving_factor)
+    return pruners.MedianPruner(n_startup_trials=settings.warmup_trials)
 
 
 def enqueue_grid(study: "Study", space: Space) -> None:

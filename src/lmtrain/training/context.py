@@ -15,7 +15,6 @@ from typing_extensions import override
 
 from lmtrain.accounting.training_plan.plan import Plan
 from lmtrain.data.shards import Dataset
-from lmtrain.search.halving import step_of_part
 from lmtrain.tokenizers.base import Tokenizer
 from lmtrain.tracking.events import EventLog
 from lmtrain.tracking.run_log import Point, RunLog
@@ -57,8 +56,7 @@ class RunContext:
     `log` is None on every rank but the first, the only writer of metrics and console lines. `identity` holds the facts
     shared by a checkpoint and a run resuming from it. `attempt` numbers the run's starts; `earlier_seconds` is the time
     of those before, `earlier_device_seconds` that of all their devices. `scores` are the newest of its validation.
-    `pause_after` (k, n) stops the run after the k-th of n equal parts, to be continued. `expected_pauses` are the
-    seconds of pauses by name, before the first of them.
+    `expected_pauses` are the seconds of pauses by name, before the first of them.
     """
 
     folder: Path
@@ -72,7 +70,6 @@ class RunContext:
     attempt: int = 1
     earlier_seconds: float = 0.0
     earlier_device_seconds: float = 0.0
-    pause_after: tuple[int, int] | None = None
     scores: HeldOutScores = field(default_factory=HeldOutScores)
     expected_pauses: dict[str, float] = field(default_factory=dict[str, float])
 
@@ -81,11 +78,6 @@ class RunContext:
         """Return the run's last step; a budget of time moves it while the run goes on."""
         end = self.plan.horizon
         return LastStep(end.steps, seconds=end.seconds, most_steps=end.most_steps, is_known=not end.is_stand_in)
-
-    @property
-    def pause_step(self) -> int | None:
-        """Return the step of the run's pause, None without one."""
-        return step_of_part(self.pause_after, num_steps=self.last_step.steps)
 
     @property
     def earlier_seconds_of_budget(self) -> float:

@@ -13,14 +13,14 @@ import pytest
 
 from lmtrain.errors import EXIT_INTERRUPTED, EXIT_TERMINATED, ConfigurationError, DataError, EnvironmentProblem
 from lmtrain.run.stored_runs.job import Job
-from lmtrain.run.sweeps import grid as module
 from lmtrain.run.sweeps.grid import (
     GridRecord,
-    TrialsSideBySide,
     naming_trial,
     one_after_another,
     run_grid,
+    side_by_side,
 )
+from lmtrain.run.sweeps.pool import Pool
 from lmtrain.tracking.following import NoTracking
 from lmtrain.tracking.run_folder import ask_to_stop
 from lmtrain.tracking.status import Status, write_status
@@ -249,14 +249,14 @@ def jobs(root: Path) -> list[Job]:
 
 @pytest.fixture(autouse=True)
 def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "POLL_SECONDS", 0.0)
+    monkeypatch.setattr("lmtrain.run.sweeps.pool.POLL_SECONDS", 0.0)
 
 
 def test_trials_run_at_once_in_slots_of_their_own_and_a_failure_ends_none_of_the_others(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     runner = FakeRunner()
-    ends = [*TrialsSideBySide(runner, parallel=2, folder=tmp_path / "sweep-1").ends(jobs(tmp_path))]
+    ends = [*side_by_side(jobs(tmp_path), Pool(runner, parallel=2, folder=tmp_path / "sweep-1"))]
     assert [(job.name, code) for job, code in ends] == [("a", 0), ("b", 3), ("c", 0)]
     assert runner.slots == [0, 1, 0]
     assert sorted(path.name for path in (tmp_path / "sweep-1/jobs").iterdir()) == ["a.json", "b.json", "c.json"]
@@ -266,7 +266,7 @@ def test_trials_run_at_once_in_slots_of_their_own_and_a_failure_ends_none_of_the
 @pytest.mark.parametrize("is_wish", [False, True])
 def test_a_signal_or_a_wish_stops_those_that_run_and_starts_no_more(tmp_path: Path, is_wish: bool) -> None:
     runner, before = FakeRunner(), signal.getsignal(signal.SIGTERM)
-    ends = TrialsSideBySide(runner, parallel=2, folder=tmp_path / "sweep-1").ends(jobs(tmp_path))
+    ends = side_by_side(jobs(tmp_path), Pool(runner, parallel=2, folder=tmp_path / "sweep-1"))
     assert next(ends)[0].name == "a"
     ask_to_stop(tmp_path / "sweep-1") if is_wish else os.kill(os.getpid(), signal.SIGTERM)
     rest = [(job.name, code) for job, code in ends]
@@ -277,5 +277,5 @@ def test_a_signal_or_a_wish_stops_those_that_run_and_starts_no_more(tmp_path: Pa
 
 def test_a_signal_during_a_start_stops_that_run_too(tmp_path: Path) -> None:
     runner = FakeRunner(signal_at="b")
-    ends = TrialsSideBySide(runner, parallel=1, folder=tmp_path / "sweep-1").ends(jobs(tmp_path))
+    ends = side_by_side(jobs(tmp_path), Pool(runner, parallel=1, folder=tmp_path / "sweep-1"))
     assert [(job.name, code) for job, code in ends] == [("a", 0), ("b", EXIT_TERMINATED)]

@@ -147,7 +147,6 @@ def test_a_refused_run_leaves_its_words_beside_its_job(tmp_path: Path, monkeypat
         overrides=["seed=1"],
         name="s/trial-0000",
         root=str(tmp_path),
-        pause_after=(1, 4),
     ).save(path)
     started: list[Job] = []
 
@@ -162,5 +161,4 @@ def test_a_refused_run_leaves_its_words_beside_its_job(tmp_path: Path, monkeypat
     assert refusal_path(path).read_text() == "the shards are damaged"
     assert run_trial(path) == 0
     assert not refusal_path(path).exists()
-    assert [tuple(job.pause_after or ()) for job in started] == [(1, 4), (1, 4)]
     assert json.loads(path.read_text())["overrides"] == ["seed=1"]

@@ -3,16 +3,16 @@
 import json
 import signal
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from lmtrain.errors import EXIT_TERMINATED, ConfigurationError
 from lmtrain.run.stored_runs.job import Job
-from lmtrain.run.sweeps.book import SearchConsole, TrialBook
-from lmtrain.run.sweeps.limits import Allowance, SearchLimits
-from lmtrain.run.sweeps.search import JOBS, Search
-from lmtrain.search.halving import step_of_part
+from lmtrain.run.sweeps.limits import SearchLimits
+from lmtrain.run.sweeps.pool import Pool
+from lmtrain.run.sweeps.search import Search
+from lmtrain.run.sweeps.search_lines import SearchLines
 from lmtrain.search.search_settings import SearchSettings
 from lmtrain.search.space import ListedValues, Space
 from lmtrain.search.study import enqueue_grid, open_study
@@ -85,8 +85,7 @@ class WritingRunner:
         (job.folder / "plan.json").write_text(json.dumps({"horizon": {"steps": NUM_STEPS}}))
         log = job.folder / "metrics.jsonl"
         step = json.loads(log.read_text().splitlines()[-1])["step"] if log.exists() else 0
-        end = step_of_part(job.pause_after, num_steps=NUM_STEPS) or NUM_STEPS
-        return Written(job.folder, scores, 0, step, end, self.stopped)
+        return Written(job.folder, scores, 0, step, NUM_STEPS, self.stopped)
 
 
 def flat(level: Callable[[dict[str, str]], float]) -> Callable[[dict[str, str]], list[float]]:
@@ -94,45 +93,39 @@ def flat(level: Callable[[dict[str, str]], float]) -> Callable[[dict[str, str]],
 
 
 def searching(
-    root: Path, runner: Any, *, space: Space = GRID, rounds: Sequence[int] = (1,), num_trials: int = 4, **settings: Any
+    root: Path,
+    runner: Any,
+    *,
+    space: Space = GRID,
+    num_trials: int = 4,
+    planned_seconds: float | None = None,
+    **settings: Any,
 ) -> Search:
     folder = root / "s"
-    (folder / JOBS).mkdir(parents=True, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     asked = SearchSettings(**{"sampler": "grid", **settings})
     new = SweepFile(name="s", kind="search", metric=METRIC, fingerprint="f", command="c")
-    sweep, study = read_sweep(folder) or new, open_study(folder, asked)
+    study = open_study(folder, asked)
     if asked.sampler == "grid":
         enqueue_grid(study, space)
 
     def make_job(words: Sequence[str]) -> Job:
         if "x=refused" in words:
             raise ConfigurationError("x=refused is no number.")
-        config = config_with(values={})
-        return replace(Job(config=config, overrides=[*words], name="", root=str(root)))
+        return Job(config=config_with(values={}), overrides=[*words], name="", root=str(root))
 
-    console = SearchConsole("runs/s", "python train.py", [])
     return Search(
         settings=asked,
+        space=space,
+        seeds=range(asked.seeds),
         num_trials=num_trials,
         folder=folder,
-        book=TrialBook(
-            sweep=sweep,
-            study=study,
-            space=space,
-            settings=asked,
-            seeds=range(asked.seeds),
-            rounds=rounds,
-            folder=folder,
-            console=console,
-        ),
+        sweep=read_sweep(folder) or new,
+        study=study,
         make_job=make_job,
-        runner=runner,
-        limits=SearchLimits(
-            allowance=Allowance(settings=asked, planned_seconds=60.0, usd_per_hour=None),
-            sweep=sweep,
-            num_trials=num_trials,
-            console=console,
-        ),
+        pool=Pool(runner, parallel=asked.parallel, folder=folder),
+        limits=SearchLimits(settings=asked, planned_seconds=planned_seconds, usd_per_hour=1.0),
+        lines=SearchLines("runs/s", "python train.py", []),
     )
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from lmtrain.cli.help import HELP_FLAGS, help_page
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
-from lmtrain.launch.detect import AGENT, OuterLauncher, as_started, outer_launcher
+from lmtrain.launch.detect import AGENT, OuterLauncher, outer_launcher
 from lmtrain.run.compose.arguments import Arguments, parse_arguments, parse_flags
 from lmtrain.run.compose.option_files import width_line
 from lmtrain.run.compose.paths import conf_folder
@@ -38,7 +38,6 @@ def train(words: list[str], *, program: str = "lmtrain train") -> int:
 
     outer = outer_launcher(os.environ)
     asked, words = outcome_line(words, is_first_rank=outer is None or outer.rank == 0)
-    program = as_started(program, outer, os.environ)
     if asked is None:
         return _train(words, program=program)
 
@@ -159,13 +158,15 @@ def _grid(jobs: Sequence[Job], settings: "SearchSettings", outer: OuterLauncher 
             return run_grid(jobs, one_after_another(jobs, partial(start, outer=outer, isolated=outer is None)))
     if outer is not None:
         raise EnvironmentProblem("sweep.parallel starts the ranks of its trials itself; run it once, without torchrun.")
-    from lmtrain.run.sweeps.grid import TrialsSideBySide
+    from lmtrain.run.sweeps.grid import side_by_side
+    from lmtrain.run.sweeps.pool import Pool
     from lmtrain.run.sweeps.prepare import runner_of
 
     with held_sweep(folder):
         prepare_data(jobs[0])
         runner = runner_of(jobs[0].config, settings, folder)
-        return run_grid(jobs, TrialsSideBySide(runner, parallel=settings.parallel, folder=folder).ends(jobs))
+        pool = Pool(runner, parallel=settings.parallel, folder=folder)
+        return run_grid(jobs, side_by_side(jobs, pool))
 
 
 def _search(words: "SearchWords", outer: OuterLauncher | None, *, program: str, tell: Callable[..., None]) -> int:

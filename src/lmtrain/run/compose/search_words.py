@@ -13,7 +13,7 @@ from lmtrain.run.compose.arguments import MULTIRUN, Arguments, parse_flags
 from lmtrain.run.compose.compose import single, sweep_nodes
 from lmtrain.run.schema.node import Node
 from lmtrain.search.search_settings import SearchSettings
-from lmtrain.search.space import Dimension, Interval, ListedValues, Space, interval, require_space
+from lmtrain.search.space import Dimension, Interval, ListedValues, Space, interval, num_of_grid, require_space
 
 OPTION: Final = "hparams_search="
 OF_THE_SEARCH: Final = ("sweep.", "hydra/", "hydra.", OPTION)  # words of no trial
@@ -28,6 +28,14 @@ class SearchWords:
     space: Space
     fixed: tuple[str, ...]
     arguments: Arguments
+
+    @property
+    def num_trials(self) -> int:
+        """Return the number of trials."""
+        asked = self.settings.num_trials
+        if self.settings.sampler != "grid":
+            return asked or 0
+        return min(num_of_grid(self.space), asked or num_of_grid(self.space))
 
     def of_trial(self, words: Sequence[str]) -> Arguments:
         """Return the command line of one trial."""

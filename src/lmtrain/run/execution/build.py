@@ -105,7 +105,6 @@ def build_run(
         attempt=job.attempt,
         earlier_seconds=done.seconds,
         earlier_device_seconds=done.device_seconds * config.num_ranks,
-        pause_after=job.pause_after,
     )
     events.mark_attempt(job.attempt, num_devices=config.num_ranks, compiles_first=bool(context.plan.is_compiled))
     place_phases(datamodule, context.plan.horizon.steps, read=read)

@@ -44,7 +44,6 @@ class Job:
 
     `began` is the time of the command, in this machine's time.monotonic, and `waited` each thread's seconds without a
     processor until then; `program` is the beginning of the command line, `config_dir` the user's folder of options.
-    `pause_after` (k, n) stops the run after the k-th of n equal parts, to be continued.
     """
 
     config: RunConfig
@@ -56,7 +55,6 @@ class Job:
     waited: dict[str, float] = field(default_factory=waited_seconds, compare=False)
     program: str = "python train.py"
     config_dir: str | None = None
-    pause_after: tuple[int, int] | None = None
 
     @property
     def folder(self) -> Path:
@@ -109,7 +107,6 @@ class StoredJob:
     began: float = field(default_factory=time.monotonic)
     program: str = ""
     config_dir: str | None = None
-    pause_after: tuple[int, int] | None = None
 
 
 def load_job(path: Path) -> StoredJob:
@@ -151,7 +148,6 @@ def job_of_rank(path: Path) -> Job:
         waited={},  # this process began after the job
         program=stored.program,
         config_dir=stored.config_dir,
-        pause_after=stored.pause_after,
     )
 
 

@@ -6,16 +6,13 @@ first one trains.
 
 import os
 import shlex
-import signal
 import sys
-import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from types import FrameType
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE
 from lmtrain.errors import (
@@ -31,19 +28,15 @@ from lmtrain.errors import (
 from lmtrain.report.runs.held_out import why_unranked
 from lmtrain.run.stored_runs.job import Job
 from lmtrain.run.sweeps.outcome import Outcome, outcome_of
+from lmtrain.run.sweeps.pool import Pool
 from lmtrain.tracking.redaction import redact_override, redact_text
 from lmtrain.tracking.run_folder import forget_stop, is_asked_to_stop
 from lmtrain.tracking.status import read_status, status_name
 from lmtrain.tracking.sweep_file import ENDED, SweepFile, SweepRun, SweepTrial, read_sweep
-from lmtrain.training.stopping import EXIT_CODES, SIGNALS, StoppedEarly, heard_signals
-
-if TYPE_CHECKING:
-    from lmtrain.run.sweeps.runners import Runner, RunningTrial
+from lmtrain.training.stopping import EXIT_CODES, StoppedEarly, heard_signals
 
 STOPPED: Final = frozenset({EXIT_INTERRUPTED, EXIT_REQUEUE, EXIT_TERMINATED})  # meant for the sweep, not for its trial
 NOT_STARTED: Final = -1
-POLL_SECONDS: Final = 0.2
-JOBS: Final = "jobs"
 
 
 def swept_keys(trials: Iterable[Sequence[str]]) -> frozenset[str]:
@@ -105,60 +98,20 @@ def one_after_another(trials: Sequence[Job], start: Callable[[Job], int]) -> Gen
             raise StoppedEarly(signals[0])
 
 
-class TrialsSideBySide:
-    """`parallel` trials at once; their jobs and consoles are files in the sweep's folder."""
+def side_by_side(trials: Sequence[Job], pool: Pool) -> Generator[tuple[Job, int]]:
+    """Train the trials in a pool; yield each with its exit code, as they end.
 
-    def __init__(self, runner: "Runner", *, parallel: int, folder: Path) -> None:
-        self._runner, self._parallel, self._folder = runner, parallel, folder
-        self._running: dict[int, tuple[Job, RunningTrial]] = {}
-        self._is_stopped = False
-
-    def ends(self, trials: Sequence[Job]) -> Generator[tuple[Job, int]]:
-        """Train all trials; yield each with its exit code, as they end.
-
-        A signal, or a stop request in the folder, stops those that run, and no more begin.
-        """
-        (self._folder / JOBS).mkdir(parents=True, exist_ok=True)
-        before = {number: signal.signal(number, self._stop) for number in SIGNALS}
-        waiting = deque(trials)
-        try:
-            while self._running or (waiting and not self._is_stopped):
-                if is_asked_to_stop(self._folder):  # lmtrain stop
-                    forget_stop(self._folder)
-                    self._stop(signal.SIGTERM, None)
-                while waiting and not self._is_stopped and len(self._running) < self._parallel:
-                    self._start(waiting.popleft())
-                yield from self._ended()
-                time.sleep(POLL_SECONDS)
-        finally:
-            for _, running in self._running.values():  # only after an error here
-                running.stop(signal.SIGTERM)
-            for number, handler in before.items():
-                signal.signal(number, handler)
-
-    def _start(self, job: Job) -> None:
-        path = self._folder / JOBS / f"{job.folder.name}.json"
-        job.save(path)
-        slot = next(each for each in range(self._parallel) if each not in self._running)
-        running = self._runner.start(job, path, slot=slot)
-        self._running[slot] = (job, running)
-        print(f"{job.name}: started, its console is {running.console}", flush=True)
-        if self._is_stopped:  # a signal came during the start: submitting to SLURM takes a second
-            running.stop(signal.SIGTERM)
-
-    def _ended(self) -> Generator[tuple[Job, int]]:
-        for slot, (job, running) in [*self._running.items()]:
-            code = running.exit_code()
-            if code is not None:
-                del self._running[slot]
-                print(f"{job.name}: ended with exit code {code}", flush=True)
-                yield job, code
-
-    def _stop(self, number: int, frame: FrameType | None) -> None:
-        del frame
-        self._is_stopped = True
-        for _, running in self._running.values():
-            running.stop(number)
+    A signal, or a stop request in the folder, stops those that run, and no more begin.
+    """
+    waiting = deque(trials)
+    with pool.open():
+        while pool.running or (waiting and not pool.stopped_by):
+            while waiting and pool.has_room:
+                started = pool.start(waiting.popleft())
+                print(f"{started.job.name}: started, its console is {started.process.console}", flush=True)
+            for ended, code in pool.ended():
+                print(f"{ended.job.name}: ended with exit code {code}", flush=True)
+                yield ended.job, code
 
 
 class GridRecord:

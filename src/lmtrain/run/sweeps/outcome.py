@@ -1,27 +1,23 @@
-"""The end of one run of a sweep, read from its folder: its score, or the kind and message of its failure; its time."""
+"""The end of one run of a sweep, read from its folder: its score, or the kind and message of its failure."""
 
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from lmtrain.errors import ConfigurationError, Diverged, OutOfMemory, suggest
 from lmtrain.report.runs.attempts import read_attempts
 from lmtrain.report.runs.facts import newest_job, split_measured
 from lmtrain.report.runs.held_out import held_out_text
-from lmtrain.report.runs.listing import newest_points
-from lmtrain.search.halving import step_of_part
 from lmtrain.tracking.atomic_files import read_json
 from lmtrain.tracking.run_folder import RunFolder
-from lmtrain.tracking.run_log import Point, furthest, logged_points
+from lmtrain.tracking.run_log import Point, logged_points
 from lmtrain.tracking.status import CLEAN_STOPS
 from lmtrain.tracking.sweep_file import HeldOutText, TrialState
 
 STATES_OF_ERRORS: Final[dict[str, TrialState]] = {Diverged.__name__: "diverged", OutOfMemory.__name__: "out_of_memory"}
 KILLED: Final = 137
-MIN_SECONDS: Final = 5.0  # of timed steps before their pace counts,
-MIN_SHARE: Final = 0.1  # or this share of the run's steps
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,13 +59,6 @@ def outcome_of(folder: Path, exit_code: int, *, metric: str, refusal: str | None
     )
 
 
-def has_trained(folder: Path, part: tuple[int, int] | None) -> bool:
-    """Return whether a run has reached the end of k of n parts of its steps, where it pauses; False for no part."""
-    horizon: Any = read_json(folder / "plan.json").get("horizon", {})
-    pause = step_of_part(part, num_steps=int(horizon.get("steps", 0)))
-    return pause is not None and furthest(logged_points(folder)).step >= pause
-
-
 def seconds_of(folder: Path) -> float:
     """Add up the time of all attempts of a run."""
     return sum(attempt.wall_seconds for attempt in read_attempts(folder)) if folder.exists() else 0.0
@@ -89,49 +78,3 @@ def _missing_metric(metric: str, points: Iterable[Point], folder: Path) -> str:
         f"sweep.metric={metric} is in no point of {folder.name}; it has {', '.join(known) or 'none'}."
         f"{suggest(metric, known)}"
     )
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrialTime:
-    """Seconds of all attempts so far, and of the whole run by the pace of `steps` timed steps; None: not known yet."""
-
-    spent_seconds: float
-    whole_seconds: float | None = None
-    steps: int = 0
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrialClock:
-    """The clock of a running run's folder; `num_before` attempts of `seconds_before` existed before its start."""
-
-    folder: Path
-    num_before: int
-    seconds_before: float
-
-    def look(self) -> TrialTime:
-        """Read the run's attempts, its newest points and its plan."""
-        attempts = read_attempts(self.folder, is_running=True)
-        if len(attempts) <= self.num_before:
-            return TrialTime(spent_seconds=self.seconds_before)
-        spent = sum(each.wall_seconds for each in attempts)
-        horizon: Any = read_json(self.folder / "plan.json").get("horizon", {})
-        if horizon.get("seconds"):  # a budget of time
-            return TrialTime(spent_seconds=spent, whole_seconds=float(horizon["seconds"]))
-        points = newest_points(self.folder / "metrics.jsonl")
-        timed = [point for point in points if point.step > 0 and point.time >= attempts[-1].started_at]
-        num_steps = int(horizon.get("steps", 0))
-        if not timed or not num_steps:
-            return TrialTime(spent_seconds=spent)
-        last = furthest(timed)
-        steps, seconds = last.step - timed[0].step, last.time - timed[0].time
-        if steps < 1 or (seconds < MIN_SECONDS and steps < MIN_SHARE * num_steps):
-            return TrialTime(spent_seconds=spent)
-        left = max(0, num_steps - last.step)
-        return TrialTime(spent_seconds=spent, whole_seconds=spent + left * seconds / steps, steps=steps)
-
-
-def clock_of(folder: Path) -> TrialClock:
-    """Return the clock of a run about to start."""
-    attempts = read_attempts(folder)
-    seconds = sum(each.wall_seconds for each in attempts)
-    return TrialClock(folder=folder, num_before=len(attempts), seconds_before=seconds)

@@ -21,11 +21,12 @@ from lmtrain.run.planning.plan import planned_with
 from lmtrain.run.run_config import RunConfig
 from lmtrain.run.schema.signatures import OURS
 from lmtrain.run.stored_runs.job import EXECUTION_KEYS, Job, flatten, short_hash
-from lmtrain.run.sweeps.book import SearchConsole, TrialBook, is_first_round_over
 from lmtrain.run.sweeps.grid import naming_trial
-from lmtrain.run.sweeps.limits import SECONDS_PER_HOUR, Allowance, SearchLimits
+from lmtrain.run.sweeps.limits import SECONDS_PER_HOUR, SearchLimits
+from lmtrain.run.sweeps.pool import Pool
 from lmtrain.run.sweeps.runners import LocalRunner, Runner, SlurmRunner, require_slurm
-from lmtrain.run.sweeps.search import JOBS, Search
+from lmtrain.run.sweeps.search import Search
+from lmtrain.run.sweeps.search_lines import SearchLines
 from lmtrain.run.validators.callbacks import (
     OF_AVERAGES,
     callback_facts,
@@ -33,9 +34,8 @@ from lmtrain.run.validators.callbacks import (
     keeps_no_average,
     logged_metrics,
 )
-from lmtrain.search.halving import round_ends
 from lmtrain.search.search_settings import SearchSettings
-from lmtrain.search.space import checked_words, num_of_grid
+from lmtrain.search.space import checked_words
 from lmtrain.search.study import JOURNAL, enqueue_grid, open_study, require_optuna
 from lmtrain.tracking.redaction import redact, redact_override
 from lmtrain.tracking.run_folder import run_path
@@ -57,8 +57,7 @@ class PreparedSearch:
     base: Job
     make_job: MakeJob
     folder: Path
-    rounds: Sequence[int]
-    allowance: Allowance
+    limits: SearchLimits
     runner: Runner
     sweep_id: str
     program: str
@@ -66,7 +65,6 @@ class PreparedSearch:
     def run(self) -> int:
         """Hold the sweep's folder, search, and print the end; return the exit code."""
         with held_sweep(self.folder):
-            (self.folder / JOBS).mkdir(exist_ok=True)
             return self._run()
 
     def _run(self) -> int:
@@ -74,55 +72,38 @@ class PreparedSearch:
         typed = shlex.join([*self.base.kept_flags, *map(redact_override, words.arguments.overrides)])
         name = str(self.folder.relative_to(Path(self.base.root)))
         new = new_sweep(words, self.base.config, name=name, command=f"{self.program} -m {typed}")
-        sweep = begin_sweep(self.folder, new, words)
+        sweep = begin_sweep(self.folder, new)
         study = open_study(self.folder, settings)
         if settings.sampler == "grid":
             enqueue_grid(study, words.space)
         prepare_data(self.base)
-        allowance = self._planned()
-        num_of_trials = num_trials(words, sweep)
-        print(allowance.line(num_of_trials), flush=True)
+        plan = planned_with(self.base.config, [], measures=True)
+        limits = replace(self.limits, planned_seconds=plan.seconds if plan else None)
+        print(limits.line(words.num_trials), flush=True)
         fixed = [word for word in words.fixed if not word.startswith("run.name=")]
-        shown = f"{self.base.config.run.root}/{name}"
-        console = SearchConsole(shown, self.program, [*self.base.kept_flags, *fixed])
+        lines = SearchLines(f"{self.base.config.run.root}/{name}", self.program, [*self.base.kept_flags, *fixed])
         first_seed = self.base.config.seed
-        book = TrialBook(
-            sweep=sweep,
-            study=study,
-            space=words.space,
-            settings=settings,
-            seeds=range(first_seed, first_seed + settings.seeds),
-            rounds=self.rounds,
-            folder=self.folder,
-            console=console,
-        )
         search = Search(
             settings=settings,
-            num_trials=num_of_trials,
+            space=words.space,
+            seeds=range(first_seed, first_seed + settings.seeds),
+            num_trials=words.num_trials,
             folder=self.folder,
-            book=book,
+            sweep=sweep,
+            study=study,
             make_job=self._job,
-            runner=self.runner,
-            limits=SearchLimits(allowance=allowance, sweep=sweep, num_trials=num_of_trials, console=console),
+            pool=Pool(self.runner, parallel=settings.parallel, folder=self.folder),
+            limits=limits,
+            lines=lines,
         )
-        return self._finish(search)
-
-    def _finish(self, search: Search) -> int:
         code = 1
         try:
             code = search.run()
         finally:
-            search.book.console.last_lines(search.book.sweep)
+            lines.last(sweep)
             logger = self.base.config.logger.build()
             logger.finish_sweep(Path(self.base.root), self.sweep_id, status=status_name(code))
         return code
-
-    def _planned(self) -> Allowance:
-        """Return the allowance with the plan of a run."""
-        plan = planned_with(self.base.config, [], measures=True)
-        has_start = plan is None or plan.speed is None or plan.speed.setup_seconds > 0
-        seconds = plan.seconds if plan else None
-        return replace(self.allowance, planned_seconds=seconds, has_start=has_start, rounds=self.rounds)
 
     def _job(self, words: Sequence[str]) -> Job:
         return replace(self.make_job(self.words.of_trial(words)), sweep=self.sweep_id, program=self.program)
@@ -154,7 +135,7 @@ def prepare_search(
             f"resume={config.resume} is for a single run: the same command continues a search; leave it out, or use "
             "another run.name to start again."
         )
-    rounds = _rounds(config, settings)
+    _require_pruner(config, settings)
     for number, job in enumerate(jobs):
         with naming_trial(extremes, number):
             require_metric(job.config, settings)
@@ -166,8 +147,7 @@ def prepare_search(
         base=jobs[0],
         make_job=make_job,
         folder=folder,
-        rounds=rounds,
-        allowance=Allowance(settings=settings, planned_seconds=None, usd_per_hour=hourly),
+        limits=SearchLimits(settings=settings, usd_per_hour=hourly),
         runner=runner_of(config, settings, folder),
         sweep_id=f"sweep-{short_hash(str(folder))}" if config.run.name else folder.name,
         program=program,
@@ -195,34 +175,18 @@ def require_metric(config: RunConfig, settings: SearchSettings) -> None:
         )
 
 
-def _rounds(config: RunConfig, settings: SearchSettings) -> list[int]:
-    """Return the validations at which halving's rounds end; one round without halving.
-
-    Raises:
-        ConfigurationError: The run lacks something that the pruner needs.
-    """
+def _require_pruner(config: RunConfig, settings: SearchSettings) -> None:
+    """Refuse a run that lacks something the pruner needs."""
     if settings.pruner == "none":
-        return [1]
+        return
     pruner, validation = f"sweep.pruner={settings.pruner}", held_out_passes(config)
     if not any(each.stops_on_signals for each in callback_facts(config)):
         raise ConfigurationError(f"{pruner} needs callbacks.graceful_stop, which is switched off.")
     if not settings.metric.startswith("validation/"):
         raise ConfigurationError(f"{pruner} judges validations; set sweep.metric=validation/bits_per_byte.")
     passes = validation.num_passes if validation else None
-    if settings.pruner == "median":
-        if passes is not None and passes < 2:
-            raise ConfigurationError(
-                f"{pruner} needs a validation during the run; set callbacks.validation.num_passes=4."
-            )
-        return [1]
-    if passes is None:
-        raise ConfigurationError(
-            f"{pruner} needs evenly spread validations: set callbacks.validation.every_steps=null and "
-            "callbacks.validation.num_passes=4."
-        )
-    if config.budget.hours is not None or config.budget.usd is not None:
-        raise ConfigurationError(f"{pruner} needs a budget of steps, tokens or FLOPs, not of hours or usd.")
-    return round_ends(passes, factor=settings.halving_factor)
+    if passes is not None and passes < 2:
+        raise ConfigurationError(f"{pruner} needs a validation during the run; set callbacks.validation.num_passes=4.")
 
 
 def runner_of(config: RunConfig, settings: SearchSettings, folder: Path) -> Runner:
@@ -243,23 +207,6 @@ def runner_of(config: RunConfig, settings: SearchSettings, folder: Path) -> Runn
     return LocalRunner(parallel=settings.parallel, num_devices=config.trainer.devices, num_gpus=num_gpus)
 
 
-def num_trials(words: SearchWords, sweep: SweepFile) -> int:
-    """Return the number of a search's trials; print a line if halving's first round ended with fewer."""
-    asked, drawn = _num_asked(words), len(sweep.trials)
-    if not is_first_round_over(sweep):
-        return asked
-    if drawn < asked:
-        print(f"halving's first round is over: it had {drawn} of {asked} trials, and no more are drawn", flush=True)
-    return drawn
-
-
-def _num_asked(words: SearchWords) -> int:
-    asked = words.settings.num_trials
-    if words.settings.sampler != "grid":
-        return asked or 0
-    return min(num_of_grid(words.space), asked or num_of_grid(words.space))
-
-
 def sweep_folder(words: SearchWords, config: RunConfig) -> Path:
     """Return the folder: run.name, else a name from the sweep's own overrides.
 
@@ -273,11 +220,11 @@ def sweep_folder(words: SearchWords, config: RunConfig) -> Path:
     return run_path(Path(config.run.root).absolute(), name)
 
 
-def begin_sweep(folder: Path, new: SweepFile, words: SearchWords) -> SweepFile:
+def begin_sweep(folder: Path, new: SweepFile) -> SweepFile:
     """Return the sweep of a folder: the one there, else the new one, whose file exists before its study.
 
     Raises:
-        ConfigurationError: The folder holds another sweep, or more trials are asked for after halving's first round.
+        ConfigurationError: The folder holds another sweep.
         DataError: It is of another version.
     """
     found = read_sweep(folder)
@@ -290,13 +237,6 @@ def begin_sweep(folder: Path, new: SweepFile, words: SearchWords) -> SweepFile:
         raise ConfigurationError(
             f"{folder} is another sweep ({_differences(found, new)}); give this one another run.name, or continue that "
             f"sweep with its command: {found.command}"
-        )
-    earlier = replace(words, settings=replace(words.settings, trials=found.settings.get("trials")))
-    asked, before = _num_asked(words), _num_asked(earlier)
-    if asked > before and is_first_round_over(found):
-        raise ConfigurationError(
-            f"sweep.trials={asked} adds trials to sweep.pruner=halving after its first round of {len(found.trials)}; "
-            f"set sweep.trials={before} to continue, or another run.name for a new search."
         )
     found.settings, found.command = new.settings, new.command
     return found
@@ -331,15 +271,9 @@ def _differences(found: SweepFile, new: SweepFile) -> str:
     pairs: list[tuple[Mapping[str, Any], Mapping[str, Any]]]
     pairs = [(found.space, new.space), (kept[0], kept[1]), (found.shared, new.shared)]
     named = [
-        f"{key}={_shown(old, key)} and here {_shown(now, key)}"
+        f"{key}={old.get(key)} and here {now.get(key)}"
         for old, now in pairs
         for key in dict.fromkeys([*old, *now])
-        if _shown(old, key) != _shown(now, key)
+        if old.get(key) != now.get(key)
     ]
-    more = [f"{len(named) - MAX_NAMED} more"] if len(named) > MAX_NAMED else []
-    return "; ".join([*named[:MAX_NAMED], *more]) or "of another config"
-
-
-def _shown(values: Mapping[str, Any], key: str) -> str:
-    value = values.get(key, "none")
-    return "null" if value is None else str(value)
+    return "; ".join(named[:MAX_NAMED]) or "of another config"

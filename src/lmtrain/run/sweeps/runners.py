@@ -19,7 +19,7 @@ from typing import Any, Final, Protocol
 from lmtrain.accounting.quantities import format_count
 from lmtrain.child_process import python_command, python_environment
 from lmtrain.errors import EXIT_REQUEUE, EXIT_TERMINATED, ConfigurationError, EnvironmentProblem
-from lmtrain.launch.job import plain_exit_code
+from lmtrain.launch.rank_ends import plain_exit_code
 from lmtrain.missing_package import install_command
 from lmtrain.run.stored_runs.job import Job
 from lmtrain.run.sweeps.trial_process import run_trial

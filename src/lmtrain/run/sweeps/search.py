@@ -1,50 +1,57 @@
-"""A search: draw trials, train their runs in parallel, and score them.
+"""A search: draw trials, train their runs side by side, and score them, first in sweep.json and then in Optuna's study.
 
 A trial's run is one process group that gets its values from a file; its points come back from its folder. A failed
 trial is recorded, and the search continues. At a limit of hours or dollars, after a signal and at a stop request in its
-folder, the running runs end after their step, with a checkpoint, for the next start of the same command; a trial that
-was stopped by itself waits for that start too, and with it its round of halving.
+folder, the running runs end after their step, with a checkpoint. Whenever a process ends or is killed, the next start
+of the same command brings the study up to date with sweep.json, and its unfinished runs resume.
 """
 
 import math
-import signal
+import statistics
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import FrameType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from lmtrain.errors import EXIT_DONE, EXIT_NO, LMTRAIN_ERRORS, ConfigurationError
-from lmtrain.launch.job import plain_exit_code
+from lmtrain.launch.rank_ends import plain_exit_code
+from lmtrain.report.runs.attempts import read_attempts
+from lmtrain.report.runs.held_out import why_unranked
 from lmtrain.run.stored_runs.job import Job
-from lmtrain.run.sweeps.book import TrialBook, is_first_round_over
 from lmtrain.run.sweeps.limits import SearchLimits
-from lmtrain.run.sweeps.outcome import KILLED, Outcome, TrialClock, clock_of, has_trained, outcome_of, seconds_of
-from lmtrain.run.sweeps.runners import Runner, RunningTrial
+from lmtrain.run.sweeps.outcome import KILLED, Outcome, outcome_of, seconds_of
+from lmtrain.run.sweeps.pool import Pool, Running
+from lmtrain.run.sweeps.search_lines import SearchLines
 from lmtrain.run.sweeps.trial_process import refusal_path
 from lmtrain.search.search_settings import SearchSettings
-from lmtrain.tracking.run_folder import ask_to_stop, forget_stop, is_asked_to_stop
+from lmtrain.search.space import Space, words_of
+from lmtrain.search.study import draw, end_trial, open_trials
+from lmtrain.tracking.run_folder import ask_to_stop
 from lmtrain.tracking.run_log import LogOffset, read_after
-from lmtrain.tracking.sweep_file import ENDED, SweepRun, SweepTrial
-from lmtrain.training.stopping import SIGNALS
+from lmtrain.tracking.sweep_file import ENDED, SweepFile, SweepRun, SweepTrial
 
-POLL_SECONDS: Final = 0.2
+if TYPE_CHECKING:
+    from optuna import Study, Trial
+
 CONTINUES: Final = "the same command continues it"
-JOBS: Final = "jobs"
+BAD_VALUES: Final = ("diverged", "out_of_memory", "pruned")  # states for which the values are to blame
+LOOK_SECONDS: Final = 2.0  # between two looks at the limits
 
 
 @dataclass(kw_only=True)
-class Running:
-    """A running run, with the position in its points up to which they were reported."""
+class TrialRun:
+    """A running run with its trial, the place in its log and the number of validations reported to the pruner.
+
+    `num_before` attempts existed before its start.
+    """
 
     trial: SweepTrial
     run: SweepRun
-    process: RunningTrial
-    slot: int
-    clock: TrialClock
+    num_before: int
     place: LogOffset = field(default_factory=LogOffset)
+    num_reported: int = 0
     is_pruned: bool = False
 
 
@@ -53,198 +60,242 @@ class Search:
     """One search from its start, or its continuation, to its end; `make_job` composes the job of some overrides."""
 
     settings: SearchSettings
+    space: Space
+    seeds: Sequence[int]
     num_trials: int
     folder: Path
-    book: TrialBook
+    sweep: SweepFile
+    study: "Study"
     make_job: Callable[[Sequence[str]], Job]
-    runner: Runner
+    pool: Pool
     limits: SearchLimits
+    lines: SearchLines
+    _trials: "dict[int, Trial]" = field(default_factory=dict, init=False)
     _queue: deque[tuple[SweepTrial, SweepRun]] = field(default_factory=deque, init=False)
-    _running: list[Running] = field(default_factory=list, init=False)
-    _signal: int | None = field(default=None, init=False)
+    _progress: dict[int, TrialRun] = field(default_factory=dict[int, TrialRun], init=False)  # by slot
     _refusal: ConfigurationError | None = field(default=None, init=False)
+    _limit: str | None = field(default=None, init=False)
+    _began: float = field(default=0.0, init=False)
+    _looked_at: float = field(default=0.0, init=False)
 
     def run(self) -> int:
-        """Train until the trials or the allowance are spent; return the exit code.
+        """Train until the trials or the limits are spent; return the exit code.
 
         Raises:
-            ConfigurationError: The limits are below a trial's time by its first steps, or no trial logs the metric;
-                trained steps are kept.
+            ConfigurationError: No trial logs the metric; trained steps are kept.
         """
-        before = {number: signal.signal(number, self._stop) for number in SIGNALS}
-        self.book.sweep.state, self.book.sweep.reason, is_through = "RUNNING", None, False
+        self.sweep.state, self.sweep.reason, is_through = "RUNNING", None, False
         try:
-            for trial in self.book.adopt():
-                for run in trial.runs:
-                    run.seconds = seconds_of(self.folder / run.folder)  # a killed process could not note them
-                self._queue_runs(trial)
-            self.limits.begin()
-            while self._fill() or self._running:
-                time.sleep(POLL_SECONDS)
-                self._poll()
+            with self.pool.open():
+                self._adopt()
+                self._began = time.monotonic() - self._run_seconds() / self.settings.parallel
+                while self._fill() or self.pool.running:
+                    for each, code in self.pool.ended():
+                        self._close(each, self._progress.pop(each.slot), code)
+                    for progress in self._progress.values():
+                        self._report(progress)
+                    self._look_at_limits()
             is_through = True
         finally:
-            for each in self._running:  # only after an error here
-                each.process.stop(signal.SIGTERM)
-            for number, handler in before.items():
-                signal.signal(number, handler)
-            self._close_sweep(is_stopped=bool(self._signal) or not is_through)
+            self._close_sweep(is_stopped=bool(self.pool.stopped_by) or not is_through)
         if self._refusal is not None:
             raise self._refusal
-        if self._signal:
-            return plain_exit_code(-self._signal)
-        return EXIT_DONE if self.book.sweep.finished() else EXIT_NO
+        if self.pool.stopped_by:
+            return plain_exit_code(-self.pool.stopped_by)
+        return EXIT_DONE if self.sweep.finished() else EXIT_NO
 
-    def _close_sweep(self, *, is_stopped: bool) -> None:
-        sweep = self.book.sweep
-        num, num_stopped = len(sweep.trials), sum(trial.state == "stopped" for trial in sweep.trials)
-        is_over = not (is_stopped or num_stopped)
-        sweep.state = "FAILED" if self._refusal and not is_stopped else "FINISHED" if is_over else "KILLED"
-        stopped = "it was stopped" if is_stopped else None
-        counts = f"{sum(trial.state in ENDED for trial in sweep.trials) - num_stopped} of {num} trials have ended"
-        ended = f"{counts}, {num_stopped} stopped; {CONTINUES}" if num_stopped else f"all {num} trials have ended"
-        sweep.reason = str(self._refusal or stopped or self.limits.reached or self.limits.no_room or ended)
-        self.book.save()
-
-    def _stop(self, number: int, frame: FrameType | None) -> None:
-        del frame
-        self._signal = number
-        self._stop_runs(number)
-
-    def _stop_runs(self, number: int = signal.SIGTERM) -> None:
-        for each in self._running:
-            each.process.stop(number)
-
-    def _refuse(self, refusal: ConfigurationError) -> None:
-        """End the search with an error, once its runs have ended."""
-        if self._refusal is None:
-            self._refusal = refusal
-            self._stop_runs()
+    def _adopt(self) -> None:
+        """Queue the trials that an earlier process began and did not end; update the study."""
+        known = {record.number: record for record in self.sweep.trials}
+        for trial in open_trials(self.study):
+            record = known.get(trial.number) or self._record(trial)
+            self._trials[trial.number] = trial
+            if record.state in ENDED and record.state != "stopped":
+                self._tell(record)
+                continue
+            record.state = "waiting"
+            for run in record.runs:
+                run.seconds = seconds_of(self.folder / run.folder)  # a killed process could not note them
+            self._queue_runs(record)
+        self._save()
 
     @property
     def _is_ending(self) -> bool:
-        return bool(self._signal or self._refusal or self.limits.reached)
+        return bool(self.pool.stopped_by or self._refusal or self._limit)
 
     def _queue_runs(self, trial: SweepTrial) -> None:
-        self._queue.extend((trial, run) for run in self.book.runs_to_train(trial))
+        self._queue.extend((trial, run) for run in trial.runs if run.state not in ENDED or run.state == "stopped")
 
     def _fill(self) -> bool:
         """Start runs while there are free slots; return whether any was."""
-        started = False
-        while len(self._running) < self.settings.parallel and not self._is_ending:
-            if not (self._queue or self._draw() or self._close_round()):
-                break
+        num_before = len(self.pool.running)
+        while self.pool.has_room and not self._is_ending and (self._queue or self._draw()):
             if self._queue:
-                self._look_at_limits()
-                if self._is_ending:
-                    break
                 trial, run = self._queue.popleft()
-                started = (trial.state not in ENDED and self._start(trial, run)) or started
-        return started
+                if trial.state not in ENDED:
+                    self._start(trial, run)
+                self._look_at_limits(now=True)
+        return len(self.pool.running) > num_before
 
     def _draw(self) -> bool:
-        """Draw the next trial; return whether there was one."""
-        if is_first_round_over(self.book.sweep) or len(self.book.sweep.trials) >= self.num_trials:
+        """Draw the next trial; return whether there was one. Values drawn again have their first trial's score."""
+        taken = [trial.seconds for trial in self.sweep.trials if trial.state == "finished" and trial.runs]
+        each = statistics.fmean(taken) if taken else (self.limits.planned_seconds or 0.0) * self.settings.seeds
+        is_enough = len(self.sweep.trials) >= self.num_trials
+        if is_enough or not self.limits.has_room(
+            each, spent_seconds=self._run_seconds(), num_running=len(self.pool.running)
+        ):
             return False
-        if not self.limits.have_room(num_running=len(self._running)):
-            return False
-        self._queue_runs(self.book.draw())
+        trial = draw(self.study, self.space, self.settings)
+        record = self._record(trial)
+        self._trials[trial.number] = trial
+        same = (one for one in self.sweep.trials if one.values == record.values and one.state == "finished")
+        if (twin := next(same, None)) is not None:
+            record.state, record.score, record.deviation = "finished", twin.score, twin.deviation
+            record.runs, record.reason = [], f"the values of trial {twin.number}"
+            self._end(record)
+        self._queue_runs(record)
         return True
 
-    def _close_round(self) -> bool:
-        """Promote the better part of a round, once none of it runs; return whether there is one."""
-        if self._running:
-            return False
-        kept = self.book.close_round(factor=self.settings.halving_factor)
-        for trial in kept:
-            self._queue_runs(trial)
-        return bool(kept)
+    def _record(self, trial: "Trial") -> SweepTrial:
+        values = dict(word.split("=", 1) for word in words_of(self.space, trial.params))
+        name = f"trial-{trial.number:04d}"
+        folders = [name] if len(self.seeds) == 1 else [f"{name}-seed-{seed}" for seed in self.seeds]
+        runs = [SweepRun(folder=folder, seed=seed) for folder, seed in zip(folders, self.seeds, strict=True)]
+        record = SweepTrial(number=trial.number, values=values, runs=runs)
+        self.sweep.trials.append(record)
+        self._save()
+        return record
 
-    def _start(self, trial: SweepTrial, run: SweepRun) -> bool:
+    def _start(self, trial: SweepTrial, run: SweepRun) -> None:
         """Start a run; a refused one ends its trial."""
         words = [*trial.words, *([] if "seed" in trial.values else [f"seed={run.seed}"])]
         try:
-            job = self.make_job(words)
+            job = replace(self.make_job(words), name=f"{self.sweep.name}/{run.folder}")
         except LMTRAIN_ERRORS as refused:
             outcome = Outcome(state="failed", exit_code=refused.exit_code, reason=str(refused))
-            self.book.close_run(trial, run, outcome)
-            return False
-        job = replace(job, name=f"{self.book.sweep.name}/{run.folder}", pause_after=self.book.pause_after(trial))
-        path = self._job_path(run)
-        job.save(path)
-        slot = next(each for each in range(self.settings.parallel) if each not in {one.slot for one in self._running})
-        clock = clock_of(self.folder / run.folder)
-        process = self.runner.start(job, path, slot=slot)
+            self._close_run(trial, run, outcome)
+            return
+        num_before = len(read_attempts(self.folder / run.folder))
+        slot = self.pool.start(job).slot
+        self._progress[slot] = TrialRun(trial=trial, run=run, num_before=num_before)
         trial.state, run.state, trial.reason = "running", "running", None
-        self._running.append(Running(trial=trial, run=run, process=process, slot=slot, clock=clock))
-        if self._signal:  # it came while the run was composed and started, which takes a second
-            process.stop(self._signal)
-        self.book.save()
-        self.book.console.started(trial, run, num_rounds=len(self.book.rounds))
-        return True
+        self._save()
+        self.lines.started(trial, run)
 
-    def _job_path(self, run: SweepRun) -> Path:
-        return self.folder / JOBS / f"{run.folder}.json"
+    def _look_at_limits(self, *, now: bool = False) -> None:
+        """Stop the runs if a limit is reached."""
+        is_due = now or time.monotonic() - self._looked_at >= LOOK_SECONDS
+        if self.limits.max_seconds is None or self._is_ending or not is_due:
+            return
+        self._looked_at = time.monotonic()
+        clock_seconds = self._looked_at - self._began
+        self._limit = self.limits.reached(run_seconds=self._run_seconds(), clock_seconds=clock_seconds)
+        if self._limit:
+            print(f"{self._limit}; running trials stop with a checkpoint; a higher limit continues them", flush=True)
+            self.pool.stop()
 
-    def _poll(self) -> None:
-        if is_asked_to_stop(self.folder):  # lmtrain stop
-            forget_stop(self.folder)
-            self._stop(signal.SIGTERM, None)
-        if self.limits.are_due and not self._is_ending:
-            self._look_at_limits()
-        for each in [*self._running]:
-            if self.settings.pruner == "median" and each.run is each.trial.runs[0]:
-                self._report(each)
-            code = each.process.exit_code()
-            if code is not None:
-                self._running.remove(each)
-                self._close(each, code)
+    def _run_seconds(self) -> float:
+        """Add up the seconds of all runs, of running ones those of this start too."""
+        ended = sum(trial.seconds for trial in self.sweep.trials)
+        more = 0.0
+        for each in self._progress.values():
+            attempts = read_attempts(self.folder / each.run.folder, is_running=True)
+            if len(attempts) > each.num_before:
+                more += sum(attempt.wall_seconds for attempt in attempts) - each.run.seconds
+        return ended + more
 
-    def _look_at_limits(self) -> None:
-        """Stop the runs if a limit is reached, or is below the time of a single trial."""
-        try:
-            self.limits.look(self._running)
-        except ConfigurationError as refusal:
-            self._refuse(refusal)
-        if self.limits.reached:
-            self._stop_runs()
+    def _report(self, progress: TrialRun) -> None:
+        """Report the validations of a trial's first run to the pruner, which may end the trial."""
+        if self.settings.pruner == "none" or progress.run is not progress.trial.runs[0] or progress.is_pruned:
+            return
+        found = read_after(self.folder / progress.run.folder / "metrics.jsonl", progress.place)
+        if found.next.inode != progress.place.inode:  # a new file: the run went back to a checkpoint
+            progress.num_reported = 0
+        progress.place = found.next
+        trial, number = self._trials[progress.trial.number], progress.trial.number
+        for point in found.points:
+            value = point.metrics.get(self.sweep.metric)
+            if not point.step or value is None or not math.isfinite(value):
+                continue
+            progress.num_reported += 1
+            if progress.num_reported not in self.study.trials[number].intermediate_values:
+                trial.report(value, progress.num_reported)
+                progress.is_pruned = progress.is_pruned or trial.should_prune()
+        if progress.is_pruned:
+            ask_to_stop(self.folder / progress.run.folder)
 
-    def _close(self, each: Running, code: int) -> None:
-        folder, refusal = self.folder / each.run.folder, refusal_path(self._job_path(each.run))
+    def _close(self, ended: Running, progress: TrialRun, code: int) -> None:
+        folder, refusal = ended.job.folder, refusal_path(self.pool.job_path(ended.job.folder.name))
         message = refusal.read_text() if refusal.exists() else None
         try:
-            outcome = outcome_of(folder, code, metric=self.book.sweep.metric, refusal=message)
+            outcome = outcome_of(folder, code, metric=self.sweep.metric, refusal=message)
         except ConfigurationError as unknown:
-            self._leave_waiting(each, seconds=seconds_of(folder))
-            self._refuse(unknown)
+            self._leave_waiting(progress, seconds=seconds_of(folder))
+            self._refusal = self._refusal or unknown
+            self.pool.stop()
             return
         was_stopped = outcome.state == "stopped" or outcome.exit_code == KILLED  # by its launcher, after the grace
         if was_stopped and self._is_ending:  # with the whole sweep
-            self._leave_waiting(each, seconds=outcome.seconds)
+            self._leave_waiting(progress, seconds=outcome.seconds)
             return
-        if outcome.state == "stopped" and each.is_pruned:
-            outcome = replace(outcome, state="pruned")
-        elif outcome.state == "stopped" and has_trained(folder, self.book.pause_after(each.trial)):
-            is_known = outcome.score is not None
-            outcome = replace(outcome, state="paused" if is_known else "diverged", reason="no score at its round's end")
-        elif outcome.state == "stopped":  # only this run: lmtrain stop, or its machine
-            outcome = replace(outcome, reason=CONTINUES)
-        self.book.close_run(each.trial, each.run, outcome)
+        if outcome.state == "stopped":  # by the pruner; else only this run, by lmtrain stop or its machine
+            is_pruned = progress.is_pruned
+            outcome = replace(
+                outcome, state="pruned" if is_pruned else "stopped", reason=None if is_pruned else CONTINUES
+            )
+        self._close_run(progress.trial, progress.run, outcome)
 
-    def _leave_waiting(self, each: Running, *, seconds: float) -> None:
+    def _leave_waiting(self, progress: TrialRun, *, seconds: float) -> None:
         """Leave a run to the next start of the same command."""
-        each.run.state = each.trial.state = "waiting"
-        each.run.seconds, each.trial.reason = seconds, self.limits.reached
-        self.book.save()
+        progress.run.state = progress.trial.state = "waiting"
+        progress.run.seconds, progress.trial.reason = seconds, self._limit
+        self._save()
 
-    def _report(self, each: Running) -> None:
-        """Report new validations of a trial's first run to the pruner, and ask the run to stop if that prunes it."""
-        found = read_after(self.folder / each.run.folder / "metrics.jsonl", each.place)
-        each.place = found.next
-        values = [(point.step, point.metrics.get(self.book.sweep.metric)) for point in found.points if point.step]
-        for step, value in values:
-            if value is None or not math.isfinite(value):
-                continue
-            if self.book.report(each.trial, value, step=step) and not each.is_pruned:
-                each.is_pruned = True
-                ask_to_stop(self.folder / each.run.folder)
+    def _close_run(self, trial: SweepTrial, run: SweepRun, outcome: Outcome) -> None:
+        """Record a run's end; its trial may end with it."""
+        run.state, run.exit_code, run.score = outcome.state, outcome.exit_code, outcome.score
+        run.seconds, run.held_out = outcome.seconds, outcome.held_out
+        is_left = trial.state == "stopped" and outcome.state not in ("finished", "stopped")
+        if trial.state in ENDED and not is_left:  # by another of its runs
+            self._save()
+        elif outcome.state != "finished":
+            trial.state, trial.reason = outcome.state, outcome.reason
+            trial.score = outcome.score if outcome.state == "pruned" else None
+            self._end(trial)
+        elif all(each.state == "finished" for each in trial.runs):
+            scores = [each.score for each in trial.runs if each.score is not None]
+            trial.state, trial.score = "finished", statistics.fmean(scores)
+            trial.deviation = statistics.stdev(scores) if len(scores) > 1 else None
+            self._end(trial)
+        else:
+            self._save()
+
+    def _end(self, trial: SweepTrial) -> None:
+        self._save()
+        self._tell(trial)
+        self.lines.ended(trial, self.sweep)
+
+    def _tell(self, trial: SweepTrial) -> None:
+        """End a trial in the study; one that was stopped continues at the next start."""
+        if trial.state != "stopped":
+            score = trial.score if trial.state == "finished" else None
+            end_trial(self.study, trial.number, score=score, is_bad_place=trial.state in BAD_VALUES)
+
+    def _save(self) -> None:
+        self.sweep.unranked = why_unranked(self.sweep.texts(), metric=self.sweep.metric)
+        self.sweep.save(self.folder)
+
+    def _close_sweep(self, *, is_stopped: bool) -> None:
+        states = [trial.state for trial in self.sweep.trials]
+        num_stopped = states.count("stopped")
+        is_over = not (is_stopped or num_stopped)
+        self.sweep.state = "FAILED" if self._refusal and not is_stopped else "FINISHED" if is_over else "KILLED"
+        counts = f"{sum(state in ENDED for state in states) - num_stopped} of {len(states)} trials have ended"
+        ended = (
+            f"{counts}, {num_stopped} stopped; {CONTINUES}" if num_stopped else f"all {len(states)} trials have ended"
+        )
+        if not num_stopped and len(states) < self.num_trials:
+            ended = f"{self.limits.words or 'the sweep'} has no room for another trial"
+        self.sweep.reason = str(self._refusal or ("it was stopped" if is_stopped else None) or self._limit or ended)
+        self._save()
