@@ -111,7 +111,7 @@ def test_no_token_is_dropped_though_all_want_one_expert():
 
 
 def test_the_penalty_is_a_sum_over_tokens_of_both_losses():
-    from lmtrain.models.mixture_of_experts import load_balance_loss, route, router_z_loss
+    from lmtrain.models.mixture_of_experts import load_balance_loss, route
 
     layer, x = build(load_balance_weight=0.5, router_z_weight=0.25), tokens()
     scores = layer.router(x.flatten(0, 1))
@@ -119,26 +119,6 @@ def test_the_penalty_is_a_sum_over_tokens_of_both_losses():
     expected = 20 * (0.5 * balance + 0.25 * router_z_loss(scores))
     torch.testing.assert_close(layer(x)[1], expected)
     assert build()(x)[1] == 0
-
-
-def test_the_load_balance_loss_makes_the_use_of_experts_even():
-    layer = build(load_balance_weight=1.0)
-    with torch.no_grad():
-        layer.router.weight[0] += 1.0
-    x = tokens(200) + 0.5
-    optimizer = torch.optim.AdamW([layer.router.weight], lr=0.03)
-
-    def busiest_share():
-        chosen = layer.router(x.flatten(0, 1)).topk(2).indices
-        return (chosen.flatten().bincount(minlength=NUM_EXPERTS) / chosen.numel()).max().item()
-
-    before = busiest_share()
-    for _ in range(60):
-        optimizer.zero_grad()
-        layer(x)[1].backward()
-        optimizer.step()
-    assert before > 0.4
-    assert busiest_share() < 0.25  # even is 1/6
 
 
 @pytest.mark.slow
@@ -163,19 +143,6 @@ def test_the_load_balance_loss_equals_that_of_transformers(num_experts_per_token
     routing = route(SCORES, num_experts_per_token=num_experts_per_token, normalize_weights=True)
     expected = load_balancing_loss_func((SCORES,), num_experts=8, top_k=num_experts_per_token)
     torch.testing.assert_close(load_balance_loss(routing), expected)
-
-
-def test_the_load_balance_loss_has_the_gradient_of_transformers():
-    from transformers.models.mixtral.modeling_mixtral import load_balancing_loss_func
-
-    ours, theirs = SCORES.clone().requires_grad_(), SCORES.clone().requires_grad_()
-    load_balance_loss(route(ours, num_experts_per_token=2, normalize_weights=True)).backward()
-    load_balancing_loss_func((theirs,), num_experts=8, top_k=2).backward()
-    torch.testing.assert_close(ours.grad, theirs.grad)
-
-
-def test_the_z_loss_is_the_mean_square_of_log_z():
-    assert router_z_loss(torch.zeros(3, 8)).item() == pytest.approx(torch.tensor(8.0).log().item() ** 2)
 
 
 ENDS = torch.tensor([3, 3, 10], dtype=torch.int32)  # the second group is empty

@@ -137,8 +137,6 @@ def test_autocast_keeps_the_residual_stream_and_the_loss_in_fp32(build):
 def test_flops_agree_with_the_counter_of_torch(build):
     from torch.utils.flop_counter import FlopCounterMode
 
-    from lmtrain.accounting.model.flops import flops_per_token
-
     if any(layer.window_tokens is not None for layer in build().shape().attention):
         pytest.skip("the counter sees a masked product of all pairs where a window is counted as its own length")
     with torch.device("meta"):
@@ -176,13 +174,6 @@ def test_forward_and_backward_compile_into_one_graph(name):
         assert (plain - fused).norm() <= 0.05 * plain.norm() + 1e-6  # rounded to bf16 at other places
 
 
-def tiny(**options):
-    dimensions = {"width": 48, "num_layers": 2, "num_heads": 4, "vocab_size": 97, "max_context_tokens": 40}
-    model = GPT2(**(dimensions | options))
-    model.initialize_weights(torch.Generator().manual_seed(0))
-    return model
-
-
 @pytest.mark.parametrize(
     ("width", "num_layers", "num_heads", "expected"), [(768, 12, 12, 124_439_808), (1600, 48, 25, 1_557_611_200)]
 )
@@ -192,36 +183,6 @@ def test_published_shapes_have_their_published_counts(width, num_layers, num_hea
             width=width, num_layers=num_layers, num_heads=num_heads, vocab_size=50_257, max_context_tokens=1024
         )
     assert model.shape().num_parameters == expected
-
-
-def test_gpt2_flops_match_the_table_of_formulas():
-    with torch.device("meta"):
-        model = GPT2(width=768, num_layers=12, num_heads=12, vocab_size=50_257, max_context_tokens=1024)
-    flops = flops_per_token(model.shape(), 1024)
-    assert (flops.palm / 1e9, flops.causal / 1e9, flops.six_n / 1e9) == pytest.approx((0.855, 0.798, 0.747), abs=1e-3)
-
-
-def test_documents_in_one_row_are_as_if_each_were_alone():
-    model = tiny()
-    tokens = torch.randint(97, (2, 32), generator=torch.Generator().manual_seed(1))
-    documents = torch.zeros(2, 32, dtype=torch.int32)
-    documents[0, 5:], documents[0, 20:], documents[1, 31:] = 1, 2, 1
-    packed = model(tokens, documents=documents)
-    for row, start, end in ((0, 0, 5), (0, 5, 20), (0, 20, 32), (1, 0, 31), (1, 31, 32)):
-        alone = model(tokens[row : row + 1, start:end])[0]
-        # fp32, other shapes of the same products.
-        torch.testing.assert_close(packed[row, start:end], alone, atol=2e-5, rtol=1e-4)
-
-
-def test_a_head_of_its_own_is_counted_drawn_and_used():
-    tied, untied = tiny(), tiny(tie_embeddings=False)
-    assert untied.shape().num_parameters == tied.shape().num_parameters + 97 * 48
-    assert untied.shape().num_matmul_parameters == tied.shape().num_matmul_parameters
-    assert untied.head is not None
-    assert untied.head.weight.std().item() == pytest.approx(0.02, rel=0.05)
-    tokens = torch.randint(97, (1, 8))
-    untied.head.weight.data.zero_()
-    assert torch.equal(untied(tokens), torch.zeros(1, 8, 97))
 
 
 def small_llama(**options):
@@ -301,20 +262,6 @@ def test_documents_in_one_row_are_as_if_each_were_alone_llama(options):
         torch.testing.assert_close(packed[row, start:end], alone, atol=2e-5, rtol=1e-4)
 
 
-def test_a_window_hides_what_lies_before_it():
-    model = small_llama(window_tokens=4, num_layers=1)
-    tokens = torch.randint(101, (1, 32), generator=torch.Generator().manual_seed(1))
-    changed = tokens.clone()
-    changed[0, 3] = (tokens[0, 3] + 1) % 101
-    differs = (model(tokens) != model(changed)).any(dim=-1)[0]
-    assert differs.nonzero().flatten().tolist() == [3, 4, 5, 6]
-
-
-def test_soft_cap_bounds_logits():
-    model = small_llama(logit_soft_cap=2.0, init_std=1.0)
-    assert model(torch.randint(101, (1, 8))).abs().max() <= 2.0
-
-
 def test_published_llama_3_2_1b_has_its_published_counts():
     with torch.device("meta"):
         model = Llama(
@@ -338,34 +285,22 @@ def test_published_llama_3_2_1b_has_its_published_counts():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"width": 130}, r"130 is not a multiple of model\.num_heads=4; nearest valid: model\.width=128 or 136, or "),
-        ({"num_layers": 0}, r"model\.num_layers=0 is below 1"),
-        (
-            {"value_embedding_layers": (0, 2)},
-            r"\.value_embedding_layers=\[0, 2\] names layer 2 .*nearest valid: 'model\.value_embedding_layers=\[0\]'",
-        ),
+        ({"width": 130}, r"model\.width must be a multiple of 8 .* got 130.*136"),
+        ({"num_layers": 0}, r"model\.num_layers=0"),
+        ({"value_embedding_layers": (0, 2)}, r"model\.value_embedding_layers .*from 0 to 1.*layers=\[0\]"),
         ({"tie_embeddings": True, "head_init_std": 0.0}, r"model\.head_init_std=0\.0 needs an untied head"),
-        ({"init_std": -0.1}, r"model\.init_std=-0\.1 is below 0; nearest valid: 0"),
-        ({"head_width": 7}, r"model\.head_width=7 is not even, as rotary pairs are; nearest valid: 8"),
-        (
-            {"num_kv_heads": 3},
-            r"4 is not a multiple of model\.num_kv_heads=3; nearest valid: model\.num_kv_heads=2 or 4",
-        ),
-        ({"window_tokens": 4, "window_pattern": "SXL"}, r"model\.window_pattern='SXL' .* nearest valid: SL"),
-        (
-            {"value_embedding_layers": (1,), "value_gate_width": 65},
-            r"model\.value_gate_width=65 is not 1 to model\.width=64 dimensions; nearest valid: 64",
-        ),
-        ({"rope_base": 0.0}, r"model\.rope_base=0\.0 is not above 0 and finite; nearest valid: 10000\.0"),
-        ({"norm_eps": -1.0}, r"model\.norm_eps=-1\.0 is below 0; nearest valid: 0"),
-        ({"norm_eps": float("nan")}, r"model\.norm_eps=nan is not a finite number; nearest valid: 0"),
-        (
-            {"qk_norm": True, "qk_norm_scale": float("nan")},
-            r"model\.qk_norm_scale=nan is not above 0 and finite; nearest valid: 1\.0",
-        ),
-        ({"logit_soft_cap": 0.0}, r"model\.logit_soft_cap=0\.0 is not above 0"),
-        ({"num_bigram_buckets": -1}, r"model\.num_bigram_buckets=-1 is below 0"),
-        ({"activation": "gelu"}, r"model\.activation=gelu is not swiglu or relu_squared"),
+        ({"init_std": -0.1}, r"model\.init_std must .*at least 0, got -0\.1"),
+        ({"head_width": 7}, r"model\.head_width must be even.*got 7.*8"),
+        ({"num_kv_heads": 3}, r"model\.num_kv_heads must divide model\.num_heads=4, got 3"),
+        ({"window_tokens": 4, "window_pattern": "SXL"}, r"model\.window_pattern .*SXL.*SL"),
+        ({"value_embedding_layers": (1,), "value_gate_width": 65}, r"model\.value_gate_width must be from 1 to .*64"),
+        ({"rope_base": 0.0}, r"model\.rope_base must .*above 0, got 0\.0.*10000"),
+        ({"norm_eps": -1.0}, r"model\.norm_eps"),
+        ({"norm_eps": float("nan")}, r"model\.norm_eps must be finite"),
+        ({"qk_norm": True, "qk_norm_scale": float("nan")}, r"model\.qk_norm_scale must be finite and above 0"),
+        ({"logit_soft_cap": 0.0}, r"model\.logit_soft_cap must be .*above 0"),
+        ({"num_bigram_buckets": -1}, r"model\.num_bigram_buckets"),
+        ({"activation": "gelu"}, r"model\.activation.*gelu.*swiglu"),
     ],
 )
 def test_impossible_settings_are_refused_by_key(options, message):
@@ -382,19 +317,6 @@ def test_the_dial_sets_the_counts_of_the_reference():
     shape = meta(12).shape()
     assert shape.num_parameters == 286_261_730
     assert shape.num_matmul_parameters == 110_100_912
-
-
-def test_one_step_of_a_nano_moves_every_parameter_sooner_or_later():
-    model = nano(depth=2, vocab_size=61, max_context_tokens=8)
-    model.initialize_weights(torch.Generator().manual_seed(0))
-    tokens = torch.randint(61, (4, 8), generator=torch.Generator().manual_seed(1))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.3)
-    for _ in range(4):
-        optimizer.zero_grad()
-        logits = model(tokens[:, :-1])
-        torch.nn.functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten()).backward()
-        optimizer.step()
-    assert [name for name, p in model.named_parameters() if p.grad is None or not p.grad.any()] == []
 
 
 SIZES = {"vocab_size": 101, "max_context_tokens": 32}

@@ -10,10 +10,6 @@ from lmtrain.optim.adamw import RoundedAdamW
 from lmtrain.optim.adamw_update import (
     copy_rounded_,
     noise_of_step,
-    start_state,
-    step_groups,
-    update,
-    update_rounded,
 )
 from tests.optim.models import fill_gradients, tiny_model
 
@@ -24,14 +20,6 @@ def parameter(dtype: torch.dtype = torch.float32) -> nn.Parameter:
     made = nn.Parameter(torch.ones(64, dtype=dtype))
     made.grad = torch.full_like(made, 0.25)
     return made
-
-
-def test_each_in_fp32_gives_the_same_where_nothing_is_rounded() -> None:
-    together, apart = parameter(), parameter()
-    update([together], [start_state(together, fused=False)], GROUP)
-    noise = noise_of_step(0, group=0, device=apart.device)
-    update_rounded([apart], [start_state(apart, fused=False)], GROUP, noise=noise)
-    assert torch.equal(together, apart)
 
 
 SETTINGS = {"betas": (0.9, 0.999), "eps": 1e-8, "fused": True}
@@ -77,17 +65,6 @@ def test_bf16_weights_take_steps_too_small_for_bf16_on_average() -> None:
     assert parameter.float().mean().item() == pytest.approx(1 - 50 * 1e-4, abs=3e-4)  # one step of bf16 is 4e-3
 
 
-def test_copies_of_a_weight_stay_equal_whatever_torch_draws_elsewhere() -> None:
-    copies = [nn.Parameter(torch.ones(512, dtype=torch.bfloat16)) for _ in range(2)]
-    for seed, parameter in enumerate(copies):
-        optimizer = build([parameter], lr=1e-3)
-        for step in range(5):
-            torch.manual_seed(100 * seed + step)
-            parameter.grad = torch.full_like(parameter, 0.5)
-            optimizer.step()
-    assert torch.equal(*copies)
-
-
 def test_saved_state_keeps_its_format_and_goes_on_exactly() -> None:
     model = tiny_model()
     optimizer = build(list(model.parameters()))
@@ -106,18 +83,6 @@ def test_saved_state_keeps_its_format_and_goes_on_exactly() -> None:
         assert resumed.state[theirs]["exp_avg"].dtype == torch.bfloat16
 
 
-def test_it_goes_on_from_an_adamw_without_rounding() -> None:
-    model = tiny_model()
-    plain = torch.optim.AdamW(model.parameters())
-    fill_gradients(model, 0)
-    plain.step()
-    resumed = build(list(model.parameters()))
-    resumed.load_state_dict(copy.deepcopy(plain.state_dict()))
-    fill_gradients(model, 1)
-    resumed.step()
-    assert resumed.param_groups[0]["num_steps"] == 1
-
-
 def rounded(values: torch.Tensor, step: int = 0) -> torch.Tensor:
     target = torch.empty_like(values, dtype=torch.bfloat16)
     copy_rounded_(target, values, generator=noise_of_step(step, group=0, device=values.device))
@@ -131,18 +96,3 @@ def test_the_mean_is_kept_where_rounding_to_nearest_loses_it() -> None:
     found = rounded(values).float()
     assert set(found.tolist()) == {1.0, 1 + 1 / 128}
     assert found.mean().item() == pytest.approx(value, abs=5 * 0.0026 / 200_000**0.5)  # five standard errors
-
-
-def grouped(*groups: dict[str, object]) -> torch.optim.Optimizer:
-    return torch.optim.SGD([{"params": [nn.Parameter(torch.ones(2))], **group} for group in groups], lr=0.1)
-
-
-def test_a_closure_computes_with_gradients_though_a_step_has_none() -> None:
-    optimizer = grouped({})
-    optimizer.param_groups[0]["params"][0].grad = torch.ones(2)
-    with torch.no_grad():
-        is_recording: list[bool] = []
-        loss = step_groups(optimizer, torch.is_grad_enabled, lambda *_: is_recording.append(torch.is_grad_enabled()))
-        assert loss is True
-        assert not torch.is_grad_enabled()
-    assert is_recording == [False]

@@ -10,7 +10,7 @@ from schedulefree import AdamWScheduleFree
 from torch import nn
 from torchao.optim import AdamW8bit
 
-from lmtrain.optim.adafactor import Adafactor, adafactor
+from lmtrain.optim.adafactor import Adafactor
 from lmtrain.optim.adagrad import adagrad
 from lmtrain.optim.adamw import adamw
 from lmtrain.optim.adamw_8bit import adamw_8bit
@@ -29,14 +29,6 @@ def test_equals_torch_step_by_step() -> None:
     require_same_course(
         lambda model: adamw(model, **SETTINGS, weight_decay=DECAY),
         lambda groups: torch.optim.AdamW(groups, lr=0.01, betas=(0.8, 0.95), eps=1e-7, fused=True),
-    )
-
-
-def test_unfused_equals_torch_step_by_step() -> None:
-    require_same_course(
-        lambda model: adamw(model, **SETTINGS, weight_decay=DECAY, fused=False),
-        lambda groups: torch.optim.AdamW(groups, lr=0.01, betas=(0.8, 0.95), eps=1e-7, foreach=False),
-        atol=1e-6,  # many tensors at once round in another order
     )
 
 
@@ -100,20 +92,6 @@ def test_equals_torch_step_by_step_adafactor(dtype: torch.dtype, lr: float) -> N
         for optimizer in optimizers:
             optimizer.step()
     assert all(not torch.equal(mine, before) for mine, before in zip(ours, start, strict=True))
-
-
-def test_state_is_saved_under_the_names_of_torch_s_class() -> None:
-    ours, theirs = tiny_model(), tiny_model()
-    mine = adafactor(ours, lr=0.02)
-    other = torch.optim.Adafactor(theirs.parameters(), lr=0.02)
-    for model, optimizer in ((ours, mine), (theirs, other)):
-        fill_gradients(model, 0)
-        optimizer.step()
-    for my_weight, weight in zip(ours.parameters(), theirs.parameters(), strict=True):
-        my_state, state = mine.state[my_weight], other.state[weight]
-        assert {name: tensor.shape for name, tensor in my_state.items()} == {
-            name: tensor.shape for name, tensor in state.items()
-        }
 
 
 def test_equals_torch_step_by_step_adagrad() -> None:

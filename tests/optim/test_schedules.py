@@ -10,7 +10,7 @@ from transformers import get_inverse_sqrt_schedule, get_linear_schedule_with_war
 
 from lmtrain.optim import weight_decay_schedules as decay
 from lmtrain.optim.momentum_schedules import rise_and_fall
-from lmtrain.optim.schedules import constant, cooldown, inverse_sqrt, linear, range_test, trapezoid, warmup_cosine
+from lmtrain.optim.schedules import constant, inverse_sqrt, linear, range_test, trapezoid, warmup_cosine
 
 COSINE = {"warmup_steps": 1000, "final_fraction": 0.1}
 TRAPEZOID = {"warmup_steps": 40, "warmdown_fraction": 0.65, "final_fraction": 0.05}
@@ -59,14 +59,6 @@ def test_inverse_square_root_is_that_of_transformers() -> None:
     assert inverse_sqrt(40, 100, warmup_steps=10) == 0.5
 
 
-def test_a_cool_down_is_the_fall_of_the_trapezoid_that_it_ends() -> None:
-    whole = partial(trapezoid, warmup_steps=40, warmdown_steps=200, final_fraction=0.05)
-    for step in (*range(1000, 1201), 5000):
-        assert cooldown(step, 1200, start_step=1000, final_fraction=0.05) == pytest.approx(whole(step, 1200))
-    assert cooldown(1000, 1200, start_step=1000, final_fraction=0.05) == 1.0
-    assert cooldown(1200, 1200, start_step=1000, final_fraction=0.05) == pytest.approx(0.05)
-
-
 @pytest.mark.parametrize("schedule", WITH_WARMUP)
 @given(data=st.data())
 def test_every_value_is_between_0_and_1_and_none_rises_after_the_warmup(schedule, data) -> None:
@@ -86,14 +78,6 @@ def test_a_warmup_is_the_same_in_steps_in_tokens_and_as_a_fraction(schedule) -> 
         assert schedule(step, 1000, warmup_tokens=40 * 2048, tokens_per_step=2048) == in_steps
         assert schedule(step, 1000, warmup_tokens=39 * 2048 + 1, tokens_per_step=2048) == in_steps, "whole steps"
         assert schedule(step, 1000, warmup_fraction=0.04) == in_steps
-
-
-def test_a_warmdown_is_the_same_in_steps_in_tokens_and_as_a_fraction() -> None:
-    curve = partial(trapezoid, total_steps=1000, final_fraction=0.0)
-    for step in range(0, 1200, 7):
-        in_steps = curve(step, warmdown_steps=250)
-        assert curve(step, warmdown_tokens=250 * 2048, tokens_per_step=2048) == in_steps
-        assert curve(step, warmdown_fraction=0.25) == in_steps
 
 
 MUON = {"initial": 0.85, "final": 0.90, "warmup_steps": 400, "warmdown_fraction": 0.65}

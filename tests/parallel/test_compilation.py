@@ -8,7 +8,7 @@ from lmtrain.models.gpt2 import GPT2
 from lmtrain.models.llama import Llama
 from lmtrain.models.mixture_of_experts import Experts
 from lmtrain.models.nano import nano
-from lmtrain.parallel.compilation import blocks, none, whole_model
+from lmtrain.parallel.compilation import blocks, whole_model
 
 
 def llama(num_layers=3):
@@ -17,23 +17,6 @@ def llama(num_layers=3):
     )
     model.initialize_weights(torch.Generator().manual_seed(0))
     return model
-
-
-def compiled_modules(model):
-    """Return the names of the modules whose call goes through the compiler."""
-    return [name for name, module in model.named_modules() if module._compiled_call_impl is not None]
-
-
-@pytest.mark.parametrize(
-    ("transform", "compiled"), [(none, []), (blocks, ["layers.0", "layers.1", "layers.2"]), (whole_model, [""])]
-)
-def test_what_is_compiled_and_that_names_of_parameters_stay_the_same(transform, compiled):
-    model = llama()
-    names = list(model.state_dict())
-    assert transform().apply(model) is model
-    assert compiled_modules(model) == compiled
-    assert list(model.state_dict()) == names
-    assert not any("_orig_mod" in name for name in names)
 
 
 @pytest.mark.slow

@@ -1,19 +1,16 @@
 """Two workers on two ranks: held to DDP, stopped and resumed, their messages counted."""
 
 import json
-import threading
 from pathlib import Path
 
 import pytest
 import torch
 
 from lmtrain.accounting.options.outer_settings import BLOCK_VALUES, DeltaFormat, delta_bytes
-from lmtrain.errors import EnvironmentProblem
 from lmtrain.models.llama import Llama
-from lmtrain.parallel.diloco import OUTER, OWN, WriteWorker, diloco_facts, read_worker, state_of_worker
+from lmtrain.parallel.diloco import diloco_facts
 from lmtrain.parallel.outer_step import LARGEST, OuterStep, decode, encode, fragments_of, mean_over_ranks
 from lmtrain.parallel.replicate import ddp_facts
-from lmtrain.storage.hashed_folder import damage, start_aside
 from lmtrain.training.checkpointing.weights import load_weights
 from tests import tiny
 from tests.parallel.sent import Sent
@@ -202,18 +199,6 @@ def test_workers_meet_by_nesterov_on_their_mean_delta_fragment_by_fragment(tmp_p
     on_ranks(_rank, folder=tmp_path)
 
 
-def test_fragments_share_the_model_out_evenly_and_wholly():
-    ours = model()
-    fragments = fragments_of(ours, num_fragments=3)
-    dealt = [weight for fragment in fragments for weight in fragment]
-    assert {*dealt} == {*ours.parameters()}
-    assert len(dealt) == len({*dealt})
-    sizes = [sum(weight.numel() for weight in fragment) for fragment in fragments]
-    assert max(sizes) - min(sizes) <= max(sum(w.numel() for w in block.parameters()) for block in ours.blocks)
-    block = {*ours.blocks[0].parameters()}
-    assert sum(not block.isdisjoint(fragment) for fragment in fragments) == 1, "a block is in one fragment"
-
-
 def test_evaluation_sees_the_global_weights_and_training_goes_on_with_the_own_ones():
     ours = model()
     outer = OuterStep(every_steps=2, num_fragments=1, lr=0.7, momentum=0.9, delta="fp32")
@@ -225,92 +210,13 @@ def test_evaluation_sees_the_global_weights_and_training_goes_on_with_the_own_on
         outer.eval()
         assert torch.equal(flat(ours.parameters()), at_start)
     first = next(iter(ours.parameters()))
-    assert torch.equal(flat(outer.own()), flat([weight for _, weight in _by_fragment(outer, trained, ours)]))
     assert torch.equal(outer.global_of(first), first)
     for _ in range(2):
         outer.train()
         assert torch.equal(flat(ours.parameters()), trained)
 
 
-def _by_fragment(outer: OuterStep, values: torch.Tensor, ours: Llama):
-    """Give this worker's values in the order of its fragments."""
-    sizes = [weight.numel() for weight in ours.parameters()]
-    pieces = dict(zip(ours.parameters(), values.split(sizes), strict=True))
-    return [(weight, pieces[weight]) for fragment in fragments_of(ours, num_fragments=1) for weight in fragment]
-
-
 NUM_WORKERS_SAVED = 3
-
-
-def optimizer_of(rank):
-    return {"state": {0: {"step": rank}}, "param_groups": []}
-
-
-def checkpoint(rank):
-    return {"state_dict": {"w": torch.zeros(2)}, "optimizer_states": [optimizer_of(rank)], "lmtrain": {"step": 5}}
-
-
-def outer(rank):
-    return {
-        "momentum": {0: {"momentum_buffer": torch.ones(2)}},
-        "sent_bytes": 7.0,
-        OWN: [torch.full((2,), float(rank))],
-    }
-
-
-def write(final, *, ranks=range(NUM_WORKERS_SAVED), timeout_seconds=5.0):
-    """Let each worker write at once, as their processes do, and return the first one's result."""
-    start_aside(final.with_name(f".{final.name}.tmp"))
-    writers = [
-        WriteWorker(
-            final=final,
-            rank=rank,
-            num_workers=NUM_WORKERS_SAVED,
-            timeout_seconds=timeout_seconds,
-            state=state_of_worker(checkpoint(rank), outer(rank), rank=rank, num_workers=NUM_WORKERS_SAVED),
-        )
-        for rank in ranks
-    ]
-    others = [threading.Thread(target=each) for each in writers[1:]]
-    for other in others:
-        other.start()
-    try:
-        return writers[0]()
-    finally:
-        for other in others:
-            other.join()
-
-
-def test_each_worker_reads_its_own_state_and_the_weights_of_all(tmp_path):
-    final = tmp_path / "step_00000005"
-    num_bytes = write(final)
-    assert damage(final) is None
-    assert {path.name for path in final.iterdir()} == {
-        "manifest.json", "state.pt", "worker_00001.pt", "worker_00002.pt",
-    }  # fmt: skip
-    assert num_bytes == sum(path.stat().st_size for path in final.iterdir())
-    for rank in range(NUM_WORKERS_SAVED):
-        found = read_worker(final, rank=rank, num_workers=NUM_WORKERS_SAVED)
-        assert found["optimizer_states"] == [optimizer_of(rank)]
-        assert found[OUTER][OWN][0].tolist() == [rank, rank]
-        assert found[OUTER]["momentum"][0]["momentum_buffer"].tolist() == [1, 1]
-        assert found["state_dict"]["w"].tolist() == [0, 0]
-
-
-def test_another_number_of_workers_begins_at_the_global_weights_with_the_momentum(tmp_path):
-    final = tmp_path / "step_00000005"
-    write(final)
-    for rank in range(2):
-        found = read_worker(final, rank=rank, num_workers=2)
-        assert (found[OUTER][OWN], found["optimizer_states"]) == (None, [optimizer_of(0)])
-        assert found[OUTER]["momentum"][0]["momentum_buffer"].tolist() == [1, 1]
-
-
-def test_a_worker_that_writes_nothing_leaves_no_checkpoint(tmp_path):
-    final = tmp_path / "step_00000005"
-    with pytest.raises(EnvironmentProblem, match="rank 2 has not written"):
-        write(final, ranks=(0, 1), timeout_seconds=0.2)
-    assert not final.exists()
 
 
 FORMATS: tuple[DeltaFormat, ...] = ("fp32", "bf16", "int8", "int4")
@@ -329,14 +235,6 @@ def test_a_value_is_off_by_half_a_step_of_its_block_at_most(delta):
     steps = blocks.abs().amax(-1, keepdim=True) / LARGEST[delta]
     assert (error <= steps / 2 * 1.00001).all()
     assert error.gather(1, blocks.abs().argmax(-1, keepdim=True)).max() <= 1e-6 * blocks.abs().max()
-
-
-@pytest.mark.parametrize("delta", ["int8", "int4"])
-@pytest.mark.parametrize("wrong", [float("nan"), float("inf")])
-def test_a_value_that_is_not_finite_is_not_hidden(delta, wrong):
-    given = values(0).view(1, -1)
-    given[0, 3] = wrong
-    assert not decode(encode(given, delta), delta)[0, 3].isfinite()
 
 
 def _rank_deltas(rank: int) -> None:

@@ -87,14 +87,6 @@ def test_a_full_disk_of_one_rank_s_other_process_is_told_by_both_and_leaves_no_c
 
 @pytest.mark.distributed
 @pytest.mark.slow
-def test_a_sharded_checkpoint_is_whole_and_has_a_file_of_each_rank(job):
-    folder = job[0] / "checkpoints" / "step_00000002"
-    assert damage(folder) is None
-    assert {"__0_0.distcp", "__1_0.distcp"} <= {path.name for path in (folder / "sharded").iterdir()}
-
-
-@pytest.mark.distributed
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["raw", "ema"])
 def test_one_process_reads_the_weights_and_their_average_that_two_ranks_saved(job, kind):
     whole, model = torch.load(job[0] / WHOLE_WEIGHTS)[kind], build_model()

@@ -2,11 +2,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor, multiprocessing
+from torch import Tensor
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 
-from lmtrain.parallel.gradients import global_norm, scale_gradients, sum_over_ranks
+from lmtrain.parallel.gradients import global_norm, scale_gradients
 from lmtrain.parallel.rank_reports import (
     bit_sums,
     differing,
@@ -14,29 +14,8 @@ from lmtrain.parallel.rank_reports import (
     on_all_ranks,
     part_of,
     replica_groups,
-    report_of,
-    write_and_report,
 )
-from tests.leave import leave
 from tests.ranks import on_ranks
-
-
-def test_a_report_is_read_once(tmp_path):
-    assert write_and_report(tmp_path, 1, lambda: "written") == "written"
-    assert report_of(tmp_path, 1, timeout_seconds=0) == "written"
-    assert not [*tmp_path.iterdir()]
-
-
-def test_a_failure_and_silence_are_told_with_their_rank(tmp_path):
-    def fail():
-        raise OSError("no space left")
-
-    with pytest.raises(OSError, match="no space"):
-        write_and_report(tmp_path, 2, fail)
-    with pytest.raises(RuntimeError, match="rank 2: no space left"):
-        report_of(tmp_path, 2, timeout_seconds=0)
-    with pytest.raises(RuntimeError, match="rank 3 has not written its shards within 0 s"):
-        report_of(tmp_path, 3, timeout_seconds=0)
 
 
 def _rank(rank: int) -> None:
@@ -82,11 +61,6 @@ def test_differences_are_named_by_the_ranks_that_hold_them(tmp_path: Path) -> No
     on_ranks(a_sharded_entry_a_copy_and_a_nan_are_named_by_their_ranks, folder=tmp_path)
 
 
-def test_a_tensor_of_one_side_alone_differs_by_infinity() -> None:
-    found = differing({"mine": ROWS}, {"theirs": ROWS}, {"theirs": 1.0}, dict)
-    assert found == {"theirs": (float("inf"), (0,)), "mine": (float("inf"), (0,))}
-
-
 def test_one_flipped_bit_of_any_format_changes_the_sum_of_its_tensor_alone() -> None:
     generator = torch.Generator().manual_seed(0)
     formats = (torch.float32, torch.bfloat16, torch.float64, torch.float16)
@@ -105,18 +79,6 @@ def test_ranks_with_the_same_part_are_copies_and_a_part_of_one_rank_alone_is_non
     assert replica_groups(["a", "b", "a", "b", "c"]) == [[0, 2], [1, 3]]
     assert replica_groups(["a"]) == []
     assert part_of([torch.zeros(2)]) == ((),)
-
-
-@pytest.mark.distributed
-def test_every_rank_gets_the_sum_of_all(tmp_path):
-    multiprocessing.spawn(_rank_reduction, args=(str(tmp_path),), nprocs=2)
-    assert [torch.load(tmp_path / f"{rank}.pt").tolist() for rank in range(2)] == [[1.0, 20.0]] * 2
-
-
-def _rank_reduction(rank, folder):
-    torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
-    torch.save(sum_over_ranks(torch.tensor([float(rank), 10.0])), f"{folder}/{rank}.pt")
-    leave()
 
 
 SHAPES = [(3, 4), (7,), (2, 2, 2)]
@@ -146,24 +108,6 @@ def test_a_large_gradient_s_norm_is_that_of_exact_sums():
     parameter.grad = torch.randn(4096, 256, generator=torch.Generator().manual_seed(0)) * 1e-3
     exact = parameter.grad.double().norm().float()
     torch.testing.assert_close(global_norm([parameter]), exact, rtol=2e-7, atol=0)
-
-
-def test_the_global_norm_of_two_formats_is_that_of_torch():
-    mixed = parameters()
-    mixed[0].data, mixed[0].grad = mixed[0].data.double(), gradients(mixed)[0].double()
-    expected = torch.nn.utils.clip_grad_norm_(mixed, float("inf"))
-    torch.testing.assert_close(global_norm(mixed), expected)
-
-
-def test_gradients_are_scaled_in_place_and_absent_ones_stay_absent():
-    scaled, untouched = parameters(), parameters()
-    addresses = [gradient.data_ptr() for gradient in gradients(scaled)]
-    scale_gradients(scaled, torch.tensor(0.25, dtype=torch.float64))
-    assert scaled[-1].grad is None
-    assert [gradient.data_ptr() for gradient in gradients(scaled)] == addresses
-    for gradient, before in zip(gradients(scaled), gradients(untouched), strict=True):
-        assert gradient.dtype == torch.float32
-        assert torch.equal(gradient, before * 0.25)
 
 
 @pytest.mark.distributed

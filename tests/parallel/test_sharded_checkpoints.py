@@ -74,13 +74,6 @@ def test_a_dotted_name_behind_a_trusted_module_is_refused(tmp_path):
     assert not witness.exists()
 
 
-@pytest.mark.parametrize("content", [b"", b"not a pickle", pickle.dumps({})])
-def test_damage_is_told(tmp_path, content):
-    (tmp_path / METADATA).write_bytes(content)
-    with pytest.raises(EnvironmentProblem, match=r"cannot be read safely|holds a dict, no metadata"):
-        read_metadata(tmp_path)
-
-
 def _word(text: str) -> bytes:
     return b"\x8c" + bytes([len(text)]) + text.encode()
 
@@ -200,14 +193,6 @@ def test_a_rank_that_fails_or_says_nothing_is_named_and_nothing_is_left(planned,
     assert list(planned.final.parent.iterdir()) == []
 
 
-def test_another_rank_tells_why_it_could_not_write(planned):
-    aside = aside_of(planned.final)
-    (aside / SHARDED / "__0_0.distcp").mkdir(parents=True)
-    with pytest.raises(OSError, match="Is a directory"):
-        WriteShards(**{**planned.__dict__, "rank": 1})()
-    assert "Is a directory" in (aside / ".rank1.failed").read_text()
-
-
 def trained() -> tuple[nn.Sequential, torch.optim.Optimizer]:
     """Return a model and its optimizer, of two groups in another order than the model's, after two steps."""
     torch.manual_seed(5)
@@ -245,14 +230,6 @@ def test_shards_read_whole_fill_a_plain_model_and_optimizer(sharded: Path) -> No
     torch.testing.assert_close(whole[WEIGHTS], dict(model.state_dict()), rtol=0, atol=0)
     torch.testing.assert_close(found["state"], expected["state"], rtol=0, atol=0)
     assert found["param_groups"] == expected["param_groups"]
-
-
-def test_a_numbered_state_takes_the_names_of_the_same_optimizer() -> None:
-    model, optimizer = trained()
-    like = get_optimizer_state_dict(model, optimizer)
-    found = part_optimizer_state(optimizer.state_dict(), like)
-    torch.testing.assert_close(found["state"], like["state"], rtol=0, atol=0)
-    assert found["param_groups"] == like["param_groups"]
 
 
 def test_the_state_of_other_groups_is_refused() -> None:

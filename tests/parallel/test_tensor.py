@@ -13,13 +13,11 @@ from lmtrain.errors import ConfigurationError
 from lmtrain.losses.chunked import ChunkedCrossEntropy
 from lmtrain.losses.cross_entropy import CrossEntropy
 from lmtrain.models.base import LanguageModel
-from lmtrain.models.gpt2 import GPT2
 from lmtrain.models.head import LossTotal, OutputHead
 from lmtrain.models.llama import Llama
 from lmtrain.models.mixture_of_experts import Experts
 from lmtrain.parallel.tensor import tensor_facts
 from lmtrain.parallel.tensor_parallel import require_cuts, score_shards
-from tests.optim.models import tiny_model
 from tests.parallel.strategy_parity import CLIP, Found, require_same, require_same_end, trained
 
 CASES = [
@@ -178,13 +176,6 @@ def test_a_model_that_cannot_be_cut_is_refused_with_what_can(
         require_cuts(llama(**settings), num_ranks=num_ranks)
 
 
-def test_models_that_divide_are_taken_and_unknown_ones_named() -> None:
-    require_cuts(llama(num_kv_heads=2, qk_norm=True, key_smear=True), num_ranks=2)
-    require_cuts(GPT2(width=16, num_layers=1, num_heads=4, vocab_size=13, max_context_tokens=8), num_ranks=4)
-    with pytest.raises(ConfigurationError, match="has no cuts for a tensor group, GPT2 and Llama have"):
-        require_cuts(tiny_model(), num_ranks=2)
-
-
 VOCAB_SIZE, WIDTH = 13, 6
 
 
@@ -226,18 +217,3 @@ def test_sums_and_gradients_are_those_of_plain_cross_entropy(
     total, found = sharded(loss, soft_cap)
     torch.testing.assert_close(list(total), list(expected), rtol=2e-6, atol=1e-6)
     torch.testing.assert_close(found, list(gradients), rtol=2e-6, atol=2e-6)
-
-
-def test_a_shard_without_the_target_has_its_logits_alone() -> None:
-    """Rows 4 to 12 of the vocabulary, as a second rank has them: no target below row 4 is theirs."""
-    weight, hidden, targets = operands()
-    assert dist.group.WORLD is not None
-    total = score_shards(
-        weight[4:], hidden, targets, CrossEntropy(), soft_cap=None, first_row=4, ranks=dist.group.WORLD
-    )
-    logits = hidden @ weight[4:].T
-    here = targets >= 4
-    aimed = logits.gather(2, (targets - 4).clamp(min=0)[..., None]).squeeze(2)
-    largest = logits.amax(dim=-1)
-    expected = (logits.logsumexp(dim=-1) - torch.where(here, aimed, largest))[targets != -100].sum()
-    torch.testing.assert_close(total.objective, expected)

@@ -29,7 +29,7 @@ from lmtrain.run.execution.meta_build import build_on_meta
 from lmtrain.run.schema.node import Node
 from lmtrain.run.stored_runs.job import Job
 from lmtrain.tracking.events import EventLog
-from lmtrain.training.micro_step_graph import CudaGraph
+from lmtrain.training.micro_step_graph import Graph
 from tests.configs import config_of, config_with
 from tests.optim.models import tiny_model
 
@@ -218,14 +218,14 @@ def on_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("on_cuda")
 @pytest.mark.parametrize("option", ["auto", "model", "blocks", "none"])
 def test_every_way_to_compile_can_be_recorded_on_a_gpu_and_is_not_unless_asked(option: str) -> None:
-    assert asked(f"compile={option}", ON) is CudaGraph
+    assert asked(f"compile={option}", ON) is Graph
     assert asked(f"compile={option}") is None
 
 
 @pytest.mark.usefixtures("on_cuda")
 @pytest.mark.parametrize("precision", ["fp32", "tf32", "bf16_mixed", "bf16_true"])
 def test_precisions_without_a_scaled_loss_are_recorded(precision: str) -> None:
-    assert asked(ON, f"precision={precision}") is CudaGraph
+    assert asked(ON, f"precision={precision}") is Graph
 
 
 @pytest.mark.usefixtures("on_cuda")

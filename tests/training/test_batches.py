@@ -1,6 +1,5 @@
 """Micro-batches of a rank, and what a batch holds."""
 
-import threading
 from itertools import islice
 
 import numpy as np
@@ -18,20 +17,6 @@ from lmtrain.training.training_batches import Examples, RankRows, TrainingBatche
 from tests.data.documents import make_dataset
 
 IDS = np.array([[5, 6, 7, 60_000]], np.uint16)
-
-
-def test_ids_that_say_everything_travel_alone_and_narrow():
-    batch = to_batch(RowBatch(IDS))
-    assert isinstance(batch, torch.Tensor)
-    assert batch.dtype == torch.uint16
-    inputs, targets, documents = training_tokens(batch)
-    assert inputs.dtype == targets.dtype == torch.int64
-    assert (inputs.tolist(), targets.tolist(), documents) == ([[5, 6, 7]], [[6, 7, 60_000]], None)
-
-
-def test_wide_ids_stay_exact():
-    ids = np.array([[2**32 - 1, 0]], np.uint32)
-    assert training_tokens(to_batch(RowBatch(ids))).inputs.tolist() == [[2**32 - 1]]
 
 
 def test_targets_without_loss_are_left_out():
@@ -102,40 +87,9 @@ def test_processes_of_a_loader_change_nothing(tmp_path, packing, num_workers):
             assert part is None or (part.numpy() == array).all()
 
 
-class Watched:
-    """Rows that remember on which thread they were looked for."""
-
-    num_rows, fingerprint = 100, "watched"
-
-    def __init__(self):
-        self.threads = []
-        self.num_read = 0
-
-    def locate(self, rows):
-        self.threads.append(threading.current_thread().name)
-        return self
-
-    def read(self, first, last):
-        self.num_read += 1
-        return RowBatch(np.full((last - first, 9), first, np.uint16))
-
-
-def test_batches_are_read_ahead_on_a_thread_that_ends_with_the_loader(monkeypatch):
-    monkeypatch.setattr(training_batches, "CHUNK_BATCHES", 3)
-    monkeypatch.setattr(training_batches, "GROUP_BATCHES", 5)
-    rows, before = Watched(), set(threading.enumerate())
-    batches = iter(TrainingBatches(rows, RankRows(lambda p: p % 100, batch=plan(), rank=0, start_step=0)))
-    read = [int(np.asarray(next(batches))[0, 0]) for _ in range(4)]
-    assert read == [0, 2, 4, 0]
-    batches.close()
-    assert len(rows.threads) == 4, "the first batch, the five after it, and the five that are read ahead of use"
-    assert all(name.startswith("rows ahead") for name in rows.threads)
-    assert not any(thread.name.startswith("rows ahead") for thread in set(threading.enumerate()) - before)
-
-
 def test_what_goes_wrong_while_reading_ahead_is_raised_where_the_batch_is_wanted():
-    class Broken(Watched):
-        def read(self, first, last):
+    class Broken:
+        def locate(self, rows):
             raise OSError("the disk is gone")
 
     batches = iter(TrainingBatches(Broken(), RankRows(lambda p: p % 100, batch=plan(), rank=0, start_step=0)))

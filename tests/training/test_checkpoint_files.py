@@ -14,14 +14,12 @@ from lmtrain.parallel.fsdp import SHARDED
 from lmtrain.storage.hashed_folder import damage, write_atomically
 from lmtrain.training.checkpointing.checkpoint_io import STATE, AtomicCheckpointIO
 from lmtrain.training.checkpointing.checkpoints import (
-    HeldOutScores,
     Retention,
-    WriteAndRetain,
     list_checkpoints,
     newest_whole,
     require_same_identity,
 )
-from lmtrain.training.checkpointing.weights import load_weights, weight_shapes
+from lmtrain.training.checkpointing.weights import load_weights
 
 FACTS = {"step": 3, "tokens": 96, "identity": {"seed": 1}}
 
@@ -97,21 +95,6 @@ def folder(tmp_path):
     return tmp_path
 
 
-def test_checkpoints_are_listed_oldest_first_with_their_facts(folder):
-    save(folder, 101, metrics={"train/loss": 2.5})
-    listed = list_checkpoints(folder)
-    assert [facts.step for facts in listed] == [9, 20, 100, 101]
-    newest = listed[-1]
-    assert (newest.tokens, newest.identity, newest.metrics) == (101 * 32, IDENTITY, {"train/loss": 2.5})
-    assert newest.path == folder / "step_00000101"
-
-
-def test_the_newest_checkpoint_is_used(folder):
-    facts, passed_over = newest_whole(folder)
-    assert facts is not None
-    assert (facts.step, passed_over) == (100, [])
-
-
 def test_damaged_checkpoints_are_passed_over_with_a_line_each(folder):
     (folder / "step_00000100" / "state.pt").write_bytes(b"weighty")
     (folder / "step_00000020" / "state.pt").unlink()
@@ -122,18 +105,6 @@ def test_damaged_checkpoints_are_passed_over_with_a_line_each(folder):
         "step_00000100 is damaged: state.pt has changed since it was written (sha256 differs)",
         "step_00000020 is damaged: state.pt is missing",
     ]
-
-
-def test_a_folder_that_is_no_checkpoint_of_ours_is_passed_over_with_its_reason(folder):
-    (folder / "step_00000200").mkdir()
-    (folder / "step_00000201").write_text("a file")
-    write_atomically(folder / "step_00000202", facts={"epoch": 1}, write=lambda aside: None)
-    facts, passed_over = newest_whole(folder)
-    assert facts is not None
-    assert facts.step == 100
-    assert passed_over[0] == "step_00000202 is damaged: manifest.json has no step, tokens and identity"
-    assert [line.partition(" ")[0] for line in passed_over] == ["step_00000202", "step_00000201", "step_00000200"]
-    assert not any("None" in line for line in passed_over)
 
 
 @pytest.mark.faults
@@ -174,32 +145,11 @@ def steps(folder_of_retention):
     return sorted(int(path.name.removeprefix("step_")) for path in folder_of_retention.iterdir())
 
 
-def test_the_best_is_that_of_the_metric_which_decides(tmp_path):
-    for step, of_average in ((1, 0.5), (2, 0.9), (3, 0.8)):
-        save_of_retention(tmp_path, step, float(3 - step), average=of_average)
-    Retention(keep_last=1, keep_best=True, scores=HeldOutScores(metric="average")).after(tmp_path / "step_00000003")
-    assert steps(tmp_path) == [1, 3]
-
-
 def test_all_stay_while_the_new_one_is_not_whole(folder_of_retention):
     (folder_of_retention / "step_00000004" / "state.pt").write_bytes(b"weight$")
     with pytest.raises(EnvironmentProblem, match=r"was written, but state\.pt has changed.*older checkpoints are kept"):
         Retention(keep_last=1, keep_best=False).after(folder_of_retention / "step_00000004")
     assert steps(folder_of_retention) == [1, 2, 3, 4]
-
-
-def test_nothing_goes_before_the_new_one_is_written(folder_of_retention):
-    seen = []
-
-    def write():
-        seen.append(steps(folder_of_retention))
-        save_of_retention(folder_of_retention, 5)
-        return 7
-
-    path = folder_of_retention / "step_00000005"
-    assert WriteAndRetain(write=write, path=path, retention=Retention(keep_last=1, keep_best=True))() == 7
-    assert seen == [[1, 2, 3, 4]]
-    assert steps(folder_of_retention) == [2, 5]
 
 
 def model(seed):
@@ -239,13 +189,6 @@ def test_a_model_gets_the_weights_and_buffers_of_a_checkpoint(tmp_path, save):
         assert torch.equal(loaded.state_dict()[name], tensor), name
 
 
-@pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
-@pytest.mark.parametrize("save", [save_one_file, save_sharded])
-def test_shapes_are_known_before_weights_are_read(tmp_path, save):
-    save(tmp_path / "step_1", model(0))
-    assert weight_shapes(tmp_path / "step_1") == {name: tuple(one.shape) for name, one in model(0).state_dict().items()}
-
-
 @pytest.mark.parametrize("save", [save_one_file, save_sharded])
 def test_a_damaged_checkpoint_changes_no_weight(tmp_path, save):
     save(tmp_path / "step_1", model(0))
@@ -277,9 +220,3 @@ def test_an_average_that_no_run_kept_is_refused(tmp_path, save):
     save(tmp_path / "step_1", model(0))
     with pytest.raises(ConfigurationError, match="holds no average of the weights; train with weight_average=ema"):
         load_weights(model(1), tmp_path / "step_1", "ema")
-
-
-def test_a_checkpoint_of_another_model_is_refused(tmp_path):
-    save_one_file(tmp_path / "step_1", nn.Sequential(nn.Linear(3, 4)))
-    with pytest.raises(RuntimeError, match=r"Missing key.*1\.weight"):
-        load_weights(model(1), tmp_path / "step_1")

@@ -15,7 +15,6 @@ from lmtrain.data.packing import BestFit, Contiguous
 from lmtrain.data.shard_writer import ShardWriter, write_manifest
 from lmtrain.data.shards import open_dataset
 from lmtrain.data.windows import num_training_windows
-from lmtrain.errors import ConfigurationError
 from lmtrain.training.datamodule import TokenDataModule, mixture
 
 CONTEXT_TOKENS = 16
@@ -53,11 +52,6 @@ def expected_steps(data_folder, first_step, num_steps):
     positions = np.arange(first_step * SEQUENCES_PER_STEP, (first_step + num_steps) * SEQUENCES_PER_STEP)
     windows = split.windows(order(positions) * CONTEXT_TOKENS, CONTEXT_TOKENS + 1)
     return torch.from_numpy(windows).view(num_steps, -1, 17)
-
-
-def test_a_negative_number_of_loader_processes_is_refused(data_folder):
-    with pytest.raises(ConfigurationError, match=r"data\.num_workers=-1 is negative; nearest valid: 0\."):
-        serve(data_folder, num_workers=-1)
 
 
 @pytest.mark.parametrize("num_ranks", [1, 2, 4])
@@ -108,16 +102,6 @@ def test_every_held_out_token_but_the_first_is_predicted_once_over_all_ranks(dat
         follows = valid[:, 1:]  # inside a row the model reads what it has just been asked for
         assert torch.equal(inputs[:, 1:][follows], targets[:, :-1][follows])
     assert predicted == Counter(pairwise(ids))
-
-
-@pytest.mark.parametrize("num_ranks", [2, 4])
-@pytest.mark.parametrize("max_tokens", [None, 50, 17])
-def test_every_rank_has_as_many_held_out_batches_of_the_same_shape(data_folder, num_ranks, max_tokens):
-    ranks, batches = held_out(data_folder, num_ranks, max_tokens=max_tokens)
-    assert len({len(rank) for rank in ranks}) == 1
-    assert len(ranks[0]) > 0
-    assert len({(inputs.shape, targets.shape) for inputs, targets in batches}) == 1
-    assert {tensor.dtype for batch in batches for tensor in batch} == {torch.int64}
 
 
 def serve_mixture(folders, *, num_ranks=1, rank=0, step=0, schedule=None, total_steps=40, **settings):

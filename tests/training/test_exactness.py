@@ -168,13 +168,6 @@ def test_no_step_asks_the_device_for_a_value(fit, precision, monkeypatch):
     assert set(counted.by_step.values()) == {0}
 
 
-def test_an_optimizer_that_cannot_skip_by_itself_costs_no_read_either(fit, monkeypatch):
-    counted = CountedSteps(monkeypatch)
-    settings = {"optimizer": lambda model: torch.optim.SGD(model.parameters(), lr=0.5), "micro_batch_sequences": 4}
-    fit(fp16_mixed(), steps=3, extra=counted, **settings)
-    assert counted.by_step == {1: 0, 2: 0, 3: 0}
-
-
 @pytest.mark.parametrize("precision", [fp16_mixed(), bf16_mixed(), bf16_true()])
 def test_a_resumed_run_goes_on_to_the_last_bit(fit, precision, tmp_path):
     whole = fit(precision, steps=4)
@@ -186,23 +179,6 @@ def test_a_resumed_run_goes_on_to_the_last_bit(fit, precision, tmp_path):
     assert {parameter.dtype for parameter in resumed.parameters()} == {
         torch.bfloat16 if precision.name == "bf16_true" else torch.float32
     }
-
-
-class Casts(pl.Callback):
-    """Counts by micro-batch how often the copies were written."""
-
-    def __init__(self):
-        self.versions = []
-
-    def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
-        self.versions.append(pl_module.language_model.head._weight_copy._version)
-
-
-def test_weights_are_cast_once_per_step_whatever_the_micro_batches(fit):
-    casts = Casts()
-    fit(bf16_mixed(), steps=3, micro_batch_sequences=1, extra=casts)
-    started = casts.versions[0]
-    assert casts.versions == [started + step for step in range(3) for _ in range(4)]
 
 
 def test_after_the_last_step_evaluation_sees_the_new_weights(fit):

@@ -9,7 +9,7 @@ from typing import NoReturn
 import pytest
 import torch
 
-from lmtrain.errors import ConfigurationError, DataError
+from lmtrain.errors import DataError
 from lmtrain.training.objectives.grpo import (
     MEASURES,
     GroupRelativePolicy,
@@ -20,7 +20,6 @@ from lmtrain.training.objectives.grpo import (
 )
 from lmtrain.training.objectives.rewards import (
     WrittenAnswer,
-    matches,
     near_text,
     right_number,
     right_text,
@@ -195,29 +194,6 @@ def test_the_starting_model_is_kept_for_a_divergence() -> None:
     assert values[1] > 1e-4
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"num_generations": 1}, "objective.num_generations=1 is below 2: an answer is compared with others"),
-        ({"num_new_tokens": 0}, "objective.num_new_tokens=0 is below 1"),
-        ({"epsilon": 0.0}, "objective.epsilon=0 is not above 0"),
-        ({"beta": -1.0}, "objective.beta=-1 is not a number from 0 on"),
-        ({"temperature": 0.0}, "objective.temperature=0 is not above 0; 1 is usual"),
-        ({"weights": {"txet": 1.0}}, "objective.weights.txet weighs no reward; objective.rewards has text"),
-        ({"rewards": {}}, "rewards nothing"),
-    ],
-)
-def test_impossible_settings_are_refused(settings, message) -> None:
-    with pytest.raises(ConfigurationError, match=message):
-        GroupRelativePolicy(**{"rewards": REWARDS, **settings})
-
-
-def test_text_without_questions_is_refused() -> None:
-    policy, _, batch = made()
-    with pytest.raises(DataError, match="take a source of messages"):
-        policy(small(), batch.ids)
-
-
 def answer(text: str, expected: str = "12", *, ended: bool = True) -> WrittenAnswer:
     return WrittenAnswer(text=text, question="7 + 5?", expected=expected, ended=ended)
 
@@ -244,30 +220,12 @@ def test_rewards_that_can_be_checked(reward, given, value) -> None:
     assert reward(given) == value
 
 
-def test_a_form_is_of_the_whole_answer() -> None:
-    assert [matches(answer(text), pattern=r"\d+") for text in ("12", "12 x")] == [1, 0]
-    with pytest.raises(ConfigurationError, match="not a regular expression"):
-        matches(answer("1"), pattern="(")
-
-
-def test_rewards_are_summed_with_their_weights() -> None:
-    each, sums = score_answers(
-        [answer("12"), answer("9")], {"text": right_text, "end": whole_answer}, weights={"end": 0.5}
-    )
-    assert (each, sums) == ([[1, 1], [0, 1]], [1.5, 0.5])
-
-
 @pytest.mark.parametrize(
     ("reward", "message"),
     [
         (lambda _: 1 / 0, "objective.rewards.mine raised ZeroDivisionError: division by zero on the answer '12' to"),
-        (lambda _: math.nan, "objective.rewards.mine gave nan on the answer '12' to '7 [+] 5[?]'; a reward is one"),
-        (lambda _: None, "objective.rewards.mine gave None on the answer"),
-        (lambda _: torch.tensor([1.0, 2.0]), r"objective.rewards.mine gave tensor\(\[1., 2.\]\) on the answer"),
-        (
-            lambda _: 10**400,
-            "objective.rewards.mine gave 1000.*000 on the answer .* one finite number, 1e[+]30 at most",
-        ),
+        (lambda _: math.nan, "objective.rewards.mine must give one finite number .* got nan on the answer '12' to '7"),
+        (lambda _: torch.tensor([1.0, 2.0]), r"objective.rewards.mine must give .* got tensor\(\[1., 2.\]\) on"),
         (lambda _: raised(RuntimeError("two\nlines")), "raised RuntimeError: two lines on the answer"),
         (lambda _: sys.exit(), "objective.rewards.mine raised SystemExit"),
     ],

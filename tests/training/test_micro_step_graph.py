@@ -18,7 +18,6 @@ from lmtrain.precision.policy import bf16_mixed, fp32
 from lmtrain.training.micro_step_graph import WARM_UP_MICRO_STEPS, RecordedMicroStep
 from lmtrain.training.precision_plugin import PrecisionPlugin
 from lmtrain.training.spikes import SpikeFilter
-from lmtrain.training.token_batch import TokenBatch
 from lmtrain.training.trainer import make_trainer
 from lmtrain.training.transforms import ModelTransforms
 from lmtrain.training.weight_average import WeightAverage
@@ -172,19 +171,3 @@ def test_a_batch_of_another_shape_runs_as_it_is():
     assert weight.grad == 2 * sum(number * (6 if number % 2 else 3) for number in range(8))
     micro_step.zero_gradients()
     assert weight.grad == 0
-
-
-def test_masks_and_documents_are_read_anew_by_each_replay():
-    seen = []
-
-    def micro_step(batch):
-        assert batch.documents is not None
-        assert batch.loss_mask is not None
-        total = (batch.ids[:, 1:] * batch.documents * batch.loss_mask).sum()
-        return LossTotal(total, total, total), total
-
-    recorded = RecordedMicroStep(micro_step, [], graph=GraphOnCpu(torch.device("cpu")))
-    for number in range(6):
-        ids, documents = torch.full((1, 3), number), torch.full((1, 2), 2 + number, dtype=torch.int32)
-        seen.append(int(recorded(TokenBatch(ids, documents, torch.tensor([[True, number % 2 == 0]])))[1]))
-    assert seen == [number * (2 + number) * (2 if number % 2 == 0 else 1) for number in range(6)]

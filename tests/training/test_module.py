@@ -2,28 +2,20 @@
 
 import copy
 from functools import partial
-from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any
 
-import lightning.pytorch as pl
 import pytest
 import torch
 from torch.nn import functional as F
 
 from lmtrain.accounting.batches import Batch, plan_batches
-from lmtrain.accounting.budgets import Horizon
-from lmtrain.accounting.training_plan.plan_parts import EvaluationPlan
-from lmtrain.errors import ConfigurationError
 from lmtrain.losses.cross_entropy import CrossEntropy
 from lmtrain.models.head import LossTotal
-from lmtrain.training.context import RunContext
 from lmtrain.training.hyperparameters import Hyperparameters
-from lmtrain.training.module import CausalLMModule, keyed_seed, materialize
+from lmtrain.training.module import keyed_seed, materialize
 from lmtrain.training.optimizer_step import OptimizerStep
 from lmtrain.training.spikes import SpikeFilter
-from lmtrain.training.step_metrics import StepMetrics, StepRecord
-from lmtrain.training.transforms import ModelTransforms
+from lmtrain.training.step_metrics import StepMetrics
 from lmtrain.training.weight_average import WeightAverage
 from tests.training import short_run
 from tests.training.short_run import LR, SEQUENCES_PER_STEP, meta_model, train, weights
@@ -95,13 +87,6 @@ def test_a_penalty_of_a_step_without_any_loss_is_divided_by_one_token(data_folde
     assert (free.num_tokens, free.was_skipped) == (0, False)
 
 
-def test_a_step_without_any_loss_is_not_one_that_fp16_skips(data_folder, tmp_path):
-    module, _ = train(data_folder, tmp_path, loss=no_loss, scales_loss=True)
-    assert bool(module.step_metrics.left_sound_weights)
-    record = module.step_metrics.drain()[0]
-    assert (record.was_skipped, record.gradient_norm) == (False, 0.0)
-
-
 @pytest.mark.parametrize("clip", [None, 0.1])
 @pytest.mark.parametrize("fused", [True, False])
 def test_a_step_in_which_no_token_carries_loss_changes_nothing(data_folder, tmp_path, fused, clip):
@@ -127,17 +112,6 @@ def test_clipping_inside_a_fused_step_is_clipping_before_it(data_folder, tmp_pat
     assert torch.nn.utils.clip_grad_norm_(model.parameters(), 0.1) > 0.2, "the clip did not act"
     adamw(model, is_fused=False).step()
     assert_close(weights(trained), torch.cat([parameter.detach().flatten() for parameter in model.parameters()]))
-
-
-def test_gradients_are_gone_before_the_forward_pass_after_a_step(data_folder, tmp_path):
-    class Look(pl.Callback):
-        held: ClassVar[list[bool]] = []
-
-        def on_train_batch_start(self, trainer, pl_module, batch, batch_idx):
-            self.held.append(any(parameter.grad is not None for parameter in pl_module.parameters()))
-
-    train(data_folder, tmp_path, steps=2, micro_batch_sequences=2, extra=Look())
-    assert Look.held == [False, True, False, True]
 
 
 def test_a_run_goes_on_with_another_number_of_micro_steps(data_folder, tmp_path):
@@ -172,30 +146,6 @@ def test_every_micro_step_has_random_numbers_of_its_own_that_depend_on_nothing_b
     assert len(set(first)) == 6
     assert draw(1) == first
     assert draw(2, seed=8) != first
-
-
-def test_a_model_is_recomputed_compiled_and_parallelized_in_this_order_and_once():
-    calls = []
-
-    def note(name):
-        return lambda model, *mesh: calls.append((name, next(model.parameters()).is_meta)) or model
-
-    batch = plan_batches(Batch(context_tokens=16, tokens_per_step=64))
-    transforms = ModelTransforms(parallelize=note("parallelize"), compile=note("compile"), recompute=note("recompute"))
-    module = CausalLMModule(
-        meta_model(),
-        loss=None,
-        optimizer=None,
-        schedule=None,
-        batch=batch,
-        total_steps=1,
-        seed=1,
-        transforms=transforms,
-    )
-    module._trainer = SimpleNamespace(strategy=SimpleNamespace(root_device=torch.device("cpu")))
-    module.configure_model()
-    module.configure_model()
-    assert calls == [("recompute", False), ("compile", False), ("parallelize", False)]
 
 
 def test_a_model_on_meta_gets_the_weights_of_its_seed():
@@ -257,27 +207,6 @@ def half(step, total_steps):
     return step / total_steps
 
 
-def test_every_group_gets_its_own_share_of_one_curve():
-    weights = [torch.nn.Parameter(torch.ones(2)) for _ in range(2)]
-    groups = [{"params": [weights[0]], "lr": 0.1, "weight_decay": 0.2}, {"params": [weights[1]], "lr": 0.4}]
-    optimizer = torch.optim.SGD(groups, lr=1.0, momentum=0.9)
-    settings = Hyperparameters(
-        optimizer, lr=half, momentum=lambda step, total, peak: peak * step / total, weight_decay=half
-    )
-    assert settings.set_for(5, 10) == 0.05
-    assert [group["lr"] for group in optimizer.param_groups] == [0.05, 0.2]
-    assert [group["momentum"] for group in optimizer.param_groups] == [0.45, 0.45]
-    assert [group["weight_decay"] for group in optimizer.param_groups] == [0.1, 0.0]
-
-
-def test_a_step_s_values_depend_on_nothing_before():
-    optimizer = sgd()
-    settings = Hyperparameters(optimizer, lr=half)
-    settings.set_for(9, 10)
-    settings.set_for(5, 10)
-    assert optimizer.param_groups[0]["lr"] == 0.05
-
-
 def test_a_checkpoint_s_settings_give_way_to_the_configured_ones():
     old = copy.deepcopy(sgd(lr=7.0, momentum=0.5, weight_decay=0.3).state_dict())
     optimizer = sgd(momentum=0.9)
@@ -286,14 +215,6 @@ def test_a_checkpoint_s_settings_give_way_to_the_configured_ones():
     settings.set_for(5, 10)
     group = optimizer.param_groups[0]
     assert (group["lr"], group["momentum"], group["weight_decay"]) == (0.05, 0.9, 0.0)
-
-
-@pytest.mark.parametrize("name", ["momentum", "weight_decay"])
-def test_a_schedule_of_what_an_optimizer_does_not_have_is_refused(name):
-    adam = torch.optim.Adam([torch.nn.Parameter(torch.ones(2))])
-    for optimizer in (sgd(), adam):
-        with pytest.raises(ConfigurationError, match=rf"{name}_schedule has no effect.*{name}_schedule=none"):
-            Hyperparameters(optimizer, lr=half, **{name: lambda *_: 1.0})
 
 
 @pytest.mark.parametrize(
@@ -318,51 +239,8 @@ def total(nats, num_tokens, device="cpu"):
     return LossTotal(objective=nats, nats=nats, num_tokens=torch.tensor(num_tokens, device=device))
 
 
-def finish(metrics, step, *micro_steps):
-    for nats, num_tokens in micro_steps:
-        metrics.add_micro_step(total(nats, num_tokens))
-    metrics.finish_step(step, sums=metrics.reduce_micro_steps(), gradient_norm=torch.tensor(0.5 * step), lr=0.1 * step)
-
-
-def test_a_loss_is_the_mean_over_tokens_whatever_the_sizes_of_the_micro_batches():
-    metrics = StepMetrics()
-    finish(metrics, 1, (10.0, 4), (2.0, 1))
-    assert metrics.drain() == [StepRecord(step=1, loss=12 / 5, gradient_norm=0.5, lr=0.1)]
-
-
 def test_sums_are_exact_where_fp32_drops_a_token():
     metrics = StepMetrics()
     metrics.add_micro_step(total(float(2**24), 2**24))
     metrics.add_micro_step(total(1.0, 1))
     assert metrics.reduce_micro_steps()[:2] == (2**24 + 1, 2**24 + 1)
-
-
-def test_nothing_is_read_from_the_device_before_a_drain():
-    """A meta tensor has no value: whoever reads one fails."""
-    metrics = StepMetrics()
-    metrics.add_micro_step(total(5.0, 2, device="meta"))
-    metrics.finish_step(1, sums=metrics.reduce_micro_steps(), gradient_norm=torch.tensor(1.0, device="meta"), lr=0.1)
-    assert metrics.last_step is not None
-    with pytest.raises((NotImplementedError, RuntimeError), match="meta"):
-        metrics.drain()
-
-
-FACTS = {"plan": None, "dataset": None, "tokenizer": None, "identity": {}, "events": None, "log": None}
-
-
-def test_pauses_to_come_are_expected_before_the_first_and_as_long_as_the_newest_after_it():
-    horizon = Horizon(steps=10, tokens=1000, flops=1, limited_by="steps")
-    evaluation = EvaluationPlan(num_passes=3, tokens_per_pass=600)
-    plan = SimpleNamespace(
-        batch=SimpleNamespace(tokens_per_step=100), horizon=horizon, evaluation=evaluation,
-        checkpoints=SimpleNamespace(write_seconds=8.0),
-    )  # fmt: skip
-    events = SimpleNamespace(last_pauses={})
-    context = RunContext(folder=Path("runs/a"), **FACTS | {"plan": plan, "events": events})
-    assert context.pauses_to_come(1, step_seconds=2.0) == pytest.approx(2 * 600 / 3 * 2.0 / 100 + 8), "as planned"
-    events.last_pauses["validation"] = 3.0
-    assert context.pauses_to_come(1, step_seconds=2.0) == 2 * 3 + 8
-    context.expected_pauses["text_samples"] = 2.0
-    assert context.pauses_to_come(1, step_seconds=2.0) == 2 * 3 + 2 + 8
-    events.last_pauses |= {"checkpoint": 1.0, "text_samples": 0.5}
-    assert context.pauses_to_come(1, step_seconds=2.0) == 2 * 3 + 0.5 + 1

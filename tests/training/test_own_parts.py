@@ -12,7 +12,7 @@ from lightning.pytorch.loggers import CSVLogger
 from torch import Tensor, nn
 
 from lmtrain import callbacks
-from lmtrain.errors import ConfigurationError, DataError
+from lmtrain.errors import ConfigurationError
 from lmtrain.losses.cross_entropy import CrossEntropy
 from lmtrain.models.base import LanguageModel
 from lmtrain.models.own_model import LogitsModel
@@ -98,18 +98,6 @@ def test_loss_and_gradients_are_torchs() -> None:
     assert model.shape().num_parameters == sum(one.numel() for one in net.parameters())
 
 
-def test_a_module_on_meta_gets_the_weights_of_its_seed() -> None:
-    with torch.device("meta"):
-        models = [LogitsModel(Net, vocab_size=257, max_context_tokens=16) for _ in range(2)]
-    for model in models:
-        model.to_empty(device="cpu")
-        model.initialize_weights(torch.Generator().manual_seed(3))
-    states = [model.state_dict() for model in models]
-    assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
-    with pytest.raises(ConfigurationError, match="reset_parameters"):
-        LogitsModel(Raw(), vocab_size=3, max_context_tokens=3).initialize_weights(torch.Generator())
-
-
 def test_other_shapes_and_losses_are_refused() -> None:
     model = LogitsModel(Net(), vocab_size=300, max_context_tokens=16)
     with pytest.raises(ConfigurationError, match=r"model\.vocab_size"):
@@ -171,14 +159,6 @@ def test_rows_are_read_again_and_a_resumed_run_goes_on_with_its_own(kind, tmp_pa
     assert all(torch.equal(one, other) for one, other in zip(whole[3:], rest, strict=True))
     read = [tuple(row) for row in torch.cat(whole).tolist()]
     assert sorted(read[:6]) == sorted(map(tuple, rows)), "each once before any is read again"
-
-
-def test_what_cannot_be_read_is_refused(tmp_path):
-    with pytest.raises(ConfigurationError, match="more than once"):
-        RowsDataModule(iter([[1, 2]]))
-    for rows, pattern in (([], "at least one row"), ([[1, 2], [1]], "one length")):
-        with pytest.raises(DataError, match=pattern):
-            fit(tmp_path, rows, steps=1)
 
 
 class Logs(PlainModule):

@@ -10,20 +10,14 @@ import time
 from pathlib import Path
 
 import pytest
-from lightning.pytorch.callbacks import Checkpoint, ModelSummary, ProgressBar
-from lightning.pytorch.strategies import DDPStrategy
 
-from lmtrain.training import trainer as trainer_module
 from lmtrain.training.lifetime import die_with_loader
 from lmtrain.training.stopping import (
     SIGNALS,
     StoppedEarly,
     ended_by_signals,
-    heard_signals,
-    ignoring_interrupts,
     stopping_at_once,
 )
-from lmtrain.training.trainer import OwnDevice, make_trainer
 from tests.tiny import PROJECT, environment
 
 CHILD = """
@@ -57,11 +51,6 @@ def test_child_ends_with_a_parent_that_was_killed():
         assert time.monotonic() < deadline
         time.sleep(0.02)
     parent.stdout.close()
-
-
-def test_child_whose_parent_is_already_gone_ends_at_once():
-    code = "from lmtrain.training.lifetime import die_with_parent; die_with_parent(1_000_001)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == -9
 
 
 def _start_a_child_that_dies_with_us(pipe):
@@ -105,16 +94,6 @@ def test_a_signal_raises_and_handlers_are_put_back(number: signal.Signals) -> No
     assert signal.getsignal(number) == before
 
 
-def test_signals_are_heard_whoever_answers_them() -> None:
-    before = signal.set_wakeup_fd(-1)
-    with heard_signals() as heard:
-        assert heard() == []
-        with ignoring_interrupts(), pytest.raises(StoppedEarly), stopping_at_once():
-            signal.raise_signal(signal.SIGUSR1)
-        assert heard() == [signal.SIGUSR1]
-    assert signal.set_wakeup_fd(before) == -1
-
-
 def test_a_measurement_ends_in_a_line_with_the_signal_s_code(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended, ended_by_signals():
         os.kill(os.getpid(), signal.SIGTERM)
@@ -142,30 +121,3 @@ def test_lightning_comes_without_what_unused_metrics_want_and_leaves_nothing_cha
         [sys.executable, "-c", TRY], cwd=PROJECT, env=environment(), capture_output=True, text=True, check=True
     )
     assert finished.stdout.splitlines() == ["", "3.0 True True"]
-
-
-@pytest.fixture
-def make(tmp_path):
-    """Make a Trainer on one CPU: make(strategy="auto", ...)."""
-    defaults = {"strategy": "auto", "precision": "32-true", "accelerator": "cpu", "folder": tmp_path}
-    return lambda **settings: make_trainer(**{**defaults, **settings})
-
-
-def test_nothing_of_lightning_s_own_watches_logs_or_saves(make):
-    trainer = make()
-    assert trainer.loggers == []
-    assert not any(isinstance(callback, (Checkpoint, ModelSummary, ProgressBar)) for callback in trainer.callbacks)
-
-
-def test_no_sampler_is_swapped_in_behind_our_back(make):
-    assert make(strategy=DDPStrategy())._accelerator_connector.use_distributed_sampler is False
-
-
-def test_ranks_that_see_one_gpu_each_take_it_and_keep_their_places(make, monkeypatch):
-    for name, value in (("RANK", "3"), ("LOCAL_RANK", "3"), ("WORLD_SIZE", "4")):
-        monkeypatch.setenv(name, value)
-    monkeypatch.setattr(trainer_module, "_sees_own_alone", lambda devices, accelerator: devices > 1)
-    trainer = make(strategy=DDPStrategy(), devices=4)
-    assert isinstance(trainer.strategy.cluster_environment, OwnDevice)
-    assert trainer.strategy.root_device == trainer.strategy.parallel_devices[0]
-    assert (trainer.world_size, trainer.global_rank) == (4, 3)

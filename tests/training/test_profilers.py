@@ -4,11 +4,10 @@ import gzip
 import json
 
 import pytest
-from torch.profiler import _memory_profiler
 
 from lmtrain.callbacks.token_budget import TokenBudget
 from lmtrain.training.profilers import MemoryTrace, TorchTrace
-from lmtrain.training.trace_summary import MEMORY_KINDS, Activity, TraceSummary, own_seconds, summarize
+from lmtrain.training.trace_summary import Activity, TraceSummary, summarize
 
 
 def test_parameters_and_gradients_are_found_to_the_byte(make_run):
@@ -22,14 +21,6 @@ def test_parameters_and_gradients_are_found_to_the_byte(make_run):
     assert max(row["bytes_of"]["optimizer state"]) == 0, "plain SGD"
     assert sum(row["peak"].values()) == max(map(sum, zip(*row["bytes_of"].values(), strict=True)))
     assert 0 < row["seconds"][-1] < 60
-
-
-def test_the_kinds_are_the_columns_of_torch():
-    columns = {index: category for category, index in _memory_profiler._CATEGORY_TO_INDEX.items()}
-    names = [getattr(columns[index], "name", "") for index in range(len(columns))]
-    assert names == ["PARAMETER", "OPTIMIZER_STATE", "INPUT", "TEMPORARY", "ACTIVATION", "GRADIENT",
-                     "AUTOGRAD_DETAIL", ""]  # fmt: skip
-    assert len(MEMORY_KINDS) == len(names)
 
 
 def test_the_active_steps_alone_are_in_the_trace_and_the_weights_are_the_same(make_run):
@@ -55,11 +46,6 @@ def test_the_active_steps_alone_are_in_the_trace_and_the_weights_are_the_same(ma
 
 def event(name, start, end, **facts):
     return Activity(name=name, span=(start, end), **facts)
-
-
-def test_own_time_is_without_the_called_on_the_same_thread():
-    events = [event("a", 0, 10), event("b", 1, 4), event("c", 2, 3), event("b", 5, 6), event("d", 0, 9, thread=1)]
-    assert own_seconds(events) == [("a", 6), ("b", 2), ("c", 1), ("b", 1), ("d", 9)]
 
 
 def test_every_moment_on_a_cpu_is_of_one_kind():

@@ -4,7 +4,6 @@ import pytest
 import schedulefree
 import torch
 
-from lmtrain.training import weight_average as module
 from lmtrain.training.weight_average import WeightAverage, evaluation_weights, to_training
 from tests.optim.models import tiny_model
 
@@ -24,14 +23,6 @@ def move(model, seed):
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(torch.randn(parameter.shape, generator=generator))
-
-
-def test_it_begins_with_the_weights_under_their_own_names_and_is_not_trained():
-    model, average = started()
-    for name, parameter in model.named_parameters():
-        assert torch.equal(average.get_parameter(name), parameter)
-    assert values(average).keys() == values(model).keys()
-    assert not any(parameter.requires_grad for parameter in average.parameters())
 
 
 def test_it_is_torch_s_own_average_once_the_decay_is_reached():
@@ -89,19 +80,3 @@ def test_an_optimizer_of_two_points_holds_the_one_for_evaluation_meanwhile():
             optimizer.step()
     torch.testing.assert_close(weight.detach(), for_training)
     optimizer.step()
-
-
-def test_a_sharded_model_forgets_what_it_gathered_whenever_its_weights_are_moved(monkeypatch):
-    """Else its root, which evaluation leaves gathered, trains a step with the weights for evaluation."""
-    weight, optimizer = trained()
-    seen = []
-    monkeypatch.setattr(module, "reshard", lambda model: seen.append((model, weight.detach().clone())))
-    model, for_training = torch.nn.Identity(), weight.detach().clone()
-    with evaluation_weights([optimizer], model):
-        for_evaluation = weight.detach().clone()
-    assert [forgetful for forgetful, _ in seen] == [model, model]
-    assert torch.equal(seen[0][1], for_evaluation)
-    torch.testing.assert_close(seen[1][1], for_training)
-    with evaluation_weights([torch.optim.SGD([weight])], model):
-        pass
-    assert len(seen) == 2, "no weight was moved"

@@ -9,6 +9,7 @@ from typing import final
 
 import torch
 
+from lmtrain.accounting.options.ranges import require_count, require_number
 from lmtrain.adapters.low_rank import LowRank, attach_to, layers_of, widths_of
 from lmtrain.errors import ConfigurationError, suggest
 from lmtrain.models.base import LanguageModel
@@ -38,12 +39,9 @@ class Lora:
     start: str | None = None
 
     def __post_init__(self) -> None:
-        if self.rank < 1:
-            raise ConfigurationError(f"adapter.rank={self.rank} is below 1; nearest valid: 1.")
-        if not 0 < self.alpha < math.inf:
-            raise ConfigurationError(f"adapter.alpha={self.alpha:g} is not above 0; nearest usual: {2 * self.rank}.")
-        if not 0 <= self.dropout < 1:
-            raise ConfigurationError(f"adapter.dropout={self.dropout:g} is not at least 0 and below 1; 0.05 is usual.")
+        require_count("adapter.rank", self.rank)
+        require_number("adapter.alpha", self.alpha, above=0, usual=f"{2 * self.rank}")
+        require_number("adapter.dropout", self.dropout, at_least=0, below=1, usual="0.05")
         if self.targets == []:
             raise ConfigurationError("adapter.targets=[] adapts nothing; nearest valid: null, for every layer.")
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from typing_extensions import override
 
-from lmtrain.models.attention.base import Attention, KernelTarget, Prepared
+from lmtrain.models.attention.base import Attention, KernelTarget, Prepared, Seen
 from lmtrain.models.attention.sdpa import sdpa
 from lmtrain.models.documents import EarlierTokens
 
@@ -203,16 +203,7 @@ class CachedAttention(Attention):
     kernel: Attention
 
     @override
-    def __call__(
-        self,
-        q: Float[Tensor, "B H T K"],
-        k: Float[Tensor, "B Hkv T K"],
-        v: Float[Tensor, "B Hkv T K"],
-        /,
-        *,
-        window_tokens: int | None = None,
-        documents: Int[Tensor, "B T"] | Prepared | None = None,
-    ) -> Float[Tensor, "B H T K"]:
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, window_tokens: int | None, documents: Seen) -> Tensor:
         if isinstance(documents, Prepared) and isinstance(documents.parts, Step):
             return documents.parts.attend(q, k, v, window_tokens=window_tokens)
         return self.kernel(q, k, v, window_tokens=window_tokens, documents=documents)

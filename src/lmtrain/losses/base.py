@@ -3,7 +3,6 @@
 The z-loss keeps log Z near 0: PaLM, arXiv 2204.02311 section 5. B batch, T tokens, D width, V vocabulary.
 """
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from typing import Any
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from lmtrain.errors import ConfigurationError
+from lmtrain.accounting.options.ranges import require_number
 from lmtrain.models.head import Loss, LossTotal, OutputHead
 
 Compiler = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -30,8 +29,7 @@ class TokenLoss(ABC):
     ignore_index: int = -100
 
     def __post_init__(self) -> None:
-        if not 0 <= self.z_loss_weight < math.inf:
-            raise ConfigurationError(f"loss.z_loss_weight={self.z_loss_weight} is not 0 or above; nearest valid: 0.")
+        require_number("loss.z_loss_weight", self.z_loss_weight, at_least=0, usual="0")
 
     @abstractmethod
     def __call__(

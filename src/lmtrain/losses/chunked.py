@@ -17,7 +17,7 @@ from torch.autograd.function import once_differentiable
 from typing_extensions import override
 
 from lmtrain.accounting.options.parts import LossFacts
-from lmtrain.errors import ConfigurationError
+from lmtrain.accounting.options.ranges import require_count
 from lmtrain.losses.base import Compiler, TokenLoss
 from lmtrain.models.head import Loss, LossTotal, OutputHead, Rounding
 from lmtrain.models.triton_kernels import CAN_LAUNCH, KERNEL_DTYPES
@@ -41,8 +41,7 @@ class ChunkedCrossEntropy(TokenLoss):
     @override
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.chunk_tokens < 1:
-            raise ConfigurationError(f"loss.chunk_tokens={self.chunk_tokens} is below 1; nearest valid: 1.")
+        require_count("loss.chunk_tokens", self.chunk_tokens)
 
     @override
     def logit_tokens(self, num_tokens: int) -> int:

@@ -13,6 +13,7 @@ from torch.nn import functional as F
 from typing_extensions import override
 
 from lmtrain.accounting.options.parts import LossFacts
+from lmtrain.accounting.options.ranges import require_count
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.losses.base import TokenLoss
 from lmtrain.losses.chunked import MIN_CHUNKS, compute_dtype
@@ -32,8 +33,7 @@ class LinearCrossEntropy(TokenLoss):
     @override
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.chunk_tokens < 1:
-            raise ConfigurationError(f"loss.chunk_tokens={self.chunk_tokens} is below 1; nearest valid: 1.")
+        require_count("loss.chunk_tokens", self.chunk_tokens)
         if not hasattr(F, "linear_cross_entropy") or not hasattr(nn, "LinearCrossEntropyOptions"):
             raise EnvironmentProblem(
                 f"loss=linear needs torch 2.13, and this is {torch.__version__}; use loss=chunked."

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from lmtrain.accounting.model.model_shape import AttentionShape, ModelShape
 from lmtrain.accounting.options.parts import ScalingFacts
-from lmtrain.models.attention.base import Attention, Prepared, what_layers_see
+from lmtrain.models.attention.base import Attention, Seen, what_layers_see
 from lmtrain.models.attention.sdpa import sdpa
 from lmtrain.models.base import LanguageModel, shape_of
 from lmtrain.models.dimensions import check_context, check_heads, check_not_negative, check_positive
@@ -52,16 +52,12 @@ class GPT2Block(nn.Module):
         """Return the rows of each matrix in a fused weight: queries, keys, values."""
         return {"qkv.weight": (self.output.in_features,) * 3}
 
-    def forward(
-        self, x: Float[Tensor, "B T D"], documents: Int[Tensor, "B T"] | Prepared | None = None
-    ) -> Float[Tensor, "B T D"]:
+    def forward(self, x: Float[Tensor, "B T D"], documents: Seen = None) -> Float[Tensor, "B T D"]:
         """Transform the residual stream: [B, T, D] -> [B, T, D]."""
         x = x + self._attend(self.attention_norm(x), documents)
         return x + self.feed_forward(self.feed_forward_norm(x))
 
-    def _attend(
-        self, x: Float[Tensor, "B T D"], documents: Int[Tensor, "B T"] | Prepared | None
-    ) -> Float[Tensor, "B T D"]:
+    def _attend(self, x: Float[Tensor, "B T D"], documents: Seen) -> Float[Tensor, "B T D"]:
         heads = self.qkv(x).unflatten(-1, (3, self.num_heads, -1))  # [B, T, 3, H, K]
         q, k, v = (part.transpose(1, 2) for part in heads.unbind(2))  # [B, H, T, K] each
         mixed = self.attention(q, k, v, documents=documents)  # [B, H, T, K]

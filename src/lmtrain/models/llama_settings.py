@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
+from lmtrain.accounting.options.ranges import require_count
 from lmtrain.errors import ConfigurationError
 from lmtrain.models.dimensions import check_above_zero, check_gate, check_layers, check_not_negative
 from lmtrain.models.embeddings import GatedSmear, InputEmbedding, Smear
@@ -21,15 +22,12 @@ def layer_windows(num_layers: int, *, window_tokens: int | None, pattern: str | 
     `pattern` spells layers, over and over: S sees `window_tokens`, L the whole context. None gives all the window.
     Raises: ConfigurationError for other letters, a window below 1, or a pattern without a window.
     """
-    if window_tokens is not None and window_tokens < 1:
-        raise ConfigurationError(f"model.window_tokens={window_tokens} is below 1; nearest valid: 1, or null for all.")
+    require_count("model.window_tokens", window_tokens)
     if pattern is None:
         return (window_tokens,) * num_layers
     check_pattern(pattern)
     if window_tokens is None:
-        raise ConfigurationError(
-            f"model.window_pattern={pattern} has no effect without model.window_tokens; nearest valid: null."
-        )
+        raise _without("window_pattern", pattern, "window_tokens", nearest="null")
     return tuple(window_tokens if pattern[i % len(pattern)] == WINDOW else None for i in range(num_layers))
 
 
@@ -38,8 +36,8 @@ def check_pattern(pattern: str) -> None:
     if not pattern or set(pattern) - {WINDOW, WHOLE}:
         nearest = "".join(letter for letter in pattern.upper() if letter in (WINDOW, WHOLE)) or "SSSL"
         raise ConfigurationError(
-            f"model.window_pattern={pattern!r} is not letters {WINDOW} (a window) and {WHOLE} (the whole context); "
-            f"nearest valid: {nearest}."
+            f"model.window_pattern must be letters {WINDOW} (window) and {WHOLE} (whole context), got {pattern!r}. "
+            f"Did you mean {nearest}?"
         )
 
 
@@ -144,7 +142,7 @@ class HeadSettings:
     soft_cap: float | None = None
 
     def __post_init__(self) -> None:
-        check_above_zero(nearest="15.0, or null for no cap", logit_soft_cap=self.soft_cap)
+        check_above_zero(usual="15.0, or null for no cap", logit_soft_cap=self.soft_cap)
 
 
 @final

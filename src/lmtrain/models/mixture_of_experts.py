@@ -9,7 +9,6 @@ waits for the device; elsewhere they run one after the other.
 N tokens, E experts, k chosen, M rows, I inputs, O outputs, B batch, T tokens, D width.
 """
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, final
@@ -20,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.flop_counter import register_flop_formula
 
-from lmtrain.errors import ConfigurationError
+from lmtrain.accounting.options.ranges import require_count, require_number
 from lmtrain.models.feed_forward import swiglu
 from lmtrain.models.weight_init import fill_linear, fill_normal
 
@@ -166,18 +165,16 @@ class Experts:
     router_z_weight: float = 0.0
 
     def __post_init__(self) -> None:
-        chosen, known = self.num_experts_per_token, self.num_experts
-        if known < 1:
-            raise ConfigurationError(f"model.experts.num_experts={known} is below 1; nearest valid: 1.")
-        if not 1 <= chosen <= known:
-            raise ConfigurationError(
-                f"model.experts.num_experts_per_token={chosen} is not from 1 to model.experts.num_experts={known}; "
-                f"nearest valid: {1 if chosen < 1 else known}."
-            )
-        weights = {"load_balance_weight": self.load_balance_weight, "router_z_weight": self.router_z_weight}
-        for name, weight in weights.items():
-            if not 0 <= weight < math.inf:
-                raise ConfigurationError(f"model.experts.{name}={weight} is not 0 or above; nearest valid: 0.")
+        require_count("model.experts.num_experts", self.num_experts)
+        require_number(
+            "model.experts.num_experts_per_token",
+            self.num_experts_per_token,
+            at_least=1,
+            at_most=self.num_experts,
+            usual=f"{1 if self.num_experts_per_token < 1 else self.num_experts}",
+        )
+        for name in ("load_balance_weight", "router_z_weight"):
+            require_number(f"model.experts.{name}", getattr(self, name), at_least=0, usual="0")
 
 
 @final

@@ -34,8 +34,8 @@ class RopeScaling:
     def __post_init__(self) -> None:
         """Raise ConfigurationError for numbers without a rotation."""
         low, high = self.low_frequency_factor, self.high_frequency_factor
-        check_above_zero(nearest="1.0", rope_scaling__factor=self.factor, rope_scaling__low_frequency_factor=low)
-        check_above_zero(nearest="8192", rope_scaling__original_context_tokens=self.original_context_tokens)
+        check_above_zero(usual="1.0", rope_scaling__factor=self.factor, rope_scaling__low_frequency_factor=low)
+        check_above_zero(usual="8192", rope_scaling__original_context_tokens=self.original_context_tokens)
         if not low < high < math.inf:
             raise ConfigurationError(
                 f"model.rope_scaling.high_frequency_factor={high} is not above "
@@ -59,7 +59,7 @@ class LinearRopeScaling:
 
     def __post_init__(self) -> None:
         """Raise ConfigurationError for a factor without a rotation."""
-        check_above_zero(nearest="1.0", rope_scaling__factor=self.factor)
+        check_above_zero(usual="1.0", rope_scaling__factor=self.factor)
 
     def stretch(self, frequencies: Float[Tensor, " R"]) -> Float[Tensor, " R"]:
         """Return slower rotations: radians per token [K / 2] -> [K / 2]."""
@@ -95,7 +95,7 @@ class RotaryEmbedding(nn.Module):
         scaling: RopeScaling | LinearRopeScaling | None = None,
     ) -> None:
         super().__init__()
-        check_above_zero(nearest="10000.0", rope_base=base)
+        check_above_zero(usual="10000.0", rope_base=base)
         self.dimensions = (max_context_tokens, head_width)
         self.base, self.scaling = base, scaling
         cos, sin = self._tables(device=None)

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from typing import Literal, final
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from lmtrain.accounting.model.model_shape import AttentionShape
 from lmtrain.errors import ConfigurationError
-from lmtrain.models.attention.base import Attention, Prepared
+from lmtrain.models.attention.base import Attention, Seen
 from lmtrain.models.dimensions import check_above_zero, check_gate, check_heads, check_positive
 from lmtrain.models.documents import Documents
 from lmtrain.models.embeddings import Smear
@@ -35,7 +35,7 @@ class Positions:
         cos: Float[Tensor, "*B T 1 R"],
         sin: Float[Tensor, "*B T 1 R"],
         documents: Documents | None = None,
-        seen: Int[Tensor, "B T"] | Prepared | None = None,
+        seen: Seen = None,
     ) -> None:
         self.cos, self.sin, self.documents, self.seen = cos, sin, documents, seen
 
@@ -56,7 +56,7 @@ class QueryKeyNorm:
     eps: float = 1e-5
 
     def __post_init__(self) -> None:
-        check_above_zero(nearest="1.0", qk_norm_scale=self.scale)
+        check_above_zero(usual="1.0", qk_norm_scale=self.scale)
         if self.scale is not None and not self.is_on:
             raise ConfigurationError(
                 f"model.qk_norm_scale={self.scale} has no effect without model.qk_norm=true; nearest valid: null."
@@ -99,7 +99,7 @@ class AttentionSettings:
 
     def __post_init__(self) -> None:
         check_positive(num_heads=self.num_heads, num_kv_heads=self.kv_heads)
-        check_above_zero(nearest="1.0", attention_multiplier=self.multiplier)
+        check_above_zero(usual="1.0", attention_multiplier=self.multiplier)
 
     @property
     def kv_heads(self) -> int:
@@ -225,5 +225,5 @@ def _check_rotary(head_width: int) -> None:
     if head_width < 2 or head_width % 2:
         nearest = max(2, head_width + 1)
         raise ConfigurationError(
-            f"model.head_width={head_width} is not even, as rotary pairs are; nearest valid: {nearest}."
+            f"model.head_width must be even, as rotary pairs are, got {head_width}. Did you mean {nearest}?"
         )

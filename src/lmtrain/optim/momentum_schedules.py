@@ -3,7 +3,7 @@
 Values as in nanochat (https://github.com/karpathy/nanochat): 0.85 to 0.97 over 400 steps, to 0.90 in the warm-down.
 """
 
-from lmtrain.errors import ConfigurationError
+from lmtrain.accounting.options.ranges import require_number
 
 
 def none() -> None:
@@ -23,21 +23,11 @@ def rise_and_fall(
     """Rise linearly from `initial` to the optimizer's `momentum` over `warmup_steps`; end at `final`.
 
     The fall takes the last `warmdown_fraction` of the run. Where both overlap, the lower one counts.
-
-    Raises:
-        ConfigurationError: A momentum is not in [0, 1), or a length is none.
     """
     for name, value in (("initial", initial), ("final", final)):
-        if not 0 <= value < 1:
-            raise ConfigurationError(f"momentum_schedule.{name}={value} is not at least 0 and below 1; 0.9 is usual.")
-    if warmup_steps < 0:
-        raise ConfigurationError(f"momentum_schedule.warmup_steps={warmup_steps} is negative; nearest valid: 0.")
-    if not 0 <= warmdown_fraction <= 1:
-        nearest = min(max(0.0, warmdown_fraction), 1.0)
-        raise ConfigurationError(
-            f"momentum_schedule.warmdown_fraction={warmdown_fraction} is not between 0 and 1; "
-            f"nearest valid: {nearest:g}."
-        )
+        require_number(f"momentum_schedule.{name}", value, at_least=0, below=1, usual="0.9")
+    require_number("momentum_schedule.warmup_steps", warmup_steps, at_least=0, usual="0")
+    require_number("momentum_schedule.warmdown_fraction", warmdown_fraction, at_least=0, at_most=1, usual="0.2")
     risen = min(1.0, step / warmup_steps) if warmup_steps else 1.0
     warmdown = warmdown_fraction * total_steps
     fallen = min(1.0, max(0.0, (step - total_steps + warmdown) / warmdown)) if warmdown else 0.0

@@ -10,6 +10,7 @@ https://arxiv.org/abs/1706.03762, section 5.3.
 import math
 
 from lmtrain.accounting.options.parts import ScheduleFacts
+from lmtrain.accounting.options.ranges import require_number
 from lmtrain.errors import ConfigurationError
 
 
@@ -56,13 +57,8 @@ def linear(
     warmup_fraction: float | None = None,
     tokens_per_step: int | None = None,
 ) -> float:
-    """Rise linearly from 0 to `peak_fraction` at the warm-up's end, then fall linearly to `final_fraction` of it.
-
-    Raises:
-        ConfigurationError: `peak_fraction` is not above 0.
-    """
-    if peak_fraction <= 0:
-        raise ConfigurationError(f"schedule.peak_fraction={peak_fraction:g} is not above 0; nearest valid: 0.1.")
+    """Rise linearly from 0 to `peak_fraction` at the warm-up's end, then fall linearly to `final_fraction` of it."""
+    require_number("schedule.peak_fraction", peak_fraction, above=0, usual="0.1")
     warmup = whole_warmup(warmup_steps, warmup_tokens, warmup_fraction, tokens_per_step, total_steps)
     if step < min(warmup, total_steps):
         return peak_fraction * step / warmup
@@ -85,9 +81,7 @@ def inverse_sqrt(
     """
     warmup = whole_warmup(warmup_steps, warmup_tokens, warmup_fraction, tokens_per_step, total_steps)
     if warmup < 1 and not warmup_fraction:
-        raise ConfigurationError(
-            "schedule.warmup_steps=0 leaves the inverse square root without a scale; nearest valid: 1."
-        )
+        raise ConfigurationError("schedule.warmup_steps must be at least 1, got 0.")
     step = min(step, total_steps)
     return step / warmup if step < warmup else math.sqrt(max(1, warmup) / max(1, step))
 
@@ -123,15 +117,13 @@ def cooldown(step: int, total_steps: int, *, final_fraction: float, start_step: 
     """
     if start_step is None:
         raise ConfigurationError(
-            "schedule=cooldown does not know where it begins; fork a run with resume=runs/NAME/checkpoints/step_... "
-            "and another run.name, or set schedule.start_step to the step of the checkpoint it goes on from."
+            "schedule.start_step must be the step of a checkpoint, got null; fork a run with "
+            "resume=runs/NAME/checkpoints/step_... and another run.name."
         )
-    if start_step < 0:
-        raise ConfigurationError(f"schedule.start_step={start_step} is negative; nearest valid: 0.")
-    if start_step >= total_steps:
+    if not 0 <= start_step < total_steps:
         raise ConfigurationError(
-            f"schedule.start_step={start_step} is not before the run's end at step {total_steps}; set a budget that "
-            f"ends later, such as budget.steps={start_step + max(1, start_step // 5)}."
+            f"schedule.start_step must be at least 0 and before the run's end at step {total_steps}, got {start_step}. "
+            f"Did you mean budget.steps={start_step + max(1, start_step // 5)}?"
         )
     return 1 - (1 - _final(final_fraction)) * _progress(step, start_step, total_steps)
 
@@ -162,16 +154,12 @@ def ramp_steps(
         ConfigurationError: It is given in two ways, or is negative, or a fraction above 1.
     """
     ways: dict[str, float | None] = {f"{name}_steps": steps, f"{name}_tokens": tokens, f"{name}_fraction": fraction}
-    given = {way: value for way, value in ways.items() if value is not None}
+    given = {f"{key}.{way}": value for way, value in ways.items() if value is not None}
     if len(given) > 1:
-        given_ways = " and ".join(f"{key}.{way}={value}" for way, value in given.items())
-        *others, _ = given
-        raise ConfigurationError(
-            f"{given_ways} are {len(given)} answers to one question; set {key}.{others[-1]}=null or the other."
-        )
+        words = " and ".join(f"{way}={value}" for way, value in given.items())
+        raise ConfigurationError(f"{words} exclude each other; set {[*given][-2]}=null.")
     for way, value in given.items():
-        if value < 0:
-            raise ConfigurationError(f"{key}.{way}={value} is negative; nearest valid: 0.")
+        require_number(way, value, at_least=0, usual="0")
     if fraction is not None:
         return _fraction(f"{key}.{name}_fraction", fraction) * total_steps
     if tokens is not None:
@@ -195,11 +183,8 @@ def _final(fraction: float) -> float:
 
 
 def _fraction(key: str, value: float) -> float:
-    if not 0 <= value <= 1:
-        nearest = (
-            f"{value:g}% is {value / 100:g}" if 2 <= value <= 100 else f"nearest valid: {min(max(0.0, value), 1.0):g}"
-        )
-        raise ConfigurationError(f"{key}={value:g} is not between 0 and 1; {nearest}.")
+    usual = value / 100 if 2 <= value <= 100 else min(max(0.0, value), 1.0)
+    require_number(key, value, at_least=0, at_most=1, usual=f"{usual:g}")
     return value
 
 
@@ -217,15 +202,7 @@ warmup_cosine_facts = linear_facts = inverse_sqrt_facts = trapezoid_facts = cool
 
 
 def range_test(step: int, total_steps: int, *, lowest: float, highest: float) -> float:
-    """Rise from `lowest` at step 0 to `highest` at the last one, by the same factor each step.
-
-    Raises:
-        ConfigurationError: The range is empty, or reaches 0.
-    """
-    if not 0 < lowest < highest:
-        raise ConfigurationError(
-            f"schedule.lowest={lowest:g} is not above 0 and below schedule.highest={highest:g}; nearest valid: "
-            "0.001 and 100."
-        )
+    """Rise from `lowest` at step 0 to `highest` at the last one, by the same factor each step."""
+    require_number("schedule.lowest", lowest, above=0, below=highest, usual="0.001")
     last = max(1, total_steps - 1)
     return lowest * (highest / lowest) ** (min(step, last) / last)

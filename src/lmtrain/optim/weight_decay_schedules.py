@@ -2,7 +2,7 @@
 
 import math
 
-from lmtrain.errors import ConfigurationError
+from lmtrain.accounting.options.ranges import require_number
 
 
 def none() -> None:
@@ -25,9 +25,5 @@ def _progress(step: int, total_steps: int) -> float:
 
 
 def _checked(fraction: float) -> float:
-    if not 0 <= fraction <= 1:
-        nearest = 1 if fraction > 1 else 0
-        raise ConfigurationError(
-            f"weight_decay_schedule.final_fraction={fraction} is not between 0 and 1; nearest valid: {nearest}."
-        )
+    require_number("weight_decay_schedule.final_fraction", fraction, at_least=0, at_most=1, usual="0")
     return fraction

@@ -18,7 +18,7 @@ from torch.utils.checkpoint import (
 )
 
 from lmtrain.accounting.options.parts import RecomputeFacts
-from lmtrain.errors import ConfigurationError
+from lmtrain.accounting.options.ranges import require_number
 from lmtrain.models.base import LanguageModel
 
 ContextPair = tuple[AbstractContextManager[Any], AbstractContextManager[Any]]
@@ -96,11 +96,9 @@ def memory_budget(model: LanguageModel, *, fraction: float) -> LanguageModel:
     """Keep all activations of this fraction of the blocks, spread evenly, and of the others only their input.
 
     Whole blocks: eager and compiled runs keep the same, of a size known to the plan.
-    Raises: ConfigurationError for a fraction of none or all, the work of other options.
     """
-    if not 0 < fraction < 1:
-        nearest = "recompute=every_block keeps none" if fraction <= 0 else "recompute=none keeps all"
-        raise ConfigurationError(f"recompute.fraction={fraction} is not between 0 and 1; {nearest}.")
+    usual = "recompute=every_block, which keeps none" if fraction <= 0 else "recompute=none, which keeps all"
+    require_number("recompute.fraction", fraction, above=0, below=1, usual=usual)
     for index, block in enumerate(model.blocks):
         if not is_kept(index, fraction=fraction):
             _recompute(block)

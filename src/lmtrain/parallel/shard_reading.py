@@ -9,19 +9,16 @@ whole state numbers an optimizer's parameters, a sharded one names them; both li
 groups.
 """
 
-import os
 import pickle
-import sys
 import warnings
 import zipfile
-from collections.abc import Generator, Mapping
-from contextlib import contextmanager
-from enum import Enum, EnumType
-from io import BytesIO, RawIOBase
+from collections.abc import Mapping
+from enum import Enum
+from io import BytesIO
 from itertools import chain
 from pathlib import Path
 from types import FunctionType
-from typing import IO, Any, Final, cast
+from typing import IO, Any, ClassVar, Final
 
 import torch
 import torch.distributed.checkpoint as sharded_checkpoint
@@ -58,20 +55,16 @@ NAMES: Final = frozenset(
         ("torch.serialization", "_get_layout"),  # of torch's strings for layouts
     }
 )
-OF_ITSELF: Final = ("__bases__", "__name__", "__qualname__", "__code__", "__defaults__", "__kwdefaults__")
 
 
 def unpickle(content: bytes) -> Any:
     """Return the content of a pickle of nothing but the names on the list.
 
-    A pickle may also set attributes, those of a listed class too: pathlib's own name of a path, say. They are put back.
-
     Raises:
         UnpicklingError: It names something else, or changes what it names; Python's own errors on damage pass through.
     """
     require_bounded(content)
-    with _unchanged():
-        return _NamesOnTheList(BytesIO(content), fix_imports=False).load()
+    return _NamesOnTheList(BytesIO(content), fix_imports=False).load()
 
 
 def read_metadata(sharded: Path) -> Metadata:
@@ -110,51 +103,24 @@ def read_shards(state: dict[str, Any], sharded: Path, *, alone: bool = False) ->
             raise
 
 
-class _NamesOnTheList(pickle.Unpickler):
+class _NamesOnTheList(pickle._Unpickler):  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+    """Python's own unpickler, whose opcode that sets attributes is refused for classes and constants."""
+
+    dispatch: ClassVar[dict[int, Any]] = {**pickle._Unpickler.dispatch}  # noqa: SLF001  # pyright: ignore
+    stack: list[Any]
+
     @override
-    def find_class(self, module_name: str, global_name: str, /) -> Any:
-        if (module_name, global_name) not in NAMES:
-            raise pickle.UnpicklingError(f"it names {module_name}.{global_name}, which lmtrain's checkpoints never do")
-        return super().find_class(module_name, global_name)
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) not in NAMES:
+            raise pickle.UnpicklingError(f"it names {module}.{name}, which lmtrain's checkpoints never do")
+        return super().find_class(module, name)
 
+    def _load_build(self) -> None:
+        if isinstance(self.stack[-2], type | FunctionType | Enum):
+            raise pickle.UnpicklingError("it changes a class or a constant that it names")
+        pickle._Unpickler.dispatch[pickle.BUILD[0]](self)  # noqa: SLF001  # pyright: ignore
 
-def _found(name: tuple[str, str]) -> Any:
-    """Return a name's class or function where its module is loaded."""
-    return getattr(sys.modules.get(name[0]), name[1], None)
-
-
-@contextmanager
-def _unchanged() -> Generator[None]:
-    """Put the attributes of all on the list back; raises UnpicklingError where one had changed."""
-    named = [*map(_found, sorted(NAMES))]
-    named += [constant for one in named if isinstance(one, EnumType) for constant in one]
-    before = [(one, _attributes(one)) for one in named if isinstance(one, (type, FunctionType, Enum))]
-    try:
-        yield
-    finally:
-        changed = [one for one, kept in before if _put_back(one, kept)]
-    if changed:
-        raise pickle.UnpicklingError("it changes a class or a constant that it names")
-
-
-def _attributes(one: Any) -> dict[str, Any]:
-    return {**vars(one), **{name: getattr(one, name) for name in OF_ITSELF if hasattr(one, name)}}
-
-
-def _put_back(one: Any, kept: dict[str, Any]) -> bool:
-    """Give a class, a function or a constant its attributes again; return whether any had changed."""
-    now = _attributes(one)
-    for name in now.keys() - kept.keys():
-        delattr(one, name)
-    others = [name for name in kept if name not in now or not _is_same(name, now[name], kept[name])]
-    for name in others:
-        setattr(one, name, kept[name])
-    return bool(others) or now.keys() != kept.keys()
-
-
-def _is_same(name: str, one: Any, other: Any) -> bool:
-    is_made_anew = name in OF_ITSELF and type(one) is type(other)  # a name of a class in C
-    return one is other or (is_made_anew and one == other)
+    dispatch[pickle.BUILD[0]] = _load_build
 
 
 class _Reader(FileSystemReader):
@@ -172,9 +138,10 @@ class _Reader(FileSystemReader):
 
     @override
     def _slice_file(self, file: Any, sinfo: Any) -> IO[bytes]:
-        piece = super()._slice_file(file, sinfo)
+        file.seek(sinfo.offset)
+        piece = BytesIO(file.read(sinfo.length))  # torch's own view of a part seeks from its end wrongly (2.13)
         try:
-            require_plain_zip(cast("IO[bytes]", _Piece(file, start=sinfo.offset, num_bytes=sinfo.length)))
+            require_plain_zip(piece)
         except (ValueError, zipfile.BadZipFile) as problem:
             place = f"{self.path}/{sinfo.relative_path}"
             raise EnvironmentProblem(f"{place} cannot be read: {problem}; use another checkpoint.") from problem
@@ -184,37 +151,6 @@ class _Reader(FileSystemReader):
     @override
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
         return self._metadata
-
-
-class _Piece(RawIOBase):
-    """A part of a file as a file; torch's own view of one seeks from its end in the wrong direction (2.13)."""
-
-    def __init__(self, file: IO[bytes], *, start: int, num_bytes: int) -> None:
-        super().__init__()
-        self._file, self._start, self._num_bytes, self._at = file, start, num_bytes, 0
-
-    @override
-    def seekable(self) -> bool:
-        return True
-
-    @override
-    def readable(self) -> bool:
-        return True
-
-    @override
-    def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
-        base = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._num_bytes}[whence]
-        self._at = max(0, base + offset)
-        return self._at
-
-    @override
-    def readinto(self, buffer: Any, /) -> int:
-        wanted = max(0, min(len(buffer), self._num_bytes - self._at))
-        self._file.seek(self._start + self._at)
-        content = self._file.read(wanted)
-        buffer[: len(content)] = content
-        self._at += len(content)
-        return len(content)
 
 
 def _file_of(place: Any) -> str:

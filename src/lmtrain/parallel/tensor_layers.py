@@ -10,7 +10,7 @@ B batch, T tokens, D width, R ranks, V vocabulary, E rows of a matrix, I its col
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol, final, runtime_checkable
+from typing import Any, Final, NamedTuple, Protocol, final, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -46,121 +46,93 @@ class Regions:
 
     def __init__(self, mesh: DeviceMesh) -> None:
         self.mesh = mesh
-        self._group = mesh.get_group().group_name
-        self._num_ranks, self._rank = mesh.size(), mesh.get_local_rank()
+        self._group = Group(mesh.get_group().group_name, mesh.size(), mesh.get_local_rank())
         self._is_sliced = False
 
     def slice(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
         """Enter the layers: keep this rank's slice of the whole sequence of tokens."""
-        self._is_sliced = x.shape[SEQUENCE] % self._num_ranks == 0
-        return _Slice.apply(x, self._group, self._num_ranks, self._rank) if self._is_sliced else x
+        self._is_sliced = x.shape[SEQUENCE] % self._group.num_ranks == 0
+        return move(x, "slice", self._group) if self._is_sliced else x
 
     def gather(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
         """Put slices together, for work divided over the ranks: gradients are parts of a sum."""
-        return (_Gather if self._is_sliced else _SumOfGradients).apply(x, self._group, self._num_ranks)
+        return move(x, "gather" if self._is_sliced else "share", self._group)
 
     def sum_to_slice(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
         """Add up the parts of all ranks, and keep this rank's slice."""
-        return (_Scatter if self._is_sliced else _Sum).apply(x, self._group, self._num_ranks)
+        return move(x, "scatter" if self._is_sliced else "sum", self._group)
 
     def sum_to_whole(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
         """Add up the parts of all ranks, on all ranks."""
-        return _Sum.apply(x, self._group, self._num_ranks)
+        return move(x, "sum", self._group)
 
 
-class _Slice(torch.autograd.Function):
-    """A rank's slice of whole sequences; gradients of slices are gathered."""
+class Group(NamedTuple):
+    """The name of a process group, its number of ranks, and this rank."""
 
-    @staticmethod
-    @override
-    def forward(ctx: Any, x: Tensor, group: str, num_ranks: int, rank: int) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
-        ctx.group, ctx.num_ranks = group, num_ranks
-        num_tokens = x.shape[SEQUENCE] // num_ranks
-        return x.narrow(SEQUENCE, rank * num_tokens, num_tokens).contiguous()
-
-    @staticmethod
-    @override
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return gathered(gradient, ctx.group, ctx.num_ranks), None, None, None
+    name: str
+    num_ranks: int
+    rank: int
 
 
-class _Gather(torch.autograd.Function):
-    """Whole sequences from slices; parts of gradients are added up, a slice on each rank."""
-
-    @staticmethod
-    @override
-    def forward(ctx: Any, x: Tensor, group: str, num_ranks: int) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
-        ctx.group, ctx.num_ranks = group, num_ranks
-        return gathered(x, group, num_ranks)
-
-    @staticmethod
-    @override
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return scattered(gradient, ctx.group, ctx.num_ranks), None, None
+def sliced(x: Float[Tensor, "B T D"], group: Group) -> Float[Tensor, "B t D"]:
+    """Keep this rank's slice of whole sequences."""
+    num_tokens = x.shape[SEQUENCE] // group.num_ranks
+    return x.narrow(SEQUENCE, group.rank * num_tokens, num_tokens).contiguous()
 
 
-class _Scatter(torch.autograd.Function):
-    """Parts of a sum added up, a slice of it on each rank; gradients of slices are gathered."""
-
-    @staticmethod
-    @override
-    def forward(ctx: Any, x: Tensor, group: str, num_ranks: int) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
-        ctx.group, ctx.num_ranks = group, num_ranks
-        return scattered(x, group, num_ranks)
-
-    @staticmethod
-    @override
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return gathered(gradient, ctx.group, ctx.num_ranks), None, None
-
-
-class _Sum(torch.autograd.Function):
-    """Parts of a sum added up on every rank; their gradient is that of the sum, the same on all."""
-
-    @staticmethod
-    @override
-    def forward(ctx: Any, x: Tensor, group: str, num_ranks: int) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
-        del ctx, num_ranks
-        return summed(x, group)
-
-    @staticmethod
-    @override
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        del ctx
-        return gradient, None, None
-
-
-class _SumOfGradients(torch.autograd.Function):
-    """The same on every rank; gradients are parts of a sum."""
-
-    @staticmethod
-    @override
-    def forward(ctx: Any, x: Tensor, group: str, num_ranks: int) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
-        del num_ranks
-        ctx.group = group
-        return x.view_as(x)
-
-    @staticmethod
-    @override
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return summed(gradient, ctx.group), None, None
-
-
-def gathered(x: Float[Tensor, "B t D"], group: str, num_ranks: int) -> Float[Tensor, "B T D"]:
+def gathered(x: Float[Tensor, "B t D"], group: Group) -> Float[Tensor, "B T D"]:
     """Put the slices of all ranks together, in order of ranks."""
-    slices: Tensor = OPERATORS.wait_tensor(OPERATORS.all_gather_into_tensor(x.contiguous(), num_ranks, group))
-    return slices.view(num_ranks, *x.shape).transpose(0, SEQUENCE).flatten(SEQUENCE, 2)
+    slices: Tensor = OPERATORS.wait_tensor(
+        OPERATORS.all_gather_into_tensor(x.contiguous(), group.num_ranks, group.name)
+    )
+    return slices.view(group.num_ranks, *x.shape).transpose(0, SEQUENCE).flatten(SEQUENCE, 2)
 
 
-def scattered(x: Float[Tensor, "B T D"], group: str, num_ranks: int) -> Float[Tensor, "B t D"]:
+def scattered(x: Float[Tensor, "B T D"], group: Group) -> Float[Tensor, "B t D"]:
     """Add up the parts of all ranks and return this rank's slice."""
-    slices = x.unflatten(SEQUENCE, (num_ranks, -1)).transpose(0, SEQUENCE).contiguous()  # [R, B, t, D]
-    return OPERATORS.wait_tensor(OPERATORS.reduce_scatter_tensor(slices.flatten(0, 1), "sum", num_ranks, group))
+    slices = x.unflatten(SEQUENCE, (group.num_ranks, -1)).transpose(0, SEQUENCE).contiguous()  # [R, B, t, D]
+    return OPERATORS.wait_tensor(
+        OPERATORS.reduce_scatter_tensor(slices.flatten(0, 1), "sum", group.num_ranks, group.name)
+    )
 
 
-def summed(x: Float[Tensor, "B T D"], group: str) -> Float[Tensor, "B T D"]:
+def summed(x: Float[Tensor, "B T D"], group: Group) -> Float[Tensor, "B T D"]:
     """Add up the parts of all ranks."""
-    return OPERATORS.wait_tensor(OPERATORS.all_reduce(x.contiguous(), "sum", group))
+    return OPERATORS.wait_tensor(OPERATORS.all_reduce(x.contiguous(), "sum", group.name))
+
+
+def _same(x: Tensor, group: Group) -> Tensor:
+    del group
+    return x.view_as(x)
+
+
+# The move of values, and that of their gradients.
+MOVES: Final = {
+    "slice": (sliced, gathered),
+    "gather": (gathered, scattered),
+    "scatter": (scattered, gathered),
+    "sum": (summed, _same),
+    "share": (_same, summed),  # values alike on every rank; gradients are parts of a sum
+}
+
+
+def move(x: Tensor, kind: str, group: Group) -> Tensor:
+    """Move values by one of `MOVES`, and their gradients back."""
+    return _Move.apply(x, kind, *group)
+
+
+class _Move(torch.autograd.Function):
+    @staticmethod
+    @override
+    def forward(ctx: Any, x: Tensor, kind: str, name: str, num_ranks: int, rank: int) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx.kind, ctx.name, ctx.num_ranks, ctx.rank = kind, name, num_ranks, rank
+        return MOVES[kind][0](x, Group(name, num_ranks, rank))
+
+    @staticmethod
+    @override
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return MOVES[ctx.kind][1](gradient, Group(ctx.name, ctx.num_ranks, ctx.rank)), None, None, None, None
 
 
 ROWS, COLUMNS = Shard(0), Shard(1)

@@ -27,7 +27,7 @@ from lmtrain.models.llama import Llama, LlamaBlock
 from lmtrain.models.mixture_of_experts import MixtureOfExperts
 from lmtrain.models.self_attention import SelfAttention
 from lmtrain.parallel import group_sizes
-from lmtrain.parallel.tensor_layers import OPERATORS, SEQUENCE, gathered, share_smear, summed
+from lmtrain.parallel.tensor_layers import OPERATORS, SEQUENCE, Group, gathered, share_smear, summed
 from lmtrain.parallel.tensor_parallel import after, divide_heads, head_sizes
 
 FEATURES: Final = 2  # the axis of heads
@@ -41,8 +41,8 @@ class HeadExchange:
     """
 
     def __init__(self, mesh: DeviceMesh) -> None:
-        self.group = mesh.get_group().group_name
         self.num_ranks, self.rank = mesh.size(), mesh.get_local_rank()
+        self.group = Group(mesh.get_group().group_name, self.num_ranks, self.rank)
         self._is_sliced = False
 
     def slice(self, x: Shaped[Tensor, "B T *D"]) -> Shaped[Tensor, "B t *D"]:
@@ -52,20 +52,21 @@ class HeadExchange:
 
     def gather(self, x: Float[Tensor, "B t D"]) -> Float[Tensor, "B T D"]:
         """Put slices together, without a gradient."""
-        return gathered(x, self.group, self.num_ranks) if self._is_sliced else x
+        return gathered(x, self.group) if self._is_sliced else x
 
     def to_heads(self, x: Float[Tensor, "B t E"], parts: Sequence[int]) -> Float[Tensor, "B T F"]:
         """Give each rank the whole sequence of its share of the features of each fused part."""
         if self._is_sliced:
-            return _ToHeads.apply(x, self.group, self.num_ranks, tuple(parts))
+            return _Exchange.apply(x, self.group.name, self.num_ranks, tuple(parts), True)  # noqa: FBT003
         return _by_ranks(x, parts, self.num_ranks)[self.rank]
 
     def to_slices(self, x: Float[Tensor, "B T F"]) -> Float[Tensor, "B t E"]:
         """Give each rank its slice of all features."""
         if self._is_sliced:
-            return _ToSlices.apply(x, self.group, self.num_ranks, (x.shape[FEATURES] * self.num_ranks,))
+            whole = (x.shape[FEATURES] * self.num_ranks,)
+            return _Exchange.apply(x, self.group.name, self.num_ranks, whole, False)  # noqa: FBT003
         assert not torch.is_grad_enabled(), "sequences of training are divided"
-        return gathered(x.transpose(SEQUENCE, FEATURES), self.group, self.num_ranks).transpose(SEQUENCE, FEATURES)
+        return gathered(x.transpose(SEQUENCE, FEATURES), self.group).transpose(SEQUENCE, FEATURES)
 
     def total(self, *sums: Tensor) -> tuple[Tensor, ...]:
         """Add up sums over slices, in one message: the same on all ranks, the first alone with a gradient.
@@ -83,34 +84,20 @@ class HeadExchange:
         return summed(x.detach(), self.group) / self.num_ranks if self._is_sliced else x
 
 
-class _ToHeads(torch.autograd.Function):
-    """The whole sequence of a rank's heads from slices of all."""
+class _Exchange(torch.autograd.Function):
+    """The whole sequence of a rank's heads from slices of all, or back; a gradient goes the other way."""
 
     @staticmethod
     @override
-    def forward(ctx: Any, x: Tensor, group: str, num_ranks: int, parts: tuple[int, ...]) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
-        ctx.group, ctx.num_ranks, ctx.parts = group, num_ranks, parts
-        return _heads_of_slices(x, group, num_ranks, parts)
-
-    @staticmethod
-    @override
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return _slices_of_heads(gradient, ctx.group, ctx.num_ranks, ctx.parts), None, None, None
-
-
-class _ToSlices(torch.autograd.Function):
-    """A slice of all heads from the whole sequence of a rank's."""
-
-    @staticmethod
-    @override
-    def forward(ctx: Any, x: Tensor, group: str, num_ranks: int, parts: tuple[int, ...]) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
-        ctx.group, ctx.num_ranks, ctx.parts = group, num_ranks, parts
-        return _slices_of_heads(x, group, num_ranks, parts)
+    def forward(ctx: Any, x: Tensor, group: str, num_ranks: int, parts: tuple[int, ...], to_heads: bool) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx.group, ctx.num_ranks, ctx.parts, ctx.to_heads = group, num_ranks, parts, to_heads
+        return (_heads_of_slices if to_heads else _slices_of_heads)(x, group, num_ranks, parts)
 
     @staticmethod
     @override
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return _heads_of_slices(gradient, ctx.group, ctx.num_ranks, ctx.parts), None, None, None
+        back = _slices_of_heads if ctx.to_heads else _heads_of_slices
+        return back(gradient, ctx.group, ctx.num_ranks, ctx.parts), None, None, None, None
 
 
 class _Total(torch.autograd.Function):

@@ -19,6 +19,7 @@ from torch.nn import functional as F
 
 from lmtrain.accounting.machine.number_formats import PrecisionBytes
 from lmtrain.accounting.options.precision import PrecisionFacts
+from lmtrain.accounting.options.ranges import require_count
 from lmtrain.accounting.quantities import format_count
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.missing_package import install_command
@@ -131,8 +132,7 @@ def fp8(
         ConfigurationError: The device has no fp8, or `min_width` is below 1.
         EnvironmentProblem: torchao is missing.
     """
-    if min_width < 1:
-        raise ConfigurationError(f"precision.min_width={min_width} is below 1; nearest valid: 1.")
+    require_count("precision.min_width", min_width)
     facts = require_products(fp8_facts(recipe=recipe, residual=residual), device_type)
     _require_torchao()
     choose = partial(choose_layers, min_width=min_width, skip=tuple(skip or ()), head=head)

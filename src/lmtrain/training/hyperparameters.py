@@ -14,7 +14,6 @@ from lmtrain.errors import ConfigurationError
 
 Multiplier = Callable[[int, int], float]  # (step, total_steps)
 MomentumCurve = Callable[[int, int, float], float]  # (step, total_steps, the optimizer's momentum)
-STEPS_AHEAD: Final = 32  # whose factors are computed at once: the same Python takes ten times as long between two steps
 # Replaced by the config's after a resume: no counts, and no choice of a kernel, which the state follows.
 SETTINGS: Final = (
     *("lr", "momentum", "weight_decay", "betas", "beta1", "beta2", "eps", "nesterov", "alpha", "beta2_decay", "d"),
@@ -43,8 +42,6 @@ class Hyperparameters:
         self._configured: list[dict[str, Any]] = [
             {name: _plain(group[name]) for name in SETTINGS if name in group} for group in optimizer.param_groups
         ]
-        self._total_steps = -1
-        self._ahead: dict[int, dict[str, float]] = {}  # factors by step, of a run of so many
         self._factors: dict[str, float] | None = None  # the values since the last step
         self._first_lr = 0.0
         self._to_set = SETTINGS  # all of them once, since a checkpoint may have brought others
@@ -53,15 +50,15 @@ class Hyperparameters:
         for name, schedule in (("momentum", momentum), ("weight_decay", weight_decay)):
             if schedule is not None and not any(group.get(name) for group in self._configured):
                 raise ConfigurationError(
-                    f"{name}_schedule has no effect: {type(optimizer).__name__} has no {name.replace('_', ' ')} here; "
-                    f"choose {name}_schedule=none, or an optimizer with optimizer.{name} above 0."
+                    f"{name}_schedule has no effect: {type(optimizer).__name__} has no {name}; choose "
+                    f"{name}_schedule=none, or optimizer.{name} above 0."
                 )
 
     def set_for(self, step: int, total_steps: int) -> float:
         """Set the values of `step`, counted from 0; return the first group's learning rate."""
-        if total_steps != self._total_steps or step not in self._ahead:
-            self._look_ahead(step, total_steps)
-        factors = self._ahead[step]
+        factors = {"lr": self._lr(step, total_steps)}
+        if self._weight_decay is not None:
+            factors["weight_decay"] = self._weight_decay(step, total_steps)
         if self._momentum is None and factors == self._factors:
             return self._first_lr
         self._factors = factors
@@ -75,18 +72,6 @@ class Hyperparameters:
         self._to_set = self._scheduled_settings
         self._first_lr = float(self._optimizer.param_groups[0]["lr"])
         return self._first_lr
-
-    def _look_ahead(self, step: int, total_steps: int) -> None:
-        """Compute the factors of a step, and of the steps after it, unless the run's length moves with every step."""
-        num_steps = STEPS_AHEAD if total_steps == self._total_steps else 1
-        schedules = {"lr": self._lr}
-        if self._weight_decay is not None:
-            schedules["weight_decay"] = self._weight_decay
-        self._total_steps = total_steps
-        self._ahead = {
-            one: {name: schedule(one, total_steps) for name, schedule in schedules.items()}
-            for one in range(step, max(step + 1, min(step + num_steps, total_steps)))
-        }
 
 
 def _plain(value: Any) -> Any:

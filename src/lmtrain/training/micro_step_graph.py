@@ -5,12 +5,11 @@ is recorded, and not each compiled part: docs/decisions/0013.
 """
 
 from collections.abc import Callable, Iterable
-from typing import Final, Protocol, TypeVar, final
+from typing import Final, TypeVar
 
 import torch
 from torch import Tensor
 from torch.nn import Parameter
-from typing_extensions import override
 
 from lmtrain.models.head import LossTotal
 from lmtrain.training.objectives.objective import ObjectiveSums
@@ -21,27 +20,7 @@ Result = TypeVar("Result")
 MicroStep = Callable[[TokenBatch], tuple[LossTotal | ObjectiveSums, Tensor]]
 
 
-class Graph(Protocol):
-    """The recorder of device work; tests on a CPU put their own here."""
-
-    def prepare(self, work: Callable[[], Result], /) -> Result:
-        """Do the work as it is, where it will be recorded."""
-        ...
-
-    def capture(self, work: Callable[[], Result], /) -> Result:
-        """Record the work without doing it; its results are filled by every `replay`."""
-        ...
-
-    def replay(self) -> None:
-        """Do the recorded work, reading and writing the recorded memory."""
-        ...
-
-
-MakeGraph = Callable[[torch.device], Graph]
-
-
-@final
-class CudaGraph(Graph):
+class Graph:
     """torch's recorder, on a separate stream, also for warming up: autograd's and cuBLAS's memory is a stream's.
 
     Only this thread's calls are watched while it records: others pin the batches to come.
@@ -51,22 +30,25 @@ class CudaGraph(Graph):
         self._stream = torch.cuda.Stream(device)
         self._graph = torch.cuda.CUDAGraph()
 
-    @override
     def prepare(self, work: Callable[[], Result], /) -> Result:
+        """Do the work as it is, where it will be recorded."""
         self._stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self._stream):
             result = work()
         torch.cuda.current_stream().wait_stream(self._stream)
         return result
 
-    @override
     def capture(self, work: Callable[[], Result], /) -> Result:
+        """Record the work without doing it; its results are filled by every `replay`."""
         with torch.cuda.graph(self._graph, stream=self._stream, capture_error_mode="thread_local"):
             return work()
 
-    @override
     def replay(self) -> None:
+        """Do the recorded work, reading and writing the recorded memory."""
         self._graph.replay()
+
+
+MakeGraph = Callable[[torch.device], Graph]
 
 
 class RecordedMicroStep:
@@ -121,11 +103,10 @@ class RecordedMicroStep:
     def _require_same_memory(self) -> None:
         known = zip(self._parameters, self._gradients, self._addresses, strict=True)
         if any(held.grad is not gradient or held.data_ptr() != address for held, gradient, address in known):
-            msg = (
-                "compile.cuda_graphs=true: a weight or its gradient was replaced since the step was recorded, which "
-                "would be lost; write to them in place, or use compile.cuda_graphs=false."
+            raise RuntimeError(
+                "compile.cuda_graphs=true: a weight or its gradient was replaced since the step was recorded; write to "
+                "them in place, or use compile.cuda_graphs=false."
             )
-            raise RuntimeError(msg)
 
 
 def _form(batch: TokenBatch) -> list[tuple[torch.Size, torch.dtype] | None]:

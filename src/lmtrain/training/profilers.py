@@ -1,6 +1,7 @@
 """A profiler over some steps of an attempt: its wait, its start between two steps, and its end, also by a failure."""
 
 import logging
+import sys
 import tempfile
 import warnings
 from abc import ABC, abstractmethod
@@ -15,7 +16,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile, schedule
 from typing_extensions import override
 
-from lmtrain.accounting.quantities import format_count
+from lmtrain.accounting.options.ranges import require_count, require_number
 from lmtrain.errors import ConfigurationError
 from lmtrain.storage import foreign_json
 from lmtrain.tracking.atomic_files import write_json
@@ -32,11 +33,7 @@ MOST_SNAPSHOT_EVENTS: Final = 1_000_000
 
 @dataclass(frozen=True, kw_only=True)
 class ProfiledSteps:
-    """Steps `wait_steps + 1` to `wait_steps + num_steps` of an attempt, on `ranks` (None: all).
-
-    Raises:
-        ConfigurationError: Fewer than none, a rank that the run does not have, or a run that ends before.
-    """
+    """Steps `wait_steps + 1` to `wait_steps + num_steps` of an attempt, on `ranks` (None: all)."""
 
     wait_steps: int
     num_steps: int
@@ -45,22 +42,18 @@ class ProfiledSteps:
     last_step: LastStep
 
     def __post_init__(self) -> None:
-        if self.wait_steps < 0:
-            raise ConfigurationError(f"profiler.wait_steps={self.wait_steps} is below 0; nearest valid: 0.")
-        for rank in self.ranks or ():
-            if not 0 <= rank < self.num_ranks:
-                valid = f"0 to {self.num_ranks - 1}" if self.num_ranks > 1 else "0 alone"
-                raise ConfigurationError(f"profiler.ranks={[*(self.ranks or ())]}: the run has {valid}; null is all.")
-        if self.ranks is not None and not self.ranks:
-            raise ConfigurationError("profiler.ranks=[] records nothing; nearest valid: [0], or profiler=none.")
-        needed = self.wait_steps + self.num_steps
-        if self.last_step.seconds is None and needed > self.last_step.steps:
-            most = self.last_step.steps - self.num_steps
-            fix = f"profiler.wait_steps={most}" if most >= 0 else f"a budget of {format_count(needed, 'step')}"
+        most = self.last_step.steps - self.num_steps if self.last_step.seconds is None else sys.maxsize
+        require_number(
+            "profiler.wait_steps", self.wait_steps, at_least=0, at_most=max(0, most), usual=f"{max(0, most)}"
+        )
+        if most < 0:
             raise ConfigurationError(
-                f"profiler.wait_steps={self.wait_steps} and the {self.num_steps} steps recorded after them are beyond "
-                f"the run's {format_count(self.last_step.steps, 'step')}; nearest valid: {fix}."
+                f"profiler must record at most {self.last_step.steps} steps, got {self.num_steps}."
             )
+        for rank in self.ranks if self.ranks is not None else ():
+            require_number("profiler.ranks", rank, at_least=0, below=self.num_ranks, usual="null, which is all")
+        if self.ranks is not None and not self.ranks:
+            raise ConfigurationError("profiler.ranks must name a rank, got []. Did you mean profiler=none?")
 
     def includes_rank(self, rank: int) -> bool:
         """Return whether a rank records."""
@@ -165,8 +158,7 @@ class TorchTrace(TracedSteps):
         context: RunContext,
     ) -> None:
         for name, number in (("warm_up", warm_up_steps), ("active", active_steps)):
-            if number < 1:
-                raise ConfigurationError(f"profiler.{name}_steps={number} is below 1; nearest valid: 1.")
+            require_count(f"profiler.{name}_steps", number)
         steps = ProfiledSteps(
             wait_steps=wait_steps,
             num_steps=warm_up_steps + active_steps,

@@ -5,15 +5,15 @@ of the last steps, skipped ones among them, so a run with a lasting higher loss 
 """
 
 from collections.abc import Iterator
-from typing import Any, Final, Literal, get_args
+from typing import Final, Literal, get_args
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 from torch.optim import Optimizer
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from lmtrain.accounting.options.parts import SpikeFacts
+from lmtrain.accounting.options.ranges import require_count, require_number
 from lmtrain.errors import ConfigurationError
 from lmtrain.parallel.gradients import sum_over_ranks
 
@@ -53,24 +53,18 @@ class SpikeFilter(nn.Module):
         """
         super().__init__()
         for name, value in (("leave_out_batches", leave_out_batches), ("most", most)):
-            if value < 1:
-                raise ConfigurationError(f"spikes.{name}={value} is below 1; nearest valid: 1.")
+            require_count(f"spikes.{name}", value)
         if then not in get_args(Answer):
             raise ConfigurationError(f"spikes.then={then} must be one of {', '.join(get_args(Answer))}.")
+        require_number("spikes.num_sigmas", num_sigmas, above=0, usual="6")
+        require_number("spikes.window_steps", window_steps, at_least=MIN_STEPS, at_most=MAX_STEPS, usual="128")
         self.then: Answer = then
         self.leave_out_batches, self.most = leave_out_batches, most
-        if not num_sigmas > 0:  # nor NaN: nothing stands out above it
-            raise ConfigurationError(f"spikes.num_sigmas={num_sigmas} is not above 0; 6 skips only outliers.")
-        if not MIN_STEPS <= window_steps <= MAX_STEPS:
-            raise ConfigurationError(
-                f"spikes.window_steps={window_steps} is not between {MIN_STEPS} and {MAX_STEPS:,}; 128 is usual."
-            )
         self._num_sigmas = num_sigmas
         self._window_steps = window_steps
         self.register_buffer("recent", torch.zeros(2, window_steps))  # loss, gradient norm
         self.register_buffer("num_seen", torch.zeros((), dtype=torch.int64))
         self.register_buffer("num_skipped", torch.zeros((), dtype=torch.int64))
-        self.register_load_state_dict_pre_hook(_fit_window)
 
     @property
     def takes_back(self) -> bool:
@@ -104,20 +98,6 @@ class SpikeFilter(nn.Module):
         variance = ((self.recent - mean[:, None]).square() * is_filled).sum(1) / (num_filled - 1).clamp(min=1)
         is_spike = (values > mean + self._num_sigmas * variance.sqrt()).any()
         return is_spike & (self.num_seen >= self._window_steps // 2)
-
-
-def _fit_window(module: nn.Module, state_dict: dict[str, Any], prefix: str, *rest: object) -> None:
-    """Take the newest steps of a saved window of another length."""
-    del rest
-    assert isinstance(module, SpikeFilter)
-    recent, num_seen = (state_dict.get(prefix + name) for name in ("recent", "num_seen"))
-    width = module.recent.shape[1]
-    if recent is None or num_seen is None or recent.shape[1] == width:
-        return
-    length, seen = recent.shape[1], int(num_seen)
-    order = [step % length for step in range(max(0, seen - min(length, width)), seen)]
-    state_dict[prefix + "recent"] = F.pad(recent[:, order], (0, width - len(order)))
-    state_dict[prefix + "num_seen"] = torch.full_like(num_seen, len(order))
 
 
 Key = tuple[int, str]

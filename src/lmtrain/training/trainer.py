@@ -19,10 +19,21 @@ from lightning.pytorch.profilers import Profiler
 from lightning.pytorch.strategies import Strategy
 from typing_extensions import override
 
-from lmtrain.errors import ConfigurationError
+from lmtrain.accounting.options.ranges import require_count
 from lmtrain.training.checkpointing.checkpoint_io import AtomicCheckpointIO
 from lmtrain.training.precision_plugin import PrecisionPlugin
 from lmtrain.training.process_settings import answer_that_none_is_there, be_deterministic, keep_freed_memory, order_sums
+
+QUIET: Final[dict[str, Any]] = {
+    "use_distributed_sampler": False,  # swaps in a shuffled sampler at world size > 1
+    "num_sanity_val_steps": 0,
+    "inference_mode": False,  # inference tensors make torch.compile compile again
+    "logger": False,
+    "enable_progress_bar": False,
+    "enable_model_summary": False,
+    "enable_checkpointing": False,
+    "max_epochs": -1,
+}
 
 
 def make_trainer(
@@ -44,11 +55,10 @@ def make_trainer(
 
     `precision` may also be a word of Lightning's. `cpu_threads` None leaves torch's own choice: all cores for one
     process, a share of them under a launcher. On a CPU sums have one order, `deterministic` or not.
-
-    Raises:
-        ConfigurationError: Fewer than one thread.
     """
-    _use_threads(cpu_threads)
+    require_count("trainer.cpu_threads", cpu_threads)
+    if cpu_threads is not None:
+        torch.set_num_threads(cpu_threads)
     if deterministic:
         be_deterministic()
     sees_own_alone = _sees_own_alone(devices, accelerator)
@@ -58,16 +68,6 @@ def make_trainer(
     plugins += [precision] if is_plugin else []
     if not getattr(strategy, "writes_own_checkpoints", False):
         plugins.append(AtomicCheckpointIO())
-    options: dict[str, Any] = {
-        "use_distributed_sampler": False,  # swaps in a shuffled sampler at world size > 1
-        "num_sanity_val_steps": 0,
-        "inference_mode": False,  # inference tensors make torch.compile compile again
-        "logger": False,
-        "enable_progress_bar": False,
-        "enable_model_summary": False,
-        "enable_checkpointing": False,
-        "max_epochs": -1,
-    }
     trainer = pl.Trainer(
         strategy=strategy,
         precision=None if is_plugin else precision,  # pyright: ignore[reportArgumentType]  # a Literal there
@@ -81,7 +81,7 @@ def make_trainer(
         detect_anomaly=detect_anomaly,
         deterministic=deterministic,
         profiler=profiler,
-        **options,
+        **QUIET,
     )
     use_step_loop(trainer)
     if isinstance(trainer.accelerator, CPUAccelerator):
@@ -94,14 +94,6 @@ def _settle_cpu(*, deterministic: bool) -> None:
     order_sums(refuses=deterministic)
     keep_freed_memory()
     answer_that_none_is_there()
-
-
-def _use_threads(number: int | None) -> None:
-    if number is None:
-        return
-    if number < 1:
-        raise ConfigurationError(f"trainer.cpu_threads={number} is below 1; nearest valid: 1, or null for all cores.")
-    torch.set_num_threads(number)
 
 
 class OwnDevice(TorchElasticEnvironment):

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from lmtrain.accounting.model.optimizer_state import FP32_BYTES
 from lmtrain.accounting.options.parts import AverageFacts
-from lmtrain.errors import ConfigurationError
+from lmtrain.accounting.options.ranges import require_number
 from lmtrain.models.base import LanguageModel
 from lmtrain.optim.sharded import local
 from lmtrain.parallel.gradients import reshard
@@ -37,8 +37,7 @@ class WeightAverage(nn.Module):
             ConfigurationError: A decay outside [0, 1).
         """
         super().__init__()
-        if not 0 <= decay < 1:
-            raise ConfigurationError(f"weight_average.decay={decay} is not at least 0 and below 1; 0.999 is usual.")
+        require_number("weight_average.decay", decay, at_least=0, below=1, usual="0.999")
         self._decay = decay
 
     def start(self, model: LanguageModel) -> None:

@@ -23,9 +23,9 @@ def kernel(monkeypatch):
     ("place", "message"),
     [
         ({"device_type": "cpu"}, "attention=flash needs an NVIDIA GPU, and this is cpu; nearest valid: attention=auto"),
-        ({"dtype": torch.float32}, "bf16 or fp16, not float32: take such a precision, or attention=sdpa"),
-        ({"head_width": 512}, "heads up to 256 wide in multiples of 8, and these are 512"),
-        ({"head_width": 20}, "multiples of 8, and these are 20"),
+        ({"dtype": torch.float32}, "attention=flash takes bf16 or fp16 .* got float32.*attention=sdpa"),
+        ({"head_width": 512}, "heads up to 256 wide in multiples of 8, got bfloat16 and 512"),
+        ({"head_width": 20}, "multiples of 8, got bfloat16 and 20"),
     ],
 )
 def test_an_unfit_place_is_refused_before_a_package_is_looked_for(place, message):

@@ -62,3 +62,27 @@ def require_count(key: str, value: float | None) -> None:
     """
     if value is not None and value < 1:
         raise ConfigurationError(f"{key}={value} is below 1; nearest valid: 1.")
+
+
+def require_number(
+    key: str,
+    value: float,
+    *,
+    above: float | None = None,
+    at_least: float | None = None,
+    below: float = math.inf,
+    at_most: float | None = None,
+    usual: str,
+) -> None:
+    """Check a number by its dotted key; `usual` is a valid value to suggest.
+
+    Raises:
+        ConfigurationError: It is outside its bounds, or not finite where nothing bounds it.
+    """
+    low, high = (at_least if above is None else above), (below if at_most is None else at_most)
+    is_high_enough = low is None or (value > low if above is not None else value >= low)
+    if is_high_enough and (value < high if at_most is None else value <= high):
+        return
+    rules = [f"{'above' if above is not None else 'at least'} {low:g}"] if low is not None else []
+    rules += [f"{'below' if at_most is None else 'at most'} {high:,.10g}"] if high < math.inf else []
+    raise ConfigurationError(f"{key} must be {' and '.join(rules)}, got {value:g}. Did you mean {usual}?")

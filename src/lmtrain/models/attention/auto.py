@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from typing import final
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from torch import Tensor
 from typing_extensions import override
 
 from lmtrain.accounting.options.parts import BLOCKED_UP_TO_TOKENS, AttentionFacts
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
-from lmtrain.models.attention.base import Attention, KernelTarget, Prepared, is_cut
+from lmtrain.models.attention.base import Attention, KernelTarget, Prepared, Seen, is_cut
 from lmtrain.models.attention.blocked import NUM_BLOCKS, blocked
 from lmtrain.models.attention.flash import Flash
 from lmtrain.models.attention.flex import Flex
@@ -26,16 +26,7 @@ class Auto(Attention):
     """Compiled on a CPU blocks of rows up to 1,024 tokens, else torch's own choice; elsewhere see `fitted`."""
 
     @override
-    def __call__(
-        self,
-        q: Float[Tensor, "B H T K"],
-        k: Float[Tensor, "B Hkv T K"],
-        v: Float[Tensor, "B Hkv T K"],
-        /,
-        *,
-        window_tokens: int | None = None,
-        documents: Int[Tensor, "B T"] | Prepared | None = None,
-    ) -> Float[Tensor, "B H T K"]:
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, window_tokens: int | None, documents: Seen) -> Tensor:
         kernel = blocked if q.device.type == "cpu" and q.shape[-2] <= BLOCKED_UP_TO_TOKENS else sdpa
         return kernel(q, k, v, window_tokens=window_tokens, documents=documents)
 
@@ -71,16 +62,7 @@ class Uncompiled(Attention):
     """
 
     @override
-    def __call__(
-        self,
-        q: Float[Tensor, "B H T K"],
-        k: Float[Tensor, "B Hkv T K"],
-        v: Float[Tensor, "B Hkv T K"],
-        /,
-        *,
-        window_tokens: int | None = None,
-        documents: Int[Tensor, "B T"] | Prepared | None = None,
-    ) -> Float[Tensor, "B H T K"]:
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, window_tokens: int | None, documents: Seen) -> Tensor:
         is_narrow = window_tokens is not None and window_tokens * NUM_BLOCKS <= q.shape[-2]
         kernel = blocked if is_narrow else sdpa
         return kernel(q, k, v, window_tokens=window_tokens, documents=documents)
@@ -100,16 +82,7 @@ class ByCase(Attention):
     notice: str = ""
 
     @override
-    def __call__(
-        self,
-        q: Float[Tensor, "B H T K"],
-        k: Float[Tensor, "B Hkv T K"],
-        v: Float[Tensor, "B Hkv T K"],
-        /,
-        *,
-        window_tokens: int | None = None,
-        documents: Int[Tensor, "B T"] | Prepared | None = None,
-    ) -> Float[Tensor, "B H T K"]:
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, window_tokens: int | None, documents: Seen) -> Tensor:
         prepared = documents.parts[window_tokens] if isinstance(documents, Prepared) else documents
         if prepared is None and not is_cut(q.shape[-2], window_tokens):
             return sdpa(q, k, v)

@@ -25,6 +25,9 @@ class Prepared:
     parts: Any
 
 
+Seen = Int[Tensor, "B T"] | Prepared | None  # the documents of an attention kernel
+
+
 def seen_tokens(
     num_tokens: int,
     *,
@@ -64,7 +67,7 @@ def prepare_masks(
 
 
 def mask_of(
-    documents: Int[Tensor, "B T"] | Prepared | None,
+    documents: Seen,
     *,
     num_tokens: int,
     window_tokens: int | None,
@@ -119,7 +122,6 @@ class Attention(ABC):
     documents do not see each other. None is one document a row.
     """
 
-    @abstractmethod
     def __call__(
         self,
         q: Float[Tensor, "B H T K"],
@@ -128,9 +130,14 @@ class Attention(ABC):
         /,
         *,
         window_tokens: int | None = None,
-        documents: Int[Tensor, "B T"] | Prepared | None = None,
+        documents: Seen = None,
     ) -> Float[Tensor, "B H T K"]:
         """Mix values causally: q [B, H, T, K], k and v [B, Hkv, T, K] -> [B, H, T, K]."""
+        return self.attend(q, k, v, window_tokens, documents)
+
+    @abstractmethod
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, window_tokens: int | None, documents: Seen) -> Tensor:
+        """Do the same, by a kernel's own means."""
 
     def prepare(
         self,
@@ -160,7 +167,7 @@ class Attention(ABC):
 
 def what_layers_see(
     kernel: Attention, tokens: Int[Tensor, "B T"], documents: Documents | None, *, windows: Collection[int | None]
-) -> Int[Tensor, "B T"] | Prepared | None:
+) -> Seen:
     """Return a kernel's `documents` for every layer: prepared once, or earlier tokens as they are."""
     if isinstance(documents, EarlierTokens):
         return Prepared(documents)

@@ -6,12 +6,11 @@ B batch, T tokens, H heads, Hkv key and value heads, K head width.
 from typing import final
 
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor
 from typing_extensions import override
 
 from lmtrain.accounting.options.parts import AttentionFacts
-from lmtrain.models.attention.base import Attention, KernelTarget, Prepared, mask_of, repeat_heads, seen_tokens
+from lmtrain.models.attention.base import Attention, KernelTarget, Seen, mask_of, repeat_heads, seen_tokens
 
 
 @final
@@ -19,16 +18,7 @@ class Eager(Attention):
     """Build all scores [B, H, T, T] and take their softmax in fp32 or better."""
 
     @override
-    def __call__(
-        self,
-        q: Float[Tensor, "B H T K"],
-        k: Float[Tensor, "B Hkv T K"],
-        v: Float[Tensor, "B Hkv T K"],
-        /,
-        *,
-        window_tokens: int | None = None,
-        documents: Int[Tensor, "B T"] | Prepared | None = None,
-    ) -> Float[Tensor, "B H T K"]:
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, window_tokens: int | None, documents: Seen) -> Tensor:
         num_heads, num_tokens = q.shape[1], q.shape[2]
         k, v = repeat_heads(k, num_heads), repeat_heads(v, num_heads)  # [B, H, T, K]
         scores = q @ k.transpose(-2, -1) / q.shape[-1] ** 0.5  # [B, H, T, T]

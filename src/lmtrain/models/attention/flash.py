@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, final
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from torch import Tensor
 from torch.nn import attention as torch_attention
 from torch.nn import functional as F
@@ -21,9 +21,10 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from typing_extensions import override
 
 from lmtrain.accounting.options.parts import AttentionFacts
+from lmtrain.accounting.options.ranges import require_count
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.missing_package import install_command
-from lmtrain.models.attention.base import Attention, KernelTarget, Prepared, document_borders, is_cut
+from lmtrain.models.attention.base import Attention, KernelTarget, Prepared, Seen, document_borders, is_cut
 
 MODULES = {2: "flash_attn", 3: "flash_attn_interface", 4: "flash_attn.cute"}
 NEWEST_FIRST = {8: (2,), 9: (3, 4, 2), 10: (4, 2), 12: (2,)}  # by major compute capability: Ampere to Blackwell
@@ -68,22 +69,16 @@ def load_package(version: int | None) -> FlashPackage:
     if not fit or version not in (None, *fit):
         wanted = "attention=flash" if version is None else f"attention.version={version}"
         runs = " or ".join(map(str, fit)) or "none"
-        msg = f"{wanted} does not run on compute capability {major}.{minor} (it runs {runs}); use attention=auto."
-        raise EnvironmentProblem(msg)
-    for candidate in fit if version is None else (version,):
-        try:
-            if is_installed(MODULES[candidate]):
-                return _hooked() if candidate == 4 else _packaged(candidate)
-        except ImportError as broken:
-            msg = (
-                f"attention=flash: {MODULES[candidate]} is installed and cannot be imported ({broken});"
-                " reinstall it for this torch, or use attention=sdpa."
-            )
-            raise EnvironmentProblem(msg) from broken
-    wanted = " or ".join(MODULES[candidate] for candidate in (fit if version is None else (version,)))
+        raise EnvironmentProblem(
+            f"{wanted} does not run on compute capability {major}.{minor} (it runs {runs}); use attention=auto."
+        )
+    candidates = fit if version is None else (version,)
+    for candidate in candidates:
+        if is_installed(MODULES[candidate]):
+            return _hooked() if candidate == 4 else _packaged(candidate)
+    wanted = " or ".join(MODULES[candidate] for candidate in candidates)
     command = f"{install_command('flash')} --no-build-isolation"
-    msg = f"attention=flash needs the package {wanted}: {command}, or use attention=auto."
-    raise EnvironmentProblem(msg)
+    raise EnvironmentProblem(f"attention=flash needs the package {wanted}: {command}, or use attention=auto.")
 
 
 def is_installed(module: str) -> bool:
@@ -186,42 +181,25 @@ class Flash(Attention):
     max_documents_per_row: int = 128
 
     def __post_init__(self) -> None:
-        if self.max_documents_per_row < 1:
-            msg = f"attention.max_documents_per_row={self.max_documents_per_row} is below 1; nearest valid: 1."
-            raise ConfigurationError(msg)
+        require_count("attention.max_documents_per_row", self.max_documents_per_row)
 
     @override
-    def __call__(
-        self,
-        q: Float[Tensor, "B H T K"],
-        k: Float[Tensor, "B Hkv T K"],
-        v: Float[Tensor, "B Hkv T K"],
-        /,
-        *,
-        window_tokens: int | None = None,
-        documents: Int[Tensor, "B T"] | Prepared | None = None,
-    ) -> Float[Tensor, "B H T K"]:
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, window_tokens: int | None, documents: Seen) -> Tensor:
         kernel = self.fitted(KernelTarget(device_type=q.device.type, dtype=q.dtype, head_width=q.shape[-1]))
         return kernel(q, k, v, window_tokens=window_tokens, documents=documents)
 
     @override
     def fitted(self, place: KernelTarget) -> "LoadedFlash":
         if place.device_type != "cuda":
-            msg = (
+            raise ConfigurationError(
                 f"attention=flash needs an NVIDIA GPU, and this is {place.device_type}; nearest valid: "
                 f"{flash_facts(on_gpu=False).without_gpu}."
             )
-            raise ConfigurationError(msg)
-        if place.dtype not in DTYPES:
-            name = str(place.dtype).removeprefix("torch.")
-            msg = f"attention=flash computes in bf16 or fp16, not {name}: take such a precision, or attention=sdpa."
-            raise ConfigurationError(msg)
-        if place.head_width > MAX_HEAD_WIDTH or place.head_width % 8:
-            msg = (
-                f"attention=flash takes heads up to {MAX_HEAD_WIDTH} wide in multiples of 8, and these are"
-                f" {place.head_width}; nearest valid: attention=sdpa."
+        if place.dtype not in DTYPES or place.head_width > MAX_HEAD_WIDTH or place.head_width % 8:
+            raise ConfigurationError(
+                f"attention=flash takes bf16 or fp16 and heads up to {MAX_HEAD_WIDTH} wide in multiples of 8, got "
+                f"{str(place.dtype).removeprefix('torch.')} and {place.head_width}; use attention=sdpa."
             )
-            raise ConfigurationError(msg)
         return LoadedFlash(load_package(self.version), max_documents_per_row=self.max_documents_per_row)
 
     @override
@@ -238,16 +216,7 @@ class LoadedFlash(Attention):
     max_documents_per_row: int = 128
 
     @override
-    def __call__(
-        self,
-        q: Float[Tensor, "B H T K"],
-        k: Float[Tensor, "B Hkv T K"],
-        v: Float[Tensor, "B Hkv T K"],
-        /,
-        *,
-        window_tokens: int | None = None,
-        documents: Int[Tensor, "B T"] | Prepared | None = None,
-    ) -> Float[Tensor, "B H T K"]:
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, window_tokens: int | None, documents: Seen) -> Tensor:
         num_tokens = q.shape[-2]
         if isinstance(documents, Tensor):
             documents = self.prepare(documents, num_tokens=num_tokens, windows=(window_tokens,), device=q.device)

@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any, final
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Int
 from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
@@ -16,7 +16,7 @@ from typing_extensions import override
 
 from lmtrain.accounting.options.parts import AttentionFacts
 from lmtrain.errors import ConfigurationError
-from lmtrain.models.attention.base import Attention, KernelTarget, Prepared
+from lmtrain.models.attention.base import Attention, KernelTarget, Prepared, Seen
 
 BLOCK_TOKENS = 128
 MIN_HEAD_WIDTH = 16
@@ -27,16 +27,7 @@ class Flex(Attention):
     """Skip the blocks hidden by a window or the borders of documents; trains on CUDA devices only."""
 
     @override
-    def __call__(
-        self,
-        q: Float[Tensor, "B H T K"],
-        k: Float[Tensor, "B Hkv T K"],
-        v: Float[Tensor, "B Hkv T K"],
-        /,
-        *,
-        window_tokens: int | None = None,
-        documents: Int[Tensor, "B T"] | Prepared | None = None,
-    ) -> Float[Tensor, "B H T K"]:
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, window_tokens: int | None, documents: Seen) -> Tensor:
         if not isinstance(documents, Prepared):
             documents = self.prepare(documents, num_tokens=q.shape[-2], windows=(window_tokens,), device=q.device)
         attend = flex_attention if torch.compiler.is_compiling() or q.device.type == "cpu" else _compiled()
@@ -63,17 +54,11 @@ class Flex(Attention):
     @override
     def fitted(self, place: KernelTarget) -> Attention:
         if place.training and place.device_type != "cuda":
-            msg = (
-                f"attention=flex has no backward pass on {place.device_type} in torch, only on CUDA devices;"
-                " nearest valid: attention=auto."
-            )
-            raise ConfigurationError(msg)
+            raise ConfigurationError(f"attention=flex has no backward pass on {place.device_type}; use attention=auto.")
         if place.device_type == "cuda" and place.head_width < MIN_HEAD_WIDTH:
-            msg = (
-                f"attention=flex needs heads at least {MIN_HEAD_WIDTH} wide, and these are {place.head_width};"
-                " nearest valid: attention=sdpa."
+            raise ConfigurationError(
+                f"attention=flex needs heads at least {MIN_HEAD_WIDTH} wide, got {place.head_width}; use sdpa."
             )
-            raise ConfigurationError(msg)
         return self
 
     @override

@@ -6,13 +6,12 @@ B batch, T tokens, H heads, Hkv key and value heads, K head width.
 from typing import Any, final
 
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend
 from typing_extensions import override
 
-from lmtrain.models.attention.base import Attention, KernelTarget, Prepared, mask_of
+from lmtrain.models.attention.base import Attention, KernelTarget, Seen, mask_of
 
 KERNEL_NAMES = {
     "CUDNN_ATTENTION": "cuDNN",
@@ -27,16 +26,7 @@ class SDPA(Attention):
     """Call torch's kernel; a window shorter than the context, or documents, cost an explicit mask of all pairs."""
 
     @override
-    def __call__(
-        self,
-        q: Float[Tensor, "B H T K"],
-        k: Float[Tensor, "B Hkv T K"],
-        v: Float[Tensor, "B Hkv T K"],
-        /,
-        *,
-        window_tokens: int | None = None,
-        documents: Int[Tensor, "B T"] | Prepared | None = None,
-    ) -> Float[Tensor, "B H T K"]:
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, window_tokens: int | None, documents: Seen) -> Tensor:
         mask = mask_of(documents, num_tokens=q.shape[-2], window_tokens=window_tokens, device=q.device)
         return F.scaled_dot_product_attention(
             q, k, v, attn_mask=mask, is_causal=mask is None, enable_gqa=q.shape[1] != k.shape[1]

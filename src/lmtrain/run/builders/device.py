@@ -19,7 +19,7 @@ from lmtrain.run.validators.optimizer import require_float8_head, require_roundi
 from lmtrain.run.validators.parallelism import require_recordable
 from lmtrain.tracking.events import EventLog
 from lmtrain.training.context import RunContext
-from lmtrain.training.micro_step_graph import CudaGraph, MakeGraph
+from lmtrain.training.micro_step_graph import Graph, MakeGraph
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,4 +176,4 @@ def graphs_of(config: RunConfig) -> MakeGraph | None:
         ConfigurationError: The run has a part impossible or untried in a recorded step.
     """
     require_recordable(config, num_ranks=config.num_ranks, device=device_type(config.trainer.accelerator))
-    return CudaGraph if config.compile.get("cuda_graphs", False) else None
+    return Graph if config.compile.get("cuda_graphs", False) else None

@@ -18,7 +18,7 @@ from lmtrain.run.validators.task import objective_facts, require_examples
 from lmtrain.training.context import RunContext
 from lmtrain.training.datamodule import TokenDataModule
 from lmtrain.training.module import CausalLMModule
-from lmtrain.training.objectives.grpo import WritesAnswers
+from lmtrain.training.objectives.grpo import GroupRelativePolicy
 from lmtrain.training.objectives.objective import Objective
 from lmtrain.training.objectives.reference import ReferenceScores, ScoringRank
 from lmtrain.training.training_batches import Examples, positions_of_steps
@@ -30,7 +30,7 @@ def objective_of(config: RunConfig, context: RunContext) -> Objective | None:
     facts = objective_facts(config)
     if facts is not None and facts.num_new_tokens:
         make = partial(SampledAnswers, tokenizer=context.tokenizer, events=context.events)
-        cast(WritesAnswers, objective).write_with(make)
+        cast(GroupRelativePolicy, objective).write_with(make)
     return objective
 
 
@@ -58,7 +58,7 @@ def before_training(
     if facts.scores_ahead:
         return reference_of(facts, start=start, datamodule=datamodule, context=context)
     if facts.keeps_start:
-        return lambda module: cast(WritesAnswers, objective).keep_start(module.language_model)
+        return lambda module: cast(GroupRelativePolicy, objective).keep_start(module.language_model)
     return None
 
 

@@ -140,18 +140,16 @@ def require_same_identity(
     names = sorted({*facts.identity, *identity})
     differing = [name for name in names if facts.identity.get(name) != identity.get(name)]
     refused = [name for name in differing if name not in allowed or name in fixed]
+    # A changed part first, then settings that both sides have.
+    refused.sort(key=lambda name: (not name.endswith("._target_"), name not in facts.identity))
     if refused:
-        # A changed part first, then settings that both sides have.
-        first = sorted(refused, key=lambda name: (not name.endswith("._target_"), name not in facts.identity))
-        shown = "; ".join(
-            f"{name}={_shown(identity, name)}, there {_shown(facts.identity, name)}" for name in first[:MOST_SHOWN]
-        )
-        more = f"; and {len(first) - MOST_SHOWN} more" if len(first) > MOST_SHOWN else ""
-        reasons = "".join(f" {name} cannot be allowed: {fixed[name]}." for name in first if name in fixed)
-        allow = f"allow them by 'run.allow_changes=[{','.join(name for name in differing if name not in fixed)}]', "
+        shown = [f"{name}={_shown(identity, name)}, there {_shown(facts.identity, name)}" for name in refused]
+        shown[MOST_SHOWN:] = [f"and {len(shown) - MOST_SHOWN} more"] if len(shown) > MOST_SHOWN else []
+        reasons = "".join(f" {name} cannot be allowed: {fixed[name]}." for name in refused if name in fixed)
+        allow = "" if reasons else f"allow them by 'run.allow_changes=[{','.join(differing)}]', "
         raise ConfigurationError(
-            f"Checkpoint {facts.path} belongs to another run: {shown}{more}.{reasons} Put these back, "
-            f"{'' if reasons else allow}or start a new run with another run.name."
+            f"Checkpoint {facts.path} belongs to another run: {'; '.join(shown)}.{reasons} Put these back, {allow}or "
+            "start a new run with another run.name."
         )
     return {name: f"{_shown(facts.identity, name)} -> {_shown(identity, name)}" for name in differing}
 

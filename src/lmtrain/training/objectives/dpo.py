@@ -5,20 +5,19 @@ log-probabilities summed over an answer's tokens; the reference r is the run's s
 P = B / 2 pairs, the preferred answer first.
 """
 
-import math
 from dataclasses import dataclass
-from typing import Any, Final, final
+from typing import Final, final
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from lmtrain.accounting.options.parts import ObjectiveFacts
-from lmtrain.errors import ConfigurationError
+from lmtrain.accounting.options.ranges import require_number
 from lmtrain.losses.log_probs import SequenceLogProbs
 from lmtrain.models.base import LanguageModel
 from lmtrain.models.head import LossTotal
-from lmtrain.training.objectives.objective import ObjectiveSums, require_dense
+from lmtrain.training.objectives.objective import Objective, ObjectiveSums, require_dense
 from lmtrain.training.token_batch import TokenBatch, training_tokens
 
 LOG_PROBS: Final = SequenceLogProbs()
@@ -35,7 +34,7 @@ def direct_preference_facts() -> ObjectiveFacts:
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class DirectPreference:
+class DirectPreference(Objective):
     """`beta` weighs the distance from the reference; `label_smoothing` is the share of pairs taken to be swapped.
 
     Raises:
@@ -46,12 +45,8 @@ class DirectPreference:
     label_smoothing: float = 0.0
 
     def __post_init__(self) -> None:
-        if not 0 < self.beta < math.inf:
-            raise ConfigurationError(f"objective.beta={self.beta:g} is not above 0; 0.1 is usual.")
-        if not 0 <= self.label_smoothing < 0.5:
-            raise ConfigurationError(
-                f"objective.label_smoothing={self.label_smoothing:g} is not at least 0 and below 0.5; nearest valid: 0."
-            )
+        require_number("objective.beta", self.beta, above=0, usual="0.1")
+        require_number("objective.label_smoothing", self.label_smoothing, at_least=0, below=0.5, usual="0")
 
     @property
     def measures(self) -> tuple[str, ...]:
@@ -64,20 +59,6 @@ class DirectPreference:
         Raises: ConfigurationError.
         """
         require_dense(model, task="dpo")
-
-    @property
-    def num_iterations(self) -> int:
-        """Return 1: each step has its own pairs."""
-        return 1
-
-    def begin(self, *, step: int, micro_step: int, seed: int) -> None:
-        """Do nothing: a batch holds everything."""
-
-    def state(self) -> None:
-        """Return nothing: a step depends on its weights and batch alone."""
-
-    def load(self, state: dict[str, Any]) -> None:
-        """Do nothing."""
 
     def __call__(self, model: LanguageModel, batch: Tensor | TokenBatch, /) -> ObjectiveSums:
         """Return the sums over the batch's pairs."""

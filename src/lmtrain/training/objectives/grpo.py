@@ -6,20 +6,20 @@ that wrote them is then no longer 1, and is clipped. B answers, T tokens.
 """
 
 import copy
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal, NamedTuple, Protocol, final
+from typing import Any, Final, Literal, NamedTuple, final
 
 import torch
 from torch import Tensor
 
 from lmtrain.accounting.observed.metric_names import EQUAL_GROUPS, REWARD
 from lmtrain.accounting.options.parts import ObjectiveFacts
+from lmtrain.accounting.options.ranges import require_count, require_number
 from lmtrain.errors import ConfigurationError, DataError
 from lmtrain.losses.log_probs import TokenLogProbs
 from lmtrain.models.base import LanguageModel
-from lmtrain.training.objectives.objective import ObjectiveSums, require_dense
+from lmtrain.training.objectives.objective import Objective, ObjectiveSums, require_dense
 from lmtrain.training.objectives.rewards import Reward
 from lmtrain.training.token_batch import TokenBatch, training_tokens
 
@@ -152,32 +152,8 @@ class WrittenAnswers(NamedTuple):
 NAMES = tuple(WrittenAnswers.__annotations__)
 
 
-class AnswerWriter(Protocol):
-    """The writing of answers by a model as it is trained: its own attention over a cache, its own weights."""
-
-    def __call__(self, model: LanguageModel, batch: TokenBatch, /, *, copies: int, seed: int) -> WrittenAnswers:
-        """Write an answer to the last question of each row [B, T + 1], equal rows in groups of `copies`."""
-        ...
-
-
-class MakeWriter(Protocol):
-    """A writer for an objective's own settings."""
-
-    def __call__(self, settings: WritingSettings, /) -> AnswerWriter:
-        """Return the writer."""
-        ...
-
-
-class WritesAnswers(Protocol):
-    """An objective of answers written by the model."""
-
-    def write_with(self, make: MakeWriter) -> None:
-        """Take the run's writer."""
-        ...
-
-    def keep_start(self, model: LanguageModel) -> None:
-        """Keep a frozen copy of the model as the run starts from it."""
-        ...
+# Writes an answer to the last question of each row [B, T + 1], equal rows in groups of `copies`, drawn by `seed`.
+AnswerWriter = Callable[..., WrittenAnswers]  # (model, batch, *, copies, seed)
 
 
 def group_relative_policy_facts(
@@ -194,7 +170,7 @@ def group_relative_policy_facts(
 
 
 @final
-class GroupRelativePolicy:
+class GroupRelativePolicy(Objective):
     """GRPO by `rewards`, each a function of an answer by name, summed with `weights` (1 where none is given).
 
     `num_generations` answers of at most `num_new_tokens` are drawn at `temperature` from the `top_k` likeliest tokens
@@ -222,11 +198,18 @@ class GroupRelativePolicy:
         loss_type: LossType = "dapo",
         scale_rewards: Literal["group", "none"] = "group",
     ) -> None:
-        self.num_generations, self._num_iterations = num_generations, num_iterations
+        self.num_generations, self.num_iterations = num_generations, num_iterations
         high = epsilon if epsilon_high is None else epsilon_high
-        _require_counts(num_generations=num_generations, num_new_tokens=num_new_tokens, num_iterations=num_iterations)
-        _require_numbers(beta=beta, temperature=temperature, epsilon=epsilon, epsilon_high=high)
-        _require_rewards(rewards, weights or {})
+        require_number("objective.num_generations", num_generations, at_least=2, usual="8, a group to compare")
+        require_number("objective.beta", beta, at_least=0, usual="0")
+        for name, count in (("num_new_tokens", num_new_tokens), ("num_iterations", num_iterations)):
+            require_count(f"objective.{name}", count)
+        for name, value in (("temperature", temperature), ("epsilon", epsilon), ("epsilon_high", high)):
+            require_number(f"objective.{name}", value, above=0, usual="1" if name == "temperature" else "0.2")
+        for name in weights or {} if rewards else ("",):
+            if name not in rewards:
+                key = f"objective.weights.{name}" if name else "objective.rewards"
+                raise ConfigurationError(f"{key} must name a reward; there are: {', '.join(rewards) or 'none'}.")
         self._rewards, self._scales = tuple(rewards), scale_rewards == "group"
         self._writing = WritingSettings(
             num_new_tokens=num_new_tokens,
@@ -250,11 +233,6 @@ class GroupRelativePolicy:
         """Return the names of the means over answers."""
         return (*MEASURES, *(f"reward/{name}" for name in self._rewards))
 
-    @property
-    def num_iterations(self) -> int:
-        """Return how many steps learn from the same answers."""
-        return self._num_iterations
-
     def require(self, model: LanguageModel) -> None:
         """Refuse a mixture of experts, whose penalty is of next tokens.
 
@@ -262,7 +240,7 @@ class GroupRelativePolicy:
         """
         require_dense(model, task="grpo")
 
-    def write_with(self, make: MakeWriter) -> None:
+    def write_with(self, make: Callable[[WritingSettings], AnswerWriter]) -> None:
         """Take the run's writer."""
         self._write = make(self._writing)
 
@@ -338,35 +316,3 @@ class GroupRelativePolicy:
             num_tokens=written.mask.sum(),
             further=torch.stack([*counts, *means]),
         )
-
-
-def _require_counts(**counts: int) -> None:
-    least = {"num_generations": 2}
-    for name, count in counts.items():
-        if count < (fewest := least.get(name, 1)):
-            why = ": an answer is compared with others of its group" if name in least else ""
-            raise ConfigurationError(f"objective.{name}={count} is below {fewest}{why}; nearest valid: {fewest}.")
-
-
-def _require_numbers(*, beta: float, **above: float) -> None:
-    if not 0 <= beta < math.inf:
-        raise ConfigurationError(f"objective.beta={beta:g} is not a number from 0 on; nearest valid: 0.")
-    usual = {"temperature": 1.0, "epsilon": 0.2, "epsilon_high": 0.28}
-    for name, value in above.items():
-        if not 0 < value < math.inf:
-            raise ConfigurationError(f"objective.{name}={value:g} is not above 0; {usual[name]:g} is usual.")
-
-
-def _require_rewards(rewards: Mapping[str, Any], weights: Mapping[str, float]) -> None:
-    if not rewards:
-        raise ConfigurationError(
-            "objective.rewards={} rewards nothing; nearest valid: "
-            "+objective.rewards.text._target_=lmtrain.training.objectives.rewards.right_text."
-        )
-    for name, weight in weights.items():
-        if name not in rewards:
-            raise ConfigurationError(
-                f"objective.weights.{name} weighs no reward; objective.rewards has {', '.join(rewards)}."
-            )
-        if not math.isfinite(weight):
-            raise ConfigurationError(f"objective.weights.{name}={weight:g} must be finite; 1 is usual.")

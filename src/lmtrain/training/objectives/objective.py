@@ -1,7 +1,8 @@
 """The objective of a step where it is not the loss of next tokens."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
@@ -35,41 +36,36 @@ def require_dense(model: LanguageModel, *, task: str) -> None:
         raise ConfigurationError(f"task={task}: model.experts adds a penalty to the loss; use a dense model.")
 
 
-class Objective(Protocol):
+class Objective(ABC):
     """A micro-batch's own sums; `measures` name the means over examples, as curves of a run."""
 
+    num_iterations: int = 1  # steps that learn from the same answers
+
     @property
+    @abstractmethod
     def measures(self) -> tuple[str, ...]:
         """Return the names of the further means."""
-        ...
 
-    @property
-    def num_iterations(self) -> int:
-        """Return how many steps learn from the same answers."""
-        ...
-
+    @abstractmethod
     def require(self, model: LanguageModel) -> None:
         """Refuse an unfit model.
 
         Raises: ConfigurationError.
         """
-        ...
 
-    def begin(self, *, step: int, micro_step: int, seed: int) -> None:
-        """Receive the number of the micro-batch about to come, and its seed, the same whenever it is done again."""
-        ...
-
+    @abstractmethod
     def __call__(self, model: LanguageModel, batch: Tensor | TokenBatch, /) -> ObjectiveSums:
         """Return a micro-batch's sums."""
-        ...
+
+    def begin(self, *, step: int, micro_step: int, seed: int) -> None:  # noqa: B027  a choice
+        """Receive the number of the micro-batch about to come, and its seed, the same whenever it is done again."""
 
     def state(self) -> dict[str, Any] | None:
         """Return this rank's part of a checkpoint taken now, None if there is none."""
-        ...
+        return None
 
-    def load(self, state: dict[str, Any]) -> None:
+    def load(self, state: dict[str, Any]) -> None:  # noqa: B027
         """Go on from a checkpoint's part."""
-        ...
 
 
 def of_rank(states: Sequence[dict[str, Any]], rank: int, num_ranks: int) -> dict[str, Any]:

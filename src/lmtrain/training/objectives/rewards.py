@@ -13,7 +13,6 @@ from typing import Any, Final
 from lmtrain.errors import ConfigurationError, DataError
 
 NUMBER: Final = re.compile(r"-?\d[\d,]*(?:\.\d+)?")
-SHOWN_CHARACTERS: Final = 60  # of a text in a message
 LARGEST: Final = 1e30  # their sums and squares are float32
 
 
@@ -79,40 +78,25 @@ def score_answers(
 
 
 def _given(name: str, reward: Reward, answer: WrittenAnswer) -> float:
-    on = f"on the answer {_shown(answer.text)} to {_shown(answer.question)}"
+    on = f"on the answer {reprlib.repr(answer.text)} to {reprlib.repr(answer.question)}"
     try:
         value: Any = reward(answer)
     except (Exception, SystemExit) as problem:  # a person's code raises anything
-        said = " ".join(f"{type(problem).__name__}: {problem}".split())
+        raised = " ".join(f"{type(problem).__name__}: {problem}".split())
+        raise DataError(f"objective.rewards.{name} raised {raised} {on}; correct it and resume.") from problem
+    try:
+        number = float(value)
+    except (TypeError, ValueError, RuntimeError, OverflowError):
+        number = math.nan
+    if isinstance(value, str) or not abs(number) <= LARGEST:
+        shown = " ".join(reprlib.repr(value).split())
         raise DataError(
-            f"objective.rewards.{name} raised {said} {on}; correct it, and the same command goes on."
-        ) from problem
-    number = _number(value)
-    if not abs(number) <= LARGEST:
-        raise DataError(
-            f"objective.rewards.{name} gave {_shown_value(value)} {on}; a reward is one finite number, {LARGEST:g} at "
-            "most. Correct it, and the same command goes on."
+            f"objective.rewards.{name} must give one finite number of at most {LARGEST:g}, got {shown} {on}; correct "
+            "it and resume."
         )
     return number
-
-
-def _number(value: Any) -> float:
-    """Return a number, a tensor of one too; NaN for anything else."""
-    try:
-        return float(value) if hasattr(value, "__float__") else math.nan
-    except (TypeError, ValueError, RuntimeError, OverflowError):
-        return math.nan
-
-
-def _shown_value(value: Any) -> str:
-    return " ".join(reprlib.repr(value).split())
 
 
 def _last_number(text: str) -> float | None:
     found = NUMBER.findall(text)
     return float(found[-1].replace(",", "")) if found else None
-
-
-def _shown(text: str) -> str:
-    short = text if len(text) <= SHOWN_CHARACTERS else f"...{text[-SHOWN_CHARACTERS:]}"
-    return repr(short)
