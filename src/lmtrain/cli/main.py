@@ -1,6 +1,7 @@
 """`lmtrain VERB ...`: find the verb, call it, turn a refusal into one message and its exit code."""
 
 import atexit
+import errno
 import gc
 import importlib
 import os
@@ -14,10 +15,11 @@ from typing import Final
 
 from lmtrain.child_process import protect_children
 from lmtrain.cli.command_table import VERBS
-from lmtrain.errors import EXIT_CONFIGURATION, EXIT_DONE, EXIT_INTERRUPTED, LMTRAIN_ERRORS
+from lmtrain.errors import EXIT_CONFIGURATION, EXIT_DONE, EXIT_ENVIRONMENT, EXIT_INTERRUPTED, LMTRAIN_ERRORS
 
 OF_SETTINGS: Final = ("train", "plan", "bench", "prepare", "doctor", "parity")  # they take no other words
 ALSO_GROUPS: Final = {"data", "tokenizer"}  # of options too
+DISK_ERRORS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, errno.EIO})  # EFBIG: ulimit -f
 LONGEST_LINE: Final = 4_000  # characters of a message
 
 
@@ -65,6 +67,12 @@ def serve(verb: str, words: Sequence[str], *, program: str) -> int:
     except BrokenPipeError:  # the reader of our output has left, as `| head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_DONE
+    except OSError as error:
+        if error.errno not in DISK_ERRORS:
+            raise
+        where = f"{error.filename} cannot be written" if error.filename else "a file cannot be written"
+        _tell(f"lmtrain: {where}: {os.strerror(error.errno)}; free space, or use another folder.")
+        return EXIT_ENVIRONMENT
     except KeyboardInterrupt:
         _ignore_interrupts()
         print("lmtrain: interrupted", file=sys.stderr)

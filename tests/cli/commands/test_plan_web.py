@@ -2,6 +2,8 @@ import contextlib
 import http.client
 import json
 import shlex
+import socket
+import struct
 import threading
 
 import pytest
@@ -85,6 +87,17 @@ def test_another_site_s_name_for_this_machine_gets_nothing():
         assert get(port, "/choices")[0] == 200
         assert get(port, "/choices", host=f"evil.example:{port}")[0] == 403
         assert get(port, "/../plan_web.py")[0] == 404
+
+
+def test_a_client_that_leaves_prints_nothing(capfd):
+    with served() as port:
+        for _ in range(5):
+            left = socket.create_connection(("127.0.0.1", port))
+            left.sendall(f"GET / HTTP/1.1\r\nHost: localhost:{port}\r\n\r\n".encode())
+            left.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # a reset at once
+            left.close()
+        assert get(port, "/choices")[0] == 200
+    assert "Traceback" not in capfd.readouterr().err
 
 
 def test_the_page_needs_nothing_from_elsewhere():

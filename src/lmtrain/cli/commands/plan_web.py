@@ -9,6 +9,7 @@ import re
 import shlex
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib import resources
@@ -161,11 +162,22 @@ def answer(words: list[str]) -> Answer:
     return {"command": command, "train": train, "plan": run.to_json(), "charts": drawn}
 
 
+class _QuietHandler(BaseHTTPRequestHandler):
+    @override
+    def handle_one_request(self) -> None:
+        with suppress(ConnectionError):  # the page was closed before it had its answer
+            super().handle_one_request()
+
+    @override
+    def log_message(self, format: str, *args: object) -> None:
+        """Log nothing: a slider asks often."""
+
+
 def handler(start: list[str]) -> type[BaseHTTPRequestHandler]:
     """Return the request handler: the files of the page, and two questions."""
     one_at_a_time = threading.Lock()  # composing keeps global state
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(_QuietHandler):
         def do_GET(self) -> None:
             server = cast("ThreadingHTTPServer", self.server)
             asked = urlsplit(self.path)
@@ -194,10 +206,6 @@ def handler(start: list[str]) -> type[BaseHTTPRequestHandler]:
             self.send_header("Cache-Control", "no-store")
             self.end_headers()
             self.wfile.write(content)
-
-        @override
-        def log_message(self, format: str, *args: object) -> None:
-            """Log nothing: a slider asks often."""
 
     return Handler
 
