@@ -11,7 +11,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -20,17 +19,7 @@ from lmtrain.tracking import stopwatch as preemption
 from lmtrain.tracking.redaction import REMEMBERED
 from tests.no_wait import leave_files_to_the_kernel
 
-TESTS = Path(__file__).parent
-CACHE = TESTS.parent / ".cache"
-# Files of half a minute and more, the longest first, by `pytest --durations` of the whole.
-LONGEST = (
-    *("launch/test_slurm", "test_step_guards_compiled", "test_adding", "launch/test_local", "launch/test_commands"),
-    *("faults/test_layouts", "faults/test_resume", "benchmarks/test_known_models", "test_secrets"),
-    "run/test_optimization",
-    *("test_step_guards_ranks", "tracking/test_mlflow_tracking", "data_pipelines/test_engines"),
-    *("precision/test_cast_weights", "parallel/test_compilation", "faults/test_early_stop"),
-)
-
+CACHE = Path(__file__).parents[1] / ".cache"
 # Set before torch, numpy or a tokenizer is imported; a person's own values win.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -71,38 +60,6 @@ for _name in RANK_VARIABLES:
     os.environ.pop(_name, None)
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
-# The beginnings of the reasons for which CI may skip a test. Another one hides a package that set-up forgot.
-MAY_BE_SKIPPED = (
-    "needs a CUDA device",
-    "no CUDA device",
-    "trackio is not in the lock",
-    "make clients brings the readers of this YAML",
-    "hydra 1.4 is not in the lock",
-    "hadolint is not in the lock",
-    "root ",
-    "before torch",
-    "torch before",
-    "only Linux",
-    "no small disk can be mounted",
-    "malloc is not glibc's",
-    "the counter sees a masked product",
-    # Options that a run of a few steps on a CPU refuses, each in its own words.
-    *(
-        "attention=",
-        "loss=",
-        "momentum_schedule=",
-        "objective=",
-        "optimizer=",
-        "packing=",
-        "task=",
-        "precision=",
-        "scaling=",
-        "schedule=",
-        "strategy=",
-        "profiler=",
-    ),
-    "weight_decay_schedule=",
-)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -120,32 +77,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _longest_files_first(items: list[pytest.Item]) -> None:
-    """Sort files by their seconds or else their marked tests, so that none is left alone with a long one at the end."""
+    """Sort files by their marked tests, so that none is left alone with a long one at the end."""
     seconds = Counter[Path]()
     for item in items:
         marks = {marker.name for marker in item.iter_markers()}
         seconds[item.path] += 15 * bool(marks & {"distributed", "faults"}) or 5 * ("slow" in marks)
-    measured = {TESTS / f"{name}.py": 60 * num for num, name in enumerate(reversed(LONGEST), start=5)}
-    items.sort(key=lambda item: -measured.get(item.path, seconds[item.path]))
+    items.sort(key=lambda item: -seconds[item.path])
 
 
 def pytest_collection_finish() -> None:
     """Look for garbage in what the tests make, and no more in what they stand on."""
     gc.freeze()
     gc.enable()
-
-
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Let CI fail where tests were skipped for a reason that is not on the list."""
-    reporter: Any = session.config.pluginmanager.get_plugin("terminalreporter")
-    is_strict = "CI" in os.environ or "LMTRAIN_LISTED_SKIPS" in os.environ
-    if not is_strict or reporter is None or hasattr(session.config, "workerinput"):
-        return
-    reasons = {str(report.longrepr[2]).removeprefix("Skipped: ") for report in reporter.stats.get("skipped", ())}
-    unknown = sorted(reason for reason in reasons if not reason.startswith(MAY_BE_SKIPPED))
-    if unknown:
-        reporter.write_line("Skipped for reasons that CI does not allow: " + "; ".join(unknown), red=True)
-        session.exitstatus = 1
 
 
 @pytest.fixture(autouse=True)

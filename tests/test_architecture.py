@@ -9,8 +9,6 @@ from pathlib import Path
 import pytest
 from importlinter.cli import lint_imports
 
-from tests.conftest import LONGEST, TESTS
-
 ROOT = Path(__file__).parents[1]
 SHIPPED = (ROOT / "src" / "lmtrain", ROOT / "data_pipelines")
 # What leaves with an exported model is one file by itself, held to ours by tests/interop/test_own_code.py.
@@ -76,10 +74,6 @@ OF_ONE_MACHINE = {
 
 def test_imports_point_the_agreed_way() -> None:
     assert lint_imports(config_filename=str(ROOT / "pyproject.toml"), no_cache=True) == 0
-
-
-def test_the_longest_test_files_are_there() -> None:
-    assert [name for name in LONGEST if not (TESTS / f"{name}.py").is_file()] == []
 
 
 def test_functions_are_short() -> None:

@@ -43,12 +43,9 @@ def audited(listed: str, packages: list[dict[str, Any]] | None, said: str = "", 
             0,
             "PYSEC-1, no redirect is followed here",
         ),
-        ("# x\nPYSEC-2 another\n", [CLEAN, BAD], "", 1, 1, "PYSEC-2 is of no package of the lock; take it out"),
-        ("PYSEC-1", [CLEAN, BAD], "", 1, 1, "PYSEC-1 has no reason"),
         ("", None, NO_ROUTE, 1, 3, "NOT AUDITED: no database was reached"),
         ("", None, WRONG, 1, 1, "The audit failed (exit 1)"),
         ("", [CLEAN, CLEAN | {"skip_reason": "not on PyPI"}], "", 0, 1, "torch was not audited: not on PyPI"),
-        ("", [CLEAN | {"skip_reason": "not on PyPI"}], "", 0, 3, "NOT AUDITED: no database was reached. not on PyPI"),
     ],
 )
 def test_a_known_vulnerability_fails_unless_listed_and_a_database_out_of_reach_does_not_count_as_one(
@@ -57,8 +54,3 @@ def test_a_known_vulnerability_fails_unless_listed_and_a_database_out_of_reach_d
     assert audited(listed, packages, said, code) == decision
     printed = capsys.readouterr()
     assert told in printed.out + printed.err
-
-
-def test_ci_lets_nothing_else_of_the_audit_pass() -> None:
-    (line,) = [line for line in (ROOT / ".ci" / "run").read_text().splitlines() if line.startswith("make audit")]
-    assert line.partition("#")[0].strip() == "make audit UNREACHED=0"

@@ -1,4 +1,4 @@
-from pathlib import Path
+import shutil
 
 import pytest
 import torch
@@ -7,26 +7,19 @@ from lmtrain.errors import LMTRAIN_ERRORS, ConfigurationError, EnvironmentProble
 from lmtrain.interop.folders import CONFIG, make_folder, read_config_file
 from lmtrain.interop.hf_import import fill_from, import_folder, open_hugging_face, open_weights, read_facts, require_fit
 from lmtrain.interop.model_settings import build
-from lmtrain.storage.hashed_folder import damage
 from tests.interop.hugging_face import saved
 
 
 @pytest.mark.parametrize(
-    ("content", "said", "code"),
-    [("{", "is not JSON", 4), ("[]", "is not an object", 4), (None, "has no config.json", 4)],
+    ("content", "message", "code"),
+    [("{", "is not JSON", 4), ("[]", "is not an object", 4), (None, "is not a folder", 2)],
 )
-def test_a_damaged_config_is_refused(tmp_path: Path, content: str | None, said: str, code: int) -> None:
+def test_a_damaged_config_is_refused(tmp_path, content, message, code):
     if content is not None:
         (tmp_path / CONFIG).write_text(content)
-    with pytest.raises(LMTRAIN_ERRORS, match=said) as refused:
-        read_config_file(tmp_path)
+    with pytest.raises(LMTRAIN_ERRORS, match=message) as refused:
+        read_config_file(tmp_path if content else tmp_path / "nowhere")
     assert refused.value.exit_code == code
-
-
-def test_a_folder_that_is_none_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(LMTRAIN_ERRORS, match=r"FOLDER=.*nowhere is not a folder") as refused:
-        read_config_file(tmp_path / "nowhere")
-    assert refused.value.exit_code == 2
 
 
 @pytest.fixture(scope="module")
@@ -46,30 +39,18 @@ def test_weights_are_read_into_the_dtype_of_the_model(folder):
     assert torch.equal(filled, stored.float())
 
 
-def test_another_model_is_refused_before_anything_is_read(folder):
+def test_another_model_and_damage_are_refused(folder, tmp_path):
     settings = read_facts(folder)["settings"] | {"feed_forward_width": 40, "qk_norm": False}
     with pytest.raises(ConfigurationError, match=r"init_from=.*out is another model: .*\(differing tensors: 8\)"):
         require_fit(build(settings), open_weights(folder))
-
-
-def test_damage_is_seen(folder, tmp_path):
-    import shutil
-
-    copy = tmp_path / "copy"
-    shutil.copytree(folder, copy)
-    (copy / "import.json").write_text("{}")
+    shutil.copytree(folder, tmp_path / "copy")
+    (tmp_path / "copy" / "import.json").write_text("{}")
     with pytest.raises(EnvironmentProblem, match=r"import\.json"):
-        read_facts(copy)
-
-
-def test_a_folder_appears_with_a_manifest_of_its_files(tmp_path):
-    make_folder(tmp_path / "out", facts={}, write=lambda folder: (folder / "a").write_text("x"))
-    assert (tmp_path / "out" / "a").read_text() == "x"
-    assert damage(tmp_path / "out") is None
+        read_facts(tmp_path / "copy")
 
 
 @pytest.mark.parametrize("failure", [ValueError, KeyboardInterrupt])
-def test_whatever_ends_the_writing_leaves_nothing(failure, tmp_path):
+def test_a_folder_is_whole_or_absent_and_never_overwritten(failure, tmp_path):
     def write(folder):
         (folder / "half").write_text("x")
         raise failure
@@ -77,9 +58,6 @@ def test_whatever_ends_the_writing_leaves_nothing(failure, tmp_path):
     with pytest.raises(failure):
         make_folder(tmp_path / "out", facts={}, write=write)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_what_is_there_stays(tmp_path):
     (tmp_path / "out").write_text("mine")
     with pytest.raises(ConfigurationError, match=r"OUT=.*out is there already"):
         make_folder(tmp_path / "out", facts={}, write=lambda folder: None)

@@ -13,7 +13,7 @@ from transformers import AutoModelForCausalLM
 
 from lmtrain.errors import ConfigurationError
 from lmtrain.interop.gguf_file import named_tensors, require_computed_there, write_gguf
-from lmtrain.interop.gguf_tokenizer import GPT_2, add_tokenizer, split_expression
+from lmtrain.interop.gguf_tokenizer import add_tokenizer
 from lmtrain.interop.tokenizer_files import write_tokenizer
 from lmtrain.tokenizers.byte_level import ByteLevelTokenizer
 from tests.interop.hugging_face import saved, tokens
@@ -74,6 +74,12 @@ REFUSED = {
     "gelu_approximate=none": {"model_type": "gpt2", "activation_function": "gelu"},
     "window_tokens=4": {"model_type": "mistral", "sliding_window": 4},
     "normalize_weights=false": {"model_type": "qwen3_moe", "norm_topk_prob": False},
+    "num_kv_heads=2": {
+        "model_type": "olmoe",
+        "norm_topk_prob": False,
+        "num_key_value_heads": 2,
+        "num_attention_heads": 4,
+    },
     "normalize_weights=true": {"model_type": "olmoe", "norm_topk_prob": True},
 }
 
@@ -82,29 +88,6 @@ REFUSED = {
 def test_a_model_that_llama_cpp_computes_otherwise_is_refused(said):
     with pytest.raises(ConfigurationError, match=f"{said}.*lmtrain export hf"):
         require_computed_there(REFUSED[said])
-
-
-BYTES = {"type": "ByteLevel", "use_regex": False}
-
-
-def split(expression):
-    return {"type": "Split", "pattern": {"Regex": expression}}
-
-
-def test_the_expression_is_read_from_each_form_and_other_cuts_are_refused():
-    for content, expression in (
-        ({"pre_tokenizer": {"type": "ByteLevel"}}, GPT_2),
-        ({"pre_tokenizer": BYTES, "normalizer": {"type": "NFC"}}, None),
-        ({"pre_tokenizer": {"type": "Sequence", "pretokenizers": [split("x"), BYTES]}}, "x"),
-    ):
-        assert split_expression(content) == expression
-    for content in (
-        {"pre_tokenizer": None},
-        {"pre_tokenizer": {"type": "Sequence", "pretokenizers": [split("x"), split("y"), BYTES]}},
-        {"pre_tokenizer": BYTES, "normalizer": {"type": "Lowercase"}},
-    ):
-        with pytest.raises(ConfigurationError, match="not of the byte-level kind"):
-            split_expression(content)
 
 
 TEMPLATE = {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "<s>", "type_id": 0}}, {"Sequence": {}}]}

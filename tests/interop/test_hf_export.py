@@ -33,6 +33,7 @@ OURS = {
     "gpt2": ("gpt2", {"feed_forward_width": None}),
     "gpt2, another inner width": ("gpt2", {}),
     "gpt2, exact gelu": ("gpt2", {"gelu_approximate": "none"}),
+    "gpt2, no biases": ("gpt2", {"biases": False}),
     "llama": ("llama", {}),
     "llama, grouped heads, tied": ("llama", {"num_kv_heads": 2, "tie_embeddings": True}),
     "llama, heads of their own width": ("llama", {"head_width": 16}),
@@ -132,17 +133,11 @@ def test_what_was_imported_comes_back_to_the_bit(name, tmp_path):
 def test_what_was_exported_comes_back_to_the_bit(name, tmp_path):
     before = exported(name, tmp_path / "out").state_dict()
     after = imported(tmp_path / "out", tmp_path / "in").state_dict()
+    if name == "gpt2, no biases":  # zeros in transformers, which has no GPT-2 without them
+        assert not any(tensor.any() for key, tensor in after.items() if key.endswith("bias"))
+        after = {key: after[key] for key in before}
     assert before.keys() == after.keys()
     assert all(torch.equal(tensor, after[key]) for key, tensor in before.items())
-
-
-def test_bf16_is_written_rounded_to_nearest(tmp_path):
-    model = exported("qwen3", tmp_path / "out", dtype=torch.bfloat16)
-    written = weights_of(tmp_path / "out")
-    assert torch.equal(written["model.embed_tokens.weight"], model.embedding.token.weight.bfloat16())
-    config = json.loads((tmp_path / "out" / "config.json").read_text())
-    assert (config["dtype"], config["torch_dtype"]) == ("bfloat16", "bfloat16")
-    assert load(tmp_path / "out").dtype == torch.bfloat16
 
 
 def ends_of(tokenizer, out, **changes):
@@ -177,23 +172,16 @@ def test_generation_stops_at_the_end_of_a_turn_too(tmp_path):
 
 
 NOT_THERE = {
-    "activation": (
-        {"activation": "relu_squared"},
-        r"model\.activation=relu_squared: no class .*model\.activation=swiglu",
-    ),
+    "activation": ({"activation": "relu_squared"}, r"model\.activation=relu_squared: .*model\.activation=swiglu"),
     "bigrams and smear": (
         {"num_bigram_buckets": 64, "embedding_smear": True},
         r"model\.num_bigram_buckets=64, model\.embedding_smear=True: .*_buckets=0 model\.embedding_smear=false",
     ),
-    "soft cap": ({"logit_soft_cap": 15.0}, r"model\.logit_soft_cap=15\.0: .*model\.logit_soft_cap=null"),
-    "norm over the width": (
-        {"qk_norm": True, "qk_norm_over": "width"},
-        r"model\.qk_norm_over=width without model\.experts",
-    ),
-    "pattern": ({"window_tokens": 4, "window_pattern": "SL"}, r"model\.window_pattern=SL: no class"),
+    "norm over the width": ({"qk_norm": True, "qk_norm_over": "width"}, r"model\.qk_norm_over=width: .*=head"),
+    "pattern": ({"window_tokens": 4, "window_pattern": "SL"}, r"model\.window_pattern=SL: .*=null"),
     "weights of experts": (
         {"experts": node_of(Experts, **EXPERTS, normalize_weights=False)},
-        r"model\.experts\.normalize_weights=false: no class",
+        r"model\.experts\.normalize_weights=false: .*=true",
     ),
 }
 

@@ -30,10 +30,8 @@ def test_what_is_written_is_read_whatever_the_shards(max_shard_bytes, num_files,
     "damage",
     [
         lambda content: content[:-1],
-        lambda content: content[:6],
         lambda content: content + b"x",
         lambda content: content[:8] + b"?" + content[9:],
-        lambda content: b"",
         lambda content: content.replace(b'"shape":[2,3]', b'"shape":[9,3]'),
         lambda content: (1 << 40).to_bytes(8, "little") + content[8:],
         lambda content: content[:8] + b"[" * (len(content) - 8),
@@ -56,12 +54,6 @@ def test_a_damaged_index_is_refused(text, tmp_path):
         WeightFiles(tmp_path)
 
 
-def test_a_folder_without_weights_is_refused_with_the_nearest_file(tmp_path):
-    save_file(TENSORS, tmp_path / "modell.safetensors")
-    with pytest.raises(DataError, match=r"Did you mean 'modell\.safetensors'"):
-        WeightFiles(tmp_path)
-
-
 def test_a_full_disk_is_an_error_of_the_system(tmp_path):
     import resource
 
@@ -78,12 +70,4 @@ def test_a_tensor_in_two_shards_is_refused_whatever_the_index_says(tmp_path):
     files = write_shards(tmp_path, to_write(), max_shard_bytes=1)
     save_file({"c": TENSORS["c"], "a": torch.zeros(2, 3)}, files[2])
     with pytest.raises(DataError, match=r"^a is in .*00001-of-00003\.safetensors and in .*00003-of-00003"):
-        WeightFiles(tmp_path)
-
-
-def test_a_tensor_in_another_shard_than_the_index_says_is_refused(tmp_path):
-    files = write_shards(tmp_path, to_write(), max_shard_bytes=1)
-    save_file({"b": TENSORS["b"], "a": TENSORS["a"]}, files[1])
-    save_file({"d": TENSORS["c"]}, files[0])
-    with pytest.raises(DataError, match=r"^a is in .*00002-of-00003\.safetensors, and .*says model-00001-of-00003"):
         WeightFiles(tmp_path)

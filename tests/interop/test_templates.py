@@ -2,14 +2,7 @@
 
 import pytest
 
-from lmtrain.interop.template_process import MAX_CHARACTERS, answer
-from lmtrain.interop.template_renderer import TemplateProblem, TemplateRenderer
-
-
-def test_templates_have_what_transformers_gives_them():
-    template = "{% for a in all %}{% if a == 'c' %}{% break %}{% endif %}{{ a | tojson }}{% endfor %}\n"
-    assert answer(template, {"all": ["<a>&", "c", "d"]}) == {"text": '"<a>&"'}
-
+from lmtrain.interop.template_renderer import MAX_CHARACTERS, TemplateProblem, TemplateRenderer, answer
 
 TOOL = {"name": "dé<f>", "parameters": {"b": [1, 2.5], "a": None}}
 MESSAGES = [{"role": "user", "content": "Hi & <bye>"}, {"role": "assistant", "content": " Hello\n"}]

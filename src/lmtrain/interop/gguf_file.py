@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from safetensors import safe_open
 
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
-from lmtrain.interop.config_writer import ACTIVATION_FUNCTIONS
 from lmtrain.interop.gguf_tokenizer import add_tokenizer
+from lmtrain.interop.hf_config import ACTIVATION_FUNCTIONS
 from lmtrain.missing_package import install_command
 from lmtrain.storage import foreign_json
 from lmtrain.storage.durable import fsync, rename_durably
@@ -45,30 +45,42 @@ FREQUENCIES: Final = "rope_freqs.weight"
 
 
 def require_computed_there(config: Mapping[str, Any]) -> None:
-    """Refuse a model computed differently by llama.cpp, whatever its config says.
+    """Refuse a model that llama.cpp refuses, or computes differently whatever its config says.
 
     Raises:
-        ConfigurationError: GPT-2 with the exact GELU, a window, or experts weighted in another way.
+        ConfigurationError: The setting in the way.
     """
-    kind, activation = config["model_type"], config.get("activation_function")
-    if kind == "gpt2" and activation != ACTIVATION_FUNCTIONS["tanh"]:
-        raise _otherwise(
-            f"model.gelu_approximate=none (activation_function={activation})", "computes GPT-2 with GELU by tanh"
-        )
-    if config.get("sliding_window") is not None and config.get("use_sliding_window", True):
-        raise _otherwise(f"model.window_tokens={config['sliding_window']}", "attends to all tokens in such a model")
-    if kind in NORMALIZES and config.get("norm_topk_prob") is not NORMALIZES[kind]:
-        does = "normalizes" if NORMALIZES[kind] else "does not normalize"
-        set_to = str(config.get("norm_topk_prob")).lower()
-        raise _otherwise(f"model.experts.normalize_weights={set_to}", f"{does} the experts' weights of such a model")
-
-
-def _otherwise(setting: str, does: str) -> ConfigurationError:
-    return ConfigurationError(f"{setting}: not supported in GGUF, because llama.cpp {does}; use `lmtrain export hf`.")
+    kind = config["model_type"]
+    window = config.get("sliding_window") if config.get("use_sliding_window", True) else None
+    normalizes, kv_heads = config.get("norm_topk_prob"), config.get("num_key_value_heads")
+    for is_wrong, setting, does in (
+        (
+            config.get("activation_function") == ACTIVATION_FUNCTIONS["none"],
+            "model.gelu_approximate=none",
+            "computes GPT-2 with GELU by tanh",
+        ),
+        (window is not None, f"model.window_tokens={window}", "attends to all tokens in such a model"),
+        (
+            kind in NORMALIZES and normalizes is not NORMALIZES[kind],
+            f"model.experts.normalize_weights={str(normalizes).lower()}",
+            "weights the experts of such a model in another way",
+        ),
+        (
+            kind == "olmoe" and kv_heads != config.get("num_attention_heads"),
+            f"model.num_kv_heads={kv_heads}",
+            "has as many keys as queries in such a model",
+        ),
+    ):
+        if is_wrong:
+            raise ConfigurationError(
+                f"{setting}: not supported in GGUF, because llama.cpp {does}; use `lmtrain export hf`."
+            )
 
 
 def add_settings(writer: "GGUFWriter", config: Mapping[str, Any], *, name: str) -> None:
     """Write a model's name and dimensions."""
+    from gguf import RopeScalingType
+
     writer.add_name(name)
     writer.add_vocab_size(config["vocab_size"])
     if config["model_type"] == "gpt2":
@@ -79,6 +91,7 @@ def add_settings(writer: "GGUFWriter", config: Mapping[str, Any], *, name: str) 
         writer.add_head_count(config["n_head"])
         writer.add_layer_norm_eps(config["layer_norm_epsilon"])
         return
+    width, rope = head_width(config), config["rope_parameters"]
     writer.add_context_length(config["max_position_embeddings"])
     writer.add_embedding_length(config["hidden_size"])
     writer.add_feed_forward_length(config["intermediate_size"])
@@ -86,24 +99,16 @@ def add_settings(writer: "GGUFWriter", config: Mapping[str, Any], *, name: str) 
     writer.add_head_count(config["num_attention_heads"])
     writer.add_head_count_kv(config["num_key_value_heads"])
     writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
-    writer.add_rope_freq_base(float(config["rope_parameters"]["rope_theta"]))
-    width = head_width(config)
+    writer.add_rope_freq_base(float(rope["rope_theta"]))
     writer.add_key_length(width)
     writer.add_value_length(width)
     writer.add_rope_dimension_count(width)
-    if config["rope_parameters"]["rope_type"] == "linear":
-        from gguf import RopeScalingType
-
+    if rope["rope_type"] == "linear":
         writer.add_rope_scaling_type(RopeScalingType.LINEAR)
-        writer.add_rope_scaling_factor(float(config["rope_parameters"]["factor"]))
-    _add_experts(writer, config)
-
-
-def _add_experts(writer: "GGUFWriter", config: Mapping[str, Any]) -> None:
-    if (num_experts := config.get("num_local_experts", config.get("num_experts"))) is None:
-        return
-    writer.add_expert_count(num_experts)
-    writer.add_expert_used_count(config["num_experts_per_tok"])
+        writer.add_rope_scaling_factor(float(rope["factor"]))
+    if (num_experts := config.get("num_local_experts", config.get("num_experts"))) is not None:
+        writer.add_expert_count(num_experts)
+        writer.add_expert_used_count(config["num_experts_per_tok"])
     if "moe_intermediate_size" in config:
         writer.add_expert_feed_forward_length(config["moe_intermediate_size"])
 
@@ -128,6 +133,7 @@ def rotation_factors(config: Mapping[str, Any]) -> NDArray[np.float32] | None:
     return (1 / ((1 - share) / rope["factor"] + share)).astype(np.float32)
 
 
+DTYPES: Final = {"float32": "F32", "float16": "F16", "bfloat16": "BF16"}
 OUTPUT_TYPES: Final = {"f32": "F32", "f16": "F16", "bf16": "BF16", "q8_0": "Q8_0"}
 AUTO: Final = "auto"  # as the weights are
 BLOCK: Final = 32  # values of a row with one scale in q8_0
@@ -165,7 +171,7 @@ def write_gguf(folder: Path, out: Path, *, output_type: str = AUTO, name: str) -
         with closing(writer):
             add_settings(writer, config, name=name)
             note = add_tokenizer(writer, folder, num_ids=config["vocab_size"])
-            chosen = OUTPUT_TYPES[_as_the_weights(config) if output_type == AUTO else output_type]
+            chosen = DTYPES[config["dtype"]] if output_type == AUTO else OUTPUT_TYPES[output_type]
             writer.add_file_type(gguf.LlamaFileType["ALL_F32" if chosen == "F32" else f"MOSTLY_{chosen}"])
             for tensor_name, values in named_tensors(folder, config):
                 kind = kind_of(values, gguf.GGMLQuantizationType[chosen])
@@ -239,7 +245,3 @@ def neighbouring_pairs(values: Array, *, num_heads: int) -> Array:
     """Put the halves of each head, which rotate together, side by side: [H * K, D] -> [H * K, D]."""
     halves = values.reshape(num_heads, 2, -1, values.shape[-1])
     return np.ascontiguousarray(halves.swapaxes(1, 2).reshape(values.shape))
-
-
-def _as_the_weights(config: Mapping[str, Any]) -> str:
-    return {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}[config["dtype"]]

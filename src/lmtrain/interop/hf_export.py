@@ -16,18 +16,20 @@ from torch import Tensor
 
 from lmtrain.accounting.quantities import format_count
 from lmtrain.errors import ConfigurationError
-from lmtrain.interop.config_writer import CODE, OWN_TYPE, NoClass, own_config, write_config
-from lmtrain.interop.folders import make_folder
-from lmtrain.interop.model_settings import build, complete
+from lmtrain.interop.folders import CONFIG, make_folder
+from lmtrain.interop.hf_config import CODE, OWN_TYPE, NoClass, own_config, write_config
+from lmtrain.interop.model_settings import MODELS, TARGET, build, complete
 from lmtrain.interop.safetensors_files import MAX_SHARD_BYTES, TensorToWrite, require_finite, write_shards
 from lmtrain.interop.tensor_map import MappedTensor, Part, map_tensors
 from lmtrain.interop.tokenizer_files import add_ends, copy_companions, eos_token_id, is_same_tokenizer, write_tokenizer
+from lmtrain.models.gpt2 import GPT2
+from lmtrain.storage import foreign_json
 from lmtrain.tokenizers.base import Tokenizer
 
 
 @dataclass(frozen=True, kw_only=True)
 class CardFacts:
-    """The known origin of a model; None and empty are unknown, and written as such.
+    """The known origin of a model; None and empty are unknown, and left out.
 
     `metrics` are of the model's own weights; `is_averaged` where these are the moving average of a run's.
     """
@@ -47,70 +49,57 @@ class CardFacts:
     metrics: dict[str, float] = field(default_factory=dict[str, float])
 
 
+CARD = """\
+---
+library_name: transformers
+pipeline_tag: text-generation
+tags: [lmtrain]
+---
+# {name}
+
+A language model trained with lmtrain. Licence: unknown; its publisher has to choose one, with the
+licence of its training data in mind. It predicts text; it was not made to be helpful, true or harmless.
+
+| fact | value |
+|---|---|
+{rows}
+
+```python
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+model = AutoModelForCausalLM.from_pretrained("."{trust})
+tokenizer = AutoTokenizer.from_pretrained("."{trust})
+ids = tokenizer("Once", return_tensors="pt").input_ids
+print(tokenizer.decode(model.generate(ids, max_new_tokens=50)[0]))
+```
+"""
+
+
 def model_card(facts: CardFacts, *, architecture: str, dtype: str, has_own_code: bool = False) -> str:
     """Write the card; a model `has_own_code` where transformers has none for it."""
-    trust = ", trust_remote_code=True" if has_own_code else ""
-    rows = [f"| {name} | {value} |" for name, value in _rows(facts, architecture, dtype)]
-    return "\n".join(
-        [
-            "---",
-            "library_name: transformers",
-            "pipeline_tag: text-generation",
-            "tags: [lmtrain]",
-            "---",
-            f"# {facts.name}",
-            "",
-            "A language model trained with lmtrain. Licence: unknown; its publisher has to choose one, with the",
-            "licence of its training data in mind. It predicts text; it was not made to be helpful, true or harmless.",
-            "",
-            "| fact | value |",
-            "|---|---|",
-            *rows,
-            "",
-            "```python",
-            "from transformers import AutoModelForCausalLM, AutoTokenizer",
-            "",
-            f'model = AutoModelForCausalLM.from_pretrained("."{trust})',
-            f'tokenizer = AutoTokenizer.from_pretrained("."{trust})',
-            'ids = tokenizer("Once", return_tensors="pt").input_ids',
-            "print(tokenizer.decode(model.generate(ids, max_new_tokens=50)[0]))",
-            "```",
-            "",
-        ]
+    trained = "nothing: imported weights as they were"
+    if facts.tokens is not None and facts.step is not None:
+        trained = f"{facts.tokens:,} tokens, {format_count(facts.step, 'optimizer step')}"
+    rows = {
+        "architecture": architecture,
+        "parameters": f"{facts.num_parameters:,}",
+        "active parameters": f"{facts.num_active_parameters:,}",
+        "context": f"{facts.context_tokens:,} tokens",
+        "dtype": dtype,
+        "trained here on": trained,
+        "data": facts.data_name,
+        "data fingerprint": facts.data_fingerprint,
+        "tokenizer fingerprint": facts.tokenizer_fingerprint,
+        "lmtrain": facts.code_version,
+        "weights began as": facts.imported_from,
+        "weights": "the moving average of the training's" if facts.is_averaged else None,
+        **{name: f"{value:.4f}" for name, value in sorted(facts.metrics.items())},
+    }
+    return CARD.format(
+        name=facts.name,
+        rows="\n".join(f"| {name} | {value} |" for name, value in rows.items() if value is not None),
+        trust=", trust_remote_code=True" if has_own_code else "",
     )
-
-
-def _rows(facts: CardFacts, architecture: str, dtype: str) -> list[tuple[str, str]]:
-    rows = [
-        ("architecture", architecture),
-        ("parameters", f"{facts.num_parameters:,}"),
-        ("context", f"{facts.context_tokens:,} tokens"),
-        ("dtype", dtype),
-        ("trained here on", _amount(facts)),
-        ("data", facts.data_name or "unknown"),
-        ("data fingerprint", _code(facts.data_fingerprint)),
-        ("tokenizer fingerprint", _code(facts.tokenizer_fingerprint)),
-        ("lmtrain", facts.code_version or "unknown"),
-    ]
-    if facts.num_active_parameters != facts.num_parameters:
-        rows.insert(2, ("of which a token meets", f"{facts.num_active_parameters:,}"))
-    if facts.imported_from is not None:
-        rows.append(("weights began as", facts.imported_from))
-    if facts.is_averaged:
-        rows.append(("weights", "the moving average of the training's"))
-    if facts.step is not None and not facts.metrics:
-        rows.append(("held-out text", "not scored with these weights"))
-    return rows + [(name, f"{value:.4f}") for name, value in sorted(facts.metrics.items())]
-
-
-def _amount(facts: CardFacts) -> str:
-    if facts.tokens is None or facts.step is None:
-        return "nothing: imported weights as they were"
-    return f"{facts.tokens:,} tokens, {format_count(facts.step, 'optimizer step')}"
-
-
-def _code(text: str | None) -> str:
-    return "unknown" if text is None else f"`{text}`"
 
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
@@ -142,7 +131,7 @@ def export_config(settings: Mapping[str, Any], *, own_code: bool = True) -> dict
     try:
         return write_config(whole)
     except NoClass:
-        if not own_code:
+        if not own_code or MODELS[whole[TARGET]] is GPT2:
             raise
         return own_config(whole)
 
@@ -178,9 +167,19 @@ def export_folder(
 def _fill(
     model: ModelToExport, config: dict[str, Any], dtype: torch.dtype | None, max_shard_bytes: int, folder: Path
 ) -> None:
-    mapped = map_tensors(build(model.settings), config["model_type"])
-    kept = {tensor.name: dtype or model.dtype_of(tensor.name) for tensor in mapped}
-    read = lru_cache(maxsize=1)(model.weights)  # parts of one tensor follow one another
+    built = build({**model.settings, **({"biases": True} if config["model_type"] == "gpt2" else {})})
+    mapped, shapes = map_tensors(built, config["model_type"]), built.state_dict()
+    lacks_biases = config["model_type"] == "gpt2" and not complete(model.settings)["biases"]
+
+    @lru_cache(maxsize=1)  # parts of one tensor follow one another
+    def read(name: str) -> Tensor:
+        is_absent = lacks_biases and name.endswith(".bias")  # zeros in transformers, whose GPT-2 always has biases
+        return torch.zeros_like(shapes[name], device="cpu") if is_absent else model.weights(name)
+
+    def dtype_of(name: str) -> torch.dtype:
+        return dtype or model.dtype_of(name.replace(".bias", ".weight") if lacks_biases else name)
+
+    kept = {tensor.name: dtype_of(tensor.name) for tensor in mapped}
     tensors = [
         _to_write(read, tensor, part, kept[tensor.name], where=model.facts.name)
         for tensor in mapped
@@ -189,7 +188,7 @@ def _fill(
     write_shards(folder, tensors, max_shard_bytes=max_shard_bytes)
     main_dtype = str(kept[mapped[0].name]).removeprefix("torch.")
     _write_tokenizer(model, folder, max_context_tokens=model.facts.context_tokens)
-    content = {**config, **_token_ids(model.tokenizer), "dtype": main_dtype, "torch_dtype": main_dtype}
+    content = {**config, **_token_ids(model), "dtype": main_dtype, "torch_dtype": main_dtype}
     if config["model_type"] == OWN_TYPE:
         shutil.copyfile(CODE, folder / CODE.name)
     (folder / "config.json").write_text(json.dumps(content, indent=2) + "\n")
@@ -224,7 +223,11 @@ def _write_tokenizer(model: ModelToExport, folder: Path, *, max_context_tokens: 
         write_tokenizer(model.tokenizer, folder, max_context_tokens=max_context_tokens)
 
 
-def _token_ids(tokenizer: Tokenizer | None) -> dict[str, int | list[int]]:
-    if tokenizer is None:
-        return {}
-    return {"bos_token_id": tokenizer.end_of_text_id, "eos_token_id": eos_token_id(tokenizer)}
+def _token_ids(model: ModelToExport) -> dict[str, int | list[int]]:
+    """Return the ids of a text's begin and end, and an imported model's of padding."""
+    original = None if model.companions is None else model.companions / CONFIG
+    padding = foreign_json.read(original).get("pad_token_id") if original and original.is_file() else None
+    ids: dict[str, int | list[int]] = {} if padding is None else {"pad_token_id": padding}
+    if model.tokenizer is not None:
+        ids |= {"bos_token_id": model.tokenizer.end_of_text_id, "eos_token_id": eos_token_id(model.tokenizer)}
+    return ids

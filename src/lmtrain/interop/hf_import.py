@@ -8,7 +8,7 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,8 +16,6 @@ import torch
 from torch import Tensor, nn
 
 from lmtrain.errors import ConfigurationError, DataError, suggest
-from lmtrain.interop.config_reader import ModelDescription, read_config
-from lmtrain.interop.config_writer import OWN_TYPE
 from lmtrain.interop.folders import (
     CONFIG,
     FACTS,
@@ -28,10 +26,10 @@ from lmtrain.interop.folders import (
     read_config_file,
     require_free,
 )
+from lmtrain.interop.hf_config import OWN_TYPE, ModelDescription, read_config
 from lmtrain.interop.model_settings import build
 from lmtrain.interop.safetensors_files import (
     DTYPES,
-    MAX_SHARD_BYTES,
     TensorToWrite,
     WeightFiles,
     require_finite,
@@ -101,7 +99,7 @@ def open_hugging_face(folder: Path, *, with_tokenizer: bool = True) -> HuggingFa
 
 
 def _checked(folder: Path, read: Callable[[], Result]) -> Result:
-    """Read the settings in config.json; its faults are the folder's."""
+    """Read the settings in config.json; a wrong value is a fault of the folder."""
     try:
         return read()
     except DataError:
@@ -113,7 +111,7 @@ def _checked(folder: Path, read: Callable[[], Result]) -> Result:
         raise DataError(f"{folder / CONFIG} is damaged, a value is of the wrong kind: {why}.") from problem
 
 
-def import_folder(model: HuggingFaceModel, out: Path, *, max_shard_bytes: int = MAX_SHARD_BYTES) -> None:
+def import_folder(model: HuggingFaceModel, out: Path) -> None:
     """Write a new folder as a start for train.py.
 
     Raises:
@@ -123,7 +121,7 @@ def import_folder(model: HuggingFaceModel, out: Path, *, max_shard_bytes: int = 
     """
     require_free(out, name="OUT")
     _require_tied_alike(model)
-    make_folder(out, facts={}, write=partial(_fill, model, max_shard_bytes))
+    make_folder(out, facts={}, write=partial(_fill, model))
 
 
 def fill_from_hugging_face(ours: nn.Module, model: HuggingFaceModel) -> None:
@@ -139,18 +137,36 @@ def fill_from_hugging_face(ours: nn.Module, model: HuggingFaceModel) -> None:
             weights[tensor.name].copy_(_joined(model, tensor, _dtype(model, tensor)))
 
 
-def _fill(model: HuggingFaceModel, max_shard_bytes: int, folder: Path) -> None:
+def _fill(model: HuggingFaceModel, folder: Path) -> None:
+    facts = {"source": str(model.folder), "model_type": model.description.model_type}
+    fill_import(
+        folder,
+        [_to_write(model, tensor) for tensor in model.mapped],
+        facts={**facts, "settings": model.description.settings},
+        tokenizer=model.tokenizer,
+        original=model.folder,
+    )
+
+
+def fill_import(
+    folder: Path,
+    tensors: Sequence[TensorToWrite],
+    *,
+    facts: Mapping[str, Any],
+    tokenizer: Tokenizer | None,
+    original: Path | None,
+) -> None:
+    """Write the files of an imported folder; `original` has those of transformers, for an export to give back."""
     for name in (WEIGHTS, ORIGINAL):
         (folder / name).mkdir()
-    write_shards(
-        folder / WEIGHTS, [_to_write(model, tensor) for tensor in model.mapped], max_shard_bytes=max_shard_bytes
-    )
-    (folder / ORIGINAL / CONFIG).write_bytes((model.folder / CONFIG).read_bytes())
-    if model.tokenizer is not None:
-        copy_companions(model.folder, folder / ORIGINAL)
-        model.tokenizer.save(folder / TOKENIZER)
-    facts = {"source": str(model.folder), "model_type": model.description.model_type}
-    (folder / FACTS).write_text(json.dumps({**facts, "settings": model.description.settings}, indent=2) + "\n")
+    write_shards(folder / WEIGHTS, tensors)
+    if original is not None and (original / CONFIG).is_file():
+        (folder / ORIGINAL / CONFIG).write_bytes((original / CONFIG).read_bytes())
+    if tokenizer is not None:
+        if original is not None:
+            copy_companions(original, folder / ORIGINAL)
+        tokenizer.save(folder / TOKENIZER)
+    (folder / FACTS).write_text(json.dumps(facts, indent=2) + "\n")
 
 
 def _to_write(model: HuggingFaceModel, tensor: MappedTensor) -> TensorToWrite:
@@ -169,11 +185,8 @@ def _joined(model: HuggingFaceModel, tensor: MappedTensor, dtype: torch.dtype) -
 
 def _dtype(model: HuggingFaceModel, tensor: MappedTensor) -> torch.dtype:
     """Return a dtype exact for every part."""
-    dtypes = [DTYPES[model.files.facts[part.name.removeprefix(model.prefix)].dtype] for part in tensor.parts]
-    widest = dtypes[0]
-    for dtype in dtypes:
-        widest = torch.promote_types(widest, dtype)
-    return widest
+    names = (part.name.removeprefix(model.prefix) for part in tensor.parts)
+    return reduce(torch.promote_types, (DTYPES[model.files.facts[name].dtype] for name in names))
 
 
 def _require_counts(description: ModelDescription, files: WeightFiles) -> None:
@@ -201,15 +214,13 @@ def _missing_prefix(mapped: Sequence[MappedTensor], files: WeightFiles) -> str:
 def _require_same_tensors(mapped: Sequence[MappedTensor], files: WeightFiles, prefix: str) -> None:
     expected = {part.name.removeprefix(prefix): tensor.part_shape(part) for tensor in mapped for part in tensor.parts}
     extra = [name for name in files.facts if name not in expected and name != HEAD and not BUFFERS.search(name)]
-    missing = [name for name in expected if name not in files.facts]
-    if missing:
-        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+    if missing := [name for name in expected if name not in files.facts]:
         fix = " Is tie_word_embeddings=true missing in config.json?" if missing == [HEAD] else ""
-        raise DataError(f"{files.folder} has no tensor {missing[0]}{more}.{suggest(missing[0], extra)}{fix}")
+        near = suggest(missing[0], extra)
+        raise DataError(f"{files.folder} lacks the tensor {missing[0]} ({len(missing)} in all).{near}{fix}")
     if extra:
-        more = f" and {len(extra) - 1} more" if len(extra) > 1 else ""
         raise DataError(
-            f"{files.folder} has a tensor {extra[0]}{more}, which a model of this config.json does not have."
+            f"{files.folder} has the tensor {extra[0]} ({len(extra)} in all) outside the model of {CONFIG}."
         )
     for name, shape in expected.items():
         facts = files.facts[name]
@@ -248,17 +259,6 @@ def open_weights(folder: Path) -> WeightFiles:
     return WeightFiles(folder / WEIGHTS)
 
 
-def require_fit(model: nn.Module, files: WeightFiles) -> None:
-    """Refuse weights of another model, by the headers of their files alone.
-
-    Raises:
-        ConfigurationError: A name or a shape differs.
-    """
-    found = {name: facts.shape for name, facts in files.facts.items()}
-    source = files.folder.parent
-    require_shapes(model, found, source=source, fix=f"Give init_from={source} alone: it brings its own model.")
-
-
 def require_shapes(model: nn.Module, found: Mapping[str, tuple[int, ...]], *, source: Path | str, fix: str) -> None:
     """Refuse weights of other names or shapes than a model's; `source` is the value of init_from.
 
@@ -268,11 +268,18 @@ def require_shapes(model: nn.Module, found: Mapping[str, tuple[int, ...]], *, so
     wanted = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
     differing = [name for name in {**wanted, **found} if wanted.get(name) != found.get(name)]
     if differing:
-        name = differing[0]
+        there, here = ([*of.get(differing[0], ())] or "missing" for of in (found, wanted))
         raise ConfigurationError(
-            f"init_from={source} is another model: {name} is {_told(found.get(name))} there and "
-            f"{_told(wanted.get(name))} here (differing tensors: {len(differing)}). {fix}"
+            f"init_from={source} is another model: {differing[0]} is {there} there and {here} here "
+            f"(differing tensors: {len(differing)}). {fix}"
         )
+
+
+def require_fit(model: nn.Module, files: WeightFiles) -> None:
+    """Refuse weights of another model, by the headers of their files alone; raises as `require_shapes` does."""
+    found = {name: facts.shape for name, facts in files.facts.items()}
+    source = files.folder.parent
+    require_shapes(model, found, source=source, fix=f"Give init_from={source} alone: it brings its own model.")
 
 
 def fill_from(model: nn.Module, files: WeightFiles) -> None:
@@ -280,7 +287,3 @@ def fill_from(model: nn.Module, files: WeightFiles) -> None:
     with torch.no_grad():
         for name, tensor in model.state_dict().items():
             tensor.copy_(files.read(name))
-
-
-def _told(shape: tuple[int, ...] | None) -> str:
-    return "missing" if shape is None else f"{list(shape)}"

@@ -1,11 +1,9 @@
-"""Send a folder to a repository of the Hugging Face Hub: only changed files, so a stopped push goes on.
+"""Send a folder to a repository of the Hugging Face Hub in one commit: only changed files, and gone ones deleted.
 
-Each commit is small; the manifest goes last, with the deletion of files gone from the folder: a repository
-with files as in its manifest is whole.
+The Hub keeps large files that arrived before a stop, so that the same command sends the rest.
 """
 
-import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -13,12 +11,11 @@ from typing import Any, Final
 from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, get_token
 from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, HFValidationError, RevisionNotFoundError
 from huggingface_hub.utils import validate_repo_id
+from huggingface_hub.utils.sha import git_hash
 
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
-from lmtrain.storage.hashed_folder import MANIFEST, file_sha256
+from lmtrain.storage.hashed_folder import file_sha256
 
-FILES_A_COMMIT: Final = 50
-BYTES_A_COMMIT: Final = 1_000_000_000
 KEPT: Final = (".gitattributes",)  # the Hub's own
 REFUSED: Final = (401, 403)
 # The Hub's client has changed its library of HTTP twice: whichever it has, its errors share this class.
@@ -54,10 +51,10 @@ def require_repository(name: str) -> str:
 
 
 def send_folder(folder: Path, name: str, *, token: str, is_public: bool = False, message: str) -> Sent:
-    """Make a repository equal to a folder with a manifest; a new one is private unless `is_public`.
+    """Make a repository equal to a folder; a new one is private unless `is_public`.
 
     Raises:
-        EnvironmentProblem: The Hub does not answer, or refuses; what was sent stays there, and is not sent again.
+        EnvironmentProblem: The Hub does not answer, or refuses.
     """
     api = HfApi(token=token)
     try:
@@ -75,56 +72,28 @@ def send_folder(folder: Path, name: str, *, token: str, is_public: bool = False,
 
 def _send(api: HfApi, folder: Path, name: str, message: str) -> Sent:
     there = _listed(api, name)
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
-    paths = {path.relative_to(folder).as_posix(): path for path in files}
+    paths = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if path.is_file()}
     missing = {path: file for path, file in paths.items() if not _is_same(file, there.get(path))}
-    others = {path: file for path, file in missing.items() if path != MANIFEST}
-    for group in _groups(others):
-        _commit(api, name, [CommitOperationAdd(path, others[path]) for path in group], message)
     gone = [path for path in there if path not in paths and path not in KEPT]
-    if missing or gone:
-        last: list[Any] = [CommitOperationDelete(path) for path in gone]
-        _commit(api, name, [*last, CommitOperationAdd(MANIFEST, paths[MANIFEST])], message)
+    operations: list[Any] = [CommitOperationAdd(path, file) for path, file in missing.items()]
+    operations += [CommitOperationDelete(path) for path in gone]
+    if operations:
+        api.create_commit(name, operations, commit_message=message)
     num_bytes = sum(file.stat().st_size for file in missing.values())
     return Sent(num_sent=len(missing), num_bytes=num_bytes, num_there=len(paths) - len(missing))
 
 
-def _commit(api: HfApi, name: str, operations: Sequence[Any], message: str) -> None:
-    api.create_commit(name, operations, commit_message=message)
-
-
-def _listed(api: HfApi, name: str) -> dict[str, str]:
+def _listed(api: HfApi, name: str) -> Mapping[str, str]:
     """Return each file's sha256, or the git hash of a small one."""
     try:
-        found: Iterator[Any] = iter(list(api.list_repo_tree(name, recursive=True)))
+        found: list[Any] = list(api.list_repo_tree(name, recursive=True))
     except (EntryNotFoundError, RevisionNotFoundError):  # nothing was ever sent
         return {}
     return {one.path: one.lfs.sha256 if one.lfs else one.blob_id for one in found if hasattr(one, "blob_id")}
 
 
 def _is_same(file: Path, hash_there: str | None) -> bool:
+    """Compare by git's hash of a small file (40 digits), or the sha256 of a large one."""
     if hash_there is None:
         return False
-    is_sha256 = len(hash_there) == hashlib.sha256().digest_size * 2
-    return hash_there == (file_sha256(file) if is_sha256 else git_hash(file))
-
-
-def git_hash(file: Path) -> str:
-    """Return git's hash of a file's content."""
-    content = file.read_bytes()
-    return hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
-
-
-def _groups(files: Mapping[str, Path]) -> Iterator[list[str]]:
-    """Yield names for one commit each."""
-    group: list[str] = []
-    size = 0
-    for name, file in files.items():
-        num_bytes = file.stat().st_size
-        if group and (len(group) >= FILES_A_COMMIT or size + num_bytes > BYTES_A_COMMIT):
-            yield group
-            group, size = [], 0
-        group.append(name)
-        size += num_bytes
-    if group:
-        yield group
+    return hash_there == (git_hash(file.read_bytes()) if len(hash_there) == 40 else file_sha256(file))

@@ -8,11 +8,10 @@ all of its matrices: A one below another, B along a diagonal, and the rank of al
 import json
 import math
 import re
-import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import torch
 from safetensors import SafetensorError
@@ -23,13 +22,13 @@ from lmtrain.accounting.quantities import format_count
 from lmtrain.adapters.lora import Lora
 from lmtrain.adapters.low_rank import LowRank, adapters_of, layers_of
 from lmtrain.errors import ConfigurationError, DataError, suggest
-from lmtrain.interop.config_writer import OWN_PREFIX, OWN_TYPE
-from lmtrain.interop.folders import ADAPTER_CONFIG, CONFIG, FACTS, ORIGINAL, TOKENIZER, WEIGHTS, make_folder
+from lmtrain.interop.folders import ADAPTER_CONFIG, make_folder
+from lmtrain.interop.hf_config import OWN_PREFIX, OWN_TYPE
 from lmtrain.interop.hf_export import ModelToExport, export_config
+from lmtrain.interop.hf_import import fill_import
 from lmtrain.interop.model_settings import build, complete
-from lmtrain.interop.safetensors_files import TensorToWrite, require_finite, write_shards
+from lmtrain.interop.safetensors_files import TensorToWrite, require_finite
 from lmtrain.interop.tensor_map import map_tensors
-from lmtrain.interop.tokenizer_files import copy_companions
 from lmtrain.models.base import LanguageModel
 from lmtrain.storage import foreign_json
 
@@ -65,18 +64,6 @@ def type_of(model: LanguageModel, modules: Iterable[str]) -> str:
     return OWN_TYPE if own & {*modules} else "llama"  # the family's names, but for experts, of which none is adapted
 
 
-def short_names(adapted: Sequence[str], every: Sequence[str]) -> list[str]:
-    """Return the last words of modules' names where these mean them alone, else the whole names."""
-    words = {name.rpartition(".")[2] for name in adapted}
-    meant = {name for name in every if name.rpartition(".")[2] in words}
-    return sorted(words) if meant == {*adapted} else sorted(adapted)
-
-
-def pattern_value(patterns: Mapping[str, Any], module: str, default: Any) -> Any:
-    """Return a module's own value of rank_pattern or alpha_pattern, keyed by ends of names; else the default."""
-    return next((value for key, value in patterns.items() if f".{module}".endswith(f".{key}")), default)
-
-
 def _rows(region: Sequence[Any], num_rows: int) -> tuple[int, int]:
     start, stop, _ = region[0].indices(num_rows) if region else (0, num_rows, 1)
     return start, stop
@@ -105,8 +92,9 @@ class PeftFolder:
 
     def scale(self, module: str) -> float:
         """Return the factor of a module's change."""
-        rank = self.factors[module][0].shape[0]
-        alpha = float(pattern_value(self.config[ALPHAS], module, self.config["lora_alpha"]))
+        rank, own = self.factors[module][0].shape[0], self.config[ALPHAS].items()
+        own_alpha = (value for key, value in own if f".{module}".endswith(f".{key}"))
+        alpha = float(next(own_alpha, self.config["lora_alpha"]))
         return alpha / (math.sqrt(rank) if self.config.get("use_rslora") else rank)
 
     def require(self, adapter: Lora) -> None:
@@ -139,19 +127,18 @@ def open_peft(folder: Path) -> PeftFolder:
         raise DataError(f"{folder} is not a complete adapter folder ({problem}).") from problem
     if kind != "LORA" or rank < 1 or not math.isfinite(alpha):
         raise DataError(f"{folder / ADAPTER_CONFIG}: peft_type={kind}, r={rank}, lora_alpha={alpha:g} is not LoRA.")
-    for name, plain in PLAIN.items():
-        if (config.get(name) or plain) != plain:
-            raise DataError(f"{folder / ADAPTER_CONFIG}: {name}={config[name]} is not known here; only plain LoRA is.")
-    if str(begin := config.get("init_lora_weights")).lower().startswith(CHANGES_BASE):
-        msg = f"init_lora_weights={begin} is not known here, for it changes the base"
-        raise DataError(f"{folder / ADAPTER_CONFIG}: {msg}; convert it to plain LoRA with PEFT's save_pretrained.")
     given: Any = config.get(ALPHAS) or {}
-    if not isinstance(given, dict):
-        raise DataError(f"{folder / ADAPTER_CONFIG}: {ALPHAS}={given} must be a table of names.")
-    alphas = {key.replace(r"\.", "."): value for key, value in cast("dict[str, Any]", given).items()}
-    if others := [key for key in alphas if not NAME.fullmatch(key)]:
-        msg = f"{ALPHAS} has the pattern {others[0]!r}, and only names of modules are known here; write each name"
-        raise DataError(f"{folder / ADAPTER_CONFIG}: {msg}.")
+    alphas = {str(key).replace(r"\.", "."): given[key] for key in given} if isinstance(given, dict) else None
+    different = [name for name, plain in PLAIN.items() if (config.get(name) or plain) != plain]
+    if str(config.get("init_lora_weights")).lower().startswith(CHANGES_BASE):
+        different.append("init_lora_weights")
+    if alphas is None or not all(map(NAME.fullmatch, alphas)):
+        different.append(ALPHAS)
+    if different or alphas is None:
+        name = different[0]
+        raise DataError(
+            f"{folder / ADAPTER_CONFIG}: {name}={config[name]} is not supported; only plain LoRA of modules by name is."
+        )
     return PeftFolder(folder=folder, config={**config, ALPHAS: alphas}, factors=_pairs(tensors, folder))
 
 
@@ -279,8 +266,7 @@ def export_peft(
     factors: Factors = {}
     for name, one in adapters_of(model):
         factors |= _factors(one, matrices[name])
-    every = [matrix.module for listed in matrices.values() for matrix in listed]
-    config = _config(factors, adapter, targets=short_names([*factors], every), is_transposed=model_type == "gpt2")
+    config = _config(factors, adapter, is_transposed=model_type == "gpt2")
 
     def write(folder: Path) -> None:
         tensors = {
@@ -302,9 +288,10 @@ def _factors(adapter: LowRank, matrices: list[Matrix]) -> Factors:
     return {matrix.module: pair for matrix, pair in zip(matrices, own, strict=True)}
 
 
-def _config(factors: Factors, adapter: Lora, *, targets: list[str], is_transposed: bool) -> dict[str, Any]:
+def _config(factors: Factors, adapter: Lora, *, is_transposed: bool) -> dict[str, Any]:
     ranks = {module: down.shape[0] for module, (down, _) in factors.items() if down.shape[0] != adapter.rank}
-    words = {module.rpartition(".")[2]: rank for module, rank in ranks.items()}
+    power = 0.5 if adapter.rank_stabilized else 1
+    alphas = {module: adapter.scale * rank**power for module, rank in ranks.items()}  # for the adapter's scale
     return {
         "peft_type": "LORA",
         "task_type": "CAUSAL_LM",
@@ -312,18 +299,13 @@ def _config(factors: Factors, adapter: Lora, *, targets: list[str], is_transpose
         "lora_alpha": adapter.alpha,
         "lora_dropout": adapter.dropout,
         "use_rslora": adapter.rank_stabilized,
-        "target_modules": targets,
-        "rank_pattern": words,
-        "alpha_pattern": {word: _alpha(adapter, rank) for word, rank in words.items()},
+        "target_modules": sorted(factors),
+        "rank_pattern": ranks,
+        "alpha_pattern": alphas,
         "fan_in_fan_out": is_transposed,
         "bias": "none",
         "inference_mode": True,
     }
-
-
-def _alpha(adapter: Lora, rank: int) -> float:
-    """Return the alpha with which another rank has the adapter's scale."""
-    return adapter.scale * (math.sqrt(rank) if adapter.rank_stabilized else rank)
 
 
 def import_merged(base: ModelToExport, adapter: PeftFolder, out: Path) -> int:
@@ -343,18 +325,9 @@ def import_merged(base: ModelToExport, adapter: PeftFolder, out: Path) -> int:
     weights = {name: tensor.to(base.dtype_of(name)) for name, tensor in model.state_dict().items()}
 
     def write(folder: Path) -> None:
-        (folder / WEIGHTS).mkdir()
         tensors = [TensorToWrite(name, it.nbytes, lambda it=it: it) for name, it in weights.items()]
-        write_shards(folder / WEIGHTS, tensors)
-        if base.companions is not None and base.companions.is_dir():
-            (folder / ORIGINAL).mkdir()
-            copy_companions(base.companions, folder / ORIGINAL)
-            if (config := base.companions / CONFIG).is_file():  # it may name the ends of a text
-                shutil.copyfile(config, folder / ORIGINAL / CONFIG)
-        if base.tokenizer is not None:
-            base.tokenizer.save(folder / TOKENIZER)
-        facts: dict[str, Any] = {"source": str(adapter.folder), "settings": settings}
-        (folder / FACTS).write_text(json.dumps(facts, indent=2) + "\n")
+        facts = {"source": str(adapter.folder), "settings": settings}
+        fill_import(folder, tensors, facts=facts, tokenizer=base.tokenizer, original=base.companions)
 
     with torch.no_grad():
         make_folder(out, facts={}, write=write)

@@ -5,6 +5,7 @@ memory. The format: https://github.com/huggingface/safetensors (a length, a JSON
 """
 
 import json
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +23,7 @@ SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 PICKLED = "pytorch_model*.bin"
 DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
-MAX_NAME_BYTES = 255
+SHARD = re.compile(r"[\w-][\w.-]{0,200}")
 MAX_SHARD_BYTES = 5_000_000_000
 
 
@@ -54,16 +55,11 @@ class WeightFiles:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.facts: dict[str, TensorFacts] = {}
-        places = _weight_map(folder)
-        for file in _files_of(folder, places):
+        for file in _files_of(folder):
             for name, facts in read_header(file).items():
                 if name in self.facts:
                     raise DataError(
                         f"{name} is in {self.facts[name].file} and in {file}; copy the model's folder again."
-                    )
-                if places.get(name, file.name) != file.name:
-                    raise DataError(
-                        f"{name} is in {file}, and {folder / INDEX} says {places[name]}; copy the model's folder again."
                     )
                 self.facts[name] = facts
 
@@ -133,35 +129,18 @@ def _shards(tensors: Sequence[TensorToWrite], max_shard_bytes: int) -> list[list
     return shards
 
 
-def _weight_map(folder: Path) -> dict[str, Any]:
-    """Return the index's file of each tensor, empty without an index."""
-    if not (folder / INDEX).is_file():
-        return {}
-    try:
-        return dict(foreign_json.read(folder / INDEX)["weight_map"].items())
-    except (ValueError, KeyError, AttributeError, TypeError) as problem:
-        raise DataError(f"{folder / INDEX} is damaged ({problem!r}); copy it again.") from problem
-
-
-def _is_file_name(name: str) -> bool:
-    return Path(name).name == name and name.isprintable() and len(name.encode()) <= MAX_NAME_BYTES
-
-
-def _files_of(folder: Path, places: dict[str, Any]) -> list[Path]:
+def _files_of(folder: Path) -> list[Path]:
+    """Return the files of the index, or the one file."""
     if (folder / INDEX).is_file():
         try:
-            listed = sorted(set(places.values()), key=str)
-        except TypeError as problem:
+            names: set[Any] = {*foreign_json.read(folder / INDEX)["weight_map"].values()}
+        except (ValueError, KeyError, AttributeError, TypeError) as problem:
             raise DataError(f"{folder / INDEX} is damaged ({problem!r}); copy it again.") from problem
-        strange = [name for name in listed if not isinstance(name, str) or not _is_file_name(name)]
-        if strange:
-            raise DataError(
-                f"{folder / INDEX} is damaged: {str(strange[0])[:100]!r} is not a file of this folder; copy it again."
-            )
-        missing = [name for name in listed if not (folder / name).is_file()]
-        if missing:
+        if strange := [name for name in names if not isinstance(name, str) or not SHARD.fullmatch(name)]:
+            raise DataError(f"{folder / INDEX} is damaged: {str(strange[0])[:100]!r} is not a file of this folder.")
+        if missing := sorted(name for name in names if not (folder / name).is_file()):
             raise DataError(f"{folder} lacks {', '.join(missing)}, which {INDEX} names; copy the whole folder.")
-        return [folder / name for name in listed]
+        return [folder / name for name in sorted(names)]
     if (folder / SINGLE).is_file():
         return [folder / SINGLE]
     if any(folder.glob(PICKLED)):

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from lmtrain.adapters.low_rank import is_of_adapter
-from lmtrain.interop.config_writer import OWN_PREFIX, OWN_TYPE
+from lmtrain.interop.hf_config import OWN_PREFIX, OWN_TYPE
 from lmtrain.models.base import LanguageModel
 from lmtrain.models.gpt2 import GPT2
 from lmtrain.models.llama import Llama, LlamaBlock

@@ -5,7 +5,6 @@ A chat template begins with the end-of-text token (`bos_token`), as every docume
 
 import json
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +24,13 @@ COMPANIONS = (
 
 
 def copy_companions(source: Path, destination: Path) -> None:
-    """Copy the tokenizer's files, and the generation config, as they are."""
-    for path in _companions(source):
+    """Copy the tokenizer's files, and the generation config; a tokenizer saved while it truncated no longer does."""
+    for path in (source / name for name in COMPANIONS if (source / name).is_file()):
         shutil.copyfile(path, destination / path.name)
+    tokenizer = destination / TOKENIZER_FILE
+    content: dict[str, Any] = foreign_json.read(tokenizer) if tokenizer.is_file() else {}
+    if content.get("truncation") or content.get("padding"):
+        _write(tokenizer, {**content, "truncation": None, "padding": None})
 
 
 def write_tokenizer(tokenizer: Tokenizer, folder: Path, *, max_context_tokens: int) -> None:
@@ -91,10 +94,6 @@ def read_tokenizer(folder: Path) -> Tokenizer:
         return load_tokenizer(folder)
     except DataError as problem:
         raise DataError(f"{folder}: {problem} Or import the weights alone: --without-tokenizer.") from problem
-
-
-def _companions(folder: Path) -> Iterator[Path]:
-    return (folder / name for name in COMPANIONS if (folder / name).is_file())
 
 
 def _write(path: Path, content: dict[str, Any]) -> None:

@@ -3,35 +3,21 @@
 import argparse
 import json
 import shutil
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE
-from lmtrain.accounting.quantities import format_count, parse_quantity
+from lmtrain.accounting.quantities import format_count
 from lmtrain.cli.commands.model_flags import add_json, add_weights
 from lmtrain.cli.json_output import prints_to_stderr
 from lmtrain.errors import EXIT_DONE, ConfigurationError
-from lmtrain.interop.folders import require_free
+from lmtrain.interop.folders import imported_facts, is_imported, require_free
 from lmtrain.run.compose.flag_parser import FlagParser
 from lmtrain.run.stored_runs.find_run import find_source, require_source
 from lmtrain.tracking.atomic_files import read_json
 from lmtrain.tracking.mlflow.sync import ModelRegistry, Registered
-
-
-@dataclass(frozen=True, kw_only=True)
-class Registration:
-    """A version of a checkpoint that MLflow's registry is to have."""
-
-    registry: ModelRegistry
-    checkpoint: Path
-    step: int
-    facts: Mapping[str, object]
-
-    def register(self, exported: Path, *, form: str) -> Registered:
-        """Register the exported files."""
-        return self.registry.register(exported, step=self.step, form=form, facts=self.facts)
 
 
 def export(words: list[str], *, program: str = "lmtrain export") -> int:
@@ -45,20 +31,20 @@ def export(words: list[str], *, program: str = "lmtrain export") -> int:
     require_source(asked.source, key="SOURCE")
     name = asked.source.name
     with prints_to_stderr(asked.json):
-        wanted = registration(asked)
-        if wanted is not None:
-            asked.source = wanted.checkpoint  # the version's, also if the run saves a newer one meanwhile
+        register = _registration(asked)
         facts, line = {"hf": _hugging_face, "gguf": _gguf, "peft": _peft}[asked.format](asked, name)
-        if wanted is not None:
-            version = wanted.register(asked.out, form=asked.format)
+        if register is not None:
+            version = register(asked.out, form=asked.format)
             facts["registered"] = {"name": version.name, "version": version.version, "source": version.source}
             line += f"\n  registered in MLflow: {version.name}, version {version.version}"
     print(json.dumps(facts) if asked.json else line)
     return EXIT_DONE
 
 
-def registration(asked: argparse.Namespace) -> Registration | None:
-    """Return the registration that --register asks for, None without it; its store has answered.
+def _registration(asked: argparse.Namespace) -> Callable[..., Registered] | None:
+    """Return the registering of an exported checkpoint that --register asks for; its store has answered.
+
+    Afterwards `asked` names that checkpoint, also if the run saves a newer one meanwhile.
 
     Raises:
         ConfigurationError: SOURCE has no run, or --tracking-uri is given alone.
@@ -69,18 +55,16 @@ def registration(asked: argparse.Namespace) -> Registration | None:
         return None
     source = find_source(asked.source, key="SOURCE")
     if isinstance(source, Path):
-        raise ConfigurationError(
-            f"--register {asked.register}: the registry has versions of runs, and {source} is an imported folder; "
-            "train from it first, or leave --register out."
-        )
+        raise ConfigurationError(f"--register {asked.register}: must be of a run, and {source} is an imported folder.")
     checkpoint = source.checkpoint
     facts = {
         "tokens": checkpoint.tokens,
         "bits_per_byte": checkpoint.metrics.get(BITS_PER_BYTE),
         "data_fingerprint": read_json(source.run / "dataset.json").get("fingerprint"),
     }
+    asked.source = checkpoint.path
     registry = ModelRegistry(source.run, asked.register, tracking_uri=asked.tracking_uri)
-    return Registration(registry=registry, checkpoint=checkpoint.path, step=checkpoint.step, facts=facts)
+    return partial(registry.register, step=checkpoint.step, facts=facts)
 
 
 def require_flags(words: Sequence[str]) -> None:
@@ -103,10 +87,16 @@ def _peft(asked: argparse.Namespace, name: str) -> tuple[dict[str, Any], str]:
     from lmtrain.run.stored_runs.exported_models import adapted_model
 
     found = adapted_model(asked.source, weights=asked.weights, allowed=asked.allow_target)
-    base = asked.base_model or found.base
+    base = asked.base_model
+    if base is None and found.base and is_imported(Path(found.base)):
+        base = imported_facts(Path(found.base)).get("source")
+    if base is None:
+        raise ConfigurationError(
+            f"--base-model: must name the base for transformers; write it by `lmtrain export hf {found.base} FOLDER`."
+        )
     modules = export_peft(found.model, found.adapter, settings=found.settings, out=asked.out, base=base)
     where = format_count(len(modules), "module")
-    line = f"{asked.out}: rank {found.adapter.rank} on {where}, for PeftModel.from_pretrained"
+    line = f"{asked.out}: rank {found.adapter.rank} on {where} of {base}, for PeftModel.from_pretrained"
     return {"folder": str(asked.out), "rank": found.adapter.rank, "modules": modules}, line
 
 
@@ -142,8 +132,7 @@ def _export_to(asked: argparse.Namespace, out: Path) -> dict[str, Any]:
 
         require_computed_there(config)
     dtype = None if asked.dtype is None else DTYPES[asked.dtype]
-    most = int(parse_quantity(asked.max_shard_bytes, "max_shard_bytes"))
-    export_folder(model, out, dtype=dtype, max_shard_bytes=most)
+    export_folder(model, out, dtype=dtype)
     return config
 
 
@@ -162,7 +151,9 @@ def _parser(program: str) -> FlagParser:
         add_json(each)
     for each in (hugging_face, gguf):
         each.add_argument("--dtype", choices=("fp32", "bf16"), help="of the weights (as they are)")
-        each.add_argument("--max-shard-bytes", default="5GB", help="of one weights file at most (5GB)")
-    peft.add_argument("--base-model", help="the base's folder or name on the hub, noted for PEFT (the run's init_from)")
+    peft.add_argument(
+        "--base-model",
+        help="the base's folder or name on the hub, noted for PEFT (the folder that the run's base was imported from)",
+    )
     gguf.add_argument("--outtype", default="auto", help="of the GGUF file: f32, f16, bf16, q8_0 or auto (auto)")
     return parser

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from lmtrain.accounting.quantities import format_count, parse_quantity
+from lmtrain.accounting.quantities import format_count
 from lmtrain.cli.commands.model_flags import add_json
 from lmtrain.cli.json_output import prints_to_stderr
 from lmtrain.errors import EXIT_DONE
@@ -21,19 +21,14 @@ def import_model(words: list[str], *, program: str = "lmtrain import") -> int:
     """Import a folder of save_pretrained, and print the command to train on from it."""
     parser = FlagParser(prog=program, description="Take a model of other tools, to train on from.")
     formats = parser.add_subparsers(dest="format", required=True, metavar="hf|peft")
-    add = (
-        hugging_face := formats.add_parser("hf", help="a folder written by transformers' save_pretrained")
-    ).add_argument
-    add("folder", type=Path, help="with config.json, model.safetensors (or shards), tokenizer.json")
-    add("out", type=Path, help="a new folder")
-    add("--without-tokenizer", action="store_true", help="take the weights alone")
-    add("--max-shard-bytes", default="5GB", help="of one weights file at most (5GB)")
-    add_json(hugging_face)
-    add = (peft := formats.add_parser("peft", help="an adapter written by PEFT, merged into its base")).add_argument
-    add("folder", type=Path, help="with adapter_config.json and adapter_model.safetensors")
-    add("out", type=Path, help="a new folder")
-    add("--base", type=Path, required=True, help="runs/NAME, or an imported folder: the frozen model")
-    add_json(peft)
+    hugging_face = formats.add_parser("hf", help="a folder written by transformers' save_pretrained")
+    hugging_face.add_argument("--without-tokenizer", action="store_true", help="take the weights alone")
+    peft = formats.add_parser("peft", help="an adapter written by PEFT, merged into its base")
+    peft.add_argument("--base", type=Path, required=True, help="runs/NAME, or an imported folder: the frozen model")
+    for each, content in ((hugging_face, "config.json, model.safetensors (or shards)"), (peft, "adapter_config.json")):
+        each.add_argument("folder", type=Path, help=f"with {content}")
+        each.add_argument("out", type=Path, help="a new folder")
+        add_json(each)
     asked = parser.parse_args(words)
     return _adapter(asked) if asked.format == "peft" else _model(asked)
 
@@ -49,7 +44,7 @@ def _model(asked: argparse.Namespace) -> int:
         model = open_hugging_face(asked.folder, with_tokenizer=not asked.without_tokenizer)
         for key in model.description.unread_keys:
             print(f"config.json: {key} is not supported and not used", file=sys.stderr)
-        import_folder(model, asked.out, max_shard_bytes=int(parse_quantity(asked.max_shard_bytes, "max_shard_bytes")))
+        import_folder(model, asked.out)
     context = context_words(model.description.settings["max_context_tokens"])
     command = shlex.join(["lmtrain", "train", f"init_from={asked.out}", *context])
     if asked.json:

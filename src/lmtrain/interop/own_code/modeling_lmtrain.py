@@ -16,7 +16,7 @@ from transformers.modeling_outputs import CausalLMOutput
 
 
 class LmtrainConfig(PretrainedConfig):
-    """`settings` holds what lmtrain's model takes, `family` is "llama" or "gpt2"."""
+    """`settings` holds what lmtrain's model takes."""
 
     model_type = "lmtrain"
 
@@ -228,25 +228,23 @@ class SelfAttention(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """SwiGLU, squared ReLU or, for GPT-2, GELU."""
+    """SwiGLU or squared ReLU."""
 
-    def __init__(self, width: int, inner: int, activation: str, *, biases: bool = False) -> None:
+    def __init__(self, width: int, inner: int, activation: str) -> None:
         super().__init__()
         self.activation = activation
         if activation == "swiglu":
-            self.gate_up = nn.Linear(width, 2 * inner, bias=biases)
+            self.gate_up = nn.Linear(width, 2 * inner, bias=False)
         else:
-            self.up = nn.Linear(width, inner, bias=biases)
-        self.down = nn.Linear(inner, width, bias=biases)
+            self.up = nn.Linear(width, inner, bias=False)
+        self.down = nn.Linear(inner, width, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
         """Transform each token: [B, T, D] -> [B, T, D]."""
         if self.activation == "swiglu":
             gate, up = self.gate_up(x).chunk(2, dim=-1)
             return self.down(F.silu(gate) * up)
-        if self.activation == "relu_squared":
-            return self.down(F.relu(self.up(x)).square())
-        return self.down(F.gelu(self.up(x), approximate=self.activation))
+        return self.down(F.relu(self.up(x)).square())
 
 
 class Experts(nn.Module):
@@ -341,65 +339,17 @@ class LlamaModel(nn.Module):
         return self.final_norm(x if self.backout is None else self.backout(x, middle))
 
 
-class GPT2Block(nn.Module):
-    """Attention, then a feed-forward, each normalised before and added after."""
-
-    def __init__(self, s: dict[str, Any]) -> None:
-        super().__init__()
-        width, eps, biases = s["width"], s["norm_eps"], s["biases"]
-        self.num_heads = s["num_heads"]
-        self.attention_norm = nn.LayerNorm(width, eps=eps, bias=biases)
-        self.qkv = nn.Linear(width, 3 * width, bias=biases)
-        self.output = nn.Linear(width, width, bias=biases)
-        self.feed_forward_norm = nn.LayerNorm(width, eps=eps, bias=biases)
-        inner = s["feed_forward_width"] or 4 * width
-        self.feed_forward = FeedForward(width, inner, s["gelu_approximate"], biases=biases)
-
-    def forward(self, x: Tensor, documents: Tensor | None) -> Tensor:
-        """Transform the stream: [B, T, D] -> [B, T, D]."""
-        heads = self.qkv(self.attention_norm(x)).unflatten(-1, (3, self.num_heads, -1)).unbind(2)
-        q, k, v = (each.transpose(1, 2) for each in heads)
-        x = x + self.output(attend(q, k, v, window=None, documents=documents))
-        return x + self.feed_forward(self.feed_forward_norm(x))
-
-
-class GPT2Model(nn.Module):
-    """lmtrain's GPT-2, with or without biases and a separate head."""
-
-    def __init__(self, s: dict[str, Any]) -> None:
-        super().__init__()
-        width = s["width"]
-        self.token_embedding = nn.Embedding(s["vocab_size"], width)
-        self.position_embedding = nn.Embedding(s["max_context_tokens"], width)
-        self.layers = nn.ModuleList(GPT2Block(s) for _ in range(s["num_layers"]))
-        self.final_norm = nn.LayerNorm(width, eps=s["norm_eps"], bias=s["biases"])
-        self.head = None if s["tie_embeddings"] else nn.Linear(width, s["vocab_size"], bias=False)
-
-    @property
-    def table(self) -> nn.Embedding:
-        """Return the token embedding."""
-        return self.token_embedding
-
-    def forward(self, tokens: Tensor, positions: Tensor, documents: Tensor | None) -> Tensor:
-        """Run the layers and the last norm: [B, T] -> [B, T, D]."""
-        x = self.token_embedding(tokens) + self.position_embedding(positions)
-        for block in self.layers:
-            x = block(x, documents)
-        return self.final_norm(x)
-
-
 class LmtrainForCausalLM(PreTrainedModel, GenerationMixin):
     """Predict the next token."""
 
     config_class = LmtrainConfig
     base_model_prefix = "model"
     _supports_sdpa = True
-    _no_split_modules = ["LlamaBlock", "GPT2Block"]  # noqa: RUF012
+    _no_split_modules = ["LlamaBlock"]  # noqa: RUF012
 
     def __init__(self, config: LmtrainConfig) -> None:
         super().__init__(config)
-        family = {"llama": LlamaModel, "gpt2": GPT2Model}[config.family]
-        self.model = family(config.settings)
+        self.model = LlamaModel(config.settings)
         self.post_init()
 
     def get_input_embeddings(self) -> nn.Embedding:
