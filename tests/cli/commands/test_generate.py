@@ -1,6 +1,5 @@
 """Commands that write: generate and serve."""
 
-import io
 import json
 import signal
 import socket
@@ -14,8 +13,7 @@ import pytest
 
 from lmtrain.cli.commands import serve as verb
 from lmtrain.cli.commands.generate import generate
-from lmtrain.errors import EXIT_TERMINATED, ConfigurationError, DataError, EnvironmentProblem
-from lmtrain.inference.loaded_model import LoadedModel
+from lmtrain.errors import ConfigurationError, DataError, EnvironmentProblem
 from tests import tiny
 from tests.interop.hugging_face import saved
 
@@ -38,29 +36,10 @@ def test_text_is_printed_as_it_comes(folder: Path, capsys: pytest.CaptureFixture
     assert capsys.readouterr().out == "ab" + written(capsys, *words)["text"] + "\n"
 
 
-def test_a_wrong_length_is_refused_before_the_engine_and_nothing_shown_before_it(folder, capsys, monkeypatch):
-    def fails(*_):
-        raise EnvironmentProblem("no memory")
-
-    monkeypatch.setattr(LoadedModel, "engine", fails)
-    with pytest.raises(EnvironmentProblem):
-        generate([str(folder), "--prompt", "ab"])
-    assert capsys.readouterr().out == ""
-    with pytest.raises(ConfigurationError, match="num_new_tokens: "):
-        generate([str(folder), "--num-new-tokens", "0", "--json"])
-
-
 def test_a_text_ends_before_a_stop_string(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = [folder, "--temperature", 0, "--num-new-tokens", 30]
     whole = written(capsys, *words)["text"]
     assert written(capsys, *words, "--stop", whole[3:5])["text"] == whole[: whole.index(whole[3:5])]
-
-
-def test_standard_input_is_a_prompt(
-    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("sys.stdin", io.StringIO("from a pipe"))
-    assert written(capsys, folder, "--prompt", "-", "--num-new-tokens", 2)["prompt"] == "from a pipe"
 
 
 def test_a_file_of_prompts_goes_on_where_it_was_interrupted(folder: Path, tmp_path: Path) -> None:
@@ -114,15 +93,6 @@ def test_a_key_is_needed_where_others_reach_the_server(tmp_path):
         verb.read_key(tmp_path / "key", host="0.0.0.0")
     (tmp_path / "key").write_text("a-key-of-sixteen-characters\n")
     assert verb.read_key(tmp_path / "key", host="0.0.0.0") == "a-key-of-sixteen-characters"
-
-
-def test_sigterm_before_anything_is_served_has_its_exit_code(monkeypatch):
-    before = signal.getsignal(signal.SIGTERM)
-    monkeypatch.setattr(verb, "require_model", lambda *_: signal.raise_signal(signal.SIGTERM))
-    with pytest.raises(SystemExit) as stopped:
-        verb.serve(["runs/x"])
-    assert stopped.value.code == EXIT_TERMINATED
-    assert signal.getsignal(signal.SIGTERM) == before
 
 
 @pytest.mark.slow
