@@ -48,6 +48,7 @@ def test_an_evaluation_killed_while_it_scores_is_done_again_and_the_run_is_as_un
     assert killed is not None, f"no evaluation was seen to score; training: {training.poll()}"
     os.kill(killed, signal.SIGKILL)
     assert training.wait(100) == 0
+    until = time.monotonic() + 100
     while held(run) and time.monotonic() < until:
         time.sleep(0.1)
     points = [*read_points(run / "metrics.jsonl")]
