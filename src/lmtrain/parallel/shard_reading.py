@@ -9,6 +9,7 @@ whole state numbers an optimizer's parameters, a sharded one names them; both li
 groups.
 """
 
+import os
 import pickle
 import warnings
 import zipfile
@@ -138,8 +139,9 @@ class _Reader(FileSystemReader):
 
     @override
     def _slice_file(self, file: Any, sinfo: Any) -> IO[bytes]:
+        num_bytes = min(sinfo.length, max(0, file.seek(0, os.SEEK_END) - sinfo.offset))
         file.seek(sinfo.offset)
-        piece = BytesIO(file.read(sinfo.length))  # torch's own view of a part seeks from its end wrongly (2.13)
+        piece = BytesIO(file.read(num_bytes))  # torch's own view of a part seeks from its end wrongly (2.13)
         try:
             require_plain_zip(piece)
         except (ValueError, zipfile.BadZipFile) as problem:
