@@ -9,7 +9,7 @@ import pytest
 from lmtrain.callbacks.progress import Progress
 from lmtrain.callbacks.run_manifest import RunManifest
 from lmtrain.callbacks.step_log import StepLog
-from lmtrain.callbacks.text_samples import TextSamples, chat_opening, has_chat_style, up_to_the_end
+from lmtrain.callbacks.text_samples import TextSamples, chat_opening, up_to_the_end
 from lmtrain.callbacks.token_budget import TokenBudget
 from lmtrain.callbacks.validation import Validation
 from lmtrain.errors import ConfigurationError
@@ -155,8 +155,6 @@ def test_a_full_disk_costs_a_sample_and_not_the_run(make_run, caplog):
 
 def test_where_conversations_are_learned_a_users_turn_is_answered():
     tokenizer = ByteLevelTokenizer(vocab_size=300, chat=True)
-    assert has_chat_style(tokenizer)
-    assert not has_chat_style(ByteLevelTokenizer())
     opening = chat_opening(tokenizer, "Hello")
     ids, _ = render(tokenizer, [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Hi."}])
     assert opening == [tokenizer.end_of_text_id, *ids[: len(opening) - 1]]

@@ -1,5 +1,6 @@
 """Our callbacks in Lightning's own Trainer, with a person's own module: no run, no plan, no config."""
 
+import json
 import logging
 import math
 import signal
@@ -14,7 +15,8 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from lmtrain import callbacks
-from lmtrain.errors import Diverged
+from lmtrain.errors import ConfigurationError, Diverged
+from lmtrain.tokenizers.byte_level import ByteLevelTokenizer
 
 BATCH, CONTEXT, VOCABULARY = 4, 8, 8  # every row is the same, since Lightning begins an epoch again
 TOKENS = BATCH * CONTEXT
@@ -29,6 +31,9 @@ class PlainModule(pl.LightningModule):
         self.model = nn.Sequential(nn.Embedding(VOCABULARY, 6), nn.Linear(6, VOCABULARY))
         self.nan_at, self.spike_at = nan_at, spike_at
         self.losses: list[float] = []
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return self.model(ids)
 
     def training_step(self, batch: dict[str, Tensor]) -> Tensor:
         ids = batch["input_ids"]
@@ -104,7 +109,7 @@ def test_every_callback_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[st
     ]
     assert (tmp_path / "lmtrain" / "events" / "rank0.beat").exists()
     assert (tmp_path / "lmtrain" / "system" / "node0.jsonl").exists()
-    assert "step 20" in capsys.readouterr().out
+    assert "step 20/20 |" in capsys.readouterr().out, "the smaller budget's steps"
     assert signal.getsignal(signal.SIGTERM) == before
 
 
@@ -188,6 +193,52 @@ def test_a_module_with_two_optimizers_of_its_own(tmp_path: Path) -> None:
     trainer = fit(tmp_path, *ours, callbacks.TokenBudget(tokens=10 * TOKENS), module=module)
     assert len(module.losses) == 10
     assert float(trainer.callback_metrics["train/loss"]) == pytest.approx(module.losses[-1])
+
+
+class ByteModule(PlainModule):
+    """Logits over all ids of a byte-level tokenizer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.model = nn.Sequential(nn.Embedding(257, 6), nn.Linear(6, 257))
+
+
+def test_a_validation_and_a_sample_of_a_person_s_module(tmp_path: Path) -> None:
+    ids = torch.arange(BATCH * CONTEXT).reshape(BATCH, CONTEXT) % VOCABULARY
+    targets = ids[:, 1:].clone()
+    targets[0] = -100
+    tokenizer, module = ByteLevelTokenizer(), ByteModule()
+    ours = [
+        callbacks.TokenBudget(steps=12),
+        callbacks.Validation(batches=[(ids[:, :-1], targets)], tokenizer=tokenizer, every_steps=6),
+        callbacks.TextSamples(tokenizer=tokenizer, prompt="ab", num_new_tokens=3, context_tokens=CONTEXT),
+    ]
+    trainer = fit(tmp_path, *ours, module=module)
+    logits = module(ids[1:, :-1]).detach()
+    loss = nn.functional.cross_entropy(logits.flatten(0, 1), ids[1:, 1:].flatten()).item()
+    shown = trainer.callback_metrics
+    assert float(shown["validation/loss"]) == pytest.approx(loss, rel=1e-5)
+    assert float(shown["validation/bits_per_byte"]) == pytest.approx(loss / math.log(2), rel=1e-5), "a byte a token"
+    assert float(shown["validation/num_bytes"]) == ids[1:, 1:].numel()
+    (sample,) = map(json.loads, (tmp_path / "lmtrain/samples.jsonl").read_text().splitlines())
+    assert (sample["step"], sample["prompt"]) == (12, "ab")
+    assert sample["text"]
+    assert module.training
+
+
+@pytest.mark.parametrize(
+    ("make", "fix"),
+    [
+        (lambda: callbacks.Push(repository="me/model"), "Push.*run of lmtrain"),
+        (callbacks.RunManifest, "RunManifest.*run of lmtrain"),
+        (callbacks.EvaluateAside, "EvaluateAside.*run of lmtrain"),
+        (callbacks.Validation, "Validation.*batches= and tokenizer="),
+        (callbacks.TextSamples, "TextSamples.*tokenizer="),
+    ],
+)
+def test_a_callback_without_what_it_needs_is_refused(tmp_path: Path, make: Any, fix: str) -> None:
+    with pytest.raises(ConfigurationError, match=fix):
+        fit(tmp_path, make())
 
 
 def test_every_name_is_there() -> None:

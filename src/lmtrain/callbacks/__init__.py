@@ -4,7 +4,8 @@ Outside a run they need no plan, no config and no folder; they log by the Traine
 
     trainer = lightning.Trainer(callbacks=[lmtrain.callbacks.Throughput(), lmtrain.callbacks.TokenBudget(tokens=10**7)])
 
-`EvaluateAside`, `Push`, `RunManifest`, `TextSamples` and `Validation` need a run's context.
+`Validation` then needs batches and a tokenizer, `TextSamples` a tokenizer. `EvaluateAside`, `Push` and `RunManifest`
+work with a run's folder and belong to a run.
 """
 
 from importlib import import_module

@@ -29,7 +29,7 @@ from lmtrain.tracking.held_checkpoints import (
 )
 from lmtrain.tracking.machine import start_process_aside
 from lmtrain.training.checkpointing.checkpoints import list_checkpoints
-from lmtrain.training.context import RunContext
+from lmtrain.training.context import OnlyInRun, RunContext
 from lmtrain.training.intervals import StepInterval
 
 _LOG = logging.getLogger(__name__)
@@ -37,8 +37,8 @@ LOG: Final = "evaluate_aside.log"
 MODULE: Final = "lmtrain.cli.commands.evaluate_held"
 
 
-class EvaluateAside(pl.Callback):
-    """Hold each new checkpoint until `lmtrain evaluate` has scored it, and see that a process does; on the first rank.
+class EvaluateAside(OnlyInRun):
+    """Hold each new checkpoint until `lmtrain evaluate` has scored it, and see that a process does; only in a run.
 
     The scores join the run's curves at the checkpoint's step. The process has the lowest priority; its words are in
     the run's evaluate_aside.log. At most `most_waiting` checkpoints wait, the oldest beyond is given up. Those held
@@ -56,37 +56,34 @@ class EvaluateAside(pl.Callback):
         most_waiting: int = 2,
         launcher: Literal["process", "slurm"] = "process",
         slurm: TypedAlone[Sequence[str]] = (),
-        every_steps: int,
-        context: RunContext,
+        every_steps: int = 10,
+        context: RunContext | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(context)
         require_count("callbacks.evaluate_aside.most_waiting", most_waiting)
         if slurm and launcher != "slurm":
             raise ConfigurationError(
-                f"callbacks.evaluate_aside.slurm={[*slurm]} has no effect on a process; set launcher=slurm."
+                f"callbacks.evaluate_aside.slurm: must be empty for a process, got {[*slurm]}; set launcher=slurm."
             )
-        self._interval = StepInterval(
-            every_steps, last_step=context.last_step, key="callbacks.evaluate_aside.every_steps"
-        )
-        self._context, self._most_waiting = context, most_waiting
-        self._launcher, self._slurm = launcher, slurm
-        own = ["--data", str(context.dataset.folder.absolute()), "--split", "validation"]
-        self._words = [*(words or own), "--device", device]
+        self._interval = StepInterval(every_steps, key="callbacks.evaluate_aside.every_steps")
+        self._most_waiting, self._launcher, self._slurm = most_waiting, launcher, slurm
+        self._words, self._device = words, device
         self._newest_step = 0
         self._process: subprocess.Popen[bytes] | None = None
 
     @override
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Let checkpoints of an abandoned course go, and hold the one resumed from where no scores of it are known."""
-        if not self._context.is_main_process:
+        if not self.context.is_main_process:
             return
-        (self._context.folder / FOLDER).mkdir(exist_ok=True)
-        for place in held(self._context.folder):
+        self._interval.last_step = self.context.last_step
+        (self.context.folder / FOLDER).mkdir(exist_ok=True)
+        for place in held(self.context.folder):
             if step_of(place) > trainer.global_step:
                 release(place)
-        known = [*(self._context.folder / "evaluation").glob("step_*.json")]
+        known = [*(self.context.folder / "evaluation").glob("step_*.json")]
         scored = max((int(path.stem.removeprefix("step_")) for path in known), default=0)
-        waits = max(map(step_of, held(self._context.folder)), default=0)
+        waits = max(map(step_of, held(self.context.folder)), default=0)
         self._newest_step = max(min(scored, trainer.global_step), waits)
         self._look()
 
@@ -94,12 +91,12 @@ class EvaluateAside(pl.Callback):
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        if self._context.is_main_process and self._interval.is_due(trainer, batch_idx):
+        if self.context.is_main_process and self._interval.is_due(trainer, batch_idx):
             self._look()
 
     @override
     def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        if self._context.is_main_process:
+        if self.context.is_main_process:
             self._look(is_last=True)
 
     def _look(self, *, is_last: bool = False) -> None:
@@ -107,8 +104,8 @@ class EvaluateAside(pl.Callback):
 
         At the last look a second one is started if the first may be past its own look already.
         """
-        folder = self._context.folder
-        for facts in list_checkpoints(self._context.checkpoints_folder):
+        folder = self.context.folder
+        for facts in list_checkpoints(self.context.checkpoints_folder):
             if facts.step > self._newest_step:
                 self._newest_step = facts.step
                 try:
@@ -130,7 +127,9 @@ class EvaluateAside(pl.Callback):
     def _start(self, folder: Path) -> None:
         is_here = self._launcher == "process"
         trainer = str(os.getpid()) if is_here else "0"
-        command = python_command("-m", MODULE, str(folder), trainer, *self._words)
+        own = ["--data", str(self.context.dataset.folder.absolute()), "--split", "validation"]
+        words = [*(self._words or own), "--device", self._device]
+        command = python_command("-m", MODULE, str(folder), trainer, *words)
         if not is_here:
             command = ["sbatch", "--wait", *self._slurm, f"--output={folder / LOG}", "--open-mode=append",
                        f"--chdir={Path.cwd()}", "--wrap", shlex.join(command)]  # fmt: skip

@@ -2,9 +2,7 @@
 
 import contextlib
 import sys
-import threading
 import time
-from dataclasses import replace
 from typing import Any, Final
 
 import lightning.pytorch as pl
@@ -34,19 +32,27 @@ from lmtrain.training.intervals import is_step_end
 from lmtrain.training.stopping import StoppedEarly
 
 REFRESHES_PER_SECOND: Final = 2
-SILENCE_SECONDS: Final = 15.0  # until a pause is reported again where there is no terminal
 LABELS: Final = {
     "first_step": "first step, and compilation where asked…",
     "validation": "validating…",
     "checkpoint": "saving a checkpoint…",
     "text_samples": "writing a sample…",
 }
-SHOWN: Final = (
-    *(TRAIN_LOSS, "train/lr", "speed/tokens_per_second", LOSS_SHARE, "speed/mfu_palm"),
-    *(REWARD, EQUAL_GROUPS, PREFERRED, MARGIN),
-    *("cost/usd", "cost/projected_usd", "energy/kwh", "energy/projected_kwh"),
-)
-TIME_SHARES: Final = {kind: f"time/{kind}_share" for kind in KINDS}
+# Fields of a snapshot and their metrics.
+SHOWN: Final = {
+    "loss": TRAIN_LOSS,
+    "reward": REWARD,
+    "equal_groups": EQUAL_GROUPS,
+    "preferred": PREFERRED,
+    "margin": MARGIN,
+    "lr": "train/lr",
+    "tokens_per_second": "speed/tokens_per_second",
+    "mfu": "speed/mfu_palm",
+    "usd": "cost/usd",
+    "projected_usd": "cost/projected_usd",
+    "kwh": "energy/kwh",
+    "projected_kwh": "energy/projected_kwh",
+}
 
 
 class Progress(RunCallback):
@@ -58,9 +64,7 @@ class Progress(RunCallback):
     def __init__(self, *, every_seconds: float = 5.0, context: RunContext | None = None) -> None:
         super().__init__(context)
         if every_seconds < 0:
-            raise ConfigurationError(
-                f"callbacks.progress.every_seconds must be at least 0 (every step), got {every_seconds}."
-            )
+            raise ConfigurationError(f"callbacks.progress.every_seconds: must be 0 or more, got {every_seconds}.")
         self._every_seconds = every_seconds
         self._live: Live | None = None
         self._activity = "starting…"
@@ -70,11 +74,8 @@ class Progress(RunCallback):
         self._pace: float | None = None  # seconds a step since
         self._validation: dict[int, float] = {}
         self._validation_bytes: float | None = None  # read for each of them
-        self._checkpoint_step: int | None = None
         self._printed_at = time.monotonic()
         self._printed_step = -1
-        self._printed_point = -1
-        self._ended = threading.Event()
 
     @override
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -87,7 +88,6 @@ class Progress(RunCallback):
         else:
             _print(f"{self.run.folder.name}: {self._length()}; {LABELS['first_step']}")
             self._printed_at = time.monotonic()
-            threading.Thread(target=self._report_pauses, daemon=True).start()
 
     def _length(self) -> str:
         """State the run's tokens and steps; under a budget of time its first steps' speed decides them."""
@@ -104,7 +104,6 @@ class Progress(RunCallback):
     @override
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._step, self._activity = trainer.global_step, "training"
-        self._look_for_checkpoint()
 
     @override
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -144,43 +143,17 @@ class Progress(RunCallback):
 
     def _print_state(self) -> None:
         self._printed_at, self._printed_step = time.monotonic(), self._step
-        self._look_for_checkpoint()
         if self._live is None:
-            _print(line(self._without_repetition(self._snapshot())))
-
-    def _without_repetition(self, now: Snapshot) -> Snapshot:
-        """Leave out the loss and learning rate of the line before: lines may come faster than points of the log."""
-        point = self._latest(TRAIN_LOSS)
-        printed, self._printed_point = self._printed_point, point.step if point else -1
-        return replace(now, loss=None, lr=None) if point and point.step == printed else now
-
-    def _report_pauses(self) -> None:
-        """Break the silence of a long pause, from another thread: a cold compilation takes minutes."""
-        while not self._ended.wait(1.0):
-            silent_seconds = time.monotonic() - self._printed_at
-            if (paused_for := self.run.events.paused_for) and silent_seconds >= SILENCE_SECONDS:
-                self._printed_at = time.monotonic()
-                since = format_quantity(round(self._printed_at - self.run.events.paused_at), "seconds")
-                _print(f"{self._label(paused_for)} {since}")
-
-    def _label(self, paused_for: str) -> str:
-        label = LABELS.get(paused_for, paused_for)
-        is_compiling = self.run.events.stopwatch.kind == "compile" and paused_for != "first_step"
-        return f"compiling, then {label}" if is_compiling else label
+            _print(line(self._snapshot()))
 
     def _stop(self, activity: str) -> None:
         self._activity = activity
-        self._ended.set()
         if self._live is not None:
             self._live.stop()
             self._live = None
 
     def _panel(self) -> RenderableType:
         return panel(self._snapshot())
-
-    def _look_for_checkpoint(self) -> None:
-        saved = list_checkpoints(self.run.folder / "checkpoints")
-        self._checkpoint_step = saved[-1].step if saved else None
 
     def _note_pace(self) -> None:
         """Measure the seconds of a step, pauses left out."""
@@ -207,6 +180,10 @@ class Progress(RunCallback):
         value = None if self._trainer is None else self._trainer.callback_metrics.get(metric)
         return None if value is None else Point(0.0, self._step, 0, {metric: float(value)})
 
+    def _value(self, metric: str) -> float | None:
+        point = self._latest(metric)
+        return None if point is None else point.metrics[metric]
+
     def _tokens_per_step(self) -> int:
         if self.context is not None:
             return self.context.plan.batch.tokens_per_step
@@ -228,35 +205,22 @@ class Progress(RunCallback):
         self._note_validation()
         # In a pause after a step this callback's turn is still to come.
         step = self._step if self._trainer is None else max(self._step, self._trainer.global_step)
-        values = {name: point.metrics[name] for name in SHOWN if (point := self._latest(name)) is not None}
+        values: dict[str, Any] = {field: self._value(metric) for field, metric in SHOWN.items()}
+        share, saved = self._value(LOSS_SHARE), list_checkpoints(self.run.folder / "checkpoints")
+        shares = {kind: self._value(f"time/{kind}_share") for kind in KINDS}
         return Snapshot(
+            **values,
             name=self.run.folder.name,
-            activity=self._label(paused_for) if paused_for else self._activity,
+            activity=LABELS.get(paused_for, paused_for) if paused_for else self._activity,
             step=step,
             num_steps=self.run.last_step.steps if self.run.last_step.is_known else None,
             tokens_per_step=self._tokens_per_step(),
-            loss=values.get(TRAIN_LOSS),
-            reward=values.get(REWARD),
-            equal_groups=values.get(EQUAL_GROUPS),
-            preferred=values.get(PREFERRED),
-            margin=values.get(MARGIN),
-            lr=values.get("train/lr"),
-            tokens_per_second=values.get("speed/tokens_per_second"),
-            loss_share=values.get(LOSS_SHARE, 1.0),
-            mfu=values.get("speed/mfu_palm"),
+            loss_share=1.0 if share is None else share,
             seconds_left=self._seconds_left(step),
             peak_is_known=self.context is None or self.context.plan.peak_flops is not None,
-            usd=values.get("cost/usd"),
-            projected_usd=values.get("cost/projected_usd"),
-            kwh=values.get("energy/kwh"),
-            projected_kwh=values.get("energy/projected_kwh"),
             validation=tuple(value for _, value in sorted(self._validation.items())),
-            checkpoint_step=self._checkpoint_step,
-            time_shares={
-                kind: point.metrics[share]
-                for kind, share in TIME_SHARES.items()
-                if (point := self._latest(share)) is not None
-            },
+            checkpoint_step=saved[-1].step if saved else None,
+            time_shares={kind: value for kind, value in shares.items() if value is not None},
         )
 
 

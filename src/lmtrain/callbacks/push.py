@@ -12,7 +12,7 @@ from lmtrain.accounting.options.typed_alone import TypedAlone
 from lmtrain.child_process import python_command
 from lmtrain.errors import ConfigurationError
 from lmtrain.tracking.machine import start_process_aside
-from lmtrain.training.context import RunContext
+from lmtrain.training.context import OnlyInRun, RunContext
 from lmtrain.training.intervals import is_step_end
 
 LOG: Final = "push.log"
@@ -21,8 +21,8 @@ LMTRAIN: Final = ("-c", "import os; os.nice(19); from lmtrain.cli.main import ma
 ITS_ENVIRONMENT: Final = {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
 
 
-class Push(pl.Callback):
-    """Start `lmtrain push` every `every_minutes` for a new checkpoint, and once more at the run's end.
+class Push(OnlyInRun):
+    """Start `lmtrain push` every `every_minutes` for a new checkpoint, and once more at the end; only in a run.
 
     Its problems are in the run's push.log and nowhere else. One still under way is left alone; the last one waits for
     it. Raises: ConfigurationError for no repository, or a time not above 0.
@@ -32,17 +32,17 @@ class Push(pl.Callback):
         self,
         *,
         repository: TypedAlone[str],
-        every_minutes: float,
-        what: Literal["bundle", "archive"],
-        context: RunContext,
+        every_minutes: float = 30.0,
+        what: Literal["bundle", "archive"] = "bundle",
+        context: RunContext | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(context)
         if repository.count("/") != 1 or not all(repository.split("/")):
-            raise ConfigurationError(f"callbacks.push.repository={repository} must be OWNER/NAME of the Hub.")
+            raise ConfigurationError(f"callbacks.push.repository: must be OWNER/NAME of the Hub, got {repository}.")
         if every_minutes <= 0:
-            raise ConfigurationError(f"callbacks.push.every_minutes={every_minutes} is not above 0; nearest valid: 30.")
-        self._command = (str(context.folder), repository, "--what", what)
-        self._context, self._every_seconds = context, every_minutes * 60
+            raise ConfigurationError(f"callbacks.push.every_minutes: must be above 0, got {every_minutes}.")
+        self._words = (repository, "--what", what)
+        self._every_seconds = every_minutes * 60
         self._last_time = time.monotonic()
         self._last_checkpoint: Path | None = None
         self._process: subprocess.Popen[bytes] | None = None
@@ -53,23 +53,23 @@ class Push(pl.Callback):
     ) -> None:
         is_due = time.monotonic() - self._last_time >= self._every_seconds
         is_free = self._process is None or self._process.poll() is not None
-        if self._context.is_main_process and is_step_end(trainer, batch_idx) and is_due and is_free:
+        if self.context.is_main_process and is_step_end(trainer, batch_idx) and is_due and is_free:
             self._start()
 
     @override
     def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        if self._context.is_main_process:
+        if self.context.is_main_process:
             self._start()
 
     def _start(self) -> None:
-        """Start a push of a checkpoint not sent yet, and go on at once, whatever becomes of it."""
-        newest = max(self._context.checkpoints_folder.glob("step_*"), default=None)
+        """Start a push of a checkpoint not sent yet, and go on at once."""
+        newest = max(self.context.checkpoints_folder.glob("step_*"), default=None)
         if newest is None or newest == self._last_checkpoint:
             return
         self._last_time, self._last_checkpoint = time.monotonic(), newest
+        folder = self.context.folder
         try:
-            command = python_command(*LMTRAIN, "push", *self._command)
-            log = self._context.folder / LOG
-            self._process = start_process_aside(command, log=log, environment=ITS_ENVIRONMENT)
+            command = python_command(*LMTRAIN, "push", str(folder), *self._words)
+            self._process = start_process_aside(command, log=folder / LOG, environment=ITS_ENVIRONMENT)
         except OSError as problem:  # no process or no file for it: the run goes on without
-            self._context.events.mark("push_failed", problem=type(problem).__name__)
+            self.context.events.mark("push_failed", problem=type(problem).__name__)

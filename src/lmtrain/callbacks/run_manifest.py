@@ -15,32 +15,31 @@ from lmtrain.tokenizers.loading import load_tokenizer
 from lmtrain.tracking.atomic_files import write_json
 from lmtrain.tracking.redaction import redact
 from lmtrain.tracking.run_folder import DATA_OF_ATTEMPT, PHASES, RunFolder
-from lmtrain.training.context import RunContext
+from lmtrain.training.context import OnlyInRun, RunContext
 
-ESTIMATE_TOLERANCE: Final = 0.05  # of the last step: plan.json is written anew beyond it
+ESTIMATE_TOLERANCE: Final = 0.05  # of the last step: plan.json is written again beyond it
 
 
-class RunManifest(pl.Callback):
+class RunManifest(OnlyInRun):
     """Write plan.json, dataset.json and tokenizer/ of a run, data.json and devices.json of its newest attempt.
 
-    Under a budget of time the plan's last step begins as an estimate: plan.json follows it in changes of a twentieth,
-    and has the true one at the end.
+    It belongs to a run of lmtrain. Under a budget of time the plan's last step begins as an estimate: plan.json follows
+    it in changes of a twentieth, and has the true one at the end.
     """
 
-    def __init__(self, *, context: RunContext) -> None:
-        super().__init__()
-        self._context = context
+    def __init__(self, *, context: RunContext | None = None) -> None:
+        super().__init__(context)
         self._written_steps = 0
 
     @override
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        if not self._context.is_main_process:
+        if not self.context.is_main_process:
             return
-        folder = self._context.folder
+        folder = self.context.folder
         attempt = (RunFolder(folder).attempts() or [folder])[-1]
         self._keep_tokenizer(folder / "tokenizer")
         self._write_plan()
-        dataset = self._context.dataset
+        dataset = self.context.dataset
         data = {"data": str(dataset.folder.absolute())}
         RunFolder(folder).note(data)
         write_json(folder / "dataset.json", redact(dataset.manifest.to_json()))
@@ -53,14 +52,14 @@ class RunManifest(pl.Callback):
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        steps = self._context.last_step.steps
-        if self._context.is_main_process and abs(steps - self._written_steps) > ESTIMATE_TOLERANCE * steps:
+        steps = self.context.last_step.steps
+        if self.context.is_main_process and abs(steps - self._written_steps) > ESTIMATE_TOLERANCE * steps:
             with contextlib.suppress(EnvironmentProblem):  # a full disk does not end a run between saves
                 self._write_plan()
 
     @override
     def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        if self._context.is_main_process and self._context.last_step.seconds is not None:
+        if self.context.is_main_process and self.context.last_step.seconds is not None:
             self._write_plan()
 
     def _keep_tokenizer(self, folder: Path) -> None:
@@ -69,20 +68,20 @@ class RunManifest(pl.Callback):
         Raises:
             ConfigurationError: One does.
         """
-        tokenizer = self._context.tokenizer
+        tokenizer = self.context.tokenizer
         is_known = (folder / TOKENIZER_FILE).is_file() and any(RunFolder(folder.parent).checkpoints_path.glob("step_*"))
         if is_known and load_tokenizer(folder).fingerprint != tokenizer.fingerprint:
             raise ConfigurationError(
-                f"{folder} is another tokenizer than this run's data has, and checkpoints there know its ids alone; "
-                "start a new run with another run.name."
+                f"{folder}: must be the tokenizer of this run's data, as checkpoints there know its ids alone; start a "
+                "new run with another run.name."
             )
         tokenizer.save(folder)
 
     def _write_plan(self) -> None:
-        plan, steps = self._context.plan, self._context.last_step.steps
+        plan, steps = self.context.plan, self.context.last_step.steps
         plan = replace(plan, horizon=plan.horizon.ending_at(steps)) if steps else plan
         self._written_steps = steps
-        write_json(self._context.folder / "plan.json", plan.to_json())
+        write_json(self.context.folder / "plan.json", plan.to_json())
 
 
 def describe_devices(trainer: pl.Trainer) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Let the model speak: generate from a fixed prompt at the end of a run, and during it where asked."""
+"""Let the model speak: generate from a fixed prompt at the end of a run, and during it if asked."""
 
 import json
 import logging
@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from contextlib import nullcontext
 from itertools import takewhile
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import lightning.pytorch as pl
 import torch
@@ -14,14 +14,15 @@ from typing_extensions import override
 
 from lmtrain.accounting.options.parts import CallbackFacts
 from lmtrain.accounting.options.ranges import require_count
-from lmtrain.errors import DataError
+from lmtrain.errors import ConfigurationError, DataError
 from lmtrain.inference.loaded_model import ids_of_ends
 from lmtrain.inference.sampling import Sampling, generate
+from lmtrain.models.base import LanguageModel
 from lmtrain.tokenizers.base import Tokenizer
 from lmtrain.tokenizers.chat import chat_style, render_prompt
 from lmtrain.tracking.atomic_files import LineFile, storage_problem
 from lmtrain.tracking.redaction import redact
-from lmtrain.training.context import RunContext
+from lmtrain.training.context import PlainModel, RunCallback, RunContext
 from lmtrain.training.intervals import StepInterval
 from lmtrain.training.module import CausalLMModule
 from lmtrain.training.weight_average import evaluation_weights
@@ -31,14 +32,18 @@ GREETING = "Hello"
 TIMED_TOKENS: Final = 4  # before the first sample, under a budget of time
 
 
-class TextSamples(pl.Callback):
-    """Append {step, prompt, text} to the run's samples.jsonl after the last step and every `every_steps` steps.
+class TextSamples(RunCallback):
+    """Append {step, prompt, text} to samples.jsonl after the last step and every `every_steps` steps.
 
-    The average of the weights speaks, where the run keeps one.
+    An empty prompt starts a new document. In a run the average of the weights speaks, if there is one; and if the run
+    learns from conversations, the prompt is a user's turn ("Hello" if it is empty), and the text its answer. The same
+    seed draws the same random numbers at every step. On a full disk a sample is lost, not the run.
 
-    An empty prompt starts a new document. Where a run learns from conversations, the prompt is a user's turn ("Hello"
-    where it is empty), and the text its answer. The same seed draws the same random numbers at every step. On a full
-    disk a sample is lost, not the run.
+    In a plain Trainer `tokenizer` makes ids of the prompt, and the module must return logits [B, T, V] for ids [B, T],
+    at most `context_tokens` of them; the file is in `lmtrain/` below the Trainer's `default_root_dir`.
+
+    Example:
+        >>> samples = lmtrain.callbacks.TextSamples(tokenizer=tokenizer, prompt="Once", context_tokens=256)
     """
 
     def __init__(
@@ -50,23 +55,30 @@ class TextSamples(pl.Callback):
         top_k: int | None = None,
         every_steps: int | None = None,
         seed: int = 0,
-        context: RunContext,
+        tokenizer: Tokenizer | None = None,
+        context_tokens: int = 1024,
+        context: RunContext | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(context)
         require_count("callbacks.text_samples.num_new_tokens", num_new_tokens)
-        self._context = context
-        self._is_chat = context.dataset.split("train").has_loss_mask and has_chat_style(context.tokenizer)
+        self._tokenizer = tokenizer if context is None else context.tokenizer
+        self._is_chat = context is not None and _learns_conversations(context)
         self._prompt = prompt or (GREETING if self._is_chat else "")
-        self._num_new_tokens = num_new_tokens
+        self._num_new_tokens, self._context_tokens = num_new_tokens, context_tokens
         self._sampling = Sampling(temperature=temperature, top_k=top_k)
         self._seed = seed
-        self._interval = StepInterval(
-            every_steps, last_step=context.last_step, key="callbacks.text_samples.every_steps"
-        )
+        self._interval = StepInterval(every_steps, key="callbacks.text_samples.every_steps")
+
+    @override
+    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        super().setup(trainer, pl_module, stage)
+        self._interval.last_step = self.run.last_step
+        if self._tokenizer is None:
+            raise ConfigurationError("TextSamples: must have tokenizer= in a plain Trainer; add it.")
 
     @override
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        if self._context.last_step.seconds is None:
+        if self.context is None or self.context.last_step.seconds is None:
             return
         assert isinstance(pl_module, CausalLMModule)
         with evaluation_weights(pl_module.weight_holders, pl_module.language_model):
@@ -74,7 +86,7 @@ class TextSamples(pl.Callback):
             began = time.monotonic()
             self._generate(trainer, pl_module, num_new_tokens=TIMED_TOKENS)
             took = time.monotonic() - began
-        self._context.expected_pauses["text_samples"] = took * self._num_new_tokens / TIMED_TOKENS
+        self.context.expected_pauses["text_samples"] = took * self._num_new_tokens / TIMED_TOKENS
 
     @override
     def on_train_batch_end(
@@ -83,33 +95,40 @@ class TextSamples(pl.Callback):
         if self._interval.is_due(trainer, batch_idx):
             self._sample(trainer, pl_module)
 
+    @override
+    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if self.context is None and not self._interval.includes(trainer.global_step):  # its last step was not known
+            self._sample(trainer, pl_module)
+
     def _sample(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         """Generate on every rank, since a sharded model needs them all; write on the first."""
         if torch.accelerator.is_available():
             torch.accelerator.synchronize()  # training steps still queued are not part of the pause
-        assert isinstance(module, CausalLMModule)
-        average = module.weight_average
+        own = module if isinstance(module, CausalLMModule) else None
+        average = own.weight_average if own else None
         with (
-            self._context.events.pause("text_samples", step=trainer.global_step),
-            evaluation_weights(module.weight_holders, module.language_model),
-            average.in_place_of(module.language_model) if average else nullcontext(),
+            self.run.events.pause("text_samples", step=trainer.global_step),
+            evaluation_weights(own.weight_holders, own.language_model) if own else nullcontext(),
+            average.in_place_of(own.language_model) if own and average else nullcontext(),
         ):
             text = self._generate(trainer, module, num_new_tokens=self._num_new_tokens)
-        if self._context.is_main_process:
+        if trainer.is_global_zero:
             prompt = f"User: {self._prompt}\nAssistant: " if self._is_chat else self._prompt
             self._append({"step": trainer.global_step, "prompt": prompt, "text": text})
 
-    def _generate(self, trainer: pl.Trainer, module: CausalLMModule, *, num_new_tokens: int) -> str:
+    def _generate(self, trainer: pl.Trainer, module: pl.LightningModule, *, num_new_tokens: int) -> str:
         """Return the prompt's continuation, without the prompt."""
-        tokenizer = self._context.tokenizer
+        tokenizer = self._tokenizer
+        assert tokenizer is not None
         ids = chat_opening(tokenizer, self._prompt) if self._is_chat else tokenizer.encode(self._prompt)
         ids = ids or [tokenizer.end_of_text_id]
-        device = trainer.strategy.root_device
+        plain = PlainModel(module, max_context_tokens=self._context_tokens)
+        model = module.language_model if isinstance(module, CausalLMModule) else cast("LanguageModel", plain)
         # One text has a shape of its own, not worth compiling for.
         with trainer.precision_plugin.forward_context(), torch.compiler.set_stance("force_eager"):
             tokens = generate(
-                module.language_model,
-                torch.tensor([ids], device=device),
+                model,
+                torch.tensor([ids], device=trainer.strategy.root_device),
                 num_new_tokens=num_new_tokens,
                 sampling=self._sampling,
                 seed=self._seed,
@@ -118,17 +137,16 @@ class TextSamples(pl.Callback):
         return tokenizer.decode(up_to_the_end(new_ids, tokenizer) if self._is_chat else new_ids)
 
     def _append(self, sample: dict[str, str | int]) -> None:
-        file = LineFile(self._context.folder, "samples.jsonl")
+        file = LineFile(self.run.folder, "samples.jsonl")
         if problem := file.append([json.dumps(redact(sample), ensure_ascii=False) + "\n"]):
             _LOG.error("The sample of step %d is lost. %s", sample["step"], storage_problem(file.path, problem))
         file.close()
 
 
-def has_chat_style(tokenizer: Tokenizer) -> bool:
-    """Return whether a tokenizer has the special tokens of conversations."""
+def _learns_conversations(context: RunContext) -> bool:
     try:
-        return bool(chat_style(tokenizer).special_tokens)
-    except DataError:
+        return context.dataset.split("train").has_loss_mask and bool(chat_style(context.tokenizer).special_tokens)
+    except DataError:  # the tokenizer has no tokens of conversations
         return False
 
 

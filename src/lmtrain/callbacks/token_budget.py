@@ -1,5 +1,6 @@
 """End training at the first step at or past a budget of tokens or steps."""
 
+import math
 from typing import Any
 
 import lightning.pytorch as pl
@@ -32,11 +33,13 @@ class TokenBudget(RunCallback):
         require_count("callbacks.token_budget.steps", steps)
         self._tokens, self._steps = tokens, steps
         self._trained_tokens = 0
+        self._began = (0, 0)  # step and tokens at this process's start
 
     @override
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if self._steps is not None:
-            self.run.last_step.steps, self.run.last_step.is_known = self._steps, True
+            self.run.last_step.at_most(self._steps)
+        self._began = trainer.global_step, self._trained_tokens
         self._stop_if_spent(trainer)
 
     @override
@@ -53,6 +56,10 @@ class TokenBudget(RunCallback):
         if self._tokens is not None:
             self._trained_tokens += count_tokens(batch) * trainer.world_size
         if is_step_end(trainer, batch_idx):
+            if self._tokens is not None:  # other callbacks learn the last step by the tokens of the steps so far
+                step, (first, before) = trainer.global_step, self._began
+                per_step = (self._trained_tokens - before) / max(1, step - first)
+                self.run.last_step.at_most(step + math.ceil(max(0, self._tokens - self._trained_tokens) / per_step))
             self._stop_if_spent(trainer)
 
     @override
@@ -64,8 +71,8 @@ class TokenBudget(RunCallback):
         self._trained_tokens = int(state_dict.get("trained_tokens", 0))
 
     def _stop_if_spent(self, trainer: pl.Trainer) -> None:
-        is_spent = self._tokens is not None and self._trained_tokens >= self._tokens
-        if is_spent or trainer.global_step >= self.run.last_step.steps:
+        by_steps = trainer.global_step >= self.run.last_step.steps
+        if by_steps if self._tokens is None else self._trained_tokens >= self._tokens:
             trainer.should_stop = True
 
 

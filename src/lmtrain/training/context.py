@@ -8,13 +8,15 @@ from typing import Any, Final, Protocol, cast
 
 import lightning.pytorch as pl
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
 from torch.nn.utils import get_total_norm
 from torch.optim import Optimizer
 from typing_extensions import override
 
 from lmtrain.accounting.training_plan.plan import Plan
 from lmtrain.data.shards import Dataset
+from lmtrain.errors import ConfigurationError
 from lmtrain.tokenizers.base import Tokenizer
 from lmtrain.tracking.events import EventLog
 from lmtrain.tracking.run_log import Point, RunLog
@@ -166,7 +168,7 @@ class TrainerParts(pl.Callback):
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._step = trainer.global_step
         if not self.last_step.is_known and (known := num_steps(trainer)) < UNLIMITED:  # the data's length is known now
-            self.last_step.steps, self.last_step.is_known = known, True
+            self.last_step.at_most(known)
 
     @override
     def on_before_backward(self, trainer: pl.Trainer, pl_module: pl.LightningModule, loss: Tensor) -> None:
@@ -243,6 +245,25 @@ def parts_of(trainer: pl.Trainer) -> TrainerParts:
     return found
 
 
+class PlainModel(nn.Module):
+    """Anybody's module as a language model: it returns logits [B, T, V] for ids [B, T], itself or as `.logits`."""
+
+    def __init__(self, module: nn.Module, *, max_context_tokens: int = 1 << 30) -> None:
+        super().__init__()
+        self.module, self.max_context_tokens = module, max_context_tokens
+        self.training = module.training
+
+    @override
+    def forward(self, tokens: Tensor, targets: Tensor | None = None, *_: Any) -> Any:
+        """Return logits; with targets also the sum of nats of those that are not -100, and their number."""
+        found = self.module(tokens)
+        logits: Tensor = getattr(found, "logits", found)
+        if targets is None:
+            return logits
+        nats = cross_entropy(logits.float().flatten(0, 1), targets.flatten(), ignore_index=-100, reduction="sum")
+        return logits, nats, (targets != -100).sum()
+
+
 class RunCallback(pl.Callback):
     """A callback that works in a run and in any Trainer.
 
@@ -274,3 +295,29 @@ class RunCallback(pl.Callback):
         """Return the losses and norms of finished steps."""
         own = getattr(module, "step_metrics", None)
         return own if isinstance(own, StepMetrics) else parts_of(trainer).steps
+
+
+class OnlyInRun(pl.Callback):
+    """A callback that belongs to a run of lmtrain: it works with the run's folder, plan and data."""
+
+    def __init__(self, context: RunContext | None) -> None:
+        super().__init__()
+        self._context = context
+
+    @property
+    def context(self) -> RunContext:
+        """Return the run's context.
+
+        Raises:
+            ConfigurationError: There is no run.
+        """
+        if self._context is None:
+            name = type(self).__name__
+            raise ConfigurationError(
+                f"{name}: must be a callback of a run of lmtrain, got a plain Trainer; leave it out."
+            )
+        return self._context
+
+    @override
+    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        _ = self.context

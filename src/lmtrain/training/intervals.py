@@ -23,14 +23,19 @@ class LastStep:
         self.seconds = seconds
         self.is_known = is_known
         self.goes_on_later = False
-        self._most_steps = most_steps
+        self.most_steps = most_steps
+
+    def at_most(self, steps: int) -> None:
+        """Lower the last step to that of another budget."""
+        self.most_steps, self.is_known = steps, True
+        self.steps = min(self.steps, steps)
 
     def reestimate(self, *, step: int, spent_seconds: float, seconds_per_step: float) -> int:
         """Return the last step within the time limit, if the steps after `step` go at this rate."""
         if self.seconds is None:
             return self.steps
         left = max(0, math.floor((self.seconds - spent_seconds) / seconds_per_step))
-        return min(step + left, self._most_steps or step + left)
+        return min(step + left, self.most_steps or step + left)
 
 
 def is_step_end(trainer: pl.Trainer, batch_idx: int) -> bool:
