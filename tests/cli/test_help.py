@@ -5,9 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from lmtrain.cli.command_table import VERBS
-from lmtrain.cli.commands.completion import page as verb_help
-from lmtrain.cli.completion import completions
+from lmtrain.cli.commands.completion import completions
 from lmtrain.cli.help import COLUMNS, VERB_PAGES, help_page, verb_page
 from lmtrain.errors import ConfigurationError
 from lmtrain.run.compose.option_files import describe, meanings_in, option_rows
@@ -189,7 +187,7 @@ def test_a_word_is_completed_as_far_as_it_is_typed(line, expected, tmp_path, mon
     ):
         (tmp_path / "runs" / file).parent.mkdir(parents=True)
         (tmp_path / "runs" / file).touch()
-    found = completions(line.split(" "), verbs=VERBS, conf=conf_folder(), page=verb_help)
+    found = completions(line.split(" "))
     assert set(found) == expected
 
 

@@ -1,6 +1,5 @@
 """From the words of a command to its config, or to each trial's of a sweep."""
 
-import re
 from pathlib import Path
 
 import pytest
@@ -10,14 +9,14 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from lmtrain.accounting.options.parts import RecomputeFacts
 from lmtrain.accounting.options.strategy import ModelSpread
 from lmtrain.errors import ConfigurationError
-from lmtrain.run.compose.arguments import parse_arguments
+from lmtrain.run.compose.arguments import Flags, parse_arguments
 from lmtrain.run.compose.compose import compose_config, for_each_config, single, trials_of
 from lmtrain.run.compose.group_options import one_of, options_with_key, words_of
 from lmtrain.run.compose.search_words import search_of
 
 
 def test_a_budget_key_alone_replaces_the_default_budget() -> None:
-    assert parse_arguments(["budget.steps=20"]).hydra == ["budget.steps=20", "budget=none"]
+    assert parse_arguments(["budget.steps=20"]).words == ["budget.steps=20", "budget=none"]
 
 
 @pytest.mark.parametrize(
@@ -34,12 +33,12 @@ def test_an_interval_of_validations_alone_replaces_their_number(words: list[str]
 
 def test_a_chosen_budget_option_is_kept() -> None:
     words = ["budget=tokens_per_parameter", "budget.steps=20"]
-    assert parse_arguments(words).hydra == words
+    assert parse_arguments(words).words == words
 
 
 def test_devices_follow_an_outer_launcher() -> None:
     arguments = parse_arguments(["seed=1"], world=(4, 2))
-    assert arguments.hydra == ["seed=1", "trainer.devices=4", "trainer.num_nodes=2"]
+    assert arguments.words == ["seed=1", "trainer.devices=4", "trainer.num_nodes=2"]
     assert arguments.overrides == ["seed=1"]
 
 
@@ -51,56 +50,44 @@ def test_devices_against_the_launcher_are_refused_with_the_fix() -> None:
 @pytest.mark.parametrize("words", [["--allow-target", "mine."], ["--allow-target=mine."]])
 def test_allowed_targets_are_taken_off_the_command_line(words: list[str]) -> None:
     arguments = parse_arguments([*words, "seed=1"])
-    assert (arguments.allowed_targets, arguments.hydra) == (["mine."], ["seed=1"])
+    assert (arguments.allowed_targets, arguments.words) == (["mine."], ["seed=1"])
 
 
-def test_an_allowed_target_without_a_prefix_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="needs the prefix"):
-        parse_arguments(["--allow-target"])
-
-
-def test_a_switch_may_stand_anywhere() -> None:
-    assert parse_arguments(["seed=1", "-m", "model.width=8,16"]).hydra == ["seed=1", "model.width=8,16", "-m"]
-
-
-def test_words_that_are_added_stand_before_the_flags_which_keep_their_own_words() -> None:
-    words = ["budget.tokens=500K", "--cfg", "job", "optimizer.lr=1e-3", "--resolve", "-p", "budget"]
-    assert parse_arguments(words).hydra == [
-        *("budget.tokens=500K", "optimizer.lr=1e-3", "budget=none"),
-        *("--cfg", "job", "--resolve", "-p", "budget"),
-    ]
+def test_flags_may_stand_anywhere_and_keep_their_own_words() -> None:
+    words = ["seed=1", "-m", "--cfg", "job", "model.width=8", "-p", "budget", "--resolve"]
+    with pytest.raises(ConfigurationError, match="mutually exclusive"):
+        parse_arguments(words)
+    arguments = parse_arguments([word for word in words if word != "-m"])
+    assert arguments.words == ["seed=1", "model.width=8"]
+    assert arguments.flags == Flags(show="job", package="budget", resolve=True)
+    assert parse_arguments(["seed=1", "-m", "model.width=8,16"]).flags.is_sweep
 
 
 @pytest.mark.parametrize(
-    ("words", "whole"),
+    ("words", "message"),
     [
-        (["callbacks=early_stopping", "callbacks=validation"], "callbacks=[default,early_stopping]"),
-        (["callbacks=[default,push]", "callbacks=[validation,divergence]"], "callbacks=[default,push,divergence]"),
-        (["+debug=tiny", "debug=anomaly"], "debug=[tiny,anomaly]"),
-        (["callbacks=validation", "callbacks=[default,push]"], None),
-        (["debug=tiny", "debug=tiny"], None),
-        (["optimizer=adamw", "optimizer=lion"], None),
-        (["debug=tiny", "debug=tiny,anomaly", "-m"], None),
+        (["--allow-target"], "--allow-target needs a value"),
+        (["--resolve"], "needs --cfg job"),
+        (["--package", "model"], "needs --cfg job"),
+        (["--shell-completion"], "unknown flag"),
+        (["--config-dri", "x"], "Did you mean '--config-dir'"),
     ],
 )
-def test_a_second_list_of_a_group_drops_no_option_of_the_first(words: list[str], whole: str | None) -> None:
-    if whole is None:
-        assert parse_arguments(words).overrides == [word for word in words if word != "-m"]
-        return
-    with pytest.raises(ConfigurationError, match=rf"only the last one would count; write '{re.escape(whole)}'"):
+def test_wrong_flags_are_refused(words: list[str], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
         parse_arguments(words)
 
 
 @pytest.mark.parametrize("word", ["cluster=[h100_8x,h200_1x]", "model=[nano, llama_tiny]"])
 def test_several_options_of_what_is_one_thing_are_refused(word: str) -> None:
-    with pytest.raises(ConfigurationError, match=r"takes one option; nearest valid: (cluster=h100_8x|model=nano)\."):
+    with pytest.raises(ConfigurationError, match=r"takes one option; write (cluster=h100_8x|model=nano)\."):
         parse_arguments([word])
     assert parse_arguments(["callbacks=[default,learning_curve]", "compare=[bytes]"]).added == []
 
 
 def test_names_that_people_choose_may_be_typed_like_any_key() -> None:
     arguments = parse_arguments(["data=mixture", "data.sources.web.path=x", "data.num_workers=2"])
-    assert arguments.hydra == ["data=mixture", "++data.sources.web.path=x", "data.num_workers=2"]
+    assert arguments.words == ["data=mixture", "++data.sources.web.path=x", "data.num_workers=2"]
 
 
 @pytest.mark.parametrize("name", ["1.10", "1e3", "007", "1_000", "True"])
@@ -133,12 +120,6 @@ def test_a_typed_optimizer_s_own_schedule_comes_before_a_task_s(line: str, words
     assert parse_arguments(line.split()).imported == words
 
 
-def refusal(*words: str) -> str:
-    with pytest.raises(ConfigurationError) as refused:
-        for_each_config(lambda config, choices: None, parse_arguments(words), config_name="train")
-    return str(refused.value)
-
-
 def test_a_composed_config_is_plain_and_resolved() -> None:
     config = compose_config(["model.width=64"])
     assert config["model"]["width"] == 64
@@ -164,16 +145,6 @@ def test_a_setting_that_the_options_file_does_not_name_is_added_to_it(sweep: lis
         config_name="train",
     )
     assert found == [(False, False)] * (2 if sweep else 1)
-
-
-@pytest.mark.parametrize("words", [["budget.tokens=500K", "--cfg", "job"], ["--cfg", "job", "budget.tokens=500K"]])
-def test_a_flag_may_stand_before_or_after_a_budget(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    for_each_config(lambda config, choices: None, parse_arguments(words), config_name="train")
-    assert "\n  steps: null\n  tokens: 500K\n" in capsys.readouterr().out
-
-
-def test_flags_that_exclude_one_another_are_refused() -> None:
-    assert "mutually exclusive" in refusal("-m", "seed=1,2", "--cfg", "job")
 
 
 def test_a_config_may_make_itself_a_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

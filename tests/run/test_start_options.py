@@ -69,7 +69,6 @@ def test_an_imported_folder_brings_its_settings_as_values(tmp_path: Path) -> Non
         f"init_from={tmp_path / 'in'}",
         "seed=3",
     ]
-    assert arguments.flags == []
 
 
 def test_its_tokenizer_comes_along_unless_one_is_typed(tmp_path: Path) -> None:

@@ -87,8 +87,7 @@ def test_every_answer_of_the_table_is_a_setting_here() -> None:
 
 
 def test_no_name_of_another_program_hides_a_key_of_ours() -> None:
-    for name in inverted(SETTINGS):
-        parse_arguments([f"{key}=1" for key in leaf_keys(compose_config([])) if key == name])
+    parse_arguments([f"{key}=1" for key in {*leaf_keys(compose_config([]))} & {*inverted(SETTINGS)}])
 
 
 @pytest.mark.parametrize(

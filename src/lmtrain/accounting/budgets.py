@@ -51,15 +51,11 @@ class Rate:
 
 @dataclass(frozen=True, kw_only=True)
 class RunSoFar:
-    """A run's steps and seconds before its next start; `device_seconds` are those of all devices, by their number.
-
-    `read_tokens` were those of its validations, None where they are not known, or others come.
-    """
+    """A run's steps and seconds before its next start; `device_seconds` are those of all devices, by their number."""
 
     steps: int = 0
     seconds: float = 0.0
     device_seconds: float = 0.0
-    read_tokens: int | None = None
 
     def spent(self, time_limit: str | None) -> float:
         """Return the seconds of a budget of time that are spent."""

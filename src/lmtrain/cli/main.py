@@ -17,8 +17,6 @@ from lmtrain.child_process import protect_children
 from lmtrain.cli.command_table import VERBS
 from lmtrain.errors import EXIT_CONFIGURATION, EXIT_DONE, EXIT_ENVIRONMENT, EXIT_INTERRUPTED, LMTRAIN_ERRORS
 
-OF_SETTINGS: Final = ("train", "plan", "bench", "prepare", "doctor", "parity")  # they take no other words
-ALSO_GROUPS: Final = {"data", "tokenizer"}  # of options too
 DISK_ERRORS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, errno.EIO})  # EFBIG: ulimit -f
 LONGEST_LINE: Final = 4_000  # characters of a message
 
@@ -27,25 +25,20 @@ def main(words: Sequence[str] | None = None) -> int:
     """Serve `lmtrain VERB ...` and return the exit code."""
     verb, *rest = [*(sys.argv[1:] if words is None else words)] or ["--help"]
     if verb in ("-h", "--help", "help"):
-        if rest:  # of a verb, else of a group, an option or a key of training
-            if len(rest) > 1 and {*rest} <= VERBS.keys() - ALSO_GROUPS:  # of several verbs, the last
-                rest = rest[-1:]
-            verb, *rest = rest if rest[0] in VERBS else ["train", *rest]
-            return serve(verb, ["--help", *rest], program=f"lmtrain {verb}")
-        print(usage())
-        return 0
+        if not rest:
+            print(usage())
+            return EXIT_DONE
+        verb, *rest = rest if rest[0] in VERBS else ["train", *rest]  # a verb, or a group, an option or a key
+        rest = ["--help", *rest]
     if verb in ("--version", "-V", "version"):
         from importlib.metadata import version  # brings the e-mail package along: for this word alone
 
         print(f"lmtrain {version('lmtrain')}")
-        return 0
+        return EXIT_DONE
     if verb not in VERBS:
         from lmtrain.run.compose.suggestions import unknown_command  # only to refuse
 
-        _tell(f"lmtrain {unknown_command(verb, rest, VERBS)}")
-        return EXIT_CONFIGURATION
-    if verb in OF_SETTINGS and rest and rest[0] in VERBS and rest[0] not in ALSO_GROUPS:
-        _tell(f"lmtrain {verb} {rest[0]}: a command has one verb; write lmtrain {shlex.join(rest)}.")
+        _report(f"lmtrain {unknown_command(verb, rest, VERBS)}")
         return EXIT_CONFIGURATION
     return serve(verb, rest, program=f"lmtrain {verb}")
 
@@ -62,7 +55,7 @@ def serve(verb: str, words: Sequence[str], *, program: str) -> int:
             _ignore_interrupts()
         return code
     except LMTRAIN_ERRORS as error:
-        _tell(f"lmtrain: {error}{_whole_command(program, words, getattr(error, 'lacking', ()))}")
+        _report(f"lmtrain: {error}{_whole_command(program, words, getattr(error, 'lacking', ()))}")
         return error.exit_code
     except BrokenPipeError:  # the reader of our output has left, as `| head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -92,10 +85,10 @@ def _ignore_interrupts() -> None:
 
 
 def _show_failure(kind: type[BaseException], error: BaseException, frames: TracebackType | None) -> None:
-    _tell("".join(traceback.format_exception(kind, error, frames)).rstrip())
+    _report("".join(traceback.format_exception(kind, error, frames)).rstrip())
 
 
-def _tell(message: str) -> None:
+def _report(message: str) -> None:
     # Only where something went wrong: --help is to answer at once.
     from lmtrain.report.visible_text import visible
     from lmtrain.tracking.redaction import redact_text
@@ -112,10 +105,10 @@ def _bounded(line: str) -> str:
 
 def find_verb(verb: str) -> Callable[..., int]:
     """Import a verb's function."""
-    module_name, _, function_name = VERBS[verb][0].partition(":")
+    module, _, function = VERBS[verb][0].partition(":")
     gc.disable()  # imports stay: looking for garbage in them costs a short command a tenth of its time
     try:
-        return getattr(importlib.import_module(module_name), function_name)
+        return getattr(importlib.import_module(f"lmtrain.cli.commands.{module}"), function)
     finally:
         gc.freeze()
         gc.enable()

@@ -151,8 +151,6 @@ def test_a_model_unlike_that_of_the_run_it_begins_with_is_refused(tmp_path: Path
     (tmp_path / "a" / "checkpoints" / "step_00000009").mkdir(parents=True)
     with pytest.raises(ConfigurationError, match=r"another model: model\.width is 128 there and 256 here"):
         plan([*words, "model.width=256"])
-    with pytest.raises(ConfigurationError, match=r"another model: 7 parameters there and [\d,]+ here"):
-        plan([*words, "model.num_bigram_buckets=64"])
     with pytest.raises(ConfigurationError, match="another model: a Llama there and a GPT2 here"):
         plan([*words, "model=gpt2_124m"])
 

@@ -4,7 +4,6 @@ from pathlib import Path
 import pytest
 
 from lmtrain.accounting.budgets import Horizon
-from lmtrain.accounting.observed.metric_names import VALIDATION_TOKENS
 from lmtrain.accounting.observed.time_accounts import Spent
 from lmtrain.data.shards import open_dataset
 from lmtrain.data.synthetic import synthetic
@@ -15,7 +14,6 @@ from lmtrain.run.stored_runs import resume
 from lmtrain.run.stored_runs.identity import identity_of_settings
 from lmtrain.run.stored_runs.job import Job
 from lmtrain.storage.hashed_folder import write_atomically
-from lmtrain.tracking.run_log import Point, format_point
 from tests.configs import config_of
 
 HORIZON = Horizon(steps=20, tokens=200, flops=200, limited_by="steps")
@@ -63,42 +61,3 @@ def test_other_data_is_refused_where_it_is_known_and_else_awaited(tmp_path: Path
     saved(job, 10, **{**there, "data.fingerprint": "a" * 64})
     with pytest.raises(ConfigurationError, match=r"belongs to another run: data.fingerprint=\w+, there aaaaaaaaaaaa\."):
         planned_start(job)
-
-
-def test_validations_go_on_with_the_tokens_of_those_before_unless_others_are_asked_for(tmp_path: Path) -> None:
-    def job(*words: str) -> Job:
-        return Job(config=config_of(f"run.cache={tmp_path}", *words), overrides=[], name="cat", root=str(tmp_path))
-
-    saved(job(), 9)
-    attempt = job().folder / "attempts" / "1"
-    attempt.mkdir(parents=True)
-    job().save(attempt / "job.json")
-    points = [format_point(Point(1.0, step, step, {VALIDATION_TOKENS: read})) for step, read in ((0, 70), (12, 50))]
-    (job().folder / "metrics.jsonl").write_text("".join(points))
-    assert planned_start(job()).done.read_tokens == 70, "the last point is past the checkpoint"
-    assert planned_start(job("callbacks.validation.max_tokens=90")).done.read_tokens is None
-    (attempt / "job.json").unlink()
-    assert planned_start(job()).done.read_tokens is None, "nobody knows what was asked"
-
-
-def test_nothing_is_left_of_a_run_that_the_same_callback_ended(tmp_path: Path) -> None:
-    def job(*words: str) -> Job:
-        config = config_of("callbacks=[default,early_stopping]", f"run.cache={tmp_path}", *words)
-        return Job(config=config, overrides=[*words], name="cat", root=str(tmp_path))
-
-    saved(job(), 9)
-    attempt = job().folder / "attempts" / "1"
-    attempt.mkdir(parents=True)
-    job().save(attempt / "job.json")
-    assert not planned_start(job()).is_over, "nothing ended it"
-    (job().folder / "events").mkdir()
-    events = job().folder / "events" / "rank0.jsonl"
-    for reached, fix in (("true", "a lower callbacks.early_stopping.stop_at."), ("false", "early_stopping.patience.")):
-        row = f'"name": "early_stopping", "start": 1.0, "step": 9, "reached_stop_at": {reached}'
-        events.write_text(f"{{{row}}}\n")
-        start = planned_start(job())
-        assert start.is_over
-        assert "where callbacks.early_stopping ended it" in (start.left(HORIZON) or "")
-        assert fix.rstrip(".") in (start.left(HORIZON) or "")
-    assert not planned_start(job("callbacks.early_stopping.patience=9")).is_over
-    assert not planned_start(replace(job(), config=config_of(f"run.cache={tmp_path}"))).is_over

@@ -2,7 +2,6 @@ from dataclasses import replace
 
 import pytest
 
-from lmtrain.accounting.budgets import RunSoFar
 from lmtrain.accounting.training_plan.plan import Speed
 from lmtrain.accounting.training_plan.plan_parts import EvaluationPlan
 from lmtrain.run.planning.make_plan import with_evaluation
@@ -40,16 +39,3 @@ def test_a_budget_of_time_pays_for_steps_and_passes(seconds, is_enough_for):
     only_sized = with_evaluation(plan, config, held_out=held_out, decides_end=False)
     assert (only_sized.horizon, only_sized.evaluation) == (end, found.evaluation)
     assert only_sized.expected_tokens == found.horizon.tokens
-
-
-def test_a_run_that_goes_on_reads_what_it_read_before():
-    config = config_of()
-    tokens_per_pass = {
-        read: with_evaluation(replace(PLAN, done=RunSoFar(steps=9, read_tokens=read)), config, held_out=[500])
-        for read in (300, 500, None)
-    }
-    assert {read: plan.evaluation and plan.evaluation.tokens_per_pass for read, plan in tokens_per_pass.items()} == {
-        300: 300,
-        500: 500,
-        None: 500,
-    }

@@ -1,19 +1,17 @@
 import json
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
-from lmtrain.accounting.model.model_shape import ModelShape
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.interop.hf_import import read_facts
 from lmtrain.interop.model_settings import build
 from lmtrain.run.schema.node import Node
 from lmtrain.run.stored_runs.identity import fingerprint_of
 from lmtrain.run.stored_runs.initial_weights import difference_line, find_weights
-from lmtrain.run.stored_runs.model_difference import require_same_parameters, require_same_sizes
+from lmtrain.run.stored_runs.model_difference import require_same_sizes
 from lmtrain.storage.hashed_folder import write_atomically
 from tests.interop.hugging_face import imported, saved, tokens
 from tests.run.stored_runs.test_find_run import run_folder
@@ -72,7 +70,7 @@ def test_a_checkpoint_of_a_run_fills_the_model(folder: Path, tmp_path: Path) -> 
     fill = find_weights(str(run), model)
     other = build(read_facts(folder)["settings"] | {"feed_forward_width": 40})
     with pytest.raises(
-        ConfigurationError, match=r"init_from=.*a is another model: .*differing tensors.*attempt=not set, th"
+        ConfigurationError, match=r"init_from=.*a is another model: .*differing tensors.*attempt=null, th"
     ):
         find_weights(str(run), other, node=Node("model", {"num_layers": 2}))
     model.to_empty(device="cpu").initialize_weights(torch.Generator().manual_seed(0))
@@ -85,7 +83,7 @@ def test_what_fits_by_its_shapes_and_is_another_model_is_told(folder: Path, tmp_
     assert difference_line(str(run), Node("model", {"attempt": 10, "attention": "eager"})) is None
     told = difference_line(str(run), Node("model", {"attempt": 4, "num_heads": 8}))
     assert told is not None
-    assert told.endswith("in a model that differs: model.attempt=4, there 10; model.num_heads=8, there not set.")
+    assert told.endswith("in a model that differs: model.attempt=4, there 10; model.num_heads=8, there null.")
     written_out = {"_target_": "lmtrain.models.llama.Llama", "norm_eps": 1e-5, "tie_embeddings": False, "num_heads": 2}
     job = run / "attempts" / "10" / "job.json"
     job.write_text(job.read_text().replace('"attempt": 10', '"_target_": "lmtrain.models.llama.Llama", "num_heads": 2'))
@@ -96,7 +94,6 @@ def test_what_fits_by_its_shapes_and_is_another_model_is_told(folder: Path, tmp_
 
 SIZES = {"width": 64, "num_layers": 2, "num_heads": 2, "value_embedding_layers": [1]}
 LLAMA = {"_target_": "lmtrain.models.llama.Llama", **SIZES}
-SHAPE = ModelShape(100, num_embedding_parameters=40, num_matmul_parameters=60, num_active_parameters=100, attention=())
 
 
 def run_with(root: Path, *, trained: int = 100) -> str:
@@ -128,11 +125,10 @@ def test_another_class_of_ours_is_refused_with_its_fix_and_three_settings(tmp_pa
     here = {"_target_": "lmtrain.models.gpt2.GPT2", "width": 64, "num_layers": 3, "num_heads": 4}
     with pytest.raises(ConfigurationError) as refused:
         require_same_sizes(run_with(tmp_path), here)
-    said, _, count = str(refused.value).partition("; and ")
+    said = str(refused.value)
     fix = "Leave out model=... and model.*=...: init_from brings its own."
     assert f"another model: a Llama there and a GPT2 here. {fix} Differing: model.num_layers=3, there 2; " in said
     assert said.count(", there ") == 3
-    assert count.endswith(" more.")
 
 
 def test_an_imported_folder_is_held_to_its_class_and_sizes_too(tmp_path: Path) -> None:
@@ -141,14 +137,3 @@ def test_an_imported_folder_is_held_to_its_class_and_sizes_too(tmp_path: Path) -
     require_same_sizes(str(tmp_path), LLAMA | {"num_heads": 4})
     with pytest.raises(ConfigurationError, match=r"model\.num_layers is 2 there and 32 here\. Leave out"):
         require_same_sizes(str(tmp_path), LLAMA | {"num_layers": 32})
-
-
-def test_another_number_of_parameters_is_refused_but_for_an_adapter_s(tmp_path: Path) -> None:
-    run = run_with(tmp_path)
-    require_same_parameters(run, LLAMA, SHAPE)
-    require_same_parameters(run, LLAMA, replace(SHAPE, num_parameters=110, num_frozen_parameters=100))
-    with pytest.raises(ConfigurationError, match=r"another model: 100 parameters there and 110 here\. Leave out"):
-        require_same_parameters(run, LLAMA, replace(SHAPE, num_parameters=110))
-    adapted = run_with(tmp_path / "b", trained=5)
-    with pytest.raises(ConfigurationError, match=r"another model: 95 parameters there and 100 here"):
-        require_same_parameters(adapted, LLAMA, SHAPE)

@@ -1,22 +1,27 @@
-"""`lmtrain completion bash|zsh|fish`: Tab completion for `lmtrain` and `python train.py`, as a script for the shell."""
+"""`lmtrain completion bash|zsh|fish`: Tab completion for `lmtrain`, as a script for the shell.
+
+The script asks `lmtrain completion words ...`, which answers from the YAML files and the verbs' own `--help`.
+"""
 
 import gc
-import importlib
 import io
+import re
 from collections.abc import Sequence
 from contextlib import redirect_stdout, suppress
 from functools import cache
+from pathlib import Path
 from typing import Final
 
 from lmtrain.cli.command_table import VERBS
-from lmtrain.cli.completion import completions
+from lmtrain.cli.main import find_verb
 from lmtrain.errors import EXIT_DONE, LMTRAIN_ERRORS, ConfigurationError
-from lmtrain.run.compose.paths import conf_folder
+from lmtrain.run.compose.option_files import default_options, option_rows, shared_keys
+from lmtrain.run.compose.paths import conf_folder, option_names
 
 USAGE: Final = """\
 {program} bash|zsh|fish: print a script for Tab after
-`lmtrain` and `python train.py`. For this shell, or for all from ~/.bashrc,
-~/.zshrc or ~/.config/fish/config.fish:
+`lmtrain`. For this shell, or for all from ~/.bashrc, ~/.zshrc or
+~/.config/fish/config.fish:
 
   eval "$({program} bash)"
   eval "$({program} zsh)"
@@ -25,58 +30,48 @@ USAGE: Final = """\
 # Bash splits words at "=" and ":" too: the beginning of an answer up to the last of them is on the line already.
 BASH: Final = r"""
 _lmtrain() {
-    local line="${COMP_LINE:0:COMP_POINT}" current words typed
+    local line="${COMP_LINE:0:COMP_POINT}" current words
     current="${line##*[[:space:]]}"
     read -ra words <<< "$line"
     [[ -n $current ]] || words+=("")
-    case "${words[0]##*/}" in
-        python*)
-            [[ ${words[1]##*/} == train.py && ${#words[@]} -gt 2 ]] || return
-            words=("${words[0]}" -m lmtrain.cli completion words train "${words[@]:2}") ;;
-        *) words=("${words[0]}" completion words "${words[@]:1}") ;;
-    esac
-    mapfile -t COMPREPLY < <("${words[@]}" 2> /dev/null)
+    mapfile -t COMPREPLY < <("${words[0]}" completion words "${words[@]:1}" 2> /dev/null)
     [[ ${#COMPREPLY[@]} -eq 1 && ${COMPREPLY[0]} == *[=./] ]] && compopt -o nospace 2> /dev/null
-    typed="${current%"${current##*["=:"]}"}"
-    COMPREPLY=("${COMPREPLY[@]#"$typed"}")
+    current="${current%"${current##*["=:"]}"}"
+    COMPREPLY=("${COMPREPLY[@]#"$current"}")
 }
-complete -o bashdefault -o default -F _lmtrain lmtrain python python3
+complete -o bashdefault -o default -F _lmtrain lmtrain
 """
-
 ZSH: Final = r"""
 (( $+functions[compdef] )) || { autoload -Uz compinit && compinit }
 _lmtrain() {
-    local -a typed answers open closed
-    typed=("${(@)words[1,CURRENT-1]}" "$PREFIX")
-    case "${typed[1]:t}" in
-        python*)
-            [[ "${typed[2]:t}" == train.py && $CURRENT -gt 2 ]] || { _default; return }
-            typed=("${typed[1]}" -m lmtrain.cli completion words train "${(@)typed[3,-1]}") ;;
-        *) typed=("${typed[1]}" completion words "${(@)typed[2,-1]}") ;;
-    esac
-    answers=(${(f)"$("${typed[@]}" 2> /dev/null)"})
+    local -a answers
+    answers=(${(f)"$("${words[1]}" completion words "${(@)words[2,CURRENT-1]}" "$PREFIX" 2> /dev/null)"})
     (( $#answers )) || { _default; return }
-    open=(${(M)answers:#*[=./]}) closed=(${answers:#*[=./]})
-    (( $#open )) && compadd -Q -S '' -- $open
-    (( $#closed )) && compadd -Q -- $closed
+    compadd -Q -S '' -- ${(M)answers:#*[=./]}
+    compadd -Q -- ${answers:#*[=./]}
 }
-compdef _lmtrain lmtrain python python3
+compdef _lmtrain lmtrain
 """
-FISH: Final = r"""
-function __lmtrain_answers
-    set -l typed (commandline -opc) (commandline -ct)
-    if string match -qr '^python' -- (basename $typed[1])
-        test (count $typed) -gt 2; and test (basename $typed[2]) = train.py; or return
-        $typed[1] -m lmtrain.cli completion words train $typed[3..-1] 2> /dev/null
-    else
-        $typed[1] completion words $typed[2..-1] 2> /dev/null
-    end
-end
-for program in lmtrain python python3
-    complete -c $program -a '(__lmtrain_answers)'
-end
+FISH: Final = """
+complete -c lmtrain -a '(lmtrain completion words (commandline -opc)[2..-1] (commandline -ct) 2> /dev/null)'
 """
 SCRIPTS: Final = {"bash": BASH, "zsh": ZSH, "fish": FISH}
+
+# The entry configs, with the verbs that take their overrides.
+CONFIGS: Final = {
+    **dict.fromkeys(("train", "plan", "simulate", "bench", "doctor", "parity", "launch", "tune"), "train"),
+    "pipeline": "pipeline",
+    "prepare": "prepare",
+    "tokenizer": "make_tokenizer",
+}
+FLAG: Final = re.compile(r"(?<![\w-])--[a-z][\w-]*")
+# First words of a verb: of its usage, as a|b; or of its examples, and of argparse's list of parts
+FIRST_WORDS: Final = (
+    r"^(?:usage: )?{program} (?:\[-h\] )?([a-z0-9]+(?:\|[a-z0-9]+)+)"
+    r"|^  (?:{program}|  ) ?([a-z0-9]+)(?: |$)"
+)
+A_RUN: Final = re.compile(r"\bruns/|\ba run\b")
+RUN_KEYS: Final = {"run.name": "", "init_from": "runs/", "resume": "runs/"}
 
 
 def completion(words: list[str], *, program: str = "lmtrain completion") -> int:
@@ -88,7 +83,7 @@ def completion(words: list[str], *, program: str = "lmtrain completion") -> int:
     match words:
         case ["words", *typed]:
             gc.disable()  # a third of a verb's import; the process ends with its answer
-            print("\n".join(completions(typed, verbs=VERBS, conf=conf_folder(), page=page)))
+            print("\n".join(completions(typed)))
         case [shell] if shell in SCRIPTS:
             print(SCRIPTS[shell].strip())
         case ["-h" | "--help", *_]:
@@ -99,16 +94,66 @@ def completion(words: list[str], *, program: str = "lmtrain completion") -> int:
     return EXIT_DONE
 
 
-def page(words: Sequence[str]) -> str:
-    """Return the `--help` of a verb, or of its first word; "" of another word."""
-    return _page(tuple(words))
+def completions(words: Sequence[str], *, runs: Path = Path("runs")) -> list[str]:
+    """Return the completions of the last word; the first word is the verb."""
+    *before, current = words or [""]
+    if not before:
+        found = [*VERBS, "--help", "--version"]
+    elif before[0] not in VERBS:
+        found = []
+    elif current.startswith("-"):
+        found = ["--help", *FLAG.findall(re.sub("`[^`]*`", "", page(*before[:2])))]  # quoted: of other commands
+    elif len(before) == 1 and "=" not in current and (first := _first_words(before[0])):
+        found = first
+    elif before[0] in CONFIGS:
+        found = _overrides(before[1:], current, config=CONFIGS[before[0]], runs=runs)
+    else:
+        found = [f"{runs}/{name}" for name in _runs(runs)] if A_RUN.search(page(*before[:2])) else []
+    return sorted({word for word in found if word.startswith(current)})
 
 
 @cache
-def _page(words: tuple[str, ...]) -> str:
-    verb, *first = words
-    module, _, function = VERBS[verb][0].partition(":")
+def page(verb: str, part: str = "") -> str:
+    """Return the `--help` of a verb, or of its part, where the word is one."""
+    words = [part] if part and part in _first_words(verb) else []
     printed = io.StringIO()
     with redirect_stdout(printed), suppress(SystemExit, *LMTRAIN_ERRORS):
-        getattr(importlib.import_module(module), function)([*first, "--help"], program=f"lmtrain {verb}")
+        find_verb(verb)([*words, "--help"], program=f"lmtrain {verb}")
     return printed.getvalue()
+
+
+def _first_words(verb: str) -> list[str]:
+    """Return a verb's own first words, as on its page; none where it takes others."""
+    found = re.findall(FIRST_WORDS.format(program=re.escape(f"lmtrain {verb}")), page(verb), re.MULTILINE)
+    return sorted({word for pair in found for words in pair for word in words.split("|") if word})
+
+
+def _overrides(before: Sequence[str], current: str, *, config: str, runs: Path) -> list[str]:
+    """Offer groups and keys, and after "=" the options of a group or the values of a key."""
+    main = conf_folder() / f"{config}.yaml"
+    groups = [group for group in default_options(main) if (conf_folder() / group).is_dir()]
+    chosen = default_options(main) | dict(word.split("=", 1) for word in before if "=" in word)
+    key, equals, value = current.partition("=")
+    group = key.partition(".")[0]
+    file = conf_folder() / group / f"{chosen.get(group, '')}.yaml"
+    keys = {name: default for name, (default, _) in option_rows(file)} if file.is_file() else {}
+    if not equals:
+        below = [f"{key}."] if key in {*groups, "batch", "run"} else []
+        shared = [name for name in shared_keys(main) if "." in key or "." not in name]
+        return [*below, *(f"{name}=" for name in (*shared, *groups, *(keys if "." in key else ())))]
+    if key in RUN_KEYS:
+        values = ["auto", "must", "never"] if key == "resume" else []
+        values += [f"{RUN_KEYS[key]}{name}" for name in _runs(runs)]
+    elif key in groups:
+        values = option_names(key)
+    else:
+        default = keys.get(key) or shared_keys(main).get(key, "")
+        values = ["true", "false"] if default in ("true", "false") else [default] if "${" not in default else []
+    earlier = value[: value.rfind(",") + 1]  # of the values of a sweep
+    return [f"{key}={earlier}{each}" for each in values if each]
+
+
+def _runs(root: Path) -> list[str]:
+    """Return the folders of runs, sweeps, pipelines and imports, each known by its JSON, and of the runs below."""
+    files = [*root.glob("[!.]*/*.json"), *root.glob("[!.]*/[!.]*/run.json")]
+    return [str(file.parent.relative_to(root)) for file in files]

@@ -63,7 +63,7 @@ def data(words: list[str], *, program: str = "lmtrain data") -> int:
     with prints_to_stderr(asked.json):
         from lmtrain.run.stored_runs.trained_step import trained_step
 
-        step = trained_step(asked.run, asked.step, data=asked.data, allowed=asked.allow_target, left_out=asked.left_out)
+        step = trained_step(asked.run, asked.step, data=asked.data, allowed=asked.allow_target)
         scored_by = _checkpoint(asked.run, asked.step) if asked.losses else None
         documents = by_loss(_documents(step, scored_by, asked))
     if asked.json:
@@ -158,7 +158,6 @@ def full_lines(document: StepDocument) -> list[str]:
 def _head(step: "TrainedStep", scored_by: CheckpointFacts | None) -> list[str]:
     batch = step.batch
     loss = "" if step.loss is None else f", loss {step.loss:.3f} when it was trained"
-    loss += ", left out since" if step.is_left_out else ""
     division = f"{batch.num_data_ranks} (ranks) x {batch.accumulation_micro_steps} (micro-batches)"
     each = f"{division} x {batch.micro_batch_sequences:,}"
     size = f"{format_count(batch.sequences_per_step, 'sequence')} of {batch.context_tokens:,} tokens: {each}"
@@ -173,7 +172,6 @@ def _to_json(step: "TrainedStep", scored_by: CheckpointFacts | None, documents: 
         "run": str(step.run),
         "step": step.step,
         "loss": step.loss,
-        "left_out": step.is_left_out,
         "data": step.data,
         "scored_by_step": None if scored_by is None else scored_by.step,
         "documents": [asdict(one) for one in documents],
@@ -188,7 +186,6 @@ def _parser(program: str) -> FlagParser:
     add = shown.add_argument
     add("run", type=Path, help="the run's folder: runs/NAME")
     add("--step", type=int, required=True, metavar="N", help="an optimizer step, as metrics.jsonl counts them, from 1")
-    add("--left-out", action="store_true", help="the batch it had before a spike took the run back")
     add("--most", type=int, default=20, metavar="N", help="documents shown (20)")
     add("--full", action="store_true", help="whole texts")
     add("--no-losses", dest="losses", action="store_false", help="load no checkpoint; in the step's order")

@@ -8,7 +8,7 @@ import json
 import os
 import shlex
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -28,7 +28,7 @@ from lmtrain.launch.sbatch import (
     seconds_of_clock,
     submit,
 )
-from lmtrain.run.compose.arguments import parse_arguments, parse_flags
+from lmtrain.run.compose.arguments import parse_arguments
 from lmtrain.run.compose.flag_parser import FlagParser
 from lmtrain.tracking.atomic_files import write_text
 from lmtrain.tracking.redaction import redact_override
@@ -75,7 +75,7 @@ def slurm(words: list[str], program: str) -> int:
         cpus_per_task=asked.cpus_per_task,
         directives=read_directives(asked.sbatch),
     )
-    run = launched_run(overrides, program=program, is_here=True, known_flags=parser.known)
+    run = launched_run(overrides, program=program, is_here=True)
     if run is None:
         return EXIT_DONE
     if not asked.dry_run:
@@ -101,7 +101,7 @@ def torchrun(words: list[str], program: str) -> int:
     parser.add_argument("--node-rank", type=int)
     asked, overrides = parser.taken(words)
     host, port = _address(asked.address)
-    run = launched_run(overrides, program=program, is_here=True, known_flags=parser.known)
+    run = launched_run(overrides, program=program, is_here=True)
     if run is None:
         return EXIT_DONE
     ranks = range(run.job.num_nodes)
@@ -132,7 +132,7 @@ def k8s(words: list[str], program: str) -> int:
     for flag, value in (("--image=NAME, with lmtrain in it", asked.image), ("--claim=NAME, of a volume", asked.claim)):
         if not value:
             raise ConfigurationError(f"{program} needs {flag}.")
-    run = launched_run(overrides, program=program, is_here=False, known_flags=parser.known)
+    run = launched_run(overrides, program=program, is_here=False)
     if run is None:
         return EXIT_DONE
     manifest = kubernetes_manifest(run.job, image=asked.image, claim=asked.claim)
@@ -166,13 +166,10 @@ class LaunchedRun:
     root: Path
 
 
-def launched_run(
-    words: list[str], *, program: str, is_here: bool, known_flags: Sequence[str] = ()
-) -> LaunchedRun | None:
+def launched_run(words: list[str], *, program: str, is_here: bool) -> LaunchedRun | None:
     """Compose a command line, check it as `plan` does, and return its run; None if --cfg asks only for the config.
 
-    `is_here`: the nodes see this machine's files, so paths on the command line are checked. `known_flags` are the
-    launch's own.
+    `is_here`: the nodes see this machine's files, so paths on the command line are checked.
 
     Raises:
         ConfigurationError: A wrong override, a sweep, a secret, or nodes that differ from the cluster's.
@@ -180,8 +177,7 @@ def launched_run(
     """
     for word in words:
         _require_no_secret(word)
-    arguments = parse_arguments(words)
-    parse_flags(arguments.flags, program=program, others=known_flags)
+    arguments = parse_arguments(words, program=program)
     from lmtrain.run.compose.compose import for_each_config
 
     found: list[tuple[dict[str, Any], Choices]] = []

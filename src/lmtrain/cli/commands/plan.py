@@ -50,10 +50,7 @@ def planned(words: list[str]) -> list[PlannedRun]:
     Raises:
         ConfigurationError: The command line is wrong.
     """
-    found = planned_runs(words, more_checks=_require_start, start_of=start_of)
-    for run in found:
-        _require_parameters(run)
-    return found
+    return planned_runs(words, more_checks=_require_start, start_of=start_of)
 
 
 def plan_json(words: list[str]) -> list[dict[str, Any]]:
@@ -96,10 +93,3 @@ def start_of(config: RunConfig, choices: Choices) -> PlannedStart:
     words = [word for word in choices.overrides if word not in choices.brought]
     name = run_name(config, words, choices.options["model"], [words] if choices.is_trial else None)
     return planned_start(Job(config=config, overrides=words, name=name, root=str(Path(config.run.root).absolute())))
-
-
-def _require_parameters(run: PlannedRun) -> None:
-    if run.config.init_from:
-        from lmtrain.run.stored_runs.model_difference import require_same_parameters
-
-        require_same_parameters(run.config.init_from, run.config.model.values, run.plan.shape)

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 from lmtrain.cli.help import HELP_FLAGS, help_page
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.launch.detect import AGENT, OuterLauncher, outer_launcher
-from lmtrain.run.compose.arguments import Arguments, parse_arguments, parse_flags
-from lmtrain.run.compose.option_files import width_line
+from lmtrain.run.compose.arguments import Arguments, parse_arguments
 from lmtrain.run.compose.paths import conf_folder
 from lmtrain.run.execution.caches import keep_caches_in
 from lmtrain.run.stored_runs.job import Job, default_name, short_hash
@@ -70,7 +69,7 @@ def _train(words: list[str], *, program: str, tell: Callable[..., None] = lambda
         return _search(searched, outer, program=program, tell=tell)
     settings, arguments = grid_settings(arguments)
     runs = _checked(arguments, outer)
-    if parse_flags(arguments.flags).show:
+    if arguments.flags.show:
         return 0
     from lmtrain.run.execution.start import start
 
@@ -244,9 +243,8 @@ def make_job(run: CheckedRun, arguments: Arguments) -> Job:
 
     config, chosen = with_strategy(run.config)
     outer = outer_launcher(os.environ)
-    for line in (width_line(run.model, config.model.values, run.overrides), chosen):
-        if line and run.swept is None and (outer is None or outer.rank == 0):
-            print(line, flush=True)
+    if chosen and run.swept is None and (outer is None or outer.rank == 0):
+        print(chosen, flush=True)
     return Job(
         config=config,
         overrides=run.overrides,

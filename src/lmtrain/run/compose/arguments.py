@@ -14,20 +14,18 @@ Hydra's own entry point is not used: it instantiates the nodes under `hydra` in 
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
 from typing import Any, Final
 
 from lmtrain.errors import ConfigurationError
 from lmtrain.run.compose.flag_parser import FlagParser
-from lmtrain.run.compose.paths import MANY_OPTIONS, NAMED_BY_PEOPLE, SHORT_KEYS, conf_folder, key_of
+from lmtrain.run.compose.paths import MANY_OPTIONS, NAMED_BY_PEOPLE, SHORT_KEYS, key_of, option_names
 from lmtrain.run.compose.start_options import brought_options
-from lmtrain.run.compose.suggestions import refuse_unknown_words
+from lmtrain.run.compose.suggestions import refuse_unknown_words, unknown_option
 
 NAME: Final = "run.name"
 LIKE_A_NUMBER: Final = re.compile(r"[\d.+-][\w.+-]*|true|false|nan|inf", re.IGNORECASE)  # 1.10 would become 1.1
 VALIDATION: Final = "callbacks.validation"
 HYDRA_READ: Final = ("hydra.mode", "hydra/sweeper", "hydra.sweeper.params.")
-OWN_FOLDER: Final = ("--config-dir", "-cd")  # its options may have any key
 MULTIRUN: Final = frozenset({"-m", "--multirun"})
 ALLOW_TARGET: Final = "--allow-target"
 ALLOW_TARGET_OPTION: Final[dict[str, Any]] = {
@@ -36,26 +34,9 @@ ALLOW_TARGET_OPTION: Final[dict[str, Any]] = {
     "metavar": "PREFIX",
     "help": "let the run's config name code of yours, as my_package.",
 }
-# Flags of Hydra that are not offered, with what does their work here.
-INSTEAD: Final = {
-    "--info": "--cfg job --resolve prints the composed config",
-    "--experimental-rerun": "the same command again resumes its run",
-    "--config-path": "--config-dir FOLDER adds options of your own",
-    "--config-name": "--config-dir FOLDER adds options of your own, as experiment=NAME",
-    "--run": "leave it out",
-    "--version": "lmtrain --version prints it",
-    "--shell-completion": "lmtrain completion bash prints a script for the shell",
-}
-# Every flag, with whether it takes the next word.
-FLAGS: Final[Mapping[str, bool]] = {
-    **dict.fromkeys(("-m", "--multirun", "--resolve", "--json", "--help", "-h", "-r", "--run", "--version"), False),
-    **dict.fromkeys(("--cfg", "-c", "--package", "-p", "--config-dir", "-cd", "--info", "-i", ALLOW_TARGET), True),
-    **dict.fromkeys(("--config-path", "-cp", "--config-name", "-cn", "--experimental-rerun"), True),
-    **dict.fromkeys(("--shell-completion", "-sc"), True),
-}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Flags:
     """The flags of one command line; `show` is the part of the config to print instead of running."""
 
@@ -64,11 +45,12 @@ class Flags:
     package: str | None = None
     resolve: bool = False
     config_dir: str | None = None
+    allowed_targets: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Arguments:
-    """A command line taken apart: overrides as typed, those `added` here, Hydra's flags, and the targets allowed.
+    """A command line taken apart: overrides as typed, those `added` here, and flags.
 
     `imported` are the options that `init_from` brings; typed ones override them.
     """
@@ -76,8 +58,7 @@ class Arguments:
     overrides: list[str]
     added: list[str] = field(default_factory=list[str])
     imported: list[str] = field(default_factory=list[str])
-    flags: list[str] = field(default_factory=list[str])
-    allowed_targets: list[str] = field(default_factory=list[str])
+    flags: Flags = Flags()
 
     @property
     def words(self) -> list[str]:
@@ -85,14 +66,14 @@ class Arguments:
         return [*self.imported, *self.overrides, *self.added]
 
     @property
-    def hydra(self) -> list[str]:
-        """Return the words for Hydra, whose parser wants overrides together."""
-        return [*self.words, *self.flags]
-
-    @property
     def config_dir(self) -> str | None:
         """Return the person's own folder of options, as typed."""
-        return parse_flags(self.flags).config_dir
+        return self.flags.config_dir
+
+    @property
+    def allowed_targets(self) -> list[str]:
+        """Return the prefixes of targets that --allow-target names."""
+        return [*self.flags.allowed_targets]
 
     @property
     def not_typed(self) -> frozenset[str]:
@@ -133,83 +114,61 @@ def told_apart(trials: Sequence[Sequence[str]]) -> list[list[str]]:
 
 
 def parse_arguments(
-    words: Sequence[str], *, world: tuple[int, int] | None = None, budget_group: bool = True
+    words: Sequence[str],
+    *,
+    world: tuple[int, int] | None = None,
+    budget_group: bool = True,
+    program: str = "lmtrain train",
 ) -> Arguments:
     """Take a command line apart; `world` is an outer launcher's (processes a node, nodes), None without one.
 
     `budget_group` is false where `budget` has one key and no options.
 
     Raises:
-        ConfigurationError: An unknown word, `--allow-target` without a prefix, `trainer.devices` against the
+        ConfigurationError: An unknown word or flag, flags that exclude each other, `trainer.devices` against the
             launcher's, or several options of a group that takes one.
     """
-    refuse_unknown_words(words, flags=FLAGS, has_own_options=_own_folder(words) is not None)
-    words, allowed = _split_allowed(words)
+    flags, words = _parse_flags(words, program=program)
     # Hydra wants "++" for a key in no file.
-    words = [f"++{word}" if word.startswith(NAMED_BY_PEOPLE) else _in_full(word) for word in words]
-    overrides, flags = _split_flags(words)
-    _require_one_option(overrides)
-    _require_one_list(overrides)
+    overrides = [f"++{word}" if word.startswith(NAMED_BY_PEOPLE) else _in_full(word) for word in words]
     keys = values_by_key(overrides)
+    _require_one_option(keys, is_sweep=flags.is_sweep)
     _refuse_hydra(keys)
     added = ["budget=none"] if budget_group and _is_budget_typed_alone(keys) else []
     added += [*_ramp_overrides(keys), *_pass_overrides(keys)]
     if world is not None:
         added += _launcher_overrides(keys, *world)
-    return Arguments(
-        overrides=overrides,
-        added=added,
-        imported=brought_options(keys, own=_own_folder(flags)),
-        flags=flags,
-        allowed_targets=allowed,
-    )
+    imported = brought_options(keys, own=flags.config_dir)
+    return Arguments(overrides=overrides, added=added, imported=imported, flags=flags)
 
 
-def parse_flags(words: Sequence[str], *, program: str = "lmtrain train", others: Sequence[str] = ()) -> Flags:
-    """Take the flags of a command line apart; `others` are those that its program has besides.
-
-    Raises:
-        ConfigurationError: An unknown flag, one that is not offered, or two that exclude each other.
-    """
-    parser = FlagParser(prog=program, add_help=False, allow_abbrev=False, more=[*FLAGS, *others])
+def _parse_flags(words: Sequence[str], *, program: str) -> tuple[Flags, list[str]]:
+    """Take the flags of a command line off its other words."""
+    parser = FlagParser(prog=program, add_help=False, allow_abbrev=False)
     parser.add_argument("-m", "--multirun", action="store_true")
     parser.add_argument("-c", "--cfg", choices=("job", "hydra", "all"))
     parser.add_argument("-p", "--package")
     parser.add_argument("--resolve", action="store_true")
     parser.add_argument("-cd", "--config-dir")
-    for names in (("-i", "--info"), ("-cp", "--config-path"), ("-cn", "--config-name"), ("-r", "--run")):
-        parser.add_argument(*names, nargs="?", const="")
-    for names in (("-sc", "--shell-completion"), ("--experimental-rerun",), ("--version",)):
-        parser.add_argument(*names, nargs="?", const="")
-    found: dict[str, Any] = vars(parser.parse_args([*words]))
-    for flag, instead in INSTEAD.items():
-        if found[flag.lstrip("-").replace("-", "_")] is not None:
-            raise ConfigurationError(f"{flag} is not offered here: {instead}.")
-    package = found["package"]
-    if not found["cfg"] and package is not None:
-        raise ConfigurationError(
-            f"--package {package} (-p) needs --cfg job, whose output it cuts. A queue's partition is `lmtrain launch "
-            f"slurm` with --sbatch=partition={package}."
-        )
-    if not found["cfg"] and found["resolve"]:
+    parser.add_argument(ALLOW_TARGET, **ALLOW_TARGET_OPTION)
+    found, others = parser.parse_known_args([*words])
+    refuse_unknown_words(others, has_own_options=found.config_dir is not None)
+    parser.refuse_unknown([word for word in others if word.startswith("-")])
+    if not found.cfg and found.package is not None:
+        raise ConfigurationError(f"--package {found.package} needs --cfg job, whose output it cuts.")
+    if not found.cfg and found.resolve:
         raise ConfigurationError("--resolve needs --cfg job, which prints the config.")
-    if found["multirun"] and found["cfg"]:
+    if found.multirun and found.cfg:
         raise ConfigurationError("--multirun and --cfg are mutually exclusive: a sweep has many configs; leave -m out.")
-    return Flags(found["multirun"], found["cfg"], package, found["resolve"], found["config_dir"])
-
-
-def known_flags() -> frozenset[str]:
-    """Return every flag with a meaning here, those with a replacement included."""
-    return frozenset(FLAGS)
-
-
-def _own_folder(words: Sequence[str]) -> str | None:
-    """Return the folder of --config-dir, None without one."""
-    for word, following in zip(words, [*words, ""][1:], strict=True):
-        name, equals, value = word.partition("=")
-        if name in OWN_FOLDER:
-            return value if equals else following
-    return None
+    flags = Flags(
+        is_sweep=found.multirun,
+        show=found.cfg,
+        package=found.package,
+        resolve=found.resolve,
+        config_dir=found.config_dir,
+        allowed_targets=tuple(found.allow_target),
+    )
+    return flags, others
 
 
 def values_by_key(words: Iterable[str]) -> dict[str, str]:
@@ -224,63 +183,17 @@ def _in_full(word: str) -> str:
     return f"{key}{equals}'{value}'" if key == NAME and LIKE_A_NUMBER.fullmatch(value) else f"{key}{equals}{value}"
 
 
-def _split_allowed(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Part the words into those of Hydra and the prefixes of --allow-target."""
-    others: list[str] = []
-    allowed: list[str] = []
-    remaining = iter(words)
-    for word in remaining:
-        flag, equals, value = word.partition("=")
-        if flag != ALLOW_TARGET:
-            others.append(word)
+def _require_one_option(keys: Mapping[str, str], *, is_sweep: bool) -> None:
+    """Refuse several options of a group that takes one, which Hydra mixes key by key, and a number as an option."""
+    for key, value in keys.items():
+        options = option_names(key) if value.startswith("[") or value[:1].isdigit() else []
+        if not options or key in MANY_OPTIONS:
             continue
-        prefix = value if equals else next(remaining, "")
-        if not prefix or prefix.startswith("-"):
-            msg = f"{ALLOW_TARGET} needs the prefix of a target, such as {ALLOW_TARGET} my_package."
-            raise ConfigurationError(msg)
-        allowed.append(prefix)
-    return others, allowed
-
-
-def _split_flags(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Part the words into overrides and flags, wherever these stand; a flag with a word keeps it."""
-    overrides: list[str] = []
-    flags: list[str] = []
-    for word in words:
-        is_taken = bool(flags) and FLAGS.get(flags[-1], False) and "=" not in word
-        (flags if word.startswith("-") or is_taken else overrides).append(word)
-    return overrides, flags
-
-
-def _require_one_option(overrides: Sequence[str]) -> None:
-    """Refuse several options of a group that takes one: Hydra would mix them key by key."""
-    for word in overrides:
-        key, _, value = word.partition("=")
-        if value.startswith("[") and key not in MANY_OPTIONS and (conf_folder() / key).is_dir():
+        if value.startswith("["):
             first = value.strip("[]").partition(",")[0].strip()
-            raise ConfigurationError(f"{word}: {key} takes one option; nearest valid: {key}={first}.")
-
-
-def _require_one_list(overrides: Sequence[str]) -> None:
-    """Refuse a list of options that would silently replace an earlier one of the same command line."""
-    for group in sorted(MANY_OPTIONS):
-        typed = [word for word in overrides if key_of(word) == group and "=" in word]
-        lists = [_options(word.partition("=")[2]) for word in typed]
-        every = [*dict.fromkeys(chain.from_iterable(lists))]
-        if len(typed) > 1 and lists[-1] and not {*every} <= {*lists[-1]}:
-            from lmtrain.run.compose.group_options import beside_ordinary  # YAML: to refuse
-
-            others = [option for option in every if option != "default"]
-            whole = beside_ordinary(others) if group == "callbacks" else f"'{group}=[{','.join(every)}]'"
-            if whole != f"'{typed[-1]}'":
-                raise ConfigurationError(f"{' '.join(typed)}: only the last one would count; write {whole}.")
-
-
-def _options(value: str) -> list[str]:
-    """Return the options of a group's value; none of an empty one, nor of a sweep's."""
-    if value == "null" or ("," in value and not value.startswith("[")):
-        return []
-    return [option.strip() for option in value.strip("[]").split(",") if option.strip()]
+            raise ConfigurationError(f"{key}={value}: {key} takes one option; write {key}={first}.")
+        if value not in options and not is_sweep:
+            raise ConfigurationError(unknown_option(key, value, options))
 
 
 def _refuse_hydra(keys: Iterable[str]) -> None:

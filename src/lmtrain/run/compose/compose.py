@@ -7,12 +7,13 @@ import itertools
 import re
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 import yaml
 from hydra import compose, initialize_config_dir
+from hydra._internal import defaults_list
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
@@ -24,17 +25,18 @@ from omegaconf.errors import InterpolationToMissingValueError, MissingMandatoryV
 from lmtrain.accounting.scaling import UNSCALED
 from lmtrain.errors import ConfigurationError
 from lmtrain.run.compose import suggestions, untrusted_options
-from lmtrain.run.compose.arguments import Arguments, Choices, Flags, parse_flags, told_apart
-from lmtrain.run.compose.lean_compose import lean_composing
-from lmtrain.run.compose.option_files import is_of_training_alone
+from lmtrain.run.compose.arguments import Arguments, Choices, Flags, told_apart
+from lmtrain.run.compose.option_files import shared_keys
 from lmtrain.run.compose.paths import conf_folder, group_folders, key_of, option_names
 from lmtrain.run.schema.check import no_value
 from lmtrain.run.schema.node import node_at
 from lmtrain.run.schema.signatures import setting_names
 from lmtrain.tracking.redaction import redact, remember_secrets
+from lmtrain.training.lean_import import collecting_later
 
 SEARCH: Final = "search"  # in hydra.sweeper: the option searches
 SETTINGS: Final = "sweep"
+INTERPOLATION_MAP: Final = "_create_interpolation_map"
 SEVERAL_VALUES: Final = "Ambiguous value for argument"
 
 Task = Callable[[dict[str, Any], Choices], None]
@@ -48,7 +50,7 @@ def for_each_config(task: Task, arguments: Arguments, *, config_name: str, shown
     Raises:
         ConfigurationError: The command line does not compose.
     """
-    flags = parse_flags(arguments.flags)
+    flags = arguments.flags
     found: list[tuple[dict[str, Any], Choices]] = []
     with _worded(arguments, config_name=config_name):
         for composed, trial in _all_configs(arguments, flags, config_name=config_name):
@@ -98,30 +100,20 @@ def show(composed: DictConfig, flags: Flags) -> None:
     print(OmegaConf.to_yaml(found))
 
 
-@dataclass(frozen=True)
-class SweepNodes:
-    """The parts of a composed config about its sweep: settings of a search, and values by key from an option."""
-
-    settings: dict[str, Any]
-    params: Mapping[str, Any] | None
-
-
-def sweep_nodes(arguments: Arguments) -> SweepNodes:
-    """Return the settings of the words' sweep; `params` is None without a search.
+def sweep_nodes(arguments: Arguments) -> tuple[dict[str, Any], Mapping[str, Any] | None]:
+    """Return the settings of the words' sweep, and its values by key from an option; None without a search.
 
     Raises:
         ConfigurationError: The command line does not compose.
     """
-    flags = parse_flags(arguments.flags)
     with _worded(arguments, config_name="train"), _our_configs():
-        words = [*_search_path(flags), *arguments.imported, *single(arguments.overrides), *arguments.added]
+        words = [*_search_path(arguments.flags), *arguments.imported, *single(arguments.overrides), *arguments.added]
         composed = _composed(words, config_name="train")
-        is_search = SEARCH in composed.hydra.sweeper
         settings: Any = OmegaConf.to_container(composed[SETTINGS], resolve=True)
-        params: Any = OmegaConf.to_container(composed.hydra.sweeper, resolve=False)
-        if flags.config_dir is not None:
+        sweeper: Any = OmegaConf.to_container(composed.hydra.sweeper, resolve=False)
+        if arguments.config_dir is not None:
             untrusted_options.refuse_untyped({SETTINGS: settings}, arguments.overrides)
-    return SweepNodes(settings, (params.get("params") or {}) if is_search else None)
+    return settings, (sweeper.get("params") or {}) if SEARCH in sweeper else None
 
 
 def trials_of(words: Sequence[str], *, swept: Mapping[str, str]) -> list[list[str]]:
@@ -169,9 +161,7 @@ def typed_trials(words: Sequence[str]) -> list[list[str]]:
         fixed = single(words)
         swept = trials_of([word for word in words if word not in fixed], swept={})
     except (HydraException, OmegaConfBaseException) as problem:
-        of_functions = [word for word in words if "(" in word]
-        said = suggestions.unreadable(str(getattr(problem, "override", " ".join(of_functions))))
-        raise ConfigurationError(said) from problem
+        raise ConfigurationError(suggestions.unreadable(" ".join(words))) from problem
     return [[*fixed, *(word.replace("\\ ", " ") for word in trial)] for trial in swept]
 
 
@@ -237,9 +227,23 @@ def _search_path(flags: Flags) -> list[str]:
 
 @contextmanager
 def _our_configs() -> Generator[None]:
+    """Let Hydra compose from our folder.
+
+    At each of 55 files hydra-core 1.3 makes a config of all choices so far, half of the time of composing. It is made
+    here where a list of defaults names an option by another's alone.
+    """
+    make: Any = getattr(defaults_list, INTERPOLATION_MAP)
+
+    def make_if_used(overrides: Any, listed: Sequence[Any], self_added: bool) -> Any:  # noqa: FBT001  as Hydra calls it
+        return make(overrides, listed, self_added) if any(each.is_interpolation() for each in listed) else None
+
     GlobalHydra.instance().clear()
-    with initialize_config_dir(str(conf_folder().absolute()), version_base="1.3"), lean_composing():
-        yield
+    setattr(defaults_list, INTERPOLATION_MAP, make_if_used)
+    try:
+        with initialize_config_dir(str(conf_folder().absolute()), version_base="1.3"), collecting_later():
+            yield
+    finally:
+        setattr(defaults_list, INTERPOLATION_MAP, make)
 
 
 def _plain(composed: DictConfig) -> dict[str, Any]:
@@ -274,22 +278,14 @@ def _refuse_search(composed: DictConfig) -> None:
 
 def _require_parts(composed: DictConfig, overrides: Iterable[str]) -> None:
     """Refuse a config without one of its parts, or with one value in the place of a part."""
+    shared = shared_keys(conf_folder() / "train.yaml")
     for word in overrides:
         name, value = key_of(word), word.partition("=")[2]
-        if "." in name:
-            continue
-        if word.startswith("~"):
-            raise ConfigurationError(f"{word}: every run has {name}; nearest valid: without this word.")
-        if name in composed and not OmegaConf.is_dict(composed[name]) and (keys := _keys_of_part(name)):
-            meant = f"run.name={value}" if name == "run" else f"{name}.{keys[0]}={value}"
-            raise ConfigurationError(f"{word}: {name} has the keys {', '.join(keys)}; write {meant}.")
-
-
-def _keys_of_part(name: str) -> list[str]:
-    """Return the keys of a part that has no options to choose from; nothing for a single value."""
-    config = OmegaConf.to_container(OmegaConf.load(conf_folder() / "train.yaml"), resolve=False)
-    part = config.get(name) if isinstance(config, dict) else None
-    return [str(key) for key in part if key != "_target_"] if isinstance(part, dict) else []
+        if word.startswith("~") and "." not in name:
+            raise ConfigurationError(f"{word}: every run has {name}; leave this word out.")
+        keys = [key for key in shared if key.startswith(f"{name}.")]
+        if keys and name in composed and not OmegaConf.is_dict(composed[name]):
+            raise ConfigurationError(f"{word}: {name} has the keys {', '.join(keys)}; write {keys[0]}={value}.")
 
 
 @contextmanager
@@ -303,12 +299,10 @@ def _worded(arguments: Arguments, *, config_name: str) -> Generator[None]:
         raise _translated(problem, arguments, config_name=config_name) from problem
     except yaml.YAMLError as problem:
         raise ConfigurationError(f"an option is not valid YAML: {' '.join(str(problem).split())}.") from problem
-    except ValueError as problem:
-        own = parse_flags(arguments.flags).config_dir
-        said = suggestions.number_as_option(str(problem), arguments.overrides)
-        said = said or untrusted_options.unreadable_option(problem, [*([Path(own)] if own else []), conf_folder()])
-        words, reason = " ".join(arguments.overrides), str(problem).partition(" : Override(")[0]
-        raise ConfigurationError(said or f"{words}: not GROUP=OPTION, KEY=VALUE or ~KEY: {reason}.") from problem
+    except ValueError as problem:  # a word, or an option's bytes or digits, that a library cannot read
+        own = f"--config-dir {arguments.config_dir}: " if arguments.config_dir else ""
+        reason = str(problem).partition(" : Override(")[0]
+        raise ConfigurationError(f"{own}{' '.join(arguments.overrides)}: cannot be read: {reason}.") from problem
 
 
 def _translated(problem: Exception, arguments: Arguments, *, config_name: str) -> ConfigurationError:
@@ -331,10 +325,7 @@ def _unknown_option(problem: MissingConfigException) -> str:
     group, _, option = str(problem.missing_cfg_file).partition("/")  # a typed option may be a path
     if group == "hydra":
         return f"{group}/{option.replace('/', '=')}: must be basic (a grid) or optuna (a search)."
-    options = problem.options or option_names(group)  # Hydra names none for a list
-    if not options:
-        return f"unknown config {problem.missing_cfg_file} in {conf_folder()}."
-    return suggestions.unknown_option(group, option, options)
+    return suggestions.unknown_option(group, option, problem.options or option_names(group))  # none of a list
 
 
 def _refused_override(problem: ConfigCompositionException) -> str | None:
@@ -345,8 +336,6 @@ def _refused_override(problem: ConfigCompositionException) -> str | None:
 def _unknown_key(word: str, arguments: Arguments, *, config_name: str) -> str:
     key = word.partition("@")[0]
     typed = next((text for text in arguments.overrides if text.lstrip("+~").startswith(f"{key}=")), word)
-    if is_of_training_alone(key, config_name=config_name):
-        return f"{typed} has no effect here: it is a setting of training; leave it out."
     config = _chosen(key, arguments, config_name=config_name)
     return suggestions.unknown_key(key, typed=typed, config=config)
 

@@ -1,14 +1,13 @@
 """argparse with each refusal as one line: the word, the rule, and the nearest flag."""
 
 import argparse
-import difflib
 import re
 from collections.abc import Sequence
 from typing import Any, Final, NoReturn
 
 from typing_extensions import override
 
-from lmtrain.errors import ConfigurationError, did_you_mean, suggest
+from lmtrain.errors import ConfigurationError, suggest
 
 UNKNOWN: Final = "unrecognized arguments: "
 LACKING: Final = "the following arguments are required: "
@@ -19,16 +18,16 @@ KINDS: Final = {"int": "a whole number", "float": "a number"}
 
 
 class FlagParser(argparse.ArgumentParser):
-    """An argparse parser that refuses in our form; `more` are flags read elsewhere on the same command line."""
+    """An argparse parser that refuses in our form."""
 
-    def __init__(self, *arguments: Any, more: Sequence[str] = (), **settings: Any) -> None:
-        self.known: list[str] = [*more]
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        self.known: list[str] = []
         self.parts: dict[str, Any] = {}
         super().__init__(*arguments, **settings)
 
     @override
     def add_argument(self, *names: Any, **settings: Any) -> Any:
-        self.known += [str(name) for name in names if str(name).startswith("-")]
+        self.known += [str(name) for name in names if str(name).startswith("--")]
         return super().add_argument(*names, **settings)
 
     @override
@@ -44,10 +43,17 @@ class FlagParser(argparse.ArgumentParser):
             ConfigurationError: The first one.
         """
         asked, others = self.parse_known_args([*words])
-        for word in others:
-            if word.startswith("--") and _near(word.partition("=")[0], self.known):
-                self.error(UNKNOWN + word)
+        flags = [word for word in others if word.startswith("--")]
+        self.refuse_unknown([word for word in flags if suggest(word.partition("=")[0], self.known)])
         return asked, others
+
+    def refuse_unknown(self, words: Sequence[str]) -> None:
+        """Refuse the first of some unknown words, if there is one.
+
+        Raises: ConfigurationError.
+        """
+        if words:
+            self.error(UNKNOWN + words[0])
 
     @override
     def error(self, message: str) -> NoReturn:
@@ -58,9 +64,8 @@ class FlagParser(argparse.ArgumentParser):
             return self._unknown(message.removeprefix(UNKNOWN))
         if message.startswith(LACKING):
             names = message.removeprefix(LACKING).split(", ")
-            listed = "; `lmtrain ls` lists the runs" if "run" in names else ""
             shown = [name if name.startswith("-") or "|" in name else name.upper() for name in names]
-            return f"{self.prog} lacks {' and '.join(shown)}{listed}."
+            return f"{self.prog} lacks {' and '.join(shown)}{'; `lmtrain ls` lists the runs' * ('run' in names)}."
         found = OF_FLAG.fullmatch(message)
         if found is None:
             return f"{message[0].upper()}{message[1:]}."
@@ -77,15 +82,7 @@ class FlagParser(argparse.ArgumentParser):
 
     def _unknown(self, words: str) -> str:
         word = next((word for word in words.split() if word.startswith("-")), words)
-        flag, equals, _ = word.partition("=")
-        known = [*self.known, *(flag for part in self.parts.values() for flag in part.known)]
-        if equals and flag in known:
-            return f"{word}: {flag} takes no value; write {flag}."
         if not word.startswith("-"):
             return f"{words}: too many words for {self.prog}."
-        return f"{word}: unknown flag.{did_you_mean(_near(flag, known))}"
-
-
-def _near(flag: str, known: Sequence[str]) -> list[str]:
-    """Return the nearest flag by its letters."""
-    return difflib.get_close_matches(flag, [name for name in known if name.startswith("--")], n=1, cutoff=0.7)
+        known = [*self.known, *(flag for part in self.parts.values() for flag in part.known)]
+        return f"{word}: unknown flag.{suggest(word.partition('=')[0], known)}"

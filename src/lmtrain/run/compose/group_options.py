@@ -5,15 +5,14 @@ An option is advised for its own statement of facts, and a new one at once.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import yaml
 
 from lmtrain.accounting.options.precision import PrecisionFacts
+from lmtrain.run.compose.option_files import option_rows, target_of
 from lmtrain.run.compose.paths import conf_folder
 from lmtrain.run.schema.facts import Facts, facts_of
-from lmtrain.run.schema.node import node_at
 from lmtrain.run.schema.signatures import setting_names
 
 F = TypeVar("F", bound=Facts)
@@ -52,12 +51,8 @@ def choosing_precisions() -> Sequence[str]:
 def file_values(word: str) -> dict[str, Any]:
     """Return the settings in the file of GROUP=OPTION."""
     group, _, option = word.partition("=")
-    return _values(conf_folder() / group / f"{option}.yaml")
-
-
-def _values(file: Path) -> dict[str, Any]:
     loader = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
-    return yaml.load(file.read_text(), Loader=loader) or {}  # noqa: S506
+    return yaml.load((conf_folder() / group / f"{option}.yaml").read_text(), Loader=loader) or {}  # noqa: S506
 
 
 def beside_ordinary(callbacks: Iterable[str]) -> str:
@@ -70,23 +65,8 @@ def options_with_key(key: str) -> list[str]:
     """Return the options of a key's group that have it in their file, or whose code takes it."""
     group, _, name = key.partition(".")
     files = sorted((conf_folder() / group).glob("*.yaml")) if name else []
-    named = [file.stem for file in files if node_holds(_values(file).get(group, _values(file)), name)]
-    return named or [file.stem for file in files if name in setting_names(_target_of(file))]
-
-
-def node_holds(node: Any, key: str) -> bool:
-    """Return whether a node has a dotted key."""
-    parent, _, name = key.rpartition(".")
-    holder = node_at(node, parent)
-    return isinstance(holder, Mapping) and name in holder
-
-
-def _target_of(file: Path) -> str:
-    """Return an option's target, its own or that of the option it extends; "" without one."""
-    option = _values(file)
-    extended = [file.with_name(f"{each}.yaml") for each in option.get("defaults", []) if isinstance(each, str)]
-    inherited = next((_target_of(each) for each in extended if each.is_file()), "")
-    return str(option.get("_target_", inherited))
+    named = [file.stem for file in files if key in dict(option_rows(file))]
+    return named or [file.stem for file in files if name in setting_names(target_of(file))]
 
 
 def one_of(words: Sequence[str]) -> str:

@@ -4,17 +4,13 @@ Reading them imports neither Hydra nor YAML: help, completion and refusals answe
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
-
-from lmtrain.run.compose.paths import conf_folder, key_of
+from typing import Final
 
 LINE: Final = re.compile(r"^(?P<indent> *)(?P<key>\w+): *(?P<value>.*?)(?: +# *(?P<comment>.*))?$")
 MEANING: Final = re.compile(r"^# (\w+): (.+)$", flags=re.MULTILINE)
 HYDRA_KEYS: Final = ("_target_", "_partial_", "_recursive_", "defaults")
-WIDTH: Final = "model.width"
-FEED_FORWARD: Final = "model.feed_forward_width"
 
 
 def default_options(main: Path) -> dict[str, str]:
@@ -45,16 +41,6 @@ def shared_rows(main: Path) -> list[tuple[str, str, str]]:
             name = key if not line.startswith(" ") else f"{parent}.{key.strip()}"
             rows.append((name, value.strip(), comment.strip()))
     return rows
-
-
-def is_of_training_alone(key: str, *, config_name: str) -> bool:
-    """Return whether a key's group or node is in the config of training, and not in this one."""
-
-    def names(config: str) -> set[str]:
-        main = conf_folder() / f"{config}.yaml"
-        return {*default_options(main), *(each.partition(".")[0] for each in shared_keys(main))}
-
-    return key.partition(".")[0] in names("train") - names(config_name)
 
 
 def describe(file: Path) -> str:
@@ -116,25 +102,3 @@ def target_of(file: Path) -> str:
     """Return the target of an option, or of the option it extends; "" for several or none."""
     found = re.findall(r"^_target_: *(\S+)", file.read_text(), flags=re.MULTILINE)
     return found[0] if found else next((target_of(each) for each in _extended(file)), "")
-
-
-def width_line(option: str, model: Mapping[str, Any], typed: Sequence[str]) -> str | None:
-    """Return a note of a typed width whose feed-forward has another proportion than the option's; None without."""
-    keys = {key_of(word) for word in typed}
-    own, width, inner = _own_sizes(option), model.get("width"), model.get("feed_forward_width")
-    if WIDTH not in keys or FEED_FORWARD in keys or own is None:
-        return None
-    if not (isinstance(width, int) and isinstance(inner, int)) or inner * own[0] == own[1] * width:
-        return None
-    return (
-        f"{FEED_FORWARD}={inner} is {inner / width:.3g} x {WIDTH}={width}, where model={option} has "
-        f"{own[1] / own[0]:.3g} x; {FEED_FORWARD}={own[1] * width // own[0]} keeps that"
-    )
-
-
-def _own_sizes(option: str) -> tuple[int, int] | None:
-    """Return the width and feed-forward width in an option's file, or those extended by it."""
-    file = conf_folder() / "model" / f"{option}.yaml"
-    rows = {key: value for key, (value, _) in option_rows(file)} if file.is_file() else {}
-    found = [rows.get(key, "").replace("_", "") for key in (WIDTH, FEED_FORWARD)]
-    return (int(found[0]), int(found[1])) if all(map(str.isdigit, found)) else None

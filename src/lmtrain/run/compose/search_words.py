@@ -9,7 +9,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import ChoiceSweep, IntervalSweep, Override, RangeSweep
 
 from lmtrain.errors import ConfigurationError
-from lmtrain.run.compose.arguments import MULTIRUN, Arguments, parse_flags
+from lmtrain.run.compose.arguments import Arguments
 from lmtrain.run.compose.compose import single, sweep_nodes
 from lmtrain.run.schema.node import Node
 from lmtrain.search.search_settings import SearchSettings
@@ -45,7 +45,7 @@ class SearchWords:
             self.arguments.of_trial(overrides),
             overrides=overrides,
             added=[*self.arguments.added, *options, "hydra/sweeper=basic"],
-            flags=[flag for flag in self.arguments.flags if flag not in MULTIRUN],
+            flags=replace(self.arguments.flags, is_sweep=False),
         )
 
 
@@ -55,14 +55,14 @@ def search_of(arguments: Arguments) -> SearchWords | None:
     Raises:
         ConfigurationError: A setting or a space is wrong.
     """
-    if not parse_flags(arguments.flags).is_sweep:
+    if not arguments.flags.is_sweep:
         return None
-    nodes = sweep_nodes(arguments)
-    if nodes.params is None:
+    values, params = sweep_nodes(arguments)
+    if params is None:
         return None
-    settings: SearchSettings = Node("sweep", nodes.settings).checked().build()
+    settings: SearchSettings = Node("sweep", values).checked().build()
     fixed = [word for word in single(arguments.overrides) if not word.lstrip("+~").startswith(OF_THE_SEARCH)]
-    space = _space(arguments.overrides, params=nodes.params)
+    space = _space(arguments.overrides, params=params)
     require_space(space, sampler=settings.sampler, words=arguments.overrides)
     _require_seeds(space, settings)
     return SearchWords(settings=settings, space=space, fixed=tuple(fixed), arguments=arguments)
@@ -75,10 +75,10 @@ def grid_settings(arguments: Arguments) -> tuple[SearchSettings, Arguments]:
         ConfigurationError: A setting is wrong.
     """
     own = [word for word in arguments.overrides if word.lstrip("+").partition("=")[0].startswith(OF_A_GRID)]
-    if not own or not parse_flags(arguments.flags).is_sweep:
+    if not own or not arguments.flags.is_sweep:
         return SearchSettings(), arguments
     kept = [word for word in arguments.overrides if word not in own]
-    settings: SearchSettings = Node("sweep", sweep_nodes(arguments).settings).checked().build()
+    settings: SearchSettings = Node("sweep", sweep_nodes(arguments)[0]).checked().build()
     return settings, replace(arguments, overrides=kept)
 
 

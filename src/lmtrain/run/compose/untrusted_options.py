@@ -11,10 +11,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-import yaml
-from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
-
 from lmtrain.errors import ConfigurationError
 from lmtrain.run.schema.signatures import default_settings, typed_alone
 from lmtrain.storage import foreign_yaml
@@ -49,23 +45,7 @@ def require_bounded_files(folder: Path) -> None:
         except TooMuch as problem:
             raise ConfigurationError(_no_option(path, str(problem))) from problem
         except (OSError, ValueError):
-            continue  # Hydra reports it where the option is chosen
-
-
-def unreadable_option(problem: ValueError, folders: Iterable[Path]) -> str | None:
-    """Name the option behind an error of composing: the first one whose own reading fails alike; None without one.
-
-    Such are bytes other than UTF-8, and a number of more digits than Python takes.
-    """
-    for path in (path for folder in folders for path in sorted(folder.rglob("*.yaml")) if path.is_file()):
-        try:
-            OmegaConf.load(path)
-        except (OSError, yaml.YAMLError, OmegaConfBaseException):
-            continue
-        except ValueError as its_own:
-            if type(its_own) is type(problem):
-                return _no_option(path, str(its_own).partition(";")[0])
-    return None
+            continue  # reported where the option is chosen
 
 
 def _no_option(path: Path, reason: str) -> str:

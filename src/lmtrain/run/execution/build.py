@@ -41,7 +41,7 @@ from lmtrain.run.planning.make_plan import PlanFacts, make_plan, validated_split
 from lmtrain.run.run_config import RunConfig
 from lmtrain.run.schema.node import Node
 from lmtrain.run.stored_runs.identity import fingerprint_of, identity
-from lmtrain.run.stored_runs.initial_weights import base_line, find_weights
+from lmtrain.run.stored_runs.initial_weights import find_weights
 from lmtrain.run.stored_runs.job import Job, config_hash
 from lmtrain.run.stored_runs.skipped_batches import without_skipped
 from lmtrain.run.validators.callbacks import callback_lines, require_watch
@@ -160,7 +160,7 @@ def build_callbacks(config: RunConfig, facts: dict[str, Any]) -> dict[str, pl.Ca
 def print_lines(datamodule: TokenDataModule, plan: Plan, config: RunConfig, model: LanguageModel, *, rank: int) -> None:
     """Find or build the packing's index on every rank; print once the decisions on data, schedule and model."""
     lines = [*datamodule.data_lines(), rate_line(config), *datamodule.packing_lines(), *datamodule.loss_lines()]
-    lines += [datamodule.sources_line(datamodule.total_steps or 0), base_line(config)]
+    lines += [datamodule.sources_line(datamodule.total_steps or 0)]
     lines += [first_limit_line(config.budget, plan.horizon), *callback_lines(config, plan.horizon.steps)]
     lines += [plan.scaling.line() if plan.scaling else None, export_line(config.model.values)]
     lines.append(compilation_line(config, model))

@@ -7,7 +7,7 @@ from lmtrain.run.planning.plan import FROM_THE_START, PlannedStart
 from lmtrain.run.planning.prepared_tokens import known_data
 from lmtrain.run.stored_runs.identity import TOKENIZER, identity_of_settings, with_settings, with_tokenizer
 from lmtrain.run.stored_runs.job import Job
-from lmtrain.run.stored_runs.resume import ended_early, find_checkpoint, nothing_left, phases_read, run_so_far
+from lmtrain.run.stored_runs.resume import find_checkpoint, nothing_left, phases_read, run_so_far
 from lmtrain.tracking.run_folder import shown_path
 from lmtrain.training.checkpointing.checkpoints import CheckpointFacts
 
@@ -27,13 +27,12 @@ def planned_start(job: Job) -> PlannedStart:
     goes_on = f"goes on from {shown_path(checkpoint.path)}: FLOPs, time and money are those of the steps ahead"
     if not data:
         goes_on += "; its data is to be the checkpoint's, which is seen once it is opened"
-    ended = ended_early(job, checkpoint)
 
     def left(horizon: Horizon) -> str:
         spent = done.spent(horizon.time_limit)
-        return ended or nothing_left(horizon, checkpoint, folder=job.folder, spent_seconds=spent) or goes_on
+        return nothing_left(horizon, checkpoint, folder=job.folder, spent_seconds=spent) or goes_on
 
-    return PlannedStart(done=done, is_over=ended is not None, left=left, read=phases_read(checkpoint))
+    return PlannedStart(done=done, left=left, read=phases_read(checkpoint))
 
 
 def _require_same(job: Job, checkpoint: CheckpointFacts, data: dict[str, Any]) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from lmtrain.errors import ConfigurationError, did_you_mean, suggest
 from lmtrain.report.kept_flags import kept_flags
-from lmtrain.run.compose.arguments import ALLOW_TARGET, Arguments, parse_arguments, parse_flags
+from lmtrain.run.compose.arguments import ALLOW_TARGET, Arguments, parse_arguments
 from lmtrain.run.compose.compose import for_each_config
 from lmtrain.run.compose.paths import MANY_OPTIONS, conf_folder, is_key_of_training, key_of, option_names
 from lmtrain.run.compose.untrusted_options import IN_A_WORD
@@ -201,7 +201,7 @@ def shows_config(words: Sequence[str]) -> bool:
         ConfigurationError: There are overrides of stages too, which the config does not contain.
     """
     arguments, of_stages = _own_arguments(words)
-    if not parse_flags(arguments.flags).show:
+    if not arguments.flags.show:
         return False
     if of_stages:
         raise ConfigurationError(f"--cfg prints the pipeline without its stages; leave out {shlex.join(of_stages)}.")

@@ -147,12 +147,9 @@ def with_evaluation(
     """
     keeps_average = not gives_nothing(config.weight_average.target)
     passes, texts = held_out_passes(config), [*held_out, *held_out[: int(keeps_average)]]
-    read = plan.done.read_tokens
-    goes_on_reading = read if read is not None and read < sum(held_out[:1]) else None  # else the whole of it was read
 
     def until(end: Horizon) -> Plan:
-        most = end.tokens if goes_on_reading is None else goes_on_reading
-        found = evaluation_plan(passes, num_steps=end.steps, run_tokens=most, held_out=texts, padding=padding)
+        found = evaluation_plan(passes, num_steps=end.steps, run_tokens=end.tokens, held_out=texts, padding=padding)
         return replace(plan, horizon=end, evaluation=found)
 
     def seconds_to(steps: int) -> float:

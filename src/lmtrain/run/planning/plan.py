@@ -12,7 +12,7 @@ from lmtrain.accounting.training_plan.fit import Setting, largest_micro_batch, m
 from lmtrain.accounting.training_plan.plan import Advice, Plan
 from lmtrain.errors import ConfigurationError
 from lmtrain.run.compose.arguments import Choices, parse_arguments
-from lmtrain.run.compose.option_files import default_options, width_line
+from lmtrain.run.compose.option_files import default_options
 from lmtrain.run.compose.paths import conf_folder
 from lmtrain.run.depth_dial import offered
 from lmtrain.run.gate import check
@@ -45,11 +45,10 @@ if TYPE_CHECKING:
 class PlannedStart:
     """A run so far, and a line on the rest of its horizon.
 
-    `is_over` where nothing is left to train. `read` are a mixture's phases so far. `left` raises for a spent budget.
+    `read` are a mixture's phases so far. `left` raises for a spent budget.
     """
 
     done: RunSoFar = NOT_BEGUN
-    is_over: bool = False
     read: "PhasesRead | None" = None
     left: Callable[[Horizon], str | None] = lambda _: None
 
@@ -102,22 +101,19 @@ def planned_runs(
         require_split(config)
         more_checks(config)
         start = start_of(config, choices)
-        width = width_line(choices.options["model"], config.model.values, choices.overrides)
         config, strategy = with_strategy(config)
         config, recompute = with_recompute(config)
         asked, config = config, _with_named_data(config, choices.options, choices.overrides)
         setting = planned_setting(config)
         facts = model_facts(config, setting)
         plan = plan_on_paper(config, setting, facts, done=start.done)
-        if start.is_over:
-            plan = replace(plan, horizon=plan.horizon.ending_at(start.done.steps))
         _require_ramps(config, plan)
         plan = replace(plan, scaling=config.scaling or offered(composed, choices.overrides))
         plan = _with_data(plan, config, start)
         fit, left = fit_setting(setting, facts), start.left(plan.horizon)
         given = advice(config, plan, fit, partial(planned_with, config, start=start))
         notes = [rate_line(config), setting.speed_line, *callback_lines(config, plan.horizon.steps)]
-        notes += [width, strategy, recompute, left]
+        notes += [strategy, recompute, left]
         given = replace(given, lines=(*filter(None, notes), *given.lines))
         found.append(PlannedRun(choices.title, choices.swept, plan, fit, given, asked))
 

@@ -18,13 +18,15 @@ from lmtrain.interop.hf_import import open_weights, read_facts
 from lmtrain.interop.model_settings import build
 from lmtrain.interop.safetensors_files import DTYPES
 from lmtrain.models.base import LanguageModel
-from lmtrain.run.stored_runs.find_run import CheckpointSource, adapter_part, buildable, checked_part, find_source
-from lmtrain.storage import foreign_json
+from lmtrain.run.stored_runs.find_run import CheckpointSource, adapter_part, checked_part, find_source
+from lmtrain.run.stored_runs.loaded_models import checkpoint_model, require_raw
 from lmtrain.storage.hashed_folder import MANIFEST, require_whole, write_atomically
 from lmtrain.tokenizers.loading import load_tokenizer
+from lmtrain.tracking.atomic_files import read_json
 from lmtrain.tracking.redaction import redact, redact_text
 from lmtrain.tracking.run_folder import RunFolder
-from lmtrain.training.checkpointing.weights import Kind, load_adapted, load_weights
+from lmtrain.tracking.run_log import newest_with
+from lmtrain.training.checkpointing.weights import Kind, load_adapted
 
 CARD_METRICS: Final = (BITS_PER_BYTE, VALIDATION_LOSS)
 What = Literal["bundle", "archive"]
@@ -50,8 +52,7 @@ def model_to_export(
     source = find_source(path, key="SOURCE")
     if not isinstance(source, Path):
         return _of_run(source, weights, allowed=allowed, own_code=own_code)
-    if weights != "raw":
-        raise ConfigurationError(f"--weights {weights}: {path} is an imported folder with one kind; leave it out.")
+    require_raw(weights, path)
     return _of_import(source)
 
 
@@ -106,17 +107,13 @@ def _of_import(folder: Path) -> ModelToExport:
 
 
 def _of_run(source: CheckpointSource, kind: Kind, *, allowed: Sequence[str], own_code: bool) -> ModelToExport:
-    node = checked_part(source.job, "model", allowed=allowed)
-    export_config(node.values, own_code=own_code)
-    with buildable(source.run), torch.device("meta"):
-        model: LanguageModel = node.build()
-    model.to_empty(device="cpu")  # every weight is read next
-    load_weights(model, source.checkpoint.path, kind, adapter=adapter_part(source.job))
-    weights = model.state_dict()
-    tokenizer = load_tokenizer(source.run / "tokenizer")
-    began = source.job.config.get("init_from")
+    settings = checked_part(source.job, "model", allowed=allowed).values
+    export_config(settings, own_code=own_code)
+    model = checkpoint_model(source, kind, allowed=allowed)
+    weights, began = model.state_dict(), source.job.config.get("init_from")
+    tokenizer = load_tokenizer(source.run / TOKENIZER)
     return ModelToExport(
-        settings=node.values,
+        settings=settings,
         weights=weights.__getitem__,
         dtype_of=lambda name: weights[name].dtype,
         tokenizer=tokenizer,
@@ -128,10 +125,14 @@ def _of_run(source: CheckpointSource, kind: Kind, *, allowed: Sequence[str], own
 def _facts(
     source: CheckpointSource, model: LanguageModel, tokenizer_fingerprint: str, began: str | None, kind: Kind
 ) -> CardFacts:
-    shape, checkpoint = model.shape(), source.checkpoint
-    data = _json(source.run / "dataset.json")
+    shape, checkpoint, log = model.shape(), source.checkpoint, source.run / "metrics.jsonl"
+    data: dict[str, Any] = read_json(source.run / "dataset.json")
+    attempt = RunFolder(source.run).accepted_attempt() or source.run
+    versions: list[Any] = [read_json(attempt / "versions.json").get("lmtrain")]
+    versions.append(read_json(attempt / "git.json").get("commit"))
     names = CARD_METRICS if kind == "raw" else tuple(averaged(name) for name in CARD_METRICS)
-    measured = {name: checkpoint.metrics[name] for name in names if name in checkpoint.metrics}
+    points = [newest_with(log, name, until=checkpoint.step) for name in names] if log.is_file() else []
+    metrics = {name: value for point in points if point for name, value in point.metrics.items()} | checkpoint.metrics
     return CardFacts(
         name=source.run.name,
         num_parameters=shape.num_parameters,
@@ -142,39 +143,11 @@ def _facts(
         data_name=redact(data.get("name")),
         data_fingerprint=data.get("fingerprint"),
         tokenizer_fingerprint=tokenizer_fingerprint,
-        code_version=_code_version(source.run),
+        code_version=", commit ".join(filter(None, versions)) or None,
         imported_from=None if began is None else Path(began).name,
         is_averaged=kind != "raw",
-        metrics=measured or _last_validation(source.run / "metrics.jsonl", checkpoint.step, names),
+        metrics={name: metrics[name] for name in names if name in metrics},
     )
-
-
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        return foreign_json.read(path)
-    except FileNotFoundError:
-        return {}
-    except ValueError as problem:
-        raise ConfigurationError(f"{path} is not valid JSON ({problem}); restore or remove it.") from problem
-
-
-def _last_validation(path: Path, step: int, names: Sequence[str]) -> dict[str, float]:
-    """Return the newest of these metrics up to a step."""
-    newest: dict[str, float] = {}
-    for line in path.read_text().splitlines() if path.is_file() else []:
-        point = foreign_json.parse(line)
-        if point["step"] <= step:
-            newest |= {name: point["metrics"][name] for name in names if name in point["metrics"]}
-    return newest
-
-
-def _code_version(run: Path) -> str | None:
-    """Return the release and the commit of the newest accepted attempt, if they were noted."""
-    attempt = RunFolder(run).accepted_attempt()
-    if attempt is None:
-        return None
-    release, commit = _json(attempt / "versions.json").get("lmtrain"), _json(attempt / "git.json").get("commit")
-    return ", commit ".join(filter(None, (release, commit))) or None
 
 
 def make_push_folder(run: Path, what: What, *, weights: Kind = "raw", allowed: Sequence[str] = ()) -> Path:

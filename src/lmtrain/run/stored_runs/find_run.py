@@ -4,8 +4,7 @@ import hashlib
 import re
 import shlex
 import sys
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -27,7 +26,6 @@ CHECKPOINTS: Final = "checkpoints"  # a run's folder of them
 PIPELINE_FILE: Final = "pipeline.json"
 IMPORTS: Final = {ADAPTER_CONFIG: "peft", CONFIG: "hf"}  # kinds of `lmtrain import`, by their file
 MAX_NAMED: Final = 4  # checkpoints in one message
-MAX_DEPTH: Final = 3  # folders between a file of a checkpoint and the run's checkpoints
 HUB_NAME: Final = re.compile(r"(?!runs/)\w[\w.-]*/[\w.-]+")
 MODEL_FILES: Final = ("*.json", "*.safetensors")  # in a folder of transformers, its tokenizer included
 NUM_DIGITS: Final = 16  # of a sha256, enough to tell models apart
@@ -51,10 +49,8 @@ def find_source(path: Path, *, key: str) -> CheckpointSource | Path:
     """
     if is_imported(path):
         return path
-    job = find_job(path, key=key, takes_imports=True)
-    facts, run = read_facts(path), run_of(path)
-    if facts is None:
-        facts = newest_checkpoint(run / CHECKPOINTS)
+    job, run = find_job(path, key=key, takes_imports=True), run_of(path)
+    facts = read_facts(path) or newest_checkpoint(run / CHECKPOINTS)
     if facts is None:
         raise not_trained(path, key=key)
     return CheckpointSource(run=run, job=job, checkpoint=facts)
@@ -121,19 +117,6 @@ def adapter_part(job: StoredJob) -> "Lora | None":
     return adapter_of(checked_part(job, "adapter")) if "adapter" in job.config else None
 
 
-@contextmanager
-def buildable(run: Path) -> Generator[None]:
-    """Report impossible sizes as an error of the run's folder.
-
-    Raises:
-        DataError: torch cannot build its model.
-    """
-    try:
-        yield
-    except RuntimeError as problem:
-        raise DataError(f"the model of {run} cannot be built: {problem}; use another run.") from problem
-
-
 def run_of(path: Path) -> Path:
     """Return the run of a checkpoint, or the path itself."""
     return path if read_facts(path) is None else path.parent.parent
@@ -156,20 +139,13 @@ def not_trained(path: Path, *, key: str) -> ConfigurationError:
 
 
 def missing_checkpoint(path: Path, *, key: str) -> ConfigurationError | None:
-    """Return the error for a path in or next to a run's checkpoints that is not one; None elsewhere."""
-    folder, name = path.parent / CHECKPOINTS, path.name  # RUN/step_00000005
-    for parent, child in zip((path, *path.parents[:MAX_DEPTH]), (Path(), path, *path.parents), strict=False):
-        if parent.name == CHECKPOINTS:
-            folder, name = parent, child.name
-            break
-    kept = list_checkpoints(folder)
+    """Return the error for a path among a run's checkpoints that is not one of them; None elsewhere."""
+    kept = list_checkpoints(path.parent) if path.parent.name == CHECKPOINTS else []
     if not kept:
         return None
-    step = int(digits[0]) if (digits := re.search(r"\d+$", name)) else kept[-1].step
-    nearest = sorted(kept, key=lambda facts: abs(facts.step - step))
-    named = ", ".join(sorted(facts.path.name for facts in nearest[:MAX_NAMED]))
+    named = ", ".join(facts.path.name for facts in kept[-MAX_NAMED:])
     why = "is not a checkpoint" if path.exists() else "does not exist (callbacks.checkpoint.keep_last removes old ones)"
-    return ConfigurationError(f"{key}={path} {why}; {folder.parent} has {named}. Use {key}={nearest[0].path}.")
+    return ConfigurationError(f"{key}={path} {why}; {path.parent.parent} has {named}.")
 
 
 def _not_a_source(path: Path, *, key: str, takes_imports: bool) -> ConfigurationError:
@@ -198,18 +174,14 @@ def require_own_folder(run_folder: Path, *, root: Path) -> None:
     Raises:
         ConfigurationError: It would. An existing run continues under its name.
     """
-    if (run_folder / SWEEP_FILE).exists():
-        raise _taken(run_folder, "is a sweep's folder")
-    if _has_begun(run_folder):
-        return
-    for folder in run_folder.parents:
-        if folder == root or not folder.is_relative_to(root):
-            break
+    above = [folder for folder in run_folder.parents if folder != root and folder.is_relative_to(root)]
+    for folder in (run_folder, *above):
         if (folder / SWEEP_FILE).exists():
             raise _taken(folder, "is a sweep's folder")
-        if _has_begun(folder):
-            name = run_folder.relative_to(root).as_posix().replace("/", "-")
-            raise ConfigurationError(f"{folder} is a run's folder and cannot hold another run; use run.name={name}.")
+    if _has_begun(run_folder):
+        return
+    for folder in filter(_has_begun, above):
+        raise _taken(folder, "is a run's folder and cannot hold another run")
     if (run_folder / PIPELINE_FILE).exists():
         raise _taken(run_folder, "is a pipeline's folder")
     if is_imported(run_folder):
@@ -252,18 +224,11 @@ def model_bytes(path: Path, *, key: str) -> ModelBytes:
         ConfigurationError: It is none of these; `key` is its name on the command line.
         EnvironmentProblem: All checkpoints of the run are damaged.
     """
+    name, files = path.resolve().name, [path / MANIFEST]  # a manifest has the sums of all other files of its folder
     if (path / CONFIG).is_file():
         files = sorted(file for pattern in MODEL_FILES for file in path.glob(pattern))
-        return ModelBytes(path=path, name=path.resolve().name, sha256=_sha256(files))
-    source = find_source(path, key=key)
-    if isinstance(source, Path):
-        return ModelBytes(path=path, name=path.resolve().name, sha256=_sha256([path / MANIFEST]))
-    checkpoint = source.checkpoint.path
-    name = f"{source.run.resolve().name}/{checkpoint.name}"
-    return ModelBytes(path=checkpoint, name=name, sha256=_sha256([checkpoint / MANIFEST]))
-
-
-def _sha256(files: list[Path]) -> str:
-    """Hash the sums of files; a manifest has the sums of all other files of its folder."""
+    elif not isinstance(source := find_source(path, key=key), Path):
+        path = source.checkpoint.path
+        name, files = f"{source.run.resolve().name}/{path.name}", [path / MANIFEST]
     listed = "".join(f"{file.name} {file_sha256(file)}\n" for file in files)
-    return hashlib.sha256(listed.encode()).hexdigest()[:NUM_DIGITS]
+    return ModelBytes(path=path, name=name, sha256=hashlib.sha256(listed.encode()).hexdigest()[:NUM_DIGITS])

@@ -16,7 +16,7 @@ from lmtrain.run.run_config import RunConfig
 from lmtrain.run.schema.node import Node
 from lmtrain.run.schema.signatures import gives_nothing
 from lmtrain.run.stored_runs.find_run import find_source
-from lmtrain.run.stored_runs.job import Job, flatten
+from lmtrain.run.stored_runs.job import Job, differing, flatten
 from lmtrain.run.stored_runs.model_difference import KEY
 from lmtrain.storage.hashed_folder import MANIFEST, file_sha256
 from lmtrain.tracking.atomic_files import read_json
@@ -91,16 +91,15 @@ def allowed_changes(
     Raises:
         ConfigurationError: A change is not allowed, or cannot be.
     """
-    there = checkpoint.identity
-    differing = [name for name in sorted({*here, *there}) if here.get(name) != there.get(name)]
+    changed = differing(checkpoint.identity, here)
     run = checkpoint.path.parents[1]
     counted = f"a run counts its tokens and its place in the data in it; a new run takes the weights with {KEY}={run}"
-    fixed = {name: counted for name in differing if name in COUNTED_IN}
-    if TOKENIZER in differing:
+    fixed = {name: counted for name in changed if name in COUNTED_IN}
+    if TOKENIZER in changed:
         fixed[TOKENIZER] = f"the checkpoint's weights know only the ids of {tokenizer_fix(run)}"
-    if OPTIMIZER in differing and reads_shards_of is not None:
+    if OPTIMIZER in changed and reads_shards_of is not None:
         fixed[OPTIMIZER] = f"strategy={reads_shards_of} reads only one optimizer's shards; a run without shards may"
-    of_tensors = [name for name in differing if name.startswith(TENSOR_SETTINGS)]
+    of_tensors = [name for name in changed if name.startswith(TENSOR_SETTINGS)]
     if of_tensors and (tensor := _other_tensor(job.config, checkpoint)):
         fixed |= dict.fromkeys(of_tensors, f"the checkpoint's tensors differ: {tensor}")
     return require_same_identity(checkpoint, here, allowed=job.config.run.allow_changes, fixed=fixed)
@@ -118,10 +117,6 @@ def _other_tensor(config: RunConfig, checkpoint: CheckpointFacts) -> str | None:
     from lmtrain.training.checkpointing.weights import tensor_shapes
 
     here = {name: tuple(tensor.shape) for name, tensor in planned_model(config).state_dict().items()}
-    there = tensor_shapes(checkpoint.path)
-    name = next((name for name in {**here, **there} if here.get(name) != there.get(name)), None)
-    return None if name is None else f"{name} is {_shape(here.get(name))}, there {_shape(there.get(name))}"
-
-
-def _shape(shape: tuple[int, ...] | None) -> str:
-    return "missing" if shape is None else f"{list(shape)}"
+    for name, (old, new) in differing(tensor_shapes(checkpoint.path), here).items():
+        return f"{name} is {new and list(new)}, there {old and list(old)}"
+    return None

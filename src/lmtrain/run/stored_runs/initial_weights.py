@@ -1,27 +1,22 @@
 """The weights and the tokenizer of `init_from`: an imported folder's, or a run's checkpoint's."""
 
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
 
 from lmtrain.errors import ConfigurationError
 from lmtrain.interop.folders import is_imported
 from lmtrain.interop.hf_import import fill_from, open_weights, require_fit, require_shapes
 from lmtrain.models.base import LanguageModel
-from lmtrain.run.run_config import RunConfig
 from lmtrain.run.schema.node import Node
 from lmtrain.run.stored_runs.find_run import adapter_part, find_job, find_source, run_of
 from lmtrain.run.stored_runs.identity import TOKENIZER, tokenizer_fix
 from lmtrain.run.stored_runs.job import Job
-from lmtrain.run.stored_runs.model_difference import KEY, differences, model_fix
+from lmtrain.run.stored_runs.model_difference import KEY, model_differences, model_fix
 from lmtrain.storage.hashed_folder import require_whole
 from lmtrain.tokenizers.base import Tokenizer, is_unused
 from lmtrain.tokenizers.loading import load_tokenizer
 from lmtrain.training.checkpointing.weights import load_weights, weight_shapes
 from lmtrain.training.transforms import ModelTransform, unchanged
-
-BATCH_SETTINGS: Final = ("context_tokens", "tokens_per_step")
 
 
 def find_weights(init_from: str | None, model: LanguageModel, *, node: Node | None = None) -> ModelTransform:
@@ -34,31 +29,22 @@ def find_weights(init_from: str | None, model: LanguageModel, *, node: Node | No
     if init_from is None:
         return unchanged
     source = find_source(Path(init_from), key=KEY)
-    if not isinstance(source, Path):
+    if isinstance(source, Path):
+        require_whole(source)
+        files = open_weights(source)
+        require_fit(model, files)
+        fill = partial(fill_from, files=files)
+    else:
+        checkpoint = source.checkpoint.path
         fix = model_fix(source.job.config["model"], node.values if node else {})
-        require_shapes(model, _shapes(source.checkpoint.path), source=init_from, fix=fix)
-        adapter = adapter_part(source.job)
-        return _filled(partial(load_weights, checkpoint=source.checkpoint.path, adapter=adapter))
-    require_whole(source)
-    files = open_weights(source)
-    require_fit(model, files)
-    return _filled(partial(fill_from, files=files))
+        require_shapes(model, weight_shapes(checkpoint), source=init_from, fix=fix)
+        fill = partial(load_weights, checkpoint=checkpoint, adapter=adapter_part(source.job))
 
-
-def _shapes(checkpoint: Path) -> dict[str, tuple[int, ...]]:
-    try:
-        return weight_shapes(checkpoint)
-    except Exception:
-        require_whole(checkpoint)  # names the damage
-        raise
-
-
-def _filled(fill: Callable[[LanguageModel], object]) -> ModelTransform:
-    def transform(model: LanguageModel) -> LanguageModel:
+    def filled(model: LanguageModel) -> LanguageModel:
         fill(model)
         return model
 
-    return transform
+    return filled
 
 
 def difference_line(init_from: str | None, node: Node) -> str | None:
@@ -68,30 +54,9 @@ def difference_line(init_from: str | None, node: Node) -> str | None:
     """
     if init_from is None or is_imported(Path(init_from)):
         return None
-    differing = differences(find_job(Path(init_from), key=KEY).config["model"], node.values)
-    return f"The weights of {KEY}={init_from} were trained in a model that differs: {differing}" if differing else None
-
-
-def base_line(config: RunConfig) -> str | None:
-    """Return the optimizer's and batch's settings taken from the run in `init_from`, and the differing ones."""
-    if config.init_from is None or is_imported(Path(config.init_from)):
-        return None
-    base = find_job(Path(config.init_from), key=KEY).config
-    rows = [
-        (f"optimizer.{name}", value, base["optimizer"].get(name)) for name, value in config.optimizer.values.items()
-    ]
-    rows += [(f"batch.{name}", getattr(config.batch, name), base["batch"][name]) for name in BATCH_SETTINGS]
-    same = ", ".join(f"{key}={_shown(value)}" for key, value, there in rows if value == there and _is_number(value))
-    differing = [f"{key}={_shown(value)} (there {_shown(there)})" for key, value, there in rows if value != there]
-    return f"as in {config.init_from}: {same}" + (f"; different: {', '.join(differing)}" if differing else "")
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-def _shown(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    found = model_differences(find_job(Path(init_from), key=KEY).config["model"], node.values)
+    text = "; ".join(found)
+    return f"The weights of {KEY}={init_from} were trained in a model that differs: {text}." if found else None
 
 
 def require_base_tokenizer(job: Job, tokenizer: Tokenizer) -> str | None:

@@ -137,18 +137,11 @@ def _with_current_targets(value: Any) -> Any:
 def job_of_rank(path: Path) -> Job:
     """Return the job of this rank, from its parent or else from the file."""
     whole = os.environ.get(HANDED_OVER)
-    stored = StoredJob(**foreign_json.parse(whole)) if whole else load_job(path)
-    return Job(
-        config=read_config(stored.config, allowed=stored.allowed_targets),
-        overrides=stored.overrides,
-        name=stored.name,
-        root=stored.root,
-        sweep=stored.sweep,
-        began=stored.began,
-        waited={},  # this process began after the job
-        program=stored.program,
-        config_dir=stored.config_dir,
-    )
+    stored = vars(StoredJob(**foreign_json.parse(whole)) if whole else load_job(path))
+    config = read_config(stored["config"], allowed=stored["allowed_targets"])
+    others: dict[str, Any] = {entry.name: stored[entry.name] for entry in fields(Job) if entry.name in stored}
+    others |= {"config": config, "waited": {}}  # this process began after the job
+    return Job(**others)
 
 
 def default_name(model: str, overrides: Sequence[str], *, swept: Collection[str] = ()) -> str:
@@ -174,8 +167,20 @@ def config_hash(config: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()
 
 
-def flatten(node: Any, prefix: str) -> dict[str, str | int | float | None]:
+def differing(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Return the keys that differ between two flat configs, each with its old and its new value; None without."""
+    both = {key: (old.get(key), new.get(key)) for key in {**new, **old}}
+    return {key: values for key, values in both.items() if values[0] != values[1]}
+
+
+def flatten(node: Any, prefix: str = "") -> dict[str, str | int | float | None]:
     """Return the leaves of a config node by their dotted names; lists become text."""
     if isinstance(node, dict):
-        return {key: leaf for name, value in node.items() for key, leaf in flatten(value, f"{prefix}.{name}").items()}
-    return {prefix: json.dumps(node) if isinstance(node, list) else node}
+        below = ((f"{prefix}.{name}".lstrip("."), value) for name, value in node.items())
+        return {key: leaf for name, value in below for key, leaf in flatten(value, name).items()}
+    return {prefix: json.dumps(node) if isinstance(node, (list, tuple)) else node}
+
+
+def shown_value(value: Any) -> str:
+    """Return a setting's value as it is typed."""
+    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)

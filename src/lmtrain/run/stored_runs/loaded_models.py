@@ -8,7 +8,7 @@ import torch
 
 from lmtrain.data.packing import Contiguous, Packing
 from lmtrain.data.shards import REBUILD, Dataset
-from lmtrain.errors import LMTRAIN_ERRORS, ConfigurationError
+from lmtrain.errors import LMTRAIN_ERRORS, ConfigurationError, DataError
 from lmtrain.evaluation.bits_per_byte import TextScore, batches_of_texts, batches_of_windows, score_held_out
 from lmtrain.inference.cache import cached_sdpa
 from lmtrain.inference.loaded_model import (
@@ -29,7 +29,6 @@ from lmtrain.models.base import LanguageModel
 from lmtrain.run.stored_runs.find_run import (
     CheckpointSource,
     adapter_part,
-    buildable,
     checked_part,
     find_job,
     find_source,
@@ -58,29 +57,53 @@ def model_to_run(
         EnvironmentProblem: The checkpoint is damaged.
     """
     place = _device(device)
-    if (path / CONFIG).is_file():
-        _require_raw(weights, path, "a folder of transformers")
-        return _of_hugging_face(path, place)
-    source = find_source(path, key="RUN")
-    if isinstance(source, Path):
-        _require_raw(weights, path, "an imported folder")
-        return _of_import(source, place)
-    return _of_run(source, weights, place, allowed=allowed)
+    source = path if (path / CONFIG).is_file() else find_source(path, key="RUN")
+    if not isinstance(source, Path):
+        return _of_run(source, weights, place, allowed=allowed)
+    require_raw(weights, path)
+    return _of_folder(path, place)
+
+
+def require_raw(weights: Kind, folder: Path) -> None:
+    """Refuse averaged weights of a folder that has one kind alone.
+
+    Raises: ConfigurationError.
+    """
+    if weights != "raw":
+        raise ConfigurationError(f"--weights {weights}: {folder} is not a run and has one kind; leave it out.")
+
+
+def checkpoint_model(
+    source: CheckpointSource, kind: Kind, *, allowed: Sequence[str] = (), to_run: bool = False
+) -> LanguageModel:
+    """Return the model of a checkpoint on the CPU, its adapters merged; `to_run` gives it a cache and tables.
+
+    Raises:
+        ConfigurationError: Its config names forbidden code.
+        DataError: torch cannot build it.
+        EnvironmentProblem: The checkpoint is damaged.
+    """
+    node = checked_part(source.job, "model", allowed=allowed)
+    more: dict[str, Any] = {"attention": cached_sdpa} if to_run and "attention" in node else {}
+    try:
+        with torch.device("meta"):
+            model: LanguageModel = node.without(*more).build(**more)
+    except RuntimeError as problem:
+        raise DataError(f"the model of {source.run} cannot be built: {problem}; use another run.") from problem
+    if to_run:
+        _allocate(model)
+    else:
+        model.to_empty(device="cpu")
+    load_weights(model, source.checkpoint.path, kind, adapter=adapter_part(source.job))
+    return model
 
 
 def _of_run(source: CheckpointSource, kind: Kind, device: torch.device, *, allowed: Sequence[str]) -> LoadedModel:
-    node = checked_part(source.job, "model", allowed=allowed)
-    # Attention over a cache, whichever kernel trained the model.
-    more: dict[str, Any] = {"attention": cached_sdpa} if "attention" in node else {}
-    with buildable(source.run), torch.device("meta"):
-        model: LanguageModel = node.without("attention").build(**more)
-    _allocate(model)
-    load_weights(model, source.checkpoint.path, kind, adapter=adapter_part(source.job))
-    _require_finite(model, source.checkpoint.path)
+    model = checkpoint_model(source, kind, allowed=allowed, to_run=True)
     tokenizer = load_tokenizer(source.run / TOKENIZER)
     return LoadedModel(
         name=source.run.name,
-        model=_placed(model, device),
+        model=_placed(model, device, where=source.checkpoint.path),
         tokenizer=tokenizer,
         tokenizer_path=source.run / TOKENIZER,
         end_ids=ids_of_ends(tokenizer),
@@ -94,41 +117,30 @@ def _of_run(source: CheckpointSource, kind: Kind, device: torch.device, *, allow
     )
 
 
-def _of_import(folder: Path, device: torch.device) -> LoadedModel:
-    if not (folder / TOKENIZER).is_dir():
-        raise ConfigurationError(f"RUN={folder} was imported without its tokenizer; import it again with one.")
-    model, tokenizer = build(read_facts(folder)["settings"], attention=cached_sdpa), load_tokenizer(folder / TOKENIZER)
-    _allocate(model)
-    fill_from(model, open_weights(folder))
-    _require_finite(model, folder)
-    original = folder / ORIGINAL
+def _of_folder(folder: Path, device: torch.device) -> LoadedModel:
+    """Return the model of a folder of transformers, or of an imported one, which keeps the original's files."""
+    if (folder / CONFIG).is_file():
+        source, original, tokenizer_path = open_hugging_face(folder, with_tokenizer=False), folder, folder
+        model = build(source.description.settings, attention=cached_sdpa)
+        _allocate(model)
+        fill_from_hugging_face(model, source)
+    else:
+        original, tokenizer_path = folder / ORIGINAL, folder / TOKENIZER
+        if not tokenizer_path.is_dir():
+            raise ConfigurationError(f"RUN={folder} was imported without its tokenizer; import it again with one.")
+        model = build(read_facts(folder)["settings"], attention=cached_sdpa)
+        _allocate(model)
+        fill_from(model, open_weights(folder))
+    tokenizer = load_tokenizer(tokenizer_path)
     return LoadedModel(
-        name=folder.name,
-        model=_placed(model, device),
+        name=folder.resolve().name,
+        model=_placed(model, device, where=folder),
         tokenizer=tokenizer,
-        tokenizer_path=folder / TOKENIZER,
+        tokenizer_path=tokenizer_path,
         template=read_template(original),
         end_ids=ids_of_ends(tokenizer, original),
         begin_id=id_of_begin(tokenizer, original),
         added_ids=ids_added(original),
-    )
-
-
-def _of_hugging_face(folder: Path, device: torch.device) -> LoadedModel:
-    source = open_hugging_face(folder, with_tokenizer=False)
-    tokenizer = load_tokenizer(folder)
-    model = build(source.description.settings, attention=cached_sdpa)
-    _allocate(model)
-    fill_from_hugging_face(model, source)
-    return LoadedModel(
-        name=folder.resolve().name,
-        model=_placed(model, device),
-        tokenizer=tokenizer,
-        tokenizer_path=folder,
-        template=read_template(folder),
-        end_ids=ids_of_ends(tokenizer, folder),
-        begin_id=id_of_begin(tokenizer, folder),
-        added_ids=ids_added(folder),
     )
 
 
@@ -139,21 +151,13 @@ def _allocate(model: LanguageModel) -> None:
         model.initialize_weights(torch.Generator().manual_seed(0))
 
 
-def _placed(model: LanguageModel, device: torch.device) -> LanguageModel:
-    """Move a model to its device, its weights in the best layout for generation there."""
+def _placed(model: LanguageModel, device: torch.device, *, where: Path) -> LanguageModel:
+    """Move a model of finite weights to its device, in the best layout for generation there."""
+    for name, weight in model.named_parameters():
+        require_finite(weight.detach(), name=name, where=where)
     moved = model.to(device)
     lay_out_for_one_token(moved)
     return moved
-
-
-def _require_finite(model: LanguageModel, where: Path) -> None:
-    for name, weight in model.named_parameters():
-        require_finite(weight.detach(), name=name, where=where)
-
-
-def _require_raw(weights: Kind, path: Path, what: str) -> None:
-    if weights != "raw":
-        raise ConfigurationError(f"--weights {weights}: {path} is {what}, which has one kind; leave it out.")
 
 
 def _device(name: str) -> torch.device:
@@ -168,21 +172,17 @@ def _device(name: str) -> torch.device:
 
 def has_conversed(run: Path, job: StoredJob) -> bool:
     """Return whether a run or one before it learned from conversations; also true if a record does not say."""
-    seen = set[Path]()
-    while run.resolve() not in seen:
-        seen.add(run.resolve())
-        if not _is_text(run, job):
-            return True
-        resume = job.config.get("resume")
-        before = job.config.get("init_from") or (resume if resume not in WAYS_TO_GO_ON else None)
-        if before is None:
-            return False
-        try:
-            run = run_of(Path(before))
-            job = find_job(run, key="init_from")
-        except (*LMTRAIN_ERRORS, TypeError):  # an imported folder, or gone
-            return True
-    return False
+    if not _is_text(run, job):
+        return True
+    resume = job.config.get("resume")
+    before = job.config.get("init_from") or (resume if resume not in WAYS_TO_GO_ON else None)
+    if before is None:
+        return False
+    try:
+        earlier = run_of(Path(before))
+        return has_conversed(earlier, find_job(earlier, key="init_from"))
+    except (*LMTRAIN_ERRORS, TypeError, RecursionError):  # an imported folder, or gone
+        return True
 
 
 def _is_text(run: Path, job: StoredJob) -> bool:

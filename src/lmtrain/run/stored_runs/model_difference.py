@@ -1,4 +1,4 @@
-"""How a model differs from the one in `init_from`, a run or an import: by settings and parameter counts, without torch.
+"""How a model differs from the one in `init_from`, a run or an import, by its settings, without torch.
 
 Training also compares each tensor's name and shape, before anything is allocated (`initial_weights`).
 """
@@ -7,21 +7,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from lmtrain.accounting.model.model_shape import ModelShape
 from lmtrain.errors import ConfigurationError
 from lmtrain.interop.folders import WITHOUT_EFFECT, imported_facts, is_imported
 from lmtrain.run.schema.signatures import built_class, default_settings
-from lmtrain.run.stored_runs.find_run import find_job, run_of
-from lmtrain.tracking.atomic_files import read_json
-from lmtrain.training.checkpointing.checkpoints import NOT_SET
+from lmtrain.run.stored_runs.find_run import find_job
+from lmtrain.run.stored_runs.job import differing, flatten, shown_value
 
 KEY: Final = "init_from"
 TARGET: Final = "_target_"
-# Follow from the number of heads if None, and then agree if the weights fit.
-FROM_SHAPES: Final = frozenset({"head_width", "num_kv_heads"})
 # Settings that always change the shape of some tensor.
 SIZES: Final = ("width", "num_layers", "depth", "feed_forward_width", "vocab_size", "value_embedding_layers")
-FIX: Final = f"Leave out model=... and model.*=...: {KEY} brings its own."
+FROM_SHAPES: Final = frozenset({"head_width", "num_kv_heads"})  # follow from the heads if null; then shapes agree
 MAX_NAMED: Final = 3
 
 
@@ -41,23 +37,6 @@ def require_same_sizes(init_from: str, model: Mapping[str, Any]) -> None:
         raise ConfigurationError(f"{KEY}={init_from} is another model: {difference}. {model_fix(there, model)}")
 
 
-def require_same_parameters(init_from: str, model: Mapping[str, Any], shape: ModelShape) -> None:
-    """Refuse a model with another number of parameters than the run in `init_from` planned, without its adapter's.
-
-    Raises: ConfigurationError.
-    """
-    path = Path(init_from)
-    if is_imported(path):
-        return
-    planned: Any = read_json(run_of(path) / "plan.json").get("parameters", {})
-    total, trained = planned.get("total"), planned.get("trained")
-    here = shape.num_frozen_parameters or shape.num_parameters
-    if not isinstance(total, int) or not isinstance(trained, int) or here == (there := total - trained or total):
-        return
-    fix = model_fix(find_job(path, key=KEY).config["model"], model)
-    raise ConfigurationError(f"{KEY}={init_from} is another model: {there:,} parameters there and {here:,} here. {fix}")
-
-
 def size_difference(there: Mapping[str, Any], here: Mapping[str, Any]) -> str | None:
     """Return the first difference between two models' nodes that keeps the weights of one out of the other."""
     classes = [built_class(str(node.get(TARGET, ""))) for node in (there, here)]
@@ -73,31 +52,18 @@ def size_difference(there: Mapping[str, Any], here: Mapping[str, Any]) -> str | 
 
 
 def model_fix(there: Mapping[str, Any], model: Mapping[str, Any]) -> str:
-    """Return the fix for another model than the one there, with a few differing settings, sizes first."""
-    found = _differing(there, model)
-    names = sorted(found, key=lambda name: (NOT_SET in found[name], name not in SIZES, name))
-    if not names:
-        return FIX
-    more = f"; and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
-    return f"{FIX} Differing: {'; '.join(_shown(name, *found[name]) for name in names[:MAX_NAMED])}{more}."
+    """Return the fix for another model than the one there, with a few of the differing settings."""
+    found = model_differences(there, model)
+    fix = f"Leave out model=... and model.*=...: {KEY} brings its own."
+    return f"{fix} Differing: {'; '.join(found[:MAX_NAMED])}." if found else fix
 
 
-def differences(there: Mapping[str, Any], model: Mapping[str, Any]) -> str:
-    """Return the differing settings of two models' nodes, as one sentence; empty without a difference."""
-    differing = [_shown(name, *both) for name, both in _differing(there, model).items()]
-    return f"{'; '.join(differing)}." if differing else ""
-
-
-def _differing(there: Mapping[str, Any], model: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Return the values here and there of each differing setting."""
-    here, other = _completed(model), _completed(there)
-    names = sorted({*here, *other} - WITHOUT_EFFECT - FROM_SHAPES)
-    both = {name: (here.get(name, NOT_SET), other.get(name, NOT_SET)) for name in names}
-    return {name: values for name, values in both.items() if values[0] != values[1]}
-
-
-def _shown(name: str, here: Any, there: Any) -> str:
-    return f"model.{name}={here}, there {there}"
+def model_differences(there: Mapping[str, Any], model: Mapping[str, Any]) -> list[str]:
+    """Return the differing settings of two models' nodes, sizes first, as `model.KEY=HERE, there THERE`."""
+    both = differing(*(flatten(_completed(node), "model") for node in (there, model)))
+    keys = [key for key in both if key.split(".")[1] not in WITHOUT_EFFECT | FROM_SHAPES]
+    keys.sort(key=lambda key: (None in both[key], key.rpartition(".")[2] not in SIZES, key))
+    return [f"{key}={shown_value(both[key][1])}, there {shown_value(both[key][0])}" for key in keys]
 
 
 def _completed(node: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,37 +4,29 @@ A fork takes weights, optimizer state and place in the data from a checkpoint of
 is. `fork.json` in its folder remembers where it began, so that the same command continues it.
 """
 
-import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from lmtrain.accounting.budgets import Horizon, RunSoFar
-from lmtrain.accounting.observed.metric_names import VALIDATION_TOKENS
 from lmtrain.accounting.observed.time_accounts import spent
-from lmtrain.accounting.options.parts import CallbackFacts
 from lmtrain.accounting.quantities import format_quantity, typed_hours, unit_of
 from lmtrain.errors import ConfigurationError, did_you_mean
-from lmtrain.report.runs.attempts import last_row_of, read_attempts
+from lmtrain.report.runs.attempts import read_attempts
 from lmtrain.report.runs.find import of_folder
-from lmtrain.run.schema.facts import facts_of
 from lmtrain.run.stored_runs.find_run import (
     CHECKPOINTS,
-    find_job,
     is_run,
     may_have_checkpoint,
     missing_checkpoint,
     newest_checkpoint,
     not_trained,
-    run_of,
 )
-from lmtrain.run.stored_runs.job import Job, flatten, load_job
+from lmtrain.run.stored_runs.job import Job, differing, flatten, load_job, shown_value
 from lmtrain.tracking.atomic_files import read_json
-from lmtrain.tracking.events import EARLY_STOPPING
 from lmtrain.tracking.fork import Fork, read_fork, write_fork
 from lmtrain.tracking.run_folder import DATA_OF_ATTEMPT, PHASES, RunFolder
-from lmtrain.tracking.run_log import newest_with
 from lmtrain.training.checkpointing.checkpoints import CheckpointFacts, list_checkpoints, read_facts
 
 if TYPE_CHECKING:
@@ -174,17 +166,18 @@ def resume_message(job: Job, checkpoint: CheckpointFacts) -> str:
     if before is None or not (before / "job.json").is_file():
         return line
     changes = changed_settings(load_job(before / "job.json").config, job.config.values)
-    if not changes:
-        return line
     more = f" and {len(changes) - MAX_NAMED} more" if len(changes) > MAX_NAMED else ""
-    return f"{line}; changed: {', '.join(changes[:MAX_NAMED])}{more}"
+    return f"{line}; changed: {', '.join(changes[:MAX_NAMED])}{more}" if changes else line
 
 
 def changed_settings(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """Return each setting that differs between two configs, as KEY OLD -> NEW; a missing one is null."""
-    old, new = _leaves(before), _leaves(now)
-    differing = [key for key in {**new, **old} if old.get(key) != new.get(key) and not key.startswith(NOT_TRAINING)]
-    return [f"{key} {_shown(key, old.get(key))} -> {_shown(key, new.get(key))}" for key in differing]
+    both = differing(*(flatten(dict(config)) for config in (before, now)))
+    return [f"{key} {_shown(key, old)} -> {_shown(key, new)}" for key, (old, new) in both.items() if _trains(key)]
+
+
+def _trains(key: str) -> bool:
+    return not key.startswith(NOT_TRAINING)
 
 
 def _writer_of(checkpoint: CheckpointFacts, folder: RunFolder) -> Path | None:
@@ -195,23 +188,16 @@ def _writer_of(checkpoint: CheckpointFacts, folder: RunFolder) -> Path | None:
     return accepted if accepted in earlier else earlier[-1] if earlier else None
 
 
-def _leaves(config: Mapping[str, Any]) -> dict[str, Any]:
-    leaves = {key: leaf for name, value in config.items() for key, leaf in flatten(value, name).items()}
-    return {key: json.dumps(leaf) if isinstance(leaf, tuple) else leaf for key, leaf in leaves.items()}  # as lists are
-
-
 def _shown(key: str, value: Any) -> str:
-    if value is None:
-        return "null"
     if unit_of(key) == "hours" and isinstance(value, int | float):
         return typed_hours(value)
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 10_000:
         return format_quantity(value)
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return f"{value:g}" if isinstance(value, float) else shown_value(value)
 
 
 def run_so_far(job: Job, checkpoint: CheckpointFacts | None, *, before: int | None = None) -> RunSoFar:
-    """Return the steps of a checkpoint, the tokens of its validations, and the time of the run's attempts.
+    """Return the steps of a checkpoint and the time of the run's attempts.
 
     `before` counts only attempts with a lower number; None counts all.
     """
@@ -222,28 +208,7 @@ def run_so_far(job: Job, checkpoint: CheckpointFacts | None, *, before: int | No
         steps=checkpoint.step if checkpoint else 0,
         seconds=earlier.seconds,
         device_seconds=earlier.device_seconds / num_ranks,
-        read_tokens=_validation_tokens(job, checkpoint) if checkpoint else None,
     )
-
-
-def _validation_tokens(job: Job, checkpoint: CheckpointFacts) -> int | None:
-    """Return the tokens of the newest validation at a checkpoint; None if it is configured differently now."""
-    folder = run_of(checkpoint.path)
-    try:
-        before = find_job(folder, key="resume").config.get("callbacks") or {}
-    except ConfigurationError:  # a checkpoint without its run
-        return None
-
-    def data_of(values: Mapping[str, Any]) -> list[Any]:
-        return [values.get(name) for name in ("_target_", "split", "max_tokens")]
-
-    for name, node in job.config.callbacks.items():
-        facts = facts_of(node.values, CallbackFacts, allowed=job.config.allowed, key=node.key)
-        if facts is not None and facts.reads and data_of(before.get(name) or {}) == data_of(node.values):
-            log = folder / "metrics.jsonl"
-            found = newest_with(log, VALIDATION_TOKENS, until=checkpoint.step) if log.is_file() else None
-            return round(found.metrics[VALIDATION_TOKENS]) if found else None
-    return None
 
 
 def nothing_left(horizon: Horizon, checkpoint: CheckpointFacts, *, folder: Path, spent_seconds: float) -> str | None:
@@ -258,11 +223,11 @@ def nothing_left(horizon: Horizon, checkpoint: CheckpointFacts, *, folder: Path,
     has_time = limit is None or (spent_seconds < limit and not _ended_by_time(horizon, checkpoint, folder))
     if has_time and (horizon.most_steps is None or checkpoint.step < horizon.most_steps):
         return None
-    where = f"{folder} is at step {checkpoint.step} ({format_quantity(checkpoint.tokens)} tokens)"
-    fix = "raise the budget to train on, or start again with another run.name or resume=never"
+    place, fix = folder, "raise the budget to train on, or start again with another run.name or resume=never"
     if not is_own(checkpoint, folder):
-        where = f"{checkpoint.path} is at step {checkpoint.step} ({format_quantity(checkpoint.tokens)} tokens)"
-        fix = f"raise budget.{horizon.limited_by} above it, or use `lmtrain generate {checkpoint.path.parents[1]}`"
+        place, run = checkpoint.path, checkpoint.path.parents[1]
+        fix = f"raise budget.{horizon.limited_by} above it, or use `lmtrain generate {run}`"
+    where = f"{place} is at step {checkpoint.step} ({format_quantity(checkpoint.tokens)} tokens)"
     if has_time and checkpoint.step > horizon.steps:
         raise ConfigurationError(
             f"budget.{horizon.limited_by} ends the run at step {horizon.steps}, which is already spent: {where}; {fix}."
@@ -275,21 +240,6 @@ def _ended_by_time(horizon: Horizon, checkpoint: CheckpointFacts, folder: Path) 
     before: Any = read_json(folder / "plan.json").get("horizon", {})
     now = {"steps": checkpoint.step, "seconds": horizon.seconds}
     return is_own(checkpoint, folder) and before.items() >= now.items()
-
-
-def ended_early(job: Job, checkpoint: CheckpointFacts) -> str | None:
-    """Return a line if the run was ended by early stopping and the same callback still applies; None otherwise."""
-    ended = last_row_of(job.folder, EARLY_STOPPING)
-    if ended is None or not is_own(checkpoint, job.folder) or ended["step"] != checkpoint.step:
-        return None
-    before = find_job(job.folder, key="run.name").config.get("callbacks") or {}
-    for name, node in job.config.callbacks.items():
-        facts = facts_of(node.values, CallbackFacts, allowed=job.config.allowed, key=node.key)
-        if facts is not None and facts.judges and before.get(name) == node.values:
-            further = f"a lower {node.key}.stop_at" if ended.get("reached_stop_at") else f"more {node.key}.patience"
-            where = f"{job.folder} is at step {checkpoint.step}, where {node.key} ended it"
-            return f"Nothing left to do: {where}; set {node.key}=null or {further} to continue."
-    return None
 
 
 def phases_read(checkpoint: CheckpointFacts | None) -> "PhasesRead | None":
@@ -313,9 +263,5 @@ def phases_of(attempt: Path) -> "list[Placed]":
     except (TypeError, ValueError, OverflowError):
         return []
     starts = [start for start, _ in rows]
-    is_whole = starts[:1] == [0] and starts == sorted(starts) and all(map(_are_weights, (each for _, each in rows)))
-    return rows if is_whole else []
-
-
-def _are_weights(weights: Sequence[float]) -> bool:
-    return all(0 <= weight < math.inf for weight in weights) and sum(weights) > 0
+    are_shares = all(sum(weights) > 0 and min(weights) >= 0 and max(weights) < math.inf for _, weights in rows)
+    return rows if starts[:1] == [0] and starts == sorted(starts) and are_shares else []

@@ -4,13 +4,12 @@ Windows are counted from 0 in the run's order, as everywhere.
 """
 
 import time
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 from lmtrain.accounting.batches import BatchPlan
-from lmtrain.errors import ConfigurationError, Diverged, GoBack
+from lmtrain.errors import Diverged, GoBack
 from lmtrain.run.stored_runs.job import Job
 from lmtrain.tracking.atomic_files import read_json, write_json
 from lmtrain.tracking.run_folder import RunFolder
@@ -27,26 +26,8 @@ def read_spikes(run: Path) -> list[dict[str, Any]]:
 
 def without_skipped(batch: BatchPlan, run: Path) -> BatchPlan:
     """Return the batch plan without the batches that the run skips."""
-    return batch.without(number for spike in read_spikes(run) for number in _numbers(spike))
-
-
-def as_first_trained(batch: BatchPlan, run: Path, step: int) -> tuple[BatchPlan, float]:
-    """Return the batch plan when a spike at a step (from 1) took the run back, and the loss of that step.
-
-    Raises:
-        ConfigurationError: No spike at that step took the run back.
-    """
-    spikes = read_spikes(run)
-    for spike in spikes:
-        if spike["step"] == step:
-            return batch, float(spike["loss"])
-        batch = batch.without(_numbers(spike))
-    steps = ", ".join(str(step) for step in sorted({int(spike["step"]) for spike in spikes}))
-    raise ConfigurationError(
-        f"--step {step} --left-out: must be a step that {run} went back from: {steps}."
-        if steps
-        else f"--left-out: {run} never went back from a spike; leave it out."
-    )
+    firsts = [(int(spike["first_batch"]), int(spike["num_batches"])) for spike in read_spikes(run)]
+    return batch.without(number for first, count in firsts for number in range(first, first + count))
 
 
 def skip_spike(job: Job, batch: BatchPlan, spike: GoBack) -> str:
@@ -91,8 +72,3 @@ def start_attempt(job: Job) -> None:
     before = folder.accepted_attempt()
     text = (before / "config.yaml").read_text() if before else ""
     job.save(folder.start_attempt(text, job.overrides) / "job.json")
-
-
-def _numbers(spike: dict[str, Any]) -> Sequence[int]:
-    first = int(spike["first_batch"])
-    return range(first, first + int(spike["num_batches"]))

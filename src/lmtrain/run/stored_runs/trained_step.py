@@ -20,7 +20,7 @@ from lmtrain.run.run_config import read_config
 from lmtrain.run.stored_runs.find_run import checked_part, find_job
 from lmtrain.run.stored_runs.job import StoredJob, load_job
 from lmtrain.run.stored_runs.resume import phases_of
-from lmtrain.run.stored_runs.skipped_batches import as_first_trained, without_skipped
+from lmtrain.run.stored_runs.skipped_batches import without_skipped
 from lmtrain.tokenizers.base import Tokenizer
 from lmtrain.tokenizers.loading import load_tokenizer
 from lmtrain.tracking.atomic_files import read_json
@@ -36,8 +36,7 @@ class TrainedStep:
     """A step (from 1) of a run: `numbers` [G] of its rows, the rows [G, T + 1], and how they were divided.
 
     `loss` is the training loss of that step in nats per token, None if it was not logged; `data` names the data.
-    `is_left_out`: the rows are those that the step had before a spike took the run back. `sources` [G] are the rows'
-    sources in a mixture, empty for one source.
+    `sources` [G] are the rows' sources in a mixture, empty for one source.
     """
 
     run: Path
@@ -48,20 +47,16 @@ class TrainedStep:
     rows: RowBatch
     tokenizer: Tokenizer
     data: str
-    is_left_out: bool = False
     sources: Sequence[str] = ()
 
 
-def trained_step(
-    run: Path, step: int, *, data: Path | None = None, allowed: Sequence[str] = (), left_out: bool = False
-) -> TrainedStep:
+def trained_step(run: Path, step: int, *, data: Path | None = None, allowed: Sequence[str] = ()) -> TrainedStep:
     """Return a step's rows; `data` is the present folder of its prepared data, None: where it was.
 
-    `left_out` returns the rows that the step had before a spike took the run back. A row's rank and micro-batch are
-    those of the newest attempt; the rows depend on neither.
+    A row's rank and micro-batch are those of the newest attempt; the rows depend on neither.
 
     Raises:
-        ConfigurationError: The path is not a run, it has not trained the step, or no spike there took it back.
+        ConfigurationError: The path is not a run, or it has not trained the step.
         DataError: Its data is gone or has changed.
     """
     attempt, job = _attempt_of(run, step)
@@ -69,10 +64,7 @@ def trained_step(
     sequences = config.batch.micro_batch_sequences
     # A number found by `auto` was not stored.
     batch = config.divided(replace(config.batch, micro_batch_sequences=None if sequences == "auto" else sequences))
-    if left_out:
-        batch, loss = as_first_trained(batch, run, step)
-    else:
-        batch, loss = without_skipped(batch, run), _logged_loss(run, step)
+    batch, loss = without_skipped(batch, run), _logged_loss(run, step)
     module = _datamodule(job, batch, attempt, run=run, data=data, allowed=allowed)
     horizon = read_json(run / "plan.json").get("horizon")
     module.total_steps = int(horizon.get("steps") or 0) if isinstance(horizon, dict) else 0
@@ -87,7 +79,6 @@ def trained_step(
         rows=rows,
         tokenizer=load_tokenizer(module.dataset.tokenizer_folder),
         data=", ".join(str(dataset.folder) for dataset in module.mixture.datasets.values()),
-        is_left_out=left_out,
         sources=sources,
     )
 
