@@ -64,7 +64,7 @@ def serve(verb: str, words: Sequence[str], *, program: str) -> int:
         if error.errno not in DISK_ERRORS:
             raise
         where = f"{error.filename} cannot be written" if error.filename else "a file cannot be written"
-        _tell(f"lmtrain: {where}: {os.strerror(error.errno)}; free space, or use another folder.")
+        _report(f"lmtrain: {where}: {os.strerror(error.errno)}; free space, or use another folder.")
         return EXIT_ENVIRONMENT
     except KeyboardInterrupt:
         _ignore_interrupts()

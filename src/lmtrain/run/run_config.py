@@ -70,6 +70,7 @@ class RunConfig:
     weight_average: Node
     adapter: Node
     objective: Node
+    module: Node
     precision: Node
     strategy: Node
     recompute: Node
@@ -143,6 +144,7 @@ class RunConfig:
 
 
 COUNTS: Final = ("devices", "num_nodes")  # of the trainer
+OUR_MODULE: Final = {TARGET: "lmtrain.run.builders.own_module.causal_lm"}
 NODES: Final = tuple(
     name for name, kind in get_type_hints(RunConfig).items() if kind is Node and name != "make_trainer"
 )
@@ -169,6 +171,7 @@ def read_config(values: Mapping[str, Any], *, allowed: Sequence[str] = ()) -> Ru
     light: dict[str, Any] = {
         name: Node(name, values[name]).checked(allowed).build() for name in ("run", "batch", "budget", "cluster")
     }
+    values = {"module": OUR_MODULE, **values}  # a config saved by 0.1.0 names none
     nodes: dict[str, Any] = {name: Node(name, values[name]) for name in NODES}
     health = Node("health", values["health"]).checked(allowed).build() if "health" in values else HealthSettings()
     return RunConfig(

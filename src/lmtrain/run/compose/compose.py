@@ -26,7 +26,7 @@ from lmtrain.accounting.scaling import UNSCALED
 from lmtrain.errors import ConfigurationError
 from lmtrain.run.compose import suggestions, untrusted_options
 from lmtrain.run.compose.arguments import Arguments, Choices, Flags, told_apart
-from lmtrain.run.compose.option_files import shared_keys
+from lmtrain.run.compose.option_files import default_options, shared_keys
 from lmtrain.run.compose.paths import conf_folder, group_folders, key_of, option_names
 from lmtrain.run.schema.check import no_value
 from lmtrain.run.schema.node import node_at
@@ -36,7 +36,6 @@ from lmtrain.training.lean_import import collecting_later
 
 SEARCH: Final = "search"  # in hydra.sweeper: the option searches
 SETTINGS: Final = "sweep"
-INTERPOLATION_MAP: Final = "_create_interpolation_map"
 SEVERAL_VALUES: Final = "Ambiguous value for argument"
 
 Task = Callable[[dict[str, Any], Choices], None]
@@ -232,18 +231,18 @@ def _our_configs() -> Generator[None]:
     At each of 55 files hydra-core 1.3 makes a config of all choices so far, half of the time of composing. It is made
     here where a list of defaults names an option by another's alone.
     """
-    make: Any = getattr(defaults_list, INTERPOLATION_MAP)
+    make: Any = defaults_list._create_interpolation_map  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
 
     def make_if_used(overrides: Any, listed: Sequence[Any], self_added: bool) -> Any:  # noqa: FBT001  as Hydra calls it
         return make(overrides, listed, self_added) if any(each.is_interpolation() for each in listed) else None
 
     GlobalHydra.instance().clear()
-    setattr(defaults_list, INTERPOLATION_MAP, make_if_used)
+    setattr(defaults_list, make.__name__, make_if_used)
     try:
         with initialize_config_dir(str(conf_folder().absolute()), version_base="1.3"), collecting_later():
             yield
     finally:
-        setattr(defaults_list, INTERPOLATION_MAP, make)
+        setattr(defaults_list, make.__name__, make)
 
 
 def _plain(composed: DictConfig) -> dict[str, Any]:
@@ -336,6 +335,10 @@ def _refused_override(problem: ConfigCompositionException) -> str | None:
 def _unknown_key(word: str, arguments: Arguments, *, config_name: str) -> str:
     key = word.partition("@")[0]
     typed = next((text for text in arguments.overrides if text.lstrip("+~").startswith(f"{key}=")), word)
+    main = conf_folder() / f"{config_name}.yaml"
+    heads = {*default_options(main), *(each.partition(".")[0] for each in shared_keys(main))}
+    if key.partition(".")[0] not in heads and suggestions.is_known_head(key):
+        return f"{typed} has no effect here: it is a setting of training; leave it out."
     config = _chosen(key, arguments, config_name=config_name)
     return suggestions.unknown_key(key, typed=typed, config=config)
 

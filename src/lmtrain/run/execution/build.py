@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import lightning.pytorch as pl
 import torch
@@ -35,6 +35,7 @@ from lmtrain.run.builders.device import (
 from lmtrain.run.builders.model import adapting, build_strategy, planned_model
 from lmtrain.run.builders.objective import attention_for, before_training, objective_of
 from lmtrain.run.builders.optimization import build_optimizer, schedules_of
+from lmtrain.run.builders.own_module import fitting_callbacks, own_module
 from lmtrain.run.planning.calibration import measured_peak, measurements_of
 from lmtrain.run.planning.machine_limits import batch_of, recompute_here
 from lmtrain.run.planning.make_plan import PlanFacts, make_plan, validated_split
@@ -57,7 +58,7 @@ from lmtrain.training.module import CausalLMModule
 from lmtrain.training.peak import device_peak, device_watts
 from lmtrain.training.precision_plugin import PrecisionPlugin
 from lmtrain.training.time_profiler import TimeProfiler
-from lmtrain.training.transforms import ModelTransforms
+from lmtrain.training.transforms import ModelTransform, ModelTransforms
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,10 +93,49 @@ def build_run(
     tokenizer = tokenizer_of(datamodule.dataset)
     fitted = fit_attention(config, compute_dtype=precision.compute_dtype)
     model = build_model(config.model, tokenizer=tokenizer, batch=batch, attention=attention_for(config, fitted.kernel))
+    plan = plan_of_run(config, batch=batch, datamodule=datamodule, precision=precision, done=done)
+    context = build_context(
+        job, config, plan, datamodule=datamodule, tokenizer=tokenizer, log=log, rank=rank, done=done
+    )
+    place_phases(datamodule, context.plan.horizon.steps, read=read)
+    print_lines(datamodule, context.plan, config, model, rank=rank)
+    fitted.tell(context.events, rank=rank)
+    facts = {"context": context, "num_ranks": config.num_ranks, "compute_dtype": precision.compute_dtype}
+    parallelism = build_strategy(config, facts=facts)
+    tell_of_precision(precision, model, context, strategy_casts=parallelism.casts_parameters)
+    start = find_weights(config.init_from, model, node=config.model)
+    own = own_module(config, model, batch, start_from=start)
+    callbacks = fitting_callbacks(build_callbacks(config, facts), own)
+    acting = [agreeing(config, datamodule), *callbacks.values(), config.profiler.build(facts=facts)]
+    parts: dict[str, Any] = {"model": model, "datamodule": datamodule, "context": context, "parallelism": parallelism}
+    parts |= {"precision": precision, "start_from": start, "fork_step": fork_step}
+    return Run(
+        module=cast(CausalLMModule, own) or build_module(config, **parts),  # callbacks know which by isinstance
+        datamodule=datamodule,
+        trainer=build_trainer(config, precision, parallelism, [each for each in acting if each], context),
+        context=context,
+        callbacks=callbacks,
+        parallelism=parallelism,
+    )
+
+
+def build_context(
+    job: Job,
+    config: RunConfig,
+    plan: Plan,
+    *,
+    datamodule: TokenDataModule,
+    tokenizer: Tokenizer,
+    log: RunLog | None,
+    rank: int,
+    done: RunSoFar,
+) -> RunContext:
+    """Return the context that a run's callbacks share, and mark the attempt in its log of events."""
     events = EventLog(job.folder, rank, began=job.began, waited_before=job.waited)
-    context = RunContext(
+    events.mark_attempt(job.attempt, num_devices=config.num_ranks, compiles_first=bool(plan.is_compiled))
+    return RunContext(
         folder=job.folder,
-        plan=plan_of_run(config, batch=batch, datamodule=datamodule, precision=precision, done=done),
+        plan=plan,
         dataset=datamodule.dataset,
         tokenizer=tokenizer,
         identity={**identity(config, datamodule.dataset.manifest), **datamodule.identity},
@@ -105,24 +145,6 @@ def build_run(
         attempt=job.attempt,
         earlier_seconds=done.seconds,
         earlier_device_seconds=done.device_seconds * config.num_ranks,
-    )
-    events.mark_attempt(job.attempt, num_devices=config.num_ranks, compiles_first=bool(context.plan.is_compiled))
-    place_phases(datamodule, context.plan.horizon.steps, read=read)
-    print_lines(datamodule, context.plan, config, model, rank=rank)
-    fitted.tell(events, rank=rank)
-    facts = {"context": context, "num_ranks": config.num_ranks, "compute_dtype": precision.compute_dtype}
-    parallelism = build_strategy(config, facts=facts)
-    tell_of_precision(precision, model, context, strategy_casts=parallelism.casts_parameters)
-    callbacks = build_callbacks(config, facts)
-    acting = [agreeing(config, datamodule), *callbacks.values(), config.profiler.build(facts=facts)]
-    parts: dict[str, Any] = {"model": model, "datamodule": datamodule, "context": context, "parallelism": parallelism}
-    return Run(
-        module=build_module(config, precision=precision, fork_step=fork_step, **parts),
-        datamodule=datamodule,
-        trainer=build_trainer(config, precision, parallelism, [each for each in acting if each], context),
-        context=context,
-        callbacks=callbacks,
-        parallelism=parallelism,
     )
 
 
@@ -198,6 +220,7 @@ def build_module(
     context: RunContext,
     parallelism: Parallelism,
     precision: Precision,
+    start_from: ModelTransform,
     fork_step: int | None = None,
 ) -> CausalLMModule:
     """Join model, loss, optimizer, schedules and transforms."""
@@ -225,7 +248,7 @@ def build_module(
         scales_loss=precision.scales_loss,
         make_graph=graphs_of(config),
         transforms=ModelTransforms(
-            start_from=find_weights(config.init_from, model, node=config.model),
+            start_from=start_from,
             adapt=adapting(config),
             precision=partial(precision.prepare, strategy_casts=parallelism.casts_parameters),
             recompute=config.recompute.build(),

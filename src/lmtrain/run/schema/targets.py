@@ -65,6 +65,9 @@ SLOTS: Final[Mapping[str, Slot]] = MappingProxyType(
         "loss": _kind("lmtrain.losses.base.TokenLoss"),
         "make": _kind("data_pipelines.make_tokenizer.TokenizerReport"),
         "model": _kind("lmtrain.models.base.LanguageModel"),
+        "module": _kind(
+            "lightning.pytorch.LightningModule", "lmtrain.run.builders.", called_with=("model",), or_none=True
+        ),
         "momentum_schedule": _factor("lmtrain.optim."),
         "objective": _kind("lmtrain.training.objectives.objective.Objective", or_none=True),
         "objective.rewards": Slot((float,), ("lmtrain.training.objectives.",), ("answer",)),

@@ -43,6 +43,7 @@ def identity_of_settings(config: RunConfig) -> Identity:
         **flatten(config.model.without("attention").values, "model"),
         **_identity_of(config.adapter.without("start", "dropout")),
         **_identity_of(config.objective),
+        **_identity_of(config.module),
         "init_from": fingerprint_of(config.init_from),
         "optimizer._target_": config.optimizer.target,
         "batch.context_tokens": config.batch.context_tokens,

@@ -1,0 +1,84 @@
+"""A LightningModule of a person's own, from conf/ of their own folder, trained with the run's model and rows."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from lmtrain.cli.main import serve
+from lmtrain.run.stored_runs.loaded_models import model_to_run
+from tests import tiny
+
+CODE = '''
+import lightning.pytorch as pl
+import torch
+from torch import Tensor, nn
+
+
+class TwoRates(pl.LightningModule):
+    """Manual optimization: SGD for the tables, AdamW for the rest."""
+
+    def __init__(self, model: nn.Module, *, table_lr: float = 1.0) -> None:
+        super().__init__()
+        self.language_model, self.automatic_optimization, self.table_lr = model, False, table_lr
+
+    def training_step(self, batch: Tensor) -> None:
+        loss = nn.functional.cross_entropy(self.language_model(batch[:, :-1].long()).mT, batch[:, 1:].long())
+        self.manual_backward(loss)
+        for optimizer in self.optimizers():
+            optimizer.step()
+            optimizer.zero_grad()
+        self.log("train/loss", loss)
+
+    def configure_optimizers(self) -> list[torch.optim.Optimizer]:
+        tables = [part.weight for part in self.language_model.modules() if isinstance(part, nn.Embedding)]
+        others = [each for each in self.language_model.parameters() if not any(each is table for table in tables)]
+        return [torch.optim.SGD(tables, self.table_lr), torch.optim.AdamW(others, 0.01)]
+'''
+OPTION = """# SGD for the tables, AdamW for the rest
+_target_: my_modules.TwoRates
+_partial_: true
+table_lr: 0.5
+"""
+WORDS = [*tiny.TINY, "--config-dir", "conf", "module=two_rates", "run.name=own"]
+
+
+@pytest.fixture(autouse=True)
+def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "conf" / "module").mkdir(parents=True)
+    (tmp_path / "conf" / "module" / "two_rates.yaml").write_text(OPTION)
+    (tmp_path / "my_modules.py").write_text(CODE)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+
+
+def train(*words: str) -> int:
+    return serve("train", [*WORDS, *words], program="lmtrain train")
+
+
+def test_an_own_module_trains_on_the_run_s_rows_and_its_model_is_loaded(tmp_path: Path) -> None:
+    assert train("--allow-target", "my_modules.", "budget.steps=40") == 0  # each batch has a step of two optimizers
+    run = tmp_path / "runs" / "own"
+    points = [json.loads(line)["metrics"] for line in (run / "metrics.jsonl").read_text().splitlines()]
+    losses = [point["train/loss"] for point in points if "train/loss" in point]
+    assert losses[-1] < losses[0]
+    module = torch.load(next((run / "checkpoints").glob("step_*")) / "state.pt", weights_only=True)
+    assert len(module["optimizer_states"]) == 2
+    weights = model_to_run(run, device="cpu").model.state_dict()
+    assert all(torch.equal(weights[name], module["state_dict"][f"language_model.{name}"]) for name in weights)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "module._target_=my_modules.TwoRates is not allowed"),
+        (["--allow-target", "my_modules.", "batch.micro_batch_sequences=2"], "batch.micro_batch_sequences must be 8"),
+        (["--allow-target", "my_modules.", "strategy=fsdp"], "strategy=fsdp cuts it; use"),
+    ],
+)
+def test_what_an_own_module_cannot_be_is_refused(
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert train("budget.steps=2", *words) == 2
+    assert message in capsys.readouterr().err
