@@ -85,7 +85,9 @@ def _unknown_words(words: Sequence[str], *, has_own_options: bool) -> Iterator[U
                 answer = _of_another_program(word, key, value)
                 if answer or not has_own_options:
                     head = re.split(r"[./@]", key)[0]
-                    near = did_you_mean([word.replace(head, each, 1) for each in nearest(head, _known_heads())])
+                    heads = difflib.get_close_matches(head, _known_heads(), n=2)
+                    heads.sort(key=lambda each: value not in option_names(each))
+                    near = did_you_mean([word.replace(head, each, 1) for each in heads[:1]])
                     yield answer or Unknown(word, note=f"unknown key {key}{near and '.'}{near}")
         elif not word.startswith(("-", "~")):
             raise ConfigurationError(_without_a_key(words, index))
