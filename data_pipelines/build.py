@@ -6,19 +6,19 @@ source -> stages -> split -> blocks -> (learn a tokenizer) -> encode -> shards -
 import lzma
 import shutil
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import final
 
 from data_pipelines.build_request import CODE_VERSION, BuildRequest
-from data_pipelines.engines.engine import Engine
 from data_pipelines.forecast import forecast
 from data_pipelines.progress import stage, tell
-from data_pipelines.shard_filler import REMOVED, Changed, Filled, ShardFiller
-from data_pipelines.stages.split import HASH, TRAIN
-from data_pipelines.verify import num_bytes, problems
+from data_pipelines.shard_filler import REMOVED, Filled, fill_shards
+from data_pipelines.stages.split import TRAIN
+from data_pipelines.stages.stage import Engine
+from data_pipelines.verify import problems
 from data_pipelines.work_folder import WorkFolder
 from lmtrain.accounting.quantities import format_count
 from lmtrain.data.manifest import Manifest, References, SplitManifest
@@ -27,11 +27,8 @@ from lmtrain.data.shards import TokenSplit
 from lmtrain.errors import ConfigurationError, DataError
 from lmtrain.tokenizers.base import Tokenizer
 
-FAR_FROM_ASKED = 2.0  # times, or one of so many, of the held-out share; then a line says so
-LEAST_TO_TRAIN = 0.5  # of the share that the fractions leave
 MAX_REFERENCE_BYTES = 4_000_000  # xz -9e reads about 1.5 MB/s
 LEAST_DICTIONARY_BYTES = 1 << 16
-IDS_AT_ONCE = 1 << 16
 
 
 class ShortSource(DataError):
@@ -47,7 +44,7 @@ class Build:
     `sample_documents` estimate beforehand what the budget needs; `references` compresses the held-out text.
     """
 
-    question: BuildRequest
+    request: BuildRequest
     engine: Engine
     num_processes: int | None = None
     allow_short: bool = False
@@ -60,46 +57,40 @@ class Build:
         Raises:
             DataError: No text, too little text, text that changed meanwhile, or tokens that do not verify.
         """
-        work = WorkFolder(folder)
-        if work.is_done():
-            work.finish()
-            return
+        request, work = self.request, WorkFolder(folder)
+        source = request.source
         try:
-            self._build(work)
+            source.check()
+            tell(f"preparing {source.name}")
+            is_continued = work.begin(request.fingerprint)
+            if is_continued:
+                tell(f"  continuing the work in {folder}")
+            filled = fill_shards(
+                request,
+                self.engine,
+                work,
+                num_processes=self.num_processes,
+                before_encoding=lambda: None if is_continued or not work.has_tokenizer else self._forecast(work),
+            )
+            self._require_splits(filled)
+            self._require_budget(filled)
+            write_verified(folder, self._manifest(work, filled))
+            self._require_same_source()
         except ShortSource:
             raise
         except (ConfigurationError, DataError):
             shutil.rmtree(folder, ignore_errors=True)
             raise
-
-    def _build(self, work: WorkFolder) -> None:
-        source = self.question.source
-        source.check()
-        tell(f"preparing {source.name}")
-        if work.begin(self.question.fingerprint):
-            tell(f"  continuing the work in {work.folder}")
-        filled = self._fill(work)
-        self._require_splits(filled)
-        self._report_shares(filled)
-        self._require_budget(filled)
-        write_verified(work.folder, self._manifest(work, filled))
-        if source.fingerprint() != self.question.source_fingerprint:
-            raise DataError(f"source {source.name} changed while it was prepared; run the same command again.")
         work.finish()
 
-    def _fill(self, work: WorkFolder) -> Filled:
-        fill = ShardFiller(self.question, self.engine, work, self.num_processes, lambda: self._print_forecast(work))
-        try:
-            return fill()
-        except Changed as change:
-            tell(f"  {change}: starting again")
-            work.clear()
-            work.begin(self.question.fingerprint)
-            return fill()
+    def _require_same_source(self) -> None:
+        source = self.request.source
+        if source.fingerprint() != self.request.source_fingerprint:
+            raise DataError(f"source {source.name} changed while it was prepared; run the same command again.")
 
-    def _print_forecast(self, work: WorkFolder) -> None:
+    def _forecast(self, work: WorkFolder) -> None:
         forecast(
-            self.question,
+            self.request,
             work.tokenizer(),
             num_documents=self.sample_documents,
             folder=work.folder,
@@ -107,67 +98,51 @@ class Build:
         )
 
     def _manifest(self, work: WorkFolder, filled: Filled) -> Manifest:
-        question, tokenizer = self.question, work.tokenizer()
-        dtype = question.settings.token_dtype
+        request, tokenizer = self.request, work.tokenizer()
+        dtype = request.settings.token_dtype
         held_out = filled.splits if self.references else {}
         return Manifest(
-            name=question.source.name,
+            name=request.source.name,
             dtype=dtype,
             vocab_size=tokenizer.vocab_size,
             tokenizer_fingerprint=tokenizer.fingerprint,
             splits=filled.splits,
             references=references_of(work.folder, held_out, dtype=dtype, tokenizer=tokenizer),
-            source=question.source.name,
-            source_fingerprint=question.source_fingerprint,
+            source=request.source.name,
+            source_fingerprint=request.source_fingerprint,
             code_version=CODE_VERSION,
-            settings=question.settings_as_json(),
+            settings=request.settings_as_json(),
             dropped={reason: count for reason, count in sorted(filled.dropped.items()) if reason != REMOVED},
             repaired={reason: count for reason, count in filled.dropped.items() if reason == REMOVED},
         )
 
     def _require_splits(self, filled: Filled) -> None:
-        held_out = self.question.settings.held_out
+        held_out = self.request.settings.held_out
         missing = next((split for split in held_out.splits if split not in filled.splits), None)
         if missing is None:
             return
-        num_documents = sum(split.num_documents for split in filled.splits.values())
         left_out = ", ".join(
-            f"{count:,} {reason}{f' ({filled.first[reason]})' if reason in filled.first else ''}"
+            f"{count:,} {reason} ({', '.join(filled.first[reason])})"
             for reason, count in sorted(filled.dropped.items())
-            if count
         )
         dropped = f" (left out: {left_out})" if left_out else ""
+        num_documents = sum(split.num_documents for split in filled.splits.values())
         if num_documents == 0:
             raise DataError(
-                f"source {self.question.source.name} gives no document{dropped}; give it more, or clean less."
+                f"source {self.request.source.name} gives no document{dropped}; give it more, or clean less."
             )
-        rule = f"none of {format_count(num_documents, 'document')} fell into the {missing} split{dropped}"
         fix = f"raise data.folder.{missing}_fraction, or give it more documents"
         if missing == TRAIN or held_out.is_named:
             fix = "give it more documents" if missing == TRAIN else "name other text with source.validation_paths"
-        raise DataError(f"{rule}; {fix}.")
-
-    def _report_shares(self, filled: Filled) -> None:
-        """Report a held-out share far from the fraction asked for."""
-        held_out = self.question.settings.held_out
-        if held_out.is_named:
-            return
-        text_bytes = max(sum(split.text_bytes for split in filled.splits.values()), 1)
-        for name, split in filled.splits.items():
-            share, asked = split.text_bytes / text_bytes, held_out.fractions[name]
-            lowest = LEAST_TO_TRAIN if name == TRAIN else 1 / FAR_FROM_ASKED
-            if lowest * asked <= share <= (1 if name == TRAIN else FAR_FROM_ASKED * asked):
-                continue
-            got = f"{share:.2%} of the text ({format_count(split.num_documents, 'document')}) instead of {asked:.2%}"
-            by_tail = held_out.rule == HASH and self.question.settings.token_budget is None
-            fix = f"; {'data.split=tail or ' if by_tail else ''}source.validation_paths (source=files) choose exactly"
-            tell(f"  the {name} split has {got}{fix}")
+        raise DataError(
+            f"none of {format_count(num_documents, 'document')} fell into the {missing} split{dropped}; {fix}."
+        )
 
     def _require_budget(self, filled: Filled) -> None:
-        budget, reached = self.question.settings.token_budget, filled.splits[TRAIN].num_tokens
+        budget, reached = self.request.settings.token_budget, filled.splits[TRAIN].num_tokens
         if budget is None or reached >= budget:
             return
-        ended = f"source {self.question.source.name} ended after {reached:,} of the {budget:,} tokens to train on"
+        ended = f"source {self.request.source.name} ended after {reached:,} of the {budget:,} tokens to train on"
         if not self.allow_short:
             fix = "use all of it with data.folder.allow_short=true, or ask for less"
             raise ShortSource(f"{ended} (budget.tokens, data.folder.token_budget); the encoded part is kept: {fix}.")
@@ -177,7 +152,7 @@ class Build:
 def references_of(
     folder: Path, splits: Mapping[str, SplitManifest], *, dtype: str, tokenizer: Tokenizer
 ) -> dict[str, References]:
-    """Return what gzip and xz make of each held-out split, all at once: they do not hold the lock of Python."""
+    """Return what gzip and xz make of each held-out split."""
     held_out = {split: manifest for split, manifest in splits.items() if split != TRAIN}
     if not held_out:
         return {}
@@ -192,17 +167,10 @@ def references_of(
 
 def compress(tokens: TokenSplit, tokenizer: Tokenizer) -> References:
     """Compress the first 4 MB of a split's documents, back to back, as `gzip -9` and `xz -9e` do."""
-    text = bytearray()
-    for start in range(0, tokens.num_tokens, IDS_AT_ONCE):
-        ids = tokens.window(start, min(IDS_AT_ONCE, tokens.num_tokens - start))
-        text += tokenizer.decode_bytes(ids.tolist())
-        if len(text) >= MAX_REFERENCE_BYTES:
-            break
-    content = bytes(text[:MAX_REFERENCE_BYTES])
-    codecs: tuple[Callable[[bytes], bytes], ...] = (_gzip, _xz)
-    with ThreadPoolExecutor(max_workers=2) as executor:
-        gzip, xz = executor.map(lambda codec: len(codec(content)) * 8 / len(content), codecs)
-    return References(text_bytes=len(content), gzip_bits_per_byte=round(gzip, 4), xz_bits_per_byte=round(xz, 4))
+    ids = tokens.window(0, min(tokens.num_tokens, MAX_REFERENCE_BYTES))  # a special token has no byte
+    content = tokenizer.decode_bytes(ids.tolist())[:MAX_REFERENCE_BYTES]
+    gzip, xz = (round(len(codec(content)) * 8 / len(content), 4) for codec in (_gzip, _xz))
+    return References(text_bytes=len(content), gzip_bits_per_byte=gzip, xz_bits_per_byte=xz)
 
 
 def write_verified(folder: Path, manifest: Manifest) -> None:
@@ -212,7 +180,7 @@ def write_verified(folder: Path, manifest: Manifest) -> None:
         DataError: It does not verify: a defect of this program, or of the machine.
     """
     write_manifest(folder, manifest)
-    with stage("verify", total_bytes=num_bytes(folder)) as progress:
+    with stage("verify") as progress:
         found = list(problems(folder, advance=lambda read: progress.advance(text_bytes=read)))
         if found:
             raise DataError(f"the tokens do not verify: {found[0]} ({len(found)} problems). Please report this.")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from data_pipelines.progress import stage
-from data_pipelines.sources.base import Document, Skipped, Source
+from data_pipelines.sources.base import Document, Source
 from data_pipelines.stages.split import HASH, TRAIN, VALIDATION, held_out_of, split_by_rule
 from data_pipelines.stages.stage import OnlyEncodable, Stage, content_of, in_turn
 from data_pipelines.stages.train_tokenizer import TokenizerSpec
@@ -77,19 +77,26 @@ def make_tokenizer(
     """
     names = [compare] if isinstance(compare, str) else compare
     rivals = [find_competitor(name) for name in dict.fromkeys(names)]
-    if folder is not None:
-        _require_free(Path(folder))
+    path = Path(folder) if folder else None
+    if path and path.exists() and not (path / TOKENIZER_FILE).is_file() and (path.is_file() or any(path.iterdir())):
+        raise ConfigurationError(f"folder={path} exists and holds something else; name another one.")
     for name, each in (deduplicate or {}).items():
         if each.scope == "corpus":
             rule = f"deduplicate.{name} compares all documents, and a tokenizer is learned in one pass"
             raise ConfigurationError(f"{rule}; use deduplicate=exact.")
     source.check()
-    texts = _Texts(source, (*(cleaning or {}).values(), OnlyEncodable(), *(deduplicate or {}).values()), held_out_bytes)
+    stages = (*(cleaning or {}).values(), OnlyEncodable(), *(deduplicate or {}).values())
+
+    def documents() -> Iterator[Document]:
+        return (item for item in in_turn(stages, source.documents()) if isinstance(item, Document))
+
+    held_out = held_out_of(source, HASH, fractions=(0.05, 0.05))
+    texts = _Texts(split_by_rule(documents, documents, held_out=held_out), held_out_bytes)
     with stage("tokenizer") as progress:
         made = tokenizer.build(texts.to_learn(tokenizer.sample_bytes))
         progress.notes.append(f"{made.vocab_size:,} entries")
     if tokenizer.sample_bytes and not texts.num_learned:
-        raise DataError(f"source {source.name} gives no text to learn from; give it text.")
+        raise DataError(f"source {source.name} gives no text to learn from.")
     texts.read_held_out()
     saved = _save(made, folder, root=root, name=source.name) if tokenizer.sample_bytes or folder else None
     competitors = [competitor(made, THIS), *rivals]
@@ -110,8 +117,7 @@ def bytes_per_token(competitors: Sequence[Competitor], *, held_out: Sequence[str
     """Return, for each type of text and then each tokenizer, the bytes per token; more is denser."""
     samples: dict[str, str] = foreign_json.read(SAMPLES)
     texts: dict[str, Sequence[str]] = {name: [text] for name, text in samples.items()}
-    if held_out:
-        texts[HELD_OUT] = held_out
+    texts |= {HELD_OUT: held_out} if held_out else {}
     return {
         kind: {one.name: sum(len(text.encode()) for text in some) / one.count_tokens(some) for one in competitors}
         for kind, some in texts.items()
@@ -150,44 +156,35 @@ def find_competitor(name: str) -> Competitor:
 class _Texts:
     """One pass over a source: training texts to learn from, and held-out ones on the way."""
 
-    def __init__(self, source: Source, stages: Sequence[Stage], held_out_bytes: int) -> None:
+    def __init__(self, pairs: Iterator[tuple[str, Document]], held_out_bytes: int) -> None:
         self.held_out: list[str] = []
         self.num_learned = 0
         self._wanted = held_out_bytes
-
-        def documents() -> Iterator[Document]:
-            items = in_turn(stages, source.documents())
-            return (item for item in items if not isinstance(item, Skipped))
-
-        held_out = held_out_of(source, HASH, fractions=(0.05, 0.05))
-        self._pairs = split_by_rule(documents, documents, held_out=held_out)
+        self._pairs = pairs
 
     def to_learn(self, num_bytes: int) -> Iterator[str]:
         """Yield about this many bytes of training text."""
-        for split, document in self._pairs if num_bytes > 0 else ():
-            text = content_of(document)
-            self._keep(split, text)
+        while num_bytes > 0 and (pair := self._next()) is not None:
+            split, text = pair
             if split == TRAIN:
                 self.num_learned += 1
                 num_bytes -= len(text.encode())
                 yield text
-            if num_bytes <= 0:
-                return
 
     def read_held_out(self) -> None:
         """Read on until there is enough held-out text, or the source ends."""
-        while self._wanted > 0 and (pair := next(self._pairs, None)) is not None:
-            self._keep(pair[0], content_of(pair[1]))
+        while self._wanted > 0 and self._next() is not None:
+            pass
 
-    def _keep(self, split: str, text: str) -> None:
+    def _next(self) -> tuple[str, str] | None:
+        split, document = next(self._pairs, ("", None))
+        if document is None:
+            return None
+        text = content_of(document)
         if split == VALIDATION and self._wanted > 0:
             self.held_out.append(text)
             self._wanted -= len(text.encode())
-
-
-def _require_free(folder: Path) -> None:
-    if folder.exists() and not (folder / TOKENIZER_FILE).is_file() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ConfigurationError(f"folder={folder} exists and holds something else; name another one.")
+        return split, text
 
 
 def _save(tokenizer: Tokenizer, folder: str | None, *, root: str, name: str) -> Path:
@@ -202,7 +199,6 @@ def _save(tokenizer: Tokenizer, folder: str | None, *, root: str, name: str) -> 
         tokenizer.save(aside)
         fsync_all(aside)
         rename_durably(aside, path)
-    except OSError as problem:
+    finally:
         shutil.rmtree(aside, ignore_errors=True)
-        raise EnvironmentProblem(f"folder={path} cannot be written: {problem.strerror}; name another one.") from problem
     return path

@@ -10,13 +10,11 @@ from pathlib import Path
 
 from data_pipelines.build import Build
 from data_pipelines.build_request import BuildRequest, Settings
-from data_pipelines.engines.engine import Engine
 from data_pipelines.engines.local import LocalEngine
-from data_pipelines.progress import tell
 from data_pipelines.sources.base import Source
 from data_pipelines.stages.encode import WholeConversations
 from data_pipelines.stages.split import held_out_of
-from data_pipelines.stages.stage import Stage
+from data_pipelines.stages.stage import Engine, Stage
 from data_pipelines.stages.train_tokenizer import TokenizerSpec
 from lmtrain.data.dataset_folder import build_folder
 from lmtrain.data.manifest import DTYPES, DatasetFolder, narrowest_dtype, num_ids
@@ -70,7 +68,7 @@ def prepare(
         if value is not None and value < least:
             raise ConfigurationError(f"data.folder.{name}: must be at least {least}, got {value}.")
     whole = _whole_conversations(source, tokenizer)
-    question = BuildRequest(
+    request = BuildRequest(
         source=source,
         stages=(*(cleaning or {}).values(), whole, *(deduplicate or {}).values()),
         spec=tokenizer,
@@ -82,15 +80,15 @@ def prepare(
         ),
     )
     build = Build(
-        question,
+        request,
         engine=engine or LocalEngine(),
         num_processes=num_processes,
         allow_short=allow_short,
         sample_documents=sample_documents,
         references=references,
     )
-    folder = Path(root) / f"{source.name}-{question.fingerprint[:12]}"
-    build_folder(folder, build, tell=tell, is_resumable=True)
+    folder = Path(root) / f"{source.name}-{request.fingerprint[:12]}"
+    build_folder(folder, build, is_resumable=True)
     open_dataset(folder)  # refuses a damaged one
     return DatasetFolder(folder)
 
@@ -117,13 +115,10 @@ def _whole_conversations(source: Source, tokenizer: TokenizerSpec) -> WholeConve
 
 def _fitting_dtype(token_dtype: str | None, vocab_size: int) -> str:
     fitting = narrowest_dtype(vocab_size)
-    if token_dtype is None:
-        return fitting
-    if token_dtype not in DTYPES:
-        known = " or ".join(DTYPES)
+    if token_dtype is not None and token_dtype not in DTYPES:
         fix = suggest(token_dtype, DTYPES)
-        raise ConfigurationError(f"data.folder.token_dtype: must be {known}, got {token_dtype}.{fix}")
-    if vocab_size > num_ids(token_dtype):
+        raise ConfigurationError(f"data.folder.token_dtype: must be {' or '.join(DTYPES)}, got {token_dtype}.{fix}")
+    if token_dtype is not None and vocab_size > num_ids(token_dtype):
         rule = f"must hold the {vocab_size} entries of tokenizer.vocab_size, as {fitting} does"
         raise ConfigurationError(f"data.folder.token_dtype: {rule}, got {token_dtype}.")
-    return token_dtype
+    return token_dtype or fitting

@@ -1,35 +1,37 @@
-"""A source's documents into the shards of a folder, block by block; after any end, the next call continues from there.
+"""A source's documents into the shards of a folder, block by block.
 
-An encoded block is kept until its ids are durably in a shard. To continue, the source is read again (cheap compared
-with encoding), unless it had been read to its end; encoded text is recognised by its digest.
+An encoded block is kept until the shards are whole. To continue after any end, the source is read again (cheap compared
+with encoding), and blocks whose text has the digest of an encoded one are not encoded again.
 """
 
 import contextlib
-import os
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import final
 
-from data_pipelines.build_request import BuildRequest
-from data_pipelines.engines.engine import Engine
-from data_pipelines.progress import StageProgress, stage
+import numpy as np
+
+from data_pipelines.build_request import BuildRequest, Settings
+from data_pipelines.processes import num_cores, run_jobs
+from data_pipelines.progress import stage
 from data_pipelines.sources.base import Document, Skipped, Source
-from data_pipelines.stages.append import Shards, next_link
-from data_pipelines.stages.blocks import Block, LeftOut, cut_into_blocks
-from data_pipelines.stages.encode import EncodedBlock, load_encoded, text_sha256_of
-from data_pipelines.stages.encoders import Done, Encoders
-from data_pipelines.stages.split import HeldOut, split_by_rule
-from data_pipelines.stages.stage import Stage
+from data_pipelines.stages.blocks import BlockFacts, cut_into_blocks, facts_of, sha256_of
+from data_pipelines.stages.encode import Encoded, encode_documents, load_encoded, text_sha256_of
+from data_pipelines.stages.pieces import read_items, write_items
+from data_pipelines.stages.split import SPLITS, TRAIN, HeldOut, split_by_rule
+from data_pipelines.stages.stage import Engine, Stage
 from data_pipelines.stages.train_tokenizer import hold_blocks, learn
-from data_pipelines.work_folder import Commit, End, WorkFolder
-from lmtrain.data.manifest import TOKENIZER_FOLDER, SplitManifest
-from lmtrain.data.shard_writer import require_whole
+from data_pipelines.work_folder import WorkFolder
+from lmtrain.data.manifest import SplitManifest
+from lmtrain.data.shard_writer import ShardWriter
 
 REMOVED = "control characters"
 SHOWN = 3  # dropped documents of each reason
+MANY_BLOCKS = 16  # from which on processes are worth their start
+MANY_CORES = 4  # below, one thread reads and one encodes
 
 
 @final
@@ -45,12 +47,12 @@ class SourcePass:
     engine: Engine
     held_out: HeldOut
     scratch: Path
-    dropped: dict[str, int] = field(default_factory=dict[str, int])
-    first: dict[str, str] = field(default_factory=dict[str, str])
+    dropped: Counter[str] = field(default_factory=Counter[str])
+    first: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
 
-    def blocks(self) -> Iterator[Block]:
-        """Yield the remaining documents, in the source's order."""
-        uncounted = replace(self, dropped={}, first={})
+    def blocks(self) -> Iterator[list[Document]]:
+        """Yield the remaining documents, in the source's order, each with its split."""
+        uncounted = replace(self, dropped=Counter[str](), first={})
         return cut_into_blocks(split_by_rule(self.kept, uncounted.kept, held_out=self.held_out))
 
     def kept(self) -> Iterator[Document]:
@@ -68,25 +70,18 @@ class SourcePass:
 
     def notes(self, dropped: Mapping[str, int]) -> list[str]:
         """Return the dropped documents, and the characters removed from the others, an entry per reason."""
-        first = {reason: f", first: {names}" for reason, names in self.first.items()}
         return [
-            f"{count:,} {'removed' if reason == REMOVED else 'dropped'} ({reason}{first.get(reason, '')})"
+            f"{count:,} {'removed' if reason == REMOVED else 'dropped'} ({reason}, first: "
+            f"{', '.join(self.first[reason])})"
             for reason, count in sorted(dropped.items())
         ]
 
-    def _count(self, left_out: Counter[str], reason: str, number: int, first: str) -> None:
+    def _count(self, left_out: Counter[str], reason: str, number: int, name: str) -> None:
         left_out[reason] += number
-        self.dropped[reason] = self.dropped.get(reason, 0) + number
-        names = self.first.get(reason, "")
-        if names.count(", ") < SHOWN - 1:
-            self.first[reason] = f"{names}, {first}" if names else first
-
-
-COMMIT_BLOCKS = 32
-
-
-class Changed(Exception):
-    """An earlier build's work is damaged, or belongs to other text."""
+        self.dropped[reason] += number
+        names = self.first.setdefault(reason, [])
+        if len(names) < SHOWN:
+            names.append(name)
 
 
 @dataclass(frozen=True)
@@ -95,168 +90,171 @@ class Filled:
 
     splits: Mapping[str, SplitManifest]
     dropped: Mapping[str, int]
-    first: Mapping[str, str]
+    first: Mapping[str, Sequence[str]]
+
+
+def fill_shards(
+    request: BuildRequest,
+    engine: Engine,
+    work: WorkFolder,
+    *,
+    num_processes: int | None,
+    before_encoding: Callable[[], object],
+) -> Filled:
+    """Bring every document into the shards, or those up to the budget.
+
+    `num_processes` encode, None decides by cores and text; `before_encoding` is called once there is a tokenizer.
+    """
+    settings, source = request.settings, request.source
+    reading = SourcePass(source, request.stages, engine, settings.held_out, work.scratch)
+    blocks = _with_tokenizer(_saved(reading.blocks(), work), request, work)
+    before_encoding()
+    shards, dropped, budget = Shards(work.folder, settings), Counter[str](), settings.token_budget
+    with stage("encode") as progress, contextlib.closing(_encoded(blocks, work, settings, num_processes)) as encoded:
+        for block in encoded:
+            added = shards.append(load_encoded(work.encoded(block.number)))
+            last_place = int(added.places[-1]) if len(added.places) else -1
+            for place, reasons in block.left_out.items():
+                if not shards.is_full or place <= last_place:
+                    dropped.update(reasons)
+            progress.advance(
+                documents=len(added.ends),
+                tokens=len(added.ids),
+                text_bytes=int(added.text_bytes.sum()),
+                fraction=shards.train_tokens / budget if budget else source.fraction_read,
+            )
+            if shards.is_full:
+                break
+        else:
+            dropped = reading.dropped  # also what came behind the last document
+        progress.notes += reading.notes(dropped)
+    return Filled(shards.finish(), dropped, reading.first)
 
 
 @final
-@dataclass(frozen=True)
-class ShardFiller:
-    """Reads, encodes and appends; `num_processes` None decides by cores and text.
+class Shards:
+    """The shards of all splits under construction, up to the training document at the budget.
 
-    `print_forecast` is called once there is a tokenizer, before anything is encoded.
+    The held-out text is the documents before that one; a split still empty then gets its next one.
     """
 
-    question: BuildRequest
-    engine: Engine
-    work: WorkFolder
-    num_processes: int | None
-    print_forecast: Callable[[], object]
+    def __init__(self, folder: Path, settings: Settings) -> None:
+        """Begin in a folder."""
+        self._wanted = settings.held_out.splits
+        self._budget = settings.token_budget
+        self._text_bytes: dict[str, int] = dict.fromkeys(SPLITS, 0)
+        self._writers = {
+            split: ShardWriter(folder, split=split, dtype=settings.token_dtype, shard_tokens=settings.shard_tokens)
+            for split in SPLITS
+        }
 
-    def __call__(self) -> Filled:
-        """Bring every document into the shards, or those up to the budget.
+    @property
+    def train_tokens(self) -> int:
+        """Return how many tokens there are to train on so far."""
+        return self._writers[TRAIN].num_tokens
 
-        Raises:
-            Changed: An earlier build's work cannot be continued.
-        """
-        with contextlib.closing(self._shards()) as shards:
-            end = self._replay(shards) or self._stream(shards)
-            self.work.write_commit(shards.commit())
-            return Filled(shards.finish(), end.dropped, end.first)
+    @property
+    def is_full(self) -> bool:
+        """Return whether the budget is reached, with something held out."""
+        return self._budget is not None and self.train_tokens >= self._budget and not self._empty_splits()
 
-    def _shards(self) -> Shards:
-        settings, commit = self.question.settings, self.work.read_commit()
-        try:
-            if commit is not None:
-                self._require_whole(commit)
-            return Shards(
-                self.work.folder,
-                dtype=settings.token_dtype,
-                shard_tokens=settings.shard_tokens,
-                wanted=settings.held_out.splits,
-                token_budget=settings.token_budget,
-                commit=commit,
-            )
-        except (ValueError, FileNotFoundError) as damage:
-            raise Changed(f"finished work is damaged ({damage})") from damage
+    def append(self, block: Encoded) -> Encoded:
+        """Add the next block's documents, up to the one at the budget; return the added ones."""
+        last = self._last_place(block)
+        is_added = np.ones(len(block.ends), np.bool_)
+        for number, split in enumerate(SPLITS):
+            of_split = block.splits == number
+            if last is not None:
+                is_needed = split in self._empty_splits() and of_split.any()
+                is_added[of_split & (block.places > (max(last, block.places[of_split][0]) if is_needed else last))] = (
+                    False
+                )
+            part = block.select(of_split & is_added)
+            self._writers[split].append(part.ids, part.ends, part.loss_mask)
+            self._text_bytes[split] += int(part.text_bytes.sum())
+        return block.select(is_added)
 
-    def _require_whole(self, commit: Commit) -> None:
-        with stage("check finished shards") as progress:
-            for shard in chain.from_iterable(written.closed for written in commit.written.values()):
-                require_whole(self.work.folder, shard)
-                progress.advance(tokens=shard.num_tokens)
+    def finish(self) -> dict[str, SplitManifest]:
+        """Finish the last shards and describe the splits with any."""
+        closed = {split: writer.close(text_bytes=self._text_bytes[split]) for split, writer in self._writers.items()}
+        return {split: manifest for split, manifest in closed.items() if manifest.num_documents}
 
-    def _replay(self, shards: Shards) -> End | None:
-        """Append the encoded blocks of a completely read source; None where there is more to read."""
-        end = self.work.read_end()
-        if end is None:
-            return None
-        for number in range(shards.next_block, end.num_blocks):
-            text_sha256 = text_sha256_of(self.work.block(number))
-            if text_sha256 is None:
-                self.work.forget_end()
-                return None
-            shards.append(load_encoded(self.work.block(number)), text_sha256=text_sha256)
-        return end
+    def _last_place(self, block: Encoded) -> int | None:
+        """Return the place of the training document at the budget, -1 where it is full; None: not in this block."""
+        room = 0 if self._budget is None else self._budget - self.train_tokens
+        if self._budget is None or room <= 0:
+            return None if self._budget is None else -1
+        train_tokens = np.where(block.splits == SPLITS.index(TRAIN), block.lengths, 0).cumsum()
+        at = int(train_tokens.searchsorted(room))
+        return int(block.places[at]) if at < len(train_tokens) else None
 
-    def _stream(self, shards: Shards) -> End:
-        question = self.question
-        reading = SourcePass(
-            question.source, question.stages, self.engine, question.settings.held_out, self.work.scratch
-        )
-        blocks = self._with_tokenizer(reading.blocks())
-        encoders = Encoders(
-            work=self.work,
-            dtype=question.settings.token_dtype,
-            num_processes=self.num_processes,
-            num_cores=os.cpu_count() or 1,
-        )
-        is_new = shards.next_block == 0 and not self.work.block(0).exists()
-        if is_new and (self.work.folder / TOKENIZER_FOLDER).is_dir():
-            self.print_forecast()
-        with stage("encode", total_tokens=self._total_tokens()) as progress:
-            dropped = Counter[str]()
-            with contextlib.closing(encoders(_not_appended(blocks, shards, dropped))) as done:
-                self._append(done, shards, progress, dropped)
-            if not shards.is_full:
-                dropped = Counter(reading.dropped)  # also what came behind the last document
-            progress.notes += reading.notes(dropped)
-        end = End(shards.next_block, dict(dropped), dict(reading.first))
-        self.work.write_end(end)
-        return end
-
-    def _append(self, every: Iterable[Done], shards: Shards, progress: StageProgress, dropped: Counter[str]) -> None:
-        """Append encoded blocks until the last one, or until the budget is full; count the drops on the way."""
-        num_committed = shards.next_block
-        for done in every:
-            added = shards.append(load_encoded(self.work.block(done.number)), text_sha256=done.sha256)
-            last_place = max((int(encoded.places[-1]) for encoded in added.values()), default=-1)
-            _count(dropped, done.left_out, up_to=last_place if shards.is_full else None)
-            self._show(added, progress, was_there=done.was_there)
-            if shards.is_full:
-                break
-            if shards.next_block - num_committed >= COMMIT_BLOCKS:
-                self.work.write_commit(shards.commit())
-                self.work.forget_blocks(num_committed, shards.next_block)
-                num_committed = shards.next_block
-
-    def _with_tokenizer(self, blocks: Iterator[Block]) -> Iterator[Block]:
-        """Give the folder its tokenizer; return the blocks to encode."""
-        spec = self.question.spec
-        if (self.work.folder / TOKENIZER_FOLDER).is_dir():
-            return blocks
-        if spec.sample_bytes == 0:
-            self.work.save_tokenizer(spec.build(()))
-            return blocks
-        held = hold_blocks(
-            blocks,
-            self.work,
-            sample_bytes=spec.sample_bytes,
-            budget=self.question.settings.token_budget,
-            source=self.question.source,
-        )
-        if held.left_out:
-            self.work.save_tokenizer(learn(spec, held, self.work))
-        return chain(held.again(self.work), blocks)
-
-    def _total_tokens(self) -> int | None:
-        settings = self.question.settings
-        if settings.token_budget is None:
-            return None
-        held_out = settings.held_out
-        return round(settings.token_budget / (1 - held_out.validation_fraction - held_out.test_fraction))
-
-    def _show(self, added: EncodedBlock, progress: StageProgress, *, was_there: bool) -> None:
-        progress.advance(
-            documents=sum(len(encoded.ends) for encoded in added.values()),
-            tokens=sum(len(encoded.ids) for encoded in added.values()),
-            text_bytes=int(sum(encoded.text_bytes.sum() for encoded in added.values())),
-            was_there=was_there,
-            fraction=None if self.question.settings.token_budget else self.question.source.fraction_read,
-        )
+    def _empty_splits(self) -> list[str]:
+        return [split for split in self._wanted if self._writers[split].num_tokens == 0 and split != TRAIN]
 
 
-def _count(dropped: Counter[str], left_out: LeftOut, *, up_to: int | None = None) -> None:
-    """Add a block's drops before the document at place `up_to`; None for all of them."""
-    for place, reasons in left_out.items():
-        if up_to is None or place <= up_to:
-            dropped.update(reasons)
+@final
+class EncodeBlock:
+    """Encode a block by its number, from its text on the disk; where there is none, it is encoded already."""
+
+    def __init__(self, folder: Path, dtype: str) -> None:
+        self._folder, self._dtype = folder, dtype
+        self._work = WorkFolder(folder)
+
+    def __reduce__(self) -> tuple[type["EncodeBlock"], tuple[Path, str]]:
+        """Leave the tokenizer behind: a worker reads its own."""
+        return EncodeBlock, (self._folder, self._dtype)
+
+    def __call__(self, number: str) -> None:
+        """Replace the block's text by its ids."""
+        text = self._work.text(int(number))
+        if text.exists():
+            block = [item for item in read_items(text) if isinstance(item, Document)]
+            encoded = encode_documents(block, self._work.tokenizer(), dtype=self._dtype)
+            encoded.save(self._work.encoded(int(number)), text_sha256=sha256_of(block))
+            text.unlink()
 
 
-def _not_appended(blocks: Iterator[Block], shards: Shards, dropped: Counter[str]) -> Iterator[Block]:
-    """Skip the blocks that are already in the shards, if they have the same text; count their drops.
+def _saved(blocks: Iterable[Sequence[Document]], work: WorkFolder) -> Iterator[BlockFacts]:
+    """Write the text of the blocks that are not encoded yet."""
+    for number, block in enumerate(blocks):
+        if text_sha256_of(work.encoded(number)) == sha256_of(block):
+            work.text(number).unlink(missing_ok=True)
+        else:
+            write_items(work.text(number), block)
+        yield facts_of(block, number)
 
-    Raises:
-        Changed: They are not.
-    """
-    num_appended, expected = shards.next_block, shards.chain
-    found = ""
-    for number in range(num_appended):
-        block = next(blocks, None)
-        if block is None:
-            raise Changed("the source gives less text than before")
-        assert block.number == number, (block.number, number)
-        found = next_link(found, block.sha256)
-        _count(dropped, block.left_out)
-    if found != expected:
-        raise Changed("the source gives other text than before")
-    yield from blocks
+
+def _encoded(
+    blocks: Iterator[BlockFacts], work: WorkFolder, settings: Settings, num_processes: int | None
+) -> Generator[BlockFacts]:
+    """Yield each block once it is encoded, in order."""
+    if num_processes is None:
+        first = list(islice(blocks, MANY_BLOCKS if num_cores() >= MANY_CORES else 0))
+        num_processes = num_cores() - 1 if len(first) == MANY_BLOCKS else 0
+        blocks = chain(first, blocks)
+    pending = deque[BlockFacts]()
+
+    def numbers() -> Iterator[str]:
+        for block in blocks:
+            pending.append(block)
+            yield str(block.number)
+
+    encode = EncodeBlock(work.folder, settings.token_dtype)
+    with contextlib.closing(run_jobs(encode, numbers(), num_processes=num_processes)) as done:
+        for _ in done:
+            yield pending.popleft()
+
+
+def _with_tokenizer(blocks: Iterator[BlockFacts], request: BuildRequest, work: WorkFolder) -> Iterator[BlockFacts]:
+    """Give the folder its tokenizer; return the blocks to encode."""
+    if work.has_tokenizer:
+        return blocks
+    if request.spec.sample_bytes == 0:
+        work.save_tokenizer(request.spec.build(()))
+        return blocks
+    held = hold_blocks(
+        blocks, sample_bytes=request.spec.sample_bytes, budget=request.settings.token_budget, source=request.source
+    )
+    if held:
+        work.save_tokenizer(learn(request.spec, held, work))
+    return chain(held, blocks)

@@ -3,7 +3,6 @@
 import argparse
 import hashlib
 import json
-import shlex
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +26,7 @@ from lmtrain.data.manifest import (
 )
 from lmtrain.data.packing_index import PACKING_FOLDER
 from lmtrain.data.shards import map_ids
-from lmtrain.errors import EXIT_NO, ConfigurationError, DataError
+from lmtrain.errors import EXIT_NO, DataError
 from lmtrain.storage import foreign_json
 from lmtrain.storage.hashed_folder import file_sha256
 from lmtrain.tokenizers.base import Tokenizer
@@ -46,9 +45,10 @@ def verify(words: list[str], *, program: str = "lmtrain verify") -> int:
     parser.add_argument("folders", nargs="+", type=Path, metavar="FOLDER", help="what lmtrain prepare printed")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     arguments = parser.parse_args(words)
+    found: dict[str, list[str]] = {}
     for folder in arguments.folders:
-        _refuse_run(folder, program)
-    found = {str(folder): _problems_of(folder) for folder in arguments.folders}
+        with stage(f"verify {folder.name}") as progress:
+            found[str(folder)] = list(problems(folder, advance=lambda read: progress.advance(text_bytes=read)))
     if arguments.json:
         print(json.dumps({folder: {"is_whole": not some, "problems": some} for folder, some in found.items()}))  # noqa: T201
     else:
@@ -67,26 +67,30 @@ def problems(folder: Path, *, advance: Advance = lambda _: None) -> Iterator[str
     Raises:
         DataError: The folder holds no data set at all.
     """
-    manifest, problem = _manifest_of(folder)
-    if manifest is None:
-        yield problem
+    path = folder / MANIFEST_FILE
+    if not path.is_file():
+        rule = "does not exist" if not folder.is_dir() else f"has no {MANIFEST_FILE}, so it is not prepared"
+        raise DataError(f"data folder {folder} {rule}. Name a folder that lmtrain prepare printed.")
+    try:
+        manifest = manifest_from_json(foreign_json.read(path))
+    except ValueError as problem:
+        yield f"{path} was changed or damaged: {problem}"
+        return
+    try:
+        tokenizer = load_tokenizer(folder / TOKENIZER_FOLDER)
+    except DataError as problem:
+        yield str(problem)
+        return
+    if manifest.dtype not in DTYPES:
+        yield f"{path} has dtype {manifest.dtype}, not {' or '.join(DTYPES)}"
         return
     broken = [*size_problems(folder, manifest), *_unlisted(folder, manifest)]
     yield from broken
-    tokenizer, problem = _tokenizer_of(folder, manifest)
-    if tokenizer is None:
-        yield problem
+    if tokenizer.fingerprint != manifest.tokenizer_fingerprint or tokenizer.vocab_size != manifest.vocab_size:
+        yield f"{folder / TOKENIZER_FOLDER} is not the tokenizer that the ids were made with"
     elif not broken:
         for name, split in manifest.splits.items():
             yield from _split_problems(folder, name, split, manifest, tokenizer, advance)
-
-
-def num_bytes(folder: Path) -> int:
-    """Return how many bytes of ids there are to read, by the manifest; 0 where it cannot be read."""
-    manifest, _ = _manifest_of(folder)
-    if manifest is None:
-        return 0
-    return sum(split.num_tokens for split in manifest.splits.values()) * DTYPES[manifest.dtype].itemsize
 
 
 @dataclass(frozen=True)
@@ -97,47 +101,6 @@ class ShardFindings:
     largest_id: int
     text_bytes: int
     last_ids: frozenset[int]
-
-
-def _refuse_run(folder: Path, program: str) -> None:
-    """Name the data of a run, whose folder has no shards."""
-    if not (folder / "run.json").is_file():
-        return
-    try:
-        data = foreign_json.read(folder / "run.json")["data"]
-    except (OSError, ValueError, LookupError, TypeError):
-        data = None
-    where = f"verify its data with `{program} {shlex.quote(data)}`" if isinstance(data, str) else "name its data"
-    raise ConfigurationError(f"{folder} is a run, not a data folder; {where}.")
-
-
-def _problems_of(folder: Path) -> list[str]:
-    with stage(f"verify {folder.name}", total_bytes=num_bytes(folder)) as progress:
-        return list(problems(folder, advance=lambda read: progress.advance(text_bytes=read)))
-
-
-def _manifest_of(folder: Path) -> tuple[Manifest | None, str]:
-    path = folder / MANIFEST_FILE
-    if not path.is_file():
-        rule = "does not exist" if not folder.is_dir() else f"has no {MANIFEST_FILE}, so it is not prepared"
-        raise DataError(f"data folder {folder} {rule}. Name a folder that lmtrain prepare printed.")
-    try:
-        manifest = manifest_from_json(foreign_json.read(path))
-    except ValueError as problem:
-        return None, f"{path} was changed or damaged: {problem}"
-    known = " or ".join(DTYPES)
-    return (manifest, "") if manifest.dtype in DTYPES else (None, f"{path} has dtype {manifest.dtype}, not {known}")
-
-
-def _tokenizer_of(folder: Path, manifest: Manifest) -> tuple[Tokenizer | None, str]:
-    path = folder / TOKENIZER_FOLDER
-    try:
-        tokenizer = load_tokenizer(path)
-    except DataError as problem:
-        return None, str(problem)
-    if tokenizer.fingerprint != manifest.tokenizer_fingerprint or tokenizer.vocab_size != manifest.vocab_size:
-        return None, f"{path} is not the tokenizer that the ids were made with"
-    return tokenizer, ""
 
 
 def _unlisted(folder: Path, manifest: Manifest) -> Iterator[str]:

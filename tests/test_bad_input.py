@@ -47,7 +47,7 @@ def attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Captu
         ("batch.micro_batch_sequences=3", ["batch.tokens_per_step=256 is not a multiple of 96", "nearest valid: 288."]),
         (
             "batch.context_tokens=65536 batch.tokens_per_step=65536",
-            ["batch.context_tokens=65536 needs 65,537 tokens", "nearest valid: 32768"],
+            ["batch.context_tokens: must be at most", "got 65536"],
         ),
         ("tokenizer.vocab_size=200", ["tokenizer.vocab_size", "257", "200"]),
         ("budget=none budget.steps=null", ["budget is empty"]),

@@ -141,7 +141,7 @@ def test_a_pipelines_file_runs_no_shell_and_no_models_code(
     ("node", "part"),
     [
         ("{partition: p, setup: touch touched}", "engine.setup=touch touched cannot be set by --config-dir"),
-        ('{partition: "p\\ntouch touched"}', "has several lines"),
+        ('{partition: "p\\ntouch touched"}', "must have settings of one line"),
         ('{partition: p, sbatch: {comment: "x\\ntouch touched"}}', "engine.sbatch.comment="),
     ],
 )

@@ -1,11 +1,13 @@
 """The common part of the engines of clusters: a preparation as a list of jobs over files seen by every machine."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from data_pipelines.extras import require_extra, silence_datatrove
 from data_pipelines.progress import tell
 from data_pipelines.sources.base import Document, Skipped, Source
 from data_pipelines.stages.pieces import PieceFolder, Remaining
@@ -24,6 +26,10 @@ class ClusterPlan:
     def items(self) -> Iterator[Item]:
         """Yield all items in the order of the source, once the jobs are done."""
         return chain.from_iterable(map(self.result.items, range(self.result.count)))
+
+    def job_folder(self, job: PipelineJob) -> Path:
+        """Return the folder of a job's logs and finished tasks."""
+        return self.folder / "jobs" / job.name
 
 
 @dataclass(frozen=True)
@@ -50,10 +56,7 @@ def plan_jobs(source: Source, stages: Sequence[Stage], folder: Path, *, num_task
         ConfigurationError: A stage of single documents comes after one of the corpus.
     """
     first, *later = runs_of(stages)
-    num_pieces = source.num_pieces()
-    if num_pieces < num_tasks:
-        tell(f"  source {source.name} can be read in {num_pieces} pieces, by as many tasks")
-    num_read = max(1, min(num_tasks, num_pieces))
+    num_read = max(1, min(num_tasks, source.num_pieces()))
     folder = folder / f"{num_read}_pieces_{key_of(stages)}"
     pieces = PieceFolder(folder / "pieces", num_read)
     jobs = [PipelineJob("read_and_clean", pieces.count, _ReadAndClean(source, first, pieces))]
@@ -61,23 +64,54 @@ def plan_jobs(source: Source, stages: Sequence[Stage], folder: Path, *, num_task
     for number, (stage, *_) in enumerate(later):
         if stage.scope == "document":
             name = type(stage).__name__
-            msg = f"deduplicate has {name}, which looks at each document alone: on a cluster it comes before the others"
-            raise ConfigurationError(f"{msg}; give it as +cleaning.NAME instead.")
+            raise ConfigurationError(
+                f"deduplicate: {name} must come before the stages over all documents; use +cleaning."
+            )
         place = folder / f"{number}_{stage.fingerprint_parts()['stage']}"
         jobs += stage.jobs(Remaining(pieces, tuple(done)), place)
         done.append((stage, place))
     return ClusterPlan(folder, tuple(jobs), Remaining(pieces, tuple(done)))
 
 
-def require_positive(**numbers: int) -> None:
-    """Refuse an engine's settings below one.
+class ClusterEngine(ABC):
+    """Stages as jobs of datatrove's executors."""
 
-    Raises:
-        ConfigurationError: With the name of the first such setting.
-    """
-    for name, number in numbers.items():
-        if number < 1:
-            raise ConfigurationError(f"engine.{name}={number} must be positive; nearest valid: 1.")
+    def __init__(self, option: str, *, num_tasks: int, dry_run: bool, **numbers: int) -> None:
+        """Divide reading into `num_tasks`; `dry_run` writes the scripts and runs nothing.
+
+        Raises:
+            ConfigurationError: Not a positive number.
+            EnvironmentProblem: A package is not installed.
+        """
+        for name, number in {"num_tasks": num_tasks, **numbers}.items():
+            if number < 1:
+                raise ConfigurationError(f"engine.{name}: must be at least 1, got {number}.")
+        require_extra(f"engine={option}")
+        self._num_tasks, self._dry_run = num_tasks, dry_run
+
+    def __call__(self, source: Source, stages: Sequence[Stage], /, *, folder: Path) -> Iterator[Item]:
+        """Yield the source's items in order, each document through all stages or dropped with a reason.
+
+        Raises:
+            EnvironmentProblem: Unfinished tasks.
+            SystemExit: It was a dry run: the scripts are written.
+        """
+        silence_datatrove()
+        plan = plan_jobs(source, stages, folder.absolute(), num_tasks=self._num_tasks)
+        if self._dry_run:
+            self._write(plan)
+            tell(f"  engine.dry_run=true: {len(plan.jobs)} jobs are written and nothing is run")
+            raise SystemExit(0)
+        self._run(plan)
+        yield from plan.items()
+
+    @abstractmethod
+    def _write(self, plan: ClusterPlan) -> None:
+        """Write the scripts, and name them."""
+
+    @abstractmethod
+    def _run(self, plan: ClusterPlan) -> None:
+        """Run all jobs to their end."""
 
 
 @dataclass(frozen=True)
@@ -90,11 +124,6 @@ class Task:
         """Run the task of this rank."""
         del data, world_size
         self.run(rank)
-
-
-def pipeline_of(job: PipelineJob) -> list[Any]:
-    """Return a job as a pipeline."""
-    return [Task(job.run)]
 
 
 def require_finished(job: PipelineJob, executor: Any, folder: Path) -> None:

@@ -1,19 +1,17 @@
 """Run stages on this machine: the cheap ones here, costly ones in several processes, those over a corpus as jobs."""
 
-import os
-import pickle
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import final
 
-from data_pipelines.engines.local_jobs import run_job
-from data_pipelines.processes import run_jobs
+from data_pipelines.processes import num_cores, run_jobs
 from data_pipelines.progress import stage as shown_stage
 from data_pipelines.sources.base import Source
 from data_pipelines.stages.pieces import PieceFolder, Remaining, characters_of, cut_into_pieces, read_items, write_items
-from data_pipelines.stages.stage import Item, Stage, in_turn, key_of, runs_of
+from data_pipelines.stages.stage import Item, PipelineJob, Stage, in_turn, key_of, runs_of
 from lmtrain.errors import ConfigurationError
 from lmtrain.storage.durable import write_durably
 
@@ -32,7 +30,7 @@ class LocalEngine:
         A corpus on disk is cut into pieces of `piece_characters`, one task each.
         """
         if num_processes is not None and num_processes < 0:
-            raise ConfigurationError(f"engine.num_processes={num_processes} is negative; nearest valid: 0.")
+            raise ConfigurationError(f"engine.num_processes: must be at least 0, got {num_processes}.")
         self._num_processes = num_processes
         self._piece_characters = piece_characters
 
@@ -49,20 +47,20 @@ class LocalEngine:
         return items
 
     def _each_alone(self, items: Iterator[Item], stages: Sequence[Stage], folder: Path) -> Iterator[Item]:
-        if self._num_processes:
-            yield from _in_processes(items, stages, folder, self._num_processes)
-            return
         num_characters, seconds = 0, 0.0
-        for batch in _batches(items):
+        while not self._num_processes:
+            batch = _next_batch(items)
+            if not batch:
+                return
             started = time.process_time()
             done = list(in_turn(stages, batch))
             seconds += time.process_time() - started
             num_characters += sum(map(characters_of, batch))
             yield from done
             is_slow = seconds * FAST_CHARACTERS_PER_SECOND > num_characters >= TRIAL_CHARACTERS
-            if is_slow and self._num_processes is None and _num_cores() > 1:
-                yield from _in_processes(items, stages, folder, _num_cores())
-                return
+            if is_slow and self._num_processes is None and num_cores() > 1:
+                break
+        yield from _in_processes(items, stages, folder, self._num_processes or num_cores())
 
     def _over_corpus(self, items: Iterator[Item], stage: Stage, folder: Path) -> Iterator[Item]:
         count = folder / "num_pieces"
@@ -70,48 +68,65 @@ class LocalEngine:
             pieces = cut_into_pieces(folder / "pieces", items, piece_characters=self._piece_characters)
             write_durably(count, str(pieces.count).encode())
         pieces = PieceFolder(folder / "pieces", int(count.read_text()))
+        num_processes = num_cores() if self._num_processes is None else self._num_processes
         for job in stage.jobs(pieces, folder):
-            with shown_stage(job.name) as progress:
-                progress.notes.append(f"{job.num_tasks} tasks")
-                run_job(
-                    job,
-                    folder / "jobs" / job.name,
-                    num_processes=self._num_processes or _num_cores(),
-                    advance=lambda share: progress.advance(fraction=share),
-                )
+            run_tasks(job, folder / "jobs" / job.name, num_processes=num_processes)
         rest = Remaining(pieces, [(stage, folder)])
         return chain.from_iterable(map(rest.items, range(pieces.count)))
 
 
-def _in_processes(items: Iterator[Item], stages: Sequence[Stage], folder: Path, num_processes: int) -> Iterator[Item]:
+def run_tasks(job: PipelineJob, folder: Path, *, num_processes: int) -> None:
+    """Run a job's remaining tasks; each leaves a file in `folder` once it is done, and is not run again."""
     folder.mkdir(parents=True, exist_ok=True)
-    pickled = folder / "stages.pickle"
-    pickled.write_bytes(pickle.dumps(tuple(stages)))
+    done = [(folder / f"{task}").exists() for task in range(job.num_tasks)]
+    rest = (str(task) for task in range(job.num_tasks) if not done[task])
+    if all(done):
+        return
+    with shown_stage(job.name) as progress:
+        progress.notes.append(f"{job.num_tasks} tasks")
+        for number, task in enumerate(run_jobs(_RunTask(job.run), rest, num_processes=num_processes), sum(done) + 1):
+            (folder / task).touch()
+            progress.advance(fraction=number / job.num_tasks)
 
+
+@dataclass(frozen=True)
+class _RunTask:
+    run: Callable[[int], object]
+
+    def __call__(self, task: str) -> None:
+        self.run(int(task))
+
+
+@dataclass(frozen=True)
+class _RunStages:
+    """Replace the documents in a file by what stages make of them."""
+
+    stages: tuple[Stage, ...]
+
+    def __call__(self, name: str) -> None:
+        write_items(Path(name), in_turn(self.stages, read_items(Path(name))))
+
+
+def _in_processes(items: Iterator[Item], stages: Sequence[Stage], folder: Path, num_processes: int) -> Iterator[Item]:
     def batches() -> Iterator[str]:
-        for number, batch in enumerate(_batches(items)):
+        number = 0
+        while batch := _next_batch(items):
             path = folder / f"batch_{number:09d}.jsonl"
             write_items(path, batch)
             yield str(path)
+            number += 1
 
-    module = "data_pipelines.engines.stage_worker"
-    for name in run_jobs(batches(), module=module, arguments=[str(pickled)], num_processes=num_processes):
+    for name in run_jobs(_RunStages(tuple(stages)), batches(), num_processes=num_processes):
         yield from read_items(Path(name))
         Path(name).unlink()
 
 
-def _batches(items: Iterable[Item]) -> Iterator[list[Item]]:
+def _next_batch(items: Iterable[Item]) -> list[Item]:
     batch: list[Item] = []
     num_characters = 0
     for item in items:
         batch.append(item)
         num_characters += characters_of(item)
         if num_characters >= BATCH_CHARACTERS:
-            yield batch
-            batch, num_characters = [], 0
-    if batch:
-        yield batch
-
-
-def _num_cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+            break
+    return batch

@@ -5,15 +5,13 @@ one folder, on a file system seen by all machines of the cluster.
 """
 
 import subprocess
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, final
 
-from data_pipelines.engines.cluster import ClusterPlan, pipeline_of, plan_jobs, require_finished, require_positive
-from data_pipelines.extras import require_extra, silence_datatrove
+from data_pipelines.engines.cluster import ClusterEngine, ClusterPlan, Task, require_finished
+from data_pipelines.extras import require_extra
 from data_pipelines.progress import tell
-from data_pipelines.sources.base import Source
-from data_pipelines.stages.stage import Item, PipelineJob, Stage
+from data_pipelines.stages.stage import PipelineJob
 from lmtrain.accounting.options.typed_alone import TypedAlone
 from lmtrain.child_process import python_command, python_environment
 from lmtrain.errors import EnvironmentProblem
@@ -35,7 +33,7 @@ for path in (
 
 
 @final
-class RayEngine:
+class RayEngine(ClusterEngine):
     """Stages in Ray tasks."""
 
     def __init__(
@@ -54,57 +52,43 @@ class RayEngine:
             ConfigurationError: Not a positive number.
             EnvironmentProblem: A package is not installed.
         """
-        require_positive(num_tasks=num_tasks, cpus_per_task=cpus_per_task, max_running_tasks=max_running_tasks or 1)
-        require_extra("engine=ray")
+        numbers = {"cpus_per_task": cpus_per_task, "max_running_tasks": max_running_tasks or 1}
+        super().__init__("ray", num_tasks=num_tasks, dry_run=dry_run, **numbers)
         if not dry_run:
             require_extra("engine=ray", packages=("ray",), extra="ray")
         self._address = address
-        self._num_tasks = num_tasks
-        self._dry_run = dry_run
         self._settings: dict[str, Any] = {
             "workers": max_running_tasks or -1,
             "cpus_per_task": cpus_per_task,
             "mem_per_cpu_gb": memory_gib_per_cpu,
         }
 
-    def __call__(self, source: Source, stages: Sequence[Stage], /, *, folder: Path) -> Iterator[Item]:
-        """Yield the source's items in order, each document through all stages or dropped with a reason.
-
-        Raises:
-            EnvironmentProblem: Unfinished tasks.
-            SystemExit: It was a dry run: the driver is written.
-        """
-        silence_datatrove()
-        plan = plan_jobs(source, stages, folder.absolute(), num_tasks=self._num_tasks)
-        driver = self._write_driver(plan)
-        if self._dry_run:
-            tell(f"  engine.dry_run=true: {len(plan.jobs)} Ray jobs are written and nothing is run")
-            for job in plan.jobs:
-                tell(f"  {job.num_tasks:>6} tasks  {_pickled(plan.folder, job)}")
-            tell(f"  python {driver}")
-            raise SystemExit(0)
-        self._run(driver, plan)
-        yield from plan.items()
+    def _write(self, plan: ClusterPlan) -> None:
+        tell(f"  python {self._write_driver(plan)}")
 
     def _write_driver(self, plan: ClusterPlan) -> Path:
         import dill
 
+        paths: list[Path] = []
         for job in plan.jobs:
-            path = _pickled(plan.folder, job)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(dill.dumps(self._executor(job, plan.folder)))
-        paths = "\n".join(f"    {str(_pickled(plan.folder, job))!r}," for job in plan.jobs)
+            folder = plan.job_folder(job)
+            folder.mkdir(parents=True, exist_ok=True)
+            paths.append(folder / "executor.pik")
+            paths[-1].write_bytes(dill.dumps(self._executor(job, folder)))
         driver = plan.folder / "ray_driver.py"
-        driver.write_text(DRIVER.format(address=self._address, paths=paths))
+        listed = "\n".join(f"    {str(path)!r}," for path in paths)
+        driver.write_text(DRIVER.format(address=self._address, paths=listed))
         return driver
 
     def _executor(self, job: PipelineJob, folder: Path) -> Any:
         from datatrove.executor.ray import RayPipelineExecutor  # pyright: ignore[reportMissingImports]  # an extra
 
-        place = str(folder / "jobs" / job.name)
-        return RayPipelineExecutor(pipeline=pipeline_of(job), tasks=job.num_tasks, logging_dir=place, **self._settings)
+        return RayPipelineExecutor(
+            pipeline=[Task(job.run)], tasks=job.num_tasks, logging_dir=str(folder), **self._settings
+        )
 
-    def _run(self, driver: Path, plan: ClusterPlan) -> None:
+    def _run(self, plan: ClusterPlan) -> None:
+        driver = self._write_driver(plan)
         log = driver.with_suffix(".log")
         tell(f"  engine=ray runs {len(plan.jobs)} jobs; their output is in {log}")
         with log.open("w") as output:
@@ -112,10 +96,6 @@ class RayEngine:
                 python_command(str(driver)), stdout=output, stderr=output, env=python_environment(), check=False
             )
         for job in plan.jobs:
-            require_finished(job, self._executor(job, plan.folder), plan.folder / "jobs" / job.name)
+            require_finished(job, self._executor(job, plan.job_folder(job)), plan.job_folder(job))
         if ran.returncode:
             raise EnvironmentProblem(f"engine=ray ended with status {ran.returncode}; its output is in {log}.")
-
-
-def _pickled(folder: Path, job: PipelineJob) -> Path:
-    return folder / "jobs" / job.name / "executor.pik"

@@ -9,15 +9,13 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, final
 
-from data_pipelines.engines.cluster import ClusterPlan, pipeline_of, plan_jobs, require_finished, require_positive
-from data_pipelines.extras import require_extra, silence_datatrove
+from data_pipelines.engines.cluster import ClusterEngine, ClusterPlan, Task, require_finished
 from data_pipelines.progress import tell
-from data_pipelines.sources.base import Source
-from data_pipelines.stages.stage import Item, PipelineJob, Stage
+from data_pipelines.stages.stage import PipelineJob
 from lmtrain.accounting.options.typed_alone import TypedAlone
 from lmtrain.child_process import SAFE_PATH
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
@@ -26,7 +24,7 @@ SCRIPT = "launch_script.slurm"  # datatrove's name of a submitted script
 
 
 @final
-class SlurmEngine:
+class SlurmEngine(ClusterEngine):
     """Stages in job arrays."""
 
     def __init__(
@@ -53,13 +51,20 @@ class SlurmEngine:
             ConfigurationError: Not a positive number, or text of several lines.
             EnvironmentProblem: The extra is not installed.
         """
-        require_positive(num_tasks=num_tasks, max_array_tasks=max_array_tasks, cpus_per_task=cpus_per_task)
-        require_positive(memory_gib_per_cpu=memory_gib_per_cpu, max_running_tasks=max_running_tasks or 1)
-        _require_one_line(partition, time_limit, qos, setup or "", *(sbatch or {}), *(sbatch or {}).values())
-        require_extra("engine=slurm")
-        self._num_tasks = num_tasks
+        super().__init__(
+            "slurm",
+            num_tasks=num_tasks,
+            dry_run=dry_run,
+            max_array_tasks=max_array_tasks,
+            cpus_per_task=cpus_per_task,
+            memory_gib_per_cpu=memory_gib_per_cpu,
+            max_running_tasks=max_running_tasks or 1,
+        )
+        directives = dict(sbatch or {})
+        for word in (partition, time_limit, qos, setup or "", *directives, *directives.values()):
+            if len(str(word).splitlines()) > 1:  # behind a line break, a value would be a line of the script
+                raise ConfigurationError(f"engine: must have settings of one line, got {word!r}.")
         self._poll_seconds = poll_seconds
-        self._dry_run = dry_run
         path = f"export PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH"
         self._settings: dict[str, Any] = {
             "partition": partition,
@@ -70,62 +75,44 @@ class SlurmEngine:
             "mem_per_cpu_gb": memory_gib_per_cpu,
             "qos": qos,
             "env_command": f"export {SAFE_PATH}=1; {setup or path}",
-            "sbatch_args": dict(sbatch or {}),
+            "sbatch_args": directives,
         }
-
-    def __call__(self, source: Source, stages: Sequence[Stage], /, *, folder: Path) -> Iterator[Item]:
-        """Yield the source's items in order, each document through all stages or dropped with a reason.
-
-        Raises:
-            EnvironmentProblem: No SLURM here, or unfinished tasks.
-            SystemExit: It was a dry run: the scripts are written.
-        """
-        silence_datatrove()
-        plan = plan_jobs(source, stages, folder.absolute(), num_tasks=self._num_tasks)
-        if self._dry_run:
-            self._write_scripts(plan)
-            raise SystemExit(0)
-        if not shutil.which("sbatch"):
-            msg = "engine=slurm finds no sbatch here; run it where jobs are submitted, or see its scripts with"
-            raise EnvironmentProblem(f"{msg} engine.dry_run=true.")
-        self._submit_and_wait(plan)
-        yield from plan.items()
 
     def _executor(self, job: PipelineJob, folder: Path, *, depends: Any = None) -> Any:
         from datatrove.executor import SlurmPipelineExecutor  # pyright: ignore[reportMissingImports]  # an extra
 
         return SlurmPipelineExecutor(
-            pipeline=pipeline_of(job),
+            pipeline=[Task(job.run)],
             tasks=job.num_tasks,
             job_name=f"lmtrain_{job.name}",
-            logging_dir=str(folder / "jobs" / job.name),
+            logging_dir=str(folder),
             depends=depends,
             **self._settings,
         )
 
-    def _write_scripts(self, plan: ClusterPlan) -> None:
-        tell(f"  engine.dry_run=true: {len(plan.jobs)} job arrays are written and nothing is submitted")
+    def _write(self, plan: ClusterPlan) -> None:
         for job in plan.jobs:
-            executor = self._executor(job, plan.folder)
-            path = plan.folder / "jobs" / job.name / SCRIPT
-            path.parent.mkdir(parents=True, exist_ok=True)
-            run = f"launch_pickled_pipeline {executor.logging_dir.resolve_paths('executor.pik')}"
-            num_tasks = min(job.num_tasks, self._settings["max_array_size"])
-            path.write_text(
-                executor.get_launch_file_contents(executor.get_sbatch_args(num_tasks), f"srun  -l -n 1 {run}")
-            )
-            tell(f"  {job.num_tasks:>6} tasks  {path}")
+            folder = plan.job_folder(job)
+            folder.mkdir(parents=True, exist_ok=True)
+            executor = self._executor(job, folder)
+            run = f"srun  -l -n 1 launch_pickled_pipeline {executor.logging_dir.resolve_paths('executor.pik')}"
+            arguments = executor.get_sbatch_args(min(job.num_tasks, self._settings["max_array_size"]))
+            (folder / SCRIPT).write_text(executor.get_launch_file_contents(arguments, run))
+            tell(f"  {job.num_tasks:>6} tasks  {folder / SCRIPT}")
 
-    def _submit_and_wait(self, plan: ClusterPlan) -> None:
+    def _run(self, plan: ClusterPlan) -> None:
+        if not shutil.which("sbatch"):
+            raise EnvironmentProblem(
+                "engine=slurm finds no sbatch; run it where jobs are submitted, or set engine.dry_run=true."
+            )
         executors: list[Any] = []
         for job in plan.jobs:
-            executor = self._executor(job, plan.folder, depends=executors[-1] if executors else None)
-            _submit(executor, job)
-            executors.append(executor)
+            executors.append(self._executor(job, plan.job_folder(job), depends=executors[-1] if executors else None))
+            _submit(executors[-1], job)
         for job, executor in zip(plan.jobs, executors, strict=True):
             while executor.get_incomplete_ranks(skip_completed=True) and _is_queued(executor.job_id):
                 time.sleep(self._poll_seconds)
-            require_finished(job, executor, plan.folder / "jobs" / job.name)
+            require_finished(job, executor, plan.job_folder(job))
 
 
 def _submit(executor: Any, job: PipelineJob) -> None:
@@ -142,10 +129,3 @@ def _is_queued(job_id: Any) -> bool:
     """Return whether SLURM still knows a job as waiting or running."""
     asked = subprocess.run(["squeue", "--noheader", f"--jobs={job_id}"], capture_output=True, text=True, check=False)
     return asked.returncode == 0 and bool(asked.stdout.strip())
-
-
-def _require_one_line(*words: str) -> None:
-    """Refuse a line break: behind it a directive's value would be a line of the script."""
-    for word in words:
-        if len(str(word).splitlines()) > 1:
-            raise ConfigurationError(f"engine={word!r} has several lines; a setting of SLURM is one.")

@@ -37,12 +37,19 @@ class Skipped:
 
 
 class Source(ABC):
-    """A place of texts."""
+    """A place of texts.
 
-    @property
-    @abstractmethod
-    def name(self) -> str:
-        """Return the first part of the name of this source's data folders."""
+    `name` is the first part of the name of its data folders. `has_conversations`: documents are lists of messages.
+    `names_validation`: the settings name the validation documents, which come first. `read_once` is the setting to
+    change where a second reading would download everything again. `fraction_read` is how much of it the last
+    `documents()` has read so far; None where it is unknown.
+    """
+
+    name: str
+    has_conversations: bool = False
+    names_validation: bool = False
+    read_once: str = ""
+    fraction_read: float | None = None
 
     @abstractmethod
     def fingerprint(self) -> str:
@@ -60,29 +67,9 @@ class Source(ABC):
         """
 
     @property
-    def fraction_read(self) -> float | None:
-        """Return how much of the source the last `documents()` has read so far, or None where it is unknown."""
-        return None
-
-    @property
     def text_bytes(self) -> int | None:
         """Return about the bytes of all its text, from sizes or a sample; None where it is unknown."""
         return None
-
-    @property
-    def has_conversations(self) -> bool:
-        """Return whether documents are lists of messages."""
-        return False
-
-    @property
-    def names_validation(self) -> bool:
-        """Return whether the settings name the validation documents, which come first."""
-        return False
-
-    @property
-    def read_once(self) -> str:
-        """Return the setting to change where a second reading would download everything again, else ""."""
-        return ""
 
     def num_pieces(self) -> int:
         """Return how many parts can be read independently of one another, by the tasks of a cluster job."""

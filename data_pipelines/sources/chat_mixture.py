@@ -11,6 +11,7 @@ import random
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final, final
 
@@ -20,7 +21,7 @@ from data_pipelines.sources.find_files import fingerprint_files, local_file, wal
 from data_pipelines.sources.hf_dataset import Wanted, find_dataset
 from lmtrain.accounting.options.parts import SourceFacts
 from lmtrain.accounting.quantities import format_count
-from lmtrain.errors import ConfigurationError, DataError, EnvironmentProblem
+from lmtrain.errors import LMTRAIN_ERRORS, ConfigurationError, DataError, EnvironmentProblem
 from lmtrain.storage import foreign_json
 from lmtrain.storage.damage import one_line
 from lmtrain.tokenizers.question_forms import choice_question, count_question, letters_of
@@ -36,6 +37,9 @@ Items = Iterable[Document | Skipped]
 @final
 class ChatMixture(Source):
     """Conversations of several data sets, each a number of times; a repeated one keeps its name, and so its split."""
+
+    name = "chat_mixture"
+    has_conversations = True
 
     def __init__(
         self,
@@ -73,16 +77,6 @@ class ChatMixture(Source):
         self._identity, self._words, self._seed = identity, words, seed
         self._require_settings()
 
-    @property
-    def name(self) -> str:
-        """Return `chat_mixture`."""
-        return "chat_mixture"
-
-    @property
-    def has_conversations(self) -> bool:
-        """Return true."""
-        return True
-
     def fingerprint(self) -> str:
         """Return a sha256 over the settings and the contents of local files; the hub is not asked."""
         folders = [Path(name) for name in self._names.values() if Path(name).is_dir()]
@@ -114,36 +108,29 @@ class ChatMixture(Source):
             DataError: As `check` does, or a damaged file.
             EnvironmentProblem: The hub cannot be reached, or the connection broke.
         """
-        parts: list[str] = []
-        total = 0
+        counts: list[str] = []
         for label, epochs, rows in self._parts():
             num_rows = 0
-            for _ in range(epochs):
-                num_rows = 0
-                for row in rows():
-                    num_rows += isinstance(row, Document)
-                    yield row
-            parts.append(f"{label} {format_count(num_rows, 'row')} x {epochs}")
-            total += num_rows * epochs
+            for row in chain.from_iterable(rows() for _ in range(epochs)):
+                num_rows += isinstance(row, Document)
+                yield row
+            counts.append(f"{label} {format_count(num_rows, 'row')}")
         unset = [f"source.{name}" for name, path in (("identity", self._identity), ("words", self._words)) if not path]
         missing = f"; {' and '.join(unset)} not set" if unset else ""
-        tell(f"chat_mixture: {', '.join(parts)}; {format_count(total, 'row')} in all{missing}")
+        tell(f"chat_mixture: {', '.join(counts)}{missing}")
 
     def _parts(self) -> Iterator[tuple[str, int, Callable[[], Items]]]:
         """Yield each part's label, its epochs, and its rows."""
-        rows_of = {"smoltalk": of_messages, "mmlu": of_choices, "gsm8k": of_calculation}
-        for label, conversation in rows_of.items():
-            if epochs := self._counts[f"{label}_epochs"]:
-                yield label, epochs, partial(_rows_of, self._wanted(label), label=label, conversation=conversation)
-        if self._identity and (epochs := self._counts["identity_epochs"]):
-            yield "identity", epochs, partial(_lines_of, Path(self._identity))
+        for label in self._names:
+            yield label, self._counts[f"{label}_epochs"], partial(_rows_of, self._wanted(label), label=label)
+        if self._identity:
+            yield "identity", self._counts["identity_epochs"], partial(_lines_of, Path(self._identity))
         for label, make in (("spelling", spelled), ("counting", counted)):
             if self._words and (num_rows := self._counts[f"{label}_rows"]):
                 yield label, 1, partial(make, self._known_words, num_rows=num_rows, seed=self._seed)
 
     def _wanted(self, label: str) -> Wanted:
-        place = {"smoltalk": (None, "train"), "mmlu": ("all", "auxiliary_train"), "gsm8k": ("main", "train")}
-        config, split = place[label]
+        config, split, _ = PLACES[label]
         return Wanted(name=self._names[label], config=config, split=split, revision=None, key=f"source.{label}")
 
     @cached_property
@@ -217,19 +204,29 @@ def _asked(question: str, answer: str) -> Messages:
     return ({"role": "user", "content": question}, {"role": "assistant", "content": answer})
 
 
-def _rows_of(wanted: Wanted, *, label: str, conversation: Callable[[Mapping[str, Any]], Messages | str]) -> Items:
+# Of each data set: its config, its split, and its rows as conversations.
+PLACES: Final[Mapping[str, tuple[str | None, str, Callable[[Mapping[str, Any]], Messages | str]]]] = {
+    "smoltalk": (None, "train", of_messages),
+    "mmlu": ("all", "auxiliary_train", of_choices),
+    "gsm8k": ("main", "train", of_calculation),
+}
+
+
+def _rows_of(wanted: Wanted, *, label: str) -> Items:
     """Yield the rows of a data set as conversations."""
-    rows = find_dataset(wanted, cache=None).as_streaming_dataset(split=wanted.split)
     number = -1
     try:
-        for number, row in enumerate(rows):
-            made = conversation(row)
-            name = f"{label}:{number}"
-            yield Skipped(name, made) if isinstance(made, str) else Document(name, "", messages=made)
+        for number, row in enumerate(find_dataset(wanted, cache=None).as_streaming_dataset(split=wanted.split)):
+            yield _document(f"{label}:{number}", PLACES[label][2](row))
+    except LMTRAIN_ERRORS:
+        raise
     except (OSError, ValueError) as problem:
-        where = f"source.{label}={wanted.name} cannot be read after row {number + 1:,}"
         kind = DataError if wanted.is_local or isinstance(problem, ValueError) else EnvironmentProblem
-        raise kind(f"{where}: {one_line(problem)}.") from problem
+        raise kind(f"{wanted.typed} cannot be read after row {number + 1:,}: {one_line(problem)}.") from problem
+
+
+def _document(name: str, made: Messages | str) -> Document | Skipped:
+    return Skipped(name, made) if isinstance(made, str) else Document(name, "", messages=made)
 
 
 def _lines_of(path: Path) -> Items:
@@ -245,8 +242,7 @@ def _lines_of(path: Path) -> Items:
                     f"{path}:{number} is not JSON ({problem}); give a list of messages per line."
                 ) from problem
             made = of_messages(content if isinstance(content, Mapping) else {"messages": content})
-            name = f"identity:{number}"
-            yield Skipped(name, made) if isinstance(made, str) else Document(name, "", messages=made)
+            yield _document(f"identity:{number}", made)
 
 
 def chat_mixture_facts() -> SourceFacts:

@@ -1,6 +1,7 @@
 """A person's own text: files, folders and globs, here or at an address, of plain text, code, JSON and tables."""
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -16,7 +17,7 @@ from data_pipelines.sources.base import (
     require_choice,
     require_good,
 )
-from data_pipelines.sources.find_files import FoundFiles, Hashes, find_files, fingerprint_files, list_counts
+from data_pipelines.sources.find_files import FoundFiles, find_files, fingerprint_files, list_counts
 from lmtrain.accounting.options.parts import SourceFacts
 from lmtrain.data.row_files import SUFFIXES, Delimited, Quoting, TableFormat, columns_of, read_rows
 from lmtrain.data.row_shapes import RowShape, shape_of
@@ -58,9 +59,8 @@ class FileSource(Source):
         self._format: Format | None = format
         self._on_bad_row: OnBadRow = on_bad_row
         self._suffixes = frozenset(suffix.lower() for suffix in (*TEXT_SUFFIXES, *SUFFIXES, *more_suffixes))
-        self._reading: Reading | None = None
-        self._hashes: Hashes = {}
         self._has_reported = False
+        self.has_conversations, self.names_validation = shape.kind != "text", bool(self._validation_paths)
         require_choice("format", format, (None, *FORMATS))
         require_choice("quoting", dialect.quoting, (None, *get_args(Quoting)))
         require_choice("on_bad_row", on_bad_row, get_args(OnBadRow))
@@ -68,11 +68,6 @@ class FileSource(Source):
             raise ConfigurationError(f"source.delimiter: must be one character, got {dialect.delimiter!r}.")
         if not self._paths:
             raise ConfigurationError("source.paths: must name files or folders, as 'source.paths=[my/notes]', got [].")
-
-    @property
-    def has_conversations(self) -> bool:
-        """Return whether rows hold messages."""
-        return self._shape.kind != "text"
 
     def fingerprint(self) -> str:
         """Return a sha256 over every file's name and content, and the columns read."""
@@ -83,8 +78,8 @@ class FileSource(Source):
                *([dialect] if any(dialect) else [])]  # fmt: skip
         train = [file for file in self._found.files if not file.is_held_out]
         held_out = [file for file in self._found.files if file.is_held_out]
-        identity = f"{fingerprint_files(train, known=self._hashes)} {json.dumps(how)}"
-        return f"{identity} {fingerprint_files(held_out, known=self._hashes)}" if held_out else identity
+        identity = f"{fingerprint_files(train)} {json.dumps(how)}"
+        return f"{identity} {fingerprint_files(held_out)}" if held_out else identity
 
     def check(self) -> None:
         """Check the columns of the first file of each kind.
@@ -109,13 +104,10 @@ class FileSource(Source):
         Raises:
             DataError: A file is damaged, lacks the column, or was named itself and is binary or empty.
         """
-        self._reading = reading = Reading(total_bytes=sum(file.num_bytes for file in self._found.files))
         if self._found.left_out and not self._has_reported:
             self._has_reported = True  # the source may be read more than once
-            more = any(what.startswith(".") for what in self._found.left_out)
-            others = f"{list_counts(self._found.left_out)}{' (source.more_suffixes takes more)' if more else ''}"
-            tell(f"  files left out: {others}")
-        yield from self._read_all(self._found.files, reading)
+            tell(f"  files left out: {list_counts(self._found.left_out)} (source.more_suffixes takes more)")
+        yield from self._read_all(self._found.files)
 
     @property
     def text_bytes(self) -> int | None:
@@ -124,41 +116,32 @@ class FileSource(Source):
         packed = any(file.is_compressed or self._format_of(file) == "parquet" for file in files)
         return None if packed else sum(file.num_bytes for file in files)
 
-    @property
-    def names_validation(self) -> bool:
-        """Return whether there are `validation_paths`."""
-        return bool(self._validation_paths)
-
     def num_pieces(self) -> int:
         """Return the number of files."""
         return len(self._found.files)
 
     def piece(self, index: int) -> Iterator[Document | Skipped]:
         """Yield the documents of one file."""
-        file = self._found.files[index]
-        return self._read_all((file,), Reading(total_bytes=file.num_bytes))
+        return self._read_all((self._found.files[index],))
 
-    @property
-    def fraction_read(self) -> float | None:
-        """Return how many of the files' bytes are read."""
-        return self._reading.fraction() if self._reading else None
-
-    def _read_all(self, files: Sequence[FoundFile], reading: Reading) -> Iterator[Document | Skipped]:
+    def _read_all(self, files: Sequence[FoundFile]) -> Iterator[Document | Skipped]:
+        reading, num_bytes = Reading(), max(sum(file.num_bytes for file in files), 1)
+        self.fraction_read = 0.0
         for file in files:
-            yield from self._read(file, reading)
+            is_empty = True
+            for item in self._items(file, reading):
+                document = require_good(item, self._on_bad_row)
+                if isinstance(document, Document):
+                    is_empty = is_empty and not (document.text.strip() or document.messages)
+                    document = replace(document, split="validation") if file.is_held_out else document
+                else:
+                    is_empty = False
+                yield document
+            if is_empty and file.is_named:
+                raise DataError(f"source.paths: {file.address} is empty; put text into it, or leave it out.")
+            self.fraction_read += file.num_bytes / num_bytes
         for note in reading.notes():
             tell(note)
-
-    def _read(self, file: FoundFile, reading: Reading) -> Iterator[Document | Skipped]:
-        is_empty = True
-        for item in self._items(file, reading):
-            document = require_good(item, self._on_bad_row)
-            is_empty = is_empty and isinstance(document, Document) and not (document.text.strip() or document.messages)
-            is_held_out = file.is_held_out and isinstance(document, Document)
-            yield replace(document, split="validation") if is_held_out else document
-        if is_empty and file.is_named:
-            raise DataError(f"source.paths: {file.address} is empty; put text into it, or leave it out.")
-        reading.finish(file)
 
     def _items(self, file: FoundFile, reading: Reading) -> Iterator[Document | Skipped]:
         kind = self._format_of(file)
@@ -192,11 +175,9 @@ class FileSource(Source):
     def _without_other_json(self, found: FoundFiles) -> FoundFiles:
         """Leave out a folder's JSON files that do not hold rows of this shape, such as a program's settings."""
         kept = [file for file in found.files if not self._is_other_json(file)]
-        if not kept:
-            return found  # all are refused with the columns that they have
-        left_out = found.left_out.copy()
-        left_out[".json"] += len(found.files) - len(kept)
-        return FoundFiles(tuple(kept), +left_out)
+        if len(kept) in (0, len(found.files)):
+            return found  # where none is kept, all are refused with the columns that they have
+        return FoundFiles(tuple(kept), found.left_out + Counter({".json": len(found.files) - len(kept)}))
 
     def _is_other_json(self, file: FoundFile) -> bool:
         if not (file.is_searched_for and file.is_local and file.plain_name.suffix.lower() == ".json"):
@@ -211,6 +192,8 @@ class FileSource(Source):
 @final
 class Files(FileSource):
     """Text and code files whole, and the rows of tables; sorted by name."""
+
+    name = "files"
 
     def __init__(
         self,
@@ -248,11 +231,6 @@ class Files(FileSource):
             on_bad_row=on_bad_row,
             more_suffixes=more_suffixes,
         )
-
-    @property
-    def name(self) -> str:
-        """Return `files`."""
-        return "files"
 
 
 def files_facts(*, messages_column: str | None = None, columns: Mapping[str, str] | None = None) -> SourceFacts:

@@ -11,17 +11,15 @@ from typing import Any, cast
 
 import fsspec
 
-from data_pipelines.sources.base import Skipped
 from lmtrain.data.text_files import FoundFile, is_text, store_problems, unreadable
 from lmtrain.errors import DataError, suggest_path
+from lmtrain.storage.hashed_folder import file_sha256
 
 LISTED = 5  # kinds of files left out
 HASHED_WHOLE_BYTES = 256_000_000
 # What marks a changed file, at one kind of store or another.
 CHANGE_MARKS = ("ETag", "etag", "md5Hash", "content_md5", "sha256", "blob_id", "generation", "mtime", "LastModified",
                 "last_modified", "modified", "created")  # fmt: skip
-
-Hashes = dict[tuple[str, int, int, int, int], str]  # of a file in a state: address, inode, bytes, two times
 
 
 @dataclass(frozen=True)
@@ -46,10 +44,9 @@ def find_files(paths: Iterable[str], *, suffixes: Collection[str], key: str = "s
     left_out: Counter[str] = Counter()
     for named in paths:
         for file in find_remote(named) if "://" in named else find_local(named, key=key):
-            reason = file.reason if isinstance(file, Skipped) else _why_left_out(file, suffixes)
-            if reason is None and isinstance(file, FoundFile):
-                is_again = found.setdefault(file.address, file) is not file
-                reason = "links to files taken already" if is_again and file.is_searched_for else None
+            reason = _why_left_out(file, suffixes)
+            if reason is None and found.setdefault(file.address, file) is not file and file.is_searched_for:
+                reason = "links to files taken already"
             if reason is not None:
                 left_out[reason] += 1
     if not found:
@@ -66,10 +63,10 @@ def list_counts(counts: Counter[str]) -> str:
     return ", ".join([*listed, *([f"{others:,} others"] if others else [])])
 
 
-def find_local(named: str, *, key: str = "source.paths") -> Iterator[FoundFile | Skipped]:
+def find_local(named: str, *, key: str = "source.paths") -> Iterator[FoundFile]:
     """Yield the files behind a path or a glob of this machine: a folder's without hidden ones.
 
-    Links come last, so that a file goes by its own name; in a folder, anything but a file is skipped with a reason.
+    Links come last, so that a file goes by its own name; pipes, devices and links to folders are left out.
 
     Raises:
         DataError: There is none, or it is a pipe.
@@ -77,21 +74,15 @@ def find_local(named: str, *, key: str = "source.paths") -> Iterator[FoundFile |
     path = Path(named).expanduser()
     if path.is_dir():
         root = path.resolve()
-        yield from (Skipped(str(link), "links to folders") for link in _linked_folders(path))
-        for file in sorted(walk(path), key=Path.is_symlink):
-            if file.is_file():
-                yield local_file(file, name=(root.name / file.relative_to(path)).as_posix(), is_searched_for=True)
-            else:
-                is_broken = file.is_symlink() and not file.exists()
-                yield Skipped(str(file), "broken links" if is_broken else "pipes or devices")
+        for file in sorted(filter(Path.is_file, walk(path)), key=Path.is_symlink):
+            yield local_file(file, name=(root.name / file.relative_to(path)).as_posix(), is_searched_for=True)
     elif path.exists():
         if not path.is_file():
             raise DataError(f"{key}: {named} is a pipe or a device; write it to a file, and name that.")
         yield local_file(path, name=path.name, is_named=True)
     elif glob.has_magic(named) and (matches := glob.glob(str(path), recursive=True)):  # noqa: PTH207 (** and ~ at once)
-        for file in (Path(match) for match in matches):
-            if file.is_file():
-                yield local_file(file, name=file.as_posix().lstrip("/"))
+        for file in filter(Path.is_file, map(Path, matches)):
+            yield local_file(file, name=file.as_posix().lstrip("/"))
     else:
         rule = "matches no file" if glob.has_magic(named) else "does not exist"
         raise DataError(f"{key}: {named} {rule} (current folder: {Path.cwd()}).{suggest_path(path)}")
@@ -107,24 +98,21 @@ def find_remote(named: str) -> Iterator[FoundFile]:
     """
     with store_problems(named):
         system, path = cast("tuple[Any, str]", fsspec.core.url_to_fs(named))
-        is_page = named.startswith(("http://", "https://"))
-        if any(sign in path for sign in "*?["):
-            found: dict[str, Any] = system.glob(path, detail=True)
-            yield from (_remote_file(system, info, name=file.lstrip("/")) for file, info in _files(found))
-        elif is_page or system.isfile(path):
+        is_glob = any(sign in path for sign in "*?[")
+        if not is_glob and (named.startswith(("http://", "https://")) or system.isfile(path)):
             yield _remote_file(system, system.info(path), name=PurePosixPath(path).name, is_named=True)
             return
-        elif system.isdir(path):
-            root = PurePosixPath(path.rstrip("/"))
-            for file, info in _files(system.find(path, detail=True)):
-                inside = file.lstrip("/").removeprefix(str(root).lstrip("/")).lstrip("/")
-                if not any(part.startswith(".") for part in inside.split("/")):
-                    yield _remote_file(system, info, name=f"{root.name}/{inside}", is_searched_for=True)
-            return
-        else:
-            found = {}
-    if not found:
-        raise DataError(f"source.paths: no file at {named}.")
+        listed: Mapping[str, Any] = system.glob(path, detail=True) if is_glob else system.find(path, detail=True)
+        files = [(file, info) for file, info in sorted(listed.items()) if info.get("type") == "file"]
+        if not files:
+            raise DataError(f"source.paths: no file at {named}.")
+        root = PurePosixPath(path.rstrip("/"))
+        for file, info in files:
+            inside = file.lstrip("/").removeprefix(str(root).lstrip("/")).lstrip("/")
+            if is_glob:
+                yield _remote_file(system, info, name=file.lstrip("/"))
+            elif not any(part.startswith(".") for part in inside.split("/")):
+                yield _remote_file(system, info, name=f"{root.name}/{inside}", is_searched_for=True)
 
 
 def walk(folder: Path, *, excluded: Collection[str] = ()) -> Iterator[Path]:
@@ -155,42 +143,28 @@ def local_file(path: Path, *, name: str, is_named: bool = False, is_searched_for
     )
 
 
-def fingerprint_files(files: Iterable[FoundFile], *, known: Hashes | None = None) -> str:
-    """Return a sha256 over names and contents; over names, sizes and times beyond 256 MB, to stay quick.
-
-    `known` keeps the contents' hashes: an untouched file is not read again.
-    """
-    files, known = list(files), {} if known is None else known
+def fingerprint_files(files: Iterable[FoundFile]) -> str:
+    """Return a sha256 over names and contents; over names, sizes and times beyond 256 MB, to stay quick."""
+    files = list(files)
     by_content = all(file.is_local for file in files) and sum(file.num_bytes for file in files) <= HASHED_WHOLE_BYTES
     total = hashlib.sha256()
     for file in files:
-        state = _state_of(file, known if by_content else None)
+        state = _state_of(file, by_content=by_content)
         total.update(f"{file.name}\0{state}\n".encode(errors="surrogateescape"))
     return total.hexdigest()
 
 
-def _state_of(file: FoundFile, known: Hashes | None) -> str:
-    """Return the hash of a file's content, or without `known` its size and time of change."""
+def _state_of(file: FoundFile, *, by_content: bool) -> str:
+    """Return the hash of a file's content, or its size and time of change."""
     if not file.is_local:
         return f"{file.num_bytes} {file.changed}"
     try:
+        if by_content:
+            return file_sha256(Path(file.address))
         status = Path(file.address).stat()
-        if known is None:
-            return f"{status.st_size} {status.st_mtime_ns}"
-        key = (file.address, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
-        if key not in known:
-            with Path(file.address).open("rb") as content:
-                known[key] = hashlib.file_digest(content, "sha256").hexdigest()
     except OSError as problem:
         raise unreadable(file.address, problem) from problem
-    return known[key]
-
-
-def _linked_folders(folder: Path) -> Iterator[Path]:
-    """Yield the links to folders below a folder; `walk` does not follow them, as they may form a circle."""
-    for parent, subfolders, _ in os.walk(folder):
-        subfolders[:] = [name for name in subfolders if not name.startswith(".")]
-        yield from (path for path in (Path(parent, name) for name in subfolders) if path.is_symlink())
+    return f"{status.st_size} {status.st_mtime_ns}"
 
 
 def _why_left_out(file: FoundFile, suffixes: Collection[str]) -> str | None:
@@ -202,10 +176,6 @@ def _why_left_out(file: FoundFile, suffixes: Collection[str]) -> str | None:
     if not file.is_local:
         return "without suffix"  # opening each would be a request to the store
     return None if is_text(file) else "binary files without a suffix"
-
-
-def _files(found: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, Mapping[str, Any]]]:
-    return [(path, info) for path, info in sorted(found.items()) if info.get("type") == "file"]
 
 
 def _remote_file(system: Any, info: Mapping[str, Any], *, name: str, **kind: bool) -> FoundFile:

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -11,7 +10,6 @@ from pathlib import Path
 from typing import Any, Final, cast, final
 
 import huggingface_hub
-from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError, RevisionNotFoundError
 
 from data_pipelines.progress import tell
 from data_pipelines.sources.base import Document, OnBadRow, Skipped, Source, document_of, require_good
@@ -25,9 +23,7 @@ from lmtrain.storage.bounded_memory import bounded_memory
 from lmtrain.storage.damage import one_line
 
 SHUFFLE_BUFFER_DOCUMENTS = 10_000
-REACH_SECONDS = 10.0  # `datasets` itself gives up on the network after about 24 seconds
 NAME_KEY = "source.name"
-HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
 FIRST_VERSION: Final = "5.2.0"  # of `datasets`, behind the fingerprints that do not name one
 
 
@@ -98,23 +94,10 @@ class HuggingFaceDataset(Source):
         self._max_documents = max_documents
         self._on_bad_row: OnBadRow = on_bad_row
         self._streaming, self._cache = streaming, cache
-        self._name = (Path(name).resolve() if self._wanted.is_local else Path(name)).name
+        self.name = (Path(name).resolve() if self._wanted.is_local else Path(name)).name
+        self.has_conversations = self._shape.kind != "text"
+        self.read_once = "source.streaming=false" if streaming and not self._wanted.is_local else ""
         self._num_read, self._num_rows = 0, max_documents
-
-    @property
-    def name(self) -> str:
-        """Return the dataset's own name, fit for a folder."""
-        return self._name
-
-    @property
-    def has_conversations(self) -> bool:
-        """Return whether rows hold messages."""
-        return self._shape.kind != "text"
-
-    @property
-    def read_once(self) -> str:
-        """Return the setting that ends the streaming of a dataset of the hub."""
-        return "source.streaming=false" if self._streaming and not self._wanted.is_local else ""
 
     def fingerprint(self) -> str:
         """Return a sha256 over the arguments, the version of `datasets`, and the files of a local folder."""
@@ -147,16 +130,12 @@ class HuggingFaceDataset(Source):
         for row in self._read(self._open()):
             self._num_read += 1
             content = self._shape.content({name: without_nulls(value) for name, value in row.items()}, reading)
-            yield require_good(document_of(f"{self._name}:{self._num_read - 1}", content), self._on_bad_row)
+            yield require_good(document_of(f"{self.name}:{self._num_read - 1}", content), self._on_bad_row)
+            self.fraction_read = min(self._num_read / self._num_rows, 1.0) if self._num_rows else None
             if self._num_read == self._max_documents:
                 break
         for note in reading.notes():
             tell(note)
-
-    @property
-    def fraction_read(self) -> float | None:
-        """Return how many of the rows are read, where the dataset states how many it has."""
-        return min(self._num_read / self._num_rows, 1.0) if self._num_rows else None
 
     def _open(self) -> Iterable[dict[str, Any]]:
         builder = find_dataset(self._wanted, cache=self._cache)
@@ -166,7 +145,11 @@ class HuggingFaceDataset(Source):
         if self._streaming:
             rows = builder.as_streaming_dataset(split=self._wanted.split)
         else:
-            self._download(builder)
+            try:
+                with bounded_memory():
+                    builder.download_and_prepare()
+            except Exception as problem:  # of pyarrow, of `datasets`, of the network's package
+                raise self._unreadable(problem) from problem
             rows = builder.as_dataset(split=self._wanted.split)
         columns = rows.column_names or list(next(iter(self._read(rows)), {}))
         if columns:
@@ -188,18 +171,12 @@ class HuggingFaceDataset(Source):
                     return
                 yield row
         except Exception as problem:  # of pyarrow, of `datasets`, of the network's package
-            raise self._unreadable(problem, f"after row {self._num_read:,}") from problem
+            raise self._unreadable(problem) from problem
 
-    def _download(self, builder: Any) -> None:
-        try:
-            with bounded_memory():
-                builder.download_and_prepare()
-        except Exception as problem:  # as above; `datasets` names the reason as its cause
-            raise self._unreadable(problem.__cause__ or problem, "at all") from problem
-
-    def _unreadable(self, problem: BaseException, where: str) -> DataError | EnvironmentProblem:
-        what = f"source.name={self._wanted.name} cannot be read {where}: {one_line(problem)}"
-        if self._wanted.is_local or isinstance(problem, (ValueError, MemoryError)):
+    def _unreadable(self, problem: BaseException) -> DataError | EnvironmentProblem:
+        reason = problem.__cause__ or problem  # `datasets` names its reason as its cause
+        what = f"source.name={self._wanted.name} cannot be read after row {self._num_read:,}: {one_line(reason)}"
+        if self._wanted.is_local or isinstance(reason, (ValueError, MemoryError)):
             return DataError(f"{what}. Correct the file, or read it with source=files, which skips bad rows.")
         return EnvironmentProblem(f"{what}. The same command continues from there.")
 
@@ -221,66 +198,36 @@ def find_dataset(wanted: Wanted, *, cache: str | None) -> Any:
     import datasets
     from datasets.exceptions import DatasetsError
 
-    load: Any = datasets.load_dataset_builder
-    list_configs: Any = datasets.get_dataset_config_names
-    find_default: Any = datasets.get_dataset_default_config_name
-    revision = wanted.revision if wanted.is_local else _commit_of(wanted)
+    if "+" in wanted.split:
+        raise ConfigurationError(f"source.split: must be one split, got {wanted.split}.")
+    named: Any = {"path": wanted.name, "revision": None if wanted.is_local else wanted.revision}
     try:
-        if wanted.is_local or not huggingface_hub.constants.HF_HUB_OFFLINE:
-            configs: list[str] = list_configs(wanted.name, revision=revision)
-            _require_config(wanted, configs, find_default(wanted.name, revision=revision))
-        builder = load(wanted.name, name=wanted.config, revision=revision, cache_dir=cache)
+        if wanted.is_local or not huggingface_hub.constants.HF_HUB_OFFLINE:  # an earlier download has one config
+            _require_config(wanted, datasets.get_dataset_config_names(**named), **named)
+        builder: Any = datasets.load_dataset_builder(name=wanted.config, cache_dir=cache, **named)
     except ConnectionError as problem:
-        raise _unreachable(wanted, problem) from problem
+        msg = f"{wanted.typed} is not a folder here, and the hub cannot be reached: {one_line(problem).rstrip('.')}"
+        fix = "name a local folder, go online, or set HF_HUB_OFFLINE=1 to read what source.streaming=false downloaded"
+        raise EnvironmentProblem(f"{msg}; {fix}.{suggest_path(Path(wanted.name))}") from problem
     except DataError:
         raise
     except (ValueError, OSError, DatasetsError) as problem:
-        raise DataError(f"{wanted.typed} cannot be loaded: {one_line(problem)}") from problem
-    if "+" in wanted.split:
-        raise ConfigurationError(f"source.split: must be one split, got {wanted.split}.")
-    splits = list(builder.config.data_files or builder.info.splits or ())
-    _require("split", wanted.split.partition("[")[0], splits, wanted)
+        near = suggest_path(Path(wanted.name))
+        raise DataError(f"{wanted.typed} cannot be loaded: {one_line(problem).rstrip('.')}.{near}") from problem
+    _require("split", wanted.split.partition("[")[0], builder.config.data_files or builder.info.splits or (), wanted)
     return builder
 
 
-def _commit_of(wanted: Wanted) -> str | None:
-    """Return the hub's present commit, so that one state of the dataset is read."""
-    if not HUB_NAME.fullmatch(wanted.name):
-        rule = "is neither a folder here nor OWNER/NAME of a dataset on the hub"
-        raise DataError(f"{wanted.typed} {rule}.{suggest_path(Path(wanted.name))}")
-    if huggingface_hub.constants.HF_HUB_OFFLINE:  # an earlier download may do
-        return wanted.revision
-    try:
-        return huggingface_hub.HfApi().dataset_info(wanted.name, revision=wanted.revision, timeout=REACH_SECONDS).sha
-    except RevisionNotFoundError as problem:
-        rule = f"source.revision={wanted.revision} is not a branch, tag or commit of {wanted.name}"
-        raise DataError(f"{rule}; leave it out for the newest.") from problem
-    except RepositoryNotFoundError as problem:
-        rule = "is neither a folder here nor a dataset on the hub that you may read"
-        raise DataError(f"{wanted.typed} {rule}; for a private or gated one set HF_TOKEN.") from problem
-    except HfHubHTTPError as problem:
-        raise EnvironmentProblem(f"{wanted.typed}: the hub answers {one_line(problem)}") from problem
-    except Exception as problem:  # whatever the network's package raises
-        raise _unreachable(wanted, problem) from problem
+def _require_config(wanted: Wanted, configs: list[str], **named: Any) -> None:
+    import datasets
 
-
-def _unreachable(wanted: Wanted, problem: Exception) -> EnvironmentProblem:
-    msg = f"{wanted.typed} is not a folder here, and the hub cannot be reached: {one_line(problem).rstrip('.')}"
-    fix = "name a local folder, go online, or set HF_HUB_OFFLINE=1 to read what source.streaming=false downloaded"
-    return EnvironmentProblem(f"{msg}; {fix}.{suggest_path(Path(wanted.name))}")
-
-
-def _require_config(wanted: Wanted, configs: list[str], default: str | None) -> None:
     if wanted.config is not None:
         _require("config", wanted.config, configs, wanted)
-    elif len(configs) > 1 and default is None:
+    elif len(configs) > 1 and datasets.get_dataset_default_config_name(**named) is None:
         raise DataError(f"source.config: {wanted.name} has several: {', '.join(configs)}; set one.")
 
 
 def _require(what: str, name: str, known: Collection[str], wanted: Wanted) -> None:
     if known and name not in known:
-        is_typed = wanted.key == NAME_KEY
-        asked = f"source.{what}={name}" if is_typed else f"{wanted.typed}: {what}={name}"
-        lacks_readme = not is_typed and wanted.is_local and not (Path(wanted.name) / "README.md").is_file()
-        fix = " Copy its README.md too, which names configs and splits." if lacks_readme else suggest(name, known)
-        raise DataError(f"{asked} is not a {what} of {wanted.name}: it has {', '.join(known)}.{fix}")
+        key = f"source.{what}" if wanted.key == NAME_KEY else f"{wanted.typed}: {what}"
+        raise DataError(f"{key}: must be one of {', '.join(known)} of {wanted.name}, got {name}.{suggest(name, known)}")

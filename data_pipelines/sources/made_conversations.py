@@ -55,18 +55,15 @@ class Material:
 def material_of(texts: Iterable[str], *, num_words: int) -> Material:
     """Return the commonest words, and the short definitions and imports, of some code."""
     words: Counter[str] = Counter()
-    definitions: dict[str, tuple[str, str, str]] = {}
-    imports: dict[str, tuple[str, str]] = {}
+    definitions: dict[str, Any] = {}
+    imports: dict[str, Any] = {}
     for text in texts:
         words.update(WORD.findall(text))
-        for found in DEFINITION.finditer(text):
-            line = found[0].strip()
-            if len(line) <= LONGEST_LINE:
-                definitions.setdefault(line, (line, found[1], found[2]))
-        for found in IMPORT.finditer(text):
-            line = found[0].strip()
-            if len(line) <= LONGEST_LINE:
-                imports.setdefault(line, (line, found[1]))
+        for pattern, found in ((DEFINITION, definitions), (IMPORT, imports)):
+            for match in pattern.finditer(text):
+                line = match[0].strip()
+                if len(line) <= LONGEST_LINE:
+                    found.setdefault(line, (line, *match.groups()))
     commonest = [word for word, _ in words.most_common(num_words)]
     return Material(commonest, [*definitions.values()], [*imports.values()])
 
@@ -156,6 +153,9 @@ VERSION = 1  # raised when the same settings come to make other conversations
 class MadeConversations(Source):
     """Conversations of one or two questions each; `folder` of Python files None is the standard library."""
 
+    name = "made_conversations"
+    has_conversations = True
+
     def __init__(
         self,
         *,
@@ -176,22 +176,6 @@ class MadeConversations(Source):
         self._num_conversations, self._num_words, self._seed = num_conversations, num_words, seed
         self._kinds = _known(kinds)
         self._code = PythonStandardLibrary(folder=folder)
-        self._num_made = 0
-
-    @property
-    def name(self) -> str:
-        """Return `made_conversations`."""
-        return "made_conversations"
-
-    @property
-    def has_conversations(self) -> bool:
-        """Return true."""
-        return True
-
-    @property
-    def fraction_read(self) -> float:
-        """Return how many are made."""
-        return self._num_made / self._num_conversations
 
     @property
     def text_bytes(self) -> int:
@@ -211,7 +195,7 @@ class MadeConversations(Source):
         for number in range(self._num_conversations):
             turns = [message for _ in range(draw.choice((1, 1, 2))) for message in messages_of(next(questions))]
             yield Document(f"{number:08d}", "", messages=tuple(turns))
-            self._num_made = number + 1
+            self.fraction_read = (number + 1) / self._num_conversations
 
     @cached_property
     def material(self) -> Material:
@@ -243,15 +227,13 @@ class MadeConversations(Source):
 
 def _known(kinds: Sequence[str] | None) -> tuple[str, ...]:
     """Return the kinds in their own order."""
-    if kinds is None:
-        return tuple(KINDS)
-    for kind in kinds:
+    asked = tuple(KINDS) if kinds is None else kinds
+    for kind in asked or ("[]",):
         if kind not in KINDS:
-            valid = ", ".join(KINDS)
-            raise ConfigurationError(f"source.kinds: must be of {valid}, got {kind}.{suggest(str(kind), KINDS)}")
-    if not kinds:
-        raise ConfigurationError("source.kinds: must name a kind, or be null for all, got [].")
-    return tuple(kind for kind in KINDS if kind in kinds)
+            raise ConfigurationError(
+                f"source.kinds: must be of {', '.join(KINDS)}, or null for all, got {kind}.{suggest(str(kind), KINDS)}"
+            )
+    return tuple(kind for kind in KINDS if kind in asked)
 
 
 def messages_of(made: MadeQuestion) -> tuple[Mapping[str, Any], Mapping[str, Any]]:

@@ -19,6 +19,8 @@ VERSION: Final = 1  # raised when the same files come to make other pairs
 class PreferencePairs(FileSource):
     """Rows with prompt, chosen and rejected: texts, lists of messages, or whole conversations."""
 
+    name = "preference_pairs"
+
     def __init__(
         self,
         *,
@@ -43,11 +45,6 @@ class PreferencePairs(FileSource):
             dialect=Delimited(delimiter=delimiter, quoting=quoting),
             on_bad_row=on_bad_row,
         )
-
-    @property
-    def name(self) -> str:
-        """Return `preference_pairs`."""
-        return "preference_pairs"
 
     def fingerprint(self) -> str:
         """Return a sha256 over the files' contents, and over the settings that are not the usual ones."""

@@ -20,15 +20,11 @@ EXCLUDED_FOLDERS = frozenset({"test", "tests", "idle_test", "site-packages", "di
 class PythonStandardLibrary(Source):
     """Each `.py` file of the standard library, without its tests and installed packages, sorted by path."""
 
+    name = "python_stdlib"
+
     def __init__(self, *, folder: str | None = None) -> None:
         """Read a folder of Python files; None reads the running Python's standard library."""
         self._folder = Path(folder or sysconfig.get_path("stdlib"))
-        self._num_read = 0
-
-    @property
-    def name(self) -> str:
-        """Return `python_stdlib`."""
-        return "python_stdlib"
 
     def fingerprint(self) -> str:
         """Return a sha256 over every file's path and content."""
@@ -40,14 +36,9 @@ class PythonStandardLibrary(Source):
         for number, file in enumerate(self._files, start=1):
             for name, text in read_text_parts(file, reading):
                 yield Skipped(name, "not UTF-8 text") if text is None else Document(name, text)
-            self._num_read = number
+            self.fraction_read = number / len(self._files)
         for note in reading.notes():
             tell(note)
-
-    @property
-    def fraction_read(self) -> float | None:
-        """Return how many of the files are read."""
-        return self._num_read / len(self._files)
 
     @property
     def text_bytes(self) -> int:

@@ -11,13 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from data_pipelines.sources.base import Document, Skipped
-from data_pipelines.stages.stage import Item, Pieces, PipelineJob, Scope
+from data_pipelines.stages.stage import Item, Pieces, PipelineJob, Scope, Stage
 from lmtrain.errors import ConfigurationError
 from lmtrain.storage.durable import open_durably
 
 DIGEST_BYTES = 16
 NUM_RECENT = 1 << 17
-Words = NDArray[np.uint64]
 
 
 def digest_of(document: Document) -> bytes:
@@ -42,51 +41,26 @@ class Digests:
         """Start empty; the latest `num_recent` are in a Python set, at about 110 bytes each."""
         self._num_recent = num_recent
         self._recent: set[bytes] = set()
-        self._runs: list[tuple[Words, Words]] = []
+        self._runs: list[NDArray[np.bytes_]] = []
 
     def add(self, digest: bytes) -> bool:
         """Add a digest and return whether it is new."""
-        if digest in self._recent or self._in_runs(digest):
+        key = digest.rstrip(b"\0")  # as numpy gives it back
+        if key in self._recent or any(_holds(run, key) for run in self._runs):
             return False
-        self._recent.add(digest)
+        self._recent.add(key)
         if len(self._recent) >= self._num_recent:
-            self._retire()
+            run = np.sort(np.array(list(self._recent), f"S{DIGEST_BYTES}"))
+            self._recent.clear()
+            while self._runs and 2 * len(run) > len(self._runs[-1]):
+                run = np.sort(np.concatenate([self._runs.pop(), run]), kind="stable")
+            self._runs.append(run)
         return True
 
-    @property
-    def num_bytes(self) -> int:
-        """Return the bytes of the runs."""
-        return sum(first.nbytes + second.nbytes for first, second in self._runs)
 
-    def _in_runs(self, digest: bytes) -> bool:
-        first, second = np.frombuffer(digest, dtype=np.uint64)
-        for firsts, seconds in self._runs:
-            place = int(firsts.searchsorted(first))
-            while place < len(firsts) and firsts[place] == first:
-                if seconds[place] == second:
-                    return True
-                place += 1
-        return False
-
-    def _retire(self) -> None:
-        words = np.frombuffer(b"".join(self._recent), dtype=np.uint64).reshape(-1, 2)
-        self._recent.clear()
-        self._runs.append(_in_order(words[:, 0], words[:, 1]))
-        while len(self._runs) > 1 and 2 * len(self._runs[-1][0]) > len(self._runs[-2][0]):
-            self._merge_last_two()
-
-    def _merge_last_two(self) -> None:
-        later, earlier = list(self._runs.pop()), list(self._runs.pop())
-        firsts = np.concatenate([earlier.pop(0), later.pop(0)])  # popped, so that each array goes once it is copied
-        seconds = np.concatenate([earlier.pop(), later.pop()])
-        order = np.argsort(firsts, kind="stable")
-        firsts = firsts[order]
-        self._runs.append((firsts, seconds[order]))
-
-
-def _in_order(firsts: Words, seconds: Words) -> tuple[Words, Words]:
-    order = np.argsort(firsts, kind="stable")
-    return firsts[order], seconds[order]
+def _holds(run: NDArray[np.bytes_], key: bytes) -> bool:
+    place = int(run.searchsorted(np.bytes_(key)))
+    return place < len(run) and run[place] == key
 
 
 REASON = "exact duplicate"
@@ -94,7 +68,7 @@ _PLACE_BITS = 32
 
 
 @final
-class ExactDeduplication:
+class ExactDeduplication(Stage):
     """Keeps the first of all documents with the same content."""
 
     scope: Scope = "order"
@@ -102,7 +76,7 @@ class ExactDeduplication:
     def __init__(self, *, num_tasks: int = 16) -> None:
         """On a cluster, decide in `num_tasks` tasks, each on its share of the hashes."""
         if num_tasks < 1:
-            raise ConfigurationError(f"deduplicate.exact.num_tasks={num_tasks} must be positive; nearest valid: 1.")
+            raise ConfigurationError(f"deduplicate.exact.num_tasks: must be at least 1, got {num_tasks}.")
         self._num_tasks = num_tasks
 
     def __call__(self, documents: Iterable[Item], /) -> Iterator[Item]:
@@ -114,8 +88,11 @@ class ExactDeduplication:
 
     def jobs(self, pieces: Pieces, folder: Path) -> tuple[PipelineJob, ...]:
         """Return two: hash every piece, then find the repetitions of each hash."""
-        shares = PipelineJob("exact_duplicates", self._num_tasks, _FindAgain(folder, pieces.count, self._num_tasks))
-        return PipelineJob("exact_hashes", pieces.count, _HashPiece(pieces, folder)), shares
+        steps = _HashSteps(pieces, folder, self._num_tasks)
+        return (
+            PipelineJob("exact_hashes", pieces.count, steps.hash_piece),
+            PipelineJob("exact_duplicates", self._num_tasks, steps.find_again),
+        )
 
     def removed(self, folder: Path, piece: int) -> Mapping[int, str]:
         """Return the places of a piece's repetitions."""
@@ -132,33 +109,25 @@ class ExactDeduplication:
 
 
 @dataclass(frozen=True)
-class _HashPiece:
+class _HashSteps:
+    """The work of a cluster's tasks, each a method that takes the number of a task."""
+
     pieces: Pieces
     folder: Path
-
-    def __call__(self, piece: int) -> None:
-        """Save the hashes and places of a piece's documents."""
-        places: list[int] = []
-        digests: list[bytes] = []
-        for place, item in enumerate(self.pieces.items(piece)):
-            if isinstance(item, Document):
-                places.append(place)
-                digests.append(digest_of(item))
-        self.folder.mkdir(parents=True, exist_ok=True)
-        words = np.frombuffer(b"".join(digests), dtype=np.uint64).reshape(-1, 2)
-        where = np.array(places, dtype=np.uint64) + np.uint64(piece << _PLACE_BITS)
-        _save(self.folder / f"hashes_{piece:06d}.npy", np.column_stack([words, where]))
-
-
-@dataclass(frozen=True)
-class _FindAgain:
-    folder: Path
-    num_pieces: int
     num_tasks: int
 
-    def __call__(self, task: int) -> None:
+    def hash_piece(self, piece: int) -> None:
+        """Save the hashes and places of a piece's documents."""
+        items = [(place, item) for place, item in enumerate(self.pieces.items(piece)) if isinstance(item, Document)]
+        self.folder.mkdir(parents=True, exist_ok=True)
+        digests = b"".join(digest_of(document) for _, document in items)
+        words = np.frombuffer(digests, dtype=np.uint64).reshape(-1, 2)
+        where = np.array([place for place, _ in items], dtype=np.uint64) + np.uint64(piece << _PLACE_BITS)
+        _save(self.folder / f"hashes_{piece:06d}.npy", np.column_stack([words, where]))
+
+    def find_again(self, task: int) -> None:
         """Save the places of repetitions in this task's share of the hashes, in order."""
-        shares = [self._share(np.load(self.folder / f"hashes_{n:06d}.npy"), task) for n in range(self.num_pieces)]
+        shares = [self._share(np.load(self.folder / f"hashes_{n:06d}.npy"), task) for n in range(self.pieces.count)]
         rows = np.concatenate([np.empty((0, 3), dtype=np.uint64), *shares])
         rows = rows[np.lexsort((rows[:, 2], rows[:, 1], rows[:, 0]))]
         is_again = (rows[1:, :2] == rows[:-1, :2]).all(axis=1)

@@ -15,7 +15,7 @@ from typing import Any, final
 from data_pipelines.extras import require_extra, silence_datatrove
 from data_pipelines.sources.base import Document
 from data_pipelines.stages.pieces import Remaining, cut_into_pieces
-from data_pipelines.stages.stage import Item, Pieces, PipelineJob, Scope, content_of
+from data_pipelines.stages.stage import Item, Pieces, PipelineJob, Scope, Stage, content_of
 from lmtrain.errors import ConfigurationError
 
 REASON = "near duplicate"
@@ -23,7 +23,7 @@ LINES_TO_BUFFER = 1000
 
 
 @final
-class MinHashDeduplication:
+class MinHashDeduplication(Stage):
     """Keeps one of each cluster of near duplicates; a document of fewer words than a phrase has none."""
 
     scope: Scope = "corpus"
@@ -47,22 +47,13 @@ class MinHashDeduplication:
         numbers = {"num_bands": num_bands, "hashes_per_band": hashes_per_band, "words_per_phrase": words_per_phrase}
         for name, number in {**numbers, "tasks_per_band": tasks_per_band}.items():
             if number < 1:
-                raise ConfigurationError(f"deduplicate.minhash.{name}={number} must be positive; nearest valid: 1.")
+                raise ConfigurationError(f"deduplicate.minhash.{name}: must be at least 1, got {number}.")
         require_extra("deduplicate=minhash")
-        self._num_bands = num_bands
-        self._hashes_per_band = hashes_per_band
-        self._words_per_phrase = words_per_phrase
         self._tasks_per_band = tasks_per_band
-        self._language = language
-        self._seed = seed
-
-    def chance(self, similarity: float) -> float:
-        """Return the probability of finding two documents of this overlap in one band at least."""
-        return 1 - (1 - similarity**self._hashes_per_band) ** self._num_bands
+        self._settings: dict[str, Any] = {**numbers, "language": language, "seed": seed}
 
     def __call__(self, documents: Iterable[Item], /) -> Iterator[Item]:
         """Yield one of each cluster and the rest as dropped, decided here and now on this machine's disk."""
-        silence_datatrove()
         with tempfile.TemporaryDirectory(prefix="minhash-") as name:
             folder = Path(name)
             pieces = cut_into_pieces(folder / "pieces", documents)
@@ -75,11 +66,12 @@ class MinHashDeduplication:
 
     def jobs(self, pieces: Pieces, folder: Path) -> tuple[PipelineJob, ...]:
         """Return three: a signature for each document, the pairs of each band, and the clusters of pairs."""
-        num_pairs_tasks = self._num_bands * self._tasks_per_band
+        num_pairs_tasks = self._settings["num_bands"] * self._tasks_per_band
+        steps = _MinHashSteps(self._settings, pieces, folder, num_pairs_tasks)
         return (
-            PipelineJob("minhash_signatures", pieces.count, _Signatures(self, pieces, folder)),
-            PipelineJob("minhash_pairs", num_pairs_tasks, _Pairs(self, folder, num_pairs_tasks)),
-            PipelineJob("minhash_clusters", 1, _Clusters(self, folder)),
+            PipelineJob("minhash_signatures", pieces.count, steps.write_signatures),
+            PipelineJob("minhash_pairs", num_pairs_tasks, steps.write_pairs),
+            PipelineJob("minhash_clusters", 1, steps.write_removed),
         )
 
     def removed(self, folder: Path, piece: int) -> Mapping[int, str]:
@@ -91,90 +83,59 @@ class MinHashDeduplication:
 
     def fingerprint_parts(self) -> dict[str, Any]:
         """Return the deciding settings: all but the number of tasks."""
-        parts = {name.removeprefix("_"): value for name, value in vars(self).items()}
-        del parts["tasks_per_band"]
-        return {"stage": "minhash", "keeps": "first", **parts}
-
-    def config(self) -> Any:
-        """Return datatrove's settings for this."""
-        from datatrove.pipeline.dedup.minhash import MinhashConfig  # pyright: ignore[reportMissingImports]  # an extra
-
-        return MinhashConfig(
-            n_grams=self._words_per_phrase,
-            num_buckets=self._num_bands,
-            hashes_per_bucket=self._hashes_per_band,
-            seed=self._seed,
-        )
-
-    @property
-    def language(self) -> str:
-        """Return the language of its words."""
-        return self._language
+        return {"stage": "minhash", "keeps": "first", **self._settings}
 
 
 @dataclass(frozen=True)
-class _Signatures:
-    stage: MinHashDeduplication
+class _MinHashSteps:
+    """datatrove's steps over the pieces, each a method that takes the number of a task."""
+
+    settings: Mapping[str, Any]
     pieces: Pieces
     folder: Path
+    num_pairs_tasks: int
 
-    def __call__(self, piece: int) -> None:
+    def write_signatures(self, piece: int) -> None:
         """Write the hashes of a piece's documents, band by band, in order; a dropped document has none."""
         from datatrove.data import Document as Page  # pyright: ignore[reportMissingImports]  # an extra
-        from datatrove.pipeline.dedup.minhash import MinhashDedupSignature  # pyright: ignore[reportMissingImports]  # an extra
 
         texts = (content_of(item) if isinstance(item, Document) else "" for item in self.pieces.items(piece))
-        step = MinhashDedupSignature(
-            output_folder=str(self.folder / "signatures"), config=self.stage.config(), language=self.stage.language
-        )
-        step.run((Page(text=text, id="") for text in texts), rank=piece, world_size=self.pieces.count)  # pyright: ignore
+        step = self._step("Signature", output_folder="signatures", language=self.settings["language"])
+        step.run((Page(text=text, id="") for text in texts), rank=piece, world_size=self.pieces.count)
 
-
-@dataclass(frozen=True)
-class _Pairs:
-    stage: MinHashDeduplication
-    folder: Path
-    num_tasks: int
-
-    def __call__(self, task: int) -> None:
+    def write_pairs(self, task: int) -> None:
         """Write the pairs with a common band."""
-        from datatrove.pipeline.dedup.minhash import MinhashDedupBuckets  # pyright: ignore[reportMissingImports]  # an extra
+        folders = {"input_folder": "signatures", "output_folder": "pairs"}
+        self._step("Buckets", **folders, lines_to_buffer=LINES_TO_BUFFER).run(None, task, self.num_pairs_tasks)
 
-        MinhashDedupBuckets(
-            input_folder=str(self.folder / "signatures"),
-            output_folder=str(self.folder / "pairs"),
-            config=self.stage.config(),
-            lines_to_buffer=LINES_TO_BUFFER,
-        ).run(None, task, self.num_tasks)  # pyright: ignore
-
-
-@dataclass(frozen=True)
-class _Clusters:
-    stage: MinHashDeduplication
-    folder: Path
-
-    def __call__(self, task: int) -> None:
+    def write_removed(self, task: int) -> None:
         """Write the documents to drop of each piece: all of a cluster but the one read first.
 
         datatrove itself keeps whichever joined most pairs, and so may drop a held-out document for its copy.
         """
-        from datatrove.pipeline.dedup.minhash import MinhashDedupCluster  # pyright: ignore[reportMissingImports]  # an extra
-
-        clusters = self.folder / "clusters"
-        MinhashDedupCluster(
-            input_folder=str(self.folder / "pairs"),
-            output_folder=str(clusters),
-            config=self.stage.config(),
-            save_cluster_id=True,
-            lines_to_buffer=LINES_TO_BUFFER,
-        ).run(None, task, 1)  # pyright: ignore
+        folders = {"input_folder": "pairs", "output_folder": "clusters"}
+        self._step("Cluster", **folders, save_cluster_id=True, lines_to_buffer=LINES_TO_BUFFER).run(None, task, 1)
         removed = self.folder / "removed"
         removed.mkdir(exist_ok=True)
         met: set[int] = set()
-        for path in sorted(clusters.glob("*.clusters")):
+        for path in sorted((self.folder / "clusters").glob("*.clusters")):
             later = bytearray()
             for place, cluster in struct.iter_unpack("<II", path.read_bytes()):
                 if cluster in met:
                     later += struct.pack("<I", place)
                 met.add(cluster)
             (removed / f"{path.stem}.remove").write_bytes(later)
+
+    def _step(self, name: str, **options: Any) -> Any:
+        """Return a step of datatrove's; its folders are inside ours."""
+        from datatrove.pipeline.dedup import minhash  # pyright: ignore[reportMissingImports]  # an extra
+
+        silence_datatrove()
+        config: Any = minhash.MinhashConfig(
+            n_grams=self.settings["words_per_phrase"],
+            num_buckets=self.settings["num_bands"],
+            hashes_per_bucket=self.settings["hashes_per_band"],
+            seed=self.settings["seed"],
+        )
+        placed = {key: str(self.folder / to) if key.endswith("_folder") else to for key, to in options.items()}
+        return getattr(minhash, f"MinhashDedup{name}")(config=config, **placed)

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, final
 
 from data_pipelines.sources.base import Document, Skipped
-from data_pipelines.stages.stage import Item, LooksAtEach
+from data_pipelines.stages.stage import Item, Stage
 
 STOP_WORDS = frozenset({"the", "be", "to", "of", "and", "that", "have", "with"})
 BULLETS = ("\u2022", "\u25cf", "\u2023", "\u25aa", "\u25e6", "\u2219", "\xb7", "- ", "* ")
@@ -21,8 +21,21 @@ _LETTER = re.compile(r"[^\W\d_]")
 _EDGE = "\"'\u201c\u201d\u2018\u2019.,;:!?()[]"
 
 
+class PageRules(Stage):
+    """Rules on a page's text; conversations pass."""
+
+    def look_at(self, document: Document) -> Item:
+        """Return the document, or its first broken rule."""
+        reason = "" if document.messages is not None else self.reason(document.text)
+        return Skipped(document.id, reason) if reason else document
+
+    def reason(self, text: str) -> str:
+        """Return the first broken rule, "" for none."""
+        raise NotImplementedError
+
+
 @final
-class GopherQuality(LooksAtEach):
+class GopherQuality(PageRules):
     """Gopher's rules on the words and lines of a page."""
 
     def __init__(
@@ -50,13 +63,10 @@ class GopherQuality(LooksAtEach):
         self._min_alphabetic_word_fraction = min_alphabetic_word_fraction
         self._min_stop_words = min_stop_words
 
-    def look_at(self, document: Document) -> Item:
-        """Return the document, or its first broken rule."""
-        if document.messages is not None:
-            return document
-        words = document.text.split()
-        reason = self._of_words(words) or self._of_text(document.text, len(words)) or self._of_language(words)
-        return Skipped(document.id, reason) if reason else document
+    def reason(self, text: str) -> str:
+        """Return the first broken rule, "" for none."""
+        words = text.split()
+        return self._of_words(words) or self._of_text(text, len(words)) or self._of_language(words)
 
     def _of_words(self, words: list[str]) -> str:
         if len(words) < max(self._words[0], 1):
@@ -83,18 +93,8 @@ class GopherQuality(LooksAtEach):
         alphabetic = sum(1 for word in words if _LETTER.search(word))
         if alphabetic < self._min_alphabetic_word_fraction * len(words):
             return "gopher: few alphabetic words"
-        if self._min_stop_words and not self._has_stop_words(words):
-            return "gopher: few stop words"
-        return ""
-
-    def _has_stop_words(self, words: list[str]) -> bool:
-        found: set[str] = set()
-        for word in words:
-            if (bare := word.strip(_EDGE).lower()) in STOP_WORDS:
-                found.add(bare)
-                if len(found) >= self._min_stop_words:
-                    return True
-        return False
+        found = STOP_WORDS.intersection(word.strip(_EDGE).lower() for word in words) if self._min_stop_words else ()
+        return "gopher: few stop words" if len(found) < self._min_stop_words else ""
 
     def fingerprint_parts(self) -> dict[str, Any]:
         """Return the limits."""
@@ -102,7 +102,7 @@ class GopherQuality(LooksAtEach):
 
 
 @final
-class C4Quality(LooksAtEach):
+class C4Quality(PageRules):
     """C4's rules on whole pages; its rules on single lines, with changes of texts, are left out."""
 
     def __init__(self, *, lorem_ipsum: bool = True, curly_brackets: bool = True, min_sentences: int = 3) -> None:
@@ -111,18 +111,14 @@ class C4Quality(LooksAtEach):
         self._curly_brackets = curly_brackets
         self._min_sentences = min_sentences
 
-    def look_at(self, document: Document) -> Item:
-        """Return the document, or its first broken rule."""
-        if document.messages is not None:
-            return document
-        text = document.text
+    def reason(self, text: str) -> str:
+        """Return the first broken rule, "" for none."""
         if self._lorem_ipsum and "lorem ipsum" in text.lower():
-            return Skipped(document.id, "c4: lorem ipsum")
+            return "c4: lorem ipsum"
         if self._curly_brackets and "{" in text:
-            return Skipped(document.id, "c4: curly bracket")
-        if sum(1 for word in text.split() if word.endswith(SENTENCE_ENDS)) < self._min_sentences:
-            return Skipped(document.id, "c4: too few sentences")
-        return document
+            return "c4: curly bracket"
+        num_sentences = sum(word.endswith(SENTENCE_ENDS) for word in text.split())
+        return "c4: too few sentences" if num_sentences < self._min_sentences else ""
 
     def fingerprint_parts(self) -> dict[str, Any]:
         """Return the names of the rules in force."""
@@ -130,7 +126,7 @@ class C4Quality(LooksAtEach):
 
 
 @final
-class FineWebQuality(LooksAtEach):
+class FineWebQuality(PageRules):
     """FineWeb's rules on the lines of a page: lists, menus and repeated fragments."""
 
     def __init__(
@@ -147,15 +143,11 @@ class FineWebQuality(LooksAtEach):
         self._max_short_line_fraction = max_short_line_fraction
         self._short_line_characters = short_line_characters
 
-    def look_at(self, document: Document) -> Item:
-        """Return the document, or its first broken rule."""
-        if document.messages is not None:
-            return document
-        lines = [line.strip() for line in document.text.splitlines() if line.strip()]
-        reason = self._reason(lines) if lines else "empty"
-        return Skipped(document.id, reason) if reason else document
-
-    def _reason(self, lines: list[str]) -> str:
+    def reason(self, text: str) -> str:
+        """Return the first broken rule, "" for none."""
+        lines = [line.strip() for line in text.splitlines() if line.strip()]
+        if not lines:
+            return "empty"
         if sum(line.endswith(SENTENCE_ENDS) for line in lines) <= self._min_punctuated_line_fraction * len(lines):
             return "fineweb: few punctuated lines"
         short = sum(len(line) <= self._short_line_characters for line in lines)
@@ -178,7 +170,7 @@ REPEATED_PHRASES = {5: 0.15, 6: 0.14, 7: 0.13, 8: 0.12, 9: 0.11, 10: 0.10}
 
 
 @final
-class GopherRepetition(LooksAtEach):
+class GopherRepetition(PageRules):
     """Drops texts with too large a share of repetitions."""
 
     def __init__(
@@ -202,12 +194,9 @@ class GopherRepetition(LooksAtEach):
             REPEATED_PHRASES if max_repeated_phrase_fractions is None else max_repeated_phrase_fractions
         )
 
-    def look_at(self, document: Document) -> Item:
-        """Return the document, or its first broken rule."""
-        if document.messages is not None:
-            return document
-        reason = self._of_parts(document.text.strip()) or self._of_phrases(document.text.split())
-        return Skipped(document.id, reason) if reason else document
+    def reason(self, text: str) -> str:
+        """Return the first broken rule, "" for none."""
+        return self._of_parts(text.strip()) or self._of_phrases(text.split())
 
     def _of_parts(self, text: str) -> str:
         for name, border, (most, most_characters) in (

@@ -6,22 +6,19 @@ looking ahead ends: memory does not grow with the corpus.
 """
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Final
 
 from data_pipelines.progress import stage, tell
 from data_pipelines.sources.base import Document, Source
-from data_pipelines.stages.deduplicate import digest_of
 from data_pipelines.stages.stage import content_of
-from lmtrain.accounting.quantities import format_count
 from lmtrain.errors import ConfigurationError, DataError, suggest
 
 SPLITS = TRAIN, VALIDATION, TEST = "train", "validation", "test"
 RULES = HASH, TAIL, NAMED = "hash", "tail", "named"
 SMALL_CORPUS_CHARACTERS = 64_000_000
-ENOUGH_CHARACTERS = 16_000_000  # of a corpus of so many documents, with some in every split: look no further
+ENOUGH_CHARACTERS = 16_000_000  # of a corpus of ENOUGH_DOCUMENTS with some in every split: look no further
 ENOUGH_DOCUMENTS = 1_000
 LARGEST_SHARE = 10  # in a small corpus no document may be more than a tenth of it;
 PART_SHARE = 100  # one that is gets cut into hundredths of the whole
@@ -43,12 +40,14 @@ class HeldOut:
         """Refuse fractions without a rest to train on."""
         for name, fraction in (("validation", self.validation_fraction), ("test", self.test_fraction)):
             if not 0 <= fraction < 1:
-                msg = f"data.folder.{name}_fraction={fraction} is not a fraction of the documents; usual: 0.05."
-                raise ConfigurationError(msg)
-        held_out = self.validation_fraction + self.test_fraction
-        if held_out >= 1:
-            msg = f"data.folder.validation_fraction + data.folder.test_fraction = {held_out} leaves nothing to train on"
-            raise ConfigurationError(f"{msg}; usual: 0.05 each.")
+                raise ConfigurationError(
+                    f"data.folder.{name}_fraction: must be at least 0 and below 1, got {fraction}."
+                )
+        if self.validation_fraction + self.test_fraction >= 1:
+            raise ConfigurationError(
+                "data.folder.validation_fraction and data.folder.test_fraction: must leave text to train on, "
+                f"got {self.validation_fraction} and {self.test_fraction}."
+            )
 
     @property
     def fractions(self) -> dict[str, float]:
@@ -76,22 +75,20 @@ class HeldOut:
         return TEST if place >= 1 - self.test_fraction else TRAIN
 
 
-def split_documents(
-    documents: Iterable[Document], *, held_out: HeldOut, tell: Callable[[str], object]
-) -> Iterator[tuple[str, Document]]:
+def split_documents(documents: Iterable[Document], *, held_out: HeldOut) -> Iterator[tuple[str, Document]]:
     """Yield each document with its split, in order.
 
     In a corpus of up to 16 million characters, and of up to 64 million in few documents, very long ones are cut into
-    parts, equal parts go to one split, and a split left empty by the hash gets the nearest document; `tell` prints
-    a line about either. In a larger one nothing but a document of more than a million characters is cut, and its
-    parts stay in one split.
+    parts, equal parts go to one split, and a split left empty by the hash gets the nearest document; a line is printed
+    about either. In a larger one nothing but a document of more than a million characters is cut, and its parts stay
+    in one split.
 
     Raises:
         DataError: Too little text to hold any out.
     """
     documents = iter(documents)
     first: list[Document] = []
-    num_characters, is_large = 0, False
+    num_characters = 0
     missing = set(held_out.splits)
     for document in documents:
         first.append(document)
@@ -99,16 +96,16 @@ def split_documents(
         if missing:
             missing.discard(held_out.split_of(document.id))
         is_varied = num_characters > ENOUGH_CHARACTERS and len(first) >= ENOUGH_DOCUMENTS and not missing
-        is_large = is_varied or num_characters > SMALL_CORPUS_CHARACTERS
-        if is_large:
+        if is_varied or num_characters > SMALL_CORPUS_CHARACTERS:
             break
-    if is_large:
-        for document in chain(_taken(first), documents):
-            split = held_out.split_of(document.id)
-            for piece in cut_if_longer(document, MAX_DOCUMENT_CHARACTERS):
-                yield split, piece
-    elif first:
-        yield from _split_small(first, num_characters=num_characters, held_out=held_out, tell=tell)
+    else:
+        if first:
+            yield from _split_small(first, num_characters=num_characters, held_out=held_out)
+        return
+    for document in chain(first, documents):
+        split = held_out.split_of(document.id)
+        for piece in cut_if_longer(document, MAX_DOCUMENT_CHARACTERS):
+            yield split, piece
 
 
 def place_of(document_id: str) -> float:
@@ -146,73 +143,62 @@ def cut_if_longer(document: Document, max_characters: int, *, part_characters: i
     """Return the document, or its parts under numbered names where it is longer."""
     if len(document.text) <= max_characters:  # a conversation has no text and is never cut
         return [document]
-    parts = cut(document.text, part_characters or max_characters)
-    first, *others = (Document(f"{document.id}#{number}", part) for number, part in enumerate(parts))
+    return _parts(document, cut(document.text, part_characters or max_characters))
+
+
+def _parts(document: Document, texts: list[str]) -> list[Document]:
+    first, *others = (Document(f"{document.id}#{number}", text) for number, text in enumerate(texts))
     return [replace(first, left_out=document.left_out), *others]
 
 
 def _split_small(
-    documents: list[Document], *, num_characters: int, held_out: HeldOut, tell: Callable[[str], object]
+    documents: list[Document], *, num_characters: int, held_out: HeldOut
 ) -> Iterator[tuple[str, Document]]:
     part_characters = max(num_characters // PART_SHARE, MIN_PART_CHARACTERS)
     longest = max(num_characters // LARGEST_SHARE, 2 * MIN_PART_CHARACTERS)
-    pieces_of = [
-        [
-            piece
-            for whole in cut_if_longer(document, MAX_DOCUMENT_CHARACTERS)
-            for piece in cut_if_longer(whole, longest, part_characters=part_characters)
-        ]
+    pieces = [
+        piece
         for document in documents
+        for whole in cut_if_longer(document, MAX_DOCUMENT_CHARACTERS)
+        for piece in cut_if_longer(whole, longest, part_characters=part_characters)
     ]
-    pieces = [*chain.from_iterable(pieces_of)]
-    too_long = [
-        len(parts) for document, parts in zip(documents, pieces_of, strict=True) if len(document.text) > longest
-    ]
-    if too_long:
-        parts = f"{len(too_long):,} into {sum(too_long):,}"
-        tell(f"  documents of more than a tenth of the text are cut into parts, so that some can be held out: {parts}")
+    num_cut = sum(len(document.text) > longest for document in documents)
+    if num_cut:
+        tell(f"  documents of more than a tenth of the text are cut into parts, to hold some out: {num_cut:,}")
     if len(pieces) < len(held_out.splits):
         msg = f"source gives {num_characters:,} characters in {len(pieces)} documents: too little to hold any out"
         raise DataError(f"{msg}; give at least {2 * len(held_out.splits) * MIN_PART_CHARACTERS:,} characters.")
-    splits = _together(pieces, [held_out.split_of(piece.id) for piece in pieces], len(documents))
-    complete = _with_every_split(splits, [place_of(piece.id) for piece in pieces], held_out)
-    for split in sorted(set(complete) - set(splits)):
-        tell(f"  no document fell into the {split} split by its hash: the nearest one is taken")
-    together = _together(pieces, complete, len(documents), moved_from=splits)
+    splits = [held_out.split_of(piece.id) for piece in pieces]
+    is_cut = len(pieces) > len(documents)
+    if is_cut:  # whole documents stay where their names put them
+        splits = _together(pieces, splits, [])
+    complete, moved = _with_every_split(splits, [place_of(piece.id) for piece in pieces], held_out)
+    for place in moved:
+        tell(f"  no document fell into the {complete[place]} split by its hash: the nearest one is taken")
+    together = _together(pieces, complete, moved) if is_cut else complete
     # A text of repetitions throughout cannot be held out and trained on unless equal parts are torn apart.
     yield from zip(together if set(together) == set(complete) else complete, pieces, strict=True)
 
 
-def _together(
-    pieces: list[Document], splits: list[str], num_documents: int, *, moved_from: list[str] | None = None
-) -> list[str]:
-    """Give equal parts of documents one split: that of the first, or the one with a moved part."""
-    if len(pieces) == num_documents:
-        return splits  # nothing was cut, and whole documents stay where their names put them
+def _together(pieces: list[Document], splits: list[str], moved: list[int]) -> list[str]:
+    """Give equal parts of documents one split: that of the last moved one, else of the first."""
     of_text: dict[str, str] = {}
-    for piece, split, before in zip(pieces, splits, moved_from or splits, strict=True):
-        if split != before:
-            of_text[piece.text] = split
-        else:
-            of_text.setdefault(piece.text, split)
+    for piece, split in zip(pieces, splits, strict=True):
+        of_text.setdefault(piece.text, split)
+    of_text |= {pieces[place].text: splits[place] for place in sorted(moved)}
     return [of_text[piece.text] for piece in pieces]
 
 
-def _taken(documents: list[Document]) -> Iterator[Document]:
-    """Yield the documents of a list and let go of each."""
-    documents.reverse()
-    while documents:
-        yield documents.pop()
-
-
-def _with_every_split(splits: list[str], places: list[float], held_out: HeldOut) -> list[str]:
+def _with_every_split(splits: list[str], places: list[float], held_out: HeldOut) -> tuple[list[str], list[int]]:
+    """Return the splits with the nearest piece for each empty one, and the moved pieces."""
     by_place = sorted(range(len(places)), key=places.__getitem__)
     nearest = {VALIDATION: by_place[0], TEST: by_place[-1], TRAIN: by_place[len(by_place) // 2]}
-    complete = list(splits)
+    complete, moved = list(splits), list[int]()
     for split, index in nearest.items():
         if split in held_out.splits and split not in complete:
             complete[index] = split
-    return complete
+            moved.append(index)
+    return complete, moved
 
 
 def split_tail(
@@ -222,27 +208,16 @@ def split_tail(
 
     A document of more than a hundredth of them is cut at the place itself, to a paragraph's end, a line's or a word's.
     """
+    starts = {VALIDATION: 1 - held_out.validation_fraction - held_out.test_fraction, TEST: 1 - held_out.test_fraction}
+    places = {split: round(starts[split] * num_characters) for split in held_out.splits if split != TRAIN}
     place = 0
-    starts = _starts(held_out, num_characters)
     for document in documents:
         length = len(content_of(document))
         is_cut = len(document.text) * PART_SHARE > num_characters  # a conversation has no text and is never cut
-        inside = [start - place for start in starts.values() if is_cut and 0 < start - place < length]
-        parts = _cut_at(document, inside)
-        for part in parts:
-            yield _split_at(place, starts), part
+        inside = [start - place for start in places.values() if is_cut and 0 < start - place < length]
+        for part in _cut_at(document, inside):
+            yield next((split for split, start in reversed(places.items()) if place >= start), TRAIN), part
             place += len(content_of(part))
-
-
-def _starts(held_out: HeldOut, num_characters: int) -> dict[str, int]:
-    """Return the place of each held-out split's first character, in order."""
-    validation = 1 - held_out.validation_fraction - held_out.test_fraction
-    starts = {VALIDATION: validation, TEST: 1 - held_out.test_fraction}
-    return {split: round(starts[split] * num_characters) for split in held_out.splits if split != TRAIN}
-
-
-def _split_at(place: int, starts: dict[str, int]) -> str:
-    return next((split for split, start in reversed(starts.items()) if place >= start), TRAIN)
 
 
 def _cut_at(document: Document, places: list[int]) -> list[Document]:
@@ -254,14 +229,10 @@ def _cut_at(document: Document, places: list[int]) -> list[Document]:
         parts += cut(text[begin:end], MAX_DOCUMENT_CHARACTERS)
         begin = end
     parts = [part for part in [*parts, *cut(text[begin:], MAX_DOCUMENT_CHARACTERS)] if part]
-    if len(parts) <= 1:
-        return [document]
-    first, *others = (Document(f"{document.id}#{number}", part) for number, part in enumerate(parts))
-    return [replace(first, left_out=document.left_out), *others]
+    return [document] if len(parts) <= 1 else _parts(document, parts)
 
 
 Read = Callable[[], Iterable[Document]]
-TYPED_RULES: Final = (HASH, TAIL)
 
 
 def held_out_of(source: Source, rule: str, *, fractions: tuple[float, float], budget: int | None = None) -> HeldOut:
@@ -271,64 +242,33 @@ def held_out_of(source: Source, rule: str, *, fractions: tuple[float, float], bu
         ConfigurationError: An unknown rule, or one that needs the end of a text that is not read to its end, or not
         read twice.
     """
-    if rule not in TYPED_RULES:
-        fix = suggest(rule, TYPED_RULES)
-        raise ConfigurationError(f"data.folder.split={rule} is not {' or '.join(TYPED_RULES)}.{fix}")
+    if rule not in (HASH, TAIL):
+        raise ConfigurationError(
+            f"data.folder.split: must be {HASH} or {TAIL}, got {rule}.{suggest(rule, (HASH, TAIL))}"
+        )
     if rule == HASH:
-        if source.names_validation:
-            return HeldOut(0.0, 0.0, NAMED)
-        return HeldOut(*fractions)
-    nearest = f"nearest valid: data.folder.split={HASH}"
+        return HeldOut(0.0, 0.0, NAMED) if source.names_validation else HeldOut(*fractions)
+    refused = ""
     if source.names_validation:
-        msg = f"data.folder.split={rule} has no effect with source.validation_paths"
-        raise ConfigurationError(f"{msg}; leave one out, {nearest}.")
-    if budget is not None:
-        msg = f"data.folder.split={rule} is the end of the text, and a budget of {budget:,} tokens stops before it"
-        raise ConfigurationError(f"{msg} (budget.tokens, data.folder.token_budget); {nearest}.")
-    if source.read_once:
-        msg = f"data.folder.split={rule} reads the text twice, and source {source.name} streams from the hub"
-        raise ConfigurationError(f"{msg}; set {source.read_once}, or {nearest}.")
+        refused = "source.validation_paths hold out text already"
+    elif budget is not None:
+        refused = f"a budget of {budget:,} tokens (budget.tokens, data.folder.token_budget) stops before the end"
+    elif source.read_once:
+        refused = f"a stream is not read twice; set {source.read_once}"
+    if refused:
+        raise ConfigurationError(f"data.folder.split: must be {HASH}, got {rule}: {refused}.")
     return HeldOut(*fractions, rule)
 
 
 def split_by_rule(read: Read, measure: Read, *, held_out: HeldOut) -> Iterator[tuple[str, Document]]:
     """Yield each document of `read` with its split, in order; `measure` gives the same to look ahead in."""
-    return _SPLITTERS[held_out.rule](read, measure, held_out)
-
-
-def _by_hash(read: Read, measure: Read, held_out: HeldOut) -> Iterator[tuple[str, Document]]:
-    del measure
-    return split_documents(read(), held_out=held_out, tell=tell)
-
-
-def _by_place(read: Read, measure: Read, held_out: HeldOut) -> Iterator[tuple[str, Document]]:
-    num_characters = 0
-    with stage("measure the text") as progress:
-        for document in measure():
-            num_characters += len(content_of(document))
-            progress.advance(documents=1)
-    yield from split_tail(read(), held_out=held_out, num_characters=num_characters)
-
-
-def _as_named(read: Read, measure: Read, held_out: HeldOut) -> Iterator[tuple[str, Document]]:
-    """Follow the source; report training documents with the content of a validation document."""
-    del measure, held_out
-    held_out_digests: set[bytes] = set()
-    num_leaks = 0
-    for document in read():
-        if document.split is not None:
-            held_out_digests.add(digest_of(document))
-        elif digest_of(document) in held_out_digests:
-            num_leaks += 1
-        for piece in cut_if_longer(document, MAX_DOCUMENT_CHARACTERS):
-            yield document.split or TRAIN, piece
-    if num_leaks:
-        fix = "deduplicate=exact takes them out of the training text"
-        tell(f"  {format_count(num_leaks, 'training document')} equal to one of source.validation_paths: {fix}")
-
-
-_SPLITTERS: Final[Mapping[str, Callable[[Read, Read, HeldOut], Iterator[tuple[str, Document]]]]] = {
-    HASH: _by_hash,
-    TAIL: _by_place,
-    NAMED: _as_named,
-}
+    if held_out.rule == HASH:
+        yield from split_documents(read(), held_out=held_out)
+    elif held_out.rule == TAIL:
+        with stage("measure the text"):
+            num_characters = sum(len(content_of(document)) for document in measure())
+        yield from split_tail(read(), held_out=held_out, num_characters=num_characters)
+    else:
+        for document in read():
+            for piece in cut_if_longer(document, MAX_DOCUMENT_CHARACTERS):
+                yield document.split or TRAIN, piece

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
 
-from data_pipelines.sources.base import Document, Skipped
+from data_pipelines.sources.base import Document, Skipped, Source
 
 Item = Document | Skipped
 Scope = Literal["document", "order", "corpus"]
@@ -19,32 +19,6 @@ class PipelineJob:
     name: str
     num_tasks: int
     run: Callable[[int], object]
-
-
-@runtime_checkable
-class Stage(Protocol):
-    """Turns a dropped document into `Skipped`, and passes on others' `Skipped`."""
-
-    @property
-    def scope(self) -> Scope:
-        """Return its view: one document, the ones before it ("order"), or all of them ("corpus")."""
-        ...
-
-    def __call__(self, documents: Iterable[Item], /) -> Iterator[Item]:
-        """Yield one item for each, in the same order; a call knows nothing of earlier calls."""
-        ...
-
-    def fingerprint_parts(self) -> Mapping[str, Any]:
-        """Return the deciding facts."""
-        ...
-
-    def jobs(self, pieces: "Pieces", folder: Path) -> tuple[PipelineJob, ...]:
-        """Return, one after another, the jobs over a corpus on disk; none for scope "document"."""
-        ...
-
-    def removed(self, folder: Path, piece: int) -> Mapping[int, str]:
-        """Return, once the jobs are done, the reasons of a piece's drops, by their place in it."""
-        ...
 
 
 class Pieces(Protocol):
@@ -60,8 +34,11 @@ class Pieces(Protocol):
         ...
 
 
-class LooksAtEach:
-    """The common part of stages of scope "document": the loop."""
+class Stage:
+    """Turns a dropped document into `Skipped`, and passes on others' `Skipped`.
+
+    `scope` is its view: one document, the ones before it ("order"), or all of them ("corpus").
+    """
 
     scope: Scope = "document"
 
@@ -70,18 +47,34 @@ class LooksAtEach:
         raise NotImplementedError
 
     def __call__(self, documents: Iterable[Item], /) -> Iterator[Item]:
-        """Yield each document's result."""
+        """Yield one item for each, in the same order; a call knows nothing of earlier calls."""
         return (item if isinstance(item, Skipped) else self.look_at(item) for item in documents)
 
+    def fingerprint_parts(self) -> Mapping[str, Any]:
+        """Return the deciding facts."""
+        raise NotImplementedError
+
     def jobs(self, pieces: Pieces, folder: Path) -> tuple[PipelineJob, ...]:
-        """Return none: nothing is decided over the corpus."""
+        """Return, one after another, the jobs over a corpus on disk; none for scope "document"."""
         del pieces, folder
         return ()
 
     def removed(self, folder: Path, piece: int) -> Mapping[int, str]:
-        """Return none."""
+        """Return, once the jobs are done, the reasons of a piece's drops, by their place in it."""
         del folder, piece
         return {}
+
+
+@runtime_checkable
+class Engine(Protocol):
+    """Where stages run; the items do not depend on it."""
+
+    def __call__(self, source: Source, stages: Sequence[Stage], /, *, folder: Path) -> Iterator[Item]:
+        """Yield the source's items in order, each document through all stages or dropped with a reason.
+
+        `folder` holds work not to be done twice; it need not exist.
+        """
+        ...
 
 
 def in_turn(stages: Iterable[Stage], documents: Iterable[Item]) -> Iterator[Item]:
@@ -92,7 +85,7 @@ def in_turn(stages: Iterable[Stage], documents: Iterable[Item]) -> Iterator[Item
     return items
 
 
-class OnlyEncodable(LooksAtEach):
+class OnlyEncodable(Stage):
     """Turns documents unfit for any tokenizer into `Skipped`: empty ones, and those with unrepaired half characters."""
 
     def look_at(self, document: Document) -> Item:

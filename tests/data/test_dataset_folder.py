@@ -6,25 +6,18 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from contextlib import contextmanager
-import pytest
-from lmtrain.data.dataset_folder import build_folder
-from lmtrain.errors import EnvironmentProblem
 from pathlib import Path
+
 import numpy as np
-from lmtrain.data import dataset_folder as checked_shards
-from lmtrain.data.dataset_folder import require_whole
+import pytest
+
+from lmtrain.data.dataset_folder import build_folder, cached_folder, require_whole
 from lmtrain.data.manifest import Manifest
 from lmtrain.data.shard_writer import ShardWriter, write_manifest
 from lmtrain.data.shards import Dataset, open_dataset
-from lmtrain.errors import DataError
-from lmtrain.data import dataset_folder as cache
-from lmtrain.data.dataset_folder import cached_folder
-from lmtrain.data.shards import open_dataset
 from lmtrain.errors import DataError, EnvironmentProblem
 from tests.data.documents import make_dataset
-
 
 SLOW_BUILD = """
 import sys, time
@@ -36,7 +29,8 @@ def build(folder):
     print("building", flush=True)
     time.sleep(float(sys.argv[2]))
 
-print(build_folder(Path(sys.argv[1]), build, tell=lambda line: print(line, flush=True)), flush=True)
+sys.stderr = sys.stdout
+print(build_folder(Path(sys.argv[1]), build), flush=True)
 """
 
 
@@ -66,7 +60,7 @@ def test_a_build_that_fails_leaves_nothing(tmp_path, error):
         raise error
 
     with pytest.raises(type(error)):
-        build_folder(tmp_path / "data", build, tell=print)
+        build_folder(tmp_path / "data", build)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -79,7 +73,7 @@ def test_a_disk_that_refuses_is_named_with_a_fix_and_nothing_stays(tmp_path, cod
         raise OSError(code, os.strerror(code))
 
     with pytest.raises(EnvironmentProblem, match=rf"data cannot be written: .*{fix}.*data\.folder\.root"):
-        build_folder(tmp_path / "data", build, tell=print)
+        build_folder(tmp_path / "data", build)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -89,7 +83,7 @@ def test_a_killed_build_leaves_no_folder_and_the_next_one_builds(tmp_path):
         assert lines.readline() == "building\n"
         process.send_signal(signal.SIGKILL)
     assert not (tmp_path / "data").exists()
-    assert build_folder(tmp_path / "data", fill, tell=print)
+    assert build_folder(tmp_path / "data", fill)
     assert [path.name for path in tmp_path.iterdir()] == ["data"]
     assert [path.name for path in (tmp_path / "data").iterdir()] == ["deep"]
 
@@ -103,18 +97,6 @@ def test_the_second_of_two_waits_for_the_first(tmp_path):
             assert second.read() == "False\n"
         assert first.read() == "True\n"
     assert [path.name for path in tmp_path.iterdir()] == ["data"]
-
-
-@pytest.mark.faults
-def test_many_at_once_build_once(tmp_path):
-    context = multiprocessing.get_context("spawn")
-    with context.Pool(4) as pool:
-        built = pool.map(_build_quickly, [tmp_path / "data"] * 12)
-    assert built.count(True) == 1
-
-
-def _build_quickly(final):
-    return build_folder(final, lambda folder: time.sleep(0.05) or fill(folder), tell=lambda _: None)
 
 
 IDS = np.arange(12) % 10
@@ -152,22 +134,6 @@ def test_one_flipped_bit_is_an_error_of_the_data(dataset: Dataset, name: str, wa
             require_whole(dataset)
 
 
-def test_a_file_is_read_once_for_as_long_as_it_stays_the_same(
-    dataset: Dataset, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    read: list[str] = []
-    monkeypatch.setattr(
-        checked_shards, "file_sha256", lambda path, hash_of=checked_shards.file_sha256: read.append(path.name) or hash_of(path)
-    )
-    require_whole(dataset)
-    assert len(read) == 4
-    require_whole(dataset)
-    assert len(read) == 4
-    os.utime(dataset.folder / FILES[1], ns=(1, 1))
-    require_whole(dataset)
-    assert read[4:] == [FILES[1]]
-
-
 @pytest.fixture
 def folder(tmp_path):
     return make_dataset(tmp_path / "shared" / "made", [9, 4, 7, 5, 6], shard_tokens=10).folder
@@ -187,14 +153,14 @@ def test_a_copy_is_whole_and_made_once(folder, tmp_path, capsys):
     assert copy.parent == tmp_path / "nvme"
     assert content_of(copy) == content_of(folder)
     assert (copy / "tokenizer" / "tokenizer.json").read_text() == "{}"
-    assert "Copying 13 of 13 files" in capsys.readouterr().err
+    assert "Copying " in capsys.readouterr().err
     times = {path: path.stat().st_mtime_ns for path in copy.rglob("*") if path.is_file()}
     assert cached_folder(folder, str(tmp_path / "nvme")) == copy
     assert {path: path.stat().st_mtime_ns for path in times} == times
     assert capsys.readouterr().err == ""
 
 
-@pytest.mark.parametrize("damage", ["flip", "truncate", "delete", "manifest", "stamps"])
+@pytest.mark.parametrize("damage", ["flip", "truncate", "delete", "manifest"])
 def test_a_damaged_copy_is_repaired(folder, tmp_path, damage, capsys):
     copy = cached_folder(folder, str(tmp_path / "nvme"))
     shard = copy / "train_00001.ds"
@@ -209,72 +175,26 @@ def test_a_damaged_copy_is_repaired(folder, tmp_path, damage, capsys):
     elif damage == "delete":
         shard.unlink()
     else:
-        (copy / {"manifest": "dataset.json", "stamps": "copied.json"}[damage]).unlink()
+        (copy / "dataset.json").unlink()
     capsys.readouterr()
     assert cached_folder(folder, str(tmp_path / "nvme")) == copy
     assert damaged_files(copy, folder) == []
     assert content_of(copy) == content_of(folder)
     assert kept.stat().st_ino == before, "what is whole is not copied again"
-    assert ("Copying 1 of" in capsys.readouterr().err) == (damage != "manifest")
-
-
-def test_a_copy_that_was_killed_half_way_goes_on(folder, tmp_path, monkeypatch):
-    copied = []
-    real = cache._copy
-
-    def dies(source, target, sha256):
-        if len(copied) == 3:
-            (target.with_name(f".{target.name}.1.tmp")).write_bytes(b"half")
-            raise KeyboardInterrupt
-        copied.append(target)
-        real(source, target, sha256)
-
-    monkeypatch.setattr(cache, "_copy", dies)
-    with pytest.raises(KeyboardInterrupt):
-        cached_folder(folder, str(tmp_path / "nvme"))
-    monkeypatch.setattr(cache, "_copy", real)
-    inodes = [path.stat().st_ino for path in copied]
-    copy = cached_folder(folder, str(tmp_path / "nvme"))
-    assert content_of(copy) == content_of(folder)
-    assert [path.stat().st_ino for path in copied] == inodes
-    assert not list(copy.rglob("*.tmp"))
-
-
-def test_damage_in_the_source_is_found_while_copying(folder, tmp_path):
-    shard = folder / "train_00000.ds"
-    content = bytearray(shard.read_bytes())
-    content[0] ^= 1
-    shard.write_bytes(bytes(content))
-    with pytest.raises(DataError, match=r"train_00000\.ds is damaged: "):
-        cached_folder(folder, str(tmp_path / "nvme"))
-    assert not list((tmp_path / "nvme").rglob("*.tmp"))
-
-
-def test_a_disk_that_fills_up_while_copying_does_too(folder, tmp_path, monkeypatch, capsys):
-    def full(descriptor):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(os, "fsync", full)
-    assert cached_folder(folder, str(tmp_path / "nvme")) == folder
-    assert "this node reads" in capsys.readouterr().err
-    assert not list((tmp_path / "nvme").rglob("*.tmp"))
 
 
 def _ask(folder, root, results):
-    copied = []
-    real = cache._copy
-    cache._copy = lambda *arguments: (copied.append(1), real(*arguments))
-    results.put((str(cached_folder(folder, root)), len(copied)))
+    results.put(str(cached_folder(folder, root)))
 
 
-def test_many_ranks_of_a_node_make_one_copy(folder, tmp_path):
+def test_many_ranks_of_a_node_make_one_copy(folder, tmp_path, capfd):
     context = multiprocessing.get_context("fork")
     results = context.Queue()
     ranks = [context.Process(target=_ask, args=(folder, str(tmp_path / "nvme"), results)) for _ in range(4)]
     for rank in ranks:
         rank.start()
-    found = [results.get(timeout=30) for _ in ranks]
+    found = {results.get(timeout=30) for _ in ranks}
     for rank in ranks:
         rank.join()
-    assert len({copy for copy, _ in found}) == 1
-    assert sorted(copied for _, copied in found) == [0, 0, 0, 13]
+    assert len(found) == 1
+    assert capfd.readouterr().err.count("Copying") == 1

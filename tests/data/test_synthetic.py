@@ -2,8 +2,10 @@
 
 import math
 from collections import defaultdict
+
 import numpy as np
 import pytest
+
 from lmtrain.data.shards import open_dataset
 from lmtrain.data.synthetic import synthetic
 from lmtrain.errors import ConfigurationError

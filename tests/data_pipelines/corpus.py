@@ -59,9 +59,7 @@ UNREADABLE = [Skipped("file_9", "not UTF-8 text")]
 class Planted(Source):
     """All of it, in pieces."""
 
-    @property
-    def name(self):
-        return "planted"
+    name = "planted"
 
     def fingerprint(self):
         return "planted 1"

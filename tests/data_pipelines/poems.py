@@ -20,9 +20,7 @@ class Poems(Source):
     def __init__(self, count=60, version="1", lines=9):
         self.count, self.version, self.lines = count, version, lines
 
-    @property
-    def name(self):
-        return "poems"
+    name = "poems"
 
     def fingerprint(self):
         return f"{self.count} {self.version}"
@@ -57,10 +55,10 @@ class Recorder(TokenizerSpec):
         return {"kind": "recorder"}
 
 
-def question(
+def request(
     *, source=None, spec=None, stages=STAGES, validation_fraction=0.1, token_budget=None, shard_tokens=2000, rule="hash"
 ):
-    """Return a question about poems."""
+    """Return a request for poems."""
     return BuildRequest(
         source=source or Poems(),
         stages=stages,
@@ -75,9 +73,9 @@ def question(
 
 
 def make(folder, *, num_processes=0, allow_short=False, sample_documents=0, **asked):
-    """Answer a question about poems in a folder."""
+    """Fill a folder with poems."""
     folder.mkdir(exist_ok=True)
-    asked = question(**asked)
+    asked = request(**asked)
     engine = LocalEngine(num_processes=0)
     Build(asked, engine, num_processes, allow_short, sample_documents)(folder)
     return folder

@@ -1,9 +1,7 @@
 """Preparing data: the folder, its budget and splits, and continuing after any end."""
 
-import shutil
 import time
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -19,7 +17,7 @@ from data_pipelines.stages.split import HeldOut
 from data_pipelines.stages.train_tokenizer import ByteLevelSpec, BytePairSpec, FolderSpec
 from data_pipelines.verify import problems
 from lmtrain.data.shards import open_dataset
-from lmtrain.errors import ConfigurationError, DataError, EnvironmentProblem
+from lmtrain.errors import ConfigurationError, DataError
 from lmtrain.tokenizers.loading import load_tokenizer
 from tests.data_pipelines.poems import Poems, Recorder, files, make
 
@@ -62,12 +60,6 @@ def test_blocks_and_processes_change_no_byte(folder, tmp_path, monkeypatch, bloc
     assert files(make(tmp_path / "data", num_processes=num_processes)) == files(folder)
 
 
-def test_held_out_text_is_not_what_the_tokenizer_learned_from(tmp_path):
-    spec = Recorder(sample_bytes=10**9)
-    dataset = open_dataset(make(tmp_path / "data", spec=spec))
-    assert len(spec.seen) == dataset.split("train").num_documents < 60
-
-
 def test_text_that_changes_meanwhile_is_refused(tmp_path):
     class Changing(Poems):
         def documents(self):
@@ -108,20 +100,6 @@ def test_held_out_documents_of_a_budget_are_those_that_came_before_its_end(tmp_p
     assert last < 59
 
 
-def test_a_source_that_ends_before_the_budget_is_refused_and_its_work_kept(tmp_path, folder):
-    message = r"source poems ended after [\d,]+ of the 1,000,000 tokens to train on .*kept: .*allow_short=true"
-    with pytest.raises(DataError, match=message):
-        make(tmp_path / "data", token_budget=1_000_000)
-
-    class Unread(Poems):
-        def documents(self):
-            pytest.fail("read again")
-
-    made = make(tmp_path / "data", source=Unread(), token_budget=1_000_000, allow_short=True)
-    shards = {name: content for name, content in files(made).items() if name != "dataset.json"}
-    assert shards == {name: content for name, content in files(folder).items() if name != "dataset.json"}
-
-
 @pytest.mark.parametrize("block_bytes", [700, 10**6])
 def test_what_was_dropped_behind_the_budgets_last_document_does_not_count(tmp_path, monkeypatch, block_bytes):
     class Gappy(Poems):
@@ -141,28 +119,6 @@ def test_what_was_dropped_behind_the_budgets_last_document_does_not_count(tmp_pa
     assert whole.manifest.dropped["gap"] == 60, "the one behind the last document too"
 
 
-@pytest.mark.parametrize("rule", ["tail", "named"])
-def test_a_build_that_broke_off_goes_on_to_the_same_bytes_under_every_rule(rule, tmp_path, monkeypatch):
-    monkeypatch.setattr(spool_module, "BLOCK_BYTES", 3000)
-
-    class Breaking(Poems):
-        left = 0
-
-        def documents(self):
-            for number, document in enumerate(super().documents()):
-                self.left -= 1
-                if self.left == 0:
-                    raise KeyboardInterrupt
-                yield replace(document, split="validation") if rule == "named" and number < 7 else document
-
-    source = Breaking()
-    whole = files(make(tmp_path / "whole", source=source, rule=rule))
-    source.left = 45 + (60 if rule == "tail" else 0)  # in the reading after the one that measures
-    with pytest.raises(KeyboardInterrupt):
-        make(tmp_path / "broken", source=source, rule=rule)
-    assert files(make(tmp_path / "broken", source=source, rule=rule)) == whole
-
-
 SETTINGS = {
     "cleaning": default_cleaning(),
     "deduplicate": default_deduplication(),
@@ -180,11 +136,6 @@ def prepared(root, **settings):
 @pytest.fixture(scope="module")
 def folder_prepare(tmp_path_factory):
     return prepared(tmp_path_factory.mktemp("data"))
-
-
-def test_the_folder_is_named_after_its_source_and_alone(folder_prepare):
-    assert [path.name for path in folder_prepare.parent.iterdir()] == [folder_prepare.name]
-    assert folder_prepare.name.startswith("poems-")
 
 
 def test_a_second_call_finds_the_first_without_a_word(folder_prepare, capsys):
@@ -212,60 +163,6 @@ def test_a_second_call_finds_the_first_without_a_word(folder_prepare, capsys):
 )
 def test_another_question_gets_another_folder(folder_prepare, tmp_path, other):
     assert prepared(tmp_path, **other).name != folder_prepare.name
-
-
-def test_ones_own_three_files_just_work(tmp_path, capsys):
-    notes = tmp_path / "notes"
-    notes.mkdir()
-    for number in range(3):
-        text = "".join(f"On day {day} we walked {day * number} miles.\n\n" for day in range(500))
-        (notes / f"{number}.md").write_text(text)
-    source = Files(paths=[str(notes)])
-    dataset = open_dataset(prepare(source=source, tokenizer=BytePairSpec(vocab_size=4096), root=str(tmp_path / "data")))
-    assert dataset.manifest.vocab_size == 4096
-    assert all(dataset.split(name).num_tokens > 100 for name in ("train", "validation", "test"))
-    told = capsys.readouterr().err
-    assert "documents of more than a tenth of the text are cut into parts" in told
-    assert "in use: so little text needs no more, see tokenizer.vocab_size" in told
-
-
-def test_a_folder_that_was_damaged_is_refused_not_used(folder_prepare, tmp_path):
-    copy = tmp_path / folder_prepare.name
-    shutil.copytree(folder_prepare, copy)
-    (copy / "train_00000.ds").write_bytes((folder_prepare / "train_00000.ds").read_bytes()[:-2])
-    with pytest.raises(DataError, match=r"train_00000\.ds has .* truncated, .*Delete the folder and prepare it again"):
-        prepared(tmp_path)
-
-
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
-def test_a_full_disk_is_one_line_and_the_next_call_goes_on(folder_prepare, tmp_path, monkeypatch, capsys):
-    import data_pipelines.build as finish_module
-
-    def full(*arguments):
-        with Path("/dev/full").open("wb", buffering=0) as device:
-            device.write(b"x")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(finish_module, "write_manifest", full)
-        with pytest.raises(
-            EnvironmentProblem, match=r"disk is full: free some .*data\.folder\.root.*work is kept"
-        ) as raised:
-            prepared(tmp_path)
-    assert "\n" not in str(raised.value)
-    assert visible(tmp_path) == []
-
-    class Unread(Poems):
-        def documents(self):
-            pytest.fail("read again")
-
-    assert files(prepared(tmp_path, source=Unread())) == files(folder_prepare)
-    assert "continuing the work in" in capsys.readouterr().err
-    assert [path.name for path in tmp_path.iterdir()] == [folder_prepare.name]
-
-
-def visible(root):
-    """Return the names in a folder_prepare that a person sees."""
-    return [path.name for path in root.iterdir() if not path.name.startswith(".")]
 
 
 @pytest.mark.parametrize(
@@ -325,28 +222,6 @@ def test_the_tail_is_the_end_of_the_text_and_its_folder_another_one(tmp_path):
     assert "rule" not in open_dataset(prepare(**asked)).manifest.settings["held_out"]
 
 
-class Mixed(Poems):
-    def documents(self):
-        yield Skipped("bad:1", "not JSON")
-        yield from super().documents()
-        yield Skipped("bad:2", "not JSON")
-        yield Document("blank", " \n")
-
-
-def test_every_drop_is_counted_by_its_reason_and_the_first_of_each_is_named(tmp_path, monkeypatch):
-    monkeypatch.setattr(spool_module, "BLOCK_BYTES", 2000)
-    held_out = HeldOut(validation_fraction=0.1, test_fraction=0.1)
-    reading = SourcePass(Mixed(), (LengthFilter(),), LocalEngine(num_processes=0), held_out, tmp_path)
-    blocks = list(reading.blocks())
-    assert len(blocks) > 3
-    assert sum(len(block.documents) for block in blocks) == 60
-    assert reading.dropped == {"not JSON": 2, "empty": 1}
-    assert reading.notes(reading.dropped) == [
-        "1 dropped (empty, first: blank)",
-        "2 dropped (not JSON, first: bad:1, bad:2)",
-    ]
-
-
 class WithControls(Poems):
     def documents(self):
         yield from super().documents()
@@ -360,6 +235,24 @@ def test_characters_that_cleaning_removes_are_counted_wherever_it_runs(tmp_path,
     reading = SourcePass(
         WithControls(), (UnicodeRepair(),), LocalEngine(num_processes=num_processes), held_out, tmp_path
     )
-    assert sum(len(block.documents) for block in reading.blocks()) == 62
+    assert sum(map(len, reading.blocks())) == 62
     assert reading.dropped == {"control characters": 5}
-    assert reading.notes(reading.dropped) == ["5 removed (control characters, first: bell, mark)"]
+
+
+def test_conversations_are_learned_from(tmp_path):
+    class Chats(Poems):
+        def documents(self):
+            for document in super().documents():
+                messages = ({"role": "user", "content": f"{document.id}?"}, {"role": "assistant", "content": "yes"})
+                yield replace(document, text="", messages=messages)
+
+    spec = Recorder(sample_bytes=10**6)
+    with pytest.raises(DataError, match="special tokens"):  # the recorder's tokenizer has none
+        make(tmp_path / "data", source=Chats(), spec=spec)
+    assert "poem_1?\n\nyes" in spec.seen
+
+
+def test_held_out_text_is_not_what_the_tokenizer_learned_from(tmp_path):
+    spec = Recorder(sample_bytes=10**9)
+    dataset = open_dataset(make(tmp_path / "data", spec=spec))
+    assert len(spec.seen) == dataset.split("train").num_documents < 60

@@ -7,7 +7,6 @@ from data_pipelines.sources.base import Document, Source
 from data_pipelines.stages.split import HeldOut
 from data_pipelines.stages.train_tokenizer import ByteLevelSpec, BytePairSpec, FolderSpec
 from lmtrain.errors import ConfigurationError
-from lmtrain.tokenizers.byte_level import ByteLevelTokenizer
 from lmtrain.tokenizers.loading import load_tokenizer
 
 NAMES = [f"document {number}" for number in range(200)]
@@ -21,9 +20,7 @@ class Words(Source):
         self.num_documents = num_documents
         self.num_read = 0
 
-    @property
-    def name(self):
-        return "words"
+    name = "words"
 
     def fingerprint(self):
         return "x"
@@ -60,15 +57,6 @@ def test_the_same_question_finds_the_folder_again_and_another_tokenizer_is_not_o
     assert load_tokenizer("mine").fingerprint == first.fingerprint
 
 
-def test_a_folder_that_holds_something_else_is_refused_before_any_text_is_read(tmp_path):
-    (tmp_path / "notes.txt").write_text("mine")
-    source = Words()
-    for folder in (tmp_path, tmp_path / "notes.txt"):
-        with pytest.raises(ConfigurationError, match="holds something else"):
-            make_tokenizer(source=source, tokenizer=BytePairSpec(vocab_size=270), folder=str(folder))
-    assert source.num_read == 0
-
-
 def test_a_tokenizer_that_exists_is_only_reported_unless_a_folder_is_named():
     report = make_tokenizer(source=Words(), tokenizer=ByteLevelSpec())
     assert report.folder is None
@@ -76,10 +64,3 @@ def test_a_tokenizer_that_exists_is_only_reported_unless_a_folder_is_named():
     assert make_tokenizer(source=Words(), tokenizer=ByteLevelSpec(), folder="saved").folder == "saved"
     again = make_tokenizer(source=Words(), tokenizer=FolderSpec(path="saved"))
     assert again.fingerprint == report.fingerprint
-
-
-def test_others_stand_beside_it_once_each():
-    ByteLevelTokenizer().save(__import__("pathlib").Path("other"))
-    report = make_tokenizer(source=Words(), tokenizer=BytePairSpec(vocab_size=270), compare=["other", "other"])
-    assert report.sizes == {"this": 270, "other": 257}
-    assert report == make_tokenizer(source=Words(), tokenizer=BytePairSpec(vocab_size=270), compare="other")

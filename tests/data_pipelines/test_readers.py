@@ -239,13 +239,6 @@ def test_the_rows_of_an_empty_column_are_counted(tmp_path, column):
     assert read(Files(paths=str(tmp_path / "a.parquet"))) == ([], ["null text"] * 2)
 
 
-def test_unknown_keys_of_messages_are_named_once_with_their_count(tmp_path, capsys):
-    rows = [{"messages": [USER, {**ANSWER, "mood": "calm", "weight": 0, "refusal": None}]}] * 3
-    (tmp_path / "a.jsonl").write_bytes(lines(*rows))
-    read(Files(paths=str(tmp_path / "a.jsonl"), messages_column="messages"))
-    assert capsys.readouterr().err.count("mood (3)") == 1
-
-
 def test_tools_and_template_arguments_are_refused(tmp_path):
     rows = [{"messages": [USER, ANSWER], "tools": tools} for tools in (None, [], [{"name": "f"}])]
     (tmp_path / "a.parquet").write_bytes(parquet(rows))
@@ -341,8 +334,8 @@ class FewBytesAtATime(io.BytesIO):
         return super().read(min(size, 7) if size > 0 else size)
 
 
-def plain(content: bytes) -> PlainBytes:
-    return PlainBytes(FewBytesAtATime(content), raw=io.BytesIO(), address="a")
+def plain(content: bytes) -> io.BufferedReader:
+    return io.BufferedReader(PlainBytes(FewBytesAtATime(content), raw=io.BytesIO(), address="a"))
 
 
 @given(st.lists(st.binary(max_size=30).map(lambda line: line.replace(b"\n", b"").rstrip(b"\r")), max_size=9))
@@ -364,15 +357,6 @@ def test_the_parts_of_a_long_text_are_all_of_it(tmp_path_factory, text):
         path.write_bytes(text.encode())
         parts = [part for _, part in read_text_parts(found(path), Reading())]
         assert "".join(part or "" for part in parts) == text.removeprefix("\ufeff")
-
-
-def test_stray_bytes_are_replaced_and_counted_and_binary_is_refused():
-    reading = Reading()
-    assert reading.decode(b"x" * 200 + b"\xff", where="a") == "x" * 200 + "\ufffd"
-    assert "1, the first in a" in reading.notes()[0]
-    for content in (b"\0", b"\xff" * 9):
-        with pytest.raises(ValueError, match="has"):
-            reading.decode(content, where="a")
 
 
 def test_memory_does_not_follow_the_size_of_an_array(tmp_path, monkeypatch):

@@ -12,13 +12,12 @@ from tests.data_pipelines.poems import files
 
 SLOW = """
 import sys, time
-from data_pipelines import shard_filler
 from data_pipelines.prepare import prepare
 from data_pipelines.stages import blocks as spool
 from data_pipelines.stages.train_tokenizer import BytePairSpec
 from tests.data_pipelines.poems import Poems
 
-spool.BLOCK_BYTES, shard_filler.COMMIT_BLOCKS = 20_000, 3
+spool.BLOCK_BYTES = 20_000
 
 class Slow(Poems):
     def documents(self):

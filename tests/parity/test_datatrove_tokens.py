@@ -6,9 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from data_pipelines.engines.cluster import plan_jobs
+from data_pipelines.engines.cluster import Task, plan_jobs, require_finished
 from data_pipelines.engines.local import LocalEngine
-from data_pipelines.engines.local_jobs import run_job
 from data_pipelines.prepare import prepare
 from data_pipelines.stages.clean import LengthFilter, UnicodeRepair
 from data_pipelines.stages.deduplicate import ExactDeduplication
@@ -26,9 +25,14 @@ class DatatroveEngine:
     """All stages as jobs of datatrove's local executor: what SLURM and Ray run, on this machine."""
 
     def __call__(self, source, stages, /, *, folder):
+        from datatrove.executor import LocalPipelineExecutor  # pyright: ignore[reportMissingImports]  # an extra
+
         plan = plan_jobs(source, stages, folder.absolute(), num_tasks=3)
         for job in plan.jobs:
-            run_job(job, folder.absolute() / "jobs" / job.name, num_processes=1)
+            place = plan.job_folder(job)
+            executor = LocalPipelineExecutor(pipeline=[Task(job.run)], tasks=job.num_tasks, logging_dir=str(place))
+            executor.run()
+            require_finished(job, executor, place)
         return plan.items()
 
 

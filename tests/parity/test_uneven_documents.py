@@ -13,7 +13,6 @@ import torch
 from torch.nn import functional as F
 
 from lmtrain.data.packing import BestFit, Contiguous
-from lmtrain.data.rows import read_rows
 from lmtrain.models.attention.auto import auto
 from lmtrain.models.attention.eager import eager
 from lmtrain.models.llama import Llama
@@ -77,7 +76,7 @@ def test_a_packed_row_gives_each_token_the_loss_it_has_alone(tmp_path, packing, 
         for document in documents_of(dataset):
             ids = torch.tensor([[0, *document]])
             alone[tuple(document)] = losses(model, ids[:, :-1], ids[:, 1:])[0]
-        inputs, targets, documents = training_tokens(to_batch(read_rows(rows, np.arange(rows.num_rows))))
+        inputs, targets, documents = training_tokens(to_batch(rows.read(np.arange(rows.num_rows))))
         assert documents is not None
         packed = losses(model, inputs, targets, documents)
         blended = losses(model, inputs, targets)

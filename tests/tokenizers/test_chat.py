@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from lmtrain.errors import ConfigurationError, DataError
 from lmtrain.tokenizers.byte_level import ByteLevelTokenizer
 from lmtrain.tokenizers.chat import STYLES, chat_style, render, render_prompt
-from lmtrain.tokenizers.conversation import ConversationError, ToolCall, Turn, read_conversation
+from lmtrain.tokenizers.conversation import ConversationError, ToolCall, read_conversation
 from lmtrain.tokenizers.loading import load_tokenizer
 from tests.tokenizers import layouts
 from tests.tokenizers.conversations import (
@@ -55,16 +55,6 @@ def test_conversations_are_written_as_in_the_golden_files(style):
         assert len(render_prompt(tokenizer, messages[:-1])) == expected["prompt_tokens"]
 
 
-@pytest.mark.parametrize("style", STYLE_NAMES)
-def test_only_what_the_assistant_writes_carries_loss_its_end_token_included(style):
-    tokenizer = byte_tokenizer(style)
-    ids, mask = render(tokenizer, SPOKEN)
-    end = {"lmtrain": "<|assistant_end|>", "chatml": "<|im_end|>", "llama3": "<|eot_id|>"}[style]
-    answers = [message["content"] for message in SPOKEN if message["role"] == "assistant"]
-    expected = [[*answer.encode(), tokenizer.special_tokens[end]] for answer in answers]
-    assert ids[mask].tolist() == [id_ for answer in expected for id_ in answer]
-
-
 @given(typed=st.text(min_size=1).filter(str.strip), style=st.sampled_from(STYLE_NAMES), token=st.integers(0, 9))
 def test_what_people_type_never_becomes_a_special_token(typed, style, token):
     tokenizer = byte_tokenizer(style)
@@ -105,12 +95,6 @@ def test_ids_are_those_of_transformers_with_the_styles_template(layout, template
     assert render_prompt(tokenizer, messages[:-1]).tolist() == expected(messages[:-1], add_generation_prompt=True)
 
 
-def test_bytes_have_a_style_too_when_asked_for():
-    ids, mask = render(ByteLevelTokenizer(vocab_size=267, chat=True), SPOKEN)
-    assert ids.max() < 267
-    assert mask.sum() == len("2,000 m.Any time.") + 2
-
-
 def test_a_tokenizer_without_chat_tokens_is_refused_with_the_fix():
     with pytest.raises(DataError, match=r"lacks the special tokens of a chat style \(.*\); .*tokenizer\.chat=true"):
         render(ByteLevelTokenizer(), SPOKEN)
@@ -120,37 +104,11 @@ def test_a_tokenizer_without_chat_tokens_is_refused_with_the_fix():
         chat_style(byte_tokenizer("chatml"), "llama_3")
 
 
-def test_a_style_that_cannot_write_a_turn_says_which():
-    with pytest.raises(ConversationError, match=r"messages\[1\] \(role assistant\): one tool call and nothing else"):
-        render(byte_tokenizer("llama3"), WITH_TOOLS)
-
-
-@pytest.mark.parametrize("style", STYLES, ids=lambda style: style.name)
-def test_what_stands_before_an_answer_is_what_every_answer_begins_with(style):
-    segments = list(style.write(read_conversation(SPOKEN)))
-    first_loss = next(index for index, segment in enumerate(segments) if segment.has_loss)
-    assert tuple(segments[first_loss - len(style.answer) : first_loss]) == style.answer
-    assert not any(segment.has_loss for segment in style.answer)
-
-
-@pytest.mark.parametrize("style", STYLES, ids=lambda style: style.name)
-def test_white_space_around_an_answer_does_not_move_its_start(style):
-    turns = read_conversation([*SPOKEN[:2], {"role": "assistant", "content": "\n answer "}])
-    answer = [segment.text for segment in style.write(turns) if segment.has_loss and not segment.is_special]
-    assert [text.strip() for text in answer] == ["answer"]
-
-
 SYSTEM = {"role": "system", "content": "s"}
 USER = {"role": "user", "content": "u"}
 ANSWER = {"role": "assistant", "content": "a"}
 CALLS = WITH_TOOLS[1]
 RESULT = {"role": "tool", "content": "r"}
-
-
-def test_turns_come_in_order_with_their_text():
-    assert [(turn.role, turn.text) for turn in read_conversation(SPOKEN)] == [
-        (message["role"], message["content"]) for message in SPOKEN
-    ]
 
 
 def test_tool_calls_are_read_in_either_form_with_arguments_as_mapping_or_json():
@@ -159,18 +117,6 @@ def test_tool_calls_are_read_in_either_form_with_arguments_as_mapping_or_json():
     short = {**CALLS, "tool_calls": [call["function"] for call in CALLS["tool_calls"]]}
     assert read_conversation([USER, short, RESULT, RESULT])[1].calls == calls
     assert calls[0].as_json() == '{"name": "weather", "arguments": {"city": "Ulm"}}'
-
-
-def test_content_may_be_parts_of_text_and_absent_beside_calls():
-    parts = [{"type": "text", "text": "a "}, {"type": "text", "text": "b"}]
-    turns = read_conversation([{"role": "user", "content": parts}, {**CALLS, "content": None}])
-    assert turns[0] == Turn("user", "a b")
-    assert turns[1].text == ""
-
-
-def test_columns_of_a_table_fill_missing_calls_with_nulls():
-    rows = [{**message, "tool_calls": None} for message in SPOKEN]
-    assert read_conversation(rows) == read_conversation(SPOKEN)
 
 
 def test_older_and_newer_forms_of_messages_are_read():
@@ -191,11 +137,6 @@ def test_a_turn_without_weight_is_written_and_not_learned(style, key):
     plain, both = render(tokenizer, [USER, ANSWER, USER, ANSWER], style=style)
     assert ids.tolist() == plain.tolist()
     assert 0 < mask.sum() * 2 == both.sum()
-
-
-def test_a_conversation_may_end_before_the_answer():
-    assert len(read_conversation([USER, ANSWER, USER])) == 3
-    assert len(read_conversation([USER, CALLS])) == 2
 
 
 @pytest.mark.parametrize(
@@ -244,11 +185,6 @@ def test_what_is_no_conversation_is_refused_with_message_role_and_rule(messages,
     assert str(refusal.value).startswith(f"{where}: ")
     assert rule in refusal.value.rule
     assert str(refusal.value).endswith(".")
-
-
-@pytest.mark.parametrize("messages", [[USER], [USER, CALLS, RESULT, RESULT], [USER, ANSWER, USER], [SYSTEM, USER]])
-def test_a_prompt_ends_where_an_answer_is_due(messages):
-    assert read_conversation(messages, for_answer=True)
 
 
 @pytest.mark.parametrize("messages", [[USER, ANSWER], [USER, CALLS], [USER, CALLS, RESULT], [SYSTEM]])

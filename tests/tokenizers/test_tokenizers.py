@@ -1,9 +1,6 @@
 """Every tokenizer gives every text back, and learned ones have the size asked for."""
 
 import json
-import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -18,10 +15,8 @@ from lmtrain.tokenizers.base import (
     END_OF_TEXT,
     bytes_of,
 )
-from lmtrain.tokenizers.bpe import SPLIT_EXPRESSION, BytePairTokenizer, train_byte_pairs
+from lmtrain.tokenizers.bpe import BytePairTokenizer, train_byte_pairs
 from lmtrain.tokenizers.byte_level import ByteLevelTokenizer
-from lmtrain.tokenizers.loading import load_tokenizer
-from lmtrain.tokenizers.question_forms import choice_question, count_question
 
 TEXT = "The same words, 12345 times; <|end_of_text|> ünd 世界\r\n"
 
@@ -30,11 +25,6 @@ TEXT = "The same words, 12345 times; <|end_of_text|> ünd 世界\r\n"
 def tokenizer(request):
     made = {"byte_level": ByteLevelTokenizer, "bpe": lambda: train_byte_pairs([TEXT] * 9, vocab_size=300)}
     return made[request.param]()
-
-
-def test_every_tokenizer_keeps_its_ids_below_its_vocabulary_size(tokenizer):
-    assert 0 <= min(tokenizer.encode(TEXT)) <= max(tokenizer.encode(TEXT)) < tokenizer.vocab_size
-    assert 0 <= tokenizer.end_of_text_id < tokenizer.vocab_size
 
 
 def test_every_tokenizer_counts_the_bytes_of_a_text(tokenizer):
@@ -50,14 +40,6 @@ def test_text_survives_a_round_trip(text):
     tokenizer = ByteLevelTokenizer()
     assert tokenizer.encode(text) == list(text.encode())
     assert tokenizer.decode(tokenizer.encode(text)) == text
-
-
-def test_a_saved_tokenizer_reads_back_the_same(tmp_path):
-    tokenizer = ByteLevelTokenizer(vocab_size=260)
-    tokenizer.save(tmp_path)
-    again = load_tokenizer(tmp_path)
-    assert (again.fingerprint, again.vocab_size) == (tokenizer.fingerprint, 260)
-    assert again.fingerprint != ByteLevelTokenizer().fingerprint
 
 
 def test_other_tools_read_the_same_ids_from_its_json(tmp_path):
@@ -106,61 +88,6 @@ def test_the_text_of_a_special_token_never_becomes_its_id(text):
     assert tokenizer.decode(tokenizer.encode(text)) == text
 
 
-def test_texts_are_cut_as_by_gpt_4_but_into_two_digits():
-    split = pre_tokenizers.Split(tokenizers.Regex(SPLIT_EXPRESSION), "isolated")
-    pieces = [piece for piece, _ in split.pre_tokenize_str("I'll pay 12345 for_it  now!!\n\n x")]
-    assert pieces == ["I", "'ll", " pay", " ", "12", "34", "5", " for", "_it", " ", " now", "!!\n\n", " x"]
-
-
-def test_a_saved_tokenizer_reads_back_the_same_bpe(tmp_path):
-    TOKENIZER.save(tmp_path)
-    again = BytePairTokenizer((tmp_path / "tokenizer.json").read_text())
-    assert again.fingerprint == TOKENIZER.fingerprint
-    assert again.encode(TEXTS[3]) == TOKENIZER.encode(TEXTS[3])
-
-
-def test_other_tools_read_the_same_ids_from_its_json_bpe(tmp_path):
-    TOKENIZER.save(tmp_path)
-    reference = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
-    assert reference.encode(TEXTS[5], add_special_tokens=False).ids == TOKENIZER.encode(TEXTS[5])
-    assert reference.token_to_id(END_OF_TEXT) == TOKENIZER.end_of_text_id
-
-
-def test_the_fingerprint_is_of_the_content_not_of_the_spelling():
-    content = json.loads(TOKENIZER._tokenizer.to_str())
-    spelled = BytePairTokenizer(json.dumps(dict(reversed(content.items())), indent=3))
-    assert spelled.fingerprint == TOKENIZER.fingerprint
-    content["model"]["merges"].pop()
-    assert BytePairTokenizer(json.dumps(content)).fingerprint != TOKENIZER.fingerprint
-
-
-def test_training_does_not_depend_on_hash_seeds_or_threads():
-    code = (
-        "from lmtrain.tokenizers.bpe import train_byte_pairs;"
-        "texts = [f'word{n % 13} other{n % 7} {n}\\n' * 4 for n in range(300)];"
-        "print(train_byte_pairs(texts, vocab_size=330).fingerprint)"
-    )
-    settings = ({"PYTHONHASHSEED": "1", "RAYON_NUM_THREADS": "1"}, {"PYTHONHASHSEED": "2", "RAYON_NUM_THREADS": "4"})
-    fingerprints = {
-        subprocess.run(
-            [sys.executable, "-c", code], env={**os.environ, **setting, "PYTHONPATH": ":".join(sys.path)},
-            capture_output=True, text=True, check=True,
-        ).stdout
-        for setting in settings
-    }  # fmt: skip
-    assert len(fingerprints) == 1
-
-
-def test_a_vocabulary_without_room_is_refused_bpe():
-    with pytest.raises(ConfigurationError, match=r"tokenizer\.vocab_size: .*257"):
-        train_byte_pairs(TEXTS, vocab_size=100)
-
-
-def test_a_missing_end_of_text_names_the_special_tokens_there_are():
-    with pytest.raises(DataError, match=r"tokenizer\.end_of_text: .*<\|end_of_text\|>"):
-        BytePairTokenizer(TOKENIZER._tokenizer.to_str(), end_of_text="</s>")
-
-
 def test_a_tokenizer_that_is_not_byte_level_is_refused():
     content = json.loads(TOKENIZER._tokenizer.to_str())
     content["model"]["vocab"]["▁the"] = 999
@@ -182,11 +109,3 @@ def test_the_table_is_the_one_of_the_tokenizers_library():
     assert set(CHARACTER_OF_BYTE) == set(pre_tokenizers.ByteLevel.alphabet())
     ((token, _),) = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False).pre_tokenize_str("é\n \x00~")
     assert bytes_of(token) == "é\n \x00~".encode()
-
-
-def test_choices_stand_before_their_letters() -> None:
-    assert choice_question("2 + 2?", ["3", "4"]) == "2 + 2?\n\n3 = A\n4 = B\n\nAnswer with one letter."
-
-
-def test_a_count_asks_for_a_number_in_its_form() -> None:
-    assert count_question("r", "berry") == "How many r are in berry? Write the number after ####."

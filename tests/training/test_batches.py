@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from lmtrain.accounting.batches import BatchPlan
 from lmtrain.data.packing import BestFit, Contiguous
-from lmtrain.data.rows import RowBatch, read_rows
+from lmtrain.data.rows import RowBatch
 from lmtrain.training import training_batches
 from lmtrain.training.token_batch import TokenBatch, to_batch, training_tokens
 from lmtrain.training.training_batches import Examples, RankRows, TrainingBatches, worker_loader
@@ -79,7 +79,7 @@ def test_processes_of_a_loader_change_nothing(tmp_path, packing, num_workers):
 
     loader = worker_loader(rows, start(), num_workers=num_workers) if num_workers else TrainingBatches(rows, start())
     for batch, wanted in zip(loader, islice(start(), 7), strict=False):
-        expected = read_rows(rows, wanted)
+        expected = rows.read(wanted)
         parts = TokenBatch(batch) if isinstance(batch, torch.Tensor) else batch
         assert isinstance(batch, torch.Tensor) == (packing == Contiguous())
         for part, array in zip(parts, expected, strict=True):
@@ -89,7 +89,7 @@ def test_processes_of_a_loader_change_nothing(tmp_path, packing, num_workers):
 
 def test_what_goes_wrong_while_reading_ahead_is_raised_where_the_batch_is_wanted():
     class Broken:
-        def locate(self, rows):
+        def read(self, rows):
             raise OSError("the disk is gone")
 
     batches = iter(TrainingBatches(Broken(), RankRows(lambda p: p % 100, batch=plan(), rank=0, start_step=0)))

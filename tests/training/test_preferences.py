@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from lmtrain.data.rows import RowBatch, read_rows
+from lmtrain.data.rows import RowBatch
 from lmtrain.errors import DataError
 from lmtrain.training.objectives.dpo import DirectPreference
 from lmtrain.training.objectives.objective import ObjectiveSums
@@ -129,15 +129,8 @@ class PairRows:
         if not prompts_differ:
             self.ids[:, :5] = np.arange(num_rows)[:, None] // 2
 
-    def locate(self, rows):
-        ids = self.ids[rows]
-        mask = np.broadcast_to(np.arange(6) >= 4, (len(rows), 6)).copy()
-
-        class Located:
-            def read(self, first, last):
-                return RowBatch(ids[first:last], None, mask[first:last])
-
-        return Located()
+    def read(self, rows):
+        return RowBatch(self.ids[rows], None, np.broadcast_to(np.arange(6) >= 4, (len(rows), 6)).copy())
 
 
 def scores_of(rows, needed, folder) -> ReferenceScores:
@@ -149,11 +142,11 @@ def test_needed_pairs_are_scored_once_and_more_of_them_later(tmp_path) -> None:
     first = scores_of(rows, [0, 5], tmp_path)
     assert first.complete(model, PLACE) == 4
     assert np.isfinite(first.values).tolist() == [True, True, False, False, True, True, False, False]
-    batch = to_batch(read_rows(rows, np.array([4, 5])))
+    batch = to_batch(rows.read(np.array([4, 5])))
     inputs, targets, documents = training_tokens(batch)
     expected = model(inputs, targets, LOG_PROBS, documents).objective.detach().numpy()
     np.testing.assert_allclose(first.values[4:6], expected, rtol=1e-6)
-    read = read_rows(first.beside(rows), np.array([5, 4]))
+    read = first.beside(rows).read(np.array([5, 4]))
     np.testing.assert_array_equal(read.reference, first.values[[5, 4]])
     again = scores_of(rows, range(8), tmp_path)
     assert again.complete(small(), PLACE) == 4

@@ -15,7 +15,6 @@ from torch import Tensor
 from benchmarks.harness.train_step.task import Task
 from lmtrain.data.order import WindowOrder
 from lmtrain.data.packing import Contiguous
-from lmtrain.data.rows import read_rows
 from lmtrain.data.shards import Dataset, open_dataset
 from lmtrain.data.windows import evaluation_windows
 from lmtrain.tokenizers.loading import load_tokenizer
@@ -50,7 +49,7 @@ class LearningTask(Task):
         order = WindowOrder(num_windows=rows.num_rows, seed=self.seed, fingerprint=rows.fingerprint)
         for step in itertools.count():
             positions = np.arange(step * self.num_sequences, (step + 1) * self.num_sequences)
-            yield torch.from_numpy(read_rows(rows, order(positions)).ids.astype(np.int64))
+            yield torch.from_numpy(rows.read(order(positions)).ids.astype(np.int64))
 
     def batches(self) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield inputs and targets, [B, T] each."""

@@ -56,17 +56,14 @@ def external(
         ConfigurationError: An unknown format or type, no files, or a tokenizer still to be trained.
         DataError: A file is not of the format, or holds ids beyond the tokenizer's vocabulary.
     """
-    if format not in READERS:
-        known = ", ".join(READERS)
-        raise ConfigurationError(
-            f"data.folder.format: must be one of {known}, got {format}.{suggest(format, READERS)}"
-        )
-    if dtype is not None and dtype not in DTYPES:
-        known = " or ".join(DTYPES)
-        raise ConfigurationError(f"data.folder.dtype: must be {known}, got {dtype}.{suggest(dtype, DTYPES)}")
+    for key, value, known in (("format", format, list(READERS)), ("dtype", dtype or "uint16", list(DTYPES))):
+        if value not in known:
+            listed = ", ".join(known)
+            raise ConfigurationError(f"data.folder.{key}: must be one of {listed}, got {value}.{suggest(value, known)}")
     if tokenizer.sample_bytes:
-        rule = "tokenizer=bpe would be trained, but these ids already have their tokenizer"
-        raise ConfigurationError(f"{rule}: use tokenizer=folder tokenizer.path=FOLDER.")
+        raise ConfigurationError(
+            "tokenizer: must be the one that made the ids, as tokenizer=folder tokenizer.path=FOLDER, got one to train."
+        )
     if not train:
         raise ConfigurationError(f"data.folder.train: must name at least one file of {format} ids, got [].")
     built = tokenizer.build(())
@@ -78,7 +75,7 @@ def external(
     }
     pointing = _PointingFolder(format, built, files)
     folder = Path(root) / f"external_{format}-{pointing.fingerprint[:12]}"
-    build_folder(folder, pointing, tell=notify)
+    build_folder(folder, pointing)
     return DatasetFolder(open_dataset(folder).folder)
 
 
@@ -134,7 +131,10 @@ class _PointingFolder:
             name = f"{split}_{number:05d}.index"
             with closing(HashedFile(folder / name)) as index:
                 for ids, ends in _scan(file, self.tokenizer.end_of_text_id):
-                    self._require_known(ids, file.path)
+                    if (largest := int(ids.max())) >= len(token_bytes):
+                        rule = f"{file.path} holds id {largest:,}, beyond the tokenizer's {len(token_bytes):,} entries"
+                        fix = "use its own tokenizer, or set data.folder.dtype or data.folder.format"
+                        raise DataError(f"{rule}: {fix}.")
                     text_bytes += int(token_bytes.take(ids).sum(dtype=np.int64))
                     index.write(ends.astype(INDEX_DTYPE))
                     num_documents += len(ends)
@@ -155,13 +155,6 @@ class _PointingFolder:
             text_bytes=text_bytes,
             shards=tuple(shards),
         )
-
-    def _require_known(self, ids: NDArray[Any], path: Path) -> None:
-        largest, size = int(ids.max()), self.tokenizer.vocab_size
-        if largest >= size:
-            rule = f"{path} holds id {largest:,}, beyond the tokenizer's {size:,} entries"
-            raise DataError(f"{rule}: use its own tokenizer, or set data.folder.dtype or data.folder.format.")
-
 
 def _scan(file: TokenFile, end_of_text_id: int) -> Iterator[tuple[NDArray[Any], NDArray[np.int64]]]:
     """Yield the ids in runs, with the document ends in each."""

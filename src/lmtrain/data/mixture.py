@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from lmtrain.data.dataset_folder import cached_folder
 from lmtrain.data.interleave import Placed, ScheduledInterleave, turns_per_period
 from lmtrain.data.order import WindowOrder
-from lmtrain.data.rows import LocatedRows, RowBatch, Rows
+from lmtrain.data.rows import RowBatch, Rows
 from lmtrain.data.shards import DTYPES, Dataset, open_dataset
 from lmtrain.errors import ConfigurationError, DataError, suggest
 
@@ -56,13 +56,9 @@ def parse_sources(sources: Mapping[str, Any]) -> dict[str, SourceSettings]:
     parsed: dict[str, SourceSettings] = {}
     for name, given in sources.items():
         key = f"data.sources.{name}"
-        if not isinstance(given, Mapping):
-            raise ConfigurationError(f"{key}={given} is not a source; write {EXAMPLE.replace('web', name)}.")
-        for unknown in sorted(given.keys() - {"path", "weight"}):
-            near = suggest(unknown, ["path", "weight"])
-            raise ConfigurationError(f"{key}.{unknown}={given[unknown]}: a source has path and weight.{near}")
+        _require_keys(given, ("path", "weight"), key)
         if not given.get("path"):
-            raise ConfigurationError(f"{key}.path has no value; set it to a prepared folder: {key}.path=FOLDER.")
+            raise ConfigurationError(f"{key}.path: must be a prepared folder, as in {EXAMPLE.replace('web', name)}.")
         weight = _weight(given.get("weight", 1.0), key=f"{key}.weight")
         parsed[name] = SourceSettings(path=str(given["path"]), weight=weight)
     return parsed
@@ -77,25 +73,18 @@ def parse_schedule(sources: Mapping[str, SourceSettings], schedule: Sequence[Map
     phases = [Phase(start=0.0, weights={name: source.weight for name, source in sources.items()})]
     for number, given in enumerate(schedule):
         key = f"data.schedule.{number}"
-        for unknown in sorted(given.keys() - {"from", "weights"}):
-            near = suggest(unknown, ["from", "weights"])
-            raise ConfigurationError(f"{key}.{unknown}={given[unknown]}: a phase has from and weights.{near}")
+        _require_keys(given, ("from", "weights"), key)
         start, named = given.get("from"), given.get("weights") or {}
         if not isinstance(start, int | float) or not phases[-1].start < start < 1:
-            msg = f"{key}.from={start} is not a fraction of the run after {phases[-1].start:g} and before 1"
-            raise ConfigurationError(f"{msg}; 0.9 starts the last tenth.")
-        for name in named:
-            if name not in sources:
-                known = ", ".join(sources)
-                msg = f"{key}.weights.{name}={named[name]}: unknown source; data.sources has {known}"
-                raise ConfigurationError(f"{msg}.{suggest(name, sources)}")
+            rule = f"must be a fraction of the run after {phases[-1].start:g} and before 1"
+            raise ConfigurationError(f"{key}.from: {rule}, got {start}.")
+        _require_keys(named, tuple(sources), f"{key}.weights")
         weights = {name: _weight(named.get(name, 0.0), key=f"{key}.weights.{name}") for name in sources}
         phases.append(Phase(start=float(start), weights=weights))
     _require_turns(phases)
     for name in sources:
         if not any(phase.weights[name] for phase in phases):
-            msg = f"data.sources.{name}.weight=0: {name} is never read"
-            raise ConfigurationError(f"{msg}; leave it out, or give it weight here or in data.schedule.")
+            raise ConfigurationError(f"data.sources.{name}.weight: must be above 0 here or in data.schedule, got 0.")
     return tuple(phases)
 
 
@@ -115,12 +104,19 @@ def mean_shares(phases: Sequence[Phase]) -> dict[str, float]:
     return shares
 
 
+def _require_keys(given: Any, known: Sequence[str], key: str) -> None:
+    if not isinstance(given, Mapping):
+        raise ConfigurationError(f"{key}: must have {' and '.join(known)}, got {given}.")
+    for unknown in sorted(given.keys() - set(known)):
+        raise ConfigurationError(f"{key}.{unknown}: must be one of {', '.join(known)}.{suggest(unknown, known)}")
+
+
 def _require_turns(phases: Sequence[Phase]) -> None:
     for number, phase in enumerate(phases):
         key = f"data.schedule.{number - 1}.weights" if number else "data.sources.*.weight"
         shown = ", ".join(f"{name}={weight:g}" for name, weight in phase.weights.items())
         if not any(phase.weights.values()):
-            raise ConfigurationError(f"{key}: {shown} are all 0; at least one source needs weight.")
+            raise ConfigurationError(f"{key}: must be above 0 for one source, got {shown}.")
         try:
             turns_per_period(list(phase.weights.values()))
         except ValueError as problem:
@@ -133,9 +129,7 @@ def _weight(value: Any, *, key: str) -> float:
     except (TypeError, ValueError):
         weight = math.nan
     if not 0 <= weight < math.inf:
-        raise ConfigurationError(
-            f"{key}={value} is not a weight: a number, 0 or above; shares are weights over their sum."
-        )
+        raise ConfigurationError(f"{key}: must be a number of at least 0, got {value}.")
     return weight
 
 
@@ -198,13 +192,10 @@ def require_one_tokenizer(sources: Mapping[str, SourceSettings], datasets: Mappi
     for name in others:
         found = datasets[name].manifest.tokenizer_fingerprint
         if found != wanted:
-            msg = (
-                f"data.sources.{name} ({sources[name].path}) was encoded with tokenizer {found[:12]}, data.sources."
-                f"{first} ({sources[first].path}) with {wanted[:12]}; ids mean nothing across tokenizers. Prepare the text "
-                f"of one again by the other's, as {name}'s with tokenizer=folder tokenizer.path="
-                f"{datasets[first].tokenizer_folder}"
+            raise DataError(
+                f"data.sources.{name}: must be encoded with the tokenizer of {first} ({wanted[:12]}), got {found[:12]}; "
+                f"prepare it again with tokenizer=folder tokenizer.path={datasets[first].tokenizer_folder}"
             )
-            raise DataError(msg)
 
 
 @final
@@ -241,36 +232,18 @@ class MixedRows:
         """Return the number of each row's source: [N] -> [N]."""
         return self._firsts.searchsorted(rows, side="right") - 1
 
-    def locate(self, rows: NDArray[np.int64]) -> LocatedRows:
-        """Find out where rows [N] of any sources lie."""
+    def read(self, rows: NDArray[np.int64]) -> RowBatch:
+        """Read rows of any sources: [B] -> [B, T + 1]."""
         sources = self.sources_of(rows)
         parts = [
-            (mine, rows_of_source.locate(rows[mine] - self._firsts[source]))
+            (mine, rows_of_source.read(rows[mine] - self._firsts[source]))
             for source, rows_of_source in enumerate(self._sources)
             if len(mine := (sources == source).nonzero()[0])
         ]
-        return _MixedLocated(parts, self._dtype)
-
-
-@final
-class _MixedLocated:
-    def __init__(self, parts: list[tuple[NDArray[np.int64], LocatedRows]], dtype: np.dtype[Any]) -> None:
-        self._parts = parts
-        self._dtype = dtype
-
-    def read(self, first: int, last: int) -> RowBatch:
-        """Read rows `first` to `last`: [B, T + 1]."""
-        read: list[tuple[NDArray[np.int64], RowBatch]] = []
-        for mine, located in self._parts:
-            start, stop = mine.searchsorted((first, last)).tolist()
-            if start < stop:
-                read.append((mine[start:stop] - first, located.read(start, stop)))
-        if len(read) == 1:
-            return read[0][1]._replace(ids=read[0][1].ids.astype(self._dtype, copy=False))
-        ids = np.empty((last - first, read[0][1].ids.shape[1]), self._dtype)
-        for mine, part in read:
+        ids = np.empty((len(rows), parts[0][1].ids.shape[1]), self._dtype)
+        for mine, part in parts:
             ids[mine] = part.ids
-        return RowBatch(ids, _joined(read, len(ids), "documents"), _joined(read, len(ids), "loss_mask"))
+        return RowBatch(ids, _joined(parts, len(ids), "documents"), _joined(parts, len(ids), "loss_mask"))
 
 
 def _joined(parts: list[tuple[NDArray[np.int64], RowBatch]], num_rows: int, name: str) -> Any:

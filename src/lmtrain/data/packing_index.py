@@ -7,7 +7,6 @@ tokens and the settings. Documents are read in groups, so memory does not grow w
 
 import hashlib
 import json
-import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
@@ -18,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lmtrain.accounting.quantities import format_count
-from lmtrain.data.dataset_folder import build_folder, notify
+from lmtrain.data.dataset_folder import build_folder
 from lmtrain.data.shards import Dataset, TokenSplit
 from lmtrain.errors import DataError
 from lmtrain.storage import foreign_json
@@ -50,7 +49,7 @@ def document_ends(dataset: Dataset, split: str = "train") -> NDArray[np.int64]:
                 file.write(ends.astype(ENDS_DTYPE, copy=False).tobytes())
 
     if not folder.is_dir():
-        build_folder(folder, write, tell=lambda _: None)
+        build_folder(folder, write)
     return map_file(folder / ENDS_FILE, ENDS_DTYPE)
 
 
@@ -127,15 +126,12 @@ def build_once(folder: Path, build: Callable[[Path], PackingReport]) -> PackingR
     """Build an index, or find it."""
 
     def write(aside: Path) -> None:
-        started = time.monotonic()
         report = build(aside)
-        seconds = time.monotonic() - started
         shares = {"cut_share": report.cut_share, "padding_share": report.padding_share}
-        content = {**asdict(report), **shares, "seconds": round(seconds, 3)}
-        (aside / INDEX_FILE).write_text(json.dumps(content, indent=1) + "\n")
+        (aside / INDEX_FILE).write_text(json.dumps({**asdict(report), **shares}, indent=1) + "\n")
 
     if not folder.is_dir():
-        build_folder(folder, write, tell=notify)
+        build_folder(folder, write)
     return _read_report(folder)
 
 
@@ -148,7 +144,6 @@ def _read_report(folder: Path) -> PackingReport:
 def build_best_fit(split: TokenSplit, folder: Path, *, context_tokens: int) -> PackingReport:
     """Write the pieces of every row: documents of up to T tokens whole, longer ones in pieces of T and a rest."""
     num_rows = num_pieces = num_cut = num_after_cut = 0
-    reported_at = time.monotonic()
     with (
         (folder / "row_ends.i64").open("wb") as row_ends,
         (folder / "starts.i64").open("wb") as starts,
@@ -156,27 +151,16 @@ def build_best_fit(split: TokenSplit, folder: Path, *, context_tokens: int) -> P
     ):
         for document_starts, document_lengths in document_groups(split):
             cut = cut_documents(document_starts, document_lengths, context_tokens)
-            ends, order = _rows_of(cut.lengths, context_tokens)
-            row_ends.write((ends + num_pieces).astype("<i8").tobytes())
-            starts.write(cut.starts[order].astype("<i8").tobytes())
-            lengths.write(cut.lengths[order].astype("<u4").tobytes())
+            row_of_piece = best_fit_decreasing(cut.lengths, capacity=context_tokens)
+            order = np.argsort(row_of_piece, kind="stable")  # row by row, inside a row as in the corpus
+            ends = np.cumsum(np.bincount(row_of_piece))
+            row_ends.write((ends + num_pieces).astype(ENDS_DTYPE).tobytes())
+            starts.write(cut.starts[order].astype(ENDS_DTYPE).tobytes())
+            lengths.write(cut.lengths[order].astype(LENGTHS_DTYPE).tobytes())
             num_rows, num_pieces = num_rows + len(ends), num_pieces + len(order)
             num_cut += int((document_lengths > context_tokens).sum())
             num_after_cut += int(cut.lengths[cut.is_continued].sum())
-            if time.monotonic() - reported_at > 5:
-                reported_at = time.monotonic()
-                notify(f"packing=best_fit: {(document_starts[-1] + document_lengths[-1]) / split.num_tokens:.0%}")
-    return PackingReport(
-        num_documents=split.num_documents,
-        num_tokens=split.num_tokens,
-        num_rows=num_rows,
-        num_cut_documents=num_cut,
-        num_tokens_after_a_cut=num_after_cut,
-        num_dropped_tokens=0,
-        num_padding_tokens=num_rows * context_tokens - split.num_tokens,
-        context_tokens=context_tokens,
-        end_of_text_id=end_of_text_id(split),
-    )
+    return _report(split, context_tokens, num_rows=num_rows, num_cut=num_cut, num_after_cut=num_after_cut)
 
 
 def build_one_document(split: TokenSplit, folder: Path, *, context_tokens: int) -> PackingReport:
@@ -184,18 +168,24 @@ def build_one_document(split: TokenSplit, folder: Path, *, context_tokens: int) 
     num_documents = num_cut = num_dropped = 0
     with (folder / ENDS_FILE).open("wb") as file:
         for starts, lengths in document_groups(split):
-            file.write((starts + lengths).astype("<i8").tobytes())
+            file.write((starts + lengths).astype(ENDS_DTYPE).tobytes())
             num_documents += len(lengths)
             num_cut += int((lengths > context_tokens).sum())
             num_dropped += int((lengths - context_tokens).clip(min=0).sum())
+    return _report(split, context_tokens, num_rows=num_documents, num_cut=num_cut, num_dropped=num_dropped)
+
+
+def _report(
+    split: TokenSplit, context_tokens: int, *, num_rows: int, num_cut: int, num_after_cut: int = 0, num_dropped: int = 0
+) -> PackingReport:
     return PackingReport(
         num_documents=split.num_documents,
         num_tokens=split.num_tokens,
-        num_rows=num_documents,
+        num_rows=num_rows,
         num_cut_documents=num_cut,
-        num_tokens_after_a_cut=0,
+        num_tokens_after_a_cut=num_after_cut,
         num_dropped_tokens=num_dropped,
-        num_padding_tokens=num_documents * context_tokens - (split.num_tokens - num_dropped),
+        num_padding_tokens=num_rows * context_tokens - (split.num_tokens - num_dropped),
         context_tokens=context_tokens,
         end_of_text_id=end_of_text_id(split),
     )
@@ -210,8 +200,7 @@ def end_of_text_id(split: TokenSplit) -> int:
     found = last_ids(split)
     if len(found) != 1:
         some = ", ".join(map(str, sorted(found)[:5]))
-        rule = f"rows of whole documents need documents that all end with the same id, these end with {some}, ..."
-        raise DataError(f"{rule} Use {OF_ANY_DOCUMENTS}, or prepare the data again.")
+        raise DataError(f"packing: documents must all end with the same id, got {some}; use {OF_ANY_DOCUMENTS}.")
     return found.pop()
 
 
@@ -236,8 +225,8 @@ def require_end_of_text(dataset: Dataset, found: int) -> None:
     expected = load_tokenizer(dataset.tokenizer_folder).end_of_text_id
     if found != expected:
         raise DataError(
-            f"data set {dataset.folder}: documents end with id {found}, but the tokenizer's end-of-text is {expected}. "
-            f"Use {OF_ANY_DOCUMENTS}, or the tokenizer that the ids were made with."
+            f"data set {dataset.folder}: documents end with id {found}, but the tokenizer's end-of-text is {expected}; "
+            f"use {OF_ANY_DOCUMENTS}, or the tokenizer that the ids were made with."
         )
 
 
@@ -272,31 +261,21 @@ def cut_documents(starts: NDArray[np.int64], lengths: NDArray[np.int64], context
 
 def document_groups(split: TokenSplit) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
     """Yield the starts and lengths of up to 2^20 documents at a time, over shards, empty ones left out."""
-    start, held, num_held = 0, list[NDArray[np.int64]](), 0
+    start = 0
+    held = np.empty(0, np.int64)
     for shard_ends in ends_of_shards(split):
-        for first in range(0, len(shard_ends), GROUP_DOCUMENTS):
-            ends = shard_ends[first : first + GROUP_DOCUMENTS]
-            held, num_held = [*held, ends], num_held + len(ends)
-            while num_held >= GROUP_DOCUMENTS:
-                joined = np.concatenate(held)
-                yield _group(start, joined[:GROUP_DOCUMENTS])
-                start = int(joined[GROUP_DOCUMENTS - 1])
-                held, num_held = [joined[GROUP_DOCUMENTS:]], num_held - GROUP_DOCUMENTS
-    if num_held:
-        yield _group(start, np.concatenate(held))
+        held = np.concatenate([held, shard_ends])
+        while len(held) >= GROUP_DOCUMENTS:
+            yield _group(start, held[:GROUP_DOCUMENTS])
+            start, held = int(held[GROUP_DOCUMENTS - 1]), held[GROUP_DOCUMENTS:]
+    if len(held):
+        yield _group(start, held)
 
 
 def _group(start: int, ends: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     lengths = np.diff(ends, prepend=start)
     kept = lengths > 0
     return (ends - lengths)[kept], lengths[kept]
-
-
-def _rows_of(lengths: NDArray[np.int64], context_tokens: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return where each row's pieces end, and the pieces' order: row by row, inside a row as in the corpus."""
-    row_of_piece = best_fit_decreasing(lengths, capacity=context_tokens)
-    order = np.argsort(row_of_piece, kind="stable")
-    return np.cumsum(np.bincount(row_of_piece)), order
 
 
 def best_fit_decreasing(lengths: NDArray[np.int64], *, capacity: int) -> NDArray[np.int64]:

@@ -4,13 +4,14 @@ A row is a mapping of columns, or the reason why it could not be read. Every fil
 """
 
 import csv
+import io
 import json
 import tempfile
 from collections.abc import Collection, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, BinaryIO, Final, Literal, cast, final
+from typing import Any, Final, Literal, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -20,7 +21,6 @@ from lmtrain.data.text_files import (
     CHUNK_BYTES,
     MAX_LINE_BYTES,
     FoundFile,
-    PlainBytes,
     Reading,
     damaged,
     most_content_bytes,
@@ -28,9 +28,8 @@ from lmtrain.data.text_files import (
     open_plain,
     open_raw,
 )
-from lmtrain.errors import LMTRAIN_ERRORS, DataError
+from lmtrain.errors import DataError
 from lmtrain.storage.bounded_memory import MORE_BYTES, bounded_memory, num_characters
-from lmtrain.storage.damage import one_line
 
 TableFormat = Literal["json_lines", "csv", "tsv", "parquet"]
 Quoting = Literal["minimal", "none"]
@@ -70,7 +69,7 @@ def read_rows(
         DataError: The file is damaged, has a column twice, or has a quote that is never closed.
     """
     if kind == "parquet":
-        return _parquet_rows(file, columns, reading)
+        return _parquet_rows(file, columns)
     if kind == "json_lines":
         return _json_rows(file, reading)
     return _delimited_rows(file, kind, columns, reading, dialect)
@@ -82,16 +81,15 @@ def columns_of(file: FoundFile, kind: TableFormat, *, dialect: Delimited) -> lis
     Raises:
         DataError: It is not a table of this kind.
     """
-    reading = Reading()
     if kind == "parquet":
         with _opened(file) as table:
             return list(table.schema_arrow.names)
     if kind != "json_lines":
         with open_plain(file) as content:
-            return next(_separated(_Lines(content, reading, address=file.address), file, kind, dialect), None)
+            return next((row for _, row in _separated(content, file, kind, Reading(), dialect)), None)
     found: dict[str, None] = {}
     problem = ""
-    for row_id, row in islice(_json_rows(file, reading), CHECKED_ROWS):
+    for row_id, row in islice(_json_rows(file, Reading()), CHECKED_ROWS):
         if isinstance(row, str):
             problem = problem or f"{file.address}: {row_id} is {row}"
         else:
@@ -109,7 +107,7 @@ def without_nulls(value: Any) -> Any:
 
 
 def _json_rows(file: FoundFile, reading: Reading) -> Iterator[tuple[str, Row | str]]:
-    with open_plain(file) as content, reading.of(content):
+    with open_plain(file) as content:
         lines = numbered_lines(content)
         for number, line in lines:
             if line is None:
@@ -167,25 +165,26 @@ def _parsed(content: bytes, reading: Reading, *, where: str) -> Any:
 def _delimited_rows(
     file: FoundFile, kind: TableFormat, columns: Collection[str], reading: Reading, dialect: Delimited
 ) -> Iterator[tuple[str, Row | str]]:
-    with open_plain(file) as content, reading.of(content):
-        lines = _Lines(content, reading, address=file.address)
-        rows = _separated(lines, file, kind, dialect)
-        header = next(rows, None)
+    with open_plain(file) as content:
+        rows = _separated(content, file, kind, reading, dialect)
+        _, header = next(rows, (0, None))
         if header is None:
             return
         _require_once(header, columns, file)
-        for row in rows:
+        for number, row in rows:
             fits = len(row) == len(header)
             found = dict(zip(header, row, strict=True)) if fits else "a row with more or fewer fields than columns"
-            yield f"{file.name}:{lines.number}", found
+            yield f"{file.name}:{number}", found
 
 
-def _separated(lines: "_Lines", file: FoundFile, kind: TableFormat, dialect: Delimited) -> Iterator[list[str]]:
-    """Yield the rows; tab-separated values have no quotes (IANA)."""
+def _separated(
+    content: io.BufferedReader, file: FoundFile, kind: TableFormat, reading: Reading, dialect: Delimited
+) -> Iterator[tuple[int, list[str]]]:
+    """Yield the rows, each with the number of its last line; tab-separated values have no quotes (IANA)."""
     csv.field_size_limit(MAX_LINE_BYTES)  # of the whole process; the default is far too low
     quoting = dialect.quoting or ("none" if kind == "tsv" else "minimal")
     rows = csv.reader(
-        lines,
+        _text_lines(content, reading, address=file.address),
         delimiter=dialect.delimiter or ("\t" if kind == "tsv" else ","),
         quoting=csv.QUOTE_NONE if quoting == "none" else csv.QUOTE_MINIMAL,
         strict=True,
@@ -194,30 +193,21 @@ def _separated(lines: "_Lines", file: FoundFile, kind: TableFormat, dialect: Del
     try:
         for row in rows:
             if row:
-                yield row
-            first = lines.number + 1
+                yield rows.line_num, row
+            first = rows.line_num + 1
     except csv.Error as problem:
         fix = "set source.quoting=none, correct it, or leave the file out"
         raise DataError(f"{file.address}:{first} is not a row of a table: {problem} (an open quote?); {fix}.") from problem
 
 
-@final
-class _Lines(Iterator[str]):
-    """Lines of text with their ends, as `csv` expects them; `number` is that of the last."""
-
-    def __init__(self, content: PlainBytes, reading: Reading, *, address: str) -> None:
-        self._lines = numbered_lines(content)
-        self._reading = reading
-        self._address = address
-        self.number = 0
-
-    def __next__(self) -> str:
-        self.number, line = next(self._lines)
-        where = f"{self._address}:{self.number}"
+def _text_lines(content: io.BufferedReader, reading: Reading, *, address: str) -> Iterator[str]:
+    """Yield lines of text with their ends, as `csv` expects them."""
+    for number, line in numbered_lines(content):
+        where = f"{address}:{number}"
         if line is None:
             raise DataError(f"{where} is longer than {MAX_LINE_BYTES // 1_000_000} MB; split it, or leave it out.")
         try:
-            return self._reading.decode(line, where=where) + "\n"
+            yield reading.decode(line, where=where) + "\n"
         except ValueError as problem:
             raise DataError(f"{where} is not UTF-8 text: it {problem}. Convert it, or leave it out.") from problem
 
@@ -228,11 +218,9 @@ def _require_once(names: list[str], wanted: Collection[str], file: FoundFile) ->
         raise DataError(f"{file.address} has several columns named {', '.join(twice)}; rename all but one.")
 
 
-def _parquet_rows(
-    file: FoundFile, columns: Collection[str], reading: Reading
-) -> Iterator[tuple[str, Row | str]]:
+def _parquet_rows(file: FoundFile, columns: Collection[str]) -> Iterator[tuple[str, Row | str]]:
     number = num_bytes = 0
-    with _opened(file) as table, reading.of(position := _ParquetPosition(table, file.num_bytes)):
+    with _opened(file) as table:
         names = list(table.schema_arrow.names)
         _require_once(names, columns, file)
         chosen = [name for name in names if name in columns]
@@ -242,7 +230,6 @@ def _parquet_rows(
             rows, num_batch_bytes = found
             num_bytes += num_batch_bytes  # equal values are stored once: a few bytes can hold any number of rows
             _require_size(num_bytes, file)
-            position.num_rows_behind = number
             for row in rows:
                 number += 1
                 yield f"{file.name}:{number}", {name: without_nulls(value) for name, value in row.items()}
@@ -252,8 +239,13 @@ def _parquet_rows(
 def _opened(file: FoundFile) -> Generator[Any, None, None]:
     with open_raw(file) as raw, tempfile.TemporaryFile() as unpacked:
         if file.is_compressed:  # its footer is read first: unpack it on the disk
+            most = MOST_UNPACKED_BYTES + MOST_TIMES * file.num_bytes
             with open_plain(file) as content:
-                _unpack(content, unpacked, most=MOST_UNPACKED_BYTES + MOST_TIMES * file.num_bytes, file=file)
+                while chunk := content.read(CHUNK_BYTES):
+                    unpacked.write(chunk)
+                    if unpacked.tell() > most:
+                        fix = "unpack it yourself, or leave it out"
+                        raise DataError(f"{file.address} unpacks to more than {most:,} bytes; {fix}.")
         try:
             with bounded_memory():
                 table = pq.ParquetFile(unpacked if file.is_compressed else raw)
@@ -261,13 +253,6 @@ def _opened(file: FoundFile) -> Generator[Any, None, None]:
             raise damaged(file.address, "(not parquet, or a broken file)", problem) from problem
         with table:
             yield table
-
-
-def _unpack(content: PlainBytes, unpacked: BinaryIO, *, most: int, file: FoundFile) -> None:
-    while chunk := content.read(CHUNK_BYTES):
-        unpacked.write(chunk)
-        if unpacked.tell() > most:
-            raise DataError(f"{file.address} unpacks to more than {most:,} bytes; unpack it yourself, or leave it out.")
 
 
 def _require_size(num_bytes: int, file: FoundFile) -> None:
@@ -292,24 +277,8 @@ def _next_rows(batches: Iterator[Any], file: FoundFile, number: int) -> tuple[li
                 return None
             rows = cast("list[dict[str, Any]]", batch.to_pylist())
             return rows, max(int(batch.nbytes), num_characters(rows))
-    except LMTRAIN_ERRORS:
-        raise
     except MemoryError as problem:
         rule = f"{ROWS_AT_ONCE} rows after row {number:,} take more than {MORE_BYTES >> 30} GiB"
         raise DataError(f"{file.address}: {rule}; write it as JSON lines yourself, or leave it out.") from problem
-    except DAMAGES as problem:
+    except Exception as problem:  # of arrow's readers, and of its conversion of extension types
         raise damaged(file.address, f"after row {number:,}", problem) from problem
-    except Exception as problem:  # of arrow's conversion of extension types
-        raise DataError(f"{file.address}, after row {number:,}: {one_line(problem)}; leave the file out.") from problem
-
-
-@final
-class _ParquetPosition:
-    """The position in a parquet file by rows, as the file itself is not read forwards."""
-
-    def __init__(self, table: Any, num_bytes: int) -> None:
-        self._table, self._num_bytes = table, num_bytes
-        self.num_rows_behind = 0
-
-    def num_raw_bytes(self) -> int:
-        return self._num_bytes * self.num_rows_behind // max(int(self._table.metadata.num_rows), 1)

@@ -43,6 +43,11 @@ PARTS: Final[Mapping[str, tuple[str, ...]]] = {
     "conversation": ("messages", "system", "prompt", "input", "completion"),
     "pair": ("system", "prompt", "chosen", "rejected"),
 }
+NEEDED: Final[Mapping[str, tuple[set[str], ...]]] = {
+    "text": ({"text"},),
+    "conversation": ({"messages"}, {"prompt", "completion"}),
+    "pair": ({"chosen", "rejected"},),
+}
 UNSUPPORTED: Final = ("tools", "chat_template_kwargs")  # columns that would change how a conversation is written
 USUAL_ROLES: Final[Mapping[str, str]] = {
     "human": USER,
@@ -93,12 +98,10 @@ class RowShape:
         has = ", ".join(columns) or "none"
         for part, name in self.columns.items():
             if name not in columns:
-                raise DataError(f"{_key(part)}={name}: {table} has no such column, only {has}.{suggest(name, columns)}")
+                raise DataError(f"{_key(part)}={name}: {table} has only {has}.{suggest(name, columns)}")
         found = {part for part in PARTS[self.kind] if any(name in columns for name in self.candidates(part))}
-        needed = {"text": ({"text"},), "conversation": ({"messages"}, {"prompt", "completion"}),
-                  "pair": ({"chosen", "rejected"},)}[self.kind]  # fmt: skip
-        if not any(parts <= found for parts in needed):
-            parts = " or ".join(" and ".join(sorted(one)) for one in needed)
+        if not any(parts <= found for parts in NEEDED[self.kind]):
+            parts = " or ".join(" and ".join(sorted(one)) for one in NEEDED[self.kind])
             raise DataError(f"{table} has no column for {parts}, only {has}.{self._fix(columns)}")
 
     def content(self, row: Row, reading: Reading) -> str | Messages | ConversationError:
@@ -125,8 +128,8 @@ class RowShape:
             return f" Read conversations with source.messages_column={name}."
         if len(columns) == 1 and (sign := next((sign for sign in ";\t|" if sign in next(iter(columns))), None)):
             return f" Are its values separated otherwise? Set source.delimiter='{sign}'."
-        option = {"text": "source.text_column=NAME", "conversation": "source.messages_column=NAME"}
-        return f" Name one with {option.get(self.kind, 'source.columns={chosen: NAME, rejected: NAME}')}."
+        option = "columns={chosen: NAME, rejected: NAME}" if self.kind == "pair" else f"{NEEDED[self.kind][0].copy().pop()}_column=NAME"
+        return f" Name one with source.{option}."
 
     def _value(self, row: Row, part: str) -> Any:
         return next((row[name] for name in self.candidates(part) if row.get(name) is not None), None)

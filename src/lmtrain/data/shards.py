@@ -4,8 +4,7 @@
 """
 
 import mmap
-import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -34,7 +33,6 @@ from lmtrain.errors import DataError, suggest
 from lmtrain.storage import foreign_json
 
 REBUILD = "Delete the folder and prepare it again."
-CHECK_INTERVAL = 50  # times the cost of a check of all mapped files, which is a microsecond or two each
 
 
 @final
@@ -89,23 +87,26 @@ class TokenSplit:
         self.text_bytes = split.text_bytes
         self._ends = np.cumsum([shard.num_tokens for shard in split.shards], dtype=np.int64)
         self._maps: dict[tuple[int, str], MappedFile] = {}
-        self._next_check_at = 0.0
 
     def window(self, start: int, num_tokens: int) -> Ids:
         """Return `num_tokens` ids from position `start` on, possibly across shards: [L]. Do not write to it."""
-        assert 0 <= start <= start + num_tokens <= self.num_tokens, (start, num_tokens, self.num_tokens)
-        pieces: list[Ids] = []
-        shard = int(np.searchsorted(self._ends, start, side="right"))
-        while num_tokens > 0:
-            offset = start - self._start_of(shard)
-            piece = self.shard_ids(shard)[offset : offset + num_tokens]
-            pieces.append(piece)
-            start, num_tokens, shard = start + len(piece), num_tokens - len(piece), shard + 1
+        pieces = [self.shard_ids(shard)[place] for shard, place in self._pieces(start, num_tokens)]
         return pieces[0] if len(pieces) == 1 else np.concatenate([np.empty(0, self.dtype), *pieces])
 
     def windows(self, starts: NDArray[np.int64], num_tokens: int) -> Ids:
         """Return the windows at these positions: [B] -> [B, L]."""
         return np.stack([self.window(start, num_tokens) for start in starts.tolist()])
+
+    def loss_mask(self, start: int, num_tokens: int) -> NDArray[np.bool_]:
+        """Return which tokens from position `start` on carry loss as a target: [L]."""
+        mask = np.ones(num_tokens, np.bool_)
+        filled = 0
+        for shard, place in self._pieces(start, num_tokens) if self.has_loss_mask else ():
+            length = place.stop - place.start
+            if (marks := self.shard_mask(shard)) is not None:
+                mask[filled : filled + length] = marks[place]
+            filled += length
+        return mask
 
     @property
     def shard_starts(self) -> NDArray[np.int64]:
@@ -146,59 +147,39 @@ class TokenSplit:
                 return start + first + length
         return None
 
-    def loss_mask_windows(self, starts: NDArray[np.int64], num_tokens: int) -> NDArray[np.bool_]:
-        """Return the loss mask of the windows at these positions: [B] -> [B, L]."""
-        rows = np.ones((len(starts), num_tokens), np.bool_)
-        for row, start in enumerate(starts.tolist()):
-            filled, shard = 0, int(np.searchsorted(self._ends, start, side="right"))
-            while filled < num_tokens:
-                offset = start + filled - self._start_of(shard)
-                stop = min(num_tokens, filled + self._shards[shard].num_tokens - offset)
-                mask = self.shard_mask(shard)
-                if mask is not None:
-                    rows[row, filled:stop] = mask[offset : offset + stop - filled]
-                filled, shard = stop, shard + 1
-        return rows
-
     def document_ends(self) -> NDArray[np.int64]:
         """Return the position after each document's last id, counted over all shards: [documents]."""
-        starts = [self._start_of(shard) for shard in range(len(self._shards))]
-        return np.concatenate(
-            [read_index(self._folder, shard) + start for shard, start in zip(self._shards, starts, strict=True)]
-        )
-
-    def require_whole(self) -> None:
-        """Check before a read by address that no mapped file was cut off, at most a fiftieth of the time.
-
-        Raises:
-            DataError: One was.
-        """
-        began = time.monotonic()
-        if began >= self._next_check_at:
-            for mapped in list(self._maps.values()):  # another thread may map one more
-                mapped.require_whole()
-            self._next_check_at = began + CHECK_INTERVAL * (time.monotonic() - began)
+        starts = self.shard_starts.tolist()
+        ends = [read_index(self._folder, shard) + start for shard, start in zip(self._shards, starts, strict=False)]
+        return np.concatenate(ends)
 
     def __getstate__(self) -> dict[str, object]:
         """Leave the memory maps behind: a loader process opens its own."""
         return {**self.__dict__, "_maps": {}}
 
-    def _start_of(self, shard: int) -> int:
-        return int(self._ends[shard]) - self._shards[shard].num_tokens
+    def _pieces(self, start: int, num_tokens: int) -> Iterator[tuple[int, slice]]:
+        """Yield the shards of some tokens, and their places in each."""
+        assert 0 <= start <= start + num_tokens <= self.num_tokens, (start, num_tokens, self.num_tokens)
+        shard = int(self._ends.searchsorted(start, side="right"))
+        while num_tokens > 0:
+            size = self._shards[shard].num_tokens
+            first = start - int(self._ends[shard]) + size
+            length = min(num_tokens, size - first)
+            yield shard, slice(first, first + length)
+            start, num_tokens, shard = start + length, num_tokens - length, shard + 1
 
     def _map(self, number: int, what: str) -> NDArray[Any]:
         if (number, what) not in self._maps:
-            self._maps[number, what] = self._open(self._shards[number], what)
-        mapped = self._maps[number, what]
-        mapped.require_whole()
-        return mapped.items
-
-    def _open(self, shard: Shard, what: str) -> MappedFile:
-        if what == "ids":
-            return map_ids(self._folder, shard, self.dtype)
-        if what == "index":
-            return MappedFile(self._folder / shard.index_file, INDEX_DTYPE, num_items=shard.num_documents)
-        return MappedFile(self._folder / shard.mask_file, MASK_DTYPE, num_items=shard.num_tokens)
+            folder, shard = self._folder, self._shards[number]
+            if what == "ids":
+                mapped = map_ids(folder, shard, self.dtype)
+            elif what == "index":
+                mapped = MappedFile(folder / shard.index_file, INDEX_DTYPE, num_items=shard.num_documents)
+            else:
+                mapped = MappedFile(folder / shard.mask_file, MASK_DTYPE, num_items=shard.num_tokens)
+            self._maps[number, what] = mapped
+        self._maps[number, what].require_whole()
+        return self._maps[number, what].items
 
 
 @dataclass(frozen=True)

@@ -53,7 +53,7 @@ def synthetic(*, root: str = "data", vocab_size: int = 512, num_tokens: int = 1_
         write_manifest(folder, manifest)
 
     if not final.is_dir():
-        build_folder(final, build, tell=lambda _: None)
+        build_folder(final, build)
     return DatasetFolder(open_dataset(final).folder)
 
 

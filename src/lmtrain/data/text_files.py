@@ -11,15 +11,15 @@ import lzma
 import zlib
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any, Protocol, cast, final
+from typing import Any, cast, final
 
 import fsspec
 import pyarrow as pa
 
-from lmtrain.errors import LMTRAIN_ERRORS, ConfigurationError, DataError, EnvironmentProblem, suggest
+from lmtrain.errors import LMTRAIN_ERRORS, DataError, EnvironmentProblem
 from lmtrain.storage.bounded_memory import bounded_memory
 from lmtrain.storage.damage import one_line
 
@@ -73,46 +73,15 @@ class FoundFile:
         return PurePosixPath(self.name).suffix.lower() in DECOMPRESSORS
 
 
-class Position(Protocol):
-    """Something that knows how far into a file the reading is."""
-
-    def num_raw_bytes(self) -> int:
-        """Return the bytes read so far."""
-        ...
-
-
 @final
 class Reading:
-    """The progress of one pass over files of `total_bytes`, and notes on what was repaired or ignored."""
+    """Notes of one pass over files, on what was repaired or ignored."""
 
-    def __init__(self, *, total_bytes: int = 0) -> None:
+    def __init__(self) -> None:
         """Begin before the first file."""
         self.num_replaced = 0
         self.first_replaced: str | None = None
         self.unknown_keys = Counter[str]()
-        self._total_bytes = total_bytes
-        self._bytes_behind = 0
-        self._open: Position | None = None
-
-    @contextmanager
-    def of(self, position: Position) -> Generator[None, None, None]:
-        """Follow the reading of one file."""
-        self._open = position
-        try:
-            yield
-        finally:
-            self._open = None
-
-    def finish(self, file: FoundFile) -> None:
-        """Count a file as read."""
-        self._bytes_behind += file.num_bytes
-
-    def fraction(self) -> float | None:
-        """Return how much of all files has been read, or None where their sizes are unknown."""
-        if not self._total_bytes:
-            return None
-        here = self._open.num_raw_bytes() if self._open else 0
-        return min((self._bytes_behind + here) / self._total_bytes, 1.0)
 
     def decode(self, content: bytes, *, where: str) -> str:
         """Return the text of bytes in UTF-8; a few stray bytes become U+FFFD and are counted.
@@ -144,7 +113,7 @@ class Reading:
 
 
 @final
-class PlainBytes:
+class PlainBytes(io.RawIOBase):
     """A file's decompressed content in UTF-8, read forwards, without a byte order mark; UTF-16 is converted."""
 
     def __init__(self, stream: Any, *, raw: Any, address: str, bounds_memory: bool = False) -> None:
@@ -152,38 +121,45 @@ class PlainBytes:
         self._stream, self._raw, self._address = stream, raw, address
         self._bounds_memory = bounds_memory
         self._from_utf_16: codecs.IncrementalDecoder | None = None
-        self.num_read = 0
+        self._pending = b""
+        self._num_read = 0
 
-    def read(self, num_bytes: int) -> bytes:
-        """Return the next bytes, none at the end.
+    def readable(self) -> bool:
+        """Return true."""
+        return True
+
+    def readinto(self, buffer: Any, /) -> int:
+        """Put the next bytes into a buffer; 0 at the end.
 
         Raises:
             DataError: The compressed file is damaged, or cannot be read.
         """
-        is_first = self.num_read == 0
-        content = self._read(num_bytes)
+        self._pending = self._pending or self._next(len(buffer))
+        length = min(len(buffer), len(self._pending))
+        buffer[:length] = self._pending[:length]
+        self._pending = self._pending[length:]
+        return length
+
+    def _next(self, num_bytes: int) -> bytes:
+        is_first = self._num_read == 0
+        content = self._decompressed(num_bytes)
         if is_first and content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
             self._from_utf_16 = codecs.getincrementaldecoder("utf-16")(errors="replace")
         if self._from_utf_16 is None:
             return content.removeprefix(codecs.BOM_UTF8) if is_first else content
         while not (text := self._from_utf_16.decode(content, final=not content)) and content:
-            content = self._read(num_bytes)
+            content = self._decompressed(num_bytes)
         return text.encode()
 
-    def num_raw_bytes(self) -> int:
-        """Return how far into the file itself the reading is."""
-        return int(self._raw.tell())
-
-    def _read(self, num_bytes: int) -> bytes:
+    def _decompressed(self, num_bytes: int) -> bytes:
         try:
             with bounded_memory() if self._bounds_memory else nullcontext():
                 content: bytes = self._stream.read(num_bytes)
         except DAMAGES as problem:
-            where = f"after {self.num_read:,} bytes of content, by byte {self.num_raw_bytes():,} of the file"
-            raise damaged(self._address, where, problem) from problem
-        self.num_read += len(content)
-        if self.num_read > MOST_CONTENT_BYTES and self.num_read > most_content_bytes(self.num_raw_bytes()):
-            times = f"{self.num_read:,} bytes of content are in the first {self.num_raw_bytes():,}"
+            raise damaged(self._address, f"after {self._num_read:,} bytes of content", problem) from problem
+        self._num_read += len(content)
+        if self._num_read > most_content_bytes(num_packed := int(self._raw.tell())):
+            times = f"{self._num_read:,} bytes of content are in the first {num_packed:,}"
             raise DataError(f"{self._address}: {times}; unpack it yourself, or leave it out.")
         return content
 
@@ -201,26 +177,27 @@ def open_raw(file: FoundFile) -> Generator[Any, None, None]:
         DataError: It cannot be read.
         EnvironmentProblem: Its store cannot be reached.
     """
-    with ExitStack() as opened:
-        if not file.is_local:
-            with store_problems(file.address):
-                raw = opened.enter_context(cast("Any", fsspec.open(file.address, "rb")).open())
-        else:
-            try:
-                raw = opened.enter_context(Path(file.address).open("rb"))
-            except OSError as problem:
-                raise unreadable(file.address, problem) from problem
+    if file.is_local:
+        try:
+            raw = Path(file.address).open("rb")
+        except OSError as problem:
+            raise unreadable(file.address, problem) from problem
+    else:
+        with store_problems(file.address):
+            raw = cast("Any", fsspec.open(file.address, "rb")).open()
+    with raw:
         yield raw
 
 
 @contextmanager
-def open_plain(file: FoundFile) -> Generator[PlainBytes, None, None]:
+def open_plain(file: FoundFile) -> Generator[io.BufferedReader, None, None]:
     """Open a file for reading its content."""
     with open_raw(file) as raw:
         suffix = PurePosixPath(file.name).suffix.lower()
         stream = DECOMPRESSORS[suffix](raw) if suffix in DECOMPRESSORS else raw
         # The header of an xz file may ask for a dictionary of 4 GiB.
-        yield PlainBytes(stream, raw=raw, address=file.address, bounds_memory=suffix == ".xz")
+        plain = PlainBytes(stream, raw=raw, address=file.address, bounds_memory=suffix == ".xz")
+        yield io.BufferedReader(plain, CHUNK_BYTES)
 
 
 def is_text(file: FoundFile) -> bool:
@@ -239,27 +216,15 @@ def is_text(file: FoundFile) -> bool:
     return b"\0" not in beginning
 
 
-def numbered_lines(content: PlainBytes, *, max_bytes: int = MAX_LINE_BYTES) -> Iterator[tuple[int, bytes | None]]:
+def numbered_lines(content: io.BufferedReader, *, max_bytes: int = MAX_LINE_BYTES) -> Iterator[tuple[int, bytes | None]]:
     """Yield each line with its number from 1, without its end; None for a line that is too long to hold."""
-    number = 1
-    pieces: list[bytes] = []
-    num_held = 0
-    while chunk := content.read(CHUNK_BYTES):
-        first, *others = chunk.split(b"\n")
-        if not others:
-            rest = first
-        else:
-            yield number, _joined([*pieces, first], num_held + len(first), max_bytes)
-            *whole, rest = others
-            for line in whole:
-                number += 1
-                yield number, line.removesuffix(b"\r") if len(line) <= max_bytes else None
-            number += 1
-            pieces, num_held = [], 0
-        num_held += len(rest)
-        pieces = [*pieces, rest] if num_held <= max_bytes else []
-    if num_held:
-        yield number, _joined(pieces, num_held, max_bytes)
+    number = 0
+    while line := content.readline(max_bytes + 1):
+        number += 1
+        is_whole = line.endswith(b"\n") or len(line) <= max_bytes
+        yield number, line.removesuffix(b"\n").removesuffix(b"\r") if is_whole else None
+        while not line.endswith(b"\n") and (line := content.readline(CHUNK_BYTES)):
+            pass
 
 
 def read_text_parts(file: FoundFile, reading: Reading) -> Iterator[tuple[str, str | None]]:
@@ -270,8 +235,8 @@ def read_text_parts(file: FoundFile, reading: Reading) -> Iterator[tuple[str, st
     Raises:
         DataError: A file that was named itself is not text.
     """
-    with open_plain(file) as content, reading.of(content):
-        first = _read_exactly(content, MAX_WHOLE_BYTES + 1)
+    with open_plain(file) as content:
+        first = content.read(MAX_WHOLE_BYTES + 1)
         is_whole = len(first) <= MAX_WHOLE_BYTES
         for number, part in enumerate([first] if is_whole else _parts(first, content)):
             name = file.name if is_whole else f"{file.name}#{number}"
@@ -291,18 +256,11 @@ def store_problems(address: str) -> Generator[None, None, None]:
         yield
     except LMTRAIN_ERRORS:
         raise
-    except ImportError as problem:
-        raise EnvironmentProblem(f"source.paths: {address} needs a missing package: {problem}.") from problem
     except FileNotFoundError as problem:
-        if isinstance(problem.__cause__, OSError):  # a web server that was not reached
-            raise EnvironmentProblem(f"source.paths: {address} cannot be reached: {problem.__cause__}.") from problem
-        raise DataError(f"source.paths: no file at {address}.") from problem
+        if problem.__cause__ is None:  # else a web server that was not reached
+            raise DataError(f"source.paths: no file at {address}.") from problem
+        raise EnvironmentProblem(f"source.paths: {address} cannot be reached: {problem.__cause__}.") from problem
     except Exception as problem:
-        protocol, known = address.partition("://")[0], fsspec.available_protocols()
-        if protocol.rpartition("::")[2] not in known:
-            usual = "must be a known one, as s3, gs, hf, https, file"
-            msg = f"source.paths: the protocol {usual}, got {address}.{suggest(protocol, known)}"
-            raise ConfigurationError(msg) from problem
         why = f"{type(problem).__name__}: {one_line(problem)}"
         raise EnvironmentProblem(f"source.paths: {address} cannot be reached: {why}.") from problem
 
@@ -317,23 +275,11 @@ def unreadable(path: object, problem: OSError) -> DataError:
     return DataError(f"{path} cannot be read: {problem.strerror or problem}. Make it readable, or leave it out.")
 
 
-def _joined(pieces: list[bytes], num_bytes: int, max_bytes: int) -> bytes | None:
-    return None if num_bytes > max_bytes else b"".join(pieces).removesuffix(b"\r")
-
-
-def _read_exactly(content: PlainBytes, num_bytes: int) -> bytes:
-    """Return this many bytes, fewer only at the end: a decompressor may return fewer at a time."""
-    pieces = io.BytesIO()
-    while (left := num_bytes - pieces.tell()) > 0 and (piece := content.read(left)):
-        pieces.write(piece)
-    return pieces.getvalue()
-
-
-def _parts(first: bytes, content: PlainBytes) -> Iterator[bytes]:
+def _parts(first: bytes, content: io.BufferedReader) -> Iterator[bytes]:
     held, start = first, 0
     while True:
         if len(held) - start < 2 * PART_BYTES:
-            held, start = held[start:] + _read_exactly(content, MAX_WHOLE_BYTES), 0
+            held, start = held[start:] + content.read(MAX_WHOLE_BYTES), 0
         if len(held) - start < 2 * PART_BYTES:  # nothing is left to read
             yield held
             return

@@ -11,13 +11,16 @@ from lmtrain.errors import ConfigurationError
 from lmtrain.interop.tokenizer_files import ANSWER_END, TOKENIZER_CONFIG
 from lmtrain.storage import foreign_json
 from lmtrain.tokenizers.base import TOKENIZER_FILE
-from lmtrain.tokenizers.fast_encoder import IN_THREES, SPLIT_EXPRESSION
+from lmtrain.tokenizers.bpe import SPLIT_EXPRESSION
 
 if TYPE_CHECKING:
     from gguf import GGUFWriter
 
-LLAMA_3: Final = IN_THREES
-QWEN_2: Final = IN_THREES.replace(r"\p{N}{1,3}", r"\p{N}")
+LLAMA_3: Final = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+QWEN_2: Final = LLAMA_3.replace(r"\p{N}{1,3}", r"\p{N}")
 GPT_2: Final = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 CUTS: Final = {LLAMA_3: "llama-bpe", QWEN_2: "qwen2", GPT_2: "gpt-2", SPLIT_EXPRESSION: "llama-bpe"}
 NFC: Final = {"type": "NFC"}

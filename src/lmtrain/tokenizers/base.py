@@ -44,27 +44,16 @@ FlatIds = tuple[NDArray[np.uint32], NDArray[np.int64]]  # the ids of many texts 
 
 
 class Tokenizer(ABC):
-    """Text to ids and back. Special tokens have ids, but no typed text ever becomes one."""
+    """Text to ids and back. Special tokens have ids, but no typed text ever becomes one.
 
-    @property
-    @abstractmethod
-    def vocab_size(self) -> int:
-        """Return the number of entries, special tokens included; every id is below it."""
+    `vocab_size` counts the entries, special tokens included; every id is below it. `end_of_text_id` ends a document,
+    `special_tokens` are ids by name, `fingerprint` is the sha256 of everything that decides the ids, in hexadecimal.
+    """
 
-    @property
-    @abstractmethod
-    def end_of_text_id(self) -> int:
-        """Return the id of a document's end."""
-
-    @property
-    @abstractmethod
-    def special_tokens(self) -> Mapping[str, int]:
-        """Return the ids of the special tokens by name."""
-
-    @property
-    @abstractmethod
-    def fingerprint(self) -> str:
-        """Return the sha256 of everything that decides the ids, in hexadecimal."""
+    vocab_size: int
+    end_of_text_id: int
+    special_tokens: Mapping[str, int]
+    fingerprint: str
 
     @abstractmethod
     def encode(self, text: str) -> list[int]:

@@ -6,7 +6,7 @@ groups of at most two digits: in a small vocabulary entries for three digits are
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, final
@@ -29,9 +29,13 @@ from lmtrain.tokenizers.base import (
     sha256_of,
     unused_tokens,
 )
-from lmtrain.tokenizers.fast_encoder import HARD_TEXTS, SPLIT_EXPRESSION, FastEncoder
+from lmtrain.tokenizers.fast_encoder import HARD_TEXTS, FastEncoder
 from lmtrain.tokenizers.lossless import FIX, SPACE_SYMBOL, cut_at, make_lossless
 
+SPLIT_EXPRESSION = (
+    r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,2}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+"
+)
 MIN_PAIR_COUNT = 2
 FAILED = "tokenizer.json cannot encode this text"
 
@@ -48,39 +52,24 @@ class BytePairTokenizer(Tokenizer):
         """
         content = read_content(tokenizer_json)
         self._lossless = make_lossless(content)
+        self.left_out = self._lossless.left_out  # steps of the file that change the form of a text
         is_as_it_was = self._lossless.content == content
         self._tokenizer = _read(tokenizer_json if is_as_it_was else json.dumps(self._lossless.content))
         self._tokenizer.no_padding()
         self._tokenizer.no_truncation()
         self._tokenizer.encode_special_tokens = True  # the typed text of a special token stays text
-        self._end_of_text = end_of_text
-        self._end_of_text_id = self._special_token_id(end_of_text)
+        added = self._tokenizer.get_added_tokens_decoder().items()
+        self.special_tokens = {token.content: id_ for id_, token in added if token.special}
+        if end_of_text not in self.special_tokens:
+            known = ", ".join(sorted(self.special_tokens)) or "none"
+            rule = f"must be a special token of this tokenizer ({known})"
+            raise DataError(f"tokenizer.end_of_text: {rule}, got {end_of_text}.")
+        self._end_of_text, self.end_of_text_id = end_of_text, self.special_tokens[end_of_text]
+        try:
+            self.vocab_size = len(self.bytes_of_ids())  # one more than the largest id
+        except KeyError as character:
+            raise DataError(f"tokenizer.json is not byte-level: its entry {character} is not a byte. {FIX}") from None
         self._require_text_back()
-
-    @property
-    def left_out(self) -> tuple[str, ...]:
-        """Return the steps of the file left out for changing the form of a text."""
-        return self._lossless.left_out
-
-    @property
-    def vocab_size(self) -> int:
-        """Return one more than the largest id."""
-        return len(self.bytes_of_ids())
-
-    @property
-    def end_of_text_id(self) -> int:
-        """Return the id of a document's end."""
-        return self._end_of_text_id
-
-    @property
-    def special_tokens(self) -> Mapping[str, int]:
-        """Return the special tokens by name."""
-        return _specials(self._tokenizer)
-
-    @property
-    def fingerprint(self) -> str:
-        """Return the sha256 of the canonical `tokenizer.json`."""
-        return self._fingerprint
 
     def encode(self, text: str) -> list[int]:
         """Return the ids of a text."""
@@ -122,7 +111,8 @@ class BytePairTokenizer(Tokenizer):
         )
 
     @cached_property
-    def _fingerprint(self) -> str:
+    def fingerprint(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]  # computed when first asked for
+        """Return the sha256 of the canonical `tokenizer.json`."""
         return sha256_of(self._lossless.content)
 
     @cached_property
@@ -161,21 +151,7 @@ class BytePairTokenizer(Tokenizer):
             return ids
         return cut_at(self._special_texts, text, encode=self._encode_plain)
 
-    def _special_token_id(self, content: str) -> int:
-        specials = _specials(self._tokenizer)
-        if content not in specials:
-            known = ", ".join(sorted(specials)) or "none"
-            raise DataError(
-                f"tokenizer.end_of_text: must be a special token of this tokenizer ({known}), got {content}."
-            )
-        return specials[content]
-
     def _require_text_back(self) -> None:
-        try:
-            self.bytes_of_ids()
-        except KeyError as character:
-            msg = f"tokenizer.json is not byte-level: its entry {character} is not a byte. {FIX}"
-            raise DataError(msg) from None
         probe = "\n".join([*HARD_TEXTS, *self.special_tokens, "<0x41>", SPACE_SYMBOL])
         ids = self.encode(probe)
         if self.decode_bytes(ids) != probe.encode():
@@ -254,11 +230,6 @@ def _read(tokenizer_json: str) -> tokenizers.Tokenizer:
         raise
     except Exception as problem:  # the library raises nothing narrower
         raise DataError(f"tokenizer.json is damaged or not a tokenizer: {problem}. Restore or rebuild it.") from problem
-
-
-def _specials(tokenizer: tokenizers.Tokenizer) -> dict[str, int]:
-    added = tokenizer.get_added_tokens_decoder().items()
-    return {token.content: id_ for id_, token in added if token.special}
 
 
 def _pre_tokenizer() -> pre_tokenizers.PreTokenizer:

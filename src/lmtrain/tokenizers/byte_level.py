@@ -1,7 +1,7 @@
 """One id per byte, then the special tokens: nothing to train, nothing unknown."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, final
 
@@ -42,29 +42,13 @@ class ByteLevelTokenizer(Tokenizer):
             raise ConfigurationError(f"tokenizer.vocab_size: {rule}, got {vocab_size}.")
         if vocab_size > MAX_IDS:
             raise ConfigurationError(f"tokenizer.vocab_size: must be at most {MAX_IDS}, got {vocab_size}.")
-        self._chat = chat
-        self._special_tokens = (*named, *unused_tokens(vocab_size - NUM_BYTES - len(named)))
-        self._bytes = tuple(bytes([byte]) for byte in range(NUM_BYTES)) + (b"",) * len(self._special_tokens)
-
-    @property
-    def vocab_size(self) -> int:
-        """Return 256 and the number of special tokens."""
-        return len(self._bytes)
-
-    @property
-    def end_of_text_id(self) -> int:
-        """Return the first id after the bytes."""
-        return NUM_BYTES
-
-    @property
-    def special_tokens(self) -> Mapping[str, int]:
-        """Return the special tokens by name."""
-        return dict(zip(self._special_tokens, range(NUM_BYTES, self.vocab_size), strict=True))
-
-    @property
-    def fingerprint(self) -> str:
-        """Return the sha256 of the special tokens and the kind."""
-        return sha256_of(self._meta())
+        names = (*named, *unused_tokens(vocab_size - NUM_BYTES - len(named)))
+        self.vocab_size, self.end_of_text_id = vocab_size, NUM_BYTES
+        self.special_tokens = dict(zip(names, range(NUM_BYTES, vocab_size), strict=True))
+        self._bytes = tuple(bytes([byte]) for byte in range(NUM_BYTES)) + (b"",) * len(names)
+        self._meta = {"kind": "byte_level", "vocab_size": vocab_size, "end_of_text": END_OF_TEXT}
+        self._meta |= {"chat": True} if chat else {}
+        self.fingerprint = sha256_of(self._meta)
 
     def encode(self, text: str) -> list[int]:
         """Return the UTF-8 bytes of a text."""
@@ -87,12 +71,8 @@ class ByteLevelTokenizer(Tokenizer):
     def save(self, folder: Path) -> None:
         """Write the meta file, and a `tokenizer.json` of the same as a BPE without merges."""
         folder.mkdir(parents=True, exist_ok=True)
-        write_durably(folder / META_FILE, (json.dumps(self._meta(), indent=1) + "\n").encode())
+        write_durably(folder / META_FILE, (json.dumps(self._meta, indent=1) + "\n").encode())
         write_durably(folder / TOKENIZER_FILE, (json.dumps(self._without_merges(), indent=1) + "\n").encode())
-
-    def _meta(self) -> dict[str, object]:
-        meta: dict[str, object] = {"kind": "byte_level", "vocab_size": self.vocab_size, "end_of_text": END_OF_TEXT}
-        return {**meta, "chat": True} if self._chat else meta
 
     def _without_merges(self) -> dict[str, Any]:
         specials = dict(self.special_tokens)

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from lmtrain.accounting.quantities import format_count
 from lmtrain.errors import DataError, suggest
 from lmtrain.storage import foreign_json
 from lmtrain.tokenizers.base import is_unicode
@@ -170,21 +169,18 @@ def _call(call: Any, index: int) -> ToolCall:
 
 
 def _require_order(turns: Sequence[Turn], turn: Turn, index: int) -> None:
-    before = turns[-1].role if turns else None
-    owed = _unanswered(turns)
-    if turn.role == SYSTEM and turns:
-        _refuse(index, SYSTEM, "system turn after the start", "put it first, or leave it out")
-    if turn.role == TOOL and owed == 0:
-        _refuse(index, TOOL, "tool turn without a call", "an assistant's tool_calls come before, one for each")
-    if turn.role != TOOL and owed and before in (ASSISTANT, TOOL):
-        verb = "come" if owed > 1 else "comes"
-        _refuse(index, turn.role, "unanswered tool call", f"{format_count(owed, 'more tool turn')} {verb} first")
-    if turn.role == USER and before == USER:
-        _refuse(index, USER, "two user turns in a row", "an assistant's turn comes between; join them")
-    if turn.role == ASSISTANT and before == ASSISTANT:
-        _refuse(index, ASSISTANT, "two assistant turns in a row", "a user's turn comes between; join them")
-    if turn.role == ASSISTANT and before in (None, SYSTEM):
-        _refuse(index, ASSISTANT, "assistant turn before any user turn", "a user begins")
+    role, before, owed = turn.role, turns[-1].role if turns else None, _unanswered(turns)
+    rules = (
+        (role == SYSTEM and before, "system turn after the start", "put it first, or leave it out"),
+        (role == TOOL and not owed, "tool turn without a call", "an assistant's tool_calls come before, one for each"),
+        (role != TOOL and owed, "unanswered tool call", f"{owed} more of the tools' turns must come first"),
+        (role == before == USER, "two user turns in a row", "an assistant's turn comes between; join them"),
+        (role == before == ASSISTANT, "two assistant turns in a row", "a user's turn comes between; join them"),
+        (role == ASSISTANT and before in (None, SYSTEM), "assistant turn before any user turn", "a user begins"),
+    )
+    for is_broken, rule, fix in rules:
+        if is_broken:
+            _refuse(index, role, rule, fix)
 
 
 def _unanswered(turns: Sequence[Turn]) -> int:

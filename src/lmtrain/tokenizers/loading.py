@@ -1,5 +1,6 @@
 """Find and read a tokenizer: in a folder, in our layout or in Hugging Face's layout, or on the hub."""
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +92,6 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 
 MORE_FILES = ("tokenizer_config.json", "special_tokens_map.json")  # they name the end-of-text token
-ANSWER_SECONDS = 10
 
 
 def find_tokenizer(name: str, *, revision: str | None = None, key: str = "tokenizer.name") -> Path:
@@ -111,56 +111,35 @@ def find_tokenizer(name: str, *, revision: str | None = None, key: str = "tokeni
     if name.startswith((".", "/", "~")) or name.count("/") > 1 or name.endswith((".json", "/")):
         msg = f"{typed} does not exist here"
         raise DataError(f"{msg}; name a folder, a {TOKENIZER_FILE}, or a model of the hub.{suggest_path(path)}")
-    return _cached(name, revision, typed) or _download(name, revision, typed)
+    return _from_hub(name, revision, typed)
 
 
-def _cached(name: str, revision: str | None, typed: str) -> Path | None:
-    from huggingface_hub import try_to_load_from_cache
-    from huggingface_hub.errors import HFValidationError
+def _from_hub(name: str, revision: str | None, typed: str) -> Path:
+    from huggingface_hub import errors, hf_hub_download
 
     try:
-        path = try_to_load_from_cache(name, TOKENIZER_FILE, revision=revision)
-    except HFValidationError as problem:
+        try:
+            path = hf_hub_download(name, TOKENIZER_FILE, revision=revision, local_files_only=True)
+        except errors.LocalEntryNotFoundError:
+            path = hf_hub_download(name, TOKENIZER_FILE, revision=revision)
+    except errors.HFValidationError as problem:
         raise ConfigurationError(f"{typed} is neither a path here nor a valid name on the hub.") from problem
-    return Path(path).parent if isinstance(path, str) else None
-
-
-def _download(name: str, revision: str | None, typed: str) -> Path:
-    from huggingface_hub import hf_hub_download
-    from huggingface_hub.errors import EntryNotFoundError, GatedRepoError, HfHubHTTPError, RepositoryNotFoundError
-
-    _require_answer(name, revision, typed)
-    try:
-        path = Path(hf_hub_download(name, TOKENIZER_FILE, revision=revision))
-    except GatedRepoError as problem:
-        msg = f"{typed} needs its licence accepted: do so on its page, then run `hf auth login`."
-        raise EnvironmentProblem(msg) from problem
-    except RepositoryNotFoundError as problem:
+    except errors.GatedRepoError as problem:
+        fix = "accept its licence on its page, then run `hf auth login`"
+        raise EnvironmentProblem(f"{typed} needs its licence accepted: {fix}.") from problem
+    except errors.RepositoryNotFoundError as problem:
         raise ConfigurationError(f"{typed} is neither a folder here nor a model on the hub.") from problem
-    except EntryNotFoundError as problem:
-        fix = (
-            "save it with transformers' AutoTokenizer.from_pretrained(...).save_pretrained(FOLDER) and name the folder"
-        )
+    except errors.LocalEntryNotFoundError as problem:
+        raise EnvironmentProblem(_unreachable(typed)) from problem
+    except errors.EntryNotFoundError as problem:
+        fix = "save it with transformers' AutoTokenizer.from_pretrained(...).save_pretrained(FOLDER); name the folder"
         raise DataError(f"{typed} has no {TOKENIZER_FILE} on the hub; {fix}.") from problem
-    except (HfHubHTTPError, OSError) as problem:
+    except (errors.HfHubHTTPError, OSError) as problem:
         raise EnvironmentProblem(_unreachable(typed)) from problem
     for file in MORE_FILES:
-        try:
+        with suppress(errors.EntryNotFoundError, errors.HfHubHTTPError, OSError):  # not every model has them
             hf_hub_download(name, file, revision=revision)
-        except (EntryNotFoundError, HfHubHTTPError, OSError):  # not every model has them
-            continue
-    return path.parent
-
-
-def _require_answer(name: str, revision: str | None, typed: str) -> None:
-    """Ask once: the client itself would try for half a minute, with a warning each time."""
-    from huggingface_hub import hf_hub_url
-    from huggingface_hub.utils import get_session
-
-    try:
-        get_session().head(hf_hub_url(name, TOKENIZER_FILE, revision=revision), timeout=ANSWER_SECONDS)
-    except Exception as problem:  # of whichever HTTP library the client uses
-        raise EnvironmentProblem(_unreachable(typed)) from problem
+    return Path(path).parent
 
 
 def _unreachable(typed: str) -> str:

@@ -23,7 +23,7 @@ from lmtrain.data.manifest import DatasetFolder
 from lmtrain.data.mixture import MixedRows, Mixture, open_mixture, placed, single_source
 from lmtrain.data.order import WindowOrder
 from lmtrain.data.packing import Contiguous, Packing
-from lmtrain.data.rows import RowBatch, Rows, read_rows, require_known, with_known_ids
+from lmtrain.data.rows import RowBatch, Rows, require_known, with_known_ids
 from lmtrain.data.shards import Dataset, open_dataset
 from lmtrain.errors import ConfigurationError
 from lmtrain.training.objectives.reference import ReferenceScores
@@ -143,7 +143,7 @@ class TokenDataModule(pl.LightningDataModule):
         numbers = order(np.arange(first, first + num_sequences))
         names = [*self.mixture.datasets]
         sources = [names[source] for source in rows.sources_of(numbers)] if isinstance(rows, MixedRows) else []
-        return StepRows(numbers, read_rows(rows, numbers), sources)
+        return StepRows(numbers, rows.read(numbers), sources)
 
     def state_dict(self) -> dict[str, Any]:
         """Return nothing to save; called before each checkpoint, it lets none be written on damaged data.

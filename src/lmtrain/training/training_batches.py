@@ -19,12 +19,12 @@ from torch.utils.data import DataLoader
 from torch.utils.data import Dataset as TorchDataset
 
 from lmtrain.accounting.batches import BatchPlan
-from lmtrain.data.rows import Rows, read_rows
+from lmtrain.data.rows import Rows
 from lmtrain.training.lifetime import die_with_loader
 from lmtrain.training.side_stream import PendingCopies, SideStream
 from lmtrain.training.token_batch import TokenBatch, to_batch
 
-# Order and places are worked out for this many micro-batches at once, since one costs nearly as much as hundreds.
+# The order is worked out for this many micro-batches at once, since one costs nearly as much as hundreds.
 CHUNK_BATCHES = 256
 # A thread reads so many micro-batches ahead at once, since each handing over costs a switch between threads: no step
 # waits for a page of a file, or for the milliseconds that a chunk takes.
@@ -98,9 +98,8 @@ class TrainingBatches:
 
     def _batches(self) -> Iterator[Tensor | TokenBatch]:
         for rows in self._rank_rows.chunks():
-            located = self._rows.locate(rows.reshape(-1))
-            for first in range(0, rows.size, rows.shape[1]):
-                yield to_batch(located.read(first, first + rows.shape[1]))
+            for numbers in rows:
+                yield to_batch(self._rows.read(numbers))
 
 
 @final
@@ -112,11 +111,11 @@ class RowDataset(TorchDataset[Tensor]):
 
     def __getitems__(self, rows: NDArray[np.int64]) -> Tensor | TokenBatch:
         """Return these rows as one batch."""
-        return to_batch(read_rows(self._rows, rows))
+        return to_batch(self._rows.read(rows))
 
     def __getitem__(self, row: int) -> Tensor:
         """Return the ids of one row [T + 1]."""
-        return torch.from_numpy(read_rows(self._rows, np.array([row])).ids[0])
+        return torch.from_numpy(self._rows.read(np.array([row])).ids[0])
 
 
 def worker_loader(rows: Rows, rank_rows: RankRows, *, num_workers: int) -> "DataLoader[Tensor]":

@@ -95,11 +95,11 @@ def held_out_padding(config: RunConfig, split: str, folder: Path | None = None) 
         return 1.0
     from lmtrain.data.packing_index import document_ends  # numpy: only where it counts windows
     from lmtrain.data.shards import open_dataset
-    from lmtrain.data.windows import DocumentWindows
+    from lmtrain.data.windows import document_windows
 
     dataset, context = open_dataset(Path(found)), config.batch.context_tokens
     ends, tokens = document_ends(dataset, split), dataset.split(split)
-    windows = DocumentWindows(tokens, context_tokens=context, document_ends=ends, max_tokens=None)
+    windows = document_windows(tokens, context_tokens=context, document_ends=ends, max_tokens=None)
     return windows.num_windows * context / tokens.num_tokens
 
 

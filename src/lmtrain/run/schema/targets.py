@@ -60,7 +60,7 @@ SLOTS: Final[Mapping[str, Slot]] = MappingProxyType(
         "data": _kind("lmtrain.training.datamodule.TokenDataModule"),
         "data.folder": _kind("lmtrain.data.manifest.DatasetFolder", "lmtrain.data.", "data_pipelines."),
         "deduplicate": _kind("data_pipelines.stages.stage.Stage"),
-        "engine": _kind("data_pipelines.engines.engine.Engine"),
+        "engine": _kind("data_pipelines.stages.stage.Engine", "data_pipelines.engines."),
         "logger": _kind("lmtrain.tracking.following.Tracking"),
         "loss": _kind("lmtrain.losses.base.TokenLoss"),
         "make": _kind("data_pipelines.make_tokenizer.TokenizerReport"),

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, distributed
 
-from lmtrain.data.rows import LocatedRows, RowBatch, Rows, read_rows
+from lmtrain.data.rows import RowBatch, Rows
 from lmtrain.errors import DataError
 from lmtrain.losses.log_probs import SequenceLogProbs
 from lmtrain.models.base import LanguageModel
@@ -99,7 +99,7 @@ class ReferenceScores:
         return scores.flatten()[: len(rows)].cpu().numpy()
 
     def _score(self, model: LanguageModel, rows: NDArray[np.int64], device: torch.device) -> Tensor:
-        read = to_batch(read_rows(self._rows, rows))
+        read = to_batch(self._rows.read(rows))
         batch = TokenBatch(read) if isinstance(read, Tensor) else read
         self._require_same_prompts(batch, rows)
         inputs, targets, documents = training_tokens(
@@ -131,16 +131,6 @@ class _Referenced:
         self._rows, self._values = rows, values
         self.num_rows, self.fingerprint = rows.num_rows, rows.fingerprint
 
-    def locate(self, rows: NDArray[np.int64]) -> LocatedRows:
-        """Find the rows, and keep their values."""
-        return _Located(self._rows.locate(rows), self._values[rows])
-
-
-@final
-class _Located:
-    def __init__(self, located: LocatedRows, values: NDArray[np.float32]) -> None:
-        self._located, self._values = located, values
-
-    def read(self, first: int, last: int) -> RowBatch:
-        """Read rows `first` to `last` with their values."""
-        return self._located.read(first, last)._replace(reference=self._values[first:last].copy())
+    def read(self, rows: NDArray[np.int64]) -> RowBatch:
+        """Read the rows with their values."""
+        return self._rows.read(rows)._replace(reference=self._values[rows])
