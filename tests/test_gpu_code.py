@@ -4,9 +4,6 @@ A block stands for all of its model, and every layer sees the whole context by t
 which is chosen on the device.
 """
 
-import re
-from collections import Counter
-from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import cache, partial
@@ -17,24 +14,14 @@ import pytest
 import torch
 from torch import nn
 from torch._dynamo.utils import counters
-from torch._subclasses.fake_tensor import DataDependentOutputException
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from benchmarks.harness.hopper.cases import CASES, last_of_each
 from lmtrain.losses.chunked import AsTheyAre, Rule, score, score_logits
-from lmtrain.models.attention.sdpa import sdpa
-from lmtrain.models.llama import Llama
-from lmtrain.optim.muon_update import NEWTON_SCHULZ, Recipe, StepRates, update_all
-from lmtrain.parallel.compilation import compile_blocks
-from lmtrain.parallel.tensor_layers import Regions
-from lmtrain.parallel.tensor_parallel import cut_model
 from lmtrain.run.builders.device import build_precision
 from lmtrain.run.compose.compose import compose_config
 from lmtrain.run.planning.plan import planned_runs
 from lmtrain.run.run_config import read_config
-from lmtrain.simulate.rank_step import fake_ranks
 from tests.fake_gpu import GpuBytes, Graph, fake_gpu
-from tests.optim.models import TinyModel
 
 pytest.importorskip("torchao")
 pytest.importorskip("triton")
@@ -47,7 +34,6 @@ EXPERIMENTS = {
     "GPT-2": (CASES[1], ()),
     "nano": (CASES[2], ("model.window_pattern=L",)),
 }
-MESSAGES = re.compile(r"_c10d_functional\.(\w+)\.default\(")
 
 
 @dataclass(frozen=True)
@@ -165,80 +151,3 @@ def test_the_plan_s_memory_is_that_of_the_compiled_step_within_a_twentieth(name)
     assert total == pytest.approx(total - temporary + found, rel=0.05)
     if name == "1B bf16":
         assert total < 76 * 2**30
-
-
-@pytest.mark.slow
-def test_muon_s_whole_update_is_one_graph_with_few_kernels_around_its_products():
-    num_layers, (rows, columns) = 3, (1536, 6144)
-    counters.clear()
-    recipe = Recipe(NEWTON_SCHULZ, torch.bfloat16, row_beta=0.9, cautious_decay=True)
-    rates = StepRates(0.02, 0.95, 0.002).as_tensors()
-    with fake_gpu() as gpu, torch.no_grad():
-        shapes = [(rows, rows), (columns, rows)] * num_layers
-        weights, gradients, averages = ([torch.empty(shape, device="cuda") for shape in shapes] for _ in range(3))
-        squares = [torch.empty(shape[0], 1, device="cuda") for shape in shapes]
-        update: Any = torch.compile(update_all, fullgraph=True, dynamic=False)
-        none = [None] * len(shapes)
-        with suppress(DataDependentOutputException):  # rates are numbers of the host, and a fake tensor has none
-            update(weights, gradients, averages, squares, none, [1.0, 2.0] * num_layers, rates, recipe)
-    [graph] = gpu.graphs
-    assert not counters["graph_break"]
-    num_products = graph.code.count("bmm(")
-    assert num_products == 2 * 3 * len(NEWTON_SCHULZ), "of two stacks, all layers at once"
-    # Of a stack: gradients joined, norms in two or three, a cast, rows; of a matrix: average, row sizes, weight.
-    assert graph.num_kernels <= 2 * 6 + 4 * len(shapes)
-
-
-@pytest.mark.slow
-def test_a_block_of_a_tensor_group_is_one_graph_with_its_messages_in_it():
-    """A small one, of weights with values: its shards are made outside of fake tensors."""
-    counters.clear()
-    with fake_ranks(2) as mesh:
-        model = Llama(
-            width=128, num_layers=2, num_heads=4, feed_forward_width=256, vocab_size=512, max_context_tokens=64,
-            attention=sdpa,
-        )  # fmt: skip
-        cut_model(model, Regions(mesh["data_parallel"]))
-        tokens = torch.zeros(2, 64, dtype=torch.int64)
-        with fake_gpu() as gpu, mock.patch.object(torch, "compile", partial(torch.compile, backend=gpu.backend())):
-            with torch.autocast("cpu", dtype=torch.bfloat16):
-                hidden, _ = compile_blocks(model).features(tokens)
-            hidden.backward(torch.zeros_like(hidden))
-    assert not counters["graph_break"]
-    graphs = [graph for graph in gpu.graphs if graph.num_kernels > 2]  # not the norm after the blocks
-    assert [graph.is_backward for graph in graphs] == [False, True], "layers share them"
-    in_turn = ["all_gather_into_tensor", "wait_tensor", "reduce_scatter_tensor", "wait_tensor"] * 2
-    forward, backward = (MESSAGES.findall(graph.code.partition("def call")[2]) for graph in graphs)
-    assert forward == in_turn
-    assert Counter(backward) >= Counter(in_turn)
-    assert graphs[0].num_kernels <= 14
-
-
-class Operations(TorchDispatchMode):
-    """The names of what runs on the device."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.names: list[str] = []
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func.namespace == "aten":
-            self.names.append(str(func.overloadpacket))
-        return func(*args, **(kwargs or {}))
-
-
-@pytest.mark.parametrize("name", ["1B bf16", "GPT-2"])
-def test_adamw_s_update_is_torch_s_fused_kernel_and_takes_no_memory(name):
-    config = read_config(compose_config([*words_of(name), "trainer.accelerator=gpu"]))
-    with fake_gpu():
-        with torch.device("cuda"):
-            model = TinyModel()
-        optimizer = config.optimizer.build()(model)
-        assert type(optimizer) is torch.optim.AdamW
-        for parameter in model.parameters():
-            parameter.grad = torch.empty_like(parameter)
-        optimizer.step()  # makes the state
-        with Operations() as ran, GpuBytes(list(model.parameters())) as live:
-            optimizer.step()
-    assert ran.names == ["aten._foreach_add_", "aten._fused_adamw_"] * len(optimizer.param_groups)
-    assert live.peak == live.now

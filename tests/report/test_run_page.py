@@ -9,7 +9,7 @@ from lmtrain.report.run_curves import curve_sections
 from lmtrain.report.run_page import report_page, write_report
 from lmtrain.report.runs.facts import RunRecord
 from lmtrain.tracking.run_log import Point, RunLog
-from lmtrain.training.trace_summary import MEMORY_KINDS, Gap, Operation, TraceSummary
+from lmtrain.training.trace_summary import MEMORY_KINDS, Operation, TraceSummary
 from tests.points import append_point
 from tests.report.compared_folder import write_readings
 from tests.report.ledger_folder import write
@@ -155,7 +155,6 @@ def test_shares_operators_gaps_and_memory_are_shown_and_a_torn_file_is_not(tmp_p
     trace = TraceSummary(
         rank=0, last_step=9, num_steps=2, seconds=2.0, computing=1.0, communication=0.5, cpu_overhead=0.3, idle=0.2,
         operators=(Operation(name="aten::mm<x>", seconds=0.5, calls=3),),
-        gaps=(Gap(seconds=0.1, after="a", before="b"),),
     )  # fmt: skip
     (folder / "summary_rank0.json").write_text(json.dumps(trace.to_json()))
     (folder / "summary_rank1.json").write_text('{"rank": 1}')

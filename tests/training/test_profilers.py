@@ -58,7 +58,6 @@ def test_every_moment_on_a_cpu_is_of_one_kind():
     found = summarize(events, rank=0, last_step=3, num_steps=1)
     shares = (found.computing, found.communication, found.cpu_overhead, found.idle)
     assert shares == pytest.approx((0.3995, 0.1, 0.0005, 0.5))
-    assert [(gap.after, gap.before) for gap in found.gaps] == [("aten::mm", "aten::add")]
     assert TraceSummary.from_json(found.to_json()) == found
 
 

@@ -18,7 +18,7 @@ from lmtrain.accounting.options.parts import ScalingFacts
 from lmtrain.models.attention.base import Attention, what_layers_see
 from lmtrain.models.attention.sdpa import sdpa
 from lmtrain.models.base import LanguageModel, shape_of
-from lmtrain.models.dimensions import check_context, check_positive
+from lmtrain.models.dimensions import check_above_zero, check_context, check_positive
 from lmtrain.models.documents import Documents, num_positions
 from lmtrain.models.embeddings import Smear
 from lmtrain.models.feed_forward import Activation, SwiGLU
@@ -26,11 +26,10 @@ from lmtrain.models.head import OutputHead
 from lmtrain.models.llama_settings import (
     EmbeddingSettings,
     FeedForwardSettings,
-    HeadSettings,
+    InitialStds,
     NormSettings,
     SkipSettings,
     check_values,
-    initial_stds,
     layer_windows,
 )
 from lmtrain.models.mixture_of_experts import Experts, MixtureOfExperts
@@ -196,17 +195,18 @@ class Llama(LanguageModel):
             num_buckets=num_bigram_buckets, norm=embedding_norm, smear=embedding_smear, gate_width=smear_gate_width
         )
         skips = SkipSettings(embedding_skip=embedding_skip, start=embedding_skip_start, backout=backout)
-        self.initial_stds = initial_stds(
-            init_std,
+        self.initial_stds = InitialStds(
+            std=init_std,
             num_layers=num_layers,
-            embedding=embedding_init_std,
+            embedding_std=embedding_init_std,
             value_embedding=value_embedding_init_std,
-            head=head_init_std,
+            head_std=head_init_std,
             zero_outputs=zero_init_outputs,
             tied=tie_embeddings,
         )
         self.vocab_size, self.max_context_tokens, self.attention = vocab_size, max_context_tokens, attention
-        self.head_settings = HeadSettings(tied=tie_embeddings, soft_cap=logit_soft_cap)
+        check_above_zero(usual="15.0, or null for no cap", logit_soft_cap=logit_soft_cap)
+        self._is_tied, self._soft_cap = tie_embeddings, logit_soft_cap
         windows = layer_windows(num_layers, window_tokens=window_tokens, pattern=window_pattern)
         self._build(width, embedding, block, windows=windows, skips=skips, with_values=value_embedding_layers)
         head_width = attention_settings.head_width_in(width)
@@ -234,7 +234,7 @@ class Llama(LanguageModel):
         self.value_embeddings = nn.ModuleDict(tables)
         self.backout = Backout(BACKOUT_START) if skips.backout else None
         self.final_norm = block.norm.build(width)
-        self.head = None if self.head_settings.tied else nn.Linear(width, self.vocab_size, bias=False)
+        self.head = None if self._is_tied else nn.Linear(width, self.vocab_size, bias=False)
 
     @property
     def blocks(self) -> nn.ModuleList:
@@ -272,13 +272,13 @@ class Llama(LanguageModel):
     def output_head(self) -> OutputHead:
         """Return the head's weight, or the token embedding's where they are tied, and the soft cap."""
         weight = self.embedding.token.weight if self.head is None else self.head.weight
-        return OutputHead(weight, self.head_settings.soft_cap)
+        return OutputHead(weight, self._soft_cap)
 
     def initialize_weights(self, generator: torch.Generator) -> None:
         """Fill every parameter and buffer in place; value embeddings start as plain Llama's unless a spread is set."""
         self.embedding.initialize_weights(generator, std=self.initial_stds.embedding)
         for block in self._layers:
-            block.initialize_weights(generator, std=self.initial_stds.matrices, output_std=self.initial_stds.outputs)
+            block.initialize_weights(generator, std=self.initial_stds.std, output_std=self.initial_stds.outputs)
         for table in self.value_embeddings.values():
             fill_normal(cast(nn.Embedding, table).weight, std=self.initial_stds.value_embedding, generator=generator)
         for part in (self.backout, self.rope, self.final_norm):

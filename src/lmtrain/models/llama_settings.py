@@ -7,7 +7,7 @@ from typing import final
 
 from lmtrain.accounting.options.ranges import require_count
 from lmtrain.errors import ConfigurationError
-from lmtrain.models.dimensions import check_above_zero, check_gate, check_layers, check_not_negative
+from lmtrain.models.dimensions import check_gate, check_layers, check_not_negative
 from lmtrain.models.embeddings import GatedSmear, InputEmbedding, Smear
 from lmtrain.models.feed_forward import Activation, SquaredReLU, SwiGLU, build_feed_forward
 from lmtrain.models.mixture_of_experts import Experts, MixtureOfExperts
@@ -135,53 +135,40 @@ class SkipSettings:
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class HeadSettings:
-    """The head: `tied` to the token embedding, and the bound of its logits, None for none."""
-
-    tied: bool = False
-    soft_cap: float | None = None
-
-    def __post_init__(self) -> None:
-        check_above_zero(usual="15.0, or null for no cap", logit_soft_cap=self.soft_cap)
-
-
-@final
-@dataclass(frozen=True, kw_only=True)
 class InitialStds:
-    """Standard deviations at the start; `outputs` are a layer's two matrices into the residual stream."""
-
-    matrices: float
-    outputs: float
-    embedding: float
-    value_embedding: float
-    head: float
-
-
-def initial_stds(
-    std: float,
-    *,
-    num_layers: int,
-    embedding: float | None,
-    value_embedding: float,
-    head: float | None,
-    zero_outputs: bool,
-    tied: bool,
-) -> InitialStds:
-    """Derive all from one; None is that one. Outputs are 0, or narrowed by depth as in GPT-2.
+    """Standard deviations at the start; None is `std`. Outputs, a layer's two matrices into the stream, are narrower.
 
     Raises: ConfigurationError for one below 0, or one of a head tied to the token embedding.
     """
-    check_not_negative(init_std=std, embedding_init_std=embedding, head_init_std=head)
-    check_not_negative(value_embedding_init_std=value_embedding)
-    if tied and head is not None:
-        raise ConfigurationError(f"model.head_init_std={head} needs an untied head: set model.tie_embeddings=false.")
-    return InitialStds(
-        matrices=std,
-        outputs=0.0 if zero_outputs else std / math.sqrt(2 * num_layers),
-        embedding=std if embedding is None else embedding,
-        value_embedding=value_embedding,
-        head=std if head is None else head,
-    )
+
+    std: float
+    num_layers: int
+    embedding_std: float | None
+    value_embedding: float
+    head_std: float | None
+    zero_outputs: bool
+    tied: bool
+
+    def __post_init__(self) -> None:
+        check_not_negative(init_std=self.std, embedding_init_std=self.embedding_std, head_init_std=self.head_std)
+        check_not_negative(value_embedding_init_std=self.value_embedding)
+        if self.tied and self.head_std is not None:
+            raise ConfigurationError(f"model.head_init_std={self.head_std} needs model.tie_embeddings=false.")
+
+    @property
+    def outputs(self) -> float:
+        """Return that of outputs: 0, or narrowed by depth as in GPT-2."""
+        return 0.0 if self.zero_outputs else self.std / math.sqrt(2 * self.num_layers)
+
+    @property
+    def embedding(self) -> float:
+        """Return that of the token embedding."""
+        return self.std if self.embedding_std is None else self.embedding_std
+
+    @property
+    def head(self) -> float:
+        """Return that of the head."""
+        return self.std if self.head_std is None else self.head_std
 
 
 def check_values(layers: Sequence[int], num_layers: int, *, gate: int | None, init_std: float) -> None:

@@ -8,7 +8,7 @@ shapes; nothing waits for the device.
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from math import prod
-from typing import Any, Protocol, final
+from typing import Any, final
 
 import torch
 from torch import Tensor, distributed  # noqa: TID251
@@ -31,28 +31,13 @@ def deal(costs: Sequence[float], num_ranks: int) -> list[int]:
     return owners
 
 
-class Sharing(Protocol):
-    """How tensors alike in place are worked on."""
+def share(parameters: Sequence[Tensor], place: Place) -> "Sharing":
+    """Return how these tensors, all in one place, are worked on.
 
-    def gather(self, parts: Sequence[Tensor]) -> Whole:
-        """Return the whole tensors of this rank's share, from every rank's part of all."""
-        ...
-
-    def spread(self, done: Whole, *, dtype: torch.dtype) -> list[Tensor]:
-        """Return this rank's part of every tensor, from the whole ones of every rank's share."""
-        ...
-
-    def publish(self, facts: Whole, *, shapes: Sequence[Sequence[int]]) -> list[Tensor]:
-        """Return small float32 facts of every tensor, whole, from those of every rank's share."""
-        ...
-
-    def part(self, fact: Tensor, i: int) -> Tensor:
-        """Cut this rank's part of tensor `i` out of a whole fact."""
-        ...
-
-
-def share(parameters: Sequence[Tensor], place: Place) -> Sharing:
-    """Return how these tensors, all in one place, are worked on."""
+    `gather` returns the whole tensors of this rank's share, from every rank's part of all; `spread` this rank's part of
+    every tensor, from the whole ones of every rank's share; `publish` small float32 facts of every tensor, from those
+    of every rank's share; `part` cuts this rank's part of a tensor out of such a fact.
+    """
     if place.ranks is None:
         return Alone(parameters)
     return Slices(parameters, place.ranks) if place.is_sliced else Copies(parameters, place.ranks)
@@ -187,6 +172,9 @@ class Slices:
         received = buffer.new_empty(sum(expected))
         distributed.all_to_all_single(received, buffer, expected, sent, group=self._dealt.ranks)
         return received
+
+
+Sharing = Alone | Copies | Slices
 
 
 @final

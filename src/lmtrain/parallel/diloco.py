@@ -27,11 +27,11 @@ from lmtrain.accounting.options.outer_settings import (
 from lmtrain.accounting.options.strategy import ModelSpread
 from lmtrain.errors import EnvironmentProblem
 from lmtrain.parallel.outer_step import OuterStep, fragments_of
-from lmtrain.parallel.rank_reports import first_problem, report_of, write_and_report
+from lmtrain.parallel.rank_reports import first_problem, num_bytes_in, write_part
 from lmtrain.parallel.shard_reading import read_whole
 from lmtrain.parallel.strategy import Parallelism, whole
 from lmtrain.storage.checkpoint_layout import SHARDED, STATE, WEIGHTS
-from lmtrain.storage.hashed_folder import aside_of, commit, not_written, require_whole, start_aside
+from lmtrain.storage.hashed_folder import aside_of, not_written, require_whole, start_aside
 from lmtrain.storage.plain_values import load_plain, load_state
 
 OUTER: Final = "outer_step"
@@ -57,20 +57,21 @@ class WriteWorker:
         Raises:
             EnvironmentProblem: On the first rank, when one of them could not write.
         """
-        aside = aside_of(self.final)
-        if self.rank:
-            file = aside / worker_file(self.rank)
-            write_and_report(aside, self.rank, partial(torch.save, self.state, file))
+        file = aside_of(self.final) / (worker_file(self.rank) if self.rank else STATE)
+
+        def write() -> int:
+            torch.save(self.state, file)
             return file.stat().st_size
-        try:
-            torch.save(self.state, aside / STATE)
-            for rank in range(1, self.num_workers):
-                report_of(aside, rank, timeout_seconds=self.timeout_seconds)
-            commit(aside, self.final, facts=self.state.get("lmtrain", {}))
-        except (OSError, RuntimeError) as problem:
-            shutil.rmtree(aside, ignore_errors=True)
-            raise not_written(self.final, str(problem)) from problem
-        return sum(path.stat().st_size for path in self.final.rglob("*") if path.is_file())
+
+        num_bytes = write_part(
+            self.final,
+            rank=self.rank,
+            num_ranks=self.num_workers,
+            timeout_seconds=self.timeout_seconds,
+            write=write,
+            facts=self.state.get("lmtrain", {}),
+        )
+        return num_bytes_in(self.final) if num_bytes is None else num_bytes
 
 
 def worker_file(rank: int) -> str:

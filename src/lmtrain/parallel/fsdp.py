@@ -57,19 +57,35 @@ def fsdp(
     `reduce_every_micro_step` sends gradients at each micro-batch, in place of whole fp32 gradients on every rank
     between the first and the last of a step.
     """
+    spread = fsdp_facts(reshard_after_forward=reshard_after_forward, reduce_every_micro_step=reduce_every_micro_step)
+    return sharded("fsdp", spread, num_ranks=num_ranks, compute_dtype=compute_dtype, timeout_seconds=timeout_seconds)
+
+
+def sharded(
+    name: str,
+    spread: ModelSpread,
+    *,
+    num_ranks: int,
+    compute_dtype: torch.dtype,
+    timeout_seconds: float,
+    shard_size: int | None = None,
+) -> Parallelism:
+    """Return the strategy that shards over groups of `shard_size` neighbours, None for all ranks."""
+    spread.require_ranks(num_ranks)
     return Parallelism(
-        name="fsdp",
+        name=name,
         strategy=FullyShardedStrategy(
             num_ranks=num_ranks,
             timeout_seconds=timeout_seconds,
-            reduce_every_micro_step=reduce_every_micro_step,
+            reduce_every_micro_step=spread.reduces_every_micro_step,
         ),
         parallelize=partial(
             shard_blocks,
+            shard_size=shard_size,
             compute_dtype=compute_dtype,
-            reshard_after_forward=reshard_after_forward,
+            reshard_after_forward=spread.reshard_after_forward,
         ),
-        spread=fsdp_facts(reshard_after_forward=reshard_after_forward, reduce_every_micro_step=reduce_every_micro_step),
+        spread=spread,
     )
 
 

@@ -3,12 +3,10 @@
 arXiv 2304.11277 section 3.2.2. Gradients are scattered within a group and then averaged over the copies of each shard.
 """
 
-from functools import partial
-
 import torch
 
 from lmtrain.accounting.options.strategy import ModelSpread, gathered_shards
-from lmtrain.parallel.fsdp import FullyShardedStrategy, shard_blocks
+from lmtrain.parallel.fsdp import sharded
 from lmtrain.parallel.strategy import Parallelism
 
 
@@ -34,21 +32,13 @@ def hsdp(
         reshard_after_forward=reshard_after_forward,
         reduce_every_micro_step=reduce_every_micro_step,
     )
-    spread.require_ranks(num_ranks)
-    return Parallelism(
-        name="hsdp",
-        strategy=FullyShardedStrategy(
-            num_ranks=num_ranks,
-            timeout_seconds=timeout_seconds,
-            reduce_every_micro_step=reduce_every_micro_step,
-        ),
-        parallelize=partial(
-            shard_blocks,
-            shard_size=shard_size,
-            compute_dtype=compute_dtype,
-            reshard_after_forward=reshard_after_forward,
-        ),
-        spread=spread,
+    return sharded(
+        "hsdp",
+        spread,
+        num_ranks=num_ranks,
+        compute_dtype=compute_dtype,
+        timeout_seconds=timeout_seconds,
+        shard_size=shard_size,
     )
 
 

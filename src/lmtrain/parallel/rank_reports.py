@@ -5,6 +5,7 @@ of their bit patterns, in which one flipped bit shows.
 """
 
 import pickle
+import shutil
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -18,6 +19,7 @@ from torch.distributed.tensor import DTensor, Shard
 
 from lmtrain.parallel.shard_reading import unpickle
 from lmtrain.storage.durable import write_durably
+from lmtrain.storage.hashed_folder import aside_of, commit, not_written
 
 
 def on_all_ranks(value: Any) -> list[Any]:
@@ -46,7 +48,43 @@ def first_problem(action: Callable[[], object], *, acts: bool = True) -> str | N
     return next(filter(None, on_all_ranks(mine)), None)
 
 
-def write_and_report(folder: Path, rank: int, write: Callable[[], T]) -> T:
+def write_part(
+    final: Path,
+    *,
+    rank: int,
+    num_ranks: int,
+    timeout_seconds: float,
+    write: Callable[[], T],
+    facts: dict[str, Any],
+    finish: Callable[[list[T]], object] = lambda parts: None,
+) -> T | None:
+    """Write this rank's part of a checkpoint, aside of its `final` place; the first rank waits, and commits the whole.
+
+    Processes that do this are not connected: the others report to the first one through files. `finish` receives what
+    each rank's `write` returned.
+
+    Raises:
+        EnvironmentProblem: On the first rank, when one of them could not write.
+    """
+    aside = aside_of(final)
+    if rank:
+        return _report(aside, rank, write)
+    try:
+        parts = [write(), *(report_of(aside, other, timeout_seconds=timeout_seconds) for other in range(1, num_ranks))]
+        finish(parts)
+        commit(aside, final, facts=facts)
+    except (OSError, RuntimeError) as problem:
+        shutil.rmtree(aside, ignore_errors=True)
+        raise not_written(final, str(problem)) from problem
+    return None
+
+
+def num_bytes_in(folder: Path) -> int:
+    """Return the bytes of all files below a folder."""
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def _report(folder: Path, rank: int, write: Callable[[], T]) -> T:
     """Write, and report the outcome to the first rank's process, through their shared folder."""
     done, failed = _reports(folder, rank)
     try:

@@ -4,7 +4,6 @@ The work of torch.distributed.checkpoint.save in separate steps, with the same f
 for planners and writers. Its own async_save opens a second process group and has no answer to failed ranks.
 """
 
-import shutil
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -20,9 +19,9 @@ from torch.distributed.checkpoint.planner import SavePlan, WriteItem
 from torch.distributed.checkpoint.storage import WriteResult
 from typing_extensions import override
 
-from lmtrain.parallel.rank_reports import report_of, write_and_report
+from lmtrain.parallel.rank_reports import num_bytes_in, write_part
 from lmtrain.storage.checkpoint_layout import REST, SHARDED
-from lmtrain.storage.hashed_folder import aside_of, commit, not_written
+from lmtrain.storage.hashed_folder import aside_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,27 +46,25 @@ class WriteShards:
         Raises:
             EnvironmentProblem: On the first rank, when one of them could not write.
         """
-        aside = aside_of(self.final)
-        writer = FileSystemWriter(aside / SHARDED)
+        sharded = aside_of(self.final) / SHARDED
+        writer = FileSystemWriter(sharded)
         writer.set_up_storage_writer(self.rank == 0)
-        if self.rank:
-            results = write_and_report(aside, self.rank, lambda: self._write(writer))
-            return sum(result.size_in_bytes for result in results)
-        try:
-            self._complete(writer, aside)
-        except (OSError, RuntimeError) as problem:
-            shutil.rmtree(aside, ignore_errors=True)
-            raise not_written(self.final, str(problem)) from problem
-        return sum(path.stat().st_size for path in self.final.rglob("*") if path.is_file())
 
-    def _complete(self, writer: FileSystemWriter, aside: Path) -> None:
-        """Write the first rank's shards, and the common files once all others are there."""
-        others = (report_of(aside, rank, timeout_seconds=self.timeout_seconds) for rank in range(1, self.num_ranks))
-        results = [self._write(writer), *others]
-        assert self.metadata is not None
-        writer.finish(self.metadata, results)
-        torch.save(self.rest, aside / SHARDED / REST)
-        commit(aside, self.final, facts=self.rest.get("lmtrain", {}))
+        def finish(results: list[list[WriteResult]]) -> None:
+            assert self.metadata is not None
+            writer.finish(self.metadata, results)
+            torch.save(self.rest, sharded / REST)
+
+        results = write_part(
+            self.final,
+            rank=self.rank,
+            num_ranks=self.num_ranks,
+            timeout_seconds=self.timeout_seconds,
+            write=lambda: self._write(writer),
+            finish=finish,
+            facts=self.rest.get("lmtrain", {}),
+        )
+        return num_bytes_in(self.final) if results is None else sum(result.size_in_bytes for result in results)
 
     def _write(self, writer: FileSystemWriter) -> list[WriteResult]:
         values = {item.index: value for item, value in zip(self.plan.items, self.values, strict=True)}

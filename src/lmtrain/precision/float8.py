@@ -20,7 +20,6 @@ from torch.nn import functional as F
 from lmtrain.accounting.machine.number_formats import PrecisionBytes
 from lmtrain.accounting.options.precision import PrecisionFacts
 from lmtrain.accounting.options.ranges import require_count
-from lmtrain.accounting.quantities import format_count
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.missing_package import install_command
 from lmtrain.models.base import LanguageModel
@@ -103,15 +102,12 @@ class ChosenLayers:
     skipped: dict[str, str] = field(default_factory=dict[str, str])
 
     def lines(self) -> list[str]:
-        """Return both as lines for people, layers of one name and reason together."""
-        return [
-            *(f"fp8: {name} ({format_count(count, 'layer')})" for name, count in _counted(self.converted).items()),
-            *(
-                f"not fp8: {name} ({format_count(count, 'layer')}): {reason}"
-                for reason in dict.fromkeys(self.skipped.values())
-                for name, count in _counted([name for name, why in self.skipped.items() if why == reason]).items()
-            ),
-        ]
+        """Return the layers in fp8, and those of each reason against it, as lines for people."""
+        reasons = {
+            reason: [name for name, why in self.skipped.items() if why == reason] for reason in self.skipped.values()
+        }
+        named = {"fp8": self.converted, **{f"not fp8, {reason}": names for reason, names in reasons.items()}}
+        return [f"{what}: {', '.join(_alike(names))}" for what, names in named.items() if names]
 
 
 def fp8(
@@ -267,7 +263,6 @@ def _sides_against(sides: tuple[int, ...], min_width: int) -> str | None:
     return None
 
 
-def _counted(names: list[str]) -> dict[str, int]:
-    """Count layers of one name but for its number."""
-    shown = [".".join("*" if word.isdigit() else word for word in name.split(".")) for name in names]
-    return {name: shown.count(name) for name in dict.fromkeys(shown)}
+def _alike(names: list[str]) -> list[str]:
+    """Return names without their numbers, each once."""
+    return [*dict.fromkeys(".".join("*" if word.isdigit() else word for word in name.split(".")) for name in names)]

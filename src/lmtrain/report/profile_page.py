@@ -72,7 +72,6 @@ def profile_section(folder: Path) -> Markup:
         for name, operations in _operations(trace):
             head = (name, "ms a step", "calls a step", "share of the time")
             parts.append(table(_rows(trace, operations), head=head, numeric=True))
-        parts.append(tag("p", "; ".join(_gap_lines(trace))))
     for memory in found.memories:
         names = tag("p", *(joined([square(COLOURS[kind]), f"{kind} {size}  "]) for kind, size in _peak(memory)))
         title = f"{_memory_title(memory)}; over the milliseconds of the step"
@@ -124,11 +123,6 @@ def _rows(trace: TraceSummary, operations: Sequence[Operation]) -> list[tuple[st
         )
         for each in operations
     ]
-
-
-def _gap_lines(trace: TraceSummary) -> list[str]:
-    """Return a line for each of the longest gaps, the longest first."""
-    return [f"gap of {1e3 * gap.seconds:.2f} ms, after {gap.after} and before {gap.before}" for gap in trace.gaps]
 
 
 def _memory_title(memory: Mapping[str, Any]) -> str:

@@ -191,7 +191,7 @@ class TrainerParts(pl.Callback):
         self.num_tokens += tokens * trainer.world_size
         if self._loss is not None:
             count = torch.full((), tokens, device=self._loss.device, dtype=torch.float64)
-            self.steps.add_sums(StepSums(self._loss.double() * count, count))
+            self.steps.add_micro_step(StepSums(self._loss.double() * count, count))
         if not self.first_step_tokens and is_step_end(trainer, batch_idx):
             self.first_step_tokens = self.num_tokens
         if trainer.global_step > self._step and self._norm is not None and self._loss is not None:

@@ -68,35 +68,31 @@ class FinishedStep(NamedTuple):
     time: float
 
 
-def fetch(steps: Sequence[FinishedStep]) -> list[list[float]]:
-    """Return loss, gradient norm, whether it was skipped, valid tokens and further means of each step: one host sync.
-
-    Either every step has a flag, or none has.
-    """
-    columns = [
-        [one.sums.nats for one in steps],
-        [one.sums.num_tokens for one in steps],
-        [one.gradient_norm for one in steps],
-        [one.skip for one in steps if one.skip is not None],
-        [one.sums.divisor for one in steps],
+def fetch(steps: Sequence[FinishedStep], *, takes_back: bool) -> list[StepRecord]:
+    """Read steps by one host sync; either every step has a flag, or none has. `takes_back`: a spike changes nothing."""
+    none = torch.zeros_like(steps[0].gradient_norm)
+    rows = [
+        (
+            *(one.sums.nats, one.sums.num_tokens, one.gradient_norm, none if one.skip is None else one.skip),
+            *(one.sums.divisor, *(() if one.sums.further is None else one.sums.further)),
+        )
+        for one in steps
     ]
-    columns += [
-        list(column)
-        for column in zip(*(one.sums.further for one in steps if one.sums.further is not None), strict=True)
-    ]
-    has_flags = bool(columns[3])
-    read: list[list[float]] = torch.stack([torch.stack(column).double() for column in columns if column]).tolist()
-    nats, tokens, norms, *others = read
-    skipped = others.pop(0) if has_flags else [0.0] * len(steps)
-    counts, *further = others
-    means = [
-        [total / count if count else math.nan for total, count in zip(one, further[1], strict=True)]
-        for one in further[2:]
-    ]
-    return [
-        [total / count if count else math.nan, norm, flag, num, *more]
-        for total, count, norm, flag, num, *more in zip(nats, counts, norms, skipped, tokens, *means, strict=True)
-    ]
+    read: list[list[float]] = torch.stack([torch.stack(one).double() for one in zip(*rows, strict=True)]).T.tolist()
+    records: list[StepRecord] = []
+    for step, (nats, tokens, norm, flag, divisor, *further) in zip(steps, read, strict=True):
+        _, examples, *totals = further or (0.0, 0.0)
+        records.append(
+            StepRecord(
+                *(step.step, nats / divisor if divisor else math.nan, norm, step.lr),
+                was_skipped=bool(flag) and takes_back,
+                is_spike=bool(flag) and not takes_back,
+                num_tokens=int(tokens),
+                further=tuple(total / examples if examples else math.nan for total in totals),
+                time=step.time,
+            )
+        )
+    return records
 
 
 def over_workers(steps: Sequence[FinishedStep], *, num_workers: int) -> list[FinishedStep]:
@@ -130,14 +126,9 @@ class StepMetrics:
         self._drained_tokens = 0
         self._first_step_tokens: int | None = None
 
-    def add_micro_step(self, total: LossTotal | ObjectiveSums) -> None:
+    def add_micro_step(self, total: LossTotal | ObjectiveSums | StepSums) -> None:
         """Remember one micro-batch's summed loss and valid tokens, without leaving the device."""
-        further = total.further if isinstance(total, ObjectiveSums) else None
-        self.add_sums(StepSums(total.nats.detach(), total.num_tokens, further))
-
-    def add_sums(self, sums: StepSums) -> None:
-        """Remember one micro-batch's sums."""
-        self._micro_steps.append(sums)
+        self._micro_steps.append(StepSums(total.nats.detach(), total.num_tokens, getattr(total, "further", None)))
 
     @property
     def last_step(self) -> FinishedStep | None:
@@ -207,22 +198,10 @@ class StepMetrics:
         finished, self._finished = self._finished, []
         if self._num_workers > 1:
             finished = over_workers(finished, num_workers=self._num_workers)
-        values = fetch(finished)
-        tokens = [int(value[3]) for value in values]
-        self._drained_tokens += sum(tokens)
+        records = fetch(finished, takes_back=self._takes_back)
+        self._drained_tokens += sum(record.num_tokens for record in records)
         if self._first_step_tokens is None:
-            self._first_step_tokens = tokens[0]
-        records = [
-            StepRecord(
-                *(one.step, loss, norm, one.lr),
-                was_skipped=bool(skipped) and self._takes_back,
-                is_spike=bool(skipped) and not self._takes_back,
-                num_tokens=int(num),
-                further=tuple(more),
-                time=one.time,
-            )
-            for one, (loss, norm, skipped, num, *more) in zip(finished, values, strict=True)
-        ]
+            self._first_step_tokens = records[0].num_tokens
         for follower in self._followers:
             follower += records
         return records

@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from statistics import fmean, median
+from statistics import median
 from typing import Any, Final, Literal
 
 import lightning.pytorch as pl
@@ -139,21 +139,7 @@ class HandStep:
         self._batch: Any = None
 
     def measure(self) -> dict[str, float]:
-        """Return the seconds of each part of one step: of one micro-step, times the micro-steps, and the optimizer.
-
-        Where several steps learn from the same answers, it is the mean of as many, the writing among them.
-        """
-        if (objective := self._module.objective) is None:
-            return self._parts()
-        answers, rows = objective.state(), list[dict[str, float]]()
-        for step in range(objective.num_iterations):
-            objective.begin(step=step, micro_step=0, seed=step)
-            rows.append(self._parts())
-        if answers is not None:  # the Trainer's next step learns from them
-            objective.load(answers)
-        return {name: fmean(row[name] for row in rows) for name in rows[0]}
-
-    def _parts(self) -> dict[str, float]:
+        """Return the seconds of each part of one step: of one micro-step, times the micro-steps, and the optimizer."""
         micro_steps = self._trainer.accumulate_grad_batches
         if self._batch is None:
             self._batches = iter(self._trainer.datamodule.train_dataloader())  # pyright: ignore[reportAttributeAccessIssue]

@@ -1,4 +1,4 @@
-"""A trace in numbers: the shares of its time, the operators and kernels behind them, the longest gaps.
+"""A trace in numbers: the shares of its time, the operators and kernels behind them.
 
 Every moment of the traced steps is one of four, the first one true: the device computes; it communicates; it idles
 while the host works on the next operator (CPU overhead: dispatch, and Python between operators); it idles (a gap).
@@ -30,7 +30,6 @@ COMPILED: Final = "## Call CompiledFxGraph"  # an annotation around generated co
 COMMUNICATION: Final = ("gloo:", "nccl:", "c10d::")
 PYTHON_SECONDS: Final = 1e-3  # between two operators: more is a gap
 NUM_OPERATIONS: Final = 12
-NUM_GAPS: Final = 5
 
 
 Interval = tuple[float, float]
@@ -100,16 +99,6 @@ class Operation:
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Gap:
-    """Idle time of the device in seconds, after one operation and before another."""
-
-    seconds: float
-    after: str
-    before: str
-
-
-@final
-@dataclass(frozen=True, kw_only=True)
 class TraceSummary:
     """A rank's traced steps; seconds are of the clock, `kernels` empty without a GPU, `operators` the host's own."""
 
@@ -123,7 +112,6 @@ class TraceSummary:
     idle: float
     operators: tuple[Operation, ...] = ()
     kernels: tuple[Operation, ...] = ()
-    gaps: tuple[Gap, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values."""
@@ -139,9 +127,8 @@ class TraceSummary:
         lists: dict[str, Any] = {
             "operators": tuple(Operation(**each) for each in row["operators"]),
             "kernels": tuple(Operation(**each) for each in row["kernels"]),
-            "gaps": tuple(Gap(**each) for each in row["gaps"]),
         }
-        return cls(**{**row, **lists})
+        return cls(**{name: value for name, value in row.items() if name != "gaps"} | lists)  # of 0.1.0
 
 
 def summarize(activities: Sequence[Activity], *, rank: int, last_step: int, num_steps: int) -> TraceSummary:
@@ -169,7 +156,6 @@ def summarize(activities: Sequence[Activity], *, rank: int, last_step: int, num_
         idle=max(0.0, whole[1] - whole[0] - length(busy) - overhead),
         operators=_largest(own_seconds(host)),
         kernels=_largest((each.name, each.span[1] - each.span[0]) for each in kernels),
-        gaps=tuple(_gaps(device)),
     )
 
 
@@ -216,15 +202,3 @@ def _largest(named: Iterable[tuple[str, float]]) -> tuple[Operation, ...]:
         calls[name] += 1
     largest = sorted(seconds, key=lambda name: -seconds[name])[:NUM_OPERATIONS]
     return tuple(Operation(name=name, seconds=seconds[name], calls=calls[name]) for name in largest)
-
-
-def _gaps(device: Sequence[Activity]) -> list[Gap]:
-    """Return the longest times between two operations of the device, longest first."""
-    ended: list[Activity] = []  # each the latest end so far, so that a long operation hides what runs beside it
-    found: list[Gap] = []
-    for each in sorted(device, key=lambda one: one.span[0]):
-        if ended and each.span[0] > ended[-1].span[1]:
-            found.append(Gap(seconds=each.span[0] - ended[-1].span[1], after=ended[-1].name, before=each.name))
-        if not ended or each.span[1] >= ended[-1].span[1]:
-            ended = [each]
-    return sorted(found, key=lambda gap: -gap.seconds)[:NUM_GAPS]

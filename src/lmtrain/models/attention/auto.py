@@ -3,7 +3,6 @@
 B batch, T tokens, H heads, Hkv key and value heads, K head width.
 """
 
-from collections.abc import Collection
 from dataclasses import dataclass
 from typing import final
 
@@ -14,7 +13,7 @@ from typing_extensions import override
 
 from lmtrain.accounting.options.parts import BLOCKED_UP_TO_TOKENS, AttentionFacts
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
-from lmtrain.models.attention.base import Attention, KernelTarget, Prepared, Seen, is_cut
+from lmtrain.models.attention.base import Attention, KernelTarget, Prepared, Seen, Windows, is_cut
 from lmtrain.models.attention.blocked import NUM_BLOCKS, blocked
 from lmtrain.models.attention.flash import Flash
 from lmtrain.models.attention.flex import Flex
@@ -90,12 +89,7 @@ class ByCase(Attention):
 
     @override
     def prepare(
-        self,
-        documents: Int[Tensor, "B T"] | None,
-        *,
-        num_tokens: int,
-        windows: Collection[int | None],
-        device: torch.device,
+        self, documents: Int[Tensor, "B T"] | None, *, num_tokens: int, windows: Windows, device: torch.device
     ) -> Prepared | None:
         """Prepare the layers with a cut; the others have None."""
         cut = [window for window in windows if documents is not None or is_cut(num_tokens, window)]

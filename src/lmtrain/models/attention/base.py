@@ -26,6 +26,7 @@ class Prepared:
 
 
 Seen = Int[Tensor, "B T"] | Prepared | None  # the documents of an attention kernel
+Windows = Collection[int | None]  # of all layers, in tokens; None is all
 
 
 def seen_tokens(
@@ -52,7 +53,7 @@ def is_cut(num_tokens: int, window_tokens: int | None) -> bool:
 
 
 def prepare_masks(
-    documents: Int[Tensor, "B T"] | None, *, num_tokens: int, windows: Collection[int | None], device: torch.device
+    documents: Int[Tensor, "B T"] | None, *, num_tokens: int, windows: Windows, device: torch.device
 ) -> Prepared | None:
     """Build the mask of each window once; None where every layer sees the plain triangle."""
     if documents is None and not any(is_cut(num_tokens, window) for window in windows):
@@ -140,12 +141,7 @@ class Attention(ABC):
         """Do the same, by a kernel's own means."""
 
     def prepare(
-        self,
-        documents: Int[Tensor, "B T"] | None,
-        *,
-        num_tokens: int,
-        windows: Collection[int | None],
-        device: torch.device,
+        self, documents: Int[Tensor, "B T"] | None, *, num_tokens: int, windows: Windows, device: torch.device
     ) -> Prepared | None:
         """Make all layers' `documents` once a forward: here a mask for each of `windows`."""
         return prepare_masks(documents, num_tokens=num_tokens, windows=windows, device=device)
@@ -166,7 +162,7 @@ class Attention(ABC):
 
 
 def what_layers_see(
-    kernel: Attention, tokens: Int[Tensor, "B T"], documents: Documents | None, *, windows: Collection[int | None]
+    kernel: Attention, tokens: Int[Tensor, "B T"], documents: Documents | None, *, windows: Windows
 ) -> Seen:
     """Return a kernel's `documents` for every layer: prepared once, or earlier tokens as they are."""
     if isinstance(documents, EarlierTokens):

@@ -8,7 +8,7 @@ B batch, T tokens, H heads, Hkv key and value heads, K head width.
 import importlib
 import importlib.util
 import inspect
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, final
 
@@ -24,7 +24,7 @@ from lmtrain.accounting.options.parts import AttentionFacts
 from lmtrain.accounting.options.ranges import require_count
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.missing_package import install_command
-from lmtrain.models.attention.base import Attention, KernelTarget, Prepared, Seen, document_borders, is_cut
+from lmtrain.models.attention.base import Attention, KernelTarget, Prepared, Seen, Windows, document_borders, is_cut
 
 MODULES = {2: "flash_attn", 3: "flash_attn_interface", 4: "flash_attn.cute"}
 NEWEST_FIRST = {8: (2,), 9: (3, 4, 2), 10: (4, 2), 12: (2,)}  # by major compute capability: Ampere to Blackwell
@@ -230,12 +230,7 @@ class LoadedFlash(Attention):
 
     @override
     def prepare(
-        self,
-        documents: Int[Tensor, "B T"] | None,
-        *,
-        num_tokens: int,
-        windows: Collection[int | None],
-        device: torch.device,
+        self, documents: Int[Tensor, "B T"] | None, *, num_tokens: int, windows: Windows, device: torch.device
     ) -> Prepared | None:
         """Find the borders of documents; a window alone needs nothing."""
         del device

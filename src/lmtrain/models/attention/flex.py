@@ -3,7 +3,7 @@
 B batch, T tokens, H heads, Hkv key and value heads, K head width, N blocks of BLOCK_TOKENS tokens.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from functools import cache
 from typing import Any, final
 
@@ -16,7 +16,7 @@ from typing_extensions import override
 
 from lmtrain.accounting.options.parts import AttentionFacts
 from lmtrain.errors import ConfigurationError
-from lmtrain.models.attention.base import Attention, KernelTarget, Prepared, Seen
+from lmtrain.models.attention.base import Attention, KernelTarget, Prepared, Seen, Windows
 
 BLOCK_TOKENS = 128
 MIN_HEAD_WIDTH = 16
@@ -36,12 +36,7 @@ class Flex(Attention):
 
     @override
     def prepare(
-        self,
-        documents: Int[Tensor, "B T"] | None,
-        *,
-        num_tokens: int,
-        windows: Collection[int | None],
-        device: torch.device,
+        self, documents: Int[Tensor, "B T"] | None, *, num_tokens: int, windows: Windows, device: torch.device
     ) -> Prepared:
         """Make the block mask of each window."""
         return Prepared(
