@@ -93,12 +93,12 @@ def compose(
     Raises:
         ConfigurationError: An argument is unknown, out of range, or conflicts with another.
     """
-    from lmtrain.cli.commands.train import single_job
+    from lmtrain.cli.commands.train import one_job
     from lmtrain.run.compose.arguments import parse_arguments
 
     flags = [word for target in allow_targets for word in ("--allow-target", target)]
     flags += [] if config_dir is None else ["--config-dir", str(config_dir)]
-    return single_job(parse_arguments([*overrides, *_words(groups), *flags]))
+    return one_job(parse_arguments([*overrides, *_words(groups), *flags]))
 
 
 def train(*overrides: "str | Job", **groups: Any) -> Run:

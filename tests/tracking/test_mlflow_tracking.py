@@ -7,13 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from lmtrain.tracking.mlflow import tracking as mlflow_tracking
 from lmtrain.tracking.mlflow.client import Store, default_uri, open_client
 from lmtrain.tracking.mlflow.sink import read_state
 from lmtrain.tracking.mlflow.sync import sync
-from lmtrain.tracking.mlflow.tracking import MlflowHandle
-from lmtrain.tracking.run_folder import RunFolder
-from lmtrain.tracking.status import Status, read_status
+from lmtrain.tracking.status import read_status
 
 # Trains steps first..last, then ends, or waits to be killed.
 TRAINER = """
@@ -134,17 +131,3 @@ def test_sink_of_a_killed_trainer_and_a_dead_server_ends_by_itself(root):
     trainer.kill()
     trainer.communicate()
     wait_for(lambda: not sinks_of(root / "a"), seconds=60.0)
-
-
-def test_a_stop_at_once_leaves_a_starting_sink_to_itself(root, monkeypatch):
-    monkeypatch.setattr(mlflow_tracking, "AT_ONCE_SECONDS", 0.01)
-    folder = RunFolder(root / "a")
-    folder.create()
-    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]) as sink:
-        handle = MlflowHandle(folder, sink, drain_seconds=60.0)
-        tracked = handle.finish(Status("KILLED", exit_code=143), at_once=True)
-        assert (tracked.is_complete, sink.poll()) == (False, None)
-        sink.kill()
-    status = read_status(folder.path)
-    assert status is not None
-    assert (status.status, status.exit_code) == ("KILLED", 143)

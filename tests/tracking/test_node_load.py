@@ -6,7 +6,6 @@ from typing import Any
 import psutil
 import pytest
 
-from lmtrain.tracking import node_load
 from lmtrain.tracking.node_load import NodeLoad
 
 
@@ -37,7 +36,6 @@ def nvml(*, has_power: bool) -> SimpleNamespace:
 @pytest.mark.slow  # MLflow takes 3 seconds and more to import
 def test_names_and_units_are_those_of_mlflow_s_own_monitors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", nvml(has_power=True))
-    monkeypatch.setattr(node_load, "find_spec", lambda name: name)
     from mlflow.system_metrics.metrics import gpu_monitor
     from mlflow.system_metrics.system_metrics_monitor import CPUMonitor, DiskMonitor, GPUMonitor, NetworkMonitor
 
@@ -57,7 +55,6 @@ def test_names_and_units_are_those_of_mlflow_s_own_monitors(tmp_path: Path, monk
 
 def test_a_gpu_without_power_readings_tells_the_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", nvml(has_power=False))
-    monkeypatch.setattr(node_load, "find_spec", lambda name: name)
     gpu = {name: value for name, value in NodeLoad(tmp_path).read().items() if name.startswith("gpu")}
     assert gpu == {
         "gpu_0_memory_usage_megabytes": 20e3,

@@ -63,16 +63,11 @@ def test_a_run_set_aside_since_is_known_by_its_identity(tmp_path):
     assert found.kept_checkpoint == moved
     assert found.starts_at(dog), "the command of its beginning, typed again"
     assert not found.starts_at(tmp_path / "bat")
-    noted = json.loads((cat / "fork.json").read_text())
-    write_json(cat / "fork.json", {name: noted[name] for name in ("checkpoint", "step")})
-    assert read(cat) == found, "of the second when it began, where a file notes no identity"
     shutil.rmtree(tmp_path / "dog.before-1")
-    for older in ({}, {"run": noted["run"]}):
-        write_json(cat / "fork.json", {"checkpoint": str(start), "step": 20} | older)
-        gone = read(cat)
-        assert (gone.is_gone, gone.kept_checkpoint) == (True, None), "the run of its name is another one"
-        where, _, said = gone.run_words.partition(", ")
-        assert (Path(where).absolute(), said) == (dog, "no longer there")
+    gone = read(cat)
+    assert (gone.is_gone, gone.kept_checkpoint) == (True, None), "the run of its name is another one"
+    where, _, said = gone.run_words.partition(", ")
+    assert (Path(where).absolute(), said) == (dog, "no longer there")
 
 
 def test_a_run_moved_with_its_fork_is_found_beside_it(tmp_path):

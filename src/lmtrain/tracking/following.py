@@ -1,10 +1,8 @@
 """A way of tracking runs, and the one by the run's own folder alone: metrics.jsonl and status.json, no server."""
 
-import re
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -12,33 +10,33 @@ from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE, TRAIN_LOSS, 
 from lmtrain.tracking import atomic_files
 from lmtrain.tracking.redaction import redact_text
 from lmtrain.tracking.run_folder import RunFolder
-from lmtrain.tracking.run_log import OF_VALIDATION, LogOffset, Point, held_out_bytes, read_after
+from lmtrain.tracking.run_log import LogOffset, Point, read_after
 from lmtrain.tracking.status import Close, Status, StatusName, Tracked, close_run, no_files, write_status
+
+POLL_SECONDS: Final = 2.0
+DRAIN_SECONDS: Final = 30.0
+AT_ONCE_SECONDS: Final = 2.0  # where somebody waits for a stop
+BY_TOKENS: Final = "by_tokens/"
+MIRRORED_BY_TOKENS: Final = frozenset({TRAIN_LOSS, VALIDATION_LOSS, BITS_PER_BYTE})
 
 
 class Tracking(Protocol):
     """An option of `logger`."""
 
     def start(self, run_folder: RunFolder) -> Any:
-        """Say that the run goes on; `finish(status)` of the handle says its end, `at_once` where somebody waits."""
+        """Mark the run as running; `finish(status)` of the handle records its end, `at_once` where somebody waits."""
         ...
 
     def finish_sweep(self, root: Path, sweep: str, *, status: StatusName = "FINISHED") -> None:
-        """Say how a sweep of grouped runs ended."""
-        ...
+        """Record how a sweep of grouped runs ended, where the tracker has a parent for them."""
 
 
-class NoTracking:
+class NoTracking(Tracking):
     """Send a run nowhere."""
 
     def start(self, run_folder: RunFolder) -> "FolderHandle":
         """Mark the run as running."""
-        write_status(run_folder.path, Status("RUNNING"))
         return FolderHandle(run_folder)
-
-    def finish_sweep(self, root: Path, sweep: str, *, status: StatusName = "FINISHED") -> None:
-        """Do nothing: the sweep has no server."""
-        del root, sweep, status
 
 
 class FolderHandle:
@@ -46,17 +44,13 @@ class FolderHandle:
 
     def __init__(self, run_folder: RunFolder) -> None:
         self._folder = run_folder
+        write_status(run_folder.path, Status("RUNNING"))
 
     def finish(self, status: Status, *, at_once: bool = False, close: Close = no_files) -> Tracked:
-        """Write how the run ended; there is nothing to wait for."""
+        """Write how the run ended; `close` writes its last files."""
         del at_once
         close_run(self._folder.path, status, close)
         return Tracked(run_id=None, is_complete=True)
-
-
-POLL_SECONDS: Final = 2.0
-DRAIN_SECONDS: Final = 30.0
-AT_ONCE_SECONDS: Final = 2.0  # where somebody waits for a stop
 
 
 class PointWriter(Protocol):
@@ -71,21 +65,21 @@ class PointWriter(Protocol):
         ...
 
 
-class FollowingHandle:
+class FollowingHandle(FolderHandle):
     """A run followed by a thread, from the first point in its folder on."""
 
     def __init__(self, run_folder: RunFolder, name: str, open_writer: Callable[[], PointWriter]) -> None:
-        self._folder, self._name = run_folder, name
+        super().__init__(run_folder)
+        self._name, self._open_writer = name, open_writer
         self._status: Status | None = None
         self._ended = threading.Event()
         self._error: str | None = None
-        write_status(run_folder.path, Status("RUNNING"))
-        self._thread = threading.Thread(target=self._follow, args=(open_writer,), name=f"lmtrain-{name}", daemon=True)
+        self._thread = threading.Thread(target=self._follow, name=f"lmtrain-{name}", daemon=True)
         self._thread.start()
 
     def finish(self, status: Status, *, at_once: bool = False, close: Close = no_files) -> Tracked:
         """Write how the run ended and wait for the rest to be written, DRAIN_SECONDS at most."""
-        close_run(self._folder.path, status, close)
+        super().finish(status, close=close)
         self._status = status
         self._ended.set()
         self._thread.join(AT_ONCE_SECONDS if at_once else DRAIN_SECONDS)
@@ -95,16 +89,15 @@ class FollowingHandle:
             sys.stderr.write(f"{self._name} lacks a part of this run ({self._error}). metrics.jsonl has every point.\n")
         return Tracked(run_id=None, is_complete=self._error is None and not self._thread.is_alive())
 
-    def _follow(self, open_writer: Callable[[], PointWriter]) -> None:
+    def _follow(self) -> None:
         try:
-            writer, place = open_writer(), LogOffset()
-            curves = HeldOutCurves(self._folder.metrics_path)
+            writer, place = self._open_writer(), LogOffset()
             while True:
                 has_ended = self._ended.is_set()  # asked before reading: later points are read once more
                 batch = read_after(self._folder.metrics_path, place)
                 place = batch.next
                 if batch.points:
-                    writer.write(curves.apart(batch.points))
+                    writer.write(batch.points)
                 elif has_ended:
                     break
                 else:
@@ -113,18 +106,6 @@ class FollowingHandle:
             writer.close(self._status)
         except Exception as error:  # noqa: BLE001  any error of a tracker and its drivers; the run goes on
             self._error = redact_text(f"{type(error).__name__}: {error}").strip().splitlines()[0]
-
-
-class WithoutSweeps:
-    """The common part of trackers without a parent of a sweep's runs."""
-
-    def finish_sweep(self, root: Path, sweep: str, *, status: StatusName = "FINISHED") -> None:
-        """Do nothing: each run stands for itself."""
-        del root, sweep, status
-
-
-BY_TOKENS: Final = "by_tokens/"
-MIRRORED_BY_TOKENS: Final = frozenset({TRAIN_LOSS, VALIDATION_LOSS, BITS_PER_BYTE})
 
 
 class CurvePoint(NamedTuple):
@@ -137,50 +118,11 @@ class CurvePoint(NamedTuple):
 
 
 def curve_points(point: Point) -> Iterator[CurvePoint]:
-    """Yield the values of a point, each with the name of its curve."""
+    """Yield the values of a point, each with the name of its curve; losses are over tokens too."""
     for key, value in point.metrics.items():
         yield CurvePoint(key, value, point.step, point.time)
-        if plain_name(key) in MIRRORED_BY_TOKENS:
+        if key in MIRRORED_BY_TOKENS:
             yield CurvePoint(f"{BY_TOKENS}{key}", value, point.tokens, point.time)
-
-
-OF_OTHER_BYTES: Final = re.compile(r"^validation_of_\d+_bytes/")
-
-
-class HeldOutCurves:
-    """Name the scores of a run by their bytes, where these are not those of the first score in its log."""
-
-    def __init__(self, log: Path) -> None:
-        self._log = log
-        self._first: int | None = None
-
-    def apart(self, points: Sequence[Point]) -> list[Point]:
-        """Return the points, scores of other bytes as `validation_of_N_bytes/NAME`."""
-        return [self._apart(point) for point in points]
-
-    def _apart(self, point: Point) -> Point:
-        num_bytes = held_out_bytes(point)
-        if num_bytes is None or num_bytes == self._first_bytes():
-            return point
-        named = {name.replace(OF_VALIDATION, f"validation_of_{num_bytes}_bytes/", 1): name for name in point.metrics}
-        return replace(point, metrics={new: point.metrics[name] for new, name in named.items()})
-
-    def _first_bytes(self) -> int | None:
-        """Return the bytes of the first score; a resumed run may be read from its middle."""
-        place = LogOffset()
-        while self._first is None:
-            batch = read_after(self._log, place)
-            found = (num_bytes for each in batch.points if (num_bytes := held_out_bytes(each)) is not None)
-            self._first = next(found, None)
-            if batch.next == place:
-                break
-            place = batch.next
-        return self._first
-
-
-def plain_name(name: str) -> str:
-    """Return the name of a curve without its bytes."""
-    return OF_OTHER_BYTES.sub(OF_VALIDATION, name)
 
 
 class SentPoints:
@@ -198,9 +140,10 @@ class SentPoints:
 
     def take_missing(self, point: Point) -> dict[str, float]:
         """Return the point's metrics not yet sent, the log being read from its first point; they count as sent."""
-        return {key: value for key, value in point.metrics.items() if self._take(key, point.step)}
+        return {key: value for key, value in point.metrics.items() if self.take(key, point.step)}
 
-    def _take(self, key: str, step: int) -> bool:
+    def take(self, key: str, step: int) -> bool:
+        """Return whether a curve's step was not sent yet; it counts as sent."""
         read, highest, late = self._read.get(key, -1), self._state["highest"], self._state["late"]
         self._read[key] = max(read, step)
         if step > highest.get(key, -1):

@@ -1,8 +1,6 @@
 """The place where a run left another one: `fork.json` in its folder."""
 
-import contextlib
 import glob
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -20,7 +18,7 @@ class Fork:
     """Another run's checkpoint, the start of a fork.
 
     `checkpoint` is its place of today, `noted` that of the fork's beginning where it has moved since; `is_gone` where
-    the other run is found nowhere, be there a newer one of its name.
+    the other run is not found, even if a newer one has its name.
     """
 
     checkpoint: Path
@@ -53,9 +51,8 @@ class Fork:
 def write_fork(run_folder: Path, fork: Fork) -> None:
     """Note in a run's folder where it left another one, and that one's identity."""
     checkpoint = fork.checkpoint.resolve()
-    identity = {} if len(checkpoint.parents) < 2 else _identity(checkpoint.parents[1])
-    of_run = {"run": identity["run"]} if "run" in identity else {}
-    write_json(run_folder / NAME, {"checkpoint": str(checkpoint), "step": fork.step} | of_run)
+    of_run = {"run": _identity(checkpoint.parents[1])} if len(checkpoint.parents) > 1 else {}
+    write_json(run_folder / NAME, {"checkpoint": str(checkpoint), "step": fork.step, **of_run})
 
 
 def read_fork(run_folder: Path) -> Fork | None:
@@ -75,35 +72,16 @@ def read_fork(run_folder: Path) -> Fork | None:
 
 
 def _left_run(run: Path, noted: dict[str, Any], run_folder: Path) -> Path | None:
-    """Return the run that was left, under its name, set aside since, or moved with the fork; None where it is gone.
-
-    Where an older file notes no identity, it is the run of that name at the fork's beginning.
-    """
-    if "run" in noted:
-        moved = run_folder.absolute().with_name(run.name)
-        return next(
-            (each for each in (*_called(run), *_called(moved)) if _identity(each).get("run") == noted["run"]), None
-        )
-    began = _created_at(run_folder) or float("inf")
-    return max((each for each in _called(run) if _created_at(each) <= began), key=_created_at, default=None)
+    """Return the run that was left: under its name, set aside since, or moved with the fork; None where it is gone."""
+    if noted.get("run") is None:  # an older file
+        return run if run.is_dir() else None
+    moved = run_folder.absolute().with_name(run.name)
+    older = [path for one in (run, moved) for path in one.parent.glob(f"{glob.escape(run.name)}{OF_OLDER}*")]
+    return next((path for path in (run, moved, *older) if _identity(path) == noted["run"]), None)
 
 
-def _called(run: Path) -> list[Path]:
-    """Return the run of a name, and those set aside for a newer one, where they can be read."""
-    older = run.parent.glob(f"{glob.escape(run.name)}{OF_OLDER}*") if _is_open(run.parent) else ()
-    return [each for each in (run, *older) if _is_open(each) and each.is_dir()]
-
-
-def _is_open(folder: Path) -> bool:
-    return os.access(folder, os.R_OK | os.X_OK)
-
-
-def _identity(run: Path) -> dict[str, Any]:
-    with contextlib.suppress(EnvironmentProblem):  # the other run's trouble is none of the fork's
-        return read_json(run / "run.json")
-    return {}
-
-
-def _created_at(run: Path) -> float:
-    found = _identity(run).get("created_at")
-    return float(found) if isinstance(found, int | float) else 0.0
+def _identity(run: Path) -> object:
+    try:
+        return read_json(run / "run.json").get("run")
+    except EnvironmentProblem:  # a folder of somebody else
+        return None

@@ -6,7 +6,6 @@ Never the environment's variables: they hold secrets.
 import importlib.metadata
 import os
 import platform
-import re
 import socket
 import subprocess
 import sys
@@ -23,7 +22,6 @@ from lmtrain.tracking.git_checkout import find_checkout
 from lmtrain.tracking.redaction import redact_text
 
 MAXIMUM_DIFF_CHARACTERS = 200_000
-NAME_AND_VERSION = re.compile(r"^(Name|Version): *(.*?)\s*$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -50,16 +48,8 @@ def describe_git(folder: Path) -> GitState:
 
 
 def describe_versions() -> dict[str, str]:
-    """Return the version of every installed package, sorted by name.
-
-    Two lines of each description are read, not all of it as an e-mail: 0.01 in place of 0.16 s for 275 packages.
-    """
-    found: dict[str, str] = {}
-    for package in importlib.metadata.distributions():
-        text = package.read_text("METADATA") or package.read_text("PKG-INFO") or ""
-        fields = dict(reversed(NAME_AND_VERSION.findall(text.partition("\n\n")[0])))
-        if len(fields) == len(("Name", "Version")):
-            found[fields["Name"].lower()] = fields["Version"]
+    """Return the version of every installed package, sorted by name."""
+    found = {each.name.lower(): each.version for each in importlib.metadata.distributions() if each.name}
     return dict(sorted(found.items()))
 
 

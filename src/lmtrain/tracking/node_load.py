@@ -3,10 +3,10 @@
 A GPU's numbers need NVIDIA's package pynvml and its driver; without them there are none.
 """
 
+import contextlib
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
@@ -107,16 +107,14 @@ def _network() -> tuple[int, int]:
 
 
 def _gpus() -> list[Any]:
-    """Return NVML's handles of the node's GPUs."""
-    if find_spec("pynvml") is None:
-        return []
-    import pynvml  # pyright: ignore[reportMissingImports]  of the extra nvml
+    """Return NVML's handles of the node's GPUs; none without the package or the driver."""
+    with contextlib.suppress(ImportError):
+        import pynvml  # pyright: ignore[reportMissingImports]  of the extra nvml
 
-    try:
-        pynvml.nvmlInit()
-        return [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
-    except pynvml.NVMLError:  # no driver
-        return []
+        with contextlib.suppress(pynvml.NVMLError):
+            pynvml.nvmlInit()
+            return [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
+    return []
 
 
 def _read_gpu(gpu: Any) -> dict[str, float]:
@@ -124,7 +122,7 @@ def _read_gpu(gpu: Any) -> dict[str, float]:
     import pynvml  # pyright: ignore[reportMissingImports]
 
     found: dict[str, float] = {}
-    try:
+    with contextlib.suppress(pynvml.NVMLError):
         memory = pynvml.nvmlDeviceGetMemoryInfo(gpu)
         found["memory_usage_megabytes"] = memory.used / MEGABYTE
         found["memory_usage_percentage"] = 100 * memory.used / memory.total
@@ -132,6 +130,4 @@ def _read_gpu(gpu: Any) -> dict[str, float]:
         watts = pynvml.nvmlDeviceGetPowerUsage(gpu) / 1000
         found["power_usage_watts"] = watts
         found["power_usage_percentage"] = 100_000 * watts / pynvml.nvmlDeviceGetEnforcedPowerLimit(gpu)
-    except pynvml.NVMLError:
-        pass
     return found

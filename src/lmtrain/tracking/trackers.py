@@ -2,7 +2,6 @@
 
 import csv
 import hashlib
-import io
 import math
 import os
 import shutil
@@ -16,7 +15,7 @@ from lmtrain.storage import foreign_yaml
 from lmtrain.storage.durable import open_inside
 from lmtrain.tracking import atomic_files
 from lmtrain.tracking.atomic_files import write_text
-from lmtrain.tracking.following import FollowingHandle, SentPoints, WithoutSweeps, curve_points
+from lmtrain.tracking.following import FollowingHandle, SentPoints, Tracking, curve_points
 from lmtrain.tracking.redaction import redact, redact_text
 from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.run_log import Point
@@ -32,7 +31,7 @@ from lmtrain.missing_package import install_command
 FIRST: Final = ("step", "tokens", "time")
 
 
-class CsvTracking(WithoutSweeps):
+class CsvTracking(Tracking):
     """Keep `metrics.csv` in the run's folder: step, tokens, unix seconds, then a column a metric."""
 
     def start(self, run_folder: RunFolder) -> FollowingHandle:
@@ -41,53 +40,41 @@ class CsvTracking(WithoutSweeps):
 
 
 class CsvTable:
-    """A table growing by rows, and is written again where a metric is new; a step's points share a row."""
+    """A table that grows by rows, and is written again where a metric is new; a step's points share a row."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._columns: list[str] = [*FIRST]
-        self._row: dict[str, float] = {}  # of the newest step: it may get more metrics
+        self._rows: list[dict[str, float]] = []
+        self._num_written = 0
         path.unlink(missing_ok=True)
 
     def write(self, points: Sequence[Point]) -> None:
         """Add the rows of whole steps; the newest waits for its other points."""
-        rows: list[dict[str, float]] = []
         for point in points:
-            if self._row and self._row["step"] != point.step:
-                rows.append(self._row)
-                self._row = {}
-            self._row |= {"step": point.step, "tokens": point.tokens, "time": point.time, **point.metrics}
-        self._add(rows)
+            if not self._rows or self._rows[-1]["step"] != point.step:
+                self._rows.append({"step": point.step, "tokens": point.tokens})
+            self._rows[-1] |= {"time": point.time, **point.metrics}
+        self._add(self._rows[:-1])
 
     def close(self, status: Status) -> None:
         """Add the last row."""
         del status
-        self._add([self._row] if self._row else [])
+        self._add(self._rows)
 
     def _add(self, rows: Sequence[Mapping[str, float]]) -> None:
-        if not rows:
-            return
-        new = [name for name in dict.fromkeys(name for row in rows for name in row) if name not in self._columns]
-        if new or not self._path.exists():
-            self._columns += new
-            self._write_anew()
+        new = dict.fromkeys(name for row in rows[self._num_written :] for name in row if name not in self._columns)
+        self._columns += new
+        if new or self._num_written == 0:
+            self._num_written = 0
+            write_text(self._path, ",".join(self._columns) + "\r\n")
         descriptor = open_inside(self._path.parent, self._path.name, os.O_WRONLY | os.O_APPEND)
         with os.fdopen(descriptor, "a", newline="", encoding="utf-8") as file:
-            csv.DictWriter(file, self._columns).writerows(rows)
-
-    def _write_anew(self) -> None:
-        earlier: list[dict[str, str]] = []
-        if self._path.exists():
-            with self._path.open(newline="", encoding="utf-8") as file:
-                earlier = list(csv.DictReader(file))
-        text = io.StringIO(newline="")
-        writer = csv.DictWriter(text, self._columns)
-        writer.writeheader()
-        writer.writerows(earlier)
-        write_text(self._path, text.getvalue())
+            csv.DictWriter(file, self._columns).writerows(rows[self._num_written :])
+        self._num_written = len(rows)
 
 
-class TensorboardTracking(WithoutSweeps):
+class TensorboardTracking(Tracking):
     """Keep TensorBoard's event files in the run's folder `tensorboard`.
 
     Raises: EnvironmentProblem without the package.
@@ -133,7 +120,7 @@ STATE: Final = "trackio_state.json"
 PLACE: Final = "TRACKIO_DIR"  # read by the package when it is imported
 
 
-class TrackioTracking(WithoutSweeps):
+class TrackioTracking(Tracking):
     """Track runs in Trackio's own folder, `trackio` next to the runs; the variable TRACKIO_DIR names another.
 
     Raises: EnvironmentProblem without the package.
@@ -191,7 +178,7 @@ Mode = Literal["online", "offline"]
 HOST: Final = "api.wandb.ai"
 
 
-class WandbTracking(WithoutSweeps):
+class WandbTracking(Tracking):
     """Track runs in Weights & Biases; `entity` None is the account's own, `offline` waits for `wandb sync`.
 
     Raises: EnvironmentProblem without the package, or online without a key.

@@ -5,28 +5,15 @@ from collections.abc import Callable
 import pytest
 
 from lmtrain.errors import ConfigurationError, ConnectionLost, EnvironmentProblem
-from lmtrain.run.execution.failures import device_problem, unmasked, wording_device_failures
+from lmtrain.run.execution.failures import device_problem, in_one_line, unmasked
 from lmtrain.run.execution.run import execute
 from lmtrain.run.stored_runs.job import Job
 
 
-@pytest.mark.parametrize(
-    ("callback", "said"),
-    [
-        ("OnExceptionCheckpoint, dirpath: x", "Trainer was configured with `enable_checkpointing=False`"),  # at once
-        ("DeviceStatsMonitor", r"Cannot use `DeviceStatsMonitor` callback with `Trainer\(logger=False\)`"),  # masked
-        ("ThroughputMonitor, batch_size_fn: null", "'NoneType' object is not callable"),  # in the run
-    ],
-)
-def test_a_callback_of_lightnings_that_does_not_go_with_a_run_is_named(
-    tiny_job: Callable[..., Job], callback: str, said: str
-) -> None:
-    node = f"+callbacks.theirs={{_target_: lightning.pytorch.callbacks.{callback}}}"
-    name = callback.partition(",")[0]
-    with pytest.raises(
-        ConfigurationError,
-        match=rf"^callbacks\.theirs\._target_=lightning\.pytorch\.callbacks\.{name} does not go with this run: {said}",
-    ):
+@pytest.mark.parametrize("name", ["OnExceptionCheckpoint, dirpath: x", "DeviceStatsMonitor"])
+def test_a_callback_that_lightning_refuses_is_one_line(tiny_job: Callable[..., Job], name: str) -> None:
+    node = f"+callbacks.theirs={{_target_: lightning.pytorch.callbacks.{name}}}"
+    with pytest.raises(ConfigurationError, match=r"^Lightning refuses the run: .*Trainer"):
         execute(tiny_job("budget.steps=1", node))
 
 
@@ -45,20 +32,13 @@ def test_the_failure_before_a_teardowns_own_is_raised() -> None:
 
 
 # As CUDA 13's runtime, NCCL 2.28, NVML and torch 2.13 word them.
-SAID = {
-    "CUDA error: no kernel image is available for execution on the device": "too old for this torch",
-    "The NVIDIA driver on your system is too old (found version 11040).": "driver is too old",
-    "CUDA error: CUDA driver version is insufficient for CUDA runtime version": "driver is too old",
-    "ncclInvalidUsage: Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 4000": "two ranks were given one",
-    "CUDA error: all CUDA-capable devices are busy or unavailable\nSearch for": "held by another",
-    "CUDA error: unspecified launch failure\nCompile with TORCH_USE_CUDA_DSA": "resumes from step 7",
-    "CUDA error: uncorrectable ECC error encountered": "resumes from step 7",
-    "NVMLError_GpuIsLost: GPU is lost": "resumes from step 7",
-    "CUDA error: misaligned address\nCUDA kernel errors might be": "CUDA_LAUNCH_BLOCKING=1",
-    "CUDA error: an illegal instruction was encountered": "CUDA_LAUNCH_BLOCKING=1",
-    "CUDA error: an illegal memory access was encountered": "resumes from step 7",
-    "CUDA error: invalid device ordinal\nGPU device may be out of range": "set trainer.devices to at most",
-}
+SAID = [
+    "CUDA error: no kernel image is available for execution on the device",
+    "The NVIDIA driver on your system is too old (found version 11040).",
+    "ncclInvalidUsage: Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 4000",
+    "CUDA error: unspecified launch failure\nCompile with TORCH_USE_CUDA_DSA",
+    "NVMLError_GpuIsLost: GPU is lost",
+]
 BROKEN = [
     "[/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:544] Connection closed by peer [127.0.0.1]:4321",
     "[/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:534] Read error [10.0.0.2]:4321: Connection reset by peer",
@@ -67,12 +47,12 @@ BROKEN = [
 ]
 
 
-@pytest.mark.parametrize(("said", "told"), SAID.items())
-def test_a_gpu_s_failure_is_one_line_with_its_fix(said, told):
+@pytest.mark.parametrize("said", SAID)
+def test_a_gpu_s_failure_is_one_line_with_its_fix(said):
     problem = device_problem(RuntimeError(said), where="step 7")
     assert problem is not None
     assert problem.exit_code == 3
-    assert told in str(problem)
+    assert "resumes from step 7" in str(problem)
     assert "\n" not in str(problem)
 
 
@@ -90,7 +70,7 @@ def test_another_failure_is_no_device_s():
 
 
 def test_a_failure_before_any_checkpoint_is_told_too_and_ours_stay_as_they_are(tmp_path):
-    with pytest.raises(EnvironmentProblem, match="resumes from the beginning"), wording_device_failures(tmp_path):
+    with pytest.raises(EnvironmentProblem, match="resumes from the beginning"), in_one_line(tmp_path):
         raise RuntimeError("CUDA error: unspecified launch failure")
-    with pytest.raises(EnvironmentProblem, match="no CUDA GPUs are available, said"), wording_device_failures(tmp_path):
+    with pytest.raises(EnvironmentProblem, match="no CUDA GPUs are available, said"), in_one_line(tmp_path):
         raise EnvironmentProblem("no CUDA GPUs are available, said by us")

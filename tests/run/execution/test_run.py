@@ -90,22 +90,21 @@ def test_a_run_that_breaks_off_says_so_in_its_folder(
 
 @pytest.mark.faults
 @pytest.mark.parametrize(
-    ("said", "told"),
+    "said",
     [
-        ("The NVIDIA driver on your system is too old (found version 11040).", "the GPU's driver is too old"),
-        ("CUDA error: no kernel image is available for execution on the device", "the GPU is too old"),
-        ("CUDA error: all CUDA-capable devices are busy or unavailable", "the GPU is held by another process"),
+        "The NVIDIA driver on your system is too old (found version 11040).",
+        "CUDA error: all CUDA-capable devices are busy or unavailable",
     ],
 )
 def test_a_gpu_that_is_refused_at_the_start_is_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, told: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str
 ) -> None:
     def join(outer: Any, **_: Any) -> None:
         raise RuntimeError(said)  # as CUDA's first call does
 
     monkeypatch.setattr(run_module, "join", join)
     job = Job(config=config_with(), overrides=[], name="cat", root=str(tmp_path))
-    with pytest.raises(EnvironmentProblem, match=told) as refusal:
+    with pytest.raises(EnvironmentProblem, match="the GPU or its driver failed") as refusal:
         execute(job)
     assert refusal.value.exit_code == 3
     assert "\n" not in str(refusal.value)

@@ -1,4 +1,3 @@
-import itertools
 import json
 import os
 import shutil
@@ -76,18 +75,6 @@ def test_all_stages_run_once_and_again_only_what_is_missing(run, tmp_path: Path)
 def test_a_stage_that_fails_ends_it_and_the_same_command_goes_on(run) -> None:
     assert run(failing="talker") == (3, NAMES[:4])
     assert run() == (0, NAMES[3:])
-
-
-def test_the_seconds_of_a_stage_are_those_of_all_its_tries_of_one_cause(run, tmp_path: Path, monkeypatch) -> None:
-    now = itertools.count(0.0, 10.0)
-    monkeypatch.setattr(module.time, "monotonic", lambda: next(now))
-    run(failing="talker")
-    run()
-    seconds = {name: stage.seconds for name, stage in done_stages(read(tmp_path)).items()}
-    assert (seconds["base"], seconds["talker"]) == (10.0, 20.0)
-    run("talker.seed=7", failing="talker")
-    run()
-    assert done_stages(read(tmp_path))["talker"].seconds == 10.0, "the other seed's try is not counted"
 
 
 def test_stages_behind_one_that_ran_run_again_and_the_older_run_stands_aside(run, tmp_path: Path) -> None:

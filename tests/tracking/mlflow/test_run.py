@@ -1,34 +1,13 @@
 import json
-from itertools import pairwise
 
 import pytest
 
 from lmtrain.tracking import atomic_files
-from lmtrain.tracking.mlflow.run import MOST_POINTS
 from lmtrain.tracking.node_load import load_log
 from lmtrain.tracking.run_log import Point, RunLog
-from lmtrain.tracking.status import Status
 from tests.tracking.sent_runs import client_of, history, send, stored
 
 pytestmark = pytest.mark.slow  # MLflow takes 3 seconds and more to import
-
-
-def test_a_long_curve_has_2000_points_there_from_its_first_to_its_last(run):
-    atomic_files.write_json(run.plan_path, {"horizon": {"steps": 10_000, "tokens": 10_000 * 512}})
-    log = RunLog(run.path)
-    points = [Point(1000.0 + step, step, step * 512, {"train/loss": float(step)}) for step in range(1, 9_998)]
-    log.extend(points[:5000])
-    assert send(run, Status("KILLED", exit_code=137))  # and its end is seen there
-    assert history(run, "train/loss")[-1][0] == 5000
-    log.extend(points[5000:])
-    assert send(run)
-    for key, factor in (("train/loss", 1), ("by_tokens/train/loss", 512)):
-        found = history(run, key)
-        steps = [step for step, _ in found]
-        assert 1600 < len(found) <= MOST_POINTS
-        assert (steps[0], steps[-1]) == (factor, 9997 * factor)
-        assert max(after - before for before, after in pairwise(steps)) <= 12 * factor
-        assert found == [(step, step / factor) for step in steps]
 
 
 def test_the_score_of_an_older_checkpoint_is_sent_after_a_newer_one_s_once(run):
@@ -38,20 +17,7 @@ def test_the_score_of_an_older_checkpoint_is_sent_after_a_newer_one_s_once(run):
         log.extend([Point(1002.0, step, step, {"evaluation/notes": score})])
         assert send(run)
     assert history(run, "evaluation/notes") == [(10, 11.5), (20, 12.0)]
-    (run.path / "mlflow_state.json").unlink()  # the log is read from its start
-    log.extend([Point(1003.0, 5, 5, {"evaluation/notes": 11.0})])
-    assert send(run)
-    assert history(run, "evaluation/notes") == [(5, 11.0), (10, 11.5), (20, 12.0)]
     assert history(run, "train/loss") == [(10, 3.0), (20, 2.0)]
-
-
-def test_scores_of_other_held_out_text_join_no_curve(run):
-    scores = [(0, 3.0, 900.0), (1, 2.0, 900.0), (2, 2.5, 400.0)]
-    metrics = [{"validation/bits_per_byte": score, "validation/num_bytes": read} for _, score, read in scores]
-    RunLog(run.path).extend([Point(1000.0, step, step, each) for (step, *_), each in zip(scores, metrics, strict=True)])
-    assert send(run)
-    assert history(run, "validation/bits_per_byte") == [(0, 3.0), (1, 2.0)]
-    assert history(run, "validation_of_400_bytes/bits_per_byte") == [(2, 2.5)]
 
 
 def test_links_of_a_folder_send_no_file_from_outside_it(run, tmp_path):

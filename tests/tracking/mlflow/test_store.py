@@ -59,9 +59,9 @@ def test_an_export_is_the_next_version_of_its_name_with_its_run_checkpoint_and_f
     assert found[1].source == file.as_uri()
 
 
-@pytest.mark.parametrize(("name", "nearest"), [("team/model", "team-model"), (" ", "my-model")])
-def test_a_name_that_cannot_be_one_is_refused_at_once(tmp_path, name, nearest):
-    with pytest.raises(ConfigurationError, match=rf"--register '{name}': .* nearest valid: {nearest}\."):
+@pytest.mark.parametrize("name", ["team/model", " "])
+def test_a_name_that_cannot_be_one_is_refused_at_once(tmp_path, name):
+    with pytest.raises(ConfigurationError, match=r"--register: must be a name"):
         ModelRegistry(tmp_path, name)
 
 

@@ -172,7 +172,7 @@ def _search(words: "SearchWords", outer: OuterLauncher | None, *, program: str, 
     """Search for values."""
     from lmtrain.run.sweeps.prepare import prepare_search
 
-    search = prepare_search(words, one_job, outer=outer, program=program)
+    search = prepare_search(words, partial(one_job, is_trial=True), outer=outer, program=program)
     tell(search.folder)
     return search.run()
 
@@ -194,27 +194,19 @@ def _jobs_of_trials(runs: Sequence[CheckedRun], arguments: Arguments) -> list[Jo
     return jobs
 
 
-def one_job(arguments: Arguments) -> Job:
-    """Compose, check and build on the meta device the job of a trial's command line.
+def one_job(arguments: Arguments, *, is_trial: bool = False) -> Job:
+    """Compose, check and build on the meta device the job of a command line, or of a search's trial.
 
     Raises:
-        ConfigurationError: A value is wrong, or parts do not go together.
-    """
-    from lmtrain.run.execution.meta_build import build_on_meta
-
-    (run,) = _checked(arguments, None)
-    return build_on_meta(make_job(replace(run, swept=[run.overrides]), arguments), is_alone=False)
-
-
-def single_job(arguments: Arguments) -> Job:
-    """Compose, check and build on the meta device the job of a command line without a sweep.
-
-    Raises:
-        ConfigurationError: A value is wrong, or the arguments give several runs.
+        ConfigurationError: A value is wrong, parts do not go together, or the arguments give several runs.
     """
     runs = _checked(arguments, None)
     if len(runs) > 1:
         raise ConfigurationError(f"the arguments give {len(runs)} runs; a sweep is for `lmtrain train -m`.")
+    if is_trial:
+        from lmtrain.run.execution.meta_build import build_on_meta
+
+        return build_on_meta(make_job(replace(runs[0], swept=[runs[0].overrides]), arguments), is_alone=False)
     return _built(make_job(runs[0], arguments), None)
 
 

@@ -5,7 +5,7 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-from lmtrain.errors import ConfigurationError, EnvironmentProblem
+from lmtrain.errors import ConfigurationError
 
 PROJECT_CACHE: Final = Path(".cache")  # as run.cache of conf/train.yaml
 VARIABLES: Final = (("TORCHINDUCTOR_CACHE_DIR", "inductor"), ("TRITON_CACHE_DIR", "triton"))
@@ -32,21 +32,3 @@ def keep_caches_in(folder: Path) -> None:
     os.environ.setdefault("TORCHINDUCTOR_AUTOGRAD_CACHE_ALLOW_CUSTOM_AUTOGRAD", "1")
     if "PYTORCH_CUDA_ALLOC_CONF" not in os.environ:  # its older name; read once, when CUDA starts
         os.environ.setdefault("PYTORCH_ALLOC_CONF", "expandable_segments:True")  # freed memory of a GPU stays one piece
-
-
-def require_writable() -> None:
-    """Refuse a compile cache that cannot be written, before the import of torch, which looks there.
-
-    Raises:
-        EnvironmentProblem: The folder cannot be made, or not be written.
-    """
-    variable = VARIABLES[0][0]
-    folder = Path(os.environ.get(variable) or tempfile.gettempdir())
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            pass
-    except OSError as problem:
-        raise EnvironmentProblem(
-            f"compiled code cannot be kept in {folder} ({problem.strerror}); name a writable folder in {variable}."
-        ) from problem

@@ -27,7 +27,7 @@ from lmtrain.report.run_page import write_report
 from lmtrain.report.summary import print_summary
 from lmtrain.run.execution.build import Run, build_run
 from lmtrain.run.execution.caches import keep_caches_in
-from lmtrain.run.execution.failures import naming_callbacks, unmasked, wording_device_failures
+from lmtrain.run.execution.failures import in_one_line, unmasked
 from lmtrain.run.planning.machine_limits import is_out_of_memory, out_of_memory
 from lmtrain.run.planning.prepared_tokens import remember_folder
 from lmtrain.run.stored_runs.identity import TOKENIZER, allowed_changes, with_tokenizer
@@ -76,7 +76,7 @@ def attempt(job: Job, outer: OuterLauncher | None) -> int | GoBack:
     """Train once; return the exit code, or the noted spike from which the run goes back."""
     rank = outer.rank if outer else 0
     try:
-        with stopping_at_once(), wording_device_failures(job.folder), naming_callbacks(job.config):
+        with stopping_at_once(), in_one_line(job.folder):
             run, checkpoint = prepare(job, outer, rank=rank)
     except StoppedEarly as stop:
         code = EXIT_CODES[stop.number]
@@ -229,22 +229,21 @@ def _fit_in_memory(job: Job, run: Run, checkpoint: CheckpointFacts | None) -> in
 
     Raises: OutOfMemory in place of the device's error.
     """
-    with naming_callbacks(job.config):
-        try:
-            return fit(run, checkpoint)
-        except LMTRAIN_ERRORS:
+    try:
+        return fit(run, checkpoint)
+    except LMTRAIN_ERRORS:
+        raise
+    except RuntimeError as failure:
+        if not is_out_of_memory(failure):
             raise
-        except RuntimeError as failure:
-            if not is_out_of_memory(failure):
-                raise
-            raise out_of_memory(job.config, run.context.plan.batch) from failure
+        raise out_of_memory(job.config, run.context.plan.batch) from failure
 
 
 def fit(run: Run, checkpoint: CheckpointFacts | None) -> int:
     """Run the Trainer and return its exit code."""
     graceful_stop = next((each for each in run.callbacks.values() if isinstance(each, GracefulStop)), None)
     try:
-        with stopping_at_once(), wording_device_failures(run.context.folder), unmasked():
+        with stopping_at_once(), in_one_line(run.context.folder), unmasked():
             run.trainer.fit(
                 run.module,
                 datamodule=run.datamodule,

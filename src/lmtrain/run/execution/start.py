@@ -2,11 +2,9 @@
 
 import shutil
 import sys
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Final
 
 from omegaconf import OmegaConf
 
@@ -14,8 +12,8 @@ from lmtrain.errors import (
     EXIT_CONFIGURATION,
     EXIT_DATA,
     EXIT_DONE,
+    EXIT_NO,
     LMTRAIN_ERRORS,
-    EnvironmentProblem,
 )
 from lmtrain.launch.detect import OuterLauncher
 from lmtrain.launch.local import launch
@@ -24,6 +22,9 @@ from lmtrain.tracking.events import noted_set_up
 from lmtrain.tracking.redaction import redact
 from lmtrain.tracking.run_folder import OF_OLDER, RunFolder, run_path
 from lmtrain.training.lean_import import import_lightning
+
+# By the exit code of a rank: what it refused, or left nothing to train, leaves no attempt and no new run.
+REFUSED_OR_DONE: Final = (EXIT_DONE, EXIT_CONFIGURATION, EXIT_DATA)
 
 
 def start(job: Job, *, outer: OuterLauncher | None, isolated: bool = False) -> int:
@@ -35,60 +36,36 @@ def start(job: Job, *, outer: OuterLauncher | None, isolated: bool = False) -> i
     if outer is not None and outer.rank != 0:
         return train(job)
     older = set_aside(folder) if job.config.resume == "never" else None
-    is_new = not folder.path.exists()
-    with undone_where_refused(lambda: _discard(folder, older) if is_new else None) as end:
-        folder.create(sweep=job.sweep)
-        with folder.lock():
-            end.has_folder = True
-            attempt = folder.start_attempt(
-                OmegaConf.to_yaml(OmegaConf.create(redact(job.config.values))), job.overrides
-            )
-            job.save(attempt / "job.json")
-            noted = noted_set_up(
-                attempt,
-                began=job.began,
-                num_devices=job.config.num_ranks,
-                is_over=partial(folder.is_accepted, attempt),
-            )
-            with undone_where_refused(partial(folder.withdraw, attempt)) as end_of_attempt, noted:
-                end_of_attempt.has_folder = True
-                is_here = outer is not None or not (isolated or job.config.trainer.devices > 1)
-                end.code = end_of_attempt.code = train(job) if is_here else _train_on_ranks(job, attempt)
-            if end.code == EXIT_DONE:
-                folder.withdraw(attempt)  # nothing was left to train
-    if is_new and end.code == EXIT_DONE:  # another run's checkpoint at the end of the budget left nothing to train
-        folder.discard_untrained()
-    return end.code
+    is_new, code = not folder.path.exists(), EXIT_DATA
+    folder.create(sweep=job.sweep)
+    with folder.lock():
+        try:
+            is_here = outer is not None or not (isolated or job.config.trainer.devices > 1)
+            code = _train_attempt(job, folder, is_here=is_here)
+        except LMTRAIN_ERRORS:
+            raise
+        except BaseException:
+            code = EXIT_NO  # the run stays, with what it wrote
+            raise
+        finally:
+            if code in REFUSED_OR_DONE:
+                for attempt in folder.attempts()[-1:]:
+                    folder.withdraw(attempt)
+            if code in REFUSED_OR_DONE and is_new:
+                folder.discard_untrained()
+            if older is not None and not folder.path.exists():
+                shutil.move(older, folder.path)
+                print(f"{folder.path} is as it was.", file=sys.stderr)
+    return code
 
 
-@dataclass
-class CommandEnd:
-    """How a command ended, and whether it had the run's folder to itself."""
-
-    code: int = EXIT_DONE
-    has_folder: bool = False
-
-
-@contextmanager
-def undone_where_refused(undo: Callable[[], object]) -> Generator[CommandEnd]:
-    """Undo a start that is refused: here by an exception, on a rank by the exit code of configuration or data."""
-    end = CommandEnd()
-    try:
-        yield end
-    except LMTRAIN_ERRORS as refusal:
-        if end.has_folder or not isinstance(refusal, EnvironmentProblem):  # it may be about another process
-            undo()
-        raise
-    if end.code in (EXIT_CONFIGURATION, EXIT_DATA):
-        undo()
-
-
-def _discard(folder: RunFolder, older: Path | None) -> None:
-    """Delete the folder of a new run, and move the run set aside for it back."""
-    folder.discard_untrained()
-    if older is not None and not folder.path.exists():
-        shutil.move(older, folder.path)
-        print(f"{folder.path} is as it was.", file=sys.stderr)
+def _train_attempt(job: Job, folder: RunFolder, *, is_here: bool) -> int:
+    """Begin an attempt, and train it in this process or on new ranks."""
+    attempt = folder.start_attempt(OmegaConf.to_yaml(OmegaConf.create(redact(job.config.values))), job.overrides)
+    job.save(attempt / "job.json")
+    is_over = partial(folder.is_accepted, attempt)
+    with noted_set_up(attempt, began=job.began, num_devices=job.config.num_ranks, is_over=is_over):
+        return train(job) if is_here else _train_on_ranks(job, attempt)
 
 
 def _train_on_ranks(job: Job, attempt: Path) -> int:

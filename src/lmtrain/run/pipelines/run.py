@@ -27,7 +27,6 @@ from lmtrain.tracking.status import settled_status
 from lmtrain.training.stopping import EXIT_CODES, SIGNALS
 
 BEGUN: Final = "begun"  # in the state: the cause of each training and export, by the name of its stage
-TRIED: Final = "tried"  # in the state: cause and seconds of the tries of each unfinished stage, by its name
 CHILD: Final = (  # one lmtrain command, which a killed pipeline takes along
     "from lmtrain.training.lifetime import die_with_parent; die_with_parent({parent}); "
     "from lmtrain.cli.main import main; raise SystemExit(main())"
@@ -38,7 +37,7 @@ Cause = list[str | float]
 
 @dataclass(frozen=True, kw_only=True)
 class EndedStage:
-    """One stage's end: its key and the seconds of all tries; `scores` are its run's, by name."""
+    """One stage's end: its key and the seconds of its last try; `scores` are its run's, by name."""
 
     key: str
     seconds: float
@@ -119,21 +118,20 @@ def _run_stages(pipeline: CommandPipeline, stops: Stops, *, tell: Callable[[str]
         began, began_at = time.monotonic(), time.time()
         cause: Cause = [pipeline.key(stage), done[stage.of].ended_at if stage.of else 0]
         code = _attempt(pipeline, stage, stops, cause=cause)
-        seconds = _note_try(pipeline, stage, cause=cause, seconds=time.monotonic() - began)
+        seconds = time.monotonic() - began
         if code != EXIT_DONE:
             tell(f"{title} ended with exit code {code}; {_next_step(pipeline, stage, code)}")
             return code
         scores = scores_since(pipeline.output(stage), began_at) if stage.verb == EVALUATE else {}
         done[stage.name] = EndedStage(key=pipeline.key(stage), seconds=seconds, ended_at=time.time(), scores=scores)
-        _note_end(pipeline, stage, done)
+        _note_end(pipeline, done)
     return EXIT_DONE
 
 
-def _note_end(pipeline: CommandPipeline, stage: PipelineStage, done: Mapping[str, EndedStage]) -> None:
+def _note_end(pipeline: CommandPipeline, done: Mapping[str, EndedStage]) -> None:
     state = _state(pipeline)
     rows = state.get("stages", {}) | {name: asdict(one) for name, one in done.items()}
-    tried = {name: each for name, each in state.get(TRIED, {}).items() if name != stage.name}
-    _write_state(pipeline, {**state, "pipeline": pipeline.name, "stages": rows, TRIED: tried})
+    _write_state(pipeline, {**state, "pipeline": pipeline.name, "stages": rows})
 
 
 def run_preflight(pipeline: CommandPipeline, *, tell: Callable[[str], None]) -> int:
@@ -165,16 +163,6 @@ def _attempt(pipeline: CommandPipeline, stage: PipelineStage, stops: Stops, *, c
         shutil.move(older, output)
         print(f"{output} is as it was.", file=sys.stderr)
     return code
-
-
-def _note_try(pipeline: CommandPipeline, stage: PipelineStage, *, cause: Cause, seconds: float) -> float:
-    """Note the seconds of a stage's try, and return those of all its tries of this cause."""
-    state = _state(pipeline)
-    before = state.get(TRIED, {}).get(stage.name, {})
-    if before.get("cause") == cause:
-        seconds += before["seconds"]
-    _write_state(pipeline, {**state, TRIED: {**state.get(TRIED, {}), stage.name: {"cause": cause, "seconds": seconds}}})
-    return seconds
 
 
 def _is_there(pipeline: CommandPipeline, stage: PipelineStage) -> bool:

@@ -1,9 +1,10 @@
 """Send a run's missing points to its tracking server, once, from the run folder alone: `lmtrain sync runs/NAME`."""
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, cast
 
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.tracking.mlflow.client import Store, check_uri, default_uri, is_known, open_client, remember_server
@@ -103,10 +104,6 @@ def _settled_status(folder: RunFolder) -> Status:
     return read_status(folder.path) or status
 
 
-FORBIDDEN: Final = "/:"
-EXPORTS: Final = "exports"
-
-
 @dataclass(frozen=True, kw_only=True)
 class Registered:
     """A version of a name, and the place of its files."""
@@ -125,15 +122,13 @@ class ModelRegistry:
     """
 
     def __init__(self, run_folder: Path, name: str, *, tracking_uri: str | None = None) -> None:
-        if not name.strip() or any(sign in name for sign in FORBIDDEN):
-            plain = "".join("-" if sign in FORBIDDEN else sign for sign in name.strip()) or "my-model"
-            raise ConfigurationError(
-                f"--register {name!r}: a model's name in MLflow is not empty and has no '/' and ':'; nearest valid: "
-                f"{plain}."
-            )
+        if not name.strip() or "/" in name or ":" in name:
+            raise ConfigurationError(f"--register: must be a name without '/' and ':', got {name!r}.")
         self.name, self._folder = name, run_folder.absolute()
         self._store = tracked_store(run_folder, tracking_uri=tracking_uri)
-        self._run_id = self._sent_run(tracking_uri)
+        status, state = read_status(self._folder), read_state(self._folder)
+        is_sent_by_itself = status is not None and status.status == "RUNNING" and state.phase == "sending"
+        self._run_id = state.run_id if is_sent_by_itself else sync(self._folder, tracking_uri=tracking_uri).run_id
 
     def register(self, exported: Path, *, step: int, form: str, facts: Mapping[str, object]) -> Registered:
         """Register an exported folder or file as the next version, with `facts` as its tags.
@@ -141,55 +136,26 @@ class ModelRegistry:
         Raises:
             EnvironmentProblem: The store does not answer; the export stays.
         """
+        tags = {"lmtrain.form": form, "lmtrain.folder": str(self._folder), "lmtrain.checkpoint": f"step_{step:08d}"}
+        tags |= {f"lmtrain.{key}": str(value) for key, value in facts.items() if value is not None}
+        about = f"step {step:,} of {self._folder.name}, exported as {form}"
         try:
             client = open_client(self._store)
+            if not client.search_registered_models(f"name = '{self.name}'"):
+                client.create_registered_model(self.name)
             source = self._source(client, exported, step=step)
-            self._make_name(client)
-            tags = {"lmtrain.form": form, "lmtrain.folder": str(self._folder), "lmtrain.checkpoint": f"step_{step:08d}"}
-            tags |= {f"lmtrain.{key}": str(value) for key, value in facts.items() if value is not None}
-            version = client.create_model_version(
-                self.name,
-                source,
-                run_id=self._run_id,
-                tags=tags,
-                description=f"step {step:,} of {self._folder.name}, exported as {form}",
-            )
+            version = client.create_model_version(self.name, source, run_id=self._run_id, tags=tags, description=about)
         except Exception as error:
-            told = redact_text(str(error)).strip().splitlines()[:1]
-            raise EnvironmentProblem(f"{exported} is written and not registered: {' '.join(told)}.") from error
+            reason = redact_text(str(error)).strip().splitlines()[:1]
+            raise EnvironmentProblem(f"{exported} is written and not registered: {' '.join(reason)}.") from error
         return Registered(name=self.name, version=str(version.version), source=source)
-
-    def _sent_run(self, tracking_uri: str | None) -> str:
-        """Return the run's id there; a run under way is sent by its own process."""
-        status, state = read_status(self._folder), read_state(self._folder)
-        if status is not None and status.status == "RUNNING" and state.run_id and state.phase == "sending":
-            return state.run_id
-        run_id = sync(self._folder, tracking_uri=tracking_uri).run_id
-        assert run_id is not None
-        return run_id
 
     def _source(self, client: "MlflowClient", exported: Path, *, step: int) -> str:
         """Return the address of the files, a copy of them among the run's artifacts where there is a server."""
         if self._store.artifacts_uri is not None:
             return exported.absolute().as_uri()
+        place = f"exports/step_{step:08d}/{int(time.time())}-{exported.name}"
+        (client.log_artifacts if exported.is_dir() else client.log_artifact)(self._run_id or "", str(exported), place)
         from mlflow.store.artifact.runs_artifact_repo import RunsArtifactRepository
 
-        place, number = f"{EXPORTS}/step_{step:08d}/{exported.name}", 1
-        while client.list_artifacts(self._run_id, place):
-            number += 1
-            place = f"{EXPORTS}/step_{step:08d}/{exported.name}-{number}"
-        if exported.is_dir():
-            client.log_artifacts(self._run_id, str(exported), place)
-        else:
-            client.log_artifact(self._run_id, str(exported), place)
         return RunsArtifactRepository.get_underlying_uri(f"runs:/{self._run_id}/{place}", self._store.tracking_uri)
-
-    def _make_name(self, client: "MlflowClient") -> None:
-        """Have the name in the registry; another process may have made it meanwhile."""
-        from mlflow.exceptions import MlflowException
-
-        try:
-            client.create_registered_model(self.name)
-        except MlflowException as known:
-            if known.error_code != "RESOURCE_ALREADY_EXISTS":
-                raise

@@ -16,18 +16,19 @@ from lmtrain.accounting.options.typed_alone import TypedAlone
 from lmtrain.child_process import python_command, python_environment
 from lmtrain.errors import ConfigurationError
 from lmtrain.storage.durable import open_inside
+from lmtrain.tracking.following import AT_ONCE_SECONDS, FolderHandle, Tracking
 from lmtrain.tracking.mlflow.client import Store, check_uri, default_uri, open_client, remember_server
 from lmtrain.tracking.mlflow.sink import read_state, write_state
 from lmtrain.tracking.redaction import redact, redact_text
 from lmtrain.tracking.run_folder import RunFolder, shown_path
-from lmtrain.tracking.status import Close, Status, StatusName, Tracked, close_run, no_files, write_status
+from lmtrain.tracking.status import Close, Status, StatusName, Tracked, no_files, write_status
 
-STARTING_SECONDS = 45.0  # importing MLflow takes 3 to 8 seconds, and creating the tables of a new store as long again
-AT_ONCE_SECONDS = 2.0  # for MLflow, where somebody waits for a stop; its process then goes on alone
-POLL_SECONDS = 0.05
+STARTING_SECONDS: Final = 45.0  # importing MLflow takes 3 to 8 seconds, and creating a new store's tables as long again
+POLL_SECONDS: Final = 0.05
+SWEEP_SECONDS: Final = 60  # a call into a frozen server is given up
 
 
-class MlflowTracking:
+class MlflowTracking(Tracking):
     """Track runs in MLflow; tracking_uri None is an SQLite file next to the runs, without a server."""
 
     def __init__(
@@ -35,47 +36,50 @@ class MlflowTracking:
     ) -> None:
         check_uri(tracking_uri)
         if drain_seconds < 0:
-            raise ConfigurationError(f"logger.drain_seconds={drain_seconds} must be 0 or more; nearest valid: 0.")
+            raise ConfigurationError(f"logger.drain_seconds: must be 0 or more, got {drain_seconds}.")
         self.tracking_uri = tracking_uri
         self.experiment = experiment
         self.drain_seconds = drain_seconds
 
     def start(self, run_folder: RunFolder) -> "MlflowHandle":
         """Mark the run as going on, and begin to send it; to be called by one rank, after start_attempt."""
-        write_status(run_folder.path, Status("RUNNING"))
         uri = self.tracking_uri or default_uri(run_folder.root)
         remember_server(uri)
         run_folder.note({"mlflow": redact({"tracking_uri": uri, "experiment": self.experiment})})
         write_state(run_folder.path, replace(read_state(run_folder.path), phase="starting", error=None))
-        settings = {"tracking_uri": uri, "experiment": self.experiment, "drain_seconds": self.drain_seconds}
-        return MlflowHandle(run_folder, _start_sink(run_folder, settings), drain_seconds=self.drain_seconds)
+        return MlflowHandle(run_folder, tracking_uri=uri, experiment=self.experiment, drain_seconds=self.drain_seconds)
 
     def finish_sweep(self, root: Path, sweep: str, *, status: StatusName = "FINISHED") -> None:
-        """Give a sweep's parent run its last state; a dead server costs a line on stderr.
+        """Give a sweep's parent run its last state, in another process; its failure costs a line on stderr.
 
-        The state of a stopped sweep is sent by a separate process, not waited for beyond AT_ONCE_SECONDS.
+        A stopped sweep waits AT_ONCE_SECONDS at most.
         """
-        if status == "KILLED":
-            settings = {"root": str(root), "sweep": sweep, "status": status}
-            more = {"tracking_uri": self.tracking_uri, "experiment": self.experiment}
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                _start_process(["lmtrain.tracking.mlflow.tracking"], {**settings, **more}).wait(AT_ONCE_SECONDS)
-            return
-        from lmtrain.tracking.mlflow.tracking import finish_sweep  # imports MLflow: seconds
+        settings = {"root": str(root), "sweep": sweep, "status": status}
+        process = _start_process(
+            ["lmtrain.tracking.mlflow.tracking"],
+            {**settings, "tracking_uri": self.tracking_uri, "experiment": self.experiment},
+            log=subprocess.PIPE,
+        )
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            _, said = process.communicate(timeout=AT_ONCE_SECONDS if status == "KILLED" else SWEEP_SECONDS)
+            if process.returncode:
+                reason = redact_text(said.decode(errors="replace")).strip().splitlines()[-1:]
+                sys.stderr.write(f"MLflow still shows the sweep {sweep} as running: {' '.join(reason)}\n")
 
-        try:
-            finish_sweep(root, sweep, tracking_uri=self.tracking_uri, experiment=self.experiment, status=status)
-        except Exception as error:  # noqa: BLE001  any error of MLflow and its drivers; the trials are stored anyway
-            sys.stderr.write(f"MLflow still shows the sweep {sweep} as running: {redact_text(str(error))}\n")
 
+class MlflowHandle(FolderHandle):
+    """A run under way to MLflow by its process."""
 
-class MlflowHandle:
-    """A run under way to MLflow."""
-
-    def __init__(self, run_folder: RunFolder, process: "subprocess.Popen[bytes]", *, drain_seconds: float) -> None:
-        self._folder = run_folder
-        self._process = process
+    def __init__(self, run_folder: RunFolder, *, tracking_uri: str, experiment: str, drain_seconds: float) -> None:
+        super().__init__(run_folder)
         self._drain_seconds = drain_seconds
+        settings = {"tracking_uri": tracking_uri, "experiment": experiment, "drain_seconds": drain_seconds}
+        attempts = run_folder.attempts()
+        log_path = (attempts[-1] if attempts else run_folder.path) / "mlflow.log"
+        descriptor = open_inside(log_path.parent, log_path.name, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        with os.fdopen(descriptor, "ab") as log:
+            words = ["lmtrain.tracking.mlflow.sink", str(run_folder.path)]
+            self._process = _start_process(words, {**settings, "trainer": os.getpid()}, log=log)
 
     def finish(self, status: Status, *, at_once: bool = False, close: Close = no_files) -> Tracked:
         """Write how the run ended and wait for the rest to be sent, drain_seconds at most once the sink is up.
@@ -83,7 +87,7 @@ class MlflowHandle:
         `at_once` waits AT_ONCE_SECONDS at most: the sink then goes on alone, for a minute at most. `close` writes the
         last files, which are sent too.
         """
-        close_run(self._folder.path, status, close)
+        super().finish(status, close=close)
         if at_once:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(AT_ONCE_SECONDS)
@@ -95,7 +99,9 @@ class MlflowHandle:
         state = read_state(self._folder.path)
         write_status(self._folder.path, replace(status, mlflow_run_id=state.run_id))
         if code != 0:
-            sys.stderr.write(_advice(self._folder.path, state.error))
+            reason = f" ({state.error})" if state.error else ""
+            rest = f"Nothing is lost; send the rest with: lmtrain sync {shown_path(self._folder.path)}"
+            sys.stderr.write(f"MLflow lacks a part of this run{reason}. {rest}\n")
         return Tracked(run_id=state.run_id, is_complete=code == 0)
 
     def _wait_for_sink(self) -> None:
@@ -108,65 +114,36 @@ class MlflowHandle:
                 deadline = min(time.monotonic(), started_by) + self._drain_seconds
 
 
-def _start_sink(run_folder: RunFolder, settings: Mapping[str, object]) -> "subprocess.Popen[bytes]":
-    attempts = run_folder.attempts()
-    log_path = (attempts[-1] if attempts else run_folder.path) / "mlflow.log"
-    descriptor = open_inside(log_path.parent, log_path.name, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    with os.fdopen(descriptor, "ab") as log:
-        words = ["lmtrain.tracking.mlflow.sink", str(run_folder.path)]
-        return _start_process(words, {**settings, "trainer": os.getpid()}, log=log)
-
-
 def _start_process(
-    words: list[str], settings: Mapping[str, object], *, log: IO[bytes] | int = subprocess.DEVNULL
+    words: list[str], settings: Mapping[str, object], *, log: IO[bytes] | int
 ) -> "subprocess.Popen[bytes]":
     """Start a module, to outlive us if it must, with its settings on stdin, unreadable to other processes."""
-    command = python_command("-m", *words)
     process = subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=log, stderr=log, env=python_environment(), start_new_session=True
+        python_command("-m", *words),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL if log == subprocess.PIPE else log,
+        stderr=log,
+        env=python_environment(),
+        start_new_session=True,
     )
     assert process.stdin is not None
     process.stdin.write(json.dumps(settings).encode())
     process.stdin.close()
+    process.stdin = None
     return process
 
 
-def _advice(folder: Path, error: str | None) -> str:
-    shown = shown_path(folder)
-    reason = f" ({error})" if error else ""
-    return f"MLflow lacks a part of this run{reason}. Nothing is lost; send the rest with: lmtrain sync {shown}\n"
-
-
-LIMIT_SECONDS: Final = 60
-
-
-def finish_sweep(
-    root: Path,
-    sweep: str,
-    *,
-    tracking_uri: str | None = None,
-    experiment: str = "lmtrain",
-    status: StatusName = "FINISHED",
-) -> str:
-    """Give a sweep its last state and return the id of its run in MLflow.
-
-    MLflow's errors pass through; the sweep's trials are stored without it.
-    """
-    check_uri(tracking_uri)
-    store = Store(root.absolute(), tracking_uri or default_uri(root), experiment)
+def main() -> None:
+    """Give the sweep named on stdin its last state; MLflow's errors pass through."""
+    settings = json.loads(sys.stdin.read())
+    signal.alarm(SWEEP_SECONDS)
+    root, uri = Path(settings["root"]).absolute(), settings["tracking_uri"]
+    store = Store(root, uri or default_uri(root), settings["experiment"])
     client = open_client(store)
     from lmtrain.tracking.mlflow.run import open_sweep  # imports MLflow, after open_client has set it up
 
-    run_id = open_sweep(client, store, sweep)
-    client.set_terminated(run_id, status=status, end_time=int(time.time() * 1000))
-    return run_id
-
-
-def main() -> None:
-    """End the sweep named on stdin, with the arguments of `finish_sweep`."""
-    settings = json.loads(sys.stdin.read())
-    signal.alarm(LIMIT_SECONDS)  # a call into a frozen server is given up
-    finish_sweep(Path(settings.pop("root")), settings.pop("sweep"), **settings)
+    run_id = open_sweep(client, store, settings["sweep"])
+    client.set_terminated(run_id, status=settings["status"], end_time=int(time.time() * 1000))
 
 
 if __name__ == "__main__":
