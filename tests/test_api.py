@@ -82,9 +82,3 @@ def test_keyword_arguments_are_overrides(groups: dict[str, object], words: list[
     from lmtrain.api import _words
 
     assert _words(groups) == words
-
-
-def test_a_wrong_argument_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="optimizer"):
-        lmtrain.train(*SMALL, optimizer="adamx")
-    assert lmtrain.runs() == []

@@ -6,12 +6,9 @@ import pytest
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
-from lmtrain.accounting.options.parts import RecomputeFacts
-from lmtrain.accounting.options.strategy import ModelSpread
 from lmtrain.errors import ConfigurationError
 from lmtrain.run.compose.arguments import Flags, parse_arguments
-from lmtrain.run.compose.compose import compose_config, for_each_config, single, trials_of
-from lmtrain.run.compose.group_options import one_of, options_with_key, words_of
+from lmtrain.run.compose.compose import compose_config, for_each_config, trials_of
 from lmtrain.run.compose.search_words import search_of
 
 
@@ -29,11 +26,6 @@ def test_a_budget_key_alone_replaces_the_default_budget() -> None:
 )
 def test_an_interval_of_validations_alone_replaces_their_number(words: list[str], added: list[str]) -> None:
     assert parse_arguments(words).added == added
-
-
-def test_a_chosen_budget_option_is_kept() -> None:
-    words = ["budget=tokens_per_parameter", "budget.steps=20"]
-    assert parse_arguments(words).words == words
 
 
 def test_devices_follow_an_outer_launcher() -> None:
@@ -171,24 +163,6 @@ def test_trials_are_those_of_hydras_own_sweeper(words: list[str]) -> None:
     assert [trials_of(words, swept={})] == BasicSweeper.split_arguments(parsed, None)
 
 
-def test_an_option_may_name_values_and_a_typed_key_wins() -> None:
-    assert trials_of(["seed=7"], swept={"seed": "1,2", "model": "a,b"}) == [
-        ["model=a", "seed=7"],
-        ["model=b", "seed=7"],
-    ]
-
-
-def test_a_key_that_is_taken_away_stays_as_typed() -> None:
-    assert trials_of(["~callbacks.progress", "seed=1,2"], swept={}) == [
-        ["~callbacks.progress", "seed=1"],
-        ["~callbacks.progress", "seed=2"],
-    ]
-
-
-def test_words_of_one_value_are_told_apart() -> None:
-    assert single(["seed=1,2", "model=a", "x=[1,2]"]) == ["model=a", "x=[1,2]"]
-
-
 def test_a_range_without_steps_is_refused() -> None:
     with pytest.raises(ConfigurationError, match=r"interval\(0,1\) has no steps"):
         trials_of(["lr=interval(0,1)"], swept={})
@@ -239,11 +213,6 @@ def test_an_option_brings_a_space_and_settings_and_typed_words_go_before() -> No
     assert composed[0]["optimizer"]["_target_"] == "lmtrain.optim.sgd.sgd"
 
 
-def test_a_grid_is_no_search() -> None:
-    assert search_of(parse_arguments(["-m", "seed=1,2"])) is None
-    assert search_of(parse_arguments(["seed=1"])) is None
-
-
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -282,17 +251,3 @@ def test_parameters_of_slurm_are_typed_as_a_mapping() -> None:
     found = search_of(parse_arguments([*words, "sweep.slurm={slurm_partition: gpu, timeout_min: 60}"]))
     assert found is not None
     assert found.settings.slurm == {"slurm_partition": "gpu", "timeout_min": 60}
-
-
-def test_a_shown_config_is_resolved_on_request(capsys: pytest.CaptureFixture[str]) -> None:
-    for flags, value in ((["--resolve"], "64"), ([], "${batch.context_tokens}")):
-        words = ["--cfg", "job", "-p", "model", *flags, "batch.context_tokens=64"]
-        for_each_config(lambda *_: None, parse_arguments(words), config_name="train")
-        assert f"max_context_tokens: {value}" in capsys.readouterr().out
-
-
-def test_options_are_found_by_the_facts_that_they_state() -> None:
-    assert words_of(RecomputeFacts, lambda facts: facts.keeps_least) == ["recompute=every_block"]
-    assert {"strategy=auto", "strategy=ddp"} <= {*words_of(ModelSpread, lambda facts: facts.replicates)}
-    assert one_of(["strategy=auto", "strategy=ddp"]) == "one of strategy=auto, ddp"
-    assert options_with_key("optimizer.row_beta")[:1] == ["muon"]

@@ -6,7 +6,6 @@ import pytest
 from lmtrain.errors import ConfigurationError
 from lmtrain.run.compose.compose import compose_config
 from lmtrain.run.depth_dial import offered
-from lmtrain.run.scaling import scaling_of
 
 NANO = ["model=nano", "model.vocab_size=32768"]
 
@@ -39,10 +38,6 @@ def test_a_typed_batch_stays_and_rates_follow_it() -> None:
     assert rates(config) == pytest.approx([lr / 4 for lr in rates(plain)])
 
 
-def test_typed_rates_are_those_of_depth_12() -> None:
-    assert dialled("model.depth=24", "optimizer.lr=0.1")["optimizer"]["lr"] == pytest.approx(0.1 * math.sqrt(2))
-
-
 def test_a_nano_without_scaling_is_offered_it() -> None:
     found = offered(compose_config(["model=nano", "model.depth=24", "model.vocab_size=32768"]), [])
     assert found is not None
@@ -54,12 +49,6 @@ def test_a_nano_without_scaling_is_offered_it() -> None:
     assert found.base["batch.tokens_per_step"] == 2**20
     assert offered(compose_config([]), []) is None
     assert offered(compose_config(["model=nano", "optimizer=adamw"]), []) is None
-
-
-def test_an_experiment_picks_it() -> None:
-    found = scaling_of(compose_config(["experiment=nano_d12"]))
-    assert found is not None
-    assert found.rule == "depth_dial"
 
 
 @pytest.mark.parametrize(

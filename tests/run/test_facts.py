@@ -1,5 +1,4 @@
 import re
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,15 +7,12 @@ from typing import Any
 import pytest
 
 from lmtrain.accounting.options.optimizer import OptimizerFacts
-from lmtrain.accounting.options.parts import AttentionFacts, LossFacts, RecomputeFacts
 from lmtrain.accounting.options.precision import PrecisionFacts
 from lmtrain.accounting.options.strategy import ModelSpread
 from lmtrain.errors import ConfigurationError
 from lmtrain.run.compose.paths import conf_folder
 from lmtrain.run.planning.plan import PlannedRun, planned_runs
-from lmtrain.run.schema.facts import facts_of, options_saying, require_facts
-from tests import facts
-from tests.optim.options import OWN
+from lmtrain.run.schema.facts import require_facts
 
 SAYING = {"strategy": ModelSpread, "optimizer": OptimizerFacts, "precision": PrecisionFacts}
 LLAMA = ["model=llama_3_8b", "cluster=h100_8x", "cluster.num_nodes=2", "precision=bf16_mixed", "budget.tokens=1B"]
@@ -112,37 +108,6 @@ def test_what_cannot_be_said_is_refused_with_its_reason(name: str, message: str)
         said(name)
 
 
-def test_saying_nothing_is_the_plain_case_of_the_other_groups() -> None:
-    assert facts_of(facts.node("loss", "cross_entropy"), LossFacts) is None
-    assert facts_of(facts.node("loss", "chunked"), LossFacts) == LossFacts(makes_head_products=True, in_chunks=True)
-    assert facts_of({}, LossFacts) is None
-
-
-@pytest.mark.parametrize(("on_gpu", "is_compiled", "word"), [(1, 1, "SDPA"), (0, 0, "Uncompiled"), (0, 1, None)])
-def test_a_place_is_beside_the_settings(on_gpu: int, is_compiled: int, word: str | None) -> None:
-    place = {"on_gpu": bool(on_gpu), "is_compiled": bool(is_compiled)}
-    found = require_facts(facts.node("attention", "auto"), AttentionFacts, **place)
-    assert found.chooses
-    assert (found.measured_as or "None").rpartition(".")[2] == str(word)
-
-
-def test_options_that_say_a_thing_are_found_in_their_package() -> None:
-    found = dict(options_saying("lmtrain.optim", OptimizerFacts))
-    assert sorted(target.rpartition(".")[2] for target in found) == sorted(OWN)
-    assert found["lmtrain.optim.adafactor.adafactor"] == facts.optimizer("adafactor")
-
-
-def test_facts_are_read_without_torch() -> None:
-    code = """
-import sys
-from lmtrain.accounting.options.optimizer import OptimizerFacts
-from lmtrain.run.schema.facts import options_saying
-assert dict(options_saying("lmtrain.optim", OptimizerFacts))
-assert "torch" not in sys.modules
-"""
-    subprocess.run([sys.executable, "-c", code], check=True)
-
-
 def test_weights_kept_after_the_forward_pass_are_gathered_half_as_often() -> None:
     plans = [planned("strategy=fsdp", f"strategy.reshard_after_forward={value}").plan for value in ("true", "false")]
     freed, kept = (plan.communication for plan in plans)
@@ -166,15 +131,6 @@ def test_shards_within_a_node_are_planned_from_what_the_strategy_says(elsewhere:
     assert hybrid.plan.communication is not None
     shard = 4 * hybrid.plan.shape.num_parameters / 8
     assert hybrid.plan.communication.reduced_bytes == pytest.approx(7 * shard + shard)
-
-
-RECOMPUTED = {"auto": 0.0, "none": 0.0, "every_block": 1.0, "selective": 0.0, "memory_budget": 0.5}
-
-
-def test_every_recomputation_says_what_it_computes_twice() -> None:
-    for path in sorted((conf_folder() / "recompute").glob("*.yaml")):
-        found = facts_of(facts.node("recompute", path.stem), RecomputeFacts) or RecomputeFacts()
-        assert found.share == RECOMPUTED[path.stem]
 
 
 def test_a_plan_counts_the_forward_pass_of_the_blocks_twice() -> None:

@@ -78,13 +78,6 @@ def test_one_rule_for_a_learning_rate_of_zero(option: str) -> None:
         require(f"optimizer={option}", "optimizer.lr=0")
 
 
-@pytest.mark.parametrize(
-    "words", ["optimizer.head_lr=0", "optimizer=lion optimizer.lr_multipliers={head:0}", "optimizer=muon_nano"]
-)
-def test_one_group_may_stay_as_it_is(words: str) -> None:
-    require(*words.split())
-
-
 @pytest.mark.parametrize("option", OWN)
 def test_a_new_optimizer_has_no_empty_state(option: str) -> None:
     """torch prepares the state that a sharded checkpoint is loaded into only where there is not even an entry."""
@@ -104,13 +97,6 @@ def test_a_step_asks_the_device_for_nothing(option: str) -> None:
             parameter.grad = torch.zeros_like(parameter)
         with torch.compiler.set_stance("force_eager"):
             optimizer.step()
-
-
-def test_torch_s_own_adafactor_asks_for_its_norms() -> None:
-    weight = torch.nn.Parameter(torch.zeros(2, 2, device="meta"))
-    weight.grad = torch.zeros_like(weight)
-    with pytest.raises(RuntimeError, match="meta"):
-        torch.optim.Adafactor([weight]).step()
 
 
 def test_a_missing_package_ends_the_command_before_anything_is_written(
@@ -134,25 +120,6 @@ def test_a_missing_package_ends_the_command_before_anything_is_written(
 def test_a_plan_counts_the_state_of_every_option(option: str) -> None:
     config = config_of(f"optimizer={option}")
     assert planned_setting(config).state == facts.optimizer(option).state
-
-
-def test_a_plan_counts_bf16_moments() -> None:
-    state = planned_setting(config_of("optimizer=adamw", "optimizer.moments=bf16")).state
-    assert (state.value_bytes, state.per_matrix_value) == (2, 2)
-
-
-def test_groups_are_told_once(capsys: pytest.CaptureFixture[str]) -> None:
-    config = config_of("optimizer=adamw", "optimizer.lr=0.01")
-    build_optimizer(config, rank=1)(tiny_model())
-    assert capsys.readouterr().out == ""
-    build_optimizer(config, rank=0)(tiny_model())
-    assert capsys.readouterr().out.splitlines() == [
-        "optimizer=adamw",
-        "  matrices: 1,024 parameters in 8 tensors, lr 0.01, weight decay 0.1",
-        "  head: 128 parameters in 1 tensor, lr 0.01, weight decay 0.1",
-        "  embeddings: 384 parameters in 3 tensors, lr 0.01, weight decay 0",
-        "  vectors: 64 parameters in 8 tensors, lr 0.01, weight decay 0",
-    ]
 
 
 @pytest.mark.slow
@@ -221,14 +188,6 @@ def test_a_cool_down_begins_where_the_run_was_forked_unless_told_otherwise():
         composed("schedule=cooldown", "schedule.start_step=-1")
 
 
-def test_momentum_and_weight_decay_have_no_schedule_by_default():
-    assert composed().keys() == {"schedule", "momentum_schedule", "weight_decay_schedule"}
-    assert composed()["momentum_schedule"] is composed()["weight_decay_schedule"] is None
-    schedules = composed("momentum_schedule=rise_and_fall", "weight_decay_schedule=cosine")
-    assert schedules["momentum_schedule"](0, 1000, 0.97) == 0.85
-    assert schedules["weight_decay_schedule"](500, 1000) == pytest.approx(0.5)
-
-
 def refuse(node, *, horizon, name="schedule"):
     bare = {key: Node(key, {}) for key in ("schedule", "momentum_schedule")}
     config = config_with(**{**bare, name: Node(name, node)})
@@ -256,16 +215,6 @@ def refuse(node, *, horizon, name="schedule"):
 def test_a_schedule_longer_than_its_budget_is_refused_with_what_would_fit(node, message):
     with pytest.raises(ConfigurationError, match=message):
         refuse(node, horizon=horizon(100))
-
-
-def test_a_momentum_that_has_no_time_to_rise_is_refused_under_its_own_key():
-    with pytest.raises(
-        ConfigurationError,
-        match=r"^momentum_schedule\..*=400 and .*take 460.*_steps=40, or budget\.steps=1000\.",
-    ):
-        refuse({"warmup_steps": 400, "warmdown_fraction": 0.6}, horizon=horizon(100), name="momentum_schedule")
-    with pytest.raises(ConfigurationError, match=r"momentum_schedule\.warmdown_fraction must be .* got 7\..*0\.07"):
-        refuse({"warmdown_fraction": 7}, horizon=horizon(100), name="momentum_schedule")
 
 
 @pytest.mark.parametrize("steps", [1, 2, 3, 99])

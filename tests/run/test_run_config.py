@@ -6,8 +6,7 @@ import pytest
 
 from lmtrain.accounting.batches import Batch
 from lmtrain.errors import ConfigurationError
-from lmtrain.run.compose.compose import compose_config
-from lmtrain.run.run_config import KEYS, read_config
+from lmtrain.run.run_config import read_config
 from lmtrain.run.schema.node import Node
 from tests.configs import config_of, default_config
 
@@ -37,12 +36,6 @@ def test_a_setting_of_a_callback_that_is_switched_off_is_refused():
             read_config(given if callbacks is None else {**given, "callbacks": callbacks})
 
 
-def test_every_key_of_a_composed_config_is_known():
-    assert {*compose_config([])} == {*KEYS}
-    with pytest.raises(ConfigurationError, match=r"optimiser=1 is not a key of a run\. Did you mean 'optimizer'"):
-        config_of("+optimiser=1")
-
-
 def test_a_config_does_not_change_and_gives_a_changed_one():
     config = default_config()
     with pytest.raises(FrozenInstanceError):
@@ -51,14 +44,3 @@ def test_a_config_does_not_change_and_gives_a_changed_one():
     assert (changed.strategy.word, config.strategy.word) == ("mine", "auto")
     assert changed.values["strategy"] == {"_target_": "a.b.mine"}
     assert changed.batch == Batch(context_tokens=256, tokens_per_step=2048)
-
-
-def test_nodes_are_checked_on_demand():
-    config = config_of("schedule=linear", "schedule.warmup_tokens=2K", "schedule.warmup_fraction=null")
-    assert config.schedule.get("warmup_tokens") == "2K"
-    assert config.with_checked("schedule").schedule.get("warmup_tokens") == 2000
-
-
-def test_reading_twice_is_reading_once():
-    config = default_config()
-    assert read_config(config.values) == config

@@ -1,4 +1,3 @@
-import copy
 import json
 import re
 from pathlib import Path
@@ -11,7 +10,7 @@ from lmtrain.errors import ConfigurationError
 from lmtrain.run.compose.compose import compose_config
 from lmtrain.run.execution.build import build_run
 from lmtrain.run.run_config import read_config
-from lmtrain.run.scaling import scaled, scaling_of, setting, with_settings
+from lmtrain.run.scaling import scaled, scaling_of, setting
 
 CACHE = Path(__file__).parents[2] / ".cache" / "tests"
 WIDE = ["scaling=width_transfer", "scaling.base_width=64"]
@@ -37,23 +36,6 @@ def test_a_config_holds_what_was_derived_and_the_record_of_it() -> None:
 def test_a_scaled_config_is_not_scaled_again() -> None:
     config = compose_config(WIDE)
     assert scaled(config, WIDE) is config
-
-
-def test_scaling_changes_no_config_that_it_was_given() -> None:
-    config = compose_config([])
-    node = {"_target_": "lmtrain.run.width_transfer.width_transfer", "_partial_": True, "base_width": 64}
-    before = copy.deepcopy(config | {"scaling": node})
-    given = copy.deepcopy(before)
-    assert scaled(given, []) != before
-    assert given == before
-
-
-def test_a_setting_is_put_where_there_was_none() -> None:
-    config = {"optimizer": {"lr": 1.0, "lr_multipliers": None}}
-    assert with_settings(config, {"optimizer.lr_multipliers.head": 0.5}) == {
-        "optimizer": {"lr": 1.0, "lr_multipliers": {"head": 0.5}}
-    }
-    assert setting(config, "optimizer.lr_multipliers.head") is None
 
 
 def test_a_run_says_at_its_start_what_was_derived(tiny_job: Any, capsys: pytest.CaptureFixture[str]) -> None:

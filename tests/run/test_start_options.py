@@ -9,7 +9,7 @@ import pytest
 from lmtrain.errors import ConfigurationError, DataError
 from lmtrain.run.compose.arguments import parse_arguments
 from lmtrain.run.compose.compose import compose_config, for_each_config
-from lmtrain.run.compose.start_options import imported_options, inherited_options, tokenizer_words, value_words
+from lmtrain.run.compose.start_options import imported_options, inherited_options, value_words
 from lmtrain.tokenizers.byte_level import ByteLevelTokenizer
 
 FILE = Path("facts.json")
@@ -39,14 +39,6 @@ def test_what_is_no_plain_value_is_refused(settings: Any, said: str) -> None:
     with pytest.raises(DataError, match=r"facts\.json") as refused:
         value_words("model", settings, source=FILE)
     assert said in str(refused.value)
-
-
-def test_a_tokenizer_is_named_by_its_quoted_folder(tmp_path: Path) -> None:
-    folder = tmp_path / "a 'b"
-    assert tokenizer_words(folder) == []
-    ByteLevelTokenizer(vocab_size=300).save(folder)
-    quoted = str(folder).replace("'", "\\'")
-    assert tokenizer_words(folder) == ["tokenizer=folder", f"tokenizer.path='{quoted}'", "tokenizer.vocab_size=300"]
 
 
 LLAMA = {"_target_": "lmtrain.models.llama.Llama", "width": 32, "rope_scaling": {"factor": 8.0}, "windows": [4, None]}
@@ -84,11 +76,6 @@ def test_a_model_that_is_typed_wins_and_may_be_the_imported_one(tmp_path: Path) 
     given = {"init_from": str(imported(tmp_path / "in"))}
     assert imported_options({**given, "model": "gpt2_124m"}) == []
     assert imported_options({**given, "model": "imported"})[0] == "++model._target_=lmtrain.models.llama.Llama"
-
-
-def test_a_search_that_chooses_the_model_brings_none_of_the_folder(tmp_path: Path) -> None:
-    init_from = f"init_from={imported(tmp_path / 'in')}"
-    assert parse_arguments([init_from, "hparams_search=depth"]).imported == []
 
 
 BASES = {"imported": ("adamw", 2e-5, 0.1, 1.0), "run": ("muon", 0.01, 0.0, None)}
@@ -134,29 +121,9 @@ def imported_folder_run_and_own_options(tmp_path: Path, monkeypatch: pytest.Monk
     return tmp_path
 
 
-def test_a_folder_without_facts_brings_nothing(tmp_path: Path) -> None:
-    assert imported_options({"init_from": str(tmp_path)}) == []
-    assert imported_options({}) == []
-
-
 def test_the_imported_model_without_its_folder_is_refused() -> None:
     with pytest.raises(ConfigurationError, match=r"model=imported needs .* init_from=FOLDER"):
         imported_options({"model": "imported"})
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        None,
-        {"width": "${oc.env:HOME}"},
-        {"width": "1 hydra.mode=MULTIRUN"},
-        {"a=b,hydra.callbacks": 1},
-        {"part": {"x": ["a b"]}},
-    ],
-)
-def test_settings_that_are_no_plain_values_are_refused(tmp_path: Path, settings: Any) -> None:
-    with pytest.raises(DataError, match="import"):
-        imported_options({"init_from": str(imported(tmp_path / "in", settings))})
 
 
 WORDS = ["model=gpt2_124m", "model.width=96", "optimizer=adamw", "optimizer.lr=3e-3", "batch.context_tokens=64"]
@@ -217,12 +184,6 @@ def test_a_trial_of_a_sweep_is_composed_as_if_typed_alone(run: Path, swept: list
     assert [config for config, _ in found] == [compose_config(each.words) for each in alone]
     assert [brought for _, brought in found] == [each.imported for each in alone]
     assert found[0][0]["optimizer"] != found[1][0]["optimizer"]
-
-
-def test_no_run_brings_nothing(tmp_path: Path) -> None:
-    assert inherited_options({}) == inherited_options({"init_from": str(tmp_path)}) == []
-    with pytest.raises(ConfigurationError, match=r"optimizer=inherited needs the run .* add init_from=RUN\."):
-        inherited_options({"optimizer": "inherited"})
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ import re
 
 import pytest
 
-from lmtrain.cli.command_table import VERBS
 from lmtrain.cli.main import main, serve
 from lmtrain.errors import ConfigurationError
 from lmtrain.run.compose.arguments import parse_arguments
@@ -104,8 +103,3 @@ def test_an_unknown_command_gets_the_command_to_type(
 ) -> None:
     assert main(words) == 2
     assert re.search(pattern, capsys.readouterr().err)
-
-
-def test_settings_of_other_commands_are_known() -> None:
-    parse_arguments(["make.folder=x", "pipeline=speedrun", "sweep.trials=3", "hydra.mode=MULTIRUN"])
-    assert "train" in VERBS

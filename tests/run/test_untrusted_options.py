@@ -12,7 +12,6 @@ from lmtrain.run.compose.compose import compose_config
 from lmtrain.run.compose.untrusted_options import (
     IN_A_WORD,
     refuse_untyped,
-    require_bounded_files,
     require_bounded_references,
 )
 from tests.storage.test_untrusted_files import LAUGHS
@@ -85,12 +84,6 @@ def test_an_option_that_cannot_be_read_is_named_with_the_reason(
     assert error.count("\n") == 1
 
 
-def test_other_files_of_the_folder_are_left_to_hydra(tmp_path: Path) -> None:
-    (tmp_path / "a.yaml").write_text("a: [")
-    (tmp_path / "b.yaml").write_bytes(b"\xff")
-    require_bounded_files(tmp_path)
-
-
 def test_a_word_nested_without_bound_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     word = f"model={'{a: ' * 3000}1{'}' * 3000}"
     assert serve("plan", [word], program="lmtrain plan") == EXIT_CONFIGURATION
@@ -134,11 +127,6 @@ def test_what_runs_code_or_sends_is_typed(config: dict[str, object], key: str, m
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://evil.example/more")
     if key == "logger.tracking_uri":
         refuse_untyped(config, [])
-
-
-def test_a_default_written_out_and_a_local_store_are_no_decision() -> None:
-    refuse_untyped({"run": {"_target_": RUN, "cache": ".cache"}}, [])
-    refuse_untyped({"logger": {"_target_": MLFLOW, "tracking_uri": "sqlite:////tmp/mlflow.db"}}, [])
 
 
 def test_a_secret_of_the_environment_comes_into_no_setting_of_a_file(monkeypatch: pytest.MonkeyPatch) -> None:

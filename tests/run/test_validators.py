@@ -14,7 +14,7 @@ from lmtrain.run.builders.device import build_precision
 from lmtrain.run.gate import check
 from lmtrain.run.planning.setting import planned_setting
 from lmtrain.run.run_config import RunConfig
-from lmtrain.run.validators.callbacks import logged_metrics, patience_line, require_passes
+from lmtrain.run.validators.callbacks import logged_metrics, require_passes
 from lmtrain.run.validators.data import require_given, require_size_for_model
 from lmtrain.run.validators.optimizer import rate_line, require_settings
 from lmtrain.run.validators.parallelism import (
@@ -168,20 +168,6 @@ def test_a_micro_batch_holds_whole_pairs() -> None:
 def test_a_rate_above_the_usual_ones_is_warned_of_and_no_shipped_one_is(words: str, usual: str | None) -> None:
     line = rate_line(config_of(*words.split()))
     assert line is None if usual is None else usual in str(line)
-
-
-@pytest.mark.parametrize(
-    ("words", "patience"),
-    [
-        ("callbacks.early_stopping.patience=4", 3),
-        ("callbacks.validation.every_steps=40 callbacks.validation.num_passes=null", 2),
-        ("", None),
-        ("callbacks.early_stopping.patience=9 callbacks.early_stopping.stop_at=1.5", None),
-    ],
-)
-def test_a_patience_as_long_as_the_run_is_warned_of(words: str, patience: int | None) -> None:
-    line = patience_line(config_of(STOPPING, *words.split()), 100)
-    assert line is None if patience is None else f"callbacks.early_stopping.patience={patience}." in str(line)
 
 
 def test_a_mixture_logs_each_source_and_no_average_of_weights_that_it_does_not_keep() -> None:

@@ -10,7 +10,6 @@ from torch.nn import functional as F
 from lmtrain.errors import ConfigurationError
 from lmtrain.run.compose.compose import compose_config
 from lmtrain.run.run_config import read_config
-from lmtrain.run.scaling import scaling_of
 from lmtrain.run.schema.node import instantiate
 
 PLAIN = [
@@ -83,23 +82,11 @@ def test_adamw_moves_and_starts_matrices_and_head_by_the_table() -> None:
     assert rates == {"matrices": 0.0005, "head": 0.0005, "embeddings": 0.008, "vectors": 0.008}
 
 
-def test_muon_keeps_the_rate_of_matrices() -> None:
-    config, plain = transferred(64, "optimizer=muon"), composed(64, "optimizer=muon")
-    assert config["optimizer"] == plain["optimizer"] | {"head_lr": plain["optimizer"]["head_lr"] / 2}
-
-
 def test_what_is_typed_is_the_base_s() -> None:
     words = ["optimizer=adamw", "optimizer.lr_multipliers={head: 0.5, vectors: 3.0}", "+model.head_init_std=0.1"]
     config = transferred(128, *words)
     assert config["optimizer"]["lr_multipliers"] == {"matrices": 0.25, "head": 0.125, "vectors": 3.0}
     assert config["model"]["head_init_std"] == 0.025
-
-
-def test_a_head_that_starts_at_zero_and_decay_that_is_zero_stay_so() -> None:
-    config = transferred(64, "optimizer=adamw", "optimizer.weight_decay=0", "+model.head_init_std=0.0")
-    found = scaling_of(config)
-    assert found is not None
-    assert not {"model.head_init_std", "optimizer.weight_decay"} & found.derived.keys()
 
 
 def test_wider_heads_score_by_one_over_their_width() -> None:

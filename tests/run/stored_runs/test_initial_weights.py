@@ -129,11 +129,3 @@ def test_another_class_of_ours_is_refused_with_its_fix_and_three_settings(tmp_pa
     fix = "Leave out model=... and model.*=...: init_from brings its own."
     assert f"another model: a Llama there and a GPT2 here. {fix} Differing: model.num_layers=3, there 2; " in said
     assert said.count(", there ") == 3
-
-
-def test_an_imported_folder_is_held_to_its_class_and_sizes_too(tmp_path: Path) -> None:
-    (tmp_path / "weights").mkdir()
-    (tmp_path / "import.json").write_text(json.dumps({"settings": LLAMA}))
-    require_same_sizes(str(tmp_path), LLAMA | {"num_heads": 4})
-    with pytest.raises(ConfigurationError, match=r"model\.num_layers is 2 there and 32 here\. Leave out"):
-        require_same_sizes(str(tmp_path), LLAMA | {"num_layers": 32})

@@ -32,27 +32,3 @@ def test_a_kept_job_holds_no_secret_and_its_rank_gets_it_whole(tmp_path: Path, m
     for name, value in handed_over.items():
         monkeypatch.setenv(name, value)
     assert job_of_rank(tmp_path / "job.json") == job
-
-
-def test_a_kept_job_is_read_with_what_the_environment_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CANARY_TOKEN", "canary-2-long")
-    Job(config=config_of(*SECRET), overrides=[], name="a", root="runs").save(tmp_path / "job.json")
-    assert load_job(tmp_path / "job.json").config["init_from"] == "x-canary-2-long"
-    monkeypatch.delenv("CANARY_TOKEN")
-    assert load_job(tmp_path / "job.json").config["init_from"] == "x-${oc.env:CANARY_TOKEN}"
-
-
-def test_a_job_without_secrets_is_handed_over_by_its_file(tmp_path: Path) -> None:
-    job = Job(config=config_with(), overrides=[], name="a", root="runs")
-    job.save(tmp_path / "job.json")
-    assert job.handed_over() == {}
-    assert job_of_rank(tmp_path / "job.json") == job
-
-
-def test_a_rank_counts_its_own_waits_alone_and_a_trial_those_after_its_beginning(tmp_path: Path) -> None:
-    job = Job(config=config_with(), overrides=[], name="a", root="runs", began=1.0, waited={"1": 5.0})
-    job.save(tmp_path / "job.json")
-    assert "waited" not in (tmp_path / "job.json").read_text()
-    assert job_of_rank(tmp_path / "job.json").waited == {}
-    assert job.begun_now().began > 1.0
-    assert "1" not in job.begun_now().waited or job.begun_now().waited["1"] != 5.0

@@ -17,7 +17,6 @@ from lmtrain.run.stored_runs.resume import (
     find_checkpoint,
     fork_step,
     nothing_left,
-    phases_of,
     phases_read,
     remember_fork,
     resume_message,
@@ -58,13 +57,6 @@ def test_a_run_without_checkpoints_starts_anew_or_is_refused_as_told(tmp_path: P
     assert step_of(resuming(tmp_path, "auto")) is None
     with pytest.raises(ConfigurationError, match=r"resume=must, but .*cat holds no checkpoint; use resume=auto"):
         find_checkpoint(resuming(tmp_path, "must"))
-
-
-def test_a_path_names_a_checkpoint_or_another_run(tmp_path: Path) -> None:
-    older = save(tmp_path / "dog", 9)
-    save(tmp_path / "dog", 20)
-    assert step_of(resuming(tmp_path, str(older))) == 9
-    assert step_of(resuming(tmp_path, str(tmp_path / "dog"))) == 20
 
 
 @pytest.mark.parametrize("resume", ["nowhere", "atuo", "dog"])
@@ -127,14 +119,6 @@ def test_the_same_command_goes_on_with_the_fork(tmp_path: Path) -> None:
         assert fork_step(job, find_checkpoint(job)) == 9
 
 
-def test_a_fork_of_a_run_s_folder_stays_with_the_checkpoint_it_began_from(tmp_path: Path) -> None:
-    save(tmp_path / "dog", 9)
-    assert fork(tmp_path, tmp_path / "dog") == 9
-    save(tmp_path / "dog", 20)
-    save(tmp_path / "cat", 12)
-    assert step_of(resuming(tmp_path, str(tmp_path / "dog"))) == 12
-
-
 def test_a_fork_killed_before_its_first_save_begins_where_it_did(tmp_path: Path) -> None:
     origin = save(tmp_path / "dog", 9)
     fork(tmp_path, origin)
@@ -155,17 +139,6 @@ def test_a_run_that_began_elsewhere_is_not_forked_anew(tmp_path: Path) -> None:
     (tmp_path / "cat" / "fork.json").write_text(json.dumps({"checkpoint": str(older), "step": 9}))
     with pytest.raises(ConfigurationError, match=r"began from .*step_00000009 .*or resume=auto to continue"):
         find_checkpoint(resuming(tmp_path, str(newer)))
-
-
-def test_going_back_in_the_same_run_is_no_fork(tmp_path: Path) -> None:
-    own = save(tmp_path / "cat", 9)
-    save(tmp_path / "cat", 20)
-    job = resuming(tmp_path, str(own))
-    facts = find_checkpoint(job)
-    assert facts is not None
-    remember_fork(job, facts)
-    assert (facts.step, fork_step(job, facts), read_fork(tmp_path / "cat")) == (9, None, None)
-    assert fork_step(job, None) is None
 
 
 def points(job: Job, metric: str) -> dict[int, float]:
@@ -296,21 +269,3 @@ def test_the_phases_are_those_of_the_attempt_that_wrote_the_checkpoint(tmp_path:
     placed = [(0, (0.75, 0.25)), (80, (0.0, 1.0))]
     assert phases_read(facts) == PhasesRead(phases=placed, step=7)
     assert phases_read(None) is None
-
-
-@pytest.mark.parametrize(
-    "phases",
-    [
-        None,
-        7,
-        [],
-        [[80, [1.0]]],
-        [[0, [1.0]], [9, [-1.0]]],
-        [[0, [0.0, 0.0]]],
-        [[0, ["x"]]],
-        [[0, [1e400]]],
-        [[9, [1.0]], [0, [1.0]]],
-    ],
-)
-def test_damaged_phases_are_none(tmp_path: Path, phases: Any) -> None:
-    assert phases_of(write_phases(tmp_path, phases)) == []

@@ -6,7 +6,6 @@ import struct
 from os import SEEK_END
 from pathlib import Path
 from shutil import copytree, ignore_patterns
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -25,10 +24,9 @@ from lmtrain.inference.sampling import Sampling
 from lmtrain.models.gpt2 import GPT2
 from lmtrain.run.stored_runs.exported_models import make_push_folder, model_to_export
 from lmtrain.run.stored_runs.find_run import find_job
-from lmtrain.run.stored_runs.loaded_models import context_of, has_conversed, model_to_run, score_split, score_text
+from lmtrain.run.stored_runs.loaded_models import has_conversed, model_to_run, score_split, score_text
 from lmtrain.storage.hashed_folder import MANIFEST, damage, write_atomically
 from lmtrain.tokenizers.byte_level import ByteLevelTokenizer
-from lmtrain.training.checkpointing.weights import Kind
 from tests.interop.hugging_face import imported, saved
 from tests.run.stored_runs.test_find_run import run_folder
 
@@ -102,14 +100,6 @@ def test_a_model_without_an_opinion_needs_the_bits_of_its_vocabulary(vocab_size,
     assert found.bits_per_byte == pytest.approx(bits, abs=1e-6)
 
 
-def test_the_context_is_that_of_the_model_unless_asked_for():
-    assert context_of(loaded(num_tokens=64), None) == 64
-    assert context_of(loaded(num_tokens=9000), None) == 2048
-    assert context_of(loaded(num_tokens=9000), 9000) == 9000
-    with pytest.raises(ConfigurationError, match=r"--context-tokens.*at most the model's 64, got 65"):
-        context_of(loaded(num_tokens=64), 65)
-
-
 def test_conversations_of_a_folder_outside_any_run_are_scored_whole_as_if_alone(tmp_path):
     found, end, length = loaded(init_std=0.2), 256, 10
     conversations = torch.randint(256, (5, length), generator=torch.Generator().manual_seed(1))
@@ -140,24 +130,6 @@ def test_an_import_is_a_model_whose_data_nobody_knows(tmp_path: Path) -> None:
     assert model.companions == tmp_path / "in" / "original"
 
 
-def test_averaged_weights_have_their_own_scores_or_none(tmp_path: Path) -> None:
-    from lmtrain.run.stored_runs.exported_models import _facts
-
-    shape = SimpleNamespace(num_parameters=1, num_active_parameters=1)
-    model: Any = SimpleNamespace(shape=lambda: shape, max_context_tokens=8)
-    scores = {"validation/loss": 2.0, "validation/ema_loss": 3.0, "validation/ema_bits_per_byte": 4.0}
-
-    def metrics_of(kind: Kind, metrics: dict[str, float]) -> dict[str, float]:
-        source: Any = SimpleNamespace(run=tmp_path, checkpoint=SimpleNamespace(step=1, tokens=9, metrics=metrics))
-        facts = _facts(source, model, "f", None, kind)
-        assert facts.is_averaged == (kind == "ema")
-        return facts.metrics
-
-    assert metrics_of("raw", scores) == {"validation/loss": 2.0}
-    assert metrics_of("ema", scores) == {"validation/ema_loss": 3.0, "validation/ema_bits_per_byte": 4.0}
-    assert metrics_of("ema", {"validation/loss": 2.0}) == {}
-
-
 def made(folder: Path, *, mask: str | None = None, **config: Any) -> Path:
     attempt = folder / "attempts" / "1"
     attempt.mkdir(parents=True)
@@ -181,15 +153,6 @@ def test_a_run_on_text_has_not_conversed_unless_one_before_it_has(tmp_path: Path
     (checkpoint / "meta.json").write_text("{}")
     assert conversed(made(tmp_path / "tuned", init_from=str(talker)))
     assert conversed(made(tmp_path / "fork", resume=str(talker)))
-
-
-@pytest.mark.parametrize("content", ["{", "[]", '{"splits": {"train": null}}'])
-def test_where_the_record_does_not_say_the_chat_tokens_stay(content: str, tmp_path: Path) -> None:
-    assert conversed(made(tmp_path / "gone", init_from=str(tmp_path / "nowhere")))
-    assert conversed(made(tmp_path / "odd", init_from=[3]))
-    assert conversed(made(tmp_path / "mixed", data={"folder": {"sources": {}}}))
-    (made(tmp_path / "broken") / "dataset.json").write_text(content)
-    assert conversed(tmp_path / "broken")
 
 
 def test_an_archive_holds_the_newest_checkpoint_and_stays_when_the_run_deletes_it(tmp_path):
