@@ -41,9 +41,9 @@ WRONG = {
     "callbacks.checkpoint.every_tokens=0": r"callbacks\.checkpoint\.every_tokens=0 is below 1",
     # rules between values
     "batch.tokens_per_step=1000": r"tokens_per_step=1000 .*nearest valid: 1024",
-    "model.num_layers=2": r"nearest valid: 'model\.value_embedding_layers=\[1\]'",
-    "model.num_heads=7": r"nearest valid: model\.width=126 or 140, or model\.num_heads=4 or 8",
-    "+model.num_kv_heads=3": r"model\.num_kv_heads=3; nearest valid: model\.num_kv_heads=1 or 2",
+    "model.num_layers=2": r"Did you mean 'model\.value_embedding_layers=\[1\]'",
+    "model.num_heads=7": r"model\.width must be a multiple of 14",
+    "+model.num_kv_heads=3": r"model\.num_kv_heads must divide model\.num_heads=2",
     "model.vocab_size=1": r"model\.vocab_size=1 .*nearest valid: 4096",
     "strategy=single trainer.devices=2": r"strategy=single trains on 1 rank, not 2",
     "schedule.warmup_steps=4 schedule.warmup_fraction=null budget=steps budget.steps=3": r"longer than the run of 3",

@@ -36,7 +36,7 @@ def test_every_option_goes_with_the_default_model_by_one_word(option: str) -> No
 @pytest.mark.parametrize(
     ("words", "parts"),
     [
-        ("optimizer=adafactor strategy=fsdp", ["does not work with strategy=fsdp", "optimizer=adagrad, adamw"]),
+        ("optimizer=adafactor strategy=fsdp", ["strategy=fsdp cuts them", "optimizer=adagrad, adamw"]),
         ("optimizer=schedule_free schedule=trapezoid", ["schedule=trapezoid decays", "schedule=constant"]),
         ("optimizer=adamw optimizer.beta1=2", ["optimizer.beta1=2 is not at least 0 and below 1; 0.95 is usual"]),
         ("optimizer.momentum=2", ["optimizer.momentum=2 is not at least 0 and below 1"]),
@@ -50,8 +50,7 @@ def test_every_option_goes_with_the_default_model_by_one_word(option: str) -> No
         ("optimizer=sgd optimizer.lr=-1", ["optimizer.lr=-1 is not at least 0"]),
         ("optimizer=adamw optimizer.lr=1e38", ["optimizer.lr=1e+38 is not at least 0 and at most 10:"]),
         ("optimizer=adamw optimizer.eps=0", ["optimizer.eps=0 is not", "at least 1e-38", "1e-8 is usual"]),
-        ("optimizer=adamw optimizer.weight_decay=1000", ["weight_decay=1000 at optimizer.lr=0.003", "below 333.3"]),
-        ("optimizer=rmsprop optimizer.decay_embeddings=true", ["decay_embeddings=true has no effect", "valid: false"]),
+        ("optimizer=adamw optimizer.weight_decay=1000", ["optimizer.weight_decay must be below 1/lr=333.3, got 1000"]),
         ("optimizer=adafactor optimizer.beta2_decay=1", ["beta2_decay=1 is not a finite number of at most 0"]),
         ("optimizer=adafactor optimizer.clip_threshold=0", ["optimizer.clip_threshold=0 is not", "at least 1; 1 is"]),
         ("optimizer=adagrad optimizer.initial_accumulator=-1", ["optimizer.initial_accumulator=-1 is not a finite"]),
@@ -62,7 +61,6 @@ def test_every_option_goes_with_the_default_model_by_one_word(option: str) -> No
         ("optimizer=sgd +optimizer.momentum=0.9", ["optimizer.momentum=0.9 is not a setting of this node"]),
         ("optimizer=adamw optimizer.lr_multipliers={heads:2}", ["lr_multipliers.heads", "Did you mean 'head'?"]),
         ("~optimizer.lr", ["optimizer=muon: missing a required argument: 'lr'; give it as optimizer.NAME=VALUE"]),
-        ("optimizer.cautious_decay=true", ["optimizer.cautious_decay=true has no effect"]),
     ],
 )  # fmt: skip
 def test_what_cannot_be_is_refused_with_the_fix(words: str, parts: list[str]) -> None:

@@ -1,6 +1,5 @@
 """Parts that do not go together: one table of the words, and the key and the fix that the refusal names."""
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -78,7 +77,6 @@ REFUSED: list[tuple[Rule, str, str, str]] = [
     (planned_setting, f"{ROUNDING} optimizer=adamw", "optimizer=sgd", r"optimizer=sgd, .*optimizer=adamw"),
     (build_precision, f"{ROUNDING} optimizer=adamw", "optimizer=sgd", r"optimizer=sgd, .*optimizer=adamw"),
     (planned_setting, "precision=fp8 precision.head=true loss=chunked", "loss=liger", r"nearest valid: loss=chunked"),
-    (planned_setting, "precision=fp8", "precision.head=3", r"precision\.head=3 .*bool; nearest valid: false"),
     # callbacks
     (
         require_passes,
@@ -202,17 +200,9 @@ def test_a_step_divides_over_groups_and_a_sequence_within_one(strategy: str, siz
         config_of("batch.context_tokens=33", *words).divided()
 
 
-def test_random_weights_are_not_adapted_and_the_answer_names_the_newest_run(tmp_path: Path) -> None:
-    words = ("adapter=lora", f"run.root={tmp_path}")
-    with pytest.raises(ConfigurationError, match=r"init_from=runs/base"):
-        require_trained_weights(config_of(*words))
-    for seconds, name in ((2, "b"), (1, "a")):
-        saved = tmp_path / name / "checkpoints/step_00000005/manifest.json"
-        saved.parent.mkdir(parents=True)
-        saved.touch()
-        os.utime(saved, (seconds, seconds))
-    with pytest.raises(ConfigurationError, match=rf"nearest valid: init_from={tmp_path}/b"):
-        require_trained_weights(config_of(*words))
+def test_random_weights_are_not_adapted() -> None:
+    with pytest.raises(ConfigurationError, match=r"nearest valid: init_from=RUN"):
+        require_trained_weights(config_of("adapter=lora"))
 
 
 def test_a_model_that_follows_an_unknown_vocabulary_is_refused_with_the_size(

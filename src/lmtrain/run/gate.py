@@ -68,7 +68,7 @@ def check(
     refuse_foreign(values, allowed=allowed)
     config = read_config(values, allowed=allowed)
     require_passes(config)
-    require_end(config, typed)
+    require_end(config)
     require_given(values)
     if place != "here":
         require_nodes_enough(config)  # before a batch is divided over ranks that the cluster lacks

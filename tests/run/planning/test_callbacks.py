@@ -21,26 +21,19 @@ def test_a_setting_of_the_wrong_type_is_refused_by_its_key():
     [
         (
             ["callbacks=[early_stopping,validation]", "budget.tokens=20K"],
-            r"callbacks=\[early_stopping,validation\] has nothing that ends the run at budget.tokens=20.0K; nearest "
-            r"valid: 'callbacks=\[default,early_stopping\]', which has callbacks.token_budget\.",
+            r"tokens=20.0K; keep .*token_budget of",
         ),
-        (["callbacks=step_log"], r"callbacks=step_log has nothing .*valid: 'callbacks=\[default\]', which"),
+        (["budget=none", "budget.steps=3", "~callbacks.token_budget"], r"at budget.steps=3; keep .*token_budget of"),
         (
-            ["budget=none", "budget.steps=3", "budget.hours=1", "~callbacks.token_budget"],
-            r"~callbacks.token_budget leaves nothing that ends the run at budget.steps=3 or budget.hours=1; nearest "
-            r"valid: without this word\.",
+            ["budget=none", "budget.hours=1", "callbacks=[token_budget]"],
+            r"at budget.hours=1; keep .*time_budget of",
         ),
-        (["callbacks.checkpoint=null", "callbacks.token_budget=null"], r"^callbacks.token_budget=null leaves nothing"),
-        (
-            ["budget=none", "budget.steps=3", "budget.hours=1", "callbacks=[token_budget]"],
-            r"has nothing that ends the run at budget.hours=1; .*, which has callbacks.time_budget\.",
-        ),
-        (["budget.hours=1", "callbacks.time_budget=null"], r"^callbacks.time_budget=null leaves .* at budget.hours=1;"),
+        (["budget.hours=1", "callbacks.time_budget=null"], r"at budget.hours=1; keep callbacks.time_budget of"),
     ],
 )
 def test_callbacks_that_never_end_the_run_are_refused(words: list[str], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
-        require_end(config_of(*words), words)
+        require_end(config_of(*words))
 
 
 @pytest.mark.parametrize(
@@ -54,7 +47,7 @@ def test_callbacks_that_never_end_the_run_are_refused(words: list[str], message:
     ],
 )
 def test_other_callbacks_may_go(words: list[str]) -> None:
-    require_end(config_of(*words), words)
+    require_end(config_of(*words))
 
 
 @pytest.mark.parametrize(
@@ -63,10 +56,9 @@ def test_other_callbacks_may_go(words: list[str]) -> None:
         (["callbacks=[token_budget]"], "no callbacks.checkpoint: nothing of this run is saved"),
         (["callbacks=[token_budget,graceful_stop]"], "no callbacks.checkpoint: nothing of this run is saved"),
         (["~callbacks.graceful_stop"], "no callbacks.graceful_stop: a signal ends this run at once"),
-        (["callbacks=[default,early_stopping]", "callbacks.early_stopping.patience=5"], "patience=5 never ends"),
         ([], None),
     ],
 )
 def test_what_is_not_saved_and_what_never_stops_is_told(words: list[str], told: str | None) -> None:
-    lines = callback_lines(config_of(*words), 100)
+    lines = callback_lines(config_of(*words))
     assert lines == [] if told is None else len(lines) == 1 and told in lines[0]

@@ -183,7 +183,7 @@ def print_lines(datamodule: TokenDataModule, plan: Plan, config: RunConfig, mode
     """Find or build the packing's index on every rank; print once the decisions on data, schedule and model."""
     lines = [*datamodule.data_lines(), rate_line(config), *datamodule.packing_lines(), *datamodule.loss_lines()]
     lines += [datamodule.sources_line(datamodule.total_steps or 0)]
-    lines += [first_limit_line(config.budget, plan.horizon), *callback_lines(config, plan.horizon.steps)]
+    lines += [first_limit_line(config.budget, plan.horizon), *callback_lines(config)]
     lines += [plan.scaling.line() if plan.scaling else None, export_line(config.model.values)]
     lines.append(compilation_line(config, model))
     for line in lines if rank == 0 else []:

@@ -112,7 +112,7 @@ def planned_runs(
         plan = _with_data(plan, config, start)
         fit, left = fit_setting(setting, facts), start.left(plan.horizon)
         given = advice(config, plan, fit, partial(planned_with, config, start=start))
-        notes = [rate_line(config), setting.speed_line, *callback_lines(config, plan.horizon.steps)]
+        notes = [rate_line(config), setting.speed_line, *callback_lines(config)]
         notes += [strategy, recompute, left]
         given = replace(given, lines=(*filter(None, notes), *given.lines))
         found.append(PlannedRun(choices.title, choices.swept, plan, fit, given, asked))

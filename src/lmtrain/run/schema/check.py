@@ -36,7 +36,6 @@ EXAMPLES: Final = {
     "data.folder.format": "data.folder.format=nanogpt",
     "data.folder.train": "'data.folder.train=[train.bin]'",
 }
-OF_PAIRS: Final = {"source.paths": "'source.paths=[pairs.jsonl]'"}  # of a source of pairs of answers
 
 
 def refuse_foreign(values: Mapping[str, Any], *, allowed: Sequence[str]) -> None:
@@ -138,9 +137,9 @@ def _with_target(node: dict[str, Any], annotation: Any, *, key: str) -> dict[str
     return {TARGET: names[0], **node}
 
 
-def no_value(key: str, *, of_pairs: bool = False) -> ConfigurationError:
-    """Return the refusal of a key that has no default, perhaps of a source of pairs of answers."""
-    example = (EXAMPLES | OF_PAIRS if of_pairs else EXAMPLES).get(key, f"{key}=...")
+def no_value(key: str) -> ConfigurationError:
+    """Return the refusal of a key that has no default."""
+    example = EXAMPLES.get(key, f"{key}=...")
     return ConfigurationError(f"{key} has no value; set it on the command line: {example}")
 
 

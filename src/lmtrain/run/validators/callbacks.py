@@ -1,14 +1,11 @@
 """The callbacks of a run: their facts, what a run needs of them, and the metrics that they log."""
 
-from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from lmtrain.accounting.budgets import limit_words, limits_of
 from lmtrain.accounting.options.parts import CallbackFacts, HeldOutPasses
-from lmtrain.accounting.quantities import format_count
 from lmtrain.errors import ConfigurationError, suggest
 from lmtrain.run.compose.group_options import beside_ordinary, file_values
-from lmtrain.run.compose.paths import key_of
 from lmtrain.run.run_config import RunConfig
 from lmtrain.run.schema.facts import facts_of
 from lmtrain.run.schema.node import Node
@@ -69,10 +66,8 @@ def require_passes(config: RunConfig) -> None:
     judge, metric = judged
     reader = next(((key, said.reads) for key, said in facts.items() if said.reads), None)
     if reader is None:
-        raise ConfigurationError(
-            f"{judge} needs validations, and this run has none; nearest valid: {beside_ordinary(config.callbacks)}, "
-            "which has callbacks.validation."
-        )
+        fix = beside_ordinary(config.callbacks)
+        raise ConfigurationError(f"{judge} needs validations, and this run has none; nearest valid: {fix}.")
     key, passes = reader
     if passes.num_passes is None and passes.every_steps is None:
         raise ConfigurationError(
@@ -101,64 +96,34 @@ def require_watch(config: RunConfig) -> None:
         )
 
 
-def require_end(config: RunConfig, typed: Sequence[str]) -> None:
-    """Refuse callbacks of a run without end; `typed` are the words of the command.
+def require_end(config: RunConfig) -> None:
+    """Refuse callbacks of a run without end.
 
     Raises:
         ConfigurationError: None ends the run at its budget, or none follows the clock under a budget of time.
     """
-    facts = callback_facts(config)
-    if not any(each.ends_at_budget for each in facts):
-        limits = limit_words(limits_of(config.budget))
-        raise _endless(config, typed, limits.values(), ends=lambda each: each.ends_at_budget)
-    of_time = {name: value for name, value in (("hours", config.budget.hours), ("usd", config.budget.usd)) if value}
-    if of_time and not any(each.keeps_time for each in facts):
-        raise _endless(config, typed, limit_words(of_time).values(), ends=lambda each: each.keeps_time)
+    facts, limits = callback_facts(config), limits_of(config.budget)
+    times = {name: limits[name] for name in ("hours", "usd") if name in limits}
+    lacks_end = not any(each.ends_at_budget for each in facts)
+    if not lacks_end and (not times or any(each.keeps_time for each in facts)):
+        return
 
+    def is_lacking(name: str) -> bool:
+        found = facts_of(file_values(f"callbacks={name}")[name], CallbackFacts)
+        return found is not None and (found.ends_at_budget if lacks_end else found.keeps_time)
 
-def _endless(
-    config: RunConfig, typed: Sequence[str], limits: Iterable[str], *, ends: Callable[[CallbackFacts], bool]
-) -> ConfigurationError:
-    """Name the word that took the end away, and the nearest one with it."""
-
-    def ends_runs(name: str) -> bool:
-        facts = facts_of(file_values(f"callbacks={name}")[name], CallbackFacts)
-        return facts is not None and ends(facts)
-
-    keys = [f"callbacks.{name}" for name in file_values("callbacks=default")["defaults"] if ends_runs(name)]
-    lacks = f"nothing that ends the run at {' or '.join(limits)}"
-    removed = next((word for word in typed if key_of(word) in keys), None)
-    if removed is not None:
-        return ConfigurationError(f"{removed} leaves {lacks}; nearest valid: without this word.")
-    chosen = next((word for word in reversed(typed) if key_of(word) == "callbacks"), "callbacks")
-    return ConfigurationError(
-        f"{chosen} has {lacks}; nearest valid: {beside_ordinary(config.callbacks)}, which has {' and '.join(keys)}."
+    ends = " or ".join(limit_words(limits if lacks_end else times).values())
+    kept = " and ".join(
+        f"callbacks.{name}" for name in file_values("callbacks=default")["defaults"] if is_lacking(name)
     )
+    raise ConfigurationError(f"callbacks: nothing ends the run at {ends}; keep {kept} of callbacks=default.")
 
 
-def callback_lines(config: RunConfig, num_steps: int) -> list[str]:
-    """Return warnings of callbacks without an effect in a run of `num_steps`, and of a run that saves nothing."""
+def callback_lines(config: RunConfig) -> list[str]:
+    """Return a warning of a run that saves nothing, or nothing on a signal."""
     facts = callback_facts(config)
-    saves = None
     if not any(each.num_kept for each in facts):
-        saves = "WARNING: no callbacks.checkpoint: nothing of this run is saved, neither at its end nor on a signal."
-    elif not any(each.stops_on_signals for each in facts):
-        saves = "WARNING: no callbacks.graceful_stop: a signal ends this run at once, its last steps unsaved."
-    return [line for line in (saves, patience_line(config, num_steps)) if line]
-
-
-def patience_line(config: RunConfig, num_steps: int) -> str | None:
-    """Return a warning of a patience longer than the validations of a run of `num_steps`; None without."""
-    facts = facts_by_key(config)
-    passes = next((said.reads for said in facts.values() if said.reads), None)
-    patient = next(((key, said.patience) for key, said in facts.items() if said.patience is not None), None)
-    if passes is None or patient is None:
-        return None
-    (key, patience), during = patient, passes.during(num_steps)
-    if patience < during:
-        return None
-    fix = f"{key}.patience={during - 1}" if during > 1 else "more validations, or a longer budget"
-    return (
-        f"WARNING: {key}.patience={patience} never ends this run early: of its {format_count(during, 'validation')} "
-        f"after the first step the last one is at its end; nearest with an effect: {fix}."
-    )
+        return ["WARNING: no callbacks.checkpoint: nothing of this run is saved, neither at its end nor on a signal."]
+    if not any(each.stops_on_signals for each in facts):
+        return ["WARNING: no callbacks.graceful_stop: a signal ends this run at once, its last steps unsaved."]
+    return []

@@ -9,7 +9,6 @@ from lmtrain.errors import ConfigurationError, DataError, suggest_path
 from lmtrain.run.run_config import KEYS, SCALARS, RunConfig
 from lmtrain.run.schema.check import MISSING, REPEATS, no_value
 from lmtrain.run.schema.node import leaf_keys, node_at
-from lmtrain.run.schema.signatures import gives_nothing
 
 SOURCE_PATHS: Final = ("source.paths", "source.validation_paths")
 
@@ -23,18 +22,7 @@ def require_given(values: Mapping[str, Any]) -> None:
     for name in (*sorted({*KEYS} - {*SCALARS, REPEATS}), REPEATS):
         missing = [key for key in leaf_keys(values[name], f"{name}.") if node_at(values, key) == MISSING]
         if missing:
-            raise no_value(missing[0], of_pairs=name == "source" and _gives_pairs(values))
-
-
-def _gives_pairs(values: Mapping[str, Any]) -> bool:
-    """Return whether an objective reads a source of pairs of answers."""
-    from lmtrain.accounting.options.parts import SourceFacts  # only to refuse
-    from lmtrain.run.schema.facts import facts_of
-
-    if gives_nothing(str(values["objective"].get("_target_"))):
-        return False
-    source = facts_of(values["source"], SourceFacts)
-    return source is not None and source.has_pairs
+            raise no_value(missing[0])
 
 
 def require_paths(paths: Any, *, key: str) -> None:

@@ -49,8 +49,8 @@ def require_settings(config: RunConfig) -> None:
         can = [word for word, facts in _own_optimizers().items() if facts.takes_shards]
         whole = one_of(words_of(ModelSpread, lambda other: other.replicates))
         raise ConfigurationError(
-            f"optimizer={option} does not work with strategy={config.strategy.word}: it needs whole parameters; "
-            f"use {whole}, or one of optimizer={', '.join(can)}."
+            f"optimizer={option} needs whole parameters, and strategy={config.strategy.word} cuts them; use {whole}, "
+            f"or one of optimizer={', '.join(can)}."
         )
     schedule = config.facts(ScheduleFacts) or ScheduleFacts()
     if found.averages_steps and schedule.decays:
@@ -87,16 +87,9 @@ def require_ranges(node: Mapping[str, Any], found: OptimizerFacts) -> None:
     for name, loss in found.never_zero.items():
         if node.get(name) == 0:
             raise ConfigurationError(f"optimizer.{name}=0 leaves {loss}.")
-    for name in ("decay_embeddings", "cautious_decay"):
-        if node.get(name) is True and decay == 0:
-            raise ConfigurationError(
-                f"optimizer.{name}=true has no effect while optimizer.weight_decay=0; nearest valid: false."
-            )
     if found.decay == "decoupled" and _is_number(lr) and _is_number(decay) and lr * decay >= 1:
-        raise ConfigurationError(
-            f"optimizer.weight_decay={decay:g} at optimizer.lr={lr:g} takes {lr * decay:.2g} times a weight off it at "
-            f"every step; it must be below {1 / lr:.4g}, and 0.1 is usual."
-        )
+        below = f"{1 / lr:.4g}"
+        raise ConfigurationError(f"optimizer.weight_decay must be below 1/lr={below}, got {decay:g}; 0.1 is usual.")
 
 
 def rate_line(config: RunConfig) -> str | None:
@@ -154,11 +147,9 @@ def require_float8_head(config: RunConfig) -> None:
     """Refuse `precision.head` with a loss that leaves the head's products to others.
 
     Raises:
-        ConfigurationError: It is neither true nor false, or has no effect.
+        ConfigurationError: It would have no effect.
     """
     head, loss = config.precision.get("head", False), config.loss.target
-    if not isinstance(head, bool):
-        raise ConfigurationError(f"precision.head={head} is not of type bool; nearest valid: false.")
     if head and not (config.facts(LossFacts) or LossFacts()).makes_head_products:
         raise ConfigurationError(
             f"precision.head=true needs a loss that makes the head's products itself, and loss={loss.split('.')[-2]} "

@@ -1,6 +1,6 @@
 """Parts of a run unfit for its task or its adapter, from the config alone."""
 
-from pathlib import Path
+from typing import Final
 
 from lmtrain.accounting.batches import BatchPlan
 from lmtrain.accounting.options.parts import ObjectiveFacts, PackingFacts, SourceFacts
@@ -12,6 +12,8 @@ from lmtrain.run.run_config import RunConfig
 from lmtrain.run.schema.facts import facts_of, require_facts
 from lmtrain.run.schema.node import Node
 from lmtrain.run.schema.signatures import gives_nothing
+
+START: Final = "nearest valid: init_from=RUN, a run here or the folder of `lmtrain import`."
 
 
 def objective_facts(config: RunConfig) -> ObjectiveFacts | None:
@@ -47,7 +49,7 @@ def require_objective(config: RunConfig) -> None:
     facts = objective_facts(config)
     if facts is not None and config.init_from is None:
         raise ConfigurationError(
-            f"task={facts.task} needs a model to start from, and init_from=null has random weights; {start_of(config)}"
+            f"task={facts.task} needs a model to start from, and init_from=null has random weights; {START}"
         )
     require_parts_of_task(config)
 
@@ -196,13 +198,5 @@ def require_trained_weights(config: RunConfig) -> None:
     if config.init_from is None and not gives_nothing(config.adapter.target):
         raise ConfigurationError(
             f"adapter={config.adapter.word.lower()} trains changes of frozen weights, and init_from=null has random "
-            f"ones; {start_of(config)}"
+            f"ones; {START}"
         )
-
-
-def start_of(config: RunConfig) -> str:
-    """Return the newest run with a checkpoint below run.root, else the command of an import, as the nearest words."""
-    saved = Path(config.run.root).glob("*/checkpoints/step_*/manifest.json")
-    if newest := max(saved, key=lambda file: file.stat().st_mtime, default=None):
-        return f"nearest valid: init_from={newest.parents[2]}, or the folder of `lmtrain import`."
-    return "nearest valid: init_from=runs/base, made by `lmtrain import hf FOLDER runs/base`, or a run here."
