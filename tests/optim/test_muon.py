@@ -14,7 +14,6 @@ from lmtrain.optim.muon import muon
 from lmtrain.optim.muon_update import (
     NEWTON_SCHULZ,
     POLAR_EXPRESS,
-    Matrices,
     Quintic,
     mean_squares,
     mean_squares_shape,
@@ -82,43 +81,6 @@ def test_state_dict_round_trip_continues_exactly() -> None:
     train(other, resumed, range(2, 4))
     for mine, theirs in zip(model.parameters(), other.parameters(), strict=True):
         assert torch.equal(mine, theirs)
-
-
-def count_operations(optimizer: torch.optim.Optimizer) -> dict[str, int]:
-    with torch.profiler.profile() as profile:
-        optimizer.step()
-    return {event.key: event.count for event in profile.key_averages()}
-
-
-def test_step_never_waits_for_the_device() -> None:
-    model = tiny_model()
-    optimizer = muon(model, **SETTINGS)
-    train(model, optimizer, range(1))
-    counts = count_operations(optimizer)
-    num_others = sum(len(group["params"]) for group in optimizer.param_groups if group["kind"] == "adamw")
-    assert counts["aten::_fused_adamw_"] == 3  # one a group
-    # torch's own fused kernel reads its step count once a parameter where the device is the CPU; nothing else may.
-    assert counts["aten::_local_scalar_dense"] == num_others
-    for group in optimizer.param_groups:
-        if group["kind"] == "adamw":
-            for parameter in group["params"]:
-                parameter.grad = None
-    assert "aten::_local_scalar_dense" not in count_operations(optimizer)
-
-
-def test_a_stack_of_matrices_moves_like_its_matrices_one_by_one() -> None:
-    gradient = torch.randn(3, 8, 24, generator=torch.Generator().manual_seed(0))
-    stacked, alone = torch.nn.Module(), torch.nn.Module()
-    stacked.blocks = torch.nn.ParameterList([torch.nn.Parameter(torch.zeros(3, 8, 24))])
-    alone.blocks = torch.nn.ParameterList(torch.nn.Parameter(torch.zeros(8, 24)) for _ in range(3))
-    for model, gradients in ((stacked, [gradient]), (alone, list(gradient))):
-        optimizer = muon(model, **SETTINGS)
-        for _ in range(2):
-            for parameter, part in zip(model.parameters(), gradients, strict=True):
-                parameter.grad = part.clone()
-            optimizer.step()
-    torch.testing.assert_close(stacked.blocks[0], torch.stack(list(alone.blocks)), rtol=0, atol=1e-6)
-    assert stacked.blocks[0].detach().std() > 1e-3
 
 
 def test_matrices_follow_torch_muon_step_by_step() -> None:
@@ -261,14 +223,3 @@ def test_matrices_in_one_weight_move_as_if_each_had_its_own(rows, row_beta):
         for optimizer in optimizers:
             optimizer.step()
     torch.testing.assert_close(next(fused.parameters()), torch.cat([*apart.parameters()]))
-
-
-def test_a_weight_in_the_order_of_ranks_has_the_same_matrices():
-    whole = torch.arange(24.0).view(12, 2)  # 2 ranks with 1, 2 and 3 rows of each matrix
-    matrices = Matrices(whole.shape, (1, 2, 3))
-    first, second, third = matrices.split(whole)
-    assert torch.equal(first, whole[[0, 6]])
-    assert torch.equal(second, whole[[1, 2, 7, 8]])
-    assert torch.equal(third, whole[[3, 4, 5, 9, 10, 11]])
-    assert torch.equal(matrices.join([first, second, third]), whole)
-    assert matrices.growth == 3**0.5, "6 rows of 2 columns"

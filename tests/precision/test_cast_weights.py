@@ -12,7 +12,7 @@ from lmtrain.models.llama import Llama
 from lmtrain.models.mixture_of_experts import Experts
 from lmtrain.models.nano import nano
 from lmtrain.parallel import activation_checkpoint
-from lmtrain.precision.cast_weights import KeptCopies, keep_copies
+from lmtrain.precision.cast_weights import keep_copies
 from lmtrain.precision.policy import bf16_mixed, fp32
 from tests.precision.learning import learning_curve
 
@@ -56,54 +56,6 @@ def test_loss_and_gradients_are_those_of_autocast_to_the_last_bit(name, kind):
     loss = kind(chunk_tokens=8) if kind is ChunkedCrossEntropy else kind()
     expected = step(build(name), loss)
     assert_same(step(keep_copies(build(name), dtype=torch.bfloat16), loss), expected)
-
-
-def compile_blocks(model):
-    for block in model.blocks:
-        block.compile(fullgraph=True, dynamic=False, backend="aot_eager")
-    return model
-
-
-def compile_whole(model):
-    model.compile(dynamic=False, backend="aot_eager")
-    return model
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("compiled", [compile_blocks, compile_whole])
-def test_captured_as_graphs_it_gives_what_autocast_gives(compiled):
-    expected = step(build(), CrossEntropy())
-    torch.compiler.reset()
-    torch._dynamo.utils.counters.clear()
-    model = compiled(keep_copies(build(), dtype=torch.bfloat16))
-    assert_same(step(model, CrossEntropy()), expected)
-    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1, "blocks that are alike share a graph"
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.mul_(0.5).grad = None
-    KeptCopies(model).refresh()
-    plain = build()
-    plain.load_state_dict(model.state_dict())
-    assert_same(step(model, CrossEntropy()), step(plain, CrossEntropy()))
-
-
-def test_a_master_that_was_written_to_is_cast_once_and_no_more():
-    model = keep_copies(build(), dtype=torch.bfloat16)
-    copies = KeptCopies(model)
-    copies.refresh()
-    master = dict(model.named_parameters())["layers.0.self_attention.qkv.weight"]
-    copy = model.get_buffer("layers.0.self_attention.qkv._weight_copy")
-    for write in (
-        lambda: master.mul_(3),
-        lambda: model.load_state_dict({name: 2 * value for name, value in model.state_dict().items()}),
-    ):
-        with torch.no_grad():
-            write()
-        before = copy._version
-        copies.refresh()
-        copies.refresh()
-        assert copy._version == before + 1
-        assert torch.equal(copy, master.bfloat16())
 
 
 def test_gradients_of_micro_batches_add_up_in_fp32():

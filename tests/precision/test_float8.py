@@ -11,8 +11,7 @@ from lmtrain.losses.cross_entropy import CrossEntropy
 from lmtrain.models.head import OutputHead
 from lmtrain.models.llama import Llama
 from lmtrain.precision.cast_weights import keep_copies
-from lmtrain.precision.float8 import Float8Rounding, choose_layers, convert_layers, round_head
-from tests.precision.learning import learning_curve
+from lmtrain.precision.float8 import Float8Rounding, choose_layers, convert_layers
 
 SHAPE = {"width": 32, "num_layers": 2, "num_heads": 2, "vocab_size": 64, "max_context_tokens": 16}
 TOKENS = torch.randint(64, (2, 16), generator=torch.Generator().manual_seed(1))
@@ -99,20 +98,3 @@ def test_evaluation_is_bf16_to_the_last_bit():
         targets = torch.arange(16).unsqueeze(0)
         totals = [ChunkedCrossEntropy()(OutputHead(weight, rounding=one), hidden, targets) for one in (EMULATED, None)]
     assert totals[0].nats == totals[1].nats
-
-
-def curve(*, in_fp8):
-    model = Llama(width=64, num_layers=2, num_heads=4, vocab_size=256, max_context_tokens=64, feed_forward_width=128)
-    model.initialize_weights(torch.Generator().manual_seed(0))
-    return learning_curve(
-        keep_copies(round_head(model, emulate=True) if in_fp8 else model, dtype=torch.bfloat16), lr=3e-4
-    )
-
-
-@pytest.mark.slow
-def test_it_learns_as_a_head_in_bf16_does():
-    rounded, reference = curve(in_fp8=True), curve(in_fp8=False)
-    assert rounded[-1] < 0.6 * rounded[0]
-    # Measured with 512 bytes a step: 0.15%, another seed 0.21%; weights nudged by 0.1% move it by 0.01%. At three times
-    # the learning rate runs part ways, by 0.1 to 1.8% and to either side (docs/log.md).
-    torch.testing.assert_close(rounded, reference, rtol=0.005, atol=0.0)

@@ -21,7 +21,6 @@ from lmtrain.training.precision_plugin import PrecisionPlugin
 from lmtrain.training.process_settings import be_deterministic
 from lmtrain.training.trainer import make_trainer
 from tests import forked
-from tests.callbacks.test_default import CountedSteps
 from tests.training import short_run
 from tests.training.short_run import train, weights
 
@@ -159,13 +158,6 @@ def test_gradients_are_unscaled_before_they_are_clipped_and_logged(fit, precisio
     found = fit(precision, steps=3, gradient_clip_norm=0.1).step_metrics.drain()
     for ours, theirs in zip(found, expected, strict=True):
         assert (ours.loss, ours.gradient_norm) == pytest.approx((theirs.loss, theirs.gradient_norm), rel=2e-2)
-
-
-@pytest.mark.parametrize("precision", [fp32(), fp16_mixed(), bf16_mixed(), bf16_true()])
-def test_no_step_asks_the_device_for_a_value(fit, precision, monkeypatch):
-    counted = CountedSteps(monkeypatch)
-    fit(precision, steps=4, micro_batch_sequences=4, gradient_clip_norm=1.0, extra=counted)
-    assert set(counted.by_step.values()) == {0}
 
 
 @pytest.mark.parametrize("precision", [fp16_mixed(), bf16_mixed(), bf16_true()])

@@ -16,14 +16,11 @@ from lmtrain.errors import ConfigurationError
 from lmtrain.losses.cross_entropy import CrossEntropy
 from lmtrain.models.base import LanguageModel
 from lmtrain.models.own_model import LogitsModel
-from lmtrain.tracking.run_log import read_points
-from lmtrain.training.context import RunCallback
 from lmtrain.training.own_rows import RowsDataModule
 from lmtrain.training.trainer import make_trainer
 from tests import tiny
 from tests.callbacks.conftest import dataset_folder as dataset_folder
 from tests.callbacks.test_stock_trainer import PlainModule, TwoOptimizers, loader
-from tests.callbacks.tiny_run import make_context
 from tests.training.short_run import StopAfter, data_module, tiny_module
 
 
@@ -159,33 +156,3 @@ def test_rows_are_read_again_and_a_resumed_run_goes_on_with_its_own(kind, tmp_pa
     assert all(torch.equal(one, other) for one, other in zip(whole[3:], rest, strict=True))
     read = [tuple(row) for row in torch.cat(whole).tolist()]
     assert sorted(read[:6]) == sorted(map(tuple, rows)), "each once before any is read again"
-
-
-class Logs(PlainModule):
-    """Logs a metric of its own."""
-
-    def training_step(self, batch):
-        loss = super().training_step(batch)
-        self.log("my/double", 2 * loss.detach())
-        return loss
-
-
-class WeightNorm(RunCallback):
-    """A callback and a metric of a person's own."""
-
-    def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
-        norm = torch.nn.utils.get_total_norm(pl_module.parameters())
-        self.run.append(trainer.global_step, {"my/weight_norm": float(norm)})
-
-
-def test_metrics_of_ones_own_are_in_the_log_of_a_run(dataset_folder, tmp_path):
-    context = make_context(tmp_path, dataset_folder, steps=4)
-    ours = [callbacks.StepLog(every_steps=1, context=context), callbacks.TokenBudget(context=context)]
-    trainer = make_trainer(
-        strategy="auto", precision="32-true", accelerator="cpu", folder=tmp_path, callbacks=[*ours, WeightNorm(context)]
-    )
-    trainer.fit(Logs(), loader(10))
-    points = [point.metrics for point in read_points(tmp_path / "metrics.jsonl")]
-    logged = [one for one in points if "train/loss" in one]
-    assert [one["my/double"] for one in logged] == pytest.approx([2 * one["train/loss"] for one in logged])
-    assert sum("my/weight_norm" in one for one in points) == 4

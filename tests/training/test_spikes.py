@@ -125,17 +125,6 @@ def test_a_step_that_is_not_skipped_is_made_to_the_last_bit(name):
     assert_equal(snapshot(guarded, optimizers[0]), snapshot(plain, optimizers[1]))
 
 
-def test_nothing_asks_the_device():
-    parameter = torch.nn.Parameter(torch.ones(3))
-    optimizer = torch.optim.AdamW([parameter], fused=True)
-    parameter.grad = torch.ones(3)
-    optimizer.step()
-    undo, skip = Undo(optimizer), torch.tensor(True)
-    with torch.profiler.profile() as profile:
-        undo.where(skip)
-    assert "aten::_local_scalar_dense" not in {event.key for event in profile.key_averages()}
-
-
 def test_state_in_eight_bits_is_put_back_too():
     weight = torch.nn.Parameter(torch.zeros(4, 256))
     weight.grad = torch.ones(4, 256)
@@ -197,24 +186,3 @@ def test_the_average_of_the_weights_moves_once_a_step(data_folder, tmp_path):
     module, _ = train(data_folder, tmp_path, steps=2, micro_batch_sequences=1, weight_average=average)
     averages = torch.cat([parameter.flatten() for parameter in average.parameters()])
     assert torch.equal(averages, weights(module)), "decay 0 is the weights themselves"
-
-
-def count_reads(data_folder, folder, steps, **settings):
-    with torch.profiler.profile() as profile:
-        train(data_folder, folder, steps=steps, micro_batch_sequences=2, **settings)
-    return sum(event.count for event in profile.key_averages() if event.key == "aten::_local_scalar_dense")
-
-
-def test_filter_average_and_schedules_ask_nothing_of_the_device_from_step_to_step(data_folder, tmp_path):
-    """What is read more in six steps than in two, beyond what a plain run reads."""
-    counts = {}
-    for name in ("plain", "all"):
-        for steps in (2, 6):
-            parts = {
-                "spikes": SpikeFilter(num_sigmas=6.0, window_steps=4),
-                "weight_average": WeightAverage(decay=0.9),
-                "momentum_schedule": lambda step, total_steps, momentum: momentum,
-            }
-            settings = {} if name == "plain" else parts
-            counts[name, steps] = count_reads(data_folder, tmp_path, steps, optimizer=sgd_with_momentum, **settings)
-    assert counts["all", 6] - counts["all", 2] == counts["plain", 6] - counts["plain", 2]

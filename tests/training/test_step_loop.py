@@ -13,7 +13,6 @@ from torch.utils.data import DataLoader
 from lmtrain.precision.policy import fp32
 from lmtrain.training.intervals import LastStep, StepInterval
 from lmtrain.training.precision_plugin import PrecisionPlugin
-from lmtrain.training.step_loop import StepLoop
 from lmtrain.training.trainer import make_trainer
 
 NUM_BATCHES, WINDOW = 7, 3
@@ -118,23 +117,6 @@ def test_a_resumed_run_goes_on_as_lightnings_does(tmp_path):
     ours, theirs = (fit(tmp_path, own=own, resume=True) for own in (True, False))
     assert len(ours[0]) > NUM_BATCHES
     assert ours == theirs
-
-
-def test_ranks_send_one_another_no_flag_of_lightning_s_with_any_callback_left_out(tmp_path, monkeypatch):
-    sent, advance = [], StepLoop.advance
-
-    def advance_again(loop, fetcher):
-        loop.restarting = loop.total_batch_idx < 0  # a resumed run's first micro-batch is Lightning's own
-        with monkeypatch.context() as ranks:
-            ranks.setattr(torch.distributed, "is_initialized", lambda: True)
-            advance(loop, fetcher)
-
-    monkeypatch.setattr(_TrainingEpochLoop, "_broadcast_sigterm_tensor", lambda _: sent.append(1))
-    monkeypatch.setattr(pl.Trainer, "world_size", 2)
-    for way in (advance, advance_again):
-        monkeypatch.setattr(StepLoop, "advance", way)
-        fit(tmp_path, own=True)
-    assert sent == []
 
 
 @pytest.mark.parametrize(("num_times", "due"), [(1, [10]), (2, [5, 10]), (4, [3, 5, 8, 10]), (10, [*range(1, 11)])])

@@ -20,7 +20,6 @@ from lmtrain.accounting.options.parts import LossFacts
 from lmtrain.accounting.options.ranges import require_count
 from lmtrain.losses.base import Compiler, TokenLoss
 from lmtrain.models.head import Loss, LossTotal, OutputHead, Rounding
-from lmtrain.models.triton_kernels import CAN_LAUNCH, KERNEL_DTYPES
 
 FP32_SUMS: Final = frozenset({torch.bfloat16, torch.float16})  # of products, by cuBLAS into an fp32 total
 Scores = Callable[..., tuple[Tensor, Tensor, Tensor | None]]  # as `score_logits`
@@ -72,8 +71,6 @@ class ChunkedCrossEntropy(TokenLoss):
             soft_cap=project.soft_cap,
             rounding=project.rounding if wants_gradients and project.rounding is not None else AsTheyAre(),
         )
-        if has_kernel(states, rule.dtype):
-            scores = score_on_gpu
         if wants_gradients:
             objective, nats = _Scored.apply(states, weight, head, flat, rule, scores)
         else:
@@ -211,35 +208,6 @@ def score_logits(
     if slope is not None:
         of_scores = of_scores.mul_(slope)
     return per_token, penalty, of_scores.to(rule.rounding.gradient_dtype or dtype)
-
-
-def has_kernel(states: Tensor, dtype: torch.dtype) -> bool:
-    """Return whether Triton's kernel scores these states, whose logits have this dtype; a traced loss is Inductor's."""
-    return CAN_LAUNCH and states.is_cuda and dtype in KERNEL_DTYPES and not torch.compiler.is_compiling()
-
-
-def score_on_gpu(
-    logits: Float[Tensor, "C V"], targets: Int[Tensor, " C"], rule: Rule, *, gradients: bool
-) -> tuple[Float[Tensor, " C"], Float[Tensor, ""], Float[Tensor, "C V"] | None]:
-    """Return the results of `score_logits` by one kernel; a gradient in the dtype of the logits overwrites them."""
-    from lmtrain.losses.score_kernel import write_scores  # Triton is not on every system
-
-    logits = logits.detach().contiguous()
-    narrow = rule.rounding.gradient_dtype
-    gradient = None if not gradients else logits if narrow is None else torch.empty_like(logits, dtype=narrow)
-    nats, log_z = logits.new_empty((2, len(targets)), dtype=torch.float32)
-    write_scores(
-        logits,
-        gradient,
-        targets.contiguous(),
-        nats,
-        log_z,
-        ignore_index=rule.ignore_index,
-        z_loss_weight=rule.z_loss_weight,
-        soft_cap=rule.soft_cap,
-        gradient_scale=rule.rounding.gradient_scale,
-    )
-    return nats, rule.z_loss_weight * log_z.square().sum(), gradient
 
 
 def _add_product(total: Float[Tensor, "V D"], left: Float[Tensor, "V C"], right: Float[Tensor, "C D"]) -> None:

@@ -37,7 +37,7 @@ from lmtrain.parallel.shard_reading import part_optimizer_state, part_weights, r
 from lmtrain.parallel.shard_writing import plan_shards
 from lmtrain.parallel.strategy import Parallelism
 from lmtrain.storage.checkpoint_layout import OPTIMIZERS, REST, SHARDED, STATE, WEIGHTS, sharded_name
-from lmtrain.storage.hashed_folder import aside_of, commit, not_written, require_whole, start_aside
+from lmtrain.storage.hashed_folder import aside_of, not_written, require_whole, start_aside
 from lmtrain.storage.plain_values import load_plain, load_state
 
 Background = Callable[[Callable[[], int]], object]
@@ -184,20 +184,11 @@ class FullyShardedStrategy(ModelParallelStrategy):
             EnvironmentProblem: On every rank, when one of them could not write.
         """
         final = Path(self.broadcast(str(filepath)))
-        aside = aside_of(final)
-        facts = checkpoint.get("lmtrain", {})
-        problem = self._problem_of(partial(start_aside, aside), on_rank_0=True)
-        if storage_options is not None:
-            problem = problem or self._problem_of(lambda: storage_options(self._plan(checkpoint, final)))
-        else:
-            write_shards = partial(super().save_checkpoint, checkpoint, aside / SHARDED)
-            problem = (
-                problem
-                or self._problem_of(write_shards)
-                or self._problem_of(partial(commit, aside, final, facts=facts), on_rank_0=True)
-            )
+        write = storage_options or _now
+        problem = self._problem_of(partial(start_aside, aside_of(final)), on_rank_0=True)
+        problem = problem or self._problem_of(lambda: write(self._plan(checkpoint, final)))
         if problem:
-            shutil.rmtree(aside, ignore_errors=True)
+            shutil.rmtree(aside_of(final), ignore_errors=True)
             raise not_written(final, problem)
 
     @override
@@ -273,6 +264,10 @@ class FullyShardedStrategy(ModelParallelStrategy):
     def _sharded_roots(self) -> Iterator[FSDPModule]:
         assert self.lightning_module is not None
         return (module for module in self.lightning_module.children() if isinstance(module, FSDPModule))
+
+
+def _now(write: Callable[[], int]) -> object:
+    return write()
 
 
 def _as_saved(value: Any, facts: object) -> Any:
