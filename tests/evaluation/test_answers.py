@@ -47,7 +47,7 @@ def test_a_text_holds_any_end_of_a_line(tmp_path):
     ("text", "said"),
     [
         ("", "is empty"),
-        ("{", "asked.jsonl:1 is not JSON"),
+        ("{", "asked.jsonl:1: "),
         ("[]", "messages"),
         (json.dumps({"messages": [USER]}), "messages"),
         (json.dumps({"messages": [USER, USER]}), "must end in an assistant"),

@@ -1,14 +1,11 @@
-"""lm-eval gets the same numbers from our model as from its model of transformers; hostile tasks are refused."""
+"""lm-eval gets the same numbers from our model as from its model of transformers."""
 
 import copy
-import pickle
 import re
-import subprocess
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import lm_eval.utils as harness
 import pytest
 from lm_eval import simple_evaluate
 from lm_eval.api.instance import Instance
@@ -19,16 +16,13 @@ from lm_eval.tasks import TaskManager
 from lmtrain.errors import ConfigurationError, DataError, EnvironmentProblem
 from lmtrain.evaluation import harness_tasks
 from lmtrain.evaluation.harness_model import HarnessModel
-from lmtrain.evaluation.harness_tasks import find_tasks, read_scores, score_tasks, use_sandbox
-from lmtrain.interop.template_renderer import TemplateProblem, TemplateRenderer
+from lmtrain.evaluation.harness_tasks import find_tasks, read_scores, score_tasks
 from lmtrain.interop.tokenizer_files import write_tokenizer
 from lmtrain.missing_package import install_command
 from lmtrain.run.stored_runs.loaded_models import model_to_run
-from lmtrain.storage.bounded_memory import bounded_memory
 from lmtrain.tokenizers.byte_level import ByteLevelTokenizer
 from tests.evaluation.task_files import TASKS, write_tasks
 from tests.interop.hugging_face import saved
-from tests.parquet_bombs import write_bomb
 
 transformers_model: Any = HFLM  # pyright does not see through the harness's decorators
 scored_there: Any = simple_evaluate
@@ -57,7 +51,9 @@ def ours(folder):
 
 @pytest.mark.parametrize("chat", [False, True])
 def test_every_metric_is_the_one_of_the_harness_s_own_model(ours, theirs, tmp_path, chat):
-    tasks = find_tasks(list(TASKS), folder=write_tasks(tmp_path / "tasks"), chat_template=chat, max_items=6)
+    tasks = find_tasks(
+        list(TASKS), folder=write_tasks(tmp_path / "tasks"), may_run_code=True, chat_template=chat, max_items=6
+    )
     found = score_tasks(ours, tasks)
     more = {"apply_chat_template": chat, "task_manager": tasks.manager, "limit": 6, "log_samples": False}
     expected = list(read_scores(scored_there(theirs, tasks=list(TASKS), **more)))
@@ -110,76 +106,14 @@ def test_wrong_settings_are_refused(ours):
             ours.generate_until([Instance(request_type="generate_until", doc={}, arguments=("a", settings), idx=0)])
 
 
-class Touch:
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return subprocess.call, (["touch", str(self.path)],)
-
-
-@pytest.mark.parametrize(
-    ("line", "part"),
-    [
-        ("process_docs: !function evil.attack", "could not determine a constructor for the tag '!function'"),
-        ("metric_list: [{metric: !function evil.attack}]", "'!function'"),
-        ("class: evil.Attack", "class=evil.Attack runs code"),
-        ("metric_list: [{metric: a/b, hf_evaluate: true}]", "hf_evaluate=True runs code"),
-        ("dataset_path: pandas\ndataset_kwargs: {data_files: {test: evil.pkl}}", "got pandas"),
-        ("include: ../other.txt", "got ../other.txt"),
-        ("x: !!python/object/apply:os.system [touch touched]", "python/object/apply:os.system"),
-        ("x: " + "[" * 1500, "nested more than 100 deep"),
-    ],
-)
-def test_a_task_that_can_run_code_is_refused(line: str, part: str, tmp_path: Path) -> None:
+def test_a_folder_of_tasks_needs_permission_as_its_files_can_run_code(tmp_path: Path) -> None:
     folder = write_tasks(tmp_path / "tasks")
-    (folder / "evil.py").write_text(f"import pathlib\npathlib.Path({str(tmp_path / 'touched')!r}).touch()\n")
-    (folder / "evil.pkl").write_bytes(pickle.dumps(Touch(tmp_path / "touched")))
-    (tmp_path / "other.txt").write_text("process_docs: !function tasks.evil.attack")
-    (folder / "mine.yaml").write_text(f"task: mine\n{line}\n")
-    with pytest.raises(DataError) as refusal:
+    evil = f"import pathlib\npathlib.Path({str(tmp_path / 'touched')!r}).touch()\n"
+    (folder / "evil.py").write_text(evil)
+    (folder / "mine.yaml").write_text("task: mine\nprocess_docs: !function evil.attack\n")
+    with pytest.raises(ConfigurationError, match=r"--task-folder.*--allow-task-code"):
         find_tasks(["mine"], folder=folder)
-    assert part in str(refusal.value)
-    assert "\n" not in str(refusal.value)
-    assert "--allow-task-code" in str(refusal.value)
     assert not (tmp_path / "touched").exists()
-
-
-def test_templates_have_a_sandbox_with_limits() -> None:
-    use_sandbox(bounds_data=False)
-    assert harness.apply_template("{{a | regex_replace('b', 'c')}}\n", {"a": "ab"}) == "ac\n"
-    attacks = {
-        "{{ cycler.__init__.__globals__.os.system('true') }}": "unsafe",
-        "{{ 'x' * 10 ** 10 }}": "MemoryError",
-        "{{ nothing }}": "'nothing' is undefined",
-        "{{ a | regex_replace('(', 'c') }}": "unterminated subpattern",
-    }
-    for template, part in attacks.items():
-        with pytest.raises(TemplateProblem, match=part):
-            harness.apply_template(template, {"a": "ab"})
-
-
-def test_a_task_s_endless_expression_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(harness_tasks, "TemplateRenderer", partial(TemplateRenderer, cpu_seconds=0.2))
-    monkeypatch.setattr(harness, "env", None)
-    use_sandbox(bounds_data=False)
-    with pytest.raises(TemplateProblem, match=r"more than 0\.2 s of processor time"):
-        harness.apply_template("{{ a | regex_replace('(a|a)*b', 'c') }}", {"a": "a" * 40})
-
-
-def test_a_table_of_equal_rows_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = write_tasks(tmp_path / "tasks")
-    write_bomb(folder / "test.parquet", num_rows=300, text_bytes=1 << 22)
-    (folder / "mine.yaml").write_text(
-        "task: mine\ndataset_path: parquet\noutput_type: loglikelihood_rolling\ntest_split: test\n"
-        f"dataset_kwargs: {{data_files: {{test: {folder}/test.parquet}}, cache_dir: {tmp_path}/cache}}\n"
-        'doc_to_text: ""\ndoc_to_target: "{{text}}"\nmetric_list: [{metric: bits_per_byte}]\n'
-    )
-    monkeypatch.setattr(harness_tasks, "bounded_memory", partial(bounded_memory, more_bytes=1 << 28))
-    tasks = find_tasks(["mine"], folder=folder)
-    with pytest.raises(DataError, match=r"--lm-eval mine: ") as refusal:
-        score_tasks(get_model("dummy")(), tasks)
-    assert "\n" not in str(refusal.value)
 
 
 def test_a_wrong_folder_a_missing_package_and_missing_data_are_told(tmp_path, monkeypatch):
@@ -188,10 +122,9 @@ def test_a_wrong_folder_a_missing_package_and_missing_data_are_told(tmp_path, mo
     own = partial(TaskManager, include_defaults=False)  # the harness's own take seconds to list
     monkeypatch.setattr("lm_eval.tasks.TaskManager", own)
     with pytest.raises(ConfigurationError) as refused:
-        find_tasks(["next_chioce"], folder=write_tasks(tmp_path / "listed"))
+        find_tasks(["next_chioce"], folder=write_tasks(tmp_path / "listed"), may_run_code=True)
     assert "Did you mean 'next_choice'?" in str(refused.value)
-    assert str(refused.value).endswith("listed has next_choice, next_text, next_write.")
-    found = find_tasks(["next_choice"], folder=write_tasks(tmp_path / "tasks"))
+    found = find_tasks(["next_choice"], folder=write_tasks(tmp_path / "tasks"), may_run_code=True)
     (tmp_path / "tasks" / "next.jsonl").unlink()
     with pytest.raises(DataError, match=r"--lm-eval next_choice: .*next\.jsonl"):
         score_tasks(get_model("dummy")(), found)

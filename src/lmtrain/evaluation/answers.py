@@ -97,28 +97,27 @@ def read_questions(path: Path) -> list[Question]:
         lines = path.read_text(encoding="utf-8").split("\n")  # a JSON text may hold other ends of lines
     except (OSError, UnicodeDecodeError) as problem:
         raise DataError(f"--answers: {path} must be a UTF-8 file of JSON lines ({problem}).") from problem
-    found = [_question(line, f"{path}:{number}") for number, line in enumerate(lines, start=1) if line.strip()]
+    found: list[Question] = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            found += [_question(line)] if line.strip() else []
+        except (ValueError, ConversationError) as problem:
+            raise DataError(f"{path}:{number}: {problem}") from problem
     if not found:
         raise DataError(f"--answers: {path} is empty.")
     return found
 
 
-def _question(line: str, where: str) -> Question:
-    try:
-        content: Any = foreign_json.parse(line)
-    except ValueError as problem:
-        raise DataError(f"{where} is not JSON ({problem}).") from problem
+def _question(line: str) -> Question:
+    content: Any = foreign_json.parse(line)
     messages = content.get("messages") if isinstance(content, dict) else None
     if not isinstance(messages, list) or len(messages) < 2 or not all(isinstance(one, dict) for one in messages):
-        raise DataError(f'{where}: "messages" must be a question and its answer.')
+        raise ValueError('"messages" must be a question and its answer.')
     *asked, last = messages
     if last.get("role") != "assistant" or not isinstance(last.get("content"), str) or not last["content"].strip():
-        raise DataError(f"{where} must end in an assistant's turn with text, the right answer.")
-    try:
-        read_conversation(asked, for_answer=True)
-    except ConversationError as problem:
-        raise DataError(f"{where}: {problem}") from problem
+        raise ValueError("must end in an assistant's turn with text, the right answer.")
+    read_conversation(asked, for_answer=True)
     kind = "answers" if content.get("kind") is None else str(content["kind"])
     if kind == ALL:
-        raise DataError(f'{where}: "kind" must not be "{ALL}", which names all kinds together.')
+        raise ValueError(f'"kind" must not be "{ALL}", which names all kinds together.')
     return Question(asked, last["content"], kind)

@@ -1,4 +1,4 @@
-"""The chat tasks of nanochat's ChatCORE from local copies of their data sets, and arithmetic made by rule.
+"""The chat tasks of nanochat's ChatCORE from local copies of their data sets.
 
 https://github.com/karpathy/nanochat, scripts/chat_eval.py: six tasks, their baselines, and the mean of the centred
 accuracies. A question is answered by one letter of several, the likeliest, or by a written text that is checked:
@@ -22,7 +22,7 @@ from lmtrain.evaluation.data_set_copies import find_files, read_rows
 from lmtrain.evaluation.scored_rows import score_next
 from lmtrain.inference.chat import answer_all, chat_format
 from lmtrain.inference.loaded_model import LoadedModel
-from lmtrain.tokenizers.question_forms import NUMBER_FORM, choice_question, count_question, letters_of
+from lmtrain.tokenizers.question_forms import choice_question, count_question, letters_of
 
 Row = Mapping[str, Any]
 
@@ -30,11 +30,9 @@ ORDER_SEED: Final = 1337
 WORDS_FILE: Final = "words_alpha.txt"
 MARK: Final = re.compile(r"####\s*(-?[\d.,]+)")
 SPELLING_SEED: Final = 20_001
-ARITHMETIC_SEED: Final = 20_002
 NUM_MADE: Final = 256  # items of a task made by rule
 SHARE_INSIDE: Final = 0.9  # of the questions ask for a letter of the word
 WORD: Final = re.compile(r"[a-z]{3,}")
-SIGNS: Final = {"+": "plus", "-": "minus", "*": "times"}
 
 
 @final
@@ -72,12 +70,11 @@ Items = Sequence[LetterItem] | Sequence[WrittenItem]
 @final
 @dataclass(frozen=True, kw_only=True)
 class ChatTask:
-    """A task: its items, the accuracy of a guess, and whether it is one of ChatCORE's six."""
+    """A task: its items, and the accuracy of a guess."""
 
     label: str
     items: Items
     baseline: float = 0.0
-    is_core: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,9 +128,8 @@ DATA_SETS: Final = {
         item=_code,
     ),
 }
-SPELLING, ARITHMETIC, RUNS_CODE = "spelling", "arithmetic", "humaneval"
-CORE_LABELS: Final = (*DATA_SETS, SPELLING)
-LABELS: Final = (*CORE_LABELS, ARITHMETIC)
+SPELLING, RUNS_CODE = "spelling", "humaneval"
+LABELS: Final = (*DATA_SETS, SPELLING)
 
 
 def read_tasks(folder: Path, *, only: Sequence[str] = (), may_run_code: bool = False) -> list[ChatTask]:
@@ -143,7 +139,7 @@ def read_tasks(folder: Path, *, only: Sequence[str] = (), may_run_code: bool = F
         ConfigurationError: A task is unknown, or runs code without permission.
         DataError: A copy is missing or damaged.
     """
-    labels = only or CORE_LABELS
+    labels = only or LABELS
     if unknown := [label for label in labels if label not in LABELS]:
         raise ConfigurationError(
             f"--tasks: must be among {', '.join(LABELS)}, got {unknown[0]}.{suggest(unknown[0], LABELS)}"
@@ -155,8 +151,6 @@ def read_tasks(folder: Path, *, only: Sequence[str] = (), may_run_code: bool = F
 
 
 def _task(folder: Path, label: str) -> ChatTask:
-    if label == ARITHMETIC:
-        return ChatTask(label=label, items=arithmetic_items(), is_core=False)
     if label == SPELLING:
         return ChatTask(label=label, items=_spelling(folder))
     source = DATA_SETS[label]
@@ -180,11 +174,9 @@ def _spelling(folder: Path) -> list[WrittenItem]:
     try:
         items = spelling_items(path.read_text(encoding="utf-8").split())
     except (OSError, UnicodeDecodeError) as problem:
-        raise DataError(
-            f"--chat: {folder} has no {WORDS_FILE}, one word per line, for {SPELLING} ({problem})."
-        ) from problem
+        raise DataError(f"--chat: {folder} has no {WORDS_FILE} for {SPELLING} ({problem}).") from problem
     if not items:
-        raise DataError(f"{path} must have words of three or more small letters, one per line.")
+        raise DataError(f"{path}: must have words of three or more small letters.")
     return items
 
 
@@ -239,17 +231,4 @@ def spelling_items(words: Sequence[str]) -> list[WrittenItem]:
         letter = draw.choice(word if draw.random() < SHARE_INSIDE else "abcdefghijklmnopqrstuvwxyz")
         question = count_question(letter, word)
         items.append(WrittenItem(question, partial(is_number, right=str(word.count(letter)))))
-    return items
-
-
-def arithmetic_items() -> list[WrittenItem]:
-    """Return sums, differences and products of numbers of one to three digits, always the same."""
-    draw = random.Random(ARITHMETIC_SEED)
-    items: list[WrittenItem] = []
-    for _ in range(NUM_MADE):
-        sign = draw.choice(list(SIGNS))
-        first, second = (draw.randrange(10 ** draw.randint(1, 2 if sign == "*" else 3)) for _ in range(2))
-        result = {"+": first + second, "-": first - second, "*": first * second}[sign]
-        question = f"How much is {first} {SIGNS[sign]} {second}? {NUMBER_FORM}"
-        items.append(WrittenItem(question, partial(is_number, right=str(result))))
     return items

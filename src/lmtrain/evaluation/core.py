@@ -56,30 +56,26 @@ class CoreTask:
         Raises:
             DataError: The file is missing, or a line lacks a field of its kind of task.
         """
-        if not self.file.is_file():
-            raise DataError(f"task {self.label}: {self.file} is missing; copy the whole bundle.")
+        found: list[Item] = []
         with told_as_damage(self.file, fix="copy the bundle again"), self.file.open(encoding="utf-8") as file:
-            found = [self._item(line, number) for number, line in enumerate(file, start=1) if line.strip()]
+            for number, line in enumerate(file, start=1):
+                try:
+                    found += [self._item(line)] if line.strip() else []
+                except ValueError as problem:
+                    raise DataError(f"task {self.label}: {self.file} line {number}: {problem}.") from problem
         if len(found) <= self.num_shots:
-            raise DataError(
-                f"task {self.label}: must have at least {self.num_shots + 1} items, {self.num_shots} of them as "
-                f"examples; {self.file} has {len(found)}."
-            )
+            raise DataError(f"task {self.label}: must have at least {self.num_shots + 1} items, got {len(found)}.")
         return found
 
-    def _item(self, line: str, number: int) -> Mapping[str, Any]:
-        where = f"task {self.label}: {self.file} line {number}"
-        try:
-            item = foreign_json.parse(line)
-        except ValueError as problem:
-            raise DataError(f"{where} is not JSON ({problem}); copy the bundle again.") from problem
+    def _item(self, line: str) -> Mapping[str, Any]:
+        item = foreign_json.parse(line)
         for field, kind in FIELDS[self.kind].items():
             if not isinstance(item, dict) or not isinstance(item.get(field), kind):
-                raise DataError(f"{where} must have {field} of type {kind.__name__}, for a {self.kind} task.")
+                raise ValueError(  # noqa: TRY004
+                    f"must have {field} of type {kind.__name__}, for a {self.kind} task"
+                )
         if (options := OPTIONS.get(self.kind)) and not 0 <= item["gold"] < len(item[options]):
-            raise DataError(
-                f"{where}: gold must be an index of its {len(item[options])} {options}, got {item['gold']}."
-            )
+            raise ValueError(f"gold must be an index of its {len(item[options])} {options}, got {item['gold']}")
         return item
 
 

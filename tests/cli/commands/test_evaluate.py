@@ -111,7 +111,7 @@ def test_chat_tasks_and_those_of_lm_eval_are_scored_and_kept(
 ) -> None:
     copies, tasks = write_copies(tmp_path / "copies"), write_tasks(tmp_path / "tasks")
     words = ["--chat", copies, "--tasks", "mmlu,gsm8k", "--num-new-tokens", 3, "--max-items", 2]
-    found = scored(capsys, run, *words, "--lm-eval", "next_choice", "--task-folder", tasks)
+    found = scored(capsys, run, *words, "--lm-eval", "next_choice", "--task-folder", tasks, "--allow-task-code")
     names = ["chat/mmlu", "chat/gsm8k", "chat/mean_of_2", "lm_eval/next_choice/acc", "lm_eval/next_choice/acc_norm"]
     assert list(found) == names
     assert all(one["standard_error"] is not None for one in found.values())
@@ -159,11 +159,11 @@ def test_data_of_another_tokenizer_and_a_context_beyond_the_model_are_refused(
 def test_each_text_has_a_metric_of_its_own_and_none_that_of_a_split() -> None:
     assert text_keys(["a/notes.txt", "stdin", "test.txt"]) == ["notes", "stdin", "test.txt"]
     assert text_keys(["a/x.txt", "b/x.txt", "x.txt", "/c/x.txt", "b/x.txt"]) == [
-        *("x", "x.txt", "x.txt_5", "c_x.txt", "b_x.txt")
+        *("x", "x.txt", "x.txt_5", "x.txt_6", "x.txt_7")
     ]
 
 
 def test_text_from_standard_input_has_a_name_in_its_metric(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("sys.stdin", io.StringIO("from a pipe"))
     read = read_input(evaluation_parser("evaluate").parse_args(["run", "--text", "-"]))
-    assert read.texts == (("stdin", "from a pipe"),)
+    assert read.texts == [("stdin", "from a pipe")]

@@ -22,7 +22,6 @@ REFUSALS = [
     ("compare runs/a runs/b --chart none/a.svg", 2, "--chart.*create it"),
     ("compare runs/a --target nan", 2, "--target.*finite number.*nan"),
     ("compare runs/a --metric speed/mfu_palm", 2, "--metric.*bits_per_byte.*speed/mfu_palm"),
-    ("compare a b", 2, "a and b: not here .* write lmtrain compare runs/a runs/b"),
     ("compare runs/a --baseline adm", 2, "--baseline 'adm'.*must name one choice"),
     ("scaling runs --law-only", 4, "2 finished runs are too few"),
     ("scaling runs --plot none/a.svg", 2, "--plot.*create it"),

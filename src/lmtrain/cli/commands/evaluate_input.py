@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 BATCH_TOKENS: Final = 16_384
 ANSWER_TOKENS: Final = 100
 MADE: Final = "made_conversations"  # a source that keeps questions back
-COUNTS: Final = ("context_tokens", "batch_tokens", "max_items", "made", "num_new_tokens")
+COUNTS: Final = {"context_tokens": 1, "batch_tokens": 1, "max_items": 1, "made": 1, "num_new_tokens": 1, "num_shots": 0}
 # Flags that need another one: the flag, and those of which one is necessary.
 NEEDS: Final = {
     "tasks": ("core", "chat"),
@@ -39,12 +39,12 @@ NEEDS: Final = {
 class EvaluationInput:
     """What is scored: tasks, texts (their names and contents), questions, and prepared data."""
 
-    tasks: "tuple[CoreTask, ...]" = ()
-    chat: "tuple[ChatTask, ...]" = ()
-    harness: "HarnessTasks | None" = None
-    texts: tuple[tuple[str, str], ...] = ()
-    questions: "tuple[Question, ...]" = ()
-    dataset: "Dataset | None" = None
+    tasks: "list[CoreTask]"
+    chat: "list[ChatTask]"
+    harness: "HarnessTasks | None"
+    texts: list[tuple[str, str]]
+    questions: "list[Question]"
+    dataset: "Dataset | None"
 
 
 def _flag(name: str) -> str:
@@ -52,16 +52,14 @@ def _flag(name: str) -> str:
 
 
 def require_flags(asked: argparse.Namespace) -> None:
-    """Refuse a number below 1, and a flag without the one that it needs.
+    """Refuse a number that is too small, and a flag without the one that it needs.
 
     Raises:
         ConfigurationError: The first one.
     """
-    for name in COUNTS:
-        if (value := getattr(asked, name)) is not None and value < 1:
-            raise ConfigurationError(f"{_flag(name)}: must be 1 or more, got {value}.")
-    if asked.num_shots is not None and asked.num_shots < 0:
-        raise ConfigurationError(f"--num-shots: must be 0 or more, got {asked.num_shots}.")
+    for name, least in COUNTS.items():
+        if (value := getattr(asked, name)) is not None and value < least:
+            raise ConfigurationError(f"{_flag(name)}: must be {least} or more, got {value}.")
     for name, owners in NEEDS.items():
         if getattr(asked, name) not in (None, False, "") and not any(getattr(asked, owner) for owner in owners):
             raise ConfigurationError(f"{_flag(name)} needs {' or '.join(map(_flag, owners))}; add it.")
@@ -92,10 +90,10 @@ def evaluation_parser(program: str) -> FlagParser:
     add = parser.add_argument_group("benchmarks").add_argument
     add("--core", type=Path, metavar="FOLDER", help="CORE: the tasks of an unpacked eval_bundle.zip")
     add("--chat", type=Path, metavar="FOLDER", help="ChatCORE: ARC, MMLU, GSM8K, HumanEval and spelling, from copies")
-    add("--tasks", metavar="A,B", help="of --core or --chat (all); --chat has arithmetic too")
+    add("--tasks", metavar="A,B", help="of --core or --chat (all)")
     add("--run-code", action="store_true", help="let humaneval run the model's code, in a limited process")
     add("--lm-eval", metavar="A,B", help="tasks of the Language Model Evaluation Harness")
-    add("--task-folder", type=Path, metavar="FOLDER", help="YAML files of tasks for --lm-eval")
+    add("--task-folder", type=Path, metavar="FOLDER", help="YAML files of tasks for --lm-eval, which can run code")
     add("--allow-task-code", action="store_true", help="let the files of --task-folder run code")
     add("--num-shots", type=int, metavar="N", help="examples before each item of --lm-eval (the task's)")
     add("--chat-template", action="store_true", help="ask --lm-eval's tasks as conversations")
@@ -121,59 +119,35 @@ def read_input(asked: argparse.Namespace) -> EvaluationInput:
         EnvironmentProblem: A package is missing.
     """
     from lmtrain.data.shards import open_dataset
+    from lmtrain.evaluation.answers import read_questions
+    from lmtrain.evaluation.chat_tasks import read_tasks
+    from lmtrain.evaluation.core import read_bundle
+    from lmtrain.evaluation.harness_tasks import find_tasks
 
     only = tuple(asked.tasks.split(",")) if asked.tasks else ()
     data = asked.data or (None if is_anything_asked(asked) else _own_data(asked.run))
+    harness = {"num_shots": asked.num_shots, "chat_template": asked.chat_template, "max_items": asked.max_items}
+    harness |= {"num_new_tokens": asked.num_new_tokens, "may_run_code": asked.allow_task_code}
     return EvaluationInput(
-        tasks=_core(asked.core, only),
-        chat=_chat(asked.chat, only, may_run_code=asked.run_code),
-        harness=_harness(asked),
-        texts=tuple(("stdin" if str(path) == "-" else str(path), _text(path)) for path in asked.text),
-        questions=tuple(_questions(asked)),
+        tasks=read_bundle(asked.core, only=only) if asked.core else [],
+        chat=read_tasks(asked.chat, only=only, may_run_code=asked.run_code) if asked.chat else [],
+        harness=find_tasks(asked.lm_eval.split(","), folder=asked.task_folder, **harness) if asked.lm_eval else None,
+        texts=[("stdin" if str(path) == "-" else str(path), _text(path)) for path in asked.text],
+        questions=[*(one for path in asked.answers for one in read_questions(path)), *_made(asked.made or 0)],
         dataset=None if data is None else open_dataset(data),
     )
 
 
-def _core(folder: Path | None, only: tuple[str, ...]) -> "tuple[CoreTask, ...]":
-    from lmtrain.evaluation.core import read_bundle
+def _made(num: int) -> "list[Question]":
+    """Return questions that source=made_conversations keeps out of its training text."""
+    if not num:
+        return []
+    from lmtrain.evaluation.answers import Question
+    from lmtrain.run.compose.compose import compose_config
+    from lmtrain.run.schema.node import Node
 
-    return () if folder is None else tuple(read_bundle(folder, only=only))
-
-
-def _chat(folder: Path | None, only: tuple[str, ...], *, may_run_code: bool) -> "tuple[ChatTask, ...]":
-    from lmtrain.evaluation.chat_tasks import read_tasks
-
-    return () if folder is None else tuple(read_tasks(folder, only=only, may_run_code=may_run_code))
-
-
-def _harness(asked: argparse.Namespace) -> "HarnessTasks | None":
-    if asked.lm_eval is None:
-        return None
-    from lmtrain.evaluation.harness_tasks import find_tasks
-
-    return find_tasks(
-        asked.lm_eval.split(","),
-        folder=asked.task_folder,
-        may_run_code=asked.allow_task_code,
-        num_shots=asked.num_shots,
-        chat_template=asked.chat_template,
-        max_items=asked.max_items,
-        num_new_tokens=asked.num_new_tokens,
-    )
-
-
-def _questions(asked: argparse.Namespace) -> "list[Question]":
-    from lmtrain.evaluation.answers import Question, read_questions
-
-    questions = [one for path in asked.answers for one in read_questions(path)]
-    if asked.made is not None:
-        from lmtrain.run.compose.compose import compose_config
-        from lmtrain.run.schema.node import Node
-
-        source = Node("source", compose_config([f"source={MADE}"])["source"]).checked(()).build()
-        kept_back = source.held_out(asked.made)
-        questions += [Question([{"role": "user", "content": one.question}], one.answer, one.kind) for one in kept_back]
-    return questions
+    source = Node("source", compose_config([f"source={MADE}"])["source"]).checked(()).build()
+    return [Question([{"role": "user", "content": one.question}], one.answer, one.kind) for one in source.held_out(num)]
 
 
 def _text(path: Path) -> str:
@@ -183,10 +157,8 @@ def _text(path: Path) -> str:
         names = [file.name for file in path.parent.iterdir()] if path.parent.is_dir() else []
         near = suggest(path.name, names)
         raise ConfigurationError(f"--text {path} cannot be read: {problem.strerror}.{near}") from problem
-    except OSError as problem:
-        raise DataError(f"--text {path} cannot be read: {problem.strerror}.") from problem
-    except UnicodeDecodeError as problem:
-        raise DataError(f"--text {path} is not UTF-8 (byte {problem.start:,}); give plain text.") from problem
+    except (OSError, UnicodeDecodeError) as problem:
+        raise DataError(f"--text {path}: must be a UTF-8 text ({problem}).") from problem
     if not text:
         raise DataError(f"--text {path} is empty; give it some text.")
     return text
@@ -196,10 +168,8 @@ def _own_data(path: Path) -> Path:
     """Return the prepared data of a run, whose held-out text is scored if nothing else is asked for."""
     run = path.parent.parent if path.parent.name == "checkpoints" else path
     folder = RunFolder(run).read_identity().get("data")
-    if not isinstance(folder, str):
+    if not isinstance(folder, str) or not Path(folder).is_dir():
         raise ConfigurationError(
-            f"nothing to score: {path} does not say its data; give --data FOLDER, --text FILE or --core FOLDER."
+            f"nothing to score: the data of {path} is not there; give --data FOLDER, --text FILE or --core FOLDER."
         )
-    if not Path(folder).is_dir():
-        raise ConfigurationError(f"the data of {path} is no longer in {folder}; give --data FOLDER or --text FILE.")
     return Path(folder)

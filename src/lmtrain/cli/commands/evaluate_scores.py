@@ -11,7 +11,7 @@ import torch
 from lmtrain.cli.commands.evaluate_input import ANSWER_TOKENS, EvaluationInput
 from lmtrain.evaluation.answers import ALL, Answered, AnswerScore, Question, score_answers
 from lmtrain.evaluation.bits_per_byte import TextScore
-from lmtrain.evaluation.chat_tasks import CORE_LABELS, ChatTask, score_task
+from lmtrain.evaluation.chat_tasks import LABELS, ChatTask, score_task
 from lmtrain.evaluation.core import SPREAD_OVER_SEEDS, CoreScore, CoreTask, TaskScore, score_core
 from lmtrain.evaluation.harness_tasks import HarnessScore, HarnessTasks, score_tasks
 from lmtrain.inference.chat import answer_all
@@ -84,16 +84,16 @@ def _sha256(text: str) -> str:
 
 
 def text_keys(names: Sequence[str]) -> list[str]:
-    """Return a name for each text's metric: its file's, as short as makes it different from the others."""
+    """Return a name for each text's metric: its file's, with a number if a split or an earlier text has it."""
     taken: list[str] = list(SPLITS)
     for path in map(Path, names):
-        forms = (path.stem, path.name, "_".join(path.parts).strip("/_"), f"{path.name}_{len(taken)}")
+        forms = (path.stem, path.name, f"{path.name}_{len(taken)}")
         taken.append(next(form for form in forms if form not in taken))
     return taken[len(SPLITS) :]
 
 
 def _answer_scores(
-    asked: argparse.Namespace, loaded: LoadedModel, questions: tuple[Question, ...], say: Say
+    asked: argparse.Namespace, loaded: LoadedModel, questions: Sequence[Question], say: Say
 ) -> Iterator[Named]:
     length = asked.num_new_tokens or ANSWER_TOKENS
     written = answer_all(loaded, [one.messages for one in questions], num_new_tokens=length)
@@ -125,7 +125,7 @@ def answers_line(score: AnswerScore) -> str:
 
 
 def _core_scores(
-    asked: argparse.Namespace, loaded: LoadedModel, tasks: tuple[CoreTask, ...], say: Say
+    asked: argparse.Namespace, loaded: LoadedModel, tasks: Sequence[CoreTask], say: Say
 ) -> Iterator[Named]:
     core = score_core(
         loaded.model,
@@ -155,12 +155,11 @@ def _chat_scores(
         scores.append(score_task(loaded, task, **settings))
         say(task_line(scores[-1]))
         yield f"chat/{task.label}", _task_facts(scores[-1])
-    of_core = CoreScore(tuple(score for score, task in zip(scores, tasks, strict=True) if task.is_core))
-    if of_core.tasks:
-        say(f"{mean_line('ChatCORE', of_core)}\n{NOISE}")
-        if len(of_core.tasks) < len(CORE_LABELS):
-            say(f"  ChatCORE has {len(CORE_LABELS)} tasks.")
-        yield _mean("chat", asked, of_core)
+    of_core = CoreScore(tuple(scores))
+    say(f"{mean_line('ChatCORE', of_core)}\n{NOISE}")
+    if len(scores) < len(LABELS):
+        say(f"  ChatCORE has {len(LABELS)} tasks.")
+    yield _mean("chat", asked, of_core)
 
 
 def task_line(task: TaskScore) -> str:
