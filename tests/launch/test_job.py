@@ -11,17 +11,8 @@ from pathlib import Path
 import pytest
 
 from lmtrain.errors import ConfigurationError
-from lmtrain.launch.rank_ends import RankEnd, StoppedRanks, is_stopped, plain_exit_code, root_cause
+from lmtrain.launch.rank_ends import RankEnd, StoppedRanks, is_stopped, root_cause
 from lmtrain.launch.worker import run_guarded
-
-
-@pytest.mark.parametrize(
-    ("code", "plain"),
-    [(4, 4), (85, 85), (-signal.SIGTERM, 143), (-signal.SIGINT, 130), (-signal.SIGKILL, 137), (-signal.SIGUSR1, 85)],
-)
-def test_death_by_a_signal_has_the_shells_exit_code(code: int, plain: int) -> None:
-    assert plain_exit_code(code) == plain
-
 
 REFUSED = RankEnd(rank=2, exit_code=4, time=3.0, message="no data")
 KILLED = RankEnd(rank=1, exit_code=-9, time=2.0)

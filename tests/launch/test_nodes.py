@@ -59,13 +59,6 @@ def test_a_runs_name_becomes_a_host_name(name: str, label: str) -> None:
     assert job(name=name).label == label
 
 
-def test_a_nodes_command_has_the_trainers_numbers() -> None:
-    assert job().torchrun("python", node_rank="1", address="n0", port=7) == [
-        *("python", "-P", "-m", "torch.distributed.run", "--nnodes=4", "--nproc-per-node=8", "--node-rank=1"),
-        *("--master-addr=n0", "--master-port=7", "--no-python", "python", "-P", "-m", "lmtrain.cli", "train", *WORDS),
-    ]
-
-
 class TestKubernetes:
     def made(self, device: str | None = "NVIDIA H200") -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the service and the Job as `kubectl` reads them."""

@@ -32,18 +32,6 @@ def refuse(error):
     raise error
 
 
-@pytest.mark.parametrize("outer", [None, OuterLauncher("torchrun", 0, 0, 1, 1)])
-def test_a_job_of_one_rank_has_no_group_to_join(outer):
-    join(outer)
-    assert not dist.is_initialized()
-
-
-def test_a_process_alone_decides_for_itself():
-    assert broadcast_outcome(lambda: 7) == 7
-    with pytest.raises(ConfigurationError, match="no"):
-        broadcast_outcome(lambda: refuse(ConfigurationError("no")))
-
-
 @pytest.mark.distributed
 @pytest.mark.slow
 @pytest.mark.parametrize("meet_in_file", [False, True])

@@ -39,23 +39,11 @@ def test_wrong_settings_are_refused(settings: dict[str, Any], pattern: str) -> N
         SearchSettings(**settings)
 
 
-def test_a_grid_has_its_own_number_of_trials() -> None:
-    assert SearchSettings(sampler="grid").num_trials is None
-    assert SearchSettings().num_trials == 20
-    assert SearchSettings(metric="validation/code/bits_per_byte", sampler="grid", trials=3).num_trials == 3
-
-
 def test_drawn_values_are_overrides_within_the_bounds() -> None:
     values = {"optimizer.lr": 0.00123456789, "model.num_layers": 4, "optimizer": "muon"}
     assert words_of(SPACE, values) == ["optimizer.lr=0.00123457", "model.num_layers=4", "optimizer=muon"]
     near = Interval(low=0.9, high=0.9999999)
     assert [near.word(value) for value in (0.99999985, 0.912345678)] == ["0.99999985", "0.912346"]
-
-
-def test_spaces_are_described_as_in_overrides() -> None:
-    assert Interval(low=1_000_000, high=1_234_567, step=1).describe() == "int(interval(1000000,1234567))"
-    assert Interval(low=0, high=1_234_566, step=2).describe() == "range(0,1234567,2)"
-    assert [LR.describe(), OPTIMIZER.describe()] == ["tag(log,interval(0.0001,0.01))", "adamw,muon"]
 
 
 def test_every_value_of_a_list_and_both_ends_of_an_interval_are_checked() -> None:

@@ -10,9 +10,6 @@ from lmtrain.tracking.hangs import (
     BeatFile,
     HangWatch,
     ended_ranks,
-    late_beats,
-    read_beat,
-    read_beats,
     read_stack,
     write_stack,
 )
@@ -83,25 +80,6 @@ def test_a_hang_is_told_once_by_the_first_living_rank_with_the_late_one_s_stack(
     look(0)
     assert told[0][1:] == [told[0][1]]
     assert told[0][1].startswith("The ranks go on after")
-
-
-def test_a_beat_is_read_as_it_was_written_and_a_torn_or_missing_file_is_none(tmp_path):
-    with_micro_step = BeatFile(tmp_path, 3)
-    with_micro_step.activity("backward", step=12, begins_micro_step=True)
-    assert read_beat(tmp_path, 3) == with_micro_step.beat
-    assert with_micro_step.beat.told(now=with_micro_step.beat.since + 2) == "backward of step 12, for 2.0 s"
-    (tmp_path / "events/rank4.beat").write_bytes(b"torn")
-    assert [read_beat(tmp_path, rank) for rank in (4, 5)] == [None, None]
-
-
-def test_the_rank_in_the_earlier_activity_of_a_micro_step_is_late_and_nobody_where_all_are_equal(tmp_path):
-    files = [BeatFile(tmp_path, rank) for rank in range(3)]
-    for file in files:
-        file.activity("forward", step=2, begins_micro_step=True)
-    assert late_beats(read_beats(tmp_path, 3)) == []
-    for rank, activity in ((0, "backward"), (2, "optimizer")):
-        files[rank].activity(activity, step=2)
-    assert [beat.rank for beat in late_beats(read_beats(tmp_path, 3))] == [1]
 
 
 def test_ranks_whose_process_is_gone_are_told_from_the_living(tmp_path):

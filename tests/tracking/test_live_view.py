@@ -47,10 +47,6 @@ def test_a_panel_holds_every_word_of_the_moment_from_80_columns_on(columns):
     assert [row for row in rows if "loss" in row and "validation" in row] == (rows[5:6] if columns >= 80 else [])
 
 
-def test_a_run_s_name_is_no_markup():
-    assert "a [b] c" in render(replace(MIDDLE, name="a [b] c"))
-
-
 def render(snapshot, *, columns=100):
     console = Console(file=io.StringIO(), width=columns, height=40)
     console.print(panel(snapshot))

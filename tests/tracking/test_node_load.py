@@ -51,13 +51,3 @@ def test_names_and_units_are_those_of_mlflow_s_own_monitors(tmp_path: Path, monk
     assert {name: own[name] for name in steady} == pytest.approx({name: theirs[name] for name in steady}, abs=0.06)
     name = "system_memory_usage_megabytes"
     assert own[name] == pytest.approx(theirs[name], rel=0.2)
-
-
-def test_a_gpu_without_power_readings_tells_the_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pynvml", nvml(has_power=False))
-    gpu = {name: value for name, value in NodeLoad(tmp_path).read().items() if name.startswith("gpu")}
-    assert gpu == {
-        "gpu_0_memory_usage_megabytes": 20e3,
-        "gpu_0_memory_usage_percentage": 25.0,
-        "gpu_0_utilization_percentage": 97.0,
-    }

@@ -1,12 +1,9 @@
 """What redaction takes out of texts and data, and what it leaves."""
 
-import io
-
 import pytest
 
 from lmtrain.tracking.redaction import (
     REDACTED,
-    RedactedStream,
     is_secret_key,
     redact,
     redact_addresses,
@@ -108,14 +105,6 @@ def test_value_of_the_environment_becomes_its_reference_in_data(variables):
 def test_word_of_a_command_line_loses_its_secret(word):
     assert redact_override(word).partition("=")[2] in (REDACTED, f"'http://{REDACTED}@h'", "")
     assert "canary" not in redact_override(word).replace("~canary@x", "")
-
-
-def test_stream_takes_no_secret_and_is_otherwise_the_one_below():
-    below = io.StringIO()
-    stream = RedactedStream(below)
-    assert print("http://me:canary@h", file=stream) is None
-    assert below.getvalue() == f"http://{REDACTED}@h\n"
-    assert stream.getvalue() == below.getvalue()
 
 
 BODY = "\n".join(["MIIEcanaryIBAAKCAQEAcanary0123456789canaryABCDEFGHIJ"] * 3)

@@ -1,7 +1,6 @@
 """The files of a run: written whole, locked, appended to."""
 
 import errno
-import json
 import os
 import stat
 import subprocess
@@ -13,40 +12,10 @@ import pytest
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.tracking import atomic_files
 from lmtrain.tracking.atomic_files import LineFile, file_lock
-from lmtrain.tracking.run_folder import RunFolder, run_path, stored_name
-from lmtrain.tracking.status import Status, read_status, settled_status, status_name, write_status
+from lmtrain.tracking.run_folder import RunFolder, run_path
+from lmtrain.tracking.status import Status, settled_status, write_status
 from tests.full_disk import full_disk
 from tests.small_disk import mount_small_disk, reason_for_none
-
-
-def names(folder):
-    return sorted(path.name for path in folder.iterdir())
-
-
-def test_file_is_replaced_whole_and_nothing_stays_aside(tmp_path):
-    path = tmp_path / "a.json"
-    atomic_files.write_json(path, {"step": 1})
-    atomic_files.write_json(path, {"step": 2})
-
-    assert atomic_files.read_json(path) == {"step": 2}
-    assert names(tmp_path) == ["a.json"]
-
-
-@pytest.mark.parametrize(("number", "fix"), [(errno.ENOSPC, "free some space"), (errno.EROFS, r"set run\.root")])
-def test_failed_write_leaves_the_old_file_and_names_the_fix(tmp_path, monkeypatch, number, fix):
-    path = tmp_path / "a.txt"
-    atomic_files.write_text(path, "old")
-
-    def fail(descriptor):
-        raise OSError(number, os.strerror(number))
-
-    monkeypatch.setattr(os, "fsync", fail)
-    with pytest.raises(EnvironmentProblem, match=fix) as caught:
-        atomic_files.write_text(path, "new")
-
-    assert caught.value.exit_code == 3
-    assert path.read_text() == "old"
-    assert names(tmp_path) == ["a.txt"]
 
 
 def test_private_file_is_readable_by_its_owner_alone(tmp_path):
@@ -88,17 +57,6 @@ def held(tmp_path):
     process.stdout.close()
 
 
-def test_second_process_waits_is_told_so_and_is_refused_with_the_holders_note(held):
-    path, _ = held
-    told: list[str] = []
-    with (
-        pytest.raises(EnvironmentProblem, match="taken by holder 7!"),
-        file_lock(path, wait_seconds=0.2, refusal="taken by HOLDER!", waiting=told.append),
-    ):
-        pass
-    assert told == ["holder 7"], "once"
-
-
 @pytest.mark.faults
 def test_lock_is_free_as_soon_as_its_holder_is_killed(held):
     path, process = held
@@ -120,12 +78,6 @@ def test_a_full_disk_leaves_no_half_line_and_loses_none(tmp_path):
     assert (file.path.read_text(), file.num_waiting) == ("1\n22\n33\n44\n", 0)
 
 
-def test_a_broken_disk_is_no_full_one(tmp_path):
-    file = LineFile(tmp_path, "b.jsonl")
-    with full_disk(number=errno.EIO), pytest.raises(EnvironmentProblem, match="cannot be written"):
-        file.append(["1\n"])
-
-
 HOLDER_RUN_FOLDER = """
 import sys, time
 from pathlib import Path
@@ -134,40 +86,6 @@ with RunFolder(Path(sys.argv[1])).lock():
     print("held", flush=True)
     time.sleep(60)
 """
-
-
-def test_identity_is_made_once_and_stays(tmp_path):
-    folder = RunFolder(tmp_path / "runs" / "a")
-    folder.create()
-    first = folder.read_identity()
-    RunFolder(tmp_path / "runs" / "a").create(sweep="s")
-    second = folder.read_identity()
-
-    assert first["run"] == second["run"]
-    assert second["sweep"] == "s"
-    assert (second["name"], second["root"]) == ("a", str(tmp_path / "runs"))
-
-
-@pytest.mark.parametrize(
-    ("name", "folder", "stored"),
-    [("cat", "cat", "cat"), ("p/cat", "cat.before-1", "p/cat.before-1"), ("cat", "moved", "cat"), ("ca", "cat", "ca")],
-)
-def test_a_run_after_which_another_began_under_its_name_has_its_folders(name, folder, stored, tmp_path):
-    (tmp_path / folder).mkdir()
-    (tmp_path / folder / "run.json").write_text(json.dumps({"name": name}))
-    assert stored_name(tmp_path / folder) == stored
-
-
-def test_attempts_count_up_and_keep_what_came_before(tmp_path):
-    folder = RunFolder(tmp_path / "a")
-    folder.create()
-    first = folder.start_attempt("seed: 1\n", ["seed=1"])
-    second = folder.start_attempt("seed: 2\n", ["seed=2"])
-
-    assert folder.attempts() == [first, second]
-    assert (first / "config.yaml").read_text() == "seed: 1\n"
-    assert (second / "overrides.txt").read_text() == "seed=2\n"
-    assert json.loads((second / "versions.json").read_text())["pytest"] == pytest.__version__
 
 
 def test_the_runs_config_is_that_of_the_newest_accepted_attempt(tmp_path):
@@ -250,36 +168,6 @@ def test_only_a_run_that_never_began_is_discarded(tmp_path, kept, stays):
         (folder.path / kept).touch()
     folder.discard_untrained()
     assert folder.path.exists() == stays
-
-
-@pytest.mark.parametrize(
-    ("code", "name"),
-    [
-        (0, "FINISHED"),
-        (1, "FAILED"),
-        (2, "FAILED"),
-        (4, "FAILED"),
-        (139, "FAILED"),
-        (85, "KILLED"),
-        (130, "KILLED"),
-        (137, "KILLED"),
-        (143, "KILLED"),
-    ],
-)
-def test_exit_code_names_the_state(code, name):
-    assert status_name(code) == name
-
-
-def test_status_reads_back_with_process_time_sweep_and_mlflow_run(tmp_path):
-    atomic_files.write_json(tmp_path / "run.json", {"run": "u", "sweep": "lr-sweep"})
-    atomic_files.write_json(tmp_path / "mlflow_state.json", {"run_id": "abc"})
-    write_status(tmp_path, Status("FINISHED", exit_code=0, step=5, tokens=50))
-
-    status = read_status(tmp_path)
-    assert status is not None
-    assert (status.status, status.exit_code, status.step, status.tokens) == ("FINISHED", 0, 5, 50)
-    assert (status.process, status.sweep, status.mlflow_run_id) == (os.getpid(), "lr-sweep", "abc")
-    assert status.time is not None
 
 
 HOLD = """

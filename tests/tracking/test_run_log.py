@@ -3,37 +3,23 @@
 import errno
 import json
 import math
-from pathlib import Path
 
 import pytest
 
 from lmtrain.errors import DataError, EnvironmentProblem
-from lmtrain.tracking import run_log as log_tail
 from lmtrain.tracking.atomic_files import read_json
 from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.run_log import (
     LogOffset,
     Point,
     RunLog,
-    format_point,
     logged_points,
-    newest_with,
     read_after,
     read_points,
 )
 from lmtrain.tracking.scores import all_scores, keep_scores, scores_file, scores_since
 from tests.full_disk import full_disk
 from tests.points import append_point
-
-
-def test_point_reads_back_as_it_was_appended(tmp_path):
-    log = RunLog(tmp_path)
-    append_point(log, 1, 512, {"train/loss": 2.5}, time=1000.25)
-    append_point(log, 2, 1024, {"train/loss": 2.25, "train/lr": 1e-3}, time=1001.5)
-
-    first, second = read_points(tmp_path / "metrics.jsonl")
-    assert (first.time, first.step, first.tokens, first.metrics) == (1000.25, 1, 512, {"train/loss": 2.5})
-    assert second.metrics == {"train/loss": 2.25, "train/lr": 1e-3}
 
 
 def test_value_that_is_not_finite_stays_valid_json_and_reads_back(tmp_path):
@@ -95,15 +81,6 @@ def test_points_of_a_disk_that_is_full_for_a_moment_arrive_once_there_is_room(tm
     assert "free some space" in told[0]
 
 
-def test_close_on_a_disk_that_stays_full_says_that_points_are_lost(tmp_path):
-    log = RunLog(tmp_path)
-    with full_disk():
-        append_point(log, 1, 10, {"x": 1.0})
-        with pytest.raises(EnvironmentProblem, match="free some space"):
-            log.close()
-        log.close()
-
-
 @pytest.mark.faults
 def test_a_disk_that_turns_read_only_ends_the_run_with_a_line(tmp_path):
     log = RunLog(tmp_path)
@@ -122,27 +99,6 @@ def steps(batch):
     return [point.step for point in batch.points]
 
 
-def test_reader_gets_each_point_once(tmp_path):
-    log = RunLog(tmp_path)
-    append_point(log, 1, 1, {"x": 1.0})
-    first = read_after(log.path, LogOffset())
-    append_point(log, 2, 2, {"x": 2.0})
-    append_point(log, 3, 3, {"x": 3.0})
-    second = read_after(log.path, first.next)
-    third = read_after(log.path, second.next)
-    assert (steps(first), steps(second), steps(third)) == ([1], [2, 3], [])
-
-
-def test_half_written_line_waits_for_its_end(tmp_path):
-    log = RunLog(tmp_path)
-    append_point(log, 1, 1, {"x": 1.0})
-    whole = log.path.read_bytes()
-    log.path.write_bytes(whole + whole[:20])
-    batch = read_after(log.path, LogOffset())
-    assert steps(batch) == [1]
-    assert batch.next.offset == len(whole)
-
-
 def test_file_that_a_resume_replaced_is_read_from_its_start(tmp_path):
     log = RunLog(tmp_path)
     for step in (1, 2, 3):
@@ -152,23 +108,6 @@ def test_file_that_a_resume_replaced_is_read_from_its_start(tmp_path):
     for step in (2, 3, 4):
         append_point(log, step, step, {"x": 1.0})
     assert steps(read_after(log.path, place)) == [1, 2, 3, 4]
-
-
-@pytest.mark.parametrize("read_bytes", [7, 100, 1 << 20])
-def test_the_newest_point_with_a_metric_is_found_however_far_before_the_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read_bytes: int
-) -> None:
-    monkeypatch.setattr(log_tail, "READ_BYTES", read_bytes)
-    log = tmp_path / "metrics.jsonl"
-    points = [
-        Point(float(n), n, n, {"validation/a": 1.0 + n} if n in (0, 3) else {"train/loss": 0.5}) for n in range(9)
-    ]
-    log.write_text("".join(map(format_point, points)) + '{"time": 9.0, "metrics": {"validation/a"')
-    assert newest_with(log, "validation/a") == points[3]
-    assert newest_with(log, "validation") is None
-    monkeypatch.setattr(log_tail, "LONGEST_LINE_BYTES", 200)
-    log.write_text(format_point(points[0]) + 1000 * " ")
-    assert newest_with(log, "validation/a") == (points[0] if read_bytes > 1000 else None)
 
 
 def test_scores_join_those_of_their_step_and_the_run_s_curves(tmp_path):

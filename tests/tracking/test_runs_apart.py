@@ -2,40 +2,21 @@
 
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from lmtrain.errors import ConfigurationError, DataError, EnvironmentProblem
-from lmtrain.tracking import sweep_file as module
+from lmtrain.errors import DataError
 from lmtrain.tracking.atomic_files import write_json
 from lmtrain.tracking.fork import Fork, read_fork, write_fork
 from lmtrain.tracking.held_checkpoints import claim, held, hold, release, step_of, unclaim, waiting
-from lmtrain.tracking.run_folder import ask_to_stop, is_asked_to_stop
 from lmtrain.tracking.sweep_file import (
     HeldOutText,
     SweepFile,
     SweepRun,
     SweepTrial,
-    held_sweep,
-    is_under_way,
     read_sweep,
 )
-
-
-def test_a_fork_remembers_the_other_run_and_its_steps(tmp_path, monkeypatch):
-    assert read_fork(tmp_path) is None
-    checkpoint = tmp_path / "runs/dog/checkpoints/step_00000020"
-    checkpoint.mkdir(parents=True)
-    fork = Fork(checkpoint=checkpoint, step=20)
-    write_fork(tmp_path, fork)
-    assert read_fork(tmp_path) == fork
-    assert Path(fork.run).resolve() == tmp_path / "runs/dog"
-    monkeypatch.chdir(tmp_path)
-    assert fork.run == "runs/dog"
-    assert Fork(checkpoint=Path("step_1"), step=1).run, "anybody's file"
 
 
 def read(folder: Path) -> Fork:
@@ -107,44 +88,6 @@ def test_one_alone_claims_a_waiting_one_and_a_killed_one_s_claims_are_let_go(tmp
     assert not claim(places[0]), "it is gone"
 
 
-HOLDER = """
-import sys
-from pathlib import Path
-from lmtrain.tracking.sweep_file import held_sweep
-with held_sweep(Path(sys.argv[1])):
-    print("held", flush=True)
-    sys.stdin.read()
-"""
-
-
-def test_a_sweep_is_one_process_s_at_a_time_and_under_way_as_long(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = tmp_path / "s"
-    assert not is_under_way(folder)
-    command = [sys.executable, "-c", HOLDER, str(folder)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
-        assert holder.stdout is not None
-        assert holder.stdout.readline() == b"held\n"
-        assert is_under_way(folder)
-        monkeypatch.setattr(module, "WAIT_SECONDS", 0.0)
-        with pytest.raises(
-            EnvironmentProblem, match=rf"is a sweep under way in process {holder.pid} on .*lmtrain stop"
-        ):
-            held_sweep(folder).__enter__()
-        holder.communicate()
-    assert not is_under_way(folder)
-
-
-def test_a_run_s_folder_is_refused_and_an_older_wish_is_forgotten(tmp_path: Path) -> None:
-    ask_to_stop(tmp_path)
-    with held_sweep(tmp_path):
-        assert not is_asked_to_stop(tmp_path)
-    (tmp_path / "status.json").write_text("{}")
-    with pytest.raises(ConfigurationError, match=r"is a run's folder; give the sweep another run\.name"):
-        held_sweep(tmp_path).__enter__()
-
-
 def test_a_sweep_is_read_as_it_was_written_with_its_best_trial(tmp_path: Path) -> None:
     scores = [("finished", 2.0), ("pruned", 0.5), ("finished", 1.0), ("running", None)]
     sweep = SweepFile(name="s", kind="search", metric="validation/loss", fingerprint="f", command="c", trials=[
@@ -164,12 +107,4 @@ def test_a_sweep_of_another_version_is_refused(tmp_path: Path, other: dict[str, 
     path = tmp_path / "sweep.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | other))
     with pytest.raises(DataError, match="another version of lmtrain"):
-        read_sweep(tmp_path)
-
-
-def test_a_truncated_sweep_is_damaged_and_not_absent(tmp_path: Path) -> None:
-    SweepFile(name="s", kind="search", metric="validation/loss", fingerprint="f", command="c").save(tmp_path)
-    path = tmp_path / "sweep.json"
-    path.write_bytes(path.read_bytes()[:-20])
-    with pytest.raises(DataError, match=r"sweep\.json is damaged: no whole JSON object; restore it"):
         read_sweep(tmp_path)

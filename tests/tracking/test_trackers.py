@@ -6,7 +6,6 @@ import os
 import struct
 import subprocess
 import sys
-import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,12 +14,11 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
-from lmtrain.tracking import following
 from lmtrain.tracking import trackers as tracker_packages
 from lmtrain.tracking.following import FollowingHandle
 from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.run_log import Point, RunLog
-from lmtrain.tracking.status import Status, read_status
+from lmtrain.tracking.status import Status
 from lmtrain.tracking.trackers import PLACE, CsvTable, CsvTracking, TensorboardTracking, TrackioTracking, WandbTracking
 from tests.points import append_point
 from tests.tracking.followed_runs import follow_attempt
@@ -56,21 +54,6 @@ def run_of(path, *steps):
     return folder, log
 
 
-def test_every_point_from_the_first_one_to_the_last_is_handed_over(tmp_path):
-    writer = Written()
-    folder, log = run_of(tmp_path / "a", 1, 2)
-    handle = FollowingHandle(folder, "it", lambda: writer)
-    running = read_status(folder.path)
-    append_point(log, 3, 3, {"train/loss": 9.0})
-    tracked = handle.finish(ENDED)
-    ended = read_status(folder.path)
-    assert running is not None
-    assert ended is not None
-    assert (running.status, ended.status) == ("RUNNING", "FINISHED")
-    assert (writer.steps, writer.closed_with) == ([1, 2, 3], ENDED)
-    assert tracked.is_complete
-
-
 def test_a_broken_tracker_costs_one_line_and_no_run(tmp_path, capsys):
     folder, _ = run_of(tmp_path / "a", 1)
     tracked = FollowingHandle(folder, "it", Broken).finish(ENDED)
@@ -78,20 +61,6 @@ def test_a_broken_tracker_costs_one_line_and_no_run(tmp_path, capsys):
     assert capsys.readouterr().err == (
         "it lacks a part of this run (OSError: no space). metrics.jsonl has every point.\n"
     )
-
-
-def test_a_stop_does_not_wait_for_a_tracker_that_hangs(tmp_path, monkeypatch):
-    monkeypatch.setattr(following, "AT_ONCE_SECONDS", 0.0)
-    folder, _ = run_of(tmp_path / "a", 1)
-    may_go_on = threading.Event()
-
-    def hang():
-        may_go_on.wait()
-        return Written()
-
-    tracked = FollowingHandle(folder, "it", hang).finish(Status("KILLED", exit_code=143), at_once=True)
-    may_go_on.set()
-    assert not tracked.is_complete
 
 
 def rows(path):

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from lmtrain.cli.commands.launch import LaunchedRun, launch, launched_run
-from lmtrain.errors import ConfigurationError, DataError, EnvironmentProblem
+from lmtrain.errors import ConfigurationError, DataError
 
 FLEET = ["cluster=h100_8x", "cluster.num_nodes=2", "strategy=fsdp", "batch.tokens_per_step=12288", "run.name=a"]
 
@@ -70,12 +70,6 @@ def test_a_wrong_command_is_refused_before_anything_is_written(queue: Path, word
     assert {*queue.iterdir()} == before
 
 
-def test_a_machine_without_a_queue_is_refused_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(EnvironmentProblem, match="sbatch"):
-        launch(["slurm", *FLEET])
-
-
 def test_every_node_s_command_is_printed_and_a_node_becomes_its_own(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -122,17 +116,6 @@ def asked(*words: str, is_here: bool = True) -> LaunchedRun:
     run = launched_run([*words], program="lmtrain launch slurm", is_here=is_here)
     assert run is not None
     return run
-
-
-def test_a_run_gets_the_name_of_its_training_and_the_numbers_of_its_cluster(tmp_path: Path) -> None:
-    fleet = FLEET[:-1]
-    run = asked(*fleet, f"run.root={tmp_path}")
-    assert run.job.name.startswith("llama_tiny-")
-    assert run.job.words == [*fleet, f"run.root={tmp_path}", f"run.name={run.job.name}"]
-    assert (run.job.num_nodes, run.job.ranks_per_node, run.job.device) == (2, 8, "NVIDIA H100 80GB HBM3")
-    assert run.root == tmp_path
-    cpu = asked("cluster=cpu", "cluster.num_nodes=2", "run.name=cat").job
-    assert (cpu.name, cpu.words[-1], cpu.device) == ("cat", "run.name=cat", None)
 
 
 def test_devices_are_the_nodes_and_paths_are_checked_if_the_nodes_see_them() -> None:

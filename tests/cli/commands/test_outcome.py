@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from lmtrain.cli.commands.outcome import OutcomeLine, outcome_line
+from lmtrain.cli.commands.outcome import OutcomeLine
 from lmtrain.errors import ConfigurationError, Diverged
 from lmtrain.tracking.sweep_file import SweepFile, SweepTrial
 from tests.report.compared_folder import write
@@ -20,13 +20,6 @@ def written(folder: Path, *, step: int) -> Path:
     (folder / "metrics.jsonl").write_text(json.dumps(line) + "\n")
     (folder / "plan.json").write_text(json.dumps({"horizon": {"steps": 4, "limited_by": "tokens"}}))
     return folder
-
-
-def test_the_flags_are_taken_out_of_the_command_line() -> None:
-    assert outcome_line(["seed=1"], is_first_rank=True) == (None, ["seed=1"])
-    asked, words = outcome_line(["seed=1", "--json", "--against", "runs/a", "-m"], is_first_rank=False)
-    assert asked is not None
-    assert (asked.against, asked.is_sweep, asked.speaks, words) == (Path("runs/a"), True, False, ["seed=1", "-m"])
 
 
 def test_a_run_ends_with_its_score_budget_and_dollars(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -57,19 +50,6 @@ def test_a_run_done_with_other_settings_gets_no_verdict(tmp_path: Path, capsys: 
     reason = "nothing was trained: the run is done with optimizer.lr=0.1, not 0.5"
     assert (told[0.5]["exit_reason"], told[0.5]["against"]["verdict"]) == (reason, "unknown")
     assert told[0.5]["against"]["reason"] == reason
-
-
-def test_a_run_without_validation_has_its_line_and_no_verdict(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    base = write(tmp_path / "base", lr=0.1)
-    run = write(tmp_path / "run", lr=0.1)
-    log = (run / "metrics.jsonl").read_text()
-    (run / "metrics.jsonl").write_text(log.replace("validation/bits_per_byte", "validation/other"))
-    assert OutcomeLine(folder=run, against=base).told(lambda: 0) == 0
-    found = last_line(capsys)["against"]
-    assert (found["verdict"], found["keep"]) == ("unknown", False)
-    assert "has no validation/bits_per_byte" in found["reason"]
 
 
 def test_a_failure_and_a_refusal_have_a_line_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

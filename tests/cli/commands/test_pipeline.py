@@ -116,18 +116,3 @@ def test_two_pipelines_of_one_name_are_not_run_at_once(tmp_path: Path, monkeypat
         with pytest.raises(EnvironmentProblem, match="p is being run by process 7 on here; wait for it, or"):
             pipeline([f"run.root={tmp_path}", "run.name=p"])
         other.communicate(b"\n")
-
-
-def test_rewards_are_three_stages_more() -> None:
-    read = read_pipeline(["pipeline=speedrun_cpu_rewards"])
-    assert [stage.name for stage in read.stages[-3:]] == ["rewarded", "rewarded_answers", "rewarded_export"]
-    read_config(compose_config(read.ways_to_plan(read.stage("rewarded"))[0])).checked()
-
-
-def test_a_plan_runs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert pipeline(["--plan", "--json", "each.cluster=h100_8x"]) == 0
-    plan = json.loads(capsys.readouterr().out)
-    stages = {stage["name"]: stage for stage in plan["stages"]}
-    assert stages["base"]["seconds"] > stages["talker"]["seconds"] > 0
-    assert not (tmp_path / "runs").exists()

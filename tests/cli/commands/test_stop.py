@@ -39,12 +39,6 @@ def test_a_run_under_way_is_asked_and_waited_for_and_its_end_is_told(
     assert capsys.readouterr().out.startswith(told)
 
 
-def test_a_run_that_still_runs_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = write_run(tmp_path / "a", status=Status("RUNNING"))
-    assert stop([str(folder), "--wait", "0"]) == 1
-    assert "a still runs: it stops after its step" in capsys.readouterr().err
-
-
 def test_a_run_that_has_ended_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="is not running: finished"):
         stop([str(write_run(tmp_path / "a"))])

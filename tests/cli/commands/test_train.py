@@ -11,7 +11,6 @@ from lmtrain.run.compose.arguments import parse_arguments
 from lmtrain.run.compose.compose import compose_config
 from lmtrain.run.gate import check
 from lmtrain.run.stored_runs.job import Job, default_name
-from lmtrain.tracking.following import NoTracking
 from lmtrain.tracking.sweep_file import read_sweep
 
 
@@ -39,48 +38,11 @@ def named(*words: str, is_trial: bool = False) -> Job:
     return make_job(CheckedRun(config=checked, model="llama_tiny", overrides=list(words), swept=swept), arguments)
 
 
-def test_a_run_is_named_after_its_model_and_what_it_overrides() -> None:
-    job = named("seed=3")
-    assert job.name == default_name("llama_tiny", ["seed=3"])
-    assert (job.sweep, Path(job.root)) == (None, Path("runs").absolute())
-
-
 def test_a_given_name_is_kept_and_trials_that_share_it_get_a_folder_each_below_it() -> None:
     assert named("run.name=cat", "seed=3").name == "cat"
     one, two = (named("run.name=cat", f"seed={seed}", is_trial=True) for seed in (3, 4))
     assert one.name == f"cat/{default_name('llama_tiny', ['seed=3'])}"
     assert one.name != two.name
-
-
-def test_a_width_typed_alone_is_told_at_a_run_s_start(capsys: pytest.CaptureFixture[str]) -> None:
-    named("model.width=256")
-    assert capsys.readouterr().out.endswith("; model.feed_forward_width=1024 keeps that\n")
-    named("model.width=256", is_trial=True)
-    assert "keeps that" not in capsys.readouterr().out
-
-
-def test_a_wrong_value_is_refused_before_anything_is_made() -> None:
-    with pytest.raises(ConfigurationError, match=r"model\.width=x is not a number"):
-        named("model.width=x")
-
-
-def test_a_config_is_printed_and_then_held_against_what_training_refuses(
-    jobs: list[Job], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert train(["--cfg", "job", "-p", "optimizer.lr"]) == 0
-    with pytest.raises(ConfigurationError, match=r"^optimizer\.lr=abc is not a number"):
-        train(["--cfg", "job", "-p", "optimizer.lr", "optimizer.lr=abc"])
-    assert capsys.readouterr().out.endswith("abc\n")
-    assert jobs == []
-
-
-def test_trials_of_one_sweep_share_its_name() -> None:
-    arguments = parse_arguments(["-m", "seed=3,4"])
-    config = compose_config([])
-    runs = [CheckedRun(config=check(config), model="m", overrides=[f"seed={seed}"], swept=[]) for seed in (3, 4)]
-    sweeps = {make_job(run, arguments).sweep for run in runs}
-    assert len(sweeps) == 1
-    assert str(sweeps.pop()).startswith("sweep-")
 
 
 def test_training_starts_one_job(jobs: list[Job]) -> None:
@@ -127,38 +89,12 @@ def test_a_failing_trial_does_not_end_the_sweep_and_the_worst_exit_code_counts(
     assert f"\n  side by side: lmtrain compare runs/{jobs[0].sweep}\n" in printed.out, "all trials have this sweep"
 
 
-@pytest.mark.parametrize(("seeds", "status"), [("1,3", "FINISHED"), ("1,2", "FAILED")])
-def test_a_sweep_ends_in_the_state_of_its_worst_trial(
-    jobs: list[Job], monkeypatch: pytest.MonkeyPatch, seeds: str, status: str
-) -> None:
-    ended: list[object] = []
-    monkeypatch.setattr(NoTracking, "finish_sweep", lambda *args, **facts: ended.append((*args[1:], facts["status"])))
-    train(["-m", f"seed={seeds}", "logger=none"])
-    assert ended == [(Path("runs").absolute(), jobs[0].sweep, status)]
-
-
-def test_a_refused_run_raises_for_the_command_line_to_word(jobs: list[Job]) -> None:
-    with pytest.raises(DataError, match="the shards are damaged"):
-        train(["seed=2"])
-
-
 def test_all_trials_are_checked_before_the_first_trains(jobs: list[Job]) -> None:
     with pytest.raises(
         ConfigurationError, match=r"optimizer\.lr.*trial 2 of 2 \(optimizer\.lr=-1 logger=none\); no trial"
     ):
         train(["-m", "optimizer.lr=0.01,-1", "logger=none"])
     assert jobs == []
-
-
-def test_a_grid_s_folder_is_looked_at_before_its_trials_are_rehearsed(
-    jobs: list[Job], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("lmtrain.run.execution.meta_build.build_on_meta", lambda *args, **settings: 1 / 0)
-    Path("runs/cat").mkdir(parents=True)
-    Path("runs/cat/sweep.json").write_text('{"version": 99}')
-    with pytest.raises(DataError, match=r"cat/sweep\.json is of another version"):
-        train(["-m", "seed=1,3", "run.name=cat", "logger=none"])
-    assert not jobs
 
 
 @pytest.mark.parametrize("named", [[], ["run.name=cat"]])
@@ -187,11 +123,6 @@ def test_a_run_does_not_begin_in_a_sweep_s_folder(jobs: list[Job]) -> None:
     Path("runs/pp/base/status.json").write_text("{}")
     with pytest.raises(ConfigurationError, match="pp holds other runs"):
         train(["run.name=pp"])
-
-
-def test_a_key_of_execution_that_is_swept_gives_each_trial_a_run(jobs: list[Job]) -> None:
-    assert train(["-m", "trainer.cpu_threads=1,2", "logger=none"]) == 0
-    assert len({job.name for job in jobs}) == 2
 
 
 @pytest.mark.parametrize(("verb", "group"), [(train, "optimizer"), (prepare, "tokenizer")])

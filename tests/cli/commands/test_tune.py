@@ -10,7 +10,6 @@ from lmtrain.cli.commands.tune import tune
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.run.execution.tried_run import TriedRun, checked_config, kept, try_run
 from lmtrain.tracking.run_log import Point
-from tests.configs import config_of
 from tests.tiny import DATA, QUIET, TINY
 
 NO_MEMORY = TriedRun(exit_code=3, points=(), words="Out of memory at")
@@ -53,13 +52,6 @@ def test_under_scaling_the_command_trains_at_the_rate_found(monkeypatch, tmp_pat
     assert shares == pytest.approx(dict.fromkeys(shares, shares["lr"]), rel=0.01), "typed with three digits"
 
 
-def test_a_flat_loss_suggests_nothing_and_ends_with_1(monkeypatch, tmp_path, capsys):
-    assert tune_lr(monkeypatch, tmp_path, [5.0 + 0.01 * (step % 2) for step in range(100)]) == 1
-    assert "no suggestion: the loss never fell" in capsys.readouterr().out
-    with pytest.raises(EnvironmentProblem, match="no such data"):
-        tune_lr(monkeypatch, tmp_path, [])
-
-
 def tune_batch(monkeypatch, most, *words, failure=NO_MEMORY):
     tried: list[int] = []
 
@@ -81,11 +73,6 @@ def test_the_largest_that_fits_is_found_by_few_tries(monkeypatch, capsys, most):
     assert (found["largest"], code) == (largest, 0 if largest else 1)
     assert len(tried) == len(set(tried)) <= 4, "of seven sizes"
     assert all(one["planned_bytes"] > 0 for one in found["tried"])
-
-
-def test_sizes_that_part_pairs_of_answers_are_not_tried(monkeypatch):
-    monkeypatch.setattr(command, "checked_config", lambda words: config_of(*words))  # without a run to start from
-    assert tune_batch(monkeypatch, 5, "task=dpo", "batch.tokens_per_step=384") == (0, [12, 4, 6])
 
 
 def test_a_killed_try_does_not_fit_and_any_other_failure_ends_the_search(monkeypatch, capsys):

@@ -34,23 +34,3 @@ def test_no_import_settles_on_other_caches_before_the_config_is_looked_at(tmp_pa
     command = [sys.executable, "-c", script, *words]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert f"KEPT {tmp_path / 'cache' / 'inductor'}" in done.stdout, done.stderr[-2000:]
-
-
-def test_a_path_with_a_space_which_torch_does_not_quote_for_the_compiler_is_left_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"):
-        monkeypatch.delenv(name, raising=False)
-    keep_caches_in(tmp_path / "my project" / ".cache")
-    assert "TORCHINDUCTOR_CACHE_DIR" not in os.environ
-    assert "TRITON_CACHE_DIR" not in os.environ
-
-
-@pytest.mark.parametrize(("name", "value"), [("PYTORCH_CUDA_ALLOC_CONF", "x"), ("PYTORCH_ALLOC_CONF", "x")])
-def test_a_gpu_s_memory_grows_in_one_piece_unless_the_environment_says_how(monkeypatch, tmp_path, name, value):
-    monkeypatch.setattr(os, "environ", {})
-    keep_caches_in(tmp_path)
-    assert os.environ["PYTORCH_ALLOC_CONF"] == "expandable_segments:True"
-    monkeypatch.setattr(os, "environ", {name: value})
-    keep_caches_in(tmp_path)
-    assert os.environ.get("PYTORCH_ALLOC_CONF") == (value if name == "PYTORCH_ALLOC_CONF" else None)

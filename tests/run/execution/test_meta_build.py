@@ -6,13 +6,8 @@ import pytest
 
 from lmtrain.cli.main import serve
 from lmtrain.errors import ConfigurationError
-from lmtrain.run.execution.meta_build import build_on_meta, expected_fork
+from lmtrain.run.execution.meta_build import build_on_meta
 from tests import tiny
-
-
-def test_what_can_be_passes(tiny_job) -> None:
-    build_on_meta(tiny_job(), is_alone=True)
-    build_on_meta(tiny_job("optimizer=adamw", "weight_decay_schedule=linear", "spikes=skip"), is_alone=False)
 
 
 @pytest.mark.parametrize(
@@ -65,16 +60,3 @@ def test_a_refusal_leaves_nothing_behind(
     said = capfd.readouterr().err
     assert said.startswith("lmtrain: schedule.warmup_steps=10 and schedule.warmdown_fraction=0.6 take 16 steps")
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_cool_down_is_expected_where_its_run_left_another_or_will(tiny_job, tmp_path: Path) -> None:
-    assert expected_fork(tiny_job()) is None
-    assert expected_fork(tiny_job(f"resume={tmp_path}/nowhere")) == 0, "looked for later"
-    checkpoint = tmp_path / "step_00000007"
-    checkpoint.mkdir()
-    (checkpoint / "manifest.json").write_text('{"step": 7, "tokens": 1, "identity": {}, "files": {}}')
-    assert expected_fork(tiny_job(f"resume={checkpoint}")) == 7
-    job = tiny_job(name="tail")
-    job.folder.mkdir(parents=True)
-    (job.folder / "fork.json").write_text('{"checkpoint": "x", "step": 5}')
-    assert expected_fork(job) == 5

@@ -1,6 +1,5 @@
 import logging
 import os
-import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,12 +9,10 @@ import pytest
 
 from lmtrain.errors import ConfigurationError, DataError, EnvironmentProblem
 from lmtrain.run.execution import run as run_module
-from lmtrain.run.execution.run import execute, is_done, train
+from lmtrain.run.execution.run import execute, train
 from lmtrain.run.stored_runs.job import Job
 from lmtrain.tracking.run_log import RunLog, read_points
 from lmtrain.tracking.status import Status, read_status, write_status
-from lmtrain.training.checkpointing.checkpoints import CheckpointFacts
-from lmtrain.training.stopping import StoppedEarly
 from tests.configs import config_with
 from tests.points import append_point
 
@@ -32,20 +29,6 @@ def _process_is_left_as_found(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
     yield
     for name, level in levels.items():
         logging.getLogger(name).setLevel(level)
-
-
-def done(step: int, *, of: int, rank: int = 0) -> bool:
-    horizon = SimpleNamespace(steps=of, limited_by="tokens", seconds=None, most_steps=of)
-    context = SimpleNamespace(
-        plan=SimpleNamespace(horizon=horizon),
-        folder=Path("runs/cat"),
-        is_main_process=rank == 0,
-        earlier_seconds_of_budget=0.0,
-    )
-    facts = CheckpointFacts(
-        path=Path("runs/cat/checkpoints/step_1"), step=step, tokens=step * 1000, identity={}, metrics={}
-    )
-    return is_done(SimpleNamespace(context=context), facts)
 
 
 def breaking_off(
@@ -86,28 +69,6 @@ def test_a_run_that_breaks_off_says_so_in_its_folder(
     assert ended is not None
     assert (ended.status, ended.exit_code, ended.step, ended.tokens) == ("FAILED", code, 7, 448)
     assert ended.reason == reason
-
-
-@pytest.mark.faults
-@pytest.mark.parametrize(
-    "said",
-    [
-        "The NVIDIA driver on your system is too old (found version 11040).",
-        "CUDA error: all CUDA-capable devices are busy or unavailable",
-    ],
-)
-def test_a_gpu_that_is_refused_at_the_start_is_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str
-) -> None:
-    def join(outer: Any, **_: Any) -> None:
-        raise RuntimeError(said)  # as CUDA's first call does
-
-    monkeypatch.setattr(run_module, "join", join)
-    job = Job(config=config_with(), overrides=[], name="cat", root=str(tmp_path))
-    with pytest.raises(EnvironmentProblem, match="the GPU or its driver failed") as refusal:
-        execute(job)
-    assert refusal.value.exit_code == 3
-    assert "\n" not in str(refusal.value)
 
 
 def losses(job: Job) -> dict[int, float]:
@@ -178,18 +139,3 @@ def test_damaged_data_is_refused_before_training(tiny_job: MakeJob) -> None:
     shard.write_bytes(shard.read_bytes()[:-2])
     with pytest.raises(DataError, match=r"train_00000\.ds has .* bytes instead of"):
         execute(tiny_job("budget.steps=1", name="other"))
-
-
-def test_a_finished_run_stopped_in_its_set_up_stays_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def stopped(*_: Any, **__: Any) -> None:
-        raise StoppedEarly(signal.SIGINT)
-
-    monkeypatch.setattr(run_module, "prepare", stopped)
-    job = Job(config=config_with(), overrides=[], name="a", root=str(tmp_path))
-    job.folder.mkdir()
-    for before, after in (("FINISHED", "FINISHED"), ("RUNNING", "KILLED")):
-        write_status(job.folder, Status(before, step=4))
-        assert run_module.attempt(job, None) == 130
-        status = read_status(job.folder)
-        assert status is not None
-        assert status.status == after

@@ -1,4 +1,3 @@
-import json
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -7,7 +6,6 @@ from typing import Any
 import pytest
 
 from lmtrain.errors import ConfigurationError, DataError, EnvironmentProblem
-from lmtrain.launch.detect import OuterLauncher
 from lmtrain.run.execution import start as start_module
 from lmtrain.run.execution.start import start
 from lmtrain.run.schema.node import Node
@@ -16,8 +14,6 @@ from lmtrain.run.stored_runs.job import Job, job_of_rank
 from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.status import Status, write_status
 from tests.configs import config_with
-
-RANK_1 = OuterLauncher("torchrun", rank=1, local_rank=1, world_size=2, local_world_size=2)
 
 
 def make_job(root: Path, *, name: str = "cat", resume: str = "auto", **trainer: int) -> Job:
@@ -59,18 +55,6 @@ def test_several_devices_are_ranks_of_their_own_and_the_data_is_ready_before_the
         "run_folder": job.folder,
         "more_environment": {},
     }
-
-
-def test_a_trial_has_a_process_of_its_own_even_on_one_device(tmp_path: Path, started: list[Any]) -> None:
-    job = replace(make_job(tmp_path), sweep="sweep-1")
-    assert start(job, outer=None, isolated=True) == 6
-    assert json.loads((job.folder / "run.json").read_text())["sweep"] == "sweep-1"
-
-
-def test_a_later_rank_of_an_outer_launcher_leaves_the_folder_to_the_first(tmp_path: Path, started: list[Any]) -> None:
-    job = make_job(tmp_path, resume="never", devices=2)
-    assert start(job, outer=RANK_1) == 5
-    assert not job.folder.exists()
 
 
 def test_a_run_that_is_being_trained_is_not_started_twice(

@@ -43,14 +43,6 @@ def test_a_refused_training_is_the_problem_of_its_row(tmp_path):
     assert not plan["base"]["problem"]
 
 
-def test_a_stage_with_an_optimizer_of_its_own_is_planned_without_its_base_s(tmp_path):
-    pairs = tmp_path / "pairs.jsonl"
-    pairs.write_text("")
-    prefer = ("talker.task=dpo", "talker.source=preference_pairs", f"talker.source.paths=[{pairs}]")
-    plan = planned(tmp_path, "base.optimizer.momentum=0.9", *prefer)
-    assert not any(row["problem"] for row in plan.values())
-
-
 @pytest.mark.parametrize(
     ("word", "said"),
     [
@@ -141,15 +133,6 @@ def looked_at(words: list[str]) -> CommandPipeline:
 def test_what_a_base_s_run_cannot_be_the_start_of_is_refused(words: list[str], said: str) -> None:
     with pytest.raises(ConfigurationError, match=f"^{said}"):
         looked_at(words)
-
-
-def test_another_tokenizer_is_refused_before_the_base_and_has_no_plan(tmp_path: Path) -> None:
-    small = ["base.model=llama_micro", "talker.tokenizer=bpe_1024"]
-    read = read_pipeline([f"run.root={tmp_path}", *small])
-    with pytest.raises(ConfigurationError, match=r"^stage talker: tokenizer=bpe_1024: the weights start from base"):
-        require_stages(read, READERS)
-    rows = plan_pipeline(read)
-    assert [row["name"] for row in rows if "the weights start from base" in row["problem"]] == ["talker"]
 
 
 @pytest.mark.parametrize(

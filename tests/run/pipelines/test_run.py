@@ -1,4 +1,3 @@
-import json
 import os
 import shutil
 import signal
@@ -97,33 +96,6 @@ def test_a_refused_command_leaves_the_run_as_it_was_and_an_unfinished_one_goes_o
     assert not (tmp_path / "p" / "talker.before-1").exists()
 
 
-def test_a_moved_pipeline_is_done(run, tmp_path: Path) -> None:
-    run()
-    (tmp_path / "p").rename(tmp_path / "q")
-    assert run("run.name=q") == (0, [])
-
-
-@pytest.mark.faults
-def test_a_stage_whose_run_was_killed_is_not_done(run, tmp_path: Path) -> None:
-    run()
-    write_status(tmp_path / "p" / "base", Status("KILLED", 137))
-    assert run()[1][0] == "base"
-
-
-def test_an_export_killed_before_it_was_recorded_is_made_again_and_a_stranger_s_folder_stays(
-    run, tmp_path: Path
-) -> None:
-    run()
-    state = tmp_path / "p" / "pipeline.json"
-    kept = json.loads(state.read_text())
-    del kept["stages"]["exported"]
-    state.write_text(json.dumps(kept))
-    assert run() == (0, ["exported"])
-    state.write_text(json.dumps({**kept, "begun": []}))
-    with pytest.raises(FileExistsError):
-        run()
-
-
 def test_a_preflight_comes_first_is_cleared_away_and_comes_once(tmp_path: Path, monkeypatch) -> None:
     pipeline, called, code = read_pipeline([f"run.root={tmp_path}", "pipeline.preflight_steps=2"]), list[str](), [3]
     short = pipeline.preflight()
@@ -146,10 +118,6 @@ def test_a_preflight_comes_first_is_cleared_away_and_comes_once(tmp_path: Path, 
     assert len(called) == 1 + len(NAMES)
     assert told[0] == "preflight: every stage once, trainings for 2 steps"
     assert read_pipeline([]).preflight_steps == 0
-
-
-def test_a_command_runs_in_its_own_process() -> None:
-    assert Stops().call(["--version"]) == 0
 
 
 @pytest.mark.faults

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from lmtrain.errors import ConfigurationError
-from lmtrain.run.pipelines.stages import VERBS, PipelineStage, read_pipeline, shows_config
+from lmtrain.run.pipelines.stages import VERBS, PipelineStage, read_pipeline
 
 
 def test_stages_follow_one_another_in_a_folder_of_their_own(tmp_path: Path) -> None:
@@ -22,31 +22,12 @@ def test_stages_follow_one_another_in_a_folder_of_their_own(tmp_path: Path) -> N
     assert read_pipeline([]).folder == Path.cwd() / "runs" / "speedrun_cpu"
 
 
-def test_a_training_finds_the_options_of_the_pipeline_s_own_folder_and_code(tmp_path: Path) -> None:
-    pipeline = read_pipeline(["--config-dir", str(tmp_path), "--allow-target", "my_package."])
-    commands = {stage.name: pipeline.command(stage) for stage in pipeline.stages}
-    assert commands["base"][-4:] == ["--config-dir", str(tmp_path), "--allow-target", "my_package."]
-    assert commands["exported"][-2:] == ["--allow-target", "my_package."]
-    assert str(tmp_path) not in commands["base_text"], "it composes nothing"
-
-
 def test_a_plan_knows_the_base_before_it_exists() -> None:
     pipeline = read_pipeline(["base.model.width=64", "base.run.log_every_steps=1"])
     words = pipeline.ways_to_plan(pipeline.stage("talker"))[0]
     assert words[:3] == ["callbacks.validation.max_tokens=50K", "model.width=64", "run.log_every_steps=1"]
     assert words.index("momentum_schedule=none") < words.index("task=sft")
     assert [word for word in words if word.startswith("budget")] == ["budget.tokens=600K"]
-
-
-def test_a_plan_takes_the_newest_run_that_is_there_for_the_stages_before_it(tmp_path: Path) -> None:
-    more = '+pipeline.stages.more={verb: train, of: talker, words: ["run.log_every_steps=2"]}'
-    pipeline = read_pipeline([f"run.root={tmp_path}", more, "base.seed=1", "talker.seed=2"])
-    for words in pipeline.ways_to_plan(pipeline.stage("more"), done=["base"]):
-        assert f"init_from={pipeline.folder}/base" in words
-        assert "seed=1" not in words
-    assert "seed=2" in pipeline.ways_to_plan(pipeline.stage("more"), done=["base"])[0]
-    nearest = pipeline.ways_to_plan(pipeline.stage("more"), done=["base", "talker"])[0]
-    assert nearest[0] == f"init_from={pipeline.folder}/talker"
 
 
 def test_a_change_reaches_the_stages_behind_it_and_no_other() -> None:
@@ -118,14 +99,6 @@ def test_a_tokenizer_and_model_of_all_trainings_are_those_of_the_first(tmp_path:
 def test_a_wrong_pipeline_is_refused(word: str, said: str) -> None:
     with pytest.raises(ConfigurationError, match=said):
         read_pipeline([word])
-
-
-def test_a_composed_pipeline_is_printed_alone(capsys: pytest.CaptureFixture[str]) -> None:
-    assert not shows_config(["pipeline=speedrun_cpu", "base.seed=1"])
-    assert shows_config(["pipeline=speedrun_cpu", "--cfg", "job"])
-    assert "budget.tokens=2.2M" in capsys.readouterr().out
-    with pytest.raises(ConfigurationError, match=r"leave out base\.seed=1"):
-        shows_config(["--cfg", "job", "base.seed=1"])
 
 
 def test_a_typed_target_reaches_every_stage() -> None:

@@ -11,11 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from lmtrain.errors import EXIT_INTERRUPTED, EXIT_TERMINATED, ConfigurationError, DataError, EnvironmentProblem
+from lmtrain.errors import EXIT_INTERRUPTED, EXIT_TERMINATED, ConfigurationError
 from lmtrain.run.stored_runs.job import Job
 from lmtrain.run.sweeps.grid import (
     GridRecord,
-    naming_trial,
     one_after_another,
     run_grid,
     side_by_side,
@@ -76,29 +75,6 @@ def test_a_wish_in_the_sweep_s_folder_ends_it_before_its_next_trial(tmp_path: Pa
     with pytest.raises(KeyboardInterrupt):
         sweep(jobs, start)
     assert started == ["a"]
-
-
-def test_a_trial_that_is_refused_later_does_not_end_the_sweep(capsys: pytest.CaptureFixture[str]) -> None:
-    def start(trial: Job) -> int:
-        if trial.name == "a":
-            raise DataError("the shards are damaged")
-        return 0
-
-    assert sweep(trials("a", "b"), start) == DataError.exit_code
-    assert "a: the shards are damaged" in capsys.readouterr().err
-
-
-def test_a_trial_that_cannot_be_is_named_by_its_overrides() -> None:
-    with (
-        pytest.raises(ConfigurationError, match=r"trial 2 of 2 \(seed=b\); no trial was started"),
-        naming_trial([["seed=a"], ["seed=b"]], 1),
-    ):
-        raise ConfigurationError("seed=b is not a number.")
-    with (
-        pytest.raises(EnvironmentProblem, match=r"no GPU\. This is trial 1 of 1 \(trainer.accelerator=cuda\)"),
-        naming_trial([["trainer.accelerator=cuda"]], 0),
-    ):
-        raise EnvironmentProblem("this machine has no GPU.")
 
 
 def test_a_grid_leaves_its_trials_in_its_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -273,9 +249,3 @@ def test_a_signal_or_a_wish_stops_those_that_run_and_starts_no_more(tmp_path: Pa
     assert rest in ([("b", 3)], [("b", EXIT_TERMINATED)])
     assert len(runner.trials) == 2
     assert signal.getsignal(signal.SIGTERM) == before
-
-
-def test_a_signal_during_a_start_stops_that_run_too(tmp_path: Path) -> None:
-    runner = FakeRunner(signal_at="b")
-    ends = side_by_side(jobs(tmp_path), Pool(runner, parallel=1, folder=tmp_path / "sweep-1"))
-    assert [(job.name, code) for job, code in ends] == [("a", 0), ("b", EXIT_TERMINATED)]

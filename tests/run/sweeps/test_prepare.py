@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lmtrain.errors import ConfigurationError, DataError, EnvironmentProblem
+from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.launch.detect import OuterLauncher
 from lmtrain.missing_package import install_command
 from lmtrain.run.compose.arguments import Arguments, parse_arguments
@@ -23,7 +23,6 @@ from lmtrain.run.sweeps.prepare import (
 )
 from lmtrain.search.search_settings import SearchSettings
 from lmtrain.search.space import ListedValues
-from lmtrain.search.study import open_study
 from tests.configs import config_of, config_with, default_config
 
 SPACE = "optimizer.lr=tag(log,interval(1e-3,1e-1))"
@@ -116,24 +115,6 @@ def test_another_config_is_refused_with_its_keys_named(tmp_path: Path) -> None:
     deeper = config_with(values={**default_config().values, "model": {**model, "num_layers": 97}})
     with pytest.raises(ConfigurationError, match=rf"\(model\.num_layers={model['num_layers']} and here 97\)"):
         begun(folder, words_of(), deeper)
-
-
-def test_a_folder_of_another_version_is_refused(tmp_path: Path) -> None:
-    folder = tmp_path / "s"
-    begun(folder, words_of())
-    text = (folder / "sweep.json").read_text()
-    (folder / "sweep.json").write_text(text.replace('"version": 1', '"version": 0'))
-    with pytest.raises(DataError, match="another version"):
-        begun(folder, words_of())
-
-
-def test_a_search_killed_before_its_first_trial_goes_on(tmp_path: Path) -> None:
-    words = words_of()
-    for _ in range(2):
-        new = new_sweep(words, default_config(), name="s", command="c")
-        sweep = begin_sweep(tmp_path, new)
-        assert sweep.trials == []
-        open_study(tmp_path, words.settings)  # and killed here
 
 
 def test_a_sweep_is_named_after_its_words_but_not_after_its_limits() -> None:

@@ -1,7 +1,5 @@
 """Runs on this machine, and in SLURM's queue as submitit's local executor has it."""
 
-import json
-import os
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,12 +9,10 @@ import pytest
 from lmtrain.errors import EXIT_REQUEUE, EXIT_TERMINATED, ConfigurationError, DataError, EnvironmentProblem
 from lmtrain.run.stored_runs.job import Job
 from lmtrain.run.sweeps import runners as module
-from lmtrain.run.sweeps import trial_process
 from lmtrain.run.sweeps.runners import LocalRunner, SlurmRunner, SlurmTrial, require_slurm
-from lmtrain.run.sweeps.trial_process import refusal_path, run_trial
 from lmtrain.tracking.run_folder import forget_stop, is_asked_to_stop
 from lmtrain.tracking.status import Status, write_status
-from tests.configs import config_of, default_config
+from tests.configs import default_config
 
 
 def test_a_stop_cancels_a_waiting_job_and_asks_a_running_one_until_its_run_has_begun(tmp_path: Path) -> None:
@@ -71,24 +67,6 @@ def test_a_job_gone_from_the_queue_has_failed_once_its_result_has_had_time_to_co
 
 
 @pytest.mark.parametrize(
-    ("told", "code", "state"),
-    [
-        ("echo PENDING", 0, "PENDING"),
-        ("echo slurm_load_jobs error: Invalid job id specified >&2", 1, ""),
-        ("echo slurm_load_jobs error: Unable to contact slurm controller >&2", 1, "RUNNING"),
-    ],
-)
-def test_a_queue_without_an_answer_has_ended_no_job(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: str, code: int, state: str
-) -> None:
-    squeue = tmp_path / "squeue"
-    squeue.write_text(f"#!/bin/sh\n{told}\nexit {code}\n")
-    squeue.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    assert SlurmRunner(folder=tmp_path, parameters={}, num_devices=1, uses_gpus=False).state("7") == state
-
-
-@pytest.mark.parametrize(
     ("told", "why"), [("", "there is no sinfo"), ("echo fatal: no controller >&2; exit 1", "no c")]
 )
 def test_a_machine_of_no_cluster_is_refused_before_any_work(
@@ -130,35 +108,6 @@ def test_runs_side_by_side_get_gpus_of_their_own(monkeypatch: pytest.MonkeyPatch
     assert runner.environment(1)["CUDA_VISIBLE_DEVICES"] == "6,7"
 
 
-def test_on_a_cpu_they_share_its_threads_and_one_run_has_all() -> None:
-    assert LocalRunner(parallel=1000, num_devices=1, num_gpus=0).environment(3) == {"OMP_NUM_THREADS": "1"}
-    assert LocalRunner(parallel=1, num_devices=1, num_gpus=8).environment(0) == {}
-
-
 def test_more_runs_than_gpus_are_refused() -> None:
     with pytest.raises(ConfigurationError, match=r"need 6, and this machine has 4; set sweep\.parallel=2"):
         LocalRunner(parallel=3, num_devices=2, num_gpus=4)
-
-
-def test_a_refused_run_leaves_its_words_beside_its_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "trial-0000.json"
-    Job(
-        config=config_of("logger=none"),
-        overrides=["seed=1"],
-        name="s/trial-0000",
-        root=str(tmp_path),
-    ).save(path)
-    started: list[Job] = []
-
-    def start(job: Job, **how: object) -> int:
-        started.append(job)
-        if len(started) == 1:
-            raise DataError("the shards are damaged")
-        return 0
-
-    monkeypatch.setattr(trial_process, "start", start)
-    assert run_trial(path) == DataError.exit_code
-    assert refusal_path(path).read_text() == "the shards are damaged"
-    assert run_trial(path) == 0
-    assert not refusal_path(path).exists()
-    assert json.loads(path.read_text())["overrides"] == ["seed=1"]

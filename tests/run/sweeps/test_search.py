@@ -68,27 +68,6 @@ def test_the_mean_of_the_seeds_decides(tmp_path: Path) -> None:
     assert (recorded(tmp_path).best, other.deviation) == (1, 0.0)
 
 
-def test_trials_scored_on_different_texts_have_no_best(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    def score(values: dict[str, str]) -> list[float]:
-        folder = tmp_path / f"s/trial-000{int(values['x']) - 1}"
-        folder.mkdir()
-        splits = {"validation": {"text_bytes": 1000 if values["x"] == "1" else 2000}}
-        (folder / "dataset.json").write_text(json.dumps({"name": "notes", "splits": splits}))
-        return [float(values["x"])] * 4
-
-    search = searching(tmp_path, WritingRunner(score), num_trials=3)
-    assert search.run() == 0
-    sweep = recorded(tmp_path)
-    assert sweep.best is None
-    assert "notes (1,000 held-out bytes), notes (2,000 held-out bytes)" in str(sweep.unranked)
-    search.lines.last(sweep)
-    told = capsys.readouterr().out
-    assert told.count("The held-out texts differ") == 1
-    assert "best 1.0000 of trial 0\n" in told, "while there is one score alone"
-    assert "train the best" not in told
-    assert "lower is better" not in told
-
-
 @pytest.mark.faults
 def test_a_killed_search_goes_on_without_a_trial_run_twice(tmp_path: Path) -> None:
     killed = WritingRunner(lambda values: Killed() if values["x"] == "3" else [float(values["x"])] * 4)
@@ -125,12 +104,6 @@ def test_runs_side_by_side_have_slots_of_their_own(tmp_path: Path) -> None:
     searching(tmp_path, runner, parallel=2).run()
     assert {slot for _, slot in runner.started} == {0, 1}
     assert recorded(tmp_path).best == 0
-
-
-def test_values_drawn_again_are_not_trained_again(tmp_path: Path) -> None:
-    runner = WritingRunner(flat(lambda values: float(values["x"])))
-    searching(tmp_path, runner, sampler="random", num_trials=12).run()
-    assert len(runner.started) == len({trial.values["x"] for trial in recorded(tmp_path).trials}) <= 4
 
 
 def test_a_metric_of_no_run_is_refused_and_its_run_is_kept_for_another_metric(tmp_path: Path) -> None:

@@ -30,14 +30,6 @@ def test_every_point_arrives_once_with_its_time(run):
     assert first.timestamp == (1000 + first.step) * 1000
 
 
-def test_loss_is_mirrored_over_tokens_exactly(run):
-    tokens = 15_000_000_000_001
-    append_point(RunLog(run.path), 7, tokens, {"train/loss": 2.0, "train/lr": 0.1})
-    assert send(run)
-    assert history(run, "by_tokens/train/loss") == [(tokens, 2.0)]
-    assert history(run, "by_tokens/train/lr") == []
-
-
 def test_steps_that_a_resume_trains_again_are_not_doubled(run):
     log = RunLog(run.path)
     for step in range(1, 9):
@@ -104,14 +96,6 @@ def test_dead_server_gives_up_after_the_drain_and_says_why(run):
     state = read_state(run.path)
     assert state.phase == "failing"
     assert "Connection" in str(state.error) or "Max retries" in str(state.error)
-
-
-def test_other_store_gets_the_whole_run(run):
-    append_point(RunLog(run.path), 1, 1, {"train/loss": 1.0})
-    assert not send(run, tracking_uri="http://127.0.0.1:9", drain_seconds=0.0)
-    assert send(run)
-    assert send(run, experiment="again")
-    assert history(run, "train/loss") == [(1, 1.0)]
 
 
 @pytest.mark.faults
