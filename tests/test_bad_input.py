@@ -54,7 +54,7 @@ def attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Captu
         ("budget.steps=0", ["budget.steps=0 must be above 0"]),
         ("resume=must", ["resume=must", "use resume=auto"]),
         ("resume=nowhere", ["resume: must be auto", "got nowhere"]),
-        ("run.name=../b", ["run.name='../b'", "nearest valid"]),
+        ("run.name=../b", ["run.name: must be a path", "'../b'"]),
         ("strategy=ddp trainer.devices=2 trainer.num_nodes=2", ["trainer.num_nodes=2 needs a launcher"]),
         ("model.num_heads=0.5", ["model.num_heads=0.5 is not a whole number; nearest valid: 1."]),
         ("seed=[1", ["seed=[1"]),

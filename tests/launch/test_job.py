@@ -1,17 +1,12 @@
-"""The ends of a job's ranks become one exit code; stopped ranks are reported."""
+"""The ends of a job's ranks become one exit code."""
 
 import json
-import os
-import signal
-import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from lmtrain.errors import ConfigurationError
-from lmtrain.launch.rank_ends import RankEnd, StoppedRanks, is_stopped, root_cause
+from lmtrain.launch.rank_ends import RankEnd, root_cause
 from lmtrain.launch.worker import run_guarded
 
 REFUSED = RankEnd(rank=2, exit_code=4, time=3.0, message="no data")
@@ -64,48 +59,3 @@ def test_a_ranks_error_is_recorded_without_secrets(
     assert isinstance(row["timestamp"], int)
     for text in (row["message"], capsys.readouterr().err):
         assert "postgresql://[redacted]@h refused" in text
-
-
-@pytest.fixture
-def child() -> Iterator[int]:
-    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
-    yield process.pid
-    process.kill()
-    process.wait()
-
-
-def send(process: int, number: signal.Signals) -> None:
-    os.kill(process, number)
-    expected = os.WSTOPPED if number == signal.SIGSTOP else os.WCONTINUED
-    os.waitid(os.P_PID, process, expected | os.WNOWAIT)
-
-
-@pytest.mark.faults
-def test_a_stopped_rank_is_reported_once_and_again_when_it_continues(child: int) -> None:
-    watch, processes = StoppedRanks(num_ranks=2, grace_seconds=60), {1: child}
-    assert watch.notices(processes, now=0) == []
-    send(child, signal.SIGSTOP)
-    assert watch.notices(processes, now=100) == []
-    (line,) = watch.notices(processes, now=111)
-    assert line.startswith(f"rank 1 of 2 (process {child}) has been stopped for 11 s")
-    assert f"kill -CONT {child}" in line
-    assert watch.notices(processes, now=200) == []
-    send(child, signal.SIGCONT)
-    assert watch.notices(processes, now=201) == ["rank 1 of 2 continues."]
-    assert watch.notices(processes, now=300) == []
-
-
-@pytest.mark.faults
-def test_a_stop_request_beside_a_stopped_rank_says_at_once_how_long_it_waits(child: int) -> None:
-    watch, processes = StoppedRanks(num_ranks=2, grace_seconds=60), {1: child}
-    send(child, signal.SIGSTOP)
-    (line,) = watch.notices(processes, now=0, is_ending=True)
-    assert "waiting up to 60 s" in line
-    assert watch.notices(processes, now=50, is_ending=True) == []
-
-
-def test_a_child_that_has_ended_is_not_stopped() -> None:
-    child = subprocess.Popen([sys.executable, "-c", ""])
-    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
-    assert not is_stopped(child.pid)
-    child.wait()

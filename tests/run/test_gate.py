@@ -48,7 +48,7 @@ WRONG = {
     "strategy=single trainer.devices=2": r"strategy=single trains on 1 rank, not 2",
     "schedule.warmup_steps=4 schedule.warmup_fraction=null budget=steps budget.steps=3": r"longer than the run of 3",
     # places of this machine
-    "run.name=a/../b": r"nearest valid: a/b",
+    "run.name=a/../b": r"run\.name: must be a path",
     "run.root=/proc/runs": r"/proc/runs cannot be written",
     "run.root=here/a.txt/runs": r"here/a\.txt is a file",
     "resume=nowhere": r"resume: must be auto, must, never",

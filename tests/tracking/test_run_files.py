@@ -152,11 +152,9 @@ def test_read_only_root_is_an_environment_problem(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["../a", "/etc", "a/../../b", "", ".", "a//b", "a b", "a\n", "~", "-a", "x" * 201])
-def test_name_that_is_no_plain_path_is_refused_with_a_valid_one(name):
-    with pytest.raises(ConfigurationError, match="nearest valid: ") as caught:
+def test_name_that_is_no_plain_path_is_refused(name):
+    with pytest.raises(ConfigurationError, match=r"run\.name: must be a path of letters"):
         run_path(Path("runs"), name)
-    nearest = str(caught.value).rpartition("nearest valid: ")[2].removesuffix(".")
-    assert run_path(Path("runs"), nearest)
 
 
 @pytest.mark.parametrize(("kept", "stays"), [(None, False), ("status.json", True), ("checkpoints/step_1", True)])

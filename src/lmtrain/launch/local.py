@@ -21,7 +21,7 @@ from typing import Final
 
 from lmtrain.child_process import python_command, python_environment
 from lmtrain.launch.detect import STORE_VARIABLE, without_rank_variables
-from lmtrain.launch.rank_ends import REFUSALS, RankEnd, StoppedRanks, describe, plain_exit_code, read_end, root_cause
+from lmtrain.launch.rank_ends import REFUSALS, RankEnd, describe, plain_exit_code, read_end, root_cause
 from lmtrain.tracking.hangs import beat_path, read_beat
 from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.status import CLEAN_STOPS, Status, read_status, status_name, write_status
@@ -74,7 +74,6 @@ class Ranks:
         self._grace_seconds = grace_seconds
         self._processes: list[subprocess.Popen[bytes]] = []
         self._ends: dict[int, RankEnd] = {}
-        self._stopped = StoppedRanks(num_ranks=num_ranks, grace_seconds=grace_seconds)
         self.stop_number: int | None = None
         self._stopped_at = 0.0
 
@@ -115,7 +114,7 @@ class Ranks:
             self._note_ends()
             if self.stop_number is None and any(end.exit_code for end in self._ends.values()):
                 break
-            self._look_at_stops()
+            self._kill_after_grace()
             time.sleep(MONITOR_SECONDS)
         failures = [end for end in self._ends.values() if end.exit_code != 0]
         self.end_others(signal.SIGTERM)
@@ -153,14 +152,9 @@ class Ranks:
             if rank not in self._ends and (code := process.poll()) is not None:
                 self._ends[rank] = read_end(rank, code, self._error_file(rank), seen_at=time.monotonic())
 
-    def _look_at_stops(self) -> None:
-        """Kill the ranks after the grace of a stop, and report those that are stopped."""
-        now, is_ending = time.monotonic(), self.stop_number is not None
-        if is_ending and now - self._stopped_at > self._grace_seconds:
+    def _kill_after_grace(self) -> None:
+        if self.stop_number is not None and time.monotonic() - self._stopped_at > self._grace_seconds:
             self._send(signal.SIGKILL)
-        running = {rank: process.pid for rank, process in enumerate(self._processes) if rank not in self._ends}
-        for line in self._stopped.notices(running, now=now, is_ending=is_ending):
-            sys.stderr.write(f"{line}\n")
 
     def _is_reported(self, end: RankEnd) -> bool:
         """Return whether rank 0, whose output is on the terminal, has reported this end."""

@@ -1,9 +1,8 @@
-"""The ends of a job's ranks as one exit code, and notices about ranks that are stopped."""
+"""The ends of a job's ranks as one exit code."""
 
-import os
 import signal
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -11,7 +10,6 @@ from lmtrain.errors import EXIT_CONFIGURATION, EXIT_DATA, EXIT_ENVIRONMENT, EXIT
 from lmtrain.storage import foreign_json
 
 REFUSALS: Final = frozenset({EXIT_CONFIGURATION, EXIT_ENVIRONMENT, EXIT_DATA})
-REPORT_STOPPED_AFTER_SECONDS: Final = 10.0
 
 
 @dataclass(frozen=True)
@@ -73,54 +71,3 @@ def describe(end: RankEnd, num_ranks: int, tail: str, log: Path) -> str:
     lines += [end.message] if end.message else []
     lines += [f"the last lines of {log}:", *(f"  {line}" for line in tail.splitlines())] if tail else []
     return "\n".join(lines)
-
-
-@dataclass(kw_only=True)
-class StoppedRanks:
-    """Report ranks stopped by SIGSTOP, a debugger or a frozen terminal: the others wait for them silently.
-
-    `grace_seconds` is how long ranks may take to end after a signal.
-    """
-
-    num_ranks: int
-    grace_seconds: float
-    _since: dict[int, float] = field(default_factory=dict[int, float])
-    _reported: set[int] = field(default_factory=set[int])
-    _has_reported_end: bool = False
-
-    def notices(self, processes: Mapping[int, int], *, now: float, is_ending: bool = False) -> list[str]:
-        """Return the notices at `now` (monotonic seconds) on the child processes by rank.
-
-        A lasting stop is reported once, and so is its end; while the job `is_ending`, the wait for it at once.
-        """
-        lines: list[str] = []
-        for rank, process in processes.items():
-            name = f"rank {rank} of {self.num_ranks}"
-            if not is_stopped(process):
-                self._since.pop(rank, None)
-                if rank in self._reported:
-                    self._reported.remove(rank)
-                    lines.append(f"{name} continues.")
-                continue
-            seconds, resume = now - self._since.setdefault(rank, now), f"`kill -CONT {process}` resumes it."
-            if is_ending and not self._has_reported_end:
-                self._has_reported_end = True
-                lines.append(
-                    f"{name} (process {process}) is stopped, so the job cannot end cleanly: waiting up to "
-                    f"{self.grace_seconds:.0f} s, then all ranks are killed; {resume}"
-                )
-            elif seconds >= REPORT_STOPPED_AFTER_SECONDS and rank not in self._reported and not is_ending:
-                self._reported.add(rank)
-                lines.append(
-                    f"{name} (process {process}) has been stopped for {seconds:.0f} s, and the others wait for it; "
-                    f"{resume}"
-                )
-        return lines
-
-
-def is_stopped(process: int) -> bool:
-    """Return whether a child is stopped by a signal; the parent's own wait still sees the stop."""
-    try:
-        return os.waitid(os.P_PID, process, os.WSTOPPED | os.WNOHANG | os.WNOWAIT) is not None
-    except ChildProcessError:  # it has just ended
-        return False

@@ -3,16 +3,14 @@
 The file is mapped into memory: an activity costs a write of a few bytes, and the kernel keeps it after kill -9.
 """
 
-import faulthandler
 import mmap
 import os
-import re
 import socket
 import struct
 import sys
-import tempfile
 import threading
 import time
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -173,14 +171,10 @@ def stack_path(folder: Path, rank: int) -> Path:
 
 def write_stack(folder: Path, rank: int) -> None:
     """Write the innermost frames of this process's main thread, called from another thread."""
-    with tempfile.TemporaryFile("w+") as file:
-        faulthandler.dump_traceback(file, all_threads=True)
-        file.seek(0)
-        dumped = file.read()
-    main = f"0x{threading.main_thread().ident or 0:016x}"
-    threads = re.split(r"^(?:Current thread|Thread) ", dumped, flags=re.MULTILINE)
-    frames = next((text.splitlines()[1:] for text in threads if text.startswith(main)), [])
-    write_text(stack_path(folder, rank), "".join(f"{line}\n" for line in frames[:INNERMOST_FRAMES]))
+    frame = sys._current_frames().get(threading.main_thread().ident or 0)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+    frames = traceback.extract_stack(frame)[: -INNERMOST_FRAMES - 1 : -1] if frame else []
+    lines = [f'  File "{each.filename}", line {each.lineno} in {each.name}\n' for each in frames]
+    write_text(stack_path(folder, rank), "".join(lines))
 
 
 def read_stack(folder: Path, rank: int, *, since: float) -> str | None:

@@ -186,12 +186,7 @@ def run_path(root: Path, name: str) -> Path:
     plain = all(part and part[0] not in ".-" and all(c.isalnum() or c in "._=,+-" for c in part) for part in parts)
     if plain and len(name) <= 200:
         return root / name
-    signs = ["".join(c if c.isalnum() or c in "._=,+-" else "-" for c in "_".join(part.split())) for part in parts]
-    cleaned = [part.strip(".-") for part in signs]
-    nearest = "/".join(part for part in cleaned if part)[:200] or "my_run"
-    raise ConfigurationError(
-        f"run.name={name!r} must be a path of letters, digits and ._=,+- inside {root}; nearest valid: {nearest}."
-    )
+    raise ConfigurationError(f"run.name: must be a path of letters, digits and ._=,+- inside {root}, got {name!r}.")
 
 
 def check_free_space(folder: Path, free_bytes: int) -> None:

@@ -116,7 +116,7 @@ def test_a_new_run_with_nothing_left_to_train_leaves_no_folder(tmp_path: Path, m
 
 @pytest.mark.parametrize("name", ["../cat", "/cat", "a/../../cat", ".hidden"])
 def test_a_name_cannot_leave_the_folder_of_runs(tmp_path: Path, started: list[Any], name: str) -> None:
-    with pytest.raises(ConfigurationError, match=r"run\.name="):
+    with pytest.raises(ConfigurationError, match=r"run\.name: "):
         start(make_job(tmp_path / "runs", name=name), outer=None)
     assert list(tmp_path.iterdir()) == []
 

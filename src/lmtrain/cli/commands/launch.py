@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
 
 import yaml
 
@@ -265,10 +266,9 @@ def _seconds(text: str, flag: str) -> float:
 
 
 def _address(text: str | None) -> tuple[str, int]:
-    """Return the host and the port of HOST or HOST:PORT; an IPv6 address with a port stands in brackets."""
-    host, colon, port = (text or "").rpartition(":")
-    if not colon or port.endswith("]") or (":" in host and not host.startswith("[")):
-        return (text or "").strip("[]"), PORT
-    if not port.isdecimal() or not 0 < int(port) < 65536:
-        raise ConfigurationError(f"--address: the port must be from 1 to 65535, got {text}; for example {host}:{PORT}.")
-    return host.strip("[]"), int(port)
+    """Return the host and the port of HOST or HOST:PORT; an IPv6 address stands in brackets."""
+    try:
+        parts = urlsplit(f"//{text or ''}")
+        return parts.hostname or "", parts.port or PORT
+    except ValueError as problem:
+        raise ConfigurationError(f"--address: must be HOST:PORT with a port from 1 to 65535, got {text}.") from problem
