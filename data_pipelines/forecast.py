@@ -16,7 +16,6 @@ from lmtrain.errors import DataError, EnvironmentProblem
 from lmtrain.tokenizers.base import Tokenizer
 
 DOCUMENTS_AT_ONCE = 256
-INDEX_SHARE = 0.05  # of the shards: document ends, the tokenizer, files being written
 INDEX_BYTES = 8  # of one document's end
 COPIES = 2  # encoded blocks, and the shards made of them
 FAR_TOO_SHORT = 2  # a whole source has fewer than half of the budget's tokens; when it is nearer, counting decides

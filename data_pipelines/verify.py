@@ -1,10 +1,8 @@
 """Read prepared data again, every byte of it, and check it against its manifest and its tokenizer: `lmtrain verify`."""
 
 import argparse
-import hashlib
 import json
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -93,16 +91,6 @@ def problems(folder: Path, *, advance: Advance = lambda _: None) -> Iterator[str
             yield from _split_problems(folder, name, split, manifest, tokenizer, advance)
 
 
-@dataclass(frozen=True)
-class ShardFindings:
-    """What reading all ids of a shard shows; `last_ids` are the last ids of its documents."""
-
-    sha256: str
-    largest_id: int
-    text_bytes: int
-    last_ids: frozenset[int]
-
-
 def _unlisted(folder: Path, manifest: Manifest) -> Iterator[str]:
     files = {name for shard in manifest.shards for name in (shard.file, shard.index_file, shard.mask_file)}
     known = {MANIFEST_FILE, PACKING_FOLDER, TOKENIZER_FOLDER, *files}
@@ -114,66 +102,41 @@ def _unlisted(folder: Path, manifest: Manifest) -> Iterator[str]:
 def _split_problems(
     folder: Path, name: str, split: SplitManifest, manifest: Manifest, tokenizer: Tokenizer, advance: Advance
 ) -> Iterator[str]:
-    token_bytes = tokenizer.token_bytes()
-    dtype = DTYPES[manifest.dtype]
-    text_bytes, is_sound = 0, True
+    text_bytes: int | None = 0
     for shard in split.shards:
-        found = _read(folder, shard, dtype, token_bytes, advance)
-        text_bytes += found.text_bytes
-        for problem in _shard_problems(folder, shard, found, tokenizer, dtype):
-            yield problem
-            is_sound = False
-    if is_sound and text_bytes != split.text_bytes:
+        found = yield from _shard_problems(folder, shard, tokenizer, DTYPES[manifest.dtype], advance)
+        text_bytes = None if text_bytes is None or found is None else text_bytes + found
+    if text_bytes not in (None, split.text_bytes):
         yield f"the {name} split's ids stand for {text_bytes:,} bytes instead of the text's {split.text_bytes:,}"
-    counts = (sum(shard.num_documents for shard in split.shards), sum(shard.num_tokens for shard in split.shards))
-    if counts != (split.num_documents, split.num_tokens):
-        yield f"the {name} split's shards have {counts[0]:,} documents and {counts[1]:,} tokens, unlike the split"
-
-
-def _read(
-    folder: Path, shard: Shard, dtype: np.dtype[Any], token_bytes: NDArray[Any], advance: Advance
-) -> ShardFindings:
-    digest, largest, text_bytes = hashlib.sha256(), 0, 0
-    lasts = np.sort(read_index(folder, shard)) - 1
-    last_ids: set[int] = set()
-    start = 0
-    with (folder / shard.file).open("rb") as file:
-        digest.update(file.read(shard.offset_bytes or 0))
-        while content := file.read(IDS_AT_ONCE * dtype.itemsize):
-            digest.update(content)
-            ids = np.frombuffer(content, dtype)
-            largest = max(largest, int(ids.max()))
-            if largest < len(token_bytes):
-                text_bytes += int(token_bytes.take(ids).sum(dtype=np.int64))
-            first, last = lasts.searchsorted((start, start + len(ids)))
-            last_ids.update(np.unique(ids[lasts[first:last] - start]).tolist())
-            start += len(ids)
-            advance(len(content))
-    return ShardFindings(digest.hexdigest(), largest, text_bytes, frozenset(last_ids))
+    if split != SplitManifest.of(split.shards, text_bytes=split.text_bytes):
+        yield f"the {name} split's shards have other numbers of documents or tokens than the split"
 
 
 def _shard_problems(
-    folder: Path, shard: Shard, found: ShardFindings, tokenizer: Tokenizer, dtype: np.dtype[Any]
-) -> Iterator[str]:
-    path, index = folder / shard.file, folder / shard.index_file
-    changed = [
-        name
-        for name, sha256 in shard.digests().items()
-        if sha256 != (found.sha256 if name == shard.file else file_sha256(folder / name))
-    ]
-    yield from (f"{folder / name} has changed since it was written (sha256 differs)" for name in changed)
-    if shard.index_file in changed:
-        return
-    if found.largest_id >= tokenizer.vocab_size:
-        yield f"{path} holds id {found.largest_id}, the vocabulary has {tokenizer.vocab_size} entries"
-        return
-    ids, ends = map_ids(folder, shard, dtype).items, read_index(folder, shard)
+    folder: Path, shard: Shard, tokenizer: Tokenizer, dtype: np.dtype[Any], advance: Advance
+) -> Generator[str, None, int | None]:
+    """Yield a shard's defects; return the bytes of text that its ids stand for, None after a defect."""
+    path, index, token_bytes = folder / shard.file, folder / shard.index_file, tokenizer.token_bytes()
+    changed = [name for name, sha256 in shard.digests().items() if file_sha256(folder / name) != sha256]
+    if changed:
+        yield from (f"{folder / name} has changed since it was written (sha256 differs)" for name in changed)
+        return None
+    ids, ends, text_bytes = map_ids(folder, shard, dtype).items, read_index(folder, shard), 0
+    for start in range(0, len(ids), IDS_AT_ONCE):
+        some = ids[start : start + IDS_AT_ONCE]
+        if (largest := int(some.max())) >= len(token_bytes):
+            yield f"{path} holds id {largest}, the vocabulary has {len(token_bytes)} entries"
+            return None
+        text_bytes += int(token_bytes.take(some).sum(dtype=np.int64))
+        advance(some.nbytes)
     if ends[-1] != len(ids) or not (np.diff(ends, prepend=0) > 0).all():
         yield f"{index} does not cut {path.name} into documents"
-    elif shard.is_native and found.last_ids - {tokenizer.end_of_text_id}:
+        return None
+    if shard.is_native and (ids[ends - 1] != tokenizer.end_of_text_id).any():
         yield f"{path} has a document that does not end with end-of-text"
     elif shard.mask_sha256 is None and shard.is_native:  # conversations hold special tokens, outside every text's ids
         yield from _sample_problems(path, ids, ends, tokenizer)
+    return text_bytes
 
 
 def _sample_problems(path: Path, ids: Ids, ends: NDArray[np.int64], tokenizer: Tokenizer) -> Iterator[str]:

@@ -8,6 +8,7 @@ rules are about pages.
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, final
 
 from data_pipelines.sources.base import Document, Skipped
@@ -35,33 +36,23 @@ class PageRules(Stage):
 
 
 @final
+@dataclass(frozen=True, kw_only=True)
 class GopherQuality(PageRules):
-    """Gopher's rules on the words and lines of a page."""
+    """Gopher's rules on the words and lines of a page.
 
-    def __init__(
-        self,
-        *,
-        min_words: int = 50,
-        max_words: int = 100_000,
-        min_mean_word_characters: float = 3.0,
-        max_mean_word_characters: float = 10.0,
-        max_symbol_fraction: float = 0.1,
-        max_bullet_line_fraction: float = 0.9,
-        max_ellipsis_line_fraction: float = 0.3,
-        min_alphabetic_word_fraction: float = 0.8,
-        min_stop_words: int = 2,
-    ) -> None:
-        """Drop outside these limits; symbols are `#` and ellipses, a word; stop words are English, each counted once.
+    Symbols are `#` and ellipses, a word; stop words are English, each counted once: `min_stop_words=0` lets other
+    languages pass.
+    """
 
-        `min_stop_words=0` lets other languages pass.
-        """
-        self._words = min_words, max_words
-        self._mean_characters = min_mean_word_characters, max_mean_word_characters
-        self._max_symbol_fraction = max_symbol_fraction
-        self._max_bullet_line_fraction = max_bullet_line_fraction
-        self._max_ellipsis_line_fraction = max_ellipsis_line_fraction
-        self._min_alphabetic_word_fraction = min_alphabetic_word_fraction
-        self._min_stop_words = min_stop_words
+    min_words: int = 50
+    max_words: int = 100_000
+    min_mean_word_characters: float = 3.0
+    max_mean_word_characters: float = 10.0
+    max_symbol_fraction: float = 0.1
+    max_bullet_line_fraction: float = 0.9
+    max_ellipsis_line_fraction: float = 0.3
+    min_alphabetic_word_fraction: float = 0.8
+    min_stop_words: int = 2
 
     def reason(self, text: str) -> str:
         """Return the first broken rule, "" for none."""
@@ -69,98 +60,92 @@ class GopherQuality(PageRules):
         return self._of_words(words) or self._of_text(text, len(words)) or self._of_language(words)
 
     def _of_words(self, words: list[str]) -> str:
-        if len(words) < max(self._words[0], 1):
+        if len(words) < max(self.min_words, 1):
             return "gopher: too few words"
-        if len(words) > self._words[1]:
+        if len(words) > self.max_words:
             return "gopher: too many words"
         mean = sum(map(len, words)) / len(words)
-        if mean < self._mean_characters[0]:
+        if mean < self.min_mean_word_characters:
             return "gopher: short words"
-        return "gopher: long words" if mean > self._mean_characters[1] else ""
+        return "gopher: long words" if mean > self.max_mean_word_characters else ""
 
     def _of_text(self, text: str, num_words: int) -> str:
         for symbols in (text.count("#"), text.count("...") + text.count("\u2026")):
-            if symbols / num_words > self._max_symbol_fraction:
+            if symbols / num_words > self.max_symbol_fraction:
                 return "gopher: symbols"
         lines = [line.strip() for line in text.splitlines() if line.strip()]
-        if sum(line.startswith(BULLETS) for line in lines) > self._max_bullet_line_fraction * len(lines):
+        if sum(line.startswith(BULLETS) for line in lines) > self.max_bullet_line_fraction * len(lines):
             return "gopher: bullet lines"
-        if sum(line.endswith(ELLIPSES) for line in lines) > self._max_ellipsis_line_fraction * len(lines):
+        if sum(line.endswith(ELLIPSES) for line in lines) > self.max_ellipsis_line_fraction * len(lines):
             return "gopher: ellipsis lines"
         return ""
 
     def _of_language(self, words: list[str]) -> str:
         alphabetic = sum(1 for word in words if _LETTER.search(word))
-        if alphabetic < self._min_alphabetic_word_fraction * len(words):
+        if alphabetic < self.min_alphabetic_word_fraction * len(words):
             return "gopher: few alphabetic words"
-        found = STOP_WORDS.intersection(word.strip(_EDGE).lower() for word in words) if self._min_stop_words else ()
-        return "gopher: few stop words" if len(found) < self._min_stop_words else ""
+        found = STOP_WORDS.intersection(word.strip(_EDGE).lower() for word in words) if self.min_stop_words else ()
+        return "gopher: few stop words" if len(found) < self.min_stop_words else ""
 
     def fingerprint_parts(self) -> dict[str, Any]:
-        """Return the limits."""
-        return {"stage": "gopher quality", **vars(self)}
+        """Return the limits, under the names that folders prepared before have in theirs."""
+        limits = {f"_{name}": value for name, value in vars(self).items()}
+        words = limits.pop("_min_words"), limits.pop("_max_words")
+        mean = limits.pop("_min_mean_word_characters"), limits.pop("_max_mean_word_characters")
+        return {"stage": "gopher quality", "_words": words, "_mean_characters": mean, **limits}
 
 
 @final
+@dataclass(frozen=True, kw_only=True)
 class C4Quality(PageRules):
     """C4's rules on whole pages; its rules on single lines, with changes of texts, are left out."""
 
-    def __init__(self, *, lorem_ipsum: bool = True, curly_brackets: bool = True, min_sentences: int = 3) -> None:
-        """Drop pages with placeholder text, with a `{`, or with fewer than `min_sentences`."""
-        self._lorem_ipsum = lorem_ipsum
-        self._curly_brackets = curly_brackets
-        self._min_sentences = min_sentences
+    lorem_ipsum: bool = True
+    curly_brackets: bool = True
+    min_sentences: int = 3
 
     def reason(self, text: str) -> str:
         """Return the first broken rule, "" for none."""
-        if self._lorem_ipsum and "lorem ipsum" in text.lower():
+        if self.lorem_ipsum and "lorem ipsum" in text.lower():
             return "c4: lorem ipsum"
-        if self._curly_brackets and "{" in text:
+        if self.curly_brackets and "{" in text:
             return "c4: curly bracket"
         num_sentences = sum(word.endswith(SENTENCE_ENDS) for word in text.split())
-        return "c4: too few sentences" if num_sentences < self._min_sentences else ""
+        return "c4: too few sentences" if num_sentences < self.min_sentences else ""
 
     def fingerprint_parts(self) -> dict[str, Any]:
         """Return the names of the rules in force."""
-        return {"stage": "c4 quality", **vars(self)}
+        return {"stage": "c4 quality", **{f"_{name}": value for name, value in vars(self).items()}}
 
 
 @final
+@dataclass(frozen=True, kw_only=True)
 class FineWebQuality(PageRules):
-    """FineWeb's rules on the lines of a page: lists, menus and repeated fragments."""
+    """FineWeb's rules on the lines of a page; a punctuated line ends like a sentence."""
 
-    def __init__(
-        self,
-        *,
-        min_punctuated_line_fraction: float = 0.12,
-        max_duplicate_line_character_fraction: float = 0.1,
-        max_short_line_fraction: float = 0.67,
-        short_line_characters: int = 30,
-    ) -> None:
-        """Drop pages at or beyond these limits; a punctuated line ends like a sentence."""
-        self._min_punctuated_line_fraction = min_punctuated_line_fraction
-        self._max_duplicate_line_character_fraction = max_duplicate_line_character_fraction
-        self._max_short_line_fraction = max_short_line_fraction
-        self._short_line_characters = short_line_characters
+    min_punctuated_line_fraction: float = 0.12
+    max_duplicate_line_character_fraction: float = 0.1
+    max_short_line_fraction: float = 0.67
+    short_line_characters: int = 30
 
     def reason(self, text: str) -> str:
         """Return the first broken rule, "" for none."""
         lines = [line.strip() for line in text.splitlines() if line.strip()]
         if not lines:
             return "empty"
-        if sum(line.endswith(SENTENCE_ENDS) for line in lines) <= self._min_punctuated_line_fraction * len(lines):
+        if sum(line.endswith(SENTENCE_ENDS) for line in lines) <= self.min_punctuated_line_fraction * len(lines):
             return "fineweb: few punctuated lines"
-        short = sum(len(line) <= self._short_line_characters for line in lines)
-        if short >= self._max_short_line_fraction * len(lines):
+        short = sum(len(line) <= self.short_line_characters for line in lines)
+        if short >= self.max_short_line_fraction * len(lines):
             return "fineweb: short lines"
         repeated = sum(map(len, lines)) - sum(map(len, set(lines)))
-        if repeated >= self._max_duplicate_line_character_fraction * sum(map(len, lines)):
+        if repeated >= self.max_duplicate_line_character_fraction * sum(map(len, lines)):
             return "fineweb: duplicate lines"
         return ""
 
     def fingerprint_parts(self) -> dict[str, Any]:
         """Return the limits."""
-        return {"stage": "fineweb quality", **vars(self)}
+        return {"stage": "fineweb quality", **{f"_{name}": value for name, value in vars(self).items()}}
 
 
 _PARAGRAPHS = re.compile(r"\n{2,}")

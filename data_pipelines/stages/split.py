@@ -16,7 +16,7 @@ from data_pipelines.stages.stage import content_of
 from lmtrain.errors import ConfigurationError, DataError, suggest
 
 SPLITS = TRAIN, VALIDATION, TEST = "train", "validation", "test"
-RULES = HASH, TAIL, NAMED = "hash", "tail", "named"
+HASH, TAIL, NAMED = "hash", "tail", "named"
 SMALL_CORPUS_CHARACTERS = 64_000_000
 ENOUGH_CHARACTERS = 16_000_000  # of a corpus of ENOUGH_DOCUMENTS with some in every split: look no further
 ENOUGH_DOCUMENTS = 1_000

@@ -259,7 +259,7 @@ def test_the_type_follows_the_vocabulary(tmp_path, vocab_size, dtype):
     [
         (b"", "is empty"),
         (b"123", r"has 3 bytes, not a multiple of a uint16 id"),
-        (b"\x93NUMPY\1\0", r"saved by numpy, not .*: write its ids with tofile"),
+        (b"\x93NUMPY\1\0", r"saved by numpy: write its ids with tofile"),
     ],
 )
 def test_what_cannot_be_ids_is_refused(tmp_path, content, message):

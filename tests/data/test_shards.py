@@ -2,9 +2,6 @@
 
 import hashlib
 import json
-import os
-import subprocess
-import sys
 from dataclasses import replace
 from itertools import chain
 
@@ -92,13 +89,6 @@ def test_a_manifest_that_was_changed_is_refused(folder, change, message):
         open_dataset(folder)
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]"])
-def test_a_manifest_that_is_no_manifest_is_refused(folder, text):
-    (folder / "dataset.json").write_text(text)
-    with pytest.raises(DataError, match=r"dataset\.json cannot be used"):
-        open_dataset(folder)
-
-
 @pytest.fixture
 def masked(tmp_path):
     """Give two shards, the second with a loss mask."""
@@ -130,37 +120,6 @@ def test_the_first_words_with_loss_are_found(tmp_path, mask, reaches):
     splits = {"train": writer.close(text_bytes=10)}
     write_manifest(tmp_path, Manifest("m", "uint16", 300, "f" * 64, splits))
     assert open_dataset(tmp_path).split("train").first_learned == (None if reaches is None else 5 + reaches)
-
-
-OPEN = """
-import json, resource, sys, time
-import numpy as np
-from lmtrain.data.shards import open_dataset
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-started = time.process_time()
-split = open_dataset(sys.argv[1]).split("train")
-starts = np.arange(64, dtype=np.int64) * (split.num_tokens // 65)
-assert split.windows(starts, 1025).shape == (64, 1025)
-seconds = time.process_time() - started
-grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-print(json.dumps({"tokens": split.num_tokens, "seconds": seconds, "mb": grown / 1024}))
-"""
-
-
-def test_a_sparse_corpus_of_a_hundred_gigabytes_opens_at_once(tmp_path):
-    shards = tuple(Shard(f"train_{n:05d}.ds", 100_000_000, 1, "s", "i") for n in range(500))
-    for shard in shards:
-        with (tmp_path / shard.file).open("wb") as file:
-            file.truncate(200_000_000)
-        (tmp_path / shard.index_file).write_bytes(np.array([100_000_000], "<u8").tobytes())
-    split = SplitManifest(num_documents=500, num_tokens=50_000_000_000, text_bytes=1, shards=shards)
-    write_manifest(tmp_path, Manifest("sparse", "uint16", 300, "f" * 64, {"train": split}))
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    arguments = [sys.executable, "-c", OPEN, str(tmp_path)]
-    opened = json.loads(subprocess.run(arguments, capture_output=True, check=True, env=environment).stdout)
-    assert opened["tokens"] == 50_000_000_000
-    assert opened["mb"] < 100
-    assert opened["seconds"] < 3, "of CPU time, whatever else runs here"
 
 
 MANIFEST = Manifest(

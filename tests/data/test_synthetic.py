@@ -8,7 +8,6 @@ import pytest
 
 from lmtrain.data.shards import open_dataset
 from lmtrain.data.synthetic import synthetic
-from lmtrain.errors import ConfigurationError
 
 
 @pytest.fixture(scope="module")
@@ -31,8 +30,3 @@ def test_the_same_settings_give_the_same_bytes(dataset, tmp_path):
     other = synthetic(root=str(tmp_path), vocab_size=300, num_tokens=60_000, seed=4)
     assert (again / "train_00000.ds").read_bytes() == (dataset.folder / "train_00000.ds").read_bytes()
     assert (other / "train_00000.ds").read_bytes() != (dataset.folder / "train_00000.ds").read_bytes()
-
-
-def test_a_vocabulary_without_room_for_bytes_is_refused(tmp_path):
-    with pytest.raises(ConfigurationError, match=r"tokenizer\.vocab_size: "):
-        synthetic(root=str(tmp_path), vocab_size=100)

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from data_pipelines import extras
-from data_pipelines.engines import local
 from data_pipelines.engines.cluster import plan_jobs
 from data_pipelines.engines.local import LocalEngine, run_tasks
 from data_pipelines.engines.ray import RayEngine
@@ -60,13 +59,6 @@ def test_everything_planted_is_dropped_for_its_reason_and_nothing_else(tmp_path)
     }
     repaired = next(item for item in items if item.id == "broken_1")
     assert repaired.text.endswith("\nThe caf\xe9 was na\xefve.")
-
-
-@pytest.mark.parametrize("num_processes", [0, 1, 3])
-def test_processes_do_not_decide_what_stays(tmp_path, monkeypatch, num_processes):
-    monkeypatch.setattr(local, "BATCH_CHARACTERS", 5000)
-    assert run(tmp_path / "several", num_processes=num_processes) == run(tmp_path / "one")
-    assert not list(tmp_path.glob("several/*/*.jsonl"))
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ import pytest
 from data_pipelines.make_tokenizer import make_tokenizer
 from data_pipelines.sources.base import Document, Source
 from data_pipelines.stages.split import HeldOut
-from data_pipelines.stages.train_tokenizer import ByteLevelSpec, BytePairSpec, FolderSpec
+from data_pipelines.stages.train_tokenizer import BytePairSpec
 from lmtrain.errors import ConfigurationError
 from lmtrain.tokenizers.loading import load_tokenizer
 
@@ -55,12 +55,3 @@ def test_the_same_question_finds_the_folder_again_and_another_tokenizer_is_not_o
     with pytest.raises(ConfigurationError, match="folder=mine holds another tokenizer"):
         make_tokenizer(source=Words(), tokenizer=BytePairSpec(vocab_size=271), folder="mine")
     assert load_tokenizer("mine").fingerprint == first.fingerprint
-
-
-def test_a_tokenizer_that_exists_is_only_reported_unless_a_folder_is_named():
-    report = make_tokenizer(source=Words(), tokenizer=ByteLevelSpec())
-    assert report.folder is None
-    assert report.bytes_per_token["held-out text"] == {"this": 1.0}
-    assert make_tokenizer(source=Words(), tokenizer=ByteLevelSpec(), folder="saved").folder == "saved"
-    again = make_tokenizer(source=Words(), tokenizer=FolderSpec(path="saved"))
-    assert again.fingerprint == report.fingerprint

@@ -233,12 +233,6 @@ def test_a_bad_row_is_skipped_with_the_reason_and_the_rest_is_read(tmp_path, nam
         read(Files(paths=str(tmp_path / name), on_bad_row="error"))
 
 
-@pytest.mark.parametrize("column", [pa.array([None, None]), pa.array([None, None], pa.string())])
-def test_the_rows_of_an_empty_column_are_counted(tmp_path, column):
-    pq.write_table(pa.table({"text": column}), tmp_path / "a.parquet")
-    assert read(Files(paths=str(tmp_path / "a.parquet"))) == ([], ["null text"] * 2)
-
-
 def test_tools_and_template_arguments_are_refused(tmp_path):
     rows = [{"messages": [USER, ANSWER], "tools": tools} for tools in (None, [], [{"name": "f"}])]
     (tmp_path / "a.parquet").write_bytes(parquet(rows))

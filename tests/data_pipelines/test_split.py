@@ -76,15 +76,6 @@ def test_few_files_are_held_out_in_parts(num_files):
     assert splits["train"][0].id.startswith("0.txt#")
 
 
-def test_the_parts_of_a_long_document_of_a_large_corpus_stay_in_one_split(monkeypatch):
-    monkeypatch.setattr("data_pipelines.stages.split.SMALL_CORPUS_CHARACTERS", 100)
-    monkeypatch.setattr("data_pipelines.stages.split.MAX_DOCUMENT_CHARACTERS", 50)
-    splits, _ = split(many(100, "word " * 60))
-    parents = {name: {piece.id.split("#")[0] for piece in pieces} for name, pieces in splits.items()}
-    assert sum(map(len, parents.values())) == 100
-    assert all(len(pieces) > 3 * len(parents[name]) for name, pieces in splits.items())
-
-
 def test_equal_parts_of_a_small_corpus_go_to_one_split():
     text = "".join(f"Paragraph {number}.\n\n" for number in range(600))
     splits, _ = split([Document("a", text), Document("b", text + "and more")])

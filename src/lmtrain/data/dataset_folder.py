@@ -16,7 +16,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, final
 
-from lmtrain.accounting.quantities import format_count
 from lmtrain.data.manifest import MANIFEST_FILE, TOKENIZER_FOLDER, Manifest
 from lmtrain.data.shards import REBUILD, Dataset, open_dataset
 from lmtrain.errors import ConfigurationError, DataError, EnvironmentProblem

@@ -149,12 +149,7 @@ class _PointingFolder:
                     index=name,
                 )
             )
-        return SplitManifest(
-            num_documents=sum(shard.num_documents for shard in shards),
-            num_tokens=sum(shard.num_tokens for shard in shards),
-            text_bytes=text_bytes,
-            shards=tuple(shards),
-        )
+        return SplitManifest.of(shards, text_bytes=text_bytes)
 
 def _scan(file: TokenFile, end_of_text_id: int) -> Iterator[tuple[NDArray[Any], NDArray[np.int64]]]:
     """Yield the ids in runs, with the document ends in each."""

@@ -32,7 +32,6 @@ LLM_C_VERSIONS = {GPT_2: 1, LLAMA_3: 7, AUTO_MODEL: 1}
 MEGATRON_MAGIC = b"MMIDIDX\x00\x00"
 MEGATRON_HEADER = struct.Struct("<9sQBQQ")
 MEGATRON_DTYPES = {4: "uint32", 8: "uint16"}  # code 4 is int32, and ids are never negative
-MEGATRON_NAMES = {1: "uint8", 2: "int8", 3: "int16", 5: "int64", 6: "float64", 7: "float32"}
 
 
 @dataclass(frozen=True)
@@ -59,11 +58,11 @@ def read_datatrove(path: Path, *, dtype: str | None, vocab_size: int) -> TokenFi
     """Describe a shard; `dtype` None takes the metadata's, else the narrowest for the vocabulary."""
     metadata, stated = path.with_name(f"{path.name}.metadata"), None
     if metadata.is_file():
-        num_bytes = metadata.read_text().split("\n", 1)[0].rpartition("|")[2].strip()
+        num_bytes = metadata.read_text().partition("\n")[0].rpartition("|")[2].strip()
         stated = {"2": "uint16", "4": "uint32"}.get(num_bytes)
     if dtype is not None and stated is not None and dtype != stated:
         raise DataError(f"data.folder.dtype={dtype} differs from {path}.metadata: {stated}.")
-    file = _headerless(path, dtype=dtype or stated or narrowest_dtype(vocab_size), what="datatrove's .ds")
+    file = _headerless(path, dtype=dtype or stated or narrowest_dtype(vocab_size))
     index = path.with_name(f"{path.name}.index")
     if _size_of(index) % 8:
         raise DataError(f"{index} has {_size_of(index):,} bytes, not a multiple of 8: it is cut off.")
@@ -109,8 +108,7 @@ def read_megatron(path: Path, *, dtype: str | None, vocab_size: int) -> TokenFil
     found = MEGATRON_DTYPES.get(code)
     if found is None or dtype not in (None, found):
         asked = f", data.folder.dtype={dtype}" if dtype else ""
-        name = found or MEGATRON_NAMES.get(code, "unknown")
-        raise DataError(f"{index} declares ids of type {name} (code {code}){asked}; expected uint16 or int32.")
+        raise DataError(f"{index} declares ids of code {code}{asked}; expected 8 (uint16) or 4 (int32).")
     size, itemsize = MEGATRON_HEADER.size, DTYPES[found].itemsize
     lengths = np.memmap(index, "<i4", mode="r", offset=size, shape=(num_sequences,))
     num_tokens = int(lengths.sum(dtype=np.int64))
@@ -133,12 +131,12 @@ def read_megatron(path: Path, *, dtype: str | None, vocab_size: int) -> TokenFil
 def read_nanogpt(path: Path, *, dtype: str | None, vocab_size: int) -> TokenFile:
     """Describe a file; `dtype` None is uint16 for any vocabulary."""
     del vocab_size
-    return _headerless(path, dtype=dtype or "uint16", what="nanoGPT's .bin")
+    return _headerless(path, dtype=dtype or "uint16")
 
 
 def read_olmo(path: Path, *, dtype: str | None, vocab_size: int) -> TokenFile:
     """Describe a file; `dtype` None is the narrowest for the vocabulary, as in OLMo-core."""
-    return _headerless(path, dtype=dtype or narrowest_dtype(vocab_size), what="OLMo's headerless .npy")
+    return _headerless(path, dtype=dtype or narrowest_dtype(vocab_size))
 
 
 READERS: Mapping[str, Callable[..., TokenFile]] = {
@@ -166,15 +164,14 @@ def _megatron_header(index: Path) -> tuple[int, int, int]:
     return code, num_sequences, num_starts
 
 
-def _headerless(path: Path, *, dtype: str, what: str) -> TokenFile:
+def _headerless(path: Path, *, dtype: str) -> TokenFile:
     """Return a file that holds nothing but ids."""
-    num_bytes = _size_of(path)
-    itemsize = DTYPES[dtype].itemsize
+    num_bytes, itemsize = _size_of(path), DTYPES[dtype].itemsize
     if num_bytes % itemsize:
-        raise DataError(f"{path} has {num_bytes:,} bytes, not a multiple of a {dtype} id: not {what}, or cut off.")
+        raise DataError(f"{path} has {num_bytes:,} bytes, not a multiple of a {dtype} id: another format, or cut off.")
     with path.open("rb") as file:
         if file.read(6) == b"\x93NUMPY":
-            raise DataError(f"{path} is an array saved by numpy, not {what}: write its ids with tofile().")
+            raise DataError(f"{path} is an array saved by numpy: write its ids with tofile().")
     return TokenFile(path, dtype, offset_bytes=0, num_tokens=num_bytes // itemsize)
 
 

@@ -7,7 +7,7 @@ A `.ds.mask` next to a shard has one byte per token, 1 where the token carries l
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -79,6 +79,12 @@ class SplitManifest:
     num_tokens: int
     text_bytes: int
     shards: tuple[Shard, ...]
+
+    @classmethod
+    def of(cls, shards: Sequence[Shard], *, text_bytes: int) -> "SplitManifest":
+        """Describe a split of these shards."""
+        num_documents = sum(shard.num_documents for shard in shards)
+        return cls(num_documents, sum(shard.num_tokens for shard in shards), text_bytes, tuple(shards))
 
     def to_json(self) -> dict[str, Any]:
         """Return the content for `dataset.json`."""

@@ -78,12 +78,7 @@ class ShardWriter:
     def close(self, *, text_bytes: int) -> SplitManifest:
         """Finish the last shard and describe the split, whose documents have `text_bytes` bytes of UTF-8."""
         self._close_shard()
-        return SplitManifest(
-            num_documents=sum(shard.num_documents for shard in self._shards),
-            num_tokens=sum(shard.num_tokens for shard in self._shards),
-            text_bytes=text_bytes,
-            shards=tuple(self._shards),
-        )
+        return SplitManifest.of(self._shards, text_bytes=text_bytes)
 
     def _close_shard(self) -> None:
         if self._open is not None:
