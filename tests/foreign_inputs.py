@@ -117,10 +117,9 @@ def documents(folder: Path) -> None:
 
 
 def lines_of_answers(folder: Path) -> None:
-    """Write questions, prompts, answers so far, and preference pairs."""
+    """Write questions, prompts and preference pairs."""
     (folder / "questions.jsonl").write_text(json.dumps({"messages": TALK, "kind": "x"}) + "\n")
     (folder / "prompts.jsonl").write_text('{"prompt": "a"}\n{"prompt": "b"}\n')
-    (folder / "answers.jsonl").write_text('{"index": 0, "prompt": "a", "text": "c", "written_by": {"seed": 0}}\n')
     pair = {"prompt": "a", "chosen": [TALK[1]], "rejected": "c"}
     (folder / "pairs.jsonl").write_text(json.dumps(pair) + "\n")
     (folder / "messages.json").write_text(

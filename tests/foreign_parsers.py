@@ -16,6 +16,7 @@ from typing import Any, Final, Literal
 from data_pipelines.sources.files import Files
 from data_pipelines.sources.preference_pairs import PreferencePairs
 from lmtrain.cli import main as cli
+from lmtrain.cli.commands.generate import read_prompts
 from lmtrain.data.external_formats import READERS
 from lmtrain.data.packing_index import build_once
 from lmtrain.data.shards import open_dataset
@@ -24,7 +25,6 @@ from lmtrain.evaluation.answers import read_questions
 from lmtrain.evaluation.core import read_bundle
 from lmtrain.evaluation.data_set_copies import read_rows
 from lmtrain.inference.loaded_model import ids_added, ids_of_ends, read_template
-from lmtrain.inference.prompt_file import read_prompts, written_so_far
 from lmtrain.interop.hf_import import open_hugging_face
 from lmtrain.interop.peft_adapters import open_peft
 from lmtrain.interop.safetensors_files import WeightFiles
@@ -174,8 +174,6 @@ def _parsers() -> Iterator[Parser]:
         "questions", "questions.jsonl", "lines", lines_of_answers, lambda it: read_questions(it / "questions.jsonl")
     )
     yield Parser("prompts", "prompts.jsonl", "lines", lines_of_answers, lambda it: read_prompts(it / "prompts.jsonl"))
-    read = lambda it: written_so_far(it / "answers.jsonl", ["a"], by={"seed": 0})  # noqa: E731
-    yield Parser("answers", "answers.jsonl", "lines", lines_of_answers, read)
     pairs: Callable[[Path], object] = lambda it: list(PreferencePairs(paths=[str(it / "pairs.jsonl")]).documents())  # noqa: E731
     yield Parser("preference pairs", "pairs.jsonl", "lines", lines_of_answers, pairs)
     talk: Callable[[Path], object] = lambda it: _given_json(it / "messages.json", read_conversation)  # noqa: E731

@@ -2,7 +2,6 @@
 
 import importlib
 import importlib.util
-import os
 import re
 import shlex
 import shutil
@@ -36,12 +35,8 @@ def _installer() -> str:
     """Return this environment's installer: its pip, or uv, which needs none inside."""
     python = shlex.quote(sys.executable)
     # Not by find_spec: asked for pip, setuptools leaves distutils to Python for the rest of the process (3.11).
-    if any((Path(folder) / "pip").is_dir() for folder in sys.path):
-        return f"{python} -m pip install"
-    beside = Path(sys.executable).with_name("uv")
-    uv = "uv" if shutil.which("uv") or not beside.exists() else shlex.quote(str(beside))
-    is_active = os.environ.get("VIRTUAL_ENV") == sys.prefix
-    return f"{uv} pip install" if is_active else f"{uv} pip install --python {python}"
+    has_pip = any((Path(folder) / "pip").is_dir() for folder in sys.path)
+    return f"{python} -m pip install" if has_pip else f"uv pip install --python {python}"
 
 
 def optimizer_class(option: str, *, module: str, name: str) -> Any:

@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pydantic_core import from_json
 
 from lmtrain.inference import engine
 from lmtrain.inference.generation import Request
@@ -97,6 +98,22 @@ def test_calls_of_the_user_s_tools_come_back_to_the_user(theirs, says, stream):
     assert again.choices[0].finish_reason == "length"
 
 
+@pytest.mark.parametrize("temperature", [0, 1])
+def test_an_answer_asked_for_as_json_is_an_object_or_its_beginning(theirs, temperature):
+    asked = {
+        **HELLO,
+        "max_tokens": 60,
+        "seed": 3,
+        "temperature": temperature,
+        "response_format": {"type": "json_object"},
+    }
+    choice = theirs.chat.completions.create(model="small", **asked, logit_bias={str(ord("}")): 12}).choices[0]
+    if choice.finish_reason == "stop":
+        assert isinstance(json.loads(choice.message.content), dict)
+    else:
+        assert isinstance(from_json(choice.message.content, allow_partial="trailing-strings"), dict)
+
+
 def test_an_echo_scores_the_prompt_as_the_model_does(theirs):
     loaded, prompt = small_model(), [*b"Hello, you"]
     for _ in range(2):  # also where the prompt is in the cache
@@ -144,7 +161,7 @@ def test_a_common_system_text_is_read_once(theirs):
         ({**HELLO, "n": 99}, "n: must be less than or equal to 16, got 99"),
         ({**HELLO, "max_tokens": True}, "max_tokens: must be a valid integer"),
         ({**HELLO, "temprature": 1}, "Did you mean 'temperature'?"),
-        ({**HELLO, "response_format": {"type": "json_object"}}, "response_format: must be 'text'"),
+        ({**HELLO, "response_format": {"type": "json_schema"}}, "response_format: must be 'text' or 'json_object'"),
         ({**HELLO, "logit_bias": {"a": 1}}, "logit_bias: "),
         ({**HELLO, "logit_bias": {"999": 1}}, "token id 999"),
         ({**HELLO, "top_logprobs": 2}, "top_logprobs: must come with logprobs=true"),

@@ -1,1 +1,1 @@
-"""Writing texts with a model: the engine and its cache, sampling, chat formats and sessions, tools, prompt files."""
+"""Writing texts with a model: the engine and its cache, sampling, chat formats and sessions, tools."""

@@ -16,8 +16,6 @@ WITHOUT_EFFECT: Final = frozenset(
     {"attention", "init_std", "embedding_init_std", "head_init_std", "value_embedding_init_std", "zero_init_outputs"}
     | {"embedding_skip_start"}
 )
-
-
 CONFIG: Final = "config.json"
 ADAPTER_CONFIG: Final = "adapter_config.json"  # of a folder of PEFT, in place of the other
 
@@ -34,12 +32,16 @@ def read_config_file(folder: Path) -> dict[str, Any]:
         raise ConfigurationError(f"FOLDER={folder} is not a folder; name one that transformers' save_pretrained wrote.")
     if not path.is_file():
         raise DataError(f"{folder} has no {CONFIG}; name a folder that transformers' save_pretrained wrote.")
+    return _read_object(path, fix="copy it again")
+
+
+def _read_object(path: Path, *, fix: str) -> dict[str, Any]:
     try:
         content = foreign_json.read(path)
-    except ValueError as problem:
-        raise DataError(f"{path} is not JSON ({problem}); copy it again.") from problem
+    except (OSError, ValueError) as problem:
+        raise DataError(f"{path} is not JSON ({problem}); {fix}.") from problem
     if not isinstance(content, dict):
-        raise DataError(f"{path} is not an object; copy it again.")
+        raise DataError(f"{path} is not an object; {fix}.")
     return content
 
 
@@ -58,13 +60,7 @@ def imported_facts(folder: Path) -> dict[str, Any]:
     Raises:
         DataError: The file is damaged.
     """
-    try:
-        facts = foreign_json.read(folder / FACTS)
-    except (OSError, ValueError) as problem:
-        raise DataError(f"{folder / FACTS} cannot be read ({problem}); import the model again.") from problem
-    if not isinstance(facts, dict):
-        raise DataError(f"{folder / FACTS} is not an object; import the model again.")
-    return facts
+    return _read_object(folder / FACTS, fix="import the model again")
 
 
 def require_free(path: Path, *, name: str) -> None:

@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 
 from lmtrain.accounting.quantities import format_count
-from lmtrain.errors import ConfigurationError
 from lmtrain.interop.folders import CONFIG, make_folder
 from lmtrain.interop.hf_config import CODE, OWN_TYPE, NoClass, own_config, write_config
 from lmtrain.interop.model_settings import MODELS, TARGET, build, complete
@@ -124,6 +123,8 @@ class ModelToExport:
 def export_config(settings: Mapping[str, Any], *, own_code: bool = True) -> dict[str, Any]:
     """Return the config.json of a model's settings; with `own_code`, of our class where transformers has none.
 
+    Our class is of a dense Llama with all its options.
+
     Raises:
         ConfigurationError: No class computes this model.
     """
@@ -131,23 +132,9 @@ def export_config(settings: Mapping[str, Any], *, own_code: bool = True) -> dict
     try:
         return write_config(whole)
     except NoClass:
-        if not own_code or MODELS[whole[TARGET]] is GPT2:
+        if not own_code or MODELS[whole[TARGET]] is GPT2 or whole["experts"] is not None:
             raise
         return own_config(whole)
-
-
-def export_line(settings: Mapping[str, Any]) -> str | None:
-    """Name, before training, programs unable to read the model; None if all can."""
-    try:
-        config = export_config(settings)
-    except ConfigurationError as refusal:
-        return f"export: not possible. {refusal}"
-    if config["model_type"] != OWN_TYPE:
-        return None
-    return (
-        "export: `lmtrain export hf` will write this model's own code next to its weights (trust_remote_code=True); "
-        "vLLM and llama.cpp cannot read it"
-    )
 
 
 def export_folder(

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from lmtrain.accounting.quantities import format_count
 from lmtrain.adapters.lora import Lora
-from lmtrain.adapters.low_rank import LowRank, adapters_of, layers_of
+from lmtrain.adapters.low_rank import adapters_of, layers_of
 from lmtrain.errors import ConfigurationError, DataError, suggest
 from lmtrain.interop.folders import ADAPTER_CONFIG, make_folder
 from lmtrain.interop.hf_config import OWN_PREFIX, OWN_TYPE
@@ -142,17 +142,36 @@ def open_peft(folder: Path) -> PeftFolder:
     return PeftFolder(folder=folder, config={**config, ALPHAS: alphas}, factors=_pairs(tensors, folder))
 
 
+@torch.no_grad()
 def fill_adapters(model: LanguageModel, start: PeftFolder) -> None:
     """Copy the factors of a folder into a model's adapters; other matrices keep theirs, without a change.
 
     Raises:
-        DataError: A module of the folder has no adapter in the model, or another shape.
+        DataError: A module of the folder has no adapter in the model, or another shape or rank.
     """
-    adapters = dict(adapters_of(model))
-    taken: set[str] = set()
+    adapters, taken = dict(adapters_of(model)), set[str]()
     for name, matrices in matrices_of(model, type_of(model, start.factors)).items():
-        if name in adapters:
-            taken |= _fill(adapters[name], matrices, start)
+        found = [matrix.module for matrix in matrices if matrix.module in start.factors]
+        if name not in adapters or not found:
+            continue
+        taken |= {*found}
+        own, theirs = (
+            adapters[name].factors(),
+            [(matrix.module, start.factors.get(matrix.module)) for matrix in matrices],
+        )
+        if len(theirs) != len(own):  # fused there too
+            theirs = [(found[0], pair) for pair in _apart(*start.factors[found[0]], own)]
+        for (module, pair), (down, up) in zip(theirs, own, strict=True):
+            if pair is None:
+                continue
+            if (pair[0].shape, pair[1].shape) != (down.shape, up.shape):
+                raise DataError(
+                    f"{start.folder}: {module} has factors {list(pair[0].shape)} and {list(pair[1].shape)}, and the "
+                    f"adapter {list(down.shape)} and {list(up.shape)}; `lmtrain import peft` merges any rank."
+                )
+            scale = start.scale(module) / adapters[name].scale
+            down.copy_(pair[0])
+            up.copy_(pair[1] if scale == 1 else pair[1] * scale)
     if missing := [module for module in start.factors if module not in taken]:
         raise DataError(
             f"{start.folder} adapts {missing[0]} ({format_count(len(missing), 'module')} in all), which has no "
@@ -176,60 +195,21 @@ def add_changes(model: LanguageModel, start: PeftFolder) -> None:
             raise DataError(f"{start.folder} adapts {module}, no layer of the base.{suggest(module, [*places])}")
         weight, matrix = places[module]
         rows = weight.data[slice(*matrix.rows)]
-        _require_shape(start, module, (rows.shape[0], rows.shape[1]))
+        if (up.shape[0], down.shape[1]) != rows.shape or up.shape[1] != down.shape[0]:
+            raise DataError(f"{start.folder}: {module} does not fit the base's weight {list(rows.shape)}.")
         rows.copy_(rows.float() + start.scale(module) * (up.float() @ down.float()))
 
 
-def _fill(adapter: LowRank, matrices: list[Matrix], start: PeftFolder) -> set[str]:
-    own = adapter.factors()
-    num_inputs = adapter.down.in_features
-    with torch.no_grad():
-        if len(matrices) == 1 and matrices[0].module in start.factors:
-            module = matrices[0].module
-            _require_shape(start, module, (matrices[0].rows[1], num_inputs))
-            for (down, up), (their_down, their_up) in zip(own, _apart(start, module, own), strict=True):
-                _copy(adapter, down, up, their_down, their_up, start=start, module=module)
-            return {module}
-        for matrix, (down, up) in zip(matrices, own, strict=True):
-            if matrix.module in start.factors:
-                _require_shape(start, matrix.module, (up.shape[0], num_inputs))
-                _copy(adapter, down, up, *start.factors[matrix.module], start=start, module=matrix.module)
-    return {matrix.module for matrix in matrices} & {*start.factors}
-
-
-def _copy(
-    adapter: LowRank, down: Tensor, up: Tensor, their_down: Tensor, their_up: Tensor, *, start: PeftFolder, module: str
-) -> None:
-    if their_down.shape != down.shape:
-        raise DataError(
-            f"{start.folder}: {module} has rank {their_down.shape[0]}, and adapter.rank={adapter.rank} is one for all; "
-            "`lmtrain import peft` merges it instead."
-        )
-    down.copy_(their_down)
-    scale = start.scale(module) / adapter.scale
-    up.copy_(their_up if scale == 1 else their_up * scale)
-
-
-def _apart(start: PeftFolder, module: str, own: list[tuple[Tensor, Tensor]]) -> Iterator[tuple[Tensor, Tensor]]:
+def _apart(down: Tensor, up: Tensor, own: list[tuple[Tensor, Tensor]]) -> Iterator[tuple[Tensor, Tensor]]:
     """Give each matrix's factors of a layer fused there too: a block of a diagonal, else rows of B and all of A."""
-    down, up = start.factors[module]
-    rank, row = own[0][0].shape[0], 0
+    rank = own[0][0].shape[0]
     is_diagonal = down.shape[0] == rank * len(own) and len(own) > 1
-    for index, (_, own_up) in enumerate(own):
-        rows = up[row : row + own_up.shape[0]]
+    for index, rows in enumerate(up.split([own_up.shape[0] for _, own_up in own])):
         columns = slice(index * rank, (index + 1) * rank)
         if is_diagonal and rows.count_nonzero() == rows[:, columns].count_nonzero():
             yield down[columns], rows[:, columns]
         else:
             yield down, rows
-        row += own_up.shape[0]
-
-
-def _require_shape(start: PeftFolder, module: str, shape: tuple[int, int]) -> None:
-    down, up = start.factors[module]
-    found = (up.shape[0], down.shape[1])
-    if found != shape or up.shape[1] != down.shape[0]:
-        raise DataError(f"{start.folder}: {module} changes a weight {list(found)}; the model's is {list(shape)}.")
 
 
 def _pairs(tensors: dict[str, Tensor], folder: Path) -> dict[str, tuple[Tensor, Tensor]]:
@@ -248,9 +228,6 @@ def _pairs(tensors: dict[str, Tensor], folder: Path) -> dict[str, tuple[Tensor, 
     return {name: (names[f"{name}{DOWN}"], names[f"{name}{UP}"]) for name in modules}
 
 
-Factors = dict[str, tuple[Tensor, Tensor]]
-
-
 def export_peft(
     model: LanguageModel, adapter: Lora, *, settings: Mapping[str, Any], out: Path, base: str | None = None
 ) -> list[str]:
@@ -263,36 +240,16 @@ def export_peft(
     """
     model_type = str(export_config(settings)["model_type"])
     matrices = matrices_of(model, model_type)
-    factors: Factors = {}
+    factors: dict[str, tuple[Tensor, Tensor]] = {}
     for name, one in adapters_of(model):
-        factors |= _factors(one, matrices[name])
-    config = _config(factors, adapter, is_transposed=model_type == "gpt2")
-
-    def write(folder: Path) -> None:
-        tensors = {
-            f"{PREFIX}{name}{end}": pair[i] for name, pair in factors.items() for i, end in enumerate((DOWN, UP))
-        }
-        checked = {name: require_finite(tensor, name=name, where="the adapter") for name, tensor in tensors.items()}
-        save_file(checked, folder / ADAPTER_WEIGHTS, metadata={"format": "pt"})
-        (folder / ADAPTER_CONFIG).write_text(json.dumps({**config, "base_model_name_or_path": base}, indent=2) + "\n")
-
-    make_folder(out, facts={}, write=write)
-    return [*factors]
-
-
-def _factors(adapter: LowRank, matrices: list[Matrix]) -> Factors:
-    """Return their factors of one layer by module, contiguous copies."""
-    own = [(down.detach().cpu().contiguous(), up.detach().cpu().contiguous()) for down, up in adapter.factors()]
-    if len(matrices) == 1 and len(own) > 1:
-        own = [(torch.cat([down for down, _ in own]), torch.block_diag(*(up for _, up in own)))]
-    return {matrix.module: pair for matrix, pair in zip(matrices, own, strict=True)}
-
-
-def _config(factors: Factors, adapter: Lora, *, is_transposed: bool) -> dict[str, Any]:
+        own = [(down.detach().cpu().contiguous(), up.detach().cpu().contiguous()) for down, up in one.factors()]
+        if len(matrices[name]) == 1 and len(own) > 1:  # fused there too
+            own = [(torch.cat([down for down, _ in own]), torch.block_diag(*(up for _, up in own)))]
+        factors |= {matrix.module: pair for matrix, pair in zip(matrices[name], own, strict=True)}
     ranks = {module: down.shape[0] for module, (down, _) in factors.items() if down.shape[0] != adapter.rank}
     power = 0.5 if adapter.rank_stabilized else 1
-    alphas = {module: adapter.scale * rank**power for module, rank in ranks.items()}  # for the adapter's scale
-    return {
+    config = {
+        "base_model_name_or_path": base,
         "peft_type": "LORA",
         "task_type": "CAUSAL_LM",
         "r": adapter.rank,
@@ -301,11 +258,22 @@ def _config(factors: Factors, adapter: Lora, *, is_transposed: bool) -> dict[str
         "use_rslora": adapter.rank_stabilized,
         "target_modules": sorted(factors),
         "rank_pattern": ranks,
-        "alpha_pattern": alphas,
-        "fan_in_fan_out": is_transposed,
+        "alpha_pattern": {module: adapter.scale * rank**power for module, rank in ranks.items()},  # of equal scale
+        "fan_in_fan_out": model_type == "gpt2",
         "bias": "none",
         "inference_mode": True,
     }
+    named = {
+        f"{PREFIX}{name}{end}": it for name, pair in factors.items() for end, it in zip((DOWN, UP), pair, strict=True)
+    }
+    tensors = {name: require_finite(tensor, name=name, where="the adapter") for name, tensor in named.items()}
+
+    def write(folder: Path) -> None:
+        save_file(tensors, folder / ADAPTER_WEIGHTS, metadata={"format": "pt"})
+        (folder / ADAPTER_CONFIG).write_text(json.dumps(config, indent=2) + "\n")
+
+    make_folder(out, facts={}, write=write)
+    return [*factors]
 
 
 def import_merged(base: ModelToExport, adapter: PeftFolder, out: Path) -> int:

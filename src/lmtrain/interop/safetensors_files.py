@@ -87,14 +87,12 @@ def read_header(file: Path) -> dict[str, TensorFacts]:
         raise DataError(f"{file} is damaged or not a safetensors file ({problem}); copy it again.") from problem
 
 
-def write_shards(
-    folder: Path, tensors: Sequence[TensorToWrite], *, max_shard_bytes: int = MAX_SHARD_BYTES
-) -> list[Path]:
-    """Write tensors into one file, or above `max_shard_bytes` into several with an index; return the files."""
+def write_shards(folder: Path, tensors: Sequence[TensorToWrite], *, max_shard_bytes: int = MAX_SHARD_BYTES) -> None:
+    """Write tensors into one file, or above `max_shard_bytes` into several with an index."""
     shards = _shards(tensors, max_shard_bytes)
     if len(shards) == 1:
         _save(folder / SINGLE, shards[0])
-        return [folder / SINGLE]
+        return
     names = [f"model-{index:05d}-of-{len(shards):05d}.safetensors" for index in range(1, len(shards) + 1)]
     for name, shard in zip(names, shards, strict=True):
         _save(folder / name, shard)
@@ -103,7 +101,6 @@ def write_shards(
         "weight_map": {tensor.name: name for name, shard in zip(names, shards, strict=True) for tensor in shard},
     }
     (folder / INDEX).write_text(json.dumps(index, indent=2) + "\n")
-    return [folder / name for name in names]
 
 
 def _save(file: Path, shard: Iterable[TensorToWrite]) -> None:

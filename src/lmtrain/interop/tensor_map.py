@@ -6,6 +6,7 @@ the region of a tensor of theirs in ours; copies are exact in both directions.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import starmap
 from typing import cast
 
 import torch
@@ -18,7 +19,6 @@ from lmtrain.models.gpt2 import GPT2
 from lmtrain.models.llama import Llama, LlamaBlock
 
 Region = tuple[slice | int, ...]
-Places = list[tuple[str, Region]]
 
 LLAMA_WHOLE = {
     "embedding.token.weight": "model.embed_tokens.weight",
@@ -89,23 +89,23 @@ def map_tensors(model: LanguageModel, model_type: str) -> list[MappedTensor]:
     weights = {name: tensor for name, tensor in model.state_dict().items() if not is_of_adapter(name)}
     if model_type == OWN_TYPE:
         return [MappedTensor(name, tuple(it.shape), (Part(f"{OWN_PREFIX}{name}", ()),)) for name, it in weights.items()]
-    places = _gpt2_places if isinstance(model, GPT2) else _llama_places
     mapped: list[MappedTensor] = []
     for name, tensor in weights.items():
-        parts = tuple(
-            Part(theirs, region, is_transposed=isinstance(model, GPT2) and _is_projection(name))
-            for theirs, region in places(model, name, model_type)
-        )
+        if isinstance(model, GPT2):
+            parts = (Part(_gpt2_name(name), (), is_transposed=_is_projection(name)),)
+        else:
+            parts = tuple(starmap(Part, _llama_places(cast(Llama, model), name, model_type)))
         mapped.append(MappedTensor(name, tuple(tensor.shape), parts))
     return mapped
 
 
-def _llama_places(model: LanguageModel, name: str, model_type: str) -> Places:
+def _llama_places(model: Llama, name: str, model_type: str) -> Iterator[tuple[str, Region]]:
     if name in LLAMA_WHOLE:
-        return [(LLAMA_WHOLE[name], ())]
+        yield LLAMA_WHOLE[name], ()
+        return
     _, layer, rest = name.split(".", 2)
-    block = cast(LlamaBlock, cast(Llama, model).layers[int(layer)])
-    return [(f"model.layers.{layer}.{theirs}", region) for theirs, region in _layer_places(block, rest, model_type)]
+    block = cast(LlamaBlock, model.layers[int(layer)])
+    yield from ((f"model.layers.{layer}.{theirs}", region) for theirs, region in _layer_places(block, rest, model_type))
 
 
 def _layer_places(block: LlamaBlock, name: str, model_type: str) -> Iterator[tuple[str, Region]]:
@@ -137,13 +137,12 @@ def _expert_places(stack: Tensor, model_type: str, *, is_down: bool) -> Iterator
             yield f"{up.format(expert)}.weight", (expert, slice(half, None))
 
 
-def _gpt2_places(model: LanguageModel, name: str, model_type: str) -> Places:
-    del model, model_type
+def _gpt2_name(name: str) -> str:
     if name in GPT2_WHOLE:
-        return [(GPT2_WHOLE[name], ())]
+        return GPT2_WHOLE[name]
     _, layer, rest = name.split(".", 2)
     module, _, kind = rest.rpartition(".")
-    return [(f"transformer.h.{layer}.{GPT2_LAYER[module]}.{kind}", ())]
+    return f"transformer.h.{layer}.{GPT2_LAYER[module]}.{kind}"
 
 
 def _is_projection(name: str) -> bool:

@@ -28,7 +28,7 @@ from lmtrain.serving.body import ChatBody, CompletionBody, TextBody, parse
 from lmtrain.serving.engine_thread import EngineFailed, EngineWorker, Exchange, QueueFull
 from lmtrain.serving.openai_answers import Writing, error
 
-KINDS = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
+KINDS = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error", 503: "server_error"}
 MAX_BODY_BYTES = 1 << 20
 KEPT_WORDS = 1_000  # of each thread: the 10,000 of tokenizers grow to 260 MB where texts of 200 characters are not cut
 HERE = {"localhost", "127.0.0.1", "::1"}
@@ -56,7 +56,8 @@ def build_app(loaded: LoadedModel, worker: EngineWorker, settings: ServerSetting
         Route("/v1/completions", service.guarded(service.complete), methods=["POST"]),
         *page_routes(),
     ]
-    return Starlette(routes=routes, exception_handlers={HTTPException: _refuse})
+    refusals = (HTTPException, *LMTRAIN_ERRORS, QueueFull, EngineFailed, ClientDisconnect)
+    return Starlette(routes=routes, exception_handlers=dict.fromkeys(refusals, _refuse))
 
 
 @final
@@ -119,22 +120,11 @@ class Service:
         return await self._answer(request, body, await to_thread(body.texts, self._loaded), echoes=body.echo)
 
     def guarded(self, serve: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
-        """Let a handler answer allowed clients, and turn errors into one clear answer."""
+        """Let a handler answer allowed clients."""
 
         async def answer(request: Request) -> Response:
-            try:
-                self._require_allowed(request)
-                return await serve(request)
-            except HTTPException as problem:
-                return await _refuse(request, problem)
-            except LMTRAIN_ERRORS as problem:
-                return JSONResponse(error(str(problem)), 400)
-            except QueueFull as problem:
-                return JSONResponse(error(str(problem), kind=KINDS[429]), 429, headers={"Retry-After": "1"})
-            except EngineFailed as problem:
-                return JSONResponse(error(str(problem), kind="server_error"), 503)
-            except ClientDisconnect:
-                return Response(status_code=499)
+            self._require_allowed(request)
+            return await serve(request)
 
         return answer
 
@@ -209,13 +199,21 @@ async def _left(request: Request) -> None:
 
 
 async def _refuse(request: Request, problem: Exception) -> Response:
-    assert isinstance(problem, HTTPException)
-    known = {404: f"{request.url.path} not found; see /v1/models.", 405: f"{request.method} not supported here."}
-    message = problem.detail
-    if message == HTTPStatus(problem.status_code).phrase:
-        message = known.get(problem.status_code, message)
-    kind = KINDS.get(problem.status_code, "invalid_request_error")
-    return JSONResponse(error(message, kind=kind), problem.status_code, headers=problem.headers)
+    message, headers = str(problem), None
+    match problem:
+        case HTTPException():
+            status, message, headers = problem.status_code, problem.detail, problem.headers
+            if message == HTTPStatus(status).phrase:
+                message = f"{request.method} {request.url.path}: not supported; see /v1/models."
+        case QueueFull():
+            status, headers = 429, {"Retry-After": "1"}
+        case EngineFailed():
+            status = 503
+        case ClientDisconnect():
+            status = 499
+        case _:
+            status = 400
+    return JSONResponse(error(message, kind=KINDS.get(status, "invalid_request_error")), status, headers=headers)
 
 
 def _host(address: str) -> str:

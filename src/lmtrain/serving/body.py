@@ -77,6 +77,7 @@ class TextBody(BaseModel):
         stops: tuple[str, ...] = (),
         calls: CallWords | None = None,
         scores_prompt: bool = False,
+        is_json: bool = False,
     ) -> list[Request]:
         """Return `n` texts for each prompt."""
         names = (
@@ -102,6 +103,7 @@ class TextBody(BaseModel):
                 num_likeliest=num_likeliest,
                 scores_prompt=scores_prompt,
                 calls=calls,
+                is_json=is_json,
             )
             for place, prompt in enumerate(prompts)
             for copy in range(self.n)
@@ -109,9 +111,9 @@ class TextBody(BaseModel):
 
 
 class ResponseFormat(BaseModel):
-    """The form of an answer; JSON cannot be guaranteed."""
+    """The form of an answer; schemas are not supported."""
 
-    type: Literal["text"]
+    type: Literal["text", "json_object"]
 
 
 class ChatBody(TextBody):
@@ -147,6 +149,7 @@ class ChatBody(TextBody):
             num_likeliest=self.top_logprobs if self.logprobs else None,
             stops=written_by.stops,
             calls=written_by.calls if tools else None,
+            is_json=self.response_format.type == "json_object",
         )
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import resource
+from functools import partial
 from typing import Any, Final, final
 
 import uvicorn
@@ -21,11 +22,8 @@ def http_server(
 ) -> uvicorn.Server:
     """Return a server; its `run` returns after SIGTERM and the running answers, which may take `drain_seconds`."""
     num_files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    connections = Connections(most=min(MOST_CONNECTIONS, num_files // 2), header_seconds=header_seconds)
-
-    def protocol(*given: Any, **settings: Any) -> asyncio.Protocol:
-        return BoundedProtocol(*given, connections=connections, **settings)
-
+    most, connections = min(MOST_CONNECTIONS, num_files // 2), dict[BoundedProtocol, None]()
+    protocol = partial(BoundedProtocol, connections=connections, most=most, header_seconds=header_seconds)
     config: dict[str, Any] = {"http": protocol}  # a class, or as here any function that makes one
     settings = uvicorn.Config(
         app,
@@ -41,29 +39,17 @@ def http_server(
 
 
 @final
-class Connections:
-    """The open connections of a server, longest without a request first."""
-
-    def __init__(self, *, most: int, header_seconds: float) -> None:
-        self.most, self.header_seconds = most, header_seconds
-        self.open: dict[BoundedProtocol, None] = {}
-
-    def add(self, one: "BoundedProtocol") -> None:
-        """Take a new connection; beyond the bound, close the one that has been without a request the longest."""
-        self.open[one] = None
-        if len(self.open) > self.most:
-            closed = next((other for other in self.open if not other.is_busy), one)
-            del self.open[closed]
-            closed.abort()
-
-
-@final
 class BoundedProtocol(AutoHTTPProtocol):
-    """One connection, closed where the headers of its request are not there in time."""
+    """One connection, closed where the headers of its request are not there in time.
 
-    def __init__(self, *given: Any, connections: Connections, **settings: Any) -> None:
+    `connections` are the open ones, longest open first; beyond `most` of them one without a request is closed.
+    """
+
+    def __init__(
+        self, *given: Any, connections: "dict[BoundedProtocol, None]", most: int, header_seconds: float, **settings: Any
+    ) -> None:
         super().__init__(*given, **settings)
-        self._connections = connections
+        self._connections, self._most, self._header_seconds = connections, most, header_seconds
         self._deadline: asyncio.TimerHandle | None = None
 
     @property
@@ -76,7 +62,11 @@ class BoundedProtocol(AutoHTTPProtocol):
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
         self._transport = transport
-        self._connections.add(self)
+        self._connections[self] = None
+        if len(self._connections) > self._most:
+            closed = next((other for other in self._connections if not other.is_busy), self)
+            del self._connections[closed]
+            closed.abort()
         self._start()
 
     @override
@@ -90,7 +80,7 @@ class BoundedProtocol(AutoHTTPProtocol):
     @override
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop()
-        self._connections.open.pop(self, None)
+        self._connections.pop(self, None)
         super().connection_lost(exc)
 
     def abort(self) -> None:
@@ -99,7 +89,7 @@ class BoundedProtocol(AutoHTTPProtocol):
 
     def _start(self) -> None:
         loop = asyncio.get_running_loop()
-        self._deadline = loop.call_later(self._connections.header_seconds, self.abort)
+        self._deadline = loop.call_later(self._header_seconds, self.abort)
 
     def _stop(self) -> None:
         if self._deadline is not None:

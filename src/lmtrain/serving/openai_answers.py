@@ -106,16 +106,10 @@ class Writing:
         return {**self._token(score.token, score.log_probability), "top_logprobs": near}
 
     def _token(self, token: int, value: float) -> dict[str, Any]:
-        piece = self._bytes(token)
-        return {"token": piece.decode(errors="replace"), "logprob": value, "bytes": list(piece)}
+        return {"token": self._name(token), "logprob": value, "bytes": list(self._bytes(token))}
 
     def _name(self, token: int) -> str:
-        """Return a token's text, or as OpenAI writes it the bytes of one that is a part of a character."""
-        piece = self._bytes(token)
-        try:
-            return piece.decode()
-        except UnicodeDecodeError:
-            return "bytes:" + "".join(f"\\x{byte:02x}" for byte in piece)
+        return self._bytes(token).decode(errors="replace")
 
     def _bytes(self, token: int) -> bytes:
         return self.pieces[token] if token < len(self.pieces) else b""

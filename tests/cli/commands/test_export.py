@@ -81,10 +81,11 @@ def test_half_precision_is_chosen_on_the_command_line(trained: Path) -> None:
 
 
 @pytest.mark.slow
-def test_an_adapter_names_a_base_that_loads(trained: Path) -> None:
+def test_an_adapter_names_a_base_that_loads(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from peft import AutoPeftModelForCausalLM
 
     run = train(trained, "adapter=lora", "init_from=in", "run.name=adapted").with_name("adapted")
+    monkeypatch.chdir(trained)
     assert export(["peft", str(run), str(trained / "adapter")]) == 0
     model = AutoPeftModelForCausalLM.from_pretrained(trained / "adapter")
     assert model.peft_config["default"].base_model_name_or_path == str(trained / "hf")

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from lmtrain.cli.commands import serve as verb
-from lmtrain.cli.commands.generate import generate
+from lmtrain.cli.commands.generate import generate, read_prompts
 from lmtrain.errors import ConfigurationError, DataError, EnvironmentProblem
 from tests import tiny
 from tests.interop.hugging_face import saved
@@ -42,24 +42,34 @@ def test_a_text_ends_before_a_stop_string(folder: Path, capsys: pytest.CaptureFi
     assert written(capsys, *words, "--stop", whole[3:5])["text"] == whole[: whole.index(whole[3:5])]
 
 
-def test_a_file_of_prompts_goes_on_where_it_was_interrupted(folder: Path, tmp_path: Path) -> None:
+def test_a_file_of_prompts_is_answered_and_nothing_is_overwritten(folder: Path, tmp_path: Path) -> None:
     prompts, out = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
-    prompts.write_text("".join(json.dumps({"prompt": f"number {n}"}) + "\n" for n in range(5)))
+    prompts.write_text("".join(json.dumps({"prompt": f"number {n}"}) + "\n\n" for n in range(5)))
     words = [str(folder), "--prompts", str(prompts), "--out", str(out), "--num-new-tokens", "6"]
     assert generate(words) == 0
-    whole = {line["index"]: line for line in map(json.loads, out.read_text().splitlines())}
-    assert sorted(whole) == [0, 1, 2, 3, 4]
-    lines = out.read_bytes().splitlines(keepends=True)
-    out.write_bytes(b"".join(lines[:2]) + lines[2][:20])  # killed while it wrote
-    assert generate(words) == 0
-    assert out.read_bytes().startswith(b"".join(lines[:2]))
-    assert {line["index"]: line for line in map(json.loads, out.read_text().splitlines())} == whole
-    sampled = ["--temperature", "0", "--top-p", "0.5", "--seed", "1", "--stop", "x", "--past-the-end"]
-    with pytest.raises(ConfigurationError, match=r"stop=.*seed=1.*past_the_end=true"):
-        generate([*words, *sampled])  # also where every prompt has its answer
-    saved("llama", other := tmp_path / "other", seed=1)
-    with pytest.raises(ConfigurationError, match=r"sha256=.*name a new file"):
-        generate([str(other), *words[1:]])
+    lines = {line["index"]: line for line in map(json.loads, out.read_text().splitlines())}
+    assert sorted(lines) == [0, 1, 2, 3, 4]
+    assert (lines[3]["prompt"], lines[3]["num_new_tokens"]) == ("number 3", 6)
+    with pytest.raises(EnvironmentProblem, match=r"--out: .*cannot be written"):
+        generate(words)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b'{"prompt": "a"}\n\nnot json', r"in.jsonl:3 is not JSON"),
+        (b'{"text": "a"}', r"in.jsonl:1 must be"),
+        (b'["a"]', r"in.jsonl:1 must be"),
+        (b"\xff", r"in.jsonl:1 is not JSON"),
+        (b"[" * 100_000, r"in.jsonl:1 is not JSON"),
+        (b'{"prompt": "\\ud800"}', r"in.jsonl:1 is not JSON .*surrogates"),
+        (b"\n", r"in.jsonl is empty"),
+    ],
+)
+def test_a_file_of_anything_else_is_refused(content: bytes, message: str, tmp_path: Path) -> None:
+    (tmp_path / "in.jsonl").write_bytes(content)
+    with pytest.raises(DataError, match=message):
+        read_prompts(tmp_path / "in.jsonl")
 
 
 @pytest.mark.slow

@@ -11,7 +11,6 @@ from lmtrain.run.stored_runs.find_run import (
     CheckpointSource,
     find_job,
     find_source,
-    model_bytes,
     require_own_folder,
     require_pipeline_folder,
 )
@@ -135,18 +134,3 @@ def test_a_pipeline_does_not_begin_in_a_run_or_a_sweep(tmp_path: Path) -> None:
         with pytest.raises(ConfigurationError, match=rf"is a {what}'s folder.*run\.name"):
             require_pipeline_folder(tmp_path)
         (tmp_path / file).unlink()
-
-
-def test_the_hash_of_a_model_follows_its_bytes_and_not_its_place(tmp_path: Path) -> None:
-    run = run_folder(tmp_path / "a", 5, 20)
-    newest, older = (model_bytes(path, key="RUN") for path in (run, run / "checkpoints/step_00000005"))
-    assert (newest.name, newest.path) == ("a/step_00000020", run / "checkpoints/step_00000020")
-    assert (older.name, older.sha256 == newest.sha256) == ("a/step_00000005", False)
-    run.rename(tmp_path / "b")
-    assert model_bytes(tmp_path / "b", key="RUN").sha256 == newest.sha256
-    (tmp_path / "config.json").write_text(json.dumps({"a": 1}))
-    sums: list[str] = []
-    for weights in ("x", "y", "x"):
-        (tmp_path / "model.safetensors").write_text(weights)
-        sums.append(model_bytes(tmp_path, key="RUN").sha256)
-    assert sums[0] == sums[2] != sums[1]

@@ -4,9 +4,8 @@ import argparse
 import json
 import os
 import sys
-from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lmtrain.cli.commands.model_flags import (
     add_json,
@@ -17,9 +16,10 @@ from lmtrain.cli.commands.model_flags import (
     read_writer,
 )
 from lmtrain.cli.json_output import prints_to_stderr
-from lmtrain.errors import EXIT_DONE, ConfigurationError, EnvironmentProblem
+from lmtrain.errors import EXIT_DONE, ConfigurationError, DataError, EnvironmentProblem, suggest_path
 from lmtrain.report.visible_text import visible
 from lmtrain.run.compose.flag_parser import FlagParser
+from lmtrain.storage import foreign_json
 
 if TYPE_CHECKING:
     from lmtrain.inference.generation import Generation, Request
@@ -32,7 +32,7 @@ def generate(words: list[str], *, program: str = "lmtrain generate") -> int:
     add_model(parser)
     parser.add_argument("--prompt", default="", help="text to continue; - reads it from standard input")
     parser.add_argument("--prompts", type=Path, metavar="FILE", help='JSON lines {"prompt": "..."}, many at once')
-    parser.add_argument("--out", type=Path, metavar="FILE", help="with --prompts: JSON lines; continues an earlier one")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="with --prompts: a new file of JSON lines")
     parser.add_argument("--past-the-end", action="store_true", help="after the end of a text write another one")
     add_sampling(parser, num_new_tokens=200)
     add_json(parser)
@@ -73,46 +73,51 @@ def _print_text(asked: argparse.Namespace, text: str) -> int:
 
 
 def _answer_file(asked: argparse.Namespace) -> int:
-    """Write a line for each prompt as it is answered; prompts answered in an earlier attempt are left alone."""
-    from lmtrain.inference.prompt_file import WRITTEN_BY, read_prompts, written_so_far
-
+    """Write a line for each prompt as it is answered."""
     if asked.prompt:
         raise ConfigurationError("--prompt and --prompts are mutually exclusive; give one.")
     prompts = read_prompts(asked.prompts)
-    by = _written_by(asked)
-    answered = written_so_far(asked.out, prompts, by=by) if asked.out else set[int]()
-    missing = [place for place in range(len(prompts)) if place not in answered]
-    if answered:
-        print(f"{len(answered)} of {len(prompts)} prompts are answered in {asked.out}.", file=sys.stderr)
-    if not missing:
-        return EXIT_DONE
     try:
-        out = asked.out.open("a", encoding="utf-8") if asked.out else os.fdopen(os.dup(1), "w", encoding="utf-8")
+        out = asked.out.open("x", encoding="utf-8") if asked.out else os.fdopen(os.dup(1), "w", encoding="utf-8")
     except OSError as problem:
         raise EnvironmentProblem(f"--out: {asked.out} cannot be written ({problem.strerror}).") from problem
     with out:
         with prints_to_stderr():
             loaded = read_model(asked)
-            requests = [_request(asked, loaded, prompts[place], index=place) for place in missing]
+            requests = [_request(asked, loaded, prompt, index=place) for place, prompt in enumerate(prompts)]
         for delta in loaded.engine().run(requests):
             if delta.finish_reason is not None:
                 place = delta.generation.request.index
-                line = {"index": place, "prompt": prompts[place], **_answer(delta.generation), WRITTEN_BY: by}
+                line = {"index": place, "prompt": prompts[place], **_answer(delta.generation)}
                 out.write(json.dumps(line, ensure_ascii=False) + "\n")
                 out.flush()
     return EXIT_DONE
 
 
-def _written_by(asked: argparse.Namespace) -> dict[str, Any]:
-    """Return the model and the settings of the answers; afterwards `asked` names this very checkpoint."""
-    from lmtrain.run.stored_runs.find_run import model_bytes
+def read_prompts(path: Path) -> list[str]:
+    """Return the `prompt` of each line of a file of JSON lines.
 
-    read = model_bytes(asked.run, key="RUN")
-    asked.run = read.path
-    others = ("weights", "num_new_tokens", "stop", "seed", "past_the_end")
-    settings = {name: getattr(asked, name) for name in others} | asdict(read_sampling(asked))
-    del settings["logit_bias"]  # the server's alone
-    return {"model": read.name, "sha256": read.sha256, **settings}
+    Raises:
+        ConfigurationError: The file does not exist.
+        DataError: A line is not an object with a text `prompt`, or the file is empty.
+    """
+    if not path.is_file():
+        raise ConfigurationError(f"--prompts: {path} is not a file.{suggest_path(path)}")
+    lines = enumerate(path.read_bytes().split(b"\n"), start=1)
+    prompts = [_read_prompt(line, f"{path}:{number}") for number, line in lines if line.strip()]
+    if not prompts:
+        raise DataError(f'{path} is empty; each line must be an object like {{"prompt": "..."}}.')
+    return prompts
+
+
+def _read_prompt(line: bytes, where: str) -> str:
+    try:
+        found = foreign_json.parse(line)
+    except (ValueError, RecursionError) as problem:
+        raise DataError(f"{where} is not JSON ({problem}).") from problem
+    if not isinstance(found, dict) or not isinstance(found.get("prompt"), str):
+        raise DataError(f'{where} must be an object like {{"prompt": "..."}}.')
+    return found["prompt"]
 
 
 def _request(asked: argparse.Namespace, loaded: "LoadedModel", prompt: str, *, index: int) -> "Request":

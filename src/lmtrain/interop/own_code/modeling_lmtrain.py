@@ -247,32 +247,6 @@ class FeedForward(nn.Module):
         return self.down(F.relu(self.up(x)).square())
 
 
-class Experts(nn.Module):
-    """A mixture of SwiGLU experts, of which each token goes through its likeliest."""
-
-    def __init__(self, width: int, inner: int, experts: dict[str, Any]) -> None:
-        super().__init__()
-        self.num_chosen, self.normalizes = experts["num_experts_per_token"], experts["normalize_weights"]
-        num_experts = experts["num_experts"]
-        self.router = nn.Linear(width, num_experts, bias=False)
-        self.gate_up = nn.Parameter(torch.empty(num_experts, 2 * inner, width))
-        self.down = nn.Parameter(torch.empty(num_experts, width, inner))
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Transform each token: [B, T, D] -> [B, T, D]."""
-        flat = x.flatten(0, -2)
-        weights, chosen = self.router(flat).float().softmax(dim=-1).topk(self.num_chosen, dim=-1)
-        if self.normalizes:
-            weights = weights / weights.sum(dim=-1, keepdim=True)
-        mixed = torch.zeros_like(flat)
-        for expert in chosen.unique().tolist():
-            rows, place = (chosen == expert).nonzero(as_tuple=True)
-            gate, up = F.linear(flat[rows], self.gate_up[expert]).chunk(2, dim=-1)
-            made = F.linear(F.silu(gate) * up, self.down[expert])
-            mixed.index_add_(0, rows, made * weights[rows, place, None].to(made.dtype))
-        return mixed.view_as(x)
-
-
 class LlamaBlock(nn.Module):
     """Attention, then a feed-forward, each normalised before and added after."""
 
@@ -281,14 +255,11 @@ class LlamaBlock(nn.Module):
         pattern, window = s["window_pattern"], s["window_tokens"]
         if pattern and pattern[layer % len(pattern)] == "L":
             window = None
-        inner, experts = s["feed_forward_width"], s["experts"]
         self.embedding_skip = Mix() if s["embedding_skip"] else None
         self.attention_norm = RMSNorm(s["width"], s["norm_eps"], learned=s["norm_weights"])
         self.self_attention = SelfAttention(s, window=window, has_values=layer in s["value_embedding_layers"])
         self.feed_forward_norm = RMSNorm(s["width"], s["norm_eps"], learned=s["norm_weights"])
-        self.feed_forward = (
-            Experts(s["width"], inner, experts) if experts else FeedForward(s["width"], inner, s["activation"])
-        )
+        self.feed_forward = FeedForward(s["width"], s["feed_forward_width"], s["activation"])
 
     def forward(
         self,

@@ -14,7 +14,6 @@ from lmtrain.accounting.training_plan.plan import Plan
 from lmtrain.data.interleave import PhasesRead
 from lmtrain.data.shards import Dataset
 from lmtrain.errors import ConfigurationError
-from lmtrain.interop.hf_export import export_line
 from lmtrain.launch.process_group import agree_on, broadcast_outcome
 from lmtrain.models.attention.base import Attention
 from lmtrain.models.base import LanguageModel
@@ -184,8 +183,7 @@ def print_lines(datamodule: TokenDataModule, plan: Plan, config: RunConfig, mode
     lines = [*datamodule.data_lines(), rate_line(config), *datamodule.packing_lines(), *datamodule.loss_lines()]
     lines += [datamodule.sources_line(datamodule.total_steps or 0)]
     lines += [first_limit_line(config.budget, plan.horizon), *callback_lines(config)]
-    lines += [plan.scaling.line() if plan.scaling else None, export_line(config.model.values)]
-    lines.append(compilation_line(config, model))
+    lines += [plan.scaling.line() if plan.scaling else None, compilation_line(config, model)]
     for line in lines if rank == 0 else []:
         if line:
             print(line, flush=True)

@@ -1,6 +1,5 @@
 """The run, checkpoint or imported folder that a path means, without torch; and who owns a folder."""
 
-import hashlib
 import re
 import shlex
 import sys
@@ -14,7 +13,7 @@ from lmtrain.interop.folders import ADAPTER_CONFIG, CONFIG, is_imported
 from lmtrain.report.runs.find import has_checkpoint, nearest_run
 from lmtrain.run.schema.node import Node
 from lmtrain.run.stored_runs.job import StoredJob, load_job
-from lmtrain.storage.hashed_folder import MANIFEST, damage, file_sha256
+from lmtrain.storage.hashed_folder import damage
 from lmtrain.tracking.run_folder import RunFolder, stored_name
 from lmtrain.tracking.sweep_file import NAME as SWEEP_FILE
 from lmtrain.training.checkpointing.checkpoints import CheckpointFacts, list_checkpoints, newest_whole, read_facts
@@ -27,8 +26,6 @@ PIPELINE_FILE: Final = "pipeline.json"
 IMPORTS: Final = {ADAPTER_CONFIG: "peft", CONFIG: "hf"}  # kinds of `lmtrain import`, by their file
 MAX_NAMED: Final = 4  # checkpoints in one message
 HUB_NAME: Final = re.compile(r"(?!runs/)\w[\w.-]*/[\w.-]+")
-MODEL_FILES: Final = ("*.json", "*.safetensors")  # in a folder of transformers, its tokenizer included
-NUM_DIGITS: Final = 16  # of a sha256, enough to tell models apart
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -206,29 +203,3 @@ def _taken(folder: Path, why: str) -> ConfigurationError:
 
 def _has_begun(folder: Path) -> bool:
     return (folder / "run.json").exists() or (folder / "status.json").exists()
-
-
-@dataclass(frozen=True, kw_only=True)
-class ModelBytes:
-    """A model at `path`, its name for people, and a `sha256` over the bytes of its files."""
-
-    path: Path
-    name: str
-    sha256: str
-
-
-def model_bytes(path: Path, *, key: str) -> ModelBytes:
-    """Return the model of a run's newest checkpoint, of a checkpoint, an imported or a transformers folder.
-
-    Raises:
-        ConfigurationError: It is none of these; `key` is its name on the command line.
-        EnvironmentProblem: All checkpoints of the run are damaged.
-    """
-    name, files = path.resolve().name, [path / MANIFEST]  # a manifest has the sums of all other files of its folder
-    if (path / CONFIG).is_file():
-        files = sorted(file for pattern in MODEL_FILES for file in path.glob(pattern))
-    elif not isinstance(source := find_source(path, key=key), Path):
-        path = source.checkpoint.path
-        name, files = f"{source.run.resolve().name}/{path.name}", [path / MANIFEST]
-    listed = "".join(f"{file.name} {file_sha256(file)}\n" for file in files)
-    return ModelBytes(path=path, name=name, sha256=hashlib.sha256(listed.encode()).hexdigest()[:NUM_DIGITS])
