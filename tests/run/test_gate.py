@@ -41,9 +41,6 @@ WRONG = {
     "callbacks.checkpoint.every_tokens=0": r"callbacks\.checkpoint\.every_tokens=0 is below 1",
     # rules between values
     "batch.tokens_per_step=1000": r"tokens_per_step=1000 .*nearest valid: 1024",
-    "model.num_layers=2": r"Did you mean 'model\.value_embedding_layers=\[1\]'",
-    "model.num_heads=7": r"model\.width must be a multiple of 14",
-    "+model.num_kv_heads=3": r"model\.num_kv_heads must divide model\.num_heads=2",
     "model.vocab_size=1": r"model\.vocab_size=1 .*nearest valid: 4096",
     "strategy=single trainer.devices=2": r"strategy=single trains on 1 rank, not 2",
     "schedule.warmup_steps=4 schedule.warmup_fraction=null budget=steps budget.steps=3": r"longer than the run of 3",
@@ -75,13 +72,6 @@ RIGHT = [
     "source=files source.paths=[here]",
     "source=files source.paths=[s3://a/b]",
 ]
-NEED_A_GPU = {
-    "trainer.accelerator=gpu": r"nearest valid: trainer\.accelerator=auto",
-    "precision=fp8": r"8\.9 or later, .*nearest valid: precision=bf16_mixed",
-    "precision=tf32": r"8\.0 or later, .*nearest valid: precision=fp32",
-    "attention=flash": r"nearest valid: attention=auto",
-    "loss=liger": r"nearest valid: loss=chunked",
-}
 
 
 @pytest.fixture(autouse=True)
@@ -105,19 +95,6 @@ def test_a_wrong_value_is_refused_by_its_key(words: str, pattern: str) -> None:
 
 @pytest.mark.parametrize("words", RIGHT)
 def test_a_right_value_passes(words: str) -> None:
-    checked(words)
-
-
-@pytest.mark.parametrize(("words", "pattern"), NEED_A_GPU.items())
-def test_what_needs_a_gpu_is_refused_on_a_machine_without_a_driver(
-    words: str, pattern: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(gate.sys, "platform", "linux")
-    monkeypatch.setattr(gate, "DRIVERS", ("nowhere",))
-    with pytest.raises(LMTRAIN_ERRORS, match=pattern):
-        checked(words)
-    checked(words, place="nodes")
-    monkeypatch.setattr(gate, "DRIVERS", ("here",))
     checked(words)
 
 

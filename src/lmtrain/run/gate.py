@@ -9,7 +9,6 @@ right by test, and are not checked again.
 """
 
 import errno
-import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -17,18 +16,13 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from lmtrain.accounting.budgets import limits_of
-from lmtrain.accounting.options.parts import AttentionFacts, LossFacts
-from lmtrain.accounting.options.precision import PrecisionFacts
 from lmtrain.accounting.options.ranges import COUNTS, require_count
-from lmtrain.errors import ConfigurationError, EnvironmentProblem
-from lmtrain.models.dimensions import REQUIRED, check_heads, check_layers, check_positive, check_possible
+from lmtrain.models.dimensions import REQUIRED, check_positive, check_possible
 from lmtrain.run.compose.paths import key_of
 from lmtrain.run.run_config import RunConfig, read_config
 from lmtrain.run.schema.check import TARGET, check_value, refuse_foreign
-from lmtrain.run.schema.facts import facts_of
-from lmtrain.run.schema.node import Node, node_at
+from lmtrain.run.schema.node import node_at
 from lmtrain.run.schema.signatures import setting_types
-from lmtrain.run.schema.targets import require_allowed, slot_at
 from lmtrain.run.validators.callbacks import require_end, require_passes
 from lmtrain.run.validators.data import SOURCE_PATHS, require_given, require_paths, require_rows, require_size_for_model
 from lmtrain.run.validators.optimizer import require_ramps_of_budget, require_settings
@@ -44,12 +38,7 @@ from lmtrain.tracking.run_folder import run_path
 
 # What of this machine the run will use: its files and devices, its files alone (devices are the nodes'), or neither.
 Place = Literal["here", "nodes", "paper"]
-DEVICE_KEYS: Final = ("trainer.accelerator", "precision", "attention", "loss")
 RAMP_GROUPS: Final = frozenset({"schedule", "momentum_schedule", "budget", "batch"})
-# Files of the drivers of NVIDIA, of AMD, and of Windows below WSL; without any, torch finds no GPU on Linux.
-DRIVERS: Final = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/kfd", "/dev/dxg")
-OUR_MODELS: Final = "lmtrain.models."
-ROTARY: Final = "rope_base"  # a setting of each model with rotary pairs
 
 
 def check(
@@ -82,7 +71,7 @@ def check(
     if place == "paper":
         _check_source_paths(config, typed)
     else:
-        _check_places(values, [word for word in typed if place == "here" or key_of(word) not in DEVICE_KEYS])
+        _check_places(values, typed)
     return config
 
 
@@ -101,7 +90,6 @@ def _check_typed(config: RunConfig, typed: Sequence[str]) -> None:
     keys = [key_of(word) for word in typed if "=" in word and not word.startswith("~")]
     for key in keys:
         _check_type(config.values, key)
-        _check_target(config, key)
     groups = {key.partition(".")[0] for key in keys}
     # A strategy that is still to be chosen decides how many ranks share a sequence.
     if groups & {"batch", "trainer", "strategy"} and not (config.spread.chooses and config.cluster.device_bytes):
@@ -113,8 +101,6 @@ def _check_typed(config: RunConfig, typed: Sequence[str]) -> None:
     if "logger" in groups:
         config.logger.checked(config.allowed).build()
     if "model" in groups:
-        _check_layers(config.model)
-        _check_heads(config.model)
         sizes = config.model.get("vocab_size"), config.tokenizer.get("vocab_size")
         if isinstance(sizes[0], int) and isinstance(sizes[1], int):
             require_rows(sizes[0], num_entries=sizes[1])
@@ -137,38 +123,6 @@ def _check_type(config: Mapping[str, Any], key: str) -> None:
         check_possible(key, value)
 
 
-def _check_target(config: RunConfig, key: str) -> None:
-    """Check the name of a group's typed target."""
-    group, _, name = key.rpartition(".")
-    slot, target = slot_at(group), node_at(config.values, key) if name == TARGET else None
-    if isinstance(target, str) and slot.kinds:
-        require_allowed(target, key=group, allowed=config.allowed, slot=slot)
-
-
-def _check_layers(model: Node) -> None:
-    """Check the lists of layers against a plain depth."""
-    num_layers = model.get("num_layers")
-    for name, layers in model.values.items():
-        is_list = name.endswith("_layers") and isinstance(layers, list)
-        if is_list and isinstance(num_layers, int) and all(isinstance(layer, int) for layer in layers):
-            check_layers(name, layers, num_layers)
-
-
-def _check_heads(model: Node) -> None:
-    """Check the heads of our own models, in the order of their construction."""
-    width, num_heads, num_kv_heads = (model.get(name) for name in ("width", "num_heads", "num_kv_heads"))
-    if not model.target.startswith(OUR_MODELS) or not isinstance(num_heads, int):
-        return
-    kv_heads = num_kv_heads if isinstance(num_kv_heads, int) else 1
-    check_positive(num_heads=num_heads, num_kv_heads=kv_heads)
-    check_heads(
-        width=width if isinstance(width, int) and model.get("head_width") is None else None,
-        num_heads=num_heads,
-        num_kv_heads=kv_heads,
-        is_rotary=ROTARY in setting_types(model.target),
-    )
-
-
 def _check_source_paths(config: RunConfig, typed: Sequence[str]) -> None:
     """Look for a source's typed files where the cluster names no device: other machines have their own disks."""
     keys = {key_of(word) for word in typed}
@@ -178,19 +132,11 @@ def _check_source_paths(config: RunConfig, typed: Sequence[str]) -> None:
 
 
 def _check_places(config: Mapping[str, Any], typed: Sequence[str]) -> None:
-    """Look at the typed paths and devices of this machine."""
-    words = {key_of(word): word.lstrip("+") for word in typed}
-    for kind in (AttentionFacts, LossFacts):
-        if kind.group in words:
-            facts = facts_of(config[kind.group], kind, on_gpu=False, is_compiled=False)
-            if facts and facts.without_gpu and not may_have_gpu():
-                raise ConfigurationError(
-                    f"{words[kind.group]} needs an NVIDIA GPU, and this machine has none; nearest valid: "
-                    f"{facts.without_gpu}."
-                )
+    """Look at the typed paths of this machine."""
+    keys = {key_of(word) for word in typed}
     for key, look in PLACES.items():
         value = node_at(config, key)
-        if key in words and value is not None:
+        if key in keys and value is not None:
             look(str(value) if isinstance(value, (int, float)) else value, config)  # a folder's name may be a number
 
 
@@ -230,24 +176,6 @@ def _prepared_folder(path: Any, _: Mapping[str, Any]) -> None:
         open_dataset(path)
 
 
-def _accelerator(word: Any, _: Mapping[str, Any]) -> None:
-    if word in ("gpu", "cuda") and not may_have_gpu():
-        raise EnvironmentProblem(
-            f"trainer.accelerator={word}: this machine has no GPU; nearest valid: trainer.accelerator=auto."
-        )
-
-
-def _precision(node: Any, _: Mapping[str, Any]) -> None:
-    facts = facts_of(node, PrecisionFacts, has_bf16=True)
-    if facts and facts.gpu_since and not may_have_gpu():
-        raise ConfigurationError(facts.refusal("this machine has none"))
-
-
-def may_have_gpu() -> bool:
-    """Return whether a driver of a GPU is there; other systems than Linux are not looked at."""
-    return sys.platform != "linux" or any(Path(file).exists() for file in DRIVERS)
-
-
 PLACES: Final[Mapping[str, Callable[[Any, Mapping[str, Any]], None]]] = {
     "run.name": _run_name,
     "run.root": _root,
@@ -256,6 +184,4 @@ PLACES: Final[Mapping[str, Callable[[Any, Mapping[str, Any]], None]]] = {
     "data.folder.path": _prepared_folder,
     "data.folder": _prepared_folder,
     **{key: partial(lambda paths, _, key: require_paths(paths, key=key), key=key) for key in SOURCE_PATHS},
-    "trainer.accelerator": _accelerator,
-    "precision": _precision,
 }

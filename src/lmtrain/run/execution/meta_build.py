@@ -12,7 +12,7 @@ from lmtrain.accounting.model.flops import flops_per_token
 from lmtrain.accounting.training_plan.expected_speed import rate_of
 from lmtrain.models.base import LanguageModel
 from lmtrain.optim.parameter_groups import trained_parameters
-from lmtrain.run.builders.device import build_precision, device_type, graphs_of
+from lmtrain.run.builders.device import build_precision, device_type, fit_attention, fit_loss, graphs_of
 from lmtrain.run.builders.model import adapting, planned_model, require_strategy
 from lmtrain.run.builders.optimization import rehearsed_optimizer, schedules_of
 from lmtrain.run.planning.machine_limits import require_disk, require_memory
@@ -53,6 +53,8 @@ def build_on_meta(job: Job, *, is_alone: bool) -> Job:
         model: LanguageModel = config.model.build()
     if precision is not None:
         precision.explain(model)  # refuses a precision unfit for the model
+        fit_attention(config, compute_dtype=precision.compute_dtype)
+        fit_loss(config, model)
     require_parts(config)  # of the strategy that was chosen
     require_offload(config, on_cpu=device_type(config.trainer.accelerator) == "cpu")
     adapting(config)
