@@ -31,11 +31,7 @@ USAGE = """\
 
 Amounts: budget.tokens=20M, callbacks.checkpoint.every_seconds=10min. The same
 command again goes on with its run.
-
-Groups (* default)
-{groups}
---help GROUP shows its options, --help GROUP=OPTION their keys, and --help keys
-those that groups share."""
+"""
 
 
 VERB_PAGES: Final = {
@@ -177,11 +173,7 @@ PREPARE_USAGE = """\
 Settings of a preparation are data.folder.KEY=VALUE, as in
 data.folder.validation_fraction=0.01; a training run with the same source,
 tokenizer and data.folder settings finds the prepared folder.
-
-Groups (* default)
-{groups}
---help GROUP shows its options, --help GROUP=OPTION their keys, and --help keys
-those that groups share."""
+"""
 
 
 TOKENIZER_USAGE = """\
@@ -194,7 +186,8 @@ report its bytes per token next to others'.
   {program} --cfg job --resolve     print the composed config
 
   --json                 one object
-
+"""
+GROUPS: Final = """
 Groups (* default)
 {groups}
 --help GROUP shows its options, --help GROUP=OPTION their keys, and --help keys
@@ -215,7 +208,7 @@ def help_page(conf: Path, *, program: str, config: str = "train", words: Sequenc
     own, topics = _own_folder(words)
     if not topics:
         groups = "".join(_summary(folder, defaults.get(folder.name)) for folder in shown)
-        return USAGES[config].format(program=program, groups=groups)
+        return (USAGES[config] + GROUPS).format(program=program, groups=groups)
     topic = topics[0]
     if "keys" in topics:
         return f"Shared keys\n{_shared_page(main)}"

@@ -9,9 +9,10 @@ from lmtrain.accounting.options.parts import ScalingFacts
 from lmtrain.accounting.scaling import Scaling
 from lmtrain.accounting.scaling_laws.depth_scaling import depth_scaling
 from lmtrain.errors import ConfigurationError
-from lmtrain.run.scaling import apply_rule, setting
+from lmtrain.run.scaling import apply_rule
 from lmtrain.run.schema.check import PARTIAL, TARGET, check_value
 from lmtrain.run.schema.facts import facts_of
+from lmtrain.run.schema.node import node_at
 from lmtrain.run.schema.targets import word_of
 
 BATCH: Final = "batch.tokens_per_step"
@@ -27,10 +28,10 @@ def depth_dial(config: dict[str, Any], typed: frozenset[str]) -> dict[str, float
     """
     _require(config, "model", "nano", "model=nano, or scaling=width_transfer for a Llama")
     _require(config, "optimizer", "muon", "optimizer=muon_nano")
-    given = check_value(setting(config, BATCH), int, key=BATCH) if BATCH in typed else None
+    given = check_value(node_at(config, BATCH), int, key=BATCH) if BATCH in typed else None
     found = depth_scaling(
-        check_value(setting(config, "model.depth"), int, key="model.depth"),
-        vocab_size=check_value(setting(config, "model.vocab_size"), int, key="model.vocab_size"),
+        check_value(node_at(config, "model.depth"), int, key="model.depth"),
+        vocab_size=check_value(node_at(config, "model.vocab_size"), int, key="model.vocab_size"),
         tokens_per_step=given,
     )
     rates = {key: _rate(config, key) * found.lr_factor for key in RATES}
@@ -40,7 +41,7 @@ def depth_dial(config: dict[str, Any], typed: frozenset[str]) -> dict[str, float
 
 
 def _rate(config: dict[str, Any], key: str) -> float:
-    return check_value(setting(config, key), float, key=key)
+    return check_value(node_at(config, key), float, key=key)
 
 
 def _require(config: dict[str, Any], group: str, wanted: str, fix: str) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Final
 from lmtrain.accounting.quantities import parse_quantity
 from lmtrain.accounting.scaling import UNSCALED, Scaling
 from lmtrain.run.schema.check import PARTIAL, TARGET, check_node
-from lmtrain.run.schema.node import instantiate
+from lmtrain.run.schema.node import instantiate, node_at
 from lmtrain.run.schema.signatures import default_settings
 from lmtrain.run.schema.targets import word_of
 
@@ -57,7 +57,7 @@ def apply_rule(config: Config, node: Config, overrides: Sequence[str], *, allowe
 
 def _base(config: Config, key: str) -> Any:
     group, _, name = key.partition(".")
-    found = setting(config, key)
+    found = node_at(config, key)
     if found is None:
         return default_settings(str(config[group].get(TARGET))).get(name)
     return parse_quantity(found, key) if isinstance(found, str) else found  # 1Mi as a person types it
@@ -67,14 +67,6 @@ def scaling_of(config: Config) -> Scaling | None:
     """Return the record of how a config was scaled, None where it was not."""
     node = config.get("scaling", {})
     return instantiate(node, key="scaling") if node.get(TARGET) == RECORD else None
-
-
-def setting(config: Config, key: str) -> Any:
-    """Return a config's value under a dotted key, None where there is none."""
-    node: Any = config
-    for name in key.split("."):
-        node = node.get(name) if isinstance(node, dict) else None
-    return node
 
 
 def with_settings(config: Config, settings: Mapping[str, Any]) -> Config:

@@ -8,9 +8,9 @@ from lmtrain.accounting.options.parts import ScalingFacts
 from lmtrain.accounting.scaling_laws.mup import Update, WidthTransfer
 from lmtrain.accounting.scaling_laws.mup import width_transfer as factors_of
 from lmtrain.errors import ConfigurationError
-from lmtrain.run.scaling import setting
 from lmtrain.run.schema.check import check_value
 from lmtrain.run.schema.facts import facts_of, options_saying
+from lmtrain.run.schema.node import node_at
 from lmtrain.run.schema.signatures import default_settings
 from lmtrain.run.schema.targets import word_of
 
@@ -112,7 +112,7 @@ def _require_rule_of_decay(config: dict[str, Any], decay: float) -> None:
             f"optimizer.weight_decay={decay} has no rule under scaling=width_transfer: {word} adds it to the gradient, "
             "whose size changes with width; nearest valid: 0."
         )
-    if setting(config, "optimizer.decay_embeddings"):
+    if node_at(config, "optimizer.decay_embeddings"):
         raise ConfigurationError(
             "optimizer.decay_embeddings=true has no rule under scaling=width_transfer, where decay follows the rates "
             "of matrices and head; nearest valid: false."
@@ -120,5 +120,5 @@ def _require_rule_of_decay(config: dict[str, Any], decay: float) -> None:
 
 
 def _number(config: dict[str, Any], key: str, default: float) -> float:
-    found = setting(config, key)
+    found = node_at(config, key)
     return default if found is None else check_value(found, float, key=key)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lmtrain.cli.commands.data import StepDocument, by_loss, documents_table, full_lines
+from lmtrain.cli.commands.data import StepDocument, by_loss, documents_table
 from lmtrain.cli.main import main
 from lmtrain.report.show import plain_text
 from lmtrain.tokenizers.byte_level import ByteLevelTokenizer
@@ -93,4 +93,3 @@ def test_a_mixture_names_the_source_of_each_row() -> None:
     assert "web" in page
     assert "\x1b" not in page
     assert "source" not in plain_text(documents_table([ONE]))
-    assert full_lines(mixed[0])[0] == "web, sequence 3, tokens 0 to 6, 2.500 nats/token"

@@ -64,19 +64,15 @@ def data(words: list[str], *, program: str = "lmtrain data") -> int:
         from lmtrain.run.stored_runs.trained_step import trained_step
 
         step = trained_step(asked.run, asked.step, data=asked.data, allowed=asked.allow_target)
-        scored_by = _checkpoint(asked.run, asked.step) if asked.losses else None
+        scored_by = _checkpoint(asked.run, asked.step)
         documents = by_loss(_documents(step, scored_by, asked))
     if asked.json:
         print(json.dumps(_to_json(step, scored_by, documents)))
         return EXIT_DONE
     print("\n".join(_head(step, scored_by)))
-    if asked.full:
-        for document in documents[: asked.most]:
-            print("\n".join(full_lines(document)))
-    else:
-        show(documents_table(documents[: asked.most]))
+    show(documents_table(documents[: asked.most]))
     if len(documents) > asked.most:
-        print(f"{len(documents) - asked.most:,} more; --most {len(documents)} shows all, --full whole texts")
+        print(f"{len(documents) - asked.most:,} more; --most {len(documents)} shows all, --json whole texts")
     return EXIT_DONE
 
 
@@ -146,15 +142,6 @@ def documents_table(documents: Sequence[StepDocument]) -> Table:
     return table
 
 
-def full_lines(document: StepDocument) -> list[str]:
-    """Return a document with its whole text."""
-    loss = "" if document.nats_per_token is None else f", {document.nats_per_token:.3f} nats/token"
-    source = "" if document.source is None else f"{visible(document.source)}, "
-    last = document.first_token + document.num_tokens - 1
-    head = f"{source}sequence {document.sequence}, tokens {document.first_token:,} to {last:,}{loss}"
-    return [head, *(f"  | {line}" for line in visible(document.text).splitlines()), ""]
-
-
 def _head(step: "TrainedStep", scored_by: CheckpointFacts | None) -> list[str]:
     batch = step.batch
     loss = "" if step.loss is None else f", loss {step.loss:.3f} when it was trained"
@@ -187,8 +174,6 @@ def _parser(program: str) -> FlagParser:
     add("run", type=Path, help="the run's folder: runs/NAME")
     add("--step", type=int, required=True, metavar="N", help="an optimizer step, as metrics.jsonl counts them, from 1")
     add("--most", type=int, default=20, metavar="N", help="documents shown (20)")
-    add("--full", action="store_true", help="whole texts")
-    add("--no-losses", dest="losses", action="store_false", help="load no checkpoint; in the step's order")
     add("--data", type=Path, metavar="FOLDER", help="the prepared data, if it has moved")
     add("--device", default="auto", help="of the model that scores (auto)")
     add_json(shown)
