@@ -11,11 +11,9 @@ from lmtrain.run.compose.compose import compose_config
 from lmtrain.run.execution.run import execute
 from lmtrain.run.execution.start import start
 from lmtrain.run.run_config import read_config
-from lmtrain.run.stored_runs.identity import identity_of_settings, with_settings, with_tokenizer
+from lmtrain.run.stored_runs.identity import identity_of_settings, with_settings
 from lmtrain.run.stored_runs.job import Job
-from lmtrain.tracking.atomic_files import write_json
 from lmtrain.tracking.run_log import read_points
-from lmtrain.training.checkpointing.checkpoints import CheckpointFacts
 from tests.configs import config_of
 from tests.run.conftest import TINY
 
@@ -44,13 +42,6 @@ def test_what_makes_another_run_of_it_is_part_of_its_identity(override: str, nam
     one, other = identity_of_settings(config_of()), identity_of_settings(config_of(override))
     assert one.get(name) != other[name]
     assert with_settings(one, other) == other
-
-
-def test_a_checkpoint_that_does_not_name_its_tokenizer_has_its_runs(tmp_path: Path) -> None:
-    old = CheckpointFacts(path=tmp_path / "checkpoints/step_00000001", step=1, tokens=1, identity={}, metrics={})
-    assert with_tokenizer(old, otherwise="here").identity == {"tokenizer": "here"}
-    write_json(tmp_path / "dataset.json", {"tokenizer_fingerprint": "there"})
-    assert with_tokenizer(old, otherwise="here").identity == {"tokenizer": "there"}
 
 
 MakeJob = Callable[..., Job]

@@ -199,7 +199,8 @@ def test_a_resumed_run_reports_its_step_and_what_changed(tmp_path: Path) -> None
     changed = {**CONFIG, "optimizer": {**CONFIG["optimizer"], "lr": 0.01}, "budget": {"tokens": 160_000, "steps": None}}
     attempt(tmp_path, 1, CONFIG)
     attempt(tmp_path, 2, changed)
-    checkpoint = CheckpointFacts(path=tmp_path, step=1234, tokens=2_500_000, identity={}, metrics={})
+    path = tmp_path / "a/checkpoints/step_00001234"
+    checkpoint = CheckpointFacts(path=path, step=1234, tokens=2_500_000, identity={}, metrics={}, attempt=1)
     assert resume_message(job_of(tmp_path, changed), checkpoint) == (
         "continuing from step 1,234 (2.5M tokens); changed: optimizer.lr 0.025 -> 0.01, budget.tokens 60.0K -> 160.0K"
     )

@@ -5,7 +5,7 @@ from typing import Any
 from lmtrain.accounting.budgets import Horizon
 from lmtrain.run.planning.plan import FROM_THE_START, PlannedStart
 from lmtrain.run.planning.prepared_tokens import known_data
-from lmtrain.run.stored_runs.identity import TOKENIZER, identity_of_settings, with_settings, with_tokenizer
+from lmtrain.run.stored_runs.identity import identity_of_settings, with_settings
 from lmtrain.run.stored_runs.job import Job
 from lmtrain.run.stored_runs.resume import find_checkpoint, nothing_left, phases_read, run_so_far
 from lmtrain.tracking.run_folder import shown_path
@@ -37,8 +37,6 @@ def planned_start(job: Job) -> PlannedStart:
 
 def _require_same(job: Job, checkpoint: CheckpointFacts, data: dict[str, Any]) -> None:
     """Refuse a checkpoint of a run of other settings, or of other data where it is known."""
-    if TOKENIZER in data:
-        checkpoint = with_tokenizer(checkpoint, otherwise=data[TOKENIZER])
     here = with_settings(checkpoint.identity, {**identity_of_settings(job.config), **data})
     if here != checkpoint.identity:
         from lmtrain.run.stored_runs.identity import allowed_changes  # where they differ

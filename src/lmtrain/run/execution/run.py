@@ -30,7 +30,7 @@ from lmtrain.run.execution.caches import keep_caches_in
 from lmtrain.run.execution.failures import in_one_line, unmasked
 from lmtrain.run.planning.machine_limits import is_out_of_memory, out_of_memory
 from lmtrain.run.planning.prepared_tokens import remember_folder
-from lmtrain.run.stored_runs.identity import TOKENIZER, allowed_changes, with_tokenizer
+from lmtrain.run.stored_runs.identity import allowed_changes
 from lmtrain.run.stored_runs.initial_weights import difference_line, require_base_tokenizer
 from lmtrain.run.stored_runs.job import Job, config_hash
 from lmtrain.run.stored_runs.resume import (
@@ -157,7 +157,6 @@ def require_same_run(run: Run, job: Job, checkpoint: CheckpointFacts) -> None:
         ConfigurationError: A change is not allowed, or cannot be.
     """
     identity = run.context.identity
-    checkpoint = with_tokenizer(checkpoint, otherwise=identity[TOKENIZER])
     reads_shards = not run.trainer.strategy.lightning_restore_optimizer
     name = run.parallelism.name if reads_shards else None
     _accept(run, allowed_changes(identity, job, checkpoint, reads_shards_of=name))

@@ -6,7 +6,6 @@ changes the units in which a run counts its tokens.
 
 import shlex
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,7 +18,6 @@ from lmtrain.run.stored_runs.find_run import find_source
 from lmtrain.run.stored_runs.job import Job, differing, flatten
 from lmtrain.run.stored_runs.model_difference import KEY
 from lmtrain.storage.hashed_folder import MANIFEST, file_sha256
-from lmtrain.tracking.atomic_files import read_json
 from lmtrain.tracking.run_folder import shown_path
 from lmtrain.training.checkpointing.checkpoints import OPTIMIZER, CheckpointFacts, require_same_identity
 
@@ -72,14 +70,6 @@ def with_settings(there: dict[str, Any], here: Identity) -> dict[str, Any]:
     """Return a checkpoint's identity with these settings, and its own data."""
     of_data = {name: each for name, each in there.items() if name not in here and name.partition(".")[0] not in PARTS}
     return {**of_data, **here}
-
-
-def with_tokenizer(checkpoint: CheckpointFacts, *, otherwise: object) -> CheckpointFacts:
-    """Return a checkpoint's facts with its tokenizer; one written before manifests named it has the run's."""
-    if TOKENIZER in checkpoint.identity:
-        return checkpoint
-    noted = read_json(checkpoint.path.parents[1] / "dataset.json").get("tokenizer_fingerprint", otherwise)
-    return replace(checkpoint, identity={**checkpoint.identity, TOKENIZER: noted})
 
 
 def allowed_changes(

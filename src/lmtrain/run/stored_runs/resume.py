@@ -26,7 +26,7 @@ from lmtrain.run.stored_runs.find_run import (
 from lmtrain.run.stored_runs.job import Job, differing, flatten, load_job, shown_value
 from lmtrain.tracking.atomic_files import read_json
 from lmtrain.tracking.fork import Fork, read_fork, write_fork
-from lmtrain.tracking.run_folder import DATA_OF_ATTEMPT, PHASES, RunFolder
+from lmtrain.tracking.run_folder import DATA_OF_ATTEMPT, PHASES
 from lmtrain.training.checkpointing.checkpoints import CheckpointFacts, list_checkpoints, read_facts
 
 if TYPE_CHECKING:
@@ -162,8 +162,8 @@ def _no_checkpoint(path: Path) -> ConfigurationError:
 def resume_message(job: Job, checkpoint: CheckpointFacts) -> str:
     """Return the first line of a resumed run: its step, and the settings changed since the checkpoint was written."""
     line = f"continuing from step {checkpoint.step:,} ({format_quantity(checkpoint.tokens)} tokens)"
-    before = _writer_of(checkpoint, RunFolder(job.folder))
-    if before is None or not (before / "job.json").is_file():
+    before = checkpoint.path.parents[1] / "attempts" / str(checkpoint.attempt)
+    if not (before / "job.json").is_file():
         return line
     changes = changed_settings(load_job(before / "job.json").config, job.config.values)
     more = f" and {len(changes) - MAX_NAMED} more" if len(changes) > MAX_NAMED else ""
@@ -178,14 +178,6 @@ def changed_settings(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[
 
 def _trains(key: str) -> bool:
     return not key.startswith(NOT_TRAINING)
-
-
-def _writer_of(checkpoint: CheckpointFacts, folder: RunFolder) -> Path | None:
-    """Return the attempt that wrote a checkpoint; if it does not say, the last accepted one before the newest."""
-    if checkpoint.attempt is not None:
-        return checkpoint.path.parents[1] / "attempts" / str(checkpoint.attempt)
-    earlier, accepted = folder.attempts()[:-1], folder.accepted_attempt()
-    return accepted if accepted in earlier else earlier[-1] if earlier else None
 
 
 def _shown(key: str, value: Any) -> str:
