@@ -46,12 +46,12 @@ def test_allowed_targets_are_taken_off_the_command_line(words: list[str]) -> Non
 
 
 def test_flags_may_stand_anywhere_and_keep_their_own_words() -> None:
-    words = ["seed=1", "-m", "--cfg", "job", "model.width=8", "-p", "budget", "--resolve"]
+    words = ["seed=1", "-m", "--cfg", "job", "model.width=8", "--resolve"]
     with pytest.raises(ConfigurationError, match="mutually exclusive"):
         parse_arguments(words)
     arguments = parse_arguments([word for word in words if word != "-m"])
     assert arguments.words == ["seed=1", "model.width=8"]
-    assert arguments.flags == Flags(show="job", package="budget", resolve=True)
+    assert arguments.flags == Flags(show="job", resolve=True)
     assert parse_arguments(["seed=1", "-m", "model.width=8,16"]).flags.is_sweep
 
 
@@ -60,7 +60,6 @@ def test_flags_may_stand_anywhere_and_keep_their_own_words() -> None:
     [
         (["--allow-target"], "--allow-target needs a value"),
         (["--resolve"], "needs --cfg job"),
-        (["--package", "model"], "needs --cfg job"),
         (["--shell-completion"], "unknown flag"),
         (["--config-dri", "x"], "Did you mean '--config-dir'"),
     ],

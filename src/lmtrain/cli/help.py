@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from lmtrain.errors import ConfigurationError, suggest
+from lmtrain.run.compose.flag_parser import FlagParser
 from lmtrain.run.compose.option_files import (
     chosen_rows,
     default_options,
@@ -219,16 +220,10 @@ def help_page(conf: Path, *, program: str, config: str = "train", words: Sequenc
 
 def _own_folder(words: Sequence[str]) -> tuple[Path | None, list[str]]:
     """Return the folder of --config-dir, None without one, and the topics."""
-    topics, own = list[str](), None
-    for word, before in zip(words, ["", *words], strict=False):
-        name, _, value = word.partition("=")
-        if before in ("--config-dir", "-cd"):
-            own = Path(word)
-        elif name == "--config-dir" and value:
-            own = Path(value)
-        elif not word.startswith("-"):
-            topics.append(word)
-    return own, topics
+    parser = FlagParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("-cd", "--config-dir", type=Path)
+    asked, others = parser.parse_known_args([*words])
+    return asked.config_dir, [word for word in others if not word.startswith("-")]
 
 
 def verb_page(verb: str, *, program: str) -> str:
@@ -282,16 +277,13 @@ def _option_page(file: Path) -> str:
 def _summary(folder: Path, default: str | None) -> str:
     """Return a group's line: the default first, then as many of the others as a line holds."""
     others = [file.stem for file in sorted(folder.glob("*.yaml")) if file.stem != default]
-    default = None if default == "null" else default
-    line = f"  {folder.name:<22}" + (f"* {default}" if default else "")
-    joined = [", " if default else "", *(", " for _ in others)]
-    for index, (comma, name) in enumerate(zip(joined, others, strict=False)):
-        left = len(others) - index
-        tail = "" if left == 1 else f" +{left - 1}"
-        if len(line + comma + name + tail) > COLUMNS:
-            return f"{line} +{left}\n"
-        line += comma + name
-    return f"{line}\n"
+    names = [*([] if default in (None, "null") else [f"* {default}"]), *others]
+    for left in range(len(names)):
+        shown = names[: len(names) - left]
+        line = f"  {folder.name:<22}{', '.join(shown)}" + (f" +{left}" if left else "")
+        if len(line) <= COLUMNS:
+            return f"{line}\n"
+    return f"  {folder.name}\n"
 
 
 def _shared_page(main: Path, topic: str = "") -> str:

@@ -106,7 +106,7 @@ def test_a_run_too_large_for_its_devices_is_told_a_config_shown_and_a_fleet_of_p
 ) -> None:
     assert launch(["sky", *FLEET, "model=llama_3_70b", "cluster.num_nodes=1"]) == 0
     assert "the plan does not fit:\ndoes not fit: " in capsys.readouterr().err
-    assert launch(["sky", *FLEET, "--cfg", "job", "--package", "cluster"]) == 0
+    assert launch(["sky", *FLEET, "--cfg", "job"]) == 0
     assert "num_nodes: 2" in capsys.readouterr().out
     assert launch(["torchrun", "cluster=cpu", "cluster.num_nodes=2", "--address=n0", "--dry-run"]) == 0
     assert "--nproc-per-node=1" in capsys.readouterr().out

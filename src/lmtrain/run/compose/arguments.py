@@ -42,7 +42,6 @@ class Flags:
 
     is_sweep: bool = False
     show: str | None = None
-    package: str | None = None
     resolve: bool = False
     config_dir: str | None = None
     allowed_targets: tuple[str, ...] = ()
@@ -147,15 +146,12 @@ def _parse_flags(words: Sequence[str], *, program: str) -> tuple[Flags, list[str
     parser = FlagParser(prog=program, add_help=False, allow_abbrev=False)
     parser.add_argument("-m", "--multirun", action="store_true")
     parser.add_argument("-c", "--cfg", choices=("job", "hydra", "all"))
-    parser.add_argument("-p", "--package")
     parser.add_argument("--resolve", action="store_true")
     parser.add_argument("-cd", "--config-dir")
     parser.add_argument(ALLOW_TARGET, **ALLOW_TARGET_OPTION)
     found, others = parser.parse_known_args([*words])
     refuse_unknown_words(others, has_own_options=found.config_dir is not None)
     parser.refuse_unknown([word for word in others if word.startswith("-")])
-    if not found.cfg and found.package is not None:
-        raise ConfigurationError(f"--package {found.package} needs --cfg job, whose output it cuts.")
     if not found.cfg and found.resolve:
         raise ConfigurationError("--resolve needs --cfg job, which prints the config.")
     if found.multirun and found.cfg:
@@ -163,7 +159,6 @@ def _parse_flags(words: Sequence[str], *, program: str) -> tuple[Flags, list[str
     flags = Flags(
         is_sweep=found.multirun,
         show=found.cfg,
-        package=found.package,
         resolve=found.resolve,
         config_dir=found.config_dir,
         allowed_targets=tuple(found.allow_target),

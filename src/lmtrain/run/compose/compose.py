@@ -79,21 +79,9 @@ def compose_config(overrides: list[str], *, config_name: str = "train") -> dict[
 
 
 def show(composed: DictConfig, flags: Flags) -> None:
-    """Print a composed config, or one package of it, as --cfg asks.
-
-    Raises:
-        ConfigurationError: There is no such package.
-    """
+    """Print a composed config as --cfg asks."""
     names = [name for name in composed if flags.show == "all" or (name == "hydra") == (flags.show == "hydra")]
     found: Any = OmegaConf.masked_copy(composed, [str(name) for name in names])
-    if flags.package is not None:
-        found = OmegaConf.select(composed, flags.package)
-        if found is None:
-            raise ConfigurationError(f"--package {flags.package}: the config has no such part; --cfg job shows all.")
-        print(f"# @package {flags.package}")
-    if not OmegaConf.is_config(found):
-        print(found)
-        return
     if flags.resolve:
         found = OmegaConf.create(redact(OmegaConf.to_container(found, resolve=True, throw_on_missing=False)))
     print(OmegaConf.to_yaml(found))

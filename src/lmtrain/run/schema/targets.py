@@ -7,7 +7,6 @@ weights_only=False among them), and 1.4 will ask for such a list. Only the comma
 """
 
 import importlib
-import importlib.util
 import inspect
 import re
 import typing
@@ -234,14 +233,4 @@ def _import_module(module_name: str, *, key: str, target: str) -> Any:
     except ModuleNotFoundError as missing:
         if missing.name is None or not module_name.startswith(missing.name):
             raise
-        package = missing.name.rpartition(".")[0]
-        names = _siblings(package)
-        near = suggest(missing.name.rpartition(".")[2], names)
-        msg = f"{key}._target_={target}: module {missing.name} not found.{near}"
-        raise ConfigurationError(msg) from missing
-
-
-def _siblings(package: str) -> list[str]:
-    spec = importlib.util.find_spec(package) if package else None
-    folders = spec.submodule_search_locations if spec and spec.submodule_search_locations else []
-    return [path.stem for folder in folders for path in Path(folder).iterdir() if not path.name.startswith("_")]
+        raise ConfigurationError(f"{key}._target_={target}: module {missing.name} not found.") from missing
