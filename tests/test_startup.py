@@ -76,14 +76,6 @@ def test_what_only_reads_the_folders_of_runs_loads_no_torch(tmp_path: Path) -> N
     assert not packages & (HEAVY - {"rich"})
 
 
-@pytest.mark.parametrize(("word", "code"), [("device=h100", 0), ("device=h1000", 2)])
-def test_a_calculation_and_its_refusal_load_nothing_heavy(word: str, code: int) -> None:
-    found, _, num_modules, packages = ask("calc", "matmul", "4096", "4096", "4096", word)
-    assert found == code
-    assert not packages & (HEAVY | {"hydra", "omegaconf"})
-    assert num_modules < NUM_MODULES["help"]
-
-
 def test_tab_completion_answers_without_torch() -> None:
     code, answer, _, packages = ask("completion", "words", "train", "model=ll")
     assert code == 0

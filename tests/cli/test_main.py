@@ -102,17 +102,6 @@ def test_a_refusal_is_one_line_on_stderr_and_its_exit_code(
     assert (printed.out, printed.err) == ("", f"lmtrain: {error}\n")
 
 
-def test_words_that_a_command_lacks_are_told_with_the_whole_command(
-    verb: ModuleType, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def refuse(words: list[str], program: str) -> int:
-        raise ConfigurationError("a is 2.", lacking=["b=[1]"])
-
-    verb.function = refuse
-    assert serve("train", ["a=2", "b=[3]"], program="lmtrain train") == 2
-    assert capsys.readouterr().err == "lmtrain: a is 2. Write lmtrain train a=2 'b=[1]'\n"
-
-
 def test_no_secret_is_in_a_refusal_nor_in_a_bugs_traceback(
     verb: ModuleType, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

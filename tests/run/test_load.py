@@ -60,15 +60,6 @@ def test_scores_are_those_of_the_command(folder, tmp_path, capsys):
     assert (score.bits_per_byte, score.nats_per_token) == (expected["score"], expected["nats_per_token"])
 
 
-def test_a_conversation_is_answered(folder):
-    model = load(folder, device="cpu")
-    asked = [{"role": "user", "content": "How are you?"}]
-    answer = model.chat(asked, num_new_tokens=6, seed=1)
-    assert answer == model.chat(asked, num_new_tokens=6, seed=1)
-    with pytest.raises(DataError):
-        model.chat([{"role": "nobody", "content": "x"}])
-
-
 def test_text_and_score_are_those_of_transformers(tmp_path):
     theirs = saved("llama", tmp_path)
     model = load(tmp_path, device="cpu")

@@ -77,13 +77,6 @@ def test_preference_grows_from_the_loss_of_a_coin_and_a_resume_changes_nothing(f
     assert np.isfinite(np.load(kept)).any()
 
 
-def test_batches_left_out_have_no_place_in_the_reference(folder) -> None:
-    train(folder, *DPO, "run.name=left_out", "budget.steps=2", "batch.left_out=[0]", "batch.tokens_per_step=256")
-    losses = curve(folder, "left_out", "train/loss")
-    assert losses[1] == pytest.approx(np.log(2), abs=1e-5)
-    assert np.isfinite(losses[2]), "the second step's batch is the third of the order"
-
-
 @pytest.mark.distributed
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
 def test_ranks_learn_the_same(folder, strategy: str) -> None:

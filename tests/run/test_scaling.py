@@ -10,7 +10,8 @@ from lmtrain.errors import ConfigurationError
 from lmtrain.run.compose.compose import compose_config
 from lmtrain.run.execution.build import build_run
 from lmtrain.run.run_config import read_config
-from lmtrain.run.scaling import scaled, scaling_of, setting
+from lmtrain.run.scaling import scaled, scaling_of
+from lmtrain.run.schema.node import node_at
 
 CACHE = Path(__file__).parents[2] / ".cache" / "tests"
 WIDE = ["scaling=width_transfer", "scaling.base_width=64"]
@@ -30,7 +31,7 @@ def test_a_config_holds_what_was_derived_and_the_record_of_it() -> None:
     assert (found.rule, found.options) == ("width_transfer", {"base_width": 64, "base_head_width": None})
     assert (found.base["optimizer.head_lr"], found.derived["optimizer.head_lr"]) == (0.01, 0.005)
     assert found.base["model.init_std"] == 0.02, "the constructor's default"
-    assert all(setting({**config.values}, key) == value for key, value in found.derived.items())
+    assert all(node_at({**config.values}, key) == value for key, value in found.derived.items())
 
 
 def test_a_scaled_config_is_not_scaled_again() -> None:

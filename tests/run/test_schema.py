@@ -14,13 +14,11 @@ from lmtrain.accounting.cluster import Cluster
 from lmtrain.errors import ConfigurationError, DataError
 from lmtrain.models.llama import Llama
 from lmtrain.models.nano import nano
-from lmtrain.run.compose.compose import compose_config
 from lmtrain.run.schema.check import check_call, check_node, check_value
 from lmtrain.run.schema.node import Node, canonical, instantiate
 from lmtrain.run.schema.signatures import (
     built_class,
     default_settings,
-    setting_names,
     setting_types,
     typed_alone,
 )
@@ -109,12 +107,6 @@ def test_settings_begun_on_the_command_line_are_of_the_only_class_there_is() -> 
     assert checked == {"part": {"_target_": f"{__name__}.Part", "num_parts": 2}}
 
 
-def test_settings_begun_on_the_command_line_that_may_be_of_two_classes_have_to_name_one() -> None:
-    message = rf"model\.part=.* may be {__name__}\.OtherPart or {__name__}\.Part; set \+model\.part\._target_"
-    with pytest.raises(ConfigurationError, match=message):
-        check_call(of_either_part, {"part": {"num_parts": 2}}, key="model", allowed=[])
-
-
 def test_a_word_that_is_no_choice_is_refused_with_the_choices() -> None:
     with pytest.raises(
         ConfigurationError, match=r"^model\.kind=smal must be one of small, large, or null\. Did you mean 'small'\?$"
@@ -173,11 +165,6 @@ def test_a_node_becomes_its_object() -> None:
     assert instantiate(SMALL_BATCH, key="batch") == Batch(context_tokens=8, tokens_per_step=16)
 
 
-def test_facts_known_late_fill_the_parameters_of_their_names() -> None:
-    part = instantiate(node(BuiltPart), key="callbacks.part", facts=FACTS)
-    assert (part.context, part.num_ranks, part.other) == ("the context", 4, None)
-
-
 def test_what_the_caller_passes_always_arrives() -> None:
     part = instantiate(node(BuiltPart, _partial_=True), key="part", facts=FACTS, other={"a": 1})
     assert (part.num_ranks, part.other) == (4, {"a": 1})
@@ -228,22 +215,11 @@ def test_a_setting_that_repeats_its_default_is_left_out():
     assert canonical({**MODEL, "qk_norm": True}, key="model") != canonical(MODEL, key="model")
 
 
-def test_a_composed_node_and_its_checked_one_are_alike():
-    for name in ("model", "optimizer", "schedule", "loss", "packing"):
-        node = compose_config([])[name]
-        assert canonical(check_node(node, key=name), key=name) == canonical(node, key=name)
-
-
 PARTS = {
     "lmtrain.models.llama.Llama": Llama,
     "lmtrain.models.nano.nano": nano,
     "lmtrain.accounting.cluster.Cluster": Cluster,
 }
-
-
-@pytest.mark.parametrize("target", PARTS)
-def test_the_names_are_those_of_the_signature(target):
-    assert setting_names(target) == set(inspect.signature(PARTS[target]).parameters)
 
 
 @pytest.mark.parametrize("target", PARTS)
