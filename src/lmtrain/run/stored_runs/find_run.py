@@ -171,14 +171,15 @@ def require_own_folder(run_folder: Path, *, root: Path) -> None:
     Raises:
         ConfigurationError: It would. An existing run continues under its name.
     """
-    above = [folder for folder in run_folder.parents if folder != root and folder.is_relative_to(root)]
-    for folder in (run_folder, *above):
-        if (folder / SWEEP_FILE).exists():
-            raise _taken(folder, "is a sweep's folder")
+    if (run_folder / SWEEP_FILE).exists():
+        raise _taken(run_folder, "is a sweep's folder")
     if _has_begun(run_folder):
         return
-    for folder in filter(_has_begun, above):
-        raise _taken(folder, "is a run's folder and cannot hold another run")
+    for folder in (each for each in run_folder.parents if each != root and each.is_relative_to(root)):
+        if (folder / SWEEP_FILE).exists():
+            raise _taken(folder, "is a sweep's folder")
+        if _has_begun(folder):
+            raise _taken(folder, "is a run's folder and cannot hold another run")
     if (run_folder / PIPELINE_FILE).exists():
         raise _taken(run_folder, "is a pipeline's folder")
     if is_imported(run_folder):
