@@ -16,7 +16,8 @@ from torch import nn
 from torch._dynamo.utils import counters
 
 from benchmarks.harness.hopper.cases import CASES, last_of_each
-from lmtrain.losses.chunked import AsTheyAre, Rule, score, score_logits
+from lmtrain.losses.chunked import Rule, score, score_logits
+from lmtrain.models.head import Rounding
 from lmtrain.run.builders.device import build_precision
 from lmtrain.run.compose.compose import compose_config
 from lmtrain.run.planning.plan import planned_runs
@@ -114,7 +115,7 @@ def scored(name: str) -> tuple[list[Graph], int, int]:
     batch, vocab_size, width = config.batch, *_head_of(config)
     assert isinstance(batch.micro_batch_sequences, int)
     num_tokens = batch.micro_batch_sequences * batch.context_tokens
-    rounding: Any = AsTheyAre()
+    rounding: Any = Rounding()
     if "precision.head=true" in words_of(name):
         from lmtrain.precision.float8 import Float8Rounding
 

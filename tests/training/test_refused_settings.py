@@ -1,6 +1,7 @@
 """Settings that no option of these rooms takes: the key and a fix are named."""
 
 import re
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -21,7 +22,7 @@ from lmtrain.training.objectives.dpo import DirectPreference
 from lmtrain.training.objectives.grpo import GroupRelativePolicy
 from lmtrain.training.objectives.rewards import WrittenAnswer, matches, right_text
 from lmtrain.training.own_rows import RowsDataModule
-from lmtrain.training.profilers import ProfiledSteps
+from lmtrain.training.profilers import MemoryTrace
 from lmtrain.training.spikes import SpikeFilter
 from lmtrain.training.weight_average import WeightAverage
 
@@ -39,8 +40,8 @@ def lora(**settings):
 
 
 def profiled(**settings):
-    given = {"wait_steps": 1, "num_steps": 2, "ranks": None, "num_ranks": 2, "last_step": LastStep(9)}
-    return ProfiledSteps(**given | settings)
+    given = {"wait_steps": 1, "num_ranks": 2, "context": SimpleNamespace(rank=0, last_step=LastStep(9))}
+    return MemoryTrace(**given | settings)
 
 
 def sgd_with(name):
@@ -98,7 +99,7 @@ REFUSED = [
     (lambda: sgd_with("momentum"), "momentum_schedule has no effect.*momentum_schedule=none"),
     (lambda: sgd_with("weight_decay"), "weight_decay_schedule has no effect.*weight_decay_schedule=none"),
     (lambda: profiled(wait_steps=-1), "profiler.wait_steps must be at least 0"),
-    (lambda: profiled(wait_steps=8), "profiler.wait_steps must be at least 0 and at most 7, got 8. Did you mean 7?"),
+    (lambda: profiled(wait_steps=9), "profiler.wait_steps must be at least 0 and at most 8, got 9. Did you mean 8?"),
     (lambda: profiled(ranks=[2]), "profiler.ranks must be at least 0 and below 2"),
     (lambda: profiled(ranks=[]), "profiler.ranks must name a rank"),
     (lambda: RowsDataModule([], micro_batch_sequences=0), "micro_batch_sequences must be at least 1"),

@@ -69,33 +69,13 @@ class ChunkedCrossEntropy(TokenLoss):
             z_loss_weight=self.z_loss_weight,
             ignore_index=self.ignore_index,
             soft_cap=project.soft_cap,
-            rounding=project.rounding if wants_gradients and project.rounding is not None else AsTheyAre(),
+            rounding=project.rounding if wants_gradients and project.rounding is not None else Rounding(),
         )
         if wants_gradients:
             objective, nats = _Scored.apply(states, weight, head, flat, rule, scores)
         else:
             objective, nats, _, _ = score(states, head, flat, rule, gradients=(False, False), scores=scores)
         return LossTotal(objective, nats=nats, num_tokens=(flat != self.ignore_index).sum())
-
-
-class AsTheyAre:
-    """Operands without further rounding."""
-
-    gradient_scale: float = 1.0
-    gradient_dtype: torch.dtype | None = None
-
-    def weight(self, weight: Float[Tensor, "V D"], /) -> tuple[Float[Tensor, "D V"], Float[Tensor, "V D"]]:
-        """Return the transposed weight and the weight."""
-        return weight.T, weight
-
-    def states(self, states: Float[Tensor, "C D"], /) -> Float[Tensor, "C D"]:
-        """Return them."""
-        return states
-
-    def gradient(self, scaled: Float[Tensor, "C V"], dtype: torch.dtype, /) -> Float[Tensor, "C V"]:
-        """Return it."""
-        del dtype
-        return scaled
 
 
 class Rule(NamedTuple):

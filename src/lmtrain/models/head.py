@@ -37,27 +37,27 @@ def kept_weight(master: Tensor, copy: Tensor) -> Tensor:
     return _Kept.apply(master, copy)
 
 
-@runtime_checkable
-class Rounding(Protocol):
-    """A rounding of the operands of a head's three products before `@` multiplies them, C tokens at a time.
+class Rounding:
+    """A rounding of the operands of a head's three products before `@` multiplies them, C tokens at a time; here none.
 
     Gradients of logits come times `gradient_scale` in `gradient_dtype` (None: the products'), the rounding's choices.
     """
 
-    gradient_scale: float
-    gradient_dtype: torch.dtype | None
+    gradient_scale: float = 1.0
+    gradient_dtype: torch.dtype | None = None
 
     def weight(self, weight: Float[Tensor, "V D"], /) -> tuple[Float[Tensor, "D V"], Float[Tensor, "V D"]]:
         """Return the factor of states, and the factor of gradients of logits."""
-        ...
+        return weight.T, weight
 
     def states(self, states: Float[Tensor, "C D"], /) -> Float[Tensor, "C D"]:
         """Return them for both of their products."""
-        ...
+        return states
 
     def gradient(self, scaled: Float[Tensor, "C V"], dtype: torch.dtype, /) -> Float[Tensor, "C V"]:
         """Return a gradient of logits, scaled and cast, as one no longer scaled with products in `dtype`."""
-        ...
+        del dtype
+        return scaled
 
 
 @final

@@ -34,9 +34,6 @@ def adafactor(
     lr: relative to the root mean square of each tensor, or to a larger `relative_eps`.
     beta2_decay: the second moment's decay is 1 - step ** beta2_decay.
     clip_threshold: largest root mean square of an update, before the learning rate.
-
-    Raises:
-        ConfigurationError: A multiplier of an absent group.
     """
     groups = parameter_groups(
         model, lr=lr, weight_decay=weight_decay, decay_embeddings=decay_embeddings, lr_multipliers=lr_multipliers

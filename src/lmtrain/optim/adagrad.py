@@ -24,9 +24,6 @@ def adagrad(
 
     initial_accumulator: the initial sum of squares; above 0 it calms the first steps.
     weight_decay: added to the gradient, and so divided like it.
-
-    Raises:
-        ConfigurationError: A multiplier of an absent group.
     """
     groups = parameter_groups(
         model, lr=lr, weight_decay=weight_decay, decay_embeddings=decay_embeddings, lr_multipliers=lr_multipliers

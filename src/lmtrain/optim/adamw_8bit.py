@@ -26,7 +26,6 @@ def adamw_8bit(
     It compiles its update for every shape of a parameter, in its first step.
 
     Raises:
-        ConfigurationError: A multiplier of an absent group.
         EnvironmentProblem: torchao is not installed, or a C++ compiler is missing.
     """
     adamw_class = optimizer_class("adamw_8bit", module="torchao.optim", name="AdamW8bit")

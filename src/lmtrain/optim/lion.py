@@ -22,7 +22,6 @@ def lion(
     """Build Lion over `model`; one momentum a weight is all its state.
 
     Raises:
-        ConfigurationError: A multiplier of an absent group.
         EnvironmentProblem: lion_pytorch is not installed.
     """
     lion_class = optimizer_class("lion", module="lion_pytorch", name="Lion")

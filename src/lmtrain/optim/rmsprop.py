@@ -21,9 +21,6 @@ def rmsprop(
     """Build RMSProp over `model`: gradients divided by the root of their running mean square, without momentum.
 
     weight_decay: added to the gradient, and so divided like it.
-
-    Raises:
-        ConfigurationError: A multiplier of an absent group.
     """
     groups = parameter_groups(
         model, lr=lr, weight_decay=weight_decay, decay_embeddings=decay_embeddings, lr_multipliers=lr_multipliers

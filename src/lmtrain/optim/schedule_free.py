@@ -28,7 +28,6 @@ def schedule_free(
     Its own warm-up stays off: the run's schedule has one.
 
     Raises:
-        ConfigurationError: A multiplier of an absent group.
         EnvironmentProblem: schedulefree is not installed.
     """
     schedule_free_class = optimizer_class("schedule_free", module="schedulefree", name="AdamWScheduleFree")

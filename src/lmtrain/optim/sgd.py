@@ -19,9 +19,6 @@ def sgd(
     """Build gradient descent over `model`: no state at all.
 
     weight_decay: added to the gradient, so the learning rate scales it.
-
-    Raises:
-        ConfigurationError: A multiplier of an absent group.
     """
     groups = parameter_groups(
         model, lr=lr, weight_decay=weight_decay, decay_embeddings=decay_embeddings, lr_multipliers=lr_multipliers
@@ -43,9 +40,6 @@ def momentum(
 
     nesterov: look ahead along the velocity.
     weight_decay: added to the gradient, so the learning rate scales it.
-
-    Raises:
-        ConfigurationError: A multiplier of an absent group.
     """
     groups = parameter_groups(
         model, lr=lr, weight_decay=weight_decay, decay_embeddings=decay_embeddings, lr_multipliers=lr_multipliers

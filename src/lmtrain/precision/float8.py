@@ -16,6 +16,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
+from typing_extensions import override
 
 from lmtrain.accounting.machine.number_formats import PrecisionBytes
 from lmtrain.accounting.options.precision import PrecisionFacts
@@ -23,7 +24,7 @@ from lmtrain.accounting.options.ranges import require_count
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.missing_package import install_command
 from lmtrain.models.base import LanguageModel
-from lmtrain.models.head import OutputHead
+from lmtrain.models.head import OutputHead, Rounding
 from lmtrain.models.mixture_of_experts import MixtureOfExperts
 from lmtrain.precision.cast_weights import Members, specialize
 from lmtrain.precision.policy import Precision, Residual, require_products
@@ -34,12 +35,12 @@ GRADIENT_SCALE = 2.0**13
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Float8Rounding:
+class Float8Rounding(Rounding):
     """The operands' formats; `emulate` multiplies them in fp32, for tests on any device."""
 
     emulate: bool = False
     gradient_scale: float = GRADIENT_SCALE
-    gradient_dtype: torch.dtype = torch.float8_e5m2
+    gradient_dtype: torch.dtype | None = torch.float8_e5m2
     _tensors: Any = field(init=False, repr=False)  # torchao's modules, imported before a compiler traces their use
     _scaling: Any = field(init=False, repr=False)
 
@@ -47,15 +48,18 @@ class Float8Rounding:
         for name, module in (("_tensors", "float8_training_tensor"), ("_scaling", "float8_scaling_utils")):
             object.__setattr__(self, name, importlib.import_module(f"torchao.float8.{module}"))
 
+    @override
     def weight(self, weight: Float[Tensor, "V D"], /) -> tuple[Float[Tensor, "D V"], Float[Tensor, "V D"]]:
         """Return it in both orders of memory, as 8-bit products want their second factor by columns."""
         rounded = self._rounded(weight, "WEIGHT")
         return rounded.t(), rounded.t().contiguous().t()
 
+    @override
     def states(self, states: Float[Tensor, "C D"], /) -> Float[Tensor, "C D"]:
         """Return them by the scale of their largest."""
         return self._rounded(states, "INPUT")
 
+    @override
     def gradient(self, scaled: Float[Tensor, "C V"], dtype: torch.dtype, /) -> Float[Tensor, "C V"]:
         """Return the gradient, scaled and cast already."""
         return self._tensors.Float8TrainingTensor(

@@ -21,7 +21,7 @@ from lmtrain.errors import ConfigurationError
 from lmtrain.storage import foreign_json
 from lmtrain.tracking.atomic_files import write_json
 from lmtrain.training.context import RunContext
-from lmtrain.training.intervals import LastStep, is_step_end
+from lmtrain.training.intervals import is_step_end
 from lmtrain.training.trace_summary import FOLDER, MEMORY_KINDS, activities_of, summarize
 
 _LOG = logging.getLogger(__name__)
@@ -31,35 +31,6 @@ MOST_POINTS: Final = 400
 MOST_SNAPSHOT_EVENTS: Final = 1_000_000
 
 
-@dataclass(frozen=True, kw_only=True)
-class ProfiledSteps:
-    """Steps `wait_steps + 1` to `wait_steps + num_steps` of an attempt, on `ranks` (None: all)."""
-
-    wait_steps: int
-    num_steps: int
-    ranks: Sequence[int] | None
-    num_ranks: int
-    last_step: LastStep
-
-    def __post_init__(self) -> None:
-        most = self.last_step.steps - self.num_steps if self.last_step.seconds is None else sys.maxsize
-        require_number(
-            "profiler.wait_steps", self.wait_steps, at_least=0, at_most=max(0, most), usual=f"{max(0, most)}"
-        )
-        if most < 0:
-            raise ConfigurationError(
-                f"profiler must record at most {self.last_step.steps} steps, got {self.num_steps}."
-            )
-        for rank in self.ranks if self.ranks is not None else ():
-            require_number("profiler.ranks", rank, at_least=0, below=self.num_ranks, usual="null, which is all")
-        if self.ranks is not None and not self.ranks:
-            raise ConfigurationError("profiler.ranks must name a rank, got []. Did you mean profiler=none?")
-
-    def includes_rank(self, rank: int) -> bool:
-        """Return whether a rank records."""
-        return self.ranks is None or rank in self.ranks
-
-
 def profile_file(folder: Path, name: str) -> Path:
     """Return a file's place in a run's folder of profiles, which is made."""
     (folder / FOLDER).mkdir(exist_ok=True)
@@ -67,14 +38,29 @@ def profile_file(folder: Path, name: str) -> Path:
 
 
 class TracedSteps(pl.Callback, ABC):
-    """Trace the steps of a rank that records; a step goes from the end of the other callbacks to the next such end."""
+    """Trace `num_steps` steps of an attempt, after `wait_steps`, on `ranks` (None: all).
 
-    def __init__(self, steps: ProfiledSteps, *, context: RunContext) -> None:
+    A step goes from the end of the other callbacks to the next such end.
+    """
+
+    def __init__(
+        self, *, wait_steps: int, num_steps: int, ranks: Sequence[int] | None, num_ranks: int, context: RunContext
+    ) -> None:
         super().__init__()
-        self._steps, self.context = steps, context
-        self._left = steps.wait_steps  # before the trace begins, then before it ends
+        self.context, self._num_steps = context, num_steps
+        self._left = wait_steps  # before the trace begins, then before it ends
         self._trace: profile | None = None
-        self._is_done = not steps.includes_rank(context.rank)
+        self._is_done = ranks is not None and context.rank not in ranks
+        last_step = context.last_step
+        most = sys.maxsize if last_step.seconds is not None else last_step.steps - num_steps
+        if most < 0:
+            raise ConfigurationError(f"profiler must record at most {last_step.steps} steps, got {num_steps}.")
+        usual = f"{min(max(0, wait_steps), most)}"
+        require_number("profiler.wait_steps", wait_steps, at_least=0, at_most=most, usual=usual)
+        for rank in ranks if ranks is not None else ():
+            require_number("profiler.ranks", rank, at_least=0, below=num_ranks, usual="null, which is all")
+        if ranks is not None and not ranks:
+            raise ConfigurationError("profiler.ranks must name a rank, got []. Did you mean profiler=none?")
 
     @abstractmethod
     def make_trace(self, activities: list[ProfilerActivity]) -> profile:
@@ -121,7 +107,7 @@ class TracedSteps(pl.Callback, ABC):
     def _begin_where_due(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         if self._is_done or self._left > 0:
             return
-        self._left = self._steps.num_steps
+        self._left = self._num_steps
         with self.context.events.pause("trace", step=trainer.global_step):
             on_gpu = module.device.type == "cuda"
             if on_gpu:
@@ -159,14 +145,8 @@ class TorchTrace(TracedSteps):
     ) -> None:
         for name, number in (("warm_up", warm_up_steps), ("active", active_steps)):
             require_count(f"profiler.{name}_steps", number)
-        steps = ProfiledSteps(
-            wait_steps=wait_steps,
-            num_steps=warm_up_steps + active_steps,
-            ranks=ranks,
-            num_ranks=num_ranks,
-            last_step=context.last_step,
-        )
-        super().__init__(steps, context=context)
+        num_steps = warm_up_steps + active_steps
+        super().__init__(wait_steps=wait_steps, num_steps=num_steps, ranks=ranks, num_ranks=num_ranks, context=context)
         self._warm_up_steps, self._active_steps = warm_up_steps, active_steps
         self._shapes, self._stacks = shapes, stacks
 
@@ -219,10 +199,7 @@ class MemoryTrace(TracedSteps):
     def __init__(
         self, *, wait_steps: int, ranks: Sequence[int] | None = None, num_ranks: int = 1, context: RunContext
     ) -> None:
-        steps = ProfiledSteps(
-            wait_steps=wait_steps, num_steps=1, ranks=ranks, num_ranks=num_ranks, last_step=context.last_step
-        )
-        super().__init__(steps, context=context)
+        super().__init__(wait_steps=wait_steps, num_steps=1, ranks=ranks, num_ranks=num_ranks, context=context)
 
     @override
     def make_trace(self, activities: list[ProfilerActivity]) -> profile:
