@@ -140,21 +140,6 @@ def test_a_run_never_ends_well_without_its_last_checkpoint(make_run, monkeypatch
         train(run, Checkpoint(context=run.context))
 
 
-def test_older_checkpoints_stay_while_the_new_one_is_not_whole(make_run, monkeypatch, caplog):
-    run = make_run(steps=4)
-    monkeypatch.setattr(
-        "lmtrain.training.checkpointing.checkpoints.damage",
-        lambda path: "state.pt is missing" if "03" in path.name else None,
-    )
-    stop = AtStep(3, lambda trainer: setattr(trainer, "should_stop", True))
-    with (
-        caplog.at_level(logging.ERROR, logger="lmtrain"),
-        pytest.raises(EnvironmentProblem, match=r"state\.pt is missing"),
-    ):
-        train(run, Checkpoint(every_steps=1, keep_last=1, context=run.context), stop)
-    assert run.saved_steps() == [2, 3]
-
-
 @pytest.mark.parametrize("gradient", [float("nan"), float("inf")])
 def test_a_step_that_is_not_finite_is_never_saved(make_run, gradient, caplog):
     run = make_run(steps=4)
@@ -263,13 +248,3 @@ def test_an_exception_waits_for_the_checkpoint_in_flight(make_run):
     with pytest.raises(KeyError):
         observed.fit(AtStep(2, crash))
     assert observed.run.saved_steps() == [2]
-
-
-@pytest.mark.slow
-def test_what_a_killed_run_left_aside_is_cleared_and_what_was_only_moved_is_put_back(make_run):
-    run = make_run(steps=4)
-    folder = run.context.checkpoints_folder
-    for name in (".step_00000009.tmp", ".step_00000007.deleting"):
-        (folder / name).mkdir(parents=True)
-    Observed(run).fit(AtStep(1, lambda _: None))
-    assert sorted(path.name for path in folder.iterdir()) == ["step_00000002", "step_00000004"]

@@ -11,7 +11,6 @@ from lmtrain.callbacks.communication import exposed_share
 from lmtrain.callbacks.ledger import Ledger
 from lmtrain.callbacks.throughput import Throughput
 from lmtrain.callbacks.token_budget import TokenBudget
-from lmtrain.report.runs.attempts import read_attempts
 from lmtrain.training.module import CausalLMModule
 from lmtrain.training.time_profiler import TimeProfiler
 from lmtrain.training.token_batch import TokenBatch
@@ -88,20 +87,6 @@ def test_dollars_are_for_all_the_time_of_all_attempts(make_run, let_pass):
     assert again.points("cost/usd")[2] > 1000
 
 
-def test_dollars_and_energy_of_the_whole_run_are_those_so_far_and_the_rest_at_this_pace(make_run, let_pass):
-    run = make_run(steps=4, usd_per_gpu_hour=3600.0, device_watts=3.6e6)  # a dollar and a kWh a second
-
-    def compute(_):
-        with run.context.events.stopwatch.spending("compute"):
-            let_pass(40)
-
-    train(run, AtStep(1, compute))
-    for so_far, whole in (("cost/usd", "cost/projected_usd"), ("energy/kwh", "energy/projected_kwh")):
-        half, end = run.points(so_far)[2], run.points(so_far)[4]
-        assert run.points(whole)[2] > half + 30, "two of four steps are left, and two took 40 s and more"
-        assert run.points(whole)[4] == pytest.approx(end), "nothing is left"
-
-
 def train_of_ledger(run, *callbacks, **settings):
     context = run.context
     profiler = TimeProfiler(context.events.stopwatch)
@@ -143,18 +128,6 @@ def test_time_is_booked_on_what_took_it(make_run, let_pass):
     assert spent["data_wait"] < 10
 
 
-def test_a_checkpoint_s_steps_are_known_as_done_at_once(make_run):
-    run = make_run(steps=6)
-    known = []
-
-    def save(trainer):
-        trainer.save_checkpoint(run.context.folder / "x.ckpt")
-        known.append(read_attempts(run.context.folder)[0].last_step)
-
-    train_of_ledger(run, AtStep(3, save))
-    assert known == [3]
-
-
 def train_row(run):
     rows = (run.context.folder / "events/rank0.jsonl").read_text().splitlines()
     return [row for row in map(json.loads, rows) if row["name"] == "ledger"][-1]
@@ -170,26 +143,6 @@ def test_a_run_that_fails_leaves_its_account(make_run):
         train_of_ledger(run, AtStep(3, crash))
     run.context.events.close()
     assert train_row(run)["step"] == 3
-
-
-@pytest.mark.parametrize(("is_compiled", "kind"), [(True, "compile"), (False, "setup")])
-def test_a_slow_first_step_is_compilation_or_else_set_up(make_run, let_pass, is_compiled, kind):
-    class CompilesFirst(TinyModel):
-        def features(self, tokens, documents=None):
-            if not hasattr(self, "compiled"):
-                self.compiled = True
-                let_pass(50)
-            return super().features(tokens, documents)
-
-    def spent(steps):
-        run = make_run(steps=steps, is_compiled=is_compiled)
-        watch = Throughput(every_steps=1, context=run.context)
-        return seconds_of(train_of_ledger(run, watch, module=run.module(CompilesFirst()))[-1])
-
-    assert 40 < spent(4)[kind] < 70
-    assert spent(4)["compute"] < 30
-    alone = spent(1)
-    assert 40 < (alone["compile"] if is_compiled else alone["compute"] + alone["preempted"]) < 70
 
 
 def event(name, start, end, **facts):

@@ -13,7 +13,7 @@ from lmtrain.callbacks.evaluate_aside import EvaluateAside
 from lmtrain.callbacks.push import LOG, Push
 from lmtrain.callbacks.step_log import StepLog
 from lmtrain.callbacks.token_budget import TokenBudget
-from lmtrain.tracking.held_checkpoints import held, note_start, step_of
+from lmtrain.tracking.held_checkpoints import held, step_of
 
 
 class Process:
@@ -51,20 +51,6 @@ def test_checkpoints_wait_though_the_run_deletes_them_and_the_oldest_is_given_up
     (command,) = started  # it is queued, and will look for all
     assert command[4] == str(run.context.folder)
     assert command[6:] == ["--data", str(run.context.dataset.folder), "--split", "validation", "--device", "cpu"]
-
-
-def test_one_past_its_last_look_gets_another_beside_it(make_run, monkeypatch):
-    Process.started = []
-
-    def begun(command, **settings):
-        note_start(run.context.folder, has_begun=True)
-        return Process(command)
-
-    monkeypatch.setattr(evaluate_aside.subprocess, "Popen", begun)
-    run = make_run(steps=4)
-    fit(run)
-    first, at_the_end = Process.started
-    assert first == at_the_end
 
 
 def test_a_failed_scoring_is_told_and_the_next_process_started(make_run, monkeypatch, caplog):

@@ -79,14 +79,6 @@ def test_a_terminal_gets_a_panel_and_its_cursor_back_after_a_crash(make_run, cap
     assert printed.rindex("\x1b[?25h") > printed.rindex("\x1b[?25l")  # show cursor after hide cursor
 
 
-def test_every_step_has_one_line_whatever_the_interval(make_run):
-    run = make_run(steps=5)
-    run.fit(StepLog(every_steps=2, context=run.context), TokenBudget(context=run.context))
-    lines = (run.context.folder / "metrics.jsonl").read_text().splitlines()
-    assert len(lines) == 5
-    assert list(run.points("train/loss")) == [1, 2, 3, 4, 5]
-
-
 def test_loss_of_accumulated_micro_steps_is_the_loss_of_the_whole_step(make_run):
     losses = []
     for run in (make_run(name="whole", steps=1), make_run(name="parts", steps=1, accumulation_micro_steps=4)):

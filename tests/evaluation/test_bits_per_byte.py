@@ -3,9 +3,7 @@ import math
 import pytest
 import torch
 
-from lmtrain.errors import DataError
 from lmtrain.evaluation.bits_per_byte import batches_of_texts, evaluate, score_held_out
-from lmtrain.evaluation.scored_rows import ScoredRow, score_rows
 from lmtrain.losses.cross_entropy import CrossEntropy
 from lmtrain.models.gpt2 import GPT2
 from tests.evaluation.bigram import VOCAB_SIZE, Bigram
@@ -112,19 +110,3 @@ def test_the_error_is_that_of_a_ratio_between_batches():
     assert score.standard_error == pytest.approx(math.sqrt(2 / 1 * (0.5**2 + 0.5**2)) / 2)
     alone = score_held_out(model, batches[:1], token_bytes=BYTES, loss=CrossEntropy())
     assert alone.standard_error is None
-
-
-def test_a_model_of_nan_is_refused():
-    model = Bigram({})
-    model.table.data.fill_(math.nan)
-    batch = (torch.tensor([[1]]), torch.tensor([[2]]))
-    with pytest.raises(DataError, match="gives no numbers"):
-        score_held_out(model, [batch], token_bytes=BYTES, loss=CrossEntropy())
-    with pytest.raises(DataError, match="gives no numbers"):
-        score_rows(model, [ScoredRow([1, 2], 1)])
-
-
-def test_a_text_without_bytes_is_refused():
-    batch = (torch.tensor([[1]]), torch.tensor([[256]]))
-    with pytest.raises(DataError, match="at least 1 byte"):
-        score_held_out(Bigram({}), [batch], token_bytes=BYTES, loss=CrossEntropy())

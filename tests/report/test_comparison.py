@@ -15,7 +15,7 @@ from lmtrain.report.comparison import against, compare
 from lmtrain.report.comparison_page import comparison_chart, text_of
 from lmtrain.report.spread import difference, spread, student_quantile
 from lmtrain.tracking.sweep_file import HeldOutText
-from tests.report.compared_folder import point, write, write_readings
+from tests.report.compared_folder import write, write_readings
 
 
 # Student's two-sided 95 % and 99 % points as statistical tables print them
@@ -119,16 +119,6 @@ def test_tokens_to_a_target_lie_on_the_straight_line_between_two_measurements(tm
     assert (choice.tokens_to_reach(9.0), choice.tokens_to_reach(2.0), choice.tokens_to_reach(1.9)) == (0.0, 300.0, None)
 
 
-def test_the_curve_of_seeds_that_a_budget_of_time_ended_apart_ends_with_the_mean_of_their_ends(tmp_path):
-    (choice,), _ = choices_of(
-        write(tmp_path / "a", seed=1, values=(8.0, 5.0, 4.0)),
-        write(tmp_path / "b", seed=2, values=(8.0, 7.0, 4.0, 3.0, 2.0)),
-    )
-    assert choice.ends == (200.0, 400.0)
-    assert choice.mean_curve == [(0.0, 8.0), (100.0, 6.0), (200.0, 4.0), (300.0, 3.0)]
-    assert choice.tokens_to_reach(choice.final.mean) == 300.0
-
-
 def test_a_run_has_a_curve_settings_without_seed_and_the_words_that_were_typed(tmp_path):
     run = read_compared_run(write(tmp_path / "a", seed=7))
     assert run.curve == [(0.0, 8.0), (100.0, 4.0), (200.0, 2.0)]
@@ -145,18 +135,6 @@ def test_seconds_are_those_of_the_steps_by_the_run_s_accounts(tmp_path):
     assert [run.seconds_at(tokens) for tokens in (0, 50, 100, 150, 200, 900)] == [0.0, 1.5, 3.0, 3.5, 4.0, 4.0]
     (folder / "events/rank0.jsonl").unlink()
     assert read_compared_run(folder).seconds_at(100) is None, "nothing is known, and nothing guessed"
-
-
-def test_how_a_run_is_executed_is_none_of_its_settings(tmp_path):
-    more = {"trainer": {"devices": 2}, "logger": {"x": 1}, "data": {"num_workers": 4, "weights": 1}}
-    assert read_compared_run(write(tmp_path / "a", **more)).settings == {"optimizer.lr": "0.1", "data.weights": "1"}
-
-
-def test_a_training_curve_is_averaged_and_ends_where_the_run_does(tmp_path):
-    folder = write(tmp_path / "a", values=())
-    (folder / "metrics.jsonl").write_text("".join(point(step, {"train/loss": step % 2}) for step in range(1, 401)))
-    run = read_compared_run(folder, metric="train/loss")
-    assert (len(run.curve), run.tokens, run.final) == (40, 40_000.0, 0.5)
 
 
 def sweep(folder):

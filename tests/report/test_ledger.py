@@ -71,13 +71,6 @@ def test_every_rate_of_a_fork_is_over_its_own_tokens_and_seconds(tmp_path):
     assert read_ledger(write(tmp_path / "b")).to_json()["forked_from"] is None
 
 
-def test_the_rest_of_a_fork_goes_on_at_the_pace_of_its_own_steps(tmp_path):
-    plan = PLAN | {"horizon": {"steps": 60}, "compiled": False}
-    folder = write_fork(tmp_path / "a")
-    (folder / "plan.json").write_text(json.dumps(plan))
-    assert read_ledger(folder).projected_seconds == pytest.approx(45 + 40), "20 more, as long as the 20 before"
-
-
 def test_a_killed_run_is_at_the_last_step_of_its_log_and_its_rates_are_of_its_accounts(tmp_path):
     folder = write(tmp_path / "a")
     (folder / "metrics.jsonl").write_text('{"time": 1.0, "step": 23, "tokens": 23000, "metrics": {}}\n')
@@ -103,12 +96,6 @@ def test_a_run_that_goes_on_is_on_the_clock_until_now(tmp_path):
     os.utime(folder / "events" / "rank0.jsonl", (began + 10, began + 10))
     (attempt,) = read_attempts(folder, is_running=True)
     assert attempt.wall_seconds == pytest.approx(50, abs=5)
-
-
-def test_a_run_killed_before_its_first_step_has_its_time_on_set_up(tmp_path):
-    last_sign = {"name": "accounts", "start": 1007.0}
-    ledger = read_ledger(write(tmp_path / "a", rows=[ROWS[0], last_sign]))
-    assert (ledger.time.seconds, ledger.time.num_attempts, ledger.step) == ({"setup": 7.0}, 1, 0)
 
 
 SPENT = [ROWS[0], row(0, start=1005.0, setup=5.0), row(10, start=1019.0, setup=5.0, compute=10.0, evaluation=4.0)]
@@ -162,15 +149,6 @@ def test_even_ranks_are_not_named_and_one_rank_alone_is_not_compared():
     assert found is not None
     assert found.slow == []
     assert slow_ranks([(0, rows(own=1.0, waiting=0.0))]) is None
-
-
-def test_the_page_has_every_kind_its_share_and_the_sum(tmp_path):
-    text = text_of(read_ledger(write(tmp_path / "a")))
-    for shown in ("compute", "54.8%", "lost", "31.5%", "data wait", "total", "100.0%", "1min13s on the clock"):
-        assert shown in text
-    assert "biggest lever: lost 32%: lower callbacks.checkpoint.every_seconds" in " ".join(text.split())
-    assert "$1.46 so far, $2.28 for the whole run" in text
-    assert "0.001 TFLOP/s x 2 devices (a test)" in text
 
 
 def test_the_difference_from_the_plan_is_explained_to_the_last_percent(tmp_path):

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE
 from lmtrain.accounting.observed.time_accounts import TimeBalance, balance
 from lmtrain.errors import ConfigurationError, DataError
 from lmtrain.report.ledger import read_ledger
@@ -18,18 +17,18 @@ from lmtrain.report.runs.attempts import (
 )
 from lmtrain.report.runs.facts import shown_state
 from lmtrain.report.runs.find import find_run, find_runs, names_apart, nearest_run
-from lmtrain.report.runs.listing import in_brief, lines_of, newest_points
+from lmtrain.report.runs.listing import in_brief
 from lmtrain.run.stored_runs.find_run import find_source
 from lmtrain.run.stored_runs.resume import require_place
-from lmtrain.tracking.events import FILE, EventLog
+from lmtrain.tracking.events import FILE
 from lmtrain.tracking.fork import read_fork
-from lmtrain.tracking.run_log import Point, newest_point
+from lmtrain.tracking.run_log import Point
 from lmtrain.tracking.status import Status
 from lmtrain.tracking.sweep_file import SweepFile, SweepRun, SweepTrial, TrialState
 from tests.report import ledger_folder
 from tests.report.compared_folder import write
 from tests.report.ledger_folder import PLAN, write_fork
-from tests.report.runs_on_disk import POINTS, write_run
+from tests.report.runs_on_disk import write_run
 
 
 def test_a_run_a_folder_and_a_sweep_name_runs_and_each_counts_once(tmp_path):
@@ -145,26 +144,6 @@ def test_a_clean_stop_is_told_from_a_kill(code: int, state: str, tmp_path: Path)
     assert in_brief(write_run(tmp_path / "a", status=Status("KILLED", code))).status == state
 
 
-def test_the_points_of_a_step_are_one_line_and_those_for_nobody_none() -> None:
-    assert lines_of(POINTS, 9) == [
-        "step 0/9 | 0 tokens | validation 3.5000 bits/byte",
-        "step 1/9 | 100 tokens | loss 5.500 | lr 1.00e-02",
-        "step 2/9 | 200 tokens | loss 4.250 | lr 2.00e-02 | 1,234 tokens/s",
-    ]
-    assert lines_of(POINTS[-1:], None) == []
-    assert lines_of(POINTS, 9, trained_share=0.2)[-1].endswith(" | 1,234 tokens/s with loss")
-
-
-def test_of_a_long_log_the_end_is_read(tmp_path: Path) -> None:
-    found = newest_points(write_run(tmp_path / "a") / "metrics.jsonl", tail_bytes=150)
-    assert found == [*POINTS[-len(found) :]]
-    assert 0 < len(found) < len(POINTS)
-    assert newest_point(found, BITS_PER_BYTE) is None
-    beside = newest_points(tmp_path / "a" / "metrics.jsonl", beside=BITS_PER_BYTE, tail_bytes=150)
-    assert beside == [newest_point(POINTS, BITS_PER_BYTE), *found]
-    assert in_brief(tmp_path / "a").scored_step == 0
-
-
 def test_own_steps_begin_where_a_run_left_another_one(tmp_path):
     folder = write_fork(tmp_path / "a")
     own = own_steps(PLAN, read_attempts(folder), read_fork(folder))
@@ -172,19 +151,6 @@ def test_own_steps_begin_where_a_run_left_another_one(tmp_path):
     assert (own.tokens, own.all_tokens, own.inherited_tokens) == (20_000, 20_000, 20_000)
     assert own_steps(PLAN, [], read_fork(folder)).num == 0, "it has not begun"
     assert own.inherited_words == "20.0K of them of runs/dog, no longer there"
-
-
-def test_a_pause_under_way_has_its_kind_of_time_also_where_a_kill_ended_it(tmp_path):
-    log = EventLog(tmp_path, 0)
-    log.mark_attempt(1, num_devices=1, compiles_first=True)
-    kinds = []
-    for name in ("checkpoint", "validation", "validation"):
-        with log.pause(name):
-            (attempt,) = read_attempts(tmp_path)
-            kinds.append(attempt.pause and attempt.pause[0])
-        log.flush()
-        assert read_attempts(tmp_path)[0].pause is None
-    assert kinds == ["checkpoint", "compile", "evaluation"]
 
 
 def test_an_attempt_that_ended_in_its_set_up_is_counted(tmp_path):

@@ -272,18 +272,15 @@ class Checkpoint(RunCallback):
 
 
 def _check(every_seconds: float | None, *, max_time_share: float, keep_last: int, from_bytes: int | None) -> None:
-    if from_bytes is not None and from_bytes < 0:
-        key = f"callbacks.checkpoint.background_from_bytes={from_bytes}"
-        raise ConfigurationError(f"{key} must be at least 0 (every state), or null (none).")
     require_count("callbacks.checkpoint.keep_last", keep_last)
-    if every_seconds is not None and every_seconds <= 0:
-        raise ConfigurationError(
-            f"callbacks.checkpoint.every_seconds must be above 0, got {every_seconds}; null is never."
-        )
-    if not 0 < max_time_share <= 1:
-        raise ConfigurationError(
-            f"callbacks.checkpoint.max_time_share must be above 0 and at most 1, got {max_time_share}; 0.05 is 5%."
-        )
+    rules = (
+        ("background_from_bytes", from_bytes, from_bytes is None or from_bytes >= 0, "at least 0, or null"),
+        ("every_seconds", every_seconds, every_seconds is None or every_seconds > 0, "above 0, or null"),
+        ("max_time_share", max_time_share, 0 < max_time_share <= 1, "above 0 and at most 1"),
+    )
+    for name, value, is_right, rule in rules:
+        if not is_right:
+            raise ConfigurationError(f"callbacks.checkpoint.{name}: must be {rule}, got {value}.")
 
 
 def _steps_of(every_tokens: int, *, every_steps: int | None, context: RunContext | None) -> int:

@@ -108,8 +108,14 @@ def exposed_share(activities: Sequence[Activity]) -> float:
 
     On a GPU, kernels of NCCL against all others; on a CPU, gloo's work against operators.
     """
-    on_gpu = [each for each in activities if each.is_on_gpu]
-    waits, computes = _on_gpu(on_gpu) if on_gpu else _on_cpu(activities)
+    waits: list[Interval] = []
+    computes: list[Interval] = []
+    kernels = [each for each in activities if each.is_on_gpu and not each.is_annotation]
+    for each in kernels or activities:
+        if "nccl" in each.name.lower() if kernels else each.name.startswith("gloo:"):
+            waits.append(each.span)
+        elif kernels or each.name.startswith(COMPUTE_ON_CPU):
+            computes.append(each.span)
     seconds = length_of(activities)
     return exposed(waits, computes) / seconds if seconds else 0.0
 
@@ -119,14 +125,3 @@ def length_of(activities: Sequence[Activity]) -> float:
     if not activities:
         return 0.0
     return max(each.span[1] for each in activities) - min(each.span[0] for each in activities)
-
-
-def _on_gpu(activities: Sequence[Activity]) -> tuple[list[Interval], list[Interval]]:
-    kernels = [each for each in activities if not each.is_annotation]
-    waits = [each.span for each in kernels if "nccl" in each.name.lower()]
-    return waits, [each.span for each in kernels if "nccl" not in each.name.lower()]
-
-
-def _on_cpu(activities: Sequence[Activity]) -> tuple[list[Interval], list[Interval]]:
-    waits = [each.span for each in activities if each.name.startswith("gloo:")]
-    return waits, [each.span for each in activities if each.name.startswith(COMPUTE_ON_CPU)]

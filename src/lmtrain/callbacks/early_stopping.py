@@ -9,7 +9,6 @@ from typing_extensions import override
 
 from lmtrain.accounting.options.parts import CallbackFacts
 from lmtrain.accounting.options.ranges import require_count
-from lmtrain.accounting.quantities import format_count
 from lmtrain.errors import ConfigurationError
 from lmtrain.tracking.events import EARLY_STOPPING, STOPPING_AT_THE_END
 from lmtrain.training.checkpointing.checkpoints import HeldOutScores
@@ -117,7 +116,7 @@ class EarlyStopping(RunCallback):
         if reached:
             self.reason = f"{best} reached stop_at={self._stop_at:g}"
         elif self._patience is not None and self._passes_since >= self._patience:
-            self.reason = f"{best} {self._words_of_patience()}"
+            self.reason = f"{best} was the best of the last {self._passes_since + 1} validations"
         else:
             return
         trainer.should_stop = True
@@ -127,12 +126,6 @@ class EarlyStopping(RunCallback):
         self.run.events.mark(name, step=step, best_step=self._best_step, reached_stop_at=reached)
         if is_early and trainer.is_global_zero:
             _LOG.warning("Early stopping after step %d: %s.", step, self.reason)
-
-    def _words_of_patience(self) -> str:
-        if self._min_delta:
-            since = format_count(self._passes_since, "validation")
-            return f"is not beaten by more than min_delta={self._min_delta:g} in the {since} since"
-        return f"was the best of the last {self._passes_since + 1} validations"
 
 
 def early_stopping_facts(

@@ -110,15 +110,17 @@ class Heartbeat(RunCallback):
         if self._file is not None:
             self._file.activity(CONNECTION_LOST, step=self._step)
             self._file.alive(at=unix_seconds())
-        beats = read_beats(self.run.folder, num_ranks)
-        for beat in ended_ranks(beats, besides=self._rank):
-            sys.stderr.write(f"rank {beat.rank} on {beat.host} has ended: {beat.told(now=unix_seconds())}\n")
         until = time.monotonic() + self._grace_seconds
-        while (silent := silent_ranks(beats, besides=self._rank)) and time.monotonic() < until:
-            time.sleep(LOOK_SECONDS)
+        while True:
             beats = read_beats(self.run.folder, num_ranks)
-        for beat in silent:
-            sys.stderr.write(f"rank {beat.rank} on {beat.host} is silent: {beat.told(now=unix_seconds())}\n")
+            silent = silent_ranks(beats, besides=self._rank)
+            if not silent or time.monotonic() >= until:
+                break
+            time.sleep(LOOK_SECONDS)
+        ended = ended_ranks(beats, besides=self._rank)
+        for beat in [*ended, *silent]:
+            how = "has ended" if beat in ended else "is silent"
+            sys.stderr.write(f"rank {beat.rank} on {beat.host} {how}: {beat.told(now=unix_seconds())}\n")
 
     def _follow(self, kind: Kind) -> None:
         if kind == "compile":  # part of the first step or of an evaluation, with its long allowance

@@ -13,10 +13,8 @@ from typing import Any
 import lightning.pytorch as pl
 from typing_extensions import override
 
-from lmtrain.accounting.cluster import MEASURED, Cluster
+from lmtrain.accounting.cluster import Cluster
 from lmtrain.accounting.observed.metric_names import LOSS_SHARE
-from lmtrain.accounting.observed.time_accounts import Passes, seconds_left
-from lmtrain.accounting.training_plan.plan import Plan
 from lmtrain.accounting.training_plan.utilization import kwh, model_flops_utilization, usd
 from lmtrain.errors import ConfigurationError
 from lmtrain.training.context import RunCallback, RunContext, parts_of
@@ -66,22 +64,18 @@ class Throughput(RunCallback):
         self._interval = StepInterval(every_steps, key="callbacks.throughput.every_steps")
         self._flops_per_token, self._peak_flops = flops_per_token, peak_flops
         self._mark: _Mark | None = None
-        self._began_at_step = 0
+        self._began_at_step, self._began_seconds = 0, 0.0
         self._first_step = contextlib.ExitStack()
         self._warned = False
 
     @override
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._interval.last_step = self.run.last_step
-        self._began_at_step = trainer.global_step
+        self._began_at_step, self._began_seconds = trainer.global_step, self._training_seconds()
         if self.context is None:
             self._measure_module(trainer, pl_module)
         elif self.context.plan.peak_flops is None:
-            self._warn(
-                trainer,
-                f"No MFU: the peak of this device is not known ({self.context.plan.peak_source}); "
-                "set cluster.peak_flops to its dense peak in FLOP/s.",
-            )
+            self._warn(trainer, "No MFU: this device has no known peak; set cluster.peak_flops to its dense peak.")
 
     def _measure_module(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         """Look up what a run's plan would have: the FLOPs of a token, and the peak of this device."""
@@ -175,45 +169,30 @@ class Throughput(RunCallback):
             flops = plan.flops_per_token
             return {"speed/mfu_palm": utilization(flops.palm), "speed/mfu_causal": utilization(flops.causal)}
         except ConfigurationError as problem:  # the numbers are wrong, the training is not: say so once and go on
-            self._warn(trainer, f"No MFU: {problem}{_fix_of_peak(plan)}.")
+            self._warn(trainer, f"No MFU: {problem}; set cluster.peak_flops to the device's dense peak.")
             return {}
 
     def _cost(self, step: int, num_devices: int, *, is_over: bool = False) -> dict[str, float]:
-        """Return dollars and kWh so far and of the whole run, where there is a price or a rated power."""
+        """Return dollars and kWh so far and of the whole run, if there is a price or a rated power."""
         context = self.context
         if context is None:
             return {}
         left = 0.0 if is_over else self._seconds_left(context, step)
         so_far = context.spent_device_seconds(num_devices)
-        device_seconds = {"": so_far, "projected_": so_far + (left or 0.0) * num_devices}
         found: dict[str, float] = {}
-        for when, spent in device_seconds.items():
+        for when, spent in {"": so_far, "projected_": so_far + left * num_devices}.items():
             if (price := context.plan.usd_per_gpu_hour) is not None:
                 found[f"cost/{when}usd"] = usd(spent, num_devices=1, usd_per_gpu_hour=price)
             if (watts := context.plan.device_watts) is not None:
                 found[f"energy/{when}kwh"] = kwh(spent, num_devices=1, device_watts=watts)
         return found
 
-    def _seconds_left(self, context: RunContext, step: int) -> float | None:
-        """Return how long the run goes on at this attempt's pace, no longer than its budget of time."""
-        last_step = context.last_step
-        return seconds_left(
-            {str(kind): spent for kind, spent in context.events.stopwatch.seconds().items()},
-            steps_done=step - self._began_at_step,
-            steps_left=last_step.steps - step,
-            passes=self._passes(context, step),
-            at_most=None if last_step.seconds is None else last_step.seconds - context.spent_seconds(),
-        )
-
-    def _passes(self, context: RunContext, step: int) -> Passes | None:
-        """Return the passes over held-out text of this attempt, and those left: one of this very step is to come."""
-        plan, num_steps = context.plan, context.last_step.steps
-        if (evaluation := plan.evaluation) is None:
-            return None
-        done = evaluation.passes_by(step - 1, num_steps=num_steps)
-        earlier = evaluation.passes_by(self._began_at_step, num_steps=num_steps) if self._began_at_step else 0
-        each = evaluation.pass_seconds(step_seconds=1.0, tokens_per_step=plan.batch.tokens_per_step)
-        return Passes(done=max(0, done - earlier), left=evaluation.num_passes - done, steps_each=each)
+    def _seconds_left(self, context: RunContext, step: int) -> float:
+        """Return how long the run goes on at this attempt's pace with its pauses, no longer than its budget of time."""
+        last_step, done = context.last_step, max(1, step - self._began_at_step)
+        pace = (self._training_seconds() - self._began_seconds) / done
+        left = pace * (last_step.steps - step) + context.pauses_to_come(step, step_seconds=pace)
+        return left if last_step.seconds is None else min(left, max(0.0, last_step.seconds - context.spent_seconds()))
 
     def _training_seconds(self) -> float:
         return time.monotonic() - self.run.events.paused_seconds
@@ -222,11 +201,3 @@ class Throughput(RunCallback):
         if trainer.is_global_zero and not self._warned:
             self._warned = True
             _LOG.warning(message)
-
-
-def _fix_of_peak(plan: Plan | None) -> str:
-    if plan is None:
-        return "; set peak_flops to the device's dense peak"
-    is_measured = plan.peak_source.startswith(MEASURED)
-    fix = "`lmtrain doctor` measures it again" if is_measured else "set cluster.peak_flops to its dense peak"
-    return f"; the peak is {plan.peak_source}; {fix}"

@@ -11,13 +11,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from lmtrain.accounting.observed.metric_names import VALIDATION_LOSS
-from lmtrain.accounting.scaling_laws.compute_optimal import LossSurface
-from lmtrain.errors import ConfigurationError, DataError
+from lmtrain.errors import DataError
 from lmtrain.report.runs.find import find_run, find_runs, names_apart
-from lmtrain.report.runs.held_out import MUCH_MORE
 from lmtrain.report.scaling_law import SAME_FLOPS, IsoflopFit, LawFit, LawPoint, fit_law, isoflop_fit, optimum
 from lmtrain.tracking.atomic_files import read_json
-from lmtrain.tracking.run_log import held_out_bytes, logged_points
+from lmtrain.tracking.run_log import logged_points
 from lmtrain.tracking.status import settled_status
 
 BEYOND: Final = 10.0  # times the largest run's compute: the band covers no more
@@ -71,14 +69,13 @@ class HeldOutRun:
 
 @dataclass(frozen=True, kw_only=True)
 class ScalingStudy:
-    """The points of a sweep's finished runs by budget, both fits (None: no minima were asked for), and notes."""
+    """The points of a sweep's finished runs by budget, both fits (None: no minima were asked for)."""
 
     name: str
     budgets: dict[float, list[LawPoint]]
     law: LawFit
     isoflop: IsoflopFit | None
     left_out: dict[str, str]
-    note: str | None = None  # on the text of the losses
 
     @property
     def points(self) -> list[LawPoint]:
@@ -125,7 +122,6 @@ class ScalingStudy:
             "sweep": self.name,
             "num_runs": len(self.points),
             "left_out": self.left_out,
-            "note": self.note,
             "fit": {
                 **asdict(surface),
                 "bands": bands,
@@ -156,10 +152,7 @@ def study_of(path: Path, *, needs_minima: bool = True, without: Path | None = No
     left_out = {names[folder]: reason for folder, reason in reasons.items()}
     budgets = by_budget(points)
     minima = isoflop_fit(budgets) if needs_minima else None
-    note = _of_one_text([folder for folder in folders if folder not in reasons])
-    return ScalingStudy(
-        name=path.name, budgets=budgets, law=fit_law(points), isoflop=minima, left_out=left_out, note=note
-    )
+    return ScalingStudy(name=path.name, budgets=budgets, law=fit_law(points), isoflop=minima, left_out=left_out)
 
 
 def read_law_point(folder: Path) -> LawPoint | str:
@@ -189,40 +182,9 @@ def by_budget(points: Sequence[LawPoint]) -> dict[float, list[LawPoint]]:
     return {sum(each.flops for each in group) / len(group): group for group in groups}
 
 
-def equal_loss_flops(surface: LossSurface, loss: float) -> float:
-    """Return the compute at which a law's best size reaches a loss.
-
-    Raises:
-        ConfigurationError: It never does.
-    """
-    if loss <= surface.irreducible:
-        raise ConfigurationError(
-            f"A loss of {loss:.4f} is at or below the law's irreducible {surface.irreducible:.4f}: no compute reaches "
-            "it."
-        )
-    low, high = 0.0, 40.0  # of log10
-    for _ in range(80):
-        middle = (low + high) / 2
-        is_above = surface.loss(*optimum(surface, 10**middle)) > loss
-        low, high = (middle, high) if is_above else (low, middle)
-    return float(10**high)
-
-
 def _read(folders: Sequence[Path]) -> tuple[list[LawPoint], dict[Path, str]]:
     found = {folder: read_law_point(folder) for folder in folders}
     points = {folder: point for folder, point in found.items() if isinstance(point, LawPoint)}
     if len({read_json(folder / "dataset.json").get("tokenizer_fingerprint") for folder in points}) > 1:
         raise DataError("The runs have several tokenizers: losses a token of one are not those of another.")
     return [*points.values()], {folder: reason for folder, reason in found.items() if isinstance(reason, str)}
-
-
-def _of_one_text(folders: Sequence[Path]) -> str | None:
-    """Say if the losses are of different parts of a text, as with short budgets; None if they are not."""
-    scored = [[point for point in logged_points(folder) if VALIDATION_LOSS in point.metrics] for folder in folders]
-    read = [number for points in scored if points and (number := held_out_bytes(points[-1]))]
-    if not read or max(read) <= MUCH_MORE * min(read):
-        return None
-    return (
-        f"The losses are of {min(read):,} to {max(read):,} bytes of held-out text, more in longer runs; "
-        "callbacks.validation.max_tokens=N, at most the smallest budget's tokens, gives all the same part."
-    )

@@ -1,6 +1,5 @@
 """`lmtrain evaluate`: scores of a run and their names."""
 
-import io
 import json
 import math
 from pathlib import Path
@@ -9,8 +8,6 @@ import pytest
 
 from data_pipelines.sources.made_conversations import KINDS
 from lmtrain.cli.commands.evaluate import evaluate
-from lmtrain.cli.commands.evaluate_input import evaluation_parser, read_input
-from lmtrain.cli.commands.evaluate_scores import text_keys
 from lmtrain.errors import ConfigurationError, DataError
 from lmtrain.tracking.atomic_files import read_json
 from lmtrain.tracking.run_log import read_points
@@ -154,16 +151,3 @@ def test_data_of_another_tokenizer_and_a_context_beyond_the_model_are_refused(
     bundle = write_bundle(tmp_path / "bundle", {"choices": ("multiple_choice", 50, CHOICES)}, num_shots=1)
     with pytest.raises(ConfigurationError, match="--max-items: "):
         evaluate([str(imported), "--core", str(bundle), "--max-items", "1"])
-
-
-def test_each_text_has_a_metric_of_its_own_and_none_that_of_a_split() -> None:
-    assert text_keys(["a/notes.txt", "stdin", "test.txt"]) == ["notes", "stdin", "test.txt"]
-    assert text_keys(["a/x.txt", "b/x.txt", "x.txt", "/c/x.txt", "b/x.txt"]) == [
-        *("x", "x.txt", "x.txt_5", "x.txt_6", "x.txt_7")
-    ]
-
-
-def test_text_from_standard_input_has_a_name_in_its_metric(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("sys.stdin", io.StringIO("from a pipe"))
-    read = read_input(evaluation_parser("evaluate").parse_args(["run", "--text", "-"]))
-    assert read.texts == [("stdin", "from a pipe")]

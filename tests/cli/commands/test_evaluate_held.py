@@ -1,4 +1,3 @@
-import contextlib
 import multiprocessing
 import os
 import subprocess
@@ -103,21 +102,6 @@ def test_a_scoring_ends_with_its_killed_process_and_posts_nothing_beside_the_nex
     while is_running(int(started.read_text())):
         assert time.monotonic() < until
         time.sleep(0.01)
-
-
-def test_one_held_just_before_the_lock_is_free_is_scored_too(monkeypatch, run):
-    lock, late = verb.file_lock, [60]
-
-    @contextlib.contextmanager
-    def lock_that_a_checkpoint_meets(*words, **settings):
-        with lock(*words, **settings):
-            yield
-            if late:
-                hold(run, checkpoint(run, late.pop()))
-
-    monkeypatch.setattr(verb, "file_lock", lock_that_a_checkpoint_meets)
-    assert scored(monkeypatch, run, Scoring(run)) == (0, [20, 40, 60])
-    assert held(run) == []
 
 
 def test_it_ends_with_a_killed_run_and_leaves_its_checkpoint(monkeypatch, run):

@@ -7,7 +7,6 @@ import pytest
 
 from lmtrain.cli.commands import runs as module
 from lmtrain.cli.commands.runs import compare, diff, ledger, ls, report, show, sync, tail
-from lmtrain.errors import ConfigurationError
 from lmtrain.tracking.run_log import RunLog
 from lmtrain.tracking.status import Status, Tracked, write_status
 from tests.points import append_point
@@ -40,11 +39,6 @@ def test_scores_of_other_tokenizers_and_texts_are_not_set_side_by_side_without_a
     assert "differ" not in capsys.readouterr().out
 
 
-def test_a_folder_without_runs_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="holds no run"):
-        ls([str(tmp_path)])
-
-
 def test_a_run_is_shown_with_its_state_and_what_is_next(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert show([str(write_run(tmp_path / "a"))]) == 0
     printed = capsys.readouterr().out
@@ -53,22 +47,6 @@ def test_a_run_is_shown_with_its_state_and_what_is_next(tmp_path: Path, capsys: 
 
 
 LAST = "step 2/9 | 200 tokens | loss 4.250 | lr 2.00e-02 | 1,234 tokens/s"
-
-
-@pytest.mark.parametrize("words", [["--once"], []])
-def test_the_last_lines_of_an_ended_run_are_printed(
-    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert tail([str(write_run(tmp_path / "a")), "-n", "1", *words]) == 0
-    assert capsys.readouterr().out.splitlines() == [LAST, "a: finished at step 2"]
-
-
-def test_a_fork_says_whose_tokens_it_counts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = write_run(tmp_path / "a")
-    (folder / "fork.json").write_text('{"checkpoint": "runs/dog/checkpoints/step_00000001", "step": 1}')
-    (folder / "plan.json").write_text('{"horizon": {"steps": 9}, "batch": {"tokens_per_step": 100}}')
-    assert tail([str(folder), "-n", "1", "--once"]) == 0
-    assert capsys.readouterr().out.splitlines()[:2] == ["a: 100 of its tokens are of runs/dog, no longer there.", LAST]
 
 
 def test_a_name_from_a_folder_commands_no_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -125,13 +103,6 @@ def test_settings_versions_and_results_that_differ_are_printed(
     assert differ in told
 
 
-def test_a_folder_of_several_runs_is_refused(tmp_path: Path) -> None:
-    first = write_run(tmp_path / "race/a")
-    write_run(tmp_path / "race/b")
-    with pytest.raises(ConfigurationError, match="race holds 2 runs; name one of them"):
-        diff([str(first), str(tmp_path / "race")])
-
-
 def test_ledger_prints_a_page_or_one_json_object(tmp_path, capsys):
     folder = str(write(tmp_path / "a"))
     assert ledger([folder]) == 0
@@ -163,11 +134,6 @@ def test_compare_prints_a_page_or_one_json_object_and_draws_a_chart(tmp_path, ca
     assert compare([*words, "--json", "--baseline", "optimizer.lr=0.2", "--metric", "validation/loss"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["baseline"], found["target"]) == ("optimizer.lr=0.2", pytest.approx(9.3))
-
-
-def test_sync_of_a_folder_that_is_no_run_is_refused(tmp_path):
-    with pytest.raises(ConfigurationError, match="not a run folder"):
-        sync([str(tmp_path)])
 
 
 def test_sync_prints_one_json_object(tmp_path, monkeypatch, capsys):

@@ -1,7 +1,6 @@
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from lmtrain.accounting.scaling_laws.compute_optimal import REPLICATION
@@ -9,7 +8,6 @@ from lmtrain.cli.commands.scaling import scaling
 from lmtrain.errors import ConfigurationError, DataError
 from lmtrain.report import scaling_study
 from lmtrain.report.scaling_law import fit_law, optimum
-from lmtrain.report.scaling_study import equal_loss_flops
 
 
 @pytest.fixture(autouse=True)
@@ -73,18 +71,6 @@ def test_a_run_kept_out_of_its_own_sweep_is_not_fitted(tmp_path: Path, capsys: p
     assert found["fit"]["parameters_exponent"] == pytest.approx(REPLICATION.parameters_exponent, rel=1e-2)
 
 
-def test_another_recipe_is_told_in_compute_to_an_equal_loss(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    sweep = sweep_of(tmp_path / "good", [1e18, 1e19, 1e20], [0.3, 0.6, 1.1, 2.0, 4.0])
-    worse = sweep_of(tmp_path / "worse", [1e18, 1e19, 1e20], [0.3, 0.6, 1.1, 2.0, 4.0], worse=1.5)
-    assert scaling([str(sweep), "--beside", str(worse), "--json", "--law-only"]) == 0
-    speedup = json.loads(capsys.readouterr().out)["speedup"]
-    flops = 1e20
-    loss = REPLICATION.loss(*optimum(REPLICATION, flops))
-    needed = [REPLICATION.loss(size, more * flops / (6 * size) / 1.5) for more in (speedup,)
-              for size in np.geomspace(0.2, 5, 400) * optimum(REPLICATION, flops)[0]]  # fmt: skip
-    assert min(needed) == pytest.approx(loss, rel=1e-3)
-
-
 def test_runs_of_one_name_in_two_sweeps_all_count(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for budget in (1e18, 1e19, 1e20):
         sweep = sweep_of(tmp_path / f"both/{budget:.0e}", [budget], [0.3, 0.6, 1.1, 2.0, 4.0])
@@ -105,5 +91,3 @@ def test_what_cannot_be_fitted_is_refused(tmp_path: Path) -> None:
         scaling([str(sweep_of(tmp_path / "few", [1e18], [0.5, 1.0, 2.0, 4.0]))])
     with pytest.raises(ConfigurationError, match="holds no run"):
         scaling([str(tmp_path / "none")])
-    with pytest.raises(ConfigurationError, match="no compute reaches it"):
-        equal_loss_flops(REPLICATION, 1.0)

@@ -10,13 +10,11 @@ from lmtrain.cli.commands.model_flags import add_json
 from lmtrain.errors import EXIT_DONE, ConfigurationError
 from lmtrain.report.runs.find import find_run
 from lmtrain.report.scaling_chart import scaling_chart
-from lmtrain.report.scaling_law import optimum
 from lmtrain.report.scaling_study import (
     BEYOND,
     HeldOutRun,
     ScalingPrediction,
     ScalingStudy,
-    equal_loss_flops,
     study_of,
 )
 from lmtrain.run.compose.flag_parser import FlagParser
@@ -37,11 +35,6 @@ def scaling(words: list[str], *, program: str = "lmtrain scaling") -> int:
     study = study_of(asked.sweep.absolute(), needs_minima=not asked.law_only, without=kept_out)
     predicted = study.predict(_flops(asked.flops, study))
     held_out = study.hold_out(kept_out) if kept_out else None
-    speedup = None
-    if asked.beside:
-        other = study_of(asked.beside.absolute(), needs_minima=not asked.law_only)
-        flops, surface = study.law.most_flops, study.law.surface
-        speedup = equal_loss_flops(other.law.surface, surface.loss(*optimum(surface, flops))) / flops
     if asked.plot:
         write_text(asked.plot, f"{scaling_chart(study, held_out)}\n")
     if asked.json:
@@ -49,7 +42,6 @@ def scaling(words: list[str], *, program: str = "lmtrain scaling") -> int:
             **study.to_json(),
             "predicted": {**asdict(predicted), "warning": predicted.warning},
             "held_out": None if held_out is None else {**asdict(held_out), "is_within": held_out.is_within},
-            "speedup": speedup,
         }
         print(json.dumps(answer))
         return EXIT_DONE
@@ -57,10 +49,6 @@ def scaling(words: list[str], *, program: str = "lmtrain scaling") -> int:
         print(line)
     for name, reason in study.left_out.items():
         print(f"left out: {name}, {reason}")
-    if study.note:
-        print(study.note)
-    if speedup is not None:
-        print(f"compute of {asked.beside} for the same loss, at the largest run's: {speedup:.3g} times")
     return EXIT_DONE
 
 
@@ -74,7 +62,6 @@ def _parser(program: str) -> FlagParser:
     add("sweep", type=Path, help="runs/sweep-ID, or a folder with runs below it")
     add("--flops", metavar="FLOPS", help=f"compute to predict for ({BEYOND:g} times the largest run's)")
     add("--held-out", type=Path, metavar="RUN", help="a larger run, compared with its prediction")
-    add("--beside", type=Path, metavar="SWEEP", help="another recipe: its compute for an equal loss")
     add("--law-only", action="store_true", help="fit the law even if no budget has a best size")
     add("--plot", type=Path, metavar="FILE.svg", help="draw runs, law and minima into a file")
     add_json(parser)
