@@ -76,7 +76,7 @@ SHARED = "CUDA error: all CUDA-capable devices are busy or unavailable"
 FAULTS = (
     (7, "AcceleratorError", LOST, "the same command resumes from the checkpoint of step 5"),
     (12, "OutOfMemoryError", HELD, "out of memory at batch.micro_batch_sequences=2"),
-    (17, "AcceleratorError", SHARED, "the GPU is held by another process"),
+    (17, "AcceleratorError", SHARED, "the GPU or its driver failed"),
 )
 
 

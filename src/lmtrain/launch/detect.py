@@ -6,6 +6,8 @@ https://slurm.schedmd.com/srun.html#SECTION_OUTPUT-ENVIRONMENT-VARIABLES.
 """
 
 import re
+import socket
+import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -112,9 +114,27 @@ def _slurm(environment: Mapping[str, str], num_tasks: int) -> OuterLauncher:
         world_size=num_tasks,
         local_world_size=num_tasks // num_nodes,
         node_rank=_number(environment, "SLURM_NODEID", 0),
-        address=LOOPBACK_ADDRESS if num_nodes == 1 else first_host(environment.get("SLURM_STEP_NODELIST", "")),
+        address=_slurm_address(environment.get("SLURM_STEP_NODELIST", ""), num_nodes),
         port=PORTS[(job * 31 + step * 7 + restart) % len(PORTS)],
     )
+
+
+def _slurm_address(nodes: str, num_nodes: int) -> str:
+    """Return the address of a step's first node: its name, or SLURM's NodeAddr if the name does not resolve."""
+    if num_nodes == 1:
+        return LOOPBACK_ADDRESS
+    host = first_host(nodes)
+    try:
+        socket.getaddrinfo(host, None)
+    except (OSError, UnicodeError):
+        try:
+            words = ["scontrol", "show", "node", host]
+            answer = subprocess.run(words, capture_output=True, text=True, timeout=30, check=False).stdout
+        except (OSError, subprocess.TimeoutExpired):
+            return host
+        found = re.search(r"\bNodeAddr=(\S+)", answer)
+        return found[1] if found else host
+    return host
 
 
 def _mpi(environment: Mapping[str, str]) -> OuterLauncher:

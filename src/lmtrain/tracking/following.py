@@ -154,6 +154,10 @@ class SentPoints:
             return True
         return False
 
+    def begin_again(self) -> None:
+        """Note that the log is read from its first point again: a resume has replaced it."""
+        self._read = {}
+
     def keep(self) -> None:
         """Write the steps sent."""
         atomic_files.write_json(self._path, self._state)

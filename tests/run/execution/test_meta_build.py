@@ -35,7 +35,7 @@ from tests import tiny
         ("callbacks.checkpoint.keep_last=0", "callbacks.checkpoint.keep_last=0 is"),
         ("callbacks=default callbacks.validation.num_passes=0", "callbacks.validation.num_passes=0 is below 1"),
         ("callbacks=default callbacks.graceful_stop.every_steps=0", "callbacks.graceful_stop.every_steps=0 is below 1"),
-        ("callbacks=default callbacks.progress.every_seconds=-1", "progress.every_seconds must be at least 0"),
+        ("callbacks=default callbacks.progress.every_seconds=-1", "progress.every_seconds: must be 0 or more"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_is_refused(words: str, message: str, tiny_job) -> None:

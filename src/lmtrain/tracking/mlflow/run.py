@@ -102,9 +102,12 @@ class MlflowRun:
 
     def _send_points(self, log: Path) -> int:
         """Send a part of a log, without infinite values and NaN; return its number of points."""
-        batch = read_after(log, self._places.get(log, LogOffset()))
+        place = self._places.get(log, LogOffset())
+        batch = read_after(log, place)
         self._places[log] = batch.next
         is_load = log != self._folder.metrics_path
+        if batch.next.inode != place.inode and not is_load:
+            self._curves.begin_again()
         for point in batch.points:
             for metric in _metrics(point):
                 is_odd = not math.isfinite(metric.value) or is_load != metric.key.startswith(SYSTEM)
