@@ -10,7 +10,7 @@
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
@@ -214,9 +214,7 @@ def found_terms(asked: FleetRun, solved: FleetRun) -> tuple[str, ...]:
 class FleetPlan:
     """A solved run, the terms it was `asked` with, the `found` ones, and the limits typed with them.
 
-    `typed` has the limits of time and money. `device` None is outside the table; `model` None is known by its size
-    alone; `over_mfu` are the runs over a range of utilization, the lowest first, with `run` in the middle. `swept` are
-    this fleet's words in a sweep.
+    `typed` has the limits of time and money. `device` None is outside the table; `model` None is known by its size.
     """
 
     run: FleetRun
@@ -229,8 +227,6 @@ class FleetPlan:
     context_tokens: int | None = None
     precision: str | None = None
     bytes_per_parameter: float = STATIC_BYTES_PER_PARAMETER
-    over_mfu: tuple[FleetRun, ...] = ()
-    swept: Sequence[str] = ()
 
     @property
     def found(self) -> tuple[str, ...]:
@@ -281,12 +277,7 @@ class FleetPlan:
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """Return a line for each failure to fit or finish, with the nearest change; a range is judged at its lowest."""
-        if self.over_mfu:
-            lowest = self.over_mfu[0]
-            return tuple(
-                f"at {lowest.mfu:.3g} MFU it {line}" for line in replace(self, run=lowest, over_mfu=()).problems
-            )
+        """Return a line for each failure to fit or finish, with the nearest change."""
         return (*self._does_not_fit(), *self._is_over_a_limit())
 
     def _does_not_fit(self) -> list[str]:
@@ -327,12 +318,10 @@ class FleetPlan:
         names = ("mfu_is_assumed", "peak_source", "model", "context_tokens", "precision", "bytes_per_parameter")
         derived = ("static_bytes", "fewest_devices", "most_parameters", "kwh")
         return self.run.to_json() | {
-            "swept": list(self.swept),
             "found": list(self.found),
             "days": None if self.run.hours is None else self.run.hours / 24,
             **{name: getattr(self, name) for name in (*names, *derived)},
             "trade_offs": [asdict(choice) for choice in self.trade_offs],
-            "over_mfu": [run.to_json() for run in self.over_mfu],
             "advice": list(self.problems),
             "ok": self.is_possible,
         }

@@ -49,7 +49,7 @@ Terms of a fleet, fleet.TERM=VALUE; time and money next to others are limits
   work      num_parameters, tokens, tokens_per_parameter, flops; model=NAME
   devices   device, num_devices, hours or days, device_hours; cluster=NAME
   money     usd_per_gpu_hour, usd
-  speed     mfu, also a range: 0.3-0.5; precision=NAME, dtype, peak_flops
+  speed     mfu; precision=NAME, peak_flops
 
   -m KEY=VALUE,VALUE     a plan of each value
   --web [--port NUMBER]  a page of sliders and plots, on this machine only

@@ -9,19 +9,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lmtrain.accounting.machine.hardware import DEVICES, MATMUL_DTYPES
-from lmtrain.accounting.machine.number_formats import BITS, FORMATS, TensorSize, find_format, parse_shape
-from lmtrain.accounting.observed.measured import MeasuredDevice, Measurements
-from lmtrain.accounting.training_plan.roofline import (
-    MatrixProduct,
-    of_table,
-    product_of,
-    product_rows,
-    product_time,
-)
+from lmtrain.accounting.machine.hardware import DEVICES
+from lmtrain.accounting.machine.number_formats import BITS, FORMATS, find_format, parse_shape
+from lmtrain.accounting.training_plan.roofline import product_of, product_times
 from lmtrain.cli.commands.calc import calc
 from lmtrain.errors import ConfigurationError
-from lmtrain.tracking.machine import write_measurements
 
 H100 = "NVIDIA H100 80GB HBM3"
 
@@ -36,10 +28,7 @@ def asked(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
     return json.loads(capsys.readouterr().out)
 
 
-@pytest.mark.parametrize(
-    "words",
-    ["49152x12288 fp32", "49152,12288 dtype=float32", "[49152, 12288] torch.float32", "shape=49152x12288 fp32"],
-)
+@pytest.mark.parametrize("words", ["49152x12288 fp32", "49152,12288 dtype=float32", "[49152, 12288] torch.float32"])
 def test_a_tensor_in_one_format(words: str, capsys: pytest.CaptureFixture[str]) -> None:
     found = asked(capsys, "tensor", *words.split())
     assert found == {"shape": [49152, 12288], "num_values": 603_979_776, "bytes": {"fp32": 2_415_919_104}}
@@ -51,7 +40,6 @@ def test_a_tensor_in_every_format(capsys: pytest.CaptureFixture[str]) -> None:
     calc(["tensor", "32x8192x128256"])
     page = capsys.readouterr().out
     assert "67.243   62.625" in page
-    assert max(map(len, page.splitlines())) <= 80
 
 
 @pytest.mark.parametrize(
@@ -59,10 +47,7 @@ def test_a_tensor_in_every_format(capsys: pytest.CaptureFixture[str]) -> None:
     [
         "4096 4096 16384",
         "4096x4096x16384",
-        "m=4096 k=4096 n=16384",
         "4096x4096 4096x16384",
-        "[4096, 4096] x [4096, 16384]",
-        "4096,4096 @ 4096,16384",
         "4Ki 4Ki 16Ki",
     ],
 )
@@ -81,25 +66,16 @@ def test_a_product_however_it_is_written(words: str, capsys: pytest.CaptureFixtu
 def test_the_page_of_a_product(capsys: pytest.CaptureFixture[str]) -> None:
     calc(["matmul", "4096", "4096", "16384", "bf16"])
     page = capsys.readouterr().out
-    assert "FLOPs  549.8 GFLOP = 2 x 4,096 x 4,096 x 16,384" in page
-    assert "bytes  302 MB, 288 MiB in bf16" in page
+    assert "5.498e+11 FLOPs = 2 x 4,096 x 4,096 x 16,384" in page
     (line,) = [line for line in page.splitlines() if line.startswith(H100)]
-    assert line.split()[4:] == ["989.4", "1,820", "295.3", "556", "us", "compute", "97%"]
-    assert max(map(len, page.splitlines())) <= 80
+    assert line.split()[4:] == ["bf16", "0.302", "989.4", "1,820", "295.3", "556", "us", "compute"]
 
 
-def test_vectors_own_devices_and_measured_ones(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_vectors_and_own_devices(capsys: pytest.CaptureFixture[str]) -> None:
     assert asked(capsys, "matmul", "4096x4096", "4096")["right"] == [4096, 1]
     words = ["matmul", "1000", "1000", "1000", "peak_flops=1P", "memory_bytes_per_second=1TB"]
     (row,) = asked(capsys, *words, "device=MI300")["rows"]
     assert (row["device"], row["balance"], row["seconds"]) == ("MI300", 1000, pytest.approx(6e-6))
-    gpu = MeasuredDevice(kind="gpu", name=H100, matmul_flops={"bf16": 7.5e14}, copy_bytes_per_second=2.8e12)
-    cpu = MeasuredDevice(kind="cpu", name="Some", threads=2, matmul_flops={"fp32": 1e11}, copy_bytes_per_second=1e10)
-    write_measurements(tmp_path / ".cache", Measurements(devices=(gpu, cpu)))
-    table, measured = asked(capsys, "matmul", "4096", "4096", "4096", f"device={H100}", "bf16")["rows"]
-    assert measured["seconds"] / table["seconds"] == pytest.approx(989.4 / 750)
-    (row,) = asked(capsys, "matmul", "4096", "4096", "4096", "device=cpu")["rows"]
-    assert (row["device"], row["seconds"]) == ("this CPU, 2 threads", pytest.approx(2 * 4096**3 / 1e11))
 
 
 @pytest.mark.parametrize(
@@ -111,17 +87,13 @@ def test_vectors_own_devices_and_measured_ones(tmp_path: Path, capsys: pytest.Ca
         ("tensor 4096x-1", "shape must be whole numbers"),
         ("tensor 1Px1Px1P", "shape must have"),
         ("tensor 4096 dtype=bf17", "Did you mean 'bf16'"),
-        ("tensor 4096 bf16 fp32", "dtype is given twice"),
-        ("tensor 4096 device=h100", "tensor has the settings shape, dtype"),
-        ("matmul", "needs m, k and n"),
-        ("matmul m=0 k=4 n=4", "m=0"),
+        ("tensor 4096 device=h100", "tensor takes dtype"),
+        ("matmul", "needs M K N"),
         ("matmul 3x4 5x6", "must be 4x6"),
         ("matmul 3,4,8 2,8,5", "must be 8x5"),
         ("matmul 3 3 3 int8", "dtype must be one of bf16"),
-        ("matmul 3 3 3 --dtype fp8", "Did you mean 'dtype'"),
         ("matmul 3 3 3 device=h100-sxm", "Did you mean 'NVIDIA H100 80GB HBM3'"),
         ("matmul 3 3 3 device=a10 fp8", "no such peak"),
-        ("matmul 3 3 3 device=cpu", "run `lmtrain doctor`"),
         ("matmul 3 3 3 peak_flops=100T", "memory_bytes_per_second is missing"),
         ("matmul 3 3 3 peak_flops=0 memory_bytes_per_second=1TB", "must be above 0"),
     ],
@@ -131,7 +103,7 @@ def test_bad_words_are_refused(words: str, message: str) -> None:
         calc(words.split())
 
 
-@given(st.lists(st.integers(1, 1000), min_size=1, max_size=5), st.sampled_from(["x", ",", ", ", " ", "*", " x "]))
+@given(st.lists(st.integers(1, 1000), min_size=1, max_size=5), st.sampled_from(["x", ",", ", ", " "]))
 def test_a_shape_reads_back_however_it_was_written(shape: list[int], between: str) -> None:
     written = between.join(map(str, shape))
     assert parse_shape(written) == parse_shape(f"[{written}]") == tuple(shape)
@@ -142,7 +114,6 @@ def test_torch_s_names_are_known_and_as_wide(dtype: torch.dtype) -> None:
     ours = find_format(str(dtype))
     assert ours is not None
     assert BITS[ours] == 8 * dtype.itemsize
-    assert TensorSize(shape=(7,), bits=4).num_bytes == 4
 
 
 DTYPES = {
@@ -163,32 +134,19 @@ def test_ranges_are_torchs(name: str) -> None:
 
 def test_a_large_square_is_bound_by_the_peak_and_a_row_by_memory() -> None:
     def time(rows: int, side: int) -> Any:
-        return product_time(DEVICES[H100], "bf16", num_rows=rows, num_inner=side, num_columns=side)
+        (found,) = product_times(product_of((rows, side), (side, side)), [DEVICES[H100]], ["bf16"])
+        return found
 
     assert time(8192, 8192).seconds == pytest.approx(2 * 8192**3 / 989.4e12)
     row = time(1, 4096)
     assert row.is_bound_by_memory
     assert row.seconds == pytest.approx(2 * (4096 * 4096 + 2 * 4096) / 3.35e12)
-    assert product_time(DEVICES["NVIDIA A10"], "fp8", num_rows=64, num_inner=64, num_columns=64) is None
-
-
-def test_tiles_waves_and_intensities_are_those_of_nvidia_s_guide() -> None:
-    def square(side: int, **more: int) -> MatrixProduct:
-        return MatrixProduct(num_rows=side, num_inner=64, num_columns=side, **more)
-
-    assert square(1792).tile_use(108) == pytest.approx(98 / 108)  # 7 x 14 tiles of 256 x 128 on an A100
-    assert square(1793).tile_use(108) == pytest.approx(1793**2 / (2 * 108 * 256 * 128))  # a second wave
-    assert square(1792, num_products=54).tile_use(108) == pytest.approx(1)
-    thin = MatrixProduct(num_rows=8192, num_inner=8192, num_columns=128)
-    assert thin.intensity("fp16") == pytest.approx(124.1, rel=1e-3)
+    assert not [*product_times(product_of((64, 64), (64, 64)), [DEVICES["NVIDIA A10"]], ["fp8"])]
+    (thin,) = product_times(product_of((8192, 8192), (8192, 128)), [DEVICES[H100]], ["fp16"])
+    assert thin.intensity == pytest.approx(124.1, rel=1e-3), "of NVIDIA's guide"
 
 
 def test_leading_dimensions_are_rows_of_one_matrix_or_products() -> None:
     rows, several = product_of((8, 64, 32), (32, 16)), product_of((8, 64, 32), (8, 32, 16))
     assert rows.flops == several.flops
     assert several.num_bytes("bf16") - rows.num_bytes("bf16") == 2 * 7 * 32 * 16  # seven more matrices
-    for side in (128, 512, 1024, 8192):
-        product = product_of((side, side), (side, side))
-        for row in product_rows(product, [of_table(DEVICES[H100])], MATMUL_DTYPES):
-            assert row.time.is_bound_by_memory == (row.intensity < row.balance)
-            assert (row.tile_use is None) == (row.dtype == "fp32")

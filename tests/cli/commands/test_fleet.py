@@ -49,7 +49,6 @@ def asked(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> dic
         ("device_hours=4.312K num_parameters=8B mfu=0.5", "tokens", 160e9),
         ("usd=12937 usd_per_gpu_hour=3 num_parameters=8B mfu=0.5", "tokens", 160e9),
         ("num_parameters=8B tokens=160B usd_per_gpu_hour=3 mfu=0.5", "usd", 12_937),
-        ("dtype=fp8 num_parameters=8B tokens=160B num_devices=8 mfu=0.5", "days", 22.46),
     ],
 )
 def test_the_missing_term_comes_out_as_published(
@@ -130,16 +129,6 @@ def test_memory_and_energy_are_those_of_the_table() -> None:
     assert (other.fewest_devices, other.most_parameters, other.kwh) == (None, None, None)
 
 
-def test_a_range_of_utilization_is_answered_from_end_to_end(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["fleet.num_parameters=70B", "fleet.tokens=15T", "fleet.num_devices=1024", "fleet.mfu=0.4-0.6", H100]
-    found = asked(capsys, *words)
-    assert [run["mfu"] for run in found["over_mfu"]] == [0.4, 0.45, 0.5, 0.55, 0.6]
-    assert [run["hours"] * run["mfu"] for run in found["over_mfu"]] == pytest.approx([143.94 * 12] * 5, rel=1e-4)
-    assert asked(capsys, *words, "fleet.days=150", code=1)["advice"][0].startswith("at 0.4 MFU it does not finish")
-    plan_fleet(words)
-    assert "of a range, 40.0% to 60.0%" in capsys.readouterr().out
-
-
 def test_a_known_model_counts_by_its_own_flops(capsys: pytest.CaptureFixture[str]) -> None:
     found = asked(capsys, "model=gpt2_124m", "cluster=h100_8x", "fleet.num_devices=1", "fleet.tokens=1B")
     assert found["context_tokens"] == 1024
@@ -172,8 +161,6 @@ def test_a_cluster_brings_its_devices_and_price_and_the_page_marks_what_is_compu
     page = capsys.readouterr().out
     assert "22.5 days (539 hours)  <- computed" in page
     assert "$12,937" in page
-    assert plan(["-m", "fleet.num_parameters=1B,2B", "fleet.tokens=1B", "fleet.num_devices=1", H100, "--json"]) == 0
-    assert len(capsys.readouterr().out.splitlines()) == 2
 
 
 WORKS = (
@@ -186,11 +173,10 @@ LIMITS = ("fleet.days=3", "fleet.days=90", "fleet.usd=100K", "fleet.device_hours
 
 
 @pytest.mark.parametrize("work", WORKS)
-@pytest.mark.parametrize("mfu", ["0.4", "0.3-0.5"])
-def test_advice_that_is_typed_mends_what_it_was_given_for(work: tuple[str, ...], mfu: str) -> None:
+def test_advice_that_is_typed_mends_what_it_was_given_for(work: tuple[str, ...]) -> None:
     tried = 0
     for devices, limit in itertools.product(("1", "32", "1000", "null"), LIMITS):
-        words = [*work, limit, f"fleet.num_devices={devices}", f"fleet.mfu={mfu}", "fleet.usd_per_gpu_hour=2", H100]
+        words = [*work, limit, f"fleet.num_devices={devices}", "fleet.mfu=0.4", "fleet.usd_per_gpu_hour=2", H100]
         for line in problems(words):
             for key, value in re.findall(r"(fleet\.\w+)=([\w.-]+)", line):
                 kept = [word for word in words if not word.startswith(f"{key}=")]
@@ -215,12 +201,10 @@ def without_numbers(line: str) -> str:
         ("fleet.days=3B", "fleet.days=3B"),
         ("fleet.mfu=40%", "fleet.mfu=0.4"),
         ("fleet.mfu=1.5", "at most 1"),
-        ("fleet.mfu=0.5-1.3", "range above 0 and at most 1"),
         ("fleet.tokens=0", "fleet.tokens must be above 0"),
         ("fleet.num_devices=3.4", "fleet.num_devices=3.4.* 3"),
         ("fleet.num_parameters=3B", "given twice"),
         ("fleet.usd=500", "needs a price"),
-        ("fleet.dtype=bf17", "Did you mean 'bf16'"),
         ("optimizer=adamw", "optimizer=adamw has no effect"),
         ("batch.context_tokens=4096", "no effect without a model"),
         ("cluster=h100_8x", "mutually exclusive"),

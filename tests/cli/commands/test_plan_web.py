@@ -166,15 +166,14 @@ def test_a_fleet_is_solved_for_the_term_that_is_asked(tmp_path):
         )
         page.wait_for(f"{found} === 'time,cost'")
         page.run(
-            "for (const [name, value] of [['work', 'FLOPs'], ['find', 'cost'], ['to', '60']]) {"
+            "for (const [name, value] of [['work', 'FLOPs'], ['find', 'cost']]) {"
             "const control = document.querySelector(`#fleet [name=${name}]`); control.value = value;"
             "control.dispatchEvent(new Event('input', {bubbles: true})) }"
         )
         page.wait_for(f"{found} === 'parameters,tokens, 20 a parameter,device hours,cost'")
         words = command_words(page.run("document.querySelector('#fleet').dataset.answered"))
-        assert {"fleet.flops=1e+23", "fleet.mfu=0.4-0.6", "precision=bf16_mixed"} <= set(words)
+        assert {"fleet.flops=1e+23", "fleet.mfu=0.4", "precision=bf16_mixed"} <= set(words)
         assert not [word for word in words if "devices" in word or "days" in word]
-        assert page.run("document.querySelectorAll('#fleet [data-chart=range] .track').length") == 5
 
 
 @pytest.mark.parametrize(
@@ -183,7 +182,6 @@ def test_a_fleet_is_solved_for_the_term_that_is_asked(tmp_path):
         ("fleet.num_parameters=70B", "fleet.num_parameters=70000000000"),
         ("fleet.days=2w", "fleet.hours=336"),
         ("fleet.device_hours=100K", "fleet.device_hours=100000"),
-        ("fleet.mfu=0.3-0.5", "fleet.mfu=0.3-0.5"),
         ("fleet.device=NVIDIA L4", "fleet.device=NVIDIA L4"),
         ("budget.tokens=160B", "budget.tokens=160000000000"),
         ("budget.hours=2d", "budget.hours=48"),
@@ -196,15 +194,15 @@ def test_sliders_get_plain_numbers(word, plain):
 
 TYPED = (
     (
-        "fleet.num_parameters=70B fleet.tokens_per_parameter=40 fleet.num_devices=1000 fleet.mfu=0.3-0.5",
+        "fleet.num_parameters=70B fleet.tokens_per_parameter=40 fleet.num_devices=1000 fleet.mfu=0.4",
         "days",
-        "fleet.num_parameters=70000000000 fleet.tokens_per_parameter=40 fleet.num_devices=1000 fleet.mfu=0.3-0.5 "
+        "fleet.num_parameters=70000000000 fleet.tokens_per_parameter=40 fleet.num_devices=1000 fleet.mfu=0.4 "
         "precision=bf16_mixed",
     ),
     (
-        "fleet.flops=3e22 fleet.hours=36 fleet.dtype=fp8 fleet.num_devices=null",
+        "fleet.flops=3e22 fleet.hours=36 fleet.num_devices=null",
         "devices",
-        "fleet.flops=3e+22 fleet.days=1.5 fleet.dtype=fp8",
+        "fleet.flops=3e+22 fleet.days=1.5",
     ),
     ("fleet.device_hours=4.5K", "model and tokens", "fleet.device_hours=4500 fleet.tokens_per_parameter=20"),
 )

@@ -21,17 +21,14 @@ def test_one_process_takes_the_same_micro_batches_eagerly_and_nothing_small_is_c
 
 
 def test_a_model_too_large_for_the_machine_is_made_smaller_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parity_configs, "available_bytes", lambda: 8_000_000_000)
-    step = ["batch.context_tokens=8192", "batch.tokens_per_step=1048576", "batch.micro_batch_sequences=2"]
-    asked = config_of("model=llama_3_70b", *RANKS, "tokenizer.vocab_size=512", "optimizer=adamw", *step)
+    monkeypatch.setattr(parity_configs, "available_bytes", lambda: 80_000_000_000)
+    step = ["batch.context_tokens=128", "batch.tokens_per_step=1048576", "batch.micro_batch_sequences=2"]
+    asked = config_of("model=llama_3_2_1b", *RANKS, "tokenizer.vocab_size=512", "optimizer=adamw", *step)
     pair = pair_of(asked, num_steps=3)
-    model = pair.together.model
     assert {"model.num_layers=2", "model.vocab_size=512", "batch.micro_batch_sequences=1"} <= {*pair.changed}
-    assert model.get("width") < 8192
-    assert model.get("width") * 64 == model.get("num_heads") * 8192, "heads as wide as they were"
     assert pair.together.divided(pair.together.batch).accumulation_micro_steps == 2, "it still accumulates"
     monkeypatch.setattr(parity_configs, "available_bytes", lambda: 1_000_000)
-    with pytest.raises(EnvironmentProblem, match=r"parity: the model takes .* model.num_layers=2"):
+    with pytest.raises(EnvironmentProblem, match=r"parity: the model takes .* model.width"):
         pair_of(asked, num_steps=3)
 
 

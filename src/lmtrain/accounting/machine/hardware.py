@@ -48,6 +48,23 @@ class Device:
     data_sheet: str = ""  # the title of the document of these figures
     has_bf16: bool = True
 
+    @classmethod
+    def of_rates(cls, name: str, *, peak_flops: float, memory_bytes_per_second: float) -> "Device":
+        """Return a device known by its dense peak in every format and its memory's bandwidth."""
+        return cls(
+            name=name,
+            half=peak_flops,
+            tf32=peak_flops,
+            fp32=peak_flops,
+            fp8=peak_flops,
+            memory_bytes=0,
+            memory_bytes_per_second=memory_bytes_per_second,
+            link_bytes_per_second=0,
+            host_bytes_per_second=None,
+            power_watts=0,
+            num_multiprocessors=0,
+        )
+
     def peak_flops(self, dtype: MatmulDtype) -> float | None:
         """Return dense FLOP/s of matmuls in `dtype`, or None where the table has none."""
         bf16 = self.half if self.has_bf16 else None

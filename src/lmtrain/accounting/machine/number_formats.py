@@ -4,16 +4,15 @@ Ranges: IEEE 754 for fp32 and fp16, bfloat16, and the OCP 8-bit formats e4m3 and
 bytes, as of disks, networks and data sheets; GiB are 2^30, as of torch and nvidia-smi.
 """
 
-import difflib
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from lmtrain.accounting.machine.hardware import MatmulDtype
 from lmtrain.accounting.quantities import parse_whole
-from lmtrain.errors import ConfigurationError, did_you_mean
+from lmtrain.errors import ConfigurationError, suggest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,40 +86,20 @@ SHAPES: Final = "4096x4096, 32,8192,128256 or 4Ki"
 _BETWEEN: Final = re.compile(r"[x\u00d7*,;\s]+", re.IGNORECASE)
 
 
-@dataclass(frozen=True, kw_only=True)
-class TensorSize:
-    """A tensor's dimensions and the bits of each value."""
-
-    shape: tuple[int, ...]
-    bits: int
-
-    @property
-    def num_values(self) -> int:
-        """Return the product of the dimensions."""
-        return math.prod(self.shape)
-
-    @property
-    def num_bytes(self) -> int:
-        """Return the bytes, the last one whole."""
-        return -(-self.num_values * self.bits // 8)
-
-
 def find_format(word: str) -> str | None:
     """Return the format of our name or torch's, in any case; None for any other word."""
     name = word.lower().removeprefix("torch.")
     return SYNONYMS.get(name, name if name in BITS else None)
 
 
-def require_format(word: str, names: Iterable[str]) -> str:
+def require_format(word: str, names: Sequence[str]) -> str:
     """Return the name of a format among `names`.
 
     Raises: ConfigurationError with the nearest.
     """
-    names = tuple(names)
     if (name := find_format(word)) in names:
         return str(name)
-    near = [name for name in difflib.get_close_matches(word.lower(), [*names, *SYNONYMS], n=1) if name in names]
-    raise ConfigurationError(f"dtype must be one of {', '.join(names)}, got {word}.{did_you_mean(near)}")
+    raise ConfigurationError(f"dtype must be one of {', '.join(names)}, got {word}.{suggest(word, names)}")
 
 
 def parse_shape(text: str) -> tuple[int, ...]:

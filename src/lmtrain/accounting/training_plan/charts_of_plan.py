@@ -10,7 +10,7 @@ from lmtrain.accounting.model.optimizer_state import OptimizerState
 from lmtrain.accounting.scaling_laws.compute_optimal import compute_optimum, trade_off
 from lmtrain.accounting.training_plan.fit import Setting
 from lmtrain.accounting.training_plan.plan import Plan
-from lmtrain.accounting.training_plan.roofline import product_time
+from lmtrain.accounting.training_plan.roofline import MatrixProduct, product_times
 
 DTYPES: Final[tuple[MatmulDtype, ...]] = ("fp32", "tf32", "bf16", "fp8")
 FACTORS: Final = tuple(2 ** (exponent / 4) for exponent in range(-12, 13))  # from an eighth to eight times
@@ -25,7 +25,7 @@ def charts(plan: Plan, setting: Setting, optimizers: Mapping[str, OptimizerState
         "trade_off": trade_offs(
             plan.horizon.flops, num_parameters=plan.shape.num_active_parameters, tokens=plan.horizon.tokens
         ),
-        "products": product_times(plan),
+        "products": product_chart(plan),
         "formats": number_ranges(),
     }
 
@@ -62,18 +62,13 @@ def trade_offs(flops: float, *, num_parameters: float, tokens: float) -> dict[st
     }
 
 
-def product_times(plan: Plan) -> dict[str, Any]:
+def product_chart(plan: Plan) -> dict[str, Any]:
     """Return how long one product of a micro-batch's tokens with a square of the model's width takes at best."""
     layer = plan.shape.attention[0]
     width = layer.num_heads * layer.head_width
     tokens = plan.batch.micro_batch_sequences * plan.batch.context_tokens
-    rows: list[dict[str, Any]] = []
-    for device in DEVICES.values():
-        for dtype in DTYPES:
-            found = product_time(device, dtype, num_rows=tokens, num_inner=width, num_columns=width)
-            if found is not None:
-                told = {"device": device.name, "dtype": dtype, "peak_flops": device.peak_flops(dtype)}
-                rows.append(told | {"seconds": found.seconds, "is_bound_by_memory": found.is_bound_by_memory})
+    product = MatrixProduct(num_rows=tokens, num_inner=width, num_columns=width)
+    rows = [row.to_json() for row in product_times(product, [*DEVICES.values()], DTYPES)]
     return {"num_rows": tokens, "width": width, "rows": rows}
 
 

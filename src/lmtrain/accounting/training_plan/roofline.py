@@ -1,24 +1,20 @@
 """How long one matrix product takes at best: its FLOPs at the device's peak, or its bytes at its memory's bandwidth.
 
-The roofline of Williams, Waterman and Patterson (CACM 52(4), 2009): the slower of the two is the bound. Its tiles:
-NVIDIA's Matrix Multiplication Background, sections 2.3 and 3.
+The roofline of Williams, Waterman and Patterson (CACM 52(4), 2009): the slower of the two is the bound.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from lmtrain.accounting.machine.hardware import MATMUL_DTYPES, Device, MatmulDtype
+from lmtrain.accounting.machine.hardware import Device, MatmulDtype
 from lmtrain.accounting.machine.number_formats import FORMATS
 from lmtrain.accounting.model.flops import matmul_flops
-from lmtrain.accounting.observed.measured import MeasuredDevice
-from lmtrain.accounting.quantities import format_count
 from lmtrain.errors import ConfigurationError
 
 Shape = tuple[int, ...]
 FORMAT_OF: Final = {"bf16": "bf16", "fp16": "fp16", "tf32": "tf32", "fp32": "fp32", "fp8": "e4m3"}
-TILE: Final = (256, 128)  # of the result, the largest and fastest of cuBLAS; one multiprocessor computes one at a time
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,54 +36,59 @@ class MatrixProduct:
         m, k, n = self.num_rows, self.num_inner, self.num_columns
         return self.num_products * (m * k + k * n + m * n) * FORMATS[FORMAT_OF[dtype]].num_bytes
 
-    def intensity(self, dtype: MatmulDtype) -> float:
-        """Return the FLOPs for each byte moved."""
-        return self.flops / self.num_bytes(dtype)
-
-    def tile_use(self, num_multiprocessors: int) -> float:
-        """Return the share of computing that counts, of whole tiles in whole waves over the multiprocessors."""
-        slots = min(self._slots(num_multiprocessors, *tile) for tile in (TILE, TILE[::-1]))
-        return self.num_products * self.num_rows * self.num_columns / (slots * math.prod(TILE))
-
-    def _slots(self, num_multiprocessors: int, tile_rows: int, tile_columns: int) -> int:
-        tiles = self.num_products * -(-self.num_rows // tile_rows) * -(-self.num_columns // tile_columns)
-        return -(-tiles // num_multiprocessors) * num_multiprocessors
-
 
 @dataclass(frozen=True, kw_only=True)
 class ProductTime:
-    """The least seconds of computing and of moving, which overlap."""
+    """A product on a device in a format: the least seconds of computing and of moving, which overlap."""
 
-    compute_seconds: float
-    memory_seconds: float
+    device: str
+    dtype: MatmulDtype
+    peak_flops: float
+    bytes_per_second: float
+    flops: int
+    num_bytes: int
 
     @property
     def seconds(self) -> float:
-        """Return the longer of both."""
-        return max(self.compute_seconds, self.memory_seconds)
+        """Return the longer of computing and moving."""
+        return max(self.flops / self.peak_flops, self.num_bytes / self.bytes_per_second)
 
     @property
     def is_bound_by_memory(self) -> bool:
         """Return whether the device waits for its memory."""
-        return self.memory_seconds > self.compute_seconds
+        return self.num_bytes / self.bytes_per_second > self.flops / self.peak_flops
+
+    @property
+    def intensity(self) -> float:
+        """Return the FLOPs for each byte moved."""
+        return self.flops / self.num_bytes
+
+    @property
+    def balance(self) -> float:
+        """Return the FLOPs per byte at equal times of computing and moving."""
+        return self.peak_flops / self.bytes_per_second
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain numbers."""
+        names = ("seconds", "is_bound_by_memory", "intensity", "balance")
+        return asdict(self) | {name: getattr(self, name) for name in names}
 
 
-def time_of(product: MatrixProduct, dtype: MatmulDtype, *, peak_flops: float, bytes_per_second: float) -> ProductTime:
-    """Return the time of a product at a peak in FLOP/s and a memory's bandwidth."""
-    return ProductTime(
-        compute_seconds=product.flops / peak_flops, memory_seconds=product.num_bytes(dtype) / bytes_per_second
-    )
-
-
-def product_time(
-    device: Device, dtype: MatmulDtype, *, num_rows: int, num_inner: int, num_columns: int
-) -> ProductTime | None:
-    """Return the time of [rows, inner] x [inner, columns], each tensor moved once; None without a peak in `dtype`."""
-    peak = device.peak_flops(dtype)
-    if peak is None:
-        return None
-    product = MatrixProduct(num_rows=num_rows, num_inner=num_inner, num_columns=num_columns)
-    return time_of(product, dtype, peak_flops=peak, bytes_per_second=device.memory_bytes_per_second)
+def product_times(
+    product: MatrixProduct, devices: Sequence[Device], dtypes: Sequence[MatmulDtype]
+) -> Iterator[ProductTime]:
+    """Yield the product on each device, in each format for which it has a peak."""
+    for device in devices:
+        for dtype in dtypes:
+            if peak := device.peak_flops(dtype):
+                yield ProductTime(
+                    device=device.name,
+                    dtype=dtype,
+                    peak_flops=peak,
+                    bytes_per_second=device.memory_bytes_per_second,
+                    flops=product.flops,
+                    num_bytes=product.num_bytes(dtype),
+                )
 
 
 def product_of(left: Shape, right: Shape) -> MatrixProduct:
@@ -97,87 +98,7 @@ def product_of(left: Shape, right: Shape) -> MatrixProduct:
     """
     (m, k), (inner, n) = left[-2:], right[-2:]
     if k != inner or (len(right) > 2 and left[:-2] != right[:-2]):
-        raise ConfigurationError(
-            f"{list(left)} x {list(right)}: the second shape must be {k}x{n}, or start like the first."
-        )
+        raise ConfigurationError(f"{list(left)} x {list(right)}: the second shape must be {k}x{n}, or start alike.")
     if len(right) == 2:
         return MatrixProduct(num_rows=math.prod(left[:-1]), num_inner=k, num_columns=n)
     return MatrixProduct(num_rows=m, num_inner=k, num_columns=n, num_products=math.prod(left[:-2]))
-
-
-@dataclass(frozen=True, kw_only=True)
-class ProductDevice:
-    """A device's facts for a product: FLOP/s by format, its memory, its multiprocessors (None: not known)."""
-
-    name: str
-    peaks: Mapping[str, float]
-    bytes_per_second: float
-    num_multiprocessors: int | None = None
-    is_measured: bool = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class ProductRow:
-    """A product on one device in one format; `tile_use` None where its tiles are not known."""
-
-    device: str
-    dtype: MatmulDtype
-    is_measured: bool
-    peak_flops: float
-    bytes_per_second: float
-    num_bytes: int
-    intensity: float
-    time: ProductTime
-    tile_use: float | None
-
-    @property
-    def balance(self) -> float:
-        """Return the FLOPs per byte at equal times of computing and moving."""
-        return self.peak_flops / self.bytes_per_second
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain numbers."""
-        own = {"seconds": self.time.seconds, "is_bound_by_memory": self.time.is_bound_by_memory}
-        return asdict(self) | own | {"balance": self.balance}
-
-
-def of_table(device: Device) -> ProductDevice:
-    """Return a device of the hardware table."""
-    return ProductDevice(
-        name=device.name,
-        peaks={dtype: peak for dtype in MATMUL_DTYPES if (peak := device.peak_flops(dtype))},
-        bytes_per_second=device.memory_bytes_per_second,
-        num_multiprocessors=device.num_multiprocessors,
-    )
-
-
-def as_measured(device: MeasuredDevice) -> ProductDevice | None:
-    """Return a device by the doctor's measurements, None where it measured no copy."""
-    if not device.copy_bytes_per_second:
-        return None
-    name = device.name if device.threads is None else f"this CPU, {format_count(device.threads, 'thread')}"
-    return ProductDevice(
-        name=name, peaks=device.matmul_flops, bytes_per_second=device.copy_bytes_per_second, is_measured=True
-    )
-
-
-def product_rows(
-    product: MatrixProduct, devices: Iterable[ProductDevice], dtypes: Sequence[MatmulDtype]
-) -> Iterator[ProductRow]:
-    """Yield the product on each device, in each of its formats."""
-    for device in devices:
-        for dtype in dtypes:
-            if not (peak := device.peaks.get(dtype)):
-                continue
-            units = None if dtype == "fp32" else device.num_multiprocessors  # tensor cores' tiles: none in fp32
-            yield ProductRow(
-                device=device.name,
-                dtype=dtype,
-                is_measured=device.is_measured,
-                peak_flops=peak,
-                bytes_per_second=device.bytes_per_second,
-                num_bytes=product.num_bytes(dtype),
-                intensity=product.intensity(dtype),
-                time=time_of(product, dtype, peak_flops=peak, bytes_per_second=device.bytes_per_second),
-                tile_use=product.tile_use(units) if units else None,
-            )

@@ -1,7 +1,6 @@
 """`lmtrain plan fleet.TERM=VALUE ...`: model, tokens, devices, time and money; missing terms are computed."""
 
 import json
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -16,26 +15,22 @@ from lmtrain.accounting.fleet import (
     solve_in_whole_devices,
     without_limits,
 )
-from lmtrain.accounting.machine.hardware import MATMUL_DTYPES, Device, devices_called, require_known
+from lmtrain.accounting.machine.hardware import devices_called, require_known
 from lmtrain.accounting.machine.number_formats import utilization_format
 from lmtrain.accounting.model.flops import flops_per_token
 from lmtrain.accounting.options.precision import PrecisionFacts
 from lmtrain.accounting.quantities import parse_quantity, parse_whole
 from lmtrain.errors import EXIT_DONE, EXIT_NO, ConfigurationError, suggest
-from lmtrain.run.compose.arguments import MULTIRUN, parse_arguments, told_apart
+from lmtrain.run.compose.arguments import parse_arguments
 
 PREFIX: Final = "fleet."
 MODEL_TERMS: Final = ("num_parameters", "tokens", "tokens_per_parameter", "flops")
 TERMS: Final = (
     *MODEL_TERMS, "num_devices", "hours", "days", "device_hours", "mfu", "usd", "usd_per_gpu_hour", "peak_flops",
-    "device", "dtype",
+    "device",
 )  # fmt: skip
-NAMES: Final = ("device", "dtype")
 # Groups that may stand next to the terms: devices, model and precision. Anything else would have no effect.
 GROUPS: Final = ("cluster", "model", "precision", "batch.context_tokens")
-RANGE: Final = re.compile(r"(\d*\.?\d+)-(\d*\.?\d+)")
-STEPS_OF_RANGE: Final = 4
-THOUSANDS: Final = re.compile(r"\d{1,3}(,\d{3})+")  # a number as people write it
 MOST_CONTEXT: Final = 8192  # tokens, unless typed: models of longer contexts are mostly pretrained in such sequences
 ADAMW_MOMENTS: Final = 2
 
@@ -74,26 +69,19 @@ def is_fleet(words: Iterable[str]) -> bool:
 
 
 def plan_fleet(words: list[str]) -> int:
-    """Print the run with every term known, or each of a sweep, and answer 1 where one does not fit or finish.
+    """Print the run with every term known, and answer 1 where it does not fit or finish.
 
     Raises:
         ConfigurationError: An unknown, impossible or contradictory term; or too few.
     """
-    from lmtrain.report.plans.fleet_page import print_fleet
+    fleet = fleet_of([word for word in words if word != "--json"])
+    if "--json" in words:
+        print(json.dumps(fleet.to_json()))
+    else:
+        from lmtrain.report.plans.fleet_page import print_fleet
 
-    typed = [word for word in words if word != "--json"]
-    trials = [typed]
-    if not MULTIRUN.isdisjoint(typed):
-        from lmtrain.run.compose.compose import typed_trials  # brings Hydra: only for a sweep
-
-        trials = typed_trials([word for word in typed if word not in MULTIRUN])
-    planned = [replace(fleet_of(one), swept=own) for one, own in zip(trials, told_apart(trials), strict=True)]
-    for fleet in planned:
-        if "--json" in words:
-            print(json.dumps(fleet.to_json()))
-        else:
-            print_fleet(fleet)
-    return EXIT_DONE if all(fleet.is_possible for fleet in planned) else EXIT_NO
+        print_fleet(fleet)
+    return EXIT_DONE if fleet.is_possible else EXIT_NO
 
 
 def fleet_of(words: list[str]) -> FleetPlan:
@@ -116,8 +104,6 @@ def fleet_of(words: list[str]) -> FleetPlan:
 def read_terms(words: Iterable[str]) -> dict[str, Any]:
     """Return fleet's terms by name as numbers, days as hours; null marks the unknown term.
 
-    A range of utilization, 0.3-0.5, is a tuple of values from its lower end to its upper one.
-
     Raises:
         ConfigurationError: No such term, one given twice, or a value of another unit.
     """
@@ -130,20 +116,12 @@ def read_terms(words: Iterable[str]) -> dict[str, Any]:
         target = "hours" if name == "days" else name
         if target in terms:
             raise ConfigurationError(f"{word}: the term is given twice; leave one out.")
-        number = None if value == "null" else value if name in NAMES else _number(key, name, value)
+        number = None if value == "null" else value if name == "device" else _number(key, name, value)
         terms[target] = number * 24 if name == "days" and isinstance(number, int | float) else number
     return terms
 
 
-def _number(key: str, name: str, value: str) -> float | tuple[float, ...]:
-    if name == "mfu" and (ends := RANGE.fullmatch(value)):
-        low, high = sorted(map(float, ends.groups()))
-        if not 0 < low < high <= 1:
-            raise ConfigurationError(f"{key} must be a range above 0 and at most 1, as 0.3-0.5, got {value}.")
-        return tuple(round(low + (high - low) * step / STEPS_OF_RANGE, 6) for step in range(STEPS_OF_RANGE + 1))
-    first, comma, _ = value.partition(",")
-    if comma and first and not THOUSANDS.fullmatch(value):
-        raise ConfigurationError(f"{key}={value} has several values; give one, or add -m for a fleet of each.")
+def _number(key: str, name: str, value: str) -> float:
     number = parse_quantity(value, key)
     if number <= 0:
         raise ConfigurationError(f"{key} must be above 0, got {value}; leave it out to have it computed.")
@@ -156,25 +134,16 @@ def make_fleet_plan(terms: Mapping[str, Any], config: FleetConfig) -> FleetPlan:
     Raises:
         ConfigurationError: Too few terms, or impossible ones.
     """
-    if not isinstance(utilizations := terms.get("mfu"), tuple):
-        return _plan_at(terms, config)
-    plans = [_plan_at({**terms, "mfu": mfu}, config) for mfu in utilizations]
-    return replace(plans[len(plans) // 2], over_mfu=tuple(plan.run for plan in plans))
-
-
-def _plan_at(terms: Mapping[str, Any], config: FleetConfig) -> FleetPlan:
     cluster = _cluster(terms, config.cluster)
-    peak = _peak(terms, cluster, config.precision)
+    peak = _peak(cluster, config.precision)
     typed = _typed_run(terms, cluster, config, peak_flops=peak.flops)
     is_assumed = typed.mfu is None and "mfu" not in terms and not is_solved(propagate(without_limits(typed)))
     asked = without_limits(replace(typed, mfu=ASSUMED_MFU) if is_assumed else typed)
-    others = [device.name for device in _called(terms.get("device") or "")[1:]]
-    also = f"; fleet.device={terms.get('device')} is also {', '.join(others)}" if others else ""
     return FleetPlan(
         run=solve_in_whole_devices(asked),
         asked=asked,
         typed=typed,
-        peak_source=f"{peak.source.replace('cluster.peak_flops', 'fleet.peak_flops')}{also}",
+        peak_source=peak.source.replace("cluster.peak_flops", "fleet.peak_flops"),
         mfu_is_assumed=is_assumed,
         device=cluster.known_device,
         model=config.model.name if config.model else None,
@@ -182,12 +151,6 @@ def _plan_at(terms: Mapping[str, Any], config: FleetConfig) -> FleetPlan:
         precision=config.precision.name if config.precision else None,
         bytes_per_parameter=config.bytes_per_parameter,
     )
-
-
-def _called(words: str) -> tuple[Device, ...]:
-    """Return the devices with these words in their names, if all are of one data sheet: h100 is three."""
-    found = devices_called(words)
-    return found if len({device.data_sheet for device in found}) == 1 else ()
 
 
 def _cluster(terms: Mapping[str, Any], cluster: Cluster | None) -> Cluster:
@@ -198,7 +161,7 @@ def _cluster(terms: Mapping[str, Any], cluster: Cluster | None) -> Cluster:
     if cluster is not None:
         cluster = cluster if peak_flops is None else replace(cluster, peak_flops=peak_flops)
     elif name is not None or peak_flops is not None:
-        if called := _called(name or ""):
+        if called := devices_called(name or ""):
             name = called[0].name
         elif name is not None:
             require_known(name, key="fleet", has_peak=peak_flops is not None)
@@ -208,23 +171,12 @@ def _cluster(terms: Mapping[str, Any], cluster: Cluster | None) -> Cluster:
     return cluster
 
 
-def _peak(terms: Mapping[str, Any], cluster: Cluster, precision: PrecisionFacts | None) -> Peak:
-    """Return the peak that MFU divides by: of the chosen precision or format, and bf16's for fp8."""
-    dtype = terms.get("dtype")
-    if dtype and precision:
-        raise ConfigurationError(f"fleet.dtype={dtype} and precision={precision.name} are mutually exclusive; set one.")
-    if dtype and dtype not in MATMUL_DTYPES:
-        raise ConfigurationError(
-            f"fleet.dtype must be one of {', '.join(MATMUL_DTYPES)}, got {dtype}.{suggest(dtype, MATMUL_DTYPES)}"
-        )
-    matmul = utilization_format(precision.bytes_of.matmul if precision else dtype or "bf16")
+def _peak(cluster: Cluster, precision: PrecisionFacts | None) -> Peak:
+    """Return the peak that MFU divides by: of the chosen precision, and bf16's for fp8."""
+    matmul = utilization_format(precision.bytes_of.matmul if precision else "bf16")
     if found := cluster.peak(matmul):
         return found
-    word = f"precision={precision.name}" if precision else f"fleet.dtype={dtype}"
-    has = [each for each in MATMUL_DTYPES if cluster.peak(each)]
-    raise ConfigurationError(
-        f"{word}: {cluster.device} has peaks for {', '.join(has)}, not for {matmul}; set fleet.peak_flops."
-    )
+    raise ConfigurationError(f"fleet.peak_flops is missing: {cluster.device} has no known peak for {matmul}.")
 
 
 def _typed_run(terms: Mapping[str, Any], cluster: Cluster, config: FleetConfig, *, peak_flops: float) -> FleetRun:

@@ -7,10 +7,10 @@ import json
 import os
 import sys
 import tempfile
-from dataclasses import dataclass
 from typing import Any, Final
 
 from lmtrain.accounting.observed.parity_checks import Parity
+from lmtrain.accounting.quantities import parse_quantity
 from lmtrain.cli.help import HELP_FLAGS, verb_page
 from lmtrain.errors import EXIT_DONE, EXIT_NO, ConfigurationError, suggest
 from lmtrain.launch.detect import outer_launcher
@@ -18,43 +18,14 @@ from lmtrain.run.compose.arguments import parse_arguments
 from lmtrain.run.compose.paths import key_of, without
 from lmtrain.run.run_config import RunConfig
 
-DEFAULTS: Final = {"parity.ranks": 2, "parity.steps": 3, "parity.tolerance": 1e-4}
-LEAST: Final = {"parity.ranks": 2, "parity.steps": 1}
+DEFAULTS: Final = {"ranks": 2, "steps": 3, "tolerance": 1e-4}
+LEAST: Final = {"ranks": 2, "steps": 1}
 REPLACED: Final = ("budget", "schedule", "precision", "resume", "logger", "run.root", "run.name", "trainer")
-WORDS: Final = ("precision=fp32", "schedule=constant", "budget=steps", "resume=never", "logger=none", "run.name=parity")
+WORDS: Final = (
+    *("precision=fp32", "schedule=constant", "budget=steps", "resume=never", "logger=none", "run.name=parity"),
+    "trainer.accelerator=cpu",
+)
 CHANGED: Final = ("on CPU over gloo", "precision=fp32", "schedule=constant", "callbacks none")
-UNCOMPILED: Final = "compile=none"  # unless typed: compilation takes a minute
-DEVICES: Final = "trainer.devices"
-
-
-@dataclass(frozen=True, kw_only=True)
-class ParityArguments:
-    """The command's own arguments, and the rest: overrides of a run."""
-
-    as_json: bool
-    num_ranks: int
-    num_steps: int
-    tolerance: float
-    overrides: list[str]
-
-    @property
-    def uncompiled(self) -> list[str]:
-        """Return the setting against compilation where none is typed."""
-        return [] if any(key_of(word) == "compile" for word in self.overrides) else [UNCOMPILED]
-
-    @property
-    def fixed(self) -> list[str]:
-        """Return the settings of the comparison."""
-        trainer = ["trainer.num_nodes=1", "trainer.accelerator=cpu", f"{DEVICES}={self.num_ranks}"]
-        return [*WORDS, f"budget.steps={self.num_steps}", *trainer, *self.uncompiled]
-
-    @property
-    def changed(self) -> list[str]:
-        """Return the settings that differ from those asked for."""
-        typed = [word for word in self.overrides if key_of(word) == DEVICES]
-        own = f"{DEVICES}={self.num_ranks}"
-        ranks = [f"{own} (parity.ranks)"] if typed and own not in typed else []
-        return [*ranks, *CHANGED, *self.uncompiled]
 
 
 def parity(words: list[str], *, program: str = "lmtrain parity") -> int:
@@ -67,13 +38,16 @@ def parity(words: list[str], *, program: str = "lmtrain parity") -> int:
     if HELP_FLAGS & set(words):
         print(verb_page("parity", program=program))
         return EXIT_DONE
-    asked = read_words(words)
+    settings = read_settings(words)
     outer = outer_launcher(os.environ)
     if outer is not None and outer.world_size > 1:
         raise ConfigurationError(
             f"parity starts its own ranks; run it once, outside of {outer.kind}, with parity.ranks=N."
         )
-    arguments = parse_arguments([*without(asked.overrides, REPLACED), *asked.fixed])
+    typed = [word for word in words if word != "--json" and not word.startswith("parity.")]
+    fixed = [f"budget.steps={settings['steps']:g}", f"trainer.devices={settings['ranks']:g}", "trainer.num_nodes=1"]
+    compiles = [] if any(key_of(word) == "compile" for word in typed) else ["compile=none"]  # it takes a minute
+    arguments = parse_arguments([*without(typed, REPLACED), *WORDS, *fixed, *compiles])
     from lmtrain.run.compose.arguments import Choices
     from lmtrain.run.compose.compose import for_each_config
     from lmtrain.run.gate import check
@@ -82,11 +56,11 @@ def parity(words: list[str], *, program: str = "lmtrain parity") -> int:
 
     def task(composed: dict[str, Any], choices: Choices) -> None:
         config = check(composed, allowed=arguments.allowed_targets, typed=choices.overrides)
-        found.append(_compared(config, asked, choices.overrides))
+        found.append(_compared(config, settings, choices.overrides, changed=(*CHANGED, *compiles)))
 
     for_each_config(task, arguments, config_name="train")
     for one in found:
-        if asked.as_json:
+        if "--json" in words:
             print(json.dumps(one.to_json()))
             continue
         from lmtrain.report.parity_page import print_parity
@@ -95,8 +69,8 @@ def parity(words: list[str], *, program: str = "lmtrain parity") -> int:
     return EXIT_NO if any(one.first for one in found) else EXIT_DONE
 
 
-def read_words(words: list[str]) -> ParityArguments:
-    """Take the command's own arguments out: `--json` and `parity.KEY=NUMBER`; the rest are overrides of a run.
+def read_settings(words: list[str]) -> dict[str, float]:
+    """Return the command's settings, `parity.KEY=NUMBER`, by their keys.
 
     Raises:
         ConfigurationError: An unknown key, or an impossible number.
@@ -104,32 +78,23 @@ def read_words(words: list[str]) -> ParityArguments:
     settings: dict[str, float] = dict(DEFAULTS)
     for word in words:
         key, _, value = word.partition("=")
-        if key.startswith("parity."):
-            settings[key] = _number(key, value)
-    return ParityArguments(
-        as_json="--json" in words,
-        num_ranks=int(settings["parity.ranks"]),
-        num_steps=int(settings["parity.steps"]),
-        tolerance=settings["parity.tolerance"],
-        overrides=[word for word in words if word != "--json" and not word.startswith("parity.")],
-    )
+        if not key.startswith("parity."):
+            continue
+        name = key.removeprefix("parity.")
+        if name not in DEFAULTS:
+            raise ConfigurationError(f"{key} is not a setting of lmtrain parity.{suggest(name, DEFAULTS)}")
+        number = float(parse_quantity(value, key))
+        if name in LEAST and (number < LEAST[name] or not number.is_integer()):
+            raise ConfigurationError(f"{key} must be a whole number of at least {LEAST[name]}, got {value}.")
+        if name not in LEAST and not 0 < number < 1:
+            raise ConfigurationError(f"{key} must be between 0 and 1, got {value}; {DEFAULTS[name]:g} is usual.")
+        settings[name] = number
+    return settings
 
 
-def _number(key: str, value: str) -> float:
-    if key not in DEFAULTS:
-        raise ConfigurationError(f"{key} is not a setting of lmtrain parity.{suggest(key, DEFAULTS)}")
-    try:
-        number = int(value) if key in LEAST else float(value)
-    except ValueError:
-        number = -1
-    if key in LEAST and number < LEAST[key]:
-        raise ConfigurationError(f"{key} must be a whole number of at least {LEAST[key]}, got {value}.")
-    if key not in LEAST and not 0 < number < 1:
-        raise ConfigurationError(f"{key} must be between 0 and 1, got {value}; {DEFAULTS[key]:g} is usual.")
-    return number
-
-
-def _compared(config: RunConfig, asked: ParityArguments, overrides: list[str]) -> Parity:
+def _compared(
+    config: RunConfig, settings: dict[str, float], overrides: list[str], *, changed: tuple[str, ...]
+) -> Parity:
     """Check a config and its one process, prepare its data, and train both."""
     from lmtrain.run.execution.meta_build import build_on_meta
     from lmtrain.run.execution.parity_run import compare
@@ -137,21 +102,20 @@ def _compared(config: RunConfig, asked: ParityArguments, overrides: list[str]) -
     from lmtrain.run.planning.parity_configs import pair_of
     from lmtrain.run.stored_runs.job import Job
 
-    pair = pair_of(config.checked(), num_steps=asked.num_steps)
+    num_steps, tolerance = int(settings["steps"]), settings["tolerance"]
+    pair = pair_of(config.checked(), num_steps=num_steps)
     with tempfile.TemporaryDirectory(prefix="lmtrain-parity-") as root:
-        jobs = [
-            Job(config=one, overrides=overrides, name=name, root=root)
-            for name, one in (("alone", pair.alone), ("together", pair.together))
-        ]
+        named = (("alone", pair.alone), ("together", pair.together))
+        jobs = [Job(config=one, overrides=overrides, name=name, root=root) for name, one in named]
         jobs = [build_on_meta(job, is_alone=False) for job in jobs]
         prepare_data(jobs[0])
         print("parity: one process, then its ranks…", file=sys.stderr, flush=True)
-        differences = compare(jobs[0], jobs[1], num_steps=asked.num_steps, tolerance=asked.tolerance)
+        differences = compare(jobs[0], jobs[1], num_steps=num_steps, tolerance=tolerance)
     return Parity(
         strategy=config.strategy.word,
-        num_ranks=asked.num_ranks,
-        num_steps=asked.num_steps,
-        tolerance=asked.tolerance,
+        num_ranks=config.num_ranks,
+        num_steps=num_steps,
+        tolerance=tolerance,
         differences=differences,
-        changed=(*asked.changed, *pair.changed),
+        changed=(*changed, *pair.changed),
     )

@@ -1,14 +1,12 @@
 """A solved fleet as text: every term with its unit, the computed ones marked."""
 
 import math
-from collections.abc import Callable
-from typing import Final
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from lmtrain.accounting.fleet import TOLERANCE, FleetPlan, FleetRun
+from lmtrain.accounting.fleet import TOLERANCE, FleetPlan
 from lmtrain.accounting.quantities import (
     format_at_most,
     format_count,
@@ -21,15 +19,6 @@ from lmtrain.accounting.scaling_laws.compute_optimal import ratio_words, trade_o
 from lmtrain.report.show import show, title_line
 
 Rows = list[tuple[str, str, str]]
-# The terms that may follow from a utilization, each as a cell.
-MOVING: Final[dict[str, Callable[[FleetRun], str]]] = {
-    "num_parameters": lambda run: f"{format_quantity(run.num_parameters or 0)} parameters",
-    "tokens": lambda run: f"{format_quantity(run.tokens or 0)} tokens",
-    "num_devices": lambda run: f"{run.num_devices:,.0f} devices",
-    "hours": lambda run: format_days((run.hours or 0) / 24),
-    "device_hours": lambda run: f"{run.device_hours or 0:,.0f} device hours",
-    "usd": lambda run: format_quantity(run.usd or 0, "usd"),
-}
 
 
 def print_fleet(plan: FleetPlan) -> None:
@@ -46,28 +35,14 @@ def page(plan: FleetPlan) -> RenderableType:
         is_found = term in plan.found
         text = Text(value, style="bold cyan" if is_found else "")
         table.add_row(f"  {name}", text.append("  <- computed", style="dim") if is_found else text)
-    name = plan.model or "fleet"
     return Group(
-        title_line(", ".join([name, *(word for word in plan.swept if word != f"model={name}")])),
+        title_line(plan.model or "fleet"),
         table,
         Text("\nFLOPs = devices x hours x 3600 x FLOP/s of the peak x MFU", style="dim"),
-        *_over_mfu(plan),
         Text("\nThe same FLOPs on other sizes", style="bold"),
         Text("\n".join(f"  {line}" for line in trade_off_lines(plan.trade_offs))),
         *(Text(f"\n{line}", style="bold red") for line in plan.problems),
     )
-
-
-def _over_mfu(plan: FleetPlan) -> list[RenderableType]:
-    """Return a row for each utilization of a range: the terms that move with it."""
-    if not plan.over_mfu:
-        return []
-    moving = [name for name in MOVING if len({getattr(run, name) for run in plan.over_mfu}) > 1]
-    shown = [name for name in moving if name != "device_hours" or plan.run.hours is None]
-    table = Table.grid(padding=(0, 3, 0, 0))
-    for run in plan.over_mfu:
-        table.add_row(f"  {run.mfu or 0:.1%}", *(MOVING[name](run) for name in shown))
-    return [Text("\nOver the range of MFU", style="bold"), table]
 
 
 def _terms(plan: FleetPlan) -> Rows:
@@ -84,8 +59,6 @@ def _terms(plan: FleetPlan) -> Rows:
         time = f"{format_days(run.hours / 24)} ({format_ratio(run.hours)} hours)"
     exact = f" ({plan.num_parameters:,.0f})" if plan.model else ""
     mfu = " (assumed; fleet.mfu states another)" if plan.mfu_is_assumed else ""
-    if plan.over_mfu:
-        mfu = f" (of a range, {plan.over_mfu[0].mfu:.1%} to {plan.over_mfu[-1].mfu:.1%})"
     held = f"{run.device_hours or 0:,.0f}{_limit(typed.device_hours, run.device_hours)}"
     return [
         ("model", f"{format_quantity(plan.num_parameters)} parameters{exact}", "num_parameters"),

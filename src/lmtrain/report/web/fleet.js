@@ -1,5 +1,5 @@
 // The fleet: terms on two sides of one equation; which of them are given, and what was found.
-import { amount, bars, bytes, days, element } from "/charts.js";
+import { amount, bars, bytes, days } from "/charts.js";
 import { HOLDERS, dollars, drawTradeOff, power, rounded, same, select, slider } from "/panel.js";
 
 // Terms given on either side of the equation: what is computed, and what computes it.
@@ -33,7 +33,6 @@ export function fleetControls({ options, devices }) {
     slider("fleet.usd", "Dollars", [1, 8, 0.05], 5, rounded, dollars),
     slider("fleet.device_hours", "Device hours", [1, 8, 0.05], 5, rounded, (value) => amount(value)),
     slider("fleet.mfu", "MFU", [5, 70, 1], 40, (value) => value / 100, percent),
-    slider("to", "MFU, up to", [5, 70, 1], 40, (value) => value / 100, percent),
     slider("fleet.usd_per_gpu_hour", "Price of a device and hour", [0, 12, 0.1], 2.5, same, dollars),
   ];
 }
@@ -43,11 +42,10 @@ export function fleetWords(panel) {
   const given = new Set([
     ...(FOUND_WORK[find] ?? WORK[panel.value("work")]), ...(FOUND_SUPPLY[find] ?? SUPPLY[panel.value("supply")]),
     "fleet.device", "fleet.usd_per_gpu_hour", ...(find === "MFU" ? [] : ["fleet.mfu"]),
-    ...(panel.extra.some((word) => word.startsWith("fleet.dtype=")) ? [] : ["precision"]),
+    "precision",
   ]);
   panel.show("work", !isWork);
   panel.show("supply", isWork);
-  panel.show("to", find !== "MFU");
   const words = [];
   for (const { key } of Object.values(panel.controls)) {
     if (HOLDERS.includes(key)) continue;
@@ -55,15 +53,7 @@ export function fleetWords(panel) {
     if (given.has(key)) words.push(`${key}=${panel.value(key)}`);
   }
   if (find === "MFU") words.push("fleet.mfu=null");
-  const [low, high] = [panel.value("fleet.mfu"), panel.value("to")];
-  if (high < low) {
-    const { input, output } = panel.controls["fleet.mfu"];
-    panel.controls.to.input.value = input.value;
-    panel.controls.to.output.textContent = output.textContent;
-  }
-  return words
-    .filter((word) => word !== "fleet.usd_per_gpu_hour=0")
-    .map((word) => (high > low && word === `fleet.mfu=${low}` ? `${word}-${high}` : word));
+  return words.filter((word) => word !== "fleet.usd_per_gpu_hour=0");
 }
 
 export function startFleet(panel, typed) {
@@ -73,10 +63,7 @@ export function startFleet(panel, typed) {
   const keys = words.map((word) => word.split("=")[0]);
   const has = (...asked) => asked.every((key) => keys.includes(`fleet.${key}`));
   const set = (key, value) => (panel.controls[key].input.value = value);
-  const range = words.find((word) => /^fleet\.mfu=[\d.]+(-|\.\.)[\d.]+$/.test(word));
-  const [low, high] = range ? range.split("=")[1].split(/-|\.\.(?=\d|\.)/) : [];
-  panel.start(words.map((word) => (word === range ? `fleet.mfu=${low}` : word)));
-  if (has("mfu")) set("to", Number(high ?? panel.value("fleet.mfu")) * 100);
+  panel.start(words);
   if (!keys.length) return;
   const hasRatio = has("num_parameters", "tokens_per_parameter");
   if (has("flops")) set("work", "FLOPs");
@@ -103,31 +90,15 @@ export function drawFleet(panel, { fleet, charts }) {
       ? [fleet.num_devices.toLocaleString("en"), "devices", found.has("num_devices")]
       : [amount(fleet.device_hours), "device hours", found.has("device_hours")],
     [isParted ? days(fleet.days) : "any", isParted ? "time" : "time, by the number of devices", found.has("hours")],
-    [`${(fleet.mfu * 100).toFixed(1)}%`, fleet.over_mfu.length ? "MFU, the middle of the range" : "MFU", found.has("mfu")],
+    [`${(fleet.mfu * 100).toFixed(1)}%`, "MFU", found.has("mfu")],
     [fleet.usd === null ? "-" : `$${amount(fleet.usd)}`, "cost", found.has("usd")],
     [fleet.flops.toExponential(2), "FLOPs, 6 x parameters x tokens", found.has("flops")],
     [bytes(fleet.static_bytes), "memory before activations, all devices"],
   ]);
-  panel.chart("range", overMfu(panel.value("find"), fleet));
   drawTradeOff(panel, charts.trade_off);
   const rows = fleet.trade_offs.map((each) => {
     const loss = each.predicted_loss === null ? "" : `, loss ${each.predicted_loss.toFixed(3)}`;
     return { name: `${amount(each.num_parameters)}${loss}`, value: each.tokens };
   });
   panel.chart("others", bars(rows, (value) => amount(value)));
-}
-
-function overMfu(find, { over_mfu: runs, found }) {
-  if (!runs.length) return [];
-  const byFind = {
-    tokens: ["tokens", (run) => run.tokens, (value) => amount(value)],
-    devices: ["devices", (run) => run.num_devices, (value) => value.toLocaleString("en")],
-    days: ["time", (run) => run.hours / 24, days],
-    cost: found.includes("usd")
-      ? ["cost", (run) => run.usd, (value) => `$${amount(value)}`]
-      : ["device hours", (run) => run.device_hours, (value) => amount(value)],
-  };
-  const [name, value, show] = byFind[find] ?? ["parameters", (run) => run.num_parameters, (each) => amount(each)];
-  const rows = runs.map((run) => ({ name: `${Number((run.mfu * 100).toPrecision(3))}%`, value: value(run) }));
-  return [...bars(rows, show), element("p", `By MFU: ${name}.`)];
 }

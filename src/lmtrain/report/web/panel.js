@@ -11,7 +11,7 @@ export const same = (value) => value;
 export const BUDGETS = {
   tokens: "budget.tokens", "tokens per parameter": "budget.tokens_per_parameter", days: "budget.hours", dollars: "budget.usd",
 };
-export const HOLDERS = ["budget", "devices", "accumulation", "find", "work", "supply", "to"]; // controls that are no key themselves
+export const HOLDERS = ["budget", "devices", "accumulation", "find", "work", "supply"]; // controls that are no key themselves
 
 export class Panel {
   constructor(place, controls, { words, draw, extra = [] }) {
