@@ -26,7 +26,6 @@ TOLERANCE: Final = 1e-6
 STATIC_BYTES_PER_PARAMETER: Final = 16
 TERMS: Final = ("num_parameters", "tokens", "num_devices", "hours", "device_hours", "mfu", "usd")
 SUPPLY: Final = ("num_devices", "hours", "device_hours", "mfu", "usd")
-WORK: Final = ("flops", "tokens", "tokens_per_parameter")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,8 +134,7 @@ def solve(run: FleetRun) -> FleetRun:
             raise ConfigurationError(f"these terms contradict one another: {each.text}; leave one of them out.")
     if (solved.mfu or 0) > 1:
         raise ConfigurationError(
-            f"fleet.mfu={solved.mfu:.4g} would be needed, and must be at most 1; give more devices, time or money, or "
-            f"less work: {less_work(run, 1 / (solved.mfu or 1), solved)}."
+            f"fleet.mfu={solved.mfu:.4g} would be needed, and must be at most 1; give more devices, time or money."
         )
     return solved
 
@@ -150,38 +148,6 @@ def _checked(run: FleetRun) -> FleetRun:
     if run.usd is not None and run.usd_per_gpu_hour is None:
         raise ConfigurationError(f"fleet.usd={run.usd:g} needs a price: set fleet.usd_per_gpu_hour.")
     return run
-
-
-def less_work(given: FleetRun, factor: float, solved: FleetRun) -> str:
-    """Return the setting for `factor` of a run's work: of FLOPs, tokens or the ratio, whichever was given."""
-    name = next((name for name in WORK if getattr(given, name) is not None), "tokens")
-    amount = (getattr(solved, name) or 0) * factor
-    digits = 10.0 ** (2 - math.floor(math.log10(amount)))  # three, rounded down
-    is_ratio = name == "tokens_per_parameter"
-    return f"fleet.{name}={f'{math.floor(amount * digits) / digits:g}' if is_ratio else format_at_most(amount)}"
-
-
-def without_limits(run: FleetRun) -> FleetRun:
-    """Return the run to solve: where the time follows from the rest, given time and money are limits, and left out.
-
-    With one of model, tokens and utilization missing, the shorter of the given time and the time for the money counts.
-    """
-    unpaid = replace(run, usd=None, device_hours=None)
-    free = replace(unpaid, hours=None)
-    if _has_time(free):
-        return free
-    paid = propagate(replace(run, device_hours=None, hours=None)).device_hours if run.usd is not None else None
-    if paid is not None and run.device_hours is not None:
-        run = replace(run, device_hours=None) if paid < run.device_hours else replace(run, usd=None)
-    held = propagate(replace(run, hours=None)).hours
-    if held is not None and run.hours is not None:
-        return replace(run, hours=None) if held < run.hours else unpaid
-    return unpaid if _has_time(unpaid) or (run.hours is None and is_solved(propagate(unpaid))) else run
-
-
-def _has_time(run: FleetRun) -> bool:
-    solved = propagate(run)
-    return is_solved(solved) and None not in (solved.hours, solved.num_devices)
 
 
 def solve_in_whole_devices(run: FleetRun) -> FleetRun:
@@ -212,14 +178,13 @@ def found_terms(asked: FleetRun, solved: FleetRun) -> tuple[str, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class FleetPlan:
-    """A solved run, the terms it was `asked` with, the `found` ones, and the limits typed with them.
+    """A solved run and the terms it was `asked` with.
 
-    `typed` has the limits of time and money. `device` None is outside the table; `model` None is known by its size.
+    `device` None is outside the table; `model` None is known by its size.
     """
 
     run: FleetRun
     asked: FleetRun
-    typed: FleetRun
     peak_source: str
     mfu_is_assumed: bool = False
     device: Device | None = None
@@ -277,40 +242,19 @@ class FleetPlan:
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """Return a line for each failure to fit or finish, with the nearest change."""
-        return (*self._does_not_fit(), *self._is_over_a_limit())
-
-    def _does_not_fit(self) -> list[str]:
+        """Return a line where the run does not fit its devices, with the nearest change."""
         devices, fewest = self.run.num_devices, self.fewest_devices
         if fewest is None or devices is None or devices >= fewest:
-            return []
+            return ()
         is_given = self.asked.num_devices is not None
         smaller = f"fleet.num_parameters={format_at_most(self.most_parameters or 0)}"
         fix = f"fleet.num_devices={fewest}" if is_given or "flops" not in self.found else smaller
-        return [
-            f"does not fit: {self.static_bytes / 1e9:,.1f} GB before activations on {format_count(devices, 'device')}; "
-            f"nearest that fits: {fix}"
-        ]
-
-    def _is_over_a_limit(self) -> list[str]:
-        lines: list[str] = []
-        for name, shown in (("hours", "{:,.1f} hours"), ("usd", "${:,.2f}"), ("device_hours", "{:,.0f} device hours")):
-            needed, allowed = getattr(self.run, name), getattr(self.typed, name)
-            if needed is None or allowed is None or needed <= allowed * (1 + TOLERANCE):
-                continue
-            fixes = [less_work(self.asked, allowed / needed, self.run)]
-            if name == "hours" and self.run.num_devices:
-                more = math.ceil(self.run.num_devices * needed / allowed * (1 - TOLERANCE))
-                fixes.insert(0, f"fleet.num_devices={more}")
-            lines.append(
-                f"does not finish: it takes {shown.format(needed)} of {shown.format(allowed)}; within it: "
-                f"{' or '.join(fixes)}"
-            )
-        return lines
+        size = f"{self.static_bytes / 1e9:,.1f} GB before activations on {format_count(devices, 'device')}"
+        return (f"does not fit: {size}; nearest that fits: {fix}",)
 
     @property
     def is_possible(self) -> bool:
-        """Return whether the run fits its devices and stays within its limits."""
+        """Return whether the run fits its devices."""
         return not self.problems
 
     def to_json(self) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 import math
 import re
 import sys
-from collections.abc import Callable
 from typing import Final, Literal
 
 from lmtrain.errors import ConfigurationError
@@ -134,23 +133,14 @@ def format_flops(number: float) -> str:
 
 def format_at_most(number: float) -> str:
     """Write a count in three digits, read back as it or a little less."""
-    return _in_three_digits(number, math.floor)
-
-
-def format_at_least(number: float) -> str:
-    """Write a count in three digits, read back as it or a little more."""
-    return _in_three_digits(number, math.ceil)
-
-
-def _in_three_digits(number: float, whole: Callable[[float], int]) -> str:
     if number >= 1e15:  # FLOPs: no readable suffix
         power = math.floor(math.log10(number))
-        return f"{whole(number / 10.0 ** (power - 2)) / 100:g}e{power}"
+        return f"{math.floor(number / 10.0 ** (power - 2)) / 100:g}e{power}"
     for suffix, size in (("T", 1e12), ("B", 1e9), ("M", 1e6), ("K", 1e3)):
         if number >= size:
             digits = max(0, 2 - math.floor(math.log10(number / size)))
-            return f"{whole(number / size * 10**digits) / 10**digits:g}{suffix}"
-    return f"{whole(number)}"
+            return f"{math.floor(number / size * 10**digits) / 10**digits:g}{suffix}"
+    return f"{math.floor(number)}"
 
 
 def _terms(text: str) -> list[tuple[float, str]]:

@@ -45,7 +45,7 @@ VERB_PAGES: Final = {
   {program} cluster=h100_8x fleet.num_parameters=8B fleet.tokens=160B
                          a fleet: the terms that are left out are computed
 
-Terms of a fleet, fleet.TERM=VALUE; time and money next to others are limits
+Terms of a fleet, fleet.TERM=VALUE
   work      num_parameters, tokens, tokens_per_parameter, flops; model=NAME
   devices   device, num_devices, hours or days, device_hours; cluster=NAME
   money     usd_per_gpu_hour, usd

@@ -10,9 +10,6 @@ from lmtrain.cli.commands.plan import plan
 from lmtrain.errors import ConfigurationError
 from lmtrain.run.compose.compose import compose_config
 from lmtrain.run.planning.plan import planned_runs
-from lmtrain.run.stored_runs.identity import identity_of_settings
-from lmtrain.storage.hashed_folder import write_atomically
-from tests.configs import config_of
 
 SMALL = ["model=llama_tiny", "compile=none", "cluster=h100_8x", "batch.tokens_per_step=1M", "batch.context_tokens=1000"]
 CACHE = Path(__file__).parents[2] / ".cache" / "tests"
@@ -48,11 +45,6 @@ def test_tokens_in_proportion_are_those_of_active_parameters(capsys: pytest.Capt
     assert found["horizon"]["tokens"] == pytest.approx(20 * found["parameters"]["active"], rel=1e-4)
     assert plan([*words, f"run.cache={CACHE}"]) == 0
     assert "  20 per active parameter (20 is compute-optimal)\n" in capsys.readouterr().out
-
-
-def _page(capsys: pytest.CaptureFixture[str], *words: str) -> str:
-    plan([*words])
-    return capsys.readouterr().out
 
 
 def test_llama_3_2_1b_on_20_billion_tokens_takes_thirteen_hours_on_eight_h100(
@@ -153,42 +145,6 @@ def test_a_model_unlike_that_of_the_run_it_begins_with_is_refused(tmp_path: Path
         plan([*words, "model.width=256"])
     with pytest.raises(ConfigurationError, match="another model: a Llama there and a GPT2 here"):
         plan([*words, "model=gpt2_124m"])
-
-
-def test_a_run_that_goes_on_is_planned_from_its_checkpoint(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Time as the run's ledger has it planned: of the steps ahead, with their share of the validations."""
-    saved = tmp_path / "runs" / "a" / "checkpoints" / "step_00000014"
-    words = [*SMALL, "cluster.usd_per_gpu_hour=2", "budget.steps=30"]
-    facts = {"step": 14, "tokens": 14_000_000, "identity": identity_of_settings(config_of(*words))}
-    write_atomically(saved, facts=facts, write=lambda aside: (aside / "state.pt").write_bytes(b"weights"))
-    whole, fork = asked(capsys, *words), asked(capsys, *words, "run.name=b", f"resume={saved}")
-    assert whole["ahead"] == {"steps_done": 0} | {name: whole["horizon"][name] for name in ("steps", "tokens", "flops")}
-    ahead = {"steps": 16, "tokens": 16_000_000, "flops": whole["horizon"]["flops"] * 16 // 30}
-    assert fork["ahead"] == {"steps_done": 14, **ahead}
-    assert fork["horizon"] == whole["horizon"]
-    assert fork["time"]["hours"] * 3600 == pytest.approx(16 * whole["time"]["step_seconds"])
-    assert fork["cost"]["usd"] == pytest.approx(whole["cost"]["usd"] * 16 / 30)
-    assert asked(capsys, *words, "run.name=a") == fork, "the same run's next start"
-    assert asked(capsys, *words, "run.name=a", "resume=never")["ahead"] == whole["ahead"]
-    assert asked(capsys, *words, "-m", "run.name=b", f"resume={saved}")["ahead"] == fork["ahead"]
-    (nothing,) = [
-        line for line in asked(capsys, *words, "budget.steps=14", "run.name=a")["advice"] if "Nothing" in line
-    ]
-    assert nothing.startswith(f"Nothing left to do: {tmp_path}/runs/a is at step 14 (14.0M tokens)")
-    price = fork["cost"]["usd"]
-    enough = asked(capsys, *words, f"budget.usd={1.2 * price}", "run.name=b", f"resume={saved}")
-    assert (enough["ok"], enough["ahead"]["steps"]) == (True, 16), "the other run's steps cost this one nothing"
-    with pytest.raises(
-        ConfigurationError, match=r"budget\.steps ends the run at step 10, which is already spent: .*14"
-    ):
-        plan([*words, "budget.steps=10", "run.name=b", f"resume={saved}", f"run.cache={CACHE}", "compile=none"])
-    assert plan([*words, "run.name=b", f"resume={saved}", f"run.cache={CACHE}", "compile=none"]) == 0
-    page = capsys.readouterr().out
-    assert "16.0M in 16 steps ahead, after 14 done; 30 steps in all" in " ".join(page.split())
-    assert "The whole run's FLOPs otherwise" in page
-    with pytest.raises(ConfigurationError, match=r"belongs to another run: seed=2, there 1337\..*allow_changes=\[seed"):
-        plan([*words, "run.name=a", "seed=2", f"run.cache={CACHE}", "compile=none"])
-    assert "goes on from runs/a/checkpoints/step_00000014" in page
 
 
 def test_planning_a_known_model_needs_no_torch(capsys: pytest.CaptureFixture[str], monkeypatch: Any) -> None:

@@ -5,7 +5,8 @@ from lmtrain.accounting.budgets import Budget, horizon
 from lmtrain.accounting.model.flops import flops_per_token
 from lmtrain.accounting.training_plan.communication import CommunicationVolume
 from lmtrain.accounting.training_plan.plan import Advice, Plan
-from lmtrain.report.plans.plan_page import text_of
+from lmtrain.report.plans.plan_page import page
+from lmtrain.report.show import plain_text
 from tests.accounting.training_plan.test_fit import MILLION, SETTING
 
 BATCH = plan_batches(Batch(context_tokens=10, tokens_per_step=240))
@@ -20,17 +21,17 @@ PLAN = Plan(
 
 
 def test_what_is_not_known_says_so_and_is_no_zero():
-    text = text_of(PLAN, Advice((), is_possible=True), title="small")
+    text = plain_text(page(PLAN, Advice((), is_possible=True), title="small"))
     assert "not known: the peak of the device is unknown" in text
     assert "GB" not in text
     sent = CommunicationVolume(gathered_bytes=2 * 10**9, reduced_bytes=10**9, bytes_per_second=None)
-    assert "sent per step     3.0 GB from each device, at a rate that is not known" in text_of(
-        replace(PLAN, communication=sent), Advice((), is_possible=True), title="small"
+    assert "sent per step     3.0 GB from each device, at a rate that is not known" in plain_text(
+        page(replace(PLAN, communication=sent), Advice((), is_possible=True), title="small")
     )
 
 
 def test_parts_have_their_share():
-    text = text_of(PLAN, Advice((), is_possible=True), title="small")
+    text = plain_text(page(PLAN, Advice((), is_possible=True), title="small"))
     assert "900,000 (90.0%)" in text
     assert "1,000,000 (1.0M)" in text
     assert "24 sequences x 10 tokens x 1 micro-step x 1 device" in text

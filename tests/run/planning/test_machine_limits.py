@@ -25,7 +25,6 @@ from lmtrain.run.planning.make_plan import planned_checkpoints
 from lmtrain.run.planning.setting import planned_setting
 from lmtrain.run.run_config import read_config
 from lmtrain.run.settings import TrainerSettings
-from tests.accounting.training_plan.test_fit import SETTING
 from tests.tiny import MODEL
 
 PAIRS = [*MODEL, "task=dpo", "init_from=x", "source.paths=[x]"]
@@ -34,12 +33,6 @@ PAIRS = [*MODEL, "task=dpo", "init_from=x", "source.paths=[x]"]
 def config(tmp_path, *words):
     settings = [f"run.cache={tmp_path}", "compile=none", "precision=fp32", "batch.micro_batch_sequences=auto"]
     return read_config(compose_config([*settings, *words])).checked()
-
-
-def test_plenty_of_memory_takes_the_whole_step_at_once(tmp_path, capsys):
-    batch = batch_of(config(tmp_path))
-    assert (batch.micro_batch_sequences, batch.accumulation_micro_steps) == (8, 1)
-    assert "auto: 8 of 8 sequences at a time" in capsys.readouterr().out
 
 
 def test_little_memory_accumulates_to_the_same_tokens(tmp_path, monkeypatch):
@@ -54,28 +47,6 @@ def test_little_memory_accumulates_to_the_same_tokens(tmp_path, monkeypatch):
         assert batch.micro_batch_sequences == sequences
         assert batch.tokens_per_step == 2048
         assert not fits(replace(setting, device_bytes=needed), whole)
-
-
-def test_auto_keeps_pairs_of_answers_together_and_so_does_the_advice(tmp_path, monkeypatch):
-    monkeypatch.setattr(machine_limits, "model_facts", lambda *_: SETTING.facts)
-    asked = config(tmp_path, *PAIRS, "batch.context_tokens=64", "batch.tokens_per_step=384")
-    setting = setting_here(asked)
-    whole = asked.divided(replace(asked.batch, micro_batch_sequences=None))
-    for_three = memory_of(setting, replace(whole, micro_batch_sequences=3, accumulation_micro_steps=2)).total
-    monkeypatch.setattr(machine_limits, "held_device", lambda _: HeldDevice(None, for_three))
-    assert batch_of(asked).micro_batch_sequences == 2
-    assert "nearest: batch.micro_batch_sequences=2," in str(out_of_memory(asked, whole))
-    monkeypatch.setattr(machine_limits, "held_device", lambda _: HeldDevice(None, 1_000_000))
-    assert str(out_of_memory(asked, whole)).endswith("nearest: batch.micro_batch_sequences=2.")
-    two = replace(whole, micro_batch_sequences=2, accumulation_micro_steps=3)
-    assert "micro_batch_sequences=1" not in str(out_of_memory(asked, two))
-
-
-def test_a_step_of_no_whole_pairs_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(machine_limits, "model_facts", lambda *_: SETTING.facts)
-    odd = config(tmp_path, *PAIRS, "batch.context_tokens=64", "batch.tokens_per_step=192")
-    with pytest.raises(ConfigurationError, match=r"parts pairs of answers; nearest valid: batch.tokens_per_step=256"):
-        batch_of(odd)
 
 
 def test_a_device_too_small_for_one_sequence_is_refused_with_numbers(tmp_path, monkeypatch):
@@ -107,7 +78,7 @@ def test_out_of_memory_says_what_fits_with_numbers(tmp_path, monkeypatch):
     monkeypatch.setattr(machine_limits, "held_device", lambda _: HeldDevice(None, for_two))
     message = str(out_of_memory(asked, whole))
     assert "out of memory at batch.micro_batch_sequences=8: the plan needs 0." in message
-    assert "nearest: batch.micro_batch_sequences=2," in message
+    assert "set batch.micro_batch_sequences=2" in message
 
 
 def test_failures_of_memory_are_told_from_others():
@@ -131,7 +102,7 @@ def test_a_run_larger_than_this_machine_is_refused_with_the_accumulation_that_fi
     asked = config(tmp_path, "batch.micro_batch_sequences=8")
     setting = setting_here(asked)
     two = memory_of(setting, replace(BATCH, micro_batch_sequences=2, accumulation_micro_steps=4)).total
-    for held, message in ((two, "nearest that fits: batch.micro_batch_sequences=2, "), (20_000_000, "a smaller model")):
+    for held, message in ((two, "set batch.micro_batch_sequences=2"), (20_000_000, "a smaller model")):
         monkeypatch.setattr(machine_limits, "held_device", lambda _, held=held: HeldDevice(None, held))
         with pytest.raises(ConfigurationError, match=message):
             require_memory(asked, BATCH, num_parameters=4_000_000)

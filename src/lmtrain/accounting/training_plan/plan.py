@@ -51,7 +51,7 @@ class Plan:
     `measured_flops` is the device's measured rate of products, its roofline. A doubt says
     why a measured figure may be too low. `device_bytes` is one device's memory.
     `single_device_tokens_per_second` is measured on one device by itself, for the efficiency of several.
-    `epoch_tokens` are those of all training rows once, padding included. `most_context_tokens` is the model's limit.
+    `epoch_tokens` are those of all training rows once, padding included.
     `components` count parameters by part, `source_epochs` how often each source of a mixture is read.
     `awaits_data` are the words for figures of data not known yet, and what is assumed until then.
     `done` is before it: FLOPs per run, time and money are those of the steps `ahead`.
@@ -65,7 +65,6 @@ class Plan:
     flops_per_token: FlopsPerToken
     train_tokens: int | None = None
     epoch_tokens: int | None = None
-    most_context_tokens: int | None = None
     source_epochs: Mapping[str, float] = field(default_factory=dict[str, float])
     awaits_data: str | None = None
     seen_tokens: int | None = None

@@ -13,7 +13,6 @@ from lmtrain.accounting.fleet import (
     is_solved,
     propagate,
     solve_in_whole_devices,
-    without_limits,
 )
 from lmtrain.accounting.machine.hardware import devices_called, require_known
 from lmtrain.accounting.machine.number_formats import utilization_format
@@ -69,7 +68,7 @@ def is_fleet(words: Iterable[str]) -> bool:
 
 
 def plan_fleet(words: list[str]) -> int:
-    """Print the run with every term known, and answer 1 where it does not fit or finish.
+    """Print the run with every term known, and answer 1 where it does not fit.
 
     Raises:
         ConfigurationError: An unknown, impossible or contradictory term; or too few.
@@ -137,12 +136,11 @@ def make_fleet_plan(terms: Mapping[str, Any], config: FleetConfig) -> FleetPlan:
     cluster = _cluster(terms, config.cluster)
     peak = _peak(cluster, config.precision)
     typed = _typed_run(terms, cluster, config, peak_flops=peak.flops)
-    is_assumed = typed.mfu is None and "mfu" not in terms and not is_solved(propagate(without_limits(typed)))
-    asked = without_limits(replace(typed, mfu=ASSUMED_MFU) if is_assumed else typed)
+    is_assumed = typed.mfu is None and "mfu" not in terms and not is_solved(propagate(typed))
+    asked = replace(typed, mfu=ASSUMED_MFU) if is_assumed else typed
     return FleetPlan(
         run=solve_in_whole_devices(asked),
         asked=asked,
-        typed=typed,
         peak_source=peak.source.replace("cluster.peak_flops", "fleet.peak_flops"),
         mfu_is_assumed=is_assumed,
         device=cluster.known_device,

@@ -236,10 +236,9 @@ def _device(config: "RunConfig") -> str | None:
 
 def _warn_of_misfits(words: list[str]) -> None:
     """Plan the run, and say if it does not fit its devices or its budget."""
-    from lmtrain.cli.commands.plan import start_of
     from lmtrain.run.planning.plan import planned_runs
 
-    for run in planned_runs(words, start_of=start_of):
+    for run in planned_runs(words):
         if not run.advice.is_possible:
             print("\n".join(("the plan does not fit:", *run.advice.lines)), file=sys.stderr)
 

@@ -7,8 +7,7 @@ from typing import Any, Final
 from lmtrain.cli.commands.fleet import is_fleet
 from lmtrain.cli.help import HELP_FLAGS, verb_page
 from lmtrain.errors import EXIT_DONE, EXIT_NO
-from lmtrain.run.compose.arguments import Choices
-from lmtrain.run.planning.plan import FROM_THE_START, PlannedRun, PlannedStart, planned_runs
+from lmtrain.run.planning.plan import PlannedRun, planned_runs
 from lmtrain.run.run_config import RunConfig
 from lmtrain.run.validators.task import require_parts_of_task
 
@@ -50,7 +49,7 @@ def planned(words: list[str]) -> list[PlannedRun]:
     Raises:
         ConfigurationError: The command line is wrong.
     """
-    return planned_runs(words, more_checks=_require_start, start_of=start_of)
+    return planned_runs(words, more_checks=_require_start)
 
 
 def plan_json(words: list[str]) -> list[dict[str, Any]]:
@@ -79,17 +78,3 @@ def _require_start(config: RunConfig) -> None:
         require_source(Path(config.init_from), key=KEY)
         require_same_sizes(config.init_from, config.model.values)
     require_parts_of_task(config)
-
-
-def start_of(config: RunConfig, choices: Choices) -> PlannedStart:
-    """Return the start of a run that goes on: of a name or a checkpoint as typed, else of step 0."""
-    is_named = config.run.name is not None and not choices.is_trial
-    if config.resume == "never" or (config.resume == "auto" and not is_named):
-        return FROM_THE_START
-    from lmtrain.cli.commands.train import run_name
-    from lmtrain.run.execution.planned_start import planned_start  # of a few plans alone
-    from lmtrain.run.stored_runs.job import Job
-
-    words = [word for word in choices.overrides if word not in choices.brought]
-    name = run_name(config, words, choices.options["model"], [words] if choices.is_trial else None)
-    return planned_start(Job(config=config, overrides=words, name=name, root=str(Path(config.run.root).absolute())))

@@ -1,12 +1,10 @@
 """A solved fleet as text: every term with its unit, the computed ones marked."""
 
-import math
-
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from lmtrain.accounting.fleet import TOLERANCE, FleetPlan
+from lmtrain.accounting.fleet import FleetPlan
 from lmtrain.accounting.quantities import (
     format_at_most,
     format_count,
@@ -27,7 +25,7 @@ def print_fleet(plan: FleetPlan) -> None:
 
 
 def page(plan: FleetPlan) -> RenderableType:
-    """Lay out the terms, then their consequences, then every failure to fit or finish."""
+    """Lay out the terms, then their consequences, then a failure to fit."""
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(style="dim", min_width=16)
     table.add_column()
@@ -46,7 +44,7 @@ def page(plan: FleetPlan) -> RenderableType:
 
 
 def _terms(plan: FleetPlan) -> Rows:
-    run, typed = plan.run, plan.typed
+    run = plan.run
     ratio = ratio_words(
         run.tokens or 0, num_parameters=plan.num_parameters, num_active_parameters=plan.num_active_parameters
     )
@@ -59,32 +57,23 @@ def _terms(plan: FleetPlan) -> Rows:
         time = f"{format_days(run.hours / 24)} ({format_ratio(run.hours)} hours)"
     exact = f" ({plan.num_parameters:,.0f})" if plan.model else ""
     mfu = " (assumed; fleet.mfu states another)" if plan.mfu_is_assumed else ""
-    held = f"{run.device_hours or 0:,.0f}{_limit(typed.device_hours, run.device_hours)}"
     return [
         ("model", f"{format_quantity(plan.num_parameters)} parameters{exact}", "num_parameters"),
         ("tokens", f"{format_quantity(run.tokens or 0)}, {ratio}", "tokens"),
         ("FLOPs", f"{plan.flops:.4e} ({formula})", "flops"),
         ("devices", f"{devices} x {run.peak_flops / 1e12:,.1f} TFLOP/s ({plan.peak_source})", "num_devices"),
         ("MFU", f"{run.mfu:.1%}{mfu}", "mfu"),
-        ("time", f"{time}{_limit(typed.hours, run.hours, unit=' hours')}", "hours"),
-        ("device hours", held, "device_hours"),
+        ("time", time, "hours"),
+        ("device hours", f"{run.device_hours or 0:,.0f}", "device_hours"),
         ("cost", _cost(plan), "" if run.usd is None else "usd"),
     ]
-
-
-def _limit(allowed: float | None, found: float | None, *, unit: str = "") -> str:
-    """Return a given limit where the run's own amount is another."""
-    if allowed is None or found is None or math.isclose(allowed, found, rel_tol=TOLERANCE):
-        return ""
-    return f"; the limit is {format_ratio(allowed)}{unit}"
 
 
 def _cost(plan: FleetPlan) -> str:
     if plan.run.usd is None:
         return "set fleet.usd_per_gpu_hour"
     price = format_quantity(plan.run.usd_per_gpu_hour or 0, "usd")
-    limit = _limit(plan.typed.usd, plan.run.usd, unit=" dollars")
-    return f"{format_quantity(plan.run.usd, 'usd')} at {price} per device and hour{limit}"
+    return f"{format_quantity(plan.run.usd, 'usd')} at {price} per device and hour"
 
 
 def _consequences(plan: FleetPlan) -> Rows:

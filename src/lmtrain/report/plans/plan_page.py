@@ -8,22 +8,14 @@ from lmtrain.accounting.quantities import format_count, format_days, format_kwh,
 from lmtrain.accounting.scaling_laws.compute_optimal import compute_optimum, ratio_words, trade_off, trade_off_lines
 from lmtrain.accounting.training_plan.plan import Advice, Plan
 from lmtrain.accounting.training_plan.plan_parts import Cadence
-from lmtrain.report.show import plain_text, show, title_line
+from lmtrain.report.show import show, title_line
 
 Rows = list[tuple[str, str]]
-# Up to four passes over a text are worth nearly as much as new text (Muennighoff et al., arXiv:2305.16264).
-WORTHWHILE_EPOCHS = 4
-BEYOND = 1.001  # of a budget of time: rounding
 
 
 def print_plan(plan: Plan, advice: Advice, *, title: str) -> None:
     """Print the page, in colour on a terminal."""
     show(page(plan, advice, title=title))
-
-
-def text_of(plan: Plan, advice: Advice, *, title: str) -> str:
-    """Return the page as plain text."""
-    return plain_text(page(plan, advice, title=title))
 
 
 def page(plan: Plan, advice: Advice, *, title: str) -> RenderableType:
@@ -70,7 +62,7 @@ def _model(plan: Plan) -> Rows:
 
 
 def _run(plan: Plan) -> Rows:
-    batch, most = plan.batch, plan.most_context_tokens
+    batch = plan.batch
     size = batch.num_ranks // batch.num_data_ranks
     groups = ("device",) if size == 1 else (f"group of {size} devices", f"groups of {size} devices")
     factors = [
@@ -80,17 +72,12 @@ def _run(plan: Plan) -> Rows:
         format_count(batch.num_data_ranks, *groups),
     ]
     rows = [("tokens", _whole_run(plan)), ("tokens per step", f"{batch.tokens_per_step:,} = {' x '.join(factors)}")]
-    if most is not None and most > batch.context_tokens:
-        rows.append(("", f"the model takes up to {most:,}: batch.context_tokens={most}"))
     if plan.is_from_scratch and plan.knows_its_end:
         shape = plan.shape
         numbers = {"num_parameters": shape.num_parameters, "num_active_parameters": shape.num_active_parameters}
         rows.append(("tokens/parameter", ratio_words(plan.horizon.tokens, **numbers)))
     if plan.epochs is not None and plan.knows_its_end:
-        note = f"; those after {WORTHWHILE_EPOCHS} teach ever less" if plan.epochs > WORTHWHILE_EPOCHS else ""
-        rows.append(
-            ("epochs", f"{format_ratio(plan.epochs)} over {format_quantity(plan.epoch_tokens or 0)} tokens{note}")
-        )
+        rows.append(("epochs", f"{format_ratio(plan.epochs)} over {format_quantity(plan.epoch_tokens or 0)} tokens"))
     if plan.awaits_data is not None:
         rows.append(("data", plan.awaits_data))
     if plan.source_epochs and plan.knows_its_end:
@@ -104,17 +91,10 @@ def _whole_run(plan: Plan) -> str:
     run, ahead, done = plan.horizon, plan.ahead, plan.done.steps
     if not plan.knows_its_end:
         return f"not known: budget.{run.limited_by} ends it, and no speed is known"
-    ends = format_count(run.steps, "step")
-    if done and not ahead.steps:
-        whole = f"none ahead, after {format_count(done, 'step')}"
-    elif done:
-        rest = f"{format_quantity(ahead.tokens)} in {format_count(ahead.steps, 'step')} ahead"
-        whole = f"{rest}, after {done:,} done; {ends} in all, as budget.{run.limited_by} says"
-    else:
-        why = "the least: it is more than" if run.is_less_than_a_step else "as"
-        whole = f"{format_quantity(run.tokens)} in {ends}, {why} budget.{run.limited_by} says"
-    if run.is_of_time and (plan.seconds or 0.0) > (run.seconds or 0.0) * BEYOND:
-        return f"{whole}, which is less than a run of one step takes"
+    whole = f"{format_quantity(run.tokens)} in {format_count(run.steps, 'step')}, by budget.{run.limited_by}"
+    if done:
+        rest = f"{format_quantity(ahead.tokens)} in {format_count(ahead.steps, 'step')}"
+        whole = f"{whole}; {rest} ahead, after {done:,} done"
     return whole if run.time_limit is None or plan.speed else f"{whole}, unless budget.{run.time_limit} ends it before"
 
 
@@ -129,15 +109,9 @@ def _flops(plan: Plan) -> Rows:
     if plan.knows_its_end:
         rows.append(("the steps ahead" if plan.done.steps else "the run", f"{plan.ahead.flops:.4e} (PaLM)"))
     if writing is not None:
-        took = (
-            f", {_step_time(plan.generation_seconds_per_step)} at least, on top of the step below" if plan.speed else ""
-        )
-        rows.append(
-            (
-                "writing answers",
-                f"{writing.flops_per_step:.4e} per step for up to {writing.written_tokens:,} tokens{took}",
-            )
-        )
+        seconds = f", {_step_time(plan.generation_seconds_per_step)} at least" if plan.speed else ""
+        answers = f"for up to {writing.written_tokens:,} tokens{seconds}"
+        rows.append(("writing answers", f"{writing.flops_per_step:.4e} per step {answers}"))
     return rows
 
 
@@ -147,8 +121,6 @@ def _memory(plan: Plan) -> Rows:
     kinds = plan.memory.to_json()
     total = kinds.pop("total")
     rows: Rows = []
-    if plan.batch.num_stages > 1:
-        rows.append(("stage", "the fuller end: its layers with the embedding or the head, and the loss's workspace"))
     for kind, size in kinds.items():
         if size or kind in plan.memory.freed:
             rows.append((kind.replace("_", " "), _gb(size) if size else f"0 at the peak, {plan.memory.moment}"))
@@ -183,35 +155,26 @@ def _speed(plan: Plan) -> Rows:
     duration = format_quantity(plan.hours * 3600, "seconds")
     if plan.hours >= 1:
         duration = f"{format_ratio(plan.hours)} hours ({format_days(plan.hours / 24)})"
-    last = "checkpoints" if speed.setup_seconds > 0 else "start-up and checkpoints"
-    where = "are within it, and leave fewer steps" if plan.horizon.is_of_time else "come on top"
-    validation = f"; validation, {last} {where}"
+    where = "within it" if plan.horizon.is_of_time else "on top"
+    rest = f"; start-up and checkpoints {where}"
     if plan.evaluation is not None:
-        validation = f"; {format_quantity(plan.evaluation_seconds, 'seconds')} of it validation; {last} {where}"
+        rest = f"; {format_quantity(plan.evaluation_seconds, 'seconds')} of it validation{rest}"
     return [
         ("step", f"{_step_time(speed.step_seconds)} at {share} ({speed.source})"),
         ("peak", f"{(plan.peak_flops or 0) / 1e12:.4g} TFLOP/s x {plan.batch.num_ranks} ({plan.peak_source})"),
         ("speed", f"{format_quantity(round(plan.batch.tokens_per_step / speed.step_seconds))} tokens/s"),
-        ("time", f"{duration}{validation}"),
+        ("time", f"{duration}{rest}"),
     ]
 
 
 def _cadence(cadence: Cadence) -> str:
     """Return the best interval between checkpoints, and the figures behind it."""
-    every, stall, write, between, restart = (
-        format_quantity(seconds, "seconds")
-        for seconds in (
-            cadence.every_seconds, cadence.stall_seconds, cadence.write_seconds, cadence.seconds_between_failures,
-            cadence.restart_seconds,
-        )
-    )  # fmt: skip
-    own = cadence.set_seconds
-    as_set = "" if own is None else f", {cadence.goodput:.1%} as set ({format_quantity(own, 'seconds')})"
+    every, between = (
+        format_quantity(seconds, "seconds") for seconds in (cadence.every_seconds, cadence.seconds_between_failures)
+    )
     return (
-        f"{every} (callbacks.checkpoint.every_seconds={round(cadence.every_seconds)}): one failure in {between}, "
-        f"{stall} to copy, {write} to write (assumed: 10 GB/s per device, 1 GB/s per node); loses "
-        f"{cadence.lost_share:.1%}; goodput {cadence.goodput_at(cadence.every_seconds):.1%}{as_set}, with "
-        f"{restart} to a restarted step (cluster.restart_seconds)"
+        f"{every} (callbacks.checkpoint.every_seconds={round(cadence.every_seconds)}) for one failure in {between}; "
+        f"loses {cadence.lost_share:.1%}, goodput {cadence.goodput:.1%}"
     )
 
 
@@ -221,12 +184,7 @@ def _sent(plan: Plan) -> str:
     took = "at a rate that is not known" if sent.seconds is None else f"{format_ratio(sent.seconds)} s of link time"
     parts = [f"{_gb(round(each.num_bytes))} in {each.group} of {each.num_ranks}" for each in sent.groups]
     by_group = f" ({', '.join(parts)})" if len(parts) > 1 else ""
-    rare = "".join(
-        f", {_gb(each.num_bytes * each.every_steps)} every {each.every_steps:,} steps"
-        for each in sent.groups
-        if each.every_steps > 1
-    )
-    return f"{_gb(sent.total_bytes)} from each device{by_group}{rare}, {took}"
+    return f"{_gb(sent.total_bytes)} from each device{by_group}, {took}"
 
 
 def _otherwise(plan: Plan) -> Rows:

@@ -1,7 +1,7 @@
 """`recompute=auto` and `strategy=auto`: the first option that fits the memory of a device."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from lmtrain.accounting.batches import MICRO_BATCH, BatchPlan
@@ -28,28 +28,6 @@ LEAST_FIRST: Final[tuple[Callable[[RecomputeFacts], bool], ...]] = (
 )
 
 
-@dataclass(frozen=True)
-class TriedRecompute:
-    """A config with another recomputation, and its fitting batch, None without one."""
-
-    option: str
-    config: RunConfig
-    batch: BatchPlan | None
-    num_bytes: int = 0
-
-    @property
-    def num_tokens(self) -> int:
-        """Return the tokens of one forward pass."""
-        return 0 if self.batch is None else self.batch.micro_batch_sequences * self.batch.context_tokens
-
-    @property
-    def line(self) -> str:
-        """Return the option with the room that it leaves."""
-        return (
-            f"recompute={self.option} {f'leaves room for {self.num_tokens:,} tokens' if self.batch else 'does not fit'}"
-        )
-
-
 def chooses_recompute(config: RunConfig) -> bool:
     """Return whether the config leaves the recomputation to the plan."""
     found = facts_of(config.recompute.values, RecomputeFacts, allowed=config.allowed)
@@ -72,41 +50,30 @@ def with_recompute(
     """
     if not chooses_recompute(config):
         return config, None
-    tried: list[TriedRecompute] = []
-    device_bytes = 0
+    chosen, most, device_bytes = config, -1, 0
     for word in (word for kind in LEAST_FIRST for word in words_of(RecomputeFacts, kind)):
         changed = with_words(config, [word])
         setting = setting_of(changed)
         if setting.device_bytes is None:
             return changed, f"{config.recompute.word}: the device's memory is known only at the start of a run"
         device_bytes = setting.device_bytes
-        tried.append(_tried_recompute(word, changed, setting))
-        if _is_enough(tried[-1], config):
+        batch = _fitting(setting, changed)
+        num_tokens = batch.micro_batch_tokens if batch else 0
+        if num_tokens > most:
+            chosen, most = changed, num_tokens
+        is_whole = batch and batch.accumulation_micro_steps == 1
+        if batch and (is_whole or num_tokens >= ENOUGH_TOKENS or not config.batch.is_auto):
             break
-    chosen = tried[-1] if _is_enough(tried[-1], config) else max(tried, key=lambda one: one.num_tokens)
-    held = f"{device_bytes / 1e9:.1f} GB"
-    reason = f"nothing fits {held}, recompute={chosen.option} is planned"
-    if chosen.batch:
-        reason = f"{chosen.option}, {chosen.num_tokens:,} tokens at a time take {chosen.num_bytes / 1e9:.1f} of {held}"
-    others = [one.line for one in tried if one is not chosen]
-    return chosen.config, "; ".join([f"recompute={config.recompute.word}: {reason}", *others])
+    room = f"{most:,} tokens at a time fit" if most > 0 else "nothing fits"
+    return chosen, f"recompute={config.recompute.word}: {chosen.recompute.word}, {room} {device_bytes / 1e9:.1f} GB"
 
 
-def _tried_recompute(word: str, config: RunConfig, setting: Setting) -> TriedRecompute:
-    asked = config.batch
-    if asked.micro_batch_sequences == "auto":
-        batch = largest_micro_batch(setting, config.divided(replace(asked, micro_batch_sequences=None)))
-    else:
-        batch = config.divided(asked)
-        batch = batch if fits(setting, batch) else None
-    num_bytes = memory_of(setting, batch).total if batch else 0
-    return TriedRecompute(word.partition("=")[2], config, batch, num_bytes)
-
-
-def _is_enough(tried: TriedRecompute, config: RunConfig) -> bool:
-    is_typed = config.batch.micro_batch_sequences != "auto"
-    batch = tried.batch
-    return batch is not None and (is_typed or batch.accumulation_micro_steps == 1 or tried.num_tokens >= ENOUGH_TOKENS)
+def _fitting(setting: Setting, config: RunConfig) -> BatchPlan | None:
+    """Return the batch as typed, or the largest, if it fits."""
+    batch = config.divided(config.batch)
+    if config.batch.is_auto:
+        return largest_micro_batch(setting, batch)
+    return batch if fits(setting, batch) else None
 
 
 Kind = Callable[[ModelSpread], bool]
@@ -114,15 +81,6 @@ WHOLE: Final[Kind] = lambda spread: spread.replicates and not spread.chooses  # 
 IN_A_NODE: Final[Kind] = lambda spread: spread.most_shards is not None and spread.tensor_ranks == 1  # noqa: E731
 OVER_ALL: Final[Kind] = lambda spread: spread.shards_most  # noqa: E731
 TOGETHER: Final[Kind] = lambda spread: spread.tensor_ranks > 1 and spread.shards_over is not None  # noqa: E731
-
-
-@dataclass(frozen=True)
-class TriedStrategy:
-    """A config with another strategy, and the bytes of one of its devices, at least."""
-
-    option: str
-    config: RunConfig
-    num_bytes: int
 
 
 def with_strategy(config: RunConfig) -> tuple[RunConfig, str | None]:
@@ -138,30 +96,28 @@ def with_strategy(config: RunConfig) -> tuple[RunConfig, str | None]:
     device_bytes = config.cluster.device_bytes
     if not config.spread.chooses or config.num_ranks == 1 or device_bytes is None:
         return config, None
-    is_auto = config.batch.micro_batch_sequences == "auto"
     least = f"{MICRO_BATCH}={example_rows(config)}"
     single = with_words(config, [least])
-    tried: list[TriedStrategy] = []
-    asked = config
-    for asked in (config,) if is_auto or config.batch == single.batch else (config, single):
-        tried = list(_tried_strategies(asked, device_bytes))
-        if tried and tried[-1].num_bytes <= device_bytes:
+    is_settled = config.batch.is_auto or config.batch == single.batch
+    found: tuple[RunConfig, str, int] | None = None
+    for asked in (config,) if is_settled else (config, single):
+        found = _first_that_fits(asked, device_bytes) or found
+        if found and found[-1] <= device_bytes:
             break
-    if not tried:
-        config.divided(single.batch if is_auto else config.batch)
+    if found is None:
+        config.divided(single.batch if config.batch.is_auto else config.batch)
         return config, None  # the plan names the fault
-    *others, last = tried
-    fits_device = last.num_bytes <= device_bytes
-    verb, size = ("takes", f" with {least}" * (asked is single)) if fits_device else ("needs", "")
-    lines = [f"{last.option} {verb} {_gb(last.num_bytes)} of {_gb(device_bytes)} per device{size}"]
-    lines += [f"{one.option} needs {_gb(one.num_bytes)}" for one in others]
-    chosen = config.changed(strategy=last.config.strategy)
-    return chosen, f"strategy={config.strategy.word}: {'' if fits_device else 'nothing fits; '}{'; '.join(lines)}"
+    changed, option, held = found
+    verdict = "takes" if held <= device_bytes else "needs"
+    reason = f"{option} {verdict} {held / 1e9:.1f} GB of {device_bytes / 1e9:.1f} GB per device"
+    reason = reason if held <= device_bytes else f"nothing fits; {reason}"
+    return config.changed(strategy=changed.strategy), f"strategy={config.strategy.word}: {reason}"
 
 
-def _tried_strategies(config: RunConfig, device_bytes: int) -> Iterator[TriedStrategy]:
-    """Yield strategies and their memory, from copies to the smallest parts, up to the first that fits."""
+def _first_that_fits(config: RunConfig, device_bytes: int) -> tuple[RunConfig, str, int] | None:
+    """Return the first strategy that fits, else the last that is possible, with its name and a device's bytes."""
     facts: ModelFacts | None = None
+    found: tuple[RunConfig, str, int] | None = None
     for word, saves in _strategies(config):
         try:
             changed = _with_settings_kept(config, word)
@@ -174,9 +130,10 @@ def _tried_strategies(config: RunConfig, device_bytes: int) -> Iterator[TriedStr
         except ConfigurationError:  # a batch, an optimizer, a layer or a part that this one does not take
             continue
         if held <= device_bytes or not saves:
-            yield TriedStrategy(" ".join((word.partition("=")[2], *savings)), changed, held)
+            found = changed, " ".join((word.partition("=")[2], *savings)), held
         if held <= device_bytes:
-            return
+            break
+    return found
 
 
 def _strategies(config: RunConfig) -> Iterator[tuple[str, bool]]:
@@ -190,19 +147,19 @@ def _strategies(config: RunConfig) -> Iterator[tuple[str, bool]]:
 
 def _held(config: RunConfig, facts: ModelFacts | None, device_bytes: int) -> tuple[int, ModelFacts]:
     """Return the bytes of a device, and the facts behind them; without activations where the rest is too large."""
-    batch, is_auto = config.batch, config.batch.micro_batch_sequences == "auto"
-    most = config.divided(replace(batch, micro_batch_sequences=None) if is_auto else batch)
-    least = memory_of(fit_setting(planned_setting(config), facts), most).static if facts else 0
+    batch = config.divided(config.batch)
+    least = memory_of(fit_setting(planned_setting(config), facts), batch).static if facts else 0
     if facts and least > device_bytes:
         return least, facts
     settled, _ = with_recompute(config)
     setting = planned_setting(settled)
     facts = model_facts(settled, setting)
     fit = fit_setting(setting, facts)
-    if is_auto:
-        one = config.divided(replace(batch, micro_batch_sequences=setting.example_rows))
-        most = largest_micro_batch(fit, most) or one
-    return memory_of(fit, most).total, facts
+    if config.batch.is_auto:
+        rows = setting.example_rows
+        one = replace(batch, micro_batch_sequences=rows, accumulation_micro_steps=batch.sequences_per_rank // rows)
+        batch = largest_micro_batch(fit, batch) or one
+    return memory_of(fit, batch).total, facts
 
 
 def _savings(asked: RunConfig, config: RunConfig) -> tuple[str, ...]:
@@ -230,7 +187,3 @@ def require_parts_of_strategy(config: RunConfig) -> None:
         from lmtrain.run.builders.model import require_strategy_on_paper
 
         require_strategy_on_paper(config)
-
-
-def _gb(num_bytes: int) -> str:
-    return f"{num_bytes / 1e9:.1f} GB"

@@ -11,7 +11,7 @@ from typing import Final
 
 import torch
 
-from lmtrain.accounting.batches import BatchPlan
+from lmtrain.accounting.batches import MICRO_BATCH, BatchPlan
 from lmtrain.accounting.machine.hardware import find_device
 from lmtrain.accounting.model.memory import TrainedParameters
 from lmtrain.accounting.quantities import format_count, format_quantity
@@ -36,10 +36,7 @@ OUT_OF_MEMORY: Final = (
 )
 SMALLER_RUN: Final = "a smaller model, or fewer batch.context_tokens"
 CPU_SHARE: Final = 0.8  # of the free memory: the rest is for the machine's other processes
-# Less than any run takes: a run of which this is a small part of the memory is not planned in detail, which can take
-# seconds for a model that is new on this machine.
-FEWEST_BYTES_PER_PARAMETER: Final = 4
-FEWEST_BYTES_PER_TOKEN: Final = 4_096
+FEWEST_BYTES_PER_PARAMETER, FEWEST_BYTES_PER_TOKEN = 4, 4_096  # of any run
 CLEARLY_ENOUGH: Final = 1 / 32  # of the memory: a run on a CPU takes up to some twenty times those bytes
 
 
@@ -93,13 +90,13 @@ def batch_of(config: RunConfig) -> BatchPlan:
     Raises:
         ConfigurationError: It does not divide, or not even one sequence fits.
     """
-    if config.batch.micro_batch_sequences != "auto":
+    if not config.batch.is_auto:
         return config.divided(config.batch)
 
     def largest() -> BatchPlan:
         found = fitted_batch(config, setting_here(config))
         print(
-            f"batch.micro_batch_sequences=auto: {found.micro_batch_sequences} of "
+            f"{MICRO_BATCH}=auto: {found.micro_batch_sequences} of "
             f"{format_count(found.sequences_per_rank, 'sequence')} at a time, "
             f"{format_count(found.accumulation_micro_steps, 'micro-step')} per step",
             flush=True,
@@ -136,14 +133,12 @@ def require_memory(config: RunConfig, batch: BatchPlan, *, num_parameters: int) 
     config, _ = with_recompute(config, setting_here)  # the run chooses the same
     setting = setting_here(config)
     needed, held = memory_of(setting, batch).total, setting.device_bytes or device.num_bytes
-    if needed <= held:
-        return
-    fitting = largest_micro_batch(setting, batch)
-    raise ConfigurationError(
-        f"batch.micro_batch_sequences={batch.micro_batch_sequences}: {batch.context_tokens} tokens each need "
-        f"{format_quantity(needed, 'bytes')} on each device, of which {format_quantity(held, 'bytes')} are free; "
-        f"nearest that fits: {_smaller(fitting) if fitting else SMALLER_RUN}."
-    )
+    if needed > held:
+        raise ConfigurationError(
+            f"{MICRO_BATCH}={batch.micro_batch_sequences}: {batch.context_tokens} tokens each need "
+            f"{format_quantity(needed, 'bytes')} on each device, of which {format_quantity(held, 'bytes')} are free; "
+            f"set {_smaller(setting, batch, is_planned=True)}."
+        )
 
 
 def is_out_of_memory(failure: RuntimeError) -> bool:
@@ -153,27 +148,24 @@ def is_out_of_memory(failure: RuntimeError) -> bool:
 
 def out_of_memory(config: RunConfig, batch: BatchPlan) -> OutOfMemory:
     """Return the error of a run out of memory, with the largest fitting micro batch."""
-    size = f"batch.micro_batch_sequences={batch.micro_batch_sequences}"
+    size = f"{MICRO_BATCH}={batch.micro_batch_sequences}"
     try:
         setting = setting_here(config)
     except ConfigurationError as unplanned:
         return OutOfMemory(f"out of memory at {size}, which cannot be planned: {unplanned}")
     needed, held = memory_of(setting, batch).total, setting.device_bytes or 0
-    half = (size for size in batch.micro_batches(example_rows=setting.example_rows))
-    halved = next((size for size in half if size <= batch.micro_batch_sequences // 2), None)
-    smaller = largest_micro_batch(setting, batch)
-    if smaller and smaller.micro_batch_sequences < batch.micro_batch_sequences:
-        fix = _smaller(smaller)
-    else:
-        fix = f"batch.micro_batch_sequences={halved}" if halved else SMALLER_RUN
-    return OutOfMemory(
-        f"out of memory at {size}: the plan needs {needed / 1e9:.1f} GB of {held / 1e9:.1f} GB; nearest: {fix}."
-    )
+    sizes = f"the plan needs {needed / 1e9:.1f} GB of {held / 1e9:.1f} GB"
+    return OutOfMemory(f"out of memory at {size}: {sizes}; set {_smaller(setting, batch, is_planned=False)}.")
 
 
-def _smaller(batch: BatchPlan) -> str:
-    micro_steps = format_count(batch.accumulation_micro_steps, "micro-step")
-    return f"batch.micro_batch_sequences={batch.micro_batch_sequences}, accumulated over {micro_steps} per step"
+def _smaller(setting: Setting, batch: BatchPlan, *, is_planned: bool) -> str:
+    """Return the largest smaller micro batch that fits, or half of this one where the plan was wrong."""
+    sizes = [one for one in batch.micro_batches(example_rows=setting.example_rows) if one < batch.micro_batch_sequences]
+    found = largest_micro_batch(setting, batch)
+    if found and found.micro_batch_sequences in sizes:
+        return f"{MICRO_BATCH}={found.micro_batch_sequences}"
+    half = next((one for one in sizes if one <= batch.micro_batch_sequences // 2 and not is_planned), None)
+    return f"{MICRO_BATCH}={half}" if half else SMALLER_RUN
 
 
 def require_disk(config: RunConfig, parameters: TrainedParameters, *, folder: Path, num_steps: int) -> None:

@@ -117,12 +117,10 @@ def _with_more(
     plan: Plan, config: RunConfig, facts: PlanFacts, *, offload: OffloadPlan | None, is_trusted: bool
 ) -> Plan:
     """Add the parts that a plan may be without: optimizer state in host memory, scaling, evaluation."""
-    most_context = config.model.values.get("max_context_tokens")
     plan = replace(
         plan,
         is_compiled=facts.is_compiled,
         is_from_scratch=config.init_from is None and not facts.shape.num_frozen_parameters,
-        most_context_tokens=most_context if isinstance(most_context, int) else None,
         single_device_tokens_per_second=single_device_speed(config, plan.batch),
         offload=offload,
         scaling=config.scaling,

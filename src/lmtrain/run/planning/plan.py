@@ -3,10 +3,9 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any
 
 from lmtrain.accounting.batches import BatchPlan
-from lmtrain.accounting.budgets import NOT_BEGUN, Horizon, RunSoFar
 from lmtrain.accounting.model.model_facts import ModelFacts
 from lmtrain.accounting.training_plan.fit import Setting, largest_micro_batch, memory_of
 from lmtrain.accounting.training_plan.plan import Advice, Plan
@@ -37,24 +36,6 @@ from lmtrain.run.validators.optimizer import rate_line, require_ramps_fit
 from lmtrain.run.validators.parallelism import require_parts
 from lmtrain.run.validators.task import objective_facts, require_examples
 
-if TYPE_CHECKING:
-    from lmtrain.data.interleave import PhasesRead
-
-
-@dataclass(frozen=True, kw_only=True)
-class PlannedStart:
-    """A run so far, and a line on the rest of its horizon.
-
-    `read` are a mixture's phases so far. `left` raises for a spent budget.
-    """
-
-    done: RunSoFar = NOT_BEGUN
-    read: "PhasesRead | None" = None
-    left: Callable[[Horizon], str | None] = lambda _: None
-
-
-FROM_THE_START: Final = PlannedStart()
-
 
 @dataclass(frozen=True)
 class PlannedRun:
@@ -82,11 +63,8 @@ def planned_runs(
     words: list[str],
     *,
     more_checks: Callable[[RunConfig], object] = lambda _: None,
-    start_of: Callable[[RunConfig, Choices], PlannedStart] = lambda _, __: FROM_THE_START,
 ) -> list[PlannedRun]:
     """Plan the config of a command line, or each of a sweep; `more_checks` refuses one before its model is counted.
-
-    `start_of` a config is its checkpoint; without it each run begins at step 0.
 
     Raises:
         ConfigurationError: The command line is wrong.
@@ -100,20 +78,18 @@ def planned_runs(
         config = check(composed, allowed=arguments.allowed_targets, typed=choices.overrides, place="paper")
         require_split(config)
         more_checks(config)
-        start = start_of(config, choices)
         config, strategy = with_strategy(config)
         config, recompute = with_recompute(config)
         asked, config = config, _with_named_data(config, choices.options, choices.overrides)
         setting = planned_setting(config)
         facts = model_facts(config, setting)
-        plan = plan_on_paper(config, setting, facts, done=start.done)
+        plan = plan_on_paper(config, setting, facts)
         _require_ramps(config, plan)
         plan = replace(plan, scaling=config.scaling or offered(composed, choices.overrides))
-        plan = _with_data(plan, config, start)
-        fit, left = fit_setting(setting, facts), start.left(plan.horizon)
-        given = advice(config, plan, fit, partial(planned_with, config, start=start))
-        notes = [rate_line(config), setting.speed_line, *callback_lines(config)]
-        notes += [strategy, recompute, left]
+        plan = _with_data(plan, config)
+        fit = fit_setting(setting, facts)
+        given = advice(config, plan, fit, partial(planned_with, config))
+        notes = [rate_line(config), setting.speed_line, *callback_lines(config), strategy, recompute]
         given = replace(given, lines=(*filter(None, notes), *given.lines))
         found.append(PlannedRun(choices.title, choices.swept, plan, fit, given, asked))
 
@@ -121,10 +97,8 @@ def planned_runs(
     return found
 
 
-def _with_data(plan: Plan, config: RunConfig, start: PlannedStart) -> Plan:
-    epochs = source_epochs(
-        config, plan.horizon.tokens, sequences_per_step=plan.batch.sequences_per_step, read=start.read
-    )
+def _with_data(plan: Plan, config: RunConfig) -> Plan:
+    epochs = source_epochs(config, plan.horizon.tokens)
     return replace(plan, source_epochs=epochs, awaits_data=awaited_facts(config))
 
 
@@ -141,8 +115,8 @@ def _with_named_data(config: RunConfig, options: Mapping[str, str], overrides: S
     return config.changed(data=config.data.without("folder"))
 
 
-def plan_on_paper(config: RunConfig, setting: PlannedSetting, facts: ModelFacts, *, done: RunSoFar = NOT_BEGUN) -> Plan:
-    """Compute the whole plan of a config after the steps done, memory and checkpoints too, without building it.
+def plan_on_paper(config: RunConfig, setting: PlannedSetting, facts: ModelFacts) -> Plan:
+    """Compute the whole plan of a config, memory and checkpoints too, without building it.
 
     Raises:
         ConfigurationError: An indivisible batch, or an impossible budget.
@@ -166,7 +140,6 @@ def plan_on_paper(config: RunConfig, setting: PlannedSetting, facts: ModelFacts,
             device_watts=device.power_watts if device else None,
             is_compiled=setting.is_compiled,
             trusts_assumed_speed=True,
-            done=done,
         ),
     )
     return replace(
@@ -185,9 +158,7 @@ def _doctor_of(config: RunConfig) -> str:
     return " ".join([*words, *([f"trainer.cpu_threads={threads}"] if threads is not None else [])])
 
 
-def planned_with(
-    config: RunConfig, words: Sequence[str], *, start: PlannedStart = FROM_THE_START, measures: bool = False
-) -> Plan | None:
+def planned_with(config: RunConfig, words: Sequence[str], *, measures: bool = False) -> Plan | None:
     """Return the plan of a config with some words typed, None where they are refused.
 
     It `measures` a model that is new on this machine, or else has no plan of it.
@@ -198,8 +169,7 @@ def planned_with(
         facts = model_facts(changed, setting) if measures else facts_known(changed, setting)
         if facts is None:
             return None
-        plan = plan_on_paper(changed, setting, facts, done=start.done)
-        start.left(plan.horizon)
+        plan = plan_on_paper(changed, setting, facts)
         _require_ramps(changed, plan)
     except ConfigurationError:
         return None

@@ -18,7 +18,6 @@ from lmtrain.run.validators.callbacks import held_out_passes
 from lmtrain.tracking.atomic_files import read_json, write_json
 
 if TYPE_CHECKING:
-    from lmtrain.data.interleave import PhasesRead
     from lmtrain.data.mixture import Phase
 
 MANIFEST = "dataset.json"
@@ -62,17 +61,6 @@ def is_prepared(config: RunConfig) -> bool:
     return prepared_train_tokens(config) is not None
 
 
-def known_data(config: RunConfig) -> dict[str, Any]:
-    """Return the fingerprints of the config's data and tokenizer by their names in an identity, where they are known.
-
-    They are those of one folder: a mixture is known to its run alone.
-    """
-    folder = None if config.data.get("sources") else _folder_of(config)
-    manifest: dict[str, Any] = {} if folder is None else read_json(Path(folder) / MANIFEST)
-    names = {"data.fingerprint": "fingerprint", "tokenizer": "tokenizer_fingerprint"}
-    return {name: manifest[key] for name, key in names.items()} if {*names.values()} <= manifest.keys() else {}
-
-
 def awaited_facts(config: RunConfig) -> str | None:
     """Return the words for a plan's gaps before a run has opened its data; None of known data, or of no folder."""
     if not (config.data.get("sources") or config.data.node("folder")) or is_prepared(config):
@@ -103,24 +91,13 @@ def held_out_padding(config: RunConfig, split: str, folder: Path | None = None) 
     return windows.num_windows * context / tokens.num_tokens
 
 
-def source_epochs(
-    config: RunConfig, run_tokens: int, *, sequences_per_step: int = 1, read: "PhasesRead | None" = None
-) -> dict[str, float]:
-    """Return the passes of a run of `run_tokens` over each source of a mixture; empty where unknown.
-
-    `read` are the phases of steps that are done already, each of `sequences_per_step`.
-    """
+def source_epochs(config: RunConfig, run_tokens: int) -> dict[str, float]:
+    """Return the passes of a run of `run_tokens` over each source of a mixture; empty where unknown."""
     if not config.data.get("sources"):
         return {}
-    from lmtrain.data.interleave import phases_going_on  # numpy: for mixtures alone
-    from lmtrain.data.mixture import Phase, mean_shares, placed
+    from lmtrain.data.mixture import mean_shares  # numpy: for mixtures alone
 
     folders, phases = _mixture(config)
-    if read:
-        num = run_tokens // config.batch.context_tokens
-        until = read.step * sequences_per_step
-        ahead = phases_going_on(placed(phases, num), earlier=read.phases, until=until)
-        phases = [Phase(start=start / num, weights=dict(zip(folders, each, strict=True))) for start, each in ahead]
     shares = mean_shares(phases)
     counts = {name: _epoch_tokens_of(config, str(folder)) for name, folder in folders.items()}
     return {name: shares[name] * run_tokens / count for name, count in counts.items() if count}
