@@ -1,5 +1,4 @@
 import re
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -28,16 +27,6 @@ def test_step_that_does_not_divide_names_the_nearest_that_does():
     assert str(refusal.value) == (
         "batch.tokens_per_step=1000 is not a multiple of 512 (2 sequences x 256 tokens x 1 rank); nearest valid: 1024."
     )
-
-
-def test_nearest_values_divide_and_are_never_zero():
-    batch = Batch(context_tokens=64, tokens_per_step=512)
-    with pytest.raises(ConfigurationError, match=r"strategy.tensor_size=3; nearest valid: batch.context_tokens=63\.$"):
-        plan_batches(batch, num_ranks=3, tensor_ranks=3)
-    with pytest.raises(ConfigurationError, match=r"nearest valid: batch.context_tokens=66\.$"):
-        plan_batches(replace(batch, context_tokens=65), num_ranks=2, context_ranks=2)
-    with pytest.raises(ConfigurationError, match=r"nearest valid: 512\."):
-        plan_batches(Batch(context_tokens=256, tokens_per_step=3), num_ranks=2)
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,10 @@ memory. Products are counted by torch's own formulas (`torch.utils.flop_counter`
 """
 
 import sys
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
@@ -28,9 +27,8 @@ from lmtrain.accounting.training_plan.plan import Plan
 from lmtrain.simulate.kernel_costs import FORMATS, kernel_of
 from lmtrain.simulate.live_memory import LiveBytes, Operations, tensors_in
 
-OptimizerFactory = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
-# fp32 values kept for a parameter where an optimizer cannot take a step on fake tensors.
-VALUES_KEPT: Final = {"SGD": 0, "Adam": 2, "AdamW": 2, "Adagrad": 1, "RMSprop": 1, "Adamax": 2, "NAdam": 2, "RAdam": 2}
+DEFAULT_CONTEXT: Final = 1024  # tokens, and the most taken from the model
+VALUES_KEPT: Final = 2  # in fp32 for a parameter, where an optimizer cannot take a step on fake tensors
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +95,7 @@ def plan_module(
         usd_per_gpu_hour=usd_per_gpu_hour,
         device_watts=cluster.known_device.power_watts if cluster.known_device else None,
         device_bytes=cluster.device_bytes,
-        components=_components(module),
+        components={name: size for name, one in module.named_children() if (size := _count(one.parameters()))},
         memory=_memory(module, step, state_bytes),
         speed=expected_speed(cluster, peak, divided, flops_per_token=flops.palm),
     )
@@ -114,39 +112,33 @@ def _built(model: Any) -> nn.Module:
 
 
 def _context_tokens(model: Any, module: nn.Module) -> int:
-    for source in (module, getattr(module, "config", None), model):
-        for name in ("max_context_tokens", "max_position_embeddings", "n_positions"):
-            if isinstance(found := getattr(source, name, None), int):
-                return min(found, 1024)
-    return 1024
+    sources = (module, getattr(module, "config", None), model)
+    names = ("max_context_tokens", "max_position_embeddings", "n_positions")
+    found = (getattr(source, name, None) for source in sources for name in names)
+    return min(next((one for one in found if isinstance(one, int)), DEFAULT_CONTEXT), DEFAULT_CONTEXT)
 
 
 def _shape(module: nn.Module) -> ModelShape:
     """Count parameters: a table of embeddings multiplies no token, unless the head is tied to it."""
     tables = {id(one.weight) for one in module.modules() if isinstance(one, nn.Embedding)}
-    elsewhere = {
-        id(parameter)
-        for one in module.modules()
-        if not isinstance(one, nn.Embedding)
-        for parameter in one.parameters(recurse=False)
-    }
+    others = (one for one in module.modules() if not isinstance(one, nn.Embedding))
+    elsewhere = {id(parameter) for one in others for parameter in one.parameters(recurse=False)}
     parameters = list(module.parameters())
     matrices = [one for one in parameters if one.ndim >= 2 and (id(one) not in tables or id(one) in elsewhere)]
-    total = sum(one.numel() for one in parameters)
+    total = _count(parameters)
     return ModelShape(
         num_parameters=total,
-        num_embedding_parameters=sum(one.numel() for one in parameters if id(one) in tables),
-        num_matmul_parameters=sum(one.numel() for one in matrices),
+        num_embedding_parameters=_count(one for one in parameters if id(one) in tables),
+        num_matmul_parameters=_count(matrices),
         num_active_parameters=total,
         attention=(),
-        num_frozen_parameters=sum(one.numel() for one in parameters if not one.requires_grad),
-        num_frozen_matmul_parameters=sum(one.numel() for one in matrices if not one.requires_grad),
+        num_frozen_parameters=_count(one for one in parameters if not one.requires_grad),
+        num_frozen_matmul_parameters=_count(one for one in matrices if not one.requires_grad),
     )
 
 
-def _components(module: nn.Module) -> dict[str, int]:
-    counted = {name: sum(one.numel() for one in child.parameters()) for name, child in module.named_children()}
-    return {name: number for name, number in counted.items() if number}
+def _count(parameters: Iterable[Tensor]) -> int:
+    return sum(one.numel() for one in parameters)
 
 
 class _Products(Operations):
@@ -182,26 +174,21 @@ def _counted(
     with FakeTensorMode(allow_non_fake_inputs=True):
         fake = _without_bytes(module)
         for parameter in fake.parameters():
-            if parameter.requires_grad:
-                parameter.grad = torch.zeros_like(parameter)
+            parameter.grad = torch.zeros_like(parameter) if parameter.requires_grad else None
         try:
             step = _pass(fake, batch, autocast=autocast, inputs=inputs)
         except Exception as problem:  # noqa: BLE001  a stranger's forward may read values, which fake tensors lack
             reason = str(problem).partition("\n")[0]
-            notes.append(
-                f"FLOPs are 6 x parameters, and activations are not counted: the forward pass failed: {reason}"
-            )
+            notes.append(f"FLOPs are 6 x parameters, without activations: the forward pass failed: {reason}")
         state = _state_bytes(fake, optimizer)
     return step, state, notes
 
 
 def _without_bytes(module: nn.Module) -> nn.Module:
     """Return a copy of the module with fake parameters and buffers."""
-    made: dict[int, Any] = {}
+    made: dict[int, Any] = {id(one): torch.empty(one.shape, dtype=one.dtype) for one in module.buffers()}
     for one in module.parameters():
         made[id(one)] = nn.Parameter(torch.empty(one.shape, dtype=one.dtype), one.requires_grad)
-    for one in module.buffers():
-        made[id(one)] = torch.empty(one.shape, dtype=one.dtype)
     return deepcopy(module, made)
 
 
@@ -210,19 +197,16 @@ def _pass(
 ) -> CountedStep:
     shape = batch.micro_batch_sequences, batch.context_tokens
     given = [torch.empty(one.shape, dtype=one.dtype) for one in inputs] if inputs else [torch.zeros(shape).long()]
-    known = [
-        *fake.parameters(),
-        *fake.buffers(),
-        *given,
-        *(one.grad for one in fake.parameters() if one.grad is not None),
-    ]
+    gradients = [one.grad for one in fake.parameters() if one.grad is not None]
     casting = torch.autocast("cpu", dtype=autocast or torch.bfloat16, enabled=autocast is not None)
-    with LiveBytes(known) as live, _Products() as counted:
+    with LiveBytes([*fake.parameters(), *fake.buffers(), *given, *gradients]) as live, _Products() as counted:
         with casting:
-            output = _first_tensor(fake(*given))
+            made = fake(*given)
+            logits = getattr(made, "logits", made)
+            output = logits if isinstance(logits, Tensor) else tensors_in(logits)[0]
             kept = live.now
             loss = _loss(output, given[0])
-        del output
+        del made, logits, output
         loss.backward()
     return CountedStep(
         product_flops=counted.products,
@@ -232,12 +216,6 @@ def _pass(
     )
 
 
-def _first_tensor(output: Any) -> Tensor:
-    if isinstance(found := getattr(output, "logits", output), Tensor):
-        return found
-    return tensors_in(found)[0]
-
-
 def _loss(output: Tensor, tokens: Tensor) -> Tensor:
     if output.ndim == tokens.ndim + 1 and not tokens.is_floating_point():
         return nn.functional.cross_entropy(output.flatten(0, -2).float(), tokens.flatten())
@@ -245,40 +223,37 @@ def _loss(output: Tensor, tokens: Tensor) -> Tensor:
 
 
 def _state_bytes(fake: nn.Module, optimizer: Any) -> int:
-    """Return the bytes that an optimizer keeps after a step, or a usual number of values where it cannot take one."""
+    """Return the bytes that an optimizer keeps after a step; AdamW's where it cannot take one."""
     trained = [one for one in fake.parameters() if one.requires_grad]
     if not trained:
         return 0
-    if isinstance(optimizer, torch.optim.Optimizer):
-        make: OptimizerFactory = lambda parameters: type(optimizer)(parameters, **optimizer.defaults)  # noqa: E731
-        name = type(optimizer).__name__
-    else:
-        make, name = cast("OptimizerFactory", optimizer), getattr(optimizer, "__name__", "")
-    built = make(trained)
-    with suppress(Exception):  # its state is there by then, or the table above counts
+    try:
+        if isinstance(optimizer, torch.optim.Optimizer):
+            built = type(optimizer)(trained, **optimizer.defaults)
+        else:
+            built = optimizer(trained)
         built.step()
-    found = sum(one.nbytes for one in tensors_in(list(built.state.values())))
-    if found and len(built.state) == len(trained):
-        return found
-    return VALUES_KEPT.get(name, 2) * 4 * sum(one.numel() for one in trained)
+    except Exception:  # noqa: BLE001  it may read values, which fake tensors lack
+        return VALUES_KEPT * 4 * _count(trained)
+    return sum(one.nbytes for one in tensors_in(list(built.state.values())))
 
 
 def _flops_per_token(shape: ModelShape, step: CountedStep | None, batch: BatchPlan) -> FlopsPerToken:
     six_n = 6 * shape.num_active_parameters
     if step is None:
         return FlopsPerToken(palm=six_n, causal=six_n, six_n=six_n)
-    num_tokens = batch.micro_batch_sequences * batch.context_tokens
     seen = (batch.context_tokens + 1) / (2 * batch.context_tokens)
     palm, causal = (step.product_flops + 3 * step.attention_flops * share for share in (1, seen))
+    num_tokens = batch.micro_batch_tokens
     return FlopsPerToken(palm=round(palm / num_tokens), causal=round(causal / num_tokens), six_n=six_n)
 
 
 def _memory(module: nn.Module, step: CountedStep | None, state_bytes: int) -> DeviceMemory:
-    held = [(one.nbytes, one.requires_grad) for one in module.parameters()]
+    held = [*module.parameters(), *module.buffers()]
     memory = DeviceMemory(
-        weights=sum(size for size, _ in held) + sum(one.nbytes for one in module.buffers()),
+        weights=sum(one.nbytes for one in held),
         weights_copy=0,
-        gradients=sum(size for size, is_trained in held if is_trained),
+        gradients=sum(one.nbytes for one in held if one.requires_grad),
         optimizer=state_bytes,
         activations=step.activations if step else 0,
         workspace=step.workspace if step else 0,

@@ -67,18 +67,6 @@ def test_causal_tokens_are_those_that_a_mask_shows(window_tokens, lengths):
     assert counted == pytest.approx(sum(shown) / len(shown))
 
 
-def test_documents_beyond_a_context_are_cut_into_such():
-    cut, apart = causal_tokens(8, documents={20: 1.0}), causal_tokens(8, documents={8: 2.0, 4: 1.0})
-    assert cut == apart == pytest.approx((2 * 36 + 10) / 20)
-
-
-def test_a_sliding_window_costs_nearly_all_of_it_where_the_mask_is_causal():
-    layers = [AttentionShape(6, 128, None if layer % 4 == 3 else 512) for layer in range(12)]
-    nano = shape(num_parameters=0, num_matmul_parameters=88_080_816, attention=layers)  # depth 12, 4096 entries
-    assert causal_tokens(2048, window_tokens=512) == 512 - 512 * 511 / 4096
-    assert flops_per_token(nano, 2048).causal == 593_979_552  # half of every window would be 578.03 MF
-
-
 def test_six_n_counts_the_parameters_that_a_token_meets():
     mixture = ModelShape(
         num_parameters=46_702_792_704,

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from lmtrain.accounting.model.memory import HostMemory, TrainedParameters, device_memory, state_bytes
+from lmtrain.accounting.model.memory import HostMemory, TrainedParameters, device_memory
 from tests import facts
 
 
@@ -39,12 +39,6 @@ def test_large_models_need_the_known_number_of_h100(num_parameters, total, num_h
     assert memory_of(num_parameters).static == total
     assert memory_of(num_parameters, num_shards=num_h100).static <= 80e9
     assert memory_of(num_parameters, num_shards=num_h100 - 1).static > 80e9
-
-
-def test_muon_keeps_one_value_for_matrices_and_two_for_the_rest():
-    parameters = TrainedParameters(num_total=100, num_hidden_matrix=80, num_largest_block=0, num_outside_blocks=0)
-    state = state_bytes(parameters, precision=facts.precision("fp32").bytes_of, optimizer=facts.optimizer("muon").state)
-    assert state == 4 * (80 + 2 * 20)
 
 
 def test_sharding_gathers_what_is_outside_the_blocks_and_two_blocks_in_the_compute_format():
@@ -95,16 +89,6 @@ def test_copies_to_take_a_step_back_to_are_weights_and_state_without_averages_at
     assert (many.activations, many.gathered, many.workspace) == (9000, (100 + 2 * 50) * 4, 300)
     on_host = device_memory(parameters, workspace=300, state_share=0.5, **settings)
     assert on_host.workspace == 800 * 4 // 2
-
-
-def test_an_average_of_the_weights_is_one_more_fp32_value_of_each():
-    parameters = TrainedParameters(num_total=100, num_hidden_matrix=80, num_largest_block=0, num_outside_blocks=0)
-    averaged = replace(facts.optimizer("adamw").state, average_bytes=4)
-    plain, more = (
-        state_bytes(parameters, precision=facts.precision("bf16_mixed").bytes_of, optimizer=state)
-        for state in (facts.optimizer("adamw").state, averaged)
-    )
-    assert more == plain + 4 * 100
 
 
 def test_a_cpu_holds_its_process_the_copy_of_a_save_and_the_holes_of_its_heap():

@@ -10,8 +10,6 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from lmtrain.accounting.model.memory import TrainedParameters, state_bytes
 from lmtrain.models.attention.sdpa import sdpa
 from lmtrain.models.llama import Llama
-from lmtrain.optim.muon import Muon
-from lmtrain.optim.muon_update import POLAR_EXPRESS, fused_matrices
 from lmtrain.simulate.live_memory import LiveBytes
 from tests import facts
 from tests.optim.options import OPTIONS, OWN, build
@@ -114,20 +112,6 @@ def test_the_temporaries_of_a_step_are_no_more_than_is_said_beside_those_of_one_
     assert 0.8 * said <= peak <= said + 2.1 * largest
 
 
-@pytest.mark.parametrize("num_weights", [1, 2, 5])
-def test_work_in_buckets_holds_the_matrices_of_one_at_a_time(num_weights: int) -> None:
-    trained = llama()
-    num_values = num_weights * 2 * 192 * 64  # of the largest, gate and up
-    groups = build("muon", trained).param_groups
-    bucketed = Muon(groups, quintics=POLAR_EXPRESS, fused=fused_matrices(trained), bucket_values=num_values)
-    work = facts.optimizer("muon").state.matrix_work
-    assert work is not None
-    num_hidden = sum(one.numel() for one in trained.blocks.parameters() if one.ndim > 1)
-    said = replace(work, bucket_values=num_values).num_bytes(num_hidden)
-    assert 0.8 * said <= step_peak(trained, bucketed) <= 1.01 * said
-    assert said <= 16 * num_values
-
-
 @pytest.mark.parametrize(
     ("ranks", "simulated", "in_buckets"),
     [
@@ -156,28 +140,3 @@ def test_the_work_on_whole_matrices_takes_the_bytes_of_a_simulated_step(
     assert alone is not None
     assert alone.num_bytes(1000, num_shards=4) == 4 * 1000 / 4 + 9.5 * 1000
     assert alone.num_bytes(1000, num_copies=4) == 9.5 * 1000
-
-
-@pytest.mark.parametrize(
-    ("name", "bytes_per_parameter"),
-    [("sgd", 8), ("momentum", 12), ("adagrad", 12), ("rmsprop", 12), ("lion", 12), ("adamw", 16)],
-)
-def test_weights_gradients_and_state_in_fp32(name: str, bytes_per_parameter: int) -> None:
-    billion = TrainedParameters(num_total=10**9, num_hidden_matrix=10**9, num_largest_block=0, num_outside_blocks=0)
-    state = state_bytes(billion, precision=facts.precision("fp32").bytes_of, optimizer=facts.optimizer(name).state)
-    assert 4 + 4 + state / 10**9 == bytes_per_parameter
-
-
-def test_adafactor_keeps_next_to_nothing_in_a_model_of_a_billion() -> None:
-    width, num_matrices = 4096, 60
-    parameters = TrainedParameters(
-        num_total=num_matrices * width**2,
-        num_hidden_matrix=num_matrices * width**2,
-        num_largest_block=0,
-        num_outside_blocks=0,
-        num_edge=num_matrices * 2 * width,
-    )
-    state = state_bytes(
-        parameters, precision=facts.precision("fp32").bytes_of, optimizer=facts.optimizer("adafactor").state
-    )
-    assert 8 < 8 + state / parameters.num_total < 8.01

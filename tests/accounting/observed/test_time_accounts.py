@@ -5,15 +5,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lmtrain.accounting.observed.time_accounts import (
-    LEVERS,
     Attempt,
     Passes,
     StopwatchReading,
     balance,
-    goodput_so_far,
     seconds_left,
     step_seconds,
-    trained_share,
 )
 
 
@@ -40,23 +37,6 @@ def test_one_attempt_adds_up_to_its_clock_and_its_end_is_overhead():
     }  # fmt: skip
     assert whole.wall_seconds == 52.0
     assert whole.goodput == pytest.approx(40 / 52)
-
-
-def test_the_work_until_a_step_is_that_of_the_latest_reading_that_knows_it():
-    told_late = attempt(reading(0), reading(1, compile=9.0), reading(1, compute=0.5, compile=8.5), seconds=9.0)
-    assert step_seconds([told_late]) == [(0, 0.0), (1, 0.5)], "the first step's own time is told from compilation"
-    taken_back = attempt(
-        reading(0), reading(17, compute=6.2), reading(18, compute=5.2), reading(20, compute=5.8), seconds=6.0
-    )
-    assert step_seconds([taken_back]) == [(0, 0.0), (17, 5.2), (18, 5.2), (20, 5.8)], "others had the processor"
-
-
-def test_goodput_goes_on_over_all_attempts():
-    second = attempt(reading(10, setup=4.0), reading(20, setup=4.0, compute=20.0), seconds=24.0, number=2)
-    assert goodput_so_far([FIRST, second]) == [
-        (0, 0.0), (10, 20 / 26), (10, 20 / 56), (20, 40 / 76),
-    ]  # fmt: skip
-    assert balance([FIRST, second]).goodput == 40 / 76
 
 
 def test_steps_done_again_are_lost():
@@ -92,15 +72,6 @@ def test_an_attempt_that_never_trained_was_set_up():
     assert balance([FIRST, died, again, later]).seconds["lost"] == pytest.approx(52.0 - 26.0 + 19.0), "each once"
 
 
-def test_padding_is_no_token():
-    readings = [
-        StopwatchReading(step=step, time=0.0, seconds={}, tokens=tokens) for step, tokens in ((10, 0), (20, 80))
-    ]
-    padded = attempt(*readings, seconds=1.0)
-    assert trained_share([padded], tokens_per_step=10) == pytest.approx(0.8)
-    assert trained_share([FIRST], tokens_per_step=10) == 1.0, "not counted"
-
-
 @given(st.lists(st.lists(st.floats(0.1, 50), min_size=1, max_size=6), min_size=1, max_size=5), st.data())
 def test_the_balance_is_the_clock_whatever_happened(lives, data):
     attempts = []
@@ -114,12 +85,6 @@ def test_the_balance_is_the_clock_whatever_happened(lives, data):
     assert whole.wall_seconds == pytest.approx(sum(one.wall_seconds for one in attempts))
     assert all(seconds >= 0 for seconds in whole.seconds.values())
     assert whole.num_attempts == len(lives)
-
-
-def test_every_kind_of_time_has_a_lever():
-    from lmtrain.tracking.stopwatch import KINDS
-
-    assert set(LEVERS) == {*KINDS, "lost"} - {"compute"}
 
 
 def test_a_pause_under_way_is_no_setup_and_no_overhead():

@@ -41,13 +41,6 @@ def test_a_part_of_a_matrix_is_sharded_and_copied_over_the_ranks_that_hold_it() 
     assert copies == Collective(group="copies", num_ranks=2, stride=8, reduced_bytes=3200 / 4 / 2)
 
 
-def test_a_tensor_group_must_divide_the_ranks_and_its_groups_the_shards() -> None:
-    with pytest.raises(ConfigurationError, match=r"strategy.tensor_size=3 does not divide 8 ranks .* valid: 2\."):
-        ModelSpread(tensor_ranks=3).require_ranks(8)
-    with pytest.raises(ConfigurationError, match=r"number of shards=3 does not divide 4 ranks .* valid: 2\."):
-        ModelSpread(tensor_ranks=2, shards_over=3).require_ranks(8)
-
-
 def test_shards_that_reduce_every_micro_step_send_their_gradients_as_often():
     once, each = (
         next(ModelSpread(shards_over="all ranks", reduces_every_micro_step=every).collectives(**STEP))

@@ -4,10 +4,7 @@ import pytest
 
 from lmtrain.accounting.scaling_laws.depth_scaling import (
     batch_lr_factor,
-    best_tokens_per_step,
     depth_scaling,
-    nearest_power_of_two,
-    table_lr_factor,
 )
 
 DEPTH_12, DEPTH_24 = 110_100_912, 729_810_624
@@ -31,20 +28,3 @@ def test_depth_24_takes_twice_the_batch_and_the_known_horizon():
 
 def test_a_batch_of_2048_tokens_learns_at_a_sixteenth():
     assert batch_lr_factor(2048) == 0.0625
-
-
-def test_rates_and_decay_follow_a_given_batch():
-    scaling = depth_scaling(24, vocab_size=32_768, tokens_per_step=2**18)
-    assert scaling.tokens_per_step == 2**18
-    assert scaling.lr_factor == pytest.approx(math.sqrt(0.5))
-    assert scaling.weight_decay_factor == pytest.approx(math.sqrt(0.5) * DEPTH_12 / DEPTH_24)
-
-
-def test_batch_and_width_follow_their_exponents():
-    assert best_tokens_per_step(2**10) == 2 ** round(19 + 3.83)
-    assert table_lr_factor(4 * 768) == 0.5
-
-
-@pytest.mark.parametrize(("amount", "power"), [(0.3, 1), (1, 1), (1.4, 1), (1.5, 2), (5.6, 4), (5.7, 8), (1e6, 2**20)])
-def test_nearest_power_of_two_is_nearest_in_the_exponent(amount, power):
-    assert nearest_power_of_two(amount) == power

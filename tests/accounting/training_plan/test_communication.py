@@ -31,12 +31,6 @@ def test_fsdp_gathers_weights_twice_a_micro_step_and_scatters_gradients_once():
     assert kept.gathered_bytes == sent.gathered_bytes / 2
 
 
-def test_one_rank_sends_nothing_and_an_unknown_link_has_no_time():
-    alone = communication(ModelSpread(), 10**9, num_ranks=1, accumulation_micro_steps=1, cluster=Cluster(name="x"))
-    assert (alone.total_bytes, alone.seconds) == (0, 0.0)
-    assert communication(ModelSpread(), 10**9, **SETTINGS | {"cluster": Cluster(name="x")}).seconds is None
-
-
 def test_a_ring_over_nodes_goes_at_the_lesser_of_the_link_and_a_nodes_whole_network():
     one = Cluster(name="x", device="NVIDIA H200", devices_per_node=8)
     assert link_rate(one) == 450e9

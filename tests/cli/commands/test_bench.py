@@ -135,13 +135,6 @@ def test_a_choice_that_is_usually_slower_is_named(chosen: str, advised: str) -> 
     assert advised not in named()
 
 
-def test_slow_parts_name_their_setting() -> None:
-    assert named("data.num_workers=2", measured=with_parts(data=0.05, whole=0.16))[0] == "data.num_workers=4"
-    talks = with_parts(whole=0.15)
-    assert named("run.log_every_steps=1", measured=talks)[0] == "run.log_every_steps=10"
-    assert "optimizer.compile_update=true" in named(measured=with_parts(optimizer=0.09, whole=0.2))
-
-
 def test_the_rate_of_products_is_measured_where_there_are_such() -> None:
     rate = matmul_rate("fp32", uses_gpu=False)
     assert rate is not None

@@ -3,8 +3,6 @@
 import pytest
 
 from lmtrain.accounting.observed.time_accounts import StopwatchReading
-from lmtrain.accounting.training_plan.plan import Speed
-from lmtrain.cli.commands import calibrate as module
 from lmtrain.cli.commands.calibrate import calibration_from
 
 
@@ -19,9 +17,3 @@ def test_a_step_is_timed_after_the_warm_ones_without_pauses():
     assert found.num_steps == 30
     assert found.step_seconds == pytest.approx(0.5)
     assert found.setup_seconds == 7.0
-
-
-@pytest.mark.parametrize(("step_seconds", "num_steps"), [(1e-5, 2000), (0.05, 200), (60.0, 30)])
-def test_a_calibration_takes_about_ten_seconds(step_seconds: float, num_steps: int) -> None:
-    assert module.steps_worth_timing(Speed(step_seconds=step_seconds, mfu_palm=0.4, source="assumed")) == num_steps
-    assert module.steps_worth_timing(None) == 30

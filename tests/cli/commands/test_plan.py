@@ -38,15 +38,6 @@ def test_a_plan_has_every_key_that_scripts_rely_on(capsys: pytest.CaptureFixture
     assert sum(found["parameters"]["components"].values()) == found["parameters"]["total"]
 
 
-def test_tokens_in_proportion_are_those_of_active_parameters(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["model=mixtral_tiny", "budget.tokens_per_parameter=20", "batch.context_tokens=64"]
-    words += ["batch.tokens_per_step=64", "batch.micro_batch_sequences=1", "compile=none"]
-    found = asked(capsys, *words)
-    assert found["horizon"]["tokens"] == pytest.approx(20 * found["parameters"]["active"], rel=1e-4)
-    assert plan([*words, f"run.cache={CACHE}"]) == 0
-    assert "  20 per active parameter (20 is compute-optimal)\n" in capsys.readouterr().out
-
-
 def test_llama_3_2_1b_on_20_billion_tokens_takes_thirteen_hours_on_eight_h100(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -100,14 +91,6 @@ def test_a_run_that_cannot_finish_in_its_hours_answers_1(capsys: pytest.CaptureF
     found = asked(capsys, *SMALL, "budget.tokens=1T", "budget.hours=1", code=1)
     assert found["horizon"]["limited_by"] == "hours"
     assert any(line.startswith("does not finish: budget.hours ends it after") for line in found["advice"])
-
-
-def test_hours_alone_say_how_many_tokens_they_buy(capsys: pytest.CaptureFixture[str]) -> None:
-    found = asked(capsys, *SMALL, "budget.hours=2")
-    assert found["time"]["hours"] == pytest.approx(2, rel=1e-3)
-    no_speed = asked(capsys, "cluster=cpu", "cluster.num_nodes=1", "budget.hours=2")["horizon"]
-    assert (no_speed["limited_by"], no_speed["seconds"]) == ("hours", 7200)
-    assert {no_speed[name] for name in ("steps", "tokens", "epochs", "flops")} == {None}
 
 
 @pytest.mark.parametrize(

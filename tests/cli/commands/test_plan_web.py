@@ -140,20 +140,6 @@ def test_the_page_shows_what_the_command_prints(tmp_path):
 
 
 @pytest.mark.browser
-def test_the_keyboard_moves_a_slider_and_the_command_follows(tmp_path):
-    with served(*RUN[:1]) as port, browser_page(tmp_path / "browser") as page:
-        page.open(f"http://{HOST}:{port}/")
-        before = page.wait_for(ANSWERED)
-        assert "cluster.num_nodes=8 " in before
-        page.run("document.querySelector('[name=devices]').focus()")
-        page.press("ArrowRight")
-        page.wait_for(f"{ANSWERED}.includes('cluster.num_nodes=16 ')")
-        page.press("Home")
-        page.wait_for("document.querySelector('#run .state').innerText === 'It does not fit.'")
-        assert "recompute=every_block" in page.run("document.querySelector('#run .advice').innerText")
-
-
-@pytest.mark.browser
 def test_a_fleet_is_solved_for_the_term_that_is_asked(tmp_path):
     with served() as port, browser_page(tmp_path / "browser") as page:
         page.open(f"http://{HOST}:{port}/#fleet")
@@ -190,35 +176,6 @@ def test_a_fleet_is_solved_for_the_term_that_is_asked(tmp_path):
 )
 def test_sliders_get_plain_numbers(word, plain):
     assert choices([word])["start"] == [plain]
-
-
-TYPED = (
-    (
-        "fleet.num_parameters=70B fleet.tokens_per_parameter=40 fleet.num_devices=1000 fleet.mfu=0.4",
-        "days",
-        "fleet.num_parameters=70000000000 fleet.tokens_per_parameter=40 fleet.num_devices=1000 fleet.mfu=0.4 "
-        "precision=bf16_mixed",
-    ),
-    (
-        "fleet.flops=3e22 fleet.hours=36 fleet.num_devices=null",
-        "devices",
-        "fleet.flops=3e+22 fleet.days=1.5",
-    ),
-    ("fleet.device_hours=4.5K", "model and tokens", "fleet.device_hours=4500 fleet.tokens_per_parameter=20"),
-)
-
-
-@pytest.mark.browser
-def test_a_fleet_starts_from_the_words_that_were_typed(tmp_path):
-    with browser_page(tmp_path / "browser") as page:
-        for typed, find, answered in TYPED:
-            with served(*typed.split()) as port:
-                page.open(f"http://{HOST}:{port}/#fleet")
-                found = command_words(page.wait_for("document.querySelector('#fleet')?.dataset.answered"))
-                assert page.run("document.querySelector('#fleet [name=find]').value") == find
-            assert set(answered.split()) <= set(found)
-            assert len({word.partition("=")[0] for word in found}) == len(found)
-            assert "error" not in answer(found)
 
 
 @pytest.mark.browser

@@ -28,10 +28,3 @@ def test_what_is_not_known_says_so_and_is_no_zero():
     assert "sent per step     3.0 GB from each device, at a rate that is not known" in plain_text(
         page(replace(PLAN, communication=sent), Advice((), is_possible=True), title="small")
     )
-
-
-def test_parts_have_their_share():
-    text = plain_text(page(PLAN, Advice((), is_possible=True), title="small"))
-    assert "900,000 (90.0%)" in text
-    assert "1,000,000 (1.0M)" in text
-    assert "24 sequences x 10 tokens x 1 micro-step x 1 device" in text

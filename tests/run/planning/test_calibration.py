@@ -12,7 +12,6 @@ from lmtrain.precision.cpu_features import cpu_name
 from lmtrain.run.planning.calibration import (
     calibration_key,
     calibration_of,
-    kind_here,
     peak_here,
     single_device_key,
     single_device_speed,
@@ -74,13 +73,3 @@ def test_the_measured_peak_is_of_this_processor_and_so_many_threads(config: RunC
     assert found is not None
     assert found.flops == 2e11
     assert peak_of(changed(config, "trainer", cpu_threads=1), setting) is None
-
-
-def test_a_gpu_counts_unless_the_config_trains_on_the_cpu(config: RunConfig, tmp_path: Path) -> None:
-    measured = Measurements(devices=(MeasuredDevice(kind="gpu", name="Mine", matmul_flops={"fp32": 1e14}),))
-    assert kind_here(config, measured) == "gpu"
-    assert kind_here(changed(config, "trainer", accelerator="cpu"), measured) == "cpu"
-    write_measurements(tmp_path, measured)
-    found = peak_of(config, planned_setting(config))
-    assert found is not None
-    assert found.flops == 1e14

@@ -29,14 +29,6 @@ def test_a_folder_that_is_named_tells_its_tokens(tmp_path):
     assert prepared_train_tokens(config) == 1234
 
 
-def test_a_mixture_has_the_tokens_of_all_its_sources(tmp_path):
-    words = ["data=mixture"]
-    for name, num_tokens in (("web", 1000), ("math", 200)):
-        words += [f"++data.sources.{name}.path={prepared(tmp_path / name, num_tokens)}"]
-    assert prepared_train_tokens(config_of(*words)) == 1200
-    assert prepared_train_tokens(config_of(*words, "++data.sources.code.path=nowhere")) is None
-
-
 def test_a_source_without_the_text_of_validation_is_refused_with_its_name_and_the_words(tmp_path):
     words = ["data=mixture", "++data.sources.web.weight=1", "++data.sources.math.weight=1"]
     for name, splits in (("web", {"train": {}, "validation": {}, "test": {}}), ("math", {"train": {}, "test": {}})):

@@ -1,7 +1,6 @@
 import pytest
 
 from lmtrain.errors import ConfigurationError
-from lmtrain.run.planning import setting as module
 from lmtrain.run.planning.setting import planned_setting
 from tests.configs import config_of
 
@@ -15,12 +14,6 @@ def test_a_cluster_decides_the_devices_and_auto_what_suits_them():
     assert (found.num_ranks, found.precision.name) == (16, "bf16_mixed")
     assert found.spread.shards_over is None
     assert found.precision.compute_dtype == "bfloat16"
-
-
-@pytest.mark.parametrize(("flags", "precision"), [({"amx_bf16"}, "bf16_mixed"), (set(), "fp32")])
-def test_auto_precision_asks_the_processor(monkeypatch, flags, precision):
-    monkeypatch.setattr(module, "bf16_flags", lambda: flags)
-    assert setting().precision.name == precision
 
 
 @pytest.mark.parametrize(
@@ -45,15 +38,6 @@ def test_every_precision_is_planned_with_its_own_peak_on_devices_that_are_not_he
 @pytest.mark.parametrize(("words", "copy"), [([], 2), (["strategy=fsdp"], 0)])
 def test_no_copy_is_kept_where_sharding_casts_what_it_gathers(words, copy):
     assert setting("cluster=h100_8x", "precision=bf16_mixed", *words).bytes_of.compute_copy == copy
-
-
-@pytest.mark.parametrize("precision", ["bf16_mixed", "fp8"])
-def test_a_rounded_residual_stream_is_planned(precision):
-    words = ("cluster=h100_8x", f"precision={precision}")
-    assert setting(*words).precision.residual is None
-    assert setting(*words, "precision.residual=bf16").precision.residual == "bf16"
-    with pytest.raises(ConfigurationError, match=r"precision\.residual must be bf16 or null, got fp16"):
-        setting(*words, "precision.residual=fp16")
 
 
 def test_a_strategy_of_one_rank_is_refused_on_several():

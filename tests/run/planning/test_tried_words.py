@@ -1,8 +1,5 @@
 import pytest
 
-from lmtrain.accounting.options.strategy import ModelSpread
-from lmtrain.run.compose.group_options import options_of
-from lmtrain.run.planning.setting import planned_setting
 from lmtrain.run.planning.tried_words import with_words, words_of_devices
 from tests.configs import config_of
 
@@ -16,20 +13,6 @@ def test_an_option_is_chosen_without_the_settings_of_the_one_before():
     assert changed.recompute.target == "lmtrain.parallel.activation_checkpoint.every_block"
     assert changed.recompute.get("_partial_") is True
     assert (changed.budget.tokens, CONFIG.budget.tokens) == (5_870_000_000, 10)
-
-
-def test_a_switch_is_typed_as_it_is_on_the_command_line():
-    [word] = next(one.facts.savings for one in options_of(ModelSpread, lambda facts: facts.shards_most))
-    changed = with_words(CONFIG, ["strategy=fsdp", f"strategy.{word}"])
-    assert changed.strategy.get("reduce_every_micro_step") is True
-    assert planned_setting(changed).spread.reduces_every_micro_step
-
-
-def test_an_option_takes_the_other_groups_values_wherever_its_word_stands():
-    changed = with_words(CONFIG, ["strategy=hsdp", "cluster.devices_per_node=4"])
-    assert changed.spread.most_shards == 4
-    changed = with_words(CONFIG, ["strategy.shard_size=2", "strategy=hsdp"])
-    assert changed.spread.most_shards == 2
 
 
 def test_the_trainer_follows_the_cluster_unless_it_was_told_otherwise():
