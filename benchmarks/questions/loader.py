@@ -69,7 +69,7 @@ def ours(folder: Path, context_tokens: int, packing: Packing | None) -> Iterable
     """Serve one folder."""
     batch = BatchPlan(
         context_tokens=context_tokens,
-        micro_batch_sequences=BATCH_TOKENS // context_tokens,
+        sequences_per_micro_step=BATCH_TOKENS // context_tokens,
         accumulation_micro_steps=1,
         num_ranks=1,
     )
@@ -80,7 +80,7 @@ def ours_mixed(folders: list[Path], context_tokens: int) -> Iterable[Any]:
     """Serve two folders, 7 to 3."""
     batch = BatchPlan(
         context_tokens=context_tokens,
-        micro_batch_sequences=BATCH_TOKENS // context_tokens,
+        sequences_per_micro_step=BATCH_TOKENS // context_tokens,
         accumulation_micro_steps=1,
         num_ranks=1,
     )

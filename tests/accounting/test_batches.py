@@ -18,7 +18,7 @@ def test_a_million_token_step_over_eight_ranks():
 
 def test_without_a_micro_batch_a_rank_takes_its_share_at_once():
     plan = plan_batches(Batch(context_tokens=256, tokens_per_step=2048), num_ranks=2)
-    assert (plan.micro_batch_sequences, plan.accumulation_micro_steps) == (4, 1)
+    assert (plan.sequences_per_micro_step, plan.accumulation_micro_steps) == (4, 1)
 
 
 def test_step_that_does_not_divide_names_the_nearest_that_does():

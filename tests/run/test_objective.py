@@ -140,7 +140,7 @@ def test_a_failing_reward_ends_the_run_in_one_line_and_corrected_it_goes_on(rewa
 def test_prepared_text_is_no_answer(task: str, source: str) -> None:
     text = SimpleNamespace(folder="data/text-1", split=lambda _: SimpleNamespace(has_loss_mask=False))
     data: Any = SimpleNamespace(dataset=text)
-    rows: Any = SimpleNamespace(plan=SimpleNamespace(batch=SimpleNamespace(micro_batch_sequences=8)))
+    rows: Any = SimpleNamespace(plan=SimpleNamespace(batch=SimpleNamespace(sequences_per_micro_step=8)))
     config, objective = config_of(f"task={task}", "init_from=x"), cast("Objective", object())
     with pytest.raises(DataError, match=rf"data/text-1 is text, .* task={task} .*; nearest valid: source={source}, or"):
         before_training(config, objective, start=None, datamodule=data, context=rows)

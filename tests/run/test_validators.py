@@ -141,11 +141,11 @@ def test_parts_that_do_not_go_together_are_refused(rule: Rule, base: str, words:
 def test_a_micro_batch_holds_whole_pairs() -> None:
     pairs = ObjectiveFacts(task="dpo", rows_together=2)
     settings = {"context_tokens": 8, "accumulation_micro_steps": 1, "num_ranks": 1}
-    require_examples(BatchPlan(micro_batch_sequences=4, **settings), pairs)
+    require_examples(BatchPlan(sequences_per_micro_step=4, **settings), pairs)
     with pytest.raises(ConfigurationError, match=r"nearest valid: batch\.tokens_per_step=32"):
-        require_examples(BatchPlan(micro_batch_sequences=3, **settings), pairs)
+        require_examples(BatchPlan(sequences_per_micro_step=3, **settings), pairs)
     with pytest.raises(ConfigurationError, match=r"batch\.micro_batch_sequences=3 .*nearest valid: 2"):
-        require_examples(BatchPlan(micro_batch_sequences=3, **{**settings, "accumulation_micro_steps": 2}), pairs)
+        require_examples(BatchPlan(sequences_per_micro_step=3, **{**settings, "accumulation_micro_steps": 2}), pairs)
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ def test_a_deep_model_is_built_once_and_told_as_if_it_were_run_whole():
     facts = measure(step, context_tokens=32)
     assert len(built) == 1
     assert len(facts.shape.attention) == 40
-    whole = simulate_step(step, micro_batch_sequences=2, context_tokens=32)
+    whole = simulate_step(step, num_sequences=2, context_tokens=32)
     assert facts.activations.of(2) == whole.activations
     few, more = measure_depths(step, [partial(build, num_layers=depth) for depth in DEPTHS], context_tokens=32)
     assert at_depth(few, more, 40) == facts

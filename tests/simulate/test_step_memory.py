@@ -109,7 +109,7 @@ def test_nothing_is_allocated_for_a_model_far_beyond_this_machine():
     step = simulated(
         lambda: Llama(**LLAMA | {"width": 16384, "num_heads": 128}, num_layers=126, max_context_tokens=128)
     )
-    predicted = simulate_step(step, micro_batch_sequences=64, context_tokens=128)
+    predicted = simulate_step(step, num_sequences=64, context_tokens=128)
     assert predicted.activations > 100e9
 
 

@@ -43,7 +43,7 @@ def test_a_row_comes_in_copies_and_again_in_the_next_step() -> None:
 def plan(num_ranks=1, micro_batch_sequences=2, accumulation_micro_steps=3):
     return BatchPlan(
         context_tokens=8,
-        micro_batch_sequences=micro_batch_sequences,
+        sequences_per_micro_step=micro_batch_sequences,
         accumulation_micro_steps=accumulation_micro_steps,
         num_ranks=num_ranks,
     )

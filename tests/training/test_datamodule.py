@@ -39,7 +39,7 @@ def rank_steps(data_folder, num_steps, **settings):
     """Return what one rank reads in its first steps: one tensor [its sequences, T + 1] a step."""
     datamodule, plan = serve(data_folder, **settings)
     batches = list(islice(datamodule.train_dataloader(), num_steps * plan.accumulation_micro_steps))
-    assert {len(batch) for batch in batches} == {plan.micro_batch_sequences}
+    assert {len(batch) for batch in batches} == {plan.sequences_per_micro_step}
     return torch.cat(batches).view(num_steps, plan.sequences_per_rank, -1)
 
 
@@ -108,7 +108,7 @@ def serve_mixture(folders, *, num_ranks=1, rank=0, step=0, schedule=None, total_
     """Serve folders mixed 3 to 1, or as a schedule says."""
     plan = BatchPlan(
         context_tokens=CONTEXT_TOKENS,
-        micro_batch_sequences=2,
+        sequences_per_micro_step=2,
         accumulation_micro_steps=SEQUENCES_PER_STEP // 2 // num_ranks,
         num_ranks=num_ranks,
     )

@@ -30,13 +30,18 @@ class Batch:
         """Return whether the micro-batch is still to be found by memory."""
         return self.micro_batch_sequences == "auto"
 
+    @property
+    def asked_sequences(self) -> int | None:
+        """Return the number of sequences as asked for; None where it is to be found, or a rank's whole share."""
+        return self.micro_batch_sequences if isinstance(self.micro_batch_sequences, int) else None
+
 
 @dataclass(frozen=True, kw_only=True)
 class BatchPlan:
     """The batch on a number of ranks; ranks of a tensor or context group, or of a pipeline, read the same tokens."""
 
     context_tokens: int
-    micro_batch_sequences: int
+    sequences_per_micro_step: int
     accumulation_micro_steps: int
     num_ranks: int
     tensor_ranks: int = 1
@@ -79,12 +84,12 @@ class BatchPlan:
     @property
     def micro_batch_tokens(self) -> int:
         """Count the tokens of one rank's micro-batch."""
-        return self.micro_batch_sequences * self.context_tokens
+        return self.sequences_per_micro_step * self.context_tokens
 
     @property
     def sequences_per_rank(self) -> int:
         """Count one rank's sequences of a step."""
-        return self.micro_batch_sequences * self.accumulation_micro_steps
+        return self.sequences_per_micro_step * self.accumulation_micro_steps
 
     def micro_batches(self, *, example_rows: int = 1) -> list[int]:
         """Return the micro-batches of whole examples that divide a rank's share of a step, the largest first."""
@@ -111,11 +116,11 @@ def plan_batches(
 
     Raises: ConfigurationError for a value below 1, and for an indivisible step or sequence.
     """
-    whole_share = batch.micro_batch_sequences in (None, "auto")
-    sequences = batch.micro_batch_sequences if isinstance(batch.micro_batch_sequences, int) else 1
+    asked = batch.asked_sequences
+    sequences = 1 if asked is None else asked
     for key, value, least in (
         ("batch.context_tokens", batch.context_tokens, 1),
-        ("batch.micro_batch_sequences", sequences, 1),
+        (MICRO_BATCH, sequences, 1),
         ("trainer.devices x trainer.num_nodes", num_ranks, 1),
         ("batch.left_out", min(batch.left_out, default=0), 0),
     ):
@@ -138,8 +143,8 @@ def plan_batches(
         )
     return BatchPlan(
         context_tokens=batch.context_tokens,
-        micro_batch_sequences=num_units if whole_share else sequences,
-        accumulation_micro_steps=1 if whole_share else num_units,
+        sequences_per_micro_step=num_units if asked is None else sequences,
+        accumulation_micro_steps=1 if asked is None else num_units,
         num_ranks=num_ranks,
         tensor_ranks=tensor_ranks,
         context_ranks=context_ranks,

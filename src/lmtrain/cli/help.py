@@ -121,7 +121,7 @@ lr: a range test, all learning rates of the optimizer rising together
   --steps=100            optimizer steps
   --lowest=0.001         share of the config's learning rate at the first step
   --highest=100          and at the last
-batch: the largest batch.micro_batch_sequences, next to the plan's
+batch: the largest micro batch, next to the plan's
   --steps=3              optimizer steps of each try
 
   --json                 one object

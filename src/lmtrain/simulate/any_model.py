@@ -69,7 +69,7 @@ def plan_module(
     dtype = autocast or next((one.dtype for one in module.parameters()), torch.float32)
     divided = BatchPlan(
         context_tokens=context,
-        micro_batch_sequences=sequences // num_devices or 1,
+        sequences_per_micro_step=sequences // num_devices or 1,
         accumulation_micro_steps=1,
         num_ranks=num_devices,
     )
@@ -195,7 +195,7 @@ def _without_bytes(module: nn.Module) -> nn.Module:
 def _pass(
     fake: nn.Module, batch: BatchPlan, *, autocast: torch.dtype | None, inputs: Sequence[Tensor] | None
 ) -> CountedStep:
-    shape = batch.micro_batch_sequences, batch.context_tokens
+    shape = batch.sequences_per_micro_step, batch.context_tokens
     given = [torch.empty(one.shape, dtype=one.dtype) for one in inputs] if inputs else [torch.zeros(shape).long()]
     gradients = [one.grad for one in fake.parameters() if one.grad is not None]
     casting = torch.autocast("cpu", dtype=autocast or torch.bfloat16, enabled=autocast is not None)

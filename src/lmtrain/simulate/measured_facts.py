@@ -180,12 +180,12 @@ class SimulatedStep:
     masks_documents: bool = False
 
 
-def simulate_step(step: SimulatedStep, *, micro_batch_sequences: int, context_tokens: int) -> StepMemory:
+def simulate_step(step: SimulatedStep, *, num_sequences: int, context_tokens: int) -> StepMemory:
     """Return the memory of one micro-batch [B, T]; takes a second or two for a model of any size.
 
     Gradients are there already, as in all micro-batches of a step but its first.
     """
-    shape = (micro_batch_sequences, context_tokens)
+    shape = (num_sequences, context_tokens)
     with fake_tensors():
         model = _built(step)
         num_blocks = step.num_blocks or len(model.blocks)
@@ -196,12 +196,12 @@ def simulate_step(step: SimulatedStep, *, micro_batch_sequences: int, context_to
     return _of_depth(compiled or eager, num_blocks, workspace=_workspace(step, eager, compiled))
 
 
-def simulate_workspace(step: SimulatedStep, *, micro_batch_sequences: int, context_tokens: int) -> Workspace:
+def simulate_workspace(step: SimulatedStep, *, num_sequences: int, context_tokens: int) -> Workspace:
     """Return the workspace alone, the same for any number of blocks."""
     with fake_tensors():
         model = _built(step)
         del model.blocks[FEW_BLOCKS:]
-        model, shape = step.recompute(model), (micro_batch_sequences, context_tokens)
+        model, shape = step.recompute(model), (num_sequences, context_tokens)
         eager = _eager_peaks(step, model, shape)
         compiled = _compiled(step, model, shape) if step.is_compiled and step.recomputes else None
     return _workspace(step, eager, compiled)
@@ -311,8 +311,8 @@ def measure_depths(
     counts = [(model.shape(), components(model), trained_parameters(model)) for model in models]
     depths = [len(model.blocks) for model in models]
     step = replace(step, num_blocks=depths[0], build=_copies(models[0]))
-    one, two = (simulate_step(step, micro_batch_sequences=n, context_tokens=context_tokens) for n in (1, 2))
-    many = [simulate_workspace(step, micro_batch_sequences=n, context_tokens=context_tokens) for n in (MANY, MANY + 1)]
+    one, two = (simulate_step(step, num_sequences=n, context_tokens=context_tokens) for n in (1, 2))
+    many = [simulate_workspace(step, num_sequences=n, context_tokens=context_tokens) for n in (MANY, MANY + 1)]
     return [
         ModelFacts(
             shape=shape,

@@ -129,7 +129,7 @@ class _Steps:
     def second(self) -> RecordedStep:
         parameters = _local(self._module.language_model.parameters())
         self._recorder.hold([*parameters, *self._module.buffers()], "weights")
-        shape = self._rank.batch.micro_batch_sequences, self._rank.batch.context_tokens + 1
+        shape = self._rank.batch.sequences_per_micro_step, self._rank.batch.context_tokens + 1
         tokens = torch.zeros(shape, dtype=torch.int64)
         with self._recorder:
             self._step(tokens)

@@ -224,7 +224,7 @@ class TokenDataModule(pl.LightningDataModule):
         windows = self._packing.held_out(
             dataset, split, context_tokens=self._batch.context_tokens, max_tokens=max_tokens
         )
-        num_sequences = min(self._batch.micro_batch_sequences, max(1, windows.num_windows))
+        num_sequences = min(self._batch.sequences_per_micro_step, max(1, windows.num_windows))
         stride = num_sequences * self._batch.num_data_ranks
         for start in range(0, windows.num_windows, stride):
             first = start + self._batch.data_rank(self.trainer.global_rank) * num_sequences

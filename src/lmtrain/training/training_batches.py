@@ -62,7 +62,7 @@ class RankRows:
         mine = self._rank * batch.sequences_per_rank + np.arange(batch.sequences_per_rank)
         while True:
             positions = positions_of_steps(batch, range(step, step + num_steps), mine)
-            yield self._order(positions).reshape(-1, batch.micro_batch_sequences)
+            yield self._order(positions).reshape(-1, batch.sequences_per_micro_step)
             step += num_steps
 
 

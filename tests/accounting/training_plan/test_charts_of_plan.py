@@ -10,7 +10,7 @@ from tests import facts
 from tests.accounting.model.test_model_facts import FACTS
 
 STATES = {name: facts.optimizer(name).state for name in ("muon", "adamw", "sgd")}
-BATCH = BatchPlan(context_tokens=256, micro_batch_sequences=2, accumulation_micro_steps=1, num_ranks=4)
+BATCH = BatchPlan(context_tokens=256, sequences_per_micro_step=2, accumulation_micro_steps=1, num_ranks=4)
 FLOPS = flops_per_token(FACTS.shape, 256)
 HORIZON = horizon(Budget(steps=1000), tokens_per_step=2048, num_active_parameters=1000, flops_per_token=FLOPS.palm)
 SPEED = Speed(step_seconds=86.4, mfu_palm=0.4, source="cluster.mfu")

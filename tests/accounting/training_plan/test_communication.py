@@ -54,7 +54,7 @@ def test_the_formula_is_what_a_ring_sends():
 
 def test_a_step_sends_what_its_strategy_its_micro_steps_and_its_cluster_make_it():
     cluster = Cluster(name="x", device="NVIDIA H200", devices_per_node=8)
-    batch = BatchPlan(context_tokens=8, micro_batch_sequences=1, accumulation_micro_steps=4, num_ranks=8)
+    batch = BatchPlan(context_tokens=8, sequences_per_micro_step=1, accumulation_micro_steps=4, num_ranks=8)
     model = ModelShape(10**9, 0, 10**9, 10**9, (AttentionShape(2, 4),) * 3)
     shape = {"shape": model, "gathered_value_bytes": 2}
     assert step_communication(cluster, batch, spread=FSDP, **shape) == communication(FSDP, 10**9, **SETTINGS)

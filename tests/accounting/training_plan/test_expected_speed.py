@@ -11,7 +11,7 @@ from lmtrain.accounting.observed.measured import Calibration
 from lmtrain.accounting.training_plan.communication import CommunicationVolume
 from lmtrain.accounting.training_plan.expected_speed import HOPPER_SOURCE, StepWork, expected_speed, hopper_seconds
 
-BATCH = BatchPlan(context_tokens=100, micro_batch_sequences=5, accumulation_micro_steps=1, num_ranks=2)
+BATCH = BatchPlan(context_tokens=100, sequences_per_micro_step=5, accumulation_micro_steps=1, num_ranks=2)
 PEAK = Peak(1e9, "a test")
 
 

@@ -49,7 +49,7 @@ def batch(sequences, num_ranks=1):
 def test_the_largest_micro_batch_fits_and_the_next_divisor_does_not():
     found = largest_micro_batch(SETTING, batch(24))
     assert found is not None
-    assert found.micro_batch_sequences == 6
+    assert found.sequences_per_micro_step == 6
     assert found.tokens_per_step == 240
     assert fits(SETTING, found)
     assert not fits(SETTING, batch(8))
@@ -83,7 +83,7 @@ def test_a_run_without_accumulation_fits_where_its_gradients_beside_activations_
     assert largest_micro_batch(setting, batch(1)) == batch(24)
     kept = largest_micro_batch(replace(setting, keeps_gradients=True), batch(1))
     assert kept is not None
-    assert kept.micro_batch_sequences == 12
+    assert kept.sequences_per_micro_step == 12
 
 
 def test_whole_gradients_between_micro_batches_take_the_place_of_the_shards_own():

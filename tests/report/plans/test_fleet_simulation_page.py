@@ -9,7 +9,7 @@ from lmtrain.report.show import plain_text
 
 FLEET = SimulatedFleet(
     strategy="fsdp",
-    batch=BatchPlan(context_tokens=8192, micro_batch_sequences=2, accumulation_micro_steps=1, num_ranks=64),
+    batch=BatchPlan(context_tokens=8192, sequences_per_micro_step=2, accumulation_micro_steps=1, num_ranks=64),
     figures=StepFigures(
         time=StepTime(seconds=2.0, compute_seconds=1.5, message_seconds=1.0),
         peaks={"forward": {"weights": 1e9, "activations": 49e9}, "step": {"weights": 1e9, "activations": 0}},

@@ -21,7 +21,7 @@ from lmtrain.run.run_config import RunConfig
 from lmtrain.tracking.machine import write_measurements
 from tests.configs import config_of
 
-BATCH = BatchPlan(context_tokens=64, micro_batch_sequences=4, accumulation_micro_steps=1, num_ranks=1)
+BATCH = BatchPlan(context_tokens=64, sequences_per_micro_step=4, accumulation_micro_steps=1, num_ranks=1)
 CPU = MeasuredDevice(
     kind="cpu", name=cpu_name(), threads=2, default_threads=2, matmul_flops={"fp32": 2e11, "bf16": 3e11}
 )
@@ -46,7 +46,7 @@ def test_a_calibration_is_of_one_config_and_batch(config: RunConfig, tmp_path: P
     found = Calibration(step_seconds=0.25, num_steps=30)
     write_measurements(tmp_path, measured.with_calibration(calibration_key(config, BATCH, measured), found))
     assert calibration_of(config, BATCH) == found
-    other = BatchPlan(context_tokens=64, micro_batch_sequences=2, accumulation_micro_steps=2, num_ranks=1)
+    other = BatchPlan(context_tokens=64, sequences_per_micro_step=2, accumulation_micro_steps=2, num_ranks=1)
     assert calibration_of(config, other) is None
     assert calibration_of(config.changed(optimizer={"_target_": "other"}), BATCH) is None
     assert calibration_of(changed(config, "cluster", device="NVIDIA H200"), BATCH) is None
@@ -62,7 +62,7 @@ def test_one_device_by_itself_is_kept_for_any_strategy_of_several_with_its_micro
     assert single_device_speed(config, two) == 4 * 64 / 0.5
     assert single_device_speed(config.changed(strategy={"_target_": "other"}), two) == 4 * 64 / 0.5
     assert single_device_speed(config, BATCH) is None, "a single rank is compared with nobody"
-    assert single_device_speed(config, replace(two, micro_batch_sequences=2)) is None
+    assert single_device_speed(config, replace(two, sequences_per_micro_step=2)) is None
 
 
 def test_the_measured_peak_is_of_this_processor_and_so_many_threads(config: RunConfig, tmp_path: Path) -> None:

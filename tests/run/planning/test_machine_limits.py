@@ -40,11 +40,11 @@ def test_little_memory_accumulates_to_the_same_tokens(tmp_path, monkeypatch):
     setting = setting_here(asked)
     whole = batch_of(asked)
     for sequences in (1, 2, 4):
-        part = replace(whole, micro_batch_sequences=sequences, accumulation_micro_steps=8 // sequences)
+        part = replace(whole, sequences_per_micro_step=sequences, accumulation_micro_steps=8 // sequences)
         needed = memory_of(setting, part).total
         monkeypatch.setattr(machine_limits, "held_device", lambda _, needed=needed: HeldDevice(None, needed))
         batch = batch_of(asked)
-        assert batch.micro_batch_sequences == sequences
+        assert batch.sequences_per_micro_step == sequences
         assert batch.tokens_per_step == 2048
         assert not fits(replace(setting, device_bytes=needed), whole)
 
@@ -74,7 +74,7 @@ def test_out_of_memory_says_what_fits_with_numbers(tmp_path, monkeypatch):
     asked = config(tmp_path)
     whole = batch_of(asked)
     setting = setting_here(asked)
-    for_two = memory_of(setting, replace(whole, micro_batch_sequences=2, accumulation_micro_steps=4)).total
+    for_two = memory_of(setting, replace(whole, sequences_per_micro_step=2, accumulation_micro_steps=4)).total
     monkeypatch.setattr(machine_limits, "held_device", lambda _: HeldDevice(None, for_two))
     message = str(out_of_memory(asked, whole))
     assert "out of memory at batch.micro_batch_sequences=8: the plan needs 0." in message
@@ -95,13 +95,13 @@ def test_failures_of_memory_are_told_from_others():
     assert not is_out_of_memory(RuntimeError("shapes do not match"))
 
 
-BATCH = BatchPlan(context_tokens=256, micro_batch_sequences=8, accumulation_micro_steps=1, num_ranks=1)
+BATCH = BatchPlan(context_tokens=256, sequences_per_micro_step=8, accumulation_micro_steps=1, num_ranks=1)
 
 
 def test_a_run_larger_than_this_machine_is_refused_with_the_accumulation_that_fits(tmp_path, monkeypatch):
     asked = config(tmp_path, "batch.micro_batch_sequences=8")
     setting = setting_here(asked)
-    two = memory_of(setting, replace(BATCH, micro_batch_sequences=2, accumulation_micro_steps=4)).total
+    two = memory_of(setting, replace(BATCH, sequences_per_micro_step=2, accumulation_micro_steps=4)).total
     for held, message in ((two, "set batch.micro_batch_sequences=2"), (20_000_000, "a smaller model")):
         monkeypatch.setattr(machine_limits, "held_device", lambda _, held=held: HeldDevice(None, held))
         with pytest.raises(ConfigurationError, match=message):

@@ -16,7 +16,7 @@ def test_one_process_takes_the_same_micro_batches_eagerly_and_nothing_small_is_c
     assert (pair.together.num_ranks, pair.alone.num_ranks) == (2, 1)
     assert (pair.together.recompute.word, pair.alone.recompute.word) == ("every_block", "none")
     together, alone = (one.divided(one.batch) for one in (pair.together, pair.alone))
-    assert (together.micro_batch_sequences, alone.micro_batch_sequences) == (4, 4)
+    assert (together.sequences_per_micro_step, alone.sequences_per_micro_step) == (4, 4)
     assert together.tokens_per_step == alone.tokens_per_step
 
 

@@ -10,7 +10,7 @@ from lmtrain.accounting.batches import BatchPlan
 from lmtrain.errors import Diverged, GoBack
 from lmtrain.run.stored_runs.skipped_batches import FILE, read_spikes, skip_spike, without_skipped
 
-BATCH = BatchPlan(context_tokens=8, micro_batch_sequences=4, accumulation_micro_steps=1, num_ranks=1)
+BATCH = BatchPlan(context_tokens=8, sequences_per_micro_step=4, accumulation_micro_steps=1, num_ranks=1)
 
 
 def spike(step: int, *, num_batches: int = 1, most: int = 2) -> GoBack:

@@ -66,7 +66,7 @@ def product_chart(plan: Plan) -> dict[str, Any]:
     """Return how long one product of a micro-batch's tokens with a square of the model's width takes at best."""
     layer = plan.shape.attention[0]
     width = layer.num_heads * layer.head_width
-    tokens = plan.batch.micro_batch_sequences * plan.batch.context_tokens
+    tokens = plan.batch.micro_batch_tokens
     product = MatrixProduct(num_rows=tokens, num_inner=width, num_columns=width)
     rows = [row.to_json() for row in product_times(product, [*DEVICES.values()], DTYPES)]
     return {"num_rows": tokens, "width": width, "rows": rows}

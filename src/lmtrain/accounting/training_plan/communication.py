@@ -78,7 +78,7 @@ def step_communication(
 
     `share_of_kv_heads` are the heads of keys, and of values, for each head of queries.
     """
-    num_tokens = batch.micro_batch_sequences * batch.context_tokens
+    num_tokens = batch.micro_batch_tokens
     stream = Stream(
         num_tokens=num_tokens,
         num_bytes=num_tokens * shape.width * gathered_value_bytes,

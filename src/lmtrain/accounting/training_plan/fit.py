@@ -91,10 +91,10 @@ def num_at_end(facts: ModelFacts, *, is_first: bool) -> int:
 
 
 def _of_stage(setting: Setting, batch: BatchPlan, stage: int) -> DeviceMemory:
-    sequences = batch.micro_batch_sequences / setting.slices
+    sequences = batch.sequences_per_micro_step / setting.slices
     alone = setting.facts.activations.of(sequences)
     num_blocks = len(setting.facts.shape.attention) or math.inf  # without blocks none keeps anything
-    num_tokens = batch.micro_batch_sequences * batch.context_tokens
+    num_tokens = batch.micro_batch_tokens
     accumulates = batch.accumulation_micro_steps > 1
     kept = alone * setting.pipeline.kept_share(batch.accumulation_micro_steps, stage=stage)
     return device_memory(
@@ -134,7 +134,7 @@ def largest_micro_batch(setting: Setting, batch: BatchPlan) -> BatchPlan | None:
     """Return the batch of the same tokens per step with the largest fitting micro batch, or None without one."""
     for sequences in batch.micro_batches(example_rows=setting.example_rows):
         micro_steps = batch.sequences_per_rank // sequences
-        tried = replace(batch, micro_batch_sequences=sequences, accumulation_micro_steps=micro_steps)
+        tried = replace(batch, sequences_per_micro_step=sequences, accumulation_micro_steps=micro_steps)
         if fits(setting, tried):
             return tried
     return None

@@ -235,7 +235,7 @@ class Plan:
     def _batch(self) -> dict[str, int]:
         return {
             "context_tokens": self.batch.context_tokens,
-            "micro_batch_sequences": self.batch.micro_batch_sequences,
+            "micro_batch_sequences": self.batch.sequences_per_micro_step,
             "accumulation_micro_steps": self.batch.accumulation_micro_steps,
             "num_ranks": self.batch.num_ranks,
             "tensor_ranks": self.batch.tensor_ranks,

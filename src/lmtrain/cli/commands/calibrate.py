@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-from lmtrain.accounting.batches import BatchPlan
+from lmtrain.accounting.batches import MICRO_BATCH, BatchPlan
 from lmtrain.accounting.observed.measured import Calibration
 from lmtrain.accounting.observed.time_accounts import STEP_KINDS, StopwatchReading
 from lmtrain.accounting.options.strategy import ModelSpread
@@ -39,7 +39,7 @@ TIMED_SECONDS: Final = 10.0
 REPLACED: Final = ("budget", "run.root", "run.name", "run.log_every_steps", "resume", "logger", "calibrate")
 REPLACED_ALONE: Final = (
     *("strategy", "trainer.devices", "trainer.num_nodes", "trainer.cpu_threads", "batch.tokens_per_step"),
-    "batch.micro_batch_sequences",
+    MICRO_BATCH,
 )
 SECONDS: Final = 1800
 RUN: Final = (
@@ -77,7 +77,7 @@ def _alone(config: RunConfig, overrides: list[str], batch: BatchPlan, *, togethe
     words = without(overrides, REPLACED_ALONE)
     tokens = batch.sequences_per_rank * batch.context_tokens
     words += ["trainer.devices=1", "trainer.num_nodes=1", f"batch.tokens_per_step={tokens}"]
-    words += [f"batch.micro_batch_sequences={batch.micro_batch_sequences}"]
+    words += [f"{MICRO_BATCH}={batch.sequences_per_micro_step}"]
     words += list(words_of(ModelSpread, lambda spread: spread.most_ranks == 1))[:1]
     words += [f"trainer.cpu_threads={threads}"] if threads else []
     sys.stderr.write("calibration: and one device by itself ...\n")

@@ -104,7 +104,7 @@ def _document(step: "TrainedStep", piece: "DocumentPiece") -> StepDocument:
     return StepDocument(
         sequence=piece.row,
         rank=rank * batch.num_copies * batch.num_stages,
-        micro_step=within // batch.micro_batch_sequences,
+        micro_step=within // batch.sequences_per_micro_step,
         row=int(step.numbers[piece.row]),
         first_token=piece.start,
         num_tokens=len(piece.ids),
@@ -146,7 +146,7 @@ def _head(step: "TrainedStep", scored_by: CheckpointFacts | None) -> list[str]:
     batch = step.batch
     loss = "" if step.loss is None else f", loss {step.loss:.3f} when it was trained"
     division = f"{batch.num_data_ranks} (ranks) x {batch.accumulation_micro_steps} (micro-batches)"
-    each = f"{division} x {batch.micro_batch_sequences:,}"
+    each = f"{division} x {batch.sequences_per_micro_step:,}"
     size = f"{format_count(batch.sequences_per_step, 'sequence')} of {batch.context_tokens:,} tokens: {each}"
     weights = "no losses" if scored_by is None else f"losses by the weights of step {scored_by.step:,}"
     if scored_by is not None and scored_by.step >= step.step:

@@ -137,7 +137,7 @@ def tune_batch(words: list[str], *, program: str) -> int:
         )
 
     def attempt(size: int) -> TriedBatch:
-        batch = replace(whole, micro_batch_sequences=size, accumulation_micro_steps=whole.sequences_per_rank // size)
+        batch = replace(whole, sequences_per_micro_step=size, accumulation_micro_steps=whole.sequences_per_rank // size)
         _say(f"trying {size} of {whole.sequences_per_rank} sequences")
         settings = [*typed, f"batch.micro_batch_sequences={size}"]
         run = try_run(settings, num_steps=asked.steps, callbacks=BATCH_CALLBACKS, most_bytes=limit)
@@ -156,7 +156,7 @@ def _whole_step(config: RunConfig) -> Any:
     """Return a step as one micro batch of a rank, of whole examples."""
     from lmtrain.run.validators.task import objective_facts, require_examples
 
-    whole = config.divided(replace(config.batch, micro_batch_sequences=None))
+    whole = config.divided(config.batch)
     require_examples(whole, objective_facts(config))
     return whole
 

@@ -66,7 +66,7 @@ def _run(plan: Plan) -> Rows:
     size = batch.num_ranks // batch.num_data_ranks
     groups = ("device",) if size == 1 else (f"group of {size} devices", f"groups of {size} devices")
     factors = [
-        format_count(batch.micro_batch_sequences, "sequence"),
+        format_count(batch.sequences_per_micro_step, "sequence"),
         format_count(batch.context_tokens, "token"),
         format_count(batch.accumulation_micro_steps, "micro-step"),
         format_count(batch.num_data_ranks, *groups),

@@ -40,7 +40,7 @@ def page(title: str, fleets: Sequence[SimulatedFleet], bases: Mapping[str, Simul
 def _facts(fleet: SimulatedFleet, base: SimulatedFleet) -> Iterator[tuple[str, str]]:
     batch, time = fleet.batch, fleet.figures.time
     factors = [
-        f"{format_count(batch.micro_batch_sequences, 'sequence')} of {batch.context_tokens:,}",
+        f"{format_count(batch.sequences_per_micro_step, 'sequence')} of {batch.context_tokens:,}",
         format_count(batch.accumulation_micro_steps, "micro-step"),
         format_count(batch.num_data_ranks, "data rank"),
     ]

@@ -88,7 +88,7 @@ def reference_of(
         folder=context.folder,
         key=f"{start}",
         rows_together=facts.rows_together,
-        batch_rows=batch.micro_batch_sequences,
+        batch_rows=batch.sequences_per_micro_step,
     )
     datamodule.references = scores
 

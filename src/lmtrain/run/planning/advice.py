@@ -51,8 +51,8 @@ def advice(config: RunConfig, plan: Plan, setting: Setting, planned: Planned) ->
     unfinished = _unfinished(plan, planned)
     lines = [*unfinished]
     largest = largest_micro_batch(setting, plan.batch) if plan.fits else None
-    if largest and largest.micro_batch_sequences > plan.batch.micro_batch_sequences:
-        lines.insert(0, f"a larger micro batch fits too: {MICRO_BATCH}={largest.micro_batch_sequences}")
+    if largest and largest.sequences_per_micro_step > plan.batch.sequences_per_micro_step:
+        lines.insert(0, f"a larger micro batch fits too: {MICRO_BATCH}={largest.sequences_per_micro_step}")
     return Advice(tuple(lines), is_possible=not unfinished)
 
 
@@ -68,7 +68,7 @@ def _fitting(config: RunConfig, plan: Plan, planned: Planned) -> Iterator[str]:
         found, typed = planned(words) if words else None, words
         if found is None or not found.fits:
             found = planned((*words, f"{MICRO_BATCH}=auto"))
-            typed = (*words, f"{MICRO_BATCH}={found.batch.micro_batch_sequences}") if found else words
+            typed = (*words, f"{MICRO_BATCH}={found.batch.sequences_per_micro_step}") if found else words
         if found and found.fits:
             fitting.append(words)
             yield f"fits with {' '.join(typed)}"
@@ -78,7 +78,7 @@ def _fitting(config: RunConfig, plan: Plan, planned: Planned) -> Iterator[str]:
             found = planned((*words, f"{MICRO_BATCH}=auto"))
             if found and found.fits:
                 fitting.append(words)
-                typed = " ".join((*words, f"{MICRO_BATCH}={found.batch.micro_batch_sequences}"))
+                typed = " ".join((*words, f"{MICRO_BATCH}={found.batch.sequences_per_micro_step}"))
                 yield f"fits on {format_count(num_devices, 'device')} with {typed}"
         num_devices *= 2
 

@@ -157,7 +157,7 @@ def _held(config: RunConfig, facts: ModelFacts | None, device_bytes: int) -> tup
     fit = fit_setting(setting, facts)
     if config.batch.is_auto:
         rows = setting.example_rows
-        one = replace(batch, micro_batch_sequences=rows, accumulation_micro_steps=batch.sequences_per_rank // rows)
+        one = replace(batch, sequences_per_micro_step=rows, accumulation_micro_steps=batch.sequences_per_rank // rows)
         batch = largest_micro_batch(fit, batch) or one
     return memory_of(fit, batch).total, facts
 

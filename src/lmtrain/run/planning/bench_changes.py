@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Any, Final
 
+from lmtrain.accounting.batches import MICRO_BATCH
 from lmtrain.accounting.observed.bench import LARGE_OPTIMIZER, WORTHWHILE, Bench, Change
 from lmtrain.accounting.options.parts import AttentionFacts, CompileFacts, RecomputeFacts
 from lmtrain.run.compose.group_options import choosing_precisions, words_of
@@ -29,11 +30,11 @@ def changes(config: RunConfig, found: Bench) -> Iterator[Change]:
         yield Change(("deterministic=false",), "some operations have a faster version whose result varies")
     yield from _options(config)
     if found.batch.accumulation_micro_steps > 1:
-        more = f"batch.micro_batch_sequences={2 * found.batch.micro_batch_sequences}"
+        more = f"{MICRO_BATCH}={2 * found.batch.sequences_per_micro_step}"
         yield Change((more,), "more at a time keeps the device busier; takes more memory")
     else:
         more = f"batch.tokens_per_step={2 * found.batch.tokens_per_step}"
-        yield Change((more, "batch.micro_batch_sequences=null"), "half as many steps for the same tokens")
+        yield Change((more, f"{MICRO_BATCH}=null"), "half as many steps for the same tokens")
 
 
 def _options(config: RunConfig) -> Iterator[Change]:

@@ -73,7 +73,7 @@ def single_device_speed(config: RunConfig, batch: BatchPlan) -> float | None:
 
 def calibration_key(config: RunConfig, batch: BatchPlan, measured: Measurements) -> str:
     """Return a hash of everything that decides the speed: the config's choices, the batch, the device."""
-    sizes = [batch.context_tokens, batch.micro_batch_sequences, batch.accumulation_micro_steps, batch.num_ranks]
+    sizes = [batch.context_tokens, batch.sequences_per_micro_step, batch.accumulation_micro_steps, batch.num_ranks]
     has_threads = batch.num_ranks == 1
     return _key(
         config, {node.key: node.canonical() for node in deciding(config)}, sizes, measured, has_threads=has_threads
@@ -83,7 +83,7 @@ def calibration_key(config: RunConfig, batch: BatchPlan, measured: Measurements)
 def single_device_key(config: RunConfig, batch: BatchPlan, measured: Measurements) -> str:
     """Return a hash of everything that decides the speed of one device alone, with a rank's micro-batches."""
     nodes = {node.key: node.canonical() for node in deciding(config) if node is not config.strategy}
-    sizes = [batch.context_tokens, batch.micro_batch_sequences, batch.accumulation_micro_steps]
+    sizes = [batch.context_tokens, batch.sequences_per_micro_step, batch.accumulation_micro_steps]
     return f"alone-{_key(config, nodes, sizes, measured, has_threads=True)}"
 
 

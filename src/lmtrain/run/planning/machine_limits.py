@@ -96,7 +96,7 @@ def batch_of(config: RunConfig) -> BatchPlan:
     def largest() -> BatchPlan:
         found = fitted_batch(config, setting_here(config))
         print(
-            f"{MICRO_BATCH}=auto: {found.micro_batch_sequences} of "
+            f"{MICRO_BATCH}=auto: {found.sequences_per_micro_step} of "
             f"{format_count(found.sequences_per_rank, 'sequence')} at a time, "
             f"{format_count(found.accumulation_micro_steps, 'micro-step')} per step",
             flush=True,
@@ -126,7 +126,7 @@ def require_memory(config: RunConfig, batch: BatchPlan, *, num_parameters: int) 
         ConfigurationError: It does not fit; the message has a fitting micro batch.
     """
     device = held_device(config.trainer)
-    tokens = batch.micro_batch_sequences * batch.context_tokens
+    tokens = batch.sequences_per_micro_step * batch.context_tokens
     least = num_parameters * FEWEST_BYTES_PER_PARAMETER + tokens * FEWEST_BYTES_PER_TOKEN
     if least < CLEARLY_ENOUGH * device.num_bytes:
         return
@@ -135,7 +135,7 @@ def require_memory(config: RunConfig, batch: BatchPlan, *, num_parameters: int) 
     needed, held = memory_of(setting, batch).total, setting.device_bytes or device.num_bytes
     if needed > held:
         raise ConfigurationError(
-            f"{MICRO_BATCH}={batch.micro_batch_sequences}: {batch.context_tokens} tokens each need "
+            f"{MICRO_BATCH}={batch.sequences_per_micro_step}: {batch.context_tokens} tokens each need "
             f"{format_quantity(needed, 'bytes')} on each device, of which {format_quantity(held, 'bytes')} are free; "
             f"set {_smaller(setting, batch, is_planned=True)}."
         )
@@ -148,7 +148,7 @@ def is_out_of_memory(failure: RuntimeError) -> bool:
 
 def out_of_memory(config: RunConfig, batch: BatchPlan) -> OutOfMemory:
     """Return the error of a run out of memory, with the largest fitting micro batch."""
-    size = f"{MICRO_BATCH}={batch.micro_batch_sequences}"
+    size = f"{MICRO_BATCH}={batch.sequences_per_micro_step}"
     try:
         setting = setting_here(config)
     except ConfigurationError as unplanned:
@@ -160,11 +160,13 @@ def out_of_memory(config: RunConfig, batch: BatchPlan) -> OutOfMemory:
 
 def _smaller(setting: Setting, batch: BatchPlan, *, is_planned: bool) -> str:
     """Return the largest smaller micro batch that fits, or half of this one where the plan was wrong."""
-    sizes = [one for one in batch.micro_batches(example_rows=setting.example_rows) if one < batch.micro_batch_sequences]
+    sizes = [
+        one for one in batch.micro_batches(example_rows=setting.example_rows) if one < batch.sequences_per_micro_step
+    ]
     found = largest_micro_batch(setting, batch)
-    if found and found.micro_batch_sequences in sizes:
-        return f"{MICRO_BATCH}={found.micro_batch_sequences}"
-    half = next((one for one in sizes if one <= batch.micro_batch_sequences // 2 and not is_planned), None)
+    if found and found.sequences_per_micro_step in sizes:
+        return f"{MICRO_BATCH}={found.sequences_per_micro_step}"
+    half = next((one for one in sizes if one <= batch.sequences_per_micro_step // 2 and not is_planned), None)
     return f"{MICRO_BATCH}={half}" if half else SMALLER_RUN
 
 

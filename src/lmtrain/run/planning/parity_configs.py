@@ -46,7 +46,7 @@ def pair_of(config: RunConfig, *, num_steps: int) -> Pair:
         steady = with_words(steady, changed)
         if obstacle := _obstacle(steady, num_steps=num_steps):
             raise EnvironmentProblem(f"parity: {obstacle}; set a smaller model.width or batch.context_tokens.")
-    together = with_words(steady, [f"{MICRO_BATCH}={steady.divided(steady.batch).micro_batch_sequences}"])
+    together = with_words(steady, [f"{MICRO_BATCH}={steady.divided(steady.batch).sequences_per_micro_step}"])
     plain = [
         words_of(ModelSpread, lambda spread: spread.most_ranks == 1)[0],
         words_of(CompileFacts, lambda compilation: not compilation.compiles)[0],

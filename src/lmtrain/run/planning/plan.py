@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
-from lmtrain.accounting.batches import BatchPlan
+from lmtrain.accounting.batches import MICRO_BATCH, BatchPlan
 from lmtrain.accounting.model.model_facts import ModelFacts
 from lmtrain.accounting.training_plan.fit import Setting, largest_micro_batch, memory_of
 from lmtrain.accounting.training_plan.plan import Advice, Plan
@@ -183,7 +183,7 @@ def _require_ramps(config: RunConfig, plan: Plan) -> None:
 
 def planned_batch(config: RunConfig, fit: Setting) -> BatchPlan:
     """Divide a step over the devices; an `auto` micro batch becomes the largest that fits."""
-    if config.batch.micro_batch_sequences == "auto":
+    if config.batch.is_auto:
         return fitted_batch(config, fit)
     divided = config.divided(config.batch)
     require_examples(divided, objective_facts(config))
@@ -196,14 +196,14 @@ def fitted_batch(config: RunConfig, fit: Setting) -> BatchPlan:
     Raises:
         ConfigurationError: Not even one sequence fits, or one example of several.
     """
-    whole = config.divided(replace(config.batch, micro_batch_sequences=None))
+    whole = config.divided(config.batch)
     require_examples(whole, objective_facts(config))
     if found := largest_micro_batch(fit, whole):
         return found
     rows = fit.example_rows
-    single = replace(whole, micro_batch_sequences=rows, accumulation_micro_steps=whole.sequences_per_rank // rows)
+    single = replace(whole, sequences_per_micro_step=rows, accumulation_micro_steps=whole.sequences_per_rank // rows)
     needed, held = memory_of(fit, single).total / 1e9, (fit.device_bytes or 0) / 1e9
     raise ConfigurationError(
-        f"batch.micro_batch_sequences=auto: not even {rows} fits, which needs {needed:.1f} GB of {held:.1f} GB; "
-        f"`lmtrain plan batch.micro_batch_sequences={rows}` has advice."
+        f"{MICRO_BATCH}=auto: not even {rows} fits, which needs {needed:.1f} GB of {held:.1f} GB; "
+        f"`lmtrain plan {MICRO_BATCH}={rows}` has advice."
     )

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from lmtrain.accounting.batches import MICRO_BATCH
 from lmtrain.accounting.options.parts import AverageFacts
 from lmtrain.accounting.options.strategy import ModelSpread
 from lmtrain.accounting.training_plan.simulated_step import SimulatedFleet
@@ -131,9 +132,9 @@ def _with_batch(config: RunConfig, typed: Sequence[str]) -> RunConfig:
     """Return the config with a batch of one long sequence per device, unless another is typed."""
     keys = {word.lstrip("+").partition("=")[0] for word in typed}
     context, words = config.batch.context_tokens, list[str]()
-    sequences = config.batch.micro_batch_sequences
-    if sequences == "auto":
-        raise ConfigurationError("batch.micro_batch_sequences must be a number in a simulation, got auto.")
+    if config.batch.is_auto:
+        raise ConfigurationError(f"{MICRO_BATCH} must be a number in a simulation, got auto.")
+    sequences = config.batch.asked_sequences
     if "batch.context_tokens" not in keys:
         context = min(CONTEXT_TOKENS, int(config.model.get("max_context_tokens") or CONTEXT_TOKENS))
         words.append(f"batch.context_tokens={context}")

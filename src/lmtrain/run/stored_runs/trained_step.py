@@ -61,10 +61,7 @@ def trained_step(run: Path, step: int, *, data: Path | None = None, allowed: Seq
     """
     attempt, job = _attempt_of(run, step)
     config = read_config(job.config, allowed=allowed)
-    sequences = config.batch.micro_batch_sequences
-    # A number found by `auto` was not stored.
-    batch = config.divided(replace(config.batch, micro_batch_sequences=None if sequences == "auto" else sequences))
-    batch, loss = without_skipped(batch, run), _logged_loss(run, step)
+    batch, loss = without_skipped(config.divided(config.batch), run), _logged_loss(run, step)
     module = _datamodule(job, batch, attempt, run=run, data=data, allowed=allowed)
     horizon = read_json(run / "plan.json").get("horizon")
     module.total_steps = int(horizon.get("steps") or 0) if isinstance(horizon, dict) else 0

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from lmtrain.accounting.batches import BatchPlan
+from lmtrain.accounting.batches import MICRO_BATCH, BatchPlan
 from lmtrain.accounting.options.parts import ObjectiveFacts, PackingFacts, SourceFacts
 from lmtrain.accounting.options.precision import PrecisionFacts
 from lmtrain.accounting.options.strategy import ModelSpread
@@ -111,7 +111,7 @@ def require_examples(batch: BatchPlan, facts: ObjectiveFacts | None) -> None:
     Raises:
         ConfigurationError: Their sequences are not a multiple of an example's rows.
     """
-    rows = batch.micro_batch_sequences
+    rows = batch.sequences_per_micro_step
     if facts is None or not rows % (together := facts.example_rows):
         return
     parted = "pairs of answers" if facts.rows_together > 1 else f"groups of {together} answers"
@@ -120,7 +120,7 @@ def require_examples(batch: BatchPlan, facts: ObjectiveFacts | None) -> None:
     else:
         whole = -(-batch.sequences_per_rank // together) * together
         nearest = f"batch.tokens_per_step={whole * batch.num_data_ranks * batch.context_tokens}"
-    raise ConfigurationError(f"batch.micro_batch_sequences={rows} parts {parted}; nearest valid: {nearest}.")
+    raise ConfigurationError(f"{MICRO_BATCH}={rows} parts {parted}; nearest valid: {nearest}.")
 
 
 def require_conversations(config: RunConfig) -> None:
