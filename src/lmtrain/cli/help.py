@@ -136,7 +136,6 @@ finding with its fix, and measure its peak.
   {program} [GROUP=OPTION ...] [KEY=VALUE ...]    words of `lmtrain train`
 
   --calibrate            take some real steps too: plans know their time
-  calibrate=100          the same with 100 steps
   --json                 one object
 
 Ends with 1 where something is in the way of the run.

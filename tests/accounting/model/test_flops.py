@@ -67,17 +67,6 @@ def test_causal_tokens_are_those_that_a_mask_shows(window_tokens, lengths):
     assert counted == pytest.approx(sum(shown) / len(shown))
 
 
-def test_six_n_counts_the_parameters_that_a_token_meets():
-    mixture = ModelShape(
-        num_parameters=46_702_792_704,
-        num_embedding_parameters=131_072_000,
-        num_matmul_parameters=0,
-        num_active_parameters=12_879_925_248,
-        attention=(),
-    )
-    assert flops_per_token(mixture, 1).six_n == 6 * 12_879_925_248
-
-
 def test_documents_that_do_not_see_one_another_cost_less_attention():
     assert seen_tokens(1024) == 1024
     assert seen_tokens(1024, documents={256: 7}) == 256

@@ -49,19 +49,6 @@ def test_sharding_gathers_what_is_outside_the_blocks_and_two_blocks_in_the_compu
     assert device_memory(parameters, num_shards=3, **settings).weights == 334 * 4
 
 
-def test_gradients_that_are_freed_take_turns_with_activations():
-    settings = {"activations": 5000, "workspace": 300, "allocator_margin": 0.0}
-    kept, freed = (memory_of(1000, keeps_gradients=keeps, **settings) for keeps in (True, False))
-    assert (kept.gradients, kept.total) == (4000, 16_000 + 5300)
-    assert (freed.gradients, freed.total) == (0, 12_000 + 5300)
-    few = memory_of(1000, keeps_gradients=False, **settings | {"activations": 3000})
-    assert (few.gradients, few.activations, few.total) == (4000, 0, 16_000), "without the loss's logits"
-    assert (few.moment, few.freed) == ("the optimizer's step", ("activations", "workspace"))
-    of_block = {"activations": 3000, "block_activations": 50, "block_workspace": 200}
-    last = memory_of(1000, keeps_gradients=False, **settings | of_block)
-    assert (last.activations, last.workspace, last.total) == (50, 200, 16_250), "the last block's backward pass"
-
-
 def test_fsdp_sends_the_gradients_outside_the_blocks_together_from_a_copy():
     parameters = TrainedParameters(num_total=1000, num_hidden_matrix=0, num_largest_block=10, num_outside_blocks=500)
     settings = {"precision": facts.precision("bf16_mixed").bytes_of, "optimizer": facts.optimizer("adamw").state}

@@ -57,21 +57,6 @@ def test_the_seconds_of_steps_leave_out_pauses_the_time_of_others_and_repeated_s
     assert step_seconds([FIRST, again]) == [(0, 0.0), (10, 21.0), (20, 41.0)]
 
 
-def test_going_on_from_the_last_step_loses_nothing():
-    again = attempt(reading(20, setup=4.0), reading(30, setup=4.0, compute=19.0), seconds=23.0, number=2)
-    assert "lost" not in balance([FIRST, again]).seconds
-
-
-def test_an_attempt_that_never_trained_was_set_up():
-    died = attempt(seconds=7.0)
-    assert balance([died]).seconds == {"setup": 7.0}
-    assert "lost" not in balance([FIRST, died]).seconds
-    again = attempt(reading(10, setup=4.0), reading(20, setup=4.0, compute=19.0), seconds=23.0, number=3)
-    later = attempt(reading(10, setup=4.0), reading(20, setup=4.0, compute=19.0), seconds=23.0, number=4)
-    assert balance([FIRST, died, again]).seconds["lost"] == pytest.approx(52.0 - 26.0)
-    assert balance([FIRST, died, again, later]).seconds["lost"] == pytest.approx(52.0 - 26.0 + 19.0), "each once"
-
-
 @given(st.lists(st.lists(st.floats(0.1, 50), min_size=1, max_size=6), min_size=1, max_size=5), st.data())
 def test_the_balance_is_the_clock_whatever_happened(lives, data):
     attempts = []

@@ -3,7 +3,7 @@ import pytest
 from lmtrain.accounting.batches import BatchPlan
 from lmtrain.accounting.budgets import Budget, horizon
 from lmtrain.accounting.model.flops import flops_per_token
-from lmtrain.accounting.training_plan.charts_of_plan import charts, days_by_devices, trade_offs
+from lmtrain.accounting.training_plan.charts_of_plan import charts, days_by_devices
 from lmtrain.accounting.training_plan.fit import Setting, memory_of
 from lmtrain.accounting.training_plan.plan import Plan, Speed
 from tests import facts
@@ -35,12 +35,3 @@ def test_the_chosen_optimizer_has_the_bytes_of_the_plan_s_memory():
     assert found["adamw"] == memory_of(SETTING, BATCH).optimizer
     assert found.keys() == STATES.keys()
     assert [row["bytes"] for row in bars] == sorted(found.values())
-
-
-def test_no_size_on_the_curve_is_better_than_the_optimum():
-    small = trade_offs(1e13, num_parameters=1e5, tokens=1e13 / 6e5)
-    assert {each["loss"] for each in small["curve"]} == {None}, "below the law's fit"
-    found = trade_offs(1e21, num_parameters=1e9, tokens=1e21 / 6e9)
-    sizes = [row["num_parameters"] for row in found["curve"]]
-    assert sizes[len(sizes) // 2] == pytest.approx(found["optimum"]["num_parameters"])
-    assert sizes[-1] / sizes[0] == pytest.approx(64)

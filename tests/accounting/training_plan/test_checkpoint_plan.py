@@ -17,13 +17,6 @@ SETTINGS = {
 }
 
 
-def test_a_checkpoint_holds_weights_and_state_but_no_gradients():
-    plan = checkpoint_plan(ONE_BILLION, **SETTINGS)
-    assert plan.checkpoint_bytes == 12 * 10**9
-    assert plan.kept_bytes == 3 * 12 * 10**9
-    assert plan.cadence is None
-
-
 def test_cadence_loses_least_time():
     """Time lost per second at cadence T is stall / T + T / (2 x between failures): the plan's T is its minimum."""
     plan = checkpoint_plan(

@@ -77,15 +77,6 @@ def test_one_micro_batch_a_step_never_needs_more_than_two(is_sharded, keeps, seq
         assert memory_of(setting, one) == memory_of(setting, two)
 
 
-def test_a_run_without_accumulation_fits_where_its_gradients_beside_activations_would_not():
-    most = memory_of(SETTING, batch(24)).total
-    setting = replace(SETTING, device_bytes=most)
-    assert largest_micro_batch(setting, batch(1)) == batch(24)
-    kept = largest_micro_batch(replace(setting, keeps_gradients=True), batch(1))
-    assert kept is not None
-    assert kept.sequences_per_micro_step == 12
-
-
 def test_whole_gradients_between_micro_batches_take_the_place_of_the_shards_own():
     sharded = replace(SETTING, is_sharded=True)
     keeping = replace(sharded, keeps_whole_gradients=True)

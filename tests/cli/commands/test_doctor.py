@@ -5,10 +5,9 @@ import pytest
 
 from lmtrain.cli.commands import calibrate
 from lmtrain.cli.commands import doctor as module
-from lmtrain.cli.commands.doctor import doctor, read_words, verdict
+from lmtrain.cli.commands.doctor import doctor, verdict
 from lmtrain.cli.commands.plan import plan
 from lmtrain.doctor.finding import Finding
-from lmtrain.errors import ConfigurationError
 from lmtrain.training import peak
 from tests import tiny
 
@@ -20,16 +19,6 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(peak, "SIDE", 256)
     monkeypatch.setattr(peak, "MEASURED_SECONDS", 0.05)
-
-
-def test_the_doctor_s_own_words_are_taken_out():
-    asked = read_words(["model=llama_tiny", "--json", "calibrate=true"])
-    assert (asked.as_json, asked.calibrates, asked.overrides) == (True, True, ["model=llama_tiny"])
-    assert read_words(["--calibrate"]).calibrates
-    assert read_words(["calibrate=200"]).calibration_steps == 200
-    assert not read_words(["calibrate=false"]).calibrates
-    with pytest.raises(ConfigurationError, match=r"calibrate: must be .*got 5"):
-        read_words(["calibrate=5"])
 
 
 def test_every_check_has_a_line_and_what_was_measured_is_kept(capsys: pytest.CaptureFixture[str]) -> None:

@@ -73,15 +73,6 @@ def test_a_cluster_s_word_sets_the_page_s_device_and_network():
         read_words(["cluster=a100_4x"])
 
 
-def test_a_port_that_is_taken_or_none_is_refused():
-    with served() as port, pytest.raises(ConfigurationError, match=f"--port={port} is taken"):
-        listen(port, [])
-    for words in (["--port", "99999"], ["--port=high"]):
-        with pytest.raises(ConfigurationError, match="--port"):
-            read_words(words)
-    assert read_words(["--port", "8800", "model=nano"]) == (8800, ["model=nano"])
-
-
 def test_another_site_s_name_for_this_machine_gets_nothing():
     with served() as port:
         assert get(port, "/choices")[0] == 200

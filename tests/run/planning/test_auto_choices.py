@@ -7,9 +7,7 @@ from lmtrain.accounting.model.memory import TrainedParameters
 from lmtrain.accounting.model.model_facts import LinearBytes, ModelFacts
 from lmtrain.accounting.model.model_shape import AttentionShape, ModelShape
 from lmtrain.accounting.training_plan.fit import memory_of
-from lmtrain.errors import ConfigurationError
 from lmtrain.run.compose.compose import compose_config
-from lmtrain.run.gate import check
 from lmtrain.run.planning import auto_choices
 from lmtrain.run.planning.auto_choices import setting_on_paper, with_recompute, with_strategy
 from lmtrain.run.planning.setting import PlannedSetting
@@ -96,16 +94,6 @@ def test_no_strategy_is_chosen_that_refuses_the_run_s_optimizer_or_layers(words:
     assert chosen.strategy.word == ("ddp" if words == ["optimizer=adafactor"] else "fsdp")
     assert line is not None
     assert "nothing fits" in line
-
-
-@pytest.mark.usefixtures("measured")
-def test_a_step_that_tensor_groups_alone_divide_is_theirs_and_one_that_none_divides_is_refused() -> None:
-    words = ["cluster=h100_8x", "model=llama_3_8b", "batch.tokens_per_step=65536", "batch.micro_batch_sequences=8"]
-    check(config(*words).values, typed=words, place="paper")
-    chosen, _ = with_strategy(config(*words))
-    assert chosen.strategy.word == "fsdp_tensor"
-    with pytest.raises(ConfigurationError, match=r"tokens_per_step=12288 is not a multiple of 65536"):
-        with_strategy(config(*words[:2], "batch.tokens_per_step=12288"))
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,6 @@ from lmtrain.run.planning.machine_limits import (
     HeldDevice,
     available_bytes,
     batch_of,
-    held_device,
     is_out_of_memory,
     out_of_memory,
     require_disk,
@@ -24,10 +23,6 @@ from lmtrain.run.planning.machine_limits import (
 from lmtrain.run.planning.make_plan import planned_checkpoints
 from lmtrain.run.planning.setting import planned_setting
 from lmtrain.run.run_config import read_config
-from lmtrain.run.settings import TrainerSettings
-from tests.tiny import MODEL
-
-PAIRS = [*MODEL, "task=dpo", "init_from=x", "source.paths=[x]"]
 
 
 def config(tmp_path, *words):
@@ -53,20 +48,6 @@ def test_a_device_too_small_for_one_sequence_is_refused_with_numbers(tmp_path, m
     monkeypatch.setattr(machine_limits, "held_device", lambda _: HeldDevice(None, 10_000_000))
     with pytest.raises(ConfigurationError, match=r"not even 1 fits, which needs 0\.\d GB of 0\.0 GB"):
         batch_of(config(tmp_path))
-
-
-def test_ranks_of_one_machine_share_its_memory():
-    one, four = (held_device(TrainerSettings(devices=n, num_nodes=1, accelerator="cpu")).num_bytes for n in (1, 4))
-    assert four == pytest.approx(one / 4, rel=0.2)
-
-
-def test_a_gpu_has_its_own(monkeypatch):
-    """Its free memory and what torch holds of it, without that of another process, 30 GB here."""
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "NVIDIA H200")
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (119_000_000_000, 150_000_000_000))
-    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda: 1_000_000_000)
-    assert held_device(TrainerSettings(devices=8, num_nodes=1)) == HeldDevice("NVIDIA H200", 120_000_000_000)
 
 
 @pytest.mark.faults

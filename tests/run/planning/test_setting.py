@@ -9,13 +9,6 @@ def setting(*words):
     return planned_setting(config_of(*words))
 
 
-def test_a_cluster_decides_the_devices_and_auto_what_suits_them():
-    found = setting("cluster=h100_8x", "cluster.num_nodes=2")
-    assert (found.num_ranks, found.precision.name) == (16, "bf16_mixed")
-    assert found.spread.shards_over is None
-    assert found.precision.compute_dtype == "bfloat16"
-
-
 @pytest.mark.parametrize(
     ("precision", "teraflops"),
     [

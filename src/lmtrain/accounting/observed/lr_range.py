@@ -6,7 +6,7 @@ fast.ai and Lightning read it; here it has to be a fall above the noise of the l
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final
 
@@ -45,20 +45,17 @@ def judge(points: Sequence[tuple[float, float]], *, num_asked: int) -> LrRange:
     noise = _noise(finite, curve)
     found = LrRange(smoothed=tuple(curve), start=start, noise=noise, broke=broke)
     if len(curve) < LEAST_POINTS:
-        return _without(
-            found, f"the loss broke after {format_count(len(curve), 'step')}, too early for a curve; a lower --lowest"
-        )
+        steps = format_count(len(curve), "step")
+        return replace(found, problem=f"the loss broke after {steps}, too early for a curve; set a lower --lowest")
     bottom = min(range(len(curve)), key=lambda index: curve[index][1])
     if start - curve[bottom][1] < LEAST_FALL * noise or bottom < first:
-        return _without(found, "the loss never fell by more than its noise; more --steps, or another --highest")
+        return replace(found, problem="the loss never fell by more than its noise; set more --steps or --highest")
     slopes = [
-        (math.log(later / earlier) and (after - before) / math.log(later / earlier), earlier)
+        ((after - before) / math.log(later / earlier), earlier)
         for (earlier, before), (later, after) in pairwise(curve[first : bottom + 1])
     ]
     steepest = min(slopes)[1] if slopes else curve[bottom][0]
-    return LrRange(
-        smoothed=tuple(curve), start=start, noise=noise, broke=broke, steepest=steepest, lowest=curve[bottom][0]
-    )
+    return replace(found, steepest=steepest, lowest=curve[bottom][0])
 
 
 def smooth(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
@@ -80,7 +77,3 @@ def _noise(points: Sequence[tuple[float, float]], curve: Sequence[tuple[float, f
     center = sum(steps) / len(steps)
     spread = math.sqrt(sum((step - center) ** 2 for step in steps) / len(steps)) / math.sqrt(2)
     return spread * math.sqrt((1 - FADING) / (1 + FADING))  # of the fading mean
-
-
-def _without(found: LrRange, problem: str) -> LrRange:
-    return LrRange(smoothed=found.smoothed, start=found.start, noise=found.noise, broke=found.broke, problem=problem)

@@ -233,13 +233,6 @@ class Plan:
         return report
 
     def _batch(self) -> dict[str, int]:
-        return {
-            "context_tokens": self.batch.context_tokens,
-            "micro_batch_sequences": self.batch.sequences_per_micro_step,
-            "accumulation_micro_steps": self.batch.accumulation_micro_steps,
-            "num_ranks": self.batch.num_ranks,
-            "tensor_ranks": self.batch.tensor_ranks,
-            "context_ranks": self.batch.context_ranks,
-            "sequences_per_step": self.batch.sequences_per_step,
-            "tokens_per_step": self.batch.tokens_per_step,
-        }
+        names = ("context_tokens", "accumulation_micro_steps", "num_ranks", "tensor_ranks", "context_ranks")
+        found = {name: getattr(self.batch, name) for name in (*names, "sequences_per_step", "tokens_per_step")}
+        return found | {"micro_batch_sequences": self.batch.sequences_per_micro_step}

@@ -6,10 +6,10 @@ ahead of their use, as FSDP2 prefetches them; gradients are sent behind the next
 time; messages of tensor groups and of the optimizer are waited for at once.
 """
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from lmtrain.accounting.batches import BatchPlan
 from lmtrain.accounting.cluster import Cluster
@@ -68,6 +68,9 @@ class Wait:
 Event = Kernel | Message | Wait
 
 
+NUMBERS: Final = ("num_messages", "num_bytes", "sent_bytes")
+
+
 @dataclass(frozen=True, kw_only=True)
 class MessageCount:
     """Equal messages of a step; numbers may be broken where blocks were repeated along a line."""
@@ -82,25 +85,20 @@ class MessageCount:
 
 def count_messages(events: Iterable[Event]) -> tuple[MessageCount, ...]:
     """Add up a step's messages by kind and group, in order of kind and group."""
-    numbers: Counter[tuple[MessageKind, int, int]] = Counter()
-    num_bytes: Counter[tuple[MessageKind, int, int]] = Counter()
-    sent: dict[tuple[MessageKind, int, int], float] = {}
+    groups: dict[tuple[MessageKind, int, int], list[Message]] = {}
     for event in events:
         if isinstance(event, Message):
-            key = event.kind, event.num_ranks, event.stride
-            numbers[key] += 1
-            num_bytes[key] += event.num_bytes
-            sent[key] = sent.get(key, 0.0) + event.sent
+            groups.setdefault((event.kind, event.num_ranks, event.stride), []).append(event)
     return tuple(
         MessageCount(
             kind=kind,
             num_ranks=num_ranks,
             stride=stride,
-            num_messages=numbers[kind, num_ranks, stride],
-            num_bytes=num_bytes[kind, num_ranks, stride],
-            sent_bytes=sent[kind, num_ranks, stride],
+            num_messages=len(messages),
+            num_bytes=sum(one.num_bytes for one in messages),
+            sent_bytes=sum(one.sent for one in messages),
         )
-        for kind, num_ranks, stride in sorted(numbers)
+        for (kind, num_ranks, stride), messages in sorted(groups.items())
     )
 
 
@@ -147,8 +145,7 @@ class Rates:
         device = self.device or self.cluster.known_device
         if device is None:
             raise ConfigurationError(
-                f"cluster.device={self.cluster.device} has no row in the hardware table, and a simulation takes its "
-                "rates from there; choose cluster=h100_8x, or set cluster.device to a product's name."
+                f"cluster.device must be in the hardware table, got {self.cluster.device}; set cluster=h100_8x."
             )
         share = self.efficiency.attention if kernel.is_attention else self.efficiency.products
         computing = kernel.flops / (self._peak(kernel.dtype) * share) if kernel.dtype else 0.0
@@ -161,8 +158,7 @@ class Rates:
         rate = group_rate(self.cluster, group)
         if rate is None:
             raise ConfigurationError(
-                f"cluster.network_bytes_per_second has no value for {self.cluster.num_nodes} nodes of "
-                f"cluster={self.cluster.name}; 400GB is eight links of 400 Gbit/s."
+                f"cluster.network_bytes_per_second must be set for {self.cluster.num_nodes} nodes, as 400GB."
             )
         return message.sent / (rate * self.efficiency.links) + self._latency(message)
 
@@ -371,14 +367,7 @@ def along_line(few: StepFigures, more: StepFigures, *, blocks: tuple[int, int], 
             if phase in more.peaks
         },
         messages=[
-            MessageCount(
-                kind=one.kind,
-                num_ranks=one.num_ranks,
-                stride=one.stride,
-                num_messages=at(one.num_messages, two.num_messages),
-                num_bytes=at(one.num_bytes, two.num_bytes),
-                sent_bytes=at(one.sent_bytes, two.sent_bytes),
-            )
+            replace(one, **{name: at(getattr(one, name), getattr(two, name)) for name in NUMBERS})
             for one, two in zip(few.messages, more.messages, strict=True)
         ],
         flops=at(few.flops, more.flops),

@@ -36,7 +36,7 @@ WARM_STEPS: Final = 10
 FEWEST_STEPS: Final = 30
 MOST_STEPS: Final = 2000
 TIMED_SECONDS: Final = 10.0
-REPLACED: Final = ("budget", "run.root", "run.name", "run.log_every_steps", "resume", "logger", "calibrate")
+REPLACED: Final = ("budget", "run.root", "run.name", "run.log_every_steps", "resume", "logger")
 REPLACED_ALONE: Final = (
     *("strategy", "trainer.devices", "trainer.num_nodes", "trainer.cpu_threads", "batch.tokens_per_step"),
     MICRO_BATCH,
@@ -48,8 +48,8 @@ RUN: Final = (
 )
 
 
-def calibrate(config: RunConfig, overrides: list[str], *, num_steps: int | None) -> Finding:
-    """Train `num_steps` after the warm ones (None: about ten seconds), keep the time of a step, and report it.
+def calibrate(config: RunConfig, overrides: list[str]) -> Finding:
+    """Train about ten seconds after the warm steps, keep the time of a step, and report it.
 
     Of a config of several ranks one device by itself is timed too, with a rank's micro-batches.
 
@@ -58,7 +58,7 @@ def calibrate(config: RunConfig, overrides: list[str], *, num_steps: int | None)
     """
     setting = planned_setting(config)
     planned = plan_on_paper(config, setting, model_facts(config, setting))
-    num_steps, batch = num_steps or steps_worth_timing(planned.speed), planned.batch
+    num_steps, batch = steps_worth_timing(planned.speed), planned.batch
     expected = f" of about {format_quantity(planned.speed.step_seconds, 'seconds')}" if planned.speed else ""
     sys.stderr.write(f"calibration: trains {WARM_STEPS + num_steps} steps{expected} in a separate run ...\n")
     found = _measured(config, overrides, num_steps=num_steps)

@@ -3,7 +3,6 @@
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -13,12 +12,13 @@ from lmtrain.accounting.options.parts import CompileFacts
 from lmtrain.accounting.options.precision import PrecisionFacts
 from lmtrain.accounting.options.strategy import ModelSpread
 from lmtrain.accounting.quantities import format_count
-from lmtrain.cli.commands.calibrate import FEWEST_STEPS, calibrate
+from lmtrain.cli.commands.calibrate import calibrate
 from lmtrain.cli.help import HELP_FLAGS, verb_page
 from lmtrain.doctor.disk import disk_room, disk_speed
 from lmtrain.doctor.finding import Finding
-from lmtrain.errors import EXIT_DONE, EXIT_NO, ConfigurationError
+from lmtrain.errors import EXIT_DONE, EXIT_NO
 from lmtrain.run.compose.arguments import parse_arguments
+from lmtrain.run.compose.flag_parser import FlagParser
 from lmtrain.run.compose.group_options import one_of, words_of
 from lmtrain.run.planning.known_models import model_facts
 from lmtrain.run.planning.plan import plan_on_paper
@@ -27,18 +27,7 @@ from lmtrain.run.run_config import RunConfig
 from lmtrain.tracking.machine import read_measurements, write_measurements
 from lmtrain.tracking.mlflow.client import default_uri
 
-FLAGS: Final = ("--json", "--calibrate")
 STYLES: Final = {"ok": "green", "warn": "yellow", "bad": "bold red"}
-
-
-@dataclass(frozen=True)
-class DoctorArguments:
-    """The doctor's own arguments, and the overrides of a run; `calibration_steps` None chooses the number itself."""
-
-    as_json: bool
-    calibrates: bool
-    calibration_steps: int | None
-    overrides: list[str]
 
 
 def doctor(words: list[str], *, program: str = "lmtrain doctor") -> int:
@@ -51,8 +40,11 @@ def doctor(words: list[str], *, program: str = "lmtrain doctor") -> int:
     if HELP_FLAGS & set(words):
         print(verb_page("doctor", program=program))
         return EXIT_DONE
-    asked = read_words(words)
-    arguments = parse_arguments(asked.overrides)
+    parser = FlagParser(prog=program, allow_abbrev=False, add_help=False)
+    for flag in ("--json", "--calibrate"):
+        parser.add_argument(flag, action="store_true")
+    asked, overrides = parser.taken(words)
+    arguments = parse_arguments(overrides)
     from lmtrain.run.compose.arguments import Choices
     from lmtrain.run.compose.compose import for_each_config
     from lmtrain.run.gate import check
@@ -68,35 +60,14 @@ def doctor(words: list[str], *, program: str = "lmtrain doctor") -> int:
         cache = Path(config.run.cache)
         write_measurements(cache, read_measurements(cache).with_device(settled.device))
         findings = [*examine(config), settled.finding]
-        if asked.calibrates:
-            findings.append(calibrate(config, asked.overrides, num_steps=asked.calibration_steps))
+        if asked.calibrate:
+            findings.append(calibrate(config, overrides))
         is_ready = all(finding.state != "bad" for finding in findings)
-        _show(findings, settled.device, as_json=asked.as_json, is_ready=is_ready)
+        _show(findings, settled.device, as_json=asked.json, is_ready=is_ready)
         codes.append(EXIT_DONE if is_ready else EXIT_NO)
 
     for_each_config(task, arguments, config_name="train")
     return max(codes, default=EXIT_DONE)
-
-
-def read_words(words: list[str]) -> DoctorArguments:
-    """Separate the doctor's own arguments: `--json`, `--calibrate`, `calibrate=true` or a number of steps.
-
-    Raises:
-        ConfigurationError: `calibrate` is neither true, false nor a number of steps.
-    """
-    calibrates, steps = "--calibrate" in words, None
-    overrides = [word for word in words if word not in FLAGS and not word.startswith("calibrate=")]
-    for word in words:
-        if not word.startswith("calibrate="):
-            continue
-        value = word.partition("=")[2]
-        if value.isdigit() and int(value) >= FEWEST_STEPS:
-            calibrates, steps = True, int(value)
-        elif value in ("true", "false"):
-            calibrates = value == "true"
-        else:
-            raise ConfigurationError(f"calibrate: must be true, false or at least {FEWEST_STEPS} steps, got {value}.")
-    return DoctorArguments("--json" in words, calibrates=calibrates, calibration_steps=steps, overrides=overrides)
 
 
 def _measure(config: RunConfig) -> MeasuredDevice:
