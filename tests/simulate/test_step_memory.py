@@ -16,7 +16,7 @@ from lmtrain.precision.cast_weights import keep_copies
 from lmtrain.simulate.measured_facts import MANY_BLOCKS, SimulatedStep, simulate_step
 from tests.counted_kernels import counted_kernels
 
-SHAPE = {"micro_batch_sequences": 2, "context_tokens": 128}
+SHAPE = {"num_sequences": 2, "context_tokens": 128}
 LLAMA = {"width": 64, "num_heads": 4, "num_kv_heads": 2, "feed_forward_width": 256, "vocab_size": 1000}
 
 
@@ -119,5 +119,5 @@ def test_weights_cast_by_the_strategy_keep_the_residual_stream_narrow():
     wide, narrow = (simulate_step(step, **SHAPE).activations for step in (under_autocast, cast))
     rounded = replace(under_autocast, narrows_residual=True)
     assert simulate_step(rounded, **SHAPE).activations == pytest.approx(narrow, rel=2e-3), "as the precision rounds it"
-    stream = SHAPE["micro_batch_sequences"] * SHAPE["context_tokens"] * LLAMA["width"]
+    stream = SHAPE["num_sequences"] * SHAPE["context_tokens"] * LLAMA["width"]
     assert wide - narrow >= 4 * 2 * stream, "two bytes less for what enters each of four blocks"
