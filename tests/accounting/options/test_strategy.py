@@ -39,12 +39,3 @@ def test_a_part_of_a_matrix_is_sharded_and_copied_over_the_ranks_that_hold_it() 
         group="shards", num_ranks=2, stride=4, gathered_bytes=1600 / 4 / 2 * 4, reduced_bytes=3200 / 4 / 2
     )
     assert copies == Collective(group="copies", num_ranks=2, stride=8, reduced_bytes=3200 / 4 / 2)
-
-
-def test_shards_that_reduce_every_micro_step_send_their_gradients_as_often():
-    once, each = (
-        next(ModelSpread(shards_over="all ranks", reduces_every_micro_step=every).collectives(**STEP))
-        for every in (False, True)
-    )
-    assert each.reduced_bytes == STEP["micro_steps"] * once.reduced_bytes
-    assert each.gathered_bytes == once.gathered_bytes

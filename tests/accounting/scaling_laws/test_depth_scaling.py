@@ -3,7 +3,6 @@ import math
 import pytest
 
 from lmtrain.accounting.scaling_laws.depth_scaling import (
-    batch_lr_factor,
     depth_scaling,
 )
 
@@ -24,7 +23,3 @@ def test_depth_24_takes_twice_the_batch_and_the_known_horizon():
     assert scaling.lr_factor == pytest.approx(math.sqrt(2))
     assert scaling.table_lr_factor == pytest.approx(1 / math.sqrt(2))
     assert scaling.weight_decay_factor == pytest.approx(math.sqrt(2) * DEPTH_12 / DEPTH_24)
-
-
-def test_a_batch_of_2048_tokens_learns_at_a_sixteenth():
-    assert batch_lr_factor(2048) == 0.0625

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lmtrain.accounting.machine.hardware import DEVICES
-from lmtrain.accounting.machine.number_formats import BITS, FORMATS, find_format, parse_shape
+from lmtrain.accounting.machine.number_formats import FORMATS, parse_shape
 from lmtrain.accounting.training_plan.roofline import product_of, product_times
 from lmtrain.cli.commands.calc import calc
 from lmtrain.errors import ConfigurationError
@@ -109,13 +109,6 @@ def test_a_shape_reads_back_however_it_was_written(shape: list[int], between: st
     assert parse_shape(written) == parse_shape(f"[{written}]") == tuple(shape)
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float8_e4m3fn, torch.int64])
-def test_torch_s_names_are_known_and_as_wide(dtype: torch.dtype) -> None:
-    ours = find_format(str(dtype))
-    assert ours is not None
-    assert BITS[ours] == 8 * dtype.itemsize
-
-
 DTYPES = {
     "fp32": torch.float32,
     "bf16": torch.bfloat16,
@@ -144,9 +137,3 @@ def test_a_large_square_is_bound_by_the_peak_and_a_row_by_memory() -> None:
     assert not [*product_times(product_of((64, 64), (64, 64)), [DEVICES["NVIDIA A10"]], ["fp8"])]
     (thin,) = product_times(product_of((8192, 8192), (8192, 128)), [DEVICES[H100]], ["fp16"])
     assert thin.intensity == pytest.approx(124.1, rel=1e-3), "of NVIDIA's guide"
-
-
-def test_leading_dimensions_are_rows_of_one_matrix_or_products() -> None:
-    rows, several = product_of((8, 64, 32), (32, 16)), product_of((8, 64, 32), (8, 32, 16))
-    assert rows.flops == several.flops
-    assert several.num_bytes("bf16") - rows.num_bytes("bf16") == 2 * 7 * 32 * 16  # seven more matrices

@@ -12,11 +12,9 @@ from lmtrain.precision.cpu_features import cpu_name
 from lmtrain.run.planning.calibration import (
     calibration_key,
     calibration_of,
-    peak_here,
     single_device_key,
     single_device_speed,
 )
-from lmtrain.run.planning.setting import planned_setting
 from lmtrain.run.run_config import RunConfig
 from lmtrain.tracking.machine import write_measurements
 from tests.configs import config_of
@@ -25,10 +23,6 @@ BATCH = BatchPlan(context_tokens=64, sequences_per_micro_step=4, accumulation_mi
 CPU = MeasuredDevice(
     kind="cpu", name=cpu_name(), threads=2, default_threads=2, matmul_flops={"fp32": 2e11, "bf16": 3e11}
 )
-
-
-def peak_of(config, setting):
-    return peak_here(config, setting.cluster, setting.bytes_of.matmul)
 
 
 def changed(config: RunConfig, group: str, **settings: Any) -> RunConfig:
@@ -63,13 +57,3 @@ def test_one_device_by_itself_is_kept_for_any_strategy_of_several_with_its_micro
     assert single_device_speed(config.changed(strategy={"_target_": "other"}), two) == 4 * 64 / 0.5
     assert single_device_speed(config, BATCH) is None, "a single rank is compared with nobody"
     assert single_device_speed(config, replace(two, sequences_per_micro_step=2)) is None
-
-
-def test_the_measured_peak_is_of_this_processor_and_so_many_threads(config: RunConfig, tmp_path: Path) -> None:
-    setting = planned_setting(config)
-    assert peak_of(config, setting) is None
-    write_measurements(tmp_path, Measurements(devices=(CPU,)))
-    found = peak_of(config, setting)
-    assert found is not None
-    assert found.flops == 2e11
-    assert peak_of(changed(config, "trainer", cpu_threads=1), setting) is None

@@ -2,17 +2,14 @@ import json
 
 import pytest
 
-from lmtrain.data.interleave import PhasesRead
 from lmtrain.data.packing import BestFit, OneDocument
 from lmtrain.errors import DataError
 from lmtrain.run.planning.prepared_tokens import (
     held_out_padding,
-    masked_documents,
     prepared_epoch_tokens,
     prepared_train_tokens,
     remember_folder,
     require_split,
-    source_epochs,
 )
 from tests.configs import config_of
 from tests.data.documents import make_dataset
@@ -57,27 +54,6 @@ def test_what_a_run_prepared_is_known_to_later_plans_of_the_same_data(tmp_path):
     remember_folder(checked, prepared(tmp_path / "synthetic-x", 20_480))
     assert prepared_train_tokens(config_of(*words, "optimizer=adamw", "batch.context_tokens=64")) == 20_480
     assert prepared_train_tokens(config_of(*words, "data.folder.seed=1")) is None
-
-
-def test_sources_of_a_mixture_count_by_their_shares_of_the_run(tmp_path):
-    folders = {
-        "web": make_dataset(tmp_path / "web", [512] * 20).folder,
-        "math": make_dataset(tmp_path / "math", [64] * 300).folder,
-    }
-    words = ["data=mixture", "packing.document_mask=true", "++data.sources.math.weight=3"]
-    words += [f"++data.sources.{name}.path={folder}" for name, folder in folders.items()]
-    documents = masked_documents(config_of(*words))
-    assert documents is not None
-    tokens = {length: length * count for length, count in documents.items()}
-    assert tokens[64] / tokens[512] == pytest.approx(3)
-    tail = config_of(*words, "data.schedule=[{from: 0.5, weights: {web: 1}}]")
-    epochs = source_epochs(tail, 40_960)
-    assert epochs == pytest.approx({"web": 40_960 * 0.625 / (512 * 20), "math": 40_960 * 0.375 / (64 * 300)})
-    assert source_epochs(config_of("data=shards", "data.folder.path=nowhere"), 1000) == {}
-    read = PhasesRead(phases=[(0, (1.0, 0.0)), (40, (3.0, 1.0))], step=20)
-    going_on = source_epochs(tail, 160 * 256, sequences_per_step=4, read=read)
-    of_web = 0.0 * 40 + 0.25 * 40 + 1.0 * 80  # of 160 sequences; 80 are read
-    assert going_on == pytest.approx({"web": 256 * of_web / (512 * 20), "math": 256 * (160 - of_web) / (64 * 300)})
 
 
 def test_held_out_documents_are_computed_with_their_padding(tmp_path):
