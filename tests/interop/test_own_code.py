@@ -8,10 +8,9 @@ import pytest
 import torch
 
 from lmtrain.inference.sampling import Sampling, generate
-from lmtrain.interop.folders import WITHOUT_EFFECT
-from lmtrain.interop.hf_config import CODE, OWN_PREFIX, own_config, read_config
+from lmtrain.interop.hf_config import CODE, OWN_PREFIX, own_config
 from lmtrain.interop.hf_export import export_folder
-from lmtrain.interop.model_settings import build, complete, node_of, off_default
+from lmtrain.interop.model_settings import build, complete, node_of
 from lmtrain.models.llama import Llama
 from lmtrain.models.rope import LinearRopeScaling
 from lmtrain.run.compose.compose import compose_config
@@ -98,16 +97,6 @@ def test_texts_that_are_padded_on_the_left_are_each_as_alone(name, own_code):
     mask = torch.tensor([[0] * 5 + [1] * 9])
     alone = theirs(padded, attention_mask=mask).logits[:, 5:]
     torch.testing.assert_close(alone, model(short), atol=2e-5, rtol=1e-4)
-
-
-@pytest.mark.parametrize("name", NODES)
-def test_its_settings_are_read_back(name):
-    settings = complete(NODES[name] or smaller(name))
-    read = complete(read_config(json.loads(json.dumps(own_config(settings)))).settings)
-    assert off_default(read) == off_default(settings)
-    assert {name for name, value in read.items() if isinstance(value, dict)} == {
-        name for name, value in settings.items() if isinstance(value, dict) and name not in WITHOUT_EFFECT
-    }
 
 
 @pytest.mark.parametrize("name", ["llama_tiny", "nano"])

@@ -6,7 +6,6 @@ import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Final
 
 from lmtrain.accounting.quantities import format_count
@@ -165,12 +164,7 @@ def _answer(session: "ChatSession", text: str) -> None:
 def _interrupts() -> Generator[list[int]]:
     """Note Ctrl-C in a list instead of raising in the middle of a forward pass."""
     noted: list[int] = []
-
-    def note(number: int, frame: FrameType | None) -> None:
-        del frame
-        noted.append(number)
-
-    before = signal.signal(signal.SIGINT, note)
+    before = signal.signal(signal.SIGINT, lambda number, _: noted.append(number))
     try:
         yield noted
     finally:

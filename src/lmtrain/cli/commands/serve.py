@@ -1,17 +1,15 @@
 """`lmtrain serve RUN`: OpenAI's API and a chat page over a model of this machine."""
 
-import argparse
 import importlib.util
 import secrets
 import signal
-from collections.abc import Generator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
-from typing import Final, final
+from typing import Final
 
 from lmtrain.cli.commands.model_flags import add_model, read_model, require_model
-from lmtrain.errors import EXIT_DONE, EXIT_TERMINATED, ConfigurationError, EnvironmentProblem
+from lmtrain.errors import EXIT_DONE, EXIT_ENVIRONMENT, EXIT_TERMINATED, ConfigurationError, EnvironmentProblem
 from lmtrain.missing_package import install_command
 from lmtrain.run.compose.flag_parser import FlagParser
 from lmtrain.tracking.ports import in_web_address, is_loopback, require_free
@@ -20,25 +18,16 @@ PREFILL_TOKENS: Final = 512  # of prompts, read in one pass while others write o
 DRAIN_SECONDS: Final = 30  # for answers that have begun when the server is to end
 
 
-@final
-class Terminated(SystemExit):
-    """SIGTERM; the exit code is 143 if nothing was served yet."""
-
-
 def serve(words: list[str], *, program: str = "lmtrain serve") -> int:
     """Serve until SIGTERM or Ctrl-C, then finish the answers that have begun; return 0 for both."""
     asked = _parser(program).parse_args(words)
     missing = [name for name in ("starlette", "uvicorn") if importlib.util.find_spec(name) is None]
     if missing:
         raise EnvironmentProblem(f"{' and '.join(missing)} missing: {install_command('serve', *missing)}")
-    with _terminable():
-        return _serve(asked)
-
-
-def _serve(asked: argparse.Namespace) -> int:
     key = read_key(asked.api_key_file, host=asked.host)
     require_model(asked)
     require_free(asked.host, asked.port)
+    signal.signal(signal.SIGTERM, _terminate)
     loaded = read_model(asked)
     from lmtrain.inference.chat import plain_line
     from lmtrain.inference.engine import EngineLimits
@@ -57,26 +46,16 @@ def _serve(asked: argparse.Namespace) -> int:
     app = build_app(loaded, worker, settings)
     server = http_server(app, host=asked.host, port=asked.port, drain_seconds=DRAIN_SECONDS)
     try:
-        with suppress(KeyboardInterrupt, Terminated):  # uvicorn raises a signal again once it has drained
+        with suppress(KeyboardInterrupt, SystemExit):  # uvicorn raises a signal again once it has drained
             server.run()
     finally:
         worker.stop()
-    return EXIT_DONE
+    return EXIT_DONE if server.started else EXIT_ENVIRONMENT  # uvicorn has printed the cause
 
 
-@contextmanager
-def _terminable() -> Generator[None]:
-    """Let SIGTERM raise, so that answers that have begun are finished."""
-
-    def end(number: int, frame: FrameType | None) -> None:
-        del number, frame
-        raise Terminated(EXIT_TERMINATED)
-
-    before = signal.signal(signal.SIGTERM, end)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
+def _terminate(number: int, frame: FrameType | None) -> None:
+    del number, frame
+    raise SystemExit(EXIT_TERMINATED)
 
 
 def read_key(file: Path | None, *, host: str) -> str | None:
