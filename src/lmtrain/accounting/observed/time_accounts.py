@@ -107,9 +107,6 @@ class Spent:
     device_seconds: float = 0.0
 
 
-NO_TIME: Final = Spent()
-
-
 def spent(attempts: Sequence[Attempt], *, num_devices: int) -> Spent:
     """Add up attempts, each by its own devices; by `num_devices` where it did not write them down."""
     device_seconds = sum(each.wall_seconds * (each.num_devices or num_devices) for each in attempts)

@@ -10,11 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from lmtrain.accounting.batches import BatchPlan
 from lmtrain.accounting.machine.hardware import find_device
 from lmtrain.accounting.machine.number_formats import PrecisionBytes
 from lmtrain.accounting.model.memory import TrainedParameters, state_bytes
 from lmtrain.accounting.model.optimizer_state import OptimizerState
-from lmtrain.accounting.options.parts import HeldOutPasses
+from lmtrain.accounting.options.parts import HeldOutPasses, ObjectiveFacts
 from lmtrain.accounting.training_plan.simulated_step import Efficiency
 
 # Assumed: a device's state into page-locked memory of its host, PCIe 4 with other traffic beside it.
@@ -192,29 +193,24 @@ class GenerationPlan:
 
 
 def generation_plan(
+    objective: ObjectiveFacts,
+    batch: BatchPlan,
     *,
-    num_new_tokens: int,
-    copies: int,
-    num_uses: int,
-    rows_per_step: int,
-    micro_steps: int,
-    context_tokens: int,
     flops_per_token: float,
     weight_bytes: float,
     memory_bytes_per_second: float | None,
-) -> GenerationPlan:
-    """Return the writing of `num_new_tokens` to each row; answers serve `num_uses` steps, `copies` share a prompt.
-
-    `flops_per_token` are PaLM's, of forward and backward.
-    """
-    new = min(num_new_tokens, context_tokens)
-    written = rows_per_step * new / num_uses
-    prompts = rows_per_step * (context_tokens - new) / copies / num_uses
+) -> GenerationPlan | None:
+    """Return the writing of a step's answers, None where none are written; `flops_per_token` are PaLM's."""
+    new = min(objective.num_new_tokens, batch.context_tokens)
+    if not new:
+        return None
+    written = batch.sequences_per_step * new / objective.num_uses
+    prompts = batch.sequences_per_step * (batch.context_tokens - new) / objective.copies / objective.num_uses
     return GenerationPlan(
         written_tokens=round(written),
         prompt_tokens=round(prompts),
         flops_per_step=(written + prompts) * flops_per_token * FORWARD_SHARE,
-        num_passes=micro_steps * new / num_uses,
+        num_passes=batch.accumulation_micro_steps * new / objective.num_uses,
         weight_bytes=weight_bytes,
         memory_bytes_per_second=memory_bytes_per_second,
     )

@@ -138,20 +138,6 @@ def single(words: Sequence[str]) -> list[str]:
     return [each.input_line or "" for each in parsed if not each.is_sweep_override()]
 
 
-def typed_trials(words: Sequence[str]) -> list[list[str]]:
-    """Return the words of each trial, as typed where they have one value in all.
-
-    Raises:
-        ConfigurationError: A word cannot be read.
-    """
-    try:
-        fixed = single(words)
-        swept = trials_of([word for word in words if word not in fixed], swept={})
-    except (HydraException, OmegaConfBaseException) as problem:
-        raise ConfigurationError(suggestions.unreadable(" ".join(words))) from problem
-    return [[*fixed, *(word.replace("\\ ", " ") for word in trial)] for trial in swept]
-
-
 def _all_configs(arguments: Arguments, flags: Flags, *, config_name: str) -> list[tuple[DictConfig, Arguments | None]]:
     """Compose; a setting that the chosen option's code takes, and its file does not name, is added to it."""
     try:

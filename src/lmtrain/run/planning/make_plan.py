@@ -222,17 +222,10 @@ def _epoch_tokens(config: RunConfig, facts: PlanFacts) -> int | None:
 
 def _generation(config: RunConfig, facts: PlanFacts, *, flops_per_token: float) -> GenerationPlan | None:
     """Return the writing of answers in a step, None where none are written."""
-    found = objective_facts(config)
-    if found is None or not found.num_new_tokens:
-        return None
-    batch, device = facts.batch, config.cluster.known_device
-    return generation_plan(
-        num_new_tokens=found.num_new_tokens,
-        copies=found.copies,
-        num_uses=found.num_uses,
-        rows_per_step=batch.sequences_per_step,
-        micro_steps=batch.accumulation_micro_steps,
-        context_tokens=batch.context_tokens,
+    found, device = objective_facts(config), config.cluster.known_device
+    return found and generation_plan(
+        found,
+        facts.batch,
         flops_per_token=flops_per_token,
         weight_bytes=facts.shape.num_active_parameters * facts.bytes_of.activations,
         memory_bytes_per_second=device.memory_bytes_per_second if device else None,
