@@ -37,7 +37,7 @@ SKY_ACCELERATORS: Final = {
 class NodesJob:
     """One start of a run: the overrides for `lmtrain train`, the Trainer's nodes and ranks per node, and the device.
 
-    `device` is None on nodes without a GPU, and "" if the GPU is not named.
+    `device` is None on nodes without a GPU, and "" if the GPU is not named. `root` is the folder of all runs.
     """
 
     name: str
@@ -45,6 +45,7 @@ class NodesJob:
     num_nodes: int
     ranks_per_node: int
     device: str | None
+    root: Path = Path("runs")
 
     @property
     def label(self) -> str:

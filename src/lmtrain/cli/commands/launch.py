@@ -9,7 +9,6 @@ import os
 import shlex
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
@@ -54,7 +53,6 @@ def launch(words: list[str], *, program: str = "lmtrain launch") -> int:
         print(verb_page("launch", program=program))
         return EXIT_DONE
     target, *rest = words
-    target = OTHER_NAMES.get(target, target)
     if target not in TARGETS:
         raise ConfigurationError(
             f"{program} {target}: the target must be one of {', '.join(TARGETS)}.{suggest(target, TARGETS)}"
@@ -82,8 +80,8 @@ def slurm(words: list[str], program: str) -> int:
     if not asked.dry_run:
         require_sbatch()
     folder = run.root / SCRIPTS
-    name = run.job.name.replace("/", "-")
-    script = batch_script(run.job, limits, python=sys.executable, log=folder / f"{name.replace('%', '%%')}-%j.log")
+    name = run.name.replace("/", "-")
+    script = batch_script(run, limits, python=sys.executable, log=folder / f"{name.replace('%', '%%')}-%j.log")
     path = folder / f"{name}.sbatch"
     if asked.dry_run:
         return _show(asked, script.rstrip(), {"script": script})
@@ -105,7 +103,7 @@ def torchrun(words: list[str], program: str) -> int:
     run = launched_run(overrides, program=program, is_here=True)
     if run is None:
         return EXIT_DONE
-    ranks = range(run.job.num_nodes)
+    ranks = range(run.num_nodes)
     if len(ranks) > 1 and not host:
         raise ConfigurationError(f"{program} needs --address=HOST, the first node's name or address.")
     node = 0 if len(ranks) == 1 and asked.node_rank is None else asked.node_rank
@@ -115,7 +113,7 @@ def torchrun(words: list[str], program: str) -> int:
             "node's command."
         )
     commands = [
-        run.job.torchrun(sys.executable, node_rank=str(rank), address=host or "127.0.0.1", port=port) for rank in ranks
+        run.torchrun(sys.executable, node_rank=str(rank), address=host or "127.0.0.1", port=port) for rank in ranks
     ]
     if asked.dry_run or node is None:
         shown = "\n".join(f"# node {rank}\n{shlex.join(commands[rank])}" for rank in ranks)
@@ -136,7 +134,7 @@ def k8s(words: list[str], program: str) -> int:
     run = launched_run(overrides, program=program, is_here=False)
     if run is None:
         return EXIT_DONE
-    manifest = kubernetes_manifest(run.job, image=asked.image, claim=asked.claim)
+    manifest = kubernetes_manifest(run, image=asked.image, claim=asked.claim)
     return _show(asked, manifest.rstrip(), {"objects": _documents(manifest)})
 
 
@@ -146,7 +144,7 @@ def skypilot(words: list[str], program: str) -> int:
     run = launched_run(overrides, program=program, is_here=False)
     if run is None:
         return EXIT_DONE
-    task = sky_task(run.job)
+    task = sky_task(run)
     return _show(asked, task.rstrip(), _documents(task)[0])
 
 
@@ -156,18 +154,9 @@ TARGETS: Final[dict[str, Callable[[list[str], str], int]]] = {
     "k8s": k8s,
     "sky": skypilot,
 }
-OTHER_NAMES: Final = {"kubernetes": "k8s", "skypilot": "sky"}
 
 
-@dataclass(frozen=True, kw_only=True)
-class LaunchedRun:
-    """A run to start on nodes, and the folder of its runs."""
-
-    job: NodesJob
-    root: Path
-
-
-def launched_run(words: list[str], *, program: str, is_here: bool) -> LaunchedRun | None:
+def launched_run(words: list[str], *, program: str, is_here: bool) -> NodesJob | None:
     """Compose a command line, check it as `plan` does, and return its run; None if --cfg asks only for the config.
 
     `is_here`: the nodes see this machine's files, so paths on the command line are checked.
@@ -202,14 +191,14 @@ def launched_run(words: list[str], *, program: str, is_here: bool) -> LaunchedRu
     require_cluster(config)
     _warn_of_misfits(words)
     require_strategy_on_paper(config)  # the ranks would refuse only after their wait in a queue
-    job = NodesJob(
+    return NodesJob(
         name=name,
+        root=root,
         words=words if config.run.name else [*words, f"run.name={name}"],
         num_nodes=config.trainer.num_nodes,
         ranks_per_node=config.trainer.devices,
         device=_device(config),
     )
-    return LaunchedRun(job=job, root=root)
 
 
 def _require_no_secret(word: str) -> None:

@@ -88,8 +88,6 @@ def attempt(job: Job, outer: OuterLauncher | None) -> int | GoBack:
                     write_status(job.folder, Status(status=status_name(code), exit_code=code))
         return code
     if run is None:
-        if rank == 0 and checkpoint is not None:
-            _end_killed(job, checkpoint)
         return EXIT_DONE
     try:
         return train(job, run, checkpoint)
@@ -105,15 +103,6 @@ def _note(job: Job, run: Run, spike: GoBack) -> str:
     line = skip_spike(job, run.context.plan.batch, spike)
     start_attempt(job)
     return line
-
-
-def _end_killed(job: Job, checkpoint: CheckpointFacts) -> None:
-    """Record the end of a run that was killed after its last step's checkpoint."""
-    known = read_status(job.folder)
-    if known is not None and known.status != "FINISHED":
-        handle = job.config.logger.build().start(RunFolder(job.folder, root=Path(job.root)))
-        status = Status(status="FINISHED", exit_code=EXIT_DONE, step=checkpoint.step, tokens=checkpoint.tokens)
-        handle.finish(status, close=lambda: keep_report(job.folder))
 
 
 def prepare(job: Job, outer: OuterLauncher | None, *, rank: int) -> tuple[Run | None, CheckpointFacts | None]:

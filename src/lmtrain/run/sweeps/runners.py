@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from lmtrain.accounting.quantities import format_count
 from lmtrain.child_process import python_command, python_environment
@@ -34,31 +34,6 @@ PENDING: Final = "PENDING"
 RUNNING: Final = "RUNNING"
 UNKNOWN_JOB: Final = "Invalid job id"  # squeue's message for a job that ended a while ago
 SIGNAL: Final = {"SUBMITIT_PREEMPT_SIGNAL": "USR1"}  # before the time limit: the run saves, and is submitted again
-
-
-class RunningTrial(Protocol):
-    """A started run."""
-
-    @property
-    def console(self) -> Path:
-        """Return the file of its output."""
-        ...
-
-    def exit_code(self) -> int | None:
-        """Return its exit code, None while it runs."""
-        ...
-
-    def stop(self, number: int) -> None:
-        """Let it end after its step, with a checkpoint."""
-        ...
-
-
-class Runner(Protocol):
-    """Starts the runs of a sweep."""
-
-    def start(self, job: Job, job_path: Path, *, slot: int) -> RunningTrial:
-        """Start a saved job in one of the slots, from 0."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -231,6 +206,10 @@ class SlurmRunner:
         ended = subprocess.run(words, capture_output=True, text=True, check=False)
         does_answer = ended.returncode == 0 or UNKNOWN_JOB in ended.stderr
         return ended.stdout.strip() if does_answer else RUNNING  # a controller that is down has ended no job
+
+
+RunningTrial = LocalTrial | SlurmTrial
+Runner = LocalRunner | SlurmRunner
 
 
 def require_slurm() -> None:
