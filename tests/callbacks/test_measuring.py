@@ -7,14 +7,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from lmtrain.callbacks.communication import exposed_share
 from lmtrain.callbacks.ledger import Ledger
 from lmtrain.callbacks.throughput import Throughput
 from lmtrain.callbacks.token_budget import TokenBudget
 from lmtrain.training.module import CausalLMModule
 from lmtrain.training.time_profiler import TimeProfiler
 from lmtrain.training.token_batch import TokenBatch
-from lmtrain.training.trace_summary import Activity
 from tests.callbacks.test_two_ranks import train as train_two_ranks
 from tests.callbacks.tiny_run import CONTEXT_TOKENS, AtStep, TinyModel
 
@@ -143,26 +141,6 @@ def test_a_run_that_fails_leaves_its_account(make_run):
         train_of_ledger(run, AtStep(3, crash))
     run.context.events.close()
     assert train_row(run)["step"] == 3
-
-
-def event(name, start, end, **facts):
-    return Activity(name=name, span=(start, end), **facts)
-
-
-def test_on_a_cpu_gloo_is_set_against_operators():
-    events = [event("aten::mm", 0, 60), event("gloo:all_reduce", 50, 90, is_annotation=True), event("DDP", 0, 100)]
-    assert exposed_share(events) == pytest.approx(0.3)
-
-
-def test_on_a_gpu_nccl_is_set_against_kernels_and_not_against_annotations():
-    gpu = {"is_on_gpu": True}
-    events = [
-        event("aten::mm", 0, 100),
-        event("gemm", 0, 60, **gpu),
-        event("ncclDevKernel_AllReduce", 50, 90, **gpu),
-        event("Optimizer.step", 0, 100, is_annotation=True, **gpu),
-    ]
-    assert exposed_share(events) == pytest.approx(0.3)
 
 
 @pytest.mark.distributed

@@ -2,7 +2,6 @@
 
 import json
 from contextlib import ExitStack
-from types import SimpleNamespace
 
 import pytest
 
@@ -39,25 +38,6 @@ def test_lines_without_a_terminal_have_no_control_characters(make_run, capsys, m
     assert len(lines) == 1 + 3
     assert lines[-1].startswith("step 3/3 | 96 of 96 tokens (100%)")
     assert "bits/byte" in lines[-1]
-
-
-@pytest.mark.parametrize(
-    ("validation_seconds", "times"),
-    [(0.0, ["5min00s", "3min20s", "1min40s", "0s"]), (60.0, ["6min00s", "4min20s", "2min40s", "0s"])],
-)
-def test_time_left_is_that_of_the_steps_at_the_pace_of_those_done_and_of_the_last_validation(
-    make_run, capsys, monkeypatch, validation_seconds, times
-):
-    run = make_run(steps=5)
-    run.context.events.last_pauses["validation"] = validation_seconds
-    clock = SimpleNamespace(now=0.0, monotonic=lambda: clock.now)
-    monkeypatch.setattr("lmtrain.callbacks.progress.time", clock)
-    seconds = {1: 5000, 2: 5100, 3: 5200, 4: 5300, 5: 5400}  # the first step compiles
-    at_steps = [AtStep(step, lambda _, now=now: setattr(clock, "now", now)) for step, now in seconds.items()]
-    run.fit(*at_steps, Progress(every_seconds=0, context=run.context), TokenBudget(context=run.context))
-    steps = [line for line in capsys.readouterr().out.splitlines() if line.startswith("step ")]
-    left = [line.rpartition("| ")[2].removesuffix(" left") if line.endswith("left") else None for line in steps]
-    assert left == [None, *times]
 
 
 @pytest.mark.parametrize(("end", "told"), [(KeyError("crash"), "failed"), (StoppedEarly(2), "stopped")])

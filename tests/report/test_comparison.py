@@ -197,18 +197,6 @@ def test_nats_of_different_tokenizers_are_refused_and_bits_per_byte_compare_with
     assert any("tokenizers differ" in note for note in compare(runs).notes)
 
 
-def test_notes_tell_of_other_budgets_other_parts_and_single_seeds(tmp_path):
-    runs = [
-        write(tmp_path / "a", held_out={"num_bytes": 900}),
-        write(tmp_path / "b", lr=0.2, held_out={"num_bytes": 400}, values=(8.0, 2.0)),
-    ]
-    parts, budgets, seeds = compare(runs).notes
-    assert "400 and 900 bytes" in parts
-    assert "from 1e+03 to 2e+03 FLOPs" in budgets
-    assert "the noise is not known" in seeds
-    assert compare(sweep(tmp_path / "even")).notes == ()
-
-
 def run_of(value: float, *, seed: str = "1", num_bytes: int = 100) -> ComparedRun:
     return ComparedRun(
         folder=Path("run"), name="run", status="FINISHED", exit_code=0, step=4, num_steps=4, seed=seed, settings={},

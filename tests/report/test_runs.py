@@ -1,6 +1,5 @@
 """Reading runs from their folders: found by paths, listed, their attempts and speeds, their facts."""
 
-import os
 from pathlib import Path
 
 import pytest
@@ -16,10 +15,8 @@ from lmtrain.report.runs.attempts import (
     speeds,
 )
 from lmtrain.report.runs.facts import shown_state
-from lmtrain.report.runs.find import find_run, find_runs, names_apart, nearest_run
+from lmtrain.report.runs.find import find_run, find_runs, names_apart
 from lmtrain.report.runs.listing import in_brief
-from lmtrain.run.stored_runs.find_run import find_source
-from lmtrain.run.stored_runs.resume import require_place
 from lmtrain.tracking.events import FILE
 from lmtrain.tracking.fork import read_fork
 from lmtrain.tracking.run_log import Point
@@ -83,54 +80,6 @@ def test_a_sweep_of_another_version_is_refused_by_every_reader_and_named_runs_of
     with pytest.raises(DataError, match="is of another version of lmtrain"):
         find_runs([tmp_path / "race"])
     assert find_runs([tmp_path, run]) == [run]
-
-
-def of_age(folder: Path, seconds: float, *, with_checkpoint: bool = True) -> Path:
-    """Write a run that changed so many seconds after 1970."""
-    write(folder)
-    if with_checkpoint:
-        (folder / "checkpoints/step_00000005").mkdir(parents=True)
-    os.utime(folder / "status.json", (seconds, seconds))
-    return folder
-
-
-def resume_from(path: Path) -> None:
-    require_place(str(path))
-
-
-@pytest.fixture
-def runs(tmp_path, monkeypatch):
-    """Five runs below runs/: one alone, the newest of all, and two trials each of a sweep and of a pipeline."""
-    monkeypatch.chdir(tmp_path)
-    of_age(tmp_path / "runs/other", 9e9)
-    for number, seconds in ((0, 1e9), (1, 2e9)):
-        of_age(tmp_path / f"runs/opt/trial-000{number}", seconds)
-        of_age(tmp_path / f"runs/chat/{number}", seconds, with_checkpoint=not number)
-    return tmp_path / "runs"
-
-
-def test_a_folder_s_own_run_is_named_the_best_of_a_sweep_else_the_newest_trained(runs):
-    near = {"runs/opt": "runs/opt/trial-0001", "runs/chat": "runs/chat/0"}
-    for folder, own in near.items():
-        for message, read in (
-            (rf"Did you mean '{own}'\?$", lambda path: find_source(path, key="RUN")),
-            (rf"Did you mean '{own}'\?$", resume_from),
-            (rf"Did you mean '{own}'\?$", lambda path: read_ledger(path.absolute())),
-            (rf"holds 2 runs; name one of them, for example {own}\.$", find_run),
-        ):
-            with pytest.raises(ConfigurationError, match=message):
-                read(Path(folder))
-    trials = [
-        SweepTrial(
-            number=n, values={}, state="finished", score=1.0 + n, runs=[SweepRun(folder=f"trial-000{n}", seed=1)]
-        )
-        for n in range(2)
-    ]
-    sweep = SweepFile(name="opt", kind="search", metric="m", fingerprint="f", command="c", trials=trials)
-    sweep.save(runs / "opt")
-    assert nearest_run(runs / "opt") == Path("runs/opt/trial-0000"), "the best"
-    (runs / "opt/sweep.json").write_text('{"version": 99}')
-    assert nearest_run(runs / "opt") == Path("runs/opt/trial-0001"), "of a sweep that nobody can read the newest"
 
 
 def test_a_run_in_brief_is_its_newest_figures(tmp_path: Path) -> None:

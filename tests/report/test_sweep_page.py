@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from lmtrain.cli.commands.runs import compare
 from lmtrain.errors import ConfigurationError
 from lmtrain.report.runs.facts import RunRecord
 from lmtrain.report.sweep_page import noise_words, sweep_page, sweep_sections, write_sweep_report
@@ -102,23 +101,6 @@ def test_scores_of_different_texts_are_listed_by_number_without_a_best(tmp_path:
     text = Reader(sweep_sections(sweep, tmp_path, {})).text
     assert text.startswith("No bestThe held-out texts differ.Trialstrial")
     assert text.index("0finished6.0000") < text.index("4finished2.0000")
-
-
-def test_a_trial_that_trained_on_is_no_choice_of_its_search(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    sweep = SweepFile(name="s", kind="search", metric="validation/bits_per_byte", fingerprint="f", command="c")
-    for number, (score, now) in enumerate([(3.2, 2.9), (3.1, 3.1)]):
-        name = f"trial-{number:04d}"
-        trial = SweepTrial(number=number, values={"optimizer.lr": f"0.{number}"}, state="finished", score=score)
-        trial.runs = [SweepRun(folder=name, seed=1, state="finished", score=score, seconds=60)]
-        sweep.trials.append(trial)
-        write(tmp_path / name, lr=number, values=(8.0, 4.0, now))
-    sweep.save(tmp_path)
-    text = Reader(sweep_page(tmp_path)).text
-    assert "3.1000bits per byte of the best" in text
-    assert "The best: trial 1" in text
-    assert compare([str(tmp_path)]) == 0
-    assert "trial-0000: trained on after the search, to 2.9000" in " ".join(capsys.readouterr().out.split())
-    assert "trial-0000trained on after the search, to 2.9000; 3.2000 is its trial's score" in text
 
 
 def test_a_lead_is_told_with_its_noise() -> None:

@@ -6,17 +6,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from lmtrain.accounting.quantities import format_quantity
-from lmtrain.report.charts import Line, plot, square
-from lmtrain.report.markup import Markup, joined, section, table, tag
+from lmtrain.report.markup import Markup, section, table, tag
 from lmtrain.tracking.atomic_files import read_json
 from lmtrain.training.trace_summary import FOLDER, MEMORY_KINDS, Operation, TraceSummary
 
 NAME_CHARACTERS: Final = 60
-COLOURS: Final = dict(zip(
-    MEMORY_KINDS,
-    ("#2a78d6", "#4a3aa7", "#898781", "#e87ba4", "#eb6834", "#1baf7a", "#c98500", "#7c5c3e"),
-    strict=True,
-))  # fmt: skip
 PARTS: Final = {  # of a trace: its words in a line, and in a table
     "computing": ("computing", "computing"),
     "communication": ("communication", "communication alone"),
@@ -73,29 +67,9 @@ def profile_section(folder: Path) -> Markup:
             head = (name, "ms a step", "calls a step", "share of the time")
             parts.append(table(_rows(trace, operations), head=head, numeric=True))
     for memory in found.memories:
-        names = tag("p", *(joined([square(COLOURS[kind]), f"{kind} {size}  "]) for kind, size in _peak(memory)))
-        title = f"{_memory_title(memory)}; over the milliseconds of the step"
-        parts += [tag("h3", title), memory_chart(memory), names]
+        parts += [tag("h3", _memory_title(memory)), table(_peak(memory), numeric=True)]
     parts += [tag("p", f"{path.name}: {path}") for path in found.files]
     return section("Profile", *parts)
-
-
-def memory_chart(memory: Mapping[str, Any]) -> Markup:
-    """Draw a step's memory, its kinds on top of one another."""
-    times = [1e3 * second for second in memory["seconds"]]
-    below = [0.0] * len(times)
-    lines: list[Line] = []
-    for kind in MEMORY_KINDS:
-        above = [low + size for low, size in zip(below, memory["bytes_of"][kind], strict=True)]
-        if any(memory["bytes_of"][kind]):
-            curve = [*zip(times, above, strict=True)]
-            outline = [*curve, *reversed([*zip(times, below, strict=True)])]
-            lines.append(Line(points=curve, colour=COLOURS[kind], band=outline))
-        below = above
-    if len(times) < 2 or not lines:
-        return Markup("")
-    label = f"memory by kind over step {memory['step']}, in bytes"
-    return plot(lines, label=label, show=lambda size: format_quantity(size, "bytes"))
 
 
 def _title(trace: TraceSummary) -> str:

@@ -1,12 +1,10 @@
 """The page of a sweep: its best trial, its choices side by side, and every run."""
 
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from urllib.parse import quote
 
-from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE
 from lmtrain.accounting.quantities import format_count, format_quantity
 from lmtrain.errors import ConfigurationError, DataError
 from lmtrain.report.charts import ink_of, line_chart, plot, square
@@ -55,16 +53,15 @@ def sweep_page(sweep: Path) -> str:
         if book is None:
             raise
         runs = {}  # all its trials were refused
-    left_out = {} if book is None else trained_on(book, sweep, runs)
     try:
-        found, refusal = compare([folder for folder in runs if folder not in left_out]), ""
+        found, refusal = compare([*runs]), ""
     except (ConfigurationError, DataError) as error:
         found, refusal = None, str(error)
     states = [run.shown_status.lower() for run in runs.values()]
     counted = states if book is None else [trial.state.replace("_", " ") for trial in book.trials]
     counts = ", ".join(f"{number} {state}" for state, number in Counter(counted).items())
     header = [tag("h1", sweep.name), tag("p", f"{format_count(len(counted), 'trial')}: {counts}"), _tiles(found)]
-    compared = [tag("p", refusal)] if found is None else [_curves(found), _tables(found), _notes(found, left_out)]
+    compared = [tag("p", refusal)] if found is None else [_curves(found), _tables(found), _notes(found)]
     return web_page(
         f"{sweep.name}: a sweep of lmtrain",
         tag("header", *header),
@@ -72,19 +69,6 @@ def sweep_page(sweep: Path) -> str:
         *compared,
         _runs(runs, root=sweep.parent),
     )
-
-
-def trained_on(book: SweepFile, sweep: Path, runs: Mapping[Path, RunRecord]) -> dict[Path, str]:
-    """Return the runs whose score has changed since the search, with both scores: they trained on after it."""
-    if book.metric != BITS_PER_BYTE:
-        return {}
-    scores = {(sweep / run.folder).resolve(): run.score for trial in book.trials for run in trial.runs if run.score}
-    now = {path: run.held_out.after for path, run in runs.items() if path in scores and run.held_out}
-    return {
-        path: f"trained on after the search, to {score:.4f}; {scores[path]:.4f} is its trial's score"
-        for path, score in now.items()
-        if not math.isclose(score, scores[path])
-    }
 
 
 def trial_decimals(trials: Sequence[SweepTrial]) -> int:
@@ -197,9 +181,9 @@ def _tables(found: Comparison) -> Markup:
     return joined([finals, section(target_words(found), reached)])
 
 
-def _notes(found: Comparison, left_out: Mapping[Path, str]) -> Markup:
+def _notes(found: Comparison) -> Markup:
     notes = section("Notes", *(tag("p", note) for note in found.notes))
-    rows = [*found.left_out.items(), *((path.name, why) for path, why in left_out.items())]
+    rows = [*found.left_out.items()]
     return joined([notes, section("Left out", *([table(rows, head=("trial", "why"))] if rows else []))])
 
 

@@ -3,8 +3,7 @@
 import json
 import math
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -190,7 +189,6 @@ def compare(words: list[str], *, program: str = "lmtrain compare") -> int:
     from lmtrain.tracking.atomic_files import write_text
 
     found = compare_runs(find_runs(asked.runs), metric=asked.metric, baseline=asked.baseline, target=asked.target)
-    found = replace(found, notes=(*found.notes, *_search_notes(asked.runs)))
     if asked.chart:
         write_text(asked.chart, f"{comparison_chart(found)}\n")
     if asked.json:
@@ -198,18 +196,6 @@ def compare(words: list[str], *, program: str = "lmtrain compare") -> int:
     else:
         print_comparison(found)
     return EXIT_DONE
-
-
-def _search_notes(paths: Sequence[Path]) -> Iterator[str]:
-    """Yield a note for each run of a search that trained on after it: its score here is not its trial's."""
-    from lmtrain.report.runs.facts import RunRecord
-    from lmtrain.report.sweep_page import trained_on
-    from lmtrain.tracking.sweep_file import read_sweep
-
-    for path in paths:
-        if (book := read_sweep(path)) is not None:
-            trials = {folder: RunRecord(folder) for folder in find_runs([path])}
-            yield from (f"{run.name}: {why}." for run, why in trained_on(book, path.absolute(), trials).items())
 
 
 def ui(words: list[str], *, program: str = "lmtrain ui") -> int:

@@ -52,7 +52,7 @@ def _runs_of(path: Path) -> list[Path]:
         what = "is an imported folder and holds no run" if is_imported(path) else "holds no run"
         raise ConfigurationError(
             f"{path} {what}; give runs/NAME, a folder with runs below it, or a sweep's runs/sweep-ID."
-            f"{nearest_words(path, takes_folders=True)}"
+            f"{nearest_words(path)}"
         )
     return below
 
@@ -99,29 +99,23 @@ def _runs_below(path: Path) -> list[Path]:
     return sorted(file.parent for file in path.rglob("status.json") if "checkpoints" not in file.parts)
 
 
-def nearest_run(path: Path, *, is_run: Callable[[Path], bool] = has_status, takes_folders: bool = False) -> Path | None:
-    """Return the run that a path probably means: of a file in it, in the folder, or of a similar name.
-
-    Similar names are looked for next to the path and below runs/; with `takes_folders` a folder that holds runs counts.
-    """
+def nearest_run(path: Path, *, is_run: Callable[[Path], bool] = has_status) -> Path | None:
+    """Return the run that a path probably means: of a file in it, in the folder, or of a similar name near it."""
     path = shown_path(path)
     around = (*path.parents[:DEEPEST], path.parent / RUNS / path.name)
     if run := next((each for each in around if is_run(each)), None) or of_folder(path, is_run=is_run):
         return run
-    is_name = path.parent == Path() or not path.parent.is_dir()
-    for root in (path.parent, *([RUNS] if is_name else [])):
+    for root in dict.fromkeys((path.parent, RUNS)):
         names = [each.name for each in root.iterdir() if each.is_dir() and each != path] if root.is_dir() else []
         for name in difflib.get_close_matches(path.name, names, n=MOST_TRIED):
-            near = root / name
-            if os.access(near, os.R_OK | os.X_OK):
-                if is_run(near) or (takes_folders and any(near.glob("*/status.json"))):
-                    return near
+            if os.access(root / name, os.R_OK | os.X_OK) and is_run(root / name):
+                return root / name
     return None
 
 
-def nearest_words(path: Path, *, takes_folders: bool = False) -> str:
+def nearest_words(path: Path) -> str:
     """Return " Did you mean 'x'?" with the nearest run, nothing without one."""
-    near = nearest_run(path, takes_folders=takes_folders)
+    near = nearest_run(path)
     return did_you_mean([str(near)] if near else [])
 
 
