@@ -80,13 +80,6 @@ def test_help_takes_a_verb_a_group_or_an_option(
     assert said
 
 
-def test_a_verb_gets_its_words_and_its_exit_code_is_returned(verb: ModuleType) -> None:
-    seen: list[object] = []
-    verb.function = lambda words, program: seen.append((words, program)) or 85
-    assert main(["train", "seed=1", "--help"]) == 85
-    assert seen == [(["seed=1", "--help"], "lmtrain train")]
-
-
 @pytest.mark.parametrize(
     ("error", "code"), [(ConfigurationError("a=1"), 2), (EnvironmentProblem("full disk"), 3), (DataError("no text"), 4)]
 )
@@ -131,16 +124,6 @@ def test_an_interruption_is_told_and_has_the_code_of_its_signal(
     assert serve("train", [], program="lmtrain train") == 130
     assert capsys.readouterr().err == "lmtrain: interrupted\n"
     assert handlers == {signal.SIGINT: signal.SIG_IGN}, "a second one does not end the interpreter's own end"
-
-
-def test_the_command_line_answers_without_importing_anything_heavy() -> None:
-    heavy = "{'torch', 'lightning', 'hydra', 'omegaconf', 'mlflow', 'numpy', 'tokenizers', 'datasets', 'pydantic'}"
-    use = "import sys; from lmtrain.cli.main import main; main([]); main(['train', '--help'])"
-    check = f"{use}; print({heavy} & {{*sys.modules}})"
-    finished = subprocess.run(
-        [sys.executable, "-c", check], capture_output=True, text=True, check=True, env=_environment()
-    )
-    assert finished.stdout.splitlines()[-1] == "set()"
 
 
 REFUSE = """

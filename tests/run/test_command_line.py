@@ -76,18 +76,9 @@ def test_several_options_of_what_is_one_thing_are_refused(word: str) -> None:
     assert parse_arguments(["callbacks=[default,learning_curve]", "compare=[bytes]"]).added == []
 
 
-def test_names_that_people_choose_may_be_typed_like_any_key() -> None:
-    arguments = parse_arguments(["data=mixture", "data.sources.web.path=x", "data.num_workers=2"])
-    assert arguments.words == ["data=mixture", "++data.sources.web.path=x", "data.num_workers=2"]
-
-
 @pytest.mark.parametrize("name", ["1.10", "1e3", "007", "1_000", "True"])
 def test_a_name_like_a_number_keeps_its_letters(name: str) -> None:
     assert parse_arguments([f"run.name={name}"]).overrides == [f"run.name='{name}'"]
-
-
-def test_a_short_key_stands_for_its_whole_one():
-    assert parse_arguments(["data.split=tail"]).overrides == ["data.folder.split=tail"]
 
 
 def test_a_folder_of_options_has_one_way_in():
@@ -138,17 +129,6 @@ def test_a_setting_that_the_options_file_does_not_name_is_added_to_it(sweep: lis
     assert found == [(False, False)] * (2 if sweep else 1)
 
 
-def test_a_config_may_make_itself_a_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    seeds: list[tuple[int, bool]] = []
-    for_each_config(
-        lambda config, choices: seeds.append((config["seed"], choices.is_trial)),
-        parse_arguments(["hydra.mode=MULTIRUN", "seed=1,2"]),
-        config_name="train",
-    )
-    assert seeds == [(1, True), (2, True)]
-
-
 @pytest.mark.parametrize(
     "words",
     [
@@ -160,11 +140,6 @@ def test_a_config_may_make_itself_a_sweep(tmp_path: Path, monkeypatch: pytest.Mo
 def test_trials_are_those_of_hydras_own_sweeper(words: list[str]) -> None:
     parsed = OverridesParser.create().parse_overrides(words)
     assert [trials_of(words, swept={})] == BasicSweeper.split_arguments(parsed, None)
-
-
-def test_a_range_without_steps_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match=r"interval\(0,1\) has no steps"):
-        trials_of(["lr=interval(0,1)"], swept={})
 
 
 SEARCH = ["-m", "hydra/sweeper=optuna"]

@@ -28,11 +28,6 @@ def require(*words: str) -> None:
     rehearsed_optimizer(config, model)
 
 
-@pytest.mark.parametrize("option", OPTIONS)
-def test_every_option_goes_with_the_default_model_by_one_word(option: str) -> None:
-    require(f"optimizer={option}")
-
-
 @pytest.mark.parametrize(
     ("words", "parts"),
     [
@@ -203,13 +198,6 @@ def refuse(node, *, horizon, name="schedule"):
 def test_a_schedule_longer_than_its_budget_is_refused_with_what_would_fit(node, message):
     with pytest.raises(ConfigurationError, match=message):
         refuse(node, horizon=horizon(100))
-
-
-@pytest.mark.parametrize("steps", [1, 2, 3, 99])
-def test_ramps_that_fill_a_run_fit_it_however_short(steps):
-    refuse({"warmup_fraction": 0.4, "warmdown_fraction": 0.6}, horizon=horizon(steps))
-    refuse({"warmup_steps": steps}, horizon=horizon(steps))
-    refuse({"final_fraction": 0.1}, horizon=horizon(steps))
 
 
 def test_a_budget_of_time_whose_end_moves_refuses_no_ramp():

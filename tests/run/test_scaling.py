@@ -1,14 +1,12 @@
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from lmtrain.cli.commands.plan import plan
 from lmtrain.errors import ConfigurationError
 from lmtrain.run.compose.compose import compose_config
-from lmtrain.run.execution.build import build_run
 from lmtrain.run.run_config import read_config
 from lmtrain.run.scaling import scaled, scaling_of
 from lmtrain.run.schema.node import node_at
@@ -37,14 +35,6 @@ def test_a_config_holds_what_was_derived_and_the_record_of_it() -> None:
 def test_a_scaled_config_is_not_scaled_again() -> None:
     config = compose_config(WIDE)
     assert scaled(config, WIDE) is config
-
-
-def test_a_run_says_at_its_start_what_was_derived(tiny_job: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    run = build_run(tiny_job("scaling=width_transfer", "scaling.base_width=8"), rank=0, log=None)
-    assert "scaling=width_transfer (base_width=8): model.init_std=0.01414 (base 0.02)" in capsys.readouterr().out
-    assert run.context.plan.to_json()["scaling"]["derived"]["optimizer.head_lr"] == 0.005
-    build_run(tiny_job("scaling=width_transfer", "scaling.base_width=8"), rank=1, log=None)
-    assert "scaling" not in capsys.readouterr().out, "the first rank says it"
 
 
 def test_a_plan_shows_what_was_derived(

@@ -1,13 +1,11 @@
 """Values against the signatures of their targets, from the source and from the code."""
 
-import inspect
 import typing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import pytest
-from pydantic import TypeAdapter
 
 from lmtrain.accounting.batches import Batch
 from lmtrain.accounting.cluster import Cluster
@@ -18,7 +16,6 @@ from lmtrain.run.schema.check import check_call, check_node, check_value
 from lmtrain.run.schema.node import Node, canonical, instantiate
 from lmtrain.run.schema.signatures import (
     built_class,
-    default_settings,
     setting_types,
     typed_alone,
 )
@@ -116,28 +113,6 @@ def test_a_word_that_is_no_choice_is_refused_with_the_choices() -> None:
         check_value("a", list[str], key="source.paths")
 
 
-@pytest.mark.parametrize(
-    ("value", "annotation"),
-    [
-        (3, int),
-        (3, float),
-        (0.5, float | None),
-        (2, float | None),
-        (2**60, float),
-        (None, int | None),
-        ("a", Literal["a", "b"]),
-        ("a", str | None),
-        (True, bool | None),
-        (1, int | float),
-        ("auto", int | Literal["auto"] | None),
-        ({"a": 1}, Any),
-    ],
-)
-def test_what_needs_no_conversion_is_what_pydantic_makes_of_it(value: Any, annotation: Any) -> None:
-    found, wanted = check_value(value, annotation, key="a"), TypeAdapter(annotation).validate_python(value)
-    assert (found, type(found)) == (wanted, type(wanted))
-
-
 FACTS = {"context": "the context", "num_ranks": 4, "compute_dtype": "bf16"}
 SMALL_BATCH = {"_target_": "lmtrain.accounting.batches.Batch", "context_tokens": 8, "tokens_per_step": 16}
 
@@ -163,11 +138,6 @@ def node(target: type, **settings: Any) -> dict[str, Any]:
 
 def test_a_node_becomes_its_object() -> None:
     assert instantiate(SMALL_BATCH, key="batch") == Batch(context_tokens=8, tokens_per_step=16)
-
-
-def test_what_the_caller_passes_always_arrives() -> None:
-    part = instantiate(node(BuiltPart, _partial_=True), key="part", facts=FACTS, other={"a": 1})
-    assert (part.num_ranks, part.other) == (4, {"a": 1})
 
 
 @pytest.mark.parametrize(("name", "more"), [("num_ranks", {}), ("other", {"other": 1})])
@@ -220,14 +190,6 @@ PARTS = {
     "lmtrain.models.nano.nano": nano,
     "lmtrain.accounting.cluster.Cluster": Cluster,
 }
-
-
-@pytest.mark.parametrize("target", PARTS)
-def test_defaults_that_are_plain_values_are_those_of_the_signature(target):
-    parameters = inspect.signature(PARTS[target]).parameters.values()
-    known = {each.name: each.default for each in parameters if each.default is not inspect.Parameter.empty}
-    plain = {name: value for name, value in known.items() if not callable(value) and repr(value) != "<factory>"}
-    assert default_settings(target) == plain
 
 
 @pytest.mark.parametrize("target", PARTS)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from lmtrain.errors import ConfigurationError, DataError
+from lmtrain.errors import DataError
 from lmtrain.run.compose.arguments import parse_arguments
 from lmtrain.run.compose.compose import compose_config, for_each_config
 from lmtrain.run.compose.start_options import imported_options, inherited_options, value_words
@@ -72,12 +72,6 @@ def test_its_tokenizer_comes_along_unless_one_is_typed(tmp_path: Path) -> None:
     assert not any("tokenizer" in word for word in imported_options({"init_from": str(folder), "tokenizer": "bpe"}))
 
 
-def test_a_model_that_is_typed_wins_and_may_be_the_imported_one(tmp_path: Path) -> None:
-    given = {"init_from": str(imported(tmp_path / "in"))}
-    assert imported_options({**given, "model": "gpt2_124m"}) == []
-    assert imported_options({**given, "model": "imported"})[0] == "++model._target_=lmtrain.models.llama.Llama"
-
-
 BASES = {"imported": ("adamw", 2e-5, 0.1, 1.0), "run": ("muon", 0.01, 0.0, None)}
 LORA, PREFERENCE = ("adamw", 1e-3, 0.0), ("adamw", 1e-5, 0.0)
 
@@ -121,11 +115,6 @@ def imported_folder_run_and_own_options(tmp_path: Path, monkeypatch: pytest.Monk
     return tmp_path
 
 
-def test_the_imported_model_without_its_folder_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match=r"model=imported needs .* init_from=FOLDER"):
-        imported_options({"model": "imported"})
-
-
 WORDS = ["model=gpt2_124m", "model.width=96", "optimizer=adamw", "optimizer.lr=3e-3", "batch.context_tokens=64"]
 
 
@@ -153,12 +142,6 @@ def test_a_run_brings_its_model_tokenizer_optimizer_and_batch(run: Path) -> None
     assert config["packing"] == best_fit | {"of_conversations": True}
     assert config["schedule"]["peak_fraction"] == 1
     assert config["init_from"] == str(run)
-
-
-def test_a_checkpoint_brings_those_of_its_run(run: Path) -> None:
-    (run / "checkpoints" / "step_00000002").mkdir(parents=True)
-    found = inherited_options({"init_from": str(run / "checkpoints" / "step_00000002")})
-    assert found == inherited_options({"init_from": str(run)}) != []
 
 
 def test_what_is_typed_wins(run: Path) -> None:

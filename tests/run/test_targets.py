@@ -4,7 +4,7 @@ import copy
 import json
 import os
 import subprocess
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,15 +16,12 @@ from hypothesis import strategies as st
 
 from lmtrain.accounting.batches import Batch
 from lmtrain.cli.main import serve
-from lmtrain.data.manifest import DatasetFolder
 from lmtrain.errors import EXIT_CONFIGURATION, ConfigurationError
-from lmtrain.models.attention.base import Attention
-from lmtrain.models.rope import LinearRopeScaling, RopeScaling
 from lmtrain.run.compose.compose import compose_config
 from lmtrain.run.compose.paths import group_folders
 from lmtrain.run.run_config import read_config
 from lmtrain.run.schema.check import refuse_foreign
-from lmtrain.run.schema.targets import ALLOWED_PREFIXES, SLOTS, find_target, fits, slot_of
+from lmtrain.run.schema.targets import ALLOWED_PREFIXES, SLOTS, find_target, fits
 from tests.tiny import TINY
 
 
@@ -70,23 +67,6 @@ def mine() -> Batch:
 def test_every_group_of_options_has_a_slot() -> None:
     groups = {path.name for path in group_folders()}
     assert groups - SLOTS.keys() == {"base", "experiment", "debug", "hardware", "hparams_search", "task"}
-
-
-@pytest.mark.parametrize(
-    ("annotation", "kinds"),
-    [
-        (int | None, ()),
-        (Path, ()),
-        (Any, ()),
-        (Attention, (Attention,)),
-        (RopeScaling | LinearRopeScaling | None, (RopeScaling, LinearRopeScaling)),
-        (Mapping[str, Attention] | None, (Attention,)),
-        (list[Attention], (Attention,)),
-        (DatasetFolder | Path, (DatasetFolder,)),
-    ],
-)
-def test_an_argument_takes_the_classes_of_its_annotation(annotation: Any, kinds: tuple[Any, ...]) -> None:
-    assert slot_of(annotation).kinds == kinds
 
 
 def test_a_function_is_called_with_what_the_slot_passes() -> None:

@@ -8,7 +8,6 @@ import pytest
 
 from lmtrain.cli.main import serve
 from lmtrain.errors import EXIT_CONFIGURATION, ConfigurationError
-from lmtrain.run.compose.compose import compose_config
 from lmtrain.run.compose.untrusted_options import (
     IN_A_WORD,
     refuse_untyped,
@@ -34,11 +33,6 @@ NODES = {f"a{i}": {"x": f"${{a{i + 1}}}", "y": f"${{a{i + 1}}}"} for i in range(
 def test_references_without_bound_are_refused(config: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError, match=r"written out|circle"):
         require_bounded_references(config)
-
-
-def test_our_own_config_is_bounded() -> None:
-    require_bounded_references(compose_config([]))
-    require_bounded_references({"a": "${b.c} ${oc.env:HOME}", "b": {"c": 1, "d": "${.c}", "e": ["${..a}"]}})
 
 
 @pytest.mark.parametrize(

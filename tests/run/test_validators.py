@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from lmtrain.accounting.batches import BatchPlan
-from lmtrain.accounting.model.model_shape import AttentionShape, ModelShape
 from lmtrain.accounting.options.parts import ObjectiveFacts
 from lmtrain.errors import ConfigurationError
 from lmtrain.run.builders.device import build_precision
@@ -176,13 +175,6 @@ def test_several_nodes_need_a_launcher() -> None:
     with pytest.raises(ConfigurationError, match=r"num_nodes=4 .*torchrun --nnodes=4 --nproc-per-node=8.*srun"):
         require_launcher(several, is_launched=False)
     require_launcher(several, is_launched=True)
-
-
-def test_heads_of_a_model_without_a_setting_of_them_are_those_of_its_shape() -> None:
-    shape = ModelShape(1, 1, 1, 1, attention=(AttentionShape(6, 128),))
-    config = config_of("strategy=tensor", "model=nano", "trainer.devices=4")
-    with pytest.raises(ConfigurationError, match=r"strategy\.tensor_size=4 .*model\.num_heads=6"):
-        require_parts(config, shape)
 
 
 @pytest.mark.parametrize(("strategy", "size"), [("tensor", "tensor_size"), ("context", "context_size")])
