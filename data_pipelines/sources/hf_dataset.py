@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final, cast, final
 
 import huggingface_hub
+from huggingface_hub.errors import HfHubHTTPError
 
 from data_pipelines.progress import tell
 from data_pipelines.sources.base import Document, OnBadRow, Skipped, Source, document_of, require_good
@@ -23,6 +24,7 @@ from lmtrain.storage.bounded_memory import bounded_memory
 from lmtrain.storage.damage import one_line
 
 SHUFFLE_BUFFER_DOCUMENTS = 10_000
+REACH_SECONDS = 10.0
 NAME_KEY = "source.name"
 FIRST_VERSION: Final = "5.2.0"  # of `datasets`, behind the fingerprints that do not name one
 
@@ -200,15 +202,16 @@ def find_dataset(wanted: Wanted, *, cache: str | None) -> Any:
 
     if "+" in wanted.split:
         raise ConfigurationError(f"source.split: must be one split, got {wanted.split}.")
+    is_online = not huggingface_hub.constants.HF_HUB_OFFLINE
+    if is_online and not wanted.is_local:
+        _require_hub(wanted)
     named: Any = {"path": wanted.name, "revision": None if wanted.is_local else wanted.revision}
     try:
-        if wanted.is_local or not huggingface_hub.constants.HF_HUB_OFFLINE:  # an earlier download has one config
+        if wanted.is_local or is_online:  # an earlier download has one config
             _require_config(wanted, datasets.get_dataset_config_names(**named), **named)
         builder: Any = datasets.load_dataset_builder(name=wanted.config, cache_dir=cache, **named)
     except ConnectionError as problem:
-        msg = f"{wanted.typed} is not a folder here, and the hub cannot be reached: {one_line(problem).rstrip('.')}"
-        fix = "name a local folder, go online, or set HF_HUB_OFFLINE=1 to read what source.streaming=false downloaded"
-        raise EnvironmentProblem(f"{msg}; {fix}.{suggest_path(Path(wanted.name))}") from problem
+        raise _unreachable(wanted, problem) from problem
     except DataError:
         raise
     except (ValueError, OSError, DatasetsError) as problem:
@@ -216,6 +219,22 @@ def find_dataset(wanted: Wanted, *, cache: str | None) -> Any:
         raise DataError(f"{wanted.typed} cannot be loaded: {one_line(problem).rstrip('.')}.{near}") from problem
     _require("split", wanted.split.partition("[")[0], builder.config.data_files or builder.info.splits or (), wanted)
     return builder
+
+
+def _require_hub(wanted: Wanted) -> None:
+    """Ask the hub once: `datasets` itself would try for half a minute."""
+    try:
+        huggingface_hub.HfApi().dataset_info(wanted.name, revision=wanted.revision, timeout=REACH_SECONDS)
+    except (HfHubHTTPError, ValueError):
+        return  # `datasets` says what is wrong
+    except Exception as problem:  # of the network's package
+        raise _unreachable(wanted, problem) from problem
+
+
+def _unreachable(wanted: Wanted, problem: Exception) -> EnvironmentProblem:
+    msg = f"{wanted.typed} is not a folder here, and the hub cannot be reached: {one_line(problem).rstrip('.')}"
+    fix = "name a local folder, go online, or set HF_HUB_OFFLINE=1 to read what source.streaming=false downloaded"
+    return EnvironmentProblem(f"{msg}; {fix}.{suggest_path(Path(wanted.name))}")
 
 
 def _require_config(wanted: Wanted, configs: list[str], **named: Any) -> None:

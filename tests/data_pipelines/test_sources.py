@@ -5,6 +5,7 @@ import random
 from collections import Counter
 from functools import partial
 from itertools import islice
+from types import SimpleNamespace
 
 import pytest
 
@@ -150,9 +151,11 @@ def test_the_fingerprint_follows_arguments_and_local_files_not_the_way_of_readin
     ],
 )
 def test_what_the_hub_answers_is_one_line(monkeypatch, answer, kind, message):
-    def ask(**_):
+    def ask(*_, **__):
         raise answer
 
+    hub = SimpleNamespace(dataset_info=(lambda *_, **__: None) if kind is DataError else ask)
+    monkeypatch.setattr("huggingface_hub.HfApi", lambda: hub)
     monkeypatch.setattr("datasets.get_dataset_config_names", ask)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
     with pytest.raises(kind, match=message) as refusal:
