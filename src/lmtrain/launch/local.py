@@ -141,6 +141,8 @@ class Ranks:
     def _hear(self, number: int, _frame: FrameType | None) -> None:
         if self.stop_number is None:
             self.stop_number, self._stopped_at = number, time.monotonic()
+            name, seconds = signal.Signals(number).name, f"{self._grace_seconds:.0f} s"
+            sys.stderr.write(f"{name}: waiting up to {seconds} for the ranks to save and end; then they are killed.\n")
         self._send(number)
 
     def _send(self, number: int) -> None:
