@@ -136,11 +136,6 @@ class SweepFile:
         ranked = [trial for trial in self.trials if trial.state in ("finished", "paused")]
         return [run.held_out for trial in ranked for run in trial.runs if run.held_out]
 
-    @property
-    def has_scores(self) -> bool:
-        """Return whether any trial was judged."""
-        return any(run.score is not None for trial in self.trials for run in trial.runs)
-
     def best_trial(self) -> SweepTrial | None:
         """Return the trial of the lowest mean."""
         return next((trial for trial in self.trials if trial.number == self.best), None)

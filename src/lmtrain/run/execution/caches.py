@@ -7,7 +7,6 @@ from typing import Final
 
 from lmtrain.errors import ConfigurationError
 
-PROJECT_CACHE: Final = Path(".cache")  # as run.cache of conf/train.yaml
 VARIABLES: Final = (("TORCHINDUCTOR_CACHE_DIR", "inductor"), ("TRITON_CACHE_DIR", "triton"))
 
 
