@@ -21,14 +21,6 @@ def test_without_a_micro_batch_a_rank_takes_its_share_at_once():
     assert (plan.sequences_per_micro_step, plan.accumulation_micro_steps) == (4, 1)
 
 
-def test_step_that_does_not_divide_names_the_nearest_that_does():
-    with pytest.raises(ConfigurationError) as refusal:
-        plan_batches(Batch(context_tokens=256, tokens_per_step=1000, micro_batch_sequences=2), num_ranks=1)
-    assert str(refusal.value) == (
-        "batch.tokens_per_step=1000 is not a multiple of 512 (2 sequences x 256 tokens x 1 rank); nearest valid: 1024."
-    )
-
-
 @pytest.mark.parametrize(
     ("setting", "rule"),
     [

@@ -35,10 +35,6 @@ def of(
     )
 
 
-def test_five_thousand_steps_of_a_million_tokens():
-    assert of(Budget(steps=5000), tokens_per_step=2**20).tokens == 5_242_880_000
-
-
 def test_depth_24_nano_at_eight_tokens_per_parameter():
     run = of(
         Budget(tokens_per_parameter=8),

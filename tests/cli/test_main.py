@@ -25,14 +25,6 @@ def verb(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize("words", [[], ["--help"], ["-h"], ["help"]])
-def test_usage_lists_every_verb_with_a_line(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(words) == 0
-    printed = capsys.readouterr().out
-    for name, (_, line) in VERBS.items():
-        assert f"  {name:<10} {line}\n" in printed
-
-
 @pytest.mark.parametrize("name", VERBS)
 def test_every_verb_s_help_fits_a_terminal_and_is_its_own(
     name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -50,34 +42,6 @@ def test_every_verb_s_help_fits_a_terminal_and_is_its_own(
 def test_the_version_is_the_installed_package_s(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--version"]) == 0
     assert capsys.readouterr().out == f"lmtrain {importlib.metadata.version('lmtrain')}\n"
-
-
-def test_a_line_of_a_megabyte_is_cut_in_its_middle(capsys: pytest.CaptureFixture[str]) -> None:
-    cli._report(f"lmtrain: {'x' * 10**6}; the fix.\nand more")
-    told, more, _ = capsys.readouterr().err.split("\n")
-    assert len(told) < 4_100
-    assert told.startswith("lmtrain: xxx")
-    assert told.endswith("x; the fix.")
-    assert " [996,019 characters] " in told
-    assert more == "and more"
-
-
-@pytest.mark.parametrize(
-    ("words", "same"),
-    [
-        (["--help", "optimizer=adamw"], ["train", "--help", "optimizer=adamw"]),
-        (["help", "plan"], ["plan", "--help"]),
-        (["--help", "train", "data"], ["train", "--help", "data"]),
-    ],
-)
-def test_help_takes_a_verb_a_group_or_an_option(
-    words: list[str], same: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(words) == 0
-    said = capsys.readouterr().out
-    assert main(same) == 0
-    assert said == capsys.readouterr().out
-    assert said
 
 
 @pytest.mark.parametrize(

@@ -16,9 +16,7 @@ from lmtrain.launch.nodes import SKY_ACCELERATORS, NodesJob, kubernetes_manifest
 from lmtrain.launch.sbatch import (
     BatchLimits,
     batch_script,
-    read_directives,
     require_sbatch,
-    seconds_of_clock,
     submit,
 )
 
@@ -43,20 +41,6 @@ def job(device: str | None = "NVIDIA H200", name: str = "my_run") -> NodesJob:
 def program(folder: Path, name: str, *lines: str) -> None:
     (folder / name).write_text("\n".join(["#!/bin/bash", *lines, ""]))
     (folder / name).chmod(0o755)
-
-
-@pytest.mark.parametrize(
-    ("name", "label"),
-    [
-        ("llama_3-8b", "llama-3-8b"),
-        ("sweep/lr=1e-3", "sweep-lr-1e-3"),
-        ("7B.run", "run-7b-run"),
-        ("Ä_", "run"),
-        ("x" * 49 + ".y", "x" * 49),
-    ],
-)
-def test_a_runs_name_becomes_a_host_name(name: str, label: str) -> None:
-    assert job(name=name).label == label
 
 
 class TestKubernetes:
@@ -159,17 +143,6 @@ class TestSbatch:
         assert (folder / "words").read_text().split("\0") == ["-P", "-m", "lmtrain.cli", "train", *WORDS, ""]
         assert ((folder / "asked").read_text().splitlines() if (folder / "asked").exists() else []) == asked
 
-    def test_the_directives_have_the_configs_numbers_and_the_queues_limits(self) -> None:
-        others = {"partition": "gpu", "comment": "a b", "exclusive": ""}
-        text = self.script(time_seconds=90_061, signal_seconds=120, cpus_per_task=12, directives=others)
-        assert re.findall(r"^#SBATCH (.*)$", text, re.MULTILINE) == [
-            *("--job-name=my_run", "--nodes=4", "--ntasks-per-node=8", "--gpus-per-node=8", "--cpus-per-task=12"),
-            *("--time=1-01:01:01", "--signal=USR1@120", "--requeue", "--open-mode=append"),
-            *("--output='runs/a b/%j.log'", "--partition=gpu", "--comment='a b'", "--exclusive"),
-        ]
-        assert "\nsrun --cpus-per-task=12 " in text, "a step does not inherit it"
-        assert not re.search("gpus-per-node|--time", self.script(job(None)))
-
     @pytest.mark.parametrize(
         ("limits", "message"),
         [
@@ -184,11 +157,6 @@ class TestSbatch:
     def test_wrong_limits_are_refused(self, limits: dict[str, Any], message: str) -> None:
         with pytest.raises(ConfigurationError, match=message):
             BatchLimits(**limits)
-
-    def test_directives_and_limits_are_read(self) -> None:
-        assert read_directives(["a=b=c", "exclusive"]) == {"a": "b=c", "exclusive": ""}
-        clocks = {"24:00:00": 86_400, "1-12": 129_600, "2-00:30:15": 174_615, "24h": None, "90": None, "30:00": None}
-        assert {text: seconds_of_clock(text) for text in clocks} == clocks
 
     def test_a_machine_without_a_queue_and_a_refusing_queue_are_environment_problems(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

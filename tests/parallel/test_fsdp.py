@@ -2,18 +2,15 @@
 
 import json
 import signal
-from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
-from lightning.pytorch.strategies import DDPStrategy
 
 from lmtrain.data.synthetic import synthetic
 from lmtrain.parallel.hsdp import hsdp_facts
 from lmtrain.parallel.replicate import ddp, ddp_facts
-from lmtrain.parallel.strategy import whole
 from lmtrain.storage.hashed_folder import damage
 from lmtrain.training.checkpointing.checkpoints import newest_whole
 from lmtrain.training.checkpointing.weights import load_weights
@@ -229,17 +226,6 @@ def test_a_checkpoint_goes_on_in_other_layouts_and_back(
     one = {"strategy": "single", "resume": "sharded", "steps": 3, "save_to": "whole", "save_at": 2}
     (plain,) = trained(folder, [PLAIN | one | {"micro_batch_sequences": 2}])
     require_same_end(plain, alone[0])
-
-
-@pytest.mark.faults
-def test_ddp_keeps_no_second_copy_of_the_gradients_and_gives_up_on_a_silent_rank():
-    parallelism = ddp(num_ranks=2, timeout_seconds=30)
-    strategy = parallelism.strategy
-    assert isinstance(strategy, DDPStrategy)
-    kept = {"gradient_as_bucket_view": True, "broadcast_buffers": False}
-    assert strategy._ddp_kwargs == kept | {"find_unused_parameters": False}
-    assert strategy._timeout == timedelta(seconds=30)
-    assert (parallelism.parallelize, parallelism.casts_parameters) == (whole, False)
 
 
 @pytest.mark.distributed

@@ -12,8 +12,6 @@ from lmtrain.parallel.rank_reports import (
     differing,
     first_problem,
     on_all_ranks,
-    part_of,
-    replica_groups,
 )
 from tests.ranks import on_ranks
 
@@ -73,12 +71,6 @@ def test_one_flipped_bit_of_any_format_changes_the_sum_of_its_tensor_alone() -> 
             assert (bit_sums(tensors) != before).tolist() == [other == at for other in range(len(tensors))]
             tensor.view(integers)[3, 2] ^= 1 << bit
     assert torch.equal(bit_sums(tensors), before)
-
-
-def test_ranks_with_the_same_part_are_copies_and_a_part_of_one_rank_alone_is_none() -> None:
-    assert replica_groups(["a", "b", "a", "b", "c"]) == [[0, 2], [1, 3]]
-    assert replica_groups(["a"]) == []
-    assert part_of([torch.zeros(2)]) == ((),)
 
 
 SHAPES = [(3, 4), (7,), (2, 2, 2)]

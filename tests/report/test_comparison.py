@@ -5,14 +5,13 @@ import random
 import statistics
 from dataclasses import replace
 from pathlib import Path
-from xml.etree import ElementTree
 
 import pytest
 
 from lmtrain.errors import ConfigurationError, DataError
 from lmtrain.report.compared_runs import ComparedRun, make_choices, read_compared_run
 from lmtrain.report.comparison import against, compare
-from lmtrain.report.comparison_page import comparison_chart, text_of
+from lmtrain.report.comparison_page import text_of
 from lmtrain.report.spread import difference, spread, student_quantile
 from lmtrain.tracking.sweep_file import HeldOutText
 from tests.report.compared_folder import write, write_readings
@@ -117,15 +116,6 @@ def test_tokens_to_a_target_lie_on_the_straight_line_between_two_measurements(tm
     assert choice.mean_curve == [(0.0, 8.0), (100.0, 6.0), (200.0, 4.0), (300.0, 2.0)]
     assert choice.tokens_to_reach(3.0) == pytest.approx(250.0)
     assert (choice.tokens_to_reach(9.0), choice.tokens_to_reach(2.0), choice.tokens_to_reach(1.9)) == (0.0, 300.0, None)
-
-
-def test_a_run_has_a_curve_settings_without_seed_and_the_words_that_were_typed(tmp_path):
-    run = read_compared_run(write(tmp_path / "a", seed=7))
-    assert run.curve == [(0.0, 8.0), (100.0, 4.0), (200.0, 2.0)]
-    assert (run.seed, run.settings, run.words) == ("7", {"optimizer.lr": "0.1"}, ("optimizer.lr=0.1", "data=x"))
-    assert (run.tokens, run.final, run.trouble) == (200.0, 2.0, None)
-    assert (run.flops_per_token, run.tokens_per_second) == (10.0, 50.0)
-    assert run.held_out.text == ("a book", 1000, False)
 
 
 def test_seconds_are_those_of_the_steps_by_the_run_s_accounts(tmp_path):
@@ -235,19 +225,6 @@ def test_a_run_of_another_budget_is_told_and_not_kept() -> None:
     assert "budget.steps=6, not 4 (12 tokens, not 8)" in (longer.reason or "")
     assert against(of_steps(run_of(0.5), "2", 8.0), seeds, name="b").verdict == "better"
     assert against(of_steps(run_of(0.5), "4", 16.0), seeds, name="b").verdict == "better"
-
-
-SVG = "{http://www.w3.org/2000/svg}"
-
-
-def test_every_choice_has_a_curve_a_band_between_its_seeds_and_its_name(tmp_path):
-    chart = ElementTree.fromstring(comparison_chart(compare(sweep(tmp_path))))
-    assert len(chart.findall(f"{SVG}polygon")) == 2
-    curves = chart.findall(f"{SVG}polyline")
-    assert [len(line.get("points", "").split()) for line in curves] == [3, 3]
-    names = [text.text for text in chart.findall(f"{SVG}text")]
-    assert "2.1000  optimizer.lr=0.1" in names
-    assert "3.1000  optimizer.lr=0.2" in names
 
 
 def test_the_page_shows_means_noise_and_what_it_took(tmp_path):

@@ -7,7 +7,6 @@ import pytest
 from lmtrain.report.runs.facts import RunRecord
 from lmtrain.report.runs.held_out import comparable, held_out_text, why_unranked
 from lmtrain.report.runs.listing import in_brief
-from lmtrain.tracking.fork import read_fork
 from lmtrain.tracking.run_log import Point, RunLog
 from lmtrain.tracking.sweep_file import UNKNOWN, HeldOutText
 from tests.points import append_point
@@ -51,38 +50,6 @@ def test_held_out_scores_are_the_first_and_the_last_next_to_compressors(folder):
     assert held_out is not None
     assert (held_out.before, held_out.after, held_out.part_words) == (8.03, 1.45, "all, 4,999 bytes")
     assert held_out.references == {"gzip -9": 1.93, "xz -9e": 1.586}
-
-
-def test_best_and_last_checkpoint_differ(folder):
-    record = RunRecord(folder)
-    assert (record.best.step, record.checkpoints[-1].step) == (200, 300)
-
-
-def test_a_command_keeps_what_it_does_not_replace(folder):
-    record = RunRecord(folder)
-    assert record.command("run.name=cat", "resume=", "budget.tokens=6K") == (
-        "python train.py optimizer.lr=0.02 run.name=cat budget.tokens=6K"
-    )
-    rates = "optimizer.lr=1,2"
-    assert record.command("run.name=", "resume=", rates, sweep=True) == f"python train.py -m {rates}"
-    assert record.command("source.paths=[my/notes]").endswith(" 'source.paths=[my/notes]'")
-
-
-def test_a_fork_took_the_time_of_its_own_steps(folder):
-    write(folder / "fork.json", {"checkpoint": "runs/dog/checkpoints/step_00000100", "step": 100})
-    record = RunRecord(folder)
-    assert record.own.fork == read_fork(folder)
-    assert record.own.first == 100
-
-
-def test_the_rate_to_type_again_is_that_of_the_base_which_scaling_derived_from(folder):
-    assert RunRecord(folder).lr == 0.02
-    for foreign in ({"optimizer": {"lr": "fast"}}, {"optimizer": "adamw", "scaling": []}):
-        write(folder / "attempts" / "1" / "job.json", {"overrides": [], "config": foreign})
-        assert RunRecord(folder).lr is None
-    config = {"optimizer": {"lr": 0.0283}, "scaling": {"base": {"optimizer.lr": 0.02}}}
-    write(folder / "attempts" / "1" / "job.json", {"overrides": [], "config": config})
-    assert RunRecord(folder).lr == 0.02
 
 
 def test_a_score_of_conversations_is_of_the_assistants_words_without_a_compressor(folder):

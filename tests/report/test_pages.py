@@ -8,12 +8,11 @@ from html.parser import HTMLParser
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
 from lmtrain.report.charts import COLOURS, line_chart, ticks, time_bars
-from lmtrain.report.markup import table, tag
+from lmtrain.report.markup import tag
 from lmtrain.report.show import COLUMNS, plain_text, show
 
 
@@ -43,16 +42,6 @@ def test_no_text_or_attribute_becomes_markup(text, value):
 def test_a_script_is_shown_and_not_run():
     page = tag("pre", "<script>alert(1)</script>\x1b[31m")
     assert page == "<pre>&lt;script&gt;alert(1)&lt;/script&gt;\N{REPLACEMENT CHARACTER}[31m</pre>"
-
-
-def test_a_table_names_its_rows_and_columns():
-    page = table([("loss", "1 < 2")], head=("", "nats"))
-    assert '<th scope="row">loss</th><td>1 &lt; 2</td>' in page
-    assert '<th scope="col">nats</th>' in page
-    page = table([("a", "1", ""), ("b", "", "")], head=("run", "loss", "reason"))
-    assert "loss" in page
-    assert "reason" not in page
-    assert page.count("<td>") == 2
 
 
 def shapes(svg, name):
@@ -98,30 +87,6 @@ def test_plain_text_has_no_control_characters_and_no_spaces_at_line_ends():
     text = plain_text(PAGE)
     assert "\x1b" not in text
     assert all(line == line.rstrip() and len(line) <= COLUMNS for line in text.splitlines())
-
-
-def test_a_row_under_a_head_is_one_line_and_prose_beside_it_is_not():
-    name, table = "sw/" + "long-name" * 15, Table("run", "words", box=None)
-    table.add_row(name, "two words " * 12)
-    lines = plain_text(Group(table, PAGE)).splitlines()
-    assert lines[1].split() == [name, *["two", "words"] * 12]
-    assert all(len(line) <= COLUMNS for line in lines[2:])
-
-
-@pytest.mark.parametrize("is_terminal", [False, True])
-def test_brackets_and_colons_are_shown_as_they_are(monkeypatch, is_terminal):
-    class Output(io.StringIO):
-        def isatty(self):
-            return is_terminal
-
-    output = Output()
-    monkeypatch.setattr("sys.stdout", output)
-    table = Table()
-    table.add_column("choice")
-    table.add_row("source.paths=[/data/notes] :smile:")
-    show(table)
-    shown = re.sub(r"\x1b\[[0-9;]*m", "", output.getvalue())
-    assert "source.paths=[/data/notes] :smile:" in shown
 
 
 @pytest.mark.parametrize("is_terminal", [False, True])

@@ -45,12 +45,6 @@ def test_the_card_holds_time_scores_by_run_and_samples() -> None:
     assert "| asked | base |\n|---|---|\n| a \\| <b>? | <i>two lines |" in text
 
 
-def test_columns_without_a_value_are_left_out() -> None:
-    text = card_text(Card(name="mine", stages=STAGES[2:]))
-    assert "| stage | time | command |\n|---|---|---|\n| again | not yet | `lmtrain evaluate` |" in text
-    assert "| score | talker |\n|---|---|\n| core/mean | 1.0000 |" in text
-
-
 def test_the_page_shows_the_same_and_no_one_s_markup() -> None:
     page = card_page(Card(name="mine", stages=STAGES))
     assert "25.0% ± 10.0%" in page

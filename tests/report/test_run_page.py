@@ -5,13 +5,10 @@ import json
 import pytest
 
 from lmtrain.report.profile_page import profile_lines, profile_section
-from lmtrain.report.run_curves import curve_sections
 from lmtrain.report.run_page import report_page, write_report
-from lmtrain.report.runs.facts import RunRecord
-from lmtrain.tracking.run_log import Point, RunLog
+from lmtrain.tracking.run_log import RunLog
 from lmtrain.training.trace_summary import MEMORY_KINDS, Operation, TraceSummary
 from tests.points import append_point
-from tests.report.compared_folder import write_readings
 from tests.report.ledger_folder import write
 from tests.report.test_pages import Reader
 
@@ -100,51 +97,6 @@ def test_scores_by_evaluate_have_their_step_and_error_and_strange_ones_are_left_
     text = Reader(report_page(folder)).text
     assert "test, bits per byte41.8435 ± 0.1622answers, spell475.0% ± 2.0%" in text
     assert "odd" not in text.partition("Scores by lmtrain evaluate")[2].partition("Samples")[0]
-
-
-def point(step, **metrics):
-    named = {name.replace("__", "/"): value for name, value in metrics.items()}
-    return Point(1000.0 + 60 * step, step, 100 * step, named)
-
-
-@pytest.fixture
-def points():
-    return [
-        point(
-            step,
-            train__loss=5.0 - step,
-            train__lr=0.1,
-            train__gradient_norm=1.0,
-            speed__mfu_palm=0.4,
-            speed__goodput=0.9,
-            memory__peak_bytes=2**30 * (3 - step % 3),
-            cost__usd=0.5 * step,
-            evaluation__validation__bits_per_byte=1.0,
-            validation__num_bytes=7,
-        )
-        for step in range(1, 5)
-    ]
-
-
-def test_every_curve_is_there_with_its_unit(points, tmp_path):
-    (tmp_path / "plan.json").write_text(json.dumps({"batch": {"tokens_per_step": 100}}))
-    write_readings(tmp_path, [60.0 * step for step in range(5)], evaluation=20.0)
-    log = RunLog(tmp_path)
-    log.extend(points)
-    page = Reader("".join(curve_sections(RunRecord(tmp_path))))
-    labels = [attributes["aria-label"] for _, attributes in page.tags if "aria-label" in attributes]
-    for name in (
-        "Training loss, nats per token, over tokens: from 4 to 1 at 400",
-        "Training loss, nats per token, over minutes of its steps: from 4 to 1 at 4",
-        "Learning rate",
-        "Gradient norm",
-        "MFU",
-        "Goodput so far, computing of the clock: from 0.0% to 92.3% at 400",
-        "Most memory so far, bytes: from 2.1GB to 3.2GB",
-        "Evaluation, validation, bits per byte",
-    ):
-        assert sum(label.startswith(name) for label in labels) == 1, name
-    assert len(labels) == 8
 
 
 def test_shares_operators_gaps_and_memory_are_shown_and_a_torn_file_is_not(tmp_path):

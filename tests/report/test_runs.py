@@ -4,27 +4,22 @@ from pathlib import Path
 
 import pytest
 
-from lmtrain.accounting.observed.time_accounts import TimeBalance, balance
+from lmtrain.accounting.observed.time_accounts import balance
 from lmtrain.errors import ConfigurationError, DataError
 from lmtrain.report.ledger import read_ledger
 from lmtrain.report.runs.attempts import (
     logged_speed,
-    own_steps,
     read_attempts,
-    speed_words,
-    speeds,
 )
 from lmtrain.report.runs.facts import shown_state
 from lmtrain.report.runs.find import find_run, find_runs, names_apart
 from lmtrain.report.runs.listing import in_brief
 from lmtrain.tracking.events import FILE
-from lmtrain.tracking.fork import read_fork
 from lmtrain.tracking.run_log import Point
 from lmtrain.tracking.status import Status
 from lmtrain.tracking.sweep_file import SweepFile, SweepRun, SweepTrial, TrialState
 from tests.report import ledger_folder
 from tests.report.compared_folder import write
-from tests.report.ledger_folder import PLAN, write_fork
 from tests.report.runs_on_disk import write_run
 
 
@@ -93,15 +88,6 @@ def test_a_clean_stop_is_told_from_a_kill(code: int, state: str, tmp_path: Path)
     assert in_brief(write_run(tmp_path / "a", status=Status("KILLED", code))).status == state
 
 
-def test_own_steps_begin_where_a_run_left_another_one(tmp_path):
-    folder = write_fork(tmp_path / "a")
-    own = own_steps(PLAN, read_attempts(folder), read_fork(folder))
-    assert (own.first, own.last, own.num) == (20, 40, 20)
-    assert (own.tokens, own.all_tokens, own.inherited_tokens) == (20_000, 20_000, 20_000)
-    assert own_steps(PLAN, [], read_fork(folder)).num == 0, "it has not begun"
-    assert own.inherited_words == "20.0K of them of runs/dog, no longer there"
-
-
 def test_an_attempt_that_ended_in_its_set_up_is_counted(tmp_path):
     folder = ledger_folder.write(tmp_path / "a")
     recorded = read_attempts(folder)
@@ -117,14 +103,6 @@ def test_an_attempt_that_ended_in_its_set_up_is_counted(tmp_path):
     assert now.num_attempts == before.num_attempts + 1
     assert now.seconds["setup"] == before.seconds.get("setup", 0.0) + 30.0
     assert now.wall_seconds == before.wall_seconds + 30.0
-
-
-def test_each_speed_is_over_its_own_seconds_and_an_unknown_one_is_left_out():
-    found = speeds(1000, TimeBalance(seconds={"setup": 90.0, "compute": 10.0}, num_attempts=1), of_steps=50.0)
-    assert speed_words(found, "{:g}".format) == "100 while computing, 50 over whole steps, 10 over the clock"
-    few = {"computing": 126.0, "steps": 130.0, "clock": 1.0}
-    assert speed_words(few, "{:g}".format) == "130 over whole steps, 1 over the clock"
-    assert speed_words(speeds(0, TimeBalance(), of_steps=None), "{:g}".format) == ""
 
 
 def test_a_fork_s_speed_begins_at_its_step():

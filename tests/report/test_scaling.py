@@ -1,16 +1,11 @@
 """Scaling laws: a known law is recovered, its bands hold, minima and chart."""
 
-import re
-
 import numpy as np
 import pytest
 
 from lmtrain.accounting.scaling_laws.compute_optimal import REPLICATION
 from lmtrain.errors import DataError
-from lmtrain.report.charts import BOTTOM, FILE_HEIGHT, FILE_WIDTH, LEFT, TOP
-from lmtrain.report.scaling_chart import scaling_chart
-from lmtrain.report.scaling_law import LawFit, LawPoint, fit_law, isoflop_fit, optimum
-from lmtrain.report.scaling_study import HeldOutRun, ScalingStudy, by_budget
+from lmtrain.report.scaling_law import LawPoint, fit_law, isoflop_fit, optimum
 
 
 def points_of(noise: float, *, seed: int = 0) -> list[LawPoint]:
@@ -89,35 +84,3 @@ def test_a_budget_without_a_minimum_within_its_sizes_is_left_out_and_all_such_ar
         DataError, match=r"No budget has a best size within its models: 1e\+18 FLOPs: the largest model"
     ):
         isoflop_fit({1e18: small})
-
-
-def study(*, above: float) -> ScalingStudy:
-    budgets = {flops: [run(size, flops, above=above) for size in (1e6, 2e6, 4e6)] for flops in (1e16, 2e16)}
-    law = LawFit(surface=REPLICATION, draws=(REPLICATION,), residual=0.0, most_flops=1e18)
-    return ScalingStudy(name="s", budgets=budgets, law=law, isoflop=None, left_out={})
-
-
-def run(size: float, flops: float, *, above: float) -> LawPoint:
-    tokens = flops / (6 * size)
-    return LawPoint(num_parameters=size, tokens=tokens, loss=REPLICATION.loss(size, tokens) + above)
-
-
-def test_each_run_is_a_dot_and_each_budget_a_curve_within_the_picture() -> None:
-    point = LawPoint(num_parameters=4e6, tokens=4e9, loss=5.5)
-    held_out = HeldOutRun(name="big", point=point, predicted=5.6, band=(5.3, 5.9))
-    drawn = scaling_chart(study(above=0.1), held_out)
-    assert drawn.count("<circle") == 6 + 1
-    lines = re.findall(r'<polyline points="([^"]*)"', drawn)
-    assert len(lines) == 2 + 1
-    for line in lines:
-        for x, y in (map(float, place.split(",")) for place in line.split()):
-            assert LEFT - 1 <= x <= FILE_WIDTH + 1
-            assert TOP - 1 <= y <= FILE_HEIGHT - BOTTOM + 1
-    assert "1e16 FLOPs" in drawn
-    assert "big, kept out: 5.500, predicted 5.600" in drawn
-
-
-def test_runs_of_about_one_compute_are_one_budget() -> None:
-    points = [LawPoint(num_parameters=size, tokens=flops / (6 * size), loss=2.0)
-              for flops in (1e9, 1.1e9, 3e9) for size in (1e3, 2e3)]  # fmt: skip
-    assert [len(group) for group in by_budget(points).values()] == [4, 2]

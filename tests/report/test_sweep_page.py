@@ -7,11 +7,10 @@ import pytest
 
 from lmtrain.errors import ConfigurationError
 from lmtrain.report.runs.facts import RunRecord
-from lmtrain.report.sweep_page import noise_words, sweep_page, sweep_sections, write_sweep_report
+from lmtrain.report.sweep_page import sweep_page, sweep_sections, write_sweep_report
 from lmtrain.tracking.sweep_file import SweepFile, SweepRun, SweepTrial
 from tests.report.compared_folder import write
 from tests.report.test_pages import Reader
-from tests.trials import trial
 
 
 @pytest.fixture
@@ -86,29 +85,9 @@ def test_the_best_and_its_command_are_shown(tmp_path: Path) -> None:
     assert len([name for name, _ in page.tags if name == "polyline"]) == 1
 
 
-def test_a_sweep_whose_trials_were_all_refused_has_a_page(tmp_path: Path) -> None:
-    sweep = SweepFile(name="s", kind="search", metric="validation/loss", fingerprint="f", command="c")
-    sweep.trials = [SweepTrial(number=0, values={"lr": "1"}, state="failed", reason="refused")]
-    sweep.save(tmp_path)
-    text = Reader(sweep_page(tmp_path)).text
-    assert "1 trial: 1 failed" in text
-    assert "refused" in text
-
-
 def test_scores_of_different_texts_are_listed_by_number_without_a_best(tmp_path: Path) -> None:
     sweep = searched(tmp_path)
     sweep.unranked = "The held-out texts differ."
     text = Reader(sweep_sections(sweep, tmp_path, {})).text
     assert text.startswith("No bestThe held-out texts differ.Trialstrial")
     assert text.index("0finished6.0000") < text.index("4finished2.0000")
-
-
-def test_a_lead_is_told_with_its_noise() -> None:
-    clear = noise_words([trial(1, 1.0, 1.1, 1.2), trial(2, 2.0, 2.11, 2.19)])
-    assert clear is not None
-    assert clear.startswith("trial 1 is 1.0000 ±")
-    assert clear.endswith("better than trial 2: more than noise")
-    vague = noise_words([trial(1, 1.0, 1.3, 1.2), trial(2, 1.2, 1.1, 1.4)])
-    assert vague is not None
-    assert vague.endswith("within noise")
-    assert noise_words([trial(1, 1.0), trial(2, 2.0)]) is None

@@ -1,14 +1,12 @@
 """From the words of a command to its config, or to each trial's of a sweep."""
 
-from pathlib import Path
-
 import pytest
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from lmtrain.errors import ConfigurationError
-from lmtrain.run.compose.arguments import Flags, parse_arguments
-from lmtrain.run.compose.compose import compose_config, for_each_config, trials_of
+from lmtrain.run.compose.arguments import parse_arguments
+from lmtrain.run.compose.compose import for_each_config, trials_of
 from lmtrain.run.compose.search_words import search_of
 
 
@@ -37,22 +35,6 @@ def test_devices_follow_an_outer_launcher() -> None:
 def test_devices_against_the_launcher_are_refused_with_the_fix() -> None:
     with pytest.raises(ConfigurationError, match=r"trainer\.devices=1 but the launcher started 2.*set it to 2"):
         parse_arguments(["trainer.devices=1"], world=(2, 1))
-
-
-@pytest.mark.parametrize("words", [["--allow-target", "mine."], ["--allow-target=mine."]])
-def test_allowed_targets_are_taken_off_the_command_line(words: list[str]) -> None:
-    arguments = parse_arguments([*words, "seed=1"])
-    assert (arguments.allowed_targets, arguments.words) == (["mine."], ["seed=1"])
-
-
-def test_flags_may_stand_anywhere_and_keep_their_own_words() -> None:
-    words = ["seed=1", "-m", "--cfg", "job", "model.width=8", "--resolve"]
-    with pytest.raises(ConfigurationError, match="mutually exclusive"):
-        parse_arguments(words)
-    arguments = parse_arguments([word for word in words if word != "-m"])
-    assert arguments.words == ["seed=1", "model.width=8"]
-    assert arguments.flags == Flags(show="job", resolve=True)
-    assert parse_arguments(["seed=1", "-m", "model.width=8,16"]).flags.is_sweep
 
 
 @pytest.mark.parametrize(
@@ -100,21 +82,6 @@ def test_a_folder_of_options_has_one_way_in():
 )
 def test_a_typed_optimizer_s_own_schedule_comes_before_a_task_s(line: str, words: list[str]) -> None:
     assert parse_arguments(line.split()).imported == words
-
-
-def test_a_composed_config_is_plain_and_resolved() -> None:
-    config = compose_config(["model.width=64"])
-    assert config["model"]["width"] == 64
-    assert config["model"]["max_context_tokens"] == config["batch"]["context_tokens"]
-    assert "hydra" not in config
-
-
-def test_a_sweep_composes_each_value(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    seeds: list[int] = []
-    arguments = parse_arguments(["-m", "seed=1,2"])
-    for_each_config(lambda config, choices: seeds.append(config["seed"]), arguments, config_name="train")
-    assert seeds == [1, 2]
 
 
 @pytest.mark.parametrize("sweep", [[], ["-m", "seed=1,2"]])
@@ -218,10 +185,3 @@ def test_what_cannot_be_searched_is_refused(words: list[str], message: str) -> N
 def test_a_search_without_m_and_settings_without_a_search_are_refused(words: list[str], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         for_each_config(lambda *one: None, parse_arguments(words), config_name="train")
-
-
-def test_parameters_of_slurm_are_typed_as_a_mapping() -> None:
-    words = ["-m", "hydra/sweeper=optuna", "optimizer.lr=interval(1e-3,1e-1)", "sweep.launcher=slurm"]
-    found = search_of(parse_arguments([*words, "sweep.slurm={slurm_partition: gpu, timeout_min: 60}"]))
-    assert found is not None
-    assert found.settings.slurm == {"slurm_partition": "gpu", "timeout_min": 60}

@@ -5,7 +5,6 @@ import pytest
 
 from lmtrain.errors import ConfigurationError
 from lmtrain.run.compose.compose import compose_config
-from lmtrain.run.depth_dial import offered
 
 NANO = ["model=nano", "model.vocab_size=32768"]
 
@@ -36,19 +35,6 @@ def test_a_typed_batch_stays_and_rates_follow_it() -> None:
     config, plain = dialled("model.depth=12", "batch.tokens_per_step=32768"), compose_config(NANO)
     assert config["batch"]["tokens_per_step"] == 32_768
     assert rates(config) == pytest.approx([lr / 4 for lr in rates(plain)])
-
-
-def test_a_nano_without_scaling_is_offered_it() -> None:
-    found = offered(compose_config(["model=nano", "model.depth=24", "model.vocab_size=32768"]), [])
-    assert found is not None
-    assert (found.rule, found.is_applied) == ("depth_dial", False)
-    assert found.derived["batch.tokens_per_step"] == 2**20
-    amount = ["batch.tokens_per_step=1Mi"]  # as a person types it
-    found = offered(compose_config(["model=nano", "model.depth=24", "model.vocab_size=32768", *amount]), amount)
-    assert found is not None
-    assert found.base["batch.tokens_per_step"] == 2**20
-    assert offered(compose_config([]), []) is None
-    assert offered(compose_config(["model=nano", "optimizer=adamw"]), []) is None
 
 
 @pytest.mark.parametrize(

@@ -5,22 +5,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
-from lmtrain.losses.chunked import ChunkedCrossEntropy
 from lmtrain.run.builders.device import (
     build_precision,
-    fit_attention,
-    fit_loss,
     graphs_of,
     require_no_unused_gpu,
 )
 from lmtrain.run.execution.build import build_run
-from lmtrain.run.schema.node import Node
 from lmtrain.run.stored_runs.job import Job
 from lmtrain.training.micro_step_graph import Graph
-from tests.configs import config_of, config_with
+from tests.configs import config_of
 
 MakeJob = Callable[..., Job]
 
@@ -40,18 +35,6 @@ def test_what_cannot_run_here_is_one_line_before_anything_is_allocated(
     with pytest.raises(error, match=message) as refusal:
         build_run(tiny_job(*overrides), rank=0, log=None)
     assert "\n" not in str(refusal.value)
-
-
-def test_the_loss_of_the_config_is_built(tiny_job: MakeJob) -> None:
-    job = tiny_job("loss=chunked", "loss.chunk_tokens=7", "loss.z_loss_weight=0.5")
-    model = build_run(job, rank=0, log=None).module.language_model
-    assert fit_loss(job.config, model) == ChunkedCrossEntropy(chunk_tokens=7, z_loss_weight=0.5)
-
-
-def test_a_model_without_attention_takes_no_kernel() -> None:
-    assert (
-        fit_attention(config_with(model=Node("model", {"_target_": "x"})), compute_dtype=torch.float32).kernel is None
-    )
 
 
 @pytest.mark.parametrize(("hidden", "is_refused"), [("0", True), ("", False), ("-1", False)])

@@ -89,12 +89,6 @@ def test_a_strategy_that_says_nothing_is_refused_and_one_from_elsewhere_is_not_r
 
 
 @pytest.mark.usefixtures("elsewhere")
-def test_a_class_is_described_in_snake_case_and_takes_the_settings_that_are_asked_for() -> None:
-    assert not said("HybridShards", width=1, unasked=3).reshard_after_forward
-    assert said("HybridShards", width=1, far=0).reshard_after_forward
-
-
-@pytest.mark.usefixtures("elsewhere")
 @pytest.mark.parametrize(
     ("name", "message"),
     [

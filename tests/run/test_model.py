@@ -126,11 +126,6 @@ def strategy_config(target: str, *allowed: str) -> RunConfig:
     return replace(config_with(strategy=Node("strategy", {"_target_": target})), allowed=allowed)
 
 
-@pytest.mark.parametrize("target", ["replicate.auto", "replicate.ddp", "fsdp.fsdp"])
-def test_ours_train_by_the_facts_that_plans_read(target: str) -> None:
-    assert build_strategy(strategy_config(f"lmtrain.parallel.{target}"), facts=FACTS).spread.most_ranks is None
-
-
 def test_a_strategy_made_of_another_brings_its_own_facts_or_is_refused(package: str) -> None:
     honest = build_strategy(strategy_config(f"{package}shards.honest", package), facts=FACTS)
     assert honest.spread.reshard_after_forward is False

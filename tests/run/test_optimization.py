@@ -10,7 +10,7 @@ from lmtrain.accounting.budgets import Horizon
 from lmtrain.cli.main import serve
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.missing_package import install_command
-from lmtrain.run.builders.optimization import build_optimizer, rehearsed_optimizer, schedules_of
+from lmtrain.run.builders.optimization import rehearsed_optimizer, schedules_of
 from lmtrain.run.planning.setting import planned_setting
 from lmtrain.run.run_config import read_config
 from lmtrain.run.schema.node import Node
@@ -134,14 +134,6 @@ def test_every_option_trains_from_the_command_line_and_resumes_exactly(
     values = list(whole.values())
     assert sum(values[-3:]) < sum(values[:3])
     assert f"optimizer={option}\n  matrices: " in capfd.readouterr().out
-
-
-@pytest.mark.parametrize(("strategy", "shares"), [("ddp", True), ("diloco", False)])
-def test_ranks_share_work_where_their_weights_are_the_same(strategy: str, shares: bool, capsys) -> None:
-    """A worker's momentum is its own: a share of another's would be of other weights."""
-    config = read_config(config_of(*tiny.MODEL, f"strategy={strategy}", "trainer.devices=2").values).checked()
-    optimizer = build_optimizer(config, rank=1)(tiny_model())
-    assert optimizer._share_work is shares
 
 
 def horizon(steps, *, seconds=None):

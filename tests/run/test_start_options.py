@@ -15,16 +15,6 @@ from lmtrain.tokenizers.byte_level import ByteLevelTokenizer
 FILE = Path("facts.json")
 
 
-def test_each_value_is_an_override_under_its_whole_key() -> None:
-    settings = {"_target_": "lmtrain.models.llama.Llama", "rope": {"factor": 8.0}, "windows": [4, None], "on": True}
-    assert value_words("model", settings, source=FILE) == [
-        "++model._target_=lmtrain.models.llama.Llama",
-        "++model.rope.factor=8.0",
-        "++model.windows=[4,null]",
-        "++model.on=true",
-    ]
-
-
 @pytest.mark.parametrize(
     ("settings", "said"),
     [

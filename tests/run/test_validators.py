@@ -12,7 +12,7 @@ from lmtrain.run.builders.device import build_precision
 from lmtrain.run.gate import check
 from lmtrain.run.planning.setting import planned_setting
 from lmtrain.run.run_config import RunConfig
-from lmtrain.run.validators.callbacks import logged_metrics, require_passes
+from lmtrain.run.validators.callbacks import require_passes
 from lmtrain.run.validators.data import require_given, require_size_for_model
 from lmtrain.run.validators.optimizer import rate_line, require_settings
 from lmtrain.run.validators.parallelism import (
@@ -159,15 +159,6 @@ def test_a_micro_batch_holds_whole_pairs() -> None:
 def test_a_rate_above_the_usual_ones_is_warned_of_and_no_shipped_one_is(words: str, usual: str | None) -> None:
     line = rate_line(config_of(*words.split()))
     assert line is None if usual is None else usual in str(line)
-
-
-def test_a_mixture_logs_each_source_and_no_average_of_weights_that_it_does_not_keep() -> None:
-    mixture = ("data=mixture", "+data.sources.web.path=a", "+data.sources.code.path=b")
-    assert logged_metrics(config_of(*mixture)) == [
-        *("validation/bits_per_byte", "validation/loss", "train/loss"),
-        *("validation/web/bits_per_byte", "validation/code/bits_per_byte"),
-    ]
-    assert "validation/ema_loss" in logged_metrics(config_of("weight_average=ema"))
 
 
 def test_several_nodes_need_a_launcher() -> None:

@@ -7,19 +7,16 @@ import struct
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
-from lmtrain.tracking import trackers as tracker_packages
 from lmtrain.tracking.following import FollowingHandle
 from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.run_log import Point, RunLog
 from lmtrain.tracking.status import Status
-from lmtrain.tracking.trackers import PLACE, CsvTable, CsvTracking, TensorboardTracking, TrackioTracking, WandbTracking
+from lmtrain.tracking.trackers import PLACE, CsvTable, CsvTracking, TensorboardTracking, WandbTracking
 from tests.points import append_point
 from tests.tracking.followed_runs import follow_attempt
 
@@ -119,38 +116,6 @@ tracking, run = TrackioTracking(), Path(sys.argv[1])
 assert follow_attempt(tracking, run, {1: 9.0, 2: 8.0}).is_complete
 assert follow_attempt(tracking, run, {2: 8.0, 3: 7.0}, resumed_from=1).is_complete
 """
-
-
-class StandIn(SimpleNamespace):
-    """The calls of the package that is not in the lock."""
-
-    def __init__(self) -> None:
-        super().__init__(rows=[], begun=[])
-
-    def init(self, **settings: Any) -> "StandIn":
-        self.begun.append(settings)
-        return self
-
-    def log(self, metrics: dict[str, float], *, step: int) -> None:
-        self.rows.append((step, metrics))
-
-    def finish(self) -> None:
-        self.rows.append("finished")
-
-
-def test_a_resumed_run_is_one_run_with_each_point_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    stand_in = StandIn()
-    monkeypatch.setitem(sys.modules, "trackio", stand_in)
-    monkeypatch.setattr(tracker_packages.importlib.util, "find_spec", lambda name: name)
-    monkeypatch.setenv(PLACE, str(tmp_path / "trackio"))
-    tracking = TrackioTracking()
-    assert follow_attempt(tracking, tmp_path / "a", {1: 9.0, 2: 8.0}).is_complete
-    assert follow_attempt(tracking, tmp_path / "a", {2: 8.0, 3: float("nan")}, resumed_from=1).is_complete
-    assert [settings["resume"] for settings in stand_in.begun] == ["allow", "allow"]
-    assert len({settings["name"] for settings in stand_in.begun}) == 1
-    losses = [(row[0], row[1]["train/loss"]) for row in stand_in.rows if row != "finished" and "train/loss" in row[1]]
-    assert losses == [(1, 9.0), (2, 8.0)]
-    assert stand_in.rows.count("finished") == 2
 
 
 @pytest.mark.slow

@@ -1,33 +1,9 @@
 """Peaks, timed steps, host syncs."""
 
-import pytest
 import torch
 
-from lmtrain.accounting.cluster import Cluster
-from lmtrain.training import peak
-from lmtrain.training.peak import device_peak
 from lmtrain.training.step_timer import ROUNDS, HostSyncs, StepTimer
 from tests.training.short_run import train
-
-LOCAL = Cluster(name="local")
-
-
-@pytest.fixture
-def _quick_measurement(monkeypatch):
-    monkeypatch.setattr(peak, "SIDE", 128)
-    monkeypatch.setattr(peak, "MEASURED_SECONDS", 0.02)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-
-
-@pytest.mark.usefixtures("_quick_measurement")
-def test_a_cpu_is_measured_and_says_so():
-    found = device_peak(LOCAL, matmul="fp32", accelerator="auto")
-    assert found is not None
-    assert 1e7 < found.flops < 1e14
-    threads = torch.get_num_threads()
-    assert found.source.startswith(
-        f"measured here: fp32 product of two 128 x 128 matrices on {threads} thread{'s' * (threads > 1)}"
-    )
 
 
 def test_steps_and_their_parts_are_timed_in_turns_and_the_run_stops(data_folder, tmp_path):

@@ -1,23 +1,16 @@
 """A step of the module: its loss, gradients, random numbers, schedules."""
 
-import copy
 from functools import partial
-from typing import Any
 
 import pytest
 import torch
 from torch.nn import functional as F
 
-from lmtrain.accounting.batches import Batch, plan_batches
 from lmtrain.losses.cross_entropy import CrossEntropy
 from lmtrain.models.head import LossTotal
 from lmtrain.training.hyperparameters import Hyperparameters
 from lmtrain.training.module import keyed_seed, materialize
-from lmtrain.training.optimizer_step import OptimizerStep
-from lmtrain.training.spikes import SpikeFilter
 from lmtrain.training.step_metrics import StepMetrics
-from lmtrain.training.weight_average import WeightAverage
-from tests.training import short_run
 from tests.training.short_run import LR, SEQUENCES_PER_STEP, meta_model, train, weights
 
 RELATIVE_FP32 = 2e-6
@@ -163,58 +156,8 @@ def test_a_keyed_seed_is_the_same_on_every_machine():
     assert keyed_seed(0) == 0xE220A8397B1DCDAF >> 1
 
 
-KEPT = ("spikes", "weight_average")
-
-
-def extras() -> dict[str, Any]:
-    spikes, average = SpikeFilter(num_sigmas=6.0, window_steps=8), WeightAverage(decay=0.9)
-    return {"gradient_clip_norm": 0.1, "spikes": spikes, "weight_average": average}
-
-
-def test_a_trainers_steps_are_these_parts_called_in_turn(data_folder, tmp_path):
-    """Weights, their average and the records to the last bit, beside steps without a Trainer."""
-    trained, batches = short_run.train(data_folder, tmp_path, steps=2, micro_batch_sequences=2, **extras())
-    model, parts = materialize(short_run.meta_model(), device=torch.device("cpu"), seed=7), extras()
-    parts["weight_average"].start(model)
-    optimizer = torch.optim.SGD(model.parameters(), lr=short_run.LR)
-    plan = plan_batches(Batch(context_tokens=16, tokens_per_step=64, micro_batch_sequences=2))
-    step = OptimizerStep(
-        model=model,
-        loss=CrossEntropy(),
-        optimizer=optimizer,
-        hyperparameters=Hyperparameters(optimizer, lr=lambda step, total_steps: 1 - step / total_steps),
-        metrics=StepMetrics(),
-        batch=plan,
-        **parts,
-    )
-    for number in range(2):
-        for batch in batches[2 * number : 2 * number + 2]:
-            step.backward(step.forward(batch) / plan.accumulation_micro_steps)
-        step.prepare(number, 10)
-        optimizer.step()
-        step.settle(number)
-    assert step.metrics.drain() == trained.step_metrics.drain()
-    by_hand = torch.nn.ModuleDict({"language_model": model, **{name: parts[name] for name in KEPT}}).state_dict()
-    assert by_hand.keys() == trained.state_dict().keys()
-    assert all(torch.equal(by_hand[name], value) for name, value in trained.state_dict().items())
-
-
-def sgd(**settings):
-    return torch.optim.SGD([torch.nn.Parameter(torch.ones(2))], **{"lr": 0.1, **settings})
-
-
 def half(step, total_steps):
     return step / total_steps
-
-
-def test_a_checkpoint_s_settings_give_way_to_the_configured_ones():
-    old = copy.deepcopy(sgd(lr=7.0, momentum=0.5, weight_decay=0.3).state_dict())
-    optimizer = sgd(momentum=0.9)
-    settings = Hyperparameters(optimizer, lr=half)
-    optimizer.load_state_dict(old)
-    settings.set_for(5, 10)
-    group = optimizer.param_groups[0]
-    assert (group["lr"], group["momentum"], group["weight_decay"]) == (0.05, 0.9, 0.0)
 
 
 @pytest.mark.parametrize(

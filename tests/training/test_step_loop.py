@@ -1,6 +1,5 @@
 """Our innermost loop against Lightning's."""
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -131,21 +130,3 @@ def test_the_last_step_may_move():
     assert not interval.includes(10)
     last_step.steps = 20
     assert [step for step in range(1, 21) if interval.includes(step)] == [10, 20]
-
-
-COUNT = """
-import resource, torch
-from lmtrain.training.process_settings import keep_freed_memory
-
-KEEP
-faults = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-for _ in range(20):  # glibc before 2.38 wants a few bytes more than a freed block had
-    torch.zeros(48 << 20, dtype=torch.uint8)
-before = faults()
-for _ in range(10):
-    torch.zeros(48 << 20, dtype=torch.uint8)
-print((faults() - before) / 10)
-"""
-
-
-needs_glibc = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="malloc is not glibc's")

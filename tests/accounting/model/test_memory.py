@@ -56,28 +56,6 @@ def test_fsdp_sends_the_gradients_outside_the_blocks_together_from_a_copy():
     assert (sent.gathered, sent.workspace, sent.moment) == (0, 500 * (2 + 4), "the last message of gradients")
 
 
-def test_an_optimizer_s_own_temporaries_count_where_its_step_is_the_fullest_moment():
-    parameters = TrainedParameters(num_total=1000, num_hidden_matrix=800, num_largest_block=0, num_outside_blocks=0)
-    state = replace(facts.optimizer("sgd").state, step_bytes=10)
-    settings = {"precision": facts.precision("fp32").bytes_of, "optimizer": state, "workspace": 300}
-    few, many = (device_memory(parameters, activations=size, **settings) for size in (7000, 8000))
-    assert (few.activations, few.workspace) == (0, 8000)
-    assert (many.activations, many.workspace) == (8000, 300)
-
-
-def test_copies_to_take_a_step_back_to_are_weights_and_state_without_averages_at_the_step_alone():
-    parameters = TrainedParameters(
-        num_total=1000, num_hidden_matrix=800, num_largest_block=50, num_outside_blocks=100, num_frozen=200
-    )
-    state = replace(facts.optimizer("adamw").state, average_bytes=4)
-    settings = {"precision": facts.precision("fp32").bytes_of, "optimizer": state, "num_shards": 2, "takes_back": True}
-    few, many = (device_memory(parameters, activations=size, workspace=300, **settings) for size in (100, 9000))
-    assert (few.activations, few.gathered, few.workspace) == (0, 0, (800 * 4 + 800 * 8) // 2)
-    assert (many.activations, many.gathered, many.workspace) == (9000, (100 + 2 * 50) * 4, 300)
-    on_host = device_memory(parameters, workspace=300, state_share=0.5, **settings)
-    assert on_host.workspace == 800 * 4 // 2
-
-
 def test_a_cpu_holds_its_process_the_copy_of_a_save_and_the_holes_of_its_heap():
     host = HostMemory(process_bytes=700, heap_share=0.5, workspace_heap_share=0.9, snapshot_from_bytes=12_000)
     memory = memory_of(1000, activations=5000, workspace=300, host=host)

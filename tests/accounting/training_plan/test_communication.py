@@ -2,11 +2,9 @@ from dataclasses import replace
 
 import pytest
 
-from lmtrain.accounting.batches import BatchPlan
 from lmtrain.accounting.cluster import Cluster
-from lmtrain.accounting.model.model_shape import AttentionShape, ModelShape
-from lmtrain.accounting.options.strategy import ModelSpread, Stream
-from lmtrain.accounting.training_plan.communication import communication, link_rate, step_communication
+from lmtrain.accounting.options.strategy import ModelSpread
+from lmtrain.accounting.training_plan.communication import communication, link_rate
 
 FSDP = ModelSpread(shards_over="all ranks", casts_parameters=True)
 SETTINGS = {
@@ -50,25 +48,6 @@ def test_the_formula_is_what_a_ring_sends():
         ModelSpread(), num_values, num_ranks=num_ranks, accumulation_micro_steps=1, cluster=Cluster(name="x")
     )
     assert formula.total_bytes == sent
-
-
-def test_a_step_sends_what_its_strategy_its_micro_steps_and_its_cluster_make_it():
-    cluster = Cluster(name="x", device="NVIDIA H200", devices_per_node=8)
-    batch = BatchPlan(context_tokens=8, sequences_per_micro_step=1, accumulation_micro_steps=4, num_ranks=8)
-    model = ModelShape(10**9, 0, 10**9, 10**9, (AttentionShape(2, 4),) * 3)
-    shape = {"shape": model, "gathered_value_bytes": 2}
-    assert step_communication(cluster, batch, spread=FSDP, **shape) == communication(FSDP, 10**9, **SETTINGS)
-    assert step_communication(cluster, batch, spread=ModelSpread(), **shape) == communication(
-        ModelSpread(), 10**9, **SETTINGS
-    )
-    joint = ModelSpread(tensor_ranks=8)
-    shape = {"shape": replace(model, width=6), "gathered_value_bytes": 2}  # heads are together 8 wide
-    (group,) = step_communication(cluster, batch, spread=joint, **shape).groups
-    assert group.gathered_bytes == 4 * Stream(num_tokens=8, num_bytes=8 * 6 * 2, num_layers=3).sent(8)
-    sliced = ModelSpread(context_ranks=8)
-    group, _ = step_communication(cluster, batch, spread=sliced, share_again=1.0, share_of_kv_heads=0.5, **shape).groups
-    queries_keys_values_mixed = (8 + 4 + 4 + 8) * 2 * 3 * 8
-    assert (group.group, group.gathered_bytes) == ("context groups", 4 * 3 * queries_keys_values_mixed * 7 / 64)
 
 
 def test_shards_within_a_node_are_gathered_there_and_averaged_across():

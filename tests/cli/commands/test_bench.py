@@ -9,14 +9,11 @@ import pytest
 from lmtrain.accounting.batches import Batch, plan_batches
 from lmtrain.accounting.model.flops import FlopsPerToken
 from lmtrain.accounting.observed.bench import Bench, Peaks, StepParts
-from lmtrain.cli.commands.bench import bench, configs
+from lmtrain.cli.commands.bench import bench
 from lmtrain.errors import ConfigurationError
 from lmtrain.report.bench_page import BOTTLENECKS, page
 from lmtrain.report.show import plain_text
-from lmtrain.run.execution.bench_run import matmul_rate
-from lmtrain.run.planning.bench_changes import changes
 from tests import tiny
-from tests.configs import config_of
 
 SMALL = [*tiny.MODEL, *tiny.DATA, *tiny.BATCH, "precision=fp32", "trainer.accelerator=cpu", "cluster.peak_flops=1e15"]
 PARTS = StepParts(whole=0.110, data=0.001, forward=0.030, backward=0.060, optimizer=0.010)
@@ -53,13 +50,6 @@ def test_a_config_is_measured_with_changes_and_leaves_nothing(tmp_path, monkeypa
     assert not Path("runs").exists()
 
 
-def test_callbacks_that_only_write_or_print_are_left_out_and_sweeps_are_named() -> None:
-    ((config, _),) = configs(SMALL)
-    assert not {"validation", "checkpoint", "progress", "graceful_stop"} & config.callbacks.keys()
-    found = configs([*SMALL, "-m", "optimizer.lr=0.1,0.2"])
-    assert [choices.swept for _, choices in found] == [["optimizer.lr=0.1"], ["optimizer.lr=0.2"]]
-
-
 @pytest.mark.parametrize(
     ("word", "message"),
     [
@@ -91,33 +81,3 @@ def test_wrong_words_are_refused_before_data_is_looked_for(tmp_path, monkeypatch
 def test_the_bottleneck_is_named(measured: Bench, expected: str) -> None:
     assert measured.bottleneck == expected
     assert BOTTLENECKS[expected] in " ".join(plain_text(page(measured, [], title="x")).split())
-
-
-WHOLE = plan_batches(Batch(context_tokens=256, tokens_per_step=2048))
-
-
-def named(*overrides: str, measured: Bench = BENCH) -> list[str]:
-    found = changes(config_of(*overrides), replace(measured, batch=WHOLE))
-    return [" ".join(change.words) for change in found]
-
-
-@pytest.mark.parametrize(
-    ("chosen", "advised"),
-    [
-        ("compile=none", "compile=auto"),
-        ("recompute=every_block", "recompute=none"),
-        ("attention=eager", "attention=auto"),
-        ("trainer.detect_anomaly=true", "trainer.detect_anomaly=false"),
-        ("deterministic=true", "deterministic=false"),
-    ],
-)
-def test_a_choice_that_is_usually_slower_is_named(chosen: str, advised: str) -> None:
-    assert advised in named(chosen)
-    assert advised not in named()
-
-
-def test_the_rate_of_products_is_measured_where_there_are_such() -> None:
-    rate = matmul_rate("fp32", uses_gpu=False)
-    assert rate is not None
-    assert rate.flops > 1e8
-    assert matmul_rate("fp8", uses_gpu=False) is None

@@ -63,14 +63,6 @@ def test_a_product_however_it_is_written(words: str, capsys: pytest.CaptureFixtu
     assert first["seconds"] == pytest.approx(549_755_813_888 / 989.4e12)
 
 
-def test_the_page_of_a_product(capsys: pytest.CaptureFixture[str]) -> None:
-    calc(["matmul", "4096", "4096", "16384", "bf16"])
-    page = capsys.readouterr().out
-    assert "5.498e+11 FLOPs = 2 x 4,096 x 4,096 x 16,384" in page
-    (line,) = [line for line in page.splitlines() if line.startswith(H100)]
-    assert line.split()[4:] == ["bf16", "0.302", "989.4", "1,820", "295.3", "556", "us", "compute"]
-
-
 def test_vectors_and_own_devices(capsys: pytest.CaptureFixture[str]) -> None:
     assert asked(capsys, "matmul", "4096x4096", "4096")["right"] == [4096, 1]
     words = ["matmul", "1000", "1000", "1000", "peak_flops=1P", "memory_bytes_per_second=1TB"]

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from lmtrain.cli.commands.chat import chat, command, converse, read_turn
+from lmtrain.cli.commands.chat import chat, command, converse
 from lmtrain.errors import ConfigurationError
 from lmtrain.interop.tokenizer_files import write_tokenizer
 from lmtrain.tokenizers.byte_level import ByteLevelTokenizer
@@ -30,11 +30,6 @@ def typed(*lines):
         return line
 
     return read
-
-
-def test_turns_may_have_several_lines():
-    assert read_turn(typed("one")) == "one"
-    assert read_turn(typed('"""', "def f():", "", "    pass", '"""')) == "def f():\n\n    pass"
 
 
 def test_a_conversation_goes_on_after_mistakes(capsys, tmp_path):

@@ -11,9 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from lmtrain.cli.command_table import VERBS
-from lmtrain.cli.commands.completion import BASH, completion, completions, page
-from lmtrain.errors import ConfigurationError
+from lmtrain.cli.commands.completion import BASH, completion
 
 PROBE = """
 for line in "$@"; do
@@ -105,14 +103,3 @@ def test_zsh_completes_at_a_tab(script: Callable[[str], Path]) -> None:
         shell.kill()
         shell.wait()
         os.close(terminal)
-
-
-def test_another_shell_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="bash, zsh, fish; write lmtrain completion bash"):
-        completion(["tcsh"])
-
-
-def test_every_verb_has_a_page_of_its_flags() -> None:
-    for verb in VERBS:
-        assert page(verb).startswith((f"usage: lmtrain {verb} ", f"lmtrain {verb}")), verb
-        assert "--help" in completions([verb, "-"])

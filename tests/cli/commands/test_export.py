@@ -1,7 +1,6 @@
 """Commands that exchange models: export, its registration, import and push."""
 
 import json
-import shlex
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,7 @@ from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.run.stored_runs import exported_models
 from lmtrain.storage.hashed_folder import MANIFEST, damage
 from tests import forked, tiny
-from tests.interop.hugging_face import change_config, saved, weights_of
+from tests.interop.hugging_face import saved, weights_of
 from tests.interop.test_hub_repository import hub
 
 PROMPT = "The cat sat"
@@ -144,26 +143,6 @@ def test_a_sharded_checkpoint_of_experts_is_exported_and_computes_the_same(
     assert list(run.glob("checkpoints/*/sharded/*.distcp"))
     assert export(["hf", str(run), str(tmp_path / "out")]) == 0
     assert greedy(tmp_path / "out", num_new_tokens=20) == ours(run, capsys, num_new_tokens=20)
-
-
-def test_the_command_to_go_on_with_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    saved("qwen3", tmp_path / "hf")
-    change_config(tmp_path / "hf", rotate_twice=True)
-    assert import_model(["hf", str(tmp_path / "hf"), str(tmp_path / "my base")]) == 0
-    printed = capsys.readouterr()
-    (line,) = [line for line in printed.out.splitlines() if "lmtrain train" in line]
-    context = ["batch.context_tokens=64", "batch.tokens_per_step=2048"]
-    words = [f"init_from={tmp_path / 'my base'}", *context, "source=files", "source.paths=[my/notes]"]
-    assert shlex.split(line)[2:-1] == words, "as a shell reads it"
-    assert "qwen3, 40,160 parameters" in printed.out
-    assert "config.json: rotate_twice is not supported and not used" in printed.err
-
-
-def test_one_json_object_is_printed_where_it_is_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    saved("gpt2", tmp_path / "hf", tokenizer=False)
-    assert import_model(["hf", str(tmp_path / "hf"), str(tmp_path / "in"), "--json", "--without-tokenizer"]) == 0
-    command = json.loads(capsys.readouterr().out)["command"]
-    assert command == f"lmtrain train init_from={tmp_path / 'in'} batch.context_tokens=64 batch.tokens_per_step=2048"
 
 
 def test_a_truncated_file_is_one_line_and_exit_code_4(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

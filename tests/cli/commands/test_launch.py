@@ -1,14 +1,12 @@
 import json
 import os
-import sys
 from pathlib import Path
 
 import pytest
 import yaml
 
-from lmtrain.cli.commands.launch import launch, launched_run
-from lmtrain.errors import ConfigurationError, DataError
-from lmtrain.launch.nodes import NodesJob
+from lmtrain.cli.commands.launch import launch
+from lmtrain.errors import ConfigurationError
 
 FLEET = ["cluster=h100_8x", "cluster.num_nodes=2", "strategy=fsdp", "batch.tokens_per_step=12288", "run.name=a"]
 
@@ -71,25 +69,6 @@ def test_a_wrong_command_is_refused_before_anything_is_written(queue: Path, word
     assert {*queue.iterdir()} == before
 
 
-def test_every_node_s_command_is_printed_and_a_node_becomes_its_own(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    words = ["torchrun", *FLEET, "--address=[fe80::1]:7"]
-    assert launch([*words, "--dry-run"]) == 0
-    printed = capsys.readouterr().out.splitlines()
-    assert [line for line in printed if line.startswith("#")] == ["# node 0", "# node 1"]
-    assert (
-        "--nnodes=2 --nproc-per-node=8 --node-rank=1 --master-addr=fe80::1 --master-port=7 --no-python " in printed[3]
-    )
-    assert launch(["torchrun", *FLEET, "--address=[fe80::1]", "--dry-run"]) == 0
-    assert "--master-addr=fe80::1 --master-port=29500" in capsys.readouterr().out
-    became: list[list[str]] = []
-    monkeypatch.setattr("os.execv", lambda _, command: became.append(command))
-    launch([*words, "--node-rank=1"])
-    assert " ".join(became[0]) == printed[3]
-    assert became[0][0] == sys.executable
-
-
 def test_kubernetes_and_sky_get_yaml_of_the_config_s_nodes(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["cluster=mi300x_8x", "cluster.num_nodes=3", "strategy=fsdp", "batch.tokens_per_step=12288"]
     assert launch(["k8s", *words, "--image=me/lmtrain", "--claim=disk"]) == 0
@@ -100,28 +79,3 @@ def test_kubernetes_and_sky_get_yaml_of_the_config_s_nodes(capsys: pytest.Captur
     assert (task["num_nodes"], task["resources"]) == (3, {"accelerators": "MI300X:8"})
     (container,) = work["spec"]["template"]["spec"]["containers"]
     assert task["run"].rstrip().endswith(container["command"][-1]), "both name the run, and alike"
-
-
-def test_a_run_too_large_for_its_devices_is_told_a_config_shown_and_a_fleet_of_processors_taken(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    assert launch(["sky", *FLEET, "model=llama_3_70b", "cluster.num_nodes=1"]) == 0
-    assert "the plan does not fit:\ndoes not fit: " in capsys.readouterr().err
-    assert launch(["sky", *FLEET, "--cfg", "job"]) == 0
-    assert "num_nodes: 2" in capsys.readouterr().out
-    assert launch(["torchrun", "cluster=cpu", "cluster.num_nodes=2", "--address=n0", "--dry-run"]) == 0
-    assert "--nproc-per-node=1" in capsys.readouterr().out
-
-
-def asked(*words: str, is_here: bool = True) -> NodesJob:
-    run = launched_run([*words], program="lmtrain launch slurm", is_here=is_here)
-    assert run is not None
-    return run
-
-
-def test_devices_are_the_nodes_and_paths_are_checked_if_the_nodes_see_them() -> None:
-    assert asked(*FLEET, "precision=fp8", "trainer.accelerator=gpu").ranks_per_node == 8
-    words = [*FLEET, "source=files", "source.paths=[not/there]"]
-    with pytest.raises(DataError, match="not/there"):
-        asked(*words)
-    assert asked(*words, is_here=False).num_nodes == 2

@@ -10,7 +10,7 @@ import pytest
 
 from lmtrain.cli.commands import plan_web
 from lmtrain.cli.commands.plan import plan
-from lmtrain.cli.commands.plan_web import HOST, answer, choices, listen, read_words
+from lmtrain.cli.commands.plan_web import HOST, answer, listen, read_words
 from lmtrain.errors import ConfigurationError
 from tests.browser import browser_page
 
@@ -66,13 +66,6 @@ def test_what_is_no_setting_of_a_plan_is_not_asked(word):
         read_words([word])
 
 
-def test_a_cluster_s_word_sets_the_page_s_device_and_network():
-    network = "cluster.network_bytes_per_second=200GB"
-    assert read_words(["cluster=a100_8x"]) == (None, ["cluster.device=NVIDIA A100-SXM4-80GB", network])
-    with pytest.raises(ConfigurationError, match=r"cluster=a100_4x.*a100_8x"):
-        read_words(["cluster=a100_4x"])
-
-
 def test_another_site_s_name_for_this_machine_gets_nothing():
     with served() as port:
         assert get(port, "/choices")[0] == 200
@@ -99,9 +92,6 @@ def test_the_page_needs_nothing_from_elsewhere():
             assert "http" not in text.replace("http://www.w3.org/2000/svg", "")
 
 
-PLOTS = """[...document.querySelectorAll('#run .plot')].map(plot => ({
-    box: plot.querySelector('svg').getBoundingClientRect().toJSON(),
-    labels: [...plot.querySelectorAll('.up, .across')].map(label => label.getBoundingClientRect().toJSON())}))"""
 ANSWERED = "document.querySelector('#run')?.dataset.answered"
 
 
@@ -151,55 +141,6 @@ def test_a_fleet_is_solved_for_the_term_that_is_asked(tmp_path):
         words = command_words(page.run("document.querySelector('#fleet').dataset.answered"))
         assert {"fleet.flops=1e+23", "fleet.mfu=0.4", "precision=bf16_mixed"} <= set(words)
         assert not [word for word in words if "devices" in word or "days" in word]
-
-
-@pytest.mark.parametrize(
-    ("word", "plain"),
-    [
-        ("fleet.num_parameters=70B", "fleet.num_parameters=70000000000"),
-        ("fleet.days=2w", "fleet.hours=336"),
-        ("fleet.device_hours=100K", "fleet.device_hours=100000"),
-        ("fleet.device=NVIDIA L4", "fleet.device=NVIDIA L4"),
-        ("budget.tokens=160B", "budget.tokens=160000000000"),
-        ("budget.hours=2d", "budget.hours=48"),
-        ("model=llama_3_8b", "model=llama_3_8b"),
-    ],
-)
-def test_sliders_get_plain_numbers(word, plain):
-    assert choices([word])["start"] == [plain]
-
-
-@pytest.mark.browser
-@pytest.mark.parametrize("width", [360, 768, 1360])
-def test_nothing_is_wider_than_the_screen(tmp_path, width):
-    with served() as port, browser_page(tmp_path / "browser") as page:
-        page.open(f"http://{HOST}:{port}/", width=width, height=800, scheme="dark")
-        page.wait_for(ANSWERED)
-        assert page.run("document.documentElement.scrollWidth") <= width
-        assert page.run("getComputedStyle(document.body).backgroundColor") == "rgb(20, 20, 19)"
-        form, tiles = (page.run(f"document.querySelector('#run {name}').getBoundingClientRect().toJSON()") for name in
-                       ("form", ".tiles"))  # fmt: skip
-        if width < 820:
-            assert tiles["bottom"] <= form["top"], "the answer stands above the sliders"
-        else:
-            assert tiles["left"] >= form["right"], "beside them"
-        assert page.run("document.querySelector('#run thead th:nth-child(2)').textContent") == "bf16"
-        hidden = page.run("(box => box.scrollWidth - box.clientWidth)(document.querySelector('#run .scroll'))")
-        assert hidden <= (0 if width > 400 else 40), "every format is seen without scrolling, or nearly"
-        plots = page.run(PLOTS)
-        assert len(plots) == 2
-        for plot in plots:
-            assert len(plot["labels"]) == 8
-            for label in plot["labels"]:
-                assert label["right"] <= plot["box"]["left"] or label["top"] >= plot["box"]["bottom"], "on no curve"
-                assert 11 <= label["height"] <= 13, "of one size on every screen"
-
-
-@pytest.mark.browser
-def test_what_is_refused_is_shown_in_the_words_of_the_command(tmp_path):
-    with served("cluster.peak_flops=-1") as port, browser_page(tmp_path / "browser") as page:
-        page.open(f"http://{HOST}:{port}/")
-        page.wait_for("document.querySelector('#run .state.bad')?.innerText.includes('cluster.peak_flops=-1')")
 
 
 def command_words(command):

@@ -1,13 +1,11 @@
 """Commands of data: tokenizer, verify, and the documents of a past step."""
 
 import json
-import math
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from lmtrain.cli.commands.data import StepDocument, by_loss, documents_table
+from lmtrain.cli.commands.data import StepDocument, documents_table
 from lmtrain.cli.main import main
 from lmtrain.report.show import plain_text
 from lmtrain.tokenizers.byte_level import ByteLevelTokenizer
@@ -51,13 +49,6 @@ def test_json_is_one_object_and_nothing_else(capsys):
     assert Path("mine/tokenizer.json").is_file()
 
 
-def test_its_help_is_that_of_the_pipelines(capsys):
-    with pytest.raises(SystemExit) as ended:
-        main(["verify", "--help"])
-    assert ended.value.code == 0
-    assert "against its checksums" in " ".join(capsys.readouterr().out.split())
-
-
 ONE = StepDocument(
     sequence=3,
     rank=1,
@@ -72,24 +63,8 @@ ONE = StepDocument(
 )
 
 
-def test_no_number_comes_first_then_the_highest_loss_and_unscored_last() -> None:
-    losses = [1.0, math.nan, None, 3.0]
-    order = [one.nats_per_token for one in by_loss([replace(ONE, nats_per_token=loss) for loss in losses])]
-    assert math.isnan(order[0] or 0.0)
-    assert order[1:] == [3.0, 1.0, None]
-
-
 def test_a_line_a_document_without_control_characters_of_its_text() -> None:
     page = plain_text(documents_table([ONE]))
     assert "12,345" in page
     assert "2.500" in page
     assert r"a\tb\x1b[31m" in page
-
-
-def test_a_mixture_names_the_source_of_each_row() -> None:
-    mixed = [replace(ONE, source="web"), replace(ONE, source="math\x1b[31m")]
-    page = plain_text(documents_table(mixed))
-    assert "source" in page
-    assert "web" in page
-    assert "\x1b" not in page
-    assert "source" not in plain_text(documents_table([ONE]))

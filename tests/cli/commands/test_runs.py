@@ -6,11 +6,10 @@ from pathlib import Path
 import pytest
 
 from lmtrain.cli.commands import runs as module
-from lmtrain.cli.commands.runs import compare, diff, ledger, ls, report, show, sync, tail
+from lmtrain.cli.commands.runs import compare, diff, ls, report, show, tail
 from lmtrain.tracking.run_log import RunLog
-from lmtrain.tracking.status import Status, Tracked, write_status
+from lmtrain.tracking.status import Status, write_status
 from tests.points import append_point
-from tests.report.compared_folder import write as write_compared
 from tests.report.ledger_folder import write
 from tests.report.runs_on_disk import write_run
 from tests.report.test_comparison import sweep
@@ -23,30 +22,6 @@ def test_all_runs_below_a_folder_are_listed(tmp_path: Path, capsys: pytest.Captu
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["run", "a", "b"]
     assert ls([str(tmp_path / "runs" / "a"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)[0]["loss"] == 4.25
-
-
-def test_scores_of_other_tokenizers_and_texts_are_not_set_side_by_side_without_a_word(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for name, tokenizer in (("a", "x"), ("b", "y"), ("unknown", "")):
-        run = write_run(tmp_path / name)
-        dataset = {"name": "notes", "splits": {"validation": {"text_bytes": 5000}}, "tokenizer_fingerprint": tokenizer}
-        if tokenizer:
-            (run / "dataset.json").write_text(json.dumps(dataset))
-    ls([str(tmp_path)])
-    assert "The tokenizers differ: bits per byte compare, nats per token would not." in capsys.readouterr().out
-    ls([str(tmp_path / "a"), str(tmp_path / "unknown")])
-    assert "differ" not in capsys.readouterr().out
-
-
-def test_a_run_is_shown_with_its_state_and_what_is_next(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert show([str(write_run(tmp_path / "a"))]) == 0
-    printed = capsys.readouterr().out
-    assert "finished   2/9" in printed
-    assert "Where it is" in printed
-
-
-LAST = "step 2/9 | 200 tokens | loss 4.250 | lr 2.00e-02 | 1,234 tokens/s"
 
 
 def test_a_name_from_a_folder_commands_no_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -103,28 +78,6 @@ def test_settings_versions_and_results_that_differ_are_printed(
     assert differ in told
 
 
-def test_ledger_prints_a_page_or_one_json_object(tmp_path, capsys):
-    folder = str(write(tmp_path / "a"))
-    assert ledger([folder]) == 0
-    assert "biggest lever" in capsys.readouterr().out
-    assert ledger([folder, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["attempts"] == 2
-
-
-def test_report_writes_the_page_and_prints_its_path(tmp_path, capsys):
-    folder = write(tmp_path / "a")
-    assert report([str(folder)]) == 0
-    assert capsys.readouterr().out == f"{folder / 'report.html'}\n"
-    assert (folder / "report.html").read_text().startswith("<!doctype html>")
-
-
-def test_report_of_a_sweep_lies_beside_its_runs(tmp_path, capsys):
-    write_compared(tmp_path / "a", sweep="sweep-1")
-    assert report([str(tmp_path / "sweep-1")]) == 0
-    assert capsys.readouterr().out == f"{tmp_path / 'sweep-1.html'}\n"
-    assert "1 trial: 1 finished" in (tmp_path / "sweep-1.html").read_text()
-
-
 def test_compare_prints_a_page_or_one_json_object_and_draws_a_chart(tmp_path, capsys):
     sweep(tmp_path / "runs")
     words = [str(tmp_path / "runs"), "--chart", str(tmp_path / "curves.svg")]
@@ -134,19 +87,6 @@ def test_compare_prints_a_page_or_one_json_object_and_draws_a_chart(tmp_path, ca
     assert compare([*words, "--json", "--baseline", "optimizer.lr=0.2", "--metric", "validation/loss"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["baseline"], found["target"]) == ("optimizer.lr=0.2", pytest.approx(9.3))
-
-
-def test_sync_prints_one_json_object(tmp_path, monkeypatch, capsys):
-    asked = []
-
-    def replay(run_folder, *, tracking_uri):
-        asked.append((run_folder, tracking_uri))
-        return Tracked(run_id="abc", is_complete=True)
-
-    monkeypatch.setattr("lmtrain.tracking.mlflow.sync.sync", replay)
-    assert sync([str(tmp_path), "--tracking-uri", "http://h:5000", "--json"]) == 0
-    assert asked == [(tmp_path, "http://h:5000")]
-    assert capsys.readouterr().out == '{"run_id": "abc", "is_complete": true}\n'
 
 
 def _files(folder):

@@ -24,20 +24,6 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def test_a_page_has_memory_messages_and_speed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert simulate([*WORDS, "cluster.num_nodes=2"]) == 0
-    page = capsys.readouterr().out
-    for words in (
-        "fsdp on 16 ranks",
-        "MFU",
-        "of the speed per device on 8 ranks",
-        "gathers",
-        "16 ranks",
-        "activations",
-    ):
-        assert words in page
-
-
 def test_ranks_and_strategies_make_a_table_and_json_has_the_same(capsys: pytest.CaptureFixture[str]) -> None:
     words = [*WORDS, "--ranks", "8,16384", "--strategies=fsdp,hsdp"]
     assert simulate([*words, "--json"]) == 0

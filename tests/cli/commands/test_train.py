@@ -1,10 +1,8 @@
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from lmtrain.cli.commands.prepare import prepare
 from lmtrain.cli.commands.train import CheckedRun, make_job, train
 from lmtrain.errors import ConfigurationError, DataError
 from lmtrain.run.compose.arguments import parse_arguments
@@ -36,19 +34,6 @@ def named(*words: str, is_trial: bool = False) -> Job:
     arguments = parse_arguments(words)
     checked = check(config, allowed=arguments.allowed_targets, typed=words)
     return make_job(CheckedRun(config=checked, model="llama_tiny", overrides=list(words), swept=swept), arguments)
-
-
-def test_a_given_name_is_kept_and_trials_that_share_it_get_a_folder_each_below_it() -> None:
-    assert named("run.name=cat", "seed=3").name == "cat"
-    one, two = (named("run.name=cat", f"seed={seed}", is_trial=True) for seed in (3, 4))
-    assert one.name == f"cat/{default_name('llama_tiny', ['seed=3'])}"
-    assert one.name != two.name
-
-
-def test_training_starts_one_job(jobs: list[Job]) -> None:
-    assert train(["seed=3", "run.name=cat"]) == 0
-    assert [(job.name, job.config.seed, job.overrides) for job in jobs] == [("cat", 3, ["seed=3", "run.name=cat"])]
-    assert jobs[0].kept_flags == []
 
 
 def test_the_flags_of_a_command_are_those_of_its_run_and_its_sweep(jobs: list[Job], tmp_path: Path) -> None:
@@ -123,12 +108,3 @@ def test_a_run_does_not_begin_in_a_sweep_s_folder(jobs: list[Job]) -> None:
     Path("runs/pp/base/status.json").write_text("{}")
     with pytest.raises(ConfigurationError, match="pp holds other runs"):
         train(["run.name=pp"])
-
-
-@pytest.mark.parametrize(("verb", "group"), [(train, "optimizer"), (prepare, "tokenizer")])
-@pytest.mark.parametrize("flag", ["--help", "-h"])
-def test_help_is_printed_without_composing(
-    verb: Callable[..., int], group: str, flag: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert verb([flag, "-m"], program="lmtrain x") == 0
-    assert f"\n  {group} " in capsys.readouterr().out

@@ -1,23 +1,8 @@
-import os
 import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
-from lmtrain.run.execution.caches import keep_caches_in
 from tests import tiny
-
-
-def test_compile_caches_stay_inside_the_project_unless_a_person_put_them_elsewhere(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR")
-    monkeypatch.setenv("TRITON_CACHE_DIR", "mine")
-    keep_caches_in(Path(".cache"))
-    assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == str(tmp_path / ".cache" / "inductor")
-    assert os.environ["TRITON_CACHE_DIR"] == "mine"
 
 
 def test_no_import_settles_on_other_caches_before_the_config_is_looked_at(tmp_path: Path) -> None:

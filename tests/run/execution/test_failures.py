@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from lmtrain.errors import ConfigurationError, ConnectionLost, EnvironmentProblem
-from lmtrain.run.execution.failures import device_problem, in_one_line, unmasked
+from lmtrain.run.execution.failures import device_problem, in_one_line
 from lmtrain.run.execution.run import execute
 from lmtrain.run.stored_runs.job import Job
 
@@ -15,20 +15,6 @@ def test_a_callback_that_lightning_refuses_is_one_line(tiny_job: Callable[..., J
     node = f"+callbacks.theirs={{_target_: lightning.pytorch.callbacks.{name}}}"
     with pytest.raises(ConfigurationError, match=r"^Lightning refuses the run: .*Trainer"):
         execute(tiny_job("budget.steps=1", node))
-
-
-def fail_in_teardown() -> None:
-    try:
-        raise ConfigurationError("first")
-    finally:
-        raise NotImplementedError("Cannot copy out of meta tensor; no data!")
-
-
-def test_the_failure_before_a_teardowns_own_is_raised() -> None:
-    with pytest.raises(ConfigurationError, match="first"), unmasked():
-        fail_in_teardown()
-    with pytest.raises(NotImplementedError, match="alone"), unmasked():
-        raise NotImplementedError("alone")
 
 
 # As CUDA 13's runtime, NCCL 2.28, NVML and torch 2.13 word them.

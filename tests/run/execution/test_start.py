@@ -1,5 +1,4 @@
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +9,8 @@ from lmtrain.run.execution import start as start_module
 from lmtrain.run.execution.start import start
 from lmtrain.run.schema.node import Node
 from lmtrain.run.settings import TrainerSettings
-from lmtrain.run.stored_runs.job import Job, job_of_rank
+from lmtrain.run.stored_runs.job import Job
 from lmtrain.tracking.run_folder import RunFolder
-from lmtrain.tracking.status import Status, write_status
 from tests.configs import config_with
 
 
@@ -34,42 +32,6 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any]]:
     return calls
 
 
-def test_one_rank_trains_in_this_process_with_the_job_on_disk(tmp_path: Path, started: list[Any]) -> None:
-    job = make_job(tmp_path)
-    assert start(job, outer=None) == 5
-    assert started == [("here", job)]
-    attempt = RunFolder(job.folder).attempts()[0]
-    assert job_of_rank(attempt / "job.json").overrides == ["seed=1"]
-    assert (attempt / "overrides.txt").read_text() == "seed=1\n"
-
-
-def test_several_devices_are_ranks_of_their_own_and_the_data_is_ready_before_them(
-    tmp_path: Path, started: list[Any]
-) -> None:
-    job = make_job(tmp_path, devices=2)
-    assert start(job, outer=None) == 6
-    assert [kind for kind, _ in started] == ["prepare", "ranks"]
-    assert started[1][1] == {
-        "path": job.folder / "attempts" / "1" / "job.json",
-        "num_processes": 2,
-        "run_folder": job.folder,
-        "more_environment": {},
-    }
-
-
-def test_a_run_that_is_being_trained_is_not_started_twice(
-    tmp_path: Path, started: list[Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(*arguments: Any, **settings: Any) -> Any:
-        raise EnvironmentProblem("run.name=cat is already being trained")
-
-    monkeypatch.setattr(start_module.RunFolder, "lock", refuse)
-    with pytest.raises(EnvironmentProblem, match="already being trained"):
-        start(make_job(tmp_path), outer=None)
-    assert started == []
-    assert make_job(tmp_path).folder.exists(), "the other process is at work in it"
-
-
 @pytest.mark.parametrize("existed", [False, True])
 @pytest.mark.parametrize("kind", [ConfigurationError, DataError, EnvironmentProblem])
 def test_a_model_or_text_that_is_refused_leaves_no_folder_of_its_own(
@@ -85,26 +47,6 @@ def test_a_model_or_text_that_is_refused_leaves_no_folder_of_its_own(
     with pytest.raises(kind, match="num_heads"):
         start(job, outer=None)
     assert job.folder.exists() == existed
-
-
-def test_a_start_with_nothing_left_to_train_is_no_attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    job, kept = make_job(tmp_path), []
-
-    def train(job: Job, *, code: int, accepts: int) -> int:
-        """Accept so many attempts, as a spike begins a second one."""
-        folder = RunFolder(job.folder)
-        for number in range(accepts):
-            if number:
-                folder.start_attempt("", [])
-            folder.accept_newest_attempt()
-        write_status(job.folder, Status("FINISHED"))
-        return code
-
-    for code, accepts in ((0, 1), (0, 0), (0, 2), (0, 0), (143, 0)):
-        monkeypatch.setattr(start_module, "train", partial(train, code=code, accepts=accepts))
-        assert start(job, outer=None) == code
-        kept.append([each.name for each in RunFolder(job.folder).attempts()])
-    assert kept == [["1"], ["1"], ["1", "2", "3"], ["1", "2", "3"], ["1", "2", "3", "4"]]
 
 
 def test_a_new_run_with_nothing_left_to_train_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

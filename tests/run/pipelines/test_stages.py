@@ -7,44 +7,10 @@ from lmtrain.errors import ConfigurationError
 from lmtrain.run.pipelines.stages import VERBS, PipelineStage, read_pipeline
 
 
-def test_stages_follow_one_another_in_a_folder_of_their_own(tmp_path: Path) -> None:
-    pipeline = read_pipeline([f"run.root={tmp_path}", "run.name=mine", "each.trainer.devices=2", "talker.seed=7"])
-    place = [f"run.root={tmp_path}", "run.name=mine/talker", f"init_from={tmp_path}/mine/base"]
-    commands = {stage.name: pipeline.command(stage) for stage in pipeline.stages}
-    assert commands["talker"][:5] == ["train", *place, "trainer.devices=2"]
-    assert commands["talker"][-1] == "seed=7"
-    assert commands["base"] == [
-        *["train", f"run.root={tmp_path}", "run.name=mine/base"],
-        *["trainer.devices=2", "budget.tokens=2.2M", "callbacks.validation.max_tokens=50K"],
-    ]
-    assert commands["base_text"] == ["evaluate", f"{tmp_path}/mine/base"]
-    assert commands["exported"] == ["export", "hf", f"{tmp_path}/mine/talker", f"{tmp_path}/mine/exported"]
-    assert read_pipeline([]).folder == Path.cwd() / "runs" / "speedrun_cpu"
-
-
-def test_a_plan_knows_the_base_before_it_exists() -> None:
-    pipeline = read_pipeline(["base.model.width=64", "base.run.log_every_steps=1"])
-    words = pipeline.ways_to_plan(pipeline.stage("talker"))[0]
-    assert words[:3] == ["callbacks.validation.max_tokens=50K", "model.width=64", "run.log_every_steps=1"]
-    assert words.index("momentum_schedule=none") < words.index("task=sft")
-    assert [word for word in words if word.startswith("budget")] == ["budget.tokens=600K"]
-
-
 def test_a_change_reaches_the_stages_behind_it_and_no_other() -> None:
     before, after = read_pipeline([]), read_pipeline(["talker.seed=7"])
     changed = [stage.name for stage in before.stages if before.key(stage) != after.key(after.stage(stage.name))]
     assert changed == ["talker", "talker_answers", "exported"]
-
-
-def test_a_preflight_is_every_stage_in_short_in_a_folder_of_its_own(tmp_path: Path) -> None:
-    words = ["pipeline=speedrun", f"run.root={tmp_path}", "each.budget.tokens=9M", "each.seed=3"]
-    short = read_pipeline(words).preflight()
-    base, core = short.command(short.stage("base")), short.command(short.stage("base_core"))
-    assert base[:4] == ["train", f"run.root={tmp_path}", "run.name=speedrun/preflight/base", "seed=3"]
-    assert [word for word in base if word.startswith("budget")] == ["budget=steps", "budget.steps=2"]
-    assert "model.depth=24" in base
-    assert core == ["evaluate", f"{tmp_path}/speedrun/preflight/base", "--core", "eval_bundle", "--max-items", "11"]
-    assert f"init_from={tmp_path}/speedrun/preflight/base" in short.command(short.stage("talker"))
 
 
 def test_another_text_of_an_evaluation_is_a_change(tmp_path: Path) -> None:

@@ -1,14 +1,10 @@
-import json
-
 import pytest
 
-from lmtrain.accounting.model.model_facts import KnownFacts, model_row, table_row
 from lmtrain.errors import ConfigurationError
 from lmtrain.run.planning import known_models, measured_model
-from lmtrain.run.planning.known_models import depth_of, key_of, model_facts
+from lmtrain.run.planning.known_models import depth_of, model_facts
 from lmtrain.run.planning.setting import planned_setting
 from tests.accounting.model.test_depth_facts import facts as of_depth
-from tests.accounting.model.test_model_facts import FACTS
 from tests.configs import config_of
 
 
@@ -20,17 +16,6 @@ def _nothing_known(tmp_path, monkeypatch):
 def config(tmp_path, *words):
     composed = config_of(f"run.cache={tmp_path}", "cluster=h100_8x", *words)
     return composed, planned_setting(composed)
-
-
-def test_the_table_that_ships_comes_first(tmp_path, monkeypatch):
-    composed, setting = config(tmp_path)
-    table = tmp_path / "table.json"
-    known = KnownFacts(facts=FACTS, context_tokens=256, fewest_tokens=256, most_tokens=256)
-    rows = {key_of(composed, setting): [table_row(known, model="tiny")]}
-    table.write_text(json.dumps({"models": {"tiny": model_row(FACTS)}, "settings": rows}))
-    monkeypatch.setattr(known_models, "TABLE", table)
-    monkeypatch.setattr(measured_model, "measure_models", None)
-    assert model_facts(composed, setting) == FACTS
 
 
 def test_a_deep_model_is_measured_at_two_depths_once_and_told_at_any(tmp_path, monkeypatch):

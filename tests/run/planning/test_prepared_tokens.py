@@ -21,11 +21,6 @@ def prepared(folder, num_tokens):
     return folder
 
 
-def test_a_folder_that_is_named_tells_its_tokens(tmp_path):
-    config = config_of("data=shards", f"data.folder.path={prepared(tmp_path, 1234)}")
-    assert prepared_train_tokens(config) == 1234
-
-
 def test_a_source_without_the_text_of_validation_is_refused_with_its_name_and_the_words(tmp_path):
     words = ["data=mixture", "++data.sources.web.weight=1", "++data.sources.math.weight=1"]
     for name, splits in (("web", {"train": {}, "validation": {}, "test": {}}), ("math", {"train": {}, "test": {}})):

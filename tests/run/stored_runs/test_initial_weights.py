@@ -10,7 +10,7 @@ from lmtrain.interop.hf_import import read_facts
 from lmtrain.interop.model_settings import build
 from lmtrain.run.schema.node import Node
 from lmtrain.run.stored_runs.identity import fingerprint_of
-from lmtrain.run.stored_runs.initial_weights import difference_line, find_weights
+from lmtrain.run.stored_runs.initial_weights import find_weights
 from lmtrain.run.stored_runs.model_difference import require_same_sizes
 from lmtrain.storage.hashed_folder import write_atomically
 from tests.interop.hugging_face import imported, saved, tokens
@@ -78,20 +78,6 @@ def test_a_checkpoint_of_a_run_fills_the_model(folder: Path, tmp_path: Path) -> 
     assert fingerprint_of(str(run)) == fingerprint_of(str(run / "checkpoints" / "step_00000007"))
 
 
-def test_what_fits_by_its_shapes_and_is_another_model_is_told(folder: Path, tmp_path: Path) -> None:
-    run = run_folder(tmp_path / "a", 5)
-    assert difference_line(str(run), Node("model", {"attempt": 10, "attention": "eager"})) is None
-    told = difference_line(str(run), Node("model", {"attempt": 4, "num_heads": 8}))
-    assert told is not None
-    assert told.endswith("in a model that differs: model.attempt=4, there 10; model.num_heads=8, there null.")
-    written_out = {"_target_": "lmtrain.models.llama.Llama", "norm_eps": 1e-5, "tie_embeddings": False, "num_heads": 2}
-    job = run / "attempts" / "10" / "job.json"
-    job.write_text(job.read_text().replace('"attempt": 10', '"_target_": "lmtrain.models.llama.Llama", "num_heads": 2'))
-    assert difference_line(str(run), Node("model", {**written_out, "num_kv_heads": 2, "head_width": 4})) is None
-    assert difference_line(str(folder), Node("model", {})) is None, "an imported folder brings its own"
-    assert difference_line(None, Node("model", {})) is None
-
-
 SIZES = {"width": 64, "num_layers": 2, "num_heads": 2, "value_embedding_layers": [1]}
 LLAMA = {"_target_": "lmtrain.models.llama.Llama", **SIZES}
 
@@ -119,13 +105,3 @@ def test_another_size_is_refused_with_all_differing_settings(tmp_path: Path) -> 
         require_same_sizes(run_with(tmp_path), LLAMA | {"width": 128, "num_heads": 4})
     with pytest.raises(ConfigurationError, match=r"model\.value_embedding_layers is \[1\] there and \[0\] here"):
         require_same_sizes(str(tmp_path / "a"), LLAMA | {"value_embedding_layers": [0]})
-
-
-def test_another_class_of_ours_is_refused_with_its_fix_and_three_settings(tmp_path: Path) -> None:
-    here = {"_target_": "lmtrain.models.gpt2.GPT2", "width": 64, "num_layers": 3, "num_heads": 4}
-    with pytest.raises(ConfigurationError) as refused:
-        require_same_sizes(run_with(tmp_path), here)
-    said = str(refused.value)
-    fix = "Leave out model=... and model.*=...: init_from brings its own."
-    assert f"another model: a Llama there and a GPT2 here. {fix} Differing: model.num_layers=3, there 2; " in said
-    assert said.count(", there ") == 3

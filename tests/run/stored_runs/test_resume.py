@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,6 @@ from lmtrain.run.stored_runs.resume import (
     nothing_left,
     phases_read,
     remember_fork,
-    resume_message,
 )
 from lmtrain.storage.hashed_folder import write_atomically
 from lmtrain.tracking.fork import Fork, read_fork
@@ -176,49 +174,7 @@ def test_a_cool_down_goes_on_from_a_checkpoint_and_leaves_its_run_as_it_is(
     assert "Nothing left to do" in capsys.readouterr().out
 
 
-CONFIG: dict[str, Any] = {
-    "seed": 1,
-    "optimizer": {"lr": 0.025, "betas": [0.9, 0.95]},
-    "budget": {"tokens": 60_000, "steps": None},
-    "run": {"name": "a"},
-}
-
-
-def job_of(root: Path, config: dict[str, Any]) -> Job:
-    return Job(config=config_with(values=config), overrides=[], name="a", root=str(root))
-
-
-def attempt(root: Path, number: int, config: dict[str, Any]) -> None:
-    folder = root / "a" / "attempts" / str(number)
-    folder.mkdir(parents=True)
-    job_of(root, config).save(folder / "job.json")
-
-
-@pytest.mark.faults
-def test_a_resumed_run_reports_its_step_and_what_changed(tmp_path: Path) -> None:
-    changed = {**CONFIG, "optimizer": {**CONFIG["optimizer"], "lr": 0.01}, "budget": {"tokens": 160_000, "steps": None}}
-    attempt(tmp_path, 1, CONFIG)
-    attempt(tmp_path, 2, changed)
-    path = tmp_path / "a/checkpoints/step_00001234"
-    checkpoint = CheckpointFacts(path=path, step=1234, tokens=2_500_000, identity={}, metrics={}, attempt=1)
-    assert resume_message(job_of(tmp_path, changed), checkpoint) == (
-        "continuing from step 1,234 (2.5M tokens); changed: optimizer.lr 0.025 -> 0.01, budget.tokens 60.0K -> 160.0K"
-    )
-
-
-def test_changes_are_relative_to_the_attempt_that_wrote_a_fork_s_checkpoint(tmp_path: Path) -> None:
-    attempt(tmp_path / "there", 1, CONFIG)
-    attempt(tmp_path / "there", 2, {**CONFIG, "seed": 7})
-    attempt(tmp_path, 1, CONFIG)
-    path = tmp_path / "there/a/checkpoints/step_00000001"
-    checkpoint = CheckpointFacts(path=path, step=1, tokens=1, identity={}, metrics={}, attempt=2)
-    assert resume_message(job_of(tmp_path, CONFIG), checkpoint).endswith("changed: seed 7 -> 1")
-    assert (
-        resume_message(job_of(tmp_path, CONFIG), replace(checkpoint, attempt=1)) == "continuing from step 1 (1 tokens)"
-    )
-
-
-OWN, OTHER = Path("runs/cat/checkpoints/step_20"), Path("runs/a/checkpoints/step_20")
+OWN = Path("runs/cat/checkpoints/step_20")
 OF_TIME = Horizon(steps=100_000, tokens=10**8, flops=10**12, limited_by="hours", seconds=100.0, time_limit="hours")
 
 
@@ -238,14 +194,6 @@ def test_a_budget_of_time_is_spent_by_all_attempts_together(
         (tmp_path / "plan.json").write_text(json.dumps({"horizon": {"steps": steps, "seconds": seconds}}))
         found = nothing_left(OF_TIME, facts, folder=tmp_path, spent_seconds=earlier_seconds)
         assert bool(found) is (is_spent or (seconds, steps) == (100.0, 40))
-
-
-def test_a_fork_without_a_step_left_names_the_other_runs_checkpoint() -> None:
-    line_of_fork = line(20, of=20, path=OTHER)
-    assert line_of_fork is not None
-    assert line_of_fork.startswith(f"Nothing left to do: {OTHER} is at step 20 (20.0K tokens), the end of")
-    assert "raise budget.tokens above it" in line_of_fork
-    assert "`lmtrain generate runs/a`" in line_of_fork
 
 
 def test_a_run_past_its_budget_is_refused_under_the_key_that_ends_it() -> None:

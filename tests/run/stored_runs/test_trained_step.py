@@ -9,8 +9,6 @@ import pytest
 
 from lmtrain.cli.commands.data import data
 from lmtrain.errors import ConfigurationError, DataError
-from lmtrain.report.ledger import READING
-from lmtrain.run.stored_runs.trained_step import _attempt_of
 from tests import tiny
 
 STEPS, SEQUENCES, CONTEXT = 6, 8, 32
@@ -77,22 +75,3 @@ def test_wrong_steps_and_changed_data_are_refused(
     assert data(["show", str(runs / "whole"), "--step", "1", "--most", "2"]) == 0
     printed = capsys.readouterr().out
     assert "8 more" in printed
-
-
-def test_a_step_is_of_the_attempt_that_trained_it_and_is_kept(tmp_path: Path) -> None:
-    (tmp_path / "events").mkdir()
-    rows: list[dict[str, Any]] = []
-    for number, first in enumerate((0, 4, 2), start=1):  # the third went on from an older checkpoint
-        folder = tmp_path / "attempts" / str(number)
-        folder.mkdir(parents=True)
-        job = {"config": {"seed": number}, "overrides": [], "name": "a", "root": str(tmp_path)}
-        (folder / "data.json").write_text(json.dumps({"data": f"data/{number}", "fingerprint": f"of {number}"}))
-        (folder / "job.json").write_text(json.dumps(job))
-        rows.append({"name": "attempt", "start": number, "attempt": number, "started_at": number})
-        rows += [{"name": READING, "start": number, "step": step} for step in (first, first + 3)]
-    (tmp_path / "events/rank0.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    found = [_attempt_of(tmp_path, step) for step in (1, 2, 3, 4)]
-    assert [job.config["seed"] for _, job in found] == [1, 1, 3, 3]
-    (tmp_path / "events/rank0.jsonl").unlink()
-    attempt, job = _attempt_of(tmp_path, 1)
-    assert (attempt.name, job.config["seed"]) == ("0", 3)

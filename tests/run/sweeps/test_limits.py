@@ -5,14 +5,6 @@ from lmtrain.run.sweeps.limits import SearchLimits
 from lmtrain.search.search_settings import SearchSettings
 
 
-def test_the_plan_before_the_start_counts_seeds_and_parallel_runs() -> None:
-    settings = SearchSettings(seeds=3, parallel=2, max_usd=2.5)
-    line = SearchLimits(settings=settings, planned_seconds=600.0, usd_per_hour=2.0).line(4)
-    assert line.startswith("4 trials of 3 seeds, at most about 30min")
-    assert "1h" in line  # of the clock: two hours of runs, two at once
-    assert line.endswith("$4.00; sweep.max_usd=2.5 has room for about 2 of them")
-
-
 def test_no_room_for_one_trial_and_no_price_are_refused() -> None:
     small = SearchLimits(settings=SearchSettings(max_hours=0.1), planned_seconds=3600.0, usd_per_hour=None)
     with pytest.raises(ConfigurationError, match=r"sweep\.max_hours=0\.1 is less than one trial takes"):

@@ -90,22 +90,6 @@ def test_halving_ends_trials_that_are_not_among_the_better_part_at_a_validation(
     assert len(steps_of(tmp_path, "trial-0003")) < 4
 
 
-def test_the_median_stops_a_run_at_one_of_its_validations(tmp_path: Path) -> None:
-    runner = WritingRunner(flat(lambda values: float(values["x"])))
-    searching(tmp_path, runner, pruner="median", warmup_trials=1).run()
-    trials = recorded(tmp_path).trials
-    assert [trial.state for trial in trials] == ["finished", "pruned", "pruned", "pruned"]
-    points = (tmp_path / "s" / "trial-0003" / "metrics.jsonl").read_text().splitlines()
-    assert len(points) < 4
-
-
-def test_runs_side_by_side_have_slots_of_their_own(tmp_path: Path) -> None:
-    runner = WritingRunner(flat(lambda values: float(values["x"])))
-    searching(tmp_path, runner, parallel=2).run()
-    assert {slot for _, slot in runner.started} == {0, 1}
-    assert recorded(tmp_path).best == 0
-
-
 def test_a_metric_of_no_run_is_refused_and_its_run_is_kept_for_another_metric(tmp_path: Path) -> None:
     runner = WritingRunner(flat(lambda values: 1.0))
     search = searching(tmp_path, runner)
