@@ -43,7 +43,7 @@ def test_a_config_is_measured_with_changes_and_leaves_nothing(tmp_path, monkeypa
     assert found["tokens_per_second"] > 0
     assert found["mfu"]["palm"] > found["mfu"]["causal"] > 0
     assert found["of_matmul_rate"] > 0
-    assert found["host_syncs"] >= 0
+    assert found["host_syncs"] in {0, 1}  # the loss, read once a step or later
     assert set(found["shares"]) == {"data", "forward", "backward", "optimizer", "host"}
     assert found["bottleneck"] in BOTTLENECKS
     assert ["recompute=none"] in [each["change"] for each in found["advice"]]
