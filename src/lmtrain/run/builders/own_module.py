@@ -6,7 +6,7 @@ from typing import Final
 import lightning.pytorch as pl
 import torch
 
-from lmtrain.accounting.batches import BatchPlan
+from lmtrain.accounting.batches import MICRO_BATCH, BatchPlan
 from lmtrain.accounting.options.strategy import ModelSpread
 from lmtrain.callbacks.text_samples import TextSamples
 from lmtrain.callbacks.validation import Validation
@@ -45,7 +45,7 @@ def own_module(
     module: pl.LightningModule = config.module.build()(model)
     if batch.accumulation_micro_steps > 1 and not module.automatic_optimization:
         raise ConfigurationError(
-            f"batch.micro_batch_sequences must be {batch.sequences_per_rank}, a rank's share of a step: "
+            f"{MICRO_BATCH} must be {batch.sequences_per_rank}, a rank's share of a step: "
             f"module={config.module.word} optimizes by itself, micro-batch by micro-batch."
         )
     return module
