@@ -57,7 +57,8 @@ def written(path, capsys, *words) -> str:
 
 def test_a_run_goes_on_and_its_adapter_leaves_alone_or_merged(folder, capsys) -> None:
     runs = folder / "runs"
-    assert export(["peft", str(runs / "whole"), str(folder / "peft")]) == 0
+    assert export(["hf", str(runs / "base"), str(folder / "hf_base")]) == 0
+    assert export(["peft", str(runs / "whole"), str(folder / "peft"), "--base-model", str(folder / "hf_base")]) == 0
     assert export(["hf", str(runs / "whole"), str(folder / "hf")]) == 0
     assert import_model(["peft", str(folder / "peft"), str(folder / "in"), "--base", str(runs / "base")]) == 0
     texts = {written(path, capsys) for path in (runs / "whole", folder / "hf", folder / "in")}

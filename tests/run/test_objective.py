@@ -127,7 +127,7 @@ def test_ranks_share_the_answers_of_a_step(rewarded) -> None:
 def test_a_failing_reward_ends_the_run_in_one_line_and_corrected_it_goes_on(rewarded) -> None:
     (rewarded / "broken").touch()
     said = train(rewarded, *GRPO, "run.name=answers_parts", "budget.steps=8", code=4)
-    assert "objective.rewards.text gave nan on the answer" in said
+    assert "objective.rewards.text must give one finite number" in said
     (rewarded / "broken").unlink()
     assert "continuing from step 6" in train(rewarded, *GRPO, "run.name=answers_parts", "budget.steps=8")
     said = train(rewarded, *GRPO, "batch.micro_batch_sequences=2", "run.name=x", code=2)

@@ -37,7 +37,7 @@ REFUSALS = [
     ("verify nowhere", 4, "nowhere"),
     ("generate nowhere", 2, "nowhere must be a run"),
     ("generate runs/a", 4, "job.json"),
-    ("generate nowhere a prompt", 2, "write lmtrain generate nowhere --prompt 'a prompt'"),
+    ("generate nowhere a prompt", 2, "a prompt: too many words.*lmtrain generate --help"),
     ("generate nowhere --temperature -1", 2, "temperature"),
     ("generate nowhere --stop=", 2, "--stop"),
     ("generate nowhere --out a.jsonl", 2, "--out.*--prompts"),

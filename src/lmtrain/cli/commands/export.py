@@ -92,7 +92,8 @@ def _peft(asked: argparse.Namespace, name: str) -> tuple[dict[str, Any], str]:
         base = imported_facts(Path(found.base)).get("source")
     if base is None:
         raise ConfigurationError(
-            f"--base-model: must name the base for transformers; write it by `lmtrain export hf {found.base} FOLDER`."
+            "--base-model: must name the base as transformers loads it; write one by "
+            f"`lmtrain export hf {found.base} FOLDER` and pass --base-model FOLDER."
         )
     modules = export_peft(found.model, found.adapter, settings=found.settings, out=asked.out, base=base)
     where = format_count(len(modules), "module")
