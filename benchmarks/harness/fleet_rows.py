@@ -41,7 +41,7 @@ def matrix_products() -> list[Row]:
 def fleets() -> list[Row]:
     """Days of large runs, and the largest model for a fleet."""
     largest = solve(FleetRun(peak_flops=H100_FLOPS, num_devices=32, hours=14 * 24, mfu=0.5))
-    plan = FleetPlan(run=largest, asked=largest, typed=largest, peak_source="", device=find_device(H100))
+    plan = FleetPlan(run=largest, asked=largest, peak_source="", device=find_device(H100))
     held = plan.most_parameters or 0
     needed = 6 * 405e9 * 15.6e12 / (27.4 * DAY * 16_000) / 1e12
     return [

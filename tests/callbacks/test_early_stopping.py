@@ -19,6 +19,7 @@ class Scripted(Validation):
 
     def _validate(self, trainer, module):
         step = trainer.global_step
+        assert self.context is not None
         scores = self.context.scores
         scores.step, scores.metrics = step, {"validation/bits_per_byte": self._values[step]}
 

@@ -35,17 +35,12 @@ class Poems(Source):
 class Recorder(TokenizerSpec):
     """Bytes as they are, after a look at the texts."""
 
+    vocab_size = 257
+    special_tokens = ByteLevelTokenizer().special_tokens
+
     def __init__(self, sample_bytes):
         self.sample_bytes = sample_bytes
         self.seen = []
-
-    @property
-    def vocab_size(self):
-        return 257
-
-    @property
-    def special_tokens(self):
-        return ByteLevelTokenizer().special_tokens
 
     def build(self, texts):
         self.seen = list(texts)

@@ -46,7 +46,7 @@ def test_of_a_pair_both_answers_alone_carry_loss():
     encoded = encode_documents([pair], CHAT)
     assert encoded.places.tolist() == [0, 0]
     learned = [encoded.select(np.arange(2) == number) for number in range(2)]
-    marked = [one.ids[one.loss_mask.astype(bool)].tolist() for one in learned]
+    marked = [one.ids[np.asarray(one.loss_mask, bool)].tolist() for one in learned]
     end = CHAT.special_tokens["<|assistant_end|>"]
     assert marked == [[*b"that", end], [*b"no", end]]
 

@@ -16,6 +16,7 @@ from tests.report.conftest import write
 def test_speed_is_all_tokens_over_all_seconds_not_a_mean_of_speeds(folder):
     record = RunRecord(folder)
     assert record.tokens_per_second == pytest.approx(3000 / (10 + 5))
+    assert record.speed is not None
     assert record.speed.seconds == pytest.approx(15)
     assert record.usd == 1.5
 
@@ -23,6 +24,7 @@ def test_speed_is_all_tokens_over_all_seconds_not_a_mean_of_speeds(folder):
 def test_padding_is_in_the_seconds_and_not_in_the_speed(folder):
     append_point(RunLog(folder), 500, 5000, {"speed/tokens_per_second": 50.0, "speed/timed_seconds": 20.0})
     record = RunRecord(folder)
+    assert record.speed is not None
     assert record.speed.seconds == pytest.approx(10 + 5 + 20)
     assert record.tokens_per_second == pytest.approx((3000 + 1000) / 35)
     assert record.loss_share == pytest.approx(4000 / 4990), "the first step is not timed"
@@ -57,6 +59,7 @@ def test_a_score_of_conversations_is_of_the_assistants_words_without_a_compresso
     references = {"validation": {"gzip_bits_per_byte": 1.9}}
     write(folder / "dataset.json", {"splits": {"validation": split}, "references": references})
     found = RunRecord(folder).held_out
+    assert found is not None
     assert found.part_words == "the assistant's words, 4,999 of 5,000 bytes"
     assert "gzip" not in str(found.worst_first()), "it read the users' turns too"
     assert held_out_text(folder, RunRecord(folder).points, split="validation").is_assistant

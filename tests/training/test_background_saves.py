@@ -85,6 +85,7 @@ def test_a_job_is_done_while_what_it_is_of_changes_and_a_failed_one_is_reported_
         saves.hold_compute()
         values += 1
         outcome = saves.settle(TRAINER)
+        assert outcome is not None
         assert (outcome.step, outcome.problem) == (step, "No space left on device" if step == 2 else None)
     assert [(tmp_path / step).read_text() for step in ("1", "3")] == ["1000.0", "3000.0"]
     assert [outcome.num_bytes for outcome in outcomes] == [6, 0, 6]
