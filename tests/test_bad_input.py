@@ -38,7 +38,7 @@ def attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Captu
         ("model._target_=os.system", ["model._target_=os.system is not allowed", "--allow-target my_package."]),
         ("model._target_=lmtrain.models.llama.Lama", ["has no Lama", "Did you mean 'Llama'?"]),
         ("model.num_layers=many", ["model.num_layers=many is not a number", "20M"]),
-        ("batch.micro_batch_sequences=3", ["batch.tokens_per_step=256 is not a multiple of 96", "nearest valid: 288."]),
+        ("batch.micro_batch_sequences=3", ["batch.tokens_per_step=256 is not a multiple of 96", "Did you mean 288?"]),
         (
             "batch.context_tokens=65536 batch.tokens_per_step=65536",
             ["batch.context_tokens: must be at most", "got 65536"],
@@ -52,13 +52,13 @@ def attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Captu
         ("=3", ["GROUP=OPTION"]),
         (
             "model.value_embedding_layers=3",
-            ["must be a list; nearest valid: 'model.value_embedding_layers=[3]'"],
+            ["must be a list. Did you mean 'model.value_embedding_layers=[3]'"],
         ),
         ("run.cache=a_file", ["run.cache=a_file is a file"]),
         ("run.root=s3://bucket/runs", ["run.root=s3://bucket/runs is an address", "run.root=runs"]),
         ("data.folder.root=s3://bucket/data", ["folder of this machine"]),
         ("precision=auto trainer.cpu_threads=0", ["trainer.cpu_threads=0 is below 1"]),
-        ("trainer.cpu_threads=0", ["trainer.cpu_threads=0 is below 1; nearest valid: 1"]),
+        ("trainer.cpu_threads=0", ["trainer.cpu_threads=0 is below 1. Did you mean 1"]),
     ],
 )
 def test_a_wrong_setting_is_refused_with_the_nearest_fix(word: str, parts: list[str], attempt: Attempt) -> None:

@@ -24,9 +24,9 @@ def test_without_a_micro_batch_a_rank_takes_its_share_at_once():
 @pytest.mark.parametrize(
     ("setting", "rule"),
     [
-        ("context_tokens", "is below 1; nearest valid: 1"),
-        ("tokens_per_step", r"is not a multiple of 4 .*; nearest valid: 4\."),
-        ("micro_batch_sequences", "is below 1; nearest valid: 1"),
+        ("context_tokens", "is below 1. Did you mean 1"),
+        ("tokens_per_step", r"is not a multiple of 4 .*. Did you mean 4\?"),
+        ("micro_batch_sequences", "is below 1. Did you mean 1"),
     ],
 )
 def test_values_below_one_are_refused_by_key(setting, rule):
@@ -41,7 +41,7 @@ def test_every_plan_is_exact_and_every_suggestion_works(context, tokens, micro_b
     try:
         assert plan_batches(batch, num_ranks=num_ranks).tokens_per_step == tokens
     except ConfigurationError as refusal:
-        nearest = re.search(r"nearest valid: (\d+)", str(refusal))
+        nearest = re.search(r"Did you mean (\d+)", str(refusal))
         assert nearest is not None
         suggested = Batch(
             context_tokens=context, tokens_per_step=int(nearest.group(1)), micro_batch_sequences=micro_batch

@@ -91,7 +91,7 @@ def test_what_is_written_reads_back_to_its_last_digit(number):
     assert parse_quantity(format_quantity(number)) == pytest.approx(number, rel=0.06)
 
 
-@pytest.mark.parametrize(("value", "fix"), [(0, "nearest valid: 1"), ("-1", "at least 0"), (1.5, "nearest valid: 2")])
+@pytest.mark.parametrize(("value", "fix"), [(0, "Did you mean 1"), ("-1", "at least 0"), (1.5, "Did you mean 2")])
 def test_a_whole_number_is_one_of_at_least_1(value, fix):
     with pytest.raises(ConfigurationError, match=fix):
         parse_whole(value, "batch.context_tokens")

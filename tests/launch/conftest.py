@@ -38,11 +38,11 @@ def raise_on_1(config):
 
 def data_error_on_1(config):
     if RANK == 1:
-        raise DataError("data.source=x has no files; nearest valid: y.")
+        raise DataError("data.source=x has no files. Did you mean y?")
     wait(config)
 
 def refused_on_all(config):
-    raise ConfigurationError("seed=x is not a number; nearest valid: 1.")
+    raise ConfigurationError("seed=x is not a number. Did you mean 1?")
 
 def refused_on_all_and_noticed_on_1(config):
     """Rank 0 has told its refusal, but has not ended, when rank 1 ends with the same one."""

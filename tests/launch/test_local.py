@@ -100,7 +100,7 @@ def test_ranks_succeed_with_clean_variables_and_shared_cores(run_folder, monkeyp
     ("function", "code", "state", "said"),
     [
         ("raise_on_1", 1, "FAILED", "ZeroDivisionError: division by zero"),
-        ("data_error_on_1", 4, "FAILED", "data.source=x has no files; nearest valid: y."),
+        ("data_error_on_1", 4, "FAILED", "data.source=x has no files. Did you mean y?"),
         ("exit_4_on_1", 4, "FAILED", "rank 1 of 2 ended with exit code 4"),
         (
             "killed_on_1",

@@ -87,13 +87,13 @@ def test_every_way_to_compile_can_be_recorded_on_a_gpu_and_is_not_unless_asked(o
 @pytest.mark.parametrize(
     ("word", "message"),
     [
-        ("strategy=ddp", "strategy=ddp on 1 rank sums .* nearest valid: strategy=single trainer.devices=1"),
-        ("strategy=fsdp", "strategy=fsdp on 1 rank sums .* nearest valid: strategy=single trainer.devices=1"),
-        ("trainer.devices=2", "strategy=auto on 2 ranks sums .* nearest valid: strategy=single trainer.devices=1"),
-        ("precision=fp16_mixed", "precision=fp16_mixed .* nearest valid: one of precision=auto, bf16_mixed, .*"),
-        ("precision=fp8", "precision=fp8 has not been tried .* nearest valid: one of precision=auto, bf16_mixed, .*"),
-        ("recompute=selective", "recompute=selective .*random.* nearest valid: recompute=none"),
-        ("trainer.detect_anomaly=true", "nearest valid: trainer.detect_anomaly=false"),
+        ("strategy=ddp", "strategy=ddp on 1 rank sums .* Did you mean strategy=single trainer.devices=1"),
+        ("strategy=fsdp", "strategy=fsdp on 1 rank sums .* Did you mean strategy=single trainer.devices=1"),
+        ("trainer.devices=2", "strategy=auto on 2 ranks sums .* Did you mean strategy=single trainer.devices=1"),
+        ("precision=fp16_mixed", "precision=fp16_mixed .* Did you mean one of precision=auto, bf16_mixed, .*"),
+        ("precision=fp8", "precision=fp8 has not been tried .* Did you mean one of precision=auto, bf16_mixed, .*"),
+        ("recompute=selective", "recompute=selective .*random.* Did you mean recompute=none"),
+        ("trainer.detect_anomaly=true", "Did you mean trainer.detect_anomaly=false"),
     ],
 )
 def test_what_a_recorded_step_cannot_do_is_refused(word: str, message: str) -> None:
@@ -103,5 +103,5 @@ def test_what_a_recorded_step_cannot_do_is_refused(word: str, message: str) -> N
 
 
 def test_a_cpu_has_no_graphs() -> None:
-    with pytest.raises(ConfigurationError, match=r"a cpu device has none; nearest valid: compile\.cuda_graphs=false"):
+    with pytest.raises(ConfigurationError, match=r"a cpu device has none. Did you mean compile\.cuda_graphs=false"):
         asked(ON, "trainer.accelerator=cpu")

@@ -15,7 +15,7 @@ from lmtrain.run.run_config import read_config
 WRONG = {
     # names and types
     "+optimiser=1": r"optimiser=1 .*'optimizer'",
-    "seed=-3": r"seed=-3 .*nearest valid: 3",
+    "seed=-3": r"seed=-3 .*Did you mean 3",
     "gradient_clip_norm=-1": r"gradient_clip_norm=-1 is not a finite number above 0",
     "batch.micro_batch_sequences=many": r"micro_batch_sequences='many' is not of type int or auto or null",
     "batch.context_tokens=banana": r"batch\.context_tokens=banana is not a number",
@@ -27,13 +27,13 @@ WRONG = {
     # ranges
     "model.width=-3": r"model\.width=-3 is below 1",
     "model.width=1e30": r"model\.width=1e\+30 .*at most 16777216",
-    "trainer.devices=-1": r"trainer\.devices=-1 is below 1; nearest valid: 1",
+    "trainer.devices=-1": r"trainer\.devices=-1 is below 1. Did you mean 1",
     "budget.tokens=0": r"budget\.tokens=0 must be above 0",
     "optimizer.lr=-1": r"optimizer\.lr=-1 is not at least 0",
     "callbacks.checkpoint.keep_last=0": r"callbacks\.checkpoint\.keep_last=0 is below 1",
     # rules between values
-    "batch.tokens_per_step=1000": r"tokens_per_step=1000 .*nearest valid: 1024",
-    "model.vocab_size=1": r"model\.vocab_size=1 .*nearest valid: 4096",
+    "batch.tokens_per_step=1000": r"tokens_per_step=1000 .*Did you mean 1024",
+    "model.vocab_size=1": r"model\.vocab_size=1 .*Did you mean 4096",
     "strategy=single trainer.devices=2": r"strategy=single trains on 1 rank, not 2",
     "schedule.warmup_steps=4 schedule.warmup_fraction=null budget=steps budget.steps=3": r"longer than the run of 3",
     # places of this machine

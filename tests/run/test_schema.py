@@ -41,7 +41,7 @@ def test_a_word_that_is_no_choice_is_refused_with_the_choices() -> None:
         ConfigurationError, match=r"^model\.kind=smal must be one of small, large, or null\. Did you mean 'small'\?$"
     ):
         check_value("smal", Literal["small", "large"] | None, key="model.kind")
-    with pytest.raises(ConfigurationError, match=r"nearest valid: 'source\.paths=\[a\]'"):
+    with pytest.raises(ConfigurationError, match=r"Did you mean 'source\.paths=\[a\]'"):
         check_value("a", list[str], key="source.paths")
 
 

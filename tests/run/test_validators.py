@@ -44,7 +44,7 @@ ROUNDING = "precision=bf16_true precision.stochastic_rounding=true trainer.accel
 REFUSED: list[tuple[Rule, str, str, str]] = [
     # adapters
     (require_adaptable, "adapter=lora", "strategy=tensor trainer.devices=2", r"adapter=lora .*strategy=tensor"),
-    (require_adaptable, "adapter=lora", "precision=fp8", r"precision=fp8 .*nearest valid: .*bf16_mixed"),
+    (require_adaptable, "adapter=lora", "precision=fp8", r"precision=fp8 .*Did you mean .*bf16_mixed"),
     # conversations and pairs
     (require_conversations, "task=sft source=made_conversations", "source=python_stdlib", r"source=made_conversations"),
     (require_conversations, "task=sft data=synthetic", "data=prepared source=fineweb_edu", r"task=sft"),
@@ -52,30 +52,30 @@ REFUSED: list[tuple[Rule, str, str, str]] = [
         require_conversations,
         "task=sft source=files source.paths=[a] source.messages_column=m",
         "source.messages_column=null",
-        r"nearest valid: source\.messages_column=messages",
+        r"Did you mean source\.messages_column=messages",
     ),
     (require_conversations, "task=grpo init_from=x source=smoltalk", "source=wikitext", r"task=grpo"),
-    (require_objective, DPO, "init_from=null", r"task=dpo .*nearest valid: init_from="),
-    (require_objective, DPO, "packing=best_fit", r"nearest valid: packing=document"),
+    (require_objective, DPO, "init_from=null", r"task=dpo .*Did you mean init_from="),
+    (require_objective, DPO, "packing=best_fit", r"Did you mean packing=document"),
     (require_objective, DPO, "data=mixture", r"data=mixture .*task=dpo"),
-    (require_objective, DPO, "strategy=diloco", r"strategy=diloco .*nearest valid: one of strategy=auto, ddp"),
+    (require_objective, DPO, "strategy=diloco", r"strategy=diloco .*Did you mean one of strategy=auto, ddp"),
     # optimizer
     (require_settings, "", "optimizer.row_beta=1.5", r"optimizer\.row_beta=1\.5 is not at least 0 and below 1"),
     (require_settings, "", "optimizer.lr=100", r"at most 10: .*0\.005 to 0\.3 is usual"),
     (require_settings, "", "optimizer=sgd optimizer.lr=1e5", r"at most 10,000; 0\.001 to 0\.5 is usual"),
-    (planned_setting, OFFLOAD, "cluster=cpu", r"optimizer_cpu_offload=true .*CPU.*nearest valid: false"),
-    (planned_setting, OFFLOAD, "spikes=skip", r"nearest valid: spikes=none"),
+    (planned_setting, OFFLOAD, "cluster=cpu", r"optimizer_cpu_offload=true .*CPU.*Did you mean false"),
+    (planned_setting, OFFLOAD, "spikes=skip", r"Did you mean spikes=none"),
     (planned_setting, OFFLOAD, "optimizer.moments=bf16", r"optimizer\.moments=null"),
     (planned_setting, OFFLOAD, "precision=bf16_true precision.stochastic_rounding=true", r"stochastic_rounding=false"),
     (planned_setting, f"{ROUNDING} optimizer=adamw", "optimizer=sgd", r"optimizer=sgd, .*optimizer=adamw"),
     (build_precision, f"{ROUNDING} optimizer=adamw", "optimizer=sgd", r"optimizer=sgd, .*optimizer=adamw"),
-    (planned_setting, "precision=fp8 precision.head=true loss=chunked", "loss=liger", r"nearest valid: loss=chunked"),
+    (planned_setting, "precision=fp8 precision.head=true loss=chunked", "loss=liger", r"Did you mean loss=chunked"),
     # callbacks
     (
         require_passes,
         STOPPING,
         "callbacks=[early_stopping,divergence]",
-        r"nearest valid: 'callbacks=\[default,early_stopping,divergence\]'",
+        r"Did you mean 'callbacks=\[default,early_stopping,divergence\]'",
     ),
     (require_passes, STOPPING, "callbacks.validation.num_passes=null", r"callbacks\.validation\.every_steps"),
     (
@@ -98,8 +98,8 @@ REFUSED: list[tuple[Rule, str, str, str]] = [
         (require_ranks, "strategy=fsdp trainer.devices=2", f"strategy.timeout_seconds={seconds}", r"600 is usual")
         for seconds in ("0", "-5", "1e9", "inf", "nan")
     ),
-    (require_nodes_enough, "cluster=h100_8x", "trainer.devices=16", r"nearest valid: cluster\.num_nodes=2"),
-    (require_nodes_enough, "cluster=h100_8x", "trainer.devices=12", r"nearest valid: cluster\.devices_per_node=12"),
+    (require_nodes_enough, "cluster=h100_8x", "trainer.devices=16", r"Did you mean cluster\.num_nodes=2"),
+    (require_nodes_enough, "cluster=h100_8x", "trainer.devices=12", r"Did you mean cluster\.devices_per_node=12"),
     (require_nodes_enough, "trainer.devices=2", "cluster=h100_8x trainer.num_nodes=2", r"cluster\.num_nodes=2"),
     (require_parts, "strategy=tensor trainer.devices=2", "loss=liger", r"loss=liger .*loss=chunked"),
     (require_parts, "strategy=tensor trainer.devices=2", "trainer.devices=8", r"model\.num_heads=2 .*valid: 2"),
@@ -108,14 +108,14 @@ REFUSED: list[tuple[Rule, str, str, str]] = [
         require_parts,
         "strategy=context model=llama_3_1_8b trainer.devices=8",
         "trainer.devices=16",
-        r"model\.num_kv_heads=8 .*nearest valid: 8",
+        r"model\.num_kv_heads=8 .*Did you mean 8",
     ),
     (require_workers, "strategy=diloco trainer.devices=2", "weight_average=ema", r"weight_average=none"),
-    (require_workers, "strategy=diloco trainer.devices=2", "spikes=skip", r"nearest valid: spikes=none"),
+    (require_workers, "strategy=diloco trainer.devices=2", "spikes=skip", r"Did you mean spikes=none"),
     (require_workers, "strategy=diloco trainer.devices=2", "optimizer=schedule_free", r"one of optimizer=ada"),
     (require_workers, "strategy=diloco trainer.devices=2", "precision=bf16_true", r"precision=auto, bf16_mixed"),
     *(
-        (planned_setting, GRAPHS, word, r"^compile\.cuda_graphs=true: .*; nearest valid: .*\.$")
+        (planned_setting, GRAPHS, word, r"^compile\.cuda_graphs=true: .*. Did you mean .*\?$")
         for word in (
             "precision=fp16_mixed",
             "precision=fp8",
@@ -141,9 +141,9 @@ def test_a_micro_batch_holds_whole_pairs() -> None:
     pairs = ObjectiveFacts(task="dpo", rows_together=2)
     settings = {"context_tokens": 8, "accumulation_micro_steps": 1, "num_ranks": 1}
     require_examples(BatchPlan(sequences_per_micro_step=4, **settings), pairs)
-    with pytest.raises(ConfigurationError, match=r"nearest valid: batch\.tokens_per_step=32"):
+    with pytest.raises(ConfigurationError, match=r"Did you mean batch\.tokens_per_step=32"):
         require_examples(BatchPlan(sequences_per_micro_step=3, **settings), pairs)
-    with pytest.raises(ConfigurationError, match=r"batch\.micro_batch_sequences=3 .*nearest valid: 2"):
+    with pytest.raises(ConfigurationError, match=r"batch\.micro_batch_sequences=3 .*Did you mean 2"):
         require_examples(BatchPlan(sequences_per_micro_step=3, **{**settings, "accumulation_micro_steps": 2}), pairs)
 
 
@@ -178,7 +178,7 @@ def test_a_step_divides_over_groups_and_a_sequence_within_one(strategy: str, siz
 
 
 def test_random_weights_are_not_adapted() -> None:
-    with pytest.raises(ConfigurationError, match=r"nearest valid: init_from=RUN"):
+    with pytest.raises(ConfigurationError, match=r"Did you mean init_from=RUN"):
         require_trained_weights(config_of("adapter=lora"))
 
 

@@ -125,12 +125,12 @@ def plan_batches(
         ("batch.left_out", min(batch.left_out, default=0), 0),
     ):
         if value < least:
-            raise ConfigurationError(f"{key}={value} is below {least}; nearest valid: {least}.")
+            raise ConfigurationError(f"{key}={value} is below {least}. Did you mean {least}?")
     for key, size in (("strategy.tensor_size", tensor_ranks), ("strategy.context_size", context_ranks)):
         if batch.context_tokens % size:
             raise ConfigurationError(
-                f"batch.context_tokens={batch.context_tokens} is not a multiple of {key}={size}; nearest valid: "
-                f"batch.context_tokens={_nearest(batch.context_tokens, size)}."
+                f"batch.context_tokens={batch.context_tokens} is not a multiple of {key}={size}. Did you mean "
+                f"batch.context_tokens={_nearest(batch.context_tokens, size)}?"
             )
     num_data_ranks = num_ranks // (tensor_ranks * context_ranks * num_stages)
     unit = sequences * batch.context_tokens * num_data_ranks
@@ -139,7 +139,7 @@ def plan_batches(
         raise ConfigurationError(
             f"batch.tokens_per_step={batch.tokens_per_step} is not a multiple of {unit} "
             f"({format_count(sequences, 'sequence')} x {batch.context_tokens} tokens x "
-            f"{format_count(num_data_ranks, 'rank')}); nearest valid: {_nearest(batch.tokens_per_step, unit)}."
+            f"{format_count(num_data_ranks, 'rank')}). Did you mean {_nearest(batch.tokens_per_step, unit)}?"
         )
     return BatchPlan(
         context_tokens=batch.context_tokens,

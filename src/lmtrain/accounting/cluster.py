@@ -19,8 +19,8 @@ TINY: Final = 5e-324  # the least number above 0
 ABOVE_0: Final = (TINY, math.inf, "above 0, or null")
 FROM_0: Final = (0, math.inf, "at least 0, or null")
 RANGES: Final = {
-    "num_nodes": (1, math.inf, "at least 1; nearest valid: 1"),
-    "devices_per_node": (1, math.inf, "at least 1; nearest valid: 1"),
+    "num_nodes": (1, math.inf, "at least 1"),
+    "devices_per_node": (1, math.inf, "at least 1"),
     "memory_bytes": ABOVE_0,
     "peak_flops": ABOVE_0,
     "usd_per_gpu_hour": FROM_0,

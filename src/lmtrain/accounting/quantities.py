@@ -71,9 +71,9 @@ def parse_whole(value: str | float, key: str) -> int:
     """
     number = parse_quantity(value, key)
     if number < 1:
-        raise ConfigurationError(f"{key}={value} is below 1; nearest valid: 1.")
+        raise ConfigurationError(f"{key}={value} is below 1. Did you mean 1?")
     if not float(number).is_integer():
-        raise ConfigurationError(f"{key}={value} is not a whole number; nearest valid: {round(number)}.")
+        raise ConfigurationError(f"{key}={value} is not a whole number. Did you mean {round(number)}?")
     return int(number)
 
 

@@ -43,7 +43,7 @@ class Lora:
         require_number("adapter.alpha", self.alpha, above=0, usual=f"{2 * self.rank}")
         require_number("adapter.dropout", self.dropout, at_least=0, below=1, usual="0.05")
         if self.targets == []:
-            raise ConfigurationError("adapter.targets=[] adapts nothing; nearest valid: null, for every layer.")
+            raise ConfigurationError("adapter.targets=[] adapts nothing. Did you mean null, for every layer?")
 
     @property
     def scale(self) -> float:
@@ -82,4 +82,4 @@ class Lora:
                 msg = f"adapter.targets holds {target}; the blocks' linear layers are {', '.join(known) or 'none'}."
                 raise ConfigurationError(msg + suggest(target, [*known]))
         if not names:
-            raise ConfigurationError("adapter: this model has no linear layer in its blocks; nearest valid: none.")
+            raise ConfigurationError("adapter: this model has no linear layer in its blocks. Did you mean none?")

@@ -110,8 +110,8 @@ class SilentCorruption(RunCallback):
             self._groups = replica_groups(on_all_ranks(part_of(_model(pl_module).parameters())))
         if not self._groups:
             raise ConfigurationError(
-                f"{self._compare_key} compares copies of the weights, and no rank of this run has the same as another; "
-                f"nearest valid: {self._compare_key}=null."
+                f"{self._compare_key} compares copies of the weights, and no rank of this run has the same as another. "
+                f"Did you mean {self._compare_key}=null?"
             )
 
     def _compare_replicas(

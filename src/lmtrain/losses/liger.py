@@ -31,7 +31,7 @@ class LigerCrossEntropy(TokenLoss):
     def require_fit(self, *, device_type: str, soft_cap: float | None) -> None:
         if device_type != "cuda":
             without = liger_cross_entropy_facts().without_gpu
-            msg = f"loss=liger needs an NVIDIA GPU, and this is {device_type}; nearest valid: {without}."
+            msg = f"loss=liger needs an NVIDIA GPU, and this is {device_type}. Did you mean {without}?"
             raise ConfigurationError(msg)
         _require_package()
 

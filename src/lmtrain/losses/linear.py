@@ -46,7 +46,7 @@ class LinearCrossEntropy(TokenLoss):
     @override
     def require_fit(self, *, device_type: str, soft_cap: float | None) -> None:
         if soft_cap is not None:
-            msg = f"loss=linear has no soft cap, and the model's is {soft_cap}; nearest valid: loss=chunked."
+            msg = f"loss=linear has no soft cap, and the model's is {soft_cap}. Did you mean loss=chunked?"
             raise ConfigurationError(msg)
 
     @override

@@ -66,8 +66,8 @@ class FeedForwardSettings:
     def __post_init__(self) -> None:
         if self.experts is not None and self.activation != "swiglu":
             raise ConfigurationError(
-                f"model.activation={self.activation} has no effect with model.experts, which are swiglu; "
-                "nearest valid: swiglu."
+                f"model.activation={self.activation} has no effect with model.experts, which are swiglu. "
+                "Did you mean swiglu?"
             )
 
     def build(self, width: int) -> SwiGLU | SquaredReLU | MixtureOfExperts:
@@ -182,4 +182,4 @@ def check_values(layers: Sequence[int], num_layers: int, *, gate: int | None, in
 
 def _without(name: str, value: object, needs: str, *, nearest: str) -> ConfigurationError:
     """Return the refusal of a setting without effect for lack of another."""
-    return ConfigurationError(f"model.{name}={value} has no effect without model.{needs}; nearest valid: {nearest}.")
+    return ConfigurationError(f"model.{name}={value} has no effect without model.{needs}. Did you mean {nearest}?")

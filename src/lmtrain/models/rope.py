@@ -39,7 +39,7 @@ class RopeScaling:
         if not low < high < math.inf:
             raise ConfigurationError(
                 f"model.rope_scaling.high_frequency_factor={high} is not above "
-                f"model.rope_scaling.low_frequency_factor={low}; nearest valid: {4 * low}."
+                f"model.rope_scaling.low_frequency_factor={low}. Did you mean {4 * low}?"
             )
 
     def stretch(self, frequencies: Float[Tensor, " R"]) -> Float[Tensor, " R"]:

@@ -59,11 +59,11 @@ class QueryKeyNorm:
         check_above_zero(usual="1.0", qk_norm_scale=self.scale)
         if self.scale is not None and not self.is_on:
             raise ConfigurationError(
-                f"model.qk_norm_scale={self.scale} has no effect without model.qk_norm=true; nearest valid: null."
+                f"model.qk_norm_scale={self.scale} has no effect without model.qk_norm=true. Did you mean null?"
             )
         if self.over == "width" and not self.is_learned:
             raise ConfigurationError(
-                "model.qk_norm_over=width needs model.qk_norm=true and model.qk_norm_scale=null; nearest valid: head."
+                "model.qk_norm_over=width needs model.qk_norm=true and model.qk_norm_scale=null. Did you mean head?"
             )
 
     @property

@@ -23,7 +23,7 @@ def choose_fused(parameters: Iterable[Tensor], *, wanted: bool | None) -> bool:
     can = devices <= FUSED_DEVICES
     if wanted and not can and devices != {"meta"}:
         without = ", ".join(sorted(devices - FUSED_DEVICES))
-        msg = f"optimizer.fused=true: torch has no fused kernel for {without}; nearest valid: optimizer.fused=null."
+        msg = f"optimizer.fused=true: torch has no fused kernel for {without}. Did you mean optimizer.fused=null?"
         raise ConfigurationError(msg)
     return can and wanted is not False
 

@@ -95,7 +95,7 @@ def muon(
         ConfigurationError: A setting without effect, fused where it cannot be, or rounding of fp32 weights.
     """
     if cautious_decay and not weight_decay:
-        msg = "optimizer.cautious_decay=true has no effect while optimizer.weight_decay=0; nearest valid: false."
+        msg = "optimizer.cautious_decay=true has no effect while optimizer.weight_decay=0. Did you mean false?"
         raise ConfigurationError(msg)
     kinds = sort_parameters(model)
     if stochastic_rounding:

@@ -51,7 +51,7 @@ def parameter_groups(
         ConfigurationError: A multiplier of an absent group, or a negative learning rate.
     """
     if lr < 0:
-        raise ConfigurationError(f"optimizer.lr={lr:g} is negative; nearest valid: 0, which trains nothing.")
+        raise ConfigurationError(f"optimizer.lr={lr:g} is negative. Did you mean 0, which trains nothing?")
     kinds = sort_parameters(model)
     decays = {"matrices": True, "head": True, "embeddings": decay_embeddings, "vectors": False}
     groups: list[Group] = [

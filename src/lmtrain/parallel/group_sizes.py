@@ -49,21 +49,22 @@ def require_shares(
     for name in HEADS:
         if (number := sizes.get(name, 0)) % num_ranks:
             nearest = _nearest(num_ranks, number)
-            instead = f"nearest valid: {nearest}" if nearest > 1 else "use strategy=fsdp"
+            instead = nearest if nearest > 1 else "strategy=fsdp"
             raise ConfigurationError(
-                f"strategy.context_size={num_ranks} does not divide model.{name}={number} over its ranks; {instead}."
+                f"strategy.context_size={num_ranks} does not divide model.{name}={number} over its ranks. "
+                f"Did you mean {instead}?"
             )
     if norms_all_heads and smears_keys:
         raise ConfigurationError(
             "model.key_smear=true reads the keys of earlier slices, and model.qk_norm_over=width those of all "
-            "heads; nearest valid: model.qk_norm_over=head, or strategy=fsdp."
+            "heads. Did you mean model.qk_norm_over=head, or strategy=fsdp?"
         )
 
 
 def _indivisible(num_ranks: int, name: str, number: int) -> ConfigurationError:
     return ConfigurationError(
-        f"strategy.tensor_size={num_ranks} does not divide model.{name}={number} into parts; nearest valid: "
-        f"{_nearest(num_ranks, number)}."
+        f"strategy.tensor_size={num_ranks} does not divide model.{name}={number} into parts. Did you mean "
+        f"{_nearest(num_ranks, number)}?"
     )
 
 

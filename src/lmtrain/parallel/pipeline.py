@@ -17,7 +17,7 @@ def pipeline(*, num_ranks: int, num_stages: int, schedule: Schedule = "1f1b", nu
     raise ConfigurationError(
         f"strategy=pipeline (schedule={schedule}, {format_count(num_stages, 'stage')}, "
         f"{format_count(num_ranks, 'rank')}) is planned and does not train: a schedule owns a whole step, as "
-        "Lightning's loop does (docs/decisions/0018); nearest valid: strategy=fsdp_tensor."
+        "Lightning's loop does (docs/decisions/0018). Did you mean strategy=fsdp_tensor?"
     )
 
 

@@ -273,8 +273,8 @@ class TensorLayout:
         if isinstance(layer, HasProduct) and any(side % layer.multiple for side in sides):
             raise ConfigurationError(
                 f"{name} is {sides[1]} x {sides[0]} on each of strategy.tensor_size={self.num_ranks} ranks, and its "
-                f"format multiplies multiples of {layer.multiple}; nearest valid: a smaller group, or "
-                f"precision.skip=[{name}]."
+                f"format multiplies multiples of {layer.multiple}. Did you mean a smaller group, or "
+                f"precision.skip=[{name}]?"
             )
         part = LocalPart(layer)
         self._parts_of_block.append(part)

@@ -175,9 +175,7 @@ def choose_layers(
     if head_weight is not None and (reason := _sides_against(tuple(head_weight.T.shape), min_width)):
         vocab_size = head_weight.shape[0]
         size = f" or model.vocab_size={-(-vocab_size // MULTIPLE) * MULTIPLE}" if vocab_size % MULTIPLE else ""
-        raise ConfigurationError(
-            f"precision.head=true: the head of {reason}; nearest valid: precision.head=false{size}."
-        )
+        raise ConfigurationError(f"precision.head=true: the head of {reason}. Did you mean precision.head=false{size}?")
     blocks = {id(module) for module in model.blocks.modules()}
     names = [name for name, module in model.named_modules() if isinstance(module, nn.Linear)]
     for pattern in skip:
@@ -254,8 +252,8 @@ def _require_not_skipped(head: str, skip: tuple[str, ...]) -> None:
     for pattern in skip:
         if fnmatch(head, pattern):
             raise ConfigurationError(
-                f"precision.skip={pattern} keeps {head} in bf16, and precision.head=true does not; nearest valid: "
-                "precision.head=false."
+                f"precision.skip={pattern} keeps {head} in bf16, and precision.head=true does not. Did you mean "
+                "precision.head=false?"
             )
 
 

@@ -47,8 +47,8 @@ def _rate(config: dict[str, Any], key: str) -> float:
 def _require(config: dict[str, Any], group: str, wanted: str, fix: str) -> None:
     if not _dials(config, group):
         raise ConfigurationError(
-            f"scaling=depth_dial is a rule for {group}={wanted}, but {group} is {word_of(config[group])}; "
-            f"nearest valid: {fix}, or scaling=none."
+            f"scaling=depth_dial is a rule for {group}={wanted}, but {group} is {word_of(config[group])}. "
+            f"Did you mean {fix}, or scaling=none?"
         )
 
 

@@ -206,7 +206,7 @@ def _require_scalars(scalars: Mapping[str, Any]) -> None:
         msg = f"gradient_clip_norm={clip:g} is not a finite number above 0; 1 is usual, and null does not clip."
         raise ConfigurationError(msg)
     if not 0 <= seed < 2**63:
-        msg = f"seed={seed} is not at least 0 and below 2**63; nearest valid: {abs(seed) % 2**63}."
+        msg = f"seed={seed} is not at least 0 and below 2**63. Did you mean {abs(seed) % 2**63}?"
         raise ConfigurationError(msg)
 
 

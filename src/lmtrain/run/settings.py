@@ -27,7 +27,7 @@ class RunSettings:
                     f"or take a folder, as run.{key}=runs."
                 )
         if self.log_every_steps < 1:
-            msg = f"run.log_every_steps={self.log_every_steps} is below 1; nearest valid: 1."
+            msg = f"run.log_every_steps={self.log_every_steps} is below 1. Did you mean 1?"
             raise ConfigurationError(msg)
 
 

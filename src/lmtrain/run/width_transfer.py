@@ -17,8 +17,8 @@ from lmtrain.run.schema.targets import word_of
 OPTIMIZERS: Final = "lmtrain.optim"
 # Options of a Llama without a rule in the tables, or with a rule unlike their neighbours'.
 WITHOUT_RULE: Final = {
-    "tie_embeddings": "a head and a table want different rates; nearest valid: model.tie_embeddings=false",
-    "experts": "a router is neither a matrix nor a head; nearest valid: a model without experts",
+    "tie_embeddings": "a head and a table want different rates; use model.tie_embeddings=false",
+    "experts": "a router is neither a matrix nor a head; use a model without experts",
     "value_gate_width": "unsupported with width transfer; set null",
 }
 
@@ -37,7 +37,7 @@ def width_transfer(
     bases = {"base_width": base_width, "base_head_width": head_width if base_head_width is None else base_head_width}
     for name, value in bases.items():
         if value < 1:
-            raise ConfigurationError(f"scaling.{name}={value} is below 1; nearest valid: 1.")
+            raise ConfigurationError(f"scaling.{name}={value} is below 1. Did you mean 1?")
     optimizer = facts_of(config["optimizer"], OptimizerFacts)
     update = _update(config["optimizer"], optimizer)
     factors = factors_of(settings["width"], head_width=head_width, update=update, **bases)
@@ -51,8 +51,8 @@ def _settings(config: dict[str, Any]) -> dict[str, Any]:
     if found is None or found.carries_over != "width":
         word = word_of(node)
         raise ConfigurationError(
-            f"scaling=width_transfer is defined for a Llama, but model is {word}; nearest valid: a Llama such as "
-            "model=llama_tiny, scaling=depth_dial for model=nano, or scaling=none."
+            f"scaling=width_transfer is defined for a Llama, but model is {word}. Did you mean a Llama such as "
+            "model=llama_tiny, scaling=depth_dial for model=nano, or scaling=none?"
         )
     settings = default_settings(str(node["_target_"])) | node
     for name, reason in WITHOUT_RULE.items():
@@ -72,8 +72,8 @@ def _update(node: Mapping[str, Any], found: OptimizerFacts | None) -> Update:
         target.rpartition(".")[2] for target, facts in options_saying(OPTIMIZERS, OptimizerFacts) if facts.update
     ]
     raise ConfigurationError(
-        f"scaling=width_transfer is not defined for optimizer={word_of(node)}: {reason}; nearest valid: "
-        f"one of optimizer={', '.join(with_rule)}."
+        f"scaling=width_transfer is not defined for optimizer={word_of(node)}: {reason}. Did you mean "
+        f"one of optimizer={', '.join(with_rule)}?"
     )
 
 
@@ -110,12 +110,12 @@ def _require_rule_of_decay(config: dict[str, Any], decay: float) -> None:
         word = word_of(config["optimizer"])
         raise ConfigurationError(
             f"optimizer.weight_decay={decay} has no rule under scaling=width_transfer: {word} adds it to the gradient, "
-            "whose size changes with width; nearest valid: 0."
+            "whose size changes with width. Did you mean 0?"
         )
     if node_at(config, "optimizer.decay_embeddings"):
         raise ConfigurationError(
             "optimizer.decay_embeddings=true has no rule under scaling=width_transfer, where decay follows the rates "
-            "of matrices and head; nearest valid: false."
+            "of matrices and head. Did you mean false?"
         )
 
 

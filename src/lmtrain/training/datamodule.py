@@ -75,7 +75,7 @@ class TokenDataModule(pl.LightningDataModule):
         """
         super().__init__()
         if num_workers < 0:
-            raise ConfigurationError(f"data.num_workers={num_workers} is negative; nearest valid: 0.")
+            raise ConfigurationError(f"data.num_workers={num_workers} is negative. Did you mean 0?")
         if batch is not None and (context_tokens, micro_batch_sequences) != (None, None):
             raise ConfigurationError(
                 "data.context_tokens and data.micro_batch_sequences belong to batch; set them there."

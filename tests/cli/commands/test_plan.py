@@ -146,7 +146,7 @@ def test_planning_a_known_model_needs_no_torch(capsys: pytest.CaptureFixture[str
 
 def test_a_strategy_that_a_task_cannot_train_on_is_refused_as_in_training() -> None:
     words = [*SMALL, "task=grpo", "strategy=fsdp", "budget.steps=9"]
-    message = r"task=grpo generates with whole weights on each rank, and strategy=fsdp does not; nearest valid: "
+    message = r"task=grpo generates with whole weights on each rank, and strategy=fsdp does not. Did you mean "
     with pytest.raises(ConfigurationError, match=message):
         planned_runs([*words, "init_from=x"])
     with pytest.raises(ConfigurationError, match=r"packing puts several documents into a row, and task=grpo"):

@@ -22,7 +22,7 @@ def kernel(monkeypatch):
 @pytest.mark.parametrize(
     ("place", "message"),
     [
-        ({"device_type": "cpu"}, "attention=flash needs an NVIDIA GPU, and this is cpu; nearest valid: attention=auto"),
+        ({"device_type": "cpu"}, "attention=flash needs an NVIDIA GPU, and this is cpu. Did you mean attention=auto"),
         ({"dtype": torch.float32}, "attention=flash takes bf16 or fp16 .* got float32.*attention=sdpa"),
         ({"head_width": 512}, "heads up to 256 wide in multiples of 8, got bfloat16 and 512"),
         ({"head_width": 20}, "multiples of 8, got bfloat16 and 20"),

@@ -39,7 +39,7 @@ class Pipeline:
         if self.num_chunks < 1 or (self._fills_first and self.num_chunks > 1):
             raise ConfigurationError(
                 f"strategy.num_chunks={self.num_chunks} is below 1, or of a schedule without chunks "
-                f"(strategy.schedule={self.schedule}); nearest valid: 1."
+                f"(strategy.schedule={self.schedule}). Did you mean 1?"
             )
 
     @property
@@ -56,7 +56,7 @@ class Pipeline:
         if self.num_stages > 1 and self.num_stages * self.num_chunks > num_layers:
             raise ConfigurationError(
                 f"strategy.num_stages={self.num_stages} x strategy.num_chunks={self.num_chunks} are more parts than "
-                f"the model's {num_layers} layers; nearest valid: strategy.num_stages={most}."
+                f"the model's {num_layers} layers. Did you mean strategy.num_stages={most}?"
             )
 
     def bubble_share(self, num_micro_steps: int) -> float:

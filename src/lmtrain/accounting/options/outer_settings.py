@@ -42,12 +42,12 @@ def require_turns(every_steps: int, num_fragments: int) -> None:
     """
     for key, value in (("every_steps", every_steps), ("num_fragments", num_fragments)):
         if value < 1:
-            raise ConfigurationError(f"strategy.{key}={value} is below 1; nearest valid: 1.")
+            raise ConfigurationError(f"strategy.{key}={value} is below 1. Did you mean 1?")
     if every_steps % num_fragments:
         nearest = max(1, round(every_steps / num_fragments)) * num_fragments
         raise ConfigurationError(
             f"strategy.every_steps={every_steps} is not a multiple of strategy.num_fragments={num_fragments}, which "
-            f"meet in turns; nearest valid: strategy.every_steps={nearest}."
+            f"meet in turns. Did you mean strategy.every_steps={nearest}?"
         )
 
 

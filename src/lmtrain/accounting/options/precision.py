@@ -37,6 +37,6 @@ class PrecisionFacts:
         major, minor = self.gpu_since or (0, 0)
         asked = self.asked or f"precision={self.name}"
         return (
-            f"{asked} needs a GPU of compute capability {major}.{minor} or later, and {device}; "
-            f"nearest valid: {self.instead}."
+            f"{asked} needs a GPU of compute capability {major}.{minor} or later, and {device}. "
+            f"Did you mean {self.instead}?"
         )

@@ -61,7 +61,7 @@ def require_count(key: str, value: float | None) -> None:
         ConfigurationError: It is below 1.
     """
     if value is not None and value < 1:
-        raise ConfigurationError(f"{key}={value} is below 1; nearest valid: 1.")
+        raise ConfigurationError(f"{key}={value} is below 1. Did you mean 1?")
 
 
 def require_number(

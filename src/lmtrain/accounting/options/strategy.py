@@ -163,7 +163,7 @@ class ModelSpread:
         if num_ranks < self.least_ranks:
             raise ConfigurationError(
                 f"trainer.devices x trainer.num_nodes={num_ranks} is below {self.least_ranks}, the fewest ranks of "
-                f"the strategy; nearest valid: trainer.devices={self.least_ranks}."
+                f"the strategy. Did you mean trainer.devices={self.least_ranks}?"
             )
         _require_divisor("strategy.num_stages", self.pipeline.num_stages, num_ranks)
         _require_divisor("strategy.tensor_size", self.tensor_ranks, num_ranks)
@@ -231,5 +231,5 @@ def _require_divisor(key: str, size: int, num_ranks: int) -> None:
     nearest = max(one for one in range(1, max(1, min(size, num_ranks)) + 1) if num_ranks % one == 0)
     raise ConfigurationError(
         f"{key}={size} does not divide {format_count(num_ranks, 'rank')} "
-        f"(trainer.devices x trainer.num_nodes); nearest valid: {nearest}."
+        f"(trainer.devices x trainer.num_nodes). Did you mean {nearest}?"
     )

@@ -192,8 +192,8 @@ class Flash(Attention):
     def fitted(self, place: KernelTarget) -> "LoadedFlash":
         if place.device_type != "cuda":
             raise ConfigurationError(
-                f"attention=flash needs an NVIDIA GPU, and this is {place.device_type}; nearest valid: "
-                f"{flash_facts(on_gpu=False).without_gpu}."
+                f"attention=flash needs an NVIDIA GPU, and this is {place.device_type}. Did you mean "
+                f"{flash_facts(on_gpu=False).without_gpu}?"
             )
         if place.dtype not in DTYPES or place.head_width > MAX_HEAD_WIDTH or place.head_width % 8:
             raise ConfigurationError(

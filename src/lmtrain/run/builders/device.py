@@ -96,7 +96,7 @@ def device_type(accelerator: str) -> str:
         require_no_unused_gpu(os.environ)
     if found is None and accelerator not in ("auto", "cpu"):
         raise EnvironmentProblem(
-            f"trainer.accelerator={accelerator}: this machine has no GPU; nearest valid: trainer.accelerator=auto."
+            f"trainer.accelerator={accelerator}: this machine has no GPU. Did you mean trainer.accelerator=auto?"
         )
     return "cpu" if found is None else found.type
 

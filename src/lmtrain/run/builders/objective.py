@@ -68,7 +68,7 @@ def _require_marks(dataset: Dataset, facts: ObjectiveFacts) -> None:
         source = "preference_pairs" if facts.rows_together > 1 else "made_conversations"
         raise DataError(
             f"{dataset.folder} is text, without marks of the assistant's words, and task={facts.task} takes them for "
-            f"answers; nearest valid: source={source}, or the folder of prepared conversations."
+            f"answers. Did you mean source={source}, or the folder of prepared conversations?"
         )
 
 

@@ -76,7 +76,7 @@ def simulation(config: RunConfig) -> Simulation:
     if config.optimizer_cpu_offload:
         raise ConfigurationError(
             f"{CPU_OFFLOAD}=true: a simulated device keeps its optimizer state; `lmtrain plan` counts the way to host "
-            "memory; nearest valid: false."
+            "memory. Did you mean false?"
         )
     setting = planned_setting(config)
     batch = config.divided(config.batch)
@@ -84,7 +84,7 @@ def simulation(config: RunConfig) -> Simulation:
     if batch.context_tokens > model.max_context_tokens:
         raise ConfigurationError(
             f"batch.context_tokens={batch.context_tokens} is beyond model.max_context_tokens="
-            f"{model.max_context_tokens}; nearest valid: {model.max_context_tokens}."
+            f"{model.max_context_tokens}. Did you mean {model.max_context_tokens}?"
         )
     rehearsed_optimizer(config, model)
     _parallelism(config, setting).require(model)

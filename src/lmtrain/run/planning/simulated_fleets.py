@@ -123,7 +123,7 @@ def _checked(config: RunConfig) -> RunConfig:
     )
     for value, nearest in refusals:
         if value:
-            raise ConfigurationError(f"{value} cannot be simulated; nearest valid: {nearest}, or `lmtrain plan`.")
+            raise ConfigurationError(f"{value} cannot be simulated. Did you mean {nearest}, or `lmtrain plan`?")
     config.divided(config.batch)
     return config
 

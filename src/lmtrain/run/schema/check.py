@@ -260,10 +260,10 @@ def _wrong_type(key: str, value: Any, annotation: Any) -> str:
         return f"{key}={value} must be one of {', '.join(choices)}{null}.{suggest(str(value), choices)}"
     if isinstance(value, float) and not value.is_integer() and int in kinds and float not in kinds:
         nearest = max(1, round(value)) if math.isfinite(value) and value > 0 else None
-        return f"{key}={value} is not a whole number{f'; nearest valid: {nearest}' if nearest else ''}."
+        return f"{key}={value} is not a whole number{f'. Did you mean {nearest}?' if nearest else '.'}"
     is_one = isinstance(value, str | int | float) and not isinstance(value, bool)
     if is_one and any(typing.get_origin(kind) in (list, Sequence) for kind in kinds):
-        return f"{key}={value} must be a list; nearest valid: '{key}=[{value}]'."
+        return f"{key}={value} must be a list. Did you mean '{key}=[{value}]'?"
     return f"{key}={value!r} is not of type {' or '.join(map(_type_words, _alternatives(annotation)))}."
 
 

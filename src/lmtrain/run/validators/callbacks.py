@@ -67,7 +67,7 @@ def require_passes(config: RunConfig) -> None:
     reader = next(((key, said.reads) for key, said in facts.items() if said.reads), None)
     if reader is None:
         fix = beside_ordinary(config.callbacks)
-        raise ConfigurationError(f"{judge} needs validations, and this run has none; nearest valid: {fix}.")
+        raise ConfigurationError(f"{judge} needs validations, and this run has none. Did you mean {fix}?")
     key, passes = reader
     if passes.num_passes is None and passes.every_steps is None:
         raise ConfigurationError(
@@ -91,8 +91,8 @@ def require_watch(config: RunConfig) -> None:
     is_watched = any(facts.answers_spikes for facts in callback_facts(config))
     if spikes is not None and not spikes.takes_back and not is_watched:
         raise ConfigurationError(
-            f"spikes.then={spikes.then} has no effect without callbacks.training_health; nearest valid: the default "
-            "callbacks."
+            f"spikes.then={spikes.then} has no effect without callbacks.training_health. Did you mean the default "
+            "callbacks?"
         )
 
 

@@ -60,6 +60,6 @@ def require_rows(num_rows: int, *, num_entries: int) -> None:
     """
     if num_rows < num_entries:
         raise ConfigurationError(
-            f"model.vocab_size={num_rows} is below the tokenizer's {num_entries} entries; nearest valid: "
-            f"{num_entries}, or text prepared with a tokenizer of at most {num_rows}."
+            f"model.vocab_size={num_rows} is below the tokenizer's {num_entries} entries. Did you mean "
+            f"{num_entries}, or text prepared with a tokenizer of at most {num_rows}?"
         )

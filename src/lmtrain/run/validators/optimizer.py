@@ -114,7 +114,7 @@ def require_rounding(config: RunConfig) -> None:
         known = " and ".join(f"optimizer={target.rpartition('.')[2]}" for target in targets)
         raise ConfigurationError(
             f"precision.{ROUNDING}=true has no effect with optimizer={config.optimizer.word}, which rounds to "
-            f"nearest; {known} can; nearest valid: false."
+            f"nearest; {known} can. Did you mean false?"
         )
 
 
@@ -129,17 +129,17 @@ def require_offload(config: RunConfig, *, on_cpu: bool) -> None:
     if not gives_nothing(config.spikes.target):
         key = config.spikes.key
         raise ConfigurationError(
-            f"{CPU_OFFLOAD}=true with {key}, which copies weights and state on the device before each step; nearest "
-            f"valid: {key}=none."
+            f"{CPU_OFFLOAD}=true with {key}, which copies weights and state on the device before each step. "
+            f"Did you mean {key}=none?"
         )
     if config.precision.get(ROUNDING) or config.optimizer.get("moments"):
         raise ConfigurationError(
-            f"{CPU_OFFLOAD}=true updates a part of the weights at a time, and random rounding draws once for all; "
-            f"nearest valid: precision.{ROUNDING}=false and optimizer.moments=null."
+            f"{CPU_OFFLOAD}=true updates a part of the weights at a time, and random rounding draws once for all. "
+            f"Did you mean precision.{ROUNDING}=false and optimizer.moments=null?"
         )
     if on_cpu:
         raise ConfigurationError(
-            f"{CPU_OFFLOAD}=true has no effect on a CPU, whose state is in host memory; nearest valid: false."
+            f"{CPU_OFFLOAD}=true has no effect on a CPU, whose state is in host memory. Did you mean false?"
         )
 
 
@@ -153,7 +153,7 @@ def require_float8_head(config: RunConfig) -> None:
     if head and not (config.facts(LossFacts) or LossFacts()).makes_head_products:
         raise ConfigurationError(
             f"precision.head=true needs a loss that makes the head's products itself, and loss={loss.split('.')[-2]} "
-            f"does not; nearest valid: {one_of(words_of(LossFacts, lambda other: other.makes_head_products))}."
+            f"does not. Did you mean {one_of(words_of(LossFacts, lambda other: other.makes_head_products))}?"
         )
 
 
@@ -197,10 +197,10 @@ def _require_fit(node: Node, num_steps: int, tokens_per_step: int) -> None:
     fixed = sum(lengths.values()) - share * num_steps
     longer = f", or budget.steps={math.ceil(fixed / (1 - share))}" if fixed and share < 1 else ""
     left = max(0, math.floor(num_steps - lengths["warmdown"]))
-    fix = f"nearest valid: {node.key}.warmup_steps={left}{longer}" if left else "shorten them, or raise the budget"
+    fix = f"{node.key}.warmup_steps={left}{longer}" if left else "shorter ones, or a larger budget"
     raise ConfigurationError(
         f"{given} take {format_count(math.ceil(sum(lengths.values())), 'step')}, longer than the run of "
-        f"{format_count(num_steps, 'step')}; {fix}."
+        f"{format_count(num_steps, 'step')}. Did you mean {fix}?"
     )
 
 

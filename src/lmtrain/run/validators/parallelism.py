@@ -52,8 +52,8 @@ def require_cluster(config: RunConfig) -> None:
             is_of_nodes = key == "trainer.devices" and planned > 1 and value > planned and value % planned == 0
             nearest = f"cluster.num_nodes={value // planned}" if is_of_nodes else f"{same}={value}"
             raise ConfigurationError(
-                f"{key}={value} but {same}={planned}: the Trainer follows the cluster; nearest valid: {nearest} "
-                f"without {key}."
+                f"{key}={value} but {same}={planned}: the Trainer follows the cluster. Did you mean {nearest} "
+                f"without {key}?"
             )
 
 
@@ -107,8 +107,8 @@ def require_parts(config: RunConfig, shape: ModelShape | None = None) -> None:
     if not (config.facts(LossFacts) or LossFacts()).takes_shards:
         raise ConfigurationError(
             f"loss={config.loss.target.split('.')[-2]} reads the whole vocabulary, and under strategy="
-            f"{config.strategy.word} a rank has a shard of it; nearest valid: "
-            f"{one_of(words_of(LossFacts, lambda other: other.takes_shards))}."
+            f"{config.strategy.word} a rank has a shard of it. Did you mean "
+            f"{one_of(words_of(LossFacts, lambda other: other.takes_shards))}?"
         )
     has_experts = model.node("experts") is not None
     group_sizes.require_parts(spread.tensor_ranks, sizes, has_experts=has_experts, norms_all_heads=over_width)
@@ -127,20 +127,20 @@ def require_workers(config: RunConfig) -> None:
         if not gives_nothing(node.target):
             raise ConfigurationError(
                 f"{node.key} follows steps that are the same on every rank, and the workers of {strategy} train "
-                f"apart; nearest valid: {node.key}=none."
+                f"apart. Did you mean {node.key}=none?"
             )
     optimizer = config.facts(OptimizerFacts)
     if optimizer is not None and optimizer.averages_steps:
         raise ConfigurationError(
             f"optimizer={config.optimizer.word} evaluates other weights than it trains, and {strategy} the global "
-            f"ones; nearest valid: {one_of(words_of(OptimizerFacts, lambda other: not other.averages_steps))}."
+            f"ones. Did you mean {one_of(words_of(OptimizerFacts, lambda other: not other.averages_steps))}?"
         )
     precision = config.facts(PrecisionFacts, has_bf16=True)
     if precision is not None and precision.bytes_of.weights != 4:
         fits = words_of(PrecisionFacts, lambda other: other.bytes_of.weights == 4, has_bf16=True)
         raise ConfigurationError(
             f"precision={config.precision.word} keeps weights of {precision.bytes_of.weights} bytes, and {strategy} "
-            f"averages fp32 weights; nearest valid: {one_of(fits)}."
+            f"averages fp32 weights. Did you mean {one_of(fits)}?"
         )
 
 
@@ -154,7 +154,7 @@ def require_recordable(config: RunConfig, *, num_ranks: int, device: str) -> Non
     """
     if config.compile.get("cuda_graphs", False):
         for obstacle, fix in _obstacles(config, num_ranks=num_ranks, device=device):
-            raise ConfigurationError(f"compile.cuda_graphs=true: {obstacle}; nearest valid: {fix}.")
+            raise ConfigurationError(f"compile.cuda_graphs=true: {obstacle}. Did you mean {fix}?")
 
 
 def _obstacles(config: RunConfig, *, num_ranks: int, device: str) -> Iterator[tuple[str, str]]:

@@ -13,7 +13,7 @@ from lmtrain.run.schema.facts import facts_of, require_facts
 from lmtrain.run.schema.node import Node
 from lmtrain.run.schema.signatures import gives_nothing
 
-START: Final = "nearest valid: init_from=RUN, a run here or the folder of `lmtrain import`."
+START: Final = "Did you mean init_from=RUN, a run here or the folder of `lmtrain import`?"
 
 
 def objective_facts(config: RunConfig) -> ObjectiveFacts | None:
@@ -49,7 +49,7 @@ def require_objective(config: RunConfig) -> None:
     facts = objective_facts(config)
     if facts is not None and config.init_from is None:
         raise ConfigurationError(
-            f"task={facts.task} needs a model to start from, and init_from=null has random weights; {START}"
+            f"task={facts.task} needs a model to start from, and init_from=null has random weights. {START}"
         )
     require_parts_of_task(config)
 
@@ -66,13 +66,13 @@ def require_parts_of_task(config: RunConfig) -> None:
     task, (source, given) = f"task={facts.task}", _source(config)
     if source and given is not None and facts.rows_together > 1 and not given.has_pairs:
         raise ConfigurationError(
-            f"the source ({source.word}) gives no pairs of answers, and {task} learns from them; nearest valid: "
-            "source=preference_pairs 'source.paths=[pairs.jsonl]'."
+            f"the source ({source.word}) gives no pairs of answers, and {task} learns from them. Did you mean "
+            "source=preference_pairs 'source.paths=[pairs.jsonl]'?"
         )
     if not _row_is_document(config):
         raise ConfigurationError(
-            f"packing puts several documents into a row, and {task} takes each answer as a row; nearest valid: "
-            f"{one_of(words_of(PackingFacts, lambda other: other.row_is_document))}."
+            f"packing puts several documents into a row, and {task} takes each answer as a row. Did you mean "
+            f"{one_of(words_of(PackingFacts, lambda other: other.row_is_document))}?"
         )
     if config.data.node("sources") is not None or "sources" in config.data:
         kept = "pairs" if facts.rows_together > 1 else "groups"
@@ -100,8 +100,8 @@ def require_whole_sequences(config: RunConfig) -> None:
     if not fits(config.spread):
         work = "generates with whole weights" if facts.num_new_tokens else "scores whole sequences"
         raise ConfigurationError(
-            f"task={facts.task} {work} on each rank, and strategy={config.strategy.word} does not; nearest valid: "
-            f"{one_of(words_of(ModelSpread, fits))}."
+            f"task={facts.task} {work} on each rank, and strategy={config.strategy.word} does not. Did you mean "
+            f"{one_of(words_of(ModelSpread, fits))}?"
         )
 
 
@@ -120,7 +120,7 @@ def require_examples(batch: BatchPlan, facts: ObjectiveFacts | None) -> None:
     else:
         whole = -(-batch.sequences_per_rank // together) * together
         nearest = f"batch.tokens_per_step={whole * batch.num_data_ranks * batch.context_tokens}"
-    raise ConfigurationError(f"{MICRO_BATCH}={rows} parts {parted}; nearest valid: {nearest}.")
+    raise ConfigurationError(f"{MICRO_BATCH}={rows} parts {parted}. Did you mean {nearest}?")
 
 
 def require_conversations(config: RunConfig) -> None:
@@ -141,8 +141,8 @@ def require_conversations(config: RunConfig) -> None:
     if objective:
         learns, instead = f"task={objective.task} asks the last question", ""
     raise ConfigurationError(
-        f"the source ({source.word}) is text, and {learns} of conversations; nearest valid: {own}"
-        f"source=made_conversations{instead}."
+        f"the source ({source.word}) is text, and {learns} of conversations. Did you mean {own}"
+        f"source=made_conversations{instead}?"
     )
 
 
@@ -178,14 +178,14 @@ def require_adaptable(config: RunConfig) -> None:
     if spread.tensor_ranks > 1 or spread.pipeline.num_stages > 1:
         whole = words_of(ModelSpread, lambda other: other.tensor_ranks == 1 and other.pipeline.num_stages == 1)
         raise ConfigurationError(
-            f"{adapter} keeps layers whole, and strategy={config.strategy.word} cuts them; nearest valid: "
-            f"{one_of(whole)}."
+            f"{adapter} keeps layers whole, and strategy={config.strategy.word} cuts them. Did you mean "
+            f"{one_of(whole)}?"
         )
     precision = config.facts(PrecisionFacts, has_bf16=True)
     if precision is not None and precision.bytes_of.matmul == "fp8":
         held = words_of(PrecisionFacts, lambda other: other.bytes_of.matmul == "bf16", has_bf16=True)
         raise ConfigurationError(
-            f"{adapter} changes layers that precision={config.precision.word} replaces; nearest valid: {one_of(held)}."
+            f"{adapter} changes layers that precision={config.precision.word} replaces. Did you mean {one_of(held)}?"
         )
 
 
@@ -198,5 +198,5 @@ def require_trained_weights(config: RunConfig) -> None:
     if config.init_from is None and not gives_nothing(config.adapter.target):
         raise ConfigurationError(
             f"adapter={config.adapter.word.lower()} trains changes of frozen weights, and init_from=null has random "
-            f"ones; {START}"
+            f"ones. {START}"
         )

@@ -168,8 +168,8 @@ def require_same_left_out(facts: CheckpointFacts, left_out: tuple[int, ...]) -> 
     if facts.left_out != left_out:
         raise ConfigurationError(
             f"Checkpoint {facts.path} was trained without batches {[*facts.left_out]} of the order of its "
-            f"{format_count(facts.step, 'step')}, and batch.left_out says {[*left_out]}; nearest valid: "
-            f"'batch.left_out={[*facts.left_out]}'."
+            f"{format_count(facts.step, 'step')}, and batch.left_out says {[*left_out]}. Did you mean "
+            f"'batch.left_out={[*facts.left_out]}'?"
         )
 
 
