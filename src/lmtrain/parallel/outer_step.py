@@ -165,8 +165,8 @@ def fragments_of(model: LanguageModel, *, num_fragments: int) -> list[list[Param
     units = sorted(_units(model), key=_num_values, reverse=True)
     if num_fragments > len(units):
         raise ConfigurationError(
-            f"strategy.num_fragments={num_fragments} is more than the model's {len(units)} layers and tables; nearest "
-            f"valid: {len(units)}."
+            f"strategy.num_fragments={num_fragments} is more than the model's {len(units)} layers and tables. "
+            f"Did you mean {len(units)}?"
         )
     fragments: list[list[Parameter]] = [[] for _ in range(num_fragments)]
     for unit in units:
