@@ -124,7 +124,7 @@ def llama(**settings: object) -> LanguageModel:
     [
         ({}, 4, "strategy.context_size=4 does not divide model.num_heads=6 over its ranks. Did you mean 3?"),
         ({"num_kv_heads": 2}, 3, "model.num_kv_heads=2 over its ranks. Did you mean 2?"),
-        ({"num_kv_heads": 1}, 2, "model.num_kv_heads=1 over its ranks; use strategy=fsdp."),
+        ({"num_kv_heads": 1}, 2, "model.num_kv_heads=1 over its ranks. Did you mean strategy=fsdp"),
         (
             {"qk_norm": True, "qk_norm_over": "width", "key_smear": True},
             2,

@@ -174,7 +174,7 @@ def refuse(node, *, horizon, name="schedule"):
     [
         (
             {"warmup_steps": 101},
-            r"schedule\.warmup_steps=101 take 101 .* than the run of 100.*=100, or budget\.steps=101\.",
+            r"schedule\.warmup_steps=101 take 101 .* than the run of 100.*=100, or budget\.steps=101\?",
         ),
         (
             {"warmup_steps": 50, "warmdown_fraction": 0.6},
@@ -182,9 +182,9 @@ def refuse(node, *, horizon, name="schedule"):
         ),
         (
             {"warmup_tokens": 90_000, "warmdown_steps": 20},
-            r"valid: schedule\.warmup_steps=80, or budget\.steps=110\.",
+            r"Did you mean schedule\.warmup_steps=80, or budget\.steps=110\?",
         ),
-        ({"warmdown_steps": 200}, r"warmdown_steps=200 take 200 steps.*shorten them, or raise the budget"),
+        ({"warmdown_steps": 200}, r"warmdown_steps=200 take 200 steps.*shorter ones, or a larger budget"),
     ],
 )
 def test_a_schedule_longer_than_its_budget_is_refused_with_what_would_fit(node, message):

@@ -102,7 +102,7 @@ REFUSED: list[tuple[Rule, str, str, str]] = [
     (require_nodes_enough, "cluster=h100_8x", "trainer.devices=12", r"Did you mean cluster\.devices_per_node=12"),
     (require_nodes_enough, "trainer.devices=2", "cluster=h100_8x trainer.num_nodes=2", r"cluster\.num_nodes=2"),
     (require_parts, "strategy=tensor trainer.devices=2", "loss=liger", r"loss=liger .*loss=chunked"),
-    (require_parts, "strategy=tensor trainer.devices=2", "trainer.devices=8", r"model\.num_heads=2 .*valid: 2"),
+    (require_parts, "strategy=tensor trainer.devices=2", "trainer.devices=8", r"model\.num_heads=2 .*Did you mean 2"),
     (require_parts, "strategy=fsdp trainer.devices=2", "strategy=tensor model=mixtral_tiny", r"use strategy=fsdp"),
     (
         require_parts,
