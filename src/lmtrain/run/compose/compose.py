@@ -203,20 +203,23 @@ def _our_configs() -> Generator[None]:
     """Let Hydra compose from our folder.
 
     At each of 55 files hydra-core 1.3 makes a config of all choices so far, half of the time of composing. It is made
-    here where a list of defaults names an option by another's alone.
+    here where a list of defaults names an option by another's alone; 1.4 does so itself.
     """
-    make: Any = defaults_list._create_interpolation_map  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+    name = "_create_interpolation_map"
+    make: Any = getattr(defaults_list, name, None)
 
     def make_if_used(overrides: Any, listed: Sequence[Any], self_added: bool) -> Any:  # noqa: FBT001  as Hydra calls it
         return make(overrides, listed, self_added) if any(each.is_interpolation() for each in listed) else None
 
     GlobalHydra.instance().clear()
-    setattr(defaults_list, make.__name__, make_if_used)
+    if make is not None:
+        setattr(defaults_list, name, make_if_used)
     try:
         with initialize_config_dir(str(conf_folder().absolute()), version_base="1.3"), collecting_later():
             yield
     finally:
-        setattr(defaults_list, make.__name__, make)
+        if make is not None:
+            setattr(defaults_list, name, make)
 
 
 def _plain(composed: DictConfig) -> dict[str, Any]:
