@@ -23,6 +23,14 @@ def moved(model):
     return model
 
 
+def test_factors_begin_as_in_peft() -> None:
+    for _, adapter in adapters_of(Lora(rank=64, alpha=64).attach(small(), seed=1)):
+        num_inputs = adapter.down.in_features
+        theirs = torch.nn.init.kaiming_uniform_(torch.empty(64, num_inputs), a=5**0.5)  # of PEFT's LoraLayer
+        assert adapter.down.weight.abs().max() <= num_inputs**-0.5
+        assert adapter.down.weight.std().item() == pytest.approx(theirs.std().item(), rel=0.1)
+
+
 def test_an_adapter_changes_nothing_at_first_and_trains_alone() -> None:
     model = small()
     before = model(tokens())

@@ -46,8 +46,9 @@ def test_the_same_tokens_are_kept_as_by_transformers(settings, temperature):
     assert {choose(logits, sampling, prompt=(), new=(), draw=draw) for draw in grid} == kept
 
 
-def test_repetition_is_penalised_as_by_transformers():
-    logits = torch.randn(30, generator=torch.Generator().manual_seed(4))
+@pytest.mark.parametrize("shift", [0.0, -6.0])  # scores of both signs, and negative ones alone
+def test_repetition_is_penalised_as_by_transformers(shift):
+    logits = torch.randn(30, generator=torch.Generator().manual_seed(4)) + shift
     text = [3, 7, int(logits.argmax()), int(logits.argmin())]
     expected = RepetitionPenaltyLogitsProcessor(1.7)(torch.tensor([text]), logits[None].clone())[0].argmax()
     assert draws(logits, num=1, prompt=text[:2], new=text[2:], repetition_penalty=1.7, **GREEDY) == [int(expected)]

@@ -37,6 +37,17 @@ def test_it_is_torch_s_own_average_once_the_decay_is_reached():
         torch.testing.assert_close(average.get_parameter(name), parameter)
 
 
+def test_the_first_steps_keep_less_of_the_average():
+    model, average = started(decay=0.999)
+    expected = values(model)
+    for step, decay in enumerate([1 / 10, 2 / 11, 3 / 12]):
+        move(model, step)
+        average.update(model, step=step)
+        expected = {name: decay * expected[name] + (1 - decay) * value for name, value in values(model).items()}
+    for name, value in expected.items():
+        torch.testing.assert_close(average.get_parameter(name), value)
+
+
 def test_a_model_has_the_average_for_a_while_and_then_its_own_to_the_last_bit():
     model, average = started()
     move(model, 1)
