@@ -63,7 +63,7 @@ READING = tuple(
 )
 
 
-NOT_OURS = {"__pycache__", "runs", "data", "multirun", "outputs", "dist"}
+NOT_OURS = {"__pycache__", "runs", "data", "multirun", "outputs", "dist", "site"}
 HIDDEN_BUT_OURS = {".ci", ".github"}
 OF_ONE_MACHINE = {
     "a machine's path": r"(?<![\w.~-])/(?:work|root|home|Users)/\w",
