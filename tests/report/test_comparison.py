@@ -3,17 +3,14 @@
 import math
 import random
 import statistics
-from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from lmtrain.errors import ConfigurationError, DataError
-from lmtrain.report.compared_runs import ComparedRun, make_choices, read_compared_run
-from lmtrain.report.comparison import against, compare
+from lmtrain.report.compared_runs import make_choices, read_compared_run
+from lmtrain.report.comparison import compare
 from lmtrain.report.comparison_page import text_of
 from lmtrain.report.spread import difference, spread, student_quantile
-from lmtrain.tracking.sweep_file import HeldOutText
 from tests.report.compared_folder import write, write_readings
 
 
@@ -185,46 +182,6 @@ def test_nats_of_different_tokenizers_are_refused_and_bits_per_byte_compare_with
     with pytest.raises(DataError, match=r"different tokenizers.*use --metric validation/bits_per_byte"):
         compare(runs, metric="validation/loss")
     assert any("tokenizers differ" in note for note in compare(runs).notes)
-
-
-def run_of(value: float, *, seed: str = "1", num_bytes: int = 100) -> ComparedRun:
-    return ComparedRun(
-        folder=Path("run"), name="run", status="FINISHED", exit_code=0, step=4, num_steps=4, seed=seed, settings={},
-        words=(), held_out=HeldOutText(source="s", split_bytes=100, num_bytes=num_bytes, tokenizer="t"),
-        curve=[(8.0, value)], flops_per_token=1.0, tokens_per_second=None,
-    )  # fmt: skip
-
-
-SEEDS = [run_of(value, seed=str(seed)) for seed, value in enumerate([1.0, 1.01, 1.02])]
-
-
-def test_only_what_is_better_by_more_than_noise_is_kept() -> None:
-    # s = 0.01, t(2) = 4.303: another seed lies within 4.303 * 0.01 * sqrt(4 / 3) = 0.0497 of the mean, at 95%
-    assert against(run_of(0.97), SEEDS, name="b").plus_minus == pytest.approx(0.04969, rel=1e-3)
-    verdicts = {value: against(run_of(value), SEEDS, name="b") for value in (0.95, 0.97, 1.05, 1.07)}
-    assert [found.verdict for found in verdicts.values()] == ["better", "noise", "noise", "worse"]
-    assert [found.to_json()["keep"] for found in verdicts.values()] == [True, False, False, False]
-
-
-def test_one_seed_another_text_and_an_unfinished_run_have_no_verdict() -> None:
-    single = against(run_of(0.5), SEEDS[:1], name="b")
-    assert (single.verdict, single.difference) == ("unknown", -0.5)
-    assert "second run with another seed" in (single.reason or "")
-    assert "another held-out text" in (against(run_of(0.5, num_bytes=50), SEEDS, name="b").reason or "")
-    stopped = replace(run_of(0.5), status="KILLED", step=2)
-    assert against(stopped, SEEDS, name="b").verdict == "unknown"
-
-
-def test_a_run_of_another_budget_is_told_and_not_kept() -> None:
-    def of_steps(run: ComparedRun, steps: str, tokens: float) -> ComparedRun:
-        return replace(run, settings={"budget.steps": steps}, curve=[(tokens, run.final)])
-
-    seeds = [of_steps(run, "4", 8.0) for run in SEEDS]
-    longer = against(of_steps(run_of(0.5), "6", 12.0), seeds, name="b")
-    assert (longer.verdict, longer.difference) == ("unknown", pytest.approx(-0.51))
-    assert "budget.steps=6, not 4 (12 tokens, not 8)" in (longer.reason or "")
-    assert against(of_steps(run_of(0.5), "2", 8.0), seeds, name="b").verdict == "better"
-    assert against(of_steps(run_of(0.5), "4", 16.0), seeds, name="b").verdict == "better"
 
 
 def test_the_page_shows_means_noise_and_what_it_took(tmp_path):

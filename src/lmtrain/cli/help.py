@@ -110,24 +110,17 @@ Trains on the config's own data, prepared first if need be, in a folder that is
 deleted afterwards; keeps nothing.
 """,
     "tune": """\
-{program}: find a setting by short trainings of the config itself, in
-processes and folders of their own.
+{program} lr: find a learning rate by a range test of the config itself, all
+learning rates of the optimizer rising together.
 
-  {program} lr    [GROUP=OPTION ...] [KEY=VALUE ...]
-  {program} batch [GROUP=OPTION ...] [KEY=VALUE ...]
-                         the words of `lmtrain train`
+  {program} lr [GROUP=OPTION ...] [KEY=VALUE ...]    words of `lmtrain train`
 
-lr: a range test, all learning rates of the optimizer rising together
   --steps=100            optimizer steps
   --lowest=0.001         share of the config's learning rate at the first step
   --highest=100          and at the last
-batch: the largest micro batch, next to the plan's
-  --steps=3              optimizer steps of each try
-
   --json                 one object
 
-Ends with 1 where there is nothing to suggest: the loss never falls, or not one
-sequence fits.
+Ends with 1 where there is nothing to suggest.
 """,
     "doctor": """\
 {program}: check this machine before a long run of a config, each

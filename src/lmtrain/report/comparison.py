@@ -1,22 +1,19 @@
 """Runs side by side: choices with the spread of their seeds, their differences, and the verdict on one new run."""
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE
 from lmtrain.accounting.quantities import format_quantity
 from lmtrain.errors import ConfigurationError, DataError, suggest
 from lmtrain.report.compared_runs import Choice, ComparedRun, is_of_training, make_choices, read_compared_run
-from lmtrain.report.runs.find import find_runs, names_apart
+from lmtrain.report.runs.find import names_apart
 from lmtrain.report.runs.held_out import MUCH_MORE, is_one_part, scores_notes
-from lmtrain.report.spread import CONFIDENCE, Difference, difference, score_decimals, spread, student_quantile
+from lmtrain.report.spread import Difference, difference, score_decimals
 from lmtrain.storage.damage import told_as_damage
 from lmtrain.tracking.sweep_file import HeldOutText
-
-Verdict = Literal["better", "worse", "noise", "unknown"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,87 +183,3 @@ def _choice_notes(choices: Sequence[Choice]) -> Iterator[str]:
         yield f"The budgets differ: from {min(budgets):.3g} to {max(budgets):.3g} FLOPs."
     if len(choices) > 1 and any(choice.final.num < 2 for choice in choices):
         yield "With a single seed the noise is not known; repeat with seed=1,2,3."
-
-
-@dataclass(frozen=True, kw_only=True)
-class Against:
-    """A run's verdict against a baseline: better or worse by more than the noise of the baseline's seeds.
-
-    `difference` is negative if the run is better. `plus_minus` is Student's 95% prediction interval of one more run of
-    the baseline: a run outside it is not another seed of the same. One seed shows no noise, and gives no verdict.
-    """
-
-    baseline: str
-    num_seeds: int
-    mean: float
-    deviation: float | None
-    difference: float | None = None
-    plus_minus: float | None = None
-    verdict: Verdict = "unknown"
-    reason: str | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        """Return it as plain values; `keep` is for automatic searches: better by more than noise."""
-        return {**asdict(self), "keep": self.verdict == "better"}
-
-
-def baseline_runs(path: Path) -> list[ComparedRun]:
-    """Read the finished runs of a baseline: a run, or a folder or sweep with its seeds.
-
-    Raises:
-        ConfigurationError: There is none, or they are of several choices.
-    """
-    runs = [read_compared_run(folder) for folder in find_runs([path])]
-    finished = [run for run in runs if run.trouble is None and run.curve]
-    if not finished:
-        troubles = "; ".join(f"{run.name} {run.trouble}" for run in runs)
-        raise ConfigurationError(f"--against {path}: no run there is finished: {troubles}.")
-    if any(run.settings != finished[0].settings for run in finished):
-        raise ConfigurationError(f"--against {path}: must be a run or the seeds of one choice; it holds several.")
-    return finished
-
-
-def judged(folder: Path, baseline: Sequence[ComparedRun], *, name: str, reason: str | None = None) -> Against:
-    """Judge a run's folder by a baseline's seeds; a `reason` against it, or no score, gives no verdict."""
-    try:
-        return against(read_compared_run(folder), baseline, name=name, reason=reason)
-    except ConfigurationError as problem:
-        return against(baseline[0], baseline, name=name, reason=str(problem))
-
-
-def against(run: ComparedRun, baseline: Sequence[ComparedRun], *, name: str, reason: str | None = None) -> Against:
-    """Judge a finished run by a baseline's seeds; a `reason` against it gives no verdict."""
-    seeds = spread([each.final for each in baseline])
-    deviation = seeds.standard_deviation
-    found = Against(baseline=name, num_seeds=seeds.num, mean=seeds.mean, deviation=deviation)
-    if reason := reason or _why_not(run, baseline[0]):
-        return replace(found, reason=reason)
-    difference, reason = run.final - found.mean, _other_budget(run, baseline[0])
-    if reason is None and deviation is None:
-        reason = "one seed shows no noise: give the baseline a second run with another seed"
-    if reason is not None or deviation is None:
-        return replace(found, difference=difference, reason=reason)
-    width = student_quantile(CONFIDENCE, freedom=found.num_seeds - 1)
-    plus_minus = width * deviation * math.sqrt(1 + 1 / found.num_seeds)
-    verdict: Verdict = "noise" if abs(difference) <= plus_minus else "better" if difference < 0 else "worse"
-    return replace(found, difference=difference, plus_minus=plus_minus, verdict=verdict)
-
-
-def _why_not(run: ComparedRun, other: ComparedRun) -> str | None:
-    """Say why two runs do not compare, None if they do."""
-    if run.trouble is not None or not run.curve:
-        return run.trouble or f"it has no {BITS_PER_BYTE}"
-    if (run.held_out.text, run.held_out.num_bytes) != (other.held_out.text, other.held_out.num_bytes):
-        return f"another held-out text: {run.held_out.num_bytes:,} bytes, not {other.held_out.num_bytes:,}"
-    return None
-
-
-def _other_budget(run: ComparedRun, other: ComparedRun) -> str | None:
-    """Describe a run's different budget, None if it was typed the same or comes to as many tokens."""
-    mine, theirs = (
-        {key: value for key, value in one.settings.items() if key.startswith("budget.")} for one in (run, other)
-    )
-    if run.tokens == other.tokens or mine == theirs:
-        return None
-    change = ", ".join(f"{key}={mine[key]}, not {theirs.get(key)}" for key in mine if mine[key] != theirs.get(key))
-    return f"another budget: {change} ({run.tokens:,.0f} tokens, not {other.tokens:,.0f}); give both the same"

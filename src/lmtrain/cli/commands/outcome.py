@@ -1,7 +1,7 @@
 """The last line of `train --json`: how a run or a sweep ended, for the program that started it."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -13,58 +13,38 @@ from lmtrain.errors import (
     EXIT_REQUEUE,
     EXIT_TERMINATED,
     LMTRAIN_ERRORS,
-    ConfigurationError,
 )
-from lmtrain.run.compose.arguments import MULTIRUN
-from lmtrain.run.compose.flag_parser import FlagParser
 from lmtrain.tracking.atomic_files import read_json
 from lmtrain.tracking.events import EARLY_STOPPING
 from lmtrain.tracking.redaction import redact, redact_text
 from lmtrain.tracking.sweep_file import read_sweep
 
 STOPPED: Final = {EXIT_INTERRUPTED: "interrupted", EXIT_TERMINATED: "terminated", EXIT_REQUEUE: "queue me again"}
-FLAGS: Final = ("--json", "--against")
 
 
 @dataclass(kw_only=True)
 class OutcomeLine:
     """The line that --json asks for; `folder` is of the run or sweep, `settings` the config of a run."""
 
-    against: Path | None = None
-    is_sweep: bool = False
     speaks: bool = True
     folder: Path | None = None
     settings: dict[str, Any] | None = None
     _message: str | None = field(default=None, init=False)
 
     def told(self, train: Callable[[], int]) -> int:
-        """Train, and print the line whatever the end; return the exit code.
-
-        Raises:
-            ConfigurationError: There is no baseline, or one for several runs; nothing was started.
-        """
-        baseline, code = list[Any](), 1
+        """Train, and print the line whatever the end; return the exit code."""
+        code = 1
         try:
-            baseline = self._baseline()
             code = train()
         except LMTRAIN_ERRORS as error:
             code, self._message = error.exit_code, redact_text(str(error))
             raise
         finally:
             if self.speaks:
-                print(json.dumps(self._line(code, baseline)), flush=True)
+                print(json.dumps(self._line(code)), flush=True)
         return code
 
-    def _baseline(self) -> list[Any]:
-        if self.against is None:
-            return []
-        if self.is_sweep:
-            raise ConfigurationError(f"--against {self.against} judges one run, and -m trains several; leave it out.")
-        from lmtrain.report.comparison import baseline_runs
-
-        return [*baseline_runs(self.against.absolute())]
-
-    def _line(self, code: int, baseline: Sequence[Any]) -> dict[str, Any]:
+    def _line(self, code: int) -> dict[str, Any]:
         line: dict[str, Any] = {"exit_code": code, "exit_reason": self._message or STOPPED.get(code, ""), "run": None}
         if self.folder is None or not self.folder.exists():
             return line
@@ -80,12 +60,7 @@ class OutcomeLine:
                 "unranked": book.unranked,
             }
         changed = self._changed_settings() if code == EXIT_DONE else None
-        line |= run_outcome(self.folder, code, self._message or changed)
-        if baseline:
-            from lmtrain.report.comparison import judged
-
-            line["against"] = judged(self.folder, baseline, name=str(self.against), reason=changed).to_json()
-        return line
+        return line | run_outcome(self.folder, code, self._message or changed)
 
     def _changed_settings(self) -> str | None:
         """Say that a run was done already with other settings than asked for, None if it has these."""
@@ -118,15 +93,3 @@ def run_outcome(folder: Path, code: int, message: str | None) -> dict[str, Any]:
         "seconds": sum(attempt.wall_seconds for attempt in facts.attempts),
         "usd": facts.usd,
     }
-
-
-def outcome_line(words: Sequence[str], *, is_first_rank: bool) -> tuple[OutcomeLine | None, list[str]]:
-    """Take --json and --against RUN out of a command line; without them there is no line."""
-    parser = FlagParser(add_help=False, allow_abbrev=False)
-    parser.add_argument("--json", action="store_true")
-    parser.add_argument("--against", type=Path)
-    if not any(word.partition("=")[0] in FLAGS for word in words):
-        return None, [*words]
-    asked, others = parser.parse_known_args([*words])
-    is_sweep = not MULTIRUN.isdisjoint(others)
-    return OutcomeLine(against=asked.against, is_sweep=is_sweep, speaks=is_first_rank), others

@@ -12,7 +12,8 @@ from lmtrain.accounting.quantities import Unit, format_count, format_quantity
 from lmtrain.errors import EXIT_DONE, EXIT_NO, ConfigurationError
 from lmtrain.report.ledger import read_ledger
 from lmtrain.report.report_card import Card, CardStage, StageAccount, card_page, card_text
-from lmtrain.run.pipelines.plan import plan_pipeline, require_buildable, require_stages
+from lmtrain.run.compose.flag_parser import FlagParser
+from lmtrain.run.pipelines.plan import plan_pipeline, require_stages
 from lmtrain.run.pipelines.run import EndedStage, done_stages, run_preflight, run_stages
 from lmtrain.run.pipelines.stages import EVALUATE, EXPORT, TRAIN, CommandPipeline, read_pipeline, shows_config
 from lmtrain.run.stored_runs.find_run import require_pipeline_folder
@@ -50,21 +51,23 @@ def pipeline(words: list[str], *, program: str = "lmtrain pipeline") -> int:
     if {"-h", "--help"} & set(words):
         print(HELP.format(program=program))
         return EXIT_DONE
+    parser = FlagParser(prog=program, allow_abbrev=False, add_help=False)
+    parser.add_argument("--plan", action="store_true")
+    parser.add_argument("--json", action="store_true")
+    asked, words = parser.taken(words)
     if shows_config(words):
         return EXIT_DONE
     read = read_pipeline(words)
-    is_json = "--json" in words
     sys.stderr.write(f"{read.name}: checking {format_count(len(read.stages), 'stage')}; a new model is measured once\n")
-    if "--plan" in words:
-        return _plan(read, is_json=is_json)
+    if asked.plan:
+        return _plan(read, is_json=asked.json)
     require_pipeline_folder(read.folder)
     require_stages(read, _readers())
-    require_buildable(read)
     read.folder.mkdir(parents=True, exist_ok=True)
     busy = f"{read.folder} is being run by process HOLDER; wait for it, or choose another run.name."
     note = f"{this_process()}\n"
     with file_lock(read.folder / LOCK, wait_seconds=WAIT_SECONDS, note=note, refusal=busy):
-        return _run(read, is_json=is_json)
+        return _run(read, is_json=asked.json)
 
 
 def _run(read: CommandPipeline, *, is_json: bool) -> int:

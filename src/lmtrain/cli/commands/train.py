@@ -33,12 +33,13 @@ def train(words: list[str], *, program: str = "lmtrain train") -> int:
     Raises:
         ConfigurationError: The command line is wrong; nothing was started.
     """
-    from lmtrain.cli.commands.outcome import outcome_line
+    if "--json" not in words:
+        return _train(words, program=program)
+    from lmtrain.cli.commands.outcome import OutcomeLine
 
     outer = outer_launcher(os.environ)
-    asked, words = outcome_line(words, is_first_rank=outer is None or outer.rank == 0)
-    if asked is None:
-        return _train(words, program=program)
+    asked = OutcomeLine(speaks=outer is None or outer.rank == 0)
+    words = [word for word in words if word != "--json"]
 
     def tell(folder: Path, config: dict[str, Any] | None = None) -> None:
         asked.folder, asked.settings = folder, config

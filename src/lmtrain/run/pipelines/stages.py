@@ -1,6 +1,5 @@
 """A pipeline from its config and the arguments of a command line, and the command of each stage."""
 
-import difflib
 import hashlib
 import json
 import re
@@ -10,11 +9,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from lmtrain.errors import ConfigurationError, did_you_mean, suggest
+from lmtrain.errors import ConfigurationError, suggest
 from lmtrain.report.kept_flags import kept_flags
 from lmtrain.run.compose.arguments import ALLOW_TARGET, Arguments, parse_arguments
 from lmtrain.run.compose.compose import for_each_config
-from lmtrain.run.compose.paths import MANY_OPTIONS, conf_folder, is_key_of_training, key_of, option_names
+from lmtrain.run.compose.paths import is_key_of_training, key_of
 from lmtrain.run.compose.untrusted_options import IN_A_WORD
 from lmtrain.tracking.run_folder import run_path
 
@@ -30,8 +29,6 @@ TOKENIZER, MODEL, EXPERIMENT = "tokenizer", "model", "experiment"
 HANDED_ON: Final = (TOKENIZER, MODEL)  # groups that a run hands on whole, unless an experiment chooses them
 OWN_ATTENTION: Final = f"{MODEL}.attention"  # the new run's own choice
 OF_AN_EXISTING_RUN: Final = ("=inherited", "=imported")  # options that read the run
-NOT_THE_BASES: Final = ("budget", "logger", "source", "data", "task")  # of an earlier stage's words in a plan
-FLAGS: Final = ("--plan", "--json")
 EACH: Final = "each"
 ALLOW_FLAG: Final = ALLOW_TARGET[:4]  # argparse takes --al for --allow-target
 STAGE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")  # a folder's name, not a path
@@ -84,10 +81,6 @@ class CommandPipeline:
         """Return a stage by its name."""
         return next(stage for stage in self.stages if stage.name == name)
 
-    def first_of(self, stage: PipelineStage) -> PipelineStage:
-        """Return the training at the beginning of a stage's chain, whose tokenizer all later ones have."""
-        return self.first_of(self.stage(stage.of)) if stage.of else stage
-
     def output(self, stage: PipelineStage) -> Path:
         """Return a stage's run or folder; for an evaluation, the run it scores."""
         return self.folder / (stage.of or stage.name if stage.verb == EVALUATE else stage.name)
@@ -104,10 +97,6 @@ class CommandPipeline:
         words = [*self._words_of_all(stage), *stage.words]
         return [TRAIN, *place, *(f"{START}={run}" for run in source), *words, *self.flags]
 
-    def chosen_groups(self, stage: PipelineStage) -> set[str]:
-        """Return the groups of the overrides that reach a training."""
-        return {first_name(word) for word in (*self._words_of_all(stage), *stage.words)}
-
     def _words_of_all(self, stage: PipelineStage) -> list[str]:
         """Return the overrides of every training for one of them: a later one has its base's tokenizer and model."""
         if stage.of is None or EXPERIMENT in map(first_name, (*self.words, *stage.words)):
@@ -118,28 +107,19 @@ class CommandPipeline:
             if first_name(word) not in HANDED_ON or f"{key_of(word)}.".startswith(OWN_ATTENTION)
         ]
 
-    def ways_to_plan(self, stage: PipelineStage, *, done: Collection[str] = ()) -> tuple[list[str], list[str]]:
-        """Return two sets of overrides that plan a training before its starting run exists; try them in order.
+    def planned_words(self, stage: PipelineStage, *, done: Collection[str] = ()) -> list[str]:
+        """Return overrides that plan a training before its starting run exists; a base in `done` has its run.
 
-        A base's overrides stand for what its run will hand on; a base in `done` has its run. The second way takes only
-        the base's shapes, for a stage with another optimizer.
+        The base's shapes stand for what its run will hand on.
         """
-        return self._planned_words(stage, done=done), self._planned_words(stage, done=done, only=(*SHAPES, START))
-
-    def _planned_words(self, stage: PipelineStage, *, done: Collection[str], only: Sequence[str] = ()) -> list[str]:
+        words = [*self._words_of_all(stage), *stage.words]
+        if stage.of is None:
+            return words
         if stage.of in done:
-            return [f"{START}={self.folder / str(stage.of)}", *self._words_of_all(stage), *stage.words]
-        base = self._planned_words(self.stage(stage.of), done=done, only=only) if stage.of else []
-        own = MANY_OPTIONS & {key_of(word) for word in stage.words}
-        kept = [
-            word
-            for word in base
-            if not word.lstrip("+~").startswith(NOT_THE_BASES) and (not only or first_name(word) in only)
-            if key_of(word) not in own
-        ]
-        reset = NOT_INHERITED if stage.of else ()
-        words = [word for word in stage.words if not (stage.of and word.endswith(OF_AN_EXISTING_RUN))]
-        return [*kept, *(word for word in self._words_of_all(stage) if word not in kept), *reset, *words]
+            return [f"{START}={self.folder / stage.of}", *words]
+        base, own = self.planned_words(self.stage(stage.of), done=done), {*map(key_of, words)}
+        kept = [word for word in base if first_name(word) in (*SHAPES, START) and key_of(word) not in own]
+        return [*kept, *NOT_INHERITED, *(word for word in words if not word.endswith(OF_AN_EXISTING_RUN))]
 
     def preflight(self) -> "CommandPipeline":
         """Return the same stages in a folder inside, each as short as possible, and untracked."""
@@ -211,17 +191,6 @@ def shows_config(words: Sequence[str]) -> bool:
 
 def _own_arguments(words: Sequence[str]) -> tuple[Arguments, list[str]]:
     """Return the arguments of the pipeline itself, and the overrides of its stages."""
-    for word in words:
-        flag = word.partition("=")[0]
-        if flag != word and flag in FLAGS:
-            raise ConfigurationError(f"{word}: {flag} takes no value; write {flag}.")
-        near = did_you_mean(difflib.get_close_matches(flag, FLAGS, n=1) if flag.startswith("-") else [])
-        if near and flag not in FLAGS:
-            raise ConfigurationError(f"{word}: there is no such flag.{near}")
-        known = [word] if (conf_folder() / "pipeline" / f"{word}.yaml").is_file() else option_names("pipeline")
-        if "=" not in word and not word.startswith("-") and (found := difflib.get_close_matches(word, known, n=1)):
-            raise ConfigurationError(f"{word}: must be KEY=VALUE. Did you mean 'pipeline={found[0]}'?")
-    words = [word for word in words if word not in FLAGS]
     own = [word for word in words if first_name(word) in OWN or word.startswith("-") or "=" not in word]
     return parse_arguments(own, budget_group=False), [word for word in words if word not in own]
 

@@ -146,26 +146,6 @@ def require_conversations(config: RunConfig) -> None:
     )
 
 
-def require_chat_tokens(config: RunConfig, *, of: str = "") -> None:
-    """Refuse conversations for a tokenizer without the special tokens of a style; `of` goes before the nearest words.
-
-    Raises:
-        ConfigurationError: The tokenizer lacks them, or cannot be built.
-    """
-    source, facts = _source(config)
-    if not source or facts is None or not facts.has_conversations or config.tokenizer.get("chat") is True:
-        return
-    from lmtrain.tokenizers.chat import style_names, styles_of  # numpy
-
-    spec = config.tokenizer.checked(config.allowed).build()
-    if not styles_of(spec.special_tokens):
-        way = f"set {of}tokenizer.chat=true" if spec.takes_chat else "take the tokenizer of a chat model"
-        raise ConfigurationError(
-            f"the source ({source.word}) gives conversations, and the tokenizer ({config.tokenizer.word}) has the "
-            f"special tokens of no style ({style_names()}); {way}."
-        )
-
-
 def require_adaptable(config: RunConfig) -> None:
     """Refuse strategies that cut layers, and formats that replace them: an adapter is a part of its layer.
 
