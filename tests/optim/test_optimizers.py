@@ -10,7 +10,6 @@ from schedulefree import AdamWScheduleFree
 from torch import nn
 from torchao.optim import AdamW8bit
 
-from lmtrain.optim.adafactor import Adafactor
 from lmtrain.optim.adagrad import adagrad
 from lmtrain.optim.adamw import adamw
 from lmtrain.optim.adamw_8bit import adamw_8bit
@@ -68,30 +67,6 @@ def test_equals_the_package_and_stays_near_adamw() -> None:
         assert torch.equal(mine, other)
     moved, drift = ours.blocks[0].weight - start, ours.blocks[0].weight - exact.blocks[0].weight
     assert drift.norm() < 0.1 * moved.norm()
-
-
-# torch reckons with norms in double precision on the host; in bf16 an update of about 1 is rounded once more here.
-NEAR = {torch.float32: {"rtol": 1e-6, "atol": 1e-7}, torch.bfloat16: {"rtol": 2**-7, "atol": 2**-6}}
-
-
-@pytest.mark.parametrize("lr", [0.02, 0.5])  # 1 / sqrt(step) is the rate, where it is smaller
-@pytest.mark.parametrize("dtype", NEAR, ids=str)
-def test_equals_torch_step_by_step_adafactor(dtype: torch.dtype, lr: float) -> None:
-    shapes = [(), (5,), (4, 6), (7, 3), (2, 5, 3)]
-    generator = torch.Generator().manual_seed(0)
-    start = [torch.randn(shape, generator=generator).to(dtype) for shape in shapes]
-    ours, theirs = ([nn.Parameter(weight.clone()) for weight in start] for _ in range(2))
-    settings = {"lr": lr, "beta2_decay": -0.7, "eps": (None, 1e-2), "d": 1.5, "weight_decay": 0.1}
-    optimizers = Adafactor(ours, **settings), torch.optim.Adafactor(theirs, **settings, foreach=False)
-    for _ in range(20):
-        for mine, other in zip(ours, theirs, strict=True):
-            mine.grad = torch.randn(mine.shape, generator=generator).to(dtype)
-            other.grad = mine.grad.clone()
-            torch.testing.assert_close(mine, other, **NEAR[dtype])
-            other.data.copy_(mine.data)  # so that only a step's own difference shows
-        for optimizer in optimizers:
-            optimizer.step()
-    assert all(not torch.equal(mine, before) for mine, before in zip(ours, start, strict=True))
 
 
 def test_equals_torch_step_by_step_adagrad() -> None:

@@ -10,14 +10,14 @@ import torch.distributed as dist
 
 from lmtrain.accounting.options.strategy import Stream
 from lmtrain.errors import ConfigurationError
-from lmtrain.losses.chunked import ChunkedCrossEntropy
+from lmtrain.losses.chunked import ChunkedCrossEntropy, chunked_total
 from lmtrain.losses.cross_entropy import CrossEntropy
 from lmtrain.models.base import LanguageModel
 from lmtrain.models.head import LossTotal, OutputHead
 from lmtrain.models.llama import Llama
 from lmtrain.models.mixture_of_experts import Experts
 from lmtrain.parallel.tensor import tensor_facts
-from lmtrain.parallel.tensor_parallel import require_cuts, score_shards
+from lmtrain.parallel.tensor_parallel import require_cuts, vocabulary_shard
 from tests.parallel.strategy_parity import CLIP, Found, require_same, require_same_end, trained
 
 CASES = [
@@ -199,7 +199,8 @@ def operands() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
 def sharded(loss: CrossEntropy | ChunkedCrossEntropy, soft_cap: float | None) -> tuple[LossTotal, list[torch.Tensor]]:
     weight, hidden, targets = operands()
     assert dist.group.WORLD is not None
-    total = score_shards(weight, hidden, targets, loss, soft_cap=soft_cap, first_row=0, ranks=dist.group.WORLD)
+    shard = vocabulary_shard(0, dist.group.WORLD)
+    total = chunked_total(loss, OutputHead(weight, soft_cap), hidden, targets, shard=shard)
     return total, list(torch.autograd.grad(3 * total.objective, [weight, hidden]))
 
 

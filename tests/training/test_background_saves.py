@@ -96,7 +96,7 @@ def test_a_job_is_done_while_what_it_is_of_changes_and_a_failed_one_is_reported_
 def test_training_waits_where_a_state_is_small_or_the_host_has_no_room_for_a_copy(
     from_bytes, free, monkeypatch, caplog
 ):
-    monkeypatch.setattr(background_saves, "free_host_bytes", lambda: free)
+    monkeypatch.setattr(background_saves, "available_bytes", lambda: free)
     with caplog.at_level(logging.WARNING):
         assert not BackgroundSaves(from_bytes=from_bytes, report=print).is_possible(TRAINER, MODULE)
     assert ("of host memory is free" in caplog.text) == (free is not None)

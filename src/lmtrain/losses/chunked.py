@@ -50,32 +50,23 @@ class ChunkedCrossEntropy(TokenLoss):
     def __call__(
         self, project: OutputHead, hidden: Float[Tensor, "B T D"], targets: Int[Tensor, "B T"], /
     ) -> LossTotal:
-        return self._total(project, hidden, targets, scores=score_logits)
+        return chunked_total(self, project, hidden, targets)
 
     @override
     def compiled(self, compiler: Compiler) -> Loss:
         """Compile a chunk's scores alone: over a graph of all chunks, every chunk's product would live to its end."""
-        return partial(self._total, scores=compiler(score_logits))
+        return partial(chunked_total, self, scores=compiler(score_logits))
 
-    def _total(
-        self, project: OutputHead, hidden: Float[Tensor, "B T D"], targets: Int[Tensor, "B T"], *, scores: Scores
-    ) -> LossTotal:
-        states, flat, weight = hidden.flatten(0, -2), targets.flatten(), project.weight
-        head = project.product_weight.detach()  # the gradient of the parameter itself is summed here, in fp32
-        wants_gradients = torch.is_grad_enabled() and (states.requires_grad or weight.requires_grad)
-        rule = Rule(
-            dtype=compute_dtype(hidden),
-            chunk_tokens=self.logit_tokens(len(states)),
-            z_loss_weight=self.z_loss_weight,
-            ignore_index=self.ignore_index,
-            soft_cap=project.soft_cap,
-            rounding=project.rounding if wants_gradients and project.rounding is not None else Rounding(),
-        )
-        if wants_gradients:
-            objective, nats = _Scored.apply(states, weight, head, flat, rule, scores)
-        else:
-            objective, nats, _, _ = score(states, head, flat, rule, gradients=(False, False), scores=scores)
-        return LossTotal(objective, nats=nats, num_tokens=(flat != self.ignore_index).sum())
+
+class VocabularyShard(NamedTuple):
+    """The rows of the vocabulary from `first_row` on, as many as the weight has; other ranks have the others.
+
+    `take_largest` and `add_up` reduce a tensor over the ranks, in place.
+    """
+
+    first_row: int
+    take_largest: Callable[[Tensor], object]
+    add_up: Callable[[Tensor], object]
 
 
 class Rule(NamedTuple):
@@ -87,6 +78,7 @@ class Rule(NamedTuple):
     ignore_index: int
     soft_cap: float | None
     rounding: Rounding
+    shard: VocabularyShard | None
 
 
 def compute_dtype(hidden: Tensor) -> torch.dtype:
@@ -119,6 +111,39 @@ class _Scored(torch.autograd.Function):
         # In place, to avoid a copy of the head's gradient: a second backward pass is an error.
         scaled = (gradient if gradient is None else gradient.mul_(of_objective) for gradient in (of_states, of_weight))
         return (*scaled, None, None, None, None)
+
+
+def chunked_total(
+    loss: TokenLoss,
+    project: OutputHead,
+    hidden: Float[Tensor, "B T D"],
+    targets: Int[Tensor, "B T"],
+    *,
+    scores: "Scores | None" = None,
+    shard: VocabularyShard | None = None,
+) -> LossTotal:
+    """Score targets chunk by chunk; of a `shard` of the vocabulary, the same sums on every rank of it.
+
+    `scores` is `score_logits`, perhaps compiled.
+    """
+    states, flat, weight = hidden.flatten(0, -2), targets.flatten(), project.weight
+    head = project.product_weight.detach()  # the gradient of the parameter itself is summed here, in fp32
+    wants_gradients = torch.is_grad_enabled() and (states.requires_grad or weight.requires_grad)
+    rule = Rule(
+        dtype=compute_dtype(hidden),
+        chunk_tokens=loss.logit_tokens(len(states)),
+        z_loss_weight=loss.z_loss_weight,
+        ignore_index=loss.ignore_index,
+        soft_cap=project.soft_cap,
+        rounding=project.rounding if wants_gradients and project.rounding is not None else Rounding(),
+        shard=shard,
+    )
+    scores = scores or score_logits
+    if wants_gradients:
+        objective, nats = _Scored.apply(states, weight, head, flat, rule, scores)
+    else:
+        objective, nats, _, _ = score(states, head, flat, rule, gradients=(False, False), scores=scores)
+    return LossTotal(objective, nats=nats, num_tokens=(flat != loss.ignore_index).sum())
 
 
 def score(
@@ -166,12 +191,21 @@ def score_logits(
     del logits
     if rule.soft_cap is not None:
         scores = scores.div_(rule.soft_cap).tanh_().mul_(rule.soft_cap)
-    valid = targets != rule.ignore_index
-    aims = targets.masked_fill(~valid, 0).unsqueeze(1)  # [C, 1]
+    valid = is_here = targets != rule.ignore_index
+    if rule.shard is not None:
+        targets = targets - rule.shard.first_row
+        is_here = valid & (targets >= 0) & (targets < logits_width)
+    aims = targets.masked_fill(~is_here, 0).unsqueeze(1)  # [C, 1]
     slope = None if rule.soft_cap is None or not gradients else 1 - (scores / rule.soft_cap).square()
     largest = scores.amax(dim=-1, keepdim=True)  # [C, 1]
+    if rule.shard is not None:
+        rule.shard.take_largest(largest)
     aimed = scores.sub_(largest).gather(1, aims).squeeze(1)  # [C]
     total = scores.exp_().sum(dim=-1)  # in place: no second [C, V], as logsumexp would take
+    if rule.shard is not None:
+        sums = torch.stack((total, aimed.masked_fill(~is_here, 0.0)))
+        rule.shard.add_up(sums)
+        total, aimed = sums
     per_token = (total.log() - aimed).masked_fill(~valid, 0.0)
     log_z = total.log() + largest.squeeze(1)
     penalty = rule.z_loss_weight * log_z.square().masked_fill(~valid, 0.0).sum()
@@ -182,9 +216,9 @@ def score_logits(
     of_scores = scores.mul_(share.unsqueeze(1))  # [C, V]
     if torch.compiler.is_compiling():  # fused into the cast, where a scatter would have its own fp32 [C, V]
         is_aim = torch.arange(logits_width, device=aims.device) == aims  # [C, V]
-        of_scores = of_scores - (is_aim & valid.unsqueeze(1)).to(of_scores.dtype) * scale
+        of_scores = of_scores - (is_aim & is_here.unsqueeze(1)).to(of_scores.dtype) * scale
     else:
-        of_scores.scatter_add_(1, aims, -scale * valid.unsqueeze(1).to(of_scores.dtype))
+        of_scores.scatter_add_(1, aims, -scale * is_here.unsqueeze(1).to(of_scores.dtype))
     if slope is not None:
         of_scores = of_scores.mul_(slope)
     return per_token, penalty, of_scores.to(rule.rounding.gradient_dtype or dtype)

@@ -1,21 +1,17 @@
 """Adafactor (https://arxiv.org/abs/1804.04235): a matrix's second moment from its rows and columns.
 
-State and settings are those of torch's class. Its step asks the device for two norms of every tensor (torch 2.13) and
-the host waits for each; here they stay on the device.
+torch's own: its step waits for two norms of every tensor (2.13).
 """
 
-from collections.abc import Callable
 from math import inf
-from typing import Any, final
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from lmtrain.accounting.model.optimizer_state import OptimizerState
 from lmtrain.accounting.options.optimizer import OptimizerFacts
 from lmtrain.accounting.options.ranges import Range
-from lmtrain.optim.adamw_update import State, gradient_of, step_groups
-from lmtrain.optim.parameter_groups import Group, parameter_groups
+from lmtrain.optim.parameter_groups import parameter_groups
 
 
 def adafactor(
@@ -38,9 +34,7 @@ def adafactor(
     groups = parameter_groups(
         model, lr=lr, weight_decay=weight_decay, decay_embeddings=decay_embeddings, lr_multipliers=lr_multipliers
     )
-    for group in groups:
-        group["capturable"] = True  # lets load_state_dict keep step counts on the device
-    return Adafactor(
+    return torch.optim.Adafactor(
         groups, lr=lr, beta2_decay=beta2_decay, eps=(None, relative_eps), d=clip_threshold, weight_decay=0.0
     )
 
@@ -60,59 +54,3 @@ def adafactor_facts() -> OptimizerFacts:
             "relative_eps": Range(usual="0.001"),
         },
     )
-
-
-@final
-class Adafactor(torch.optim.Adafactor):
-    """torch's Adafactor with a step free of waits for the device; `adafactor` builds it."""
-
-    @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Update every parameter with a gradient; return the closure's loss."""
-        return step_groups(self, closure, self._step_group)
-
-    def _step_group(self, parameters: list[nn.Parameter], group: Group, _: torch.Generator | None) -> None:
-        for parameter in parameters:
-            if not self.state[parameter]:
-                self.state[parameter] = _start(gradient_of(parameter))
-            _update(parameter, gradient_of(parameter), self.state[parameter], group)
-
-
-def _start(gradient: Tensor) -> State:
-    step = torch.zeros((), device=gradient.device)
-    if gradient.ndim < 2:
-        return {"step": step, "variance": torch.zeros_like(gradient)}
-    *stack, num_rows, num_columns = gradient.shape
-    return {
-        "step": step,
-        "row_var": gradient.new_zeros(*stack, num_rows, 1),
-        "col_var": gradient.new_zeros(*stack, 1, num_columns),
-    }
-
-
-def _update(parameter: Tensor, gradient: Tensor, state: State, group: Group) -> None:
-    """Move one parameter; order and roundings are those of torch's class."""
-    eps: float = torch.finfo(parameter.dtype).eps
-    step = state["step"].add_(1.0)
-    rate = step.rsqrt().clamp(max=group["lr"])
-    size = _root_mean_square(parameter).clamp(min=group["eps"][1]) * rate
-    if group["weight_decay"]:
-        parameter.mul_(1 - group["lr"] * group["weight_decay"])
-    estimate = _second_moment(gradient, state, share=step ** group["beta2_decay"], eps=eps)
-    update = estimate.clamp_(min=eps * eps).rsqrt_().mul_(gradient)
-    parameter.sub_(update * (size / (_root_mean_square(update) / group["d"]).clamp(min=1.0)))
-
-
-def _second_moment(gradient: Tensor, state: State, *, share: Tensor, eps: float) -> Tensor:
-    """Take in `share` [] of the squared gradient and return the estimate for every value."""
-    share = share.to(gradient.dtype)
-    if gradient.ndim < 2:
-        return state["variance"].lerp_(gradient.square(), share).clone()
-    rows = torch.linalg.vector_norm(gradient, dim=-1, keepdim=True).square_().div_(gradient.shape[-1])
-    columns = torch.linalg.vector_norm(gradient, dim=-2, keepdim=True).square_().div_(gradient.shape[-2])
-    row_var, col_var = state["row_var"].lerp_(rows, share), state["col_var"].lerp_(columns, share)
-    return (row_var @ col_var).div_(row_var.mean(dim=-2, keepdim=True).clamp_(min=eps))
-
-
-def _root_mean_square(tensor: Tensor) -> Tensor:
-    return torch.linalg.vector_norm(tensor, dtype=torch.float32) / tensor.numel() ** 0.5

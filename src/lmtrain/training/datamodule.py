@@ -27,9 +27,8 @@ from lmtrain.data.rows import RowBatch, Rows, require_known, with_known_ids
 from lmtrain.data.shards import Dataset, open_dataset
 from lmtrain.errors import ConfigurationError
 from lmtrain.training.objectives.reference import ReferenceScores
-from lmtrain.training.side_stream import SideStream
 from lmtrain.training.token_batch import TokenBatch
-from lmtrain.training.training_batches import BatchesAhead, Examples, Order, RankRows, TrainingBatches, worker_loader
+from lmtrain.training.training_batches import Examples, Order, RankRows, TrainingBatches, worker_loader
 
 
 class StepRows(NamedTuple):
@@ -125,15 +124,9 @@ class TokenDataModule(pl.LightningDataModule):
             rank=self._batch.data_rank(self.trainer.global_rank),
             start_step=self.trainer.global_step,
         )
-        batches: Iterable[Tensor | TokenBatch] = (
-            worker_loader(rows, rank_rows, num_workers=self._num_workers)
-            if self._num_workers
-            else TrainingBatches(rows, rank_rows)
-        )
-        device = self.trainer.strategy.root_device
-        if device.type != "cuda":
-            return batches
-        return BatchesAhead(batches, device=device, side=SideStream(device))
+        if self._num_workers:
+            return worker_loader(rows, rank_rows, num_workers=self._num_workers)
+        return TrainingBatches(rows, rank_rows)
 
     def rows_of_step(self, step: int) -> StepRows:
         """Return the rows of one step (from 0) in its order, those of all ranks."""

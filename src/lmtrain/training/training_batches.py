@@ -5,10 +5,9 @@ micro-batches follow one another inside the slice. Steps pass over batches left 
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, final
 
 import numpy as np
@@ -21,7 +20,6 @@ from torch.utils.data import Dataset as TorchDataset
 from lmtrain.accounting.batches import BatchPlan
 from lmtrain.data.rows import Rows
 from lmtrain.training.lifetime import die_with_loader
-from lmtrain.training.side_stream import PendingCopies, SideStream
 from lmtrain.training.token_batch import TokenBatch, to_batch
 
 # The order is worked out for this many micro-batches at once, since one costs nearly as much as hundreds.
@@ -143,45 +141,6 @@ def _pinned(batch: Tensor | TokenBatch) -> Tensor | TokenBatch:
         return batch.pin_memory()
     ids, *others = batch
     return TokenBatch(ids.pin_memory(), *(None if part is None else part.pin_memory() for part in others))
-
-
-Batch = Tensor | TokenBatch
-
-
-@final
-class BatchesAhead:
-    """Read batches from pinned memory, and copy each to the device before the one in front of it is used."""
-
-    def __init__(self, batches: Iterable[Batch], *, device: torch.device, side: SideStream) -> None:
-        self._batches = batches
-        self._device = device
-        self._side = side
-
-    def __iter__(self) -> Iterator[Batch]:
-        """Yield ids [B, T + 1], or a TokenBatch, in the shards' type: the model widens them on the device."""
-        coming: PendingCopies[Batch] | None = None
-        for batch in self._batches:
-            copies = self._side.start(partial(_to_device, batch, self._device), of_computed=False)
-            if coming is not None:
-                yield _arrived(coming)
-            coming = copies
-        if coming is not None:
-            yield _arrived(coming)
-
-
-def _to_device(batch: Batch, device: torch.device) -> Batch:
-    if isinstance(batch, Tensor):
-        return batch.to(device, non_blocking=True)
-    ids, *others = batch
-    parts = (None if part is None else part.to(device, non_blocking=True) for part in others)
-    return TokenBatch(ids.to(device, non_blocking=True), *parts)
-
-
-def _arrived(copies: PendingCopies[Batch]) -> Batch:
-    """Return a batch, safe to read on the device once its copy is done; the host does not wait."""
-    parts = [copies.result] if isinstance(copies.result, Tensor) else copies.result
-    copies.hold_compute(*(part for part in parts if part is not None))
-    return copies.result
 
 
 @final

@@ -27,6 +27,7 @@ from lmtrain.run.planning.tried_words import with_words
 from lmtrain.run.run_config import RunConfig
 from lmtrain.run.settings import TrainerSettings
 from lmtrain.run.validators.callbacks import callback_facts
+from lmtrain.training.checkpointing.host_copy import available_bytes
 
 OUT_OF_MEMORY: Final = (
     "DefaultCPUAllocator",
@@ -46,19 +47,6 @@ class HeldDevice:
 
     name: str | None
     num_bytes: int
-
-
-def available_bytes(meminfo: Path = Path("/proc/meminfo"), group: Path = Path("/sys/fs/cgroup")) -> int | None:
-    """Return the memory free for a new process, within its control group; None if unknown."""
-    found: list[int] = []
-    try:
-        lines = meminfo.read_text().splitlines()
-        found += [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
-        limit, used = ((group / name).read_text().strip() for name in ("memory.max", "memory.current"))
-        found += [int(limit) - int(used)] if limit.isdigit() else []
-    except OSError:  # no Linux, or no control group
-        pass
-    return min(found, default=None)
 
 
 def held_device(trainer: TrainerSettings) -> HeldDevice:

@@ -12,7 +12,7 @@ from typing import Final
 import lightning.pytorch as pl
 
 from lmtrain.accounting.quantities import format_quantity
-from lmtrain.training.checkpointing.host_copy import HostCopier, HostCopy, free_host_bytes, num_state_bytes
+from lmtrain.training.checkpointing.host_copy import HostCopier, HostCopy, available_bytes, num_state_bytes
 
 _LOG = logging.getLogger(__name__)
 SECONDS_FOR_OTHER_RANKS: Final = 30.0  # to write their shards, where one of them has failed
@@ -87,7 +87,7 @@ class BackgroundSaves:
     def hold_compute(self) -> None:
         """Let the device change no tensor still being copied."""
         if self._copy is not None:
-            self._copy.copies.hold_compute()
+            self._copy.hold_compute()
             self._copy = None
 
     def poll(self) -> None:
@@ -141,7 +141,7 @@ class BackgroundSaves:
 
 def has_room(num_bytes: int) -> bool:
     """Return whether the host has memory for a copy; warn where it has not."""
-    free = free_host_bytes()
+    free = available_bytes()
     if free is None or num_bytes <= SHARE_OF_FREE * free:
         return True
     needed, there = format_quantity(num_bytes, "bytes"), format_quantity(free, "bytes")

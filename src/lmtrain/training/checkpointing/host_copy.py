@@ -9,33 +9,40 @@ import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, final
+from typing import Any, final
 
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from typing_extensions import override
 
-from lmtrain.training.side_stream import PendingCopies, SideStream
-
-CGROUPS: Final = (("memory.max", "memory.current"), ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"))
 Place = tuple[int, torch.dtype]  # number of a storage, and its type
 
 
 @final
 @dataclass(frozen=True)
 class HostCopy:
-    """An object's pickle, and its storages on their way to the host; `sources` are kept until the copy's end."""
+    """An object's pickle, and its storages on their way to the host; `sources` are kept until the copy's end.
+
+    `copied` is the copy's end on a GPU; None: it is done.
+    """
 
     content: bytes
-    copies: PendingCopies[list[Tensor]]
+    buffers: list[Tensor]
     sources: list[torch.UntypedStorage]
+    copied: torch.Event | None
 
     def restore(self) -> Any:
         """Wait for the copy and return the object, on the host's memory itself."""
-        self.copies.wait()
+        if self.copied is not None:
+            self.copied.synchronize()
         self.sources.clear()
-        return _WithStorages(io.BytesIO(self.content), self.copies.result).load()
+        return _WithStorages(io.BytesIO(self.content), self.buffers).load()
+
+    def hold_compute(self) -> None:
+        """Let the device's work from now on wait for the copy."""
+        if self.copied is not None:
+            torch.cuda.current_stream().wait_event(self.copied)  # pyright: ignore[reportArgumentType]  # one of CUDA
 
 
 @final
@@ -43,7 +50,7 @@ class HostCopier:
     """Makes copies, one at a time: the next one reuses the memory of the one before."""
 
     def __init__(self, device: torch.device) -> None:
-        self._side, self._pins = SideStream(device), device.type == "cuda"
+        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
         self._buffers: list[Tensor] = []
 
     def copy(self, thing: object) -> HostCopy:
@@ -55,17 +62,20 @@ class HostCopier:
         if [buffer.nbytes for buffer in self._buffers] != [source.nbytes() for source in sources]:
             self._buffers.clear()
             self._buffers += [self._buffer(source.nbytes()) for source in sources]
+        return HostCopy(target.getvalue(), self._buffers, sources, self._fill(sources))
 
-        def copy_all() -> list[Tensor]:
+    def _fill(self, sources: list[torch.UntypedStorage]) -> torch.Event | None:
+        """Copy on the second stream, after the device's earlier work; elsewhere at once."""
+        if self._stream is not None:
+            self._stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self._stream):  # None: no change
             for buffer, source in zip(self._buffers, sources, strict=True):
                 flat = torch.empty(0, dtype=torch.uint8, device=source.device).set_(source)
                 buffer.copy_(flat, non_blocking=True)
-            return self._buffers
-
-        return HostCopy(target.getvalue(), self._side.start(copy_all, of_computed=True), sources)
+        return None if self._stream is None else self._stream.record_event()
 
     def _buffer(self, num_bytes: int) -> Tensor:
-        return torch.empty(num_bytes, dtype=torch.uint8, pin_memory=self._pins)
+        return torch.empty(num_bytes, dtype=torch.uint8, pin_memory=self._stream is not None)
 
 
 class _WithoutStorages(pickle.Pickler):
@@ -113,22 +123,14 @@ def num_state_bytes(state: Any) -> int:
     return sum(map(num_state_bytes, values))
 
 
-def free_host_bytes(proc: Path = Path("/proc"), cgroup: Path = Path("/sys/fs/cgroup")) -> int | None:
-    """Return the bytes free for this process without swapping, by its host and container; None: unknown."""
-    found = [_available(proc / "meminfo"), *(_left(cgroup / limit, cgroup / used) for limit, used in CGROUPS)]
-    return min((num_bytes for num_bytes in found if num_bytes is not None), default=None)
-
-
-def _available(meminfo: Path) -> int | None:
+def available_bytes(meminfo: Path = Path("/proc/meminfo"), group: Path = Path("/sys/fs/cgroup")) -> int | None:
+    """Return the memory free for this machine's next allocation, within the process's control group; None: unknown."""
+    found: list[int] = []
     try:
-        lines = [line.split() for line in meminfo.read_text().splitlines()]
-    except OSError:
-        return None
-    return next((int(words[1]) * 1024 for words in lines if words and words[0] == "MemAvailable:"), None)
-
-
-def _left(limit: Path, used: Path) -> int | None:
-    try:
-        return max(0, int(limit.read_text()) - int(used.read_text()))
-    except (OSError, ValueError):  # no container, or one without a limit: the word max
-        return None
+        lines = meminfo.read_text().splitlines()
+        found += [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
+        limit, used = ((group / name).read_text().strip() for name in ("memory.max", "memory.current"))
+        found += [max(0, int(limit) - int(used))] if limit.isdigit() else []
+    except OSError:  # not Linux, or no control group
+        pass
+    return min(found, default=None)
