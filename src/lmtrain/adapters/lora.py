@@ -26,9 +26,6 @@ class Lora:
 
     `rank_stabilized` scales by alpha / sqrt(rank). `targets` are the last words of layers' names; None are all.
     `start` is a folder of PEFT whose factors to begin with; None begins without a change.
-
-    Raises:
-        ConfigurationError: An impossible rank, alpha or dropout.
     """
 
     rank: int
@@ -51,11 +48,7 @@ class Lora:
         return self.alpha / (math.sqrt(self.rank) if self.rank_stabilized else self.rank)
 
     def attach(self, model: LanguageModel, *, seed: int) -> LanguageModel:
-        """Freeze a model and let its layers train by adapters, filled from the seed; on meta they stay unfilled.
-
-        Raises:
-            ConfigurationError: A target without a layer.
-        """
+        """Freeze a model and let its layers train by adapters, filled from the seed; on meta they stay unfilled."""
         layers = layers_of(model)
         chosen = [name for name in layers if self.targets is None or name.rpartition(".")[2] in self.targets]
         self._require_targets(list(layers))

@@ -255,11 +255,7 @@ class Checkpoint(RunCallback):
         self.run.append(outcome.step, metrics)
 
     def _report(self, trainer: pl.Trainer, problem: str, *, is_last: bool) -> None:
-        """Report a failed save.
-
-        Raises:
-            EnvironmentProblem: It was the run's last, or the third in a row.
-        """
+        """Report a failed save."""
         self._failures += 1
         if is_last:
             raise EnvironmentProblem(f"The last checkpoint of the run could not be saved. {problem}")

@@ -23,9 +23,6 @@ class Divergence(RunCallback):
 
     It looks every `every_steps` steps. Losses are sums over all ranks, so every rank stops at the same step. With
     `training_health` a run ends at a loss that is not finite before this callback sees it.
-
-    Raises:
-        ConfigurationError: `most_rise` is not above 1, or a count is below 1.
     """
 
     def __init__(

@@ -25,9 +25,6 @@ class EarlyStopping(RunCallback):
     the run stops at once. The checkpoint callback saves the step of each best validation and of the last one, and a
     resumed run counts on from there. In a plain Trainer the metric is one of `trainer.callback_metrics`. Listed before
     `validation` it acts one step later.
-
-    Raises:
-        ConfigurationError: For a patience below 1, a negative `min_delta`, an unknown metric.
     """
 
     def __init__(

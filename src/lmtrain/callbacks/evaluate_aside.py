@@ -44,8 +44,6 @@ class EvaluateAside(OnlyInRun):
     the run's evaluate_aside.log. At most `most_waiting` checkpoints wait, the oldest beyond is given up. Those held
     at a stop are scored by the next attempt, and after the run's end the process goes on by itself. It belongs behind
     `checkpoint` in the list.
-
-    Raises: ConfigurationError for no place to wait, or sbatch's options without SLURM.
     """
 
     def __init__(

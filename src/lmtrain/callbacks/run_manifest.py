@@ -63,11 +63,7 @@ class RunManifest(OnlyInRun):
             self._write_plan()
 
     def _keep_tokenizer(self, folder: Path) -> None:
-        """Write the tokenizer, over another one only where no checkpoint of the run knows that one's ids.
-
-        Raises:
-            ConfigurationError: One does.
-        """
+        """Write the tokenizer, over another one only where no checkpoint of the run knows that one's ids."""
         tokenizer = self.context.tokenizer
         is_known = (folder / TOKENIZER_FILE).is_file() and any(RunFolder(folder.parent).checkpoints_path.glob("step_*"))
         if is_known and load_tokenizer(folder).fingerprint != tokenizer.fingerprint:

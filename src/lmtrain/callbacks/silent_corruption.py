@@ -61,11 +61,7 @@ class SilentCorruption(RunCallback):
             )
 
     def _do_twice(self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int) -> None:
-        """Compare two times the same.
-
-        Raises:
-            EnvironmentProblem: On every rank, where they differ on one.
-        """
+        """Compare two times the same."""
         assert isinstance(pl_module, CausalLMModule)
         step = trainer.global_step + 1
         assert self._recompute is not None
@@ -100,11 +96,7 @@ class SilentCorruption(RunCallback):
         return [name for name, _ in named], bit_sums(one for _, one in named)
 
     def _find_replicas(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Group the ranks by their part of the weights.
-
-        Raises:
-            ConfigurationError: No rank has a copy of another's.
-        """
+        """Group the ranks by their part of the weights."""
         del trainer
         if not isinstance(pl_module, CausalLMModule) or pl_module.outer is None:
             self._groups = replica_groups(on_all_ranks(part_of(_model(pl_module).parameters())))
@@ -117,11 +109,7 @@ class SilentCorruption(RunCallback):
     def _compare_replicas(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Compare the copies of the weights.
-
-        Raises:
-            EnvironmentProblem: On every rank, where two differ.
-        """
+        """Compare the copies of the weights."""
         del outputs, batch
         assert self._compare is not None
         if not self._compare.is_due(trainer, batch_idx):

@@ -2,11 +2,10 @@
 
 import json
 import logging
-import time
 from collections.abc import Sequence
 from contextlib import nullcontext
 from itertools import takewhile
-from typing import Any, Final, cast
+from typing import Any, cast
 
 import lightning.pytorch as pl
 import torch
@@ -29,7 +28,6 @@ from lmtrain.training.weight_average import evaluation_weights
 
 _LOG = logging.getLogger(__name__)
 GREETING = "Hello"
-TIMED_TOKENS: Final = 4  # before the first sample, under a budget of time
 
 
 class TextSamples(RunCallback):
@@ -75,18 +73,6 @@ class TextSamples(RunCallback):
         self._interval.last_step = self.run.last_step
         if self._tokenizer is None:
             raise ConfigurationError("TextSamples: must have tokenizer= in a plain Trainer; add it.")
-
-    @override
-    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        if self.context is None or self.context.last_step.seconds is None:
-            return
-        assert isinstance(pl_module, CausalLMModule)
-        with evaluation_weights(pl_module.weight_holders, pl_module.language_model):
-            self._generate(trainer, pl_module, num_new_tokens=1)
-            began = time.monotonic()
-            self._generate(trainer, pl_module, num_new_tokens=TIMED_TOKENS)
-            took = time.monotonic() - began
-        self.context.expected_pauses["text_samples"] = took * self._num_new_tokens / TIMED_TOKENS
 
     @override
     def on_train_batch_end(

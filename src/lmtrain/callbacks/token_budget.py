@@ -20,9 +20,6 @@ class TokenBudget(RunCallback):
 
     Example:
         >>> trainer = lightning.Trainer(max_epochs=-1, callbacks=[lmtrain.callbacks.TokenBudget(tokens=10_000_000)])
-
-    Raises:
-        ConfigurationError: A budget below 1.
     """
 
     def __init__(

@@ -57,14 +57,7 @@ class TrainingHealth(RunCallback):
             self._look()
 
     def _look(self) -> None:
-        """Judge the steps not yet judged.
-
-        Raises:
-            Diverged: A step's loss or gradient norm is not finite, and the step was made; or so are ten in
-                a row, skipped or not; or it is a spike, and spikes stop the run.
-            DataError: A hundred steps in a row have no token with loss.
-            GoBack: It is a spike, and spikes take the run back.
-        """
+        """Judge the steps not yet judged."""
         unseen = self._unseen.copy()
         self._unseen.clear()
         for record in unseen:

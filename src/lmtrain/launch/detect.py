@@ -51,11 +51,7 @@ class OuterLauncher:
 
 
 def outer_launcher(environment: Mapping[str, str]) -> OuterLauncher | None:
-    """Return this process's launcher with its rank, None for an ordinary process.
-
-    Raises:
-        ConfigurationError: A rank variable is not a number, or nodes have different numbers of ranks.
-    """
+    """Return this process's launcher with its rank, None for an ordinary process."""
     if AGENT in environment or {"RANK", "WORLD_SIZE"} <= environment.keys():
         return _torchrun(environment)
     num_tasks = _number(environment, "SLURM_STEP_NUM_TASKS", 1)

@@ -74,11 +74,7 @@ def template(name: str) -> Template:
 
 
 def kubernetes_manifest(job: NodesJob, *, image: str, claim: str) -> str:
-    """Return the YAML of a service and an indexed Job with a pod per node; all pods share one volume claim.
-
-    Raises:
-        ConfigurationError: Kubernetes has no resource for the device.
-    """
+    """Return the YAML of a service and an indexed Job with a pod per node; all pods share one volume claim."""
     index = "\0"
     words = job.torchrun("python", node_rank=index, address=f"{job.label}-0.{job.label}")
     # No shell reads the command, but Kubernetes does: $(NAME) is a variable, and $$ a plain $.
@@ -97,11 +93,7 @@ def kubernetes_manifest(job: NodesJob, *, image: str, claim: str) -> str:
 
 
 def sky_task(job: NodesJob) -> str:
-    """Return the YAML of a SkyPilot task; the project's folder is copied to every node and set up there.
-
-    Raises:
-        ConfigurationError: SkyPilot's name of the device is not known.
-    """
+    """Return the YAML of a SkyPilot task; the project's folder is copied to every node and set up there."""
     # These two are known on a node only, so its shell reads them; every other word is quoted.
     shell = {"--node-rank=?": '--node-rank="$SKYPILOT_NODE_RANK"', "--master-addr=?": '--master-addr="$first"'}
     words = job.torchrun(".venv/bin/python", node_rank="?", address="?")

@@ -93,10 +93,7 @@ def leave() -> None:
 
 
 def broadcast_outcome(decide: Callable[[], Outcome]) -> Outcome:
-    """Let rank 0 decide, and return its result, or raise its refusal, on every rank.
-
-    Raises: RuntimeError on the other ranks, so that none waits, if rank 0 fails with an unexpected error.
-    """
+    """Let rank 0 decide, and return its result, or raise its refusal, on every rank."""
     if not dist.is_initialized():
         return decide()
     outcome: list[object] = [None, None]
@@ -116,11 +113,7 @@ def broadcast_outcome(decide: Callable[[], Outcome]) -> Outcome:
 
 
 def agree_on(hash_text: str, *, what: str = "configuration") -> None:
-    """Compare a hash over all ranks; every rank returns or every rank raises.
-
-    Raises:
-        ConfigurationError: The hashes differ; the message names them and their ranks.
-    """
+    """Compare a hash over all ranks; every rank returns or every rank raises."""
     hashes = on_all_ranks(hash_text)
     if len(set(hashes)) == 1:
         return

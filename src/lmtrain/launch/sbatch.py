@@ -75,11 +75,7 @@ def batch_script(job: NodesJob, limits: BatchLimits, *, python: str, log: Path) 
 
 
 def submit(script: Path) -> str:
-    """Submit a script to the queue and return the job's number.
-
-    Raises:
-        EnvironmentProblem: sbatch refused it.
-    """
+    """Submit a script to the queue and return the job's number."""
     ended = subprocess.run(["sbatch", "--parsable", str(script)], capture_output=True, text=True, check=False)
     if ended.returncode != 0:
         reason = " ".join((ended.stderr or ended.stdout).split())
@@ -88,11 +84,7 @@ def submit(script: Path) -> str:
 
 
 def require_sbatch() -> None:
-    """Refuse a machine without sbatch.
-
-    Raises:
-        EnvironmentProblem: There is no sbatch here.
-    """
+    """Refuse a machine without sbatch."""
     if shutil.which("sbatch") is None:
         raise EnvironmentProblem(
             "lmtrain launch slurm: sbatch is not on this machine; --dry-run prints the script to copy to a cluster."

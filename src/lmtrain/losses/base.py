@@ -22,7 +22,6 @@ class TokenLoss(ABC):
     """Score targets against the head's logits of hidden states; `z_loss_weight` times log Z squared is added.
 
     Targets equal to `ignore_index` count nowhere.
-    Raises: ConfigurationError for a negative weight.
     """
 
     z_loss_weight: float = 0.0
@@ -46,10 +45,5 @@ class TokenLoss(ABC):
         return num_tokens
 
     def require_fit(self, *, device_type: str, soft_cap: float | None) -> None:
-        """Check this loss for such a device and such a head.
-
-        Raises:
-            ConfigurationError: It cannot.
-            EnvironmentProblem: A package is missing or too old.
-        """
+        """Check this loss for such a device and such a head."""
         del device_type, soft_cap

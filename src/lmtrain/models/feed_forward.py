@@ -103,10 +103,7 @@ class SquaredReLU(nn.Module):
 
 @final
 class GELU(nn.Module):
-    """Project up, apply GELU (arXiv 1606.08415) by tanh or exactly, project down, with biases as GPT-2 has.
-
-    Raises: ConfigurationError for any other approximation.
-    """
+    """Project up, apply GELU (arXiv 1606.08415) by tanh or exactly, project down, with biases as GPT-2 has."""
 
     def __init__(
         self, width: int, feed_forward_width: int, *, biases: bool = True, approximate: GeluApproximate = "tanh"
@@ -126,10 +123,7 @@ class GELU(nn.Module):
 
 
 def build_feed_forward(activation: str, width: int, feed_forward_width: int) -> SwiGLU | SquaredReLU:
-    """Build the feed-forward layer of model.activation.
-
-    Raises: ConfigurationError for any other name.
-    """
+    """Build the feed-forward layer of model.activation."""
     if activation == "swiglu":
         return SwiGLU(width, feed_forward_width)
     if activation == "relu_squared":

@@ -70,7 +70,6 @@ class GPT2(LanguageModel):
 
     Without `biases`, of projections and norms alike, with its own head or with the exact GELU
     (`gelu_approximate="none"`), it is nanoGPT's relative of GPT-2.
-    Raises: ConfigurationError for indivisible dimensions.
     """
 
     def __init__(

@@ -127,7 +127,6 @@ class Llama(LanguageModel):
     `feed_forward_width` wide each. `value_embedding_layers` are the layers, from 0, with a vector per token added to
     their values. `logit_soft_cap` c bends logits to c tanh(logits / c). `embedding_init_std` and `head_init_std` None
     are `init_std`. `zero_init_outputs` starts every layer as the identity; otherwise depth narrows outputs as in GPT-2.
-    Raises: ConfigurationError for indivisible dimensions and contradictory options.
     """
 
     def __init__(

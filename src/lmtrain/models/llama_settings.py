@@ -20,7 +20,6 @@ def layer_windows(num_layers: int, *, window_tokens: int | None, pattern: str | 
     """Return how many tokens each layer sees, itself included; None is all.
 
     `pattern` spells layers, over and over: S sees `window_tokens`, L the whole context. None gives all the window.
-    Raises: ConfigurationError for other letters, a window below 1, or a pattern without a window.
     """
     require_count("model.window_tokens", window_tokens)
     if pattern is None:
@@ -136,10 +135,7 @@ class SkipSettings:
 @final
 @dataclass(frozen=True, kw_only=True)
 class InitialStds:
-    """Standard deviations at the start; None is `std`. Outputs, a layer's two matrices into the stream, are narrower.
-
-    Raises: ConfigurationError for one below 0, or one of a head tied to the token embedding.
-    """
+    """Standard deviations at the start; None is `std`. Outputs, the two matrices into the stream, are narrower."""
 
     std: float
     num_layers: int

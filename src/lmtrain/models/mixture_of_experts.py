@@ -155,7 +155,6 @@ class Experts:
     """The number of experts of a layer and of a token, and the settings for a balanced choice.
 
     `normalize_weights`: as in `route`. The penalties' weights are per token.
-    Raises: ConfigurationError for more experts per token than there are, and for a negative weight.
     """
 
     num_experts: int

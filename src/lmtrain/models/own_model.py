@@ -76,11 +76,7 @@ class LogitsModel(LanguageModel):
 
     @override
     def initialize_weights(self, generator: torch.Generator) -> None:
-        """Let every part draw its own initial weights, seeded by the generator.
-
-        Raises:
-            ConfigurationError: A parameter belongs to a part without `reset_parameters`.
-        """
+        """Let every part draw its own initial weights, seeded by the generator."""
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(generator.initial_seed())
             for name, part in self.module.named_modules():

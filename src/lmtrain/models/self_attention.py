@@ -47,7 +47,6 @@ class QueryKeyNorm:
 
     `scale` None learns a scale per head dimension, a number fixes it; `over` "width" (OLMoE, arXiv 2409.02060 section
     3.1) takes one root mean square over all heads of a token.
-    Raises: ConfigurationError for a scale not above 0, and for settings without an effect.
     """
 
     is_on: bool = False
@@ -85,7 +84,6 @@ class AttentionSettings:
     `num_kv_heads` None gives every query head its own; `head_width` None is width / num_heads; `multiplier` is a factor
     of scores. `value_gate_width` is the number of a token's first dimensions read by gates of value
     embeddings; None has two learned scalars in their place.
-    Raises: ConfigurationError for no heads, and for a multiplier not above 0.
     """
 
     num_heads: int
@@ -107,10 +105,7 @@ class AttentionSettings:
         return self.num_heads if self.num_kv_heads is None else self.num_kv_heads
 
     def head_width_in(self, width: int) -> int:
-        """Return K in a residual stream of a width.
-
-        Raises: ConfigurationError for indivisible or odd heads.
-        """
+        """Return K in a residual stream of a width."""
         divided = width if self.head_width is None else None
         check_heads(width=divided, num_heads=self.num_heads, num_kv_heads=self.num_kv_heads or 1)
         head_width = width // self.num_heads if self.head_width is None else self.head_width
@@ -124,7 +119,6 @@ class SelfAttention(nn.Module):
 
     `value_embedding` mixes a vector per token into the values, by two learned scalars or by a gate per head.
     `window_tokens` is how many tokens a token sees, itself included; None is all.
-    Raises: ConfigurationError for indivisible dimensions.
     """
 
     def __init__(

@@ -70,9 +70,6 @@ def adamw(
     moments: bf16 halves the state, computes in fp32 and rounds by chance; None keeps the weights' format.
     fused: one kernel a step; None where the device has one.
     stochastic_rounding: bf16 weights are computed in fp32 and rounded by chance, and their moments with them.
-
-    Raises:
-        ConfigurationError: An absent group, fused where it cannot be, or rounding of fp32 weights.
     """
     groups = parameter_groups(
         model, lr=lr, weight_decay=weight_decay, decay_embeddings=decay_embeddings, lr_multipliers=lr_multipliers

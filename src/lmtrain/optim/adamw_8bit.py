@@ -24,9 +24,6 @@ def adamw_8bit(
     """Build torchao's AdamW8bit over `model`; tensors of less than 4,096 values keep moments of their own format.
 
     It compiles its update for every shape of a parameter, in its first step.
-
-    Raises:
-        EnvironmentProblem: torchao is not installed, or a C++ compiler is missing.
     """
     adamw_class = optimizer_class("adamw_8bit", module="torchao.optim", name="AdamW8bit")
     if not has_compiler():

@@ -51,11 +51,7 @@ def noise_of_step(step: int, *, group: int, device: torch.device) -> torch.Gener
 
 
 def require_bf16(weights: Iterable[Tensor]) -> None:
-    """Refuse to round weights by chance where all of them are exact; those on the meta device have no format yet.
-
-    Raises:
-        ConfigurationError: No weight is bf16.
-    """
+    """Refuse to round weights by chance where all of them are exact; those on the meta device have no format yet."""
     if not any(weight.is_meta or weight.dtype == torch.bfloat16 for weight in weights):
         msg = "stochastic rounding has no effect: no weight is bf16; use a precision of bf16 weights, or leave it out."
         raise ConfigurationError(msg)

@@ -15,9 +15,6 @@ def choose_fused(parameters: Iterable[Tensor], *, wanted: bool | None) -> bool:
     """Return the wanted choice; None means where the device can.
 
     A model on the meta device is a rehearsal without steps: it fuses nothing and is refused nothing.
-
-    Raises:
-        ConfigurationError: Fused on a device without such a kernel.
     """
     devices = {parameter.device.type for parameter in parameters}
     can = devices <= FUSED_DEVICES

@@ -19,11 +19,7 @@ def lion(
     decay_embeddings: bool = False,
     lr_multipliers: dict[str, float] | None = None,
 ) -> torch.optim.Optimizer:
-    """Build Lion over `model`; one momentum a weight is all its state.
-
-    Raises:
-        EnvironmentProblem: lion_pytorch is not installed.
-    """
+    """Build Lion over `model`; one momentum a weight is all its state."""
     lion_class = optimizer_class("lion", module="lion_pytorch", name="Lion")
     groups = parameter_groups(
         model, lr=lr, weight_decay=weight_decay, decay_embeddings=decay_embeddings, lr_multipliers=lr_multipliers

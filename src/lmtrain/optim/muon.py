@@ -90,9 +90,6 @@ def muon(
     compile_update: compile the matrices' update, all of it where a rank has them whole; without a compiler it is eager.
     fused: one AdamW kernel a group; None where the device has one.
     stochastic_rounding: bf16 weights are computed in fp32 and rounded by chance.
-
-    Raises:
-        ConfigurationError: A setting without effect, fused where it cannot be, or rounding of fp32 weights.
     """
     if cautious_decay and not weight_decay:
         msg = "optimizer.cautious_decay=true has no effect while optimizer.weight_decay=0. Did you mean false?"

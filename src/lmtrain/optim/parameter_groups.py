@@ -46,9 +46,6 @@ def parameter_groups(
     """Return one optimizer group for each of the model's kinds of parameter, with its learning rate and decay.
 
     Vectors (norms, biases, scalars) never decay; embeddings, and a head tied to one, do on request.
-
-    Raises:
-        ConfigurationError: A multiplier of an absent group, or a negative learning rate.
     """
     if lr < 0:
         raise ConfigurationError(f"optimizer.lr={lr:g} is negative. Did you mean 0, which trains nothing?")
@@ -68,11 +65,7 @@ def parameter_groups(
 
 
 def require_each_once(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    """Check for every trainable parameter in exactly one group of the optimizer.
-
-    Raises:
-        ConfigurationError: One is in none, and would never train, or in several, and would move more than once a step.
-    """
+    """Check for every trainable parameter in exactly one group of the optimizer."""
     times = Counter(id(parameter) for group in optimizer.param_groups for parameter in group["params"])
     for name, parameter in model.named_parameters():
         if parameter.requires_grad and times[id(parameter)] != 1:

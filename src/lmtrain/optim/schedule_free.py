@@ -26,9 +26,6 @@ def schedule_free(
 
     beta1: the part of the average in the weights of the gradients; above 0.
     Its own warm-up stays off: the run's schedule has one.
-
-    Raises:
-        EnvironmentProblem: schedulefree is not installed.
     """
     schedule_free_class = optimizer_class("schedule_free", module="schedulefree", name="AdamWScheduleFree")
     groups = parameter_groups(

@@ -74,11 +74,7 @@ def inverse_sqrt(
     warmup_fraction: float | None = None,
     tokens_per_step: int | None = None,
 ) -> float:
-    """Rise linearly from 0 to 1 at the warm-up's end, then fall as sqrt(warmup / step).
-
-    Raises:
-        ConfigurationError: Without a warm-up, the scale of the fall.
-    """
+    """Rise linearly from 0 to 1 at the warm-up's end, then fall as sqrt(warmup / step)."""
     warmup = whole_warmup(warmup_steps, warmup_tokens, warmup_fraction, tokens_per_step, total_steps)
     if warmup < 1 and not warmup_fraction:
         raise ConfigurationError("schedule.warmup_steps must be at least 1, got 0.")
@@ -110,11 +106,7 @@ def trapezoid(
 
 
 def cooldown(step: int, total_steps: int, *, final_fraction: float, start_step: int | None) -> float:
-    """Fall linearly from 1 at `start_step`, a checkpoint's step, to `final_fraction` at the end.
-
-    Raises:
-        ConfigurationError: Nothing says where the cool-down begins, or it begins after the run's end.
-    """
+    """Fall linearly from 1 at `start_step`, a checkpoint's step, to `final_fraction` at the end."""
     if start_step is None:
         raise ConfigurationError(
             "schedule.start_step must be the step of a checkpoint, got null; fork a run with "
@@ -149,9 +141,6 @@ def ramp_steps(
     """Return how many steps the ramp called `name` takes, given in at most one of three ways; 0 for none.
 
     `key` is the schedule's in messages.
-
-    Raises:
-        ConfigurationError: It is given in two ways, or is negative, or a fraction above 1.
     """
     ways: dict[str, float | None] = {f"{name}_steps": steps, f"{name}_tokens": tokens, f"{name}_fraction": fraction}
     given = {f"{key}.{way}": value for way, value in ways.items() if value is not None}

@@ -28,9 +28,6 @@ def context(
     """Cut every sequence over `context_size` neighbours, and shard weights, gradients and state over all ranks.
 
     `reshard_after_forward`, `reduce_every_micro_step`: as in fsdp.
-
-    Raises:
-        ConfigurationError: Groups of another size than the ranks divide into.
     """
     spread = context_facts(
         context_size=context_size,

@@ -52,11 +52,7 @@ class WriteWorker:
     state: dict[str, Any]
 
     def __call__(self) -> int:
-        """Return the bytes of this worker's file, on the first rank of the whole checkpoint.
-
-        Raises:
-            EnvironmentProblem: On the first rank, when one of them could not write.
-        """
+        """Return the bytes of this worker's file, on the first rank of the whole checkpoint."""
         file = aside_of(self.final) / (worker_file(self.rank) if self.rank else STATE)
 
         def write() -> int:
@@ -138,9 +134,6 @@ class WorkersStrategy(DDPStrategy):
         """Write every worker's file aside, then commit them under the final name from rank 0.
 
         `storage_options` is given how on each rank, to do it later.
-
-        Raises:
-            EnvironmentProblem: On every rank, when one of them could not write.
         """
         final = Path(self.broadcast(str(filepath)))
         outer: dict[str, Any] = {
@@ -163,11 +156,7 @@ class WorkersStrategy(DDPStrategy):
 
     @override
     def load_checkpoint(self, checkpoint_path: Any, weights_only: bool | None = None) -> dict[str, Any]:
-        """Return this worker's state from a checkpoint of any strategy, true to its manifest.
-
-        Raises:
-            EnvironmentProblem: On every rank, when it does not match, or names code to run.
-        """
+        """Return this worker's state from a checkpoint of any strategy, true to its manifest."""
         del weights_only
         path = Path(self.broadcast(str(checkpoint_path)))
         if problem := first_problem(partial(require_whole, path), acts=self.is_global_zero):
@@ -195,9 +184,6 @@ def diloco(
     """Train a worker on each rank; each of the model's fragments meets once in `every_steps` steps.
 
     `delta` is the format of the deltas as they are sent.
-
-    Raises:
-        ConfigurationError: A single rank, steps not divided by the fragments, or a diverging outer step.
     """
     spread = diloco_facts(
         every_steps=every_steps,

@@ -25,7 +25,7 @@ from torch.distributed.checkpoint.state_dict import (
 )
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
-from torch.distributed.tensor import DTensor
+from torch.distributed.tensor import DTensor, Shard
 from torch.optim import Optimizer
 from typing_extensions import override
 
@@ -108,14 +108,23 @@ def shard_blocks(
 ) -> LanguageModel:
     """Shard each block, then the rest, over groups of `group_size` neighbours (None: all); reduce gradients in fp32."""
     assert mesh is not None
+    shards = _copies_by_shards(mesh, shard_size)
     options: dict[str, Any] = {
-        "mesh": _copies_by_shards(mesh, shard_size),
+        "mesh": shards,
         "mp_policy": MixedPrecisionPolicy(param_dtype=compute_dtype, reduce_dtype=torch.float32),
+        "shard_placement_fn": partial(shard_axis, num_shards=shards.size(-1)),
     }
     for block in model.blocks:
         fully_shard(block, reshard_after_forward=reshard_after_forward, **options)
     fully_shard(model, **options)
     return model
+
+
+def shard_axis(parameter: torch.nn.Parameter, *, num_shards: int) -> Shard | None:
+    """Shard fewer experts than ranks along their next axis; None is the first axis, the only one that FSDP2 pads."""
+    if parameter.ndim < 2 or parameter.shape[0] >= num_shards:
+        return None
+    return next((Shard(axis) for axis, size in enumerate(parameter.shape) if size and size % num_shards == 0), None)
 
 
 def _copies_by_shards(mesh: DeviceMesh, shard_size: int | None) -> DeviceMesh:
@@ -179,9 +188,6 @@ class FullyShardedStrategy(ModelParallelStrategy):
         """Write every rank's shards aside, then commit them under the final name from rank 0.
 
         `storage_options` is given how on each rank, to do it later.
-
-        Raises:
-            EnvironmentProblem: On every rank, when one of them could not write.
         """
         final = Path(self.broadcast(str(filepath)))
         write = storage_options or _now
@@ -193,11 +199,7 @@ class FullyShardedStrategy(ModelParallelStrategy):
 
     @override
     def load_checkpoint(self, checkpoint_path: Any, weights_only: bool | None = None) -> dict[str, Any]:
-        """Fill model and optimizers from a checkpoint true to its manifest, sharded or not; return the rest of it.
-
-        Raises:
-            EnvironmentProblem: On every rank, when it does not match, or names code to run.
-        """
+        """Fill model and optimizers from a checkpoint true to its manifest, sharded or not; return the rest of it."""
         del weights_only
         path = Path(self.broadcast(str(checkpoint_path)))
         is_sharded = not (path / STATE).is_file()

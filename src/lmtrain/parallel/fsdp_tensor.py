@@ -23,9 +23,6 @@ def fsdp_tensor(
     """Cut every matrix over `tensor_size` neighbours, and shard the parts over `shard_size` groups (None: over all).
 
     `reduce_every_micro_step` scatters gradients over the groups at each micro-batch, as `fsdp` does.
-
-    Raises:
-        ConfigurationError: Groups of another size than the ranks divide into.
     """
     spread = fsdp_tensor_facts(
         tensor_size=tensor_size,

@@ -16,11 +16,7 @@ SIZES: Final = (VOCABULARY, *HEADS, "feed_forward_width")
 def require_parts(
     num_ranks: int, sizes: Mapping[str, int], *, has_experts: bool = False, norms_all_heads: bool = False
 ) -> None:
-    """Refuse a model without an equal part of each layer for each rank of a tensor group, and a row of its vocabulary.
-
-    Raises:
-        ConfigurationError: With the nearest size of a group, or another strategy.
-    """
+    """Refuse a model without an equal part of each layer, and a row of its vocabulary, for each rank of a group."""
     vocab_size = sizes.get(VOCABULARY)
     if vocab_size is not None and -(-vocab_size // num_ranks) * (num_ranks - 1) >= vocab_size:
         raise _indivisible(num_ranks, VOCABULARY, vocab_size)
@@ -41,11 +37,7 @@ def require_parts(
 def require_shares(
     num_ranks: int, sizes: Mapping[str, int], *, smears_keys: bool = False, norms_all_heads: bool = False
 ) -> None:
-    """Refuse a model without as many heads for each rank of a context group.
-
-    Raises:
-        ConfigurationError: With the nearest size of a group, or another strategy.
-    """
+    """Refuse a model without as many heads for each rank of a context group."""
     for name in HEADS:
         if (number := sizes.get(name, 0)) % num_ranks:
             nearest = _nearest(num_ranks, number)

@@ -23,9 +23,6 @@ def hsdp(
 
     `reduce_every_micro_step` scatters gradients within a group at each micro-batch, as `fsdp` does; copies are averaged
     once a step.
-
-    Raises:
-        ConfigurationError: Groups of another size than the ranks divide into.
     """
     spread = hsdp_facts(
         shard_size=shard_size,

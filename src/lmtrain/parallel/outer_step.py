@@ -157,11 +157,7 @@ class OuterStep:
 
 
 def fragments_of(model: LanguageModel, *, num_fragments: int) -> list[list[Parameter]]:
-    """Deal blocks and the parameters outside them out to fragments: the largest first, to the smallest fragment so far.
-
-    Raises:
-        ConfigurationError: There are fewer of them than fragments.
-    """
+    """Deal blocks and the parameters outside them to fragments: the largest first, to the smallest fragment so far."""
     units = sorted(_units(model), key=_num_values, reverse=True)
     if num_fragments > len(units):
         raise ConfigurationError(

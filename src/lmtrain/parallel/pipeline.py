@@ -8,11 +8,7 @@ from lmtrain.parallel.strategy import Parallelism
 
 
 def pipeline(*, num_ranks: int, num_stages: int, schedule: Schedule = "1f1b", num_chunks: int = 1) -> Parallelism:
-    """Refuse to train: no strategy of Lightning runs a schedule of stages.
-
-    Raises:
-        ConfigurationError: Always, with the nearest strategy.
-    """
+    """Refuse to train: no strategy of Lightning runs a schedule of stages."""
     del num_chunks
     raise ConfigurationError(
         f"strategy=pipeline (schedule={schedule}, {format_count(num_stages, 'stage')}, "

@@ -62,9 +62,6 @@ def write_part(
 
     Processes that do this are not connected: the others report to the first one through files. `finish` receives what
     each rank's `write` returned.
-
-    Raises:
-        EnvironmentProblem: On the first rank, when one of them could not write.
     """
     aside = aside_of(final)
     if rank:
@@ -100,11 +97,7 @@ def _report(folder: Path, rank: int, write: Callable[[], T]) -> T:
 
 
 def report_of(folder: Path, rank: int, *, timeout_seconds: float) -> Any:
-    """Wait for the report of another rank's process, of this run and moment, on its writing.
-
-    Raises:
-        RuntimeError: It could not write, or has said nothing for so long.
-    """
+    """Wait for the report of another rank's process, of this run and moment, on its writing."""
     done, failed = _reports(folder, rank)
     deadline = time.monotonic() + timeout_seconds
     while not done.exists():

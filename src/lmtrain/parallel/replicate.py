@@ -18,11 +18,7 @@ SUMS_OF_ANY_ORDER: Final = 2  # ranks: a + b is b + a
 
 
 def single(*, num_ranks: int) -> Parallelism:
-    """Train on one device.
-
-    Raises:
-        ConfigurationError: More than one rank was asked for.
-    """
+    """Train on one device."""
     if num_ranks != 1:
         msg = f"strategy=single trains on 1 rank, not {num_ranks}; use strategy=ddp, or shard over them."
         raise ConfigurationError(msg)

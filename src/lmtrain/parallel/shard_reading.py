@@ -59,21 +59,13 @@ NAMES: Final = frozenset(
 
 
 def unpickle(content: bytes) -> Any:
-    """Return the content of a pickle of nothing but the names on the list.
-
-    Raises:
-        UnpicklingError: It names something else, or changes what it names; Python's own errors on damage pass through.
-    """
+    """Return the content of a pickle of nothing but the names on the list."""
     require_bounded(content)
     return _NamesOnTheList(BytesIO(content), fix_imports=False).load()
 
 
 def read_metadata(sharded: Path) -> Metadata:
-    """Return a sharded checkpoint's own list of its content, with places.
-
-    Raises:
-        EnvironmentProblem: It names anything foreign to lmtrain's checkpoints, or is not metadata.
-    """
+    """Return a sharded checkpoint's own list of its content, with places."""
     path = sharded / METADATA
     try:
         found = unpickle(path.read_bytes())
@@ -85,12 +77,7 @@ def read_metadata(sharded: Path) -> Metadata:
 
 
 def read_shards(state: dict[str, Any], sharded: Path, *, alone: bool = False) -> None:
-    """Fill a state in place from a sharded checkpoint: together with all ranks, or alone.
-
-    Raises:
-        EnvironmentProblem: A value in it is more than plain values and tensors.
-        CheckpointException: It lacks a name, or holds another shape.
-    """
+    """Fill a state in place from a sharded checkpoint: together with all ranks, or alone."""
     with warnings.catch_warnings():  # torch warns of the asked-for no_dist (2.13)
         warnings.filterwarnings("ignore", "torch.distributed is disabled")
         try:
@@ -156,11 +143,7 @@ class _Reader(FileSystemReader):
 
 
 def _file_of(place: Any) -> str:
-    """Return the name of a piece's file.
-
-    Raises:
-        EnvironmentProblem: It is a path, no place in a file, or wants its bytes transformed.
-    """
+    """Return the name of a piece's file."""
     name = getattr(place, "relative_path", None)
     numbers = (getattr(place, "offset", None), getattr(place, "length", None))
     is_place = all(isinstance(number, int) and number >= 0 for number in numbers)
@@ -183,11 +166,7 @@ class _PlainValues(DefaultLoadPlanner):
 
 
 def read_whole(sharded: Path) -> dict[str, Any]:
-    """Return a sharded checkpoint in the layout of one file, on this process's CPU; each process reads alone.
-
-    Raises:
-        EnvironmentProblem: It holds more than plain values and tensors, or no paths of its values.
-    """
+    """Return a sharded checkpoint in the layout of one file, on this process's CPU; each process reads alone."""
     metadata = read_metadata(sharded)
     paths: dict[str, tuple[str | int, ...]] | None = metadata.planner_data
     if paths is None or not paths.keys() >= metadata.state_dict_metadata.keys():
@@ -211,11 +190,7 @@ def part_weights(whole: Mapping[str, Tensor], like: Mapping[str, Any]) -> dict[s
 
 
 def part_optimizer_state(whole: dict[str, Any], like: dict[str, Any]) -> dict[str, Any]:
-    """Return an optimizer's whole, numbered state with the names and the layout of `like`, the state of the same one.
-
-    Raises:
-        EnvironmentProblem: It belongs to an optimizer of other groups.
-    """
+    """Return an optimizer's whole, numbered state with the names and the layout of `like`, a state of the same one."""
     numbers, names = ([group["params"] for group in state["param_groups"]] for state in (whole, like))
     if [len(group) for group in numbers] != [len(group) for group in names]:
         raise EnvironmentProblem(

@@ -41,11 +41,7 @@ class WriteShards:
     rest: dict[str, Any]
 
     def __call__(self) -> int:
-        """Return the bytes of this rank's shards, on the first rank of the whole checkpoint.
-
-        Raises:
-            EnvironmentProblem: On the first rank, when one of them could not write.
-        """
+        """Return the bytes of this rank's shards, on the first rank of the whole checkpoint."""
         sharded = aside_of(self.final) / SHARDED
         writer = FileSystemWriter(sharded)
         writer.set_up_storage_writer(self.rank == 0)

@@ -33,11 +33,7 @@ def tensor(
     tensor_size: int,
     timeout_seconds: float = 600.0,
 ) -> Parallelism:
-    """Cut every matrix over `tensor_size` neighbouring ranks; each such group has a copy, and reads the same tokens.
-
-    Raises:
-        ConfigurationError: Groups of another size than the ranks divide into.
-    """
+    """Cut every matrix over `tensor_size` neighbouring ranks; each such group has a copy, and reads the same tokens."""
     spread = tensor_facts(tensor_size=tensor_size)
     return tensor_parallelism(
         "tensor", spread, num_ranks=num_ranks, compute_dtype=compute_dtype, timeout_seconds=timeout_seconds
@@ -52,11 +48,7 @@ def tensor_facts(*, tensor_size: int = 8) -> ModelSpread:
 def tensor_parallelism(
     name: str, spread: ModelSpread, *, num_ranks: int, compute_dtype: torch.dtype, timeout_seconds: float
 ) -> Parallelism:
-    """Return the strategy of these facts.
-
-    Raises:
-        ConfigurationError: Groups of another size than the ranks divide into.
-    """
+    """Return the strategy of these facts."""
     spread.require_ranks(num_ranks)
     strategy = TensorStrategy(
         num_ranks=num_ranks,

@@ -29,11 +29,7 @@ from lmtrain.parallel.tensor_layers import Regions, TensorLayout
 
 
 def require_cuts(model: nn.Module, *, num_ranks: int) -> None:
-    """Refuse a model that cannot be cut over `num_ranks` ranks.
-
-    Raises:
-        ConfigurationError: Its heads, features or rows do not divide, or it has layers unknown here.
-    """
+    """Refuse a model that cannot be cut over `num_ranks` ranks."""
     if not isinstance(model, GPT2 | Llama):
         raise ConfigurationError(
             f"{type(model).__name__} has no cuts for a tensor group, GPT2 and Llama have; use strategy=fsdp."
@@ -58,11 +54,7 @@ def head_sizes(block: GPT2Block | LlamaBlock) -> dict[str, int]:
 
 
 def cut_model(model: LanguageModel, regions: Regions) -> TensorLayout:
-    """Cut a model's weights in place over a tensor group, and let its layers compute with their parts.
-
-    Raises:
-        ConfigurationError: It cannot be cut.
-    """
+    """Cut a model's weights in place over a tensor group, and let its layers compute with their parts."""
     layout = TensorLayout(regions=regions)
     require_cuts(model, num_ranks=layout.num_ranks)
     if isinstance(model, GPT2):

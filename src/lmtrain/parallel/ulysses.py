@@ -146,11 +146,7 @@ def _exchanged(x: Float[Tensor, "R B t F"], group: str) -> Float[Tensor, "R B t 
 
 
 def require_shares(model: nn.Module, *, num_ranks: int) -> None:
-    """Refuse a model whose heads cannot be shared by `num_ranks` ranks.
-
-    Raises:
-        ConfigurationError: Its heads do not divide, or its layers are unknown here.
-    """
+    """Refuse a model whose heads cannot be shared by `num_ranks` ranks."""
     if not isinstance(model, GPT2 | Llama):
         raise ConfigurationError(
             f"{type(model).__name__} has no shares of heads for a context group, GPT2 and Llama have; use "
@@ -168,11 +164,7 @@ def require_shares(model: nn.Module, *, num_ranks: int) -> None:
 
 
 def share_heads(model: LanguageModel, exchange: HeadExchange) -> None:
-    """Let a model compute with a slice of the sequence, and within attention with a share of the heads.
-
-    Raises:
-        ConfigurationError: It cannot.
-    """
+    """Let a model compute with a slice of the sequence, and within attention with a share of the heads."""
     require_shares(model, num_ranks=exchange.num_ranks)
     if isinstance(model, GPT2):
         for block in model.layers:

@@ -127,10 +127,6 @@ def fp8(
 
     Layers with a side below `min_width`, or with a name in a pattern of `skip`, stay in bf16. `head` puts those of a
     chunked loss in fp8 too, scaled tensorwise under either recipe. `residual` as in bf16_mixed.
-
-    Raises:
-        ConfigurationError: The device has no fp8, or `min_width` is below 1.
-        EnvironmentProblem: torchao is missing.
     """
     require_count("precision.min_width", min_width)
     facts = require_products(fp8_facts(recipe=recipe, residual=residual), device_type)
@@ -166,10 +162,7 @@ def fp8_facts(*, recipe: Recipe = "tensorwise", residual: Residual | None = None
 def choose_layers(
     model: LanguageModel, *, min_width: int, skip: tuple[str, ...] = (), head: bool = False
 ) -> ChosenLayers:
-    """Sort every linear layer of a model, also on the meta device; `head` leaves the head to its loss.
-
-    Raises: ConfigurationError where a pattern of `skip` matches none, none is left to convert, or the head cannot be.
-    """
+    """Sort every linear layer of a model, also on the meta device; `head` leaves the head to its loss."""
     chosen = ChosenLayers()
     head_weight = model.output_head().weight if head else None
     if head_weight is not None and (reason := _sides_against(tuple(head_weight.T.shape), min_width)):

@@ -26,12 +26,7 @@ def capability_here() -> tuple[int, int]:
 
 
 def require_products(facts: PrecisionFacts, device_type: str) -> PrecisionFacts:
-    """Return the facts of a precision with products on this device.
-
-    Raises:
-        ConfigurationError: No device of this kind has them.
-        EnvironmentProblem: This one is too old for them.
-    """
+    """Return the facts of a precision with products on this device."""
     if facts.gpu_since is None:
         return facts
     if device_type != "cuda":
@@ -133,10 +128,7 @@ def fp32_facts() -> PrecisionFacts:
 
 
 def tf32(*, device_type: str) -> Precision:
-    """Keep all in fp32 and let products round their inputs to 10 bits of fraction.
-
-    Raises: ConfigurationError on a device without it.
-    """
+    """Keep all in fp32 and let products round their inputs to 10 bits of fraction."""
     return Precision(facts=require_products(tf32_facts(), device_type))
 
 

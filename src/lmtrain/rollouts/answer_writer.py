@@ -43,11 +43,7 @@ class SampledAnswers:
         self._sampling = Sampling(temperature=settings.temperature, top_k=settings.top_k, top_p=settings.top_p)
 
     def __call__(self, model: LanguageModel, batch: TokenBatch, /, *, copies: int, seed: int) -> WrittenAnswers:
-        """Write an answer to the last question of each row [B, T + 1], equal rows in groups of `copies`.
-
-        Raises:
-            DataError: A reward raises, or gives no finite number.
-        """
+        """Write an answer to the last question of each row [B, T + 1], equal rows in groups of `copies`."""
         rows = batch.ids.cpu()
         assert batch.loss_mask is not None
         masks = batch.loss_mask.cpu()

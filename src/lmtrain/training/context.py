@@ -58,7 +58,6 @@ class RunContext:
     `log` is None on every rank but the first, the only writer of metrics and console lines. `identity` holds the facts
     shared by a checkpoint and a run resuming from it. `attempt` numbers the run's starts; `earlier_seconds` is the time
     of those before, `earlier_device_seconds` that of all their devices. `scores` are the newest of its validation.
-    `expected_pauses` are the seconds of pauses by name, before the first of them.
     """
 
     folder: Path
@@ -73,7 +72,6 @@ class RunContext:
     earlier_seconds: float = 0.0
     earlier_device_seconds: float = 0.0
     scores: HeldOutScores = field(default_factory=HeldOutScores)
-    expected_pauses: dict[str, float] = field(default_factory=dict[str, float])
 
     @cached_property
     def last_step(self) -> LastStep:
@@ -95,15 +93,15 @@ class RunContext:
     def pauses_to_come(self, step: int, *, step_seconds: float) -> float:
         """Return the seconds of the validations after a step, of a sample and a save, each as long as the newest.
 
-        Compilation does not come again. Before the first of this attempt, a sample is expected to take as long as a
-        part of one took, a save as planned, and a validation as planned at the speed of training, `step_seconds`.
+        Compilation does not come again. Before the first of this attempt a save is expected to take as long as planned,
+        and a validation as planned at the speed of training, `step_seconds`.
         """
         saves, evaluation = self.plan.checkpoints, self.plan.evaluation
         planned = {"checkpoint": 0.0 if saves is None else saves.write_seconds, "validation": 0.0}
         if evaluation is not None:
             tokens = self.plan.batch.tokens_per_step
             planned["validation"] = evaluation.pass_seconds(step_seconds=step_seconds, tokens_per_step=tokens)
-        pauses = planned | self.expected_pauses | self.events.last_pauses
+        pauses = planned | self.events.last_pauses
         passes = evaluation.passes_left(step, num_steps=self.last_step.steps) if evaluation else 1
         return passes * pauses["validation"] + pauses.get("text_samples", 0.0) + pauses["checkpoint"]
 
@@ -120,11 +118,7 @@ class RunContext:
         return Point(unix_seconds() if at is None else at, step, self.tokens_at(step), dict(metrics))
 
     def append(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Add a point of this step to the run's curves; nothing on any rank but the first.
-
-        Raises:
-            EnvironmentProblem: The disk is broken or read-only.
-        """
+        """Add a point of this step to the run's curves; nothing on any rank but the first."""
         if self.log is not None:
             self.log.extend([self.point(step, metrics)])
 
@@ -306,11 +300,7 @@ class OnlyInRun(pl.Callback):
 
     @property
     def context(self) -> RunContext:
-        """Return the run's context.
-
-        Raises:
-            ConfigurationError: There is no run.
-        """
+        """Return the run's context."""
         if self._context is None:
             name = type(self).__name__
             raise ConfigurationError(

@@ -68,9 +68,6 @@ class TokenDataModule(pl.LightningDataModule):
         `num_workers` counts loader processes a rank (0 loads in the training process); `packing` None is contiguous.
         `batch` None is planned for the Trainer's ranks and accumulation from `context_tokens` (T, None: 1,024) and
         `micro_batch_sequences` (B, None: 8).
-
-        Raises:
-            ConfigurationError: A negative number of processes.
         """
         super().__init__()
         if num_workers < 0:

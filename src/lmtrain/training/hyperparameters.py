@@ -32,11 +32,7 @@ class Hyperparameters:
         momentum: MomentumCurve | None = None,
         weight_decay: Multiplier | None = None,
     ) -> None:
-        """Take the groups' present values for the configured ones; None leaves a setting there.
-
-        Raises:
-            ConfigurationError: A schedule of a setting without a group.
-        """
+        """Take the groups' present values for the configured ones; None leaves a setting there."""
         self._optimizer = optimizer
         self._lr, self._momentum, self._weight_decay = lr, momentum, weight_decay
         self._configured: list[dict[str, Any]] = [

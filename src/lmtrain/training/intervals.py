@@ -47,9 +47,6 @@ class StepInterval:
     """The multiples of `every_steps`, or `num_times` steps spread evenly, and the last one.
 
     With neither, only the last. `last_step` None is set before the first question.
-
-    Raises:
-        ConfigurationError: Naming `key`, for an interval below 1.
     """
 
     def __init__(

@@ -67,10 +67,7 @@ class RecordedMicroStep:
         self._results: tuple[LossTotal | ObjectiveSums, Tensor] | None = None
 
     def __call__(self, batch: Tensor | TokenBatch) -> tuple[LossTotal | ObjectiveSums, Tensor]:
-        """Add a batch's gradients, and return its sums and its loss, without a gradient.
-
-        Raises: RuntimeError where a gradient or the memory of a weight has changed since the recording.
-        """
+        """Add a batch's gradients, and return its sums and its loss, without a gradient."""
         batch = TokenBatch(batch) if isinstance(batch, Tensor) else batch
         self._num_calls += 1
         if self._num_calls <= WARM_UP_MICRO_STEPS:

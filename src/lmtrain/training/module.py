@@ -249,11 +249,7 @@ class CausalLMModule(pl.LightningModule):
 
 
 def require_same_types(checkpoint: dict[str, Any], module: pl.LightningModule) -> None:
-    """Refuse a checkpoint of right bytes and wrong content: other types or shapes than this run would save.
-
-    Raises:
-        EnvironmentProblem: Naming the first difference.
-    """
+    """Refuse a checkpoint of right bytes and wrong content: other types or shapes than this run would save."""
     trainer = module.trainer
     weights = dict(module.state_dict())
     found = _difference(checkpoint.get("state_dict", {}), weights, "state_dict")

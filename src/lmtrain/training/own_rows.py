@@ -26,11 +26,7 @@ class RowsDataModule(pl.LightningDataModule):
     """
 
     def __init__(self, rows: Iterable[Any], *, micro_batch_sequences: int = 8, seed: int = 0) -> None:
-        """Hold the rows.
-
-        Raises:
-            ConfigurationError: Fewer than one row a batch, or a generator, which can be read only once.
-        """
+        """Hold the rows."""
         super().__init__()
         if micro_batch_sequences < 1:
             raise ConfigurationError(f"micro_batch_sequences must be at least 1, got {micro_batch_sequences}.")

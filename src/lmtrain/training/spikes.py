@@ -46,10 +46,6 @@ class SpikeFilter(nn.Module):
         Until half the window is full only a loss or norm that is not finite is one. Then the step is taken back
         (`skip`), or the run stops, or goes back to the checkpoint before it (`rewind`) and leaves
         `leave_out_batches` batches out, from the spike's on, at most `most` times.
-
-        Raises:
-            ConfigurationError: No width, or a window too short to have a deviation, or too long to be kept; a number
-                of batches or times below 1, or an unknown answer.
         """
         super().__init__()
         for name, value in (("leave_out_batches", leave_out_batches), ("most", most)):

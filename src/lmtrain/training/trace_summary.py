@@ -119,11 +119,7 @@ class TraceSummary:
 
     @classmethod
     def from_json(cls, row: Mapping[str, Any]) -> "TraceSummary":
-        """Read `to_json`'s values.
-
-        Raises:
-            TypeError or KeyError: They are not.
-        """
+        """Read `to_json`'s values."""
         lists: dict[str, Any] = {
             "operators": tuple(Operation(**each) for each in row["operators"]),
             "kernels": tuple(Operation(**each) for each in row["kernels"]),

@@ -31,11 +31,7 @@ class WeightAverage(nn.Module):
     """Average the weights after each step; `in_place_of` lets a model compute with the averages for a while."""
 
     def __init__(self, *, decay: float) -> None:
-        """Keep `decay` of the average at each step, and less in the first ones: (1 + step) / (10 + step).
-
-        Raises:
-            ConfigurationError: A decay outside [0, 1).
-        """
+        """Keep `decay` of the average at each step, and less in the first ones: (1 + step) / (10 + step)."""
         super().__init__()
         require_number("weight_average.decay", decay, at_least=0, below=1, usual="0.999")
         self._decay = decay

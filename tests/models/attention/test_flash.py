@@ -2,7 +2,6 @@ import sys
 
 import pytest
 import torch
-from torch.nn.attention import varlen
 
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.missing_package import install_command
@@ -33,48 +32,24 @@ def test_an_unfit_place_is_refused_before_a_package_is_looked_for(place, message
         Flash().fitted(KernelTarget(**({"device_type": "cuda", "dtype": torch.bfloat16} | place)))
 
 
-MODULES = {2: "flash_attn", 3: "flash_attn_interface", 4: "flash_attn.cute"}
-
-
-@pytest.fixture
-def hook(monkeypatch):
-    """Stand in for torch's hook of version 4: returns (what was activated, calls of the ragged kernel)."""
-    activated, fake = [], FakeFlash()
-
-    def attend(q, k, v, borders, borders_k, max_q, max_k, *, window_size, enable_gqa):
-        fake.calls.append("ragged")
-        assert borders is borders_k
-        assert max_q == max_k
-        assert enable_gqa == (q.shape[1] != k.shape[1])
-        left, right = window_size
-        assert right == 0
-        sides = (-1, -1) if left == -1 else (left, 0)
-        return fake.ragged(q, k, v, borders, max_q, causal=True, window_size=sides)
-
-    monkeypatch.setattr(torch.nn.attention, "activate_flash_attention_impl", activated.append, raising=False)
-    monkeypatch.setattr(torch.nn.attention, "list_flash_attention_impls", lambda: ["FA3", "FA4"], raising=False)
-    monkeypatch.setattr(varlen, "varlen_attn", attend)
-    return activated, fake.calls
+MODULES = {2: "flash_attn", 3: "flash_attn_interface"}
 
 
 @pytest.mark.parametrize(
     ("capability", "installed", "chosen"),
     [
-        ((8, 0), (2, 3, 4), "flash_attn)"),
+        ((8, 0), (2, 3), "flash_attn)"),
         ((9, 0), (2, 3), "flash_attn_interface"),
         ((9, 0), (2,), "flash_attn)"),
-        ((9, 0), (2, 4), "hook"),
-        ((10, 0), (2, 3, 4), "hook"),
+        ((10, 0), (2, 3), "flash_attn)"),
     ],
 )
-def test_the_best_installed_version_that_the_gpu_runs_is_taken(monkeypatch, hook, capability, installed, chosen):
+def test_the_best_installed_version_that_the_gpu_runs_is_taken(monkeypatch, capability, installed, chosen):
     hopper(monkeypatch, capability)
     for version in installed:
         FakeFlash().install(monkeypatch, MODULES[version])
-    monkeypatch.setattr(
-        "lmtrain.models.attention.flash.is_installed",
-        lambda module: module in {MODULES[version] for version in installed},
-    )
+    for version in {*MODULES} - {*installed}:
+        monkeypatch.setitem(sys.modules, MODULES[version], None)
     assert chosen in load_package(None).name
 
 
@@ -85,7 +60,7 @@ def test_a_missing_package_is_one_line_with_what_to_do(monkeypatch):
     with pytest.raises(EnvironmentProblem) as missing:
         load_package(None)
     assert str(missing.value) == (
-        "attention=flash needs the package flash_attn_interface or flash_attn.cute or flash_attn:"
+        "attention=flash needs the package flash_attn_interface or flash_attn:"
         f" {install_command('flash')} --no-build-isolation, or use attention=auto."
     )
     with pytest.raises(EnvironmentProblem, match="needs the package flash_attn:"):
@@ -103,17 +78,11 @@ def test_a_version_that_the_gpu_does_not_run_is_refused(monkeypatch):
 
 @pytest.mark.parametrize("window_tokens", [None, 1, 7, 24, 100])
 @pytest.mark.parametrize("has_documents", [False, True])
-@pytest.mark.parametrize(("version", "as_tuple"), [(2, False), (3, True), (4, False)])
-def test_every_version_is_called_as_documented(monkeypatch, hook, version, as_tuple, window_tokens, has_documents):
+@pytest.mark.parametrize(("version", "as_tuple"), [(2, False), (3, True)])
+def test_every_version_is_called_as_documented(monkeypatch, version, as_tuple, window_tokens, has_documents):
     hopper(monkeypatch)
     fake = FakeFlash(as_tuple=as_tuple).install(monkeypatch, MODULES[version])
     kernel = LoadedFlash(load_package(version))
     documents = rows_of_documents(24) if has_documents else None
     check_against_eager(kernel, qkv(), window_tokens=window_tokens, documents=documents)
-    activated, ragged = hook
-    if version == 4:
-        assert activated == ["FA4"]
-        cut = window_tokens in (1, 7)
-        assert len(ragged) == (2 if has_documents or cut else 0)  # else torch's own flash, which the hook replaces
-    else:
-        assert fake.calls == ["ragged" if has_documents else "dense"] * 2
+    assert fake.calls == ["ragged" if has_documents else "dense"] * 2

@@ -157,7 +157,7 @@ H100 = KernelTarget(device_type="cuda", dtype=torch.bfloat16)
 def no_packages(monkeypatch):
     hopper(monkeypatch)
     monkeypatch.setattr(auto_module, "kernel_picked", lambda place: "cuDNN")
-    for name in ("flash_attn", "flash_attn_interface", "flash_attn.cute"):
+    for name in ("flash_attn", "flash_attn_interface"):
         monkeypatch.setitem(sys.modules, name, None)
 
 

@@ -43,12 +43,7 @@ SCRIPTS: Final = ".launch"  # below run.root
 
 
 def launch(words: list[str], *, program: str = "lmtrain launch") -> int:
-    """Start a run on several nodes, or print its command or manifest.
-
-    Raises:
-        ConfigurationError: The command line is wrong; nothing was written or submitted.
-        EnvironmentProblem: This machine cannot submit.
-    """
+    """Start a run on several nodes, or print its command or manifest."""
     if not words or HELP_FLAGS & set(words):
         print(verb_page("launch", program=program))
         return EXIT_DONE
@@ -160,10 +155,6 @@ def launched_run(words: list[str], *, program: str, is_here: bool) -> NodesJob |
     """Compose a command line, check it as `plan` does, and return its run; None if --cfg asks only for the config.
 
     `is_here`: the nodes see this machine's files, so paths on the command line are checked.
-
-    Raises:
-        ConfigurationError: A wrong override, a sweep, a secret, or nodes that differ from the cluster's.
-        DataError: No data at a path.
     """
     for word in words:
         _require_no_secret(word)

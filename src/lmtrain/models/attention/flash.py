@@ -1,13 +1,11 @@
-"""The FlashAttention packages (arXiv 2205.14135, 2307.08691, 2407.08608) for NVIDIA GPUs: versions 2, 3 and 4.
+"""The FlashAttention packages (arXiv 2205.14135, 2307.08691, 2407.08608) for NVIDIA GPUs: versions 2 and 3.
 
-2 and 3 are called through their packages, 4 through torch's activation hook, the only one known to the compiler.
 Documents lie end to end and are separated by their borders, so nothing hidden is computed.
 B batch, T tokens, H heads, Hkv key and value heads, K head width.
 """
 
 import importlib
 import importlib.util
-import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, final
@@ -15,9 +13,6 @@ from typing import Any, Literal, NamedTuple, final
 import torch
 from jaxtyping import Int
 from torch import Tensor
-from torch.nn import attention as torch_attention
-from torch.nn import functional as F
-from torch.nn.attention import SDPBackend, sdpa_kernel
 from typing_extensions import override
 
 from lmtrain.accounting.options.parts import AttentionFacts
@@ -26,8 +21,8 @@ from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.missing_package import install_command
 from lmtrain.models.attention.base import Attention, KernelTarget, Prepared, Seen, Windows, document_borders, is_cut
 
-MODULES = {2: "flash_attn", 3: "flash_attn_interface", 4: "flash_attn.cute"}
-NEWEST_FIRST = {8: (2,), 9: (3, 4, 2), 10: (4, 2), 12: (2,)}  # by major compute capability: Ampere to Blackwell
+MODULES = {2: "flash_attn", 3: "flash_attn_interface"}
+NEWEST_FIRST = {8: (2,), 9: (3, 2), 10: (2,), 12: (2,)}  # by major compute capability: Ampere to Blackwell
 
 
 @final
@@ -74,20 +69,11 @@ def load_package(version: int | None) -> FlashPackage:
         )
     candidates = fit if version is None else (version,)
     for candidate in candidates:
-        if is_installed(MODULES[candidate]):
-            return _hooked() if candidate == 4 else _packaged(candidate)
+        if importlib.util.find_spec(MODULES[candidate]) is not None:
+            return _packaged(candidate)
     wanted = " or ".join(MODULES[candidate] for candidate in candidates)
     command = f"{install_command('flash')} --no-build-isolation"
     raise EnvironmentProblem(f"attention=flash needs the package {wanted}: {command}, or use attention=auto.")
-
-
-def is_installed(module: str) -> bool:
-    """Return whether a module has its own file: version 4 alone makes `flash_attn` a folder without one."""
-    try:
-        spec = importlib.util.find_spec(module)
-    except ModuleNotFoundError:  # not even the package around it
-        return False
-    return spec is not None and spec.origin is not None
 
 
 def _packaged(version: int) -> FlashPackage:
@@ -116,41 +102,6 @@ def _packaged(version: int) -> FlashPackage:
     return FlashPackage(name, dense, ragged)
 
 
-def _hooked() -> FlashPackage:
-    """Put version 4 in the place of torch's own flash kernels; torch's signatures are those of torch 2.11 to 2.13."""
-    from torch.nn.attention import varlen
-
-    if "FA4" not in getattr(torch_attention, "list_flash_attention_impls", list[str])():
-        msg = f"attention.version=4 needs a torch with its hook, and {torch.__version__} has none; use attention=auto."
-        raise EnvironmentProblem(msg)
-    activate: Any = torch_attention.activate_flash_attention_impl
-    activate("FA4")
-    attend: Any = varlen.varlen_attn
-    takes_groups = "enable_gqa" in inspect.signature(attend).parameters
-
-    def ragged(lines: Lines, max_tokens: int, window: int | None) -> Tensor:
-        q, k, v, borders = lines
-        options = {"enable_gqa": q.shape[1] != k.shape[1]} if takes_groups else {}
-        sides = (-1 if window is None else window - 1, 0)
-        return attend(q, k, v, borders, borders, max_tokens, max_tokens, window_size=sides, **options)
-
-    def dense(q: Tensor, k: Tensor, v: Tensor, window: int | None) -> Tensor:
-        if window is None:
-            heads = [x.transpose(1, 2) for x in (q, k, v)]  # [B, H, T, K]
-            with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
-                return _causal(*heads).transpose(1, 2)
-        num_batch, num_tokens = q.shape[:2]
-        borders = torch.arange(num_batch + 1, dtype=torch.int32, device=q.device) * num_tokens
-        lines = Lines(*(x.flatten(0, 1) for x in (q, k, v)), borders=borders)
-        return ragged(lines, num_tokens, window).unflatten(0, (num_batch, num_tokens))
-
-    return FlashPackage("flash-attention 4 in torch's hook", dense, ragged)
-
-
-def _causal(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    return F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=q.shape[1] != k.shape[1])
-
-
 def _sides(window: int | None) -> tuple[int, int]:
     """Return how many tokens are seen to the left and to the right of a token besides itself; -1 is all."""
     return (-1, -1) if window is None else (window - 1, 0)
@@ -177,7 +128,7 @@ class Flash(Attention):
     `max_documents_per_row` is room for borders, on average over a batch's rows: shapes must not depend on the data.
     """
 
-    version: Literal[2, 3, 4] | None = None
+    version: Literal[2, 3] | None = None
     max_documents_per_row: int = 128
 
     def __post_init__(self) -> None:

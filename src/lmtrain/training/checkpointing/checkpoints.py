@@ -132,9 +132,6 @@ def require_same_identity(
 
     Return the differences allowed by their names, each as OLD -> NEW. Those in `fixed`, with the reason, can never be
     allowed.
-
-    Raises:
-        ConfigurationError: Naming the fields that differ.
     """
     fixed = fixed or {}
     names = sorted({*facts.identity, *identity})
@@ -160,11 +157,7 @@ def _shown(facts: Mapping[str, Any], name: str) -> str:
 
 
 def require_same_left_out(facts: CheckpointFacts, left_out: tuple[int, ...]) -> None:
-    """Refuse to resume where the steps done passed over other batches than these.
-
-    Raises:
-        ConfigurationError: Naming both.
-    """
+    """Refuse to resume where the steps done passed over other batches than these."""
     if facts.left_out != left_out:
         raise ConfigurationError(
             f"Checkpoint {facts.path} was trained without batches {[*facts.left_out]} of the order of its "

@@ -35,11 +35,7 @@ def direct_preference_facts() -> ObjectiveFacts:
 @final
 @dataclass(frozen=True, kw_only=True)
 class DirectPreference(Objective):
-    """`beta` weighs the distance from the reference; `label_smoothing` is the share of pairs taken to be swapped.
-
-    Raises:
-        ConfigurationError: An impossible number.
-    """
+    """`beta` weighs the distance from the reference; `label_smoothing` is the share of pairs taken to be swapped."""
 
     beta: float
     label_smoothing: float = 0.0
@@ -54,10 +50,7 @@ class DirectPreference(Objective):
         return tuple(f"preference/{name}" for name in ("chosen_reward", "rejected_reward", "accuracy", "margin"))
 
     def require(self, model: LanguageModel) -> None:
-        """Refuse a mixture of experts, whose penalty is of next tokens.
-
-        Raises: ConfigurationError.
-        """
+        """Refuse a mixture of experts, whose penalty is of next tokens."""
         require_dense(model, task="dpo")
 
     def __call__(self, model: LanguageModel, batch: Tensor | TokenBatch, /) -> ObjectiveSums:

@@ -176,9 +176,6 @@ class GroupRelativePolicy(Objective):
     `num_generations` answers of at most `num_new_tokens` are drawn at `temperature` from the `top_k` likeliest tokens
     and as few as reach `top_p`. `beta` weighs the divergence from the model that the run starts from.
     `epsilon_high` None is `epsilon`. `scale_rewards` none leaves advantages undivided by their group's spread.
-
-    Raises:
-        ConfigurationError: A number that cannot be, no reward, or a weight of none.
     """
 
     def __init__(
@@ -234,10 +231,7 @@ class GroupRelativePolicy(Objective):
         return (*MEASURES, *(f"reward/{name}" for name in self._rewards))
 
     def require(self, model: LanguageModel) -> None:
-        """Refuse a mixture of experts, whose penalty is of next tokens.
-
-        Raises: ConfigurationError.
-        """
+        """Refuse a mixture of experts, whose penalty is of next tokens."""
         require_dense(model, task="grpo")
 
     def write_with(self, make: Callable[[WritingSettings], AnswerWriter]) -> None:

@@ -27,11 +27,7 @@ class ObjectiveSums(NamedTuple):
 
 
 def require_dense(model: LanguageModel, *, task: str) -> None:
-    """Refuse a mixture of experts, whose penalty is of next tokens.
-
-    Raises:
-        ConfigurationError: The model is one.
-    """
+    """Refuse a mixture of experts, whose penalty is of next tokens."""
     if any(isinstance(module, MixtureOfExperts) for module in model.modules()):
         raise ConfigurationError(f"task={task}: model.experts adds a penalty to the loss; use a dense model.")
 
@@ -48,10 +44,7 @@ class Objective(ABC):
 
     @abstractmethod
     def require(self, model: LanguageModel) -> None:
-        """Refuse an unfit model.
-
-        Raises: ConfigurationError.
-        """
+        """Refuse an unfit model."""
 
     @abstractmethod
     def __call__(self, model: LanguageModel, batch: Tensor | TokenBatch, /) -> ObjectiveSums:
@@ -69,11 +62,7 @@ class Objective(ABC):
 
 
 def of_rank(states: Sequence[dict[str, Any]], rank: int, num_ranks: int) -> dict[str, Any]:
-    """Return a rank's own state.
-
-    Raises:
-        ConfigurationError: They are of another number of ranks.
-    """
+    """Return a rank's own state."""
     if len(states) != num_ranks:
         raise ConfigurationError(
             f"the checkpoint lies between steps that learn from the same answers, written on "

@@ -53,11 +53,7 @@ def whole_answer(answer: WrittenAnswer) -> float:
 
 
 def matches(answer: WrittenAnswer, *, pattern: str) -> float:
-    """Give 1 where the whole answer has the form of a regular expression.
-
-    Raises:
-        ConfigurationError: It is none.
-    """
+    """Give 1 where the whole answer has the form of a regular expression."""
     try:
         return float(re.fullmatch(pattern, answer.text, re.DOTALL) is not None)
     except re.error as problem:
