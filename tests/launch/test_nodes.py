@@ -75,6 +75,15 @@ class TestKubernetes:
         container = self.made(device)[1]["spec"]["template"]["spec"]["containers"][0]
         assert container["resources"].get("limits") == limits
 
+    def test_pods_start_together_with_the_cores_and_cards_asked_for(self) -> None:
+        asked = {"cpu": "96", "rdma/ib": "8"}
+        text = kubernetes_manifest(job(), image="i", claim="c", queue="gpus", resources=asked)
+        _, work = yaml.safe_load_all(text)
+        assert work["metadata"]["labels"] == {"kueue.x-k8s.io/queue-name": "gpus"}
+        (container,) = work["spec"]["template"]["spec"]["containers"]
+        assert container["resources"]["limits"] == {"nvidia.com/gpu": "8", **asked}
+        assert container["securityContext"] == {"capabilities": {"add": ["IPC_LOCK"]}}
+
     @pytest.mark.external
     @needs_clients
     def test_kubernetes_own_schema_accepts_the_objects(self, tmp_path: Path) -> None:

@@ -80,6 +80,8 @@ torchrun
 k8s
   --image=NAME           with lmtrain in it
   --claim=NAME           of a volume that all pods write
+  --queue=NAME           of Kueue, to start all pods together
+  --resource=cpu=96      of a pod, also memory=1Ti and rdma/NAME=8
 """,
     "simulate": """\
 {program}: the real step of one rank of a fleet that is not there: its

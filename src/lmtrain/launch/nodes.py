@@ -7,7 +7,7 @@ import json
 import re
 import shlex
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from string import Template
@@ -19,6 +19,7 @@ PORT: Final = 29_500  # torchrun's own default
 MAX_LABEL_LENGTH: Final = 50  # of 63 characters: an index follows
 TEMPLATES: Final = Path(__file__).parent / "templates"
 RETRIES: Final = 10  # of a pod that fails by itself; disruptions are not counted
+QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"
 GPU_RESOURCES: Final = {"NVIDIA": "nvidia.com/gpu", "AMD": "amd.com/gpu"}  # of the vendors' device plugins
 # Our device names as SkyPilot's catalogs have them: `sky show-gpus`.
 SKY_ACCELERATORS: Final = {
@@ -73,13 +74,20 @@ def template(name: str) -> Template:
     return Template((TEMPLATES / name).read_text(encoding="utf-8"))
 
 
-def kubernetes_manifest(job: NodesJob, *, image: str, claim: str) -> str:
-    """Return the YAML of a service and an indexed Job with a pod per node; all pods share one volume claim."""
+def kubernetes_manifest(
+    job: NodesJob, *, image: str, claim: str, queue: str | None = None, resources: Mapping[str, str] | None = None
+) -> str:
+    """Return the YAML of a service and an indexed Job with a pod per node; all pods share one volume claim.
+
+    `queue` is Kueue's, which starts all pods together; `resources` are a pod's besides GPUs.
+    """
     index = "\0"
     words = job.torchrun("python", node_rank=index, address=f"{job.label}-0.{job.label}")
     # No shell reads the command, but Kubernetes does: $(NAME) is a variable, and $$ a plain $.
     command = [word.replace("$", "$$").replace(index, "$(JOB_COMPLETION_INDEX)") for word in words]
-    resources = {} if job.device is None else {"limits": {_gpu_resource(job.device): str(job.ranks_per_node)}}
+    gpus = {} if job.device is None else {_gpu_resource(job.device): str(job.ranks_per_node)}
+    limits = gpus | dict(resources or {})
+    has_cards = any("/" in name for name in resources or {})  # of a device plugin; RDMA pins memory
     return template("kubernetes.yaml").substitute(
         label=_json(job.label),
         num_nodes=job.num_nodes,
@@ -88,7 +96,9 @@ def kubernetes_manifest(job: NodesJob, *, image: str, claim: str) -> str:
         claim=_json(claim),
         command=_json(command),
         port=PORT,
-        resources=_json(resources),
+        labels=_json({QUEUE_LABEL: queue} if queue else {}),
+        resources=_json({"limits": limits} if limits else {}),
+        security=_json({"capabilities": {"add": ["IPC_LOCK"]}} if has_cards else {}),
     )
 
 

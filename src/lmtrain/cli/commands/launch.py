@@ -122,14 +122,19 @@ def k8s(words: list[str], program: str) -> int:
     parser = _parser(program)
     parser.add_argument("--image")
     parser.add_argument("--claim")
+    parser.add_argument("--queue")
+    parser.add_argument("--resource", action="append", default=[])
     asked, overrides = parser.taken(words)
     for flag, value in (("--image=NAME, with lmtrain in it", asked.image), ("--claim=NAME, of a volume", asked.claim)):
         if not value:
             raise ConfigurationError(f"{program} needs {flag}.")
+    resources = dict(word.partition("=")[::2] for word in asked.resource)
+    if not all(resources.values()):
+        raise ConfigurationError(f"--resource: must be NAME=COUNT, got {asked.resource}; set --resource=cpu=96.")
     run = launched_run(overrides, program=program, is_here=False)
     if run is None:
         return EXIT_DONE
-    manifest = kubernetes_manifest(run, image=asked.image, claim=asked.claim)
+    manifest = kubernetes_manifest(run, image=asked.image, claim=asked.claim, queue=asked.queue, resources=resources)
     return _show(asked, manifest.rstrip(), {"objects": _documents(manifest)})
 
 

@@ -1,5 +1,8 @@
 #!/bin/bash
 $directives
+# --requeue: after a node has failed SLURM starts the job again, all nodes together, and the run continues.
+# Without --cpus-per-task a rank has the queue's default of cores, often one. NCCL finds InfiniBand cards by itself; where
+# it takes wrong ones, set cluster.environment.NCCL_IB_HCA and cluster.environment.NCCL_SOCKET_IFNAME.
 # At SIGUSR1 the ranks save and end with 85; the job is queued again, and its run continues.
 # A failing rank cancels the step after 5 s, in which the others report their own ends: SLURM would let them wait for
 # it. bash ignores the signals, which SLURM sends to the rank as well.
