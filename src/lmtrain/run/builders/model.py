@@ -80,11 +80,7 @@ def build_strategy(config: RunConfig, *, facts: Mapping[str, Any]) -> Parallelis
 
 
 def require_strategy(config: RunConfig, model: LanguageModel) -> None:
-    """Let the strategy look at its ranks and the model, as a run does before its data.
-
-    Raises:
-        ConfigurationError: It refuses them, or trains on no rank.
-    """
+    """Let the strategy look at its ranks and the model, as a run does before its data."""
     place = {"num_ranks": config.num_ranks, "compute_dtype": torch.float32}  # the format changes no refusal
     build_strategy(config, facts=place).require(model)
 

@@ -184,11 +184,7 @@ def _composed(words: list[str], *, config_name: str) -> DictConfig:
 
 
 def _search_path(flags: Flags) -> list[str]:
-    """Return the override for finding options in a person's own folder.
-
-    Raises:
-        ConfigurationError: There is no such folder.
-    """
+    """Return the override for finding options in a person's own folder."""
     if flags.config_dir is None:
         return []
     folder = Path(flags.config_dir)

@@ -48,10 +48,7 @@ class FlagParser(argparse.ArgumentParser):
         return asked, others
 
     def refuse_unknown(self, words: Sequence[str]) -> None:
-        """Refuse the first of some unknown words, if there is one.
-
-        Raises: ConfigurationError.
-        """
+        """Refuse the first of some unknown words, if there is one."""
         if words:
             self.error(UNKNOWN + words[0])
 

@@ -49,11 +49,7 @@ class Unknown:
 
 
 def refuse_unknown_words(words: Sequence[str], *, has_own_options: bool) -> None:
-    """Refuse words that belong to no config, all of them in one message.
-
-    Raises:
-        ConfigurationError: Names of other programs, flags and keys unknown here, or words without a key.
-    """
+    """Refuse words that belong to no config, all of them in one message."""
     found = [*_unknown_words(words, has_own_options=has_own_options)]
     if all(each.is_flag for each in found):  # the command's own parser knows its flags
         return

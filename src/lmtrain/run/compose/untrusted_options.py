@@ -30,11 +30,7 @@ IN_A_WORD: Final = re.compile(
 
 
 def require_bounded_files(folder: Path) -> None:
-    """Refuse an option that is not a file, is nested too deeply, or is too large with its aliases written out.
-
-    Raises:
-        ConfigurationError: There is one, or far too many files to be options.
-    """
+    """Refuse an option that is not a file, is nested too deeply, or is too large with its aliases written out."""
     for number, path in enumerate(folder.rglob("*.yaml")):
         if number == MAX_FILES:
             raise ConfigurationError(f"--config-dir {folder} has more than {MAX_FILES:,} files; name one of options.")
@@ -53,11 +49,7 @@ def _no_option(path: Path, reason: str) -> str:
 
 
 def require_bounded_words(words: Iterable[str]) -> None:
-    """Refuse an override nested too deeply, of a pipeline's file perhaps: Hydra's parser recurses.
-
-    Raises:
-        ConfigurationError: There is one.
-    """
+    """Refuse an override nested too deeply, of a pipeline's file perhaps: Hydra's parser recurses."""
     for word in words:
         depth = 0
         for bracket in BRACKET.findall(word):
@@ -68,11 +60,7 @@ def require_bounded_words(words: Iterable[str]) -> None:
 
 
 def require_bounded_references(config: Mapping[str, Any]) -> None:
-    """Refuse a config, its references as written, that grows too large when they are written out.
-
-    Raises:
-        ConfigurationError: It does, or its references lead round in a circle.
-    """
+    """Refuse a config, its references as written, that grows too large when they are written out."""
     _Sizes(config).of(config, (), ())
 
 
@@ -115,11 +103,7 @@ def _target(dots: str, name: str, place: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def refuse_untyped(config: Mapping[str, Any], typed: Sequence[str]) -> None:
-    """Refuse a setting of a file that only a person decides.
-
-    Raises:
-        ConfigurationError: Its key is not typed.
-    """
+    """Refuse a setting of a file that only a person decides."""
     words = [word.lstrip("+").partition("=") for word in typed]
     keys = {key for key, _, _ in words} | {f"{key}." for key, _, value in words if value.startswith("{")}
     secrets = _secrets()

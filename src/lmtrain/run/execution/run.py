@@ -140,11 +140,7 @@ def prepare(job: Job, outer: OuterLauncher | None, *, rank: int) -> tuple[Run | 
 
 
 def require_same_run(run: Run, job: Job, checkpoint: CheckpointFacts) -> None:
-    """Refuse a checkpoint of another run; warn of changes allowed by name, and reset the state of such parts.
-
-    Raises:
-        ConfigurationError: A change is not allowed, or cannot be.
-    """
+    """Refuse a checkpoint of another run; warn of changes allowed by name, and reset the state of such parts."""
     identity = run.context.identity
     reads_shards = not run.trainer.strategy.lightning_restore_optimizer
     name = run.parallelism.name if reads_shards else None

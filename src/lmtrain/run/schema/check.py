@@ -42,9 +42,6 @@ def refuse_foreign(values: Mapping[str, Any], *, allowed: Sequence[str]) -> None
     """Look at every name of a composed config's code, before any is imported: for every command, first of all.
 
     Words of Hydra's that would call with more than settings are refused too.
-
-    Raises:
-        ConfigurationError: The first target outside the allow-list, or the first such word.
     """
     for name in (*sorted(values.keys() - {REPEATS}), REPEATS):
         _look(values.get(name), key=name, allowed=allowed, slot=None)
@@ -123,11 +120,7 @@ def _is_typed(parameter: inspect.Parameter) -> bool:
 
 
 def _with_target(node: dict[str, Any], annotation: Any, *, key: str) -> dict[str, Any]:
-    """Name the class of a node begun on the command line, where only one is possible.
-
-    Raises:
-        ConfigurationError: Several can.
-    """
+    """Name the class of a node begun on the command line, where only one is possible."""
     kinds = [kind for kind in _kinds(annotation) if isinstance(kind, type) and is_dataclass(kind)]
     if TARGET in node or not kinds:
         return node

@@ -68,11 +68,7 @@ def facts_of(
 
 
 def require_facts(node: Mapping[str, Any], kind: type[F], *, allowed: Sequence[str] = (), **place: Any) -> F:
-    """Return the facts of a node's option.
-
-    Raises:
-        ConfigurationError: It is not allowed, or it states none and a plan needs them.
-    """
+    """Return the facts of a node's option."""
     found = facts_of(node, kind, allowed=allowed, **place)
     if found is None:
         from lmtrain.run.schema.targets import (

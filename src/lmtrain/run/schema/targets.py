@@ -190,11 +190,7 @@ def find_target(name: str, *, key: str, allowed: Sequence[str] = (), slot: Slot 
 
 
 def require_allowed(name: str, *, key: str, allowed: Sequence[str], slot: Slot) -> tuple[str, ...]:
-    """Return the packages of a slot's targets, without an import of the name.
-
-    Raises:
-        ConfigurationError: The name is outside of them, or private.
-    """
+    """Return the packages of a slot's targets, without an import of the name."""
     if not DOTTED_NAME.fullmatch(name):
         raise ConfigurationError(f"{key}._target_={name!r} is not a dotted name, as lmtrain.models.llama.Llama is.")
     packages = (*(ALLOWED_PREFIXES if slot.packages is None else slot.packages), *allowed)

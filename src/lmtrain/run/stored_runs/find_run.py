@@ -54,10 +54,7 @@ def find_source(path: Path, *, key: str) -> CheckpointSource | Path:
 
 
 def require_source(path: Path, *, key: str, is_trained: bool = True) -> None:
-    """Refuse a path without a model, as `find_source` does, but verify no checkpoint; `is_trained` False needs none.
-
-    Raises: ConfigurationError.
-    """
+    """Refuse a path without a model, as `find_source` does, but verify no checkpoint; `is_trained` False needs none."""
     if is_imported(path):
         return
     find_job(path, key=key, takes_imports=True)
@@ -166,11 +163,7 @@ def _job_file(run: Path) -> Path:
 
 
 def require_own_folder(run_folder: Path, *, root: Path) -> None:
-    """Refuse a run that would begin in another's folder, around another run or inside one.
-
-    Raises:
-        ConfigurationError: It would. An existing run continues under its name.
-    """
+    """Refuse a run that would begin in another's folder, around another run or inside one."""
     if (run_folder / SWEEP_FILE).exists():
         raise _taken(run_folder, "is a sweep's folder")
     if _has_begun(run_folder):
@@ -189,10 +182,7 @@ def require_own_folder(run_folder: Path, *, root: Path) -> None:
 
 
 def require_pipeline_folder(folder: Path) -> None:
-    """Refuse a pipeline that would begin in the folder of a run or a sweep.
-
-    Raises: ConfigurationError.
-    """
+    """Refuse a pipeline that would begin in the folder of a run or a sweep."""
     for is_taken, what in ((_has_begun(folder), "run"), ((folder / SWEEP_FILE).exists(), "sweep")):
         if is_taken:
             raise ConfigurationError(f"{folder} is a {what}'s folder; give the pipeline another run.name.")

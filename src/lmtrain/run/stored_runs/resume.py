@@ -128,19 +128,13 @@ def remember_fork(job: Job, checkpoint: CheckpointFacts) -> None:
 
 
 def require_begun(run_folder: Path) -> None:
-    """Refuse resume=must for a run without a checkpoint or a fork, damaged or not.
-
-    Raises: ConfigurationError.
-    """
+    """Refuse resume=must for a run without a checkpoint or a fork, damaged or not."""
     if not any((run_folder / CHECKPOINTS).glob("step_*")) and read_fork(run_folder) is None:
         raise _nothing_to_resume(run_folder)
 
 
 def require_place(resume: str) -> None:
-    """Refuse a `resume` that is neither a keyword nor a checkpoint nor a run with one; none is verified.
-
-    Raises: ConfigurationError.
-    """
+    """Refuse a `resume` that is neither a keyword nor a checkpoint nor a run with one; none is verified."""
     if resume not in WAYS_TO_GO_ON and not may_have_checkpoint(Path(resume)):
         raise _no_checkpoint(Path(resume))
 

@@ -90,10 +90,7 @@ def _attempt_of(run: Path, step: int) -> tuple[Path, StoredJob]:
 
 
 def _logged_loss(run: Path, step: int) -> float | None:
-    """Return the loss logged at a step.
-
-    Raises: ConfigurationError if the run has not trained the step.
-    """
+    """Return the loss logged at a step."""
     last, loss = 0, None
     for point in logged_points(run):
         last = max(last, point.step)

@@ -155,10 +155,7 @@ def prepare_search(
 
 
 def require_metric(config: RunConfig, settings: SearchSettings) -> None:
-    """Refuse a metric that no trial of a config logs; somebody else's callbacks may log more than is known here.
-
-    Raises: ConfigurationError.
-    """
+    """Refuse a metric that no trial of a config logs; somebody else's callbacks may log more than is known here."""
     metric = settings.metric
     if metric.startswith("validation/") and not any(facts.reads for facts in callback_facts(config)):
         raise ConfigurationError(

@@ -54,11 +54,7 @@ def keeps_no_average(config: RunConfig) -> bool:
 
 
 def require_passes(config: RunConfig) -> None:
-    """Refuse a callback that judges validations in a run without them.
-
-    Raises:
-        ConfigurationError: Nothing is validated during the run, or it does not measure the judged metric.
-    """
+    """Refuse a callback that judges validations in a run without them."""
     facts = facts_by_key(config)
     judged = next(((key, said.judges) for key, said in facts.items() if said.judges), None)
     if judged is None:
@@ -82,11 +78,7 @@ def require_passes(config: RunConfig) -> None:
 
 
 def require_watch(config: RunConfig) -> None:
-    """Refuse spikes that end a run where no callback looks at its steps.
-
-    Raises:
-        ConfigurationError: No callback answers them.
-    """
+    """Refuse spikes that end a run where no callback looks at its steps."""
     spikes = config.spikes.build()
     is_watched = any(facts.answers_spikes for facts in callback_facts(config))
     if spikes is not None and not spikes.takes_back and not is_watched:
@@ -97,11 +89,7 @@ def require_watch(config: RunConfig) -> None:
 
 
 def require_end(config: RunConfig) -> None:
-    """Refuse callbacks of a run without end.
-
-    Raises:
-        ConfigurationError: None ends the run at its budget, or none follows the clock under a budget of time.
-    """
+    """Refuse callbacks of a run without end."""
     facts, limits = callback_facts(config), limits_of(config.budget)
     times = {name: limits[name] for name in ("hours", "usd") if name in limits}
     lacks_end = not any(each.ends_at_budget for each in facts)

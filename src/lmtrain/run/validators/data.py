@@ -14,11 +14,7 @@ SOURCE_PATHS: Final = ("source.paths", "source.validation_paths")
 
 
 def require_given(values: Mapping[str, Any]) -> None:
-    """Refuse the first setting without a value: it has no default.
-
-    Raises:
-        ConfigurationError: There is one.
-    """
+    """Refuse the first setting without a value: it has no default."""
     for name in (*sorted({*KEYS} - {*SCALARS, REPEATS}), REPEATS):
         missing = [key for key in leaf_keys(values[name], f"{name}.") if node_at(values, key) == MISSING]
         if missing:
@@ -39,11 +35,7 @@ def require_paths(paths: Any, *, key: str) -> None:
 
 
 def require_size_for_model(config: RunConfig) -> None:
-    """Refuse a model sized by a tokenizer of unstated size, and name the size.
-
-    Raises:
-        ConfigurationError: `tokenizer.vocab_size` is null and something of the run follows it.
-    """
+    """Refuse a model sized by a tokenizer of unstated size, and name the size."""
     followers = [node.key for node in (config.model, config.data) if node.get("vocab_size", 0) is None]
     if not followers:
         return
@@ -53,11 +45,7 @@ def require_size_for_model(config: RunConfig) -> None:
 
 
 def require_rows(num_rows: int, *, num_entries: int) -> None:
-    """Refuse a model without a row for each entry of the tokenizer.
-
-    Raises:
-        ConfigurationError: There are fewer.
-    """
+    """Refuse a model without a row for each entry of the tokenizer."""
     if num_rows < num_entries:
         raise ConfigurationError(
             f"model.vocab_size={num_rows} is below the tokenizer's {num_entries} entries. Did you mean "

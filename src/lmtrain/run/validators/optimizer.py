@@ -37,11 +37,7 @@ def optimizer_states() -> dict[str, OptimizerState]:
 
 
 def require_settings(config: RunConfig) -> None:
-    """Refuse an optimizer in conflict with its own numbers, its strategy or its schedules.
-
-    Raises:
-        ConfigurationError: The first error, with a valid alternative; an optimizer without facts has no rules.
-    """
+    """Refuse an optimizer in conflict with its own numbers, its strategy or its schedules."""
     option, found = config.optimizer.word, config.facts(OptimizerFacts)
     if found is None:
         return
@@ -70,11 +66,7 @@ def require_settings(config: RunConfig) -> None:
 
 
 def require_ranges(node: Mapping[str, Any], found: OptimizerFacts) -> None:
-    """Refuse numbers for steps that ascend, diverge or are zero; libraries check only some of them.
-
-    Raises:
-        ConfigurationError: The first of them, with the usual value.
-    """
+    """Refuse numbers for steps that ascend, diverge or are zero; libraries check only some of them."""
     multipliers = {f"lr_multipliers.{name}": value for name, value in (node.get("lr_multipliers") or {}).items()}
     ranges = {**COMMON, **dict.fromkeys(multipliers, RATE), **found.ranges}
     for name, value in {**node, **multipliers}.items():
@@ -104,11 +96,7 @@ def rate_line(config: RunConfig) -> str | None:
 
 
 def require_rounding(config: RunConfig) -> None:
-    """Refuse `precision.stochastic_rounding` with an optimizer that cannot round its updates at random.
-
-    Raises:
-        ConfigurationError: It would have no effect.
-    """
+    """Refuse `precision.stochastic_rounding` with an optimizer that cannot round its updates at random."""
     if config.precision.get(ROUNDING) and ROUNDING not in setting_names(config.optimizer.target):
         targets = [target for target, _ in options_saying(OWN, OptimizerFacts) if ROUNDING in setting_names(target)]
         known = " and ".join(f"optimizer={target.rpartition('.')[2]}" for target in targets)
@@ -119,11 +107,7 @@ def require_rounding(config: RunConfig) -> None:
 
 
 def require_offload(config: RunConfig, *, on_cpu: bool) -> None:
-    """Refuse optimizer state in host memory on a CPU, where it already is, and with copies of it on the device.
-
-    Raises:
-        ConfigurationError: With the nearest valid choice.
-    """
+    """Refuse optimizer state in host memory on a CPU, where it already is, and with copies of it on the device."""
     if not config.optimizer_cpu_offload:
         return
     if not gives_nothing(config.spikes.target):
@@ -144,11 +128,7 @@ def require_offload(config: RunConfig, *, on_cpu: bool) -> None:
 
 
 def require_float8_head(config: RunConfig) -> None:
-    """Refuse `precision.head` with a loss that leaves the head's products to others.
-
-    Raises:
-        ConfigurationError: It would have no effect.
-    """
+    """Refuse `precision.head` with a loss that leaves the head's products to others."""
     head, loss = config.precision.get("head", False), config.loss.target
     if head and not (config.facts(LossFacts) or LossFacts()).makes_head_products:
         raise ConfigurationError(
@@ -158,11 +138,7 @@ def require_float8_head(config: RunConfig) -> None:
 
 
 def require_ramps_of_budget(config: RunConfig) -> None:
-    """Refuse ramps longer than the run where the config alone decides its end.
-
-    Raises:
-        ConfigurationError: They are too long.
-    """
+    """Refuse ramps longer than the run where the config alone decides its end."""
     if limits_of(config.budget).keys() <= COUNTED:
         tokens = config.batch.tokens_per_step
         end = horizon(config.budget, tokens_per_step=tokens, num_active_parameters=1, flops_per_token=1)
@@ -174,9 +150,6 @@ def require_ramps_fit(config: RunConfig, *, horizon: Horizon, tokens_per_step: i
     """Refuse ramps of the learning rate or the momentum longer together than the run.
 
     A budget of time, whose end moves, has no such rule.
-
-    Raises:
-        ConfigurationError: They are; the message has the longest possible.
     """
     if horizon.seconds is None:
         for node in (config.schedule, config.momentum_schedule):

@@ -19,11 +19,7 @@ TIMEOUT: Final = Range(low=1.0, high=1e6, usual="600", is_open=False)  # gloo wa
 
 
 def require_ranks(config: RunConfig) -> None:
-    """Compare the number of ranks with the strategy's, and check their wait for one another.
-
-    Raises:
-        ConfigurationError: Naming the strategies for that number, or the nearest number.
-    """
+    """Compare the number of ranks with the strategy's, and check their wait for one another."""
     spread, num_ranks = config.spread, config.num_ranks
     seconds = config.strategy.get("timeout_seconds")
     if seconds is not None and (problem := TIMEOUT.refusal(seconds)):
@@ -38,11 +34,7 @@ def require_ranks(config: RunConfig) -> None:
 
 
 def require_cluster(config: RunConfig) -> None:
-    """Refuse a Trainer unlike the cluster: a plan and a strategy would count other nodes.
-
-    Raises:
-        ConfigurationError: Naming the cluster's own key.
-    """
+    """Refuse a Trainer unlike the cluster: a plan and a strategy would count other nodes."""
     trainer, cluster = config.trainer, config.cluster
     for key, value, same, planned in (
         ("trainer.num_nodes", trainer.num_nodes, "cluster.num_nodes", cluster.num_nodes),
@@ -58,11 +50,7 @@ def require_cluster(config: RunConfig) -> None:
 
 
 def require_nodes_enough(config: RunConfig) -> None:
-    """Refuse more devices than the nodes of a named cluster have; fewer are a part of them.
-
-    Raises:
-        ConfigurationError: Naming the cluster's own key.
-    """
+    """Refuse more devices than the nodes of a named cluster have; fewer are a part of them."""
     trainer, cluster = config.trainer, config.cluster
     is_over = trainer.devices > cluster.devices_per_node or trainer.num_nodes > cluster.num_nodes
     if cluster.device is not None and is_over:
@@ -70,11 +58,7 @@ def require_nodes_enough(config: RunConfig) -> None:
 
 
 def require_launcher(trainer: TrainerSettings, *, is_launched: bool) -> None:
-    """Refuse several nodes where no launcher started this process.
-
-    Raises:
-        ConfigurationError: With the launcher's command.
-    """
+    """Refuse several nodes where no launcher started this process."""
     nodes = trainer.num_nodes
     if not is_launched and nodes > 1:
         raise ConfigurationError(
@@ -87,9 +71,6 @@ def require_parts(config: RunConfig, shape: ModelShape | None = None) -> None:
     """Refuse a model whose layers do not divide, and a loss over a whole vocabulary, sharded over a tensor group.
 
     `shape` is the model's, where known: not every model has its heads among its settings.
-
-    Raises:
-        ConfigurationError: Naming the nearest possible part.
     """
     spread, model = config.spread, config.model
     if spread.tensor_ranks == spread.context_ranks == 1:
@@ -115,11 +96,7 @@ def require_parts(config: RunConfig, shape: ModelShape | None = None) -> None:
 
 
 def require_workers(config: RunConfig) -> None:
-    """Refuse parts that need all ranks' weights or losses at every step under separate workers (DiLoCo).
-
-    Raises:
-        ConfigurationError: Naming the nearest possible part.
-    """
+    """Refuse parts that need all ranks' weights or losses at every step under separate workers (DiLoCo)."""
     if config.spread.meets_every_steps is None:
         return
     strategy = f"strategy={config.strategy.word}"
@@ -148,9 +125,6 @@ def require_recordable(config: RunConfig, *, num_ranks: int, device: str) -> Non
     """Refuse `compile.cuda_graphs` where micro-steps cannot be recorded on that kind of device.
 
     Only parts known to be right under recording are allowed: a wrong recorded step does not fail.
-
-    Raises:
-        ConfigurationError: The run has a part impossible or untried in a recorded step.
     """
     if config.compile.get("cuda_graphs", False):
         for obstacle, fix in _obstacles(config, num_ranks=num_ranks, device=device):

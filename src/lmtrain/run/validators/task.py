@@ -41,11 +41,7 @@ def _row_is_document(config: RunConfig) -> bool:
 
 
 def require_objective(config: RunConfig) -> None:
-    """Refuse a run of an objective without a starting model, or with parts unfit for its task.
-
-    Raises:
-        ConfigurationError: Naming the nearest part that can be.
-    """
+    """Refuse a run of an objective without a starting model, or with parts unfit for its task."""
     facts = objective_facts(config)
     if facts is not None and config.init_from is None:
         raise ConfigurationError(
@@ -55,11 +51,7 @@ def require_objective(config: RunConfig) -> None:
 
 
 def require_parts_of_task(config: RunConfig) -> None:
-    """Refuse rows of more than one answer, mixtures, and ranks that share sequences; a plan needs no starting model.
-
-    Raises:
-        ConfigurationError: Naming the nearest part that can be.
-    """
+    """Refuse rows of more than one answer, mixtures, and ranks that share sequences; a plan needs no starting model."""
     facts = objective_facts(config)
     if facts is None:
         return
@@ -83,11 +75,7 @@ def require_parts_of_task(config: RunConfig) -> None:
 
 
 def require_whole_sequences(config: RunConfig) -> None:
-    """Refuse ranks that share sequences of an objective, and sharded weights where it generates text.
-
-    Raises:
-        ConfigurationError: Naming the strategies that can be.
-    """
+    """Refuse ranks that share sequences of an objective, and sharded weights where it generates text."""
     facts = objective_facts(config)
     if facts is None:
         return
@@ -106,11 +94,7 @@ def require_whole_sequences(config: RunConfig) -> None:
 
 
 def require_examples(batch: BatchPlan, facts: ObjectiveFacts | None) -> None:
-    """Refuse micro-batches that part the rows of an example; the loss of next tokens (None) has single rows.
-
-    Raises:
-        ConfigurationError: Their sequences are not a multiple of an example's rows.
-    """
+    """Refuse micro-batches that part the rows of an example; the loss of next tokens (None) has single rows."""
     rows = batch.sequences_per_micro_step
     if facts is None or not rows % (together := facts.example_rows):
         return
@@ -124,11 +108,7 @@ def require_examples(batch: BatchPlan, facts: ObjectiveFacts | None) -> None:
 
 
 def require_conversations(config: RunConfig) -> None:
-    """Refuse a source of text for a packing of conversations or an objective; prepared data is checked when opened.
-
-    Raises:
-        ConfigurationError: With the words for conversations from the same source.
-    """
+    """Refuse a source of text for a packing of conversations or an objective; prepared data is checked when opened."""
     packing, objective = config.facts(PackingFacts) or PackingFacts(), objective_facts(config)
     source, facts = _source(config)
     has_own_rule = objective is not None and objective.rows_together > 1  # pairs
@@ -147,11 +127,7 @@ def require_conversations(config: RunConfig) -> None:
 
 
 def require_adaptable(config: RunConfig) -> None:
-    """Refuse strategies that cut layers, and formats that replace them: an adapter is a part of its layer.
-
-    Raises:
-        ConfigurationError: Naming the nearest possible part.
-    """
+    """Refuse strategies that cut layers, and formats that replace them: an adapter is a part of its layer."""
     if gives_nothing(config.adapter.target):
         return
     adapter, spread = f"adapter={config.adapter.word.lower()}", config.spread
@@ -170,11 +146,7 @@ def require_adaptable(config: RunConfig) -> None:
 
 
 def require_trained_weights(config: RunConfig) -> None:
-    """Refuse adapters of untrained weights.
-
-    Raises:
-        ConfigurationError: There is no `init_from`.
-    """
+    """Refuse adapters of untrained weights."""
     if config.init_from is None and not gives_nothing(config.adapter.target):
         raise ConfigurationError(
             f"adapter={config.adapter.word.lower()} trains changes of frozen weights, and init_from=null has random "
