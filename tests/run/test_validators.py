@@ -153,10 +153,11 @@ def test_a_micro_batch_holds_whole_pairs() -> None:
         ("optimizer=adamw optimizer.lr=5", "1e-5 to 0.01"),
         ("optimizer.lr=0.4", "0.005 to 0.3"),
         ("optimizer.lr=0.3", None),
+        ("optimizer.lr=3e-4", "a rate of AdamW goes with optimizer=adamw"),
         *((f"optimizer={path.stem}", None) for path in (PROJECT / "conf/optimizer").glob("*.yaml")),
     ],
 )
-def test_a_rate_above_the_usual_ones_is_warned_of_and_no_shipped_one_is(words: str, usual: str | None) -> None:
+def test_a_rate_beyond_the_usual_ones_is_warned_of_and_no_shipped_one_is(words: str, usual: str | None) -> None:
     line = rate_line(config_of(*words.split()))
     assert line is None if usual is None else usual in str(line)
 

@@ -23,7 +23,8 @@ TOKENS = torch.randint(257, (4, 17), generator=torch.Generator().manual_seed(0))
 def composed(width: int, *words: str) -> dict[str, Any]:
     """Compose a plain Llama with heads of 16."""
     shape = [f"model.width={width}", f"model.num_heads={width // 16}", f"model.feed_forward_width={3 * width}"]
-    return {**read_config(compose_config([*PLAIN, *shape, *words])).checked().values}
+    scaling = [] if any(word.startswith("scaling=") for word in words) else ["scaling=none"]
+    return {**read_config(compose_config([*PLAIN, *shape, *scaling, *words])).checked().values}
 
 
 def transferred(width: int, *words: str, base: int = 32) -> dict[str, Any]:
@@ -123,3 +124,21 @@ def test_wider_heads_score_by_one_over_their_width() -> None:
 def test_what_has_no_rule_is_refused(words: list[str], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         compose_config(["model=llama_3_8b", "scaling=width_transfer", *words])
+
+
+@pytest.mark.parametrize(
+    ("words", "rates"),
+    [
+        (["model=llama_3_8b", "optimizer=adamw"], {"lr": 3e-3 / 32 ** (2 / 3)}),
+        (["model=llama_3_8b", "optimizer=adamw", "optimizer.lr=3e-4"], {"lr": 3e-4}),
+        (["model=llama_3_8b"], {"lr": 0.025, "embedding_lr": 0.06 / 32 ** (2 / 3)}),
+        (["model=llama_3_8b", "scaling=none", "optimizer=adamw"], {"lr": 3e-3}),
+        (["model=llama_tiny", "optimizer=adamw"], {"lr": 3e-3}),
+    ],
+)
+def test_a_published_model_brings_its_batch_and_the_scale_of_its_rates(words: list[str], rates: dict[str, float]):
+    config = compose_config(words)
+    assert {name: config["optimizer"][name] for name in rates} == pytest.approx(rates)
+    is_published = "model=llama_3_8b" in words
+    assert config["batch"]["context_tokens"] == (8192 if is_published else 256)
+    assert config["batch"]["tokens_per_step"] == ("4Mi" if is_published else 2048)

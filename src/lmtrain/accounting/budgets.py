@@ -212,8 +212,7 @@ def _tokens_of_an_epoch(limits: dict[str, float], epoch_tokens: int | None) -> i
     if "epochs" in limits and not epoch_tokens:
         raise ConfigurationError(
             f"budget.epochs={limits['epochs']:g} needs the number of training tokens, which is known once the data is "
-            "prepared; run `lmtrain prepare` first, or plan with budget.tokens.",
-            lacking=() if len(limits) > 1 else ("budget.epochs=null", "budget.tokens=1M"),
+            "prepared; run `lmtrain prepare` first, or plan with budget.epochs=null budget.tokens=1M."
         )
     return epoch_tokens or 1
 

@@ -9,16 +9,12 @@ UNSCALED: Final = "lmtrain.run.scaling.unscaled"  # the rule without derived set
 
 @dataclass(frozen=True, kw_only=True)
 class Scaling:
-    """The rule's word and options, and the settings derived from its base's (None: there was none).
-
-    `is_applied` is false for a mere forecast of the rule.
-    """
+    """The rule's word and options, and the settings derived from its base's (None: there was none)."""
 
     rule: str
     options: Mapping[str, int | float | None]
     base: Mapping[str, int | float | None]
     derived: Mapping[str, int | float]
-    is_applied: bool = True
 
     def to_type(self, key: str, value: float) -> float:
         """Return the value to type for a setting in force: the base's, where the rule derived it."""

@@ -5,7 +5,6 @@ import errno
 import gc
 import importlib
 import os
-import shlex
 import signal
 import sys
 import traceback
@@ -55,7 +54,7 @@ def serve(verb: str, words: Sequence[str], *, program: str) -> int:
             _ignore_interrupts()
         return code
     except LMTRAIN_ERRORS as error:
-        _report(f"lmtrain: {error}{_whole_command(program, words, getattr(error, 'lacking', ()))}")
+        _report(f"lmtrain: {error}")
         return error.exit_code
     except BrokenPipeError:  # the reader of our output has left, as `| head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -70,13 +69,6 @@ def serve(verb: str, words: Sequence[str], *, program: str) -> int:
         _ignore_interrupts()
         print("lmtrain: interrupted", file=sys.stderr)
         return EXIT_INTERRUPTED
-
-
-def _whole_command(program: str, words: Sequence[str], lacking: Sequence[str]) -> str:
-    """Return " Write ..." with the whole command, lacking words included; "" where none lacks."""
-    replaced = {word.partition("=")[0] for word in lacking}
-    kept = [word for word in words if word.partition("=")[0] not in replaced]
-    return f" Write {program} {shlex.join([*kept, *lacking])}" if lacking else ""
 
 
 def _ignore_interrupts() -> None:

@@ -1,16 +1,12 @@
 """`scaling=depth_dial`: batch, learning rates and decay of a nano, by its depth, from those of depth 12."""
 
-from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, Final
 
 from lmtrain.accounting.options.optimizer import OptimizerFacts
 from lmtrain.accounting.options.parts import ScalingFacts
-from lmtrain.accounting.scaling import Scaling
 from lmtrain.accounting.scaling_laws.depth_scaling import depth_scaling
 from lmtrain.errors import ConfigurationError
-from lmtrain.run.scaling import apply_rule
-from lmtrain.run.schema.check import PARTIAL, TARGET, check_value
+from lmtrain.run.schema.check import check_value
 from lmtrain.run.schema.facts import facts_of
 from lmtrain.run.schema.node import node_at
 from lmtrain.run.schema.targets import word_of
@@ -59,11 +55,3 @@ def _dials(config: dict[str, Any], group: str) -> bool:
         return model is not None and model.carries_over == "depth"
     optimizer = facts_of(config[group], OptimizerFacts)
     return optimizer is not None and optimizer.dials_depth
-
-
-def offered(config: dict[str, Any], overrides: Sequence[str]) -> Scaling | None:
-    """Return the dial's settings for an unscaled nano; None for another model or optimizer."""
-    if not (_dials(config, "model") and _dials(config, "optimizer")):
-        return None
-    node = {TARGET: f"{__name__}.depth_dial", PARTIAL: True}
-    return replace(apply_rule(config, node, overrides), is_applied=False)

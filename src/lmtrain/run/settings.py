@@ -10,7 +10,8 @@ from lmtrain.errors import ConfigurationError
 class RunSettings:
     """Folders are relative to where the command is typed; `name` None names the run after its overrides.
 
-    `allow_changes` names facts of a checkpoint that may differ at a resume, as a refusal names them.
+    `allow_changes` names facts of a checkpoint that may differ at a resume, as a refusal names them. Trackers show
+    `tags` and `notes`.
     """
 
     name: str | None = None
@@ -18,6 +19,8 @@ class RunSettings:
     cache: TypedAlone[str] = ".cache"
     log_every_steps: int = 10
     allow_changes: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
+    notes: str | None = None
 
     def __post_init__(self) -> None:
         for key, folder in (("root", self.root), ("cache", self.cache)):

@@ -221,13 +221,16 @@ class WandbRun:
         identity = str(run_folder.read_identity().get("run", run_folder.path))
         store = f"{settings['entity']}/{settings['project']}"
         self._sent = SentPoints(run_folder.path / "wandb_state.json", store=store)
+        config = _config(run_folder)
         self._run: Run = wandb.init(
             **settings,
+            tags=config.get("run", {}).get("tags"),
+            notes=config.get("run", {}).get("notes"),
             id=hashlib.sha256(identity.encode()).hexdigest()[:16],
             name=run_folder.name,
             resume="allow" if settings["mode"] == "online" else None,  # offline it is said to be ignored
             dir=str(run_folder.path),
-            config=_config(run_folder),
+            config=config,
             settings=wandb.Settings(console="off", silent=True, disable_git=True, save_code=False, x_disable_meta=True),
         )
         self._run.define_metric("*", step_metric="step")

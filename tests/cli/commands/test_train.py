@@ -66,12 +66,9 @@ def test_a_failing_trial_does_not_end_the_sweep_and_the_worst_exit_code_counts(
     printed = capsys.readouterr()
     failed = jobs[1].name
     assert f"{failed}: the shards are damaged" in printed.err
-    assert [line.split() for line in printed.out.splitlines() if "llama_tiny-" in line][-3:] == [
-        [jobs[0].name, "done"],
-        [failed, "failed,", "exit", "code", "4"],
-        [jobs[2].name, "done"],
-    ]
-    assert f"\n  side by side: lmtrain compare runs/{jobs[0].sweep}\n" in printed.out, "all trials have this sweep"
+    ends = [line.split()[:3] for line in printed.out.splitlines() if line.startswith("  trial")]
+    assert ends == [["trial", "0", "finished"], ["trial", "1", "failed"], ["trial", "2", "finished"]]
+    assert f"side by side: lmtrain compare runs/{jobs[0].sweep}\n" in printed.out, "all trials have this sweep"
 
 
 def test_all_trials_are_checked_before_the_first_trains(jobs: list[Job]) -> None:

@@ -101,19 +101,19 @@ def test_more_trials_go_on_with_the_sweep_and_another_space_is_refused(tmp_path:
     begun(folder, words_of(trials=3))
     begun(folder, words_of(trials=9, parallel=2))
     with pytest.raises(
-        ConfigurationError, match=r"is another sweep \(seed=0,1 and here 0,2\); give this one another run"
+        ConfigurationError, match=r"is another sweep; give this one another run\.name.*python train\.py -m a=1,2"
     ):
         begun(folder, words_of(space="2"))
-    with pytest.raises(ConfigurationError, match=r"sweep\.seeds=1 and here 3"):
+    with pytest.raises(ConfigurationError, match="is another sweep"):
         begun(folder, words_of(seeds=3))
 
 
-def test_another_config_is_refused_with_its_keys_named(tmp_path: Path) -> None:
+def test_another_config_is_refused(tmp_path: Path) -> None:
     folder = tmp_path / "s"
     begun(folder, words_of())
     model = default_config().values["model"]
     deeper = config_with(values={**default_config().values, "model": {**model, "num_layers": 97}})
-    with pytest.raises(ConfigurationError, match=rf"\(model\.num_layers={model['num_layers']} and here 97\)"):
+    with pytest.raises(ConfigurationError, match="is another sweep"):
         begun(folder, words_of(), deeper)
 
 

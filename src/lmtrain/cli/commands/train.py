@@ -1,9 +1,10 @@
 """`lmtrain train`: train a model, or one a trial of a sweep."""
 
 import os
+import shlex
 import time
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -13,9 +14,8 @@ from lmtrain.cli.help import HELP_FLAGS, help_page
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.launch.detect import AGENT, OuterLauncher, outer_launcher
 from lmtrain.run.compose.arguments import Arguments, parse_arguments
-from lmtrain.run.compose.paths import conf_folder
+from lmtrain.run.compose.paths import conf_folder, key_of
 from lmtrain.run.execution.caches import keep_caches_in
-from lmtrain.run.stored_runs.job import Job, default_name, short_hash
 from lmtrain.tracking.run_folder import run_path
 from lmtrain.tracking.stopwatch import waited_seconds
 from lmtrain.training.lifetime import die_with_parent
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from lmtrain.run.compose.arguments import Choices
     from lmtrain.run.compose.search_words import SearchWords
     from lmtrain.run.run_config import RunConfig
+    from lmtrain.run.stored_runs.job import Job
     from lmtrain.search.search_settings import SearchSettings
 
 
@@ -64,25 +65,26 @@ def _train(words: list[str], *, program: str, tell: Callable[..., None] = lambda
     outer = outer_launcher(os.environ)
     world = (outer.local_world_size, outer.world_size // outer.local_world_size) if outer else None
     arguments = parse_arguments(words, world=world)
-    from lmtrain.run.compose.search_words import grid_settings, search_of
+    if arguments.continued and not arguments.flags.show and (outer is None or outer.rank == 0):
+        print(f"its own options: {shlex.join(arguments.continued)}", flush=True)
+    settings = None
+    if arguments.flags.is_sweep:
+        from lmtrain.run.compose.search_words import grid_settings, search_of
 
-    if (searched := search_of(arguments)) is not None:
-        return _search(searched, outer, program=program, tell=tell)
-    settings, arguments = grid_settings(arguments)
+        if (searched := search_of(arguments)) is not None:
+            return _search(searched, outer, program=program, tell=tell)
+        settings, arguments = grid_settings(arguments)
     runs = _checked(arguments, outer)
     if arguments.flags.show:
         return 0
+    if runs[0].swept is not None:
+        jobs = [replace(job, program=program) for job in _jobs_of_trials(runs, arguments)]
+        return _grid(jobs, settings, outer, tell=tell)
     from lmtrain.run.execution.start import start
 
-    if runs[0].swept is None:
-        job = _built(make_job(runs[0], arguments), outer)
-        tell(job.folder, job.config.values)
-        return start(replace(job, began=began, waited=waited, program=program), outer=outer)
-    jobs = [replace(job, program=program) for job in _jobs_of_trials(runs, arguments)]
-    from lmtrain.run.sweeps.grid import grid_folder
-
-    tell(grid_folder(jobs[0]))
-    return _grid(jobs, settings, outer)
+    job = _built(make_job(runs[0], arguments), outer)
+    tell(job.folder, job.config.values)
+    return start(replace(job, began=began, waited=waited, program=program), outer=outer)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,8 +105,6 @@ class CheckedRun:
 def _checked(arguments: Arguments, outer: OuterLauncher | None) -> list[CheckedRun]:
     """Compose the config of a command line, or each of a grid's trials, and let it through the gate."""
     from lmtrain.run.gate import check
-    from lmtrain.run.stored_runs.resume import require_begun
-    from lmtrain.run.sweeps.grid import naming_trial
     from lmtrain.run.validators.parallelism import require_launcher
 
     composed = _composed(arguments)
@@ -114,7 +114,7 @@ def _checked(arguments: Arguments, outer: OuterLauncher | None) -> list[CheckedR
     ]
     runs: list[CheckedRun] = []
     for number, (values, choices) in enumerate(composed):
-        with naming_trial(typed, number) if choices.is_trial else nullcontext():
+        with _named(typed, number) if choices.is_trial else nullcontext():
             config = check(values, allowed=arguments.allowed_targets, typed=typed[number])
             run = CheckedRun(
                 config=config,
@@ -124,9 +124,17 @@ def _checked(arguments: Arguments, outer: OuterLauncher | None) -> list[CheckedR
             )
             require_launcher(config.trainer, is_launched=outer is not None)
             if config.resume == "must":
+                from lmtrain.run.stored_runs.resume import require_begun
+
                 require_begun(run_path(Path(config.run.root).absolute(), run.name))
             runs.append(run)
     return runs
+
+
+def _named(typed: Sequence[Sequence[str]], number: int) -> AbstractContextManager[None]:
+    from lmtrain.run.sweeps.grid import naming_trial
+
+    return naming_trial(typed, number)
 
 
 def _composed(arguments: Arguments) -> "list[tuple[dict[str, Any], Choices]]":
@@ -142,30 +150,30 @@ def _composed(arguments: Arguments) -> "list[tuple[dict[str, Any], Choices]]":
     return found
 
 
-def _grid(jobs: Sequence[Job], settings: "SearchSettings", outer: OuterLauncher | None) -> int:
+def _grid(
+    jobs: "Sequence[Job]", settings: "SearchSettings | None", outer: OuterLauncher | None, *, tell: Callable[..., None]
+) -> int:
     """Train a grid's trials, one after another or side by side.
 
     Raises:
         EnvironmentProblem: They would be started side by side under a launcher of ranks.
     """
     from lmtrain.run.execution.start import prepare_data, start
-    from lmtrain.run.sweeps.grid import grid_folder, one_after_another, run_grid
+    from lmtrain.run.sweeps.grid import grid_folder, one_after_another, run_grid, side_by_side
+    from lmtrain.run.sweeps.pool import Pool
+    from lmtrain.run.sweeps.prepare import runner_of
     from lmtrain.tracking.sweep_file import held_sweep
 
     folder = grid_folder(jobs[0])
-    if settings.parallel == 1 and settings.launcher == "local":
+    tell(folder)
+    if settings is None or (settings.parallel == 1 and settings.launcher == "local"):
         with held_sweep(folder) if outer is None or outer.rank == 0 else nullcontext():
             return run_grid(jobs, one_after_another(jobs, partial(start, outer=outer, isolated=outer is None)))
     if outer is not None:
         raise EnvironmentProblem("sweep.parallel starts the ranks of its trials itself; run it once, without torchrun.")
-    from lmtrain.run.sweeps.grid import side_by_side
-    from lmtrain.run.sweeps.pool import Pool
-    from lmtrain.run.sweeps.prepare import runner_of
-
     with held_sweep(folder):
         prepare_data(jobs[0])
-        runner = runner_of(jobs[0].config, settings, folder)
-        pool = Pool(runner, parallel=settings.parallel, folder=folder)
+        pool = Pool(runner_of(jobs[0].config, settings, folder), parallel=settings.parallel, folder=folder)
         return run_grid(jobs, side_by_side(jobs, pool))
 
 
@@ -178,7 +186,7 @@ def _search(words: "SearchWords", outer: OuterLauncher | None, *, program: str, 
     return search.run()
 
 
-def _jobs_of_trials(runs: Sequence[CheckedRun], arguments: Arguments) -> list[Job]:
+def _jobs_of_trials(runs: Sequence[CheckedRun], arguments: Arguments) -> "list[Job]":
     """Plan all trials of a sweep, then check its folder, then build each trial's parts, a matter of seconds each."""
     from lmtrain.run.execution.meta_build import build_on_meta
     from lmtrain.run.sweeps.grid import grid_folder, naming_trial, require_grid
@@ -195,7 +203,7 @@ def _jobs_of_trials(runs: Sequence[CheckedRun], arguments: Arguments) -> list[Jo
     return jobs
 
 
-def one_job(arguments: Arguments, *, is_trial: bool = False) -> Job:
+def one_job(arguments: Arguments, *, is_trial: bool = False) -> "Job":
     """Compose, check and build on the meta device the job of a command line, or of a search's trial.
 
     Raises:
@@ -211,7 +219,7 @@ def one_job(arguments: Arguments, *, is_trial: bool = False) -> Job:
     return _built(make_job(runs[0], arguments), None)
 
 
-def _built(job: Job, outer: OuterLauncher | None) -> Job:
+def _built(job: "Job", outer: OuterLauncher | None) -> "Job":
     """Check the run's folder and build its parts on the meta device, as this process will train it."""
     from lmtrain.run.execution.meta_build import build_on_meta
     from lmtrain.run.stored_runs.find_run import require_own_folder
@@ -222,17 +230,19 @@ def _built(job: Job, outer: OuterLauncher | None) -> Job:
 
 def run_name(config: "RunConfig", overrides: Sequence[str], model: str, swept: Sequence[Sequence[str]] | None) -> str:
     """Return a run's name: as given, else after its model and overrides; trials get a folder each below a given one."""
-    from lmtrain.run.sweeps.grid import swept_keys
+    from lmtrain.run.stored_runs.job import default_name
 
-    unnamed = default_name(model, overrides, swept=swept_keys(swept or ()))
+    keys = [key_of(word) for word in {word for trial in swept or () for word in trial}]
+    unnamed = default_name(model, overrides, swept={key for key in keys if keys.count(key) > 1})
     given = config.run.name
     return unnamed if given is None else given if swept is None else f"{given}/{unnamed}"
 
 
-def make_job(run: CheckedRun, arguments: Arguments) -> Job:
+def make_job(run: CheckedRun, arguments: Arguments) -> "Job":
     """Choose a checked run's strategy where it is to be chosen, and return its job."""
     keep_caches_in(Path(run.config.run.cache))  # before the import of torch's compiler, which reads it once
     from lmtrain.run.planning.auto_choices import with_strategy
+    from lmtrain.run.stored_runs.job import Job, short_hash
 
     config, chosen = with_strategy(run.config)
     outer = outer_launcher(os.environ)

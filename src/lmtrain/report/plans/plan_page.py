@@ -21,14 +21,13 @@ def print_plan(plan: Plan, advice: Advice, *, title: str) -> None:
 def page(plan: Plan, advice: Advice, *, title: str) -> RenderableType:
     """Lay out the plan; an unknown value names the setting that makes it known."""
     scaling = plan.scaling
-    applied = "Scaled by" if scaling and scaling.is_applied else "What would be set by"
     sections: list[tuple[str, Rows]] = [
         ("Model", _model(plan)),
         ("Run", _run(plan)),
         ("FLOPs", _flops(plan)),
         ("Memory of one device at the peak of a step", _memory(plan)),
         ("Time and money", _time(plan)),
-        (f"{applied} scaling={scaling.title}" if scaling else "", scaling.rows() if scaling else []),
+        (f"Scaled by scaling={scaling.title}" if scaling else "", scaling.rows() if scaling else []),
         ("The whole run's FLOPs otherwise" if plan.done.steps else "The same FLOPs otherwise", _otherwise(plan)),
     ]
     parts: list[RenderableType] = [title_line(title)]

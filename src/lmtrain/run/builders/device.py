@@ -69,8 +69,9 @@ def is_compiled(config: RunConfig) -> bool:
 
 def compilation_line(config: RunConfig, model: LanguageModel) -> str | None:
     """Say what a choice by the model's depth compiles; a lacking compiler has its own warning."""
-    is_chosen = config.compilation.falls_back and is_compiled(config)
-    return f"compile={config.compile.word}: {chosen_parts(model)}" if is_chosen else None
+    if not (config.compilation.falls_back and is_compiled(config)):
+        return None
+    return f"compile={config.compile.word}: {chosen_parts(model)}; compile=none begins at once, for a short run"
 
 
 def fit_loss(config: RunConfig, model: LanguageModel) -> TokenLoss:

@@ -6,6 +6,7 @@ Besides Hydra's own grammar:
 - `callbacks.validation.every_steps=10` alone replaces the option's num_passes;
 - under torchrun or SLURM, `trainer.devices` and `trainer.num_nodes` follow the launcher;
 - `init_from=FOLDER` or `init_from=RUN` brings the options of that model or run (start_options.py);
+- `run.name=NAME` of an existing run brings the options that it was started with;
 - `--allow-target my_package.` lets `_target_` name code outside the allow-list; no file can do that.
 
 Hydra's own entry point is not used: it instantiates the nodes under `hydra` in any file, past every allow-list.
@@ -19,7 +20,7 @@ from typing import Any, Final
 from lmtrain.errors import ConfigurationError
 from lmtrain.run.compose.flag_parser import FlagParser
 from lmtrain.run.compose.paths import MANY_OPTIONS, NAMED_BY_PEOPLE, SHORT_KEYS, key_of, option_names
-from lmtrain.run.compose.start_options import brought_options
+from lmtrain.run.compose.start_options import brought_options, own_options
 from lmtrain.run.compose.suggestions import refuse_unknown_words, unknown_option
 
 NAME: Final = "run.name"
@@ -51,10 +52,12 @@ class Flags:
 class Arguments:
     """A command line taken apart: overrides as typed, those `added` here, and flags.
 
-    `imported` are the options that `init_from` brings; typed ones override them.
+    `imported` are the options that `init_from` brings, `continued` those of the run that goes on; typed ones override
+    both.
     """
 
     overrides: list[str]
+    continued: list[str] = field(default_factory=list[str])
     added: list[str] = field(default_factory=list[str])
     imported: list[str] = field(default_factory=list[str])
     flags: Flags = Flags()
@@ -62,7 +65,7 @@ class Arguments:
     @property
     def words(self) -> list[str]:
         """Return all overrides, later ones overriding earlier ones."""
-        return [*self.imported, *self.overrides, *self.added]
+        return [*self.imported, *self.continued, *self.overrides, *self.added]
 
     @property
     def config_dir(self) -> str | None:
@@ -137,8 +140,9 @@ def parse_arguments(
     added += [*_ramp_overrides(keys), *_pass_overrides(keys)]
     if world is not None:
         added += _launcher_overrides(keys, *world)
-    imported = brought_options(keys, own=flags.config_dir)
-    return Arguments(overrides=overrides, added=added, imported=imported, flags=flags)
+    continued = [] if flags.is_sweep else own_options(keys)
+    imported = brought_options({**values_by_key(continued), **keys}, own=flags.config_dir)
+    return Arguments(overrides=overrides, continued=continued, added=added, imported=imported, flags=flags)
 
 
 def _parse_flags(words: Sequence[str], *, program: str) -> tuple[Flags, list[str]]:

@@ -62,7 +62,7 @@ def for_each_config(task: Task, arguments: Arguments, *, config_name: str, shown
             if config_name == "train":
                 _require_parts(composed, choices.overrides)
             found.append((_plain(composed), choices))
-            if flags.config_dir is not None:
+            if flags.config_dir is not None or arguments.continued:
                 untrusted_options.refuse_untyped(found[-1][0], arguments.overrides)
     for (_, choices), swept in zip(found, told_apart([choices.overrides for _, choices in found]), strict=True):
         choices.swept = swept
@@ -156,7 +156,8 @@ def _all_configs(arguments: Arguments, flags: Flags, *, config_name: str) -> lis
 
 def _configs(arguments: Arguments, flags: Flags, *, config_name: str) -> Generator[tuple[DictConfig, Arguments | None]]:
     """Yield the composed configs of a command line, each with its own arguments where it is a trial."""
-    first, typed = [*_search_path(flags), *arguments.imported], [*arguments.overrides, *arguments.added]
+    first = [*_search_path(flags), *arguments.imported, *arguments.continued]
+    typed = [*arguments.overrides, *arguments.added]
     try:
         one = _composed([*first, *(single(typed) if flags.is_sweep else typed)], config_name=config_name)
     except ConfigCompositionException as problem:

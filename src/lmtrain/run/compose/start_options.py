@@ -1,4 +1,4 @@
-"""The options that `init_from` brings: those of an imported model's folder, or of a run trained here.
+"""The options that `init_from` brings, of an imported model's folder or a run, and those that a continued run has.
 
 The folder may be anybody's: its values become overrides, each checked as if it were typed, and never a config. Typed
 options win, and so do the choices of a typed adapter, task or experiment for their groups.
@@ -6,14 +6,15 @@ options win, and so do the choices of a typed adapter, task or experiment for th
 
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from lmtrain.errors import ConfigurationError, DataError
 from lmtrain.interop.folders import FACTS, TOKENIZER, imported_facts, is_imported
-from lmtrain.run.compose.paths import conf_folder
+from lmtrain.run.compose.paths import conf_folder, key_of
 from lmtrain.storage import foreign_json
+from lmtrain.tracking.redaction import REDACTED
 
 BASE, IMPORTED = "base", "imported"  # the group of what comes before an adapter, a task and an experiment; its option
 INHERITED: Final = {"model": IMPORTED, "optimizer": "inherited"}  # the options that take a run's settings
@@ -36,6 +37,29 @@ def brought_options(given: Mapping[str, str], *, own: str | None = None) -> list
     chosen = {group for group, _ in _choices(given, own)} if "init_from" in given else set[str]()
     words = [*imported_options(given, chosen=chosen), *inherited_options(given, chosen=chosen)]
     return [*words, *optimizer_words(given, own=own)]
+
+
+def own_options(given: Mapping[str, str]) -> list[str]:
+    """Return the overrides of the existing run that `run.name` names, as far as the typed ones leave them standing.
+
+    A typed option of a group stands for the group, and any typed budget for the whole budget.
+    """
+    name = given.get("run.name", "").strip("'")
+    job = _job_file(Path(given.get("run.root", "runs"), name)) if name and given.get("resume") != "never" else None
+    if job is None:
+        return []
+    words = foreign_json.read(job).get("overrides", [])
+    replaced = {*given, "run", "resume", "hydra", "sweep", *(["budget"] if _heads(given) & {"budget"} else [])}
+    return [
+        word
+        for word in words
+        if isinstance(word, str) and REDACTED not in word
+        if not {key_of(word), *_heads([key_of(word)])} & replaced
+    ]
+
+
+def _heads(keys: Iterable[str]) -> set[str]:
+    return {re.split(r"[./@]", key)[0] for key in keys}
 
 
 def imported_options(given: Mapping[str, str], *, chosen: Collection[str] = ()) -> list[str]:

@@ -18,6 +18,7 @@ from lmtrain.run.compose.other_programs import COMMANDS, HUB, OPTIONS, SETTINGS,
 from lmtrain.run.compose.paths import (
     MANY_OPTIONS,
     NAMED_BY_PEOPLE,
+    SHORT_KEYS,
     conf_folder,
     group_folders,
     is_key_of_training,
@@ -129,7 +130,8 @@ def _known_heads() -> frozenset[str]:
     groups = {folder.name for folder in group_folders()}
     stages = re.findall(r"^ +-? *name: (\w+)|^ {4,6}(\w+):$", text, re.MULTILINE)
     keys = re.findall(r"^(\w+):", text, re.MULTILINE)
-    return frozenset({*groups, *keys, *(name for pair in stages for name in pair if name), "hydra", "pipeline"})
+    names = {name for pair in stages for name in pair if name}
+    return frozenset({*groups, *keys, *names, *SHORT_KEYS, "hydra", "pipeline"})
 
 
 def is_known_head(key: str) -> bool:

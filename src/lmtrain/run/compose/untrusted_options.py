@@ -112,13 +112,11 @@ def refuse_untyped(config: Mapping[str, Any], typed: Sequence[str]) -> None:
             continue
         if is_alone:
             raise ConfigurationError(
-                f"{redact_override(f'{key}={value}')} cannot be set by --config-dir: it runs code, or decides "
-                f"where things are sent; if you wrote it yourself, type it: '+{key}=...'."
+                f"{redact_override(f'{key}={value}')} cannot be set by --config-dir or a continued run: it runs code, "
+                f"or decides where things are sent; if you wrote it yourself, type it: '+{key}=...'."
             )
         if name := next((name for secret, name in secrets.items() if secret in str(value)), None):
-            raise ConfigurationError(
-                f"{key} holds {name} of this environment, which --config-dir does not use; type it."
-            )
+            raise ConfigurationError(f"{key} holds {name} of this environment, which a file does not get; type it.")
 
 
 def _settings(node: Any, key: str, *, is_alone: bool) -> Iterator[tuple[str, Any, bool]]:

@@ -13,7 +13,6 @@ from lmtrain.errors import ConfigurationError
 from lmtrain.run.compose.arguments import Choices, parse_arguments
 from lmtrain.run.compose.option_files import default_options
 from lmtrain.run.compose.paths import conf_folder
-from lmtrain.run.depth_dial import offered
 from lmtrain.run.gate import check
 from lmtrain.run.planning.advice import advice
 from lmtrain.run.planning.auto_choices import with_recompute, with_strategy
@@ -85,7 +84,7 @@ def planned_runs(
         facts = model_facts(config, setting)
         plan = plan_on_paper(config, setting, facts)
         _require_ramps(config, plan)
-        plan = replace(plan, scaling=config.scaling or offered(composed, choices.overrides))
+        plan = replace(plan, scaling=config.scaling)
         plan = _with_data(plan, config)
         fit = fit_setting(setting, facts)
         given = advice(config, plan, fit, partial(planned_with, config))

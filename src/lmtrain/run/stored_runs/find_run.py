@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from lmtrain.errors import ConfigurationError, DataError, EnvironmentProblem, did_you_mean
-from lmtrain.interop.folders import ADAPTER_CONFIG, CONFIG, is_imported
+from lmtrain.interop.folders import ADAPTER_CONFIG, is_imported
 from lmtrain.report.runs.find import has_checkpoint, nearest_run
 from lmtrain.run.schema.node import Node
 from lmtrain.run.stored_runs.job import StoredJob, load_job
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 CHECKPOINTS: Final = "checkpoints"  # a run's folder of them
 PIPELINE_FILE: Final = "pipeline.json"
-IMPORTS: Final = {ADAPTER_CONFIG: "peft", CONFIG: "hf"}  # kinds of `lmtrain import`, by their file
 MAX_NAMED: Final = 4  # checkpoints in one message
 HUB_NAME: Final = re.compile(r"(?!runs/)\w[\w.-]*/[\w.-]+")
 
@@ -143,17 +142,14 @@ def missing_checkpoint(path: Path, *, key: str) -> ConfigurationError | None:
 
 
 def _not_a_source(path: Path, *, key: str, takes_imports: bool) -> ConfigurationError:
-    """Return the error for a path that is not a run, with the command that imports another program's folder."""
-    kind = next((kind for file, kind in IMPORTS.items() if (path / file).is_file()), None)
-    if takes_imports and kind is not None and any(path.glob("*.safetensors")):
-        base = " --base BASE" if kind == "peft" else ""
+    """Return the error for a path that is not a run, with the command that imports another program's folder or name."""
+    nearest = nearest_run(path, is_run=lambda folder: is_run(folder) or (takes_imports and is_imported(folder)))
+    is_named = nearest is None and not path.parent.exists() and HUB_NAME.fullmatch(str(path)) is not None
+    if takes_imports and (is_named or any(path.glob("*.safetensors"))):
+        kind, base = ("peft", " --base BASE") if (path / ADAPTER_CONFIG).is_file() else ("hf", "")
         command = f"lmtrain import {kind} {shlex.quote(str(path))} runs/base{base}"
         return ConfigurationError(f"{key}={path} must be imported first: `{command}`, then {key}=runs/base.")
     kinds = "a run, a checkpoint" + (" or an imported folder" if takes_imports else "")
-    nearest = nearest_run(path, is_run=lambda folder: is_run(folder) or (takes_imports and is_imported(folder)))
-    if takes_imports and HUB_NAME.fullmatch(str(path)) and not path.parent.exists() and nearest is None:
-        commands = f"`hf download {path} --local-dir base` and `lmtrain import hf base runs/base`"
-        return ConfigurationError(f"{key}={path} must be {kinds}; for a model of the hub: {commands}.")
     return ConfigurationError(f"{key}={path} must be {kinds}.{did_you_mean([str(nearest)] if nearest else [])}")
 
 

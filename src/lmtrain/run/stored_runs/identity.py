@@ -92,7 +92,7 @@ def allowed_changes(
         fixed[OPTIMIZER] = f"strategy={reads_shards_of} reads only one optimizer's shards; a run without shards may"
     of_tensors = [name for name in changed if name.startswith(TENSOR_SETTINGS)]
     if of_tensors and (tensor := _other_tensor(job.config, checkpoint)):
-        fixed |= dict.fromkeys(of_tensors, f"the checkpoint's tensors differ: {tensor}")
+        fixed[of_tensors[0]] = f"the checkpoint's tensors differ: {tensor}"
     return require_same_identity(checkpoint, here, allowed=job.config.run.allow_changes, fixed=fixed)
 
 

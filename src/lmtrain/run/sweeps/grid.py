@@ -29,6 +29,7 @@ from lmtrain.report.runs.held_out import why_unranked
 from lmtrain.run.stored_runs.job import Job
 from lmtrain.run.sweeps.outcome import Outcome, outcome_of
 from lmtrain.run.sweeps.pool import Pool
+from lmtrain.run.sweeps.search_lines import SearchLines
 from lmtrain.tracking.redaction import redact_override, redact_text
 from lmtrain.tracking.run_folder import forget_stop, is_asked_to_stop
 from lmtrain.tracking.status import read_status, status_name
@@ -36,14 +37,6 @@ from lmtrain.tracking.sweep_file import ENDED, SweepFile, SweepRun, SweepTrial, 
 from lmtrain.training.stopping import EXIT_CODES, StoppedEarly, heard_signals
 
 STOPPED: Final = frozenset({EXIT_INTERRUPTED, EXIT_REQUEUE, EXIT_TERMINATED})  # meant for the sweep, not for its trial
-NOT_STARTED: Final = -1
-
-
-def swept_keys(trials: Iterable[Sequence[str]]) -> frozenset[str]:
-    """Return the keys with several values among the overrides of a sweep's trials."""
-    words = {word for trial in trials for word in trial}
-    keys = [word.lstrip("+~").partition("=")[0] for word in words]
-    return frozenset(key for key in keys if keys.count(key) > 1)
 
 
 @contextmanager
@@ -127,35 +120,35 @@ class GridRecord:
     def __init__(self, trials: Sequence[Job]) -> None:
         self._folder = grid_folder(trials[0])
         found = require_grid(self._folder)
-        earlier = {run.folder: trial for trial in (found.trials if found else []) for run in trial.runs}
+        earlier = {trial.runs[0].folder: trial for trial in (found.trials if found else [])}
         shared = set(trials[0].overrides).intersection(*(trial.overrides for trial in trials))
-        records: list[SweepTrial] = []
+        self._records: dict[str, SweepTrial] = {}
         for number, trial in enumerate(trials):
             run = SweepRun(folder=os.path.relpath(trial.folder, self._folder), seed=trial.config.seed)
-            is_known = run.folder in earlier and trial.config.resume != "never" and trial.folder.exists()
-            known = earlier[run.folder] if is_known else SweepTrial(number=number, values={}, runs=[run])
+            known = earlier.pop(run.folder, None)
+            if known is None or trial.config.resume == "never" or not trial.folder.exists():
+                known = SweepTrial(number=number, values={}, runs=[run])
             words = [redact_override(word).lstrip("+") for word in trial.overrides if word not in shared]
             pairs = (word.partition("=") for word in words)
-            records.append(replace(known, number=number, values={key: value for key, _, value in pairs}))
-        self._records = {trial.name: record for trial, record in zip(trials, records, strict=True)}
-        fixed = [redact_override(word) for word in trials[0].overrides if word in shared]
+            values = {key: value for key, _, value in pairs}
+            self._records[trial.name] = replace(known, number=number, values=values)
+        others = [replace(each, number=len(trials) + index) for index, each in enumerate(earlier.values())]
+        fixed = [*trials[0].kept_flags, *(redact_override(word) for word in trials[0].overrides if word in shared)]
         self._file = SweepFile(
             name=self._folder.name,
             kind="grid",
             metric=BITS_PER_BYTE,
             fingerprint=str(trials[0].sweep),
-            command=f"{trials[0].program} -m {shlex.join([*trials[0].kept_flags, *fixed])}",
-            trials=records,
+            command=f"{trials[0].program} -m {shlex.join(fixed)}",
+            trials=[*self._records.values(), *others],
         )
+        shown = f"{trials[0].config.run.root}/{self._folder.relative_to(trials[0].root)}"
+        without_name = [word for word in fixed if not word.startswith("run.name=")]
+        self._lines = SearchLines(shown, trials[0].program, without_name)
 
     def save(self) -> None:
         """Replace the file."""
         self._folder.mkdir(parents=True, exist_ok=True)
-        mine = [*self._records.values()]
-        folders = {run.folder for record in mine for run in record.runs}
-        found = require_grid(self._folder)
-        others = [each for each in (found.trials if found else []) if not folders & {run.folder for run in each.runs}]
-        self._file.trials = [replace(trial, number=number) for number, trial in enumerate([*mine, *others])]
         self._file.unranked = why_unranked(self._file.texts(), metric=self._file.metric)
         self._file.save(self._folder)
 
@@ -176,59 +169,32 @@ class GridRecord:
         run.held_out = outcome.held_out
         self.save()
 
-    def is_finished(self, name: str) -> bool:
-        """Return whether a trial's run has finished, in this start or an earlier one."""
-        return self._records[name].state == "finished"
-
-    @property
-    def unranked(self) -> str | None:
-        """Return why the trials' scores are not comparable, None if they are."""
-        return self._file.unranked
-
     def end(self, state: str) -> None:
-        """Record the sweep's end."""
+        """Record the sweep's end, and print the ranking of its trials."""
         states = [trial.state for trial in self._records.values()]
         stopped = f", {num} stopped" if (num := states.count("stopped")) else ""  # the same command continues them
         num_ended = sum(state in ENDED for state in states) - num
         self._file.state, self._file.reason = state, f"{num_ended} of {len(states)} trials have ended{stopped}"
         self.save()
+        self._lines.last(self._file)
 
 
 def run_grid(trials: Sequence[Job], ends: Iterable[tuple[Job, int]]) -> int:
-    """Train the trials, as `ends` does, and return the worst exit code, or a stop's; print each outcome at the end."""
-    outcomes = dict.fromkeys((trial.name for trial in trials), NOT_STARTED)
+    """Train the trials, as `ends` does, and return the worst exit code, or a stop's; print the ranking at the end."""
+    codes: list[int] = []
     record = GridRecord(trials)
     record.save()
     code = EXIT_INTERRUPTED  # of Ctrl-C between two trials
     try:
         for trial, outcome in ends:
-            outcomes[trial.name] = outcome
+            codes.append(outcome)
             record.close(trial, outcome)
     except StoppedEarly as stop:
         code = EXIT_CODES[stop.number]
     else:
-        code = next((outcome for outcome in outcomes.values() if outcome in STOPPED), max(outcomes.values()))
+        code = next((outcome for outcome in codes if outcome in STOPPED), max(codes, default=EXIT_INTERRUPTED))
     finally:
         record.end(status_name(code))
-        _print_end(trials[-1], outcomes, record)
         logger = trials[-1].config.logger.build()
         logger.finish_sweep(Path(trials[-1].root), trials[-1].sweep, status=status_name(code))
     return code
-
-
-def _print_end(last: Job, outcomes: dict[str, int], record: GridRecord) -> None:
-    """Print a line for each trial, and what to type next."""
-    width = max(map(len, outcomes))
-    for name, code in outcomes.items():
-        if code == NOT_STARTED and not record.is_finished(name):
-            ending = "not started"
-        elif code in STOPPED and not record.is_finished(name):
-            ending = f"stopped, exit code {code}; the same command continues it"
-        else:
-            ending = "done" if code in (EXIT_DONE, NOT_STARTED, *STOPPED) else f"failed, exit code {code}"
-        print(f"  {name:<{width}}  {ending}")
-    if record.unranked:
-        print(f"  {record.unranked}")
-    shown = shlex.quote(f"{last.config.run.root}/{grid_folder(last).relative_to(last.root)}")
-    print(f"  side by side: lmtrain compare {shown}")
-    print(f"  as a page: lmtrain report {shown}")

@@ -5,10 +5,10 @@ process at a time writes it; another start of the same command continues it.
 """
 
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from lmtrain.accounting.training_plan.utilization import usd
 from lmtrain.errors import ConfigurationError, EnvironmentProblem, suggest
@@ -46,7 +46,6 @@ MakeJob = Callable[[Arguments], Job]
 # Settings that may differ between two starts of one search; the others make its trials comparable.
 FREE_SETTINGS: Final = frozenset({"trials", "parallel", "launcher", "slurm", "max_hours", "max_usd", "seed"})
 FREE_GROUPS: Final = frozenset({"run", "resume", "logger", "trainer", "cluster"})
-MAX_NAMED: Final = 4  # differences in one message
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -232,8 +231,8 @@ def begin_sweep(folder: Path, new: SweepFile) -> SweepFile:
         return new
     if found.fingerprint != new.fingerprint:
         raise ConfigurationError(
-            f"{folder} is another sweep ({_differences(found, new)}); give this one another run.name, or continue that "
-            f"sweep with its command: {found.command}"
+            f"{folder} is another sweep; give this one another run.name, or continue that sweep with its command: "
+            f"{found.command}"
         )
     found.settings, found.command = new.settings, new.command
     return found
@@ -260,17 +259,3 @@ def new_sweep(words: SearchWords, config: RunConfig, *, name: str, command: str)
         space=space,
         shared={**shared, **{key: value for key, _, value in pairs}},
     )
-
-
-def _differences(found: SweepFile, new: SweepFile) -> str:
-    """Name the first differences between two sweeps."""
-    kept = [{f"sweep.{k}": v for k, v in each.settings.items() if k not in FREE_SETTINGS} for each in (found, new)]
-    pairs: list[tuple[Mapping[str, Any], Mapping[str, Any]]]
-    pairs = [(found.space, new.space), (kept[0], kept[1]), (found.shared, new.shared)]
-    named = [
-        f"{key}={old.get(key)} and here {now.get(key)}"
-        for old, now in pairs
-        for key in dict.fromkeys([*old, *now])
-        if old.get(key) != now.get(key)
-    ]
-    return "; ".join(named[:MAX_NAMED]) or "of another config"

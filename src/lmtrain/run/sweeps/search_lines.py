@@ -1,4 +1,4 @@
-"""The lines that a search prints: each start and end of a trial, and the best ones at the end."""
+"""The lines that a sweep prints: each start and end of a search's trial, and the ranking at the end."""
 
 import shlex
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ MAX_CHARACTERS: Final = 200  # of a reason
 
 @dataclass(frozen=True)
 class SearchLines:
-    """Lines about a search; `folder` is relative to here, `fixed` are the overrides of every trial."""
+    """Lines about a sweep; `folder` is relative to here, `fixed` are the overrides of every trial."""
 
     folder: str
     program: str
@@ -31,7 +31,7 @@ class SearchLines:
         decimals = trial_decimals(sweep.finished())
         state = "" if trial.state == "finished" else f"{trial.state.replace('_', ' ')}: "
         parts = [score_words(trial, decimals=decimals)] if trial.score is not None else []
-        parts += [trial.reason.strip().splitlines()[0][:MAX_CHARACTERS]] if trial.reason else []
+        parts += [_first_line(trial.reason)] if trial.reason else []
         parts += [format_quantity(round(trial.seconds, 1), "seconds")]
         best = sweep.best_trial()
         so_far = "" if best is None else f" | best {best.score:.{decimals}f} of trial {best.number}"
@@ -40,13 +40,16 @@ class SearchLines:
     def last(self, sweep: SweepFile) -> None:
         """Print the best trials, the noise between the first two, and what to type next; no best if incomparable."""
         finished = sweep.finished()
-        others = [trial.state for trial in sweep.trials if trial.state != "finished"]
-        counts = "".join(f", {others.count(state)} {state.replace('_', ' ')}" for state in dict.fromkeys(others))
+        states = [trial.state for trial in sweep.trials]
+        counts = ", ".join(f"{states.count(state)} {state.replace('_', ' ')}" for state in dict.fromkeys(states))
         ranked = "" if sweep.unranked else ", lower is better"
-        print(f"{format_count(len(sweep.trials), 'trial')}: {len(finished)} finished{counts}; {sweep.metric}{ranked}")
+        print(f"{format_count(len(states), 'trial')}: {counts}; {sweep.metric}{ranked}")
         decimals = trial_decimals(finished)
         for trial in finished[:MAX_LINES]:
             print(f"  trial {trial.number:<4} {score_words(trial, decimals=decimals):<24} {' '.join(trial.words)}")
+        for trial in [each for each in sweep.trials if each.score is None][:MAX_LINES]:
+            reason = f": {_first_line(trial.reason)}" if trial.reason else ""
+            print(f"  trial {trial.number:<4} {trial.state.replace('_', ' '):<24} {' '.join(trial.words)}{reason}")
         if sweep.unranked:
             print(sweep.unranked)
         elif finished:
@@ -55,3 +58,7 @@ class SearchLines:
             print(f"train the best: {self.program} {shlex.join([*self.fixed, *finished[0].words])}")
         print(f"{self.folder}/sweep.json has all; side by side: lmtrain compare {shlex.quote(self.folder)}")
         print(f"as a page: lmtrain report {shlex.quote(self.folder)}")
+
+
+def _first_line(reason: str) -> str:
+    return reason.strip().splitlines()[0][:MAX_CHARACTERS]

@@ -85,14 +85,21 @@ def require_ranges(node: Mapping[str, Any], found: OptimizerFacts) -> None:
 
 
 def rate_line(config: RunConfig) -> str | None:
-    """Return a warning of a learning rate above the optimizer's usual ones; None without."""
+    """Return a warning of a learning rate beyond the optimizer's usual ones; None without.
+
+    A low rate is usual where training starts from given weights.
+    """
     found, lr = config.facts(OptimizerFacts), config.optimizer.get("lr")
-    if found is None or not _is_number(lr) or lr <= found.usual_rates[1]:
+    if found is None or not _is_number(lr):
         return None
-    return (
-        f"WARNING: optimizer.lr={lr:g} is above the usual rates of optimizer={config.optimizer.word}, "
-        f"{found.usual_words}: the loss may rise to NaN; `lmtrain tune lr` finds a rate for this model."
-    )
+    low, high = found.usual_rates
+    usual = f"the usual rates of optimizer={config.optimizer.word}, {found.usual_words}"
+    if lr > high:
+        advice = "the loss may rise to NaN; `lmtrain tune lr` finds a rate for this model"
+        return f"WARNING: optimizer.lr={lr:g} is above {usual}: {advice}."
+    if 0 < lr < low and config.init_from is None and config.optimizer.word == "muon":
+        return f"WARNING: optimizer.lr={lr:g} is below {usual}; a rate of AdamW goes with optimizer=adamw."
+    return None
 
 
 def require_rounding(config: RunConfig) -> None:

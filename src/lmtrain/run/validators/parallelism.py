@@ -1,6 +1,5 @@
 """Parts of a run unfit for its ranks: their number, shares of a product or a sequence, separate workers, recording."""
 
-from collections.abc import Iterator
 from typing import Final
 
 from lmtrain.accounting.model.model_shape import ModelShape
@@ -41,7 +40,7 @@ def require_cluster(config: RunConfig) -> None:
         ("trainer.devices", trainer.devices, "cluster.devices_per_node", cluster.devices_per_node),
     ):
         if value != planned:
-            is_of_nodes = key == "trainer.devices" and planned > 1 and value > planned and value % planned == 0
+            is_of_nodes = key == "trainer.devices" and value > planned > 1 and value % planned == 0
             nearest = f"cluster.num_nodes={value // planned}" if is_of_nodes else f"{same}={value}"
             raise ConfigurationError(
                 f"{key}={value} but {same}={planned}: the Trainer follows the cluster. Did you mean {nearest} "
@@ -126,26 +125,17 @@ def require_recordable(config: RunConfig, *, num_ranks: int, device: str) -> Non
 
     Only parts known to be right under recording are allowed: a wrong recorded step does not fail.
     """
-    if config.compile.get("cuda_graphs", False):
-        for obstacle, fix in _obstacles(config, num_ranks=num_ranks, device=device):
-            raise ConfigurationError(f"compile.cuda_graphs=true: {obstacle}. Did you mean {fix}?")
-
-
-def _obstacles(config: RunConfig, *, num_ranks: int, device: str) -> Iterator[tuple[str, str]]:
-    """Yield each obstacle, and its alternative."""
-    precision, recompute, strategy = (node.word for node in (config.precision, config.recompute, config.strategy))
+    if not config.compile.get("cuda_graphs", False):
+        return
     formats = config.facts(PrecisionFacts, has_bf16=True)
-    if device != "cuda":
-        yield f"a {device} device has none", "compile.cuda_graphs=false"
-    if config.spread.reduces_over(num_ranks):
-        ranks = "on 1 rank" if num_ranks == 1 else f"on {num_ranks} ranks"
-        alone = one_of(words_of(ModelSpread, lambda other: other.most_ranks == 1))
-        yield f"strategy={strategy} {ranks} sums gradients in the backward pass", f"{alone} trainer.devices=1"
-    if reason := formats.unrecordable if formats else UNTRIED:
-        tried = words_of(PrecisionFacts, lambda other: other.unrecordable is None, has_bf16=True)
-        yield f"precision={precision} {reason}", one_of(tried)
-    if (config.facts(RecomputeFacts) or RecomputeFacts()).recomputes:
-        fix = one_of(words_of(RecomputeFacts, lambda other: other.keeps_all))
-        yield f"recompute={recompute} reads the state of random numbers, which a recording forbids", fix
-    if config.trainer.detect_anomaly:
-        yield "trainer.detect_anomaly=true looks at every operation", "trainer.detect_anomaly=false"
+    reason = formats.unrecordable if formats else UNTRIED
+    strategy, recompute = f"strategy={config.strategy.word}", f"recompute={config.recompute.word}"
+    obstacles = {
+        f"a {device} device has none": device != "cuda",
+        f"{strategy} on {num_ranks} ranks sums gradients in the backward pass": config.spread.reduces_over(num_ranks),
+        f"precision={config.precision.word} {reason}": reason is not None,
+        f"{recompute} reads the state of random numbers": (config.facts(RecomputeFacts) or RecomputeFacts()).recomputes,
+        "trainer.detect_anomaly=true looks at every operation": config.trainer.detect_anomaly,
+    }
+    if found := next((words for words, is_there in obstacles.items() if is_there), None):
+        raise ConfigurationError(f"compile.cuda_graphs=true: {found}. Did you mean compile.cuda_graphs=false?")

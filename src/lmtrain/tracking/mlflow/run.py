@@ -130,6 +130,9 @@ class MlflowRun:
         for part in _parts(list(new.items()), ENTRIES_A_CALL):
             self._client.log_batch(self.run_id, params=[Param(key, value) for key, value in part])
             self._params |= dict(part)
+        settings: Any = config.get("run", {}) if isinstance(config, dict) else {}
+        notes = {"mlflow.note.content": str(settings["notes"])} if settings.get("notes") else {}
+        self._tag(notes | {str(tag): "true" for tag in settings.get("tags") or ()})
         # MLflow refuses to change a parameter.
         self._tag({f"resume.{folder.name}.{key}": value for key, value in flat.items() if self._params[key] != value})
 
