@@ -134,13 +134,6 @@ def bundle(folder: Path) -> None:
     write_bundle(folder)
 
 
-def copies(folder: Path) -> None:
-    """Write rows of a public data set."""
-    rows = [{"question": "Q", "answer": 1}, {"question": "R", "answer": 2}]
-    pq.write_table(pa.Table.from_pylist(rows), folder / "test.parquet")
-    (folder / "test.jsonl.gz").write_bytes(gzip.compress("".join(json.dumps(row) + "\n" for row in rows).encode()))
-
-
 def checkpoint(folder: Path) -> None:
     """Write a whole checkpoint of one file, and a sharded one's metadata."""
     import torch.distributed.checkpoint as sharded_checkpoint

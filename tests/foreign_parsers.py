@@ -23,7 +23,6 @@ from lmtrain.data.shards import open_dataset
 from lmtrain.errors import LMTRAIN_ERRORS
 from lmtrain.evaluation.answers import read_questions
 from lmtrain.evaluation.core import read_bundle
-from lmtrain.evaluation.data_set_copies import read_rows
 from lmtrain.inference.loaded_model import ids_added, ids_of_ends, read_template
 from lmtrain.interop.hf_import import open_hugging_face
 from lmtrain.interop.peft_adapters import open_peft
@@ -43,7 +42,6 @@ from tests.foreign_inputs import (
     adapter,
     bundle,
     checkpoint,
-    copies,
     dataset,
     documents,
     hugging_face,
@@ -183,9 +181,6 @@ def _parsers() -> Iterator[Parser]:
     yield Parser("core.yaml", "core.yaml", "bytes", bundle, _read_bundle)
     yield Parser("CORE's baselines", "eval_meta_data.csv", "bytes", bundle, _read_bundle)
     yield Parser("CORE's items", "eval_data/some/choices.jsonl", "lines", bundle, _read_bundle)
-    for name in ("test.parquet", "test.jsonl.gz"):
-        read = lambda it, name=name: read_rows([it / name], {"question": str, "answer": int})  # noqa: E731
-        yield Parser(f"rows of {name}", name, "bytes", copies, read)
     step: Callable[[Path], object] = lambda it: (damage(it / "step_00000001"), read_facts(it / "step_00000001"))  # noqa: E731
     yield Parser("checkpoint's manifest", "step_00000001/manifest.json", "json", checkpoint, step)
     read = lambda it: load_plain(it / "step_00000001/state.pt")  # noqa: E731

@@ -22,7 +22,7 @@ HEAVY = {
     *("datasets", "lightning", "mlflow", "pydantic", "rich", "tokenizers", "torch", "transformers"),
     "typing_extensions",  # a tenth of what Hydra takes
     *("datatrove", "dill", "loguru"),  # of the extra `data`, which need not be there
-    *("gguf", "lm_eval"),  # of the extras `gguf` and `eval`
+    *("gguf", "lm_eval", "llguidance"),  # of the extras `gguf`, `eval` and `serve`
     "uvicorn",  # of the extra `serve`
     *("cmaes", "optuna", "submitit"),  # of the extra `sweep`
     *("trackio", "pynvml", "wandb"),  # of the extras of these names

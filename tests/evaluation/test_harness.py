@@ -23,6 +23,7 @@ from lmtrain.run.stored_runs.loaded_models import model_to_run
 from lmtrain.tokenizers.byte_level import ByteLevelTokenizer
 from tests.evaluation.task_files import TASKS, write_tasks
 from tests.interop.hugging_face import saved
+from tests.serving.served import served
 
 transformers_model: Any = HFLM  # pyright does not see through the harness's decorators
 scored_there: Any = simple_evaluate
@@ -65,6 +66,24 @@ def test_every_metric_is_the_one_of_the_harness_s_own_model(ours, theirs, tmp_pa
         )
         assert one.value == pytest.approx(other.value, rel=1e-5)
         assert one.standard_error == pytest.approx(other.standard_error)
+
+
+def test_the_harness_scores_the_same_through_a_server(folder, ours, tmp_path):
+    pytest.importorskip("tenacity")
+    names = ["next_choice", "next_write"]
+    tasks = find_tasks(names, folder=write_tasks(tmp_path / "tasks"), may_run_code=True, max_items=4)
+    expected = {(one.task, one.metric): one.value for one in score_tasks(ours, tasks)}
+    with served(model_to_run(folder, device="cpu")) as client:
+        address = f"{client.base_url}/v1/completions"
+        settings = {"base_url": address, "model": folder.name, "tokenizer": str(folder), "max_length": 96}
+        more = {"task_manager": tasks.manager, "limit": 4, "log_samples": False}
+        found = scored_there("local-completions", model_args=settings, tasks=names, **more)
+    assert {(one.task, one.metric): one.value for one in read_scores(found)} == pytest.approx(expected)
+
+
+def test_an_empty_continuation_is_refused_as_by_the_harness_s_own_model(ours):
+    with pytest.raises(DataError, match="continuation: must have at least one token"):
+        ours.loglikelihood([Instance(request_type="loglikelihood", doc={}, arguments=("five", ""), idx=0)])
 
 
 def test_every_answer_is_the_one_of_the_harness_s_own_model(ours, theirs):

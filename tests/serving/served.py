@@ -26,10 +26,11 @@ def small_model():
 
 
 @contextmanager
-def served(*, num_texts=4, num_waiting=200, header_seconds=10.0, **settings):
+def served(loaded=None, *, num_texts=4, num_waiting=200, header_seconds=10.0, **settings):
     """Serve until the block ends; gives a client of its address, whose `worker` is the engine's, `server` uvicorn's."""
-    worker = EngineWorker(small_model().engine(EngineLimits(num_texts=num_texts)), num_waiting=num_waiting)
-    app = build_app(small_model(), worker, ServerSettings(**settings))
+    loaded = loaded or small_model()
+    worker = EngineWorker(loaded.engine(EngineLimits(num_texts=num_texts)), num_waiting=num_waiting)
+    app = build_app(loaded, worker, ServerSettings(**settings))
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]

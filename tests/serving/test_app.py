@@ -1,6 +1,7 @@
 import json
 import threading
 import time
+from typing import Any
 
 import httpx
 import openai
@@ -15,11 +16,11 @@ from lmtrain.inference.generation import Request
 from lmtrain.inference.sampling import choose
 from tests.serving.served import CONTEXT, served, small_model
 
-TOOL = {
+TOOL: dict[str, Any] = {
     "type": "function",
     "function": {"name": "weather", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}},
 }
-HELLO = {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 12, "temperature": 0}
+HELLO: dict[str, Any] = {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 12, "temperature": 0}
 
 
 @pytest.fixture(scope="module")
@@ -50,15 +51,13 @@ def test_openais_other_forms_of_the_same_request_are_taken(theirs):
     neutral = {"tools": [TOOL], "tool_choice": "none", "response_format": {"type": "text"}, "user": "me"}
     assert theirs.chat.completions.create(model="small", **HELLO, **neutral).choices[0].message.content == plain
     for role in ("system", "developer"):
-        messages = [{"role": role, "content": "Be kind."}, *HELLO["messages"]]  # pyright: ignore[reportGeneralTypeIssues]
+        messages = [{"role": role, "content": "Be kind."}, *HELLO["messages"]]
         answer = theirs.chat.completions.create(model="small", **{**HELLO, "messages": messages})
         assert answer.usage.prompt_tokens > 8
     assert theirs.models.retrieve("small").id == "small"
-    with pytest.raises(openai.NotFoundError, match="must be small"):
+    with pytest.raises(openai.NotFoundError, match="must be small") as refused:
         theirs.models.retrieve("other")
-    with pytest.raises(openai.BadRequestError) as refused:
-        theirs.chat.completions.create(model="small", **{**HELLO, "n": 99})
-    assert refused.value.param == "n"
+    assert (refused.value.code, refused.value.param) == ("model_not_found", "model")
 
 
 @pytest.fixture
@@ -90,7 +89,7 @@ def test_calls_of_the_user_s_tools_come_back_to_the_user(theirs, says, stream):
     assert reason == "tool_calls"
     call = {"id": calls[0].id, "type": "function", "function": calls[0].function.model_dump()}
     sent_back = [
-        *HELLO["messages"],  # pyright: ignore[reportGeneralTypeIssues]
+        *HELLO["messages"],
         {"role": "assistant", "content": None, "tool_calls": [call]},
         {"role": "tool", "tool_call_id": calls[0].id, "content": "12 degrees"},
     ]
@@ -98,20 +97,80 @@ def test_calls_of_the_user_s_tools_come_back_to_the_user(theirs, says, stream):
     assert again.choices[0].finish_reason == "length"
 
 
+AGE = {"type": "object", "properties": {"age": {"type": "integer", "maximum": 99}}, "required": ["age"]}
+STRICT = {"name": "of_age", "strict": True, "schema": {**AGE, "additionalProperties": False}}
+FORMATS = {"json_object": {}, "json_schema": {"json_schema": STRICT}}
+
+
 @pytest.mark.parametrize("temperature", [0, 1])
-def test_an_answer_asked_for_as_json_is_an_object_or_its_beginning(theirs, temperature):
-    asked = {
-        **HELLO,
-        "max_tokens": 60,
-        "seed": 3,
-        "temperature": temperature,
-        "response_format": {"type": "json_object"},
-    }
-    choice = theirs.chat.completions.create(model="small", **asked, logit_bias={str(ord("}")): 12}).choices[0]
-    if choice.finish_reason == "stop":
-        assert isinstance(json.loads(choice.message.content), dict)
-    else:
+@pytest.mark.parametrize("form", FORMATS)
+def test_an_answer_asked_for_as_json_follows_its_schema(theirs, temperature, form):
+    pytest.importorskip("llguidance")
+    asked = {**HELLO, "max_tokens": 200, "seed": 3, "temperature": temperature}
+    form_asked = {"type": form, **FORMATS[form]}
+    choice = theirs.chat.completions.create(model="small", response_format=form_asked, **asked).choices[0]
+    if choice.finish_reason == "length":
         assert isinstance(from_json(choice.message.content, allow_partial="trailing-strings"), dict)
+        return
+    answer = json.loads(choice.message.content)
+    assert isinstance(answer, dict)
+    assert form == "json_object" or (answer.keys() == {"age"} and isinstance(answer["age"], int))
+
+
+NOW = {**TOOL["function"], "name": "now", "parameters": {"type": "object", "additionalProperties": False}}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_forced_call_comes_back(theirs, stream):
+    pytest.importorskip("llguidance")
+    tools, named = [TOOL, {"type": "function", "function": NOW}], {"type": "function", "function": {"name": "now"}}
+    asked = {**HELLO, "max_tokens": 100, "tools": tools, "tool_choice": named, "stream": stream}
+    answer = theirs.chat.completions.create(model="small", **asked)
+    choice = list(answer)[-1].choices[0] if stream else answer.choices[0]
+    calls = choice.delta.tool_calls if stream else choice.message.tool_calls
+    assert ([(one.function.name, one.function.arguments) for one in calls], choice.finish_reason) == (
+        [("now", "{}")],
+        "tool_calls",
+    )
+    flat = {"tools": [{"type": "function", **NOW}], "tool_choice": "required", "stream": stream}
+    answer = theirs.responses.create(model="small", input="Hello", max_output_tokens=100, **flat)
+    (item,) = list(answer)[-1].response.output if stream else answer.output
+    assert (item.type, item.name, item.arguments) == ("function_call", "now", "{}")
+
+
+def test_a_response_is_the_answer_of_a_chat(theirs):
+    messages = [{"role": "developer", "content": "Be kind."}, *HELLO["messages"]]
+    plain = theirs.chat.completions.create(model="small", **{**HELLO, "messages": messages}).choices[0].message.content
+    asked = {"model": "small", "instructions": "Be kind.", "max_output_tokens": 12, "temperature": 0}
+    whole = theirs.responses.create(input="Hello", **asked)
+    items = [{"role": "user", "content": [{"type": "input_text", "text": "Hello"}]}]
+    *deltas, last = theirs.responses.create(input=items, stream=True, **asked)
+    assert whole.output_text == last.response.output_text == plain
+    assert "".join(event.delta for event in deltas if event.type == "response.output_text.delta") == plain
+    assert (whole.status, whole.usage.output_tokens, last.type) == ("incomplete", 12, "response.incomplete")
+    said = [*items, *whole.model_dump()["output"], {"role": "user", "content": "More"}]
+    assert theirs.responses.create(input=said, **asked).usage.input_tokens > whole.usage.input_tokens
+
+
+def test_turns_in_other_orders_are_put_into_the_one_of_training(theirs):
+    def prompt_tokens(*turns):
+        messages = [{"role": role, "content": text} for role, text in turns]
+        answer = theirs.chat.completions.create(model="small", **{**HELLO, "messages": messages})
+        return answer.usage.prompt_tokens
+
+    ordered = prompt_tokens(("system", "A\n\nB"), ("user", "c\n\nd"))
+    assert ordered == prompt_tokens(("system", "A"), ("user", "c"), ("user", "d"), ("developer", "B"))
+    assert ordered + 4 == prompt_tokens(("system", "A\n\nB"), ("user", "c\n\nd"), ("assistant", "Well"))
+
+
+def test_defaults_that_ask_for_nothing_are_taken(theirs):
+    plain = theirs.chat.completions.create(model="small", **HELLO).choices[0].message.content
+    nothing = {"n": 1, "top_p": 1, "logit_bias": {}, "stop": None, "seed": None, "tools": [], "tool_choice": "auto"}
+    nothing |= {"presence_penalty": 0, "frequency_penalty": 0, "logprobs": False, "top_logprobs": 0, "store": False}
+    nothing |= {"stream_options": None, "metadata": {}, "parallel_tool_calls": True, "service_tier": "auto"}
+    extra = {"top_k": -1, "functions": [], "function_call": "none", "modalities": ["text"], "verbosity": "medium"}
+    answer = theirs.chat.completions.create(model="small", **HELLO, **nothing, extra_body=extra)
+    assert answer.choices[0].message.content == plain
 
 
 def test_an_echo_scores_the_prompt_as_the_model_does(theirs):
@@ -148,31 +207,37 @@ def test_a_common_system_text_is_read_once(theirs):
 
 
 @pytest.mark.parametrize(
-    ("body", "message"),
+    ("body", "message", "param", "code"),
     [
-        ({}, "messages: required"),
-        ({**HELLO, "messages": [{"role": "wizard", "content": "x"}]}, "unknown role"),
-        ({**HELLO, "messages": [{"role": "tool", "content": "4"}]}, "tool turn without a call"),
-        ({**HELLO, "messages": [{"role": "user", "content": ""}]}, "empty content"),
-        ({**HELLO, "messages": "Hello"}, "not a list of messages"),
-        ({**HELLO, "temperature": -1}, "temperature: "),
-        ({**HELLO, "temperature": "hot"}, "temperature: must be a valid number"),
-        ({**HELLO, "top_k": 10**400}, "top_k: "),
-        ({**HELLO, "n": 99}, "n: must be less than or equal to 16, got 99"),
-        ({**HELLO, "max_tokens": True}, "max_tokens: must be a valid integer"),
-        ({**HELLO, "temprature": 1}, "Did you mean 'temperature'?"),
-        ({**HELLO, "response_format": {"type": "json_schema"}}, "response_format: must be 'text' or 'json_object'"),
-        ({**HELLO, "logit_bias": {"a": 1}}, "logit_bias: "),
-        ({**HELLO, "logit_bias": {"999": 1}}, "token id 999"),
-        ({**HELLO, "top_logprobs": 2}, "top_logprobs: must come with logprobs=true"),
-        ({**HELLO, "stop": [""]}, "stop: "),
-        ({**HELLO, "messages": [{"role": "user", "content": "x" * 999}]}, f"at most {CONTEXT} tokens"),
+        ({}, "messages: required", "messages", "missing_required_parameter"),
+        ({**HELLO, "messages": [{"role": "wizard", "content": "x"}]}, "unknown role", "messages[0]", "invalid_value"),
+        ({**HELLO, "messages": [{"role": "tool", "content": "4"}]}, "without a call", "messages[0]", "invalid_value"),
+        ({**HELLO, "messages": [{"role": "user", "content": ""}]}, "empty content", "messages[0]", "invalid_value"),
+        ({**HELLO, "messages": "Hello"}, "not a list of messages", "messages", "invalid_value"),
+        ({**HELLO, "temperature": -1}, "temperature: ", "temperature", "decimal_below_min_value"),
+        ({**HELLO, "temperature": "hot"}, "must be a valid number", "temperature", "invalid_type"),
+        ({**HELLO, "top_k": 10**400}, "top_k: ", "top_k", "integer_above_max_value"),
+        ({**HELLO, "n": 99}, "n: must be less than or equal to 16, got 99", "n", "integer_above_max_value"),
+        ({**HELLO, "max_tokens": True}, "must be a valid integer", "max_tokens", "invalid_type"),
+        ({**HELLO, "temprature": 1}, "Did you mean 'temperature'?", "temprature", "unknown_parameter"),
+        ({**HELLO, "response_format": {"type": "xml"}}, "must be 'text'", "response_format.type", "invalid_value"),
+        ({**HELLO, "response_format": {"type": "json_schema"}}, "json_schema: required", "response_format.json_schema",
+         "missing_required_parameter"),
+        ({**HELLO, "tool_choice": "maybe"}, "must be none, auto, required", "tool_choice", "invalid_value"),
+        ({**HELLO, "tool_choice": "required"}, "needs tools", "tool_choice", "invalid_value"),
+        ({**HELLO, "logit_bias": {"a": 1}}, "logit_bias", "logit_bias.a", "invalid_value"),
+        ({**HELLO, "logit_bias": {"999": 1}}, "token id 999", None, "invalid_value"),
+        ({**HELLO, "top_logprobs": 2}, "must come with logprobs=true", "top_logprobs", "invalid_value"),
+        ({**HELLO, "stop": [""]}, "stop[0]: ", "stop[0]", "invalid_value"),
+        ({**HELLO, "messages": [{"role": "user", "content": "x" * 999}]}, f"at most {CONTEXT} tokens", "messages",
+         "context_length_exceeded"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_is_one_clear_answer(client, body, message):
-    answer = client.post("/v1/chat/completions", json=body)
-    assert answer.status_code == 400
-    assert message in answer.json()["error"]["message"]
+def test_what_cannot_be_is_one_clear_answer(theirs, body, message, param, code):
+    with pytest.raises(openai.BadRequestError) as refused:
+        theirs.post("/chat/completions", body=body, cast_to=object)
+    assert message in refused.value.message
+    assert (refused.value.param, refused.value.code) == (param, code)
 
 
 def test_refusals_have_their_own_status(client):
@@ -199,7 +264,20 @@ def test_refusals_have_their_own_status(client):
                 st.lists(inner, max_size=3)
                 | st.dictionaries(
                     st.sampled_from(
-                        ["prompt", "messages", "n", "stop", "seed", "logit_bias", "temperature", "role", "content"]
+                        [
+                            "prompt",
+                            "messages",
+                            "input",
+                            "type",
+                            "tools",
+                            "n",
+                            "stop",
+                            "seed",
+                            "logit_bias",
+                            "temperature",
+                            "role",
+                            "content",
+                        ]
                     ),
                     inner,
                     max_size=4,
@@ -211,7 +289,7 @@ def test_refusals_have_their_own_status(client):
 )
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_request_of_any_bytes_is_answered_and_stops_nothing(client, content):
-    for address in ("/v1/chat/completions", "/v1/completions"):
+    for address in ("/v1/chat/completions", "/v1/completions", "/v1/responses"):
         answer = client.post(address, content=content, headers={"content-type": "application/json"})
         assert answer.status_code in {200, 400, 404}
     assert client.get("/health").json() == {"status": "ok"}

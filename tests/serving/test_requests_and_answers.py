@@ -18,7 +18,7 @@ def completion(**body):
 
 @pytest.mark.parametrize("content", [b"", b"[1]", b"\xff", b'"\\ud800"', b'{"prompt": "\\ud800"}', b"[" * 100_000])
 def test_what_is_no_object_of_text_is_refused(content):
-    with pytest.raises(DataError, match="body: must be a JSON object"):
+    with pytest.raises(DataError, match="body must be a JSON object"):
         parse(content, CompletionBody)
 
 
@@ -52,6 +52,6 @@ def written(prompt, text):
 def test_half_a_character_is_told_by_its_bytes():
     writing = Writing(model="m", is_chat=True, pieces=PIECES)
     delta = Delta(written([1], ""), "", 0xC3, TokenScore(0xC3, -0.5, [(65, -1.0)]))
-    (content,) = writing.chunk(0, delta)["choices"][0]["logprobs"]["content"]
+    ((content,),) = [one["choices"][0]["logprobs"]["content"] for one in writing.more(0, delta)]
     assert (content["bytes"], content["logprob"]) == ([0xC3], -0.5)
     assert content["top_logprobs"][0]["token"] == "A"

@@ -1,1 +1,1 @@
-"""Scores of a model: bits per byte, CORE, chat tasks, questions with one right answer, tasks of lm-eval."""
+"""Scores of a model: bits per byte, CORE, questions with one right answer, tasks of lm-eval."""

@@ -12,7 +12,7 @@ from typing import Any, final
 from lm_eval import utils
 from lm_eval.api.model import TemplateLM
 
-from lmtrain.errors import ConfigurationError, suggest
+from lmtrain.errors import ConfigurationError, DataError, suggest
 from lmtrain.evaluation.scored_rows import RowScore, ScoredRow, score_rows
 from lmtrain.inference.chat import ChatFormat, chat_format
 from lmtrain.inference.generation import Request
@@ -76,6 +76,9 @@ class HarnessModel(TemplateLM):
         return ids
 
     def _loglikelihood_tokens(self, requests: Any, **_: Any) -> list[tuple[float, bool]]:
+        for texts, _, after in requests:
+            if not after:  # the harness's model of transformers asserts this
+                raise DataError(f"continuation: must have at least one token after {str(texts and texts[0])[-80:]!r}.")
         scores = self._scores([(before, after) for _, before, after in requests])
         found = [(-score.nats, score.is_likeliest) for score in scores]
         for request, answer in zip(requests, found, strict=True):

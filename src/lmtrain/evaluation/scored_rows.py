@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy, log_softmax
+from torch.nn.functional import cross_entropy
 
 from lmtrain.errors import DataError
 from lmtrain.models.base import LanguageModel
@@ -66,47 +66,6 @@ def score_rows(model: LanguageModel, spans: Sequence[ScoredRow], *, batch_tokens
     finally:
         model.train(was_training)
     return [score for score in scores if score is not None]
-
-
-def score_next(
-    model: LanguageModel,
-    rows: Sequence[Sequence[int]],
-    candidates: Sequence[Sequence[int]],
-    *,
-    batch_tokens: int = BATCH_TOKENS,
-) -> list[list[float]]:
-    """Return the log-probability of each row's candidates as its next id; rows beyond the context keep their end.
-
-    Raises:
-        DataError: The model's scores are not numbers.
-    """
-    rows = [row[-model.max_context_tokens :] for row in rows]
-    found: list[list[float]] = [[]] * len(rows)
-    was_training = model.training
-    model.eval()
-    try:
-        with torch.inference_mode():
-            for places in _batches([len(row) for row in rows], batch_tokens):
-                for place, scores in zip(places, _after(model, [rows[one] for one in places]), strict=True):
-                    found[place] = scores[list(candidates[place])].tolist()
-    finally:
-        model.train(was_training)
-    return found
-
-
-def _after(model: LanguageModel, rows: Sequence[Sequence[int]]) -> Tensor:
-    """Return the log-probabilities of the id after each row: [N, V]."""
-    tokens = torch.zeros(len(rows), max(map(len, rows)), dtype=torch.int64)
-    for place, row in enumerate(rows):
-        tokens[place, : len(row)] = torch.tensor(row)
-    device = next(model.parameters()).device
-    ends = torch.tensor([len(row) - 1 for row in rows], device=device)
-    hidden = model.hidden_states(tokens.to(device))[torch.arange(len(rows), device=device), ends]  # [N, D]
-    logits = torch.cat([model.logits(some[None])[0] for some in hidden.split(SCORED_AT_ONCE)])
-    scores = log_softmax(logits.float(), dim=-1).cpu()
-    if bool(scores.isnan().any()):
-        raise DataError(NOT_A_NUMBER)
-    return scores
 
 
 def _batches(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:

@@ -9,7 +9,7 @@ import secrets
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, final
+from typing import Any, Final, cast, final
 
 from lmtrain.errors import ConfigurationError, DataError, EnvironmentProblem
 from lmtrain.inference.engine import EngineLimits
@@ -34,24 +34,63 @@ MAX_ROUNDS: Final = 8  # of calls and results in one answer
 class ChatFormat:
     """A way to write conversations.
 
-    `write` returns the ids of messages and descriptions of tools up to the start of the answer. `calls` are how the
-    model calls tools, None where it cannot. `stops` end an answer, as its tokens do, and `space` stands before its
-    text.
+    `write` returns the ids of messages and descriptions of tools up to the start of the answer, `encode` those of a
+    text. `calls` are how the model calls tools, None where it cannot. `stops` end an answer, as its tokens do, and
+    `space` stands before its text.
     """
 
     name: str
     write: Callable[[Messages, Tools], list[int]]
+    encode: Callable[[str], list[int]]
     calls: CallWords | None = None
     stops: tuple[str, ...] = ()
     space: str = ""
 
     def prompt(self, messages: Messages, tools: Tools = ()) -> list[int]:
-        """Return the ids up to the start of the answer.
+        """Return the ids up to the start of the answer; a last turn of the assistant is the answer's beginning.
+
+        System texts are joined at the start, and neighbouring turns of a user or the assistant into one.
 
         Raises:
             DataError: The messages are not a conversation, or the model's template refuses them.
         """
-        return self.write(messages, tools)
+        joined = join_turns(messages)
+        if not _is_begun_answer(joined):
+            return self.write(joined, tools)
+        begun = read_conversation(joined)[-1].text
+        return [*self.write(joined[:-1], tools), *self.encode(self.space + begun)]
+
+
+def join_turns(messages: Messages) -> Messages:
+    """Return messages in the order of training; those without roles stay as they are, to be refused."""
+    given: Any = messages
+    if not isinstance(given, list) or not all(isinstance(one, Mapping) for one in cast("list[Any]", given)):
+        return messages
+    system = [one for one in messages if one.get("role") in (SYSTEM, "developer") and one.get("content")]
+    joined: list[Mapping[str, Any]] = [_joined(system, SYSTEM)] if len(system) > 1 else [*system]
+    for message in (one for one in messages if one.get("role") not in (SYSTEM, "developer")):
+        role, before = message.get("role"), joined[-1] if joined else {}
+        if role in (USER, ASSISTANT) and before.get("role") == role and not before.get("tool_calls"):
+            joined[-1] = _joined([before, message], role)
+        else:
+            joined.append(message)
+    return joined
+
+
+def _joined(messages: Messages, role: str) -> dict[str, Any]:
+    """Return messages of one role as one, a blank line between their texts."""
+    parts: list[Any] = []
+    for content in (one["content"] for one in messages if one.get("content")):
+        parts += [{"type": "text", "text": "\n\n"}] if parts else []
+        texts: list[Any] = [*content] if isinstance(content, list) else [content]
+        parts += [{"type": "text", "text": each} if isinstance(each, str) else each for each in texts]
+    calls = {key: messages[-1][key] for key in ("tool_calls",) if messages[-1].get(key)}
+    return {"role": role, "content": parts, **calls}
+
+
+def _is_begun_answer(messages: Messages) -> bool:
+    given: Any = messages[-1] if messages else None
+    return isinstance(given, Mapping) and given.get("role") == ASSISTANT and not given.get("tool_calls")
 
 
 def chat_format(loaded: LoadedModel) -> ChatFormat:
@@ -70,7 +109,7 @@ def chat_format(loaded: LoadedModel) -> ChatFormat:
         ids = render_prompt(tokenizer, _with_tools(messages, tools), style=name)
         return [tokenizer.end_of_text_id, *ids.tolist()]  # as in training, a document follows an end-of-text id
 
-    return ChatFormat(name, write, calls)
+    return ChatFormat(name, write, tokenizer.encode, calls)
 
 
 def plain_line(loaded: LoadedModel) -> str | None:
@@ -101,7 +140,7 @@ def plain_format(tokenizer: Tokenizer) -> ChatFormat:
         text = "".join(map(_plain, turns)) + f"{NAMES[ASSISTANT]}:"
         return [tokenizer.end_of_text_id, *tokenizer.encode(text)]
 
-    return ChatFormat(PLAIN, write, stops=("\nUser:", "\nAssistant:"), space=" ")
+    return ChatFormat(PLAIN, write, tokenizer.encode, stops=("\nUser:", "\nAssistant:"), space=" ")
 
 
 def _plain(turn: Turn) -> str:
@@ -126,7 +165,7 @@ def template_format(tokenizer: Tokenizer, template: ChatTemplate, calls: CallWor
                 f"messages: the model's chat template refuses them ({problem}); leave out system or tool messages."
             ) from problem
 
-    return ChatFormat("template", write, calls)
+    return ChatFormat("template", write, tokenizer.encode, calls)
 
 
 def _as_message(turn: Turn) -> dict[str, Any]:

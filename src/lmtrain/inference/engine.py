@@ -5,7 +5,6 @@ tokens that it shares with an earlier one. Used by `lmtrain generate`, `chat`, `
 N tokens of several texts one after the other, L texts read to their end, V vocabulary.
 """
 
-import math
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
@@ -24,7 +23,6 @@ from lmtrain.models.base import LanguageModel
 from lmtrain.precision.cpu_products import cpu_matmul_precision, multiplying
 
 FEWEST_SHARED: Final = 16  # tokens: a shorter common beginning is read again
-MOST_REFUSED: Final = 1000  # tokens outside JSON, before the next one is written as it is
 FEWEST_MULTIPLIED: Final = 64  # tokens of a pass from which on oneDNN's products are faster
 
 
@@ -197,13 +195,8 @@ class TextEngine:
             generation.scores.append(TokenScore(token, *likeliest(logits, token, num=num or 0)))
             return None
         new = generation.new_tokens
-        draw, allowed = generation.draw(), logits
-        token = choose(logits, request.sampling, prompt=request.prompt, new=new, draw=draw)
-        for _ in range(MOST_REFUSED if request.is_json else 0):
-            if generation.allows(token):
-                break
-            allowed = allowed.index_fill(0, torch.tensor(token, device=allowed.device), -math.inf)
-            token = choose(allowed, request.sampling, prompt=request.prompt, new=new, draw=draw)
+        allowed, draw = generation.allowed(logits), generation.draw()
+        token = choose(allowed, request.sampling, prompt=request.prompt, new=new, draw=draw)
         score = None if num is None else TokenScore(token, *likeliest(logits, token, num=num))
         context = self.model.max_context_tokens
         delta = generation.add(token, score, most_tokens=None if request.slides else context)

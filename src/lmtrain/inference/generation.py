@@ -9,9 +9,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, final
 
-from pydantic_core import from_json
+from jaxtyping import Float
+from torch import Tensor
 
 from lmtrain.errors import ConfigurationError
+from lmtrain.inference.grammar import Grammar
 from lmtrain.inference.sampling import Sampling
 from lmtrain.tokenizers.chat import CallWords
 from lmtrain.tokenizers.conversation import ToolCall, read_call
@@ -27,7 +29,7 @@ class Request:
     `end_ids` and `stops` end the text and are not part of it. `seed` None draws differently each time; `index`
     distinguishes the texts of one request. `num_likeliest` None reports no log-probabilities; with `scores_prompt`
     they begin with the prompt's second token. `slides` goes on past the model's context with the newest tokens alone,
-    each read again. `calls` are taken out of the text; None leaves them in it. `is_json` writes one JSON object.
+    each read again. `calls` are taken out of the text; None leaves them in it. The text follows a `grammar`.
     Raises: ConfigurationError for a prompt without tokens, or less than one new token.
     """
 
@@ -42,7 +44,7 @@ class Request:
     scores_prompt: bool = False
     slides: bool = False
     calls: CallWords | None = None
-    is_json: bool = False
+    grammar: Grammar | None = None
 
     def __post_init__(self) -> None:
         if not self.prompt:
@@ -88,9 +90,9 @@ class Generation:
         self.text = ""
         self.finish_reason: FinishReason | None = None
         self.scores: list[TokenScore] = []
-        self._pieces = pieces
         self._stream = TextStream(pieces, stops=request.stops, names=request.calls.tokens if request.calls else {})
-        self._calls, self._written = CallStream(request.calls), b""  # the latter of a text in JSON
+        self._calls = CallStream(request.calls)
+        self._grammar = None if request.grammar is None else request.grammar.begin()
         seed = None if request.seed is None else f"{request.seed}/{request.index}"  # strings seed alike in any process
         self._random = random.Random(seed)
 
@@ -118,15 +120,9 @@ class Generation:
         """Return this text's next random number in [0, 1)."""
         return self._random.random()
 
-    def allows(self, token: int) -> bool:
-        """Return whether a text that has to be JSON is, or may become, an object with this token."""
-        if not self.request.is_json or json_state(self._written) == "wrong":
-            return True
-        piece = self._piece(token)
-        return bool(piece) and json_state(self._written + piece) != "wrong"
-
-    def _piece(self, token: int) -> bytes:
-        return self._pieces[token] if token < len(self._pieces) else b""
+    def allowed(self, logits: Float[Tensor, " V"]) -> Float[Tensor, " V"]:
+        """Return logits with those of tokens outside the grammar at minus infinity."""
+        return logits if self._grammar is None else self._grammar.allowed(logits)
 
     def add(self, token: int, score: TokenScore | None, *, most_tokens: int | None) -> Delta:
         """Append a token and return the new certain text; more than `most_tokens` to read end it as its length does."""
@@ -134,11 +130,11 @@ class Generation:
         if score is not None:
             self.scores.append(score)
         is_end = token in self.request.end_ids
-        if self.request.is_json:
-            self._written += self._piece(token)
+        if self._grammar is not None:
+            self._grammar.add(token)
         text = "" if is_end else self._calls.add(self._stream.add(token))
         is_full = most_tokens is not None and len(self.tokens) - self.begins_at > most_tokens
-        if is_end or self._stream.is_stopped or (self.request.is_json and json_state(self._written) == "whole"):
+        if is_end or self._stream.is_stopped or (self._grammar is not None and self._grammar.is_complete):
             self.finish_reason = "stop"
         elif is_full or len(self.new_tokens) >= self.request.num_new_tokens:
             self.finish_reason = "length"
@@ -148,16 +144,6 @@ class Generation:
                 self.finish_reason = "tool_calls" if self.calls else "stop"
         self.text += text
         return Delta(self, text, token, score, self.finish_reason)
-
-
-def json_state(text: bytes) -> Literal["whole", "begun", "wrong"]:
-    """Return whether a text is a JSON object, or may become one."""
-    written = text.decode(errors="replace")  # half a character may stand in a string alone
-    try:
-        from_json(written, allow_inf_nan=False)
-    except ValueError as problem:
-        return "begun" if str(problem).startswith("EOF") and written[:1] in ("", "{") else "wrong"
-    return "whole" if written.startswith("{") else "wrong"
 
 
 @final

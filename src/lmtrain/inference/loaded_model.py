@@ -2,6 +2,7 @@
 
 import os
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, final
 
@@ -11,6 +12,7 @@ from torch import nn
 
 from lmtrain.errors import DataError
 from lmtrain.inference.engine import EngineLimits, TextEngine
+from lmtrain.inference.grammar import Grammars
 from lmtrain.interop.folders import CONFIG
 from lmtrain.interop.tokenizer_files import GENERATION_CONFIG, TOKENIZER_CONFIG, end_ids
 from lmtrain.models.base import LanguageModel
@@ -75,6 +77,11 @@ class LoadedModel:
     def engine(self, limits: EngineLimits | None = None) -> TextEngine:
         """Return a new engine with an empty cache."""
         return TextEngine(self.model, self.tokenizer.bytes_of_ids(), limits=limits)
+
+    @cached_property
+    def grammars(self) -> Grammars:
+        """The grammars that its texts may follow; raises EnvironmentProblem without llguidance."""
+        return Grammars(self.tokenizer, [*self.end_ids])
 
     def encode(self, prompt: str) -> list[int]:
         """Return a prompt's ids; an empty one begins a new document.

@@ -20,18 +20,24 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from lmtrain.errors import LMTRAIN_ERRORS
+from lmtrain.errors import LMTRAIN_ERRORS, ConfigurationError, DataError
 from lmtrain.inference.chat import chat_format
 from lmtrain.inference.generation import Request as TextRequest
 from lmtrain.inference.loaded_model import LoadedModel
-from lmtrain.serving.body import ChatBody, CompletionBody, TextBody, parse
+from lmtrain.serving.body import Body, ChatBody, CompletionBody, RequestRefused, parse
 from lmtrain.serving.engine_thread import EngineFailed, EngineWorker, Exchange, QueueFull
 from lmtrain.serving.openai_answers import Writing, error
+from lmtrain.serving.responses import ResponseBody, ResponseWriting
 
-KINDS = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error", 503: "server_error"}
+KINDS = {429: "rate_limit_error", 503: "server_error"}  # of others an invalid_request_error
+CODES = {401: "invalid_api_key", 429: "rate_limit_exceeded"}
 MAX_BODY_BYTES = 1 << 20
 KEPT_WORDS = 1_000  # of each thread: the 10,000 of tokenizers grow to 260 MB where texts of 200 characters are not cut
 HERE = {"localhost", "127.0.0.1", "::1"}
+
+
+class ModelNotFound(RequestRefused):
+    """Another model than the served one."""
 
 
 @final
@@ -54,6 +60,7 @@ def build_app(loaded: LoadedModel, worker: EngineWorker, settings: ServerSetting
         Route("/v1/models/{name:path}", service.guarded(service.model)),
         Route("/v1/chat/completions", service.guarded(service.chat), methods=["POST"]),
         Route("/v1/completions", service.guarded(service.complete), methods=["POST"]),
+        Route("/v1/responses", service.guarded(service.respond), methods=["POST"]),
         *page_routes(),
     ]
     refusals = (HTTPException, *LMTRAIN_ERRORS, QueueFull, EngineFailed, ClientDisconnect)
@@ -107,17 +114,32 @@ class Service:
 
     def _require_name(self, name: str) -> None:
         if name != self._loaded.name:
-            raise HTTPException(404, f"model: must be {self._loaded.name}, got {name[:80]}.")
+            raise ModelNotFound("model", f"must be {self._loaded.name}, got {name[:80]}.", code="model_not_found")
 
     async def chat(self, request: Request) -> Response:
         """Go on with a conversation."""
         body: ChatBody = await self._body(request, ChatBody)
-        return await self._answer(request, body, await to_thread(body.texts, self._loaded, self._format))
+        asked = await to_thread(body.texts, self._loaded, self._format)
+        writing = Writing(**self._frame(), is_chat=True, counts=body.stream_options.include_usage)
+        return await self._answer(request, writing, asked, streams=body.stream)
 
     async def complete(self, request: Request) -> Response:
         """Go on with a text."""
         body: CompletionBody = await self._body(request, CompletionBody)
-        return await self._answer(request, body, await to_thread(body.texts, self._loaded), echoes=body.echo)
+        asked, counts = await to_thread(body.texts, self._loaded), body.stream_options.include_usage
+        writing = Writing(**self._frame(), is_chat=False, echoes=body.echo, counts=counts)
+        return await self._answer(request, writing, asked, streams=body.stream)
+
+    async def respond(self, request: Request) -> Response:
+        """Go on with a conversation, by the newer API."""
+        body: ResponseBody = await self._body(request, ResponseBody)
+        chat = await to_thread(body.as_chat)
+        asked = await to_thread(chat.texts, self._loaded, self._format, key="input")
+        writing = ResponseWriting(model=self._loaded.name, asked=body)
+        return await self._answer(request, writing, asked, streams=body.stream)
+
+    def _frame(self) -> dict[str, Any]:
+        return {"model": self._loaded.name, "pieces": self._pieces}
 
     def guarded(self, serve: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
         """Let a handler answer allowed clients."""
@@ -138,9 +160,9 @@ class Service:
             return
         given = request.headers.get("authorization", "").removeprefix("Bearer ")
         if not hmac.compare_digest(given.encode(), key.encode()):
-            raise HTTPException(401, "Authorization: must be Bearer KEY with the server's key.")
+            raise HTTPException(401, "The API key must be the server's, as in Authorization: Bearer KEY.")
 
-    async def _body(self, request: Request, kind: type[TextBody]) -> Any:
+    async def _body(self, request: Request, kind: type[Body]) -> Any:
         if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
             raise HTTPException(415, "Content-Type: must be application/json.")
         content = bytearray()
@@ -149,26 +171,24 @@ class Service:
                 async for chunk in request.stream():
                     content += chunk
                     if len(content) > MAX_BODY_BYTES:
-                        raise HTTPException(413, f"body: must have at most {MAX_BODY_BYTES} bytes.")
+                        raise HTTPException(413, f"The body must have at most {MAX_BODY_BYTES} bytes.")
         except TimeoutError as problem:
-            raise HTTPException(408, f"body: must arrive within {self._settings.body_seconds:g} s.") from problem
+            raise HTTPException(408, f"The body must arrive within {self._settings.body_seconds:g} s.") from problem
         body = await to_thread(parse, bytes(content), kind)
         if body.model is not None:
             self._require_name(body.model)
         return body
 
     async def _answer(
-        self, request: Request, body: TextBody, asked: list[TextRequest], *, echoes: bool = False
+        self, request: Request, writing: Writing | ResponseWriting, asked: list[TextRequest], *, streams: bool
     ) -> Response:
         generations = [self._worker.engine.prepare(each) for each in asked]
         if self._worker.failure is not None:
             raise EngineFailed(f"the engine failed: {self._worker.failure}.")
         exchange = Exchange(self._worker, generations)
-        is_chat = isinstance(body, ChatBody)
-        writing = Writing(model=self._loaded.name, is_chat=is_chat, pieces=self._pieces, echoes=echoes)
-        if body.stream:
-            events = exchange.events(writing, include_usage=body.stream_options.include_usage)
-            return StreamingResponse(events, media_type="text/event-stream", headers={"Cache-Control": "no-cache"})
+        if streams:
+            headers = {"Cache-Control": "no-cache"}
+            return StreamingResponse(exchange.events(writing), media_type="text/event-stream", headers=headers)
         await _until_left(request, _all(exchange))
         return JSONResponse(writing.whole(generations))
 
@@ -204,16 +224,21 @@ async def _refuse(request: Request, problem: Exception) -> Response:
         case HTTPException():
             status, message, headers = problem.status_code, problem.detail, problem.headers
             if message == HTTPStatus(status).phrase:
-                message = f"{request.method} {request.url.path}: not supported; see /v1/models."
+                message = f"{request.method} {request.url.path} is not supported; see /v1/models."
         case QueueFull():
             status, headers = 429, {"Retry-After": "1"}
+        case ModelNotFound():
+            status = 404
         case EngineFailed():
             status = 503
         case ClientDisconnect():
             status = 499
         case _:
             status = 400
-    return JSONResponse(error(message, kind=KINDS.get(status, "invalid_request_error")), status, headers=headers)
+    code = CODES.get(status, "invalid_value" if isinstance(problem, ConfigurationError | DataError) else None)
+    named = {"param": problem.param, "code": problem.code} if isinstance(problem, RequestRefused) else {"code": code}
+    content = error(message, kind=KINDS.get(status, "invalid_request_error"), **named)
+    return JSONResponse(content, status, headers=headers)
 
 
 def _host(address: str) -> str:

@@ -1,13 +1,17 @@
-"""A request's JSON in OpenAI's API: texts to write, or one clear refusal."""
+"""A request's JSON in OpenAI's API: texts to write, or one clear refusal.
 
-from collections.abc import Mapping
+https://platform.openai.com/docs/api-reference. A key that asks for nothing beyond the default is taken.
+"""
+
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from lmtrain.errors import DataError, suggest
 from lmtrain.inference.chat import ChatFormat
 from lmtrain.inference.generation import Request
+from lmtrain.inference.grammar import ANY_OBJECT, Grammar
 from lmtrain.inference.loaded_model import LoadedModel
 from lmtrain.inference.sampling import Sampling
 from lmtrain.storage import foreign_json
@@ -15,36 +19,60 @@ from lmtrain.tokenizers.chat import CallWords
 
 MOST = 2**53  # larger numbers are not exact in JSON
 MAX_TEXTS, MAX_STOPS = 16, 16
+SAMPLING = ("temperature", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty")
 Count = Annotated[int, Field(ge=1, le=MOST)]
 NumLikeliest = Annotated[int, Field(ge=0, le=20)]
 Number = Annotated[float, Field(ge=-MOST, le=MOST)]
+Share = Annotated[float, Field(ge=0, le=1)]
 TokenId = Annotated[str, Field(pattern=r"^-?[0-9]{1,15}$")]
+Texts = Annotated[
+    list[Annotated[str, Field(min_length=1)]],
+    BeforeValidator(lambda given: [given] if isinstance(given, str) else given),
+]
 
 
-class StreamOptions(BaseModel):
+class RequestRefused(DataError):
+    """A refusal with OpenAI's `param` and `code`."""
+
+    def __init__(self, param: str, rule: str, *, code: str = "invalid_value") -> None:
+        super().__init__(f"{param}: {rule}")
+        self.param, self.code = param, code
+
+
+class Body(BaseModel):
+    """Null is an absent key."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, protected_namespaces=())
+
+    @model_validator(mode="before")
+    @classmethod
+    def without_nulls(cls, given: Any) -> Any:
+        """Leave out the keys that are null."""
+        return {name: value for name, value in given.items() if value is not None} if isinstance(given, dict) else given
+
+
+class StreamOptions(Body):
     """How a stream ends."""
 
     include_usage: bool = False
     include_obfuscation: bool = False
 
 
-class TextBody(BaseModel):
-    """The keys of both kinds of texts; null is an absent key. Those after `stream_options` change nothing."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, protected_namespaces=())
+class TextBody(Body):
+    """The keys of every kind of text; those after `stream` change nothing."""
 
     model: str | None = None
     n: Annotated[int, Field(ge=1, le=MAX_TEXTS)] = 1
     max_tokens: Count | None = None
-    temperature: Number = 1.0
-    top_p: Number = 1.0
-    min_p: Number = 0.0
-    top_k: Count | None = None
+    temperature: Annotated[float, Field(ge=0, le=MOST)] = 1.0
+    top_p: Share = 1.0
+    min_p: Share = 0.0
+    top_k: Annotated[int, Field(ge=-1, le=MOST)] = 0
     repetition_penalty: Number = 1.0
     presence_penalty: Number = 0.0
     frequency_penalty: Number = 0.0
     logit_bias: dict[TokenId, Number] = {}
-    stop: list[Annotated[str, Field(min_length=1)]] = Field([], max_length=MAX_STOPS)
+    stop: Texts = Field([], max_length=MAX_STOPS)
     seed: Annotated[int, Field(ge=-MOST, le=MOST)] | None = None
     stream: bool = False
     stream_options: StreamOptions = StreamOptions()
@@ -54,43 +82,22 @@ class TextBody(BaseModel):
     service_tier: Any = None
     safety_identifier: Any = None
     prompt_cache_key: Any = None
-
-    @model_validator(mode="before")
-    @classmethod
-    def without_nulls(cls, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Leave out the keys that are null."""
-        return {name: value for name, value in given.items() if value is not None}
-
-    @field_validator("stop", mode="before")
-    @classmethod
-    def as_list(cls, given: Any) -> Any:
-        """Return one text as a list."""
-        return [given] if isinstance(given, str) else given
+    prompt_cache_retention: Any = None
 
     def requests(
         self,
         loaded: LoadedModel,
-        prompts: list[list[int]],
+        prompts: Sequence[list[int]],
         *,
         num_new_tokens: int,
         num_likeliest: int | None,
         stops: tuple[str, ...] = (),
-        calls: CallWords | None = None,
-        scores_prompt: bool = False,
-        is_json: bool = False,
+        **settings: Any,
     ) -> list[Request]:
         """Return `n` texts for each prompt."""
-        names = (
-            "temperature",
-            "top_p",
-            "min_p",
-            "top_k",
-            "repetition_penalty",
-            "presence_penalty",
-            "frequency_penalty",
-        )
         bias = {int(token): value for token, value in self.logit_bias.items()}
-        sampling = Sampling(**{name: getattr(self, name) for name in names}, logit_bias=bias)
+        top_k = self.top_k if self.top_k > 0 else None
+        sampling = Sampling(**{name: getattr(self, name) for name in SAMPLING}, top_k=top_k, logit_bias=bias)
         return [
             Request(
                 prompt=prompt,
@@ -101,19 +108,69 @@ class TextBody(BaseModel):
                 seed=self.seed,
                 index=place * self.n + copy,
                 num_likeliest=num_likeliest,
-                scores_prompt=scores_prompt,
-                calls=calls,
-                is_json=is_json,
+                **settings,
             )
             for place, prompt in enumerate(prompts)
             for copy in range(self.n)
         ]
 
 
-class ResponseFormat(BaseModel):
-    """The form of an answer; schemas are not supported."""
+class Function(Body):
+    """A function that the model may call."""
 
-    type: Literal["text", "json_object"]
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+    name: str
+    description: str = ""
+    parameters: dict[str, Any] = {}
+    strict: bool = False
+
+
+class Tool(Body):
+    """A tool; only functions are known."""
+
+    type: Literal["function"]
+    function: Function
+
+
+class JsonSchema(Body):
+    """A schema by name."""
+
+    name: str = ""
+    description: str = ""
+    schema_: dict[str, Any] = Field(default=ANY_OBJECT, alias="schema")
+    strict: bool = False
+
+
+class ResponseFormat(Body):
+    """The form of an answer."""
+
+    type: Literal["text", "json_object", "json_schema"] = "text"
+    json_schema: JsonSchema | None = None
+
+
+class ToolChoice(Body):
+    """Whether a function must be called (`mode` none, auto or required), and which one; `name` None: any."""
+
+    mode: str = "auto"
+    name: str | None = None
+
+
+def _tool_choice(given: Any) -> Any:
+    """Return the choice of a word, or of {"type": "function", "function": {"name": ...}}."""
+    if given in ("none", "auto", "required"):
+        return ToolChoice(mode=given)
+    if isinstance(given, Mapping) and given.get("type") == "function":
+        function = given.get("function", given)
+        name = function.get("name") if isinstance(function, Mapping) else None
+        if isinstance(name, str):
+            return ToolChoice(mode="required", name=name)
+    if isinstance(given, ToolChoice):
+        return given
+    raise ValueError("Input should be none, auto, required, or a function by its name")
+
+
+Choice = Annotated[ToolChoice, BeforeValidator(_tool_choice)]
 
 
 class ChatBody(TextBody):
@@ -123,24 +180,29 @@ class ChatBody(TextBody):
     max_completion_tokens: Count | None = None
     logprobs: bool = False
     top_logprobs: NumLikeliest = 0
-    tools: list[dict[str, Any]] = []
-    tool_choice: Literal["none", "auto"] = "auto"
+    tools: list[Tool] = []
+    tool_choice: Choice = ToolChoice()
     parallel_tool_calls: bool = True
-    response_format: ResponseFormat = ResponseFormat(type="text")
+    functions: Annotated[list[Any], Field(max_length=0)] = []
+    function_call: Literal["none", "auto"] = "auto"
+    response_format: ResponseFormat = ResponseFormat()
     modalities: list[Literal["text"]] = ["text"]
+    verbosity: Literal["medium"] = "medium"
+    reasoning_effort: Literal["none"] = "none"
 
-    def texts(self, loaded: LoadedModel, written_by: ChatFormat) -> list[Request]:
-        """Return the answers asked for.
+    def texts(self, loaded: LoadedModel, written_by: ChatFormat, *, key: str = "messages") -> list[Request]:
+        """Return the answers asked for; `key` has the conversation in the request.
 
         Raises:
             DataError: The messages are not a conversation, or the model cannot do what is asked.
         """
-        tools = self.tools if self.tool_choice == "auto" else []
+        tools = [] if self.tool_choice.mode == "none" else [tool.model_dump(exclude_unset=True) for tool in self.tools]
         if tools and written_by.calls is None:
-            raise DataError(f"tools: the {written_by.name} chat format of this model has no calls.")
+            raise RequestRefused("tools", f"the {written_by.name} chat format of this model has no calls.")
         if self.top_logprobs and not self.logprobs:
-            raise DataError("top_logprobs: must come with logprobs=true.")
+            raise RequestRefused("top_logprobs", "must come with logprobs=true.")
         prompt = written_by.prompt(self.messages, tools)
+        _require_fit(prompt, loaded, key)
         room = max(1, loaded.model.max_context_tokens - len(prompt) + 1)
         return self.requests(
             loaded,
@@ -149,8 +211,26 @@ class ChatBody(TextBody):
             num_likeliest=self.top_logprobs if self.logprobs else None,
             stops=written_by.stops,
             calls=written_by.calls if tools else None,
-            is_json=self.response_format.type == "json_object",
+            grammar=self._grammar(loaded, written_by.calls),
         )
+
+    def _grammar(self, loaded: LoadedModel, calls: CallWords | None) -> Grammar | None:
+        """Return the grammar of a call that must come, or of the answer's JSON."""
+        if self.tool_choice.mode == "required":
+            name = self.tool_choice.name
+            chosen = [tool.function.model_dump() for tool in self.tools if name in (None, tool.function.name)]
+            if not chosen or calls is None:
+                rule = f"must name one of tools, got {name}." if name else "required needs tools."
+                raise RequestRefused("tool_choice", rule)
+            return loaded.grammars.of_call(chosen, calls, key="tools")
+        wanted = self.response_format
+        if wanted.type == "text":
+            return None
+        if wanted.type == "json_object":
+            return loaded.grammars.of_schema(ANY_OBJECT, key="response_format")
+        if wanted.json_schema is None:
+            raise RequestRefused("response_format.json_schema", "required.", code="missing_required_parameter")
+        return loaded.grammars.of_schema(wanted.json_schema.schema_, key="response_format")
 
 
 class CompletionBody(TextBody):
@@ -165,6 +245,8 @@ class CompletionBody(TextBody):
     def texts(self, loaded: LoadedModel) -> list[Request]:
         """Return the continuations asked for."""
         prompts = _prompts(self.prompt, loaded)
+        for prompt in prompts:
+            _require_fit(prompt, loaded, "prompt")
         return self.requests(
             loaded,
             prompts,
@@ -174,38 +256,70 @@ class CompletionBody(TextBody):
         )
 
 
-def parse(content: bytes, kind: type[TextBody]) -> Any:
+def _require_fit(prompt: Sequence[int], loaded: LoadedModel, key: str) -> None:
+    most = loaded.model.max_context_tokens
+    if len(prompt) > most:
+        rule = f"must have at most {most} tokens, the model's context; got {len(prompt)}."
+        raise RequestRefused(key, rule, code="context_length_exceeded")
+
+
+def parse(content: bytes, kind: type[Body]) -> Any:
     """Return a body of a kind.
 
     Raises:
         DataError: It is not a JSON object of UTF-8 text, or a key or value is not supported.
     """
     try:
-        body = foreign_json.parse(content)
-        if not isinstance(body, dict):
-            raise DataError("body: must be a JSON object.")
-        return kind.model_validate(body)
-    except ValidationError as problem:
-        raise DataError(_first_line(problem, kind)) from problem
+        given = foreign_json.parse(content)
     except ValueError as problem:
-        raise DataError(f"body: must be a JSON object ({problem}).") from problem
+        raise DataError(f"The body must be a JSON object ({problem}).") from problem
+    return read(given, kind)
 
 
-def _first_line(problem: ValidationError, kind: type[TextBody]) -> str:
-    first = problem.errors(include_url=False, include_context=False)[0]
-    key, known = str(first["loc"][0]), sorted(kind.model_fields)
-    if first["type"] == "extra_forbidden":
-        return f"{key[:80]}: not supported; valid keys: {', '.join(known)}.{suggest(key, known)}"
-    if first["type"] == "missing":
-        return f"{key}: required."
-    return f"{key}: {first['msg'].replace('Input should', 'must')}, got {str(first['input'])[:80]}."
+def read(given: Any, kind: type[Body]) -> Any:
+    """Return the body of a JSON object; raises as `parse` does."""
+    if not isinstance(given, dict):
+        raise DataError("The body must be a JSON object.")
+    try:
+        return kind.model_validate(given)
+    except ValidationError as problem:
+        raise _refusal(problem, kind) from problem
+
+
+# OpenAI's codes for the kinds of pydantic's errors; other kinds are an `invalid_value`, or of a wrong type.
+CODES = {
+    "missing": "missing_required_parameter",
+    "extra_forbidden": "unknown_parameter",
+    "greater_than_equal": "below_min_value",
+    "less_than_equal": "above_max_value",
+    "too_long": "array_above_max_length",
+}
+
+
+def _refusal(problem: ValidationError, kind: type[Body]) -> RequestRefused:
+    first = problem.errors(include_url=False)[0]
+    path = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"] if part != "[key]")
+    key = "".join(path)[1:][:80]
+    code = CODES.get(first["type"], "invalid_type" if first["type"].endswith("_type") else "invalid_value")
+    if code in ("below_min_value", "above_max_value"):
+        (bound,) = first.get("ctx", {}).values()
+        code = f"{'integer' if isinstance(bound, int) else 'decimal'}_{code}"
+    if code == "unknown_parameter":
+        known = sorted(kind.model_fields)
+        rule = f"not supported; valid keys: {', '.join(known)}.{suggest(key, known)}"
+    elif code == "missing_required_parameter":
+        rule = "required."
+    else:
+        rule = first["msg"].removeprefix("Value error, ").replace("Input should", "must")
+        rule = f"{rule}, got {str(first['input'])[:80]}."
+    return RequestRefused(key, rule, code=code)
 
 
 def _prompts(given: Any, loaded: LoadedModel) -> list[list[int]]:
     """Return the ids of a text, of texts, of ids, or of lists of ids."""
     several = given if isinstance(given, list) and given and not isinstance(given[0], int) else [given]
     if len(several) > MAX_TEXTS or not all(isinstance(each, str) or _are_ids(each) for each in several):
-        raise DataError(f"prompt: must be a string, token ids, or up to {MAX_TEXTS} of either.")
+        raise RequestRefused("prompt", f"must be a string, token ids, or up to {MAX_TEXTS} of either.")
     return [loaded.encode(each) if isinstance(each, str) else each for each in several]
 
 

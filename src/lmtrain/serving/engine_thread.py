@@ -7,15 +7,16 @@ import asyncio
 import json
 import queue
 import threading
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing, suppress
-from typing import final
+from typing import Any, final
 
 from lmtrain.accounting.quantities import format_count
 from lmtrain.errors import ConfigurationError
 from lmtrain.inference.engine import TextEngine
 from lmtrain.inference.generation import Delta, Generation
 from lmtrain.serving.openai_answers import Writing, error
+from lmtrain.serving.responses import ResponseWriting
 
 Listener = Callable[[Delta | None], None]
 
@@ -151,22 +152,24 @@ class Exchange:
         finally:
             self._worker.cancel(list(open_texts))
 
-    async def events(self, writing: Writing, *, include_usage: bool) -> AsyncGenerator[bytes]:
+    async def events(self, writing: Writing | ResponseWriting) -> AsyncGenerator[bytes]:
         """Yield the answer as server-sent events."""
-        for index, generation in enumerate(self._generations):
-            if (first := writing.first(index, generation)) is not None:
-                yield _event(first)
+        for event in writing.begin(self._generations):
+            yield _event(event)
         try:
             async with aclosing(self.pieces()) as pieces:
                 async for index, delta in pieces:
                     if delta.text or delta.finish_reason or delta.score:
-                        yield _event(writing.chunk(index, delta))
+                        for event in writing.more(index, delta):
+                            yield _event(event)
         except EngineFailed as problem:
             yield _event(error(str(problem), kind="server_error"))
-        if include_usage:
-            yield _event(writing.last(self._generations))
-        yield b"data: [DONE]\n\n"
+        for event in writing.end(self._generations):
+            yield _event(event)
+        if writing.ends_with_done:
+            yield b"data: [DONE]\n\n"
 
 
-def _event(content: object) -> bytes:
-    return f"data: {json.dumps(content, ensure_ascii=False)}\n\n".encode()
+def _event(content: Mapping[str, Any]) -> bytes:
+    name = f"event: {content['type']}\n" if "type" in content else ""
+    return f"{name}data: {json.dumps(content, ensure_ascii=False)}\n\n".encode()

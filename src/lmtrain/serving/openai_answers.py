@@ -4,9 +4,9 @@ import json
 import re
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, final
+from typing import Any, ClassVar, final
 
 from lmtrain.inference.generation import Delta, Generation, TokenScore
 
@@ -16,13 +16,17 @@ from lmtrain.inference.generation import Delta, Generation, TokenScore
 class Writing:
     """One answer's frame: its id, its time of request, its model, its form of the two.
 
-    `pieces` are the bytes of every token; `echoes` puts the prompt before each completion.
+    `pieces` are the bytes of every token; `echoes` puts the prompt before each completion, and `counts` the numbers of
+    tokens at the end of a stream.
     """
+
+    ends_with_done: ClassVar = True
 
     model: str
     is_chat: bool
     pieces: Sequence[bytes]
     echoes: bool = False
+    counts: bool = False
     created: int = field(default_factory=lambda: int(time.time()))
     key: str = field(default_factory=lambda: uuid.uuid4().hex)
 
@@ -31,26 +35,26 @@ class Writing:
         choices = [self._choice(index, generation) for index, generation in enumerate(generations)]
         return {**self._frame(), "choices": choices, "usage": usage(generations)}
 
-    def first(self, index: int, generation: Generation) -> dict[str, Any] | None:
-        """Return the chunk before a text's first token; None without one."""
-        if self.is_chat:
-            return self._chunk(index, {"delta": {"role": "assistant", "content": ""}, "logprobs": None}, None)
-        if self.echoes:
-            return self._chunk(index, {"text": self._prompt(generation), "logprobs": None}, None)
-        return None
+    def begin(self, generations: Sequence[Generation]) -> Iterator[dict[str, Any]]:
+        """Yield the chunks before the first tokens."""
+        for index, generation in enumerate(generations):
+            if self.is_chat:
+                yield self._chunk(index, {"delta": {"role": "assistant", "content": ""}, "logprobs": None}, None)
+            elif self.echoes:
+                yield self._chunk(index, {"text": self._prompt(generation), "logprobs": None}, None)
 
-    def chunk(self, index: int, delta: Delta) -> dict[str, Any]:
-        """Return the chunk of an addition to a text."""
-        scores = [] if delta.score is None else [delta.score]
+    def more(self, index: int, delta: Delta) -> Iterator[dict[str, Any]]:
+        """Yield the chunk of an addition to a text."""
         said: dict[str, Any] = {"delta": {"content": delta.text}} if self.is_chat else {"text": delta.text}
         if delta.finish_reason is not None and self.is_chat:
             said["delta"] |= self._calls(delta.generation)
-        said["logprobs"] = self._scores(scores) if scores else None
-        return self._chunk(index, said, delta.finish_reason)
+        said["logprobs"] = None if delta.score is None else self._scores([delta.score])
+        yield self._chunk(index, said, delta.finish_reason)
 
-    def last(self, generations: Sequence[Generation]) -> dict[str, Any]:
-        """Return the chunk of token counts, without a text."""
-        return {**self._frame(chunk=True), "choices": [], "usage": usage(generations)}
+    def end(self, generations: Sequence[Generation]) -> Iterator[dict[str, Any]]:
+        """Yield the chunk of token counts, without a text."""
+        if self.counts:
+            yield {**self._frame(chunk=True), "choices": [], "usage": usage(generations)}
 
     def _choice(self, index: int, generation: Generation) -> dict[str, Any]:
         calls = self._calls(generation)
@@ -66,13 +70,8 @@ class Writing:
 
     def _calls(self, generation: Generation) -> dict[str, Any]:
         calls = [
-            {
-                "index": place,
-                "id": f"call_{self.key[:16]}_{generation.request.index}_{place}",
-                "type": "function",
-                "function": {"name": call.name, "arguments": json.dumps(call.arguments, ensure_ascii=False)},
-            }
-            for place, call in enumerate(generation.calls)
+            {"index": place, "id": id_, "type": "function", "function": function}
+            for place, (id_, function) in enumerate(calls_of(generation, self.key))
         ]
         return {"tool_calls": calls} if calls else {}
 
@@ -128,7 +127,21 @@ def usage(generations: Sequence[Generation]) -> dict[str, Any]:
     }
 
 
-def error(message: str, *, kind: str = "invalid_request_error", code: str | None = None) -> dict[str, Any]:
-    """Return a refusal as OpenAI's clients read it; `param` is the key at the message's start."""
-    found = re.match(r"(\w+)(\[\d+\][^:]*)?: ", message)
-    return {"error": {"message": message, "type": kind, "param": found[1] if found else None, "code": code}}
+def calls_of(generation: Generation, key: str) -> list[tuple[str, dict[str, str]]]:
+    """Return an id, and the name and arguments of each call in a text."""
+    return [
+        (
+            f"call_{key[:16]}_{generation.request.index}_{place}",
+            {"name": call.name, "arguments": json.dumps(call.arguments, ensure_ascii=False)},
+        )
+        for place, call in enumerate(generation.calls)
+    ]
+
+
+def error(
+    message: str, *, kind: str = "invalid_request_error", param: str | None = None, code: str | None = None
+) -> dict[str, Any]:
+    """Return a refusal as OpenAI's clients read it; `param` None takes the key at the message's start."""
+    found = re.match(r"(\w+(?:\[\d+\])?)(?: \(role \w+\)| has role [^:]*)?: ", message)
+    param = param or (found[1] if found else None)
+    return {"error": {"message": message, "type": kind, "param": param, "code": code}}
