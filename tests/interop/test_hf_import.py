@@ -6,7 +6,9 @@ import shutil
 import pytest
 import torch
 
-from lmtrain.errors import DataError
+from lmtrain.cli.commands.import_hf import import_model
+from lmtrain.errors import DataError, EnvironmentProblem
+from lmtrain.interop.folders import imported_facts
 from lmtrain.interop.hf_import import import_folder, open_hugging_face
 from lmtrain.interop.tensor_map import map_tensors
 from lmtrain.run.compose.start_options import imported_options
@@ -178,3 +180,17 @@ def test_pickled_weights_are_never_read(tmp_path):
     saved("llama", tmp_path / "hf")
     (tmp_path / "hf" / "model.safetensors").rename(tmp_path / "hf" / "pytorch_model.bin")
     refused(tmp_path / "hf", "pickled weights, which can run code")
+
+
+def test_a_name_on_the_hub_is_taken_from_its_cache(tmp_path, monkeypatch, capsys):
+    theirs = saved("mistral", tmp_path / "cache/models--me--small/snapshots/abc")
+    (tmp_path / "cache/models--me--small/refs").mkdir()
+    (tmp_path / "cache/models--me--small/refs/main").write_text("abc")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.chdir(tmp_path)
+    assert import_model(["hf", "me/small", "out", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["parameters"] == theirs.num_parameters()
+    assert imported_facts(tmp_path / "out")["source"] == "me/small"
+    with pytest.raises(EnvironmentProblem, match=r"FOLDER=me/other is not a folder here, .* name a folder"):
+        import_model(["hf", "me/other", "new"])

@@ -12,6 +12,7 @@ from lmtrain.interop.tokenizer_files import (
     end_ids,
     is_same_tokenizer,
     read_tokenizer,
+    write_own_template,
     write_tokenizer,
 )
 from lmtrain.tokenizers.bpe import train_byte_pairs
@@ -110,6 +111,22 @@ def test_a_whole_conversation_is_rendered_to_the_same_ids(chatting):
     ours, theirs, _ = chatting
     ids = theirs.apply_chat_template(MESSAGES[:3], return_dict=False)
     assert ids == [ours.end_of_text_id, *render(ours, MESSAGES[:3])[0].tolist()]
+
+
+@pytest.mark.parametrize("style", [style.name for style in STYLES])
+def test_a_tuned_folder_has_the_template_of_its_training(style, tmp_path):
+    """Where the import's own adds a system prompt, as Qwen's, and has no token at the beginning."""
+    from transformers import AutoTokenizer
+
+    ours = byte_tokenizer(style)
+    write_tokenizer(ours, tmp_path, max_context_tokens=64)
+    (tmp_path / "chat_template.jinja").write_text("You are a helpful assistant.")
+    path = tmp_path / "tokenizer_config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "bos_token": None, "chat_template": "x"}))
+    write_own_template(ours, tmp_path)
+    theirs = AutoTokenizer.from_pretrained(tmp_path)
+    ids = theirs.apply_chat_template(MESSAGES, add_generation_prompt=True, return_dict=False)
+    assert ids == [ours.end_of_text_id, *render_prompt(ours, MESSAGES).tolist()]
 
 
 def test_tool_calls_are_refused_rather_than_forgotten(chatting):

@@ -75,6 +75,11 @@ def qwen(folder: Path) -> Path:
     return write(folder, content, eos={"content": "<|im_end|>"})
 
 
+def ends_turns(folder: Path) -> Path:
+    """Special tokens as Gemma's, where the configuration names the end of a turn."""
+    return write(folder, byte_level(None, ("<eos>", "<end_of_turn>")), eos="<end_of_turn>")
+
+
 def sentencepiece(*, front: str) -> dict:
     """Train a BPE over characters with byte fallback; `front` says who puts a space before a text."""
     tokenizer = tokenizers.Tokenizer(models.BPE(unk_token="<unk>", byte_fallback=True, fuse_unk=True))

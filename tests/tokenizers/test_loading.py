@@ -46,6 +46,7 @@ def test_an_unusual_end_of_text_has_to_be_named(foreign):
         (layouts.llama_3, "<|end_of_text|>"),  # though its configuration names the end of a turn
         (layouts.qwen, "<|endoftext|>"),
         (layouts.llama_2, "</s>"),
+        (layouts.ends_turns, "<eos>"),
     ],
 )
 def test_the_end_of_a_document_is_found_in_every_layout_of_the_hub(make, end, tmp_path):

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from lmtrain.errors import ConfigurationError, DataError
+from lmtrain.errors import ConfigurationError, DataError, EnvironmentProblem
 from lmtrain.storage import foreign_json
 from lmtrain.storage.hashed_folder import aside_of, write_atomically
 
@@ -33,6 +33,31 @@ def read_config_file(folder: Path) -> dict[str, Any]:
     if not path.is_file():
         raise DataError(f"{folder} has no {CONFIG}; name a folder that transformers' save_pretrained wrote.")
     return _read_object(path, fix="copy it again")
+
+
+def find_folder(name: Path) -> Path:
+    """Return a folder of transformers, or that of a model of the Hub, from its cache or downloaded now.
+
+    Raises:
+        ConfigurationError: There is neither.
+        EnvironmentProblem: The Hub does not answer, or refuses.
+    """
+    if name.exists() or len(name.parts) != 2 or name.parts[0] in ("/", "..", "~"):
+        return name
+    from huggingface_hub import errors, snapshot_download
+
+    typed, patterns = name.as_posix(), ["*.json", "*.safetensors", "*.jinja"]
+    try:
+        return Path(snapshot_download(typed, allow_patterns=patterns))
+    except (errors.RepositoryNotFoundError, errors.HFValidationError) as problem:
+        raise ConfigurationError(f"FOLDER={typed} is neither a folder here nor a model on the Hub.") from problem
+    except (errors.HfHubHTTPError, errors.LocalEntryNotFoundError, OSError) as problem:
+        why = (
+            "its licence must be accepted" if isinstance(problem, errors.GatedRepoError) else "the Hub does not answer"
+        )
+        raise EnvironmentProblem(
+            f"FOLDER={typed} is not a folder here, and {why}; go online, or name a folder."
+        ) from problem
 
 
 def _read_object(path: Path, *, fix: str) -> dict[str, Any]:

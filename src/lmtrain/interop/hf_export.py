@@ -20,7 +20,14 @@ from lmtrain.interop.hf_config import CODE, OWN_TYPE, NoClass, own_config, write
 from lmtrain.interop.model_settings import MODELS, TARGET, build, complete
 from lmtrain.interop.safetensors_files import MAX_SHARD_BYTES, TensorToWrite, require_finite, write_shards
 from lmtrain.interop.tensor_map import MappedTensor, Part, map_tensors
-from lmtrain.interop.tokenizer_files import add_ends, copy_companions, eos_token_id, is_same_tokenizer, write_tokenizer
+from lmtrain.interop.tokenizer_files import (
+    add_ends,
+    copy_companions,
+    eos_token_id,
+    is_same_tokenizer,
+    write_own_template,
+    write_tokenizer,
+)
 from lmtrain.models.gpt2 import GPT2
 from lmtrain.storage import foreign_json
 from lmtrain.tokenizers.base import Tokenizer
@@ -109,7 +116,7 @@ class ModelToExport:
     """A model: settings as a config node, weights by name, tokenizer, and facts for the card.
 
     `companions` is a folder with files of transformers, as kept by an import: where its tokenizer is this one, they
-    are written back as they were.
+    are written back as they were, but for the chat template of a model `tuned_to_converse`.
     """
 
     settings: Mapping[str, Any]
@@ -118,6 +125,7 @@ class ModelToExport:
     tokenizer: Tokenizer | None
     facts: CardFacts
     companions: Path | None = None
+    tuned_to_converse: bool = False
 
 
 def export_config(settings: Mapping[str, Any], *, own_code: bool = True) -> dict[str, Any]:
@@ -206,6 +214,8 @@ def _write_tokenizer(model: ModelToExport, folder: Path, *, max_context_tokens: 
         copy_companions(model.companions, folder)
         if model.tokenizer is not None:
             add_ends(model.tokenizer, folder)
+            if model.tuned_to_converse:
+                write_own_template(model.tokenizer, folder)
     elif model.tokenizer is not None:
         write_tokenizer(model.tokenizer, folder, max_context_tokens=max_context_tokens)
 

@@ -111,8 +111,8 @@ def _checked(folder: Path, read: Callable[[], Result]) -> Result:
         raise DataError(f"{folder / CONFIG} is damaged, a value is of the wrong kind: {why}.") from problem
 
 
-def import_folder(model: HuggingFaceModel, out: Path) -> None:
-    """Write a new folder as a start for train.py.
+def import_folder(model: HuggingFaceModel, out: Path, *, source: str | None = None) -> None:
+    """Write a new folder as a start for train.py; `source` is what transformers loads the model by (its folder).
 
     Raises:
         ConfigurationError: `out` is taken.
@@ -121,7 +121,7 @@ def import_folder(model: HuggingFaceModel, out: Path) -> None:
     """
     require_free(out, name="OUT")
     _require_tied_alike(model)
-    make_folder(out, facts={}, write=partial(_fill, model))
+    make_folder(out, facts={}, write=partial(_fill, model, source or str(model.folder)))
 
 
 def fill_from_hugging_face(ours: nn.Module, model: HuggingFaceModel) -> None:
@@ -137,8 +137,8 @@ def fill_from_hugging_face(ours: nn.Module, model: HuggingFaceModel) -> None:
             weights[tensor.name].copy_(_joined(model, tensor, _dtype(model, tensor)))
 
 
-def _fill(model: HuggingFaceModel, folder: Path) -> None:
-    facts = {"source": str(model.folder), "model_type": model.description.model_type}
+def _fill(model: HuggingFaceModel, source: str, folder: Path) -> None:
+    facts = {"source": source, "model_type": model.description.model_type}
     fill_import(
         folder,
         [_to_write(model, tensor) for tensor in model.mapped],

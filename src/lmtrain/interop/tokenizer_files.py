@@ -74,6 +74,18 @@ def add_ends(tokenizer: Tokenizer, folder: Path) -> None:
             _write(path, {**content, "eos_token_id": [*dict.fromkeys([*known, *ends])]})
 
 
+def write_own_template(tokenizer: Tokenizer, folder: Path) -> None:
+    """Replace a folder's chat template by that of the style in which a model was trained here."""
+    template = chat_template(tokenizer)
+    if template is None:
+        return
+    end = next(token for token, id_ in tokenizer.special_tokens.items() if id_ == tokenizer.end_of_text_id)
+    (folder / "chat_template.json").unlink(missing_ok=True)
+    (folder / "chat_template.jinja").write_text(template.replace("bos_token", f"'{end}'"))
+    if (path := folder / TOKENIZER_CONFIG).is_file():
+        _write(path, {name: value for name, value in foreign_json.read(path).items() if name != "chat_template"})
+
+
 def is_same_tokenizer(tokenizer: Tokenizer, folder: Path) -> bool:
     """Return whether a tokenizer was read from a folder's `tokenizer.json`."""
     return (folder / TOKENIZER_FILE).is_file() and read_tokenizer(folder).fingerprint == tokenizer.fingerprint

@@ -13,6 +13,7 @@ from lmtrain.tokenizers.byte_level import ByteLevelTokenizer
 
 _DOCUMENT_ENDS = (END_OF_TEXT, "<|endoftext|>", "<|end_of_sentence|>")
 _OTHER_ENDS = ("</s>", "<eos>", "<|im_end|>")
+_TURN_ENDS = ("<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end|>", "<end_of_turn>", "<turn|>", "<|assistant_end|>")
 _OTHER_FILES = ("vocab.json", "tokenizer.model", "vocab.txt", "spiece.model")
 
 
@@ -50,7 +51,8 @@ def _usual_end_of_text(tokenizer_json: str, configured: str) -> str:
     """Prefer the usual names: the end token in a chat model's configuration only ends a turn."""
     added: list[dict[str, Any]] = read_content(tokenizer_json).get("added_tokens") or []
     specials = [token["content"] for token in added if token.get("special")]
-    found = [end for end in (*_DOCUMENT_ENDS, configured, *_OTHER_ENDS) if end in specials]
+    first = () if configured in _TURN_ENDS else (configured,)
+    found = [end for end in (*_DOCUMENT_ENDS, *first, *_OTHER_ENDS, configured) if end in specials]
     if not found:
         known = ", ".join(specials) or "none"
         raise DataError(f"tokenizer.end_of_text is not set and not obvious; the special tokens are: {known}.")

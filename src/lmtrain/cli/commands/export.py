@@ -89,7 +89,9 @@ def _peft(asked: argparse.Namespace, name: str) -> tuple[dict[str, Any], str]:
     found = adapted_model(asked.source, weights=asked.weights, allowed=asked.allow_target)
     base = asked.base_model
     if base is None and found.base and is_imported(Path(found.base)):
-        base = imported_facts(Path(found.base)).get("source")
+        source = Path(imported_facts(Path(found.base))["source"])  # a folder, or OWNER/NAME of the Hub
+        is_name = len(source.parts) == 2 and not source.is_absolute()
+        base = str(source.resolve()) if source.is_dir() else str(source) if is_name else None
     if base is None:
         raise ConfigurationError(
             "--base-model: must name the base as transformers loads it; write one by "

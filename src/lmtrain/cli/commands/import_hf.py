@@ -21,7 +21,7 @@ def import_model(words: list[str], *, program: str = "lmtrain import") -> int:
     """Import a folder of save_pretrained, and print the command to train on from it."""
     parser = FlagParser(prog=program, description="Take a model of other tools, to train on from.")
     formats = parser.add_subparsers(dest="format", required=True, metavar="hf|peft")
-    hugging_face = formats.add_parser("hf", help="a folder written by transformers' save_pretrained")
+    hugging_face = formats.add_parser("hf", help="a folder of transformers' save_pretrained, or OWNER/NAME on the Hub")
     hugging_face.add_argument("--without-tokenizer", action="store_true", help="take the weights alone")
     peft = formats.add_parser("peft", help="an adapter written by PEFT, merged into its base")
     peft.add_argument("--base", type=Path, required=True, help="runs/NAME, or an imported folder: the frozen model")
@@ -34,17 +34,19 @@ def import_model(words: list[str], *, program: str = "lmtrain import") -> int:
 
 
 def _model(asked: argparse.Namespace) -> int:
-    from lmtrain.interop.folders import read_config_file, require_free
+    from lmtrain.interop.folders import find_folder, read_config_file, require_free
 
     require_free(asked.out, name="OUT")
-    read_config_file(asked.folder)  # a wrong folder is refused before torch is imported
     with prints_to_stderr(asked.json):
+        folder = find_folder(asked.folder)
+        read_config_file(folder)  # a wrong folder is refused before torch is imported
         from lmtrain.interop.hf_import import import_folder, open_hugging_face
 
-        model = open_hugging_face(asked.folder, with_tokenizer=not asked.without_tokenizer)
+        model = open_hugging_face(folder, with_tokenizer=not asked.without_tokenizer)
         for key in model.description.unread_keys:
             print(f"config.json: {key} is not supported and not used", file=sys.stderr)
-        import_folder(model, asked.out)
+        source = str(asked.folder if folder != asked.folder else folder.resolve())
+        import_folder(model, asked.out, source=source)
     context = context_words(model.description.settings["max_context_tokens"])
     command = shlex.join(["lmtrain", "train", f"init_from={asked.out}", *context])
     if asked.json:

@@ -19,7 +19,7 @@ from lmtrain.interop.model_settings import build
 from lmtrain.interop.safetensors_files import DTYPES
 from lmtrain.models.base import LanguageModel
 from lmtrain.run.stored_runs.find_run import CheckpointSource, adapter_part, checked_part, find_source
-from lmtrain.run.stored_runs.loaded_models import checkpoint_model, require_raw
+from lmtrain.run.stored_runs.loaded_models import checkpoint_model, is_of_text, require_raw
 from lmtrain.storage.hashed_folder import MANIFEST, require_whole, write_atomically
 from lmtrain.tokenizers.loading import load_tokenizer
 from lmtrain.tracking.atomic_files import read_json
@@ -118,6 +118,7 @@ def _of_run(source: CheckpointSource, kind: Kind, *, allowed: Sequence[str], own
         dtype_of=lambda name: weights[name].dtype,
         tokenizer=tokenizer,
         companions=Path(began) / ORIGINAL if began and is_imported(Path(began)) else None,
+        tuned_to_converse=not is_of_text(source.run, source.job),
         facts=_facts(source, model, tokenizer.fingerprint, began, kind),
     )
 

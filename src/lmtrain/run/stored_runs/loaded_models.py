@@ -172,7 +172,7 @@ def _device(name: str) -> torch.device:
 
 def has_conversed(run: Path, job: StoredJob) -> bool:
     """Return whether a run or one before it learned from conversations; also true if a record does not say."""
-    if not _is_text(run, job):
+    if not is_of_text(run, job):
         return True
     resume = job.config.get("resume")
     before = job.config.get("init_from") or (resume if resume not in WAYS_TO_GO_ON else None)
@@ -185,7 +185,7 @@ def has_conversed(run: Path, job: StoredJob) -> bool:
         return True
 
 
-def _is_text(run: Path, job: StoredJob) -> bool:
+def is_of_text(run: Path, job: StoredJob) -> bool:
     """Return whether all of the data is known to have no marks of an assistant's answers."""
     try:
         data: Any = foreign_json.read(run / "dataset.json")
