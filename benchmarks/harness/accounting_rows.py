@@ -1,7 +1,6 @@
 """The figures of docs/accounting.md, a function a section. accounting_oracles.py writes the page."""
 
 import math
-from dataclasses import replace
 from functools import cache
 from typing import TypeVar
 
@@ -14,7 +13,7 @@ from lmtrain.accounting.fleet import FleetRun, solve
 from lmtrain.accounting.machine.hardware import find_device
 from lmtrain.accounting.machine.number_formats import FORMATS
 from lmtrain.accounting.model.flops import flops_per_token, matmul_flops
-from lmtrain.accounting.model.memory import TrainedParameters, device_memory
+from lmtrain.accounting.model.memory import TrainedParameters, state_bytes
 from lmtrain.accounting.model.model_shape import ModelShape
 from lmtrain.accounting.options.optimizer import OptimizerFacts
 from lmtrain.accounting.options.precision import PrecisionFacts
@@ -230,13 +229,10 @@ def evaluation() -> list[Row]:
 def _bytes(precision: str, optimizer: str, *, num_shards: int = 1, copies: bool = True) -> float:
     """Return bytes a parameter of a model of hidden matrices alone."""
     count, by_role = 1_000_000, _facts("precision", precision, PrecisionFacts).bytes_of
-    held = device_memory(
-        TrainedParameters(num_total=count, num_hidden_matrix=count, num_largest_block=0, num_outside_blocks=0),
-        precision=by_role if copies else replace(by_role, compute_copy=0),
-        optimizer=_facts("optimizer", optimizer, OptimizerFacts).state,
-        num_shards=num_shards,
-    )
-    return held.static / count
+    parameters = TrainedParameters(num_total=count, num_hidden_matrix=count, num_largest_block=0, num_outside_blocks=0)
+    state = state_bytes(parameters, precision=by_role, optimizer=_facts("optimizer", optimizer, OptimizerFacts).state)
+    held = by_role.weights + by_role.gradients + by_role.compute_copy * copies + state / count
+    return math.ceil(held * count / num_shards) / count
 
 
 F = TypeVar("F", bound=Facts)

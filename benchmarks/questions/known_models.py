@@ -16,11 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from lmtrain.accounting.model.model_facts import KnownFacts, ModelFacts, model_row, table_row
+from lmtrain.accounting.training_plan.setting import Setting
 from lmtrain.run.compose.compose import compose_config
 from lmtrain.run.compose.paths import conf_folder
 from lmtrain.run.planning.known_models import TABLE, at_depths, key_of
 from lmtrain.run.planning.measured_model import measure_model, measure_models
-from lmtrain.run.planning.setting import PlannedSetting, planned_setting
+from lmtrain.run.planning.setting import planned_setting
 from lmtrain.run.run_config import RunConfig, read_config
 
 Config = dict[str, Any]
@@ -133,7 +134,7 @@ def measured(model: str, words: tuple[str, ...], context_tokens: int) -> Measure
     return Measured(key_of(config, setting), context_tokens, measure_model(config, setting))
 
 
-def composed(model: str, words: tuple[str, ...], context_tokens: int) -> tuple[RunConfig, PlannedSetting]:
+def composed(model: str, words: tuple[str, ...], context_tokens: int) -> tuple[RunConfig, Setting]:
     """Compose the config of a row."""
     config = read_config(compose_config([f"model={model}", *words, f"batch.context_tokens={context_tokens}"]))
     return config, planned_setting(config)

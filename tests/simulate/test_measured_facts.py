@@ -4,7 +4,6 @@ from functools import partial
 import torch
 
 from lmtrain.accounting.model.model_facts import DEPTHS, at_depth
-from lmtrain.losses.cross_entropy import CrossEntropy
 from lmtrain.models.attention.sdpa import sdpa
 from lmtrain.models.llama import Llama
 from lmtrain.parallel import activation_checkpoint
@@ -26,7 +25,6 @@ def build(num_layers=3):
 
 STEP = SimulatedStep(
     build=build,
-    loss=CrossEntropy(),
     compute_dtype=torch.bfloat16,
     recompute=activation_checkpoint.none,
     recomputes=False,

@@ -28,6 +28,7 @@ RANGES: Final = {
     "device_hours_per_failure": ABOVE_0,
     "restart_seconds": FROM_0,
     "network_bytes_per_second": ABOVE_0,
+    "device_network_bytes_per_second": ABOVE_0,
     "mfu": (TINY, 1, "above 0 and at most 1; 0.4 is 40%"),
 }
 MEASURED: Final = "measured"  # begins the source of a peak of no data sheet
@@ -56,7 +57,8 @@ class Cluster:
     """The machines a run uses; `device` None means the device found, `peak_flops` None means the table's.
 
     `memory_bytes` are those of one device, None: the table's; less for a slice of one.
-    `network_bytes_per_second` is a node's rate to other nodes, in one direction; None where nodes are not joined.
+    `network_bytes_per_second` is a node's rate to other nodes, in one direction, None: that of its devices' own cards,
+    `device_network_bytes_per_second` each; None of both where nodes are not joined.
     `mfu` is the share of the peak assumed by plans, by PaLM's count; `usd_per_kwh` prices energy apart from
     the devices. `device_hours_per_failure` is a device's mean time between two failures of a run, for the cadence of
     checkpoints, `restart_seconds` the time from one to the next step, for the goodput. `accelerator` is the Trainer's.
@@ -70,6 +72,7 @@ class Cluster:
     num_nodes: int = 1
     devices_per_node: int = 1
     network_bytes_per_second: float | None = None
+    device_network_bytes_per_second: float | None = None
     usd_per_gpu_hour: float | None = None
     usd_per_kwh: float | None = None
     peak_flops: float | None = None
@@ -109,6 +112,13 @@ class Cluster:
         if self.memory_bytes is not None:
             return int(self.memory_bytes)
         return self.known_device.memory_bytes if self.known_device else None
+
+    @property
+    def node_bytes_per_second(self) -> float | None:
+        """Return a node's rate to other nodes, None where it is not known: fewer devices bring fewer cards."""
+        if self.network_bytes_per_second is not None or self.device_network_bytes_per_second is None:
+            return self.network_bytes_per_second
+        return self.device_network_bytes_per_second * self.devices_per_node
 
     def peak(self, dtype: MatmulDtype, *, detected_device: str | None = None) -> Peak | None:
         """Return the peak of one device for matmuls in `dtype`; None for a device outside the table."""

@@ -240,6 +240,6 @@ def _is_summed_by_library(total: Tensor, left: Tensor) -> bool:
     return is_plain and total.is_cuda and not torch.compiler.is_compiling()
 
 
-def chunked_cross_entropy_facts() -> LossFacts:
+def chunked_cross_entropy_facts(*, chunk_tokens: int = 4096) -> LossFacts:
     """Make the head's products chunk by chunk."""
-    return LossFacts(makes_head_products=True, in_chunks=True)
+    return LossFacts(makes_head_products=True, in_chunks=True, chunk_tokens=chunk_tokens)

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from typing_extensions import override
 
+from lmtrain.accounting.options.parts import LossFacts
 from lmtrain.losses.base import TokenLoss
 from lmtrain.models.head import LossTotal, OutputHead
 
@@ -35,3 +36,8 @@ class CrossEntropy(TokenLoss):
             log_z = logits.logsumexp(dim=-1)
             objective = objective + self.z_loss_weight * log_z.square().masked_fill(~valid, 0.0).sum()
         return LossTotal(objective, nats=per_token.detach().sum(dtype=torch.float64), num_tokens=valid.sum())
+
+
+def cross_entropy_facts(*, z_loss_weight: float = 0.0) -> LossFacts:
+    """Hold all scores; the z-loss has two more tensors of their size."""
+    return LossFacts(num_eager_tensors=5 if z_loss_weight else 3)

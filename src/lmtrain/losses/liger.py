@@ -68,4 +68,4 @@ def _require_package() -> None:
 
 def liger_cross_entropy_facts() -> LossFacts:
     """Make the head's products in separate kernels, over the whole vocabulary."""
-    return LossFacts(takes_shards=False, without_gpu="loss=chunked")
+    return LossFacts(takes_shards=False, without_gpu="loss=chunked", chunk_tokens=4096)

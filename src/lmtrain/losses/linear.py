@@ -80,6 +80,6 @@ def _at_least_fp32(dtype: torch.dtype) -> torch.dtype:
     return torch.promote_types(dtype, torch.float32)
 
 
-def linear_cross_entropy_facts() -> LossFacts:
+def linear_cross_entropy_facts(*, chunk_tokens: int = 4096) -> LossFacts:
     """Make the head's products in separate kernels, over the whole vocabulary."""
-    return LossFacts(takes_shards=False)
+    return LossFacts(takes_shards=False, chunk_tokens=chunk_tokens)

@@ -137,6 +137,7 @@ def trained_parameters(model: LanguageModel) -> TrainedParameters:
             for parameter in (*kinds.matrices, *kinds.embeddings, *kinds.head)
         ),
         num_long_edge=sum(_num_stacked(parameter) * max(parameter.shape[-2:]) for parameter in kinds.matrices),
+        tensors=dict(Counter("x".join(map(str, parameter.shape)) for parameter in model.parameters())),
     )
 
 

@@ -89,7 +89,7 @@ def selective_facts() -> RecomputeFacts:
 
 def memory_budget_facts(*, fraction: float = 0.5) -> RecomputeFacts:
     """Compute again the blocks without kept activations."""
-    return RecomputeFacts(share=1.0 - fraction)
+    return RecomputeFacts(is_cut=True, share=1.0 - fraction)
 
 
 def memory_budget(model: LanguageModel, *, fraction: float) -> LanguageModel:

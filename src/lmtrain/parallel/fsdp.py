@@ -29,6 +29,7 @@ from torch.distributed.tensor import DTensor, Shard
 from torch.optim import Optimizer
 from typing_extensions import override
 
+from lmtrain.accounting.model.memory import shard_axis
 from lmtrain.accounting.options.strategy import ModelSpread, gathered_shards
 from lmtrain.errors import EnvironmentProblem
 from lmtrain.models.base import LanguageModel
@@ -109,22 +110,16 @@ def shard_blocks(
     """Shard each block, then the rest, over groups of `group_size` neighbours (None: all); reduce gradients in fp32."""
     assert mesh is not None
     shards = _copies_by_shards(mesh, shard_size)
+    num_shards = shards.size(-1)
     options: dict[str, Any] = {
         "mesh": shards,
         "mp_policy": MixedPrecisionPolicy(param_dtype=compute_dtype, reduce_dtype=torch.float32),
-        "shard_placement_fn": partial(shard_axis, num_shards=shards.size(-1)),
+        "shard_placement_fn": lambda one: Shard(shard_axis(one.shape, num_shards)),
     }
     for block in model.blocks:
         fully_shard(block, reshard_after_forward=reshard_after_forward, **options)
     fully_shard(model, **options)
     return model
-
-
-def shard_axis(parameter: torch.nn.Parameter, *, num_shards: int) -> Shard | None:
-    """Shard fewer experts than ranks along their next axis; None is the first axis, the only one that FSDP2 pads."""
-    if parameter.ndim < 2 or parameter.shape[0] >= num_shards:
-        return None
-    return next((Shard(axis) for axis, size in enumerate(parameter.shape) if size and size % num_shards == 0), None)
 
 
 def _copies_by_shards(mesh: DeviceMesh, shard_size: int | None) -> DeviceMesh:

@@ -13,7 +13,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
-from typing_extensions import override
+from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
 
 from lmtrain.accounting.batches import BatchPlan
 from lmtrain.accounting.budgets import Horizon
@@ -22,12 +22,13 @@ from lmtrain.accounting.machine.hardware import MatmulDtype
 from lmtrain.accounting.model.flops import FlopsPerToken
 from lmtrain.accounting.model.memory import ALLOCATOR_MARGIN, DeviceMemory
 from lmtrain.accounting.model.model_shape import ModelShape
-from lmtrain.accounting.training_plan.expected_speed import expected_speed
 from lmtrain.accounting.training_plan.plan import Plan
-from lmtrain.simulate.kernel_costs import FORMATS, kernel_of
-from lmtrain.simulate.live_memory import LiveBytes, Operations, tensors_in
+from lmtrain.accounting.training_plan.speed import expected_speed
+from lmtrain.simulate.live_memory import LiveBytes, tensors_in
 
+ATTENTION: Final = "_attention"  # in an operation's name
 DEFAULT_CONTEXT: Final = 1024  # tokens, and the most taken from the model
+FORMATS: Final[dict[torch.dtype, MatmulDtype]] = {torch.float16: "fp16", torch.float32: "fp32"}
 VALUES_KEPT: Final = 2  # in fp32 for a parameter, where an optimizer cannot take a step on fake tensors
 
 
@@ -141,25 +142,6 @@ def _count(parameters: Iterable[Tensor]) -> int:
     return sum(one.numel() for one in parameters)
 
 
-class _Products(Operations):
-    """Adds up the FLOPs of products, and those of fused attention's forward pass without its causal mask."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.products = self.attention = 0.0
-
-    @override
-    def take(self, func: Any, arguments: list[Any], named: dict[str, Any], made: Any) -> None:
-        kernel = kernel_of(func, arguments, named, made, phase="forward")
-        if kernel is None:
-            return
-        if not kernel.is_attention:
-            self.products += kernel.flops
-        elif "backward" not in func.__name__:
-            is_causal = any(one is True for one in [*arguments, *named.values()])
-            self.attention += kernel.flops * (2 if is_causal else 1)
-
-
 def _counted(
     module: nn.Module,
     batch: BatchPlan,
@@ -199,7 +181,7 @@ def _pass(
     given = [torch.empty(one.shape, dtype=one.dtype) for one in inputs] if inputs else [torch.zeros(shape).long()]
     gradients = [one.grad for one in fake.parameters() if one.grad is not None]
     casting = torch.autocast("cpu", dtype=autocast or torch.bfloat16, enabled=autocast is not None)
-    with LiveBytes([*fake.parameters(), *fake.buffers(), *given, *gradients]) as live, _Products() as counted:
+    with LiveBytes([*fake.parameters(), *fake.buffers(), *given, *gradients]) as live, _counter() as counted:
         with casting:
             made = fake(*given)
             logits = getattr(made, "logits", made)
@@ -208,12 +190,24 @@ def _pass(
             loss = _loss(output, given[0])
         del made, logits, output
         loss.backward()
+    by_operation = {str(name): flops for name, flops in counted.get_flop_counts()["Global"].items()}
+    attention = {name: flops for name, flops in by_operation.items() if ATTENTION in name}
     return CountedStep(
-        product_flops=counted.products,
-        attention_flops=counted.attention,
+        product_flops=sum(by_operation.values()) - sum(attention.values()),
+        attention_flops=sum(flops for name, flops in attention.items() if "backward" not in name),
         activations=kept,
         workspace=max(0, live.peak - kept),
     )
+
+
+def _counter() -> FlopCounterMode:
+    """Return torch's counter; it has no formula for attention on a CPU (2.13)."""
+
+    def on_cpu(query: Any, key: Any, value: Any, *_: Any, **__: Any) -> int:
+        return sdpa_flop_count(query, key, value)
+
+    kernel = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu  # noqa: SLF001
+    return FlopCounterMode(display=False, custom_mapping={kernel: on_cpu})
 
 
 def _loss(output: Tensor, tokens: Tensor) -> Tensor:

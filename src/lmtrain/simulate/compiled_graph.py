@@ -1,4 +1,4 @@
-"""Compiled graphs as kernels: their bytes, their peak of memory, and a compiler that records them.
+"""The peak of memory of a compiled graph, and a compiler that cuts graphs in two without compiling them.
 
 A compiler stores the inputs and results of a product, attention or another unfused kernel, the results of
 reductions, and the graph's outputs. Everything between is computed where it is read, from the tensors stored before it.
@@ -7,20 +7,13 @@ reductions, and the graph's outputs. Everything between is computed where it is 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, Final
 
 import torch
-from functorch.compile import make_boxed_func, min_cut_rematerialization_partition
+from functorch.compile import min_cut_rematerialization_partition
 from torch import Tensor, fx
 from torch._dynamo.backends.common import aot_autograd
 from torch._ops import OpOverload
-
-from lmtrain.accounting.training_plan.simulated_step import Kernel, Message
-from lmtrain.models.base import LanguageModel
-from lmtrain.parallel.compilation import compile_beside_blocks
-from lmtrain.simulate.kernel_costs import Formats, kernels_of
-from lmtrain.simulate.recorder import Recorder, read_message
 
 Compiler = Callable[[torch.fx.GraphModule, Any], Any]
 # By the start of their names: operations fused by no compiler with their neighbours.
@@ -71,52 +64,6 @@ def fused_peak(graph: fx.Graph, *, is_held: Sequence[bool]) -> int:
         now += buffer.num_bytes
         peak = max(peak, now - _written_over(buffer, buffers))
     return peak
-
-
-@dataclass(frozen=True)
-class FusedKernel:
-    """Bytes of a kernel in a compiled graph, and its node where it is not fused (None: fused operations)."""
-
-    num_bytes: int
-    node: fx.Node | None = None
-
-
-def fused_kernels(graph: fx.Graph) -> list[FusedKernel]:
-    """Return a compiled graph's kernels in order.
-
-    The operations between two kernels of their own are taken as one: it reads each tensor from outside once, and writes
-    those with memory.
-    """
-    nodes = list(graph.nodes)
-    buffers = _buffers(graph, [True] * len(nodes))
-    by_place: dict[int, list[tuple[int, _Buffer]]] = {}
-    for key, buffer in buffers.items():
-        by_place.setdefault(buffer.made, []).append((key, buffer))
-    found: list[FusedKernel] = []
-    reads: set[int] = set()
-    written: dict[int, int] = {}
-
-    def close() -> None:
-        if written:
-            outside = sum(buffers[key].num_bytes for key in reads - written.keys())
-            found.append(FusedKernel(outside + sum(written.values())))
-        reads.clear()
-        written.clear()
-
-    for place, node in enumerate(nodes):
-        if _is_wait(node):
-            continue
-        if node.op == "call_function" and _is_own_kernel(node):
-            close()
-            tensors = [*_tensors(node), *(one for source in node.all_input_nodes for one in _tensors(source))]
-            found.append(FusedKernel(sum(map(_bytes, tensors)), node))
-            continue
-        for key, buffer in by_place.get(place, []):
-            if buffer.made >= 0:
-                written[key] = buffer.num_bytes
-                reads.update(buffer.inputs)
-    close()
-    return found
 
 
 def input_bytes(graph: fx.Graph, prefix: str) -> int:
@@ -211,50 +158,3 @@ def _bytes(tensor: Tensor) -> int:
 def cut_in_two(forward: Compiler, backward: Compiler) -> Any:
     """Return a compiler to cut a graph with the usual partitioner and give each half to one of these."""
     return aot_autograd(fw_compiler=forward, bw_compiler=backward, partition_fn=min_cut_rematerialization_partition)
-
-
-def compile_recorded(model: LanguageModel, *, recorder: Recorder) -> LanguageModel:
-    """Compile each block, and head with loss, into graphs run operation by operation and booked as fused."""
-    torch.compiler.reset()  # versions of other simulated models count against torch's limit
-    compiler = cut_in_two(_booked(recorder), _booked(recorder))
-    for block in model.blocks:
-        block.compile(fullgraph=True, dynamic=False, backend=compiler)
-    return compile_beside_blocks(model, partial(torch.compile, dynamic=False, backend=compiler))
-
-
-def _booked(recorder: Recorder) -> Compiler:
-    def compiler(graph: fx.GraphModule, _: Any) -> Any:
-        events = graph_events(graph.graph, recorder.formats)
-        num_inputs = sum(node.op == "placeholder" for node in graph.graph.nodes)
-        peak = fused_peak(graph.graph, is_held=[True] * num_inputs)
-
-        def run(*arguments: Any) -> Any:
-            with recorder.graph(events, peak=peak):
-                made = graph.forward(*arguments)
-            recorder.keep(made)
-            return made
-
-        return make_boxed_func(run)
-
-    return compiler
-
-
-def graph_events(graph: fx.Graph, formats: Formats) -> Sequence[Kernel | Message]:
-    """Return a compiled graph's kernels, products with their FLOPs, and its messages, awaited at once."""
-    found: list[Kernel | Message] = []
-    for fused in fused_kernels(graph):
-        node = fused.node
-        own: list[Kernel | Message] = []
-        if node is not None:
-            arguments, named = _values(node.args), _values(node.kwargs)
-            message = read_message(node.target, [*arguments, *named.values()], phase="forward")
-            kernels = kernels_of(node.target, arguments, named, node.meta.get("val"), phase="forward", formats=formats)
-            own += [message] if message else kernels
-        found += own or [Kernel(flops=0.0, num_bytes=fused.num_bytes)]
-    return found
-
-
-def _values(arguments: Any) -> Any:
-    """Return a node's arguments with the values of other nodes in the place of these."""
-    values = fx.map_arg(arguments, lambda node: node.meta.get("val"))
-    return list(values) if isinstance(values, tuple) else dict(values)

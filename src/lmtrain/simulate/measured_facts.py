@@ -21,7 +21,7 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from lmtrain.accounting.model.model_facts import LinearBytes, ModelFacts
 from lmtrain.adapters.low_rank import is_of_adapter
-from lmtrain.losses.base import TokenLoss
+from lmtrain.losses.cross_entropy import CrossEntropy
 from lmtrain.models.base import LanguageModel
 from lmtrain.optim.parameter_groups import trained_parameters
 from lmtrain.precision.cast_weights import keep_copies, narrow_stream
@@ -32,7 +32,7 @@ NOTICES: Final = logging.getLogger("torch._higher_order_ops.wrap")  # of selecti
 
 
 @dataclass(frozen=True, kw_only=True)
-class CompiledBlocks:
+class BlockMemory:
     """Bytes left by a forward pass, hidden states included, and the peak of the blocks' backward passes.
 
     `steps` are the bytes left before each block, and after the last.
@@ -48,7 +48,7 @@ def fake_tensors() -> FakeTensorMode:
     return FakeTensorMode(allow_non_fake_inputs=True)
 
 
-def compiled_blocks(model: LanguageModel, shape: tuple[int, int], *, masks_documents: bool = False) -> CompiledBlocks:
+def compiled_blocks(model: LanguageModel, shape: tuple[int, int], *, masks_documents: bool = False) -> BlockMemory:
     """Compile the blocks and run a micro-batch [B, T] forward and back, without a loss, under `fake_tensors`."""
     torch.compiler.reset()  # versions of other simulated models count against torch's limit
     tokens = torch.zeros(shape, dtype=torch.int64)
@@ -86,7 +86,7 @@ def compiled_blocks(model: LanguageModel, shape: tuple[int, int], *, masks_docum
         hidden, _ = model.features(tokens, documents)
     keep(hidden)
     hidden.backward(torch.zeros_like(hidden))
-    return CompiledBlocks(activations=kept, peak=by_blocks + taken, steps=[*before, by_blocks])
+    return BlockMemory(activations=kept, peak=by_blocks + taken, steps=[*before, by_blocks])
 
 
 @contextmanager
@@ -127,26 +127,15 @@ MANY_BLOCKS: Final = 8
 
 
 @dataclass(frozen=True, kw_only=True)
-class Workspace:
-    """Bytes next to activations: the most in a step, and in the blocks' backward passes alone."""
-
-    most: int
-    blocks: int
-
-
-@dataclass(frozen=True, kw_only=True)
 class StepMemory:
-    """Bytes of one micro-batch: kept by the forward pass for the backward pass, and for a while besides.
+    """Bytes of one micro-batch: kept by the forward pass for the backward pass, and by the blocks' for a while besides.
 
-    `workspace` is the higher need of the loss (logits and their gradients) and of the blocks' backward passes
-    (`block_workspace`), both run eagerly: an upper bound where they are compiled. Blocks with partial recomputation
-    count as the compiler runs them. `per_block` are the activations of each block beyond MANY_BLOCKS, None of a model
-    without.
+    Backward passes are run eagerly, an upper bound where they are compiled, unless blocks recompute. `per_block` are
+    the activations of each block beyond MANY_BLOCKS, None of a model without.
     """
 
     activations: int
     workspace: int
-    block_workspace: int
     per_block: float | None = None
 
     def with_further(self, num_blocks: int) -> int:
@@ -157,7 +146,7 @@ class StepMemory:
 
 @dataclass(frozen=True, kw_only=True)
 class SimulatedStep:
-    """The simulated run: how to build the model, the loss, and how both are run.
+    """The simulated run: how to build the model, and how it is run.
 
     `num_blocks` are those of the whole model, where only MANY_BLOCKS of them are built; None: all are.
 
@@ -169,7 +158,6 @@ class SimulatedStep:
     """
 
     build: Callable[[], LanguageModel]
-    loss: TokenLoss
     compute_dtype: torch.dtype
     recompute: Callable[[LanguageModel], LanguageModel]
     recomputes: bool
@@ -180,31 +168,31 @@ class SimulatedStep:
     masks_documents: bool = False
 
 
-def simulate_step(step: SimulatedStep, *, num_sequences: int, context_tokens: int) -> StepMemory:
+def simulate_step(
+    step: SimulatedStep, *, num_sequences: int, context_tokens: int, most_blocks: int = MANY_BLOCKS
+) -> StepMemory:
     """Return the memory of one micro-batch [B, T]; takes a second or two for a model of any size.
 
-    Gradients are there already, as in all micro-batches of a step but its first.
+    Gradients are there already, as in all micro-batches of a step but its first. The workspace is that of any number
+    of blocks.
     """
     shape = (num_sequences, context_tokens)
     with fake_tensors():
         model = _built(step)
         num_blocks = step.num_blocks or len(model.blocks)
-        del model.blocks[MANY_BLOCKS:]
+        del model.blocks[most_blocks:]
         model = step.recompute(model)
-        eager = _eager_peaks(step, model, shape)
-        compiled = _compiled(step, model, shape) if step.is_compiled else None
-    return _of_depth(compiled or eager, num_blocks, workspace=_workspace(step, eager, compiled))
-
-
-def simulate_workspace(step: SimulatedStep, *, num_sequences: int, context_tokens: int) -> Workspace:
-    """Return the workspace alone, the same for any number of blocks."""
-    with fake_tensors():
-        model = _built(step)
-        del model.blocks[FEW_BLOCKS:]
-        model, shape = step.recompute(model), (num_sequences, context_tokens)
-        eager = _eager_peaks(step, model, shape)
-        compiled = _compiled(step, model, shape) if step.is_compiled and step.recomputes else None
-    return _workspace(step, eager, compiled)
+        eager = kept = _eager_blocks(step, model, shape)
+        if step.is_compiled:
+            with _casting(step):
+                kept = compiled_blocks(model, shape, masks_documents=step.masks_documents)
+    backward = kept if step.recomputes else eager
+    workspace = backward.peak - backward.activations
+    if num_blocks <= MANY_BLOCKS or most_blocks < MANY_BLOCKS:  # all were run, or the workspace alone is asked for
+        return StepMemory(activations=kept.activations, workspace=workspace)
+    per_block = (kept.steps[MANY_BLOCKS] - kept.steps[FEW_BLOCKS]) / (MANY_BLOCKS - FEW_BLOCKS)
+    activations = round(kept.activations + per_block * (num_blocks - MANY_BLOCKS))
+    return StepMemory(activations=activations, workspace=workspace, per_block=per_block)
 
 
 def _built(step: SimulatedStep) -> LanguageModel:
@@ -221,72 +209,32 @@ def _built(step: SimulatedStep) -> LanguageModel:
     return model
 
 
-def _of_depth(run: "_Peaks | CompiledBlocks", num_blocks: int, *, workspace: Workspace) -> StepMemory:
-    """Return the memory of a model of `num_blocks`, from the bytes left by each block in the run."""
-    if num_blocks <= MANY_BLOCKS:  # all were run
-        return StepMemory(activations=run.activations, workspace=workspace.most, block_workspace=workspace.blocks)
-    per_block = (run.steps[MANY_BLOCKS] - run.steps[FEW_BLOCKS]) / (MANY_BLOCKS - FEW_BLOCKS)
-    activations = round(run.activations + per_block * (num_blocks - MANY_BLOCKS))
-    return StepMemory(
-        activations=activations, workspace=workspace.most, block_workspace=workspace.blocks, per_block=per_block
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Peaks:
-    """Bytes left by a forward pass, and the peaks up to the gradient of hidden states and after it.
-
-    `steps` are the bytes left before each block, and after the last.
-    """
-
-    activations: int
-    loss: int
-    blocks: int
-    steps: Sequence[int]
-
-
-def _workspace(step: SimulatedStep, eager: _Peaks, compiled: CompiledBlocks | None) -> Workspace:
-    """Return the higher need of the loss and of the blocks' backward passes, run eagerly unless they recompute."""
-    blocks = eager.blocks - eager.activations
-    if compiled is not None and step.recomputes:
-        blocks = compiled.peak - compiled.activations
-    return Workspace(most=max(eager.loss - eager.activations, blocks), blocks=blocks)
-
-
-def _compiled(step: SimulatedStep, model: LanguageModel, shape: tuple[int, int]) -> CompiledBlocks:
-    with _casting(step):
-        return compiled_blocks(model, shape, masks_documents=step.masks_documents)
-
-
-def _eager_peaks(step: SimulatedStep, model: LanguageModel, shape: tuple[int, int]) -> _Peaks:
+def _eager_blocks(step: SimulatedStep, model: LanguageModel, shape: tuple[int, int]) -> BlockMemory:
     tokens = torch.zeros(shape, dtype=torch.int64)
     documents = torch.zeros(shape, dtype=torch.int32) if step.masks_documents else None
     known = [*model.parameters(), *model.buffers(), tokens, *([] if documents is None else [documents])]
     for parameter in model.parameters():
-        if not parameter.requires_grad:
-            continue
-        parameter.grad = torch.zeros_like(parameter)
-        known.append(parameter.grad)
-    of_loss: list[int] = []
+        if parameter.requires_grad:
+            parameter.grad = torch.zeros_like(parameter)
+            known.append(parameter.grad)
     steps: list[int] = []
     with LiveBytes(known) as live:
         hooks = [block.register_forward_pre_hook(lambda *_: steps.append(live.now)) for block in model.blocks]
         hooks += [block.register_forward_hook(lambda *_: steps.append(live.now)) for block in model.blocks[-1:]]
 
         def blocks_begin(_: Tensor) -> None:
-            of_loss.append(live.peak)
             live.peak = live.now
 
         with _casting(step):
             hidden, penalty = model.features(tokens, documents)
             activations = live.now
             hidden.register_hook(blocks_begin)
-            total = step.loss(model.output_head(), hidden, tokens)
+            total = CrossEntropy()(model.output_head(), hidden, tokens)
         del hidden
         for hook in hooks:  # before recomputed blocks, and compiled
             hook.remove()
         (total.objective if penalty is None else total.objective + penalty).backward()
-    return _Peaks(activations=activations, loss=of_loss[0], blocks=live.peak, steps=steps)
+    return BlockMemory(activations=activations, peak=live.peak, steps=steps)
 
 
 def _casting(step: SimulatedStep) -> AbstractContextManager[Any]:
@@ -312,17 +260,18 @@ def measure_depths(
     depths = [len(model.blocks) for model in models]
     step = replace(step, num_blocks=depths[0], build=_copies(models[0]))
     one, two = (simulate_step(step, num_sequences=n, context_tokens=context_tokens) for n in (1, 2))
-    many = [simulate_workspace(step, num_sequences=n, context_tokens=context_tokens) for n in (MANY, MANY + 1)]
+    many = [
+        simulate_step(step, num_sequences=n, context_tokens=context_tokens, most_blocks=FEW_BLOCKS)
+        for n in (MANY, MANY + 1)
+    ]
     return [
         ModelFacts(
             shape=shape,
             components=parts,
             parameters=parameters,
             activations=_line(one.with_further(depth - depths[0]), two.with_further(depth - depths[0])),
-            workspace=_line(one.workspace, two.workspace),
-            workspace_of_many=_line(*(each.most for each in many), first=MANY),
-            block_workspace=_line(one.block_workspace, two.block_workspace),
-            block_workspace_of_many=_line(*(each.blocks for each in many), first=MANY),
+            block_workspace=_line(one.workspace, two.workspace),
+            block_workspace_of_many=_line(*(each.workspace for each in many), first=MANY),
         )
         for depth, (shape, parts, parameters) in zip(depths, counts, strict=True)
     ]

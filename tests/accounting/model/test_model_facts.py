@@ -10,8 +10,6 @@ FACTS = ModelFacts(
     components={"embedding": 100, "feed_forward": 900},
     parameters=TrainedParameters(num_total=1000, num_hidden_matrix=800, num_largest_block=200, num_outside_blocks=200),
     activations=LinearBytes(fixed=100.0, per_sequence=50.0),
-    workspace=LinearBytes(fixed=100.0, per_sequence=0.0),
-    workspace_of_many=LinearBytes(fixed=0.0, per_sequence=10.0),
     block_workspace=LinearBytes(fixed=80.0, per_sequence=0.0),
     block_workspace_of_many=LinearBytes(fixed=0.0, per_sequence=5.0),
 )

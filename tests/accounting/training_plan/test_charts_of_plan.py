@@ -2,10 +2,13 @@ import pytest
 
 from lmtrain.accounting.batches import BatchPlan
 from lmtrain.accounting.budgets import Budget, horizon
+from lmtrain.accounting.cluster import Cluster
 from lmtrain.accounting.model.flops import flops_per_token
+from lmtrain.accounting.options.strategy import ModelSpread
 from lmtrain.accounting.training_plan.charts_of_plan import charts, days_by_devices
-from lmtrain.accounting.training_plan.fit import Setting, memory_of
-from lmtrain.accounting.training_plan.plan import Plan, Speed
+from lmtrain.accounting.training_plan.plan import Plan
+from lmtrain.accounting.training_plan.setting import Setting, memory_of
+from lmtrain.accounting.training_plan.speed import Speed
 from tests import facts
 from tests.accounting.model.test_model_facts import FACTS
 
@@ -16,11 +19,12 @@ HORIZON = horizon(Budget(steps=1000), tokens_per_step=2048, num_active_parameter
 SPEED = Speed(step_seconds=86.4, mfu_palm=0.4, source="cluster.mfu")
 PLAN = Plan(shape=FACTS.shape, batch=BATCH, horizon=HORIZON, flops_per_token=FLOPS, speed=SPEED)
 SETTING = Setting(
-    facts=FACTS,
-    precision=facts.precision("fp32").bytes_of,
-    optimizer=STATES["adamw"],
-    is_sharded=False,
-    device_bytes=None,
+    cluster=Cluster(name="x"),
+    num_ranks=4,
+    spread=ModelSpread(),
+    precision=facts.precision("fp32"),
+    state=STATES["adamw"],
+    known_facts=FACTS,
 )
 
 

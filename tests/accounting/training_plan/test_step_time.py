@@ -1,71 +1,135 @@
-"""The lanes of computing and of groups, by hand; rates as they are stated."""
+"""The modelled step against measured ones, and what no step can be."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from lmtrain.accounting.cluster import Cluster
-from lmtrain.accounting.training_plan.simulated_step import Efficiency, Kernel, Message, Rates, Wait, step_time
+from lmtrain.accounting.batches import BatchPlan
+from lmtrain.accounting.cluster import Cluster, Peak
+from lmtrain.accounting.machine.hardware import DEVICES
+from lmtrain.accounting.observed.measured import Calibration
+from lmtrain.accounting.options.strategy import Collective, ModelSpread, Stream
+from lmtrain.accounting.training_plan.speed import MODELLED, expected_speed
+from lmtrain.accounting.training_plan.step_time import StepTime, group_rate
+from lmtrain.run.planning.plan import plan_of
+from tests.configs import config_of
 
-IDEAL = Efficiency(
-    products=1.0,
-    attention=1.0,
-    memory=1.0,
-    links=1.0,
-    launch_seconds=0.0,
-    node_hop_seconds=0.0,
-    network_hop_seconds=0.0,
+LLAMA = ("experiment=llama_3_2_1b_adamw", "batch.micro_batch_sequences=16")
+GPT2 = ("experiment=gpt2_124m_adamw", "model.vocab_size=50304", "compile=blocks", "batch.micro_batch_sequences=64")
+NODE = Cluster(name="x", device="NVIDIA H200", devices_per_node=8)
+NODES = replace(NODE, num_nodes=2, device_network_bytes_per_second=50e9)
+
+
+@pytest.mark.parametrize(
+    ("words", "tokens", "measured"),
+    [(LLAMA, 524_288, 7.958), (LLAMA, 65_536, 1.006), (GPT2, 524_288, 0.929), (GPT2, 65_536, 0.1196)],
 )
-NODES = Cluster(
-    name="h100_8x", device="NVIDIA H100 80GB HBM3", devices_per_node=8, num_nodes=2, network_bytes_per_second=400e9
+def test_a_step_of_an_h200_is_within_a_twentieth_of_the_measured(
+    words: tuple[str, ...], tokens: int, measured: float
+) -> None:
+    plan, _ = plan_of(config_of(*words, "cluster=h200_1x", f"batch.tokens_per_step={tokens}"))
+    assert plan.speed is not None
+    assert plan.speed.step_seconds == pytest.approx(measured, rel=0.05)
+    assert plan.speed.source == MODELLED
+
+
+def seconds(*words: str) -> float:
+    """Return the planned step of 8B on a node of eight H100."""
+    batch = ("batch.context_tokens=8192", "batch.tokens_per_step=65536")
+    known = ("model=llama_3_8b", "cluster=h100_8x", "optimizer=adamw", "precision=bf16_mixed", "compile=blocks")
+    plan, _ = plan_of(config_of(*known, "strategy=fsdp", *batch, *words))
+    assert plan.speed is not None
+    return plan.speed.step_seconds
+
+
+def test_recomputation_slow_links_and_no_compiler_take_longer_and_fp8_less() -> None:
+    plain = seconds()
+    assert 1.2 < seconds("recompute=every_block") / plain < 4 / 3
+    assert 1.05 < seconds("compile=none") / plain < 1.6
+    assert 0.6 < seconds("precision=fp8") / plain < 0.95
+    slow = ("cluster.num_nodes=8", "cluster.network_bytes_per_second=10GB", "batch.tokens_per_step=524288")
+    assert seconds(*slow) > 3 * plain
+    assert plain < seconds("strategy=fsdp_tensor")
+
+
+@given(
+    device=st.sampled_from(["NVIDIA H100 80GB HBM3", "NVIDIA A100-SXM4-80GB", "NVIDIA B200", "AMD Instinct MI300X"]),
+    context=st.sampled_from([1024, 8192, 131_072]),
+    words=st.sampled_from([(), ("precision=fp8",), ("recompute=every_block",)]),
 )
-RATES = Rates(cluster=NODES, efficiency=IDEAL)
+def test_no_utilization_is_above_one(device: str, context: int, words: tuple[str, ...]) -> None:
+    if device.startswith("NVIDIA A100") and words == ("precision=fp8",):
+        return
+    long = ("model=llama_3_1_8b", "model.max_context_tokens=131072", f"batch.context_tokens={context}")
+    cluster = ("cluster=h100_8x", f"cluster.device={device}", f"batch.tokens_per_step={8 * context}")
+    config = config_of(*long, *cluster, "strategy=fsdp", "optimizer=adamw", "precision=bf16_mixed", *words)
+    plan, _ = plan_of(config)
+    assert plan.speed is not None
+    assert 0 < plan.speed.mfu_palm <= (plan.speed.hfu_palm or 1.0) <= 1
+    flops = plan.batch.tokens_per_step * plan.flops_per_token.palm
+    assert flops / plan.speed.step_seconds <= 1.0001 * 8 * (plan.peak_flops or 0)
 
 
-def computing(seconds):
-    return Kernel(flops=seconds * 989.4e12, num_bytes=1, dtype="bf16")
+def groups(spread: ModelSpread, **more: Any) -> list[Collective]:
+    """Return what 8 ranks send for a billion parameters in bf16 and four micro-steps."""
+    asked = {"num_ranks": 8, "gathered": 2e9, "num_gradients": 1e9, "micro_steps": 4} | more
+    return list(spread.collectives(**asked))
 
 
-def gather(seconds, **settings):
-    num_bytes = round(seconds * 450e9 / 7)
-    return Message(kind="gather", num_ranks=8, num_bytes=num_bytes, awaited="when used", **settings)
+def test_rings_send_what_they_send() -> None:
+    """All-reduce 2 (W - 1) / W of the bytes, gathers and scatters half of it (Patarasuk and Yuan, 2009)."""
+    (ddp,) = groups(ModelSpread())
+    assert (ddp.gathered_bytes, ddp.reduced_bytes) == (0, 2 * 7 / 8 * 4e9)
+    sharded = ModelSpread(shards_over="all ranks")
+    (fsdp,) = groups(sharded)
+    assert (fsdp.gathered_bytes, fsdp.reduced_bytes) == (7 / 8 * 2e9 * 2 * 4, 7 / 8 * 4e9)
+    (kept,) = groups(replace(sharded, reshard_after_forward=False))
+    assert kept.gathered_bytes == fsdp.gathered_bytes / 2
+    inside, across = groups(ModelSpread(shards_over=8), num_ranks=16)
+    assert (across.num_ranks, across.stride, across.reduced_bytes) == (2, 8, 2 * 1 / 2 * 4e9 / 8)
+    assert inside.gathered_bytes == fsdp.gathered_bytes
 
 
-def reduction(seconds):
-    return Message(kind="scatter", num_ranks=8, num_bytes=round(seconds * 450e9 * 8 / 7), awaited="at the end")
+def test_ring_and_ulysses_are_different_costs() -> None:
+    stream = Stream(num_tokens=8192, num_bytes=8192 * 4096 * 2, num_layers=32, attention_bytes=2.5e9, kv_bytes=0.5e9)
+    spread = ModelSpread(shards_over="all ranks", context_ranks=4)
+    ulysses, ring = (groups(replace(spread, go_round=each), stream=stream)[0].num_bytes for each in (False, True))
+    assert ulysses == 4 * 2 * 2.5e9 * 3 / 16
+    assert ring == 4 * 3 * 0.5e9 * 3 / 4
 
 
-def test_a_kernel_takes_the_longer_of_computing_and_moving_at_the_stated_shares():
-    assert RATES.kernel_seconds(Kernel(flops=989.4e12, num_bytes=1e9, dtype="bf16")) == pytest.approx(1)
-    assert RATES.kernel_seconds(Kernel(flops=1e12, num_bytes=3.35e12, dtype="bf16")) == pytest.approx(1)
-    half = replace(IDEAL, products=0.5, launch_seconds=0.25)
-    assert Rates(cluster=NODES, efficiency=half).kernel_seconds(computing(1)) == pytest.approx(2.25)
-    slow = Rates(cluster=NODES, efficiency=replace(IDEAL, attention=0.25))
-    assert slow.kernel_seconds(replace(computing(1), is_attention=True)) == pytest.approx(4)
-    assert slow.kernel_seconds(computing(1)) == pytest.approx(1)
+def test_groups_beyond_a_node_share_its_network_and_half_a_node_has_half_of_it() -> None:
+    whole, copies = Collective(group="shards", num_ranks=16), Collective(group="copies", num_ranks=2, stride=8)
+    inside = Collective(group="shards", num_ranks=8)
+    assert [group_rate(NODES, each) for each in (inside, whole, copies)] == [450e9, 400e9, 50e9]
+    half = replace(NODES, devices_per_node=4, num_nodes=4)
+    assert group_rate(half, whole) == 200e9
+    assert group_rate(replace(half, network_bytes_per_second=300e9), whole) == 300e9, "typed"
+    assert group_rate(replace(NODES, device_network_bytes_per_second=None), whole) is None
 
 
-def test_a_message_takes_its_slowest_link_and_its_hops():
-    whole = Message(kind="gather", num_ranks=16, num_bytes=400 * 10**9 // 15)
-    assert RATES.message_seconds(whole) == pytest.approx(1)
-    hops = replace(IDEAL, node_hop_seconds=1.0, network_hop_seconds=10.0)
-    late = Rates(cluster=NODES, efficiency=hops)
-    assert late.message_seconds(whole) == pytest.approx(1 + 14 * 1 + 2 * 10, rel=1e-6)
-    assert late.message_seconds(gather(1)) == pytest.approx(1 + 7)
+def test_a_stated_utilization_comes_first_then_a_measurement_then_the_model_then_what_is_usual() -> None:
+    batch = BatchPlan(context_tokens=100, sequences_per_micro_step=5, accumulation_micro_steps=1, num_ranks=2)
+    peak, known = Peak(1e9, "a test"), Calibration(step_seconds=0.9, num_steps=30, setup_seconds=8.0)
+    modelled = StepTime(seconds=0.8, compute_seconds=0.7, message_seconds=0.2)
+    more: dict[str, Any] = {"flops_per_token": 1e6, "modelled": modelled}
+    stated = expected_speed(Cluster(name="a", mfu=0.5), peak, batch, calibration=known, **more)
+    measured = expected_speed(Cluster(name="a"), peak, batch, calibration=known, **more)
+    planned = expected_speed(Cluster(name="a"), peak, batch, **more)
+    usual = expected_speed(Cluster(name="a"), peak, batch, flops_per_token=1e6, recomputed_flops=3e5)
+    assert stated is not None
+    assert measured is not None
+    assert planned is not None
+    assert usual is not None
+    assert [each.step_seconds for each in (stated, measured, planned)] == [1.0, 0.9, 0.8]
+    assert measured.seconds(100) == pytest.approx(98.0)
+    assert usual.step_seconds == pytest.approx(1.25 * 1.3)
+    assert (usual.mfu_palm, usual.hfu_palm) == pytest.approx((0.4 / 1.3, 0.4))
+    assert "assumed" in usual.source
 
 
-def test_weights_are_gathered_behind_the_block_before():
-    events = [gather(1), Wait("when used"), computing(3), gather(2), Wait("when used"), computing(3)]
-    time = step_time(events, RATES)
-    assert (time.seconds, time.compute_seconds) == (pytest.approx(7), pytest.approx(6))
-    slow = [gather(1), Wait("when used"), computing(3), gather(5), Wait("when used"), computing(3)]
-    assert step_time(slow, RATES).exposed_seconds == pytest.approx(1 + 2)
-
-
-def test_gradients_are_sent_behind_the_next_block_one_block_at_a_time():
-    block = [Wait("at the end"), reduction(2), computing(3)]
-    assert step_time([*block, *block], RATES).seconds == pytest.approx(6)
-    last = [*block, Wait("at the end"), reduction(4)]
-    assert step_time(last, RATES).seconds == pytest.approx(7)
-    behind = [reduction(5), computing(1), Wait("at the end"), reduction(5), computing(1), Wait("at the end")]
-    assert step_time([*behind, reduction(1)], RATES).seconds == pytest.approx(11)
+def test_every_device_of_the_table_has_a_bandwidth() -> None:
+    assert all(device.memory_bytes_per_second > 0 for device in DEVICES.values())

@@ -41,7 +41,13 @@ def test_a_plan_has_every_key_that_scripts_rely_on(capsys: pytest.CaptureFixture
 def test_llama_3_2_1b_on_20_billion_tokens_takes_thirteen_hours_on_eight_h100(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    words = ["model=llama_3_2_1b", "cluster=h100_8x", "batch.context_tokens=4096", "batch.tokens_per_step=1048576"]
+    words = [
+        "model=llama_3_2_1b",
+        "cluster=h100_8x",
+        "batch.context_tokens=4096",
+        "batch.tokens_per_step=1048576",
+        "cluster.mfu=0.4",
+    ]
     found = asked(capsys, *words, "budget.tokens=20B", "batch.micro_batch_sequences=2")
     assert found["parameters"]["total"] == 1_235_814_400
     six_n_hours = found["time"]["hours"] * found["flops_per_token"]["six_n"] / found["flops_per_token"]["palm"]

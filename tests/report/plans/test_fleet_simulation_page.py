@@ -3,23 +3,23 @@
 from dataclasses import replace
 
 from lmtrain.accounting.batches import BatchPlan
-from lmtrain.accounting.training_plan.simulated_step import MessageCount, SimulatedFleet, StepFigures, StepTime
+from lmtrain.accounting.model.memory import FORWARD, STEP, DeviceMemory
+from lmtrain.accounting.options.strategy import Collective
+from lmtrain.accounting.training_plan.simulated_fleet import SimulatedFleet
+from lmtrain.accounting.training_plan.speed import Speed
+from lmtrain.accounting.training_plan.step_time import StepTime
 from lmtrain.report.plans.simulation_page import page
 from lmtrain.report.show import plain_text
 
+FULL = DeviceMemory(weights=10**9, weights_copy=0, gradients=0, optimizer=0, activations=49 * 10**9, moment=FORWARD)
 FLEET = SimulatedFleet(
     strategy="fsdp",
     batch=BatchPlan(context_tokens=8192, sequences_per_micro_step=2, accumulation_micro_steps=1, num_ranks=64),
-    figures=StepFigures(
-        time=StepTime(seconds=2.0, compute_seconds=1.5, message_seconds=1.0),
-        peaks={"forward": {"weights": 1e9, "activations": 49e9}, "step": {"weights": 1e9, "activations": 0}},
-        messages=[
-            MessageCount(kind="gather", num_ranks=8, stride=8, num_messages=5, num_bytes=2e6, sent_bytes=1.4e7),
-        ],
-        flops=1e15,
-    ),
-    flops_per_token=5e10,
-    peak_flops=1e15,
+    speed=Speed(step_seconds=2.0, mfu_palm=0.41, source="modelled"),
+    time=StepTime(seconds=2.0, compute_seconds=1.5, message_seconds=1.0),
+    memory=FULL,
+    moments=[FULL, replace(FULL, activations=0, moment=STEP), replace(FULL, activations=0, moment="backward")],
+    groups=[Collective(group="shards", num_ranks=8, stride=8, gathered_bytes=1.4e7, num_gathers=5)],
     device_bytes=80 * 10**9,
 )
 
@@ -30,10 +30,10 @@ def text_of(*fleets: SimulatedFleet, base: SimulatedFleet) -> str:
 
 
 def test_one_fleet_is_shown_at_length_and_several_as_a_table() -> None:
-    time = StepTime(seconds=1.6, compute_seconds=1.5, message_seconds=0.2)
-    base = replace(FLEET, batch=replace(FLEET.batch, num_ranks=8), figures=replace(FLEET.figures, time=time))
+    base = replace(FLEET, batch=replace(FLEET.batch, num_ranks=8), speed=replace(FLEET.speed, step_seconds=1.6))
     one = text_of(FLEET, base=base)
-    for figure in ("2 s: 1.5 s of computing", "8,192 tokens/s per device, 41.0% MFU", "80.0% of", "50.0 GB of 80.0 GB"):
+    figures = ("2 s: 1.5 s of computing", "8,192 tokens/s per device, 41.0% MFU", "80.0% of", "50.0 GB of 80.0 GB")
+    for figure in (*figures, "gathers 8 ranks, 8 apart 5 14.0 MB"):
         assert figure in one
     table = text_of(FLEET, replace(FLEET, strategy="hsdp", device_bytes=10**10), base=FLEET)
     assert "fsdp 64 2.000 s 25.0% 8,192 41.0% 100.0% 50.0 GB" in table

@@ -6,7 +6,7 @@ import torch
 
 from lmtrain.accounting.batches import BatchPlan
 from lmtrain.accounting.model.memory import TrainedParameters
-from lmtrain.accounting.training_plan.fit import fits, memory_of
+from lmtrain.accounting.training_plan.setting import fits, memory_of
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.run.compose.compose import compose_config
 from lmtrain.run.planning import machine_limits
@@ -41,7 +41,7 @@ def test_little_memory_accumulates_to_the_same_tokens(tmp_path, monkeypatch):
         batch = batch_of(asked)
         assert batch.sequences_per_micro_step == sequences
         assert batch.tokens_per_step == 2048
-        assert not fits(replace(setting, device_bytes=needed), whole)
+        assert not fits(replace(setting, held_bytes=needed), whole)
 
 
 def test_a_device_too_small_for_one_sequence_is_refused_with_numbers(tmp_path, monkeypatch):

@@ -10,6 +10,7 @@ from lmtrain.accounting.machine.number_formats import PrecisionBytes
 from lmtrain.accounting.model.memory import TrainedParameters
 from lmtrain.accounting.model.model_shape import AttentionShape, ModelShape
 from lmtrain.run.planning.make_plan import PlanFacts, make_plan
+from lmtrain.run.planning.setting import planned_setting
 from tests.accounting.training_plan.test_charts_of_plan import PLAN
 from tests.configs import config_of
 
@@ -18,6 +19,7 @@ PEAK = Peak(flops=1e12, source="a test")
 
 def facts(config, **changes):
     plain = PlanFacts(
+        setting=planned_setting(config),
         shape=PLAN.shape,
         batch=plan_batches(config.batch),
         parameters=TrainedParameters(

@@ -1,7 +1,7 @@
 import pytest
 
 from lmtrain.errors import ConfigurationError
-from lmtrain.run.planning.setting import planned_setting
+from lmtrain.run.planning.setting import planned_setting, speed_line
 from tests.configs import config_of
 
 
@@ -25,7 +25,7 @@ def test_every_precision_is_planned_with_its_own_peak_on_devices_that_are_not_he
     peak = found.peak()
     assert peak is not None
     assert peak.flops == pytest.approx(teraflops * 1e12)
-    assert (found.speed_line is not None) == (precision == "fp8")
+    assert (speed_line(found) is not None) == (precision == "fp8")
 
 
 @pytest.mark.parametrize(("words", "copy"), [([], 2), (["strategy=fsdp"], 0)])

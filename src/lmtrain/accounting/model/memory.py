@@ -5,12 +5,13 @@ spread evenly over stages.
 """
 
 import math
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Literal, get_args
 
 from lmtrain.accounting.machine.number_formats import PrecisionBytes
 from lmtrain.accounting.model.model_shape import ModelShape
-from lmtrain.accounting.model.optimizer_state import FP32_BYTES, OptimizerState
+from lmtrain.accounting.model.optimizer_state import OptimizerState
 from lmtrain.errors import ConfigurationError
 
 Schedule = Literal["gpipe", "1f1b"]
@@ -94,6 +95,7 @@ LARGEST_KEPT_BYTES: Final = 1 << 30  # a larger tensor is mapped by itself, and 
 FORWARD: Final = "the end of the forward pass"  # moments of a step
 BACKWARD: Final = "the end of the backward pass"
 SENT: Final = "the last message of gradients"
+SENT_BLOCK: Final = "the last message of a block's gradients"
 STEP: Final = "the optimizer's step"
 TENSORS_OF_A_WORKSPACE: Final = 3  # logits, their gradient, and log-probabilities
 
@@ -113,6 +115,16 @@ class HostMemory:
     snapshot_from_bytes: int | None = None
 
 
+def shard_axis(shape: Sequence[int], num_shards: int) -> int:
+    """Return the axis along which FSDP2 cuts a tensor: the first, or another where it has fewer rows than shards.
+
+    It cuts only the first one into uneven parts (torch 2.13).
+    """
+    if len(shape) < 2 or shape[0] >= num_shards:
+        return 0
+    return next((axis for axis, size in enumerate(shape) if size and size % num_shards == 0), 0)
+
+
 @dataclass(frozen=True, kw_only=True)
 class TrainedParameters:
     """Parameters as optimizer and sharding see them; `num_largest_block` is gathered at once by FSDP.
@@ -123,7 +135,7 @@ class TrainedParameters:
     other tensors, `num_long_edge` the longer of both for hidden matrices, the axis of optimizers' single values.
     `num_frozen` have neither gradients nor state;
     `num_frozen_block_matrix` of them are in matrices of the blocks. `num_largest_matrix` are those of the largest
-    tensor of hidden matrices.
+    tensor of hidden matrices. `tensors` count the tensors of each shape, as 8x4096x4096.
     """
 
     num_total: int
@@ -136,6 +148,22 @@ class TrainedParameters:
     num_frozen: int = 0
     num_frozen_block_matrix: int = 0
     num_largest_matrix: int = 0
+    tensors: Mapping[str, int] = field(default_factory=dict[str, int])
+
+    def held(self, *, num_shards: int, tensor_ranks: int = 1) -> int:
+        """Return the parameters of the fullest rank, each tensor cut as FSDP2 cuts it; vectors stay whole in a group.
+
+        Parameters without known `tensors` are cut evenly.
+        """
+        if not self.tensors:
+            return -(-self.num_total // (num_shards * tensor_ranks))
+        total = 0
+        for name, count in self.tensors.items():
+            shape = [int(side) for side in name.split("x")]
+            numel, side = math.prod(shape), shape[shard_axis(shape, num_shards)]
+            parts = tensor_ranks if len(shape) > 1 else 1
+            total += count * -(-side // num_shards) * (numel // side) // parts
+        return total
 
     @property
     def num_trained(self) -> int:
@@ -188,106 +216,6 @@ class DeviceMemory:
         return {kind: size for kind, size in asdict(self).items() if isinstance(size, int)} | {"total": self.total}
 
 
-def device_memory(
-    parameters: TrainedParameters,
-    *,
-    precision: PrecisionBytes,
-    optimizer: OptimizerState,
-    num_shards: int = 1,
-    num_copies: int = 1,
-    keeps_gradients: bool = True,
-    keeps_whole_gradients: bool = False,
-    tensor_ranks: int = 1,
-    pipeline: Pipeline = ONE_STAGE,
-    num_at_end: int | None = None,
-    num_gathered_blocks: int | None = 2,
-    activations: int = 0,
-    block_activations: int = 0,
-    workspace: int = 0,
-    block_workspace: int = 0,
-    allocator_margin: float = ALLOCATOR_MARGIN,
-    host: HostMemory | None = None,
-    takes_back: bool = False,
-    state_share: float = 1.0,
-) -> DeviceMemory:
-    """Count the bytes of one device, with weights, gradients and state sharded over `num_shards`, rounded up.
-
-    Each shard is of a rank's part, where `tensor_ranks` compute together, and `num_copies` of all are updated alike.
-    `keeps_gradients`: they are there in the forward pass, of micro-batches before it. `keeps_whole_gradients` in fp32,
-    in place of those of the shards. `takes_back`: weights and state are copied for the time of a step.
-    A stage of a `pipeline` holds `num_at_end` of the parameters outside the blocks, None: all.
-
-    `workspace` is needed next to all activations, `block_workspace` by the last backward pass of a block next to its
-    own `block_activations`. `num_gathered_blocks` are whole at once under sharding: the computing one and the next one
-    on its way; None is all blocks, kept from the forward pass to the backward pass. `host` is the rest on a CPU; None
-    is a GPU, with `allocator_margin` of everything in its allocator. `state_share` of the optimizer's state is on the
-    device at once, of averages all.
-    """
-    num_devices = num_shards * tensor_ranks
-    outside = parameters.num_outside_blocks
-    at_end = outside if num_at_end is None else num_at_end
-    share = pipeline.held_share(num_total=parameters.num_total, num_outside_blocks=outside, num_at_end=at_end)
-    held = _share(math.ceil(parameters.num_total * share), num_devices)
-    trained = _share(math.ceil(parameters.num_trained * share), num_devices)
-    whole = _share(parameters.num_trained, tensor_ranks) * FP32_BYTES if keeps_whole_gradients and num_shards > 1 else 0
-    state = state_bytes(parameters, precision=precision, optimizer=optimizer)
-    averages = optimizer.average_bytes * parameters.num_total
-    undone = trained * precision.weights + (state - averages) * share / num_devices * (state_share == 1.0)
-    state = state_share * (state - averages) + averages
-    by_kind = DeviceMemory(
-        weights=held * precision.weights,
-        weights_copy=held * precision.compute_copy,
-        gradients=trained * precision.gradients,
-        optimizer=math.ceil(state * share / num_devices),
-        gathered=_gathered(parameters, precision, num_gathered_blocks) // tensor_ranks if num_devices > 1 else 0,
-        activations=activations,
-        workspace=workspace,
-    )
-    hidden = parameters.num_hidden_matrix * share
-    update = optimizer.step_bytes * hidden / num_devices
-    if work := optimizer.matrix_work:
-        ranks = {"num_shards": num_shards, "tensor_ranks": tensor_ranks, "num_copies": num_copies}
-        update += work.num_bytes(hidden, num_largest=parameters.num_largest_matrix, **ranks)
-    between = whole or (by_kind.gradients if keeps_gradients else 0)
-    last = replace(by_kind, activations=block_activations, workspace=block_workspace)
-    sent = outside * (precision.activations + FP32_BYTES) // tensor_ranks if num_devices > 1 else 0
-    update = math.ceil(state_share * update + undone * takes_back)
-    peak = _at_peak(replace(by_kind, gradients=between), last, sent=sent, update=update)
-    if host is not None:
-        return replace(peak, **_on_host(by_kind, host))
-    return replace(peak, margin=math.ceil(peak.total * allocator_margin))
-
-
-def _at_peak(forward: DeviceMemory, last: DeviceMemory, *, sent: int, update: int) -> DeviceMemory:
-    """Return the fullest of four moments: the ends of both passes, the gradients `sent` after them, and the step.
-
-    Between the first two gradients grow while activations go. FSDP2 sends the gradients of all parameters outside the
-    blocks together, from a copy in fp32 next to them. Neither there nor at the step anything is gathered.
-    """
-    empty = replace(last, gathered=0, activations=0)
-    moments = (
-        replace(forward, moment=FORWARD),
-        replace(empty, workspace=update, moment=STEP),  # the one to name where it is as full as the next two
-        replace(last, moment=BACKWARD),
-        replace(empty, workspace=sent, moment=SENT),
-    )
-    peak = max(moments, key=lambda moment: moment.total)
-    kinds = [kind for kind, size in peak.to_json().items() if not size]
-    return replace(peak, freed=tuple(kind for kind in kinds if any(getattr(one, kind) for one in moments)))
-
-
-def _on_host(held: DeviceMemory, host: HostMemory) -> dict[str, int]:
-    """Return a CPU's further bytes: a copy for the save, the process and the holes left in its heap by a step."""
-    saved, least = held.weights + held.optimizer, host.snapshot_from_bytes
-    is_mapped = held.workspace >= TENSORS_OF_A_WORKSPACE * LARGEST_KEPT_BYTES
-    holes = 0.0 if is_mapped else held.workspace * host.workspace_heap_share
-    return {
-        "snapshot": saved if least is not None and saved >= least else 0,
-        "process": host.process_bytes,
-        "margin": math.ceil(held.activations * host.heap_share + holes),
-    }
-
-
 def state_bytes(parameters: TrainedParameters, *, precision: PrecisionBytes, optimizer: OptimizerState) -> int:
     """Count the bytes of an optimizer's state over all shards, an average of the weights included."""
     num_table = parameters.num_trained - parameters.num_hidden_matrix - parameters.num_vector
@@ -299,12 +227,3 @@ def state_bytes(parameters: TrainedParameters, *, precision: PrecisionBytes, opt
     small = optimizer.per_vector_value * parameters.num_vector * (optimizer.vector_bytes or precision.state)
     averages = optimizer.average_bytes * parameters.num_total
     return math.ceil(large + small + averages + optimizer.bytes_per_long_edge * parameters.num_long_edge)
-
-
-def _gathered(parameters: TrainedParameters, precision: PrecisionBytes, num_blocks: int | None) -> int:
-    some = parameters.num_outside_blocks + (num_blocks or 0) * parameters.num_largest_block
-    return (parameters.num_total if num_blocks is None else some) * precision.activations
-
-
-def _share(num_values: int, num_shards: int) -> int:
-    return -(-num_values // num_shards)

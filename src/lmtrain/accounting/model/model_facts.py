@@ -12,7 +12,7 @@ from typing import Any, Final
 from lmtrain.accounting.model.memory import TrainedParameters
 from lmtrain.accounting.model.model_shape import AttentionShape, ModelShape
 
-MEMORY: Final = ("activations", "workspace", "workspace_of_many", "block_workspace", "block_workspace_of_many")
+MEMORY: Final = ("activations", "block_workspace", "block_workspace_of_many")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,30 +29,27 @@ class LinearBytes:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelFacts:
-    """A model in one context length, precision, recomputation and loss; `components` count parameters by part.
+    """A model in one context length, precision and recomputation; `components` count parameters by part.
 
-    Memory on top of activations peaks in one place for few sequences (`workspace`), in another for many
-    (`workspace_of_many`): the higher one counts. `block_workspace` and `block_workspace_of_many` are the same of the
-    blocks' backward passes, without the loss.
+    Memory of the blocks' backward passes on top of activations peaks in one place for few sequences
+    (`block_workspace`), in another for many (`block_workspace_of_many`): the higher one counts.
     """
 
     shape: ModelShape
     components: Mapping[str, int]
     parameters: TrainedParameters
     activations: LinearBytes
-    workspace: LinearBytes
-    workspace_of_many: LinearBytes
     block_workspace: LinearBytes
     block_workspace_of_many: LinearBytes
 
-    def workspace_bytes(self, sequences: float) -> int:
-        """Return the peak bytes of a micro-batch beyond its activations."""
-        return max(0, self.workspace.of(sequences), self.workspace_of_many.of(sequences))
+    @property
+    def num_head(self) -> int:
+        """Return the parameters of the head, tied or not."""
+        return self.shape.num_matmul_parameters - self.parameters.num_block_matrix(self.shape)
 
     def block_workspace_bytes(self, sequences: float) -> int:
         """Return the peak bytes of a block's backward pass beyond activations."""
-        own = max(0, self.block_workspace.of(sequences), self.block_workspace_of_many.of(sequences))
-        return min(own, self.workspace_bytes(sequences))
+        return max(0, self.block_workspace.of(sequences), self.block_workspace_of_many.of(sequences))
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values; equal layers are counted together."""
@@ -92,13 +89,19 @@ def at_depth(few: ModelFacts, more: ModelFacts, num_blocks: int) -> ModelFacts:
     attention = (*layers, *layers[-1:] * (num_blocks - DEPTHS[0]))[:num_blocks]
     shape = {name: value for name, value in asdict(few.shape).items() if name != "attention"}
     deeper = {name: getattr(more.shape, name) for name in shape}
+    (one, tensors), (other, more_tensors) = (_counts(facts.parameters) for facts in (few, more))
     return replace(
         few,
         shape=ModelShape(attention=attention, **counts(shape, deeper)),
         components=counts(few.components, more.components),
-        parameters=TrainedParameters(**counts(asdict(few.parameters), asdict(more.parameters))),
+        parameters=TrainedParameters(**counts(one, other), tensors=counts(tensors, more_tensors)),
         activations=_along(few.activations, more.activations, num_blocks),
     )
+
+
+def _counts(parameters: TrainedParameters) -> tuple[dict[str, int], Mapping[str, int]]:
+    """Return the numbers, and those of tensors by shape."""
+    return {name: value for name, value in vars(parameters).items() if name != "tensors"}, parameters.tensors
 
 
 def _along(few: LinearBytes, more: LinearBytes, num_blocks: int) -> LinearBytes:

@@ -7,6 +7,7 @@ from typing import ClassVar, Final, Literal
 from lmtrain.accounting.options.ranges import require_count
 from lmtrain.errors import ConfigurationError, DataError, suggest
 
+MIN_CHUNKS: Final = 8  # of a chunked loss, at small batches too
 BLOCKED_UP_TO_TOKENS: Final = 1024  # the longest context of a compiled attention in blocks of rows
 
 
@@ -58,6 +59,8 @@ class LossFacts:
 
     `in_chunks`: it never holds the scores of all tokens. `takes_shards`: it is plain cross-entropy, a sum over shards
     of a vocabulary. `without_gpu` are the words in its place on a machine without a GPU, None where it needs none.
+    At most `chunk_tokens` are scored at once, None: all. `num_eager_tensors` in fp32 has a loss of all scores that no
+    compiler fuses.
     """
 
     group: ClassVar[str] = "loss"
@@ -65,6 +68,31 @@ class LossFacts:
     in_chunks: bool = False
     takes_shards: bool = True
     without_gpu: str | None = None
+    chunk_tokens: int | None = None
+    num_eager_tensors: int = 3  # scores, their log-probabilities, and the gradient
+
+    def workspace(
+        self,
+        *,
+        num_tokens: float,
+        vocab_size: float,
+        width: int,
+        value_bytes: int,
+        stream_bytes: int,
+        is_compiled: bool,
+    ) -> int:
+        """Return the most bytes of the loss at once, next to the hidden states of `stream_bytes` a number.
+
+        Compiled, scores are kept in the products' format of `value_bytes`; their gradient is made in fp32 and cast.
+        Chunks have their gradient in the place of their scores, and add up the head's gradient in fp32.
+        """
+        if self.chunk_tokens is None:
+            of_score = 4 + 2 * value_bytes if is_compiled else 4 * self.num_eager_tensors
+            return round(num_tokens * vocab_size * of_score)
+        chunk = min(self.chunk_tokens, max(1.0, num_tokens / MIN_CHUNKS))
+        eager = 4 if value_bytes == 4 else 4 + value_bytes
+        of_score = 2 * value_bytes if is_compiled else eager
+        return round(chunk * vocab_size * of_score + vocab_size * width * 4 + num_tokens * width * stream_bytes)
 
 
 @dataclass(frozen=True, kw_only=True)

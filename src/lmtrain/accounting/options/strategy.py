@@ -25,11 +25,18 @@ class Collective:
     every_steps: int = 1
     gathered_bytes: float = 0.0
     reduced_bytes: float = 0.0
+    num_gathers: float = 0.0
+    num_reductions: float = 0.0
 
     @property
     def num_bytes(self) -> float:
         """Add both directions of work up."""
         return self.gathered_bytes + self.reduced_bytes
+
+    @property
+    def is_awaited(self) -> bool:
+        """Return whether computing waits for the messages, where they are not of weights or gradients."""
+        return self.group not in ("shards", "copies")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +44,7 @@ class Stream:
     """The residual stream of a device's micro-batch: its tokens, the bytes of them all, and its layers.
 
     `share_again` is the share of layers with a second forward pass in the backward pass. `attention_bytes` are those of
-    all layers' queries, keys, values and mixed values.
+    all layers' queries, keys, values and mixed values, `kv_bytes` of keys and values alone.
     """
 
     num_tokens: int
@@ -45,6 +52,7 @@ class Stream:
     num_layers: int
     share_again: float = 0.0
     attention_bytes: float = 0.0
+    kv_bytes: float = 0.0
 
     def sent(self, num_ranks: int) -> float:
         """Return the bytes sent by one of `num_ranks` ranks in a micro-step for the joint products of its layers.
@@ -65,6 +73,13 @@ class Stream:
         """
         return (2 + self.share_again) * self.attention_bytes * (num_ranks - 1) / num_ranks**2
 
+    def ringed(self, num_ranks: int) -> float:
+        """Return the bytes sent by one of `num_ranks` ranks in a micro-step for attention round a ring.
+
+        Keys and values of each slice visit all other ranks, with their gradients in the backward pass.
+        """
+        return (3 + self.share_again) * self.kv_bytes * (num_ranks - 1) / num_ranks
+
 
 @dataclass(frozen=True, kw_only=True)
 class ModelSpread:
@@ -80,7 +95,8 @@ class ModelSpread:
     memory in more time, KEY=true. `reduces_alone`: a single rank reduces its gradients in the backward pass too.
     `gradient_bytes` are those of a gradient as it is sent. `tensor_ranks` neighbours compute each product together,
     with a part of every matrix, on the same tokens; shards and copies are then of a rank's part. `context_ranks`
-    neighbours have a slice each of the same sequences. A `pipeline` of several stages is planned, and trains on no
+    neighbours have a slice each of the same sequences, exchanged with heads (Ulysses) or round a ring, where the slices
+    `go_round` (published rows: no strategy here does). A `pipeline` of several stages is planned, and trains on no
     rank.
     `chooses`: a plan for a known device may put another strategy in its place. `most_ranks` None sets no limit.
     `meets_every_steps`: each rank is a worker stepping by its own gradients, and sends every weight's delta once in
@@ -102,6 +118,7 @@ class ModelSpread:
     gradient_bytes: float = 4
     tensor_ranks: int = 1
     context_ranks: int = 1
+    go_round: bool = False
     pipeline: Pipeline = ONE_STAGE
     chooses: bool = False
     most_ranks: int | None = None
@@ -182,26 +199,23 @@ class ModelSpread:
 
         Rings: an all-reduce of n bytes over W ranks sends 2 (W - 1) / W x n, a gather or a scatter half of it.
         """
-        parts, stages = self.tensor_ranks, self.pipeline.num_stages
-        shards = self.num_shards(num_ranks)
+        parts, stages, shards = self.tensor_ranks, self.pipeline.num_stages, self.num_shards(num_ranks)
         reduced = num_gradients * self.gradient_bytes / (parts * stages) / (self.meets_every_steps or 1)
-        if parts > 1 and stream:
-            yield Collective(group="tensor groups", num_ranks=parts, gathered_bytes=stream.sent(parts) * micro_steps)
-        if (slices := self.context_ranks) > 1 and stream:
-            sent = stream.exchanged(slices) * micro_steps
-            yield Collective(group="context groups", num_ranks=slices, gathered_bytes=sent)
-        if stages > 1 and stream:
-            sent = 2 * stream.num_bytes * micro_steps * self.pipeline.num_chunks
-            yield Collective(group="stages", num_ranks=stages, gathered_bytes=sent)
+        if stream:
+            yield from self._of_stream(stream, micro_steps)
+        num_blocks = 1 + (stream.num_layers if stream else 0)
         if shards > 1:
             passes = (2 if self.reshard_after_forward else 1) * micro_steps
+            scatters = micro_steps if self.reduces_every_micro_step else 1
             rest = (shards - 1) / shards
             yield Collective(
                 group="shards",
                 num_ranks=shards,
                 stride=parts,
                 gathered_bytes=rest * gathered / parts * passes,
-                reduced_bytes=rest * reduced * (micro_steps if self.reduces_every_micro_step else 1),
+                reduced_bytes=rest * reduced * scatters,
+                num_gathers=num_blocks * passes,
+                num_reductions=num_blocks * scatters,
             )
         if (copies := num_ranks // (shards * parts * stages)) > 1:
             yield Collective(
@@ -210,6 +224,26 @@ class ModelSpread:
                 stride=shards * parts * stages,
                 every_steps=self.meets_every_steps or 1,
                 reduced_bytes=2 * (copies - 1) / copies * reduced / shards,
+                num_reductions=2 * num_blocks / (self.meets_every_steps or 1),
+            )
+
+    def _of_stream(self, stream: Stream, micro_steps: int) -> Iterator[Collective]:
+        """Give the messages of ranks that share the tokens or the layers of a micro-batch."""
+        layers = stream.num_layers * micro_steps
+        if (parts := self.tensor_ranks) > 1:
+            moves = (8 + 3 * stream.share_again) * layers
+            sent = stream.sent(parts) * micro_steps
+            yield Collective(group="tensor groups", num_ranks=parts, gathered_bytes=sent, num_gathers=moves)
+        if (slices := self.context_ranks) > 1:
+            sent = stream.ringed(slices) if self.go_round else stream.exchanged(slices)
+            moves = (8 + 4 * stream.share_again) * layers
+            yield Collective(
+                group="context groups", num_ranks=slices, gathered_bytes=sent * micro_steps, num_gathers=moves
+            )
+        if (stages := self.pipeline.num_stages) > 1:
+            moves = 2 * micro_steps * self.pipeline.num_chunks
+            yield Collective(
+                group="stages", num_ranks=stages, gathered_bytes=moves * stream.num_bytes, num_gathers=moves
             )
 
 

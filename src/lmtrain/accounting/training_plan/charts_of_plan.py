@@ -8,9 +8,9 @@ from lmtrain.accounting.machine.number_formats import FORMATS
 from lmtrain.accounting.model.memory import state_bytes
 from lmtrain.accounting.model.optimizer_state import OptimizerState
 from lmtrain.accounting.scaling_laws.compute_optimal import compute_optimum, trade_off
-from lmtrain.accounting.training_plan.fit import Setting
 from lmtrain.accounting.training_plan.plan import Plan
 from lmtrain.accounting.training_plan.roofline import MatrixProduct, product_times
+from lmtrain.accounting.training_plan.setting import Setting
 
 DTYPES: Final[tuple[MatmulDtype, ...]] = ("fp32", "tf32", "bf16", "fp8")
 FACTORS: Final = tuple(2 ** (exponent / 4) for exponent in range(-12, 13))  # from an eighth to eight times
@@ -45,7 +45,7 @@ def optimizer_bytes(
     """Return each optimizer's bytes on a device, the least first."""
     parameters = setting.facts.parameters
     found = [
-        {"name": name, "bytes": state_bytes(parameters, precision=setting.precision, optimizer=state) / num_shards}
+        {"name": name, "bytes": state_bytes(parameters, precision=setting.bytes_of, optimizer=state) / num_shards}
         for name, state in optimizers.items()
     ]
     return sorted(found, key=lambda row: row["bytes"])

@@ -10,28 +10,10 @@ from lmtrain.accounting.model.flops import FlopsPerToken
 from lmtrain.accounting.model.memory import DeviceMemory
 from lmtrain.accounting.model.model_shape import ModelShape
 from lmtrain.accounting.scaling import Scaling
-from lmtrain.accounting.training_plan.communication import CommunicationVolume
 from lmtrain.accounting.training_plan.plan_parts import CheckpointPlan, EvaluationPlan, GenerationPlan, OffloadPlan
+from lmtrain.accounting.training_plan.speed import CommunicationVolume, Speed
+from lmtrain.accounting.training_plan.step_time import StepTime
 from lmtrain.accounting.training_plan.utilization import kwh, usd
-
-
-@dataclass(frozen=True, kw_only=True)
-class Speed:
-    """Expected seconds of an optimizer step, its share of the peak, and the source of the figure.
-
-    `mfu_palm` counts the model's FLOPs, `hfu_palm` also those of recomputation, None where they are not known.
-    `setup_seconds` is the time before the first step, 0 where nobody measured it.
-    """
-
-    step_seconds: float
-    mfu_palm: float
-    source: str
-    setup_seconds: float = 0.0
-    hfu_palm: float | None = None
-
-    def seconds(self, num_steps: int) -> float:
-        """Return how long `num_steps` take, from the start on."""
-        return self.setup_seconds + num_steps * self.step_seconds
 
 
 @dataclass(frozen=True)
@@ -55,7 +37,8 @@ class Plan:
     `components` count parameters by part, `source_epochs` how often each source of a mixture is read.
     `awaits_data` are the words for figures of data not known yet, and what is assumed until then.
     `done` is before it: FLOPs per run, time and money are those of the steps `ahead`.
-    `expected_tokens` are the run's by a speed that does not decide its end.
+    `expected_tokens` are the run's by a speed that does not decide its end. `step` is
+    modelled, None of a device or links of unknown rates.
     `is_from_scratch`: all parameters are trained, from no other run's.
     """
 
@@ -82,6 +65,7 @@ class Plan:
     memory: DeviceMemory | None = None
     offload: OffloadPlan | None = None
     speed: Speed | None = None
+    step: StepTime | None = None
     communication: CommunicationVolume | None = None
     evaluation: EvaluationPlan | None = None
     generation: GenerationPlan | None = None

@@ -16,7 +16,7 @@ from lmtrain.accounting.machine.number_formats import PrecisionBytes
 from lmtrain.accounting.model.memory import TrainedParameters, state_bytes
 from lmtrain.accounting.model.optimizer_state import OptimizerState
 from lmtrain.accounting.options.parts import HeldOutPasses, ObjectiveFacts
-from lmtrain.accounting.training_plan.simulated_step import Efficiency
+from lmtrain.accounting.training_plan.step_time import LINKS
 
 # Assumed: a device's state into page-locked memory of its host, PCIe 4 with other traffic beside it.
 COPY_BYTES_PER_SECOND: Final = 10e9
@@ -230,7 +230,7 @@ class OffloadPlan:
     def seconds(self) -> float | None:
         """Return the time of a step for moving it both ways; nothing is computed meanwhile."""
         rate = self.link_bytes_per_second
-        return None if rate is None else 2 * self.host_bytes / (rate * Efficiency().links)
+        return None if rate is None else 2 * self.host_bytes / (rate * LINKS)
 
     def to_json(self) -> dict[str, Any]:
         """Return bytes, rate and seconds."""

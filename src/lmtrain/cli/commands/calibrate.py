@@ -11,7 +11,7 @@ from lmtrain.accounting.observed.measured import Calibration
 from lmtrain.accounting.observed.time_accounts import STEP_KINDS, StopwatchReading
 from lmtrain.accounting.options.strategy import ModelSpread
 from lmtrain.accounting.quantities import format_count, format_quantity
-from lmtrain.accounting.training_plan.plan import Speed
+from lmtrain.accounting.training_plan.speed import Speed
 from lmtrain.child_process import python_command, python_environment
 from lmtrain.doctor.finding import Finding
 from lmtrain.errors import EnvironmentProblem
@@ -25,9 +25,7 @@ from lmtrain.run.planning.calibration import (
     single_device_key,
     threads_here,
 )
-from lmtrain.run.planning.known_models import model_facts
-from lmtrain.run.planning.plan import plan_on_paper
-from lmtrain.run.planning.setting import planned_setting
+from lmtrain.run.planning.plan import plan_of
 from lmtrain.run.run_config import RunConfig
 from lmtrain.tracking.machine import write_measurements
 
@@ -56,8 +54,7 @@ def calibrate(config: RunConfig, overrides: list[str]) -> Finding:
     Raises:
         EnvironmentProblem: The steps failed; the message has the end of their output.
     """
-    setting = planned_setting(config)
-    planned = plan_on_paper(config, setting, model_facts(config, setting))
+    planned, _ = plan_of(config)
     num_steps, batch = steps_worth_timing(planned.speed), planned.batch
     expected = f" of about {format_quantity(planned.speed.step_seconds, 'seconds')}" if planned.speed else ""
     sys.stderr.write(f"calibration: trains {WARM_STEPS + num_steps} steps{expected} in a separate run ...\n")

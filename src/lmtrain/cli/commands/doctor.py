@@ -20,8 +20,7 @@ from lmtrain.errors import EXIT_DONE, EXIT_NO
 from lmtrain.run.compose.arguments import parse_arguments
 from lmtrain.run.compose.flag_parser import FlagParser
 from lmtrain.run.compose.group_options import one_of, words_of
-from lmtrain.run.planning.known_models import model_facts
-from lmtrain.run.planning.plan import plan_on_paper
+from lmtrain.run.planning.plan import plan_of
 from lmtrain.run.planning.setting import planned_setting
 from lmtrain.run.run_config import RunConfig
 from lmtrain.tracking.machine import read_measurements, write_measurements
@@ -89,7 +88,7 @@ def examine(config: RunConfig) -> list[Finding]:
     found = checks.gpus()
     lacking = checks.lacking_formats(found)
     num_ranks, num_workers = trainer.devices, int(config.data.get("num_workers") or 0)
-    checkpoints = plan_on_paper(config, setting, model_facts(config, setting)).checkpoints
+    checkpoints = plan_of(config)[0].checkpoints
     assert checkpoints is not None
     fitting = words_of(PrecisionFacts, lambda each: each.bytes_of.matmul not in lacking, has_bf16="bf16" not in lacking)
     findings = [

@@ -98,7 +98,7 @@ def _settings_of(word: str) -> list[str]:
     values = file_values(word) if name in known else {}
     if not values.get("device"):
         raise ConfigurationError(f"{word}: must be a cluster with a known device.{suggest(name, known)}")
-    keys = ("device", "network_bytes_per_second")
+    keys = ("device", "network_bytes_per_second", "device_network_bytes_per_second")
     return [f"cluster.{key}={values[key]}" for key in keys if values.get(key) is not None]
 
 

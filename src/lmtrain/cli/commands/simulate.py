@@ -1,4 +1,4 @@
-"""`lmtrain simulate OVERRIDES`: one rank's real step in a fleet of any size, its memory, messages and time."""
+"""`lmtrain simulate OVERRIDES`: the planned step of one rank in a fleet of any size: memory, messages and time."""
 
 import json
 from argparse import Namespace
@@ -18,14 +18,14 @@ def simulate(words: list[str], *, program: str = "lmtrain simulate") -> int:
         print(verb_page("simulate", program=program))
         return EXIT_DONE
     asked, overrides = read_words(words, program=program)
-    from lmtrain.run.planning.simulated_fleets import simulated_fleets
+    from lmtrain.run.planning.fleets import simulated_fleets
 
     found = simulated_fleets(overrides, ranks=asked.ranks, strategies=asked.strategies)
     for each in found:
         if asked.json:
             rows = [row.to_json() | {"scaling": row.efficiency(each.bases[row.strategy])} for row in each.rows]
             of_config = {"model": each.choices.options["model"], "swept": each.choices.swept, "chosen": each.chosen}
-            print(json.dumps(of_config | {"fleets": rows}))
+            print(json.dumps(of_config | (rows[0] if len(rows) == 1 else {}) | {"fleets": rows}))
             continue
         from lmtrain.report.plans.simulation_page import print_simulation
 

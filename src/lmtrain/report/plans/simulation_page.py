@@ -1,18 +1,20 @@
 """Simulated fleets: memory by kind, messages by group, time, and a table of several."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from lmtrain.accounting.quantities import format_count
-from lmtrain.accounting.training_plan.simulated_step import MessageCount, SimulatedFleet
+from lmtrain.accounting.training_plan.simulated_fleet import SimulatedFleet
 from lmtrain.report.show import show, title_line
 
 PHASES: Final = {"forward": "forward pass", "backward": "backward pass", "step": "optimizer"}
-KINDS: Final = {"gather": "gathers", "scatter": "scatters", "reduce": "all-reduces", "exchange": "all-to-alls"}
+KINDS: Final = {
+    "gather": "gathers", "scatter": "scatters", "reduce": "all-reduces", "exchange": "exchanges", "send": "sends",
+}  # fmt: skip
 
 
 def print_simulation(title: str, fleets: Sequence[SimulatedFleet], bases: Mapping[str, SimulatedFleet]) -> None:
@@ -32,13 +34,13 @@ def page(title: str, fleets: Sequence[SimulatedFleet], bases: Mapping[str, Simul
         Text("\nMemory at the fullest moment of each phase", style="bold"),
         _memory(fleet),
         Text("\nMessages of a rank in a step", style="bold"),
-        _messages(fleet.figures.messages),
+        _messages(fleet.messages),
         *_problems(fleets),
     )
 
 
 def _facts(fleet: SimulatedFleet, base: SimulatedFleet) -> Iterator[tuple[str, str]]:
-    batch, time = fleet.batch, fleet.figures.time
+    batch, time = fleet.batch, fleet.time
     factors = [
         f"{format_count(batch.sequences_per_micro_step, 'sequence')} of {batch.context_tokens:,}",
         format_count(batch.accumulation_micro_steps, "micro-step"),
@@ -48,37 +50,35 @@ def _facts(fleet: SimulatedFleet, base: SimulatedFleet) -> Iterator[tuple[str, s
     held = "" if fleet.device_bytes is None else f" of {fleet.device_bytes / 1e9:.1f} GB"
     yield "strategy", f"{fleet.strategy} on {format_count(batch.num_ranks, 'rank')}"
     yield "batch", f"{batch.tokens_per_step:,} tokens per step: {' x '.join(factors)}"
-    yield "step", f"{time.seconds:.4g} s: {time.compute_seconds:.4g} s of computing, {waits}"
-    yield "speed", f"{fleet.tokens_per_second_per_device:,.0f} tokens/s per device, {fleet.mfu:.1%} MFU (PaLM's count)"
+    yield "step", f"{fleet.speed.step_seconds:.4g} s: {time.compute_seconds:.4g} s of computing, {waits}"
+    yield (
+        "speed",
+        f"{fleet.tokens_per_second_per_device:,.0f} tokens/s per device, {fleet.speed.mfu_palm:.1%} MFU (PaLM's count)",
+    )
     if base.batch.num_ranks != batch.num_ranks:
         ranks = format_count(base.batch.num_ranks, "rank")
         yield "scaling", f"{fleet.efficiency(base):.1%} of the speed per device on {ranks}"
-    yield "memory", f"{fleet.figures.peak_bytes / 1e9:.1f} GB{held} per device"
+    yield "memory", f"{fleet.memory.total / 1e9:.1f} GB{held} per device"
 
 
 def _memory(fleet: SimulatedFleet) -> Table:
-    peaks = fleet.figures.peaks
-    kinds = [kind for kind in next(iter(peaks.values())) if any(peak[kind] >= 5e5 for peak in peaks.values())]
-    table = _right(1 + len(peaks))
-    table.add_row("", *(Text(PHASES[phase], style="dim") for phase in peaks))
-    for kind in kinds:
-        table.add_row(f"  {kind}", *(f"{peak[kind] / 1e9:,.2f} GB" for peak in peaks.values()))
-    table.add_row("  all", *(f"{sum(peak.values()) / 1e9:,.2f} GB" for peak in peaks.values()), style="bold")
+    phases = {phase: moment.to_json() for phase, moment in fleet.phases.items()}
+    table = _right(1 + len(phases))
+    table.add_row("", *(Text(PHASES[phase], style="dim") for phase in phases))
+    for kind in fleet.memory.to_json():
+        if any(kinds[kind] >= 5e5 for kinds in phases.values()):
+            sizes = (f"{kinds[kind] / 1e9:,.2f} GB" for kinds in phases.values())
+            table.add_row(f"  {kind.replace('_', ' ')}", *sizes, style="bold" if kind == "total" else "")
     return table
 
 
-def _messages(counts: Sequence[MessageCount]) -> Table:
-    table = _right(5)
-    table.add_row("", *(Text(word, style="dim") for word in ("group", "messages", "input", "sent")))
-    for each in counts:
-        apart = f", {each.stride} apart" if each.stride > 1 else ""
-        table.add_row(
-            f"  {KINDS[each.kind]}",
-            f"{format_count(each.num_ranks, 'rank')}{apart}",
-            f"{each.num_messages:,.0f}",
-            _size(each.num_bytes),
-            _size(each.sent_bytes),
-        )
+def _messages(messages: Sequence[Mapping[str, Any]]) -> Table:
+    table = _right(4)
+    table.add_row("", *(Text(word, style="dim") for word in ("group", "messages", "sent")))
+    for each in messages:
+        apart = f", {each['stride']} apart" if each["stride"] > 1 else ""
+        group = f"{format_count(each['num_ranks'], 'rank')}{apart}"
+        table.add_row(f"  {KINDS[each['kind']]}", group, f"{each['num_messages']:,.0f}", _size(each["bytes"]))
     return table
 
 
@@ -87,16 +87,16 @@ def _table(fleets: Sequence[SimulatedFleet], bases: Mapping[str, SimulatedFleet]
     heads = ("ranks", "step", "exposed", "tokens/s per device", "MFU", "scaling", "memory")
     table.add_row("  strategy", *(Text(word, style="dim") for word in heads))
     for fleet in fleets:
-        time = fleet.figures.time
+        seconds = fleet.speed.step_seconds
         table.add_row(
             f"  {fleet.strategy}",
             f"{fleet.batch.num_ranks:,}",
-            f"{time.seconds:.3f} s",
-            f"{time.exposed_seconds / time.seconds:.1%}",
+            f"{seconds:.3f} s",
+            f"{fleet.time.exposed_seconds / fleet.time.seconds:.1%}",
             f"{fleet.tokens_per_second_per_device:,.0f}",
-            f"{fleet.mfu:.1%}",
+            f"{fleet.speed.mfu_palm:.1%}",
             f"{fleet.efficiency(bases[fleet.strategy]):.1%}",
-            Text(f"{fleet.figures.peak_bytes / 1e9:,.1f} GB", style="bold red" if fleet.fits is False else ""),
+            Text(f"{fleet.memory.total / 1e9:,.1f} GB", style="bold red" if fleet.fits is False else ""),
         )
     return table
 
@@ -106,7 +106,7 @@ def _problems(fleets: Sequence[SimulatedFleet]) -> list[RenderableType]:
     return [
         Text(
             f"\n{fleet.strategy} on {format_count(fleet.batch.num_ranks, 'rank')} does not fit: "
-            f"{fleet.figures.peak_bytes / 1e9:.1f} GB of {(fleet.device_bytes or 0) / 1e9:.1f} GB per device; "
+            f"{fleet.memory.total / 1e9:.1f} GB of {(fleet.device_bytes or 0) / 1e9:.1f} GB per device; "
             "`lmtrain plan` has advice.",
             style="bold red",
         )

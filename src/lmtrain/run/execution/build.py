@@ -38,6 +38,7 @@ from lmtrain.run.builders.own_module import fitting_callbacks, own_module
 from lmtrain.run.planning.calibration import measured_peak, measurements_of
 from lmtrain.run.planning.machine_limits import batch_of, recompute_here
 from lmtrain.run.planning.make_plan import PlanFacts, make_plan, validated_split
+from lmtrain.run.planning.setting import planned_setting
 from lmtrain.run.run_config import RunConfig
 from lmtrain.run.schema.node import Node
 from lmtrain.run.stored_runs.identity import fingerprint_of, identity
@@ -292,6 +293,7 @@ def plan_of_run(
         cpu_threads=trainer.cpu_threads,
     )
     facts = PlanFacts(
+        setting=planned_setting(config),
         shape=shape,
         batch=batch,
         parameters=trained_parameters(model),

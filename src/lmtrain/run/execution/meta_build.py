@@ -9,7 +9,7 @@ import torch
 
 from lmtrain.accounting.budgets import STEPS_BEFORE_SPEED_IS_KNOWN, Horizon, horizon
 from lmtrain.accounting.model.flops import flops_per_token
-from lmtrain.accounting.training_plan.expected_speed import rate_of
+from lmtrain.accounting.training_plan.speed import rate_of
 from lmtrain.models.base import LanguageModel
 from lmtrain.optim.parameter_groups import trained_parameters
 from lmtrain.run.builders.device import build_precision, device_type, fit_attention, fit_loss, graphs_of

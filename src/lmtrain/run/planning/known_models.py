@@ -9,15 +9,16 @@ from typing import Final
 from lmtrain.accounting.model.model_facts import DEPTHS, ModelFacts, at_depth, facts_from_json, known_facts
 from lmtrain.accounting.options.parts import ScalingFacts
 from lmtrain.accounting.quantities import parse_quantity
+from lmtrain.accounting.training_plan.setting import Setting
 from lmtrain.errors import ConfigurationError
-from lmtrain.run.planning.setting import PlannedSetting, attention_of
+from lmtrain.run.planning.setting import attention_of
 from lmtrain.run.run_config import RunConfig
 from lmtrain.run.schema.facts import facts_of
 from lmtrain.run.schema.signatures import gives_nothing
 from lmtrain.tracking.atomic_files import read_json, write_json
 from lmtrain.training.lean_import import collecting_later
 
-VERSION: Final = 4  # raised when the same model is measured differently
+VERSION: Final = 5  # raised when the same model is measured differently
 ALIKE_FROM: Final = 8  # blocks: each later one counts as much as the one before
 MOST_BLOCKS: Final = 1_000_000
 # Endings of a model's settings that change neither shapes nor operations.
@@ -25,7 +26,7 @@ MERE_NUMBERS: Final = ("_std", "_eps", "_base")
 TABLE: Final = Path(__file__).parents[2] / "simulate" / "known_models.json"
 
 
-def model_facts(config: RunConfig, setting: PlannedSetting) -> ModelFacts:
+def model_facts(config: RunConfig, setting: Setting) -> ModelFacts:
     """Return the facts of the config's model; a new model takes a few seconds, once.
 
     Raises:
@@ -46,7 +47,7 @@ def model_facts(config: RunConfig, setting: PlannedSetting) -> ModelFacts:
     return facts[0] if depth is None else at_depth(facts[0], facts[1], depth)
 
 
-def facts_known(config: RunConfig, setting: PlannedSetting) -> ModelFacts | None:
+def facts_known(config: RunConfig, setting: Setting) -> ModelFacts | None:
     """Return the facts of the config's model from the table or an earlier measurement, None for a new model."""
     found = _known(config, setting)[0]
     if found or (depth := depth_of(config)) is None:
@@ -84,7 +85,7 @@ def _counts_blocks(config: RunConfig) -> str | None:
     return said.counts_blocks if said and said.alike_from <= ALIKE_FROM else None
 
 
-def _known(config: RunConfig, setting: PlannedSetting) -> tuple[ModelFacts | None, Path]:
+def _known(config: RunConfig, setting: Setting) -> tuple[ModelFacts | None, Path]:
     """Return the known facts, and the file (existing or not) for those of this machine."""
     key, context_tokens = key_of(config, setting), config.batch.context_tokens
     cache = Path(config.run.cache) / "plan" / f"{key}-{context_tokens}.json"
@@ -94,10 +95,10 @@ def _known(config: RunConfig, setting: PlannedSetting) -> tuple[ModelFacts | Non
     return facts_from_json(content) if content else None, cache
 
 
-def key_of(config: RunConfig, setting: PlannedSetting) -> str:
+def key_of(config: RunConfig, setting: Setting) -> str:
     """Return a hash of everything that decides the facts but the context length."""
     ignored = [name for name in config.model.values if name == "attention" or name.endswith(MERE_NUMBERS)]
-    nodes = (config.model.without(*ignored), attention_of(config, setting), config.loss)
+    nodes = (config.model.without(*ignored), attention_of(config, setting))
     parts = {node.key: node.canonical() for node in nodes} | {
         "version": VERSION,
         "recompute": config.recompute.canonical(),

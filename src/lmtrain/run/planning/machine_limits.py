@@ -15,14 +15,14 @@ from lmtrain.accounting.batches import MICRO_BATCH, BatchPlan
 from lmtrain.accounting.machine.hardware import find_device
 from lmtrain.accounting.model.memory import TrainedParameters
 from lmtrain.accounting.quantities import format_count, format_quantity
-from lmtrain.accounting.training_plan.fit import Setting, largest_micro_batch, memory_of
+from lmtrain.accounting.training_plan.setting import Setting, largest_micro_batch, memory_of
 from lmtrain.errors import ConfigurationError, EnvironmentProblem, OutOfMemory
 from lmtrain.launch.process_group import broadcast_outcome
-from lmtrain.run.planning.auto_choices import chooses_recompute, with_recompute
+from lmtrain.run.planning.choices import chooses_recompute, with_recompute
 from lmtrain.run.planning.known_models import model_facts
 from lmtrain.run.planning.make_plan import planned_checkpoints
 from lmtrain.run.planning.plan import fitted_batch
-from lmtrain.run.planning.setting import fit_setting, planned_setting
+from lmtrain.run.planning.setting import planned_setting, with_facts
 from lmtrain.run.planning.tried_words import with_words
 from lmtrain.run.run_config import RunConfig
 from lmtrain.run.settings import TrainerSettings
@@ -69,7 +69,7 @@ def setting_here(config: RunConfig) -> Setting:
     elif planned.host:  # this process runs already, outside of the free memory
         planned = replace(planned, host=replace(planned.host, process_bytes=0))
     most_bytes = min(device.num_bytes, int(config.cluster.memory_bytes or device.num_bytes))
-    return replace(fit_setting(planned, model_facts(config, planned)), device_bytes=most_bytes)
+    return replace(with_facts(planned, model_facts(config, planned)), held_bytes=most_bytes)
 
 
 def batch_of(config: RunConfig) -> BatchPlan:

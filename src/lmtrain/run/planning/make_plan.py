@@ -3,22 +3,15 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from lmtrain.accounting.batches import BatchPlan
 from lmtrain.accounting.budgets import NOT_BEGUN, Horizon, RunSoFar, horizon
 from lmtrain.accounting.cluster import Peak
 from lmtrain.accounting.machine.number_formats import PrecisionBytes
-from lmtrain.accounting.model.flops import FlopsPerToken, block_forward_flops, flops_per_token, seen_tokens
+from lmtrain.accounting.model.flops import FlopsPerToken, flops_per_token, seen_tokens
 from lmtrain.accounting.model.memory import TrainedParameters, state_bytes
 from lmtrain.accounting.model.model_shape import ModelShape
-from lmtrain.accounting.options.optimizer import OptimizerFacts
-from lmtrain.accounting.options.parts import AttentionFacts, RecomputeFacts
-from lmtrain.accounting.options.precision import PrecisionFacts
-from lmtrain.accounting.options.strategy import ModelSpread
-from lmtrain.accounting.training_plan.communication import CommunicationVolume, step_communication
-from lmtrain.accounting.training_plan.expected_speed import StepWork, expected_speed, hopper_seconds, rate_of
-from lmtrain.accounting.training_plan.plan import Plan, Speed
+from lmtrain.accounting.training_plan.plan import Plan
 from lmtrain.accounting.training_plan.plan_parts import (
     CheckpointPlan,
     GenerationPlan,
@@ -28,11 +21,19 @@ from lmtrain.accounting.training_plan.plan_parts import (
     generation_plan,
     planned_offload,
 )
+from lmtrain.accounting.training_plan.setting import Setting
+from lmtrain.accounting.training_plan.speed import (
+    PlannedModel,
+    Speed,
+    expected_speed,
+    modelled_step,
+    rate_of,
+    sent_in_step,
+)
+from lmtrain.accounting.training_plan.step_time import StepTime
 from lmtrain.run.planning.calibration import calibration_of, single_device_speed
 from lmtrain.run.planning.prepared_tokens import held_out_padding, masked_documents
-from lmtrain.run.planning.setting import PlannedSetting
 from lmtrain.run.run_config import RunConfig
-from lmtrain.run.schema.facts import facts_of, require_facts
 from lmtrain.run.schema.signatures import gives_nothing
 from lmtrain.run.validators.callbacks import callback_facts, held_out_passes
 from lmtrain.run.validators.task import objective_facts
@@ -48,6 +49,7 @@ class PlanFacts:
     `trusts_assumed_speed` lets a budget of time end where an assumed speed says; else only where a stated one does.
     """
 
+    setting: Setting
     shape: ModelShape
     batch: BatchPlan
     parameters: TrainedParameters
@@ -74,10 +76,13 @@ def make_plan(config: RunConfig, facts: PlanFacts) -> Plan:
     cluster, batch, shape = config.cluster, facts.batch, facts.shape
     documents = masked_documents(config, facts.folder)
     flops = flops_per_token(shape, batch.context_tokens, documents=documents)
-    sent = _sent(config, facts)
+    model = _planned_model(config, facts, flops)
+    sent = sent_in_step(facts.setting, batch, model)
     seen = seen_tokens(batch.context_tokens, documents=documents)
     offload = _offload(config, facts)
-    speed = _speed(config, facts, flops=flops, seen=seen, sent=sent, offload=offload)
+    step = modelled_step(facts.setting, batch, model, sent)
+    again = model.recomputed_flops(facts.setting, seen=seen)
+    speed = _speed(config, facts, flops.palm, step=step, recomputed_flops=again, offload=offload)
     trusted = speed if facts.trusts_assumed_speed or cluster.mfu else None
     generation = _generation(config, facts, flops_per_token=flops.palm)
     writing = _writing_seconds(generation, speed, batch)
@@ -100,12 +105,8 @@ def make_plan(config: RunConfig, facts: PlanFacts) -> Plan:
         peak_flops=facts.peak.flops if facts.peak else None,
         peak_source=facts.peak.source if facts.peak else facts.peak_source,
         peak_doubt=facts.peak.doubt if facts.peak else "",
-        measured_flops=facts.measured.flops if facts.measured else None,
-        measured_doubt=facts.measured.doubt if facts.measured else "",
-        usd_per_gpu_hour=cluster.usd_per_gpu_hour,
-        usd_per_kwh=cluster.usd_per_kwh,
-        device_watts=facts.device_watts,
         speed=speed,
+        step=step,
         communication=sent,
         generation=generation,
         done=facts.done,
@@ -119,6 +120,11 @@ def _with_more(
     """Add the parts that a plan may be without: optimizer state in host memory, scaling, evaluation."""
     plan = replace(
         plan,
+        measured_flops=facts.measured.flops if facts.measured else None,
+        measured_doubt=facts.measured.doubt if facts.measured else "",
+        usd_per_gpu_hour=config.cluster.usd_per_gpu_hour,
+        usd_per_kwh=config.cluster.usd_per_kwh,
+        device_watts=facts.device_watts,
         is_compiled=facts.is_compiled,
         is_from_scratch=config.init_from is None and not facts.shape.num_frozen_parameters,
         single_device_tokens_per_second=single_device_speed(config, plan.batch),
@@ -157,7 +163,7 @@ def with_evaluation(
     return whole if decides_end else replace(whole, horizon=plan.horizon, expected_tokens=whole.horizon.tokens)
 
 
-def planned_checkpoints(config: RunConfig, setting: PlannedSetting, parameters: TrainedParameters) -> CheckpointPlan:
+def planned_checkpoints(config: RunConfig, setting: Setting, parameters: TrainedParameters) -> CheckpointPlan:
     """Return the bytes of a checkpoint of the config, of all of them on disk at once, and their cadence."""
     spread, num_devices, facts = config.spread, config.num_ranks, callback_facts(config)
     return checkpoint_plan(
@@ -176,39 +182,17 @@ def planned_checkpoints(config: RunConfig, setting: PlannedSetting, parameters: 
     )
 
 
-def _recompute(config: RunConfig) -> RecomputeFacts:
-    return facts_of(config.recompute.values, RecomputeFacts, allowed=config.allowed) or RecomputeFacts()
-
-
-def _has_wide_stream(config: RunConfig) -> bool:
-    """Return whether the residual stream is in fp32 between products in bf16."""
-    found = require_facts(config.precision.values, PrecisionFacts, allowed=config.allowed, has_bf16=True)
-    return found.residual is None and not (found.casts_parameters or config.spread.casts_parameters)
-
-
-def _sent(config: RunConfig, facts: PlanFacts) -> CommunicationVolume:
+def _planned_model(config: RunConfig, facts: PlanFacts, flops: FlopsPerToken) -> PlannedModel:
     heads, kv_heads = (config.model.values.get(name) for name in ("num_heads", "num_kv_heads"))
-    return step_communication(
-        config.cluster,
-        facts.batch,
-        spread=require_facts(config.strategy.values, ModelSpread, allowed=config.allowed),
-        shape=facts.shape,
-        gathered_value_bytes=facts.bytes_of.activations,
-        share_again=_recompute(config).share,
-        share_of_kv_heads=kv_heads / heads if isinstance(heads, int) and isinstance(kv_heads, int) else 1.0,
-    )
-
-
-def _optimizer(config: RunConfig) -> OptimizerFacts:
-    return require_facts(config.optimizer.values, OptimizerFacts, allowed=config.allowed)
+    share = kv_heads / heads if isinstance(heads, int) and isinstance(kv_heads, int) else 1.0
+    return PlannedModel(shape=facts.shape, parameters=facts.parameters, flops=flops, share_of_kv_heads=share)
 
 
 def _offload(config: RunConfig, facts: PlanFacts) -> OffloadPlan | None:
     """Return a device's optimizer state in host memory, None where the device keeps it."""
     if not config.optimizer_cpu_offload:
         return None
-    optimizer = _optimizer(config).state
-    held = state_bytes(facts.parameters, precision=facts.bytes_of, optimizer=optimizer)
+    held = state_bytes(facts.parameters, precision=facts.bytes_of, optimizer=facts.setting.state)
     num_parts = config.spread.num_shards(facts.batch.num_ranks) * config.spread.tensor_ranks
     return planned_offload(held // num_parts, device=config.cluster.device)
 
@@ -241,41 +225,20 @@ def _writing_seconds(generation: GenerationPlan | None, speed: Speed | None, bat
 def _speed(
     config: RunConfig,
     facts: PlanFacts,
+    flops_per_token: float,
     *,
-    flops: FlopsPerToken,
-    seen: float,
-    sent: CommunicationVolume,
+    step: StepTime | None,
+    recomputed_flops: float,
     offload: OffloadPlan | None,
 ) -> Speed | None:
-    """Return the time of a step, with the products recomputed in its backward pass."""
-    num_block_parameters = facts.parameters.num_block_matrix(facts.shape)
-    again = block_forward_flops(facts.shape, num_block_parameters=num_block_parameters, seen=seen)
-    recomputed = _recompute(config).share * again
-    width = facts.shape.width
-    work = StepWork(
-        shape=facts.shape,
-        width=width,
-        flops=flops,
-        num_logits=(facts.shape.num_matmul_parameters - num_block_parameters) / max(1, width),
-        recomputed_flops=recomputed,
-        num_tokens=facts.batch.tokens_per_step,
-        has_wide_stream=_has_wide_stream(config),
-    )
-    updates_in_one_pass = _optimizer(config).state.updates_in_one_pass  # as AdamW, with which it was measured
-    place: dict[str, Any] = {"on_gpu": True, "is_compiled": facts.is_compiled}
-    attention = facts_of(config.attention.values, AttentionFacts, allowed=config.allowed, **place)
-    is_fused = attention is None or attention.is_fused
-    is_single = facts.batch.num_ranks == 1 and facts.is_compiled and facts.bytes_of.matmul == "bf16"
-    is_known = is_single and is_fused and updates_in_one_pass
+    """Return the time of a step, from the best source that there is."""
     return expected_speed(
         config.cluster,
         facts.peak,
         facts.batch,
-        flops_per_token=flops.palm,
+        flops_per_token=flops_per_token,
         calibration=calibration_of(config, facts.batch),
-        sent=sent,
-        recomputed_flops=recomputed,
-        by_parts=hopper_seconds(work, config.cluster.known_device, facts.peak) if is_known else None,
+        modelled=step,
+        recomputed_flops=recomputed_flops,
         offload_seconds=(offload.seconds or 0.0) if offload else 0.0,
-        bubble_share=config.spread.pipeline.bubble_share(facts.batch.accumulation_micro_steps),
     )

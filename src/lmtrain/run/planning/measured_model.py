@@ -5,16 +5,17 @@ from collections.abc import Callable, Sequence
 import torch
 
 from lmtrain.accounting.model.model_facts import ModelFacts
+from lmtrain.accounting.training_plan.setting import Setting
 from lmtrain.errors import ConfigurationError
 from lmtrain.models.base import LanguageModel
 from lmtrain.run.builders.model import adapter_of
-from lmtrain.run.planning.setting import PlannedSetting, attention_of
+from lmtrain.run.planning.setting import attention_of
 from lmtrain.run.run_config import RunConfig
 from lmtrain.simulate.measured_facts import SimulatedStep, measure_depths
 
 
-def measure_model(config: RunConfig, setting: PlannedSetting) -> ModelFacts:
-    """Measure the model, loss and recomputation of a config on fake tensors.
+def measure_model(config: RunConfig, setting: Setting) -> ModelFacts:
+    """Measure the model and recomputation of a config on fake tensors.
 
     Raises:
         ConfigurationError: One of them cannot be built.
@@ -22,7 +23,7 @@ def measure_model(config: RunConfig, setting: PlannedSetting) -> ModelFacts:
     return measure_models([config], setting)[0]
 
 
-def measure_models(configs: Sequence[RunConfig], setting: PlannedSetting) -> list[ModelFacts]:
+def measure_models(configs: Sequence[RunConfig], setting: Setting) -> list[ModelFacts]:
     """Measure models of more and more alike blocks, one config for each number of them; the first is run.
 
     Raises:
@@ -32,7 +33,6 @@ def measure_models(configs: Sequence[RunConfig], setting: PlannedSetting) -> lis
     builds = [_builder(one, setting) for one in configs]
     step = SimulatedStep(
         build=builds[0],
-        loss=config.loss.checked(config.allowed).build(),
         compute_dtype=getattr(torch, setting.precision.compute_dtype),
         recompute=config.recompute.checked(config.allowed).build(),
         recomputes=setting.recompute.recomputes,
@@ -44,7 +44,7 @@ def measure_models(configs: Sequence[RunConfig], setting: PlannedSetting) -> lis
     return measure_depths(step, builds, context_tokens=config.batch.context_tokens)
 
 
-def _builder(config: RunConfig, setting: PlannedSetting) -> Callable[[], LanguageModel]:
+def _builder(config: RunConfig, setting: Setting) -> Callable[[], LanguageModel]:
     option = config.model
     if "attention" in option:
         option = option.changed(attention=attention_of(config, setting).values)

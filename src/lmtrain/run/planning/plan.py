@@ -6,18 +6,16 @@ from functools import partial
 from typing import Any
 
 from lmtrain.accounting.batches import MICRO_BATCH, BatchPlan
-from lmtrain.accounting.model.model_facts import ModelFacts
-from lmtrain.accounting.training_plan.fit import Setting, largest_micro_batch, memory_of
 from lmtrain.accounting.training_plan.plan import Advice, Plan
+from lmtrain.accounting.training_plan.setting import Setting, largest_micro_batch, memory_of, with_micro_batch
 from lmtrain.errors import ConfigurationError
 from lmtrain.run.compose.arguments import Choices, parse_arguments
 from lmtrain.run.compose.option_files import default_options
 from lmtrain.run.compose.paths import conf_folder
 from lmtrain.run.gate import check
-from lmtrain.run.planning.advice import advice
-from lmtrain.run.planning.auto_choices import with_recompute, with_strategy
 from lmtrain.run.planning.calibration import peak_here
-from lmtrain.run.planning.known_models import facts_known, model_facts
+from lmtrain.run.planning.choices import advice, with_recompute, with_strategy
+from lmtrain.run.planning.known_models import model_facts
 from lmtrain.run.planning.make_plan import PlanFacts, make_plan, planned_checkpoints, validated_split
 from lmtrain.run.planning.prepared_tokens import (
     awaited_facts,
@@ -27,7 +25,7 @@ from lmtrain.run.planning.prepared_tokens import (
     require_split,
     source_epochs,
 )
-from lmtrain.run.planning.setting import PlannedSetting, fit_setting, planned_setting
+from lmtrain.run.planning.setting import planned_setting, speed_line, with_facts
 from lmtrain.run.planning.tried_words import with_words
 from lmtrain.run.run_config import RunConfig
 from lmtrain.run.validators.callbacks import callback_lines
@@ -80,15 +78,12 @@ def planned_runs(
         config, strategy = with_strategy(config)
         config, recompute = with_recompute(config)
         asked, config = config, _with_named_data(config, choices.options, choices.overrides)
-        setting = planned_setting(config)
-        facts = model_facts(config, setting)
-        plan = plan_on_paper(config, setting, facts)
+        plan, fit = plan_of(config)
         _require_ramps(config, plan)
         plan = replace(plan, scaling=config.scaling)
         plan = _with_data(plan, config)
-        fit = fit_setting(setting, facts)
         given = advice(config, plan, fit, partial(planned_with, config))
-        notes = [rate_line(config), setting.speed_line, *callback_lines(config), strategy, recompute]
+        notes = [rate_line(config), speed_line(fit), *callback_lines(config), strategy, recompute]
         given = replace(given, lines=(*filter(None, notes), *given.lines))
         found.append(PlannedRun(choices.title, choices.swept, plan, fit, given, asked))
 
@@ -114,19 +109,22 @@ def _with_named_data(config: RunConfig, options: Mapping[str, str], overrides: S
     return config.changed(data=config.data.without("folder"))
 
 
-def plan_on_paper(config: RunConfig, setting: PlannedSetting, facts: ModelFacts) -> Plan:
-    """Compute the whole plan of a config, memory and checkpoints too, without building it.
+def plan_of(config: RunConfig) -> tuple[Plan, Setting]:
+    """Compute the whole plan of a config, memory and checkpoints too, without building it; and its memory's inputs.
 
     Raises:
         ConfigurationError: An indivisible batch, or an impossible budget.
     """
+    setting = planned_setting(config)
+    fit = with_facts(setting, model_facts(config, setting))
+    facts = fit.facts
     require_parts(config, facts.shape)
-    fit = fit_setting(setting, facts)
     batch = planned_batch(config, fit)
     device = setting.cluster.known_device
     plan = make_plan(
         config,
         PlanFacts(
+            setting=setting,
             shape=facts.shape,
             batch=batch,
             parameters=facts.parameters,
@@ -141,13 +139,14 @@ def plan_on_paper(config: RunConfig, setting: PlannedSetting, facts: ModelFacts)
             trusts_assumed_speed=True,
         ),
     )
-    return replace(
+    plan = replace(
         plan,
         components=facts.components,
         device_bytes=fit.device_bytes,
         memory=memory_of(fit, batch),
         checkpoints=planned_checkpoints(config, setting, facts.parameters),
     )
+    return plan, fit
 
 
 def _doctor_of(config: RunConfig) -> str:
@@ -157,18 +156,11 @@ def _doctor_of(config: RunConfig) -> str:
     return " ".join([*words, *([f"trainer.cpu_threads={threads}"] if threads is not None else [])])
 
 
-def planned_with(config: RunConfig, words: Sequence[str], *, measures: bool = False) -> Plan | None:
-    """Return the plan of a config with some words typed, None where they are refused.
-
-    It `measures` a model that is new on this machine, or else has no plan of it.
-    """
+def planned_with(config: RunConfig, words: Sequence[str]) -> Plan | None:
+    """Return the plan of a config with some words typed, None where they are refused."""
     try:
         changed = with_words(config, words)
-        setting = planned_setting(changed)
-        facts = model_facts(changed, setting) if measures else facts_known(changed, setting)
-        if facts is None:
-            return None
-        plan = plan_on_paper(changed, setting, facts)
+        plan, _ = plan_of(changed)
         _require_ramps(changed, plan)
     except ConfigurationError:
         return None
@@ -200,7 +192,7 @@ def fitted_batch(config: RunConfig, fit: Setting) -> BatchPlan:
     if found := largest_micro_batch(fit, whole):
         return found
     rows = fit.example_rows
-    single = replace(whole, sequences_per_micro_step=rows, accumulation_micro_steps=whole.sequences_per_rank // rows)
+    single = with_micro_batch(whole, rows)
     needed, held = memory_of(fit, single).total / 1e9, (fit.device_bytes or 0) / 1e9
     raise ConfigurationError(
         f"{MICRO_BATCH}=auto: not even {rows} fits, which needs {needed:.1f} GB of {held:.1f} GB; "

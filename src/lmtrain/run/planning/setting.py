@@ -1,9 +1,8 @@
 """A composed config's choices for planning: devices, formats, sharding. Loads nothing heavy."""
 
-from dataclasses import dataclass, replace
-from typing import Any, Final
+from dataclasses import replace
+from typing import Any
 
-from lmtrain.accounting.cluster import Cluster, Peak
 from lmtrain.accounting.machine.number_formats import PrecisionBytes, utilization_format
 from lmtrain.accounting.model.memory import (
     COMPILED_HEAP_SHARE,
@@ -16,10 +15,10 @@ from lmtrain.accounting.model.memory import (
 from lmtrain.accounting.model.model_facts import ModelFacts
 from lmtrain.accounting.model.optimizer_state import OptimizerState
 from lmtrain.accounting.options.optimizer import OptimizerFacts
-from lmtrain.accounting.options.parts import AttentionFacts, AverageFacts, RecomputeFacts, SpikeFacts
+from lmtrain.accounting.options.parts import AttentionFacts, AverageFacts, LossFacts, RecomputeFacts, SpikeFacts
 from lmtrain.accounting.options.precision import PrecisionFacts
 from lmtrain.accounting.options.strategy import ModelSpread
-from lmtrain.accounting.training_plan.fit import Setting, TensorGroup
+from lmtrain.accounting.training_plan.setting import Setting
 from lmtrain.errors import ConfigurationError
 from lmtrain.precision.cpu_features import bf16_flags
 from lmtrain.run.planning.calibration import kind_here, measurements_of
@@ -32,69 +31,8 @@ from lmtrain.run.validators.optimizer import require_float8_head, require_offloa
 from lmtrain.run.validators.parallelism import require_parts, require_ranks, require_recordable, require_workers
 from lmtrain.run.validators.task import example_rows, objective_facts, require_adaptable, require_whole_sequences
 
-INPUTS_OF_A_LAYER: Final = 2  # of attention and of the feed-forward
 
-
-@dataclass(frozen=True, kw_only=True)
-class PlannedSetting:
-    """The config's choices that decide memory and speed, as its options describe them.
-
-    `host` is the memory of a run on this machine's CPU next to its tensors, None on a GPU. `offloads_state`: optimizer
-    state is in host memory between steps. `records_steps`: in CUDA graphs, so gradients stay where they are.
-    `takes_back`: a step leaves copies to go back to. `masks_documents`: attention keeps a mask of all pairs of tokens.
-    `example_rows` of an objective stay together in a micro batch.
-    """
-
-    cluster: Cluster
-    num_ranks: int
-    precision: PrecisionFacts
-    state: OptimizerState
-    spread: ModelSpread
-    recompute: RecomputeFacts
-    attention: AttentionFacts
-    is_compiled: bool
-    host: HostMemory | None = None
-    offloads_state: bool = False
-    records_steps: bool = False
-    takes_back: bool = False
-    masks_documents: bool = False
-    example_rows: int = 1
-
-    @property
-    def keeps_gradients(self) -> bool:
-        """Return whether gradients stay in memory between steps."""
-        return self.records_steps or (self.spread.keeps_gradients and self.spread.reduces_over(self.num_ranks))
-
-    @property
-    def casts_parameters(self) -> bool:
-        """Return whether the weights have the format of the model's products: no copy is kept."""
-        return self.spread.casts_parameters or self.precision.casts_parameters
-
-    @property
-    def cuts_blocks(self) -> bool:
-        """Return whether the compiler decides a block's kept activations: under full recomputation it does not."""
-        return self.is_compiled and self.recompute.is_cut
-
-    @property
-    def bytes_of(self) -> PrecisionBytes:
-        """Return the bytes of a value by role; sharding casts gathered values and keeps no copy."""
-        held = self.precision.bytes_of
-        return replace(held, compute_copy=0) if self.casts_parameters else held
-
-    def peak(self) -> Peak | None:
-        """Return the dense peak of one device for the run's products, of fp8 that of bf16."""
-        return self.cluster.peak(utilization_format(self.bytes_of.matmul))
-
-    @property
-    def speed_line(self) -> str | None:
-        """Return a note for products faster than the format of the peak; None where they are of that format."""
-        products, counted = self.bytes_of.matmul, utilization_format(self.bytes_of.matmul)
-        if products == counted:
-            return None
-        return f"time: {products} at the MFU of {counted}; cluster.mfu states a faster step"
-
-
-def planned_setting(config: RunConfig) -> PlannedSetting:
+def planned_setting(config: RunConfig) -> Setting:
     """Read the choices of a composed config.
 
     Raises:
@@ -115,14 +53,15 @@ def planned_setting(config: RunConfig) -> PlannedSetting:
     host = _host(config, is_compiled=compiles.compiles)
     require_offload(config, on_cpu=host is not None)
     attention = facts_of(config.attention.values, AttentionFacts, allowed=allowed, **place) or AttentionFacts()
-    return PlannedSetting(
+    return Setting(
         cluster=config.cluster,
         num_ranks=config.num_ranks,
         precision=(precision := _precision(config, on_gpu=on_gpu)),
         state=_state(config, precision.bytes_of),
         spread=spread,
-        recompute=facts_of(config.recompute.values, RecomputeFacts, allowed=allowed) or RecomputeFacts(),
+        recompute=config.facts(RecomputeFacts) or RecomputeFacts(),
         attention=attention,
+        loss=config.facts(LossFacts) or LossFacts(),
         is_compiled=compiles.compiles,
         host=host,
         offloads_state=config.optimizer_cpu_offload,
@@ -169,41 +108,23 @@ def _precision(config: RunConfig, *, on_gpu: bool) -> PrecisionFacts:
     return found
 
 
-def attention_of(config: RunConfig, setting: PlannedSetting) -> Node:
+def attention_of(config: RunConfig, setting: Setting) -> Node:
     """Return the attention to measure with: one with equal memory, where the run's own runs elsewhere."""
     target = setting.attention.measured_as
     return config.attention if target is None else Node("attention", {TARGET: target})
 
 
-def fit_setting(setting: PlannedSetting, facts: ModelFacts) -> Setting:
+def with_facts(setting: Setting, facts: ModelFacts) -> Setting:
     """Return the inputs of the memory of a device, from a config's choices and its model's facts.
 
     Raises:
         ConfigurationError: A pipeline has more parts than the model has layers.
     """
-    spread, num_layers = setting.spread, len(facts.shape.attention)
-    spread.pipeline.require_layers(num_layers)
-    num_kept = round(num_layers * (1 - setting.recompute.share))  # recomputed layers gather inputs again, one at a time
-    return Setting(
-        facts=facts,
-        precision=setting.bytes_of,
-        optimizer=setting.state,
-        is_sharded=spread.shards_over is not None and setting.num_ranks > 1,
-        tensor=TensorGroup(
-            num_ranks=spread.tensor_ranks,
-            input_bytes=facts.shape.width * setting.bytes_of.activations,
-            num_inputs=INPUTS_OF_A_LAYER * max(1, num_kept),
-        ),
-        slices=spread.context_ranks,
-        pipeline=spread.pipeline,
-        keeps_gradients=setting.keeps_gradients,
-        keeps_whole_gradients=spread.shards_over is not None and not spread.reduces_every_micro_step,
-        keeps_gathered_blocks=not spread.reshard_after_forward,
-        most_shards=spread.most_shards,
-        device_bytes=setting.cluster.device_bytes,
-        host=setting.host,
-        offloads_state=setting.offloads_state,
-        takes_back=setting.takes_back,
-        steps_together=spread.equals_one_process,
-        example_rows=setting.example_rows,
-    )
+    setting.spread.pipeline.require_layers(len(facts.shape.attention))
+    return replace(setting, known_facts=facts)
+
+
+def speed_line(setting: Setting) -> str | None:
+    """Return a note for products faster than the format of the peak; None where they are of that format."""
+    products, counted = setting.bytes_of.matmul, utilization_format(setting.bytes_of.matmul)
+    return None if products == counted else f"time: MFU of {products} counts the peak of {counted}"

@@ -4,13 +4,15 @@ from pathlib import Path
 
 import pytest
 
+from lmtrain.accounting.model.model_facts import ModelFacts
+from lmtrain.accounting.training_plan.setting import Setting, memory_of
 from lmtrain.errors import ConfigurationError
+from lmtrain.run.planning import choices as choices_module
 from lmtrain.run.planning import known_models
 from lmtrain.run.planning import plan as plan_module
-from lmtrain.run.planning.advice import advice
+from lmtrain.run.planning.choices import advice, setting_on_paper, weighed, with_recompute, with_strategy
 from lmtrain.run.planning.known_models import facts_known
 from lmtrain.run.planning.plan import planned_runs, planned_with
-from lmtrain.run.planning.setting import fit_setting, planned_setting
 from lmtrain.run.planning.tried_words import with_words
 from lmtrain.run.run_config import RunConfig
 from tests.configs import config_of
@@ -29,7 +31,7 @@ def test_the_devices_that_a_plan_advises_divide_its_step_and_hold_its_shards() -
     assert (typed.plan.fits, typed.plan.batch.num_ranks) == (True, int(advised.split()[2].replace(",", "")))
 
 
-def test_what_fits_on_the_same_devices_is_advised_before_more_of_them() -> None:
+def test_a_switch_of_the_strategy_is_advised_where_it_is_enough() -> None:
     of_a_cluster = ["model=llama_3_405b", "tokenizer=byte_level", "cluster=b200_8x", "cluster.num_nodes=64"]
     batch = ["batch.context_tokens=8192", "batch.micro_batch_sequences=1", "batch.tokens_per_step=16777216"]
     words = [*of_a_cluster, *batch, "recompute=every_block", "precision=bf16_mixed", "budget.tokens=1T"]
@@ -41,7 +43,8 @@ def test_what_fits_on_the_same_devices_is_advised_before_more_of_them() -> None:
     ):
         chosen = [*words, f"strategy={strategy}", f"optimizer={optimizer}"]
         (run,) = planned_runs(chosen)
-        assert advised in typed_words(run.advice.lines[-1])
+        assert advised in [words for line in run.advice.lines for words in typed_words(line)]
+        assert len(run.advice.lines) <= 1 + 3
         (typed,) = planned_runs([*chosen, *advised])
         assert (typed.plan.fits, typed.plan.batch.num_ranks) == (True, 512)
 
@@ -93,19 +96,25 @@ def random_config(composed: list[RunConfig], draw: random.Random) -> RunConfig:
     )
 
 
+def _only_known(config: RunConfig, setting: Setting) -> ModelFacts:
+    found = facts_known(config, setting)
+    if found is None:
+        raise ConfigurationError("not measured")
+    return found
+
+
 def test_the_advice_of_thirty_failing_plans_is_as_it_says_when_typed(composed, monkeypatch) -> None:
     table = known_models.read_json(known_models.TABLE)
     monkeypatch.setattr(known_models, "read_json", lambda path: table if path == known_models.TABLE else {})
-    monkeypatch.setattr(plan_module, "model_facts", facts_known)  # none is measured
+    for module in (plan_module, choices_module):  # none is measured
+        monkeypatch.setattr(module, "model_facts", _only_known)
     draw, num_failing, num_typed = random.Random(1), 0, 0
     while num_failing < 30:
         config = random_config(composed, draw)
         plan = planned_with(config, [])
         if plan is None:  # tensor groups of more ranks than there are
             continue
-        setting = planned_setting(config)
-        facts = known_models.model_facts(config, setting)
-        said = advice(config, plan, fit_setting(setting, facts), partial(planned_with, config))
+        said = advice(config, plan, setting_on_paper(config), partial(planned_with, config))
         num_failing += not said.is_possible
         for line in said.lines:
             for words in typed_words(line):
@@ -143,3 +152,76 @@ def test_a_micro_batch_that_parts_pairs_of_answers_is_refused_as_in_training(tmp
         planned_runs([*words, "batch.micro_batch_sequences=3"])
     (run,) = planned_runs([*words, "cluster.memory_bytes=1e9", "batch.micro_batch_sequences=2"])
     assert "a larger micro batch fits too: batch.micro_batch_sequences=6" in run.advice.lines
+
+
+OF_A_NODE = (
+    "cluster=h100_8x",
+    "precision=bf16_mixed",
+    "optimizer=adamw",
+    "compile=blocks",
+    "batch.context_tokens=8192",
+)
+
+
+@pytest.mark.parametrize(
+    ("words", "options"),
+    [
+        (["model=llama_3_2_1b", "batch.tokens_per_step=262144", "loss=chunked"], {"ddp", "fsdp"}),
+        (["model=llama_3_8b", "batch.tokens_per_step=524288", "loss=chunked"], {"fsdp", "hsdp"}),
+        (["model=llama_3_70b", "cluster.num_nodes=32", "batch.tokens_per_step=2097152"], {"fsdp"}),
+    ],
+)
+def test_the_fastest_strategy_that_fits_is_chosen(words: list[str], options: set[str]) -> None:
+    asked = config_of(*OF_A_NODE, *words, "recompute=every_block", "batch.micro_batch_sequences=auto", "strategy=auto")
+    chosen, line = with_strategy(asked)
+    assert chosen.strategy.word in options
+    assert line is not None
+    assert f"strategy=auto: {chosen.strategy.word} takes " in line
+    best = weighed(chosen)
+    assert best is not None
+    for other in ("fsdp", "hsdp", "fsdp_tensor"):
+        tried = weighed(asked, [f"strategy={other}"])
+        assert tried is None or not tried.fits or (best.cost or 0) <= 1.02 * (tried.cost or 0)
+
+
+def test_no_faster_pair_of_strategy_and_recomputation_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choices_module, "model_facts", _only_known)
+    asked = config_of(
+        *OF_A_NODE, "model=llama_3_8b", "batch.tokens_per_step=524288", "strategy=auto", "recompute=auto",
+        "batch.micro_batch_sequences=auto",
+    )  # fmt: skip
+    chosen, _ = with_recompute(with_strategy(asked)[0])
+    best = weighed(chosen)
+    assert best is not None
+    assert best.fits
+    for strategy in ("fsdp", "hsdp", "fsdp_tensor", "context"):
+        for recompute in ("none", "every_block"):
+            tried = weighed(asked, [f"strategy={strategy}", f"recompute={recompute}"])
+            assert tried is None or not tried.fits or (best.cost or 0) <= 1.02 * (tried.cost or 0)
+
+
+def test_what_fits_nowhere_gets_the_smallest_and_says_so() -> None:
+    words = ("model=llama_3_405b", "batch.tokens_per_step=65536", "recompute=every_block", "strategy=auto")
+    _, line = with_strategy(config_of(*OF_A_NODE, *words))
+    assert line is not None
+    assert line.startswith("strategy=auto: nothing fits; ")
+
+
+@pytest.mark.parametrize("words", [["trainer.devices=1"], ["strategy=ddp"], ["cluster=local", "trainer.devices=8"]])
+def test_nothing_else_is_changed(words: list[str]) -> None:
+    before = config_of(*OF_A_NODE, "model=llama_3_8b", "batch.tokens_per_step=65536", *words)
+    assert with_strategy(before) == (before, None)
+
+
+def test_a_typed_micro_batch_has_to_fit_and_a_typed_recomputation_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choices_module, "model_facts", _only_known)
+    one = ("cluster.devices_per_node=1", "trainer.devices=1", "strategy=single", "batch.tokens_per_step=16384")
+    words = (*OF_A_NODE, *one, "model=llama_3_2_1b", "batch.micro_batch_sequences=2")
+    for word in ("recompute=none", "recompute=every_block"):
+        typed = config_of(*words, word)
+        assert with_recompute(typed) == (typed, None)
+        num_bytes = memory_of(setting_on_paper(typed), typed.divided(typed.batch)).total
+        chosen, reason = with_recompute(config_of(*words, "recompute=auto", f"cluster.memory_bytes={num_bytes}"))
+        assert chosen.recompute.word == word.partition("=")[2]
+        assert reason is not None
+        assert "16,384 tokens at a time fit" in reason

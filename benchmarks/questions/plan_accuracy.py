@@ -1,0 +1,265 @@
+"""Compare the planned step with published rows: those that its shares were fitted to, and those never fitted.
+
+    python benchmarks/questions/plan_accuracy.py                       # the tables, as Markdown
+    python benchmarks/questions/plan_accuracy.py --out benchmarks/results/plan_accuracy.md
+
+Each row is the nearest run that lmtrain has, by the same plan as `lmtrain plan` and `lmtrain simulate`.
+"""
+
+import argparse
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from lmtrain.accounting.machine.hardware import DEVICES, Device
+from lmtrain.accounting.model.flops import flops_per_token
+from lmtrain.accounting.training_plan import step_time as model
+from lmtrain.accounting.training_plan.setting import memory_of
+from lmtrain.accounting.training_plan.speed import PlannedModel, rates_of, sent_in_step, work_of
+from lmtrain.run.compose.compose import compose_config
+from lmtrain.run.planning.choices import setting_on_paper
+from lmtrain.run.run_config import read_config
+
+H100: Final = DEVICES["NVIDIA H100 80GB HBM3"]
+NVL: Final = DEVICES["NVIDIA H100 NVL"]
+# "Between SXM and NVL", by its source: an SXM with 500 W and 2.4 TB/s. The lower of both peaks is taken.
+CAPPED: Final = replace(H100, half=NVL.half, fp8=NVL.fp8, memory_bytes_per_second=2.4e12, memory_bytes=96 * 10**9)
+TIME_GOAL, MEMORY_GOAL = 0.15, 0.10
+FLASH_2_ON_HOPPER: Final = 0.35  # of the peak: arXiv 2407.08608; torch's own kernel when torchtitan's rows were made
+PLAIN: Final = ("optimizer=adamw", "precision=bf16_mixed", "gradient_clip_norm=1.0", "recompute=none", "compile=blocks")
+EAGER, FP8, EVERY = "compile=none", "precision=fp8", "recompute=every_block"
+FSDP: Final = ("cluster=h100_8x", "strategy=fsdp")
+KEPT: Final = "strategy.reshard_after_forward=false"
+HALF_AGAIN: Final = ("recompute=memory_budget", "recompute.fraction=0.5")
+LLAMA_8B: Final = ("model=llama_3_1_8b", *PLAIN)
+LONG: Final = "model.max_context_tokens=131072"
+TITAN: Final = "torchtitan, benchmarks/llama3_h100_202412"
+BRIDGE: Final = "Megatron-Bridge 25.11"
+KEMPNER: Final = "KempnerForge, benchmarks/mfu_scaling"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """A published row: tokens per second and device, GB where published, and the words of the nearest run.
+
+    `sequences` are a device's of a step, `micro` of a micro-step; `device` None is the cluster's; `attention` is its
+    kernel's share of the peak, None: the device's usual one.
+    """
+
+    name: str
+    source: str
+    published: float
+    words: tuple[str, ...]
+    num_ranks: int = 8
+    a_node: int = 8
+    sequences: float = 2
+    micro: int = 2
+    context_tokens: int = 8192
+    device: Device | None = None
+    attention: float | None = None
+    gibibytes: float | None = None
+    goes_round: bool = False
+    note: str = ""
+
+
+def titan(name: str, published: float, *words: str, num_ranks: int = 8, **more: object) -> Row:
+    """Return a row of torchtitan's tables of 2024-12: H100 of 500 W with slower memory."""
+    settings = {"device": CAPPED, "attention": FLASH_2_ON_HOPPER, "source": TITAN, "num_ranks": num_ranks, **more}
+    again = () if EVERY in words else HALF_AGAIN
+    return Row(name=name, published=published, words=(*LLAMA_8B, *FSDP, *again, *words), **settings)  # pyright: ignore[reportArgumentType]
+
+
+BRIDGE_8B: Final = Row(
+    name="8B, 8 H100, fp8", source=BRIDGE, published=14451, words=(*LLAMA_8B, *FSDP, FP8, KEPT), sequences=16, micro=1
+)
+FITTED: Final = (
+    titan("8B, 8 H100, eager", 5762, EAGER),
+    titan("8B, 8 H100, compiled", 6667),
+    titan("8B, 8 H100, compiled, fp8", 8532, FP8),
+    titan("8B, 128 H100, eager", 5605, EAGER, num_ranks=128),
+    titan("8B, 128 H100, compiled", 6514, num_ranks=128),
+    titan("8B, 128 H100, compiled, fp8", 8380, FP8, num_ranks=128),
+    titan(
+        "70B, 256 H100, tensor groups of 8, fp8", 829, "model=llama_3_1_70b", "strategy=fsdp_tensor", EVERY, FP8,
+        num_ranks=256, sequences=2, micro=16,
+    ),
+    BRIDGE_8B,
+    Row(
+        name="7B, 128 A100, eager", source="IBM and Meta, FSDP blog 2024", published=3700, num_ranks=128,
+        words=("model=llama_2_7b", *PLAIN, "cluster=a100_8x", "cluster.network_bytes_per_second=50GB", "strategy=fsdp",
+               EAGER),
+        context_tokens=4096,
+    ),
+    Row(
+        name="1B, one H200", source="ours, docs/log.md", published=524_288 / 7.958, num_ranks=1, a_node=1,
+        words=("experiment=llama_3_2_1b_adamw", "cluster=h200_1x"),
+        sequences=128, micro=16, context_tokens=4096,
+    ),
+    Row(
+        name="GPT-2 124M, one H200", source="ours, docs/log.md", published=524_288 / 0.929, num_ranks=1, a_node=1,
+        words=("experiment=gpt2_124m_adamw", "model.vocab_size=50304", "compile=blocks", "cluster=h200_1x"),
+        sequences=512, micro=64, context_tokens=1024, gibibytes=23.18e9 / 2**30,
+    ),
+)  # fmt: skip
+H200: Final = ("cluster=h200_8x", "strategy=fsdp")
+NEVER: Final = (
+    Row(
+        name="8B fp8, 32 H200", source="torchtitan llama3_8b_h200_2025-06", published=10_938, num_ranks=32,
+        words=(*LLAMA_8B, *H200, *HALF_AGAIN, FP8), gibibytes=48.0,
+    ),
+    Row(
+        name="8B fp8, 64 H200", source="torchtitan llama3_8b_h200_2025-06", published=10_753, num_ranks=64,
+        words=(*LLAMA_8B, *H200, *HALF_AGAIN, FP8), gibibytes=47.0,
+    ),
+    titan("8B fp8, 32k, 8 H100", 3890, LONG, EVERY, FP8, sequences=1, micro=1, context_tokens=32_768, gibibytes=83.9),
+    titan(
+        "8B fp8, 131k, ring of 4, 8 H100", 1071, LONG, EVERY, FP8, "strategy=context", "strategy.context_size=4",
+        sequences=0.25, micro=1, context_tokens=131_072, gibibytes=84.0, goes_round=True,
+    ),
+    Row(
+        name="MPT 7B, 8 H100", source="llm-foundry benchmarking", published=10_643, sequences=6, micro=6,
+        words=("model=gpt2_1558m", "model.width=4096", "model.num_layers=32", "model.num_heads=32",
+               "model.vocab_size=50432", "model.max_context_tokens=2048", *PLAIN, *FSDP),
+        context_tokens=2048, note="as GPT-2",
+    ),
+    Row(
+        name="MPT 13B, 64 H100", source="llm-foundry benchmarking", published=4800, num_ranks=64, sequences=16,
+        micro=16,
+        words=("model=gpt2_1558m", "model.width=5120", "model.num_layers=40", "model.num_heads=40",
+               "model.vocab_size=50432", "model.max_context_tokens=2048", *PLAIN, *FSDP, EVERY),
+        context_tokens=2048, note="as GPT-2",
+    ),
+    Row(
+        name="TinyLlama, 16 A100-40G", source="TinyLlama README", published=24_000, num_ranks=16, sequences=16, micro=8,
+        words=("model=llama_3_2_1b", "model.width=2048", "model.num_layers=22", "model.num_heads=32",
+               "model.num_kv_heads=4", "model.feed_forward_width=5632", "model.vocab_size=32000", *PLAIN,
+               "cluster=a100_8x", "cluster.device=NVIDIA A100-SXM4-40GB", "strategy=fsdp", "loss=chunked"),
+        context_tokens=2048,
+    ),
+    Row(
+        name="13B HSDP, 128 A100", source="fms-fsdp README", published=1700, num_ranks=128, context_tokens=4096,
+        words=("model=llama_2_7b", "model.width=5120", "model.num_layers=40", "model.num_heads=40",
+               "model.feed_forward_width=13824", *PLAIN, "cluster=a100_8x",
+               "cluster.network_bytes_per_second=50GB", "strategy=hsdp", EVERY),
+    ),
+    Row(
+        name="70B, 128 A100", source="fms-fsdp README", published=380, num_ranks=128, context_tokens=4096,
+        words=("model=llama_3_70b", "model.vocab_size=32000", *PLAIN, "cluster=a100_8x",
+               "cluster.network_bytes_per_second=50GB", "strategy=fsdp", EVERY),
+    ),
+    Row(
+        name="8B fp8, 8 B200", source="Megatron-Bridge 25.11, NeMo 24.07", published=30_624, sequences=16, micro=2,
+        words=(*LLAMA_8B, "cluster=b200_8x", "strategy=fsdp", FP8, KEPT),
+    ),
+    Row(
+        name="OLMo 7B, 64 H100", source="OLMo-core 1.x README", published=10_000, num_ranks=64, context_tokens=4096,
+        words=("model=llama_2_7b", *PLAIN, *FSDP),
+    ),
+    *(
+        Row(
+            name=f"{name}, full recomputation", source=KEMPNER, published=published, num_ranks=ranks,
+            a_node=min(4, ranks),
+            sequences=sequences, micro=micro, context_tokens=4096,
+            words=(*LLAMA_8B, *H200, EVERY, *words, "precision=bf16_true"), gibibytes=memory,
+        )
+        for name, published, ranks, sequences, micro, memory, words in (
+            ("8B, one H200", 10_471, 1, 8, 2, 80.7e9 / 2**30, ("strategy=single",)),
+            ("8B, 2 H200", 9364, 2, 8, 2, None, ()),
+            ("8B, 4 H200", 9746, 4, 8, 4, None, ()),
+            ("8B, tensor 4 x 8, 32 H200", 4872, 32, 2, 4, None, ("strategy=fsdp_tensor", "strategy.tensor_size=4")),
+            ("14.8B, tensor 4 x 8, 32 H200", 3260, 32, 4, 4, None,
+             ("strategy=fsdp_tensor", "strategy.tensor_size=4", "model.width=5120", "model.num_layers=40",
+              "model.num_heads=40", "model.feed_forward_width=17920")),
+            ("70B, tensor 4 x 8, 32 H200", 552, 32, 2, 2, None,
+             ("strategy=fsdp_tensor", "strategy.tensor_size=4", "model=llama_3_1_70b")),
+        )
+    ),
+)  # fmt: skip
+
+
+def planned(row: Row) -> tuple[float, float]:
+    """Return a row's planned tokens per second and device, and its bytes."""
+    tokens = round(row.sequences * row.num_ranks * row.context_tokens)
+    words = [
+        *row.words,
+        f"cluster.num_nodes={row.num_ranks // row.a_node}",
+        f"cluster.devices_per_node={row.a_node}",
+        f"batch.context_tokens={row.context_tokens}",
+        f"batch.tokens_per_step={tokens}",
+        f"batch.micro_batch_sequences={row.micro}",
+    ]
+    config = read_config(compose_config(words))
+    setting = setting_on_paper(config)
+    setting = replace(setting, spread=replace(setting.spread, go_round=row.goes_round))
+    batch, shape = config.divided(config.batch), setting.facts.shape
+    kv = config.model.get("num_kv_heads") or config.model.get("num_heads")
+    found = PlannedModel(
+        shape=shape,
+        parameters=setting.facts.parameters,
+        flops=flops_per_token(shape, batch.context_tokens),
+        share_of_kv_heads=kv / config.model.get("num_heads"),
+    )
+    rates = rates_of(setting)
+    assert rates is not None
+    if row.device is not None:
+        peaks = {"bf16": row.device.half, "fp8": row.device.fp8 or 0.0}
+        rates = replace(rates, device=row.device, peaks={**rates.peaks, **peaks})
+    rates = replace(rates, attention=row.attention)
+    time = model.step_time(work_of(setting, batch, found), sent_in_step(setting, batch, found).groups, rates)
+    assert time is not None
+    return batch.tokens_per_step / row.num_ranks / time.seconds, memory_of(setting, batch).total
+
+
+def line(row: Row) -> str:
+    """Return a row of the table."""
+    speed, num_bytes = planned(row)
+    cells = [row.name, f"{row.published:,.0f}", f"{speed:,.0f}", _error(speed / row.published - 1, TIME_GOAL)]
+    if row.gibibytes is None:
+        cells += ["", f"{num_bytes / 2**30:.1f}", ""]
+    else:
+        error = num_bytes / 2**30 / row.gibibytes - 1
+        cells += [f"{row.gibibytes:.1f}", f"{num_bytes / 2**30:.1f}", _error(error, MEMORY_GOAL)]
+    return f"| {' | '.join([*cells, '; '.join(filter(None, (row.source, row.note)))])} |"
+
+
+def _error(error: float, goal: float) -> str:
+    return f"{error:+.0%}{'' if abs(error) <= goal else ' (beyond the goal)'}"
+
+
+def page() -> str:
+    """Return the whole page as Markdown."""
+    head = [
+        "| run | published tokens/s a device | planned | error | published GiB | planned | error | source |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    return "\n".join(
+        [
+            "# The plan against published rows",
+            "",
+            "Written by `python benchmarks/questions/plan_accuracy.py`: the step of `lmtrain plan` and "
+            "`lmtrain simulate`, one set of shares for all rows. torchtitan's rows of 2024-12 have H100 of 500 W and "
+            f"FlashAttention 2 at {FLASH_2_ON_HOPPER:.0%} of the peak. Goal: {TIME_GOAL:.0%} in time, "
+            f"{MEMORY_GOAL:.0%} in memory.",
+            "",
+            "## Rows that the shares were fitted to",
+            "",
+            *head,
+            *map(line, FITTED),
+            "",
+            "## Rows never fitted",
+            "",
+            *head,
+            *map(line, NEVER),
+            "",
+        ]
+    )
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, help="write the page to this file")
+    asked = parser.parse_args()
+    text = page()
+    print(text)
+    if asked.out:
+        asked.out.write_text(text)

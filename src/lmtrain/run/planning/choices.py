@@ -1,0 +1,373 @@
+"""What a plan chooses and advises: candidates weighed by one planner, the fastest that fits first.
+
+`strategy=auto`, `recompute=auto` and advice all weigh configs by the memory and the time of their step. Candidates
+within NEAR of the fastest are as good, and the first of them is taken.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations, islice
+from typing import Final
+
+from lmtrain.accounting.batches import MICRO_BATCH, BatchPlan
+from lmtrain.accounting.budgets import SECONDS_PER_HOUR
+from lmtrain.accounting.model.flops import flops_per_token
+from lmtrain.accounting.options.parts import LossFacts, RecomputeFacts
+from lmtrain.accounting.options.strategy import ModelSpread
+from lmtrain.accounting.quantities import format_at_most, format_count, format_quantity
+from lmtrain.accounting.training_plan.plan import Advice, Plan
+from lmtrain.accounting.training_plan.setting import Setting, largest_micro_batch, memory_of, with_micro_batch
+from lmtrain.accounting.training_plan.speed import PlannedModel, modelled_step, sent_in_step
+from lmtrain.errors import ConfigurationError
+from lmtrain.run.compose.group_options import words_of
+from lmtrain.run.planning.known_models import facts_known, model_facts
+from lmtrain.run.planning.setting import planned_setting, with_facts
+from lmtrain.run.planning.tried_words import NODE, with_words, words_of_devices
+from lmtrain.run.run_config import RunConfig
+from lmtrain.run.validators.optimizer import CPU_OFFLOAD, require_settings
+from lmtrain.run.validators.task import example_rows
+
+NEAR: Final = 1.02
+MOST_REMEDIES: Final = 3
+MOST_CHANGES: Final = 4  # of options in one remedy
+MOST_DEVICES: Final = 16_384
+MORE: Final = (1.0, 1.01, 1.1)  # for costs that grow with the run, such as validation
+FEWER: Final = (1.0, 0.98, 0.9)
+WITHOUT_TIME: Final = ("budget.hours=null", "budget.usd=null")
+LEAST_FIRST: Final[tuple[Callable[[RecomputeFacts], bool], ...]] = (
+    lambda facts: facts.keeps_all,
+    lambda facts: facts.recomputes and facts.is_cut,
+    lambda facts: facts.recomputes and not facts.is_cut,
+)
+Words = tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Candidate:
+    """A config with some words changed: its batch, a device's bytes, and device-seconds of a token.
+
+    `cost` None is of a device or links of unknown rates.
+    """
+
+    words: Words
+    config: RunConfig
+    batch: BatchPlan
+    num_bytes: int
+    device_bytes: int | None
+    cost: float | None
+
+    @property
+    def fits(self) -> bool:
+        """Return whether the fullest moment of a step fits; an unknown memory fits all."""
+        return self.device_bytes is None or self.num_bytes <= self.device_bytes
+
+
+# Gives the inputs of the memory of a config; None for a model that is new here.
+SettingOf = Callable[[RunConfig], Setting | None]
+# Plans a config with more words typed; None where they are refused.
+Planned = Callable[[Sequence[str]], Plan | None]
+
+
+def setting_on_paper(config: RunConfig) -> Setting:
+    """Return the inputs of the memory of a device in the hardware table; a new model is measured."""
+    setting = planned_setting(config)
+    return with_facts(setting, model_facts(config, setting))
+
+
+def setting_if_known(config: RunConfig) -> Setting | None:
+    """Return the same without measuring."""
+    setting = planned_setting(config)
+    facts = facts_known(config, setting)
+    return facts and with_facts(setting, facts)
+
+
+def weighed(
+    config: RunConfig, words: Sequence[str] = (), *, setting_of: SettingOf = setting_on_paper
+) -> Candidate | None:
+    """Weigh a config with some words typed, None where they are refused; an `auto` micro batch is the largest."""
+    try:
+        changed = with_words(config, words)
+        setting = setting_of(changed)
+        if setting is None:
+            return None
+        batch = changed.divided(changed.batch)
+    except ConfigurationError:
+        return None
+    if changed.batch.is_auto:
+        batch = largest_micro_batch(setting, batch) or with_micro_batch(batch, setting.example_rows)
+    shape = setting.facts.shape
+    model = PlannedModel(
+        shape=shape, parameters=setting.facts.parameters, flops=flops_per_token(shape, batch.context_tokens)
+    )
+    step = modelled_step(setting, batch, model, sent_in_step(setting, batch, model))
+    return Candidate(
+        words=tuple(words),
+        config=changed,
+        batch=batch,
+        num_bytes=memory_of(setting, batch).total,
+        device_bytes=setting.device_bytes,
+        cost=step and step.seconds * batch.num_ranks / batch.tokens_per_step,
+    )
+
+
+def ranked(candidates: Iterable[Candidate | None]) -> list[Candidate]:
+    """Return those that fit, the cheapest first; of nearly equal ones the first, and so of unknown costs."""
+    fitting = [one for one in candidates if one and one.fits]
+    least = min((one.cost for one in fitting if one.cost), default=0.0)
+    return sorted(fitting, key=lambda one: 0.0 if (one.cost or 0.0) <= NEAR * least else one.cost or 0.0)
+
+
+def chooses_recompute(config: RunConfig) -> bool:
+    """Return whether the config leaves the recomputation to the plan."""
+    found = config.facts(RecomputeFacts)
+    return found is not None and found.chooses
+
+
+def with_recompute(config: RunConfig, setting_of: SettingOf = setting_on_paper) -> tuple[RunConfig, str | None]:
+    """Return the config with the chosen recomputation, and the reason; unchanged where it is typed.
+
+    A typed micro batch has to fit. `setting_of` gives the inputs of the memory of a config.
+    """
+    if not chooses_recompute(config):
+        return config, None
+    words = _recomputations()
+    tried = [one for word in words if (one := weighed(config, [word], setting_of=setting_of))]
+    if not tried:
+        return with_words(config, words[-1:]), None  # the plan names the fault
+    if tried[0].device_bytes is None:
+        return tried[0].config, f"{config.recompute.word}: the device's memory is known only at the start of a run"
+    best = next(iter(ranked(tried)), None) or min(tried, key=lambda one: one.num_bytes)
+    room = f"{best.batch.micro_batch_tokens:,} tokens at a time fit" if best.fits else "nothing fits"
+    size = (best.device_bytes or 0) / 1e9
+    reason = f"recompute={config.recompute.word}: {best.config.recompute.word}, {room} {size:.1f} GB"
+    return best.config, reason
+
+
+def _recomputations() -> list[str]:
+    return [word for kind in LEAST_FIRST for word in words_of(RecomputeFacts, kind)]
+
+
+def with_strategy(config: RunConfig) -> tuple[RunConfig, str | None]:
+    """Return the config with the chosen strategy, and the reason; unchanged where it is typed, or nothing is known.
+
+    The fastest that fits; else the smallest. The micro batch is the plan's: `auto` the largest that fits each, another
+    as it is typed, and one example where that fits none.
+
+    Raises:
+        ConfigurationError: No strategy divides the batch.
+    """
+    if not config.spread.chooses or config.num_ranks == 1 or config.cluster.device_bytes is None:
+        return config, None
+    least = f"{MICRO_BATCH}={example_rows(config)}"
+    single = with_words(config, [least])
+    is_settled = config.batch.is_auto or config.batch == single.batch
+    tried: list[Candidate] = []
+    for asked in (config,) if is_settled else (config, single):
+        tried = [*_under_strategies(asked)] or tried
+        if any(one.fits for one in tried):
+            break
+    for best in [*ranked(tried), *sorted(tried, key=lambda one: one.num_bytes)]:
+        try:
+            require_parts_of_strategy(best.config)
+        except ConfigurationError:  # an optimizer, a layer or a part that this one does not take
+            continue
+        return config.changed(strategy=best.config.strategy), _reason(config, best)
+    config.divided(single.batch if config.batch.is_auto else config.batch)
+    return config, None  # the plan names the fault
+
+
+def _reason(config: RunConfig, best: Candidate) -> str:
+    name = " ".join((best.config.strategy.word, *(word for word in best.words if "." in word.partition("=")[0])))
+    sizes = f"{best.num_bytes / 1e9:.1f} GB of {(best.device_bytes or 0) / 1e9:.1f} GB per device"
+    speed = f", {1 / best.cost:,.0f} tokens/s of each" if best.cost else ""
+    found = f"{name} takes {sizes}{speed}" if best.fits else f"nothing fits; {name} needs {sizes}"
+    return f"strategy={config.strategy.word}: {found}"
+
+
+def _under_strategies(config: RunConfig) -> Iterator[Candidate]:
+    """Yield the config under each strategy of one process's numbers, as it is and with its savings."""
+    again: list[Words] = [()]
+    if chooses_recompute(config):
+        again = [(word,) for word in _recomputations()]
+    for word in _strategies(config):
+        changed = _with_settings_kept(config, word)
+        free = tuple(
+            f"{changed.spread.group}.{saving}"
+            for saving in changed.spread.savings
+            if saving.partition("=")[0] not in config.strategy.values
+        )
+        for words in dict.fromkeys(((), free)):
+            for recompute in again:
+                found = weighed(changed, (*recompute, *words), setting_of=_setting_of_strategy)
+                if found:
+                    yield found
+
+
+def _setting_of_strategy(config: RunConfig) -> Setting:
+    """Return the inputs of the memory under a strategy that takes the run's optimizer."""
+    require_settings(config)
+    return setting_on_paper(config)
+
+
+def _strategies(config: RunConfig) -> list[str]:
+    """Return the strategies in the order of their choice where they are as fast: the simplest first."""
+
+    def turn(word: str) -> tuple[bool, bool, bool]:
+        spread = with_words(config, [word]).spread
+        return spread.tensor_ranks > 1, spread.context_ranks > 1, spread.cuts_parameters
+
+    def is_choice(spread: ModelSpread) -> bool:
+        return spread.takes_many and spread.equals_one_process and not spread.chooses
+
+    return sorted(words_of(ModelSpread, is_choice), key=turn)
+
+
+def _with_settings_kept(config: RunConfig, word: str) -> RunConfig:
+    """Return the config with another strategy, the settings of both kept."""
+    own, new = config.strategy.values, with_words(config, [word]).strategy.values
+    kept = {key: own[key] for key in new if key in own and not key.startswith("_")}
+    return config.changed(strategy={**new, **kept})
+
+
+def require_parts_of_strategy(config: RunConfig) -> None:
+    """Let a strategy check the run's optimizer, and one that cuts layers the model too, which needs torch.
+
+    Raises:
+        ConfigurationError: One of them is not for it.
+    """
+    require_settings(config)
+    if config.spread.tensor_ranks > 1 or config.spread.context_ranks > 1:
+        from lmtrain.run.builders.model import require_strategy_on_paper
+
+        require_strategy_on_paper(config)
+
+
+def advice(config: RunConfig, plan: Plan, setting: Setting, planned: Planned) -> Advice:
+    """Return a line for each way in which a run does not fit or finish, and the changes with which it does."""
+    if plan.fits is False and plan.memory is not None:
+        sizes = f"{_gb(plan.memory.total)} at the peak, {_gb(plan.device_bytes or 0)} on the device"
+        found = [_line(one, plan) for one in remedies(config, planned)]
+        found = found or ["does not fit on any number of devices: a smaller model or context is needed"]
+        return Advice((f"does not fit: {sizes}", *found), is_possible=False)
+    unfinished = _unfinished(plan, planned)
+    lines = [*unfinished]
+    largest = largest_micro_batch(setting, plan.batch) if plan.fits else None
+    if largest and largest.sequences_per_micro_step > plan.batch.sequences_per_micro_step:
+        lines.insert(0, f"a larger micro batch fits too: {MICRO_BATCH}={largest.sequences_per_micro_step}")
+    return Advice(tuple(lines), is_possible=not unfinished)
+
+
+def remedies(config: RunConfig, planned: Planned) -> list[Candidate]:
+    """Return at most three changes with which a run fits, each planned, by the device-seconds of a token."""
+    for setting_of in (setting_if_known, setting_on_paper):
+        found = [*_on_same_devices(config, setting_of), *islice(_on_more_devices(config, setting_of), 2)]
+        chosen: list[Candidate] = []
+        for one in ranked(found):
+            words = _typed(one)
+            is_more = any({*_typed(other)} <= {*words} for other in chosen)
+            if len(chosen) < MOST_REMEDIES and not is_more and (plan := planned(words)) and plan.fits:
+                chosen.append(one)
+        if chosen:
+            return chosen
+    return []
+
+
+def _on_same_devices(config: RunConfig, setting_of: SettingOf) -> list[Candidate]:
+    """Return the changes that fit on the same devices, of as few options as one of them needs."""
+    options = _savings(config)
+    for number in range(MOST_CHANGES + 1):
+        tried: list[Candidate | None] = []
+        for words in combinations(options, number):
+            if len({_group(word) for word in words}) == number:
+                as_typed = weighed(config, words, setting_of=setting_of)
+                smaller = None if as_typed and as_typed.fits else _with_largest(config, words, setting_of)
+                tried += [as_typed, smaller]
+        if found := ranked(tried):
+            return found
+    return []
+
+
+def _with_largest(config: RunConfig, words: Words, setting_of: SettingOf) -> Candidate | None:
+    return weighed(config, (*words, f"{MICRO_BATCH}=auto"), setting_of=setting_of)
+
+
+def _on_more_devices(config: RunConfig, setting_of: SettingOf) -> Iterator[Candidate]:
+    """Yield changes on twice as many devices or more, over which the model is cut."""
+    num_devices, savings = max(NODE, 2 * config.num_ranks), _savings(config)
+    shards = [word for word in savings if word.startswith(f"{ModelSpread.group}=")][:1]
+    while num_devices <= MOST_DEVICES:
+        devices = (*words_of_devices(config, num_devices), *shards)
+        least = config.batch.context_tokens * num_devices
+        if config.batch.tokens_per_step % least:
+            devices = (*devices, f"batch.tokens_per_step={-(-config.batch.tokens_per_step // least) * least}")
+        recompute = tuple(word for word in savings if word.startswith(f"{RecomputeFacts.group}="))[-1:]
+        tried = [_with_largest(config, words, setting_of) for words in (devices, (*devices, *recompute))]
+        yield from ranked(tried)
+        num_devices *= 2
+
+
+def _savings(config: RunConfig) -> list[str]:
+    """Return the settings and options for less memory that are not chosen yet."""
+    loss, recompute = config.facts(LossFacts) or LossFacts(), config.facts(RecomputeFacts) or RecomputeFacts()
+    found: list[str] = []
+    if not recompute.keeps_least:
+        found += [word for word in _recomputations()[1:] if word.partition("=")[2] != config.recompute.word]
+    if not loss.in_chunks:
+        found += words_of(LossFacts, lambda facts: facts.in_chunks)[:1]
+    found += [f"{config.spread.group}.{word}" for word in config.spread.savings]
+    if config.num_ranks > 1 and not config.spread.cuts_parameters:
+        found += words_of(ModelSpread, lambda spread: spread.shards_most and spread.takes_many)
+    if not config.optimizer_cpu_offload and config.cluster.device is not None:
+        found.append(f"{CPU_OFFLOAD}=true")
+    return found
+
+
+def _group(word: str) -> str:
+    """Return the place of a choice: an option's group, or a setting."""
+    return word.partition("=")[0]
+
+
+def _typed(one: Candidate) -> Words:
+    """Return a candidate's words, its micro batch as a number."""
+    size = one.batch.sequences_per_micro_step
+    return tuple(f"{MICRO_BATCH}={size}" if word == f"{MICRO_BATCH}=auto" else word for word in one.words)
+
+
+def _line(one: Candidate, plan: Plan) -> str:
+    where = f" on {format_count(one.batch.num_ranks, 'device')}" if one.batch.num_ranks != plan.batch.num_ranks else ""
+    return f"fits{where} with {' '.join(_typed(one))}"
+
+
+def _unfinished(plan: Plan, planned: Planned) -> list[str]:
+    """Return the share of the work that a budget of time is enough for, and the settings with which the run ends."""
+    run, asked = plan.horizon, plan.horizon.most_steps
+    if plan.speed is None or asked is None or _finishes(plan):
+        return []
+    whole = planned(WITHOUT_TIME)
+    hours = (plan.done.spent(run.time_limit) + ((whole and whole.seconds) or 0.0)) / SECONDS_PER_HOUR
+    amount = hours if run.limited_by == "hours" else hours * plan.batch.num_ranks * (plan.usd_per_gpu_hour or 0)
+    tries = (
+        [f"budget.{run.limited_by}={math.ceil(amount * more * 100) / 100:g}" for more in MORE],
+        [f"budget.tokens={format_at_most(run.tokens * share)}" for share in FEWER],
+    )
+    found = [next((word for word in words if _is_enough(planned((word,)))), None) for words in tries]
+    lines = [
+        f"does not finish: budget.{run.limited_by} ends it after {run.steps / asked:.0%} of the "
+        f"{format_quantity(asked * plan.batch.tokens_per_step)} tokens"
+    ]
+    typed = ", or with ".join(filter(None, found))
+    return [*lines, f"finishes with {typed}"] if typed else lines
+
+
+def _is_enough(plan: Plan | None) -> bool:
+    return plan is not None and _finishes(plan)
+
+
+def _finishes(plan: Plan) -> bool:
+    run = plan.horizon
+    return run.seconds is None or run.most_steps is None or run.most_steps <= run.steps
+
+
+def _gb(num_bytes: float) -> str:
+    return f"{num_bytes / 1e9:.1f} GB"

@@ -1,0 +1,92 @@
+"""The bytes that a strategy's real shards hold on a fake group of ranks are the planned ones, for every model."""
+
+import json
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.tensor import DTensor
+
+from lmtrain.accounting.training_plan.setting import memory_of
+from lmtrain.cli.commands.plan import plan_json
+from lmtrain.cli.commands.simulate import simulate
+from lmtrain.models.base import LanguageModel
+from lmtrain.run.builders.model import build_strategy
+from lmtrain.run.compose.paths import conf_folder
+from lmtrain.run.planning.choices import setting_on_paper
+from tests.configs import config_of
+
+MODELS = sorted(path.stem for path in (conf_folder() / "model").glob("*.yaml") if path.stem != "imported")
+SMALL = ("llama_tiny", "llama_3_2_1b", "gpt2_124m", "mixtral_tiny")
+WORDS = ("cluster=h100_8x", "optimizer=adamw", "precision=bf16_mixed", "batch.context_tokens=256", "compile=blocks")
+
+
+@contextmanager
+def fake_mesh(num_ranks: int) -> Generator[DeviceMesh]:
+    """Be rank 0 of `num_ranks`, with messages to nobody."""
+    dist.init_process_group("fake", rank=0, world_size=num_ranks)
+    try:
+        yield init_device_mesh("cpu", (num_ranks, 1), mesh_dim_names=("data_parallel", "tensor_parallel"))
+    finally:
+        dist.destroy_process_group()
+
+
+def held_and_planned(model: str, strategy: str, num_nodes: int, *words: str) -> tuple[int, int]:
+    """Return the bytes of rank 0's weights in the strategy's shards, and those of the plan."""
+    num_ranks = 8 * num_nodes
+    step = f"batch.tokens_per_step={num_ranks * 256}"
+    config = config_of(f"model={model}", f"strategy={strategy}", f"cluster.num_nodes={num_nodes}", step, *WORDS, *words)
+    parallelism = build_strategy(config, facts={"num_ranks": num_ranks, "compute_dtype": torch.bfloat16})
+    with torch.device("meta"):
+        whole: LanguageModel = config.model.build()
+    with fake_mesh(num_ranks) as mesh:
+        cut = parallelism.parallelize(whole, mesh)
+        local = [one.to_local() if isinstance(one, DTensor) else one for one in cut.parameters()]
+        held = sum(one.numel() * 4 for one in local)
+    return held, memory_of(setting_on_paper(config), config.divided(config.batch)).weights
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_every_model_over_sixteen_ranks(model: str) -> None:
+    held, planned = held_and_planned(model, "fsdp", 2)
+    assert held == planned
+
+
+OF_A_NODE = {
+    "context": "strategy.context_size=2",
+    "tensor": "strategy.tensor_size=4",
+    "fsdp_tensor": "strategy.tensor_size=4",
+}
+CASES = [(model, strategy) for model in SMALL for strategy in ("ddp", "hsdp", "context")]
+CASES += [(model, strategy) for model in ("llama_3_2_1b", "qwen_3_4b") for strategy in ("tensor", "fsdp_tensor")]
+
+
+@pytest.mark.parametrize(("model", "strategy"), CASES)
+def test_every_strategy(model: str, strategy: str) -> None:
+    held, planned = held_and_planned(model, strategy, 2, *([OF_A_NODE[strategy]] if strategy in OF_A_NODE else []))
+    assert held == planned
+
+
+@pytest.mark.parametrize(("model", "num_nodes"), [("mixtral_8x7b", 8), ("mixtral_tiny", 8), ("olmoe_1b_7b", 16)])
+def test_more_ranks_than_experts(model: str, num_nodes: int) -> None:
+    held, planned = held_and_planned(model, "fsdp", num_nodes)
+    assert held == planned
+    alone, _ = held_and_planned(model, "ddp", 1)
+    assert held < 1.01 * alone / (8 * num_nodes)
+
+
+def test_the_simulation_is_that_of_the_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["model=mixtral_8x7b", "strategy=fsdp", "recompute=every_block", *WORDS, "cluster.num_nodes=8"]
+    words += ["batch.tokens_per_step=131072", f"run.cache={tmp_path}"]
+    simulate([*words, "--json"])
+    drawn = json.loads(capsys.readouterr().out)
+    (planned,) = plan_json([*words, "budget=tokens", "budget.tokens=1B"])
+    assert drawn["memory"]["peak_bytes"] == planned["memory"]["per_device_bytes"]["total"]
+    assert drawn["step_seconds"] == planned["time"]["step_seconds"]
+    assert drawn["mfu"] == planned["time"]["mfu_palm"]
+    sent = sum(each["bytes"] for each in drawn["collectives"])
+    assert sent == pytest.approx(planned["communication"]["bytes_per_step"])
