@@ -1,6 +1,7 @@
 import importlib
 import importlib.metadata
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -137,3 +138,20 @@ def test_a_wrong_word_is_refused_before_torch_is_there(tmp_path: Path) -> None:
 
 def _environment() -> dict[str, str]:
     return {"PYTHONPATH": ":".join(sys.path)}
+
+
+def test_json_is_alone_on_stdout_whatever_a_library_prints(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def noisy(words: list[str], *, program: str) -> int:
+        print("a library\nbegins", end="")
+        os.system("echo native code")
+        print(f"\n{json.dumps({'words': words, 'program': program})}")
+        return 0
+
+    monkeypatch.setattr("lmtrain.cli.main.find_verb", lambda verb: noisy)
+    assert main(["plan", "--json"]) == 0
+    out, err = capfd.readouterr()
+    assert json.loads(out) == {"words": ["--json"], "program": "lmtrain plan"}
+    assert "native code" in err
+    assert "begins" in err
