@@ -6,8 +6,8 @@ turn on a line. A model never trained on conversations gets plain words, even wi
 
 import json
 import secrets
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, cast, final
 
@@ -16,17 +16,15 @@ from lmtrain.inference.engine import EngineLimits
 from lmtrain.inference.generation import Generation, Request
 from lmtrain.inference.loaded_model import ChatTemplate, LoadedModel
 from lmtrain.inference.sampling import Sampling
-from lmtrain.inference.tools import Tool, definition, result_of
 from lmtrain.interop.template_renderer import TemplateProblem, TemplateRenderer
 from lmtrain.tokenizers.base import CHAT_TOKENS, Tokenizer
 from lmtrain.tokenizers.chat import CallWords, render_prompt, styles_of
-from lmtrain.tokenizers.conversation import ASSISTANT, SYSTEM, TOOL, USER, ToolCall, Turn, read_conversation
+from lmtrain.tokenizers.conversation import ASSISTANT, SYSTEM, TOOL, USER, Turn, read_conversation
 
 Messages = Sequence[Mapping[str, Any]]
 Tools = Sequence[Mapping[str, Any]]  # descriptions, as of OpenAI's API
 PLAIN: Final = "plain"
 NAMES: Final = {USER: "User", ASSISTANT: "Assistant", TOOL: "Tool"}
-MAX_ROUNDS: Final = 8  # of calls and results in one answer
 
 
 @final
@@ -223,15 +221,6 @@ def answer_all(loaded: LoadedModel, conversations: Sequence[Messages], *, num_ne
 
 
 @final
-@dataclass(frozen=True)
-class ToolResult:
-    """A call by the model, and the text of its result."""
-
-    call: ToolCall
-    result: str
-
-
-@final
 class ChatSession:
     """A conversation as `messages`; `num_left_out` of the oldest are not read where the context ends."""
 
@@ -244,30 +233,17 @@ class ChatSession:
         stops: tuple[str, ...] = (),
         seed: int | None = None,
         system: str = "",
-        tools: Mapping[str, Tool] | None = None,
     ) -> None:
         self._loaded, self.format = loaded, chat_format(loaded)
         self._engine = loaded.engine(EngineLimits(num_texts=1))
         self.sampling, self.system = sampling, system
         self._num_new_tokens, self._stops, self._seed = num_new_tokens, stops, seed
-        self.tools = dict(tools or {}) if self.format.calls else {}
-        # A template describes tools as its model was trained; conversations of lmtrain describe none.
-        is_template = self.format.name == "template"
-        self._definitions = [definition(*each) for each in self.tools.items()] if is_template else []
         self.messages: list[dict[str, Any]] = []
         self.num_left_out = 0
 
     def reset(self) -> None:
         """Forget the conversation; the system's text stays."""
         self.messages, self.num_left_out = [], 0
-
-    def set_temperature(self, temperature: float) -> None:
-        """Answer at another temperature.
-
-        Raises:
-            ConfigurationError: It is below 0 or not a number.
-        """
-        self.sampling = replace(self.sampling, temperature=temperature)
 
     def save(self, path: Path) -> None:
         """Append the conversation to a file of JSON lines, as training on conversations reads it.
@@ -282,31 +258,13 @@ class ChatSession:
         except OSError as problem:
             raise EnvironmentProblem(f"{path} cannot be written: {problem}.") from problem
 
-    def answer(self, text: str, *, is_stopped: Callable[[], bool] = lambda: False) -> Iterator[str | ToolResult]:
-        """Yield the answer to a text as it comes, with the results of its calls; a stopped one is kept as it is.
+    def answer(self, text: str, *, is_stopped: Callable[[], bool] = lambda: False) -> Iterator[str]:
+        """Yield the answer to a text as it comes; a stopped one is kept as it is.
 
         Raises:
             ConfigurationError: The text alone is beyond the model's context.
         """
         messages = [*self.messages, {"role": USER, "content": text}]
-        for _ in range(MAX_ROUNDS):
-            written = yield from self._write(messages, is_stopped)
-            message: dict[str, Any] = {"role": ASSISTANT, "content": written.text.strip()}
-            if written.finish_reason != "tool_calls":
-                break
-            message["tool_calls"] = [{"name": call.name, "arguments": dict(call.arguments)} for call in written.calls]
-            results = [ToolResult(call, result_of(call, self.tools)) for call in written.calls]
-            messages += [message, *({"role": TOOL, "content": each.result} for each in results)]
-            yield from results
-        else:
-            return
-        if message["content"]:  # a question without an answer would be no conversation
-            self.messages = [*messages, message]
-
-    def _write(
-        self, messages: list[dict[str, Any]], is_stopped: Callable[[], bool]
-    ) -> Generator[str, None, Generation]:
-        """Yield one turn as it comes, and return it."""
         request = Request(
             prompt=self._prompt(messages),
             num_new_tokens=self._num_new_tokens,
@@ -315,14 +273,14 @@ class ChatSession:
             stops=(*self.format.stops, *self._stops),
             seed=self._seed,
             index=len(messages),
-            calls=self.format.calls if self.tools else None,
         )
         generation = self._engine.submit(request)
         while not self._engine.is_idle:
             yield from (delta.text for delta in self._engine.step() if delta.text)
             if is_stopped():
                 self._engine.cancel(generation)
-        return generation
+        if said := generation.text.strip():  # a question without an answer would be no conversation
+            self.messages = [*messages, {"role": ASSISTANT, "content": said}]
 
     def _system_message(self) -> list[dict[str, Any]]:
         return [{"role": SYSTEM, "content": self.system}] if self.system.strip() else []
@@ -333,7 +291,7 @@ class ChatSession:
         room = min(self._num_new_tokens, context // 4)
         questions = [place for place, message in enumerate(messages) if message["role"] == USER]
         for first in (place for place in questions if place >= self.num_left_out):
-            prompt = self.format.prompt([*self._system_message(), *messages[first:]], self._definitions)
+            prompt = self.format.prompt([*self._system_message(), *messages[first:]])
             num_tokens = len(prompt)
             if num_tokens + (room if first != questions[-1] else 1) <= context:
                 self.num_left_out = first

@@ -1,12 +1,10 @@
 """A model ready to write: its weights, its tokenizer, and the facts of its folder."""
 
-import os
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, final
 
-import torch
 from tokenizers import Tokenizer as FastTokenizer
 from torch import nn
 
@@ -21,9 +19,6 @@ from lmtrain.storage.damage import one_line, told_as_damage
 from lmtrain.tokenizers.base import TOKENIZER_FILE, Tokenizer, is_unicode, reject_panics
 
 MAX_TEMPLATE_BYTES: Final = 1 << 20
-# A token reads every weight once. 20 MB on two threads took 0.91 of the time of one on two idle cores, and 3.2 times as
-# long on a busy machine: threads wait for one another at every product.
-BYTES_PER_THREAD: Final = 64 * 2**20
 
 
 @final
@@ -103,15 +98,6 @@ def lay_out_for_one_token(model: nn.Module) -> None:
     for module in model.modules():
         if isinstance(module, nn.Linear) and module.weight.device.type == "cpu":
             module.weight.data = module.weight.data.t().contiguous().t()
-
-
-def use_fitting_threads(model: nn.Module) -> None:
-    """Give a small model on a CPU fewer threads; `OMP_NUM_THREADS` overrules."""
-    weights = list(model.parameters())
-    if "OMP_NUM_THREADS" in os.environ or any(weight.device.type != "cpu" for weight in weights):
-        return
-    num_bytes = sum(weight.nbytes for weight in weights)
-    torch.set_num_threads(max(1, min(torch.get_num_threads(), num_bytes // BYTES_PER_THREAD)))
 
 
 def read_template(folder: Path) -> ChatTemplate | None:

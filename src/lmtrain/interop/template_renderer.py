@@ -1,7 +1,7 @@
 """Templates from anyone, rendered in another process, in jinja2's sandbox, with limits on time and memory.
 
-The kind `chat` is as in transformers, `task` as in the Language Model Evaluation Harness. This file is also that
-process's script, without imports from lmtrain: a line of JSON in is one rendering, a line out its answer.
+Rendered as in transformers. This file is also that process's script, without imports from lmtrain: a line of JSON in is
+one rendering, a line out its answer.
 """
 
 import functools
@@ -15,13 +15,13 @@ import threading
 import weakref
 from collections.abc import Mapping
 from datetime import datetime
-from typing import IO, Any, Literal, final
+from typing import IO, Any, final
 
 import jinja2
 from jinja2 import nodes
 from jinja2.ext import Extension
 from jinja2.parser import Parser
-from jinja2.sandbox import ImmutableSandboxedEnvironment, SandboxedEnvironment
+from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 MEMORY_BYTES = 1 << 30  # of the whole process
 MAX_CHARACTERS = 1 << 24  # of a text
@@ -39,9 +39,9 @@ class TemplateProblem(ValueError):
 class TemplateRenderer:
     """One process, begun with the first text, and again after its end; safe in any thread."""
 
-    def __init__(self, *, kind: Literal["chat", "task"] = "chat", cpu_seconds: float = 5.0) -> None:
-        """Take the processor time of one rendering at most; `kind` is of the templates."""
-        self._kind, self._cpu_seconds = kind, cpu_seconds
+    def __init__(self, *, cpu_seconds: float = 5.0) -> None:
+        """Take the processor time of one rendering at most."""
+        self._cpu_seconds = cpu_seconds
         self._process: subprocess.Popen[bytes] | None = None
         self._lock = threading.Lock()
 
@@ -51,7 +51,7 @@ class TemplateRenderer:
         Raises:
             TemplateProblem: It refuses, is not a template, takes too long, or grows too large.
         """
-        asked = {"template": template, "variables": variables, "cpu_seconds": self._cpu_seconds, "kind": self._kind}
+        asked = {"template": template, "variables": variables, "cpu_seconds": self._cpu_seconds}
         with self._lock:
             answer = self._answer(json.dumps(asked, default=str).encode() + b"\n")
         if "text" not in answer:
@@ -103,17 +103,17 @@ def main() -> None:
     for line in sys.stdin.buffer:
         asked = json.loads(line)
         signal.setitimer(signal.ITIMER_PROF, asked["cpu_seconds"])  # its signal ends a process, in C code too
-        written = answer(asked["template"], asked["variables"], kind=asked["kind"])
+        written = answer(asked["template"], asked["variables"])
         signal.setitimer(signal.ITIMER_PROF, 0)
         sys.stdout.write(json.dumps(written) + "\n")
         sys.stdout.flush()
 
 
-def answer(template: str, variables: Mapping[str, Any], *, kind: str = "chat") -> dict[str, str]:
+def answer(template: str, variables: Mapping[str, Any]) -> dict[str, str]:
     """Return a template's `text`, or the `problem` with it."""
     try:
         pieces, num_characters = list[str](), 0
-        for piece in _compiled(template, kind).generate(dict(variables)):
+        for piece in _compiled(template).generate(dict(variables)):
             num_characters += len(piece)
             if num_characters > MAX_CHARACTERS:
                 return {"problem": f"a text of more than {MAX_CHARACTERS} characters"}
@@ -137,27 +137,13 @@ class GenerationTag(Extension):
         return nodes.Scope(parser.parse_statements(("name:endgeneration",), drop_needle=True)).set_lineno(line)
 
 
-@functools.lru_cache(maxsize=64)  # of a task's few, each for every question
-def _compiled(template: str, kind: str) -> jinja2.Template:
-    if kind == "task":
-        return _task_environment().from_string(template)
+@functools.lru_cache(maxsize=4)
+def _compiled(template: str) -> jinja2.Template:
     environment = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols", GenerationTag]
     )
     environment.filters["tojson"] = _to_json
     return environment.from_string(template, globals={"raise_exception": _refuse, "strftime_now": _written_now})
-
-
-@functools.cache
-def _task_environment() -> SandboxedEnvironment:
-    environment = SandboxedEnvironment(undefined=jinja2.StrictUndefined, keep_trailing_newline=True)
-    filters: dict[str, Any] = environment.filters
-    filters["regex_replace"] = _replaced
-    return environment
-
-
-def _replaced(text: str, pattern: str, by: str, count: int = 0) -> str:
-    return re.sub(pattern, by, text, count=count)
 
 
 def _to_json(

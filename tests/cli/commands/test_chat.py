@@ -8,12 +8,7 @@ import subprocess
 import sys
 from dataclasses import replace
 
-import pytest
-
-from lmtrain.cli.commands.chat import chat, command, converse
-from lmtrain.errors import ConfigurationError
-from lmtrain.interop.tokenizer_files import write_tokenizer
-from lmtrain.tokenizers.byte_level import ByteLevelTokenizer
+from lmtrain.cli.commands.chat import command, converse
 from tests import tiny
 from tests.inference.test_chat import session
 from tests.interop.hugging_face import saved
@@ -34,18 +29,16 @@ def typed(*lines):
 
 def test_a_conversation_goes_on_after_mistakes(capsys, tmp_path):
     talk = session()
-    lines = ("Hello", "", "/temperature hot", "/temperature 0.5", "/rset", "/system Be kind.", "/help")
+    lines = ("Hello", "", "/rset", "/system Be kind.", "/help")
     assert converse(talk, read=typed(*lines, KeyboardInterrupt, f"/save {tmp_path / 'talk.jsonl'}")) == 0
     shown = capsys.readouterr().out
-    for told in ("/temperature needs a number", "(temperature 0.5)", "Did you mean 'reset'?", "Ctrl-D leaves"):
+    for told in ("Did you mean 'reset'?", "Ctrl-D leaves"):
         assert told in shown
     assert (tmp_path / "talk.jsonl").is_file()
     assert talk.system == "Be kind."
     assert len(talk.messages) == 2
     assert max(map(len, command(talk, "/help").splitlines())) < 80
-    assert converse(talk, read=typed("/temperature hot", "/temperature 0.5"), is_script=True) == 2
     assert converse(talk, read=typed("/rset", "/exit"), is_script=True) == 2
-    assert converse(talk, read=typed("/temperature 0.5"), is_script=True) == 0
 
 
 def test_an_answer_cannot_command_the_terminal(capsys):
@@ -54,13 +47,6 @@ def test_an_answer_cannot_command_the_terminal(capsys):
     assert converse(talk, read=typed("Hello")) == 0
     assert capsys.readouterr().out.strip() == 12 * "\N{REPLACEMENT CHARACTER}"
     assert talk.messages[1]["content"] == 12 * "\x1b"  # kept as it was written
-
-
-def test_a_format_without_calls_refuses_tools(tmp_path):
-    saved("llama", tmp_path, tokenizer=False)
-    write_tokenizer(ByteLevelTokenizer(vocab_size=288), tmp_path, max_context_tokens=64)
-    with pytest.raises(ConfigurationError, match="--tool math:sqrt: the plain chat format has no calls; leave it out"):
-        chat([str(tmp_path), "--tool", "math:sqrt"])
 
 
 def test_control_c_ends_the_answer_and_not_the_program(tmp_path):

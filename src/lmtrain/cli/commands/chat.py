@@ -12,8 +12,8 @@ from lmtrain.accounting.quantities import format_count
 from lmtrain.cli.commands.model_flags import (
     add_model,
     add_sampling,
+    read_model,
     read_sampling,
-    read_writer,
     require_model,
 )
 from lmtrain.errors import EXIT_DONE, LMTRAIN_ERRORS, ConfigurationError, suggest
@@ -25,14 +25,13 @@ if TYPE_CHECKING:
 
 HELP: Final = """\
 /system TEXT      set the system text; without TEXT: none
-/temperature X    0 always takes the likeliest token
 /reset            forget the conversation
 /save FILE        append it to a file of JSON lines
 /exit             leave, as Ctrl-D does
 Lines between two lines of \"\"\" are one turn.
 Ctrl-C ends an answer."""
 BLOCK: Final = '"""'
-COMMANDS: Final = ("help", "system", "temperature", "reset", "save", "exit")
+COMMANDS: Final = ("help", "system", "reset", "save", "exit")
 
 
 def chat(words: list[str], *, program: str = "lmtrain chat") -> int:
@@ -40,16 +39,11 @@ def chat(words: list[str], *, program: str = "lmtrain chat") -> int:
     parser = FlagParser(prog=program, description="Converse with a model in the terminal; /help there.")
     add_model(parser)
     parser.add_argument("--system", default="", help="the system text before the chat")
-    function = "a Python function that the model may call, in addition to the calculator; repeatable"
-    parser.add_argument("--tool", action="append", default=[], metavar="FILE.py:FUNCTION", help=function)
     add_sampling(parser, num_new_tokens=512)
     asked = parser.parse_args(words)
     require_model(asked)
     sampling = read_sampling(asked)
-    from lmtrain.inference.tools import calculator, load_function
-
-    tools = {calculator.__name__: calculator, **dict(map(load_function, asked.tool))}
-    loaded = read_writer(asked)
+    loaded = read_model(asked)
     from lmtrain.inference.chat import ChatSession, plain_line
 
     session = ChatSession(
@@ -59,11 +53,8 @@ def chat(words: list[str], *, program: str = "lmtrain chat") -> int:
         stops=tuple(asked.stop),
         seed=asked.seed,
         system=asked.system,
-        tools=tools,
     )
     form = f"{session.format.name} chat format"
-    if asked.tool and not session.tools:
-        raise ConfigurationError(f"--tool {asked.tool[0]}: the {form} has no calls; leave it out.")
     print(f"{loaded.name}: context {loaded.model.max_context_tokens:,} tokens, {form}. /help lists commands.")
     if line := plain_line(loaded):
         print(line)
@@ -123,13 +114,6 @@ def command(session: "ChatSession", text: str) -> str:
         case "system":
             session.system = value
             return "(system text set, from the next answer on)" if value else "(no system text)"
-        case "temperature":
-            try:
-                temperature = float(value)
-            except ValueError as problem:
-                raise ConfigurationError(f"/temperature needs a number, such as 0.8, got {value!r}.") from problem
-            session.set_temperature(temperature)
-            return f"(temperature {session.sampling.temperature:g})"
         case "reset":
             session.reset()
             return "(a new conversation)"
@@ -149,12 +133,9 @@ def _answer(session: "ChatSession", text: str) -> None:
     begun = False
     with _interrupts() as interrupted:
         for part in session.answer(text, is_stopped=lambda: bool(interrupted)):
-            if isinstance(part, str):
-                shown = visible(part if begun else part.lstrip())
-                begun = begun or bool(shown)
-                print(shown, end="", flush=True)
-            else:
-                print(visible(f"({part.call.as_json()} -> {part.result})"), flush=True)
+            shown = visible(part if begun else part.lstrip())
+            begun = begun or bool(shown)
+            print(shown, end="", flush=True)
     print(" (stopped)" if interrupted else "" if begun else "(the model ended its answer at once)")
     if session.num_left_out > left_out:
         print(f"(left out, as beyond the model's context: the first {format_count(session.num_left_out, 'turn')})")

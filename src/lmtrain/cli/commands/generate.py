@@ -13,7 +13,6 @@ from lmtrain.cli.commands.model_flags import (
     add_sampling,
     read_model,
     read_sampling,
-    read_writer,
 )
 from lmtrain.cli.json_output import prints_to_stderr
 from lmtrain.errors import EXIT_DONE, ConfigurationError, DataError, EnvironmentProblem, suggest_path
@@ -48,7 +47,7 @@ def generate(words: list[str], *, program: str = "lmtrain generate") -> int:
 
 def _print_json(asked: argparse.Namespace, text: str) -> int:
     with prints_to_stderr():
-        loaded = read_writer(asked)
+        loaded = read_model(asked)
         request = _request(asked, loaded, text, index=0)
         (written,) = loaded.engine().write([request])
     print(json.dumps({"prompt": text, **_answer(written)}, ensure_ascii=False))
@@ -56,7 +55,7 @@ def _print_json(asked: argparse.Namespace, text: str) -> int:
 
 
 def _print_text(asked: argparse.Namespace, text: str) -> int:
-    loaded = read_writer(asked)
+    loaded = read_model(asked)
     request = _request(asked, loaded, text, index=0)
     engine = loaded.engine()
     shown = visible if sys.stdout.isatty() else str  # a file or pipe gets the text unchanged

@@ -82,12 +82,3 @@ def read_model(asked: argparse.Namespace) -> "LoadedModel":
     from lmtrain.run.stored_runs.loaded_models import model_to_run
 
     return model_to_run(asked.run, weights=asked.weights, device=asked.device, allowed=asked.allow_target)
-
-
-def read_writer(asked: argparse.Namespace) -> "LoadedModel":
-    """Load the model to write one text at a time; raises as `read_model` does."""
-    loaded = read_model(asked)
-    from lmtrain.inference.loaded_model import use_fitting_threads
-
-    use_fitting_threads(loaded.model)
-    return loaded
