@@ -34,8 +34,12 @@ def test_tasks_come_in_the_order_of_the_bundle_with_their_baselines(tmp_path):
         ("eval_meta_data.csv", "a,b\n1,2\n", "is damaged (KeyError"),
         ("eval_meta_data.csv", "Eval Task,Random baseline\nchoices,100\n", "the baseline of choices must be"),
         ("eval_data/some/endings.jsonl", None, "lacks the data of endings (endings.jsonl) below eval_data/"),
-        ("eval_data/some/choices.jsonl", "{\n", "choices.jsonl line 1: "),
-        ("eval_data/some/choices.jsonl", '{"query": "Q", "gold": 0}\n', "line 1: must have choices of type list"),
+        ("eval_data/some/choices.jsonl", "{\n", "choices.jsonl:1 is not JSON"),
+        (
+            "eval_data/some/choices.jsonl",
+            '{"query": "Q", "gold": 0}\n',
+            "choices.jsonl:1: must have choices of type list",
+        ),
         (
             "eval_data/some/choices.jsonl",
             '{"query": "Q", "choices": ["a"], "gold": 1}\n',

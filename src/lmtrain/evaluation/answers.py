@@ -10,8 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from lmtrain.data.named_files import read_named_rows
+from lmtrain.data.row_shapes import RowShape
+from lmtrain.data.text_files import Reading
 from lmtrain.errors import DataError
-from lmtrain.storage import foreign_json
 from lmtrain.tokenizers.conversation import ConversationError, read_conversation
 
 ALL: Final = "all"  # kinds together
@@ -88,36 +90,33 @@ def _score(kind: str, pairs: Sequence[tuple[Question, Answered]]) -> AnswerScore
 
 
 def read_questions(path: Path) -> list[Question]:
-    """Return the question and answer of each line, `{"messages": [...], "kind": "..."}`; the kind may be left out.
+    """Return the question and answer of each row: a conversation as any source has it, and its `kind`, if it has one.
 
     Raises:
-        DataError: The file does not exist, or a line is not a conversation that ends in an assistant's turn with text.
+        ConfigurationError: The file does not exist.
+        DataError: A row is not a conversation that ends in an assistant's turn with text.
     """
-    try:
-        lines = path.read_text(encoding="utf-8").split("\n")  # a JSON text may hold other ends of lines
-    except (OSError, UnicodeDecodeError) as problem:
-        raise DataError(f"--answers: {path} must be a UTF-8 file of JSON lines ({problem}).") from problem
-    found: list[Question] = []
-    for number, line in enumerate(lines, start=1):
+    shape, found = RowShape("conversation"), list[Question]()
+    for row_id, row in read_named_rows(path, {*shape.wanted, "kind"}, flag="--answers"):
+        messages = shape.content(row, Reading())
         try:
-            found += [_question(line)] if line.strip() else []
+            if isinstance(messages, ConversationError):
+                raise messages
+            found.append(_question(messages, row.get("kind")))
         except (ValueError, ConversationError) as problem:
-            raise DataError(f"{path}:{number}: {problem}") from problem
+            raise DataError(f"--answers: {row_id}: {problem}") from problem
     if not found:
         raise DataError(f"--answers: {path} is empty.")
     return found
 
 
-def _question(line: str) -> Question:
-    content: Any = foreign_json.parse(line)
-    messages = content.get("messages") if isinstance(content, dict) else None
-    if not isinstance(messages, list) or len(messages) < 2 or not all(isinstance(one, dict) for one in messages):
+def _question(messages: Any, kind: object) -> Question:
+    if len(messages) < 2:
         raise ValueError('"messages" must be a question and its answer.')
     *asked, last = messages
     if last.get("role") != "assistant" or not isinstance(last.get("content"), str) or not last["content"].strip():
         raise ValueError("must end in an assistant's turn with text, the right answer.")
     read_conversation(asked, for_answer=True)
-    kind = "answers" if content.get("kind") is None else str(content["kind"])
     if kind == ALL:
         raise ValueError(f'"kind" must not be "{ALL}", which names all kinds together.')
-    return Question(asked, last["content"], kind)
+    return Question(asked, last["content"], "answers" if kind is None else str(kind))

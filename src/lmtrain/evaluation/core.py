@@ -13,11 +13,11 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from lmtrain.data.named_files import read_named_rows
 from lmtrain.errors import ConfigurationError, DataError, suggest
 from lmtrain.evaluation.scored_rows import BATCH_TOKENS, RowScore, ScoredRow, score_rows
 from lmtrain.models.base import LanguageModel
-from lmtrain.storage import foreign_json, foreign_yaml
-from lmtrain.storage.damage import told_as_damage
+from lmtrain.storage import foreign_yaml
 
 Kind = Literal["multiple_choice", "schema", "language_modeling"]
 Item = Mapping[str, Any]
@@ -56,26 +56,20 @@ class CoreTask:
         Raises:
             DataError: The file is missing, or a line lacks a field of its kind of task.
         """
-        found: list[Item] = []
-        with told_as_damage(self.file, fix="copy the bundle again"), self.file.open(encoding="utf-8") as file:
-            for number, line in enumerate(file, start=1):
-                try:
-                    found += [self._item(line)] if line.strip() else []
-                except ValueError as problem:
-                    raise DataError(f"task {self.label}: {self.file} line {number}: {problem}.") from problem
+        found = [self._item(row, row_id) for row_id, row in read_named_rows(self.file, (), flag=f"task {self.label}")]
         if len(found) <= self.num_shots:
             raise DataError(f"task {self.label}: must have at least {self.num_shots + 1} items, got {len(found)}.")
         return found
 
-    def _item(self, line: str) -> Mapping[str, Any]:
-        item = foreign_json.parse(line)
+    def _item(self, item: Item, row_id: str) -> Item:
+        where = f"task {self.label}: {row_id}"
         for field, kind in FIELDS[self.kind].items():
-            if not isinstance(item, dict) or not isinstance(item.get(field), kind):
-                raise ValueError(  # noqa: TRY004
-                    f"must have {field} of type {kind.__name__}, for a {self.kind} task"
-                )
+            if not isinstance(item.get(field), kind):
+                raise DataError(f"{where}: must have {field} of type {kind.__name__}, for a {self.kind} task.")
         if (options := OPTIONS.get(self.kind)) and not 0 <= item["gold"] < len(item[options]):
-            raise ValueError(f"gold must be an index of its {len(item[options])} {options}, got {item['gold']}")
+            raise DataError(
+                f"{where}: gold must be an index of its {len(item[options])} {options}, got {item['gold']}."
+            )
         return item
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from lmtrain.cli.commands.model_flags import add_json, add_model
-from lmtrain.errors import ConfigurationError, DataError, suggest
+from lmtrain.errors import ConfigurationError, DataError
 from lmtrain.run.compose.flag_parser import FlagParser
 from lmtrain.tracking.run_folder import RunFolder
 
@@ -142,16 +142,12 @@ def _made(num: int) -> "list[Question]":
 
 
 def _text(path: Path) -> str:
-    try:
-        text = sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8")
-    except FileNotFoundError as problem:
-        names = [file.name for file in path.parent.iterdir()] if path.parent.is_dir() else []
-        near = suggest(path.name, names)
-        raise ConfigurationError(f"--text {path} cannot be read: {problem.strerror}.{near}") from problem
-    except (OSError, UnicodeDecodeError) as problem:
-        raise DataError(f"--text {path}: must be a UTF-8 text ({problem}).") from problem
-    if not text:
-        raise DataError(f"--text {path} is empty; give it some text.")
+    from lmtrain.data.named_files import read_text
+
+    if str(path) != "-":
+        return read_text(path, flag="--text")
+    if not (text := sys.stdin.read()):
+        raise DataError("--text - is empty; write some text to it.")
     return text
 
 

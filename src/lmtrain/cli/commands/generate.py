@@ -15,10 +15,9 @@ from lmtrain.cli.commands.model_flags import (
     read_sampling,
 )
 from lmtrain.cli.json_output import prints_to_stderr
-from lmtrain.errors import EXIT_DONE, ConfigurationError, DataError, EnvironmentProblem, suggest_path
+from lmtrain.errors import EXIT_DONE, ConfigurationError, DataError, EnvironmentProblem
 from lmtrain.report.visible_text import visible
 from lmtrain.run.compose.flag_parser import FlagParser
-from lmtrain.storage import foreign_json
 
 if TYPE_CHECKING:
     from lmtrain.inference.generation import Generation, Request
@@ -30,7 +29,7 @@ def generate(words: list[str], *, program: str = "lmtrain generate") -> int:
     parser = FlagParser(prog=program, description="Continue a text with a model on this machine.")
     add_model(parser)
     parser.add_argument("--prompt", default="", help="text to continue; - reads it from standard input")
-    parser.add_argument("--prompts", type=Path, metavar="FILE", help='JSON lines {"prompt": "..."}, many at once')
+    parser.add_argument("--prompts", type=Path, metavar="FILE", help="a table with a column prompt, such as JSON lines")
     parser.add_argument("--out", type=Path, metavar="FILE", help="with --prompts: a new file of JSON lines")
     parser.add_argument("--past-the-end", action="store_true", help="after the end of a text write another one")
     add_sampling(parser, num_new_tokens=200)
@@ -94,29 +93,23 @@ def _answer_file(asked: argparse.Namespace) -> int:
 
 
 def read_prompts(path: Path) -> list[str]:
-    """Return the `prompt` of each line of a file of JSON lines.
+    """Return the `prompt` of each row of a table, such as JSON lines.
 
     Raises:
         ConfigurationError: The file does not exist.
-        DataError: A line is not an object with a text `prompt`, or the file is empty.
+        DataError: A row has no text `prompt`, or the file is empty.
     """
-    if not path.is_file():
-        raise ConfigurationError(f"--prompts: {path} is not a file.{suggest_path(path)}")
-    lines = enumerate(path.read_bytes().split(b"\n"), start=1)
-    prompts = [_read_prompt(line, f"{path}:{number}") for number, line in lines if line.strip()]
+    from lmtrain.data.named_files import read_named_rows
+    from lmtrain.tokenizers.base import is_unicode
+
+    prompts: list[str] = []
+    for row_id, row in read_named_rows(path, ["prompt"], flag="--prompts"):
+        if not isinstance(prompt := row.get("prompt"), str) or not is_unicode(prompt):
+            raise DataError(f'--prompts: {row_id} must be an object like {{"prompt": "..."}}.')
+        prompts.append(prompt)
     if not prompts:
-        raise DataError(f'{path} is empty; each line must be an object like {{"prompt": "..."}}.')
+        raise DataError(f'--prompts: {path} is empty; each line must be an object like {{"prompt": "..."}}.')
     return prompts
-
-
-def _read_prompt(line: bytes, where: str) -> str:
-    try:
-        found = foreign_json.parse(line)
-    except (ValueError, RecursionError) as problem:
-        raise DataError(f"{where} is not JSON ({problem}).") from problem
-    if not isinstance(found, dict) or not isinstance(found.get("prompt"), str):
-        raise DataError(f'{where} must be an object like {{"prompt": "..."}}.')
-    return found["prompt"]
 
 
 def _request(asked: argparse.Namespace, loaded: "LoadedModel", prompt: str, *, index: int) -> "Request":

@@ -1,0 +1,70 @@
+"""The file that a flag names, such as `--prompts FILE`: its text or its rows, read as the files of a source are."""
+
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import Final
+
+from lmtrain.data.row_files import SUFFIXES, Delimited, Row, TableFormat, read_rows
+from lmtrain.data.row_shapes import RowShape
+from lmtrain.data.text_files import FoundFile, Reading, open_plain
+from lmtrain.errors import ConfigurationError, DataError, suggest_path
+from lmtrain.tokenizers.conversation import ConversationError
+
+BETWEEN_TEXTS: Final = "\n\n"
+
+
+def read_text(path: Path, *, flag: str) -> str:
+    """Return the text of a file; of a table, the texts of its rows with an empty line between them.
+
+    Raises:
+        ConfigurationError: The file does not exist.
+        DataError: It is damaged, empty or not UTF-8 text, or a row has no text.
+    """
+    file = _found(path, flag)
+    if _format_of(file) is None:
+        try:
+            with open_plain(file) as content:
+                text = Reading().decode(content.read(), where=file.address)
+        except ValueError as problem:
+            raise DataError(f"{flag}: {path} must be UTF-8 text, but it {problem}.") from problem
+    else:
+        shape = RowShape("text")
+        rows = read_named_rows(path, shape.wanted, flag=flag)
+        text = BETWEEN_TEXTS.join(_text_of(row, shape, row_id) for row_id, row in rows)
+    if not text:
+        raise DataError(f"{flag}: {path} is empty.")
+    return text
+
+
+def read_named_rows(path: Path, columns: Collection[str], *, flag: str) -> Iterator[tuple[str, Row]]:
+    """Yield the id and the content of each row of a table: JSON lines or an array, csv, tsv or parquet.
+
+    Raises:
+        ConfigurationError: The file does not exist.
+        DataError: It is damaged, or a row cannot be read.
+    """
+    file = _found(path, flag)
+    kind = _format_of(file) or "json_lines"
+    for row_id, row in read_rows(file, kind, columns, Reading(), dialect=Delimited()):
+        if isinstance(row, str):
+            raise DataError(f"{flag}: {row_id} is {row}.")
+        yield row_id, row
+
+
+def _text_of(row: Row, shape: RowShape, row_id: str) -> str:
+    content = shape.content(row, Reading())
+    if isinstance(content, ConversationError):
+        raise DataError(f"{row_id}: {content}")
+    assert isinstance(content, str)
+    return content
+
+
+def _format_of(file: FoundFile) -> TableFormat | None:
+    return SUFFIXES.get(file.plain_name.suffix.lower())
+
+
+def _found(path: Path, flag: str) -> FoundFile:
+    if not path.is_file():
+        raise ConfigurationError(f"{flag}: {path} is not a file.{suggest_path(path)}")
+    address = str(path.resolve())
+    return FoundFile(name=path.name, address=address, num_bytes=path.stat().st_size, changed="", is_named=True)
