@@ -122,6 +122,8 @@ def test_a_pipelines_file_allows_no_target(flag: str, touched: Path, capsys: pyt
     [
         "engine.setup=touch touched",
         "'++engine={setup: touch touched}'",
+        "--run-code",
+        "--ru",
         "data.folder.engine.setup=x",
     ],
 )

@@ -19,7 +19,7 @@ VERBS: Final = {
     "generate": ("generate:generate", "continue a text with a run's newest checkpoint"),
     "chat": ("chat:chat", "converse with a model in the terminal"),
     "serve": ("serve:serve", "serve a model: OpenAI's API, and a chat page"),
-    "evaluate": ("evaluate:evaluate", "score a model: bits per byte, CORE, answers, lm-eval"),
+    "evaluate": ("evaluate:evaluate", "score a model: bits per byte, CORE, chat tasks, lm-eval"),
     "pipeline": ("pipeline:pipeline", "from text to a model to talk to, with a report card"),
     "export": ("export:export", "write a model for other tools: hf (also vLLM), gguf, peft"),
     "import": ("import_hf:import_model", "import a model of transformers or an adapter of PEFT"),

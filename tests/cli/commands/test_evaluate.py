@@ -14,6 +14,7 @@ from lmtrain.tracking.run_log import read_points
 from lmtrain.tracking.scores import all_scores
 from tests import tiny
 from tests.evaluation.bundles import CHOICES, write_bundle
+from tests.evaluation.copies import write_copies
 from tests.evaluation.task_files import write_tasks
 from tests.interop.hugging_face import saved
 
@@ -102,19 +103,27 @@ def test_core_is_the_mean_of_its_tasks(imported: Path, tmp_path: Path, capsys: p
     assert max(map(len, printed)) <= 80
 
 
-def test_tasks_of_lm_eval_are_scored_and_kept(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["--lm-eval", "next_choice", "--task-folder", write_tasks(tmp_path / "tasks"), "--allow-task-code"]
-    found = scored(capsys, run, *words, "--max-items", 2)
-    assert list(found) == ["lm_eval/next_choice/acc", "lm_eval/next_choice/acc_norm"]
+def test_chat_tasks_and_those_of_lm_eval_are_scored_and_kept(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copies, tasks = write_copies(tmp_path / "copies"), write_tasks(tmp_path / "tasks")
+    words = ["--chat", copies, "--tasks", "mmlu,gsm8k", "--num-new-tokens", 3, "--max-items", 2]
+    found = scored(capsys, run, *words, "--lm-eval", "next_choice", "--task-folder", tasks, "--allow-task-code")
+    names = ["chat/mmlu", "chat/gsm8k", "chat/mean_of_2", "lm_eval/next_choice/acc", "lm_eval/next_choice/acc_norm"]
+    assert list(found) == names
     assert all(one["standard_error"] is not None for one in found.values())
+    assert found["chat/mean_of_2"]["score"] == pytest.approx(
+        (found["chat/mmlu"]["score"] + found["chat/gsm8k"]["score"]) / 2
+    )
     kept = read_json(run / "evaluation" / "step_00000016.json")
     assert found.items() <= {name: without_time(one) for name, one in kept.items()}.items()
     *_, last = read_points(run / "metrics.jsonl")
-    assert set(found) <= set(last.metrics)
-    assert evaluate([str(run), *map(str, words)]) == 0
-    *printed, ended, renamed, _ = capsys.readouterr().out.splitlines()
+    assert set(names) <= set(last.metrics)
+    assert evaluate([str(run), "--chat", str(copies), "--tasks", "mmlu"]) == 0
+    *printed, ended, renamed = capsys.readouterr().out.splitlines()
+    assert printed[-1] == "  ChatCORE has 6 tasks."
     assert max(map(len, printed)) <= 80
-    assert (ended.partition(" ")[0], renamed.split()[1]) == ("Kept", "lm_eval/next_choice/acc_2:"), "not two items"
+    assert (ended.partition(" ")[0], renamed.split()[1]) == ("Kept", "chat/mmlu_2:"), "all of its items, not two"
 
 
 def test_answers_are_scored_by_kind(imported: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

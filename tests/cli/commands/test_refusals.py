@@ -49,7 +49,7 @@ REFUSALS = [
     ("evaluate nowhere", 2, "nowhere must be a run"),
     ("evaluate runs/a runs/b", 2, "one model at a time; write `lmtrain evaluate runs/a` and"),
     ("evaluate nowhere --batch-tokens 0", 2, "--batch-tokens.*1 or more.*0"),
-    ("evaluate nowhere --tasks arc", 2, "--tasks needs --core"),
+    ("evaluate nowhere --tasks arc", 2, "--tasks needs --core or --chat"),
     ("evaluate nowhere --num-shots 1", 2, "--num-shots needs --lm-eval"),
     ("evaluate nowhere --text short --split test", 2, "--split.*--data"),
     ("evaluate nowhere --texts x", 2, "--texts: .*--help"),

@@ -1,4 +1,4 @@
-"""`lmtrain evaluate MODEL`: bits per byte of text, CORE, and tasks of lm-eval, each with its noise."""
+"""`lmtrain evaluate MODEL`: bits per byte of text, CORE, chat tasks and those of lm-eval, each with its noise."""
 
 import argparse
 import json
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 SETTINGS: Final[dict[str, tuple[str, ...]]] = {
     "evaluation": ("precision",),
     "core": ("precision", "max_items"),
+    "chat": ("precision", "max_items", "num_new_tokens"),
     "lm_eval": ("precision", "max_items", "num_new_tokens", "num_shots", "chat_template"),
     "answers": ("precision", "num_new_tokens"),
 }

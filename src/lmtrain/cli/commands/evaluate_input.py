@@ -14,6 +14,7 @@ from lmtrain.tracking.run_folder import RunFolder
 if TYPE_CHECKING:
     from lmtrain.data.shards import Dataset
     from lmtrain.evaluation.answers import Question
+    from lmtrain.evaluation.chat_tasks import ChatTask
     from lmtrain.evaluation.core import CoreTask
     from lmtrain.evaluation.harness_tasks import HarnessTasks
 
@@ -23,13 +24,14 @@ MADE: Final = "made_conversations"  # a source that keeps questions back
 COUNTS: Final = {"context_tokens": 1, "batch_tokens": 1, "max_items": 1, "made": 1, "num_new_tokens": 1, "num_shots": 0}
 # Flags that need another one: the flag, and those of which one is necessary.
 NEEDS: Final = {
-    "tasks": ("core",),
-    "max_items": ("core", "lm_eval"),
+    "tasks": ("core", "chat"),
+    "max_items": ("core", "chat", "lm_eval"),
+    "run_code": ("chat",),
     "task_folder": ("lm_eval",),
     "allow_task_code": ("task_folder",),
     "num_shots": ("lm_eval",),
     "chat_template": ("lm_eval",),
-    "num_new_tokens": ("answers", "made", "lm_eval"),
+    "num_new_tokens": ("answers", "made", "chat", "lm_eval"),
 }
 
 
@@ -38,6 +40,7 @@ class EvaluationInput:
     """What is scored: tasks, texts (their names and contents), questions, and prepared data."""
 
     tasks: "list[CoreTask]"
+    chat: "list[ChatTask]"
     harness: "HarnessTasks | None"
     texts: list[tuple[str, str]]
     questions: "list[Question]"
@@ -60,13 +63,15 @@ def require_flags(asked: argparse.Namespace) -> None:
     for name, owners in NEEDS.items():
         if getattr(asked, name) not in (None, False, "") and not any(getattr(asked, owner) for owner in owners):
             raise ConfigurationError(f"{_flag(name)} needs {' or '.join(map(_flag, owners))}; add it.")
+    if asked.tasks and asked.core and asked.chat:
+        raise ConfigurationError("--tasks is for --core or for --chat, and both are given; score one at a time.")
     if asked.split and asked.data is None and is_anything_asked(asked):
         raise ConfigurationError(f"--split {asked.split} needs --data FOLDER; add it.")
 
 
 def is_anything_asked(asked: argparse.Namespace) -> bool:
     """Report whether anything but prepared data is to be scored."""
-    return bool(asked.core or asked.lm_eval or asked.text or asked.answers or asked.made)
+    return bool(asked.core or asked.chat or asked.lm_eval or asked.text or asked.answers or asked.made)
 
 
 def evaluation_parser(program: str) -> FlagParser:
@@ -84,7 +89,9 @@ def evaluation_parser(program: str) -> FlagParser:
     add("--context-tokens", type=int, metavar="N", help="of a window of text (as in training)")
     add = parser.add_argument_group("benchmarks").add_argument
     add("--core", type=Path, metavar="FOLDER", help="CORE: the tasks of an unpacked eval_bundle.zip")
-    add("--tasks", metavar="A,B", help="of --core (all)")
+    add("--chat", type=Path, metavar="FOLDER", help="ChatCORE: ARC, MMLU, GSM8K, HumanEval and spelling, from copies")
+    add("--tasks", metavar="A,B", help="of --core or --chat (all)")
+    add("--run-code", action="store_true", help="let humaneval run the model's code, in a limited process")
     add("--lm-eval", metavar="A,B", help="tasks of the Language Model Evaluation Harness")
     add("--task-folder", type=Path, metavar="FOLDER", help="YAML files of tasks for --lm-eval, which can run code")
     add("--allow-task-code", action="store_true", help="let the files of --task-folder run code")
@@ -96,7 +103,7 @@ def evaluation_parser(program: str) -> FlagParser:
     add("--answers", type=Path, action="append", default=[], metavar="FILE", help=answers)
     add("--made", type=int, metavar="N", help="questions kept out of source=made_conversations")
     add = parser.add_argument
-    add("--num-new-tokens", type=int, metavar="N", help="of an answer at most (100; lm-eval the task's)")
+    add("--num-new-tokens", type=int, metavar="N", help="of an answer at most (100; --chat 256; lm-eval the task's)")
     add("--batch-tokens", type=int, default=BATCH_TOKENS, metavar="N", help=f"read at once ({BATCH_TOKENS})")
     add("--precision", choices=("fp32", "bf16"), default="fp32", help="of the matrix products (fp32)")
     add_json(parser)
@@ -113,6 +120,7 @@ def read_input(asked: argparse.Namespace) -> EvaluationInput:
     """
     from lmtrain.data.shards import open_dataset
     from lmtrain.evaluation.answers import read_questions
+    from lmtrain.evaluation.chat_tasks import read_tasks
     from lmtrain.evaluation.core import read_bundle
     from lmtrain.evaluation.harness_tasks import find_tasks
 
@@ -122,6 +130,7 @@ def read_input(asked: argparse.Namespace) -> EvaluationInput:
     harness |= {"num_new_tokens": asked.num_new_tokens, "may_run_code": asked.allow_task_code}
     return EvaluationInput(
         tasks=read_bundle(asked.core, only=only) if asked.core else [],
+        chat=read_tasks(asked.chat, only=only, may_run_code=asked.run_code) if asked.chat else [],
         harness=find_tasks(asked.lm_eval.split(","), folder=asked.task_folder, **harness) if asked.lm_eval else None,
         texts=[("stdin" if str(path) == "-" else str(path), _text(path)) for path in asked.text],
         questions=[*(one for path in asked.answers for one in read_questions(path)), *_made(asked.made or 0)],

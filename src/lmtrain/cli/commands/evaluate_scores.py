@@ -11,6 +11,7 @@ import torch
 from lmtrain.cli.commands.evaluate_input import ANSWER_TOKENS, EvaluationInput
 from lmtrain.evaluation.answers import ALL, Answered, AnswerScore, Question, score_answers
 from lmtrain.evaluation.bits_per_byte import TextScore
+from lmtrain.evaluation.chat_tasks import LABELS, ChatTask, score_task
 from lmtrain.evaluation.core import SPREAD_OVER_SEEDS, CoreScore, CoreTask, TaskScore, score_core
 from lmtrain.evaluation.harness_tasks import HarnessScore, HarnessTasks, score_tasks
 from lmtrain.inference.chat import answer_all
@@ -18,6 +19,7 @@ from lmtrain.inference.loaded_model import LoadedModel
 from lmtrain.run.stored_runs.loaded_models import context_of, score_split, score_text
 from lmtrain.tracking.sweep_file import ASSISTANT
 
+CHAT_ANSWER_TOKENS: Final = 256
 NUM_CORE_TASKS: Final = 22
 SPLITS: Final = ("train", "validation", "test")  # a file of such a name gets another name for its score
 NOISE: Final = "  0 is guessing, 1 no error; +- is the standard error over the items."
@@ -40,6 +42,8 @@ def scores_of(asked: argparse.Namespace, loaded: LoadedModel, wanted: Evaluation
             yield from _answer_scores(asked, loaded, wanted.questions, say)
         if wanted.tasks:
             yield from _core_scores(asked, loaded, wanted.tasks, say)
+        if wanted.chat:
+            yield from _chat_scores(asked, loaded, wanted.chat, say)
         if wanted.harness is not None:
             yield from _harness_scores(asked, loaded, wanted.harness, say)
 
@@ -139,6 +143,22 @@ def _core_scores(
     for task in core.tasks:
         yield f"core/{task.label}", _task_facts(task)
     yield _mean("core", asked, core)
+
+
+def _chat_scores(
+    asked: argparse.Namespace, loaded: LoadedModel, tasks: Sequence[ChatTask], say: Say
+) -> Iterator[Named]:
+    length = asked.num_new_tokens or CHAT_ANSWER_TOKENS
+    scores: list[TaskScore] = []
+    for task in tasks:
+        scores.append(score_task(loaded, task, num_new_tokens=length, max_items=asked.max_items))
+        say(task_line(scores[-1]))
+        yield f"chat/{task.label}", _task_facts(scores[-1])
+    of_core = CoreScore(tuple(scores))
+    say(f"{mean_line('ChatCORE', of_core)}\n{NOISE}")
+    if len(scores) < len(LABELS):
+        say(f"  ChatCORE has {len(LABELS)} tasks.")
+    yield _mean("chat", asked, of_core)
 
 
 def task_line(task: TaskScore) -> str:

@@ -1,0 +1,267 @@
+"""The chat tasks of nanochat's ChatCORE from local copies of their data sets.
+
+https://github.com/karpathy/nanochat, scripts/chat_eval.py: six tasks, their baselines, and the mean of the centred
+accuracies. A question is answered by one letter of several, the likeliest, or by a written text that is checked:
+numbers stand after `####` as in GSM8K (arXiv:2110.14168). The wording of the questions is ours.
+"""
+
+import os
+import random
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, cast, final
+
+from lmtrain.data.row_files import SUFFIXES, Delimited, read_rows
+from lmtrain.data.text_files import FoundFile, Reading
+from lmtrain.errors import ConfigurationError, DataError, suggest
+from lmtrain.evaluation.code_check import passes
+from lmtrain.evaluation.core import TaskScore
+from lmtrain.inference.chat import answer_all, chat_format
+from lmtrain.inference.generation import Request
+from lmtrain.inference.loaded_model import LoadedModel
+from lmtrain.inference.sampling import Sampling
+from lmtrain.tokenizers.question_forms import choice_question, count_question, letters_of
+
+Row = Mapping[str, Any]
+
+ORDER_SEED: Final = 1337
+WORDS_FILE: Final = "words_alpha.txt"
+MARK: Final = re.compile(r"####\s*(-?[\d.,]+)")
+SPELLING_SEED: Final = 20_001
+NUM_MADE: Final = 256  # items of a task made by rule
+SHARE_INSIDE: Final = 0.9  # of the questions ask for a letter of the word
+LETTER_BIAS: Final = 200.0  # lifts a question's letters above any other token, in fp32 to 2e-5 of a logit
+WORD: Final = re.compile(r"[a-z]{3,}")
+
+
+@final
+@dataclass(frozen=True)
+class LetterItem:
+    """A question whose choices have letters; `gold` is the place of the right one."""
+
+    question: str
+    choices: Sequence[str]
+    gold: int
+
+    @property
+    def letters(self) -> str:
+        """Return a letter for each choice."""
+        return letters_of(self.choices)
+
+    @property
+    def text(self) -> str:
+        """Return the user's turn: the question, and each choice before its letter, which helps small models."""
+        return choice_question(self.question, self.choices)
+
+
+@final
+@dataclass(frozen=True)
+class WrittenItem:
+    """A question whose written answer is checked."""
+
+    text: str
+    is_right: Callable[[str], bool]
+
+
+Items = Sequence[LetterItem] | Sequence[WrittenItem]
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class ChatTask:
+    """A task: its items, and the accuracy of a guess."""
+
+    label: str
+    items: Items
+    baseline: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class _DataSet:
+    """A task's data set: its folder and part, its columns, and an item of a row."""
+
+    folder: str
+    part: str
+    columns: dict[str, type]
+    item: Callable[[Row], LetterItem | WrittenItem]
+    baseline: float = 0.0
+
+    def read(self, row: Row) -> LetterItem | WrittenItem:
+        """Return the item of a row; raises TypeError for one without the columns."""
+        for name, kind in self.columns.items():
+            if not isinstance(row.get(name), kind):
+                raise TypeError(f"{name} must be of type {kind.__name__}")
+        return self.item(row)
+
+
+def _arc(row: Row) -> LetterItem:
+    labels = list(row["choices"]["label"])
+    return LetterItem(row["question"], list(row["choices"]["text"]), labels.index(row["answerKey"]))
+
+
+def _mmlu(row: Row) -> LetterItem:
+    return LetterItem(row["question"], row["choices"], row["answer"])
+
+
+def _gsm8k(row: Row) -> WrittenItem:
+    right = number_after_mark(row["answer"])
+    if right is None:
+        raise ValueError("answer has no number after ####")
+    return WrittenItem(row["question"], partial(is_number, right=right))
+
+
+def _code(row: Row) -> WrittenItem:
+    prompt = row["prompt"]
+    return WrittenItem(prompt, partial(passes, prompt=prompt, test=row["test"], name=row["entry_point"]))
+
+
+ARC: Final = {"question": str, "choices": dict, "answerKey": str}
+DATA_SETS: Final = {
+    "arc_easy": _DataSet(folder="ai2_arc", part="ARC-Easy", columns=ARC, item=_arc, baseline=0.25),
+    "arc_challenge": _DataSet(folder="ai2_arc", part="ARC-Challenge", columns=ARC, item=_arc, baseline=0.25),
+    "mmlu": _DataSet(
+        folder="mmlu",
+        part="all",
+        columns={"question": str, "choices": list, "answer": int},
+        item=_mmlu,
+        baseline=0.25,
+    ),
+    "gsm8k": _DataSet(folder="gsm8k", part="main", columns={"question": str, "answer": str}, item=_gsm8k),
+    "humaneval": _DataSet(
+        folder="openai_humaneval",
+        part="openai_humaneval",
+        columns={"prompt": str, "test": str, "entry_point": str},
+        item=_code,
+    ),
+}
+SPELLING, RUNS_CODE = "spelling", "humaneval"
+LABELS: Final = (*DATA_SETS, SPELLING)
+
+
+def read_tasks(folder: Path, *, only: Sequence[str] = (), may_run_code: bool = False) -> list[ChatTask]:
+    """Return ChatCORE's six tasks, or `only` those named, from the copies in a folder.
+
+    Raises:
+        ConfigurationError: A task is unknown, or runs code without permission.
+        DataError: A copy is missing or damaged.
+    """
+    labels = only or LABELS
+    if unknown := [label for label in labels if label not in LABELS]:
+        raise ConfigurationError(
+            f"--tasks: must be among {', '.join(LABELS)}, got {unknown[0]}.{suggest(unknown[0], LABELS)}"
+        )
+    if RUNS_CODE in labels and not may_run_code:
+        others = ",".join(label for label in labels if label != RUNS_CODE)
+        raise ConfigurationError(f"{RUNS_CODE} runs the model's code: give --run-code, or --tasks {others}.")
+    return [_task(folder, label) for label in labels]
+
+
+def _task(folder: Path, label: str) -> ChatTask:
+    if label == SPELLING:
+        return ChatTask(label=label, items=_spelling(folder))
+    source = DATA_SETS[label]
+    items: list[LetterItem | WrittenItem] = []
+    for where, row in _rows(folder, source):
+        try:
+            items.append(source.read(row))
+        except (ValueError, KeyError, TypeError) as problem:
+            raise DataError(f"{where} is not an item of {label}: {problem}.") from problem
+    if not items:
+        raise DataError(
+            f"--chat: {folder} has no {source.folder}/{source.part}/test*.parquet or .jsonl with rows for {label}; "
+            "copy the data set there, or name other --tasks."
+        )
+    return ChatTask(label=label, items=items, baseline=source.baseline)  # pyright: ignore[reportArgumentType]
+
+
+def _rows(folder: Path, source: _DataSet) -> Iterator[tuple[str, Row]]:
+    """Yield the place and the row of the test files in `DATA_SET/PART`, or else in `DATA_SET`."""
+    places = (folder / source.folder / source.part, folder / source.folder)
+    found = (sorted(place.glob("test*")) for place in places)
+    for path in next(filter(None, found), []):
+        file = FoundFile(name=path.name, address=str(path), num_bytes=path.stat().st_size, changed="")
+        kind = SUFFIXES.get(file.plain_name.suffix)
+        if kind is None:
+            continue
+        for where, row in read_rows(file, kind, list(source.columns), Reading(), dialect=Delimited()):
+            if isinstance(row, str):
+                raise DataError(f"{path.parent / where}: {row}.")
+            yield str(path.parent / where), row
+
+
+def _spelling(folder: Path) -> list[WrittenItem]:
+    path = folder / WORDS_FILE
+    try:
+        items = spelling_items(path.read_text(encoding="utf-8").split())
+    except (OSError, UnicodeDecodeError) as problem:
+        raise DataError(f"--chat: {folder} has no {WORDS_FILE} for {SPELLING} ({problem}).") from problem
+    if not items:
+        raise DataError(f"{path}: must have words of three or more small letters.")
+    return items
+
+
+def score_task(loaded: LoadedModel, task: ChatTask, *, num_new_tokens: int, max_items: int | None = None) -> TaskScore:
+    """Score a task, or `max_items` of it drawn by a fixed seed, with written answers of at most `num_new_tokens`."""
+    items = list(task.items)
+    random.Random(ORDER_SEED).shuffle(items)
+    items = items[:max_items]
+    if isinstance(items[0], LetterItem):
+        num_right = _num_right_letters(loaded, cast("list[LetterItem]", items))
+    else:
+        written = cast("list[WrittenItem]", items)
+        answers = answer_all(loaded, [_turn(item.text) for item in written], num_new_tokens=num_new_tokens)
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            num_right = sum(pool.map(lambda pair: pair[0].is_right(pair[1].text), zip(written, answers, strict=True)))
+    return TaskScore(label=task.label, num_right=num_right, num_items=len(items), baseline=task.baseline)
+
+
+def _num_right_letters(loaded: LoadedModel, items: Sequence[LetterItem]) -> int:
+    """Count the questions whose likeliest letter is the right one."""
+    style, encode = chat_format(loaded), loaded.tokenizer.encode
+    before = encode(f"{style.space}A")[:-1]  # a letter's last id follows these, a byte's space among them
+    letters = [[encode(style.space + one)[-1] for one in item.letters] for item in items]
+    requests = [
+        Request(
+            prompt=[*style.prompt(_turn(item.text)), *before],
+            num_new_tokens=1,
+            sampling=Sampling(temperature=0.0, logit_bias=dict.fromkeys(of_item, LETTER_BIAS)),
+            slides=True,
+        )
+        for item, of_item in zip(items, letters, strict=True)
+    ]
+    answers = loaded.engine().write(requests)
+    return sum(
+        answer.new_tokens == [of_item[item.gold]] for answer, of_item, item in zip(answers, letters, items, strict=True)
+    )
+
+
+def _turn(text: str) -> list[dict[str, str]]:
+    return [{"role": "user", "content": text}]
+
+
+def number_after_mark(text: str) -> str | None:
+    """Return the number after the first `####` without commas and a final point, or None."""
+    found = MARK.search(text)
+    return found.group(1).replace(",", "").rstrip(".") if found else None
+
+
+def is_number(text: str, *, right: str) -> bool:
+    """Return whether the answer's number is the right one."""
+    return number_after_mark(text) == right
+
+
+def spelling_items(words: Sequence[str]) -> list[WrittenItem]:
+    """Return questions for the number of a letter in a word, always the same of the same words."""
+    draw = random.Random(SPELLING_SEED)
+    known = [word for word in words if WORD.fullmatch(word)]
+    items: list[WrittenItem] = []
+    for _ in range(NUM_MADE if known else 0):
+        word = draw.choice(known)
+        letter = draw.choice(word if draw.random() < SHARE_INSIDE else "abcdefghijklmnopqrstuvwxyz")
+        question = count_question(letter, word)
+        items.append(WrittenItem(question, partial(is_number, right=str(word.count(letter)))))
+    return items
