@@ -3,15 +3,14 @@
 `lmtrain plan` then answers in a second for them on a machine that has never seen torch work. Each is measured on a GPU
 of the hardware table, as DDP and as FSDP compute, with and without recomputation, and as a CPU trains it. Where a
 second context length confirms that memory grows with the tokens alone, one measurement tells of all contexts up to the
-model's longest; else each context has its own. Rows of other models stay as they are. Some are measured at two
-depths too, which tell of any number of their blocks.
+model's longest; else each context has its own. Rows of other models stay as they are.
 """
 
 import itertools
 import json
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +18,8 @@ from lmtrain.accounting.model.model_facts import KnownFacts, ModelFacts, model_r
 from lmtrain.accounting.training_plan.setting import Setting
 from lmtrain.run.compose.compose import compose_config
 from lmtrain.run.compose.paths import conf_folder
-from lmtrain.run.planning.known_models import TABLE, at_depths, key_of
-from lmtrain.run.planning.measured_model import measure_model, measure_models
+from lmtrain.run.planning.known_models import TABLE, key_of
+from lmtrain.run.planning.measured_model import measure_model
 from lmtrain.run.planning.setting import planned_setting
 from lmtrain.run.run_config import RunConfig, read_config
 
@@ -38,7 +37,6 @@ CPU_CONTEXTS = (256, 1024)  # of one's own: attention goes over blocks of rows; 
 GPU_CONTEXTS = (256, 2048)  # measured at the first, confirmed at the second
 OWN_CONTEXTS = (256, 1024, 2048)  # of models whose shape depends on the context
 SMALL_PARAMETERS = 1e9
-OF_ANY_DEPTH = ("llama_tiny", "gpt2_124m", "llama_3_8b")
 FEW_AND_MANY = (1, 2, 64)  # sequences
 WITHIN = 0.03  # of the workspace
 
@@ -83,29 +81,13 @@ def rows_of(model: str, words: tuple[str, ...]) -> Iterator[tuple[str, str, Know
         if words == SETTINGS[0] and GPU_CONTEXTS[1] <= most:
             confirm(known, measured(model, words, GPU_CONTEXTS[1]))
         yield model, first.key, known
-        yield from _at_depths(model, model, words, known)
         return
     for context in OWN_CONTEXTS if is_gpu else CPU_CONTEXTS:
         found = measured(model, words, context)
         name, known = model if longest else f"{model}@{context}", _known(found, context, context)
         yield name, found.key, known
-        yield from _at_depths(model, name, words, known)
         if not is_gpu and found.facts.shape.num_parameters > SMALL_PARAMETERS:
             return
-
-
-def _at_depths(
-    model: str, name: str, words: tuple[str, ...], known: KnownFacts
-) -> Iterator[tuple[str, str, KnownFacts]]:
-    """Yield what is known at two depths of a model with any number of blocks, and so at all; its own rows stay."""
-    if model not in OF_ANY_DEPTH:
-        return
-    config, setting = composed(model, words, known.context_tokens)
-    configs = at_depths(config)
-    for config, facts in zip(configs, measure_models(configs, setting), strict=True):
-        if facts.shape != known.facts.shape:
-            blocks = len(facts.shape.attention)
-            yield f"{name}@{blocks}_blocks", key_of(config, setting), replace(known, facts=facts)
 
 
 def confirm(known: KnownFacts, other: Measured) -> None:
@@ -117,7 +99,7 @@ def confirm(known: KnownFacts, other: Measured) -> None:
             other.context_tokens,
             sequences,
         )
-        ratio = told.workspace_bytes(sequences) / other.facts.workspace_bytes(sequences)
+        ratio = told.block_workspace_bytes(sequences) / other.facts.block_workspace_bytes(sequences)
         assert abs(ratio - 1) < WITHIN, (other.context_tokens, sequences, ratio)
 
 

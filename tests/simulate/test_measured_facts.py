@@ -1,13 +1,11 @@
 from dataclasses import replace
-from functools import partial
 
 import torch
 
-from lmtrain.accounting.model.model_facts import DEPTHS, at_depth
 from lmtrain.models.attention.sdpa import sdpa
 from lmtrain.models.llama import Llama
 from lmtrain.parallel import activation_checkpoint
-from lmtrain.simulate.measured_facts import SimulatedStep, measure, measure_depths, simulate_step
+from lmtrain.simulate.measured_facts import SimulatedStep, measure, simulate_step
 
 
 def build(num_layers=3):
@@ -40,5 +38,3 @@ def test_a_deep_model_is_built_once_and_told_as_if_it_were_run_whole():
     assert len(facts.shape.attention) == 40
     whole = simulate_step(step, num_sequences=2, context_tokens=32)
     assert facts.activations.of(2) == whole.activations
-    few, more = measure_depths(step, [partial(build, num_layers=depth) for depth in DEPTHS], context_tokens=32)
-    assert at_depth(few, more, 40) == facts

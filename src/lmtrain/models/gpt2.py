@@ -12,7 +12,6 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from lmtrain.accounting.model.model_shape import AttentionShape, ModelShape
-from lmtrain.accounting.options.parts import ScalingFacts
 from lmtrain.models.attention.base import Attention, Seen, what_layers_see
 from lmtrain.models.attention.sdpa import sdpa
 from lmtrain.models.base import LanguageModel, shape_of
@@ -172,8 +171,3 @@ class GPT2(LanguageModel):
             num_tied_head_parameters=self.token_embedding.weight.numel() if self.head is None else 0,
             attention=(self.attention_shape,) * len(self.layers),
         )
-
-
-def gpt2_facts() -> ScalingFacts:
-    """Have as many alike blocks as asked for."""
-    return ScalingFacts(counts_blocks="num_layers")

@@ -299,10 +299,6 @@ class Llama(LanguageModel):
         return [cast(LlamaBlock, layer) for layer in self.layers]
 
 
-def llama_facts(*, value_embedding_layers: Sequence[int] = (), window_pattern: str | None = None) -> ScalingFacts:
-    """Carry settings over by the width; blocks behind the last value embedding are alike, unless their windows vary."""
-    return ScalingFacts(
-        carries_over="width",
-        counts_blocks="num_layers" if window_pattern is None else None,
-        alike_from=max(value_embedding_layers, default=-1) + 1,
-    )
+def llama_facts() -> ScalingFacts:
+    """Carry settings over by the width."""
+    return ScalingFacts(carries_over="width")

@@ -1,14 +1,12 @@
 """The measured step of a config as text."""
 
-from collections.abc import Sequence
-
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from lmtrain.accounting.observed.bench import Bench, Change
+from lmtrain.accounting.observed.bench import Bench
 from lmtrain.accounting.quantities import format_count, format_quantity
 from lmtrain.report.show import show
 
@@ -28,24 +26,21 @@ PARTS = {
 }
 
 
-def print_bench(bench: Bench, changes: Sequence[Change], *, title: str) -> None:
+def print_bench(bench: Bench, *, title: str) -> None:
     """Print the page, in colour on a terminal."""
-    show(page(bench, changes, title=title))
+    show(page(bench, title=title))
 
 
-def page(bench: Bench, changes: Sequence[Change], *, title: str) -> RenderableType:
-    """Lay out speed, parts, bottleneck and advice."""
-    advice = [f"{' '.join(each.words)}: {each.why}" for each in changes]
-    if bench.is_uneven:
-        advice.append("Rounds differ widely: other work used this machine. Repeat when it is idle.")
+def page(bench: Bench, *, title: str) -> RenderableType:
+    """Lay out speed, parts and bottleneck."""
+    uneven = "Rounds differ widely: other work used this machine. Repeat when it is idle."
     return Group(
         Rule(Text(title, style="bold"), style="dim cyan"),
         _table(_speed(bench)),
         Text("\nA step by its parts", style="bold"),
         _table(_parts(bench)),
         Text("\nBottleneck: " + BOTTLENECKS[bench.bottleneck], style="bold"),
-        Text("What may help", style="bold"),
-        *(Padding(Text(line), (0, 0, 0, 2)) for line in advice),
+        *([Padding(Text(uneven), (0, 0, 0, 2))] if bench.is_uneven else []),
     )
 
 

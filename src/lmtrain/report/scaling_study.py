@@ -1,4 +1,4 @@
-"""A sweep's runs as points of a scaling law: the fit, a prediction for a larger budget, and a run that validates it.
+"""A sweep's runs as points of a scaling law: the fit, and a prediction for a larger budget.
 
 N counts the parameters in matrix products, with experts those that each token uses: an embedding's lookup costs no
 FLOPs, so that C = 6 N D.
@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from lmtrain.accounting.observed.metric_names import VALIDATION_LOSS
 from lmtrain.errors import DataError
-from lmtrain.report.runs.find import find_run, find_runs, names_apart
+from lmtrain.report.runs.find import find_runs, names_apart
 from lmtrain.report.scaling_law import SAME_FLOPS, IsoflopFit, LawFit, LawPoint, fit_law, isoflop_fit, optimum
 from lmtrain.tracking.atomic_files import read_json
 from lmtrain.tracking.run_log import logged_points
@@ -53,21 +53,6 @@ class ScalingPrediction:
 
 
 @dataclass(frozen=True, kw_only=True)
-class HeldOutRun:
-    """A run kept out of the fit: its loss, and the predicted one."""
-
-    name: str
-    point: LawPoint
-    predicted: float
-    band: tuple[float, float]
-
-    @property
-    def is_within(self) -> bool:
-        """Report whether the loss lies in the band."""
-        return self.band[0] <= self.point.loss <= self.band[1]
-
-
-@dataclass(frozen=True, kw_only=True)
 class ScalingStudy:
     """The points of a sweep's finished runs by budget, both fits (None: no minima were asked for)."""
 
@@ -98,21 +83,6 @@ class ScalingStudy:
             isoflop_num_parameters=minima_law.num_parameters(flops) if minima_law else None,
         )
 
-    def hold_out(self, folder: Path) -> HeldOutRun:
-        """Validate the fit with a finished run of another size or budget.
-
-        Raises:
-            ConfigurationError: The folder names no run, or several.
-            DataError: The run cannot be a point.
-        """
-        folder = find_run(folder)
-        point = read_law_point(folder)
-        if isinstance(point, str):
-            raise DataError(f"{folder} cannot be used to validate the fit: {point}.")
-        size, tokens = point.num_parameters, point.tokens
-        band = self.law.band(lambda each: each.loss(size, tokens))
-        return HeldOutRun(name=folder.name, point=point, predicted=self.law.surface.loss(size, tokens), band=band)
-
     def to_json(self) -> dict[str, Any]:
         """Return the fit under stable keys."""
         surface = self.law.surface
@@ -138,15 +108,14 @@ class ScalingStudy:
         }
 
 
-def study_of(path: Path, *, needs_minima: bool = True, without: Path | None = None) -> ScalingStudy:
-    """Fit the runs of a sweep, `without` one of them.
+def study_of(path: Path, *, needs_minima: bool = True) -> ScalingStudy:
+    """Fit the runs of a sweep.
 
     Raises:
         ConfigurationError: The path names no run.
         DataError: Too few runs, sizes or budgets, or no budget with a best size within its models.
     """
-    kept_out = None if without is None else without.resolve()
-    folders = [folder for folder in find_runs([path]) if folder.resolve() != kept_out]
+    folders = find_runs([path])
     points, reasons = _read(folders)
     names = names_apart(folders)
     left_out = {names[folder]: reason for folder, reason in reasons.items()}

@@ -130,18 +130,11 @@ MANY_BLOCKS: Final = 8
 class StepMemory:
     """Bytes of one micro-batch: kept by the forward pass for the backward pass, and by the blocks' for a while besides.
 
-    Backward passes are run eagerly, an upper bound where they are compiled, unless blocks recompute. `per_block` are
-    the activations of each block beyond MANY_BLOCKS, None of a model without.
+    Backward passes are run eagerly, an upper bound where they are compiled, unless blocks recompute.
     """
 
     activations: int
     workspace: int
-    per_block: float | None = None
-
-    def with_further(self, num_blocks: int) -> int:
-        """Return the activations of a model with `num_blocks` more."""
-        assert self.per_block is not None or not num_blocks
-        return round(self.activations + (self.per_block or 0.0) * num_blocks)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,7 +185,7 @@ def simulate_step(
         return StepMemory(activations=kept.activations, workspace=workspace)
     per_block = (kept.steps[MANY_BLOCKS] - kept.steps[FEW_BLOCKS]) / (MANY_BLOCKS - FEW_BLOCKS)
     activations = round(kept.activations + per_block * (num_blocks - MANY_BLOCKS))
-    return StepMemory(activations=activations, workspace=workspace, per_block=per_block)
+    return StepMemory(activations=activations, workspace=workspace)
 
 
 def _built(step: SimulatedStep) -> LanguageModel:
@@ -247,34 +240,23 @@ MANY: Final = 64  # sequences: logits outgrow everything independent of their nu
 
 def measure(step: SimulatedStep, *, context_tokens: int) -> ModelFacts:
     """Return the facts of a model in sequences of `context_tokens`; takes a few seconds and no memory to speak of."""
-    return measure_depths(step, [step.build], context_tokens=context_tokens)[0]
-
-
-def measure_depths(
-    step: SimulatedStep, builds: Sequence[Callable[[], LanguageModel]], *, context_tokens: int
-) -> list[ModelFacts]:
-    """Return the facts of models with more and more blocks, alike beyond MANY_BLOCKS, from one run of the first."""
     with torch.device("meta"):
-        models = [build() for build in builds]
-    counts = [(model.shape(), components(model), trained_parameters(model)) for model in models]
-    depths = [len(model.blocks) for model in models]
-    step = replace(step, num_blocks=depths[0], build=_copies(models[0]))
+        model = step.build()
+    shape, parts, parameters = model.shape(), components(model), trained_parameters(model)
+    step = replace(step, num_blocks=len(model.blocks), build=_copies(model))
     one, two = (simulate_step(step, num_sequences=n, context_tokens=context_tokens) for n in (1, 2))
     many = [
         simulate_step(step, num_sequences=n, context_tokens=context_tokens, most_blocks=FEW_BLOCKS)
         for n in (MANY, MANY + 1)
     ]
-    return [
-        ModelFacts(
-            shape=shape,
-            components=parts,
-            parameters=parameters,
-            activations=_line(one.with_further(depth - depths[0]), two.with_further(depth - depths[0])),
-            block_workspace=_line(one.workspace, two.workspace),
-            block_workspace_of_many=_line(*(each.workspace for each in many), first=MANY),
-        )
-        for depth, (shape, parts, parameters) in zip(depths, counts, strict=True)
-    ]
+    return ModelFacts(
+        shape=shape,
+        components=parts,
+        parameters=parameters,
+        activations=_line(one.activations, two.activations),
+        block_workspace=_line(one.workspace, two.workspace),
+        block_workspace_of_many=_line(*(each.workspace for each in many), first=MANY),
+    )
 
 
 def _copies(model: LanguageModel) -> Callable[[], LanguageModel]:

@@ -167,7 +167,7 @@ def test_the_ends_of_a_pipeline_hold_the_embedding_and_the_head(model: str, num_
 def test_the_loss_of_8b_at_16384_tokens_is_one_number_by_compiler_and_chunks() -> None:
     """Scores in fp32, log-probabilities and gradient eagerly; compiled bf16 scores, an fp32 gradient and its cast."""
     words = ("model=llama_3_8b", "cluster=h100_8x", "strategy=fsdp", "precision=bf16_mixed", "optimizer=adamw")
-    words += ("batch.context_tokens=8192", "batch.tokens_per_step=131072")
+    words += ("batch.context_tokens=8192", "batch.tokens_per_step=131072", "batch.micro_batch_sequences=2")
     scores = 16_384 * 128_256
     found: dict[str, int] = {}
     for name in ("compile=none", "compile=blocks", "loss=chunked"):

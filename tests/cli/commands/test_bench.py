@@ -35,7 +35,7 @@ def with_parts(**parts: float) -> Bench:
     return replace(BENCH, parts=replace(PARTS, **parts))
 
 
-def test_a_config_is_measured_with_changes_and_leaves_nothing(tmp_path, monkeypatch, capsys) -> None:
+def test_a_config_is_measured_and_leaves_nothing(tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
     words = ["run.log_every_steps=1", "batch.micro_batch_sequences=4", "compile=none", "recompute=every_block"]
     assert bench([*SMALL, *words, "--json", "--seconds=0.2"]) == 0
@@ -46,7 +46,6 @@ def test_a_config_is_measured_with_changes_and_leaves_nothing(tmp_path, monkeypa
     assert found["host_syncs"] in {0, 1}  # the loss, read once a step or later
     assert set(found["shares"]) == {"data", "forward", "backward", "optimizer", "host"}
     assert found["bottleneck"] in BOTTLENECKS
-    assert ["recompute=none"] in [each["change"] for each in found["advice"]]
     assert not Path("runs").exists()
 
 
@@ -80,4 +79,4 @@ def test_wrong_words_are_refused_before_data_is_looked_for(tmp_path, monkeypatch
 )
 def test_the_bottleneck_is_named(measured: Bench, expected: str) -> None:
     assert measured.bottleneck == expected
-    assert BOTTLENECKS[expected] in " ".join(plain_text(page(measured, [], title="x")).split())
+    assert BOTTLENECKS[expected] in " ".join(plain_text(page(measured, title="x")).split())

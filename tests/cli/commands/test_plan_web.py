@@ -106,7 +106,7 @@ def test_the_page_shows_what_the_command_prints(tmp_path):
         assert f"{found['parameters']['total'] / 1e9:.3g}B" in shown
         assert f"{found['memory']['per_device_bytes']['total'] / 1e9:.3g} GB" in shown
         drawn = page.run("[...document.querySelectorAll('#run [data-chart]')].map(each => each.children.length)")
-        assert len(drawn) == 7
+        assert len(drawn) == 5
         assert all(drawn)
         assert page.run("document.querySelector('#run .state').innerText") == "It fits and finishes."
         page.run(

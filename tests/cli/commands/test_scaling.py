@@ -15,18 +15,18 @@ def _few_draws(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scaling_study, "fit_law", lambda points: fit_law(points, num_draws=8))
 
 
-def sweep_of(root: Path, flops: list[float], factors: list[float], *, worse: float = 1.0) -> Path:
-    """Write finished runs of the published law, of which `worse` times the compute is needed."""
+def sweep_of(root: Path, flops: list[float], factors: list[float]) -> Path:
+    """Write finished runs of the published law."""
     for budget in flops:
         for factor in factors:
             size = factor * optimum(REPLICATION, budget)[0]
-            run_of(root / f"run-{budget:.0e}-{factor}", size, budget / (6 * size), worse=worse)
+            run_of(root / f"run-{budget:.0e}-{factor}", size, budget / (6 * size))
     return root
 
 
-def run_of(folder: Path, size: float, tokens: float, *, worse: float = 1.0) -> Path:
+def run_of(folder: Path, size: float, tokens: float) -> Path:
     folder.mkdir(parents=True)
-    loss = REPLICATION.loss(size, tokens / worse)
+    loss = REPLICATION.loss(size, tokens)
     lines = [(0, 0, 11.0), (10, int(tokens), loss)]
     points = [{"time": 0, "step": s, "tokens": t, "metrics": {"validation/loss": v}} for s, t, v in lines]
     (folder / "metrics.jsonl").write_text("".join(json.dumps(point) + "\n" for point in points))
@@ -35,13 +35,9 @@ def run_of(folder: Path, size: float, tokens: float, *, worse: float = 1.0) -> P
     return folder
 
 
-def test_a_sweep_gives_its_law_a_prediction_and_a_verdict_on_a_run_kept_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_sweep_gives_its_law_and_a_prediction(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sweep = sweep_of(tmp_path / "sweep", [1e18, 1e19, 1e20], [0.3, 0.6, 1.1, 2.0, 4.0])
-    large = run_of(tmp_path / "large", *optimum(REPLICATION, 1e21))
-    plot = tmp_path / "plot.svg"
-    assert scaling([str(sweep), "--held-out", str(large), "--plot", str(plot), "--json"]) == 0
+    assert scaling([str(sweep), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["fit"]["parameters_exponent"] == pytest.approx(REPLICATION.parameters_exponent, rel=1e-2)
     assert len(found["fit"]["isoflop"]["minima"]) == 3
@@ -49,26 +45,11 @@ def test_a_sweep_gives_its_law_a_prediction_and_a_verdict_on_a_run_kept_out(
     assert predicted["flops"] == pytest.approx(1e21, rel=1e-3)
     assert predicted["num_parameters"] == pytest.approx(optimum(REPLICATION, predicted["flops"])[0], rel=0.02)
     assert predicted["warning"] is None
-    assert found["held_out"]["predicted"] == pytest.approx(found["held_out"]["point"]["loss"], rel=1e-3)
-    assert "large, kept out" in plot.read_text()
-    with monkeypatch.context() as patched:
-        patched.setattr("lmtrain.cli.commands.scaling.study_of", lambda *_, **__: pytest.fail("it was fitted"))
-        with pytest.raises(ConfigurationError, match="sweep holds 15 runs"):
-            scaling([str(sweep), "--held-out", str(sweep)])
     assert scaling([str(sweep), "--flops", "1e22"]) == 0
     assert "too far beyond it for the band" in capsys.readouterr().out
     small = sweep_of(tmp_path / "small", [1e18, 1e19, 1e20], [0.001, 0.002, 0.003, 0.004])
     assert scaling([str(small), "--law-only"]) == 0
     assert "The law's best size is far from all models of the sweep" in capsys.readouterr().out
-
-
-def test_a_run_kept_out_of_its_own_sweep_is_not_fitted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    sweep = sweep_of(tmp_path / "sweep", [1e18, 1e19, 1e20], [0.3, 0.6, 1.1, 2.0, 4.0])
-    run = run_of(sweep / "odd", *optimum(REPLICATION, 1e21), worse=100.0)
-    assert scaling([str(sweep), "--held-out", str(run), "--law-only", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["num_runs"] == 15
-    assert found["fit"]["parameters_exponent"] == pytest.approx(REPLICATION.parameters_exponent, rel=1e-2)
 
 
 def test_runs_of_one_name_in_two_sweeps_all_count(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

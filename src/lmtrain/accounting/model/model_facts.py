@@ -1,7 +1,7 @@
 """A model's facts for planning, as plain numbers: counted once on the real model, then read from a file.
 
 Facts hold at every context length of a range where memory grows with the tokens alone (fused attention over the whole
-context), and at every depth along the line through two depths, as each further block is like the last.
+context).
 """
 
 from collections.abc import Mapping
@@ -70,45 +70,6 @@ def facts_from_json(content: Mapping[str, Any]) -> ModelFacts:
         parameters=TrainedParameters(**content["parameters"]),
         **{kind: LinearBytes(**content[kind]) for kind in MEMORY},
     )
-
-
-# Blocks: both beyond those run one by one, and apart by a multiple of those over which a block is weighed.
-DEPTHS: Final = (12, 16)
-
-
-def at_depth(few: ModelFacts, more: ModelFacts, num_blocks: int) -> ModelFacts:
-    """Return the facts at `num_blocks` from those at both DEPTHS; workspace is that of any depth."""
-
-    def count(one: int, other: int) -> int:
-        return one + (other - one) * (num_blocks - DEPTHS[0]) // (DEPTHS[1] - DEPTHS[0])
-
-    def counts(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
-        return {name: count(value, other[name]) for name, value in one.items()}
-
-    layers = few.shape.attention
-    attention = (*layers, *layers[-1:] * (num_blocks - DEPTHS[0]))[:num_blocks]
-    shape = {name: value for name, value in asdict(few.shape).items() if name != "attention"}
-    deeper = {name: getattr(more.shape, name) for name in shape}
-    (one, tensors), (other, more_tensors) = (_counts(facts.parameters) for facts in (few, more))
-    return replace(
-        few,
-        shape=ModelShape(attention=attention, **counts(shape, deeper)),
-        components=counts(few.components, more.components),
-        parameters=TrainedParameters(**counts(one, other), tensors=counts(tensors, more_tensors)),
-        activations=_along(few.activations, more.activations, num_blocks),
-    )
-
-
-def _counts(parameters: TrainedParameters) -> tuple[dict[str, int], Mapping[str, int]]:
-    """Return the numbers, and those of tensors by shape."""
-    return {name: value for name, value in vars(parameters).items() if name != "tensors"}, parameters.tensors
-
-
-def _along(few: LinearBytes, more: LinearBytes, num_blocks: int) -> LinearBytes:
-    """Return the line through the bytes of one and of two sequences, each rounded as if it were measured."""
-    share = (num_blocks - DEPTHS[0]) / (DEPTHS[1] - DEPTHS[0])
-    one, two = (round(few.of(n) + (more.of(n) - few.of(n)) * share) for n in (1, 2))
-    return LinearBytes(fixed=one - (two - one), per_sequence=two - one)
 
 
 @dataclass(frozen=True, kw_only=True)

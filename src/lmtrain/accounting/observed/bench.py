@@ -1,4 +1,4 @@
-"""One optimizer step's time by part, its bottleneck, and the changes that may shorten it."""
+"""One optimizer step's time by part, its bottleneck."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -8,7 +8,6 @@ from typing import Any, Final
 from lmtrain.accounting.batches import BatchPlan
 from lmtrain.accounting.model.flops import FlopsPerToken
 
-WORTHWHILE: Final = 0.05  # of a step
 LARGE_WAIT: Final = 0.15
 LARGE_OPTIMIZER: Final = 0.2
 BUSY: Final = 0.6  # of the rate of matrix products: beyond it the device itself is the limit
@@ -123,15 +122,3 @@ class Bench:
 
     def _share(self, flops_per_token: float) -> float | None:
         return self.peaks.flops and flops_per_token * self.tokens_per_second / self.peaks.flops
-
-
-@dataclass(frozen=True)
-class Change:
-    """Settings that may shorten a step, and why."""
-
-    words: tuple[str, ...]
-    why: str
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values."""
-        return {"change": list(self.words), "why": self.why}

@@ -234,15 +234,11 @@ class ScalingFacts:
     """The rule for carrying a model's settings over to its other sizes.
 
     `sets` are the sizes that one number, `carries_over`, sets: each at 1, by its name in other models.
-    `counts_blocks` is the setting for the number of blocks and nothing else, None without one; from the block
-    `alike_from` on, counted from 0, all are alike.
     """
 
     group: ClassVar[str] = "model"
     carries_over: Literal["depth", "width"] | None = None
     sets: Mapping[str, float] = field(default_factory=dict[str, float])
-    counts_blocks: str | None = None
-    alike_from: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)

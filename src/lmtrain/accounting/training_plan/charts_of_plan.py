@@ -3,16 +3,12 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from lmtrain.accounting.machine.hardware import DEVICES, MatmulDtype
-from lmtrain.accounting.machine.number_formats import FORMATS
 from lmtrain.accounting.model.memory import state_bytes
 from lmtrain.accounting.model.optimizer_state import OptimizerState
 from lmtrain.accounting.scaling_laws.compute_optimal import compute_optimum, trade_off
 from lmtrain.accounting.training_plan.plan import Plan
-from lmtrain.accounting.training_plan.roofline import MatrixProduct, product_times
 from lmtrain.accounting.training_plan.setting import Setting
 
-DTYPES: Final[tuple[MatmulDtype, ...]] = ("fp32", "tf32", "bf16", "fp8")
 FACTORS: Final = tuple(2 ** (exponent / 4) for exponent in range(-12, 13))  # from an eighth to eight times
 DEVICE_FACTORS: Final = (0.25, 0.5, 1, 2, 4)
 
@@ -25,8 +21,6 @@ def charts(plan: Plan, setting: Setting, optimizers: Mapping[str, OptimizerState
         "trade_off": trade_offs(
             plan.horizon.flops, num_parameters=plan.shape.num_active_parameters, tokens=plan.horizon.tokens
         ),
-        "products": product_chart(plan),
-        "formats": number_ranges(),
     }
 
 
@@ -60,25 +54,3 @@ def trade_offs(flops: float, *, num_parameters: float, tokens: float) -> dict[st
         "optimum": {"num_parameters": optimum.num_parameters, "tokens": optimum.tokens},
         "run": {"num_parameters": num_parameters, "tokens": tokens},
     }
-
-
-def product_chart(plan: Plan) -> dict[str, Any]:
-    """Return how long one product of a micro-batch's tokens with a square of the model's width takes at best."""
-    layer = plan.shape.attention[0]
-    width = layer.num_heads * layer.head_width
-    tokens = plan.batch.micro_batch_tokens
-    product = MatrixProduct(num_rows=tokens, num_inner=width, num_columns=width)
-    rows = [row.to_json() for row in product_times(product, [*DEVICES.values()], DTYPES)]
-    return {"num_rows": tokens, "width": width, "rows": rows}
-
-
-def number_ranges() -> list[dict[str, Any]]:
-    """Return the smallest and largest number of each format, and its relative step."""
-    fields = {
-        "name": "name",
-        "smallest": "smallest_normal",
-        "largest": "largest",
-        "epsilon": "epsilon",
-        "bytes": "num_bytes",
-    }
-    return [{key: getattr(each, name) for key, name in fields.items()} for each in FORMATS.values()]

@@ -39,17 +39,14 @@ def bench(words: list[str], *, program: str = "lmtrain bench") -> int:
     found = configs(overrides)
     from lmtrain.report.bench_page import print_bench
     from lmtrain.run.execution.bench_run import measure  # torch: after the configs are checked
-    from lmtrain.run.planning.bench_changes import changes
 
     for config, choices in found:
         print(f"bench: {choices.title}: building, and the first step…", file=sys.stderr, flush=True)
         measured = measure(config, overrides=choices.overrides, seconds=asked.seconds)
-        advice = list(changes(config, measured))
         if asked.json:
-            more = {"advice": [each.to_json() for each in advice]}
-            print(json.dumps({"swept": choices.swept, **measured.to_json(), **more}))
+            print(json.dumps({"swept": choices.swept, **measured.to_json()}))
         else:
-            print_bench(measured, advice, title=choices.title)
+            print_bench(measured, title=choices.title)
     return EXIT_DONE
 
 

@@ -8,17 +8,13 @@ from typing import Final
 from lmtrain.accounting.quantities import format_quantity, parse_quantity
 from lmtrain.cli.commands.model_flags import add_json
 from lmtrain.errors import EXIT_DONE, ConfigurationError
-from lmtrain.report.runs.find import find_run
-from lmtrain.report.scaling_chart import scaling_chart
 from lmtrain.report.scaling_study import (
     BEYOND,
-    HeldOutRun,
     ScalingPrediction,
     ScalingStudy,
     study_of,
 )
 from lmtrain.run.compose.flag_parser import FlagParser
-from lmtrain.tracking.atomic_files import write_text
 
 TERMS: Final = {
     "E": "irreducible", "A": "per_parameters", "B": "per_tokens",
@@ -29,23 +25,12 @@ TERMS: Final = {
 def scaling(words: list[str], *, program: str = "lmtrain scaling") -> int:
     """Fit a sweep's runs and print the law, the best sizes, and a prediction."""
     asked = _parser(program).parse_args(words)
-    if asked.plot and not asked.plot.absolute().parent.is_dir():
-        raise ConfigurationError(f"--plot {asked.plot}: there is no folder {asked.plot.parent}; create it.")
-    kept_out = find_run(asked.held_out) if asked.held_out else None  # refused before the fits
-    study = study_of(asked.sweep.absolute(), needs_minima=not asked.law_only, without=kept_out)
+    study = study_of(asked.sweep.absolute(), needs_minima=not asked.law_only)
     predicted = study.predict(_flops(asked.flops, study))
-    held_out = study.hold_out(kept_out) if kept_out else None
-    if asked.plot:
-        write_text(asked.plot, f"{scaling_chart(study, held_out)}\n")
     if asked.json:
-        answer = {
-            **study.to_json(),
-            "predicted": {**asdict(predicted), "warning": predicted.warning},
-            "held_out": None if held_out is None else {**asdict(held_out), "is_within": held_out.is_within},
-        }
-        print(json.dumps(answer))
+        print(json.dumps(study.to_json() | {"predicted": asdict(predicted) | {"warning": predicted.warning}}))
         return EXIT_DONE
-    for line in [*_law_lines(study), *_prediction_lines(predicted), *(_held_out_lines(held_out) if held_out else [])]:
+    for line in [*_law_lines(study), *_prediction_lines(predicted)]:
         print(line)
     for name, reason in study.left_out.items():
         print(f"left out: {name}, {reason}")
@@ -61,9 +46,7 @@ def _parser(program: str) -> FlagParser:
     add = parser.add_argument
     add("sweep", type=Path, help="runs/sweep-ID, or a folder with runs below it")
     add("--flops", metavar="FLOPS", help=f"compute to predict for ({BEYOND:g} times the largest run's)")
-    add("--held-out", type=Path, metavar="RUN", help="a larger run, compared with its prediction")
     add("--law-only", action="store_true", help="fit the law even if no budget has a best size")
-    add("--plot", type=Path, metavar="FILE.svg", help="draw runs, law and minima into a file")
     add_json(parser)
     return parser
 
@@ -104,10 +87,3 @@ def _prediction_lines(predicted: ScalingPrediction) -> list[str]:
     if predicted.isoflop_num_parameters:
         lines.append(f"  by the minima alone {format_quantity(predicted.isoflop_num_parameters)} parameters")
     return lines + ([predicted.warning] if predicted.warning else [])
-
-
-def _held_out_lines(held_out: HeldOutRun) -> list[str]:
-    low, high = held_out.band
-    losses = f"loss {held_out.point.loss:.4f}, predicted {held_out.predicted:.4f}"
-    where = "within" if held_out.is_within else "outside"
-    return [f"{held_out.name}, kept out: {losses}, {where} {low:.4f} to {high:.4f}"]

@@ -62,21 +62,6 @@ export function bars(rows, show, own) {
   return [element("div", cells, { class: "bars" })];
 }
 
-export function ranges(rows) {
-  const low = -46, high = 40; // powers of ten
-  const cells = rows.flatMap((row) => {
-    const [from, to] = [Math.log10(row.smallest), Math.log10(row.largest)];
-    const place = `left:${((from - low) / (high - low)) * 100}%;width:${((to - from) / (high - low)) * 100}%`;
-    return [
-      element("span", `${row.name}, ${row.bytes} B`),
-      element("div", [element("i", "", { style: place })], { class: "track" }),
-      element("span", `${row.smallest.toPrecision(2)} to ${row.largest.toPrecision(3)}`),
-    ];
-  });
-  const steps = rows.map((row) => `${row.name} ${Number((row.epsilon * 100).toPrecision(2))}%`).join(", ");
-  return [element("div", cells, { class: "bars" }), element("p", `Step from 1 to the next number: ${steps}.`)];
-}
-
 function svg(name, attributes) {
   const made = document.createElementNS("http://www.w3.org/2000/svg", name);
   for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
@@ -118,23 +103,4 @@ export function curve(points, { showX, showY, label, marks = [], logY = true }) 
     element("div", [drawn, ...upper, ...lower, ...dots], { class: "plot", role: "img", "aria-label": label, style: `--gutter:${gutter}ch` }),
     element("div", named, { class: "legend" }),
   ];
-}
-
-export function products(found, own) {
-  const formats = ["bf16", ...new Set(found.rows.map((row) => row.dtype).filter((format) => format !== "bf16"))];
-  const devices = [...new Set(found.rows.map((row) => row.device))];
-  const head = element("tr", [element("th", "device"), ...formats.map((format) => element("th", format, { scope: "col" }))]);
-  const lines = devices.map((device) => {
-    const cells = formats.map((format) => {
-      const row = found.rows.find((each) => each.device === device && each.dtype === format);
-      const told = row ? `${amount(row.peak_flops)}FLOP/s at most${row.is_bound_by_memory ? ", waits for memory" : ""}` : "";
-      return element("td", row ? seconds(row.seconds) + (row.is_bound_by_memory ? "*" : "") : "-", { title: told });
-    });
-    const name = element(device === own ? "b" : "span", device.replace("NVIDIA ", ""));
-    return element("tr", [element("th", [name], { scope: "row" }), ...cells]);
-  });
-  const table = element("table", [element("thead", [head]), element("tbody", lines)]);
-  const size = `[${found.num_rows.toLocaleString("en")}, ${found.width}] x [${found.width}, ${found.width}]`;
-  const note = `${size}: a micro-batch's tokens by a square of the model's width, at the dense peak; * waits for memory.`;
-  return [element("div", [table], { class: "scroll" }), element("p", note)];
 }

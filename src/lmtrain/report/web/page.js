@@ -1,5 +1,5 @@
 // Sliders write a command line; the answer to it is drawn. All accounting is `lmtrain plan`'s.
-import { amount, bars, bytes, curve, days, kilowattHours, products, ranges, seconds, stackedBar } from "/charts.js";
+import { amount, bars, bytes, curve, days, kilowattHours, seconds, stackedBar } from "/charts.js";
 import { drawFleet, fleetControls, fleetWords, startFleet } from "/fleet.js";
 import { BUDGETS, HOLDERS, Panel, dollars, drawTradeOff, power, rounded, same, select, slider } from "/panel.js";
 
@@ -67,8 +67,6 @@ function drawRun(panel, { plan, charts }) {
   panel.chart("parameters", bars(parts.sort((a, b) => b.value - a.value), (value) => `${amount(value)} (${((value / parameters.total) * 100).toFixed(1)}%)`));
   panel.chart("optimizers", bars(charts.optimizers.map((row) => ({ name: row.name, value: row.bytes })), bytes, panel.value("optimizer").replaceAll("_", " ")));
   drawTradeOff(panel, charts.trade_off);
-  panel.chart("products", products(charts.products, panel.value("cluster.device")));
-  panel.chart("formats", ranges(charts.formats));
 }
 
 function showPage() {

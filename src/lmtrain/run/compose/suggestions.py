@@ -172,7 +172,15 @@ def meant_options(group: str, option: str, known: Iterable[str]) -> list[str]:
     if ours := inverted(OPTIONS.get(group, {})).get(word):
         return [ours]
     begins = [name for name in names if name.startswith(f"{word}_")]
-    return begins[:2] or nearest(word, names)
+    return begins[:2] or [name for name in nearest(word, names) if group != "model" or _is_of_family(name, word)]
+
+
+def _is_of_family(name: str, word: str) -> bool:
+    """Return whether a model has the family and the version typed, as in qwen_2_5_7b: others are not meant."""
+    families = [re.match(r"([a-z]*)_?(\d+_(?=\d))?", each) for each in (word, name)]
+    (letters, version), (of_name, of_version) = (found.groups() if found else ("", None) for found in families)
+    is_near = difflib.SequenceMatcher(None, letters, of_name).ratio() > 0.75
+    return is_near and version in (None, of_version)
 
 
 def unknown_option(group: str, option: str, options: Iterable[str]) -> str:

@@ -1,6 +1,6 @@
 """Build a config's model and measure its facts for planning. Imports torch."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import torch
 
@@ -11,7 +11,7 @@ from lmtrain.models.base import LanguageModel
 from lmtrain.run.builders.model import adapter_of
 from lmtrain.run.planning.setting import attention_of
 from lmtrain.run.run_config import RunConfig
-from lmtrain.simulate.measured_facts import SimulatedStep, measure_depths
+from lmtrain.simulate.measured_facts import SimulatedStep, measure
 
 
 def measure_model(config: RunConfig, setting: Setting) -> ModelFacts:
@@ -20,19 +20,8 @@ def measure_model(config: RunConfig, setting: Setting) -> ModelFacts:
     Raises:
         ConfigurationError: One of them cannot be built.
     """
-    return measure_models([config], setting)[0]
-
-
-def measure_models(configs: Sequence[RunConfig], setting: Setting) -> list[ModelFacts]:
-    """Measure models of more and more alike blocks, one config for each number of them; the first is run.
-
-    Raises:
-        ConfigurationError: One of them cannot be built.
-    """
-    config = configs[0]
-    builds = [_builder(one, setting) for one in configs]
     step = SimulatedStep(
-        build=builds[0],
+        build=_builder(config, setting),
         compute_dtype=getattr(torch, setting.precision.compute_dtype),
         recompute=config.recompute.checked(config.allowed).build(),
         recomputes=setting.recompute.recomputes,
@@ -41,7 +30,7 @@ def measure_models(configs: Sequence[RunConfig], setting: Setting) -> list[Model
         narrows_residual=setting.precision.residual is not None,
         masks_documents=setting.masks_documents,
     )
-    return measure_depths(step, builds, context_tokens=config.batch.context_tokens)
+    return measure(step, context_tokens=config.batch.context_tokens)
 
 
 def _builder(config: RunConfig, setting: Setting) -> Callable[[], LanguageModel]:

@@ -73,6 +73,7 @@ def planned_runs(
 
     def task(composed: dict[str, Any], choices: Choices) -> None:
         config = check(composed, allowed=arguments.allowed_targets, typed=choices.overrides, place="paper")
+        _require_own_folder(config)
         require_split(config)
         more_checks(config)
         config, strategy = with_strategy(config)
@@ -89,6 +90,16 @@ def planned_runs(
 
     for_each_config(task, arguments, config_name="train")
     return found
+
+
+def _require_own_folder(config: RunConfig) -> None:
+    """Refuse prepared data in a store, as preparing does."""
+    folder = config.data.node("folder")
+    root = str(folder.get("root") or folder.get("path") or "") if folder else ""
+    if "://" in root:
+        raise ConfigurationError(
+            f"data.folder.root must be a folder of this machine, got {root}; mount the store there."
+        )
 
 
 def _with_data(plan: Plan, config: RunConfig) -> Plan:
