@@ -86,7 +86,11 @@ class Grammars:
         """
         from llguidance import LLMatcher
 
-        return self._checked(LLMatcher.grammar_from_json_schema(dict(schema), overrides=SPACES), key)
+        try:
+            text = LLMatcher.grammar_from_json_schema(json.dumps(schema), overrides=SPACES)
+        except ValueError as problem:
+            raise DataError(f"{key}: {problem}.") from problem
+        return self._checked(text, key)
 
     def of_call(self, functions: Sequence[Mapping[str, Any]], words: CallWords, *, key: str) -> Grammar:
         """Return the grammar of one call of one of some functions, in a chat style's form; raises as `of_schema`."""

@@ -137,6 +137,17 @@ TEMPLATES = {
         begin="bos_token + '<|begin_of_text|>'",
         answer=r"'<|start_header_id|>assistant<|end_header_id|>\n\n'",
     ),
+    "inst": "\n".join(
+        [
+            "{{- bos_token -}}{%- set ns = namespace(system='') -%}",
+            f"{{%- for message in messages -%}}{NO_CALLS}",
+            r"{%- if message['role'] == 'system' -%}{%- set ns.system = message['content'] + '\n\n' -%}",
+            "{%- elif message['role'] == 'assistant' -%}{{- message['content'] + '</s>' -}}",
+            "{%- else -%}{{- '[INST]' + ns.system + message['content'] + '[/INST]' -}}{%- set ns.system = '' -%}",
+            "{%- endif -%}{%- endfor -%}",
+            "",
+        ]
+    ),
 }
 
 

@@ -6,6 +6,7 @@ the assistant's tokens, the end of its turn included, carry loss.
 - lmtrain: our own, with a special token for each role's start and end.
 - chatml: OpenAI's, as Qwen writes it (https://huggingface.co/Qwen/Qwen2.5-7B-Instruct, chat_template).
 - llama3: Meta's (https://www.llama.com/docs/model-cards-and-prompt-formats/meta-llama-3).
+- inst: Mistral's with `[INST]` as a special token (https://huggingface.co/mistralai/Mistral-Nemo-Instruct-2407).
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -140,6 +141,21 @@ def _llama3_header(role: str) -> tuple[Segment, ...]:
     return (*_between("<|start_header_id|>", "<|end_header_id|>", role), Segment("\n\n"))
 
 
+def _write_inst(turns: Sequence[Turn]) -> Iterator[Segment]:
+    """A system text stands before the first user's."""
+    system = ""
+    for turn in turns:
+        if turn.role == SYSTEM:
+            system = f"{turn.text}\n\n"
+        elif turn.role == ASSISTANT:
+            lines = [*([turn.text] if turn.text else []), *(call.as_json() for call in turn.calls)]
+            yield Segment("\n".join(lines), has_loss=turn.has_loss)
+            yield _special("</s>", has_loss=turn.has_loss)
+        else:
+            yield from _between("[INST]", "[/INST]", system + turn.text)
+            system = ""
+
+
 _CHATML_ANSWER = (_special("<|im_start|>"), Segment("assistant\n"))
 _LLAMA3_ANSWER = _llama3_header(ASSISTANT)
 
@@ -165,6 +181,7 @@ STYLES = (
         _LLAMA3_ANSWER,
         CallWords('{"name"', arguments_key="parameters"),
     ),
+    ChatStyle("inst", ("[INST]", "[/INST]", "</s>"), _write_inst, (), CallWords('{"name"')),
 )
 
 
@@ -175,7 +192,7 @@ def styles_of(special_tokens: Collection[str]) -> list[ChatStyle]:
 
 def turn_ends(special_tokens: Mapping[str, int]) -> list[int]:
     """Return the ids that end an assistant's turn, in the order of the styles."""
-    return [special_tokens[style.end] for style in STYLES if style.end in special_tokens]
+    return [special_tokens[style.end] for style in styles_of(special_tokens)]
 
 
 def style_names() -> str:
