@@ -63,7 +63,7 @@ SETTINGS: Final[Mapping[str, str]] = {
     "strategy=context strategy.context_size={}": "context_parallel_degree context_parallel_size cp_size cp",
     "strategy=pipeline strategy.num_stages={}": "pipeline_parallel_degree pipeline_parallel_size pp_size pp",
     "!the strategy chooses it": "backend ddp_backend ddp_find_unused_parameters sync_batchnorm use_distributed_sampler",
-    "!ranks are started by trainer.devices=N, torchrun or srun (docs/launching.md)": (
+    "!ranks are started by trainer.devices=N, torchrun or srun (docs/guides/parallel.md)": (
         "node_rank master_addr master_port rdzv_backend rdzv_endpoint rdzv_id local_rank"
     ),
     "precision={}": "dtype torch_dtype mixed_precision mixed_precision_param param_dtype",
