@@ -68,14 +68,10 @@ MODELS: dict[str, Callable[..., LanguageModel]] = {
         value_embedding_init_std=0.1,
     ),
     "wide": partial(Llama, width=64, num_layers=2, num_heads=4, num_kv_heads=2, feed_forward_width=96),  # for fp8
-    "mixture": partial(
-        Llama, width=16, num_layers=2, num_heads=4, num_kv_heads=2, feed_forward_width=24,
-        experts=Experts(num_experts=4, num_experts_per_token=2, load_balance_weight=0.01, router_z_weight=0.001),
-    ),
     "olmoe": partial(
         Llama, width=16, num_layers=2, num_heads=4, feed_forward_width=24, qk_norm=True, qk_norm_over="width",
-        experts=Experts(num_experts=4, num_experts_per_token=2, load_balance_weight=0.01, router_z_weight=0.001),
-    ),
+        experts=Experts(num_experts=3, num_experts_per_token=2, load_balance_weight=0.01, router_z_weight=0.001),
+    ),  # fewer experts than ranks
 }  # fmt: skip
 OPTIMIZERS: dict[str, Callable[[torch.nn.Module], torch.optim.Optimizer]] = {
     "adamw": partial(adamw, lr=1e-2, eps=1e-4),  # eps above the rounding of gradients that are zero on paper

@@ -5,8 +5,9 @@ the modded-nanogpt speed runs and of nanochat; the soft cap is Gemma 2's (arXiv 
 V vocabulary.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import cast, final
 
 import torch
@@ -18,19 +19,18 @@ from lmtrain.accounting.options.parts import ScalingFacts
 from lmtrain.models.attention.base import Attention, what_layers_see
 from lmtrain.models.attention.sdpa import sdpa
 from lmtrain.models.base import LanguageModel, shape_of
-from lmtrain.models.dimensions import check_above_zero, check_context, check_positive
+from lmtrain.models.dimensions import check_above_zero, check_context, check_not_negative, check_positive
 from lmtrain.models.documents import Documents, num_positions
-from lmtrain.models.embeddings import Smear
-from lmtrain.models.feed_forward import Activation, SwiGLU
+from lmtrain.models.embeddings import InputEmbedding, Smear
+from lmtrain.models.feed_forward import Activation, SquaredReLU, SwiGLU
 from lmtrain.models.head import OutputHead
 from lmtrain.models.llama_settings import (
-    EmbeddingSettings,
-    FeedForwardSettings,
-    InitialStds,
-    NormSettings,
-    SkipSettings,
+    build_feed_forward,
+    build_smear,
     check_values,
     layer_windows,
+    require,
+    skip_starts,
 )
 from lmtrain.models.mixture_of_experts import Experts, MixtureOfExperts
 from lmtrain.models.residual_stream import Backout, Mix, RMSNorm, SkipStart
@@ -40,40 +40,33 @@ from lmtrain.models.weight_init import fill_linear, fill_normal
 
 
 @final
-@dataclass(frozen=True, kw_only=True)
-class BlockSettings:
-    """A layer's parts, alike in all layers of a model."""
-
-    attention: AttentionSettings
-    feed_forward: FeedForwardSettings
-    norm: NormSettings
-
-
-@final
 class LlamaBlock(nn.Module):
     """Add attention and the feed-forward to the residual stream.
 
-    `window_tokens`, `value_embedding`: as in SelfAttention. `embedding_skip` first mixes the stream with its first
-    value, by two learned scalars with these initial values; None does not.
+    `norm` and `feed_forward` make a block's parts. `window_tokens`, `value_embedding`: as in SelfAttention.
+    `embedding_skip` first mixes the stream with its first value, by two learned scalars with these initial values; None
+    does not.
     """
 
     def __init__(
         self,
         width: int,
-        settings: BlockSettings,
+        attention: AttentionSettings,
         *,
+        norm: Callable[[], RMSNorm],
+        feed_forward: Callable[[], SwiGLU | SquaredReLU | MixtureOfExperts],
         window_tokens: int | None = None,
         value_embedding: bool = False,
         embedding_skip: tuple[float, float] | None = None,
     ) -> None:
         super().__init__()
         self.embedding_skip = Mix(*embedding_skip) if embedding_skip else None
-        self.attention_norm = settings.norm.build(width)
+        self.attention_norm = norm()
         self.self_attention = SelfAttention(
-            width, settings.attention, window_tokens=window_tokens, value_embedding=value_embedding
+            width, attention, window_tokens=window_tokens, value_embedding=value_embedding
         )
-        self.feed_forward_norm = settings.norm.build(width)
-        self.feed_forward = settings.feed_forward.build(width)
+        self.feed_forward_norm = norm()
+        self.feed_forward = feed_forward()
 
     def forward(
         self,
@@ -175,7 +168,11 @@ class Llama(LanguageModel):
         check_positive(width=width, num_layers=num_layers, num_heads=num_heads, feed_forward_width=feed_forward_width)
         check_positive(vocab_size=vocab_size, max_context_tokens=max_context_tokens)
         check_values(value_embedding_layers, num_layers, gate=value_gate_width, init_std=value_embedding_init_std)
-        attention_settings = AttentionSettings(
+        check_not_negative(num_bigram_buckets=num_bigram_buckets, init_std=init_std, head_init_std=head_init_std)
+        check_not_negative(embedding_init_std=embedding_init_std, value_embedding_init_std=value_embedding_init_std)
+        check_above_zero(usual="15.0, or null for no cap", logit_soft_cap=logit_soft_cap)
+        require(not tie_embeddings, "tie_embeddings=false", head_init_std=head_init_std)
+        settings = AttentionSettings(
             num_heads=num_heads,
             kernel=attention,
             num_kv_heads=num_kv_heads,
@@ -185,55 +182,46 @@ class Llama(LanguageModel):
             key_smear=key_smear,
             value_gate_width=value_gate_width,
         )
-        block = BlockSettings(
-            attention=attention_settings,
-            feed_forward=FeedForwardSettings(width=feed_forward_width, activation=activation, experts=experts),
-            norm=NormSettings(eps=norm_eps, learned=norm_weights),
-        )
-        embedding = EmbeddingSettings(
-            num_buckets=num_bigram_buckets, norm=embedding_norm, smear=embedding_smear, gate_width=smear_gate_width
-        )
-        skips = SkipSettings(embedding_skip=embedding_skip, start=embedding_skip_start, backout=backout)
-        self.initial_stds = InitialStds(
-            std=init_std,
-            num_layers=num_layers,
-            embedding_std=embedding_init_std,
-            value_embedding=value_embedding_init_std,
-            head_std=head_init_std,
-            zero_outputs=zero_init_outputs,
-            tied=tie_embeddings,
-        )
         self.vocab_size, self.max_context_tokens, self.attention = vocab_size, max_context_tokens, attention
-        check_above_zero(usual="15.0, or null for no cap", logit_soft_cap=logit_soft_cap)
-        self._is_tied, self._soft_cap = tie_embeddings, logit_soft_cap
+        self._soft_cap = logit_soft_cap
+        self._init_std, self._value_embedding_std = init_std, value_embedding_init_std
+        self._output_std = 0.0 if zero_init_outputs else init_std / math.sqrt(2 * num_layers)
+        self._embedding_std = init_std if embedding_init_std is None else embedding_init_std
+        self._head_std = init_std if head_init_std is None else head_init_std
+        norm = partial(RMSNorm, width, eps=norm_eps, learned=norm_weights)
+        feed_forward = partial(build_feed_forward, activation, width, feed_forward_width, experts=experts)
         windows = layer_windows(num_layers, window_tokens=window_tokens, pattern=window_pattern)
-        self._build(width, embedding, block, windows=windows, skips=skips, with_values=value_embedding_layers)
-        head_width = attention_settings.head_width_in(width)
+        starts = skip_starts(num_layers, is_on=embedding_skip, start=embedding_skip_start)
+        smear = build_smear(width, is_on=embedding_smear, gate_width=smear_gate_width)
+        self.embedding = InputEmbedding(
+            vocab_size, width, num_bigram_buckets=num_bigram_buckets, norm=norm() if embedding_norm else None,
+            smear=smear,
+        )  # fmt: skip
+        make = partial(LlamaBlock, width, settings, norm=norm, feed_forward=feed_forward)
+        self._build_layers(make, windows=windows, starts=starts, with_values=value_embedding_layers)
+        self.backout = Backout(BACKOUT_START) if backout else None
+        self.final_norm = norm()
+        self.head = None if tie_embeddings else nn.Linear(width, vocab_size, bias=False)
+        head_width = settings.head_width_in(width)
         self.rope = RotaryEmbedding(max_context_tokens, head_width, base=rope_base, scaling=rope_scaling)
 
-    def _build(
+    def _build_layers(
         self,
-        width: int,
-        embedding: EmbeddingSettings,
-        block: BlockSettings,
+        make: Callable[..., LlamaBlock],
         *,
-        windows: tuple[int | None, ...],
-        skips: SkipSettings,
+        windows: Sequence[int | None],
+        starts: Sequence[tuple[float, float] | None],
         with_values: Sequence[int],
     ) -> None:
-        """Build the modules with parameters, from the embedding to the head."""
-        self.embedding = embedding.build(self.vocab_size, width, norm=block.norm)
+        """Build the blocks, and the tables of value embeddings."""
         self.windows = tuple(dict.fromkeys(windows))
         self.layers = nn.ModuleList(
-            LlamaBlock(width, block, window_tokens=window, value_embedding=layer in with_values, embedding_skip=start)
-            for layer, (window, start) in enumerate(zip(windows, skips.starts(len(windows)), strict=True))
+            make(window_tokens=window, value_embedding=layer in with_values, embedding_skip=start)
+            for layer, (window, start) in enumerate(zip(windows, starts, strict=True))
         )
         value_width = self._layers[0].self_attention.value_width
         tables = {str(layer): nn.Embedding(self.vocab_size, value_width) for layer in with_values}
         self.value_embeddings = nn.ModuleDict(tables)
-        self.backout = Backout(BACKOUT_START) if skips.backout else None
-        self.final_norm = block.norm.build(width)
-        self.head = None if self._is_tied else nn.Linear(width, self.vocab_size, bias=False)
 
     @property
     def blocks(self) -> nn.ModuleList:
@@ -275,16 +263,16 @@ class Llama(LanguageModel):
 
     def initialize_weights(self, generator: torch.Generator) -> None:
         """Fill every parameter and buffer in place; value embeddings start as plain Llama's unless a spread is set."""
-        self.embedding.initialize_weights(generator, std=self.initial_stds.embedding)
+        self.embedding.initialize_weights(generator, std=self._embedding_std)
         for block in self._layers:
-            block.initialize_weights(generator, std=self.initial_stds.std, output_std=self.initial_stds.outputs)
+            block.initialize_weights(generator, std=self._init_std, output_std=self._output_std)
         for table in self.value_embeddings.values():
-            fill_normal(cast(nn.Embedding, table).weight, std=self.initial_stds.value_embedding, generator=generator)
+            fill_normal(cast(nn.Embedding, table).weight, std=self._value_embedding_std, generator=generator)
         for part in (self.backout, self.rope, self.final_norm):
             if part is not None:
                 part.initialize_weights()
         if self.head is not None:
-            fill_linear(self.head, std=self.initial_stds.head, generator=generator)
+            fill_linear(self.head, std=self._head_std, generator=generator)
 
     def shape(self) -> ModelShape:
         """Count parameters by kind."""

@@ -1,17 +1,15 @@
-"""Settings of a Llama in groups, one for each part; contradictions and settings without an effect are refused."""
+"""Parts of a Llama by its settings; contradictions and settings without an effect are refused."""
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import final
 
 from lmtrain.accounting.options.ranges import require_count
 from lmtrain.errors import ConfigurationError
-from lmtrain.models.dimensions import check_gate, check_layers, check_not_negative
-from lmtrain.models.embeddings import GatedSmear, InputEmbedding, Smear
-from lmtrain.models.feed_forward import Activation, SquaredReLU, SwiGLU, build_feed_forward
+from lmtrain.models.dimensions import check_gate, check_layers
+from lmtrain.models.embeddings import GatedSmear, Smear
+from lmtrain.models.feed_forward import Activation, SquaredReLU, SwiGLU
+from lmtrain.models.feed_forward import build_feed_forward as build_dense
 from lmtrain.models.mixture_of_experts import Experts, MixtureOfExperts
-from lmtrain.models.residual_stream import RMSNorm, SkipStart
+from lmtrain.models.residual_stream import SkipStart
 
 WINDOW, WHOLE = "S", "L"
 
@@ -25,8 +23,7 @@ def layer_windows(num_layers: int, *, window_tokens: int | None, pattern: str | 
     if pattern is None:
         return (window_tokens,) * num_layers
     check_pattern(pattern)
-    if window_tokens is None:
-        raise _without("window_pattern", pattern, "window_tokens", nearest="null")
+    require(window_tokens is not None, "window_tokens", window_pattern=pattern)
     return tuple(window_tokens if pattern[i % len(pattern)] == WINDOW else None for i in range(num_layers))
 
 
@@ -40,131 +37,39 @@ def check_pattern(pattern: str) -> None:
         )
 
 
-@final
-@dataclass(frozen=True, kw_only=True)
-class NormSettings:
-    """Norms of the residual stream; without `learned` weights they only scale."""
-
-    eps: float = 1e-5
-    learned: bool = True
-
-    def build(self, width: int) -> RMSNorm:
-        """Build a norm over the width."""
-        return RMSNorm(width, eps=self.eps, learned=self.learned)
-
-
-@final
-@dataclass(frozen=True, kw_only=True)
-class FeedForwardSettings:
-    """A feed-forward `width` wide inside, or a mixture of experts, each as wide."""
-
-    width: int
-    activation: Activation = "swiglu"
-    experts: Experts | None = None
-
-    def __post_init__(self) -> None:
-        if self.experts is not None and self.activation != "swiglu":
-            raise ConfigurationError(
-                f"model.activation={self.activation} has no effect with model.experts, which are swiglu. "
-                "Did you mean swiglu?"
-            )
-
-    def build(self, width: int) -> SwiGLU | SquaredReLU | MixtureOfExperts:
-        """Build it between residual streams of a width."""
-        if self.experts is None:
-            return build_feed_forward(self.activation, width, self.width)
-        return MixtureOfExperts(width, self.width, experts=self.experts)
-
-
-@final
-@dataclass(frozen=True, kw_only=True)
-class EmbeddingSettings:
-    """Additions to a token's vector: `num_buckets` of hashed pairs, a norm, a smear by weights or by a gate."""
-
-    num_buckets: int = 0
-    norm: bool = False
-    smear: bool = False
-    gate_width: int | None = None
-
-    def __post_init__(self) -> None:
-        check_not_negative(num_bigram_buckets=self.num_buckets)
-        if self.gate_width is not None and not self.smear:
-            raise _without("smear_gate_width", self.gate_width, "embedding_smear=true", nearest="null")
-
-    def build(self, vocab_size: int, width: int, *, norm: NormSettings) -> InputEmbedding:
-        """Build the table of a vocabulary and all additions to it."""
-        return InputEmbedding(
-            vocab_size,
-            width,
-            num_bigram_buckets=self.num_buckets,
-            norm=norm.build(width) if self.norm else None,
-            smear=self.build_smear(width),
+def build_feed_forward(
+    activation: Activation, width: int, feed_forward_width: int, *, experts: Experts | None
+) -> SwiGLU | SquaredReLU | MixtureOfExperts:
+    """Build a layer's feed-forward, or a mixture of experts, each as wide."""
+    if experts is None:
+        return build_dense(activation, width, feed_forward_width)
+    if activation != "swiglu":
+        raise ConfigurationError(
+            f"model.activation={activation} has no effect with model.experts, which are swiglu. Did you mean swiglu?"
         )
-
-    def build_smear(self, width: int) -> Smear | GatedSmear | None:
-        """Build the smear: a weight per dimension, or a gate on the first `gate_width` dimensions; or none."""
-        if not self.smear:
-            return None
-        if self.gate_width is None:
-            return Smear(width)
-        check_gate("smear_gate_width", self.gate_width, width)
-        return GatedSmear(self.gate_width)
+    return MixtureOfExperts(width, feed_forward_width, experts=experts)
 
 
-@final
-@dataclass(frozen=True, kw_only=True)
-class SkipSettings:
-    """The residual stream's way back: `embedding_skip` in every layer, and `backout` of the middle at the end."""
-
-    embedding_skip: bool = False
-    start: SkipStart | None = None
-    backout: bool = False
-
-    def __post_init__(self) -> None:
-        if self.start is not None and not self.embedding_skip:
-            raise _without("embedding_skip_start", self.start, "embedding_skip=true", nearest="null")
-
-    def starts(self, num_layers: int) -> list[tuple[float, float]] | list[None]:
-        """Return the start of each layer's scalars; None without a skip."""
-        if not self.embedding_skip:
-            return [None] * num_layers
-        start = self.start or SkipStart()
-        return [start.of_layer(layer, num_layers) for layer in range(num_layers)]
+def build_smear(width: int, *, is_on: bool, gate_width: int | None) -> Smear | GatedSmear | None:
+    """Build a smear by a weight per dimension, or by a gate on the first `gate_width` dimensions; or none."""
+    require(is_on, "embedding_smear=true", smear_gate_width=gate_width)
+    if not is_on or gate_width is None:
+        return Smear(width) if is_on else None
+    check_gate("smear_gate_width", gate_width, width)
+    return GatedSmear(gate_width)
 
 
-@final
-@dataclass(frozen=True, kw_only=True)
-class InitialStds:
-    """Standard deviations at the start; None is `std`. Outputs, the two matrices into the stream, are narrower."""
+def skip_starts(num_layers: int, *, is_on: bool, start: SkipStart | None) -> list[tuple[float, float]] | list[None]:
+    """Return where each layer's scalars of the embedding skip start; None without a skip."""
+    require(is_on, "embedding_skip=true", embedding_skip_start=start)
+    return (start or SkipStart()).of_layers(num_layers) if is_on else [None] * num_layers
 
-    std: float
-    num_layers: int
-    embedding_std: float | None
-    value_embedding: float
-    head_std: float | None
-    zero_outputs: bool
-    tied: bool
 
-    def __post_init__(self) -> None:
-        check_not_negative(init_std=self.std, embedding_init_std=self.embedding_std, head_init_std=self.head_std)
-        check_not_negative(value_embedding_init_std=self.value_embedding)
-        if self.tied and self.head_std is not None:
-            raise ConfigurationError(f"model.head_init_std={self.head_std} needs model.tie_embeddings=false.")
-
-    @property
-    def outputs(self) -> float:
-        """Return that of outputs: 0, or narrowed by depth as in GPT-2."""
-        return 0.0 if self.zero_outputs else self.std / math.sqrt(2 * self.num_layers)
-
-    @property
-    def embedding(self) -> float:
-        """Return that of the token embedding."""
-        return self.std if self.embedding_std is None else self.embedding_std
-
-    @property
-    def head(self) -> float:
-        """Return that of the head."""
-        return self.std if self.head_std is None else self.head_std
+def require(is_there: bool, needs: str, **settings: object) -> None:  # noqa: FBT001
+    """Refuse the first setting that is not None while what it needs is not there."""
+    for name, value in settings.items():
+        if value is not None and not is_there:
+            raise _without(name, value, needs, nearest="null")
 
 
 def check_values(layers: Sequence[int], num_layers: int, *, gate: int | None, init_std: float) -> None:

@@ -86,10 +86,13 @@ class SkipStart:
     first_embedded: float = 0.0
     last_embedded: float = 0.0
 
-    def of_layer(self, layer: int, num_layers: int) -> tuple[float, float]:
-        """Return a layer's (from 0) factors of the stream and of its first value."""
-        depth = layer / max(num_layers - 1, 1)
-        return (
-            self.first_stream + (self.last_stream - self.first_stream) * depth,
-            self.first_embedded + (self.last_embedded - self.first_embedded) * depth,
-        )
+    def of_layers(self, num_layers: int) -> list[tuple[float, float]]:
+        """Return each layer's factors of the stream and of its first value."""
+        depths = [layer / max(num_layers - 1, 1) for layer in range(num_layers)]
+        return [
+            (
+                self.first_stream + (self.last_stream - self.first_stream) * depth,
+                self.first_embedded + (self.last_embedded - self.first_embedded) * depth,
+            )
+            for depth in depths
+        ]
