@@ -1,7 +1,6 @@
 """`--json` prints JSON alone, whatever a library prints."""
 
 import io
-import json
 import os
 import sys
 from collections.abc import Generator
@@ -9,6 +8,8 @@ from contextlib import contextmanager, redirect_stdout
 from typing import TextIO, final
 
 from typing_extensions import override
+
+from lmtrain.storage import foreign_json
 
 
 @contextmanager
@@ -71,6 +72,6 @@ class _Lines(io.TextIOBase):
 
 def _is_json(line: str) -> bool:
     try:
-        return line.startswith(("{", "[")) and json.loads(line) is not None
+        return line.startswith(("{", "[")) and foreign_json.parse(line) is not None
     except ValueError:
         return False

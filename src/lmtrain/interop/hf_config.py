@@ -429,7 +429,6 @@ def _read_experts(config: ForeignConfig, model_type: str) -> dict[str, Any] | No
 OWN_TYPE: Final = "lmtrain"
 OWN_PREFIX: Final = "model."  # of the names of weights; below it they are ours
 CODE: Final = Path(__file__).with_name("own_code") / "modeling_lmtrain.py"
-FAMILIES: Final[dict[str, type]] = {"gpt2": GPT2, "llama": Llama}  # folders of lmtrain 0.1 may have GPT-2
 
 
 def own_config(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -463,12 +462,12 @@ def own_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         DataError: Another program wrote it, or it is damaged.
     """
-    kind, kept = FAMILIES.get(str(config.get("family"))), config.get("settings")
-    if kind is None or not isinstance(kept, Mapping):
+    kept = config.get("settings")
+    if config.get("family") != "llama" or not isinstance(kept, Mapping):
         raise DataError('config.json of model_type=lmtrain has no "family" and "settings"; export the model again.')
     settings = dict(kept)
     if scaling := settings.get("rope_scaling"):
         settings["rope_scaling"] = node_of(LinearRopeScaling if {*scaling} == {"factor"} else RopeScaling, **scaling)
     if experts := settings.get("experts"):
         settings["experts"] = node_of(Experts, **experts)
-    return node_of(kind, **settings)
+    return node_of(Llama, **settings)

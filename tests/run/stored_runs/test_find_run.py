@@ -71,7 +71,7 @@ def test_a_path_that_is_not_a_run_is_refused_with_the_nearest(tmp_path: Path, mo
             find_source(Path(path), key="RUN")
     with pytest.raises(ConfigurationError, match=r"RUN=zzz must be a run, a checkpoint or an imported folder\.$"):
         find_source(Path("zzz"), key="RUN")
-    with pytest.raises(ConfigurationError, match=r"`hf download meta/Ll-3\.2 .*import hf base"):
+    with pytest.raises(ConfigurationError, match=r"`lmtrain import hf meta/Ll-3\.2 runs/base`"):
         find_source(Path("meta/Ll-3.2"), key="init_from")
     with pytest.raises(ConfigurationError, match=r"RUN=runs/notes has no checkpoint yet; .*run\.name=notes"):
         find_source(Path("runs/notes"), key="RUN")
