@@ -9,7 +9,7 @@ from torch import nn
 from lmtrain.callbacks.checkpoint import Checkpoint
 from lmtrain.callbacks.divergence import Divergence
 from lmtrain.callbacks.heartbeat import Heartbeat
-from lmtrain.callbacks.silent_corruption import SilentCorruption, _outliers
+from lmtrain.callbacks.silent_corruption import SilentCorruption
 from lmtrain.callbacks.token_budget import TokenBudget
 from lmtrain.callbacks.training_health import TrainingHealth
 from lmtrain.errors import DataError, EnvironmentProblem
@@ -146,10 +146,3 @@ def test_computing_twice_changes_no_bit_of_the_run_and_off_no_hook_is_there(make
     assert model.calls == 4 + 2 * 2
     off = SilentCorruption(context=make_run(steps=4, name="cow").context)
     assert not {name for name in vars(off) if name.startswith("on_")}
-
-
-def test_the_rank_apart_from_most_is_named_and_both_of_two():
-    assert _outliers([7, 7, 8, 7], [[0, 1, 2, 3]]) == [2]
-    assert _outliers([7, 8], [[0, 1]]) == [0, 1]
-    assert _outliers([7, 7, 9, 9], [[0, 1], [2, 3]]) == []
-    assert _outliers([1, 2, 1, 3, 1, 3], [[0, 2, 4], [1, 3, 5]]) == [1]

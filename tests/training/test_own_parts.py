@@ -47,16 +47,24 @@ def test_it_trains_as_in_a_stock_trainer(kind: type[PlainModule], tmp_path: Path
         assert torch.equal(value, module.state_dict()[name])
 
 
-def test_lightnings_own_callbacks_see_our_module(tmp_path: Path, data_folder: Path) -> None:
+@pytest.mark.parametrize("is_stock", [True, False], ids=["stock Trainer", "a run's"])
+def test_lightnings_own_callbacks_see_our_module(tmp_path: Path, data_folder: Path, is_stock: bool) -> None:
     best = ModelCheckpoint(tmp_path, monitor="train/loss", every_n_train_steps=1, save_top_k=1)
-    stopping = EarlyStopping("train/loss", patience=10**6)
-    settings: dict[str, Any] = {"max_steps": 4, "logger": CSVLogger(tmp_path), "log_every_n_steps": 1}
-    trainer = pl.Trainer(accelerator="cpu", callbacks=[best, stopping, LearningRateMonitor("step")],
-                         enable_progress_bar=False, use_distributed_sampler=False, **settings)  # fmt: skip
+    stopping, rates = EarlyStopping("train/loss", patience=10**6), LearningRateMonitor("step")
+    ours: list[Any] = [best, stopping, rates]
+    if is_stock:
+        settings: dict[str, Any] = {"max_steps": 4, "use_distributed_sampler": False, "enable_progress_bar": False}
+        trainer = pl.Trainer(accelerator="cpu", callbacks=ours, logger=CSVLogger(tmp_path), **settings)
+    else:
+        trainer = make_trainer(
+            strategy="auto", precision="32-true", accelerator="cpu", folder=tmp_path, callbacks=[*ours, StopAfter(4)]
+        )
+    trainer.log_every_n_steps = 1
     trainer.fit(tiny_module(total_steps=4), datamodule=data_module(data_folder))
     assert float(trainer.callback_metrics["train/loss"]) > 0
     assert best.best_model_score is not None
-    assert Path(best.best_model_path).exists()
+    assert best.best_model_path
+    assert "lr-" in (tmp_path / "lightning_logs/version_0/metrics.csv").read_text()
 
 
 class Net(nn.Module):

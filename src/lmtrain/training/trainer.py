@@ -14,6 +14,8 @@ import lightning.pytorch as pl
 import torch
 import torch.distributed as dist
 from lightning.pytorch.accelerators import CPUAccelerator
+from lightning.pytorch.callbacks import LearningRateMonitor, ModelCheckpoint
+from lightning.pytorch.loggers import CSVLogger
 from lightning.pytorch.plugins.environments import LightningEnvironment, TorchElasticEnvironment
 from lightning.pytorch.profilers import Profiler
 from lightning.pytorch.strategies import Strategy
@@ -81,12 +83,22 @@ def make_trainer(
         detect_anomaly=detect_anomaly,
         deterministic=deterministic,
         profiler=profiler,
-        **QUIET,
+        **QUIET | _asked_by(callbacks, folder=folder),
     )
     use_step_loop(trainer)
     if isinstance(trainer.accelerator, CPUAccelerator):
         _settle_cpu(deterministic=deterministic)
     return trainer
+
+
+def _asked_by(callbacks: Sequence[pl.Callback], *, folder: Path) -> dict[str, Any]:
+    """Return what Lightning's own callbacks need of a Trainer: leave to save, a logger of learning rates."""
+    asked: dict[str, Any] = {}
+    if any(isinstance(one, ModelCheckpoint) for one in callbacks):
+        asked["enable_checkpointing"] = True
+    if any(isinstance(one, LearningRateMonitor) for one in callbacks):
+        asked["logger"] = CSVLogger(folder, name="lightning_logs")
+    return asked
 
 
 def _settle_cpu(*, deterministic: bool) -> None:
