@@ -29,6 +29,7 @@ GIVEN = {
     "source/hf_dataset": ["source.name=x"],
     "data/shards": ["data.folder.path=x"],
     "data/external": ["data.folder.format=nanogpt", "data.folder.train=[x]"],
+    "data/rows": ["data.folder.rows=[[1,2]]"],
     "engine/slurm": ["engine.partition=x"],
     "tokenizer/folder": ["tokenizer.path=x", "tokenizer.vocab_size=300"],
     "tokenizer/huggingface": ["tokenizer.name=x", "tokenizer.vocab_size=300"],

@@ -1,5 +1,3 @@
-import importlib
-import importlib.metadata
 import json
 import os
 import signal
@@ -38,11 +36,6 @@ def test_every_verb_s_help_fits_a_terminal_and_is_its_own(
     assert 4 < len(lines) <= 50
     assert "hydra" not in " ".join(lines).lower()
     assert "%%" not in " ".join(lines), "argparse expands this in help= alone"
-
-
-def test_the_version_is_the_installed_package_s(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--version"]) == 0
-    assert capsys.readouterr().out == f"lmtrain {importlib.metadata.version('lmtrain')}\n"
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,6 @@ from lmtrain.run.builders.device import (
 )
 from lmtrain.run.execution.build import build_run
 from lmtrain.run.stored_runs.job import Job
-from lmtrain.training.micro_step_graph import Graph
 from tests.configs import config_of
 
 MakeJob = Callable[..., Job]
@@ -77,13 +76,6 @@ def on_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("on_cuda")
-@pytest.mark.parametrize("option", ["auto", "model", "blocks", "none"])
-def test_every_way_to_compile_can_be_recorded_on_a_gpu_and_is_not_unless_asked(option: str) -> None:
-    assert asked(f"compile={option}", ON) is Graph
-    assert asked(f"compile={option}") is None
-
-
-@pytest.mark.usefixtures("on_cuda")
 @pytest.mark.parametrize(
     ("word", "message"),
     [
@@ -101,8 +93,3 @@ def test_what_a_recorded_step_cannot_do_is_refused(word: str, message: str) -> N
         ConfigurationError, match=rf"^compile\.cuda_graphs=true: .*{message}.*compile\.cuda_graphs=false\?$"
     ):
         asked(ON, word)
-
-
-def test_a_cpu_has_no_graphs() -> None:
-    with pytest.raises(ConfigurationError, match=r"a cpu device has none. Did you mean compile\.cuda_graphs=false"):
-        asked(ON, "trainer.accelerator=cpu")

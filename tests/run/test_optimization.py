@@ -55,12 +55,6 @@ def test_what_cannot_be_is_refused_with_the_fix(words: str, parts: list[str]) ->
         assert part in str(refused.value)
 
 
-@pytest.mark.parametrize("option", OPTIONS)
-def test_one_rule_for_a_learning_rate_of_zero(option: str) -> None:
-    with pytest.raises(ConfigurationError, match="lr=0 trains nothing; set it above 0"):
-        require(f"optimizer={option}", "optimizer.lr=0")
-
-
 @pytest.mark.parametrize("option", OWN)
 def test_a_new_optimizer_has_no_empty_state(option: str) -> None:
     """torch prepares the state that a sharded checkpoint is loaded into only where there is not even an entry."""
@@ -190,7 +184,3 @@ def refuse(node, *, horizon, name="schedule"):
 def test_a_schedule_longer_than_its_budget_is_refused_with_what_would_fit(node, message):
     with pytest.raises(ConfigurationError, match=message):
         refuse(node, horizon=horizon(100))
-
-
-def test_a_budget_of_time_whose_end_moves_refuses_no_ramp():
-    refuse({"warmup_steps": 1000}, horizon=horizon(10, seconds=60.0))

@@ -1,4 +1,4 @@
-"""A LightningModule of a person's own, from conf/ of their own folder, trained with the run's model and rows."""
+"""A LightningModule and rows of a person's own, from conf/ of their own folder, in a run."""
 
 import json
 from pathlib import Path
@@ -6,7 +6,10 @@ from pathlib import Path
 import pytest
 import torch
 
+import lmtrain
 from lmtrain.cli.main import serve
+from lmtrain.data.shards import open_dataset
+from lmtrain.errors import ConfigurationError
 from lmtrain.run.stored_runs.loaded_models import model_to_run
 from tests import tiny
 
@@ -82,3 +85,34 @@ def test_what_an_own_module_cannot_be_is_refused(
 ) -> None:
     assert train("budget.steps=2", *words) == 2
     assert message in capsys.readouterr().err
+
+
+ROWS = """
+class Rows:
+    def __init__(self, num_rows):
+        self.num_rows = num_rows
+
+    def __iter__(self):
+        for row in range(self.num_rows):
+            yield [(row + column) % 250 for column in range(40)]
+"""
+OF_ROWS = """defaults: [rows]
+folder:
+  rows: {_target_: my_rows.Rows, num_rows: 60}
+"""
+
+
+def test_own_rows_of_ids_are_trained_on_from_an_own_option_and_from_python(tmp_path: Path) -> None:
+    (tmp_path / "my_rows.py").write_text(ROWS)
+    (tmp_path / "conf" / "data").mkdir()
+    (tmp_path / "conf" / "data" / "mine.yaml").write_text(OF_ROWS)
+    words = [*tiny.MODEL, *tiny.BATCH, *tiny.QUIET, "data=mine", "tokenizer=byte_level", "budget.steps=2"]
+    own = {"allow_targets": ["my_rows."], "config_dir": "conf"}
+    run = lmtrain.train(lmtrain.compose(*words, "run.name=rows", **own))
+    assert len(run.losses) >= 1
+    assert run.status == "FINISHED"
+    dataset = open_dataset(*(tmp_path / "data").glob("rows-*"))
+    train = dataset.split("train")
+    assert (train.num_tokens, train.window(0, 3).tolist()) == (54 * 41, [0, 1, 2])
+    with pytest.raises(ConfigurationError, match=r"my_rows\.Rows is not allowed"):
+        lmtrain.compose(*words, config_dir="conf")

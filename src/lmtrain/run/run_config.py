@@ -122,11 +122,7 @@ class RunConfig:
         return read_config({**self.values, **plain}, allowed=self.allowed)
 
     def checked(self) -> "RunConfig":
-        """Return the config with every node checked against the code of its target; this imports torch.
-
-        Raises:
-            ConfigurationError: The first mistake.
-        """
+        """Return the config with every node checked against the code of its target; this imports torch."""
         import_lightning()
         values = {name: getattr(self, name) if name in SCALARS else self.values[name] for name in KEYS}
         # `data` repeats other groups, whose own keys are the ones to name: it is checked last.
@@ -135,11 +131,7 @@ class RunConfig:
         return read_config(values, allowed=self.allowed)
 
     def with_checked(self, *names: str) -> "RunConfig":
-        """Return the config with some nodes checked against their constructors.
-
-        Raises:
-            ConfigurationError: The first mistake.
-        """
+        """Return the config with some nodes checked against their constructors."""
         return replace(self, **{name: getattr(self, name).checked(self.allowed) for name in names})
 
 

@@ -27,13 +27,6 @@ def test_wrong_words_are_refused_with_the_nearest_valid(word: str, told: str) ->
         read_settings([word])
 
 
-def test_a_rank_of_a_launcher_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in {"RANK": "1", "WORLD_SIZE": "4"}.items():
-        monkeypatch.setenv(name, value)
-    with pytest.raises(ConfigurationError, match=r"starts its own ranks; run it once, outside of torchrun"):
-        parity([])
-
-
 def test_the_config_of_the_words_is_compared_on_ranks_and_a_difference_ends_with_1(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path
 ) -> None:

@@ -12,9 +12,9 @@ SOURCE = "source=files source.paths=[notes.txt]"
 # command, exit code, pattern of the message
 REFUSALS = [
     ("ls nowhere", 2, "nowhere holds no run; give runs/NAME"),
-    ("show", 2, "lacks RUN"),
+    ("show", 2, "required: run"),
     ("tail runs", 2, "runs holds 2 runs; name one of them"),
-    ("diff runs/a", 2, "lacks SECOND"),
+    ("diff runs/a", 2, "required: second"),
     ("ledger nowhere", 2, "nowhere is not the folder of a run"),
     ("report nowhere", 2, "nowhere holds no run"),
     ("sync nowhere", 2, "not a run folder"),

@@ -93,7 +93,7 @@ def test_a_run_that_must_go_on_has_begun(jobs: list[Job], named: list[str]) -> N
 def test_a_run_does_not_begin_in_a_sweep_s_folder(jobs: list[Job]) -> None:
     Path("runs/cat").mkdir(parents=True)
     Path("runs/cat/sweep.json").write_text("{}")
-    with pytest.raises(ConfigurationError, match=r"cat is a sweep's folder; give the run another run\.name"):
+    with pytest.raises(ConfigurationError, match=r"cat is a sweep's folder; choose another run\.name"):
         train(["run.name=cat"])
     with pytest.raises(ConfigurationError, match=r"cat is a sweep's folder"):
         train(["run.name=cat/mine"])

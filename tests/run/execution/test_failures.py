@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from lmtrain.errors import ConfigurationError, ConnectionLost, EnvironmentProblem
-from lmtrain.run.execution.failures import device_problem, in_one_line
+from lmtrain.errors import ConfigurationError, ConnectionLost
+from lmtrain.run.execution.failures import device_problem
 from lmtrain.run.execution.run import execute
 from lmtrain.run.stored_runs.job import Job
 
@@ -49,14 +49,3 @@ def test_a_broken_connection_is_one_line_and_no_cause_of_its_own(said):
     assert problem.exit_code == 1
     assert "another rank or the network failed" in str(problem)
     assert "resumes from step 7" in str(problem)
-
-
-def test_another_failure_is_no_device_s():
-    assert device_problem(RuntimeError("mat1 and mat2 shapes cannot be multiplied"), where="") is None
-
-
-def test_a_failure_before_any_checkpoint_is_told_too_and_ours_stay_as_they_are(tmp_path):
-    with pytest.raises(EnvironmentProblem, match="resumes from the beginning"), in_one_line(tmp_path):
-        raise RuntimeError("CUDA error: unspecified launch failure")
-    with pytest.raises(EnvironmentProblem, match="no CUDA GPUs are available, said"), in_one_line(tmp_path):
-        raise EnvironmentProblem("no CUDA GPUs are available, said by us")

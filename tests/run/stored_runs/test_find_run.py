@@ -71,7 +71,7 @@ def test_a_path_that_is_not_a_run_is_refused_with_the_nearest(tmp_path: Path, mo
             find_source(Path(path), key="RUN")
     with pytest.raises(ConfigurationError, match=r"RUN=zzz must be a run, a checkpoint or an imported folder\.$"):
         find_source(Path("zzz"), key="RUN")
-    with pytest.raises(ConfigurationError, match=r"`lmtrain import hf meta/Ll-3\.2 runs/base`"):
+    with pytest.raises(ConfigurationError, match=r"`lmtrain import hf meta/Ll-3\.2 runs/base"):
         find_source(Path("meta/Ll-3.2"), key="init_from")
     with pytest.raises(ConfigurationError, match=r"RUN=runs/notes has no checkpoint yet; .*run\.name=notes"):
         find_source(Path("runs/notes"), key="RUN")
@@ -114,7 +114,7 @@ def test_a_missing_checkpoint_is_refused_with_those_kept(tmp_path: Path, path: s
         ("pp/pipeline.json", "pp", r"pp is a pipeline's folder.*run\.name"),
         ("pp/base/status.json", "pp", r"pp holds other runs, as .*pp/base.*run\.name"),
         ("notes/run.json", "notes/a/b", r"notes is a run's folder.*run\.name"),
-        ("base/import.json", "base", r"base is an imported folder.*run\.name"),
+        ("base/import.json", "base", r"base is an import's folder.*run\.name"),
     ],
 )
 def test_a_run_has_its_folder_to_itself(tmp_path: Path, there: str, name: str, message: str) -> None:

@@ -1,9 +1,6 @@
 """Searches whose runs are written instead of trained: their order, ends, limits and restarts."""
 
 import json
-import os
-import signal
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,10 +12,9 @@ from lmtrain.run.sweeps import search as search_module
 from lmtrain.run.sweeps.outcome import KILLED
 from lmtrain.search.search_settings import SearchSettings
 from lmtrain.search.space import ListedValues
-from lmtrain.search.study import draw, open_study
+from lmtrain.search.study import open_study
 from lmtrain.tracking.run_folder import ask_to_stop
 from tests.run.sweeps.written_search import (
-    GRID,
     METRIC,
     Killed,
     WritingRunner,
@@ -51,11 +47,6 @@ def test_bad_trials_are_recorded_and_the_best_of_the_others_is_found(tmp_path: P
     assert sweep.trials[3].reason == "x=refused is no number."
     told = [trial.state.name for trial in open_study(tmp_path / "s", SearchSettings()).trials]
     assert told == ["PRUNED", "PRUNED", "FAIL", "FAIL", "COMPLETE", "COMPLETE"]  # the first two: a bad place
-
-
-def test_a_search_without_a_finished_trial_says_no(tmp_path: Path) -> None:
-    runner = WritingRunner(lambda values: RuntimeError("a bug"))
-    assert searching(tmp_path, runner, num_trials=2).run() == EXIT_NO
 
 
 def test_the_mean_of_the_seeds_decides(tmp_path: Path) -> None:
@@ -172,20 +163,6 @@ def test_the_other_seeds_of_a_stopped_trial_count_too(tmp_path: Path, is_failing
     assert len(runner.started) == (2 if is_failing else 3)
 
 
-def test_a_signal_while_a_trial_is_composed_stops_it_too(tmp_path: Path) -> None:
-    search = searching(tmp_path, WritingRunner(flat(lambda values: 1.0)))
-    compose = search.make_job
-
-    def interrupted(words: Sequence[str]) -> Job:
-        if "x=2" in words:
-            os.kill(os.getpid(), signal.SIGTERM)
-        return compose(words)
-
-    search.make_job = interrupted
-    assert search.run() == EXIT_TERMINATED
-    assert [trial.state for trial in recorded(tmp_path).trials] == ["finished", "waiting"]
-
-
 def _under_way(root: Path) -> None:
     assert (recorded(root).state, recorded(root).reason) == ("RUNNING", None)
 
@@ -227,11 +204,3 @@ def test_the_study_catches_up_with_a_file_written_before_a_kill(
     assert searching(tmp_path, runner).run() == 0
     assert len(runner.started) == 4
     assert [trial.value for trial in open_study(tmp_path / "s", SearchSettings()).trials] == [1.0, 2.0, 3.0, 4.0]
-
-
-def test_a_trial_drawn_and_not_yet_written_is_taken_up_with_its_values(tmp_path: Path) -> None:
-    runner = WritingRunner(flat(lambda values: float(values["x"])))
-    search = searching(tmp_path, runner, num_trials=1)
-    draw(search.study, GRID, search.settings)  # killed here: the file does not have it
-    assert search.run() == 0
-    assert [(trial.number, trial.values) for trial in recorded(tmp_path).trials] == [(0, {"x": "1"})]

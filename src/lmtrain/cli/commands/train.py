@@ -29,11 +29,7 @@ if TYPE_CHECKING:
 
 
 def train(words: list[str], *, program: str = "lmtrain train") -> int:
-    """Train a language model, or one a trial under -m; --json ends with a line of the outcome.
-
-    Raises:
-        ConfigurationError: The command line is wrong; nothing was started.
-    """
+    """Train a language model, or one a trial under -m; --json ends with a line of the outcome."""
     if "--json" not in words:
         return _train(words, program=program)
     from lmtrain.cli.commands.outcome import OutcomeLine

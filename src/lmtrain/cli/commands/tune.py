@@ -80,11 +80,7 @@ def tune(words: list[str], *, program: str = "lmtrain tune") -> int:
 
 
 def checked_config(words: Sequence[str]) -> RunConfig:
-    """Compose and check the config here first: a wrong one is refused at once.
-
-    Raises:
-        ConfigurationError: It is wrong, or there are several.
-    """
+    """Compose and check the config here first: a wrong one is refused at once."""
     from lmtrain.run.compose.compose import for_each_config
     from lmtrain.run.gate import check
 

@@ -45,9 +45,6 @@ def for_each_config(task: Task, arguments: Arguments, *, config_name: str, shown
     """Compose and call `task(config, choices)` once, or once a trial under -m.
 
     `--cfg` prints the config instead, and calls `shown(config, choices)`.
-
-    Raises:
-        ConfigurationError: The command line does not compose.
     """
     flags = arguments.flags
     found: list[tuple[dict[str, Any], Choices]] = []
@@ -88,11 +85,7 @@ def show(composed: DictConfig, flags: Flags) -> None:
 
 
 def sweep_nodes(arguments: Arguments) -> tuple[dict[str, Any], Mapping[str, Any] | None]:
-    """Return the settings of the words' sweep, and its values by key from an option; None without a search.
-
-    Raises:
-        ConfigurationError: The command line does not compose.
-    """
+    """Return the settings of the words' sweep, and its values by key from an option; None without a search."""
     with _worded(arguments, config_name="train"), _our_configs():
         words = [*_search_path(arguments.flags), *arguments.imported, *single(arguments.overrides), *arguments.added]
         composed = _composed(words, config_name="train")

@@ -28,15 +28,14 @@ EXTENDED: Final = re.compile(r"^(?:defaults: *\[(\w+)\]|\s*- (\w+))\s*(?:#.*)?$"
 
 
 def brought_options(given: Mapping[str, str], *, own: str | None = None) -> list[str]:
-    """Return the options from `init_from`, and a typed optimizer's choices; `own` is a person's folder of options.
+    """Return the options from `init_from`; `own` is a person's folder of options.
 
     Raises:
         ConfigurationError: An option that needs `init_from` stands without it.
         DataError: The folder's facts are not plain settings.
     """
     chosen = {group for group, _ in _choices(given, own)} if "init_from" in given else set[str]()
-    words = [*imported_options(given, chosen=chosen), *inherited_options(given, chosen=chosen)]
-    return [*words, *optimizer_words(given, own=own)]
+    return [*imported_options(given, chosen=chosen), *inherited_options(given, chosen=chosen)]
 
 
 def own_options(given: Mapping[str, str]) -> list[str]:
@@ -125,15 +124,6 @@ def _config(job: Path) -> dict[str, Any]:
     if not isinstance(config, dict) or not isinstance(config.get("batch"), dict):
         raise DataError(f"{job} holds no config; name another run in init_from.")
     return config
-
-
-def optimizer_words(given: Mapping[str, str], *, own: str | None = None) -> list[str]:
-    """Return a typed optimizer's choices for groups that a task or an experiment chooses too: its own come first."""
-    if not {"optimizer"} < given.keys():
-        return []
-    others = {group for group, _ in _choices({name: one for name, one in given.items() if name != "optimizer"}, own)}
-    choices = _choices({"optimizer": given["optimizer"]}, own)
-    return [f"{group}={option}" for group, option in choices if group in others and group not in given]
 
 
 def _choices(given: Mapping[str, str], own: str | None) -> Iterator[tuple[str, str]]:

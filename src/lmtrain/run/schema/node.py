@@ -51,11 +51,7 @@ class Node:
         return replace(self, values={name: value for name, value in self.values.items() if name not in names})
 
     def checked(self, allowed: Sequence[str] = ()) -> "Node":
-        """Return the node with every value checked against its target's signature; `allowed` are foreign packages.
-
-        Raises:
-            ConfigurationError: The first error.
-        """
+        """Return the node with every value checked against its target's signature; `allowed` are foreign packages."""
         return replace(self, values=check_node(dict(self.values), key=self.key, allowed=allowed))
 
     def build(self, *, facts: Mapping[str, Any] | None = None, **more: Any) -> Any:

@@ -160,33 +160,32 @@ def _job_file(run: Path) -> Path:
 
 def require_own_folder(run_folder: Path, *, root: Path) -> None:
     """Refuse a run that would begin in another's folder, around another run or inside one."""
-    if (run_folder / SWEEP_FILE).exists():
-        raise _taken(run_folder, "is a sweep's folder")
-    if _has_begun(run_folder):
+    owner = _owner(run_folder)
+    if owner not in (None, "a run"):
+        raise _taken(run_folder, f"is {owner}'s")
+    if owner == "a run":  # it continues under its name
         return
     for folder in (each for each in run_folder.parents if each != root and each.is_relative_to(root)):
-        if (folder / SWEEP_FILE).exists():
-            raise _taken(folder, "is a sweep's folder")
-        if _has_begun(folder):
-            raise _taken(folder, "is a run's folder and cannot hold another run")
-    if (run_folder / PIPELINE_FILE).exists():
-        raise _taken(run_folder, "is a pipeline's folder")
-    if is_imported(run_folder):
-        raise _taken(run_folder, "is an imported folder")
+        if (other := _owner(folder)) in ("a run", "a sweep"):
+            raise _taken(folder, f"is {other}'s")
     if inside := next(run_folder.rglob("status.json"), None):
-        raise _taken(run_folder, f"holds other runs, as {inside.parent}")
+        raise _taken(run_folder, f"holds other runs, as {inside.parent}, and is no run's")
 
 
 def require_pipeline_folder(folder: Path) -> None:
     """Refuse a pipeline that would begin in the folder of a run or a sweep."""
-    for is_taken, what in ((_has_begun(folder), "run"), ((folder / SWEEP_FILE).exists(), "sweep")):
-        if is_taken:
-            raise ConfigurationError(f"{folder} is a {what}'s folder; give the pipeline another run.name.")
+    if (owner := _owner(folder)) in ("a run", "a sweep"):
+        raise _taken(folder, f"is {owner}'s")
+
+
+def _owner(folder: Path) -> str | None:
+    """Return whose folder it is, None for nobody's."""
+    files = {"a sweep": SWEEP_FILE, "a run": "run.json", "a pipeline": PIPELINE_FILE}
+    found = next((owner for owner, file in files.items() if (folder / file).exists()), None)
+    if found is None and (folder / "status.json").exists():
+        return "a run"
+    return "an import" if found is None and is_imported(folder) else found
 
 
 def _taken(folder: Path, why: str) -> ConfigurationError:
-    return ConfigurationError(f"{folder} {why}; give the run another run.name.")
-
-
-def _has_begun(folder: Path) -> bool:
-    return (folder / "run.json").exists() or (folder / "status.json").exists()
+    return ConfigurationError(f"{folder} {why} folder; choose another run.name.")

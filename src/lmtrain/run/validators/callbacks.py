@@ -5,7 +5,7 @@ from typing import Final
 from lmtrain.accounting.budgets import limit_words, limits_of
 from lmtrain.accounting.options.parts import CallbackFacts, HeldOutPasses
 from lmtrain.errors import ConfigurationError, suggest
-from lmtrain.run.compose.group_options import beside_ordinary, file_values
+from lmtrain.run.compose.group_options import beside_ordinary
 from lmtrain.run.run_config import RunConfig
 from lmtrain.run.schema.facts import facts_of
 from lmtrain.run.schema.node import Node
@@ -89,22 +89,17 @@ def require_watch(config: RunConfig) -> None:
 
 
 def require_end(config: RunConfig) -> None:
-    """Refuse callbacks of a run without end."""
+    """Refuse callbacks of a run without end: none at its budget, or none that follows the clock of a budget of time."""
     facts, limits = callback_facts(config), limits_of(config.budget)
     times = {name: limits[name] for name in ("hours", "usd") if name in limits}
-    lacks_end = not any(each.ends_at_budget for each in facts)
-    if not lacks_end and (not times or any(each.keeps_time for each in facts)):
+    if not any(each.ends_at_budget for each in facts):
+        lacking, unwatched = "token_budget", limits
+    elif times and not any(each.keeps_time for each in facts):
+        lacking, unwatched = "time_budget", times
+    else:
         return
-
-    def is_lacking(name: str) -> bool:
-        found = facts_of(file_values(f"callbacks={name}")[name], CallbackFacts)
-        return found is not None and (found.ends_at_budget if lacks_end else found.keeps_time)
-
-    ends = " or ".join(limit_words(limits if lacks_end else times).values())
-    kept = " and ".join(
-        f"callbacks.{name}" for name in file_values("callbacks=default")["defaults"] if is_lacking(name)
-    )
-    raise ConfigurationError(f"callbacks: nothing ends the run at {ends}; keep {kept} of callbacks=default.")
+    ends = " or ".join(limit_words(unwatched).values())
+    raise ConfigurationError(f"callbacks: nothing ends the run at {ends}; keep callbacks.{lacking} of the default.")
 
 
 def callback_lines(config: RunConfig) -> list[str]:
