@@ -162,20 +162,20 @@ def require_own_folder(run_folder: Path, *, root: Path) -> None:
     """Refuse a run that would begin in another's folder, around another run or inside one."""
     owner = _owner(run_folder)
     if owner not in (None, "a run"):
-        raise _taken(run_folder, f"is {owner}'s")
+        raise _taken(run_folder, f"is {owner}'s folder")
     if owner == "a run":  # it continues under its name
         return
     for folder in (each for each in run_folder.parents if each != root and each.is_relative_to(root)):
         if (other := _owner(folder)) in ("a run", "a sweep"):
-            raise _taken(folder, f"is {other}'s")
+            raise _taken(folder, f"is {other}'s folder")
     if inside := next(run_folder.rglob("status.json"), None):
-        raise _taken(run_folder, f"holds other runs, as {inside.parent}, and is no run's")
+        raise _taken(run_folder, f"holds other runs, as {inside.parent}")
 
 
 def require_pipeline_folder(folder: Path) -> None:
     """Refuse a pipeline that would begin in the folder of a run or a sweep."""
     if (owner := _owner(folder)) in ("a run", "a sweep"):
-        raise _taken(folder, f"is {owner}'s")
+        raise _taken(folder, f"is {owner}'s folder")
 
 
 def _owner(folder: Path) -> str | None:
@@ -188,4 +188,4 @@ def _owner(folder: Path) -> str | None:
 
 
 def _taken(folder: Path, why: str) -> ConfigurationError:
-    return ConfigurationError(f"{folder} {why} folder; choose another run.name.")
+    return ConfigurationError(f"{folder} {why}; choose another run.name.")
