@@ -15,6 +15,7 @@ from lmtrain.data.rows import require_known
 from lmtrain.data.shard_writer import ShardWriter, write_manifest
 from lmtrain.data.shards import open_dataset
 from lmtrain.errors import ConfigurationError, DataError
+from lmtrain.tokenizers.base import Tokenizer
 
 SHARD_TOKENS = 1 << 27
 
@@ -63,31 +64,32 @@ def token_rows(
     if num_rows < held_out_every:
         raise DataError(f"data.folder.rows: must give at least {held_out_every} rows, got {num_rows}.")
 
-    def build(folder: Path) -> None:
-        dtype, sizes = narrowest_dtype(made.vocab_size), made.token_bytes()
-        writers: dict[str, ShardWriter] = {
-            split: ShardWriter(folder, split=split, dtype=dtype, shard_tokens=SHARD_TOKENS)
-            for split in ("train", "validation", "test")
-        }
-        text_bytes: dict[str, int] = dict.fromkeys(writers, 0)
-        for number, ids in enumerate(read()):
-            place = held_out_every - 1 - number % held_out_every
-            split = {0: "validation", 1: "test"}.get(place, "train")
-            writers[split].append(ids, np.array([len(ids)]))
-            text_bytes[split] += int(sizes[ids].sum())
-        made.save(folder / TOKENIZER_FOLDER)
-        manifest = Manifest(
-            name="rows",
-            dtype=dtype,
-            vocab_size=made.vocab_size,
-            tokenizer_fingerprint=made.fingerprint,
-            splits={split: writer.close(text_bytes=text_bytes[split]) for split, writer in writers.items()},
-            source="rows",
-            settings={"held_out_every": held_out_every},
-        )
-        write_manifest(folder, manifest)
-
     final = Path(root) / f"rows-{digest.hexdigest()[:8]}{held_out_every:04d}"
     if not final.is_dir():
-        build_folder(final, build)
+        build_folder(final, lambda folder: _write(folder, read(), made, held_out_every=held_out_every))
     return DatasetFolder(open_dataset(final).folder)
+
+
+def _write(folder: Path, rows: Iterable[NDArray[np.int64]], tokenizer: Tokenizer, *, held_out_every: int) -> None:
+    dtype, sizes = narrowest_dtype(tokenizer.vocab_size), tokenizer.token_bytes()
+    writers: dict[str, ShardWriter] = {
+        split: ShardWriter(folder, split=split, dtype=dtype, shard_tokens=SHARD_TOKENS)
+        for split in ("train", "validation", "test")
+    }
+    text_bytes: dict[str, int] = dict.fromkeys(writers, 0)
+    for number, ids in enumerate(rows):
+        place = held_out_every - 1 - number % held_out_every
+        split = {0: "validation", 1: "test"}.get(place, "train")
+        writers[split].append(ids, np.array([len(ids)]))
+        text_bytes[split] += int(sizes[ids].sum())
+    tokenizer.save(folder / TOKENIZER_FOLDER)
+    manifest = Manifest(
+        name="rows",
+        dtype=dtype,
+        vocab_size=tokenizer.vocab_size,
+        tokenizer_fingerprint=tokenizer.fingerprint,
+        splits={split: writer.close(text_bytes=text_bytes[split]) for split, writer in writers.items()},
+        source="rows",
+        settings={"held_out_every": held_out_every},
+    )
+    write_manifest(folder, manifest)
