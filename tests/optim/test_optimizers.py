@@ -17,7 +17,7 @@ from lmtrain.optim.fused import can_fold, fold_into_step
 from lmtrain.optim.lion import lion
 from lmtrain.optim.rmsprop import rmsprop
 from lmtrain.optim.schedule_free import schedule_free
-from lmtrain.optim.sgd import momentum, sgd
+from lmtrain.optim.sgd import momentum
 from tests.optim.models import fill_gradients, tiny_model
 from tests.optim.reference import DECAY, require_same_course
 
@@ -117,12 +117,6 @@ def test_it_evaluates_the_average_and_trains_on_from_where_it_was() -> None:
     optimizer.train()
     for mine, before in zip(model.parameters(), trained.parameters(), strict=True):
         torch.testing.assert_close(mine, before, rtol=0, atol=1e-6)  # there and back in fp32
-
-
-def test_plain_equals_torch_step_by_step() -> None:
-    require_same_course(
-        lambda model: sgd(model, lr=0.1, weight_decay=DECAY), lambda groups: torch.optim.SGD(groups, lr=0.1)
-    )
 
 
 @pytest.mark.parametrize("nesterov", [False, True])

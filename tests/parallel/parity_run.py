@@ -31,7 +31,7 @@ from lmtrain.optim.adamw import adamw
 from lmtrain.optim.muon import muon
 from lmtrain.optim.schedules import constant
 from lmtrain.parallel.activation_checkpoint import every_block, selective
-from lmtrain.parallel.compilation import compile_blocks, compile_whole, run_eagerly
+from lmtrain.parallel.compilation import compile_blocks, compile_whole
 from lmtrain.parallel.context import context
 from lmtrain.parallel.diloco import diloco
 from lmtrain.parallel.fsdp import fsdp
@@ -91,7 +91,7 @@ def captured(model: LanguageModel) -> LanguageModel:
 
 
 COMPILE: dict[str, ModelTransform] = {
-    "none": run_eagerly, "blocks": compile_blocks, "whole": compile_whole, "captured": captured,
+    "none": unchanged, "blocks": compile_blocks, "whole": compile_whole, "captured": captured,
 }  # fmt: skip
 PRECISION: dict[str, ModelTransform] = {"fp32": unchanged, "fp8": in_fp8, "fp8 in halves": in_fp8_halves}
 OPTIMIZERS["muon_alone"] = partial(

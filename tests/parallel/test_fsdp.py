@@ -7,14 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-import torch.distributed as dist
-from torch.distributed.device_mesh import init_device_mesh
-from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from lmtrain.data.synthetic import synthetic
-from lmtrain.models.llama import Llama
-from lmtrain.models.mixture_of_experts import Experts
-from lmtrain.parallel.fsdp import shard_blocks
 from lmtrain.parallel.hsdp import hsdp_facts
 from lmtrain.parallel.replicate import ddp, ddp_facts
 from lmtrain.storage.hashed_folder import damage
@@ -149,21 +143,6 @@ def test_a_rank_killed_in_the_middle_of_its_shard_leaves_the_older_checkpoint(tm
     assert facts is not None
     assert (facts.step, passed_over) == (1, [])
     assert (tmp_path / "checkpoints" / ".step_00000002.tmp").is_dir(), "the fault came before or after the save"
-
-
-def test_more_ranks_than_experts_hold_equal_parts() -> None:
-    dist.init_process_group("fake", store=FakeStore(), rank=15, world_size=16)
-    try:
-        mesh = init_device_mesh("cpu", (16,), mesh_dim_names=("data_parallel",))
-        experts = Experts(num_experts=8, num_experts_per_token=2)
-        sizes = {"width": 64, "num_layers": 2, "num_heads": 4, "feed_forward_width": 96, "vocab_size": 256}
-        model = Llama(**sizes, max_context_tokens=32, experts=experts)
-        shard_blocks(model, mesh, compute_dtype=torch.float32, reshard_after_forward=True)
-        for name, parameter in model.named_parameters():
-            held, whole = parameter.to_local().numel(), parameter.numel()
-            assert held == whole / 16, name
-    finally:
-        dist.destroy_process_group()
 
 
 HSDP_MICRO_STEPS = 2

@@ -75,13 +75,6 @@ def test_an_epoch_reads_every_window_once_and_the_next_one_in_another_order(data
     assert epochs[0][: num_windows // 2] != epochs[1][: num_windows // 2]
 
 
-def test_loader_processes_change_nothing(data_folder):
-    settings = {"num_ranks": 2, "rank": 1, "step": 3}
-    assert torch.equal(
-        rank_steps(data_folder, 3, num_workers=0, **settings), rank_steps(data_folder, 3, num_workers=2, **settings)
-    )
-
-
 def held_out(data_folder, num_ranks, *, max_tokens=None, split="validation"):
     ranks = [
         list(serve(data_folder, num_ranks=num_ranks, rank=rank)[0].held_out_batches(split, max_tokens=max_tokens))

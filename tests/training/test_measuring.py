@@ -1,8 +1,6 @@
-"""Peaks, timed steps, host syncs."""
+"""Timed steps."""
 
-import torch
-
-from lmtrain.training.step_timer import ROUNDS, HostSyncs, StepTimer
+from lmtrain.training.step_timer import ROUNDS, StepTimer
 from tests.training.short_run import train
 
 
@@ -16,22 +14,3 @@ def test_steps_and_their_parts_are_timed_in_turns_and_the_run_stops(data_folder,
     assert min(timer.first_step_seconds, parts.data, parts.forward, parts.backward, parts.optimizer) > 0
     assert timer.syncs_per_step == 0.0
     assert timer.peak_bytes > 10**7
-
-
-def counted(body) -> int:
-    syncs = HostSyncs()
-    syncs.start()
-    body()
-    return syncs.stop()
-
-
-def test_asking_for_a_value_counts_and_a_step_of_fused_adamw_does_not():
-    value = torch.ones((), requires_grad=True)
-    optimizer = torch.optim.AdamW([value], fused=True)
-
-    def step() -> None:
-        (value * value).backward()
-        optimizer.step()
-
-    assert counted(step) == 0
-    assert counted(lambda: (value.item(), float(value.detach()), bool(value > 0))) == 3

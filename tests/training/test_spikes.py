@@ -56,15 +56,6 @@ def test_a_loss_that_rose_for_good_is_a_spike_no_more_once_the_window_knows_it()
     assert not verdicts[-1]
 
 
-def test_a_filter_goes_on_from_its_state():
-    one = filled(6)
-    other = SpikeFilter(num_sigmas=3.0, window_steps=8)
-    other.load_state_dict(one.state_dict())
-    for loss in (2.4, 2.0, 9.0, 2.1, 2.2, 30.0):
-        assert judge(one, loss) == judge(other, loss)
-    assert int(one.num_skipped) == int(other.num_skipped) > 0
-
-
 RATES = {"lr": 0.02, "embedding_lr": 0.03, "head_lr": 0.004, "vector_lr": 0.01}
 OPTIMIZERS = {
     "adamw": lambda model: torch.optim.AdamW(model.parameters(), lr=0.1, fused=True),

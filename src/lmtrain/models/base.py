@@ -92,6 +92,11 @@ class LanguageModel(nn.Module, ABC):
         return sums if penalty is None else with_penalty(sums, penalty)
 
 
+def unchanged(model: LanguageModel) -> LanguageModel:
+    """Return the model as it is: the "off" of every change."""
+    return model
+
+
 def shape_of(
     model: LanguageModel, *, num_tied_head_parameters: int, attention: tuple[AttentionShape, ...]
 ) -> ModelShape:

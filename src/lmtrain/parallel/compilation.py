@@ -20,7 +20,7 @@ from torch import Tensor
 
 from lmtrain.accounting.options.parts import CompileFacts
 from lmtrain.losses.base import Compiler, TokenLoss
-from lmtrain.models.base import LanguageModel
+from lmtrain.models.base import LanguageModel, unchanged
 from lmtrain.models.head import Loss, LossTotal, OutputHead
 
 WHOLE_UP_TO_BLOCKS = 8  # one graph of many layers takes minutes to compile; a block compiled once serves all
@@ -36,7 +36,7 @@ class Compilation:
 
 def none(*, cuda_graphs: bool = False) -> Compilation:
     """Run eagerly."""
-    return Compilation(apply=run_eagerly, cuda_graphs=cuda_graphs)
+    return Compilation(apply=unchanged, cuda_graphs=cuda_graphs)
 
 
 def blocks(*, cuda_graphs: bool = False) -> Compilation:
@@ -62,11 +62,6 @@ def none_facts() -> CompileFacts:
 def auto_facts() -> CompileFacts:
     """Compile where there is a compiler."""
     return CompileFacts(falls_back=True)
-
-
-def run_eagerly(model: LanguageModel) -> LanguageModel:
-    """Return the model as it is."""
-    return model
 
 
 def compile_blocks(model: LanguageModel) -> LanguageModel:

@@ -15,7 +15,7 @@ from lmtrain.accounting.machine.hardware import MatmulDtype
 from lmtrain.accounting.machine.number_formats import PrecisionBytes
 from lmtrain.accounting.options.precision import PrecisionFacts
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
-from lmtrain.models.base import LanguageModel
+from lmtrain.models.base import LanguageModel, unchanged
 from lmtrain.precision.cast_weights import keep_copies, narrow_stream
 from lmtrain.precision.cpu_features import bf16_flags
 
@@ -40,11 +40,6 @@ def require_products(facts: PrecisionFacts, device_type: str) -> PrecisionFacts:
 Residual = Literal["bf16"]
 
 
-def as_it_is(model: LanguageModel) -> LanguageModel:
-    """Return the model as it is."""
-    return model
-
-
 def nothing_more(model: LanguageModel) -> list[str]:
     """Return no line on the model."""
     del model
@@ -61,7 +56,7 @@ class Precision:
 
     facts: PrecisionFacts
     reason: str = "asked for"
-    convert: Callable[[LanguageModel], LanguageModel] = as_it_is
+    convert: Callable[[LanguageModel], LanguageModel] = unchanged
     explain: Callable[[LanguageModel], list[str]] = nothing_more
     stochastic_rounding: bool = False
 

@@ -6,7 +6,7 @@ clipped where the optimizer could skip a step by itself (2.6.6).
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import lightning.pytorch as pl
 import torch
@@ -19,9 +19,7 @@ from lmtrain.precision.cast_weights import KeptCopies
 from lmtrain.precision.cpu_products import cpu_matmul_precision
 from lmtrain.precision.policy import Precision
 from lmtrain.training.spikes import Undo
-
-if TYPE_CHECKING:
-    from lmtrain.training.step_loop import StepHooks  # private parts of Lightning, perhaps absent in another version
+from lmtrain.training.step_loop import StepHooks
 
 
 class PrecisionPlugin(LightningPrecision):

@@ -3,13 +3,10 @@
 Each is named in docs/decisions/0005; the tests count or break the guarded behaviour.
 """
 
-import importlib
-import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, Literal
 
-import lightning
 import lightning.pytorch as pl
 import torch
 import torch.distributed as dist
@@ -25,6 +22,7 @@ from lmtrain.accounting.options.ranges import require_count
 from lmtrain.training.checkpointing.checkpoint_io import AtomicCheckpointIO
 from lmtrain.training.precision_plugin import PrecisionPlugin
 from lmtrain.training.process_settings import answer_that_none_is_there, be_deterministic, keep_freed_memory, order_sums
+from lmtrain.training.step_loop import StepLoop
 
 QUIET: Final[dict[str, Any]] = {
     "use_distributed_sampler": False,  # swaps in a shuffled sampler at world size > 1
@@ -85,7 +83,7 @@ def make_trainer(
         profiler=profiler,
         **QUIET | _asked_by(callbacks, folder=folder),
     )
-    use_step_loop(trainer)
+    trainer.fit_loop.epoch_loop = StepLoop(trainer)
     if isinstance(trainer.accelerator, CPUAccelerator):
         _settle_cpu(deterministic=deterministic)
     return trainer
@@ -133,25 +131,3 @@ def _environment_of(strategy: Strategy | str) -> list[Any]:
     if getattr(strategy, "cluster_environment", None) is not None:
         return []
     return [TorchElasticEnvironment() if dist.is_initialized() else LightningEnvironment()]
-
-
-TESTED: Final = "2.6."  # tests/training/test_step_loop.py compares both loops with each of these
-LOOP: Final = "lmtrain.training.step_loop"
-_LOG = logging.getLogger(__name__)
-
-
-def use_step_loop(trainer: pl.Trainer) -> bool:
-    """Replace a Trainer's loop by ours, before it has run; return whether it did.
-
-    Another version of Lightning keeps its own loop: the same training, with more Python a step.
-    """
-    if not lightning.__version__.startswith(TESTED):
-        _LOG.warning(
-            "Lightning %s runs its own training loop: ours was tested with %sx, and saves Python in a step.",
-            lightning.__version__,
-            TESTED,
-        )
-        return False
-    # Not above: it imports private parts of Lightning, perhaps absent from another version.
-    trainer.fit_loop.epoch_loop = importlib.import_module(LOOP).StepLoop(trainer)
-    return True

@@ -5,20 +5,10 @@ from dataclasses import dataclass
 
 from torch.distributed.device_mesh import DeviceMesh
 
-from lmtrain.models.base import LanguageModel
+from lmtrain.models.base import LanguageModel, unchanged
+from lmtrain.parallel.strategy import whole
 
 ModelTransform = Callable[[LanguageModel], LanguageModel]
-
-
-def unchanged(model: LanguageModel) -> LanguageModel:
-    """Return the model as it is: the "off" of every transform."""
-    return model
-
-
-def unsharded(model: LanguageModel, mesh: DeviceMesh | None) -> LanguageModel:
-    """Return the model whole, on any mesh."""
-    del mesh
-    return model
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +20,7 @@ class ModelTransforms:
     precision: ModelTransform = unchanged
     recompute: ModelTransform = unchanged
     compile: ModelTransform = unchanged
-    parallelize: Callable[[LanguageModel, DeviceMesh | None], LanguageModel] = unsharded
+    parallelize: Callable[[LanguageModel, DeviceMesh | None], LanguageModel] = whole
 
     def apply(self, model: LanguageModel, mesh: DeviceMesh | None) -> LanguageModel:
         """Start from given weights, adapt, choose the precision, recompute, compile, parallelize: in this order."""

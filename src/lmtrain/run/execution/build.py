@@ -16,9 +16,8 @@ from lmtrain.data.shards import Dataset
 from lmtrain.errors import ConfigurationError
 from lmtrain.launch.process_group import agree_on, broadcast_outcome
 from lmtrain.models.attention.base import Attention
-from lmtrain.models.base import LanguageModel
+from lmtrain.models.base import LanguageModel, unchanged
 from lmtrain.optim.parameter_groups import trained_parameters
-from lmtrain.parallel.compilation import run_eagerly
 from lmtrain.parallel.strategy import Parallelism
 from lmtrain.precision.policy import Precision
 from lmtrain.run.builders.device import (
@@ -251,7 +250,7 @@ def build_module(
             adapt=adapting(config),
             precision=partial(precision.prepare, strategy_casts=parallelism.casts_parameters),
             recompute=config.recompute.build(),
-            compile=config.compile.build().apply if config.compilation.compiles else run_eagerly,
+            compile=config.compile.build().apply if config.compilation.compiles else unchanged,
             parallelize=parallelism.parallelize,
         ),
     )
