@@ -121,7 +121,7 @@ def scored(name: str) -> tuple[list[Graph], int, int]:
 
         rounding = Float8Rounding()
     loss = config.loss.build()
-    rule = Rule(torch.bfloat16, loss.logit_tokens(num_tokens), 0.0, -100, None, rounding)
+    rule = Rule(torch.bfloat16, loss.logit_tokens(num_tokens), 0.0, -100, None, rounding, None)
     counters.clear()
     with fake_gpu() as gpu, torch.no_grad():
         weight = torch.empty(vocab_size, width, dtype=torch.bfloat16, device="cuda")

@@ -126,7 +126,7 @@ def test_the_temporaries_of_a_step_are_no_more_than_is_said_beside_those_of_one_
 def test_the_work_on_whole_matrices_takes_the_bytes_of_a_simulated_step(
     ranks: dict[str, int], simulated: float, in_buckets: float
 ):
-    """Of a hidden value, by `lmtrain.simulate.rank_step`: a Llama of 8 blocks of width 256 on 4 ranks, or on one."""
+    """Of a hidden value, recorded from a step of a Llama of 8 blocks of width 256 on 4 ranks, or on one."""
     work = facts.optimizer("muon").state.matrix_work
     assert work is not None
     cut = replace(work, bucket_values=393_216).num_bytes(6_291_456, num_largest=393_216, **ranks)
