@@ -54,9 +54,19 @@ class CommunicationVolume:
     seconds: float | None = None
 
     @property
+    def gathered_bytes(self) -> int:
+        """Add up what is gathered or exchanged."""
+        return round(sum(group.gathered_bytes for group in self.groups))
+
+    @property
+    def reduced_bytes(self) -> int:
+        """Add up the gradients."""
+        return round(sum(group.reduced_bytes for group in self.groups))
+
+    @property
     def total_bytes(self) -> int:
         """Add all groups up."""
-        return round(sum(group.num_bytes for group in self.groups))
+        return self.gathered_bytes + self.reduced_bytes
 
 
 @dataclass(frozen=True, kw_only=True)
