@@ -138,7 +138,7 @@ def test_json_is_alone_on_stdout_whatever_a_library_prints(
 ) -> None:
     def noisy(words: list[str], *, program: str) -> int:
         print("a library\nbegins", end="")
-        os.system("echo native code")
+        subprocess.run(["echo", "native code"], check=True)
         print(f"\n{json.dumps({'words': words, 'program': program})}")
         return 0
 

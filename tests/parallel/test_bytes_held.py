@@ -61,8 +61,10 @@ OF_A_NODE = {
     "tensor": "strategy.tensor_size=4",
     "fsdp_tensor": "strategy.tensor_size=4",
 }
-CASES = [(model, strategy) for model in SMALL for strategy in ("ddp", "hsdp", "context")]
-CASES += [(model, strategy) for model in ("llama_3_2_1b", "qwen_3_4b") for strategy in ("tensor", "fsdp_tensor")]
+CASES = [
+    *((model, strategy) for model in SMALL for strategy in ("ddp", "hsdp", "context")),
+    *((model, strategy) for model in ("llama_3_2_1b", "qwen_3_4b") for strategy in ("tensor", "fsdp_tensor")),
+]
 
 
 @pytest.mark.parametrize(("model", "strategy"), CASES)

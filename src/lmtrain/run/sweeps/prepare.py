@@ -76,7 +76,7 @@ class PreparedSearch:
         if settings.sampler == "grid":
             enqueue_grid(study, words.space)
         prepare_data(self.base)
-        plan = planned_with(self.base.config, [], measures=True)
+        plan = planned_with(self.base.config, [])
         limits = replace(self.limits, planned_seconds=plan.seconds if plan else None)
         print(limits.line(words.num_trials), flush=True)
         fixed = [word for word in words.fixed if not word.startswith("run.name=")]
