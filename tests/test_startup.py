@@ -57,7 +57,7 @@ def test_the_composed_config_is_printed_without_torch() -> None:
 
 
 def test_a_plan_of_a_known_model_needs_no_torch() -> None:
-    code, answer, num_modules, packages = ask("plan", "model=llama_3_2_1b")
+    code, answer, num_modules, packages = ask("plan", "model=llama_3_2_1b", "cluster=h100_8x")
     assert code == 0
     assert "1,235,814,400" in answer
     assert not packages & (HEAVY - {"rich"})

@@ -46,6 +46,7 @@ OPTIONS = [
     f"{file.parent.name}={file.stem}" for file in sorted(CONF.glob("*/*.yaml")) if file.parent.name not in NOT_OF_A_STEP
 ]
 NOT_COUNTABLE = {
+    "optimizer=adafactor": "torch's own step reads values of the device",
     "optimizer=adamw_8bit": "its compiled step does not run under a counter of operators",
     "optimizer=muon_nano": "its compiled step does not run under a counter of operators",
     "task=grpo": "it reads the tokens of the answers that it writes",

@@ -24,7 +24,6 @@ REFUSALS = [
     ("compare runs/a --metric speed/mfu_palm", 2, "--metric.*bits_per_byte.*speed/mfu_palm"),
     ("compare runs/a --baseline adm", 2, "--baseline 'adm'.*must name one choice"),
     ("scaling runs --law-only", 4, "2 finished runs are too few"),
-    ("scaling runs --plot none/a.svg", 2, "--plot.*create it"),
     ("scaling nowhere", 2, "holds no run"),
     ("data show nowhere --step 1", 2, "nowhere must be a run"),
     ("data show nowhere --step 1 --most 0", 2, "--most.*1 or more.*0"),

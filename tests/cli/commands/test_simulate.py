@@ -39,7 +39,7 @@ def test_ranks_and_strategies_make_a_table_and_json_has_the_same(capsys: pytest.
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--ranks"], "--ranks needs a value"),
+        (["--ranks"], "--ranks: expected one argument"),
         (["--ranks=8,x"], "--ranks must be whole numbers"),
         (["--ranks=12", *WORDS], "--ranks must be whole nodes of 8 devices, got 12. Did you mean 16"),
         (["--strategies=fsdq", *WORDS], "--strategies must be of .*fsdp"),
